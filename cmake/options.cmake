@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# Options. Those that only matter to people working on switchback default to "is it the top project?".
+if(CMAKE_SOURCE_DIR STREQUAL PROJECT_SOURCE_DIR)
+  set(SWITCHBACK_TOP_LEVEL ON)
+else()
+  set(SWITCHBACK_TOP_LEVEL OFF)
+endif()
+
+option(SWITCHBACK_TESTS "Build the tests" ${SWITCHBACK_TOP_LEVEL})
+option(SWITCHBACK_BENCH "Build switchback-bench" ${SWITCHBACK_TOP_LEVEL})
+option(SWITCHBACK_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
+option(SWITCHBACK_SHARED "Build libswitchback as a shared library" ON)
+option(SWITCHBACK_OPENMP "Run on OpenMP threads, shared with oneDNN and OpenBLAS" ON)
+option(SWITCHBACK_ONEDNN "Use oneDNN as int8 and floating point engine" ON)
+option(SWITCHBACK_OPENBLAS "Use OpenBLAS as floating point engine" ON)
+option(SWITCHBACK_ASSERTIONS "Check the engines' preconditions at run time" OFF)
+option(SWITCHBACK_WERROR "Treat warnings as errors" OFF)
+set(SWITCHBACK_SANITIZER "none" CACHE STRING "none, address (with undefined) or thread")
+set_property(CACHE SWITCHBACK_SANITIZER PROPERTY STRINGS none address thread)
+
+if(SWITCHBACK_TOP_LEVEL)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+  endif()
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+  set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+endif()

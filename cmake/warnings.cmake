@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# How every target of this project is compiled: language level, warnings, sanitizers, visibility.
+function(switchback_target_defaults target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF C_STANDARD 11 C_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON)
+  # No contraction: q = round(127 · (x / absmax)) and the dequantize are exact sequences of roundings.
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wcast-qual -Wundef
+    $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
+    -ffp-contract=off)
+  if(SWITCHBACK_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(SWITCHBACK_ASSERTIONS)
+    target_compile_definitions(${target} PRIVATE SWITCHBACK_ASSERTIONS=1)
+  endif()
+  if(SWITCHBACK_SANITIZER STREQUAL "address")
+    target_compile_options(${target} PRIVATE -fsanitize=address,undefined
+      -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=address,undefined)
+  elseif(SWITCHBACK_SANITIZER STREQUAL "thread")
+    target_compile_options(${target} PRIVATE -fsanitize=thread -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=thread)
+  elseif(NOT SWITCHBACK_SANITIZER STREQUAL "none")
+    message(FATAL_ERROR
+      "SWITCHBACK_SANITIZER = ${SWITCHBACK_SANITIZER}; it must be none, address or thread")
+  endif()
+endfunction()

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry zone: how a failed call is reported. Every function of the C++ API that fails throws Error.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "switchback/export.h"
+
+namespace switchback {
+
+/// What went wrong. The values are pinned: they are the C ABI's status codes too.
+enum class Status : std::int32_t {
+  ok = 0,
+  invalid_argument = 1,  ///< a shape, stride, pointer, dtype, name or value breaks a rule
+  unsupported = 2,       ///< valid, but this build, machine or engine cannot do it
+  out_of_memory = 3,     ///< memory could not be had; nothing was changed
+  device_error = 4,      ///< the device is missing or failed
+  io_error = 5,          ///< a file could not be read or written
+  invalid_state = 6,     ///< the object cannot do this now (backward before a saving forward, …)
+  internal = 7,          ///< a defect of the library: please report it
+};
+
+/// The status' name as written in the enum, for example "invalid_argument"; "unknown" for others.
+SWITCHBACK_API const char* status_name(Status status) noexcept;
+
+/// Thrown by every failing call. what() names the argument, its value and the rule it breaks.
+class SWITCHBACK_API Error : public std::runtime_error {
+ public:
+  Error(Status status, const std::string& message);
+  ~Error() override;
+  [[nodiscard]] Status status() const noexcept { return status_; }
+
+ private:
+  Status status_;
+};
+
+}  // namespace switchback

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry zone: matrix products: int8 to int32, int8 with the dequantize fused, and plain floating
+// point.
+//
+// The int8 products take B as [N,K], rows contiguous along the inner dimension, as nn.Linear stores
+// its weight. int32 sums are exact for K <= max_exact_k; a larger K is refused. Every engine,
+// configuration and thread count gives identical int32 sums.
+//
+// Inputs and outputs must not overlap. M, N or K may be zero; K = 0 gives zeros (plus bias).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "switchback/context.hpp"
+#include "switchback/export.h"
+#include "switchback/matrix.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback {
+
+struct PackedWeightState;  // src/gemm/packed_weight.hpp
+
+/// An int8 matrix B[N,K] rearranged once for the engine that will read it many times. It owns its
+/// memory and does not refer to the matrix it was made from; packing again into the same object
+/// reuses the memory. Valid for Contexts of the same device and instruction set.
+class SWITCHBACK_API PackedWeight {
+ public:
+  PackedWeight();
+  ~PackedWeight();
+  PackedWeight(PackedWeight&&) noexcept;
+  PackedWeight& operator=(PackedWeight&&) noexcept;
+  PackedWeight(const PackedWeight&) = delete;
+  PackedWeight& operator=(const PackedWeight&) = delete;
+
+  [[nodiscard]] bool empty() const noexcept;               ///< nothing packed yet
+  [[nodiscard]] std::int64_t rows() const noexcept;        ///< N
+  [[nodiscard]] std::int64_t cols() const noexcept;        ///< K
+  [[nodiscard]] std::size_t bytes() const noexcept;        ///< memory held
+  [[nodiscard]] std::string_view engine() const noexcept;  ///< the engine it was packed for
+
+  /// The library's own view. Not part of the API.
+  [[nodiscard]] PackedWeightState& state() const noexcept { return *state_; }
+
+ private:
+  std::unique_ptr<PackedWeightState> state_;
+};
+
+/// Packs b[N,K] into out for the named engine, or for the one this Context would choose.
+SWITCHBACK_API void pack_weight(Context& context, MatrixView<const std::int8_t> b,
+                                PackedWeight& out, std::string_view engine = {});
+
+/// d[M,N] = a[M,K] · b[N,K]ᵀ in int32.
+struct GemmS8S8S32Args {
+  MatrixView<const std::int8_t> a;
+  MatrixView<const std::int8_t> b;         ///< data null when packed_b is given
+  const PackedWeight* packed_b = nullptr;  ///< takes the place of b
+  MatrixView<std::int32_t> d;
+  std::string_view engine = {};  ///< forces an engine by name; empty = chosen
+};
+SWITCHBACK_API void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args);
+
+/// d[M,N] = absmax_b · (absmax_a · (a[M,K] · b[N,K]ᵀ · c)) + bias, c = 1/(127·127) (0x38820610), in
+/// f32 in that order, rounded once to the type of d.
+struct GemmArgs {
+  MatrixView<const std::int8_t> a;
+  MatrixView<const std::int8_t> b;         ///< data null when packed_b is given
+  const PackedWeight* packed_b = nullptr;  ///< takes the place of b
+  AnyMatrix d;                             ///< f32, f16 or bf16
+  std::span<const float> absmax_a;         ///< [M]
+  std::span<const float> absmax_b;         ///< [N], or [1] for one scale of the whole of b
+  ConstAnyMatrix bias = {};                ///< [1,N] f32, f16 or bf16; data null = none
+  std::string_view engine = {};            ///< forces an engine by name; empty = chosen
+};
+SWITCHBACK_API void gemm(Context& context, const GemmArgs& args);
+
+/// d[M,N] (+)= op(a) · op(b) (+ bias), op transposing where asked; sums in f32. a and b share one
+/// of f32, f16, bf16; d has their type or f32. A layer's passes:
+///   forward X[M,K] · W[N,K]ᵀ  transpose_b;   dX G[M,N] · W[N,K]  neither;   dW Gᵀ · X transpose_a.
+struct StandardGemmArgs {
+  ConstAnyMatrix a;
+  ConstAnyMatrix b;
+  AnyMatrix d;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;       ///< add to what d holds
+  ConstAnyMatrix bias = {};      ///< [1,N] f32, f16 or bf16; data null = none
+  std::string_view engine = {};  ///< forces an engine by name; empty = chosen
+};
+SWITCHBACK_API void gemm_standard(Context& context, const StandardGemmArgs& args);
+
+/// The engines in order of preference, with the reason why one is missing here.
+SWITCHBACK_API std::vector<EngineInfo> gemm_engines(const Context& context);
+SWITCHBACK_API std::vector<EngineInfo> gemm_standard_engines(const Context& context);
+
+}  // namespace switchback

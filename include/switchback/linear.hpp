@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry zone: the SwitchBack linear layer (Wortsman et al. 2023, arXiv 2304.13013).
+//
+// Y[M,N] = X[M,K] · W[N,K]ᵀ + b, dX = G · W, dW = Gᵀ · X, db = column sums of G. In the int8 modes
+// Y and dX are int8 products of quantized operands; dW stays in floating point.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "switchback/context.hpp"
+#include "switchback/export.h"
+#include "switchback/matrix.hpp"
+
+namespace switchback {
+
+struct LinearOptions {
+  std::int64_t in_features = 0;   ///< K
+  std::int64_t out_features = 0;  ///< N
+  Mode mode = Mode::rowwise;
+  DType dtype = DType::f32;  ///< of x, weight and g: f32, f16 or bf16
+  std::string engine;        ///< forces the engine of the int8 products (of all products in mode
+                             ///< standard); empty = chosen
+};
+
+/// What forward keeps for backward.
+enum class Save : std::int32_t {
+  nothing = 0,  ///< inference; an earlier saved forward stays saved
+  copy = 1,     ///< what backward needs of x is copied into the layer
+  borrow = 2,   ///< x stays the caller's and must not change until backward has run
+};
+
+/// Gradients of the last forward that saved. A matrix with null data is skipped.
+struct LinearGrads {
+  ConstAnyMatrix g;         ///< [M,N], the layer's dtype: the gradient of y
+  AnyMatrix dx;             ///< [M,K], the layer's dtype or f32
+  AnyMatrix dw;             ///< [N,K], the layer's dtype or f32
+  AnyMatrix db;             ///< [1,N], the layer's dtype or f32
+  bool accumulate = false;  ///< add into dw and db; dx is always overwritten
+};
+
+struct LinearState;  // src/linear/linear_state.hpp
+
+/// One layer. It borrows the caller's weight and bias and caches what it derives from them: the
+/// quantized weight, made on first use, stays valid until weight_updated() or set_weight(). It
+/// keeps a pointer to its Context, which must outlive it (moving the Context object is fine).
+class SWITCHBACK_API SwitchbackLinear {
+ public:
+  SwitchbackLinear(Context& context, const LinearOptions& options);
+  ~SwitchbackLinear();
+  SwitchbackLinear(SwitchbackLinear&&) noexcept;
+  SwitchbackLinear& operator=(SwitchbackLinear&&) noexcept;
+  SwitchbackLinear(const SwitchbackLinear&) = delete;
+  SwitchbackLinear& operator=(const SwitchbackLinear&) = delete;
+
+  [[nodiscard]] const LinearOptions& options() const noexcept;
+
+  /// weight[N,K] in the layer's dtype and bias[1,N] (f32, f16 or bf16; default: none), both
+  /// borrowed until replaced. Leaves eval mode.
+  void set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias = {});
+  /// Says that the caller changed the weight's or the bias' elements. Leaves eval mode.
+  void weight_updated();
+  /// Quantizes and packs the weight now and drops what only training needs. In the int8 modes the
+  /// caller's weight may be freed afterwards (the bias is copied); backward is refused until
+  /// weight_updated() or set_weight().
+  void prepare_for_eval();
+
+  /// y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype).
+  void forward(ConstAnyMatrix x, AnyMatrix y, Save save = Save::nothing);
+  /// May be called more than once for one saved forward.
+  void backward(const LinearGrads& grads);
+
+  /// Bytes kept for backward by the last forward that saved (a borrowed x counts: it must live on).
+  [[nodiscard]] std::size_t saved_for_backward_bytes() const noexcept;
+  /// Bytes of quantized and packed weights cached now.
+  [[nodiscard]] std::size_t cached_weight_bytes() const noexcept;
+
+ private:
+  std::unique_ptr<LinearState> state_;
+};
+
+}  // namespace switchback

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry zone: int8 quantization of f32, f16 and bf16 matrices, and its inverse.
+//
+// Every element is widened to f32; absmax is the largest |x| of its group (row, column or matrix),
+// and the code is q = round_half_even(127 · (x / absmax)) with IEEE division, so |q| <= 127. A
+// group of zeros has absmax 0 and codes 0. A group that holds a NaN has absmax NaN, else one that
+// holds an Inf has absmax Inf, and its codes are 0: whatever is computed from it is NaN, never
+// finite. Codes and scales are the same on every device, instruction set and thread count.
+//
+// Inputs and outputs must not overlap. Shapes are given as [rows, cols]; absmax is always f32.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "switchback/context.hpp"
+#include "switchback/export.h"
+#include "switchback/matrix.hpp"
+
+namespace switchback {
+
+/// q[M,K], absmax[M] from x[M,K], one scale per row.
+SWITCHBACK_API void quantize_rowwise(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t> q,
+                                     std::span<float> absmax);
+
+/// quantize_rowwise that also writes the f32 column sums of g[M,N] into column_sums[N] (the bias
+/// gradient), from the same read of g. Each column is summed over blocks of column_sum_block_rows
+/// rows: a block in row order from zero, then the blocks' sums in order from zero; so the result
+/// does not depend on threads. accumulate adds that result to what column_sums holds.
+SWITCHBACK_API void quantize_rowwise_column_sums(Context& context, ConstAnyMatrix g,
+                                                 MatrixView<std::int8_t> q, std::span<float> absmax,
+                                                 std::span<float> column_sums,
+                                                 bool accumulate = false);
+inline constexpr std::int64_t column_sum_block_rows = 128;
+
+/// The column sums alone, with the same result bit for bit: column_sums[N] from g[M,N].
+SWITCHBACK_API void column_sums(Context& context, ConstAnyMatrix g, std::span<float> sums,
+                                bool accumulate = false);
+
+/// q_t[K,N], absmax[K] from w[N,K]: one scale per column of w, codes stored transposed.
+SWITCHBACK_API void quantize_columnwise_transpose(Context& context, ConstAnyMatrix w,
+                                                  MatrixView<std::int8_t> q_t,
+                                                  std::span<float> absmax);
+
+/// q[N,K], absmax[1] from w[N,K]: one scale for the matrix.
+SWITCHBACK_API void quantize_global(Context& context, ConstAnyMatrix w, MatrixView<std::int8_t> q,
+                                    std::span<float> absmax);
+
+/// q_t[K,N], absmax[1] from w[N,K]: one scale for the matrix, codes stored transposed.
+SWITCHBACK_API void quantize_global_transpose(Context& context, ConstAnyMatrix w,
+                                              MatrixView<std::int8_t> q_t, std::span<float> absmax);
+
+/// Both layouts a rowwise layer needs, sharing the read of w: q[N,K] with absmax_rows[N] and
+/// q_t[K,N] with absmax_cols[K].
+SWITCHBACK_API void quantize_rowwise_and_columnwise_transpose(Context& context, ConstAnyMatrix w,
+                                                              MatrixView<std::int8_t> q,
+                                                              std::span<float> absmax_rows,
+                                                              MatrixView<std::int8_t> q_t,
+                                                              std::span<float> absmax_cols);
+
+/// Both layouts a global layer needs, sharing the read of w: q[N,K] and q_t[K,N] with absmax[1].
+SWITCHBACK_API void quantize_global_and_transpose(Context& context, ConstAnyMatrix w,
+                                                  MatrixView<std::int8_t> q,
+                                                  MatrixView<std::int8_t> q_t,
+                                                  std::span<float> absmax);
+
+/// x[M,K] (f32, f16 or bf16) from q[M,K] and absmax[M]: x = absmax · (q / 127) in f32 with IEEE
+/// division, then one rounding to the type of x. A row whose absmax is NaN or Inf becomes NaN.
+SWITCHBACK_API void dequantize_rowwise(Context& context, MatrixView<const std::int8_t> q,
+                                       std::span<const float> absmax, AnyMatrix x);
+
+/// q[M,K] from x[M,K] without a scale: truncated toward zero, clamped to [-128, 127], NaN to 0.
+/// It moves the bytes a quantize moves, and so is its floor in benchmarks.
+SWITCHBACK_API void cast_to_int8(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t> q);
+
+/// An engine of an operation: whether it can run on this Context, and if not, why not.
+struct EngineInfo {
+  std::string name;
+  bool available = false;
+  std::string reason;  ///< empty when available
+};
+
+/// The engines of the quantize operations in order of preference.
+SWITCHBACK_API std::vector<EngineInfo> quantize_engines(const Context& context);
+
+}  // namespace switchback

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry zone: the element types and modes every part of the API speaks.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "switchback/export.h"
+
+namespace switchback {
+
+/// Element type of a matrix. The values are pinned (SWITCHBACK_F32 … in the C ABI).
+enum class DType : std::int32_t { f32 = 0, f16 = 1, bf16 = 2, s8 = 3, s32 = 4 };
+
+/// How a linear layer computes; see SwitchbackLinear. The values are pinned.
+enum class Mode : std::int32_t {
+  standard = 0,              ///< no int8
+  rowwise = 1,               ///< SwitchBack Q: X per row, W per row forward and per column for dX
+  global = 2,                ///< SwitchBack: X per row, one scale for W
+  global_mem_efficient = 3,  ///< SwitchBack M: as global, saves int8 X for the backward pass
+  automatic = 4,             ///< the fastest of what the caller allows (see the tuner)
+};
+
+/// "f32", "f16", "bf16", "s8", "s32"; "unknown" for any other value.
+SWITCHBACK_API std::string_view dtype_name(DType dtype) noexcept;
+/// Bytes of one element; 0 for an unknown value.
+SWITCHBACK_API std::size_t dtype_size_bytes(DType dtype) noexcept;
+/// The inverse of dtype_name; also takes "float32", "float16", "half", "bfloat16", "int8", "int32".
+/// Throws Error(invalid_argument) that lists the names.
+SWITCHBACK_API DType parse_dtype(std::string_view name);
+
+/// "standard", "rowwise", "global", "global_mem_efficient", "auto"; "unknown" for any other value.
+SWITCHBACK_API std::string_view mode_name(Mode mode) noexcept;
+/// The inverse of mode_name. Throws Error(invalid_argument) that lists the names.
+SWITCHBACK_API Mode parse_mode(std::string_view name);
+
+/// IEEE 754 binary16: storage and exact conversions, no arithmetic. Conversion from float rounds to
+/// nearest even, overflows to Inf, keeps subnormals, and keeps NaN a (quiet) NaN.
+struct half {
+  std::uint16_t bits = 0;
+
+  half() = default;
+  explicit constexpr half(float value) noexcept : bits(from_float(value)) {}
+  static constexpr half from_bits(std::uint16_t b) noexcept {
+    half h;
+    h.bits = b;
+    return h;
+  }
+  explicit constexpr operator float() const noexcept { return to_float(bits); }
+
+ private:
+  static constexpr std::uint16_t from_float(float value) noexcept {
+    const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = (u >> 16) & 0x8000u;
+    const std::uint32_t magnitude = u & 0x7FFFFFFFu;
+    if (magnitude > 0x7F800000u) return static_cast<std::uint16_t>(sign | 0x7E00u);   // NaN
+    if (magnitude >= 0x47800000u) return static_cast<std::uint16_t>(sign | 0x7C00u);  // >= 2^16
+    std::uint32_t result = 0;
+    std::uint32_t rest = 0;  // the discarded bits, aligned so that half a unit is 0x80000000
+    if (magnitude >= 0x38800000u) {  // normal in binary16
+      result = (magnitude - 0x38000000u) >> 13;
+      rest = magnitude << 19;
+    } else if (magnitude >= 0x33000000u) {  // subnormal, or rounds up to the smallest one
+      const std::uint32_t shift = 126u - (magnitude >> 23);  // 14 … 24
+      const std::uint32_t significand = (magnitude & 0x7FFFFFu) | 0x800000u;
+      result = significand >> shift;
+      rest = significand << (32u - shift);
+    }
+    if (rest > 0x80000000u || (rest == 0x80000000u && (result & 1u) != 0)) ++result;
+    return static_cast<std::uint16_t>(sign | result);
+  }
+  static constexpr float to_float(std::uint16_t h) noexcept {
+    const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16;
+    const std::uint32_t exponent = (h >> 10) & 0x1Fu;
+    const std::uint32_t fraction = h & 0x3FFu;
+    if (exponent == 0) {  // zero and subnormals: fraction · 2^-24 is exact in f32
+      const float value = static_cast<float>(fraction) * 0x1p-24f;
+      return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
+    }
+    const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
+    return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
+  }
+};
+
+/// bfloat16: the upper half of a binary32. Conversion from float rounds to nearest even and keeps
+/// NaN a (quiet) NaN.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+
+  bfloat16() = default;
+  explicit constexpr bfloat16(float value) noexcept : bits(from_float(value)) {}
+  static constexpr bfloat16 from_bits(std::uint16_t b) noexcept {
+    bfloat16 h;
+    h.bits = b;
+    return h;
+  }
+  explicit constexpr operator float() const noexcept {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+
+ private:
+  static constexpr std::uint16_t from_float(float value) noexcept {
+    const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
+    if ((u & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<std::uint16_t>((u >> 16) | 0x40u);
+    return static_cast<std::uint16_t>((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
+  }
+};
+
+static_assert(sizeof(half) == 2 && sizeof(bfloat16) == 2);
+
+/// DType of a C++ element type: dtype_of<float> == DType::f32, …
+template <class T>
+inline constexpr DType dtype_of = static_cast<DType>(-1);
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<half> = DType::f16;
+template <>
+inline constexpr DType dtype_of<bfloat16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<std::int8_t> = DType::s8;
+template <>
+inline constexpr DType dtype_of<std::int32_t> = DType::s32;
+
+/// The largest inner dimension whose int8 products sum exactly in int32: 127·127·K < 2^31.
+inline constexpr std::int64_t max_exact_k = 133144;
+
+}  // namespace switchback

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/aligned_buffer.hpp"
+
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include "core/check.hpp"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace switchback::core {
+
+namespace {
+constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+}
+
+AlignedBuffer::~AlignedBuffer() {
+  release();
+}
+
+AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), capacity_(std::exchange(other.capacity_, 0)) {}
+
+AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
+  if (this != &other) {
+    release();
+    data_ = std::exchange(other.data_, nullptr);
+    capacity_ = std::exchange(other.capacity_, 0);
+  }
+  return *this;
+}
+
+void AlignedBuffer::reserve(std::size_t bytes) {
+  if (bytes <= capacity_) return;
+  // Large buffers start on a huge page: packed weights are read in strides that miss the TLB
+  // otherwise.
+  const std::size_t align = bytes >= huge_page_bytes ? huge_page_bytes : alignment_bytes;
+  void* fresh = nullptr;
+  if (bytes <= std::numeric_limits<std::size_t>::max() - align) {
+    const std::size_t rounded = (bytes + align - 1) / align * align;
+    fresh = std::aligned_alloc(align, rounded);
+    if (fresh != nullptr) {
+#if defined(__linux__)
+      // Advice only: without huge pages it is the same memory, a little slower.
+      if (align == huge_page_bytes) (void)madvise(fresh, rounded, MADV_HUGEPAGE);
+#endif
+      release();
+      data_ = fresh;
+      capacity_ = rounded;
+      return;
+    }
+  }
+  fail(Status::out_of_memory, "could not allocate {} bytes of host memory", bytes);
+}
+
+void AlignedBuffer::release() noexcept {
+  std::free(data_);
+  data_ = nullptr;
+  capacity_ = 0;
+}
+
+}  // namespace switchback::core

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: where dispatch asks for a tuned configuration. Core and the operations know only this
+// interface; the tuner implements it. A look-up is made on every call: it must not block, allocate
+// or do I/O.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace switchback {
+
+/// Which family of problems a query is about; each owns the meaning of its words.
+enum class ConfigOp : std::int64_t {
+  quantize = 1,
+  gemm_int8 = 2,
+  gemm_standard = 3,
+  layer_mode = 4
+};
+
+/// A problem as plain numbers, so that it can be hashed and compared without knowing what it is.
+struct ConfigQuery {
+  ConfigOp op = ConfigOp::quantize;
+  std::array<std::int64_t, 15> words{};
+  friend bool operator==(const ConfigQuery&, const ConfigQuery&) = default;
+};
+
+/// A configuration as plain numbers; words[0] is the engine's id.
+struct ConfigChoice {
+  std::array<std::int64_t, 8> words{};
+  friend bool operator==(const ConfigChoice&, const ConfigChoice&) = default;
+};
+
+class ConfigSource {
+ public:
+  virtual ~ConfigSource() = default;
+  /// True and the choice if there is a tuned configuration for the query, else false. Called from
+  /// any thread.
+  virtual bool find(const ConfigQuery& query, ConfigChoice& choice) const noexcept = 0;
+};
+
+}  // namespace switchback

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cpu/isa.hpp"
+
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "core/check.hpp"
+
+#if defined(__x86_64__) || defined(__i386__)
+#define SWITCHBACK_X86 1
+#include <cpuid.h>
+#endif
+
+namespace switchback::core {
+
+std::string_view isa_name(Isa isa) noexcept {
+  switch (isa) {
+    case Isa::scalar:
+      return "scalar";
+    case Isa::sse4:
+      return "sse4";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx_vnni:
+      return "avx_vnni";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::avx512_vnni:
+      return "avx512_vnni";
+    case Isa::amx:
+      return "amx";
+  }
+  return "unknown";
+}
+
+const std::vector<Isa>& all_isas() {
+  static const std::vector<Isa> isas = {Isa::scalar, Isa::sse4,        Isa::avx2, Isa::avx_vnni,
+                                        Isa::avx512, Isa::avx512_vnni, Isa::amx};
+  return isas;
+}
+
+Isa parse_isa(std::string_view name) {
+  std::string names;
+  for (const Isa isa : all_isas()) {
+    if (name == isa_name(isa)) return isa;
+    names += names.empty() ? "" : ", ";
+    names += isa_name(isa);
+  }
+  fail(Status::invalid_argument, "isa '{}' is not one of {}", name, names);
+}
+
+Isa CpuFeatures::level() const noexcept {
+  if (amx_int8) return Isa::amx;
+  if (avx512_vnni) return Isa::avx512_vnni;
+  if (avx512) return Isa::avx512;
+  if (avx_vnni) return Isa::avx_vnni;
+  if (avx2) return Isa::avx2;
+  if (sse4) return Isa::sse4;
+  return Isa::scalar;
+}
+
+CpuFeatures CpuFeatures::capped(Isa cap) const noexcept {
+  CpuFeatures f = *this;
+  f.amx_int8 = f.amx_int8 && cap >= Isa::amx;
+  f.avx512_vnni = f.avx512_vnni && cap >= Isa::avx512_vnni;
+  f.avx512_bf16 = f.avx512_bf16 && cap >= Isa::avx512_vnni;
+  f.avx512 = f.avx512 && cap >= Isa::avx512;
+  f.avx_vnni = f.avx_vnni && cap >= Isa::avx_vnni;
+  f.avx2 = f.avx2 && cap >= Isa::avx2;
+  f.sse4 = f.sse4 && cap >= Isa::sse4;
+  return f;
+}
+
+namespace {
+
+#ifdef SWITCHBACK_X86
+
+struct Registers {
+  std::uint32_t a = 0, b = 0, c = 0, d = 0;
+};
+
+Registers cpuid(std::uint32_t leaf, std::uint32_t subleaf) {
+  Registers r;
+  if (__get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d) == 0) return {};
+  return r;
+}
+
+bool bit(std::uint32_t value, int index) {
+  return ((value >> index) & 1u) != 0;
+}
+
+std::uint64_t xcr0() {
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (static_cast<std::uint64_t>(high) << 32) | low;
+}
+
+// Linux hands out the AMX tile state on request only.
+bool request_amx_permission() {
+#if defined(__linux__) && defined(__x86_64__)
+  constexpr int arch_req_xcomp_perm = 0x1023;
+  constexpr int xfeature_xtiledata = 18;
+  return syscall(SYS_arch_prctl, arch_req_xcomp_perm, xfeature_xtiledata) == 0;
+#else
+  return false;
+#endif
+}
+
+CpuFeatures probe() {
+  CpuFeatures f;
+  const Registers one = cpuid(1, 0);
+  const Registers seven = cpuid(7, 0);
+  const Registers seven_one = cpuid(7, 1);
+  f.sse4 = bit(one.c, 9) && bit(one.c, 19) && bit(one.c, 20);
+  if (!bit(one.c, 27)) return f;  // OSXSAVE: without it the system keeps no AVX state
+  const std::uint64_t state = xcr0();
+  const bool ymm = (state & 0x6) == 0x6;
+  const bool zmm = (state & 0xE6) == 0xE6;
+  const bool tiles = (state & 0x60000) == 0x60000;
+  f.avx2 = f.sse4 && ymm && bit(one.c, 28) && bit(one.c, 12) && bit(one.c, 29) && bit(seven.b, 5);
+  f.avx_vnni = f.avx2 && bit(seven_one.a, 4);
+  f.avx512 = f.avx2 && zmm && bit(seven.b, 16) && bit(seven.b, 17) && bit(seven.b, 28) &&
+             bit(seven.b, 30) && bit(seven.b, 31);
+  f.avx512_vnni = f.avx512 && bit(seven.c, 11);
+  f.avx512_bf16 = f.avx512 && bit(seven_one.a, 5);
+  f.amx_int8 =
+      f.avx512_vnni && tiles && bit(seven.d, 24) && bit(seven.d, 25) && request_amx_permission();
+  return f;
+}
+
+std::string probe_model() {
+  std::array<char, 49> brand{};
+  for (std::uint32_t leaf = 0; leaf < 3; ++leaf) {
+    const Registers r = cpuid(0x80000002u + leaf, 0);
+    std::memcpy(brand.data() + 16 * leaf, &r, 16);
+  }
+  std::string model(brand.data());
+  const auto first = model.find_first_not_of(' ');
+  const auto last = model.find_last_not_of(' ');
+  return first == std::string::npos ? "unknown" : model.substr(first, last - first + 1);
+}
+
+#else
+
+CpuFeatures probe() {
+  return {};
+}
+std::string probe_model() {
+  return "unknown";
+}
+
+#endif
+
+std::size_t cache_bytes(int sysconf_name) {
+  const long bytes = sysconf(sysconf_name);
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
+}
+
+}  // namespace
+
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures features = probe();
+  return features;
+}
+
+const CpuCaches& cpu_caches() {
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+  static const CpuCaches caches = {cache_bytes(_SC_LEVEL1_DCACHE_SIZE),
+                                   cache_bytes(_SC_LEVEL2_CACHE_SIZE),
+                                   cache_bytes(_SC_LEVEL3_CACHE_SIZE)};
+#else
+  static const CpuCaches caches;
+#endif
+  return caches;
+}
+
+std::string cpu_model() {
+  static const std::string model = probe_model();
+  return model;
+}
+
+int available_cores() {
+#if defined(__linux__)
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+#endif
+  const unsigned cores = std::thread::hardware_concurrency();
+  return cores > 0 ? static_cast<int>(cores) : 1;
+}
+
+}  // namespace switchback::core

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: the threads of a CPU Context. Built on OpenMP where there is one, because oneDNN, OpenBLAS
+// and PyTorch run on it: one pool for all, none left spinning against the others. Without OpenMP
+// (and under ThreadSanitizer, which cannot follow it) an own pool does the same.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace switchback::core {
+
+class Threads {
+ public:
+  explicit Threads(int count);
+  ~Threads();
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+  [[nodiscard]] int count() const noexcept { return count_; }
+
+  /// Calls f(task, worker) for each task in [0, tasks), each once, worker in [0, count()). Tasks
+  /// are handed out in ascending order to whichever worker is free, so results must not depend on
+  /// which worker runs what. f must not throw. While it runs, the floating-point environment is the
+  /// default one (round to nearest, no flush to zero), whatever the caller set.
+  template <class F>
+  void for_each(std::int64_t tasks, F&& f) {
+    using Function = std::remove_reference_t<F>;
+    run(tasks, const_cast<void*>(static_cast<const void*>(std::addressof(f))),
+        [](void* function, std::int64_t task, int worker) {
+          (*static_cast<Function*>(function))(task, worker);
+        });
+  }
+
+  /// Splits [0, size) into ranges of `grain` (the last may be shorter) and calls f(begin, end,
+  /// worker).
+  template <class F>
+  void for_ranges(std::int64_t size, std::int64_t grain, F&& f) {
+    for_each((size + grain - 1) / grain, [&](std::int64_t task, int worker) {
+      const std::int64_t begin = task * grain;
+      f(begin, begin + grain < size ? begin + grain : size, worker);
+    });
+  }
+
+ private:
+  using Call = void (*)(void* function, std::int64_t task, int worker);
+  void run(std::int64_t tasks, void* function, Call call);
+
+  struct Pool;
+  int count_;
+  std::unique_ptr<Pool> pool_;
+};
+
+/// "OpenMP" or "own pool".
+const char* threads_backend() noexcept;
+
+/// Sets how many threads OpenMP libraries (oneDNN, OpenBLAS) use when called from this thread, for
+/// the life of the object. Does nothing without OpenMP.
+class ScopedLibraryThreads {
+ public:
+  explicit ScopedLibraryThreads(int count) noexcept;
+  ~ScopedLibraryThreads();
+  ScopedLibraryThreads(const ScopedLibraryThreads&) = delete;
+  ScopedLibraryThreads& operator=(const ScopedLibraryThreads&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
+}  // namespace switchback::core

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/workspace.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/check.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::core {
+
+namespace {
+constexpr std::size_t smallest_block_bytes = std::size_t{1} << 16;
+}
+
+Workspace::Frame::Frame(Workspace& workspace) noexcept
+    : workspace_(workspace), block_(workspace.block_), offset_(workspace.offset_) {
+  ++workspace_.depth_;
+}
+
+Workspace::Frame::~Frame() {
+  workspace_.block_ = block_;
+  workspace_.offset_ = offset_;
+  if (--workspace_.depth_ > 0 || workspace_.blocks_.size() < 2) return;
+  const std::size_t total = workspace_.capacity_bytes();
+  workspace_.blocks_.clear();
+  workspace_.block_ = 0;
+  workspace_.offset_ = 0;
+  try {
+    AlignedBuffer whole;
+    whole.reserve(total);
+    workspace_.blocks_.push_back(std::move(whole));
+  } catch (...) {
+    workspace_.blocks_.clear();  // the next operation asks again, and reports what it cannot get
+  }
+}
+
+void* Workspace::take_bytes(std::int64_t count, std::size_t element_bytes) {
+  constexpr std::size_t align = AlignedBuffer::alignment_bytes;
+  require(count >= 0 && static_cast<std::uint64_t>(count) <=
+                            (std::numeric_limits<std::size_t>::max() / 2) / element_bytes,
+          "workspace: {} elements of {} bytes is not a size", count, element_bytes);
+  const std::size_t bytes =
+      (static_cast<std::size_t>(count) * element_bytes + align - 1) / align * align;
+  while (block_ < blocks_.size() && blocks_[block_].capacity_bytes() - offset_ < bytes) {
+    ++block_;
+    offset_ = 0;
+  }
+  if (block_ == blocks_.size()) {
+    AlignedBuffer block;
+    block.reserve(std::max({bytes, smallest_block_bytes, capacity_bytes()}));
+    blocks_.push_back(std::move(block));
+  }
+  void* piece = blocks_[block_].as<std::byte>() + offset_;
+  offset_ += bytes;
+  return piece;
+}
+
+std::size_t Workspace::capacity_bytes() const noexcept {
+  std::size_t total = 0;
+  for (const auto& block : blocks_)
+    total += block.capacity_bytes();
+  return total;
+}
+
+}  // namespace switchback::core

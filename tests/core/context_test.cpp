@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "switchback/context.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "core/cpu/isa.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback {
+namespace {
+
+std::string message_of(const ContextOptions& options, Status status) {
+  try {
+    const Context context(options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), status);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Context, DefaultsTakeTheWholeMachine) {
+  const Context context;
+  EXPECT_EQ(context.device(), "cpu");
+  EXPECT_EQ(context.threads(), core::available_cores());
+  EXPECT_EQ(context.isa(), core::isa_name(core::cpu_features().level()));
+}
+
+TEST(Context, BadOptionsAreNamed) {
+  EXPECT_EQ(message_of({.device = "tpu", .threads = 0, .isa = ""}, Status::invalid_argument),
+            "device 'tpu' is not one of cpu, cuda, cuda:N");
+  EXPECT_EQ(message_of({.device = "cuda:x", .threads = 0, .isa = ""}, Status::invalid_argument),
+            "device 'cuda:x' is not one of cpu, cuda, cuda:N");
+  EXPECT_EQ(message_of({.device = "cuda:0", .threads = 0, .isa = ""}, Status::device_error),
+            "device 'cuda:0': this build has no CUDA backend; use cpu");
+  EXPECT_EQ(message_of({.device = "cpu", .threads = -2, .isa = ""}, Status::invalid_argument),
+            "context: threads = -2; it must be 0 (all cores) to 4096");
+  EXPECT_NE(message_of({.device = "cpu", .threads = 1, .isa = "avx9"}, Status::invalid_argument)
+                .find("isa 'avx9' is not one of scalar, sse4, avx2"),
+            std::string::npos);
+}
+
+TEST(Context, CapsTheInstructionSet) {
+  for (const core::Isa cap : core::all_isas()) {
+    const Context context({.device = "cpu", .threads = 1, .isa = std::string(core::isa_name(cap))});
+    EXPECT_LE(static_cast<int>(core::parse_isa(context.isa())), static_cast<int>(cap));
+  }
+}
+
+TEST(Context, Moves) {
+  Context a({.device = "cpu", .threads = 2, .isa = ""});
+  Context b = std::move(a);
+  EXPECT_EQ(b.threads(), 2);
+}
+
+}  // namespace
+}  // namespace switchback

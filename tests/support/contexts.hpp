@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: every way this machine can run an operation: each instruction set it has, one
+// thread and several.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/cpu/isa.hpp"
+#include "switchback/context.hpp"
+
+namespace switchback::test {
+
+/// One entry for each instruction set level that changes what this CPU uses, at the given threads.
+inline std::vector<ContextOptions> isa_contexts(int threads = 1) {
+  std::vector<ContextOptions> options;
+  std::vector<core::Isa> reached;
+  for (const core::Isa cap : core::all_isas()) {
+    const core::Isa level = core::cpu_features().capped(cap).level();
+    bool seen = false;
+    for (const core::Isa other : reached)
+      seen = seen || other == level;
+    if (seen) continue;
+    reached.push_back(level);
+    ContextOptions option;
+    option.device = "cpu";
+    option.threads = threads;
+    option.isa = std::string(core::isa_name(level));
+    options.push_back(option);
+  }
+  return options;
+}
+
+/// isa_contexts() at 1 and at 3 threads (3: more than the cores of a small machine, and odd).
+inline std::vector<ContextOptions> all_contexts() {
+  std::vector<ContextOptions> options = isa_contexts(1);
+  for (auto& option : isa_contexts(3))
+    options.push_back(option);
+  return options;
+}
+
+inline std::string describe(const ContextOptions& o) {
+  return o.device + " isa " + (o.isa.empty() ? "best" : o.isa) + " threads " +
+         std::to_string(o.threads);
+}
+
+}  // namespace switchback::test
