@@ -5,7 +5,8 @@
 // and the code is q = round_half_even(127 · (x / absmax)) with IEEE division, so |q| <= 127. A
 // group of zeros has absmax 0 and codes 0. A group that holds a NaN has absmax NaN, else one that
 // holds an Inf has absmax Inf, and its codes are 0: whatever is computed from it is NaN, never
-// finite. Codes and scales are the same on every device, instruction set and thread count.
+// finite. Codes, scales and sums are the same on every device, instruction set and thread count; a
+// NaN that is stored is the quiet one without sign or payload (0x7FC00000 in f32).
 //
 // Inputs and outputs must not overlap. Shapes are given as [rows, cols]; absmax is always f32.
 #pragma once

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: what a quantize operation is asked to do: a Problem (sizes and types, the tuner's
+// key) and the Operands it is done to.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/config_source.hpp"
+#include "core/cpu/isa.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::quant {
+
+/// The operations, named as the functions of switchback/quant.hpp. The values are pinned: they are
+/// part of tuning records.
+enum class Op : std::int64_t {
+  rowwise = 0,
+  rowwise_column_sums = 1,
+  column_sums = 2,
+  columnwise_transpose = 3,
+  global = 4,
+  global_transpose = 5,
+  rowwise_and_columnwise_transpose = 6,
+  global_and_transpose = 7,
+  dequantize_rowwise = 8,
+  cast_to_int8 = 9,
+};
+
+/// The name of the public function.
+std::string_view op_name(Op op) noexcept;
+
+/// What is to be done. rows and cols are those of the untransposed matrix.
+struct Problem {
+  Op op = Op::rowwise;
+  DType dtype = DType::f32;  ///< of the matrix of floats
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  int threads = 1;
+  core::Isa isa = core::Isa::scalar;
+
+  friend bool operator==(const Problem&, const Problem&) = default;
+};
+
+std::string to_string(const Problem& problem);
+ConfigQuery to_query(const Problem& problem) noexcept;
+
+/// What it is done to; each operation uses the members its public function has. Nothing needs to be
+/// aligned, not even to its element size.
+struct Operands {
+  ConstAnyMatrix x;             ///< [rows,cols], the floats read
+  MatrixView<std::int8_t> q;    ///< [rows,cols]
+  MatrixView<std::int8_t> q_t;  ///< [cols,rows]
+  float* absmax = nullptr;      ///< [rows], or [1] of the global operations
+  float* absmax_cols = nullptr;
+  float* column_sums = nullptr;
+  bool accumulate = false;
+
+  MatrixView<const std::int8_t> codes;  ///< dequantize_rowwise reads these …
+  const float* scales = nullptr;        ///< … and these [rows],
+  AnyMatrix y;                          ///< and writes this [rows,cols]
+};
+
+}  // namespace switchback::quant
