@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/machine.hpp"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <fstream>
+
+#include "bench/build_info.hpp"
+#include "core/context_state.hpp"
+#if __has_include("gemm/library_versions.hpp")
+#include "gemm/library_versions.hpp"
+#endif
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#endif
+
+namespace switchback::bench {
+
+namespace {
+
+std::string compiler() {
+#if defined(__clang__)
+  return "clang " __clang_version__;
+#elif defined(__GNUC__)
+  return "gcc " __VERSION__;
+#else
+  return "unknown";
+#endif
+}
+
+// PRETTY_NAME="…" of os-release.
+std::string os_name() {
+  std::ifstream file("/etc/os-release");
+  std::string line;
+  const std::string key = "PRETTY_NAME=";
+  while (std::getline(file, line)) {
+    if (!line.starts_with(key)) continue;
+    std::string name = line.substr(key.size());
+    std::erase(name, '"');
+    return name;
+  }
+  return "unknown";
+}
+
+std::string kernel() {
+  utsname system{};
+  if (uname(&system) != 0) return "unknown";
+  return std::string(system.sysname) + " " + system.release + " " + system.machine;
+}
+
+nlohmann::ordered_json hypervisor() {
+#if defined(__x86_64__) || defined(__i386__)
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned hypervisor_present = 1u << 31;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & hypervisor_present) == 0) return nullptr;
+  __cpuid(0x40000000, a, b, c, d);
+  std::array<char, 13> vendor{};
+  std::memcpy(vendor.data(), &b, 4);
+  std::memcpy(vendor.data() + 4, &c, 4);
+  std::memcpy(vendor.data() + 8, &d, 4);
+  return std::string(vendor.data());
+#else
+  return nullptr;
+#endif
+}
+
+std::size_t pages(int name) {
+  const long count = sysconf(name);
+  const long size = sysconf(_SC_PAGESIZE);
+  return count > 0 && size > 0 ? static_cast<std::size_t>(count) * static_cast<std::size_t>(size)
+                               : 0;
+}
+
+nlohmann::ordered_json feature_names(const core::CpuFeatures& f) {
+  nlohmann::ordered_json names = nlohmann::ordered_json::array();
+  const auto add = [&](bool has, const char* name) {
+    if (has) names.push_back(name);
+  };
+  add(f.sse4, "sse4");
+  add(f.avx2, "avx2");
+  add(f.avx_vnni, "avx_vnni");
+  add(f.avx512, "avx512");
+  add(f.avx512_vnni, "avx512_vnni");
+  add(f.avx512_bf16, "avx512_bf16");
+  add(f.amx_int8, "amx_int8");
+  return names;
+}
+
+nlohmann::ordered_json libraries() {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+#if __has_include("gemm/library_versions.hpp")
+  for (const auto& library : gemm::library_versions())
+    json[library.name] = library.version;
+#endif
+  return json;
+}
+
+}  // namespace
+
+std::string tool_version() {
+  return build_info::version;
+}
+std::string tool_commit() {
+  return build_info::commit;
+}
+std::string tool_name() {
+  return "switchback-bench " + tool_version() + " (" + tool_commit() + ")";
+}
+
+std::size_t memory_bytes() {
+  return pages(_SC_PHYS_PAGES);
+}
+
+std::size_t available_memory_bytes() {
+  // MemAvailable counts the page cache that can be dropped; free pages alone say too little.
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::string rest;
+  std::size_t kib = 0;
+  while (file >> key) {
+    if (key == "MemAvailable:" && file >> kib) return kib * 1024;
+    std::getline(file, rest);
+  }
+#if defined(_SC_AVPHYS_PAGES)
+  return pages(_SC_AVPHYS_PAGES);
+#else
+  return 0;
+#endif
+}
+
+nlohmann::ordered_json machine_json(const Context& context) {
+  const core::CpuCaches& caches = core::cpu_caches();
+  nlohmann::ordered_json json;
+  json["device"] = context.device();
+  json["cpu"] = core::cpu_model();
+  json["isa"] = std::string(context.isa());
+  json["features"] = feature_names(context.state().features);
+  json["cores"] = core::available_cores();
+  json["threads"] = context.threads();
+  json["threads_backend"] = core::threads_backend();
+  json["l1d_bytes"] = caches.l1d_bytes;
+  json["l2_bytes"] = caches.l2_bytes;
+  json["l3_bytes"] = caches.l3_bytes;
+  json["memory_bytes"] = memory_bytes();
+  json["os"] = os_name();
+  json["kernel"] = kernel();
+  json["hypervisor"] = hypervisor();
+  json["compiler"] = compiler();
+  json["build_type"] = build_info::build_type;
+  json["assertions"] = build_info::assertions;
+  json["sanitizer"] = build_info::sanitizer;
+  json["libraries"] = libraries();
+  json["tool_version"] = tool_version();
+  json["tool_commit"] = tool_commit();
+  return json;
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: what a number was measured on: machine, system, build and libraries.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "switchback/context.hpp"
+
+namespace switchback::bench {
+
+/// Keys: device, cpu, isa, features, cores, threads, threads_backend, l1d_bytes, l2_bytes,
+/// l3_bytes, memory_bytes, os, kernel, hypervisor (null where none is seen), compiler, build_type,
+/// assertions, sanitizer, libraries, tool_version, tool_commit.
+nlohmann::ordered_json machine_json(const Context& context);
+
+/// "switchback-bench 0.1.0 (3f2a91c)".
+std::string tool_name();
+/// The version of this build, and the commit it was built from: its hash, with "-dirty" where
+/// tracked files differed; "unknown" where the sources came without their history.
+std::string tool_version();
+std::string tool_commit();
+
+/// Bytes of memory, and the part of it that can be had now; 0 where the system does not tell.
+std::size_t memory_bytes();
+std::size_t available_memory_bytes();
+
+}  // namespace switchback::bench

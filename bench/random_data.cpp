@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/random_data.hpp"
+
+#include <array>
+#include <cmath>
+#include <type_traits>
+
+#include "core/context_state.hpp"
+#include "core/unaligned.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+// The output function of SplitMix64 (Steele, Lea, Flood 2014).
+std::uint64_t mix(std::uint64_t z) noexcept {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+constexpr std::uint64_t gamma = 0x9E3779B97F4A7C15ull;
+
+// In (0, 1), from the upper 53 bits.
+double unit(std::uint64_t bits) noexcept {
+  return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
+}
+
+// Ziggurat (Marsaglia and Tsang 2000) of 256 layers of equal area under exp(-x²/2): layer i spans
+// |x| < edge[i]; a point left of edge[i + 1] lies under the curve for certain, which settles 99 %
+// of the draws with one multiplication. Layer 0 is the base strip with the tail beyond `tail`.
+struct Ziggurat {
+  static constexpr int layers = 256;
+  static constexpr double tail = 3.6541528853610088;
+  static constexpr double area = 0.00492867323399;
+  std::array<double, layers + 1> edge{};
+  std::array<double, layers + 1> density{};
+
+  Ziggurat() {
+    const auto curve = [](double x) { return std::exp(-0.5 * x * x); };
+    edge[0] = area / curve(tail);
+    edge[1] = tail;
+    for (int i = 2; i < layers; ++i)
+      edge[i] = std::sqrt(-2.0 * std::log(area / edge[i - 1] + curve(edge[i - 1])));
+    edge[layers] = 0;
+    for (int i = 0; i <= layers; ++i)
+      density[i] = curve(edge[i]);
+  }
+
+  [[nodiscard]] double draw(std::uint64_t seed, std::uint64_t counter) const noexcept {
+    std::uint64_t bits = random_bits(seed, counter);
+    for (;;) {
+      const auto layer = static_cast<std::size_t>(bits & 0xFF);
+      const double sign = (bits & 0x100) != 0 ? -1.0 : 1.0;
+      const double x = unit(bits) * edge[layer];
+      if (x < edge[layer + 1]) return sign * x;
+      // The rare rest draws on: each value is a function of the one before.
+      bits = mix(bits + gamma);
+      if (layer == 0) {
+        double beyond = 0;
+        double y = 0;
+        do {
+          beyond = -std::log(unit(bits)) / tail;
+          bits = mix(bits + gamma);
+          y = -std::log(unit(bits));
+          bits = mix(bits + gamma);
+        } while (2 * y < beyond * beyond);
+        return sign * (tail + beyond);
+      }
+      const double height = density[layer] + unit(bits) * (density[layer + 1] - density[layer]);
+      if (height < std::exp(-0.5 * x * x)) return sign * x;
+      bits = mix(bits + gamma);
+    }
+  }
+};
+
+// One task fills this many elements of the matrix, counted across rows.
+constexpr std::int64_t grain = 1 << 15;
+
+// Calls f(index, offset) for every element: its counter and where it lies.
+template <class F>
+void for_elements(Context& context, std::int64_t rows, std::int64_t cols, std::int64_t stride,
+                  const F& f) {
+  if (rows == 0 || cols == 0) return;
+  context.state().threads.for_ranges(rows * cols, grain,
+                                     [&](std::int64_t begin, std::int64_t end, int /*worker*/) {
+                                       std::int64_t row = begin / cols;
+                                       std::int64_t col = begin % cols;
+                                       for (std::int64_t index = begin; index < end; ++index) {
+                                         f(index, row * stride + col);
+                                         if (++col == cols) {
+                                           col = 0;
+                                           ++row;
+                                         }
+                                       }
+                                     });
+}
+
+}  // namespace
+
+std::uint64_t random_bits(std::uint64_t seed, std::uint64_t counter) noexcept {
+  return mix(mix(seed + gamma) + (counter + 1) * gamma);
+}
+
+void fill_normal(Context& context, AnyMatrix m, std::uint64_t seed, float scale) {
+  static const Ziggurat ziggurat;
+  const auto fill = [&](auto* data) {
+    using T = std::remove_pointer_t<decltype(data)>;
+    for_elements(context, m.rows, m.cols, m.stride, [&](std::int64_t index, std::int64_t offset) {
+      const auto value = static_cast<float>(ziggurat.draw(seed, static_cast<std::uint64_t>(index)));
+      core::store(data, offset, T(value * scale));
+    });
+  };
+  switch (m.dtype) {
+    case DType::f16:
+      return fill(static_cast<half*>(m.data));
+    case DType::bf16:
+      return fill(static_cast<bfloat16*>(m.data));
+    default:
+      return fill(static_cast<float*>(m.data));
+  }
+}
+
+void fill_codes(Context& context, MatrixView<std::int8_t> m, std::uint64_t seed) {
+  for_elements(context, m.rows, m.cols, m.stride, [&](std::int64_t index, std::int64_t offset) {
+    const std::uint64_t bits = random_bits(seed, static_cast<std::uint64_t>(index)) >> 32;
+    m.data[offset] = static_cast<std::int8_t>(static_cast<std::int64_t>((bits * 255) >> 32) - 127);
+  });
+}
+
+}  // namespace switchback::bench

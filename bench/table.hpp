@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: plain text tables for people.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace switchback::bench {
+
+/// Columns are as wide as their widest cell. The first column and those named in `left` are
+/// left-aligned, the others right-aligned. Cells may hold UTF-8; control characters become '?', so
+/// that no name read from a machine or a file reaches the terminal as a command to it.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header, std::vector<std::string> left = {});
+
+  /// Missing cells are empty; surplus ones are dropped.
+  void add(std::vector<std::string> row);
+  [[nodiscard]] bool empty() const noexcept { return rows_.empty(); }
+  /// The table with its header, a rule below it, and a newline after each line.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::vector<std::string> header_;
+  std::vector<bool> left_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// `text` with control characters replaced by '?'.
+std::string printable(std::string_view text);
+
+/// A value with about three significant digits and no exponent for everyday sizes: "0.0123",
+/// "3.61", "947", "1204"; "-" for NaN.
+std::string number(double value);
+/// "3.61 ± 0.04"
+std::string number_with_spread(double value, double spread);
+
+}  // namespace switchback::bench

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/timing.hpp"
+
+#include <algorithm>
+
+namespace switchback::bench {
+
+Clock::time_point deadline_in(double seconds) {
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+std::vector<std::vector<double>> sample_interleaved(
+    const MeasureOptions& options, std::span<const std::function<void()>> callables) {
+  std::vector<std::vector<double>> times_ms(callables.size());
+  if (callables.empty()) return times_ms;
+  const auto late = [&] { return options.deadline && options.now() >= *options.deadline; };
+  const auto prepare = [&] {
+    if (options.before_each) options.before_each();
+  };
+
+  for (int round = 0; round < options.warmup; ++round)
+    for (const auto& callable : callables) {
+      if (late()) break;
+      prepare();
+      callable();
+    }
+
+  double total_ms = 0;
+  const auto enough = [&](int rounds) {
+    return rounds >= options.repeat && total_ms >= options.min_time_s * 1e3;
+  };
+  // A round is never cut: ratios pair the times of one round.
+  for (int round = 0; round == 0 || !(enough(round) || late()); ++round) {
+    for (std::size_t i = 0; i < callables.size(); ++i) {
+      prepare();
+      const Clock::time_point start = options.now();
+      callables[i]();
+      const std::chrono::duration<double, std::milli> elapsed = options.now() - start;
+      times_ms[i].push_back(elapsed.count());
+      total_ms += elapsed.count();
+    }
+  }
+  return times_ms;
+}
+
+std::vector<Stats> measure_interleaved(const MeasureOptions& options,
+                                       std::span<const std::function<void()>> callables) {
+  std::vector<Stats> stats;
+  for (const auto& times_ms : sample_interleaved(options, callables))
+    stats.push_back(summarize(times_ms));
+  return stats;
+}
+
+Stats measure(const MeasureOptions& options, const std::function<void()>& callable) {
+  return measure_interleaved(options, std::span(&callable, 1)).front();
+}
+
+Middle speed_ratio(std::span<const double> rival_ms, std::span<const double> subject_ms) {
+  std::vector<double> ratios;
+  const std::size_t rounds = std::min(rival_ms.size(), subject_ms.size());
+  for (std::size_t i = 0; i < rounds; ++i)
+    if (subject_ms[i] > 0) ratios.push_back(rival_ms[i] / subject_ms[i]);
+  return middle(ratios);
+}
+
+}  // namespace switchback::bench
