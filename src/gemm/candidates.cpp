@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/candidates.hpp"
+
+#include "core/check.hpp"
+
+namespace switchback::gemm_int8 {
+
+namespace {
+
+std::string_view scale_name(ScaleMode mode) {
+  switch (mode) {
+    case ScaleMode::none:
+      return "unscaled";
+    case ScaleMode::row_col:
+      return "row_col";
+    case ScaleMode::row_scalar:
+      return "row_scalar";
+  }
+  return "unknown";
+}
+
+std::string_view engine_name(EngineId id) {
+  if (id == EngineId::none) return "none";
+  const Engine* engine = find_engine(id);
+  return engine != nullptr ? engine->name : "unknown";
+}
+
+// Why the engine cannot run the problem here; empty when it can.
+std::string_view refusal(const Engine& engine, const GemmProblem& problem,
+                         const ContextState& state) {
+  const std::string_view reason = engine.unavailable(state);
+  return reason.empty() ? engine.rejects(problem) : reason;
+}
+
+}  // namespace
+
+std::string describe(const GemmProblem& p) {
+  return fmt::format("m={} n={} k={} {} {} bias={} packed={} strides {},{},{}", p.m, p.n, p.k,
+                     dtype_name(p.output), scale_name(p.scale),
+                     p.has_bias ? dtype_name(p.bias) : "none", engine_name(p.packed_for),
+                     p.stride_a, p.stride_b, p.stride_d);
+}
+
+std::string describe(const GemmConfig& c) {
+  return fmt::format("{} {} mc={} nc={} kc={} threads={}", engine_name(c.engine),
+                     c.weights == Weights::packed ? "packed" : "plain", c.mc, c.nc, c.kc,
+                     c.threads);
+}
+
+ConfigQuery config_query(const GemmProblem& p, const ContextState& state) noexcept {
+  ConfigQuery query;
+  query.op = ConfigOp::gemm_int8;
+  query.words = {p.m,
+                 p.n,
+                 p.k,
+                 p.stride_a,
+                 p.stride_b,
+                 p.stride_d,
+                 static_cast<std::int64_t>(p.output),
+                 static_cast<std::int64_t>(p.scale),
+                 p.has_bias ? 1 + static_cast<std::int64_t>(p.bias) : 0,
+                 static_cast<std::int64_t>(p.packed_for),
+                 static_cast<std::int64_t>(state.features.level()),
+                 state.threads.count()};
+  return query;
+}
+
+ConfigChoice to_choice(const GemmConfig& c) noexcept {
+  ConfigChoice choice;
+  choice.words = {static_cast<std::int64_t>(c.engine),
+                  static_cast<std::int64_t>(c.weights),
+                  c.mc,
+                  c.nc,
+                  c.kc,
+                  c.threads};
+  return choice;
+}
+
+GemmConfig from_choice(const ConfigChoice& choice) noexcept {
+  const auto& w = choice.words;
+  return {static_cast<EngineId>(w[0]), static_cast<Weights>(w[1]), w[2], w[3], w[4], w[5]};
+}
+
+std::vector<GemmConfig> candidates(const GemmProblem& problem, const Context& context) {
+  const ContextState& state = context.state();
+  std::vector<GemmConfig> found = {default_config(problem, context)};
+  std::vector<GemmConfig> more;
+  for (const Engine* engine : engines()) {
+    if (problem.packed_for != EngineId::none && engine->id != problem.packed_for) continue;
+    if (refusal(*engine, problem, state).empty()) engine->candidates(problem, state, more);
+  }
+  for (const GemmConfig& config : more) {
+    bool known = false;
+    for (const GemmConfig& other : found)
+      known = known || other == config;
+    if (!known) found.push_back(config);
+  }
+  return found;
+}
+
+GemmConfig default_config(const GemmProblem& problem, const Context& context) {
+  const ContextState& state = context.state();
+  if (problem.packed_for != EngineId::none) {
+    const Engine* engine = find_engine(problem.packed_for);
+    core::require(engine != nullptr, "gemm: packed_for = {}; there is no such engine",
+                  static_cast<std::int64_t>(problem.packed_for));
+    const std::string_view reason = refusal(*engine, problem, state);
+    if (!reason.empty())
+      core::fail(Status::unsupported,
+                 "gemm: b is packed for engine '{}', which cannot run here: {}", engine->name,
+                 reason);
+    return engine->default_config(problem, state);
+  }
+  for (const Engine* engine : engines())
+    if (refusal(*engine, problem, state).empty()) return engine->default_config(problem, state);
+  return reference_engine.default_config(problem, state);
+}
+
+std::string check_config(const GemmProblem& problem, const GemmConfig& config,
+                         const ContextState& state) {
+  const Engine* engine = find_engine(config.engine);
+  if (engine == nullptr)
+    return fmt::format("engine number {} is unknown", static_cast<std::int64_t>(config.engine));
+  if (problem.packed_for != EngineId::none && problem.packed_for != config.engine)
+    return fmt::format("b is packed for engine '{}', not for '{}'", engine_name(problem.packed_for),
+                       engine->name);
+  const std::string_view reason = refusal(*engine, problem, state);
+  if (!reason.empty()) return fmt::format("engine '{}': {}", engine->name, reason);
+  if (config.weights != Weights::plain && config.weights != Weights::packed)
+    return fmt::format("weights = {} is neither plain (0) nor packed (1)",
+                       static_cast<std::int64_t>(config.weights));
+  if (config.mc < 0 || config.nc < 0 || config.kc < 0 || config.threads < 0)
+    return fmt::format("mc={} nc={} kc={} threads={}; none may be negative", config.mc, config.nc,
+                       config.kc, config.threads);
+  return {};
+}
+
+void run(Context& context, const GemmProblem& problem, const GemmConfig& config,
+         const GemmOperands& operands) {
+  ContextState& state = context.state();
+  const std::string reason = check_config(problem, config, state);
+  if (!reason.empty()) core::fail(Status::unsupported, "gemm: {}", reason);
+  if (problem.m == 0 || problem.n == 0) return;
+  // Nothing to sum: only the epilogue is left, which the reference does as well as any.
+  const Engine& engine = problem.k == 0 ? reference_engine : *find_engine(config.engine);
+  engine.run(state, problem, config, operands);
+}
+
+}  // namespace switchback::gemm_int8

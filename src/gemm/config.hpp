@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: how an int8 product is computed. A configuration changes speed, never a bit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/config_source.hpp"
+#include "gemm/problem.hpp"
+
+namespace switchback::gemm_int8 {
+
+/// How an engine reads B when it is given as it lies.
+enum class Weights : std::int64_t {
+  plain = 0,   ///< straight from the caller's rows
+  packed = 1,  ///< rearranged first, into the workspace (or by the caller, once)
+};
+
+struct GemmConfig {
+  EngineId engine = EngineId::reference;
+  Weights weights = Weights::plain;
+  // Blocking of the engine's loops: rows and columns of d a task owns, and the length of a piece of
+  // the inner dimension. Engines round them to their tiles; 0 = whole.
+  std::int64_t mc = 0;
+  std::int64_t nc = 0;
+  std::int64_t kc = 0;
+  std::int64_t threads = 0;  ///< at most so many of the Context's; 0 = all
+
+  friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
+};
+
+/// "avx512_vnni packed mc=96 nc=512 kc=1024 threads=0"
+std::string describe(const GemmConfig& config);
+
+ConfigChoice to_choice(const GemmConfig& config) noexcept;
+/// The inverse. What it holds is unchecked: see check_config().
+GemmConfig from_choice(const ConfigChoice& choice) noexcept;
+
+}  // namespace switchback::gemm_int8

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: what an engine of the int8 product is, and the list of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/context_state.hpp"
+#include "gemm/config.hpp"
+#include "gemm/problem.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::gemm_int8 {
+
+/// One implementation. To add one: write its file, name it in engines() and in EngineId.
+struct Engine {
+  EngineId id;
+  std::string_view name;
+
+  /// Why it cannot run on this machine in this Context; empty when it can. Each condition has its
+  /// own words.
+  std::string_view (*unavailable)(const ContextState& state);
+  /// Why it refuses this problem where it is available; empty when it accepts.
+  std::string_view (*rejects)(const GemmProblem& problem);
+
+  /// Bytes of B[n,k] in its own layout, and the rearrangement. The layout depends on n and k alone.
+  std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k);
+  void (*pack)(ContextState& state, MatrixView<const std::int8_t> b, void* out);
+
+  /// The configuration to use when nothing better is known, and those worth trying, default first.
+  GemmConfig (*default_config)(const GemmProblem& problem, const ContextState& state);
+  void (*candidates)(const GemmProblem& problem, const ContextState& state,
+                     std::vector<GemmConfig>& out);
+
+  /// Computes it. m, n, k > 0; may throw Error(out_of_memory) before it writes d.
+  void (*run)(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
+              const GemmOperands& operands);
+};
+
+/// All engines of this build in order of preference; the reference is the last.
+std::span<const Engine* const> engines() noexcept;
+/// By number or name; null when there is none.
+const Engine* find_engine(EngineId id) noexcept;
+const Engine* find_engine(std::string_view name) noexcept;
+
+extern const Engine reference_engine;
+
+}  // namespace switchback::gemm_int8

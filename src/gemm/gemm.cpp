@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry and dispatch of the int8 products: validates, picks an engine and a configuration, runs.
+#include "switchback/gemm.hpp"
+
+#include <string>
+#include <utility>
+
+#include "core/check.hpp"
+#include "gemm/candidates.hpp"
+#include "gemm/packed_weight.hpp"
+
+namespace switchback {
+
+using gemm_int8::Engine;
+using gemm_int8::EngineId;
+using gemm_int8::GemmConfig;
+using gemm_int8::GemmOperands;
+using gemm_int8::GemmProblem;
+using gemm_int8::ScaleMode;
+
+PackedWeight::PackedWeight() : state_(std::make_unique<PackedWeightState>()) {}
+PackedWeight::~PackedWeight() = default;
+PackedWeight::PackedWeight(PackedWeight&&) noexcept = default;
+PackedWeight& PackedWeight::operator=(PackedWeight&&) noexcept = default;
+
+bool PackedWeight::empty() const noexcept {
+  return state_ == nullptr || state_->engine == nullptr;
+}
+std::int64_t PackedWeight::rows() const noexcept {
+  return state_ == nullptr ? 0 : state_->rows;
+}
+std::int64_t PackedWeight::cols() const noexcept {
+  return state_ == nullptr ? 0 : state_->cols;
+}
+std::size_t PackedWeight::bytes() const noexcept {
+  return state_ == nullptr ? 0 : state_->buffer.capacity_bytes();
+}
+std::string_view PackedWeight::engine() const noexcept {
+  return empty() ? std::string_view() : state_->engine->name;
+}
+
+namespace {
+
+// The engine of that name, able to run here; Error otherwise.
+const Engine& named_engine(std::string_view op, std::string_view name, const ContextState& state) {
+  const Engine* engine = gemm_int8::find_engine(name);
+  if (engine == nullptr) {
+    std::string names;
+    for (const Engine* known : gemm_int8::engines()) {
+      names += names.empty() ? "" : ", ";
+      names += known->name;
+    }
+    core::fail(Status::invalid_argument, "{}: engine '{}' is not one of {}", op, name, names);
+  }
+  const std::string_view reason = engine->unavailable(state);
+  if (!reason.empty())
+    core::fail(Status::unsupported, "{}: engine '{}' is not available: {}", op, name, reason);
+  return *engine;
+}
+
+void check_k(std::string_view op, std::int64_t k) {
+  core::require(k <= max_exact_k,
+                "{}: K = {}; it must be at most {}, or the int32 sums of codes could overflow", op,
+                k, max_exact_k);
+}
+
+// What gemm_s8s8s32 and gemm share: a, b or packed_b, d and the engine's name.
+struct Inputs {
+  std::string_view op;
+  MatrixView<const std::int8_t> a;
+  MatrixView<const std::int8_t> b;
+  const PackedWeight* packed_b;
+  AnyMatrix d;
+  std::string_view engine;
+};
+
+// Validates the shared arguments and fills in what they say of the problem.
+void check_inputs(const Inputs& in, GemmProblem& problem, GemmOperands& operands) {
+  core::check_matrix(in.op, "a", in.a);
+  check_k(in.op, in.a.cols);
+  problem.m = in.a.rows;
+  problem.k = in.a.cols;
+  problem.stride_a = in.a.stride;
+  operands.a = in.a.data;
+
+  if (in.packed_b != nullptr) {
+    core::require(in.b.data == nullptr, "{}: both b and packed_b are given; give one of them",
+                  in.op);
+    if (in.packed_b->empty())
+      core::fail(Status::invalid_state, "{}: packed_b is empty; pack_weight fills it", in.op);
+    const PackedWeightState& packed = in.packed_b->state();
+    core::require(packed.cols == problem.k, "{}: packed_b is [{},{}]; it must be [N,K] = [{},{}]",
+                  in.op, packed.rows, packed.cols, packed.rows, problem.k);
+    core::require(in.engine.empty() || in.engine == packed.engine->name,
+                  "{}: packed_b is packed for engine '{}'; it cannot be used by engine '{}'", in.op,
+                  packed.engine->name, in.engine);
+    problem.n = packed.rows;
+    problem.packed_for = packed.engine->id;
+    operands.packed_b = packed.buffer.as<const void>();
+  } else {
+    core::check_matrix(in.op, "b", in.b);
+    core::check_shape(in.op, "b", in.b, in.b.rows, "N", problem.k, "K");
+    problem.n = in.b.rows;
+    problem.stride_b = in.b.stride;
+    operands.b = in.b.data;
+  }
+
+  core::check_matrix(in.op, "d", in.d);
+  core::check_shape(in.op, "d", in.d, problem.m, "M", problem.n, "N");
+  problem.stride_d = in.d.stride;
+  problem.output = in.d.dtype;
+  operands.d = in.d.data;
+}
+
+// The tuned configuration if there is one that holds here, else the default of the forced engine,
+// of the one b is packed for, or of the first that accepts the problem.
+GemmConfig choose_config(Context& context, std::string_view op, const GemmProblem& problem,
+                         std::string_view forced) {
+  const ContextState& state = context.state();
+  const Engine* engine = nullptr;
+  if (!forced.empty()) {
+    engine = &named_engine(op, forced, state);
+    const std::string_view reason = engine->rejects(problem);
+    if (!reason.empty())
+      core::fail(Status::unsupported, "{}: engine '{}' cannot run {}: {}", op, forced,
+                 gemm_int8::describe(problem), reason);
+  } else if (problem.packed_for != EngineId::none) {
+    engine = gemm_int8::find_engine(problem.packed_for);
+    const std::string_view reason = engine->unavailable(state);
+    if (!reason.empty())
+      core::fail(Status::unsupported,
+                 "{}: packed_b is packed for engine '{}', which is not available: {}", op,
+                 engine->name, reason);
+  }
+  if (state.config_source != nullptr) {
+    ConfigChoice choice;
+    if (state.config_source->find(gemm_int8::config_query(problem, state), choice)) {
+      const GemmConfig config = gemm_int8::from_choice(choice);
+      if ((engine == nullptr || config.engine == engine->id) &&
+          gemm_int8::check_config(problem, config, state).empty())
+        return config;
+    }
+  }
+  return engine != nullptr ? engine->default_config(problem, state)
+                           : gemm_int8::default_config(problem, context);
+}
+
+}  // namespace
+
+void pack_weight(Context& context, MatrixView<const std::int8_t> b, PackedWeight& out,
+                 std::string_view engine) {
+  constexpr std::string_view op = "pack_weight";
+  core::check_matrix(op, "b", b);
+  check_k(op, b.cols);
+  ContextState& state = context.state();
+  const Engine* packer = nullptr;
+  if (!engine.empty()) {
+    packer = &named_engine(op, engine, state);
+  } else {
+    for (const Engine* known : gemm_int8::engines())
+      if (packer == nullptr && known->unavailable(state).empty()) packer = known;
+  }
+  if (out.empty()) out = PackedWeight();  // a moved-from object has no state
+  PackedWeightState& packed = out.state();
+  packed.buffer.reserve(packer->packed_bytes(b.rows, b.cols));
+  // From here on nothing can fail.
+  packer->pack(state, b, packed.buffer.as<void>());
+  packed.engine = packer;
+  packed.rows = b.rows;
+  packed.cols = b.cols;
+}
+
+void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args) {
+  constexpr std::string_view op = "gemm_s8s8s32";
+  GemmProblem problem;
+  GemmOperands operands;
+  check_inputs({op, args.a, args.b, args.packed_b, args.d, args.engine}, problem, operands);
+  core::check_disjoint(op, {core::operand("d", args.d)},
+                       {core::operand("a", args.a), core::operand("b", args.b)});
+  const GemmConfig config = choose_config(context, op, problem, args.engine);
+  gemm_int8::run(context, problem, config, operands);
+}
+
+void gemm(Context& context, const GemmArgs& args) {
+  constexpr std::string_view op = "gemm";
+  GemmProblem problem;
+  GemmOperands operands;
+  check_inputs({op, args.a, args.b, args.packed_b, args.d, args.engine}, problem, operands);
+  core::check_float(op, "d", args.d.dtype);
+  core::check_span(op, "absmax_a", args.absmax_a, problem.m, "M");
+  core::require(
+      args.absmax_b.size() == 1 || args.absmax_b.size() == static_cast<std::size_t>(problem.n),
+      "{}: absmax_b holds {} floats; it must hold N = {} or 1", op, args.absmax_b.size(),
+      problem.n);
+  core::check_span(op, "absmax_b", args.absmax_b, static_cast<std::int64_t>(args.absmax_b.size()),
+                   "N or 1");
+  problem.scale = args.absmax_b.size() == static_cast<std::size_t>(problem.n)
+                      ? ScaleMode::row_col
+                      : ScaleMode::row_scalar;
+  operands.absmax_a = args.absmax_a.data();
+  operands.absmax_b = args.absmax_b.data();
+  if (args.bias.data != nullptr) {
+    core::check_matrix(op, "bias", args.bias);
+    core::check_float(op, "bias", args.bias.dtype);
+    core::check_shape(op, "bias", args.bias, 1, "1", problem.n, "N");
+    problem.has_bias = true;
+    problem.bias = args.bias.dtype;
+    operands.bias = args.bias.data;
+  }
+  core::check_disjoint(
+      op, {core::operand("d", args.d)},
+      {core::operand("a", args.a), core::operand("b", args.b),
+       core::operand("absmax_a", args.absmax_a), core::operand("absmax_b", args.absmax_b),
+       core::operand("bias", args.bias)});
+  const GemmConfig config = choose_config(context, op, problem, args.engine);
+  gemm_int8::run(context, problem, config, operands);
+}
+
+std::vector<EngineInfo> gemm_engines(const Context& context) {
+  std::vector<EngineInfo> infos;
+  for (const Engine* engine : gemm_int8::engines()) {
+    const std::string_view reason = engine->unavailable(context.state());
+    infos.push_back({std::string(engine->name), reason.empty(), std::string(reason)});
+  }
+  return infos;
+}
+
+}  // namespace switchback

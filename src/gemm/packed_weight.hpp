@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: what a PackedWeight is inside: the bytes of one engine's layout.
+#pragma once
+
+#include <cstdint>
+
+#include "core/aligned_buffer.hpp"
+#include "gemm/engine.hpp"
+
+namespace switchback {
+
+struct PackedWeightState {
+  const gemm_int8::Engine* engine = nullptr;  ///< null: nothing packed yet
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  core::AlignedBuffer buffer;
+};
+
+}  // namespace switchback

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: what an int8 product computes (GemmProblem) and where its operands lie.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/config_source.hpp"
+#include "core/context_state.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::gemm_int8 {
+
+/// The engines by number. Pinned: tuned configurations are stored with them.
+enum class EngineId : std::int64_t {
+  none = 0,
+  reference = 1,
+  avx2 = 2,
+  avx_vnni = 3,
+  avx512_vnni = 4,
+  onednn = 5
+};
+
+/// How int32 sums become outputs.
+enum class ScaleMode : std::int64_t {
+  none = 0,        ///< int32 as they are
+  row_col = 1,     ///< absmax_a[row] and absmax_b[column]
+  row_scalar = 2,  ///< absmax_a[row] and absmax_b[0]
+};
+
+/// d[m,n] = epilogue(a[m,k] · b[n,k]ᵀ). Everything a choice of configuration may depend on.
+struct GemmProblem {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t stride_a = 0;
+  std::int64_t stride_b = 0;  ///< 0 when b is packed
+  std::int64_t stride_d = 0;
+  DType output = DType::s32;
+  ScaleMode scale = ScaleMode::none;
+  bool has_bias = false;
+  DType bias = DType::f32;               ///< f32 when there is none
+  EngineId packed_for = EngineId::none;  ///< none: b as it lies
+
+  friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
+};
+
+/// "m=8 n=64 k=256 f32 row_col bias=f16 packed=avx2 strides 256,0,64"
+std::string describe(const GemmProblem& problem);
+
+/// The problem as a ConfigSource is asked for it. The instruction set and the thread count of the
+/// Context are part of it: one source may serve several Contexts.
+ConfigQuery config_query(const GemmProblem& problem, const ContextState& state) noexcept;
+
+/// The memory a problem is run on; strides are in the problem.
+struct GemmOperands {
+  const std::int8_t* a = nullptr;
+  const std::int8_t* b = nullptr;  ///< null when packed
+  const void* packed_b = nullptr;  ///< as the engine's pack wrote it, or null
+  void* d = nullptr;
+  const float* absmax_a = nullptr;
+  const float* absmax_b = nullptr;
+  const void* bias = nullptr;
+};
+
+}  // namespace switchback::gemm_int8
