@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: what the subcommands of switchback-bench share: exit codes, how one is registered, and
+// options spelled the same everywhere.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "switchback/context.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::bench {
+
+/// What the process returns. Scripts rely on the numbers.
+namespace exit_codes {
+inline constexpr int ok = 0;
+inline constexpr int failed = 1;         ///< a wrong result, a failed case, a file that failed
+inline constexpr int usage = 2;          ///< an option, a grid or a file of the wrong kind
+inline constexpr int device = 5;         ///< the device, or an engine, is not to be had here
+inline constexpr int deadline = 6;       ///< the time given ran out first
+inline constexpr int interrupted = 130;  ///< SIGINT or SIGTERM
+}  // namespace exit_codes
+
+/// The exit code an Error ends the process with.
+int exit_code_for(Status status) noexcept;
+
+/// The exit code of this process: set by the callback of the subcommand that ran.
+void set_exit_code(int code) noexcept;
+int exit_code() noexcept;
+
+// Each adds one subcommand, whose callback runs it and calls set_exit_code(). An Error thrown by a
+// callback is printed by run_cli().
+void add_run_command(CLI::App& app);
+void add_list_command(CLI::App& app);
+void add_report_command(CLI::App& app);
+void add_verify_command(CLI::App& app);
+void add_info_command(CLI::App& app);
+void add_micro_command(CLI::App& app);
+
+/// The whole program: parses, runs the subcommand, prints errors to stderr, returns the exit code.
+int run_cli(int argc, const char* const* argv);
+
+/// --device, --threads and --isa, as every subcommand that computes spells them.
+void add_context_options(CLI::App& command, ContextOptions& options);
+
+/// "90", "90s", "1.5m", "2h", "500ms" in seconds. Throws Error(invalid_argument) that names the
+/// option.
+double parse_duration_s(std::string_view option, std::string_view text);
+/// "3.2 s", "42 s", "1 min 20 s", "2 h 5 min"
+std::string format_duration(double seconds);
+/// "1.3 GiB", "512 KiB", "12 B"
+std::string format_bytes(double bytes);
+/// "a,b, c" → {"a","b","c"}; empty parts are dropped.
+std::vector<std::string> split_list(std::string_view text, char separator = ',');
+
+}  // namespace switchback::bench
