@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+# Which sources are formatted and by what. Sourced after common.sh.
+# shellcheck shell=sh
+
+# Two versions of clang-format disagree on the same configuration, so one is the judge.
+clang_format_major=14
+
+clang_format() {
+  for candidate in "clang-format-$clang_format_major" clang-format; do
+    if have "$candidate" &&
+      "$candidate" --version | grep -q "version $clang_format_major\."; then
+      say "$candidate"
+      return 0
+    fi
+  done
+  return 1
+}
+
+sources() {
+  find include src autotune bench tests -type f \
+    \( -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) \
+    2>/dev/null | LC_ALL=C sort
+}
