@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// C ABI: turns C arguments into those of the C++ API. What C++ types rule out is checked here
+// (null pointers, dtypes of typed views, enum values, struct sizes); the C++ API checks the rest.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "core/check.hpp"
+#include "switchback/matrix.hpp"
+#include "switchback/switchback.h"
+
+namespace switchback::capi {
+
+inline void check_pointer(std::string_view op, std::string_view argument, const void* pointer) {
+  core::require(pointer != nullptr, "{}: {} is a null pointer", op, argument);
+}
+
+/// 0 or 1.
+inline bool read_flag(std::string_view op, std::string_view argument, std::int32_t value) {
+  core::require(value == 0 || value == 1, "{}: {} = {}; it must be 0 or 1", op, argument, value);
+  return value == 1;
+}
+
+/// "" for null.
+inline std::string_view read_name(const char* name_or_null) {
+  return name_or_null == nullptr ? std::string_view() : std::string_view(name_or_null);
+}
+
+/// A matrix of any known dtype.
+inline AnyMatrix read_matrix(std::string_view op, std::string_view argument,
+                             const switchback_matrix& m) {
+  const AnyMatrix any(m.data, static_cast<DType>(m.dtype), m.rows, m.cols, m.stride);
+  core::check_matrix(op, argument, any);
+  return any;
+}
+inline AnyMatrix read_matrix(std::string_view op, std::string_view argument,
+                             const switchback_matrix* m) {
+  check_pointer(op, argument, m);
+  return read_matrix(op, argument, *m);
+}
+
+/// A matrix whose null data says that there is none; the other fields are not looked at then.
+inline AnyMatrix read_optional_matrix(std::string_view op, std::string_view argument,
+                                      const switchback_matrix& m) {
+  return m.data == nullptr ? AnyMatrix() : read_matrix(op, argument, m);
+}
+
+/// A matrix whose dtype must be that of T.
+template <class T>
+MatrixView<T> read_view(std::string_view op, std::string_view argument,
+                        const switchback_matrix& m) {
+  const AnyMatrix any = read_matrix(op, argument, m);
+  constexpr DType want = dtype_of<std::remove_const_t<T>>;
+  core::require(any.dtype == want, "{}: {} has dtype {}; it must be {}", op, argument,
+                dtype_name(any.dtype), dtype_name(want));
+  return {static_cast<T*>(any.data), any.rows, any.cols, any.stride};
+}
+template <class T>
+MatrixView<T> read_view(std::string_view op, std::string_view argument,
+                        const switchback_matrix* m) {
+  check_pointer(op, argument, m);
+  return read_view<T>(op, argument, *m);
+}
+
+/// n values behind a pointer; n comes from a checked matrix. Null is left to the C++ API, which
+/// takes it for n = 0.
+template <class T>
+std::span<T> read_span(T* data, std::int64_t n) {
+  return {data, static_cast<std::size_t>(n)};
+}
+
+/// Tails of structs from the future are searched for non-zero bytes up to this size.
+inline constexpr std::size_t max_struct_bytes = 4096;
+
+/// A struct that begins with struct_size. The sizes it had before it grew are accepted, with zeros
+/// (the defaults) for the fields it lacks; so is a larger one whose unknown tail is zero.
+template <class T>
+T read_struct(std::string_view op, std::string_view argument, const T* given,
+              std::initializer_list<std::size_t> older_sizes) {
+  static_assert(std::is_trivially_copyable_v<T> && offsetof(T, struct_size) == 0);
+  check_pointer(op, argument, given);
+  const std::size_t size = given->struct_size;
+  const bool older = std::find(older_sizes.begin(), older_sizes.end(), size) != older_sizes.end();
+  core::require(older || (size >= sizeof(T) && size <= max_struct_bytes),
+                "{}: {} has struct_size = {}; it must be sizeof the struct, {} here", op, argument,
+                size, sizeof(T));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (std::size_t i = sizeof(T); i < size; ++i)
+    core::require(bytes[i] == 0,
+                  "{}: {} has struct_size = {} and sets byte {}, which this version (size {}) does "
+                  "not know; it must be zero",
+                  op, argument, size, i, sizeof(T));
+  T result = {};
+  std::memcpy(&result, given, std::min(size, sizeof(T)));
+  return result;
+}
+
+}  // namespace switchback::capi

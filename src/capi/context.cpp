@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// C ABI: versions, errors, contexts, engines.
+#include <iterator>
+
+#include "capi/guard.hpp"
+#include "capi/handles.hpp"
+#include "core/context_state.hpp"
+
+using namespace switchback;
+using namespace switchback::capi;
+
+static_assert(SWITCHBACK_OK == static_cast<int>(Status::ok));
+static_assert(SWITCHBACK_INVALID_ARGUMENT == static_cast<int>(Status::invalid_argument));
+static_assert(SWITCHBACK_UNSUPPORTED == static_cast<int>(Status::unsupported));
+static_assert(SWITCHBACK_OUT_OF_MEMORY == static_cast<int>(Status::out_of_memory));
+static_assert(SWITCHBACK_DEVICE_ERROR == static_cast<int>(Status::device_error));
+static_assert(SWITCHBACK_IO_ERROR == static_cast<int>(Status::io_error));
+static_assert(SWITCHBACK_INVALID_STATE == static_cast<int>(Status::invalid_state));
+static_assert(SWITCHBACK_INTERNAL == static_cast<int>(Status::internal));
+static_assert(SWITCHBACK_F32 == static_cast<int>(DType::f32));
+static_assert(SWITCHBACK_F16 == static_cast<int>(DType::f16));
+static_assert(SWITCHBACK_BF16 == static_cast<int>(DType::bf16));
+static_assert(SWITCHBACK_S8 == static_cast<int>(DType::s8));
+static_assert(SWITCHBACK_S32 == static_cast<int>(DType::s32));
+
+uint32_t switchback_abi_version(void) {
+  return SWITCHBACK_ABI_VERSION_MAJOR << 16 | SWITCHBACK_ABI_VERSION_MINOR;
+}
+
+const char* switchback_version_string(void) {
+  return SWITCHBACK_VERSION;
+}
+
+const char* switchback_status_name(switchback_status status) {
+  return status_name(static_cast<Status>(status));
+}
+
+const char* switchback_last_error(void) {
+  return last_error();
+}
+
+switchback_status switchback_context_create(const switchback_context_options* options_or_null,
+                                            switchback_context** out) {
+  return guard([&] {
+    constexpr std::string_view op = "context_create";
+    check_pointer(op, "out", out);
+    ContextOptions options;
+    if (options_or_null != nullptr) {
+      const auto given =
+          read_struct(op, "options", options_or_null, {offsetof(switchback_context_options, isa)});
+      options.device = read_name(given.device);
+      options.threads = given.threads;
+      options.isa = read_name(given.isa);
+      core::require(given.stream == nullptr || parse_device(options.device).kind != DeviceKind::cpu,
+                    "{}: stream is not null; a cpu context has no stream", op);
+    }
+    *out = new switchback_context(options);
+  });
+}
+
+void switchback_context_destroy(switchback_context* or_null) {
+  delete or_null;
+}
+
+switchback_status switchback_context_device(const switchback_context* context, const char** out) {
+  return guard([&] {
+    constexpr std::string_view op = "context_device";
+    check_pointer(op, "context", context);
+    check_pointer(op, "out", out);
+    *out = context->device.c_str();
+  });
+}
+
+switchback_status switchback_context_isa(const switchback_context* context, const char** out) {
+  return guard([&] {
+    constexpr std::string_view op = "context_isa";
+    check_pointer(op, "context", context);
+    check_pointer(op, "out", out);
+    *out = context->isa.c_str();
+  });
+}
+
+switchback_status switchback_context_threads(const switchback_context* context, int32_t* out) {
+  return guard([&] {
+    constexpr std::string_view op = "context_threads";
+    check_pointer(op, "context", context);
+    check_pointer(op, "out", out);
+    *out = context->context->threads();
+  });
+}
+
+switchback_status switchback_context_workspace_bytes(const switchback_context* context,
+                                                     size_t* out) {
+  return guard([&] {
+    constexpr std::string_view op = "context_workspace_bytes";
+    check_pointer(op, "context", context);
+    check_pointer(op, "out", out);
+    *out = context->context->workspace_bytes();
+  });
+}
+
+namespace {
+
+std::vector<EngineInfo> engines_of(const Context& context, int32_t operation) {
+  switch (operation) {
+    case SWITCHBACK_ENGINES_QUANTIZE:
+      return quantize_engines(context);
+    case SWITCHBACK_ENGINES_GEMM:
+      return gemm_engines(context);
+    case SWITCHBACK_ENGINES_GEMM_STANDARD:
+      return gemm_standard_engines(context);
+    default:
+      core::fail(Status::invalid_argument,
+                 "engines: operation = {}; it must be quantize (0), gemm (1) or gemm_standard (2)",
+                 operation);
+  }
+}
+
+}  // namespace
+
+switchback_status switchback_engines(switchback_context* context, int32_t operation,
+                                     const switchback_engine_info** out, size_t* count) {
+  return guard([&] {
+    constexpr std::string_view op = "engines";
+    const Context& cpp_context = read_context(op, context);
+    check_pointer(op, "out", out);
+    check_pointer(op, "count", count);
+    const bool known = operation >= 0 && operation < std::ssize(context->engines);
+    if (!known || !context->engines[static_cast<std::size_t>(operation)].made) {
+      EngineTable table;
+      table.infos = engines_of(cpp_context, operation);  // throws if it is unknown
+      for (const EngineInfo& info : table.infos)
+        table.rows.push_back({info.name.c_str(), info.available ? 1 : 0, info.reason.c_str()});
+      table.made = true;
+      // Moving a vector keeps its elements where they are, so the pointers into them stay valid.
+      context->engines[static_cast<std::size_t>(operation)] = std::move(table);
+    }
+    const EngineTable& table = context->engines[static_cast<std::size_t>(operation)];
+    *out = table.rows.data();
+    *count = table.rows.size();
+  });
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// C ABI: what the opaque handles are.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capi/arguments.hpp"
+#include "switchback/context.hpp"
+#include "switchback/gemm.hpp"
+#include "switchback/linear.hpp"
+#include "switchback/quant.hpp"
+#include "switchback/switchback.h"
+
+namespace switchback::capi {
+
+/// The engines of one operation: the strings, and the C structs that point into them. Made on first
+/// use and never changed, because callers keep pointers.
+struct EngineTable {
+  bool made = false;
+  std::vector<EngineInfo> infos;
+  std::vector<switchback_engine_info> rows;
+};
+
+}  // namespace switchback::capi
+
+struct switchback_context {
+  explicit switchback_context(const switchback::ContextOptions& options)
+      : context(std::make_shared<switchback::Context>(options)),
+        device(context->device()),
+        isa(context->isa()) {}
+
+  std::shared_ptr<switchback::Context> context;  // shared with the layers, which need it to the end
+  std::string device;
+  std::string isa;
+  std::array<switchback::capi::EngineTable, 3> engines;
+};
+
+struct switchback_packed_weight {
+  switchback::PackedWeight packed;
+};
+
+struct switchback_linear {
+  switchback_linear(std::shared_ptr<switchback::Context> owner,
+                    const switchback::LinearOptions& options)
+      : context(std::move(owner)), linear(*context, options) {}
+
+  std::shared_ptr<switchback::Context> context;  // before `linear`: destroyed after it
+  switchback::SwitchbackLinear linear;
+};
+
+namespace switchback::capi {
+
+inline Context& read_context(std::string_view op, const switchback_context* context) {
+  check_pointer(op, "context", context);
+  return *context->context;
+}
+
+}  // namespace switchback::capi

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// C ABI: the linear layer.
+#include "switchback/linear.hpp"
+
+#include "capi/guard.hpp"
+#include "capi/handles.hpp"
+
+using namespace switchback;
+using namespace switchback::capi;
+
+static_assert(SWITCHBACK_STANDARD == static_cast<int>(Mode::standard));
+static_assert(SWITCHBACK_ROWWISE == static_cast<int>(Mode::rowwise));
+static_assert(SWITCHBACK_GLOBAL == static_cast<int>(Mode::global));
+static_assert(SWITCHBACK_GLOBAL_MEM_EFFICIENT == static_cast<int>(Mode::global_mem_efficient));
+static_assert(SWITCHBACK_AUTO == static_cast<int>(Mode::automatic));
+static_assert(SWITCHBACK_SAVE_NOTHING == static_cast<int>(Save::nothing));
+static_assert(SWITCHBACK_SAVE_COPY == static_cast<int>(Save::copy));
+static_assert(SWITCHBACK_SAVE_BORROW == static_cast<int>(Save::borrow));
+
+namespace {
+
+Mode read_mode(std::string_view op, std::int32_t value) {
+  core::require(value >= SWITCHBACK_STANDARD && value <= SWITCHBACK_AUTO,
+                "{}: mode = {}; it must be standard (0), rowwise (1), global (2), "
+                "global_mem_efficient (3) or auto (4)",
+                op, value);
+  return static_cast<Mode>(value);
+}
+
+DType read_float_dtype(std::string_view op, std::string_view argument, std::int32_t value) {
+  core::require(value == SWITCHBACK_F32 || value == SWITCHBACK_F16 || value == SWITCHBACK_BF16,
+                "{}: {} = {}; it must be f32 (0), f16 (1) or bf16 (2)", op, argument, value);
+  return static_cast<DType>(value);
+}
+
+Save read_save(std::string_view op, std::int32_t value) {
+  core::require(value >= SWITCHBACK_SAVE_NOTHING && value <= SWITCHBACK_SAVE_BORROW,
+                "{}: save_for_backward = {}; it must be nothing (0), copy (1) or borrow (2)", op,
+                value);
+  return static_cast<Save>(value);
+}
+
+SwitchbackLinear& read_linear(std::string_view op, switchback_linear* linear) {
+  check_pointer(op, "linear", linear);
+  return linear->linear;
+}
+const SwitchbackLinear& read_linear(std::string_view op, const switchback_linear* linear) {
+  check_pointer(op, "linear", linear);
+  return linear->linear;
+}
+
+}  // namespace
+
+switchback_status switchback_linear_create(switchback_context* context,
+                                           const switchback_linear_options* options,
+                                           switchback_linear** out) {
+  return guard([&] {
+    constexpr std::string_view op = "linear_create";
+    check_pointer(op, "context", context);
+    const auto given = read_struct(op, "options", options, {});
+    check_pointer(op, "out", out);
+    LinearOptions cpp;
+    cpp.in_features = given.in_features;
+    cpp.out_features = given.out_features;
+    cpp.mode = read_mode(op, given.mode);
+    cpp.dtype = read_float_dtype(op, "dtype", given.dtype);
+    cpp.engine = read_name(given.engine);
+    *out = new switchback_linear(context->context, cpp);
+  });
+}
+
+void switchback_linear_destroy(switchback_linear* or_null) {
+  delete or_null;
+}
+
+switchback_status switchback_linear_set_weight(switchback_linear* linear,
+                                               const switchback_matrix* weight,
+                                               const switchback_matrix* bias_or_null) {
+  return guard([&] {
+    constexpr std::string_view op = "set_weight";
+    SwitchbackLinear& layer = read_linear(op, linear);
+    const AnyMatrix w = read_matrix(op, "weight", weight);
+    AnyMatrix bias;
+    if (bias_or_null != nullptr) bias = read_optional_matrix(op, "bias", *bias_or_null);
+    layer.set_weight(w, bias);
+  });
+}
+
+switchback_status switchback_linear_weight_updated(switchback_linear* linear) {
+  return guard([&] { read_linear("weight_updated", linear).weight_updated(); });
+}
+
+switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear) {
+  return guard([&] { read_linear("prepare_for_eval", linear).prepare_for_eval(); });
+}
+
+switchback_status switchback_linear_forward(switchback_linear* linear, const switchback_matrix* x,
+                                            const switchback_matrix* y, int32_t save_for_backward) {
+  return guard([&] {
+    constexpr std::string_view op = "forward";
+    SwitchbackLinear& layer = read_linear(op, linear);
+    const AnyMatrix in = read_matrix(op, "x", x);
+    const AnyMatrix out = read_matrix(op, "y", y);
+    layer.forward(in, out, read_save(op, save_for_backward));
+  });
+}
+
+switchback_status switchback_linear_backward(switchback_linear* linear,
+                                             const switchback_linear_grads* grads) {
+  return guard([&] {
+    constexpr std::string_view op = "backward";
+    SwitchbackLinear& layer = read_linear(op, linear);
+    const auto given = read_struct(op, "grads", grads, {});
+    LinearGrads cpp;
+    cpp.g = read_matrix(op, "g", given.g);
+    cpp.dx = read_optional_matrix(op, "dx", given.dx);
+    cpp.dw = read_optional_matrix(op, "dw", given.dw);
+    cpp.db = read_optional_matrix(op, "db", given.db);
+    cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
+    layer.backward(cpp);
+  });
+}
+
+switchback_status switchback_linear_saved_for_backward_bytes(const switchback_linear* linear,
+                                                             size_t* out) {
+  return guard([&] {
+    constexpr std::string_view op = "saved_for_backward_bytes";
+    const SwitchbackLinear& layer = read_linear(op, linear);
+    check_pointer(op, "out", out);
+    *out = layer.saved_for_backward_bytes();
+  });
+}
+
+switchback_status switchback_linear_cached_weight_bytes(const switchback_linear* linear,
+                                                        size_t* out) {
+  return guard([&] {
+    constexpr std::string_view op = "cached_weight_bytes";
+    const SwitchbackLinear& layer = read_linear(op, linear);
+    check_pointer(op, "out", out);
+    *out = layer.cached_weight_bytes();
+  });
+}
