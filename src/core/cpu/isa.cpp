@@ -159,7 +159,24 @@ std::string probe_model() {
 
 #endif
 
-std::size_t cache_bytes(int sysconf_name) {
+// The system's own table, else glibc's reading of CPUID, which in a virtual machine may count the
+// caches of the whole socket.
+std::size_t cache_bytes(int level, int sysconf_name) {
+#if defined(__linux__)
+  for (int index = 0; index < 8; ++index) {
+    const std::string directory =
+        "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+    int this_level = 0;
+    std::string type;
+    std::size_t size = 0;
+    char unit = 0;
+    if (!(std::ifstream(directory + "level") >> this_level)) break;
+    if (this_level != level) continue;
+    if (!(std::ifstream(directory + "type") >> type) || type == "Instruction") continue;
+    if (std::ifstream(directory + "size") >> size >> unit)
+      return size << (unit == 'M' ? 20 : unit == 'K' ? 10 : 0);
+  }
+#endif
   const long bytes = sysconf(sysconf_name);
   return bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
 }
@@ -173,9 +190,9 @@ const CpuFeatures& cpu_features() {
 
 const CpuCaches& cpu_caches() {
 #if defined(_SC_LEVEL1_DCACHE_SIZE)
-  static const CpuCaches caches = {cache_bytes(_SC_LEVEL1_DCACHE_SIZE),
-                                   cache_bytes(_SC_LEVEL2_CACHE_SIZE),
-                                   cache_bytes(_SC_LEVEL3_CACHE_SIZE)};
+  static const CpuCaches caches = {cache_bytes(1, _SC_LEVEL1_DCACHE_SIZE),
+                                   cache_bytes(2, _SC_LEVEL2_CACHE_SIZE),
+                                   cache_bytes(3, _SC_LEVEL3_CACHE_SIZE)};
 #else
   static const CpuCaches caches;
 #endif

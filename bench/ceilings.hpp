@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: what this machine could do at most, measured: the numbers that rates are shares of.
+#pragma once
+
+#include <string>
+
+#include "switchback/context.hpp"
+
+namespace switchback::bench {
+
+/// On the Context's threads and instruction set. Rates are of the fastest round: a ceiling is what
+/// the machine can do when nobody else runs, and rounds of a millisecond cannot be faster than it.
+struct Ceilings {
+  double copy_gb_s = 0;     ///< bytes read plus written per second past the caches, in 1e9
+  double copy_l3_gb_s = 0;  ///< the same inside L3; 0 where its size is not known
+  double s8_tops = 0;       ///< int8 multiply-adds in registers alone, two operations each, in 1e12
+  double f32_tflops = 0;    ///< the same for f32
+  std::string s8_instruction;
+  std::string f32_instruction;
+};
+/// Takes about budget_s seconds (a quarter each) once its buffers are there. Both copies are the
+/// better of plain and streaming stores.
+Ceilings measure_ceilings(Context& context, double budget_s);
+
+/// A loop of independent multiply-adds on registers, filling every pipe the instruction has.
+struct RegisterLoop {
+  const char* instruction;
+  double operations_per_step;  ///< a multiply-add counts as two
+  void (*run)(long steps);
+};
+/// The best exact int8 dot product instruction, and the best f32 multiply-add, the Context may use.
+RegisterLoop int8_loop(const Context& context);
+RegisterLoop f32_loop(const Context& context);
+
+/// Runs `steps` of the loop on each of the Context's threads; returns the operations done by all.
+double run_on_all_threads(Context& context, const RegisterLoop& loop, long steps);
+
+/// Bytes of buffers to copy so that they lie past every cache, and inside L3 but past L2 (0: no
+/// such size is known), reads and writes together.
+std::int64_t past_caches_bytes();
+std::int64_t inside_l3_bytes(int threads);
+
+}  // namespace switchback::bench

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: copies as fast as this machine makes them: the bandwidth that memory-bound operations are
+// held against.
+#pragma once
+
+#include <cstdint>
+
+#include "switchback/context.hpp"
+
+namespace switchback::bench {
+
+enum class Stores { plain, streaming };
+
+/// Bytes read and written in lines of 64: one of the two is a multiple of the other (4 : 1 is what
+/// quantizing f32 moves, 1 : 1 is a plain copy).
+struct Traffic {
+  std::int64_t read_bytes = 0;
+  std::int64_t write_bytes = 0;
+};
+
+/// What a copy of this traffic can use: its bytes in whole lines, the larger side rounded to a
+/// whole multiple of the smaller.
+Traffic in_lines(Traffic wanted);
+
+/// Reads every line of `from` and writes every line of `to`, both 64-byte aligned and of the sizes
+/// of in_lines(traffic), on the Context's threads. Lines read together are combined into the lines
+/// written, so no load can be dropped; a 1 : 1 copy is a copy. Streaming stores bypass the caches
+/// (on CPUs that have none of them the stores are plain).
+void copy_lines(Context& context, const void* from, void* to, Traffic traffic, Stores stores);
+
+}  // namespace switchback::bench

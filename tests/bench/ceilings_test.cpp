@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/ceilings.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "bench/copy_kernel.hpp"
+#include "core/aligned_buffer.hpp"
+#include "support/contexts.hpp"
+
+namespace switchback::bench {
+namespace {
+
+TEST(CopyLines, MovesEveryLineAndNothingElse) {
+  for (const Stores stores : {Stores::plain, Stores::streaming})
+    for (const int threads : {1, 3}) {
+      Context context({.device = "cpu", .threads = threads, .isa = {}});
+      constexpr std::int64_t bytes = (1 << 20) + 64 * 3;
+      core::AlignedBuffer from;
+      core::AlignedBuffer to;
+      from.reserve(bytes);
+      to.reserve(bytes + 64);
+      for (std::int64_t i = 0; i < bytes; ++i)
+        from.as<unsigned char>()[i] = static_cast<unsigned char>(i * 7 + i / 251);
+      for (std::int64_t i = 0; i < bytes + 64; ++i)
+        to.as<unsigned char>()[i] = 0xA5;
+      copy_lines(context, from.as<void>(), to.as<void>(), {bytes, bytes}, stores);
+      for (std::int64_t i = 0; i < bytes; ++i)
+        ASSERT_EQ(to.as<unsigned char>()[i], from.as<unsigned char>()[i]) << i;
+      for (std::int64_t i = bytes; i < bytes + 64; ++i)
+        ASSERT_EQ(to.as<unsigned char>()[i], 0xA5) << i;
+    }
+}
+
+TEST(CopyLines, CombinesLinesReadTogether) {
+  Context context({.device = "cpu", .threads = 2, .isa = {}});
+  constexpr std::int64_t lines = 5000;
+  core::AlignedBuffer from;
+  core::AlignedBuffer to;
+  from.reserve(lines * 4 * 64);
+  to.reserve(lines * 64);
+  for (std::int64_t i = 0; i < lines * 4 * 64; ++i)
+    from.as<unsigned char>()[i] = static_cast<unsigned char>(i * 31 + i / 977);
+  copy_lines(context, from.as<void>(), to.as<void>(), {lines * 4 * 64, lines * 64},
+             Stores::streaming);
+  const unsigned char* f = from.as<unsigned char>();
+  for (std::int64_t line = 0; line < lines; ++line)
+    for (std::int64_t b = 0; b < 64; ++b) {
+      const unsigned char* at = f + line * 4 * 64 + b;
+      ASSERT_EQ(to.as<unsigned char>()[line * 64 + b], at[0] | at[64] | at[128] | at[192]);
+    }
+  // And the other way: one line read, four written.
+  copy_lines(context, to.as<void>(), from.as<void>(), {lines * 64, lines * 4 * 64}, Stores::plain);
+  for (std::int64_t line = 0; line < lines * 4; ++line)
+    for (std::int64_t b = 0; b < 64; ++b)
+      ASSERT_EQ(f[line * 64 + b], to.as<unsigned char>()[line / 4 * 64 + b]);
+}
+
+TEST(CopyLines, TrafficInLines) {
+  const auto same = [](Traffic a, Traffic b) {
+    return a.read_bytes == b.read_bytes && a.write_bytes == b.write_bytes;
+  };
+  EXPECT_TRUE(same(in_lines({4096, 1024}), {4096, 1024}));
+  EXPECT_TRUE(same(in_lines({4096 + 63, 1024 + 4}), {4096, 1024}));
+  EXPECT_TRUE(same(in_lines({64, 300}), {64, 256}));
+  EXPECT_TRUE(same(in_lines({1, 0}), {64, 64}));
+}
+
+TEST(Ceilings, EveryInstructionSetHasPositiveFiniteRates) {
+  for (const ContextOptions& options : test::all_contexts()) {
+    Context context(options);
+    for (const RegisterLoop& loop : {int8_loop(context), f32_loop(context)}) {
+      SCOPED_TRACE(test::describe(options) + " " + loop.instruction);
+      EXPECT_GT(loop.operations_per_step, 0);
+      EXPECT_DOUBLE_EQ(run_on_all_threads(context, loop, 80),
+                       loop.operations_per_step * 80 * context.threads());
+    }
+  }
+}
+
+TEST(Ceilings, Measured) {
+  Context context({.device = "cpu", .threads = 2, .isa = {}});
+  const Ceilings c = measure_ceilings(context, 0.02);
+  for (const double value : {c.copy_gb_s, c.s8_tops, c.f32_tflops}) {
+    EXPECT_TRUE(std::isfinite(value));
+    EXPECT_GT(value, 0);
+  }
+  EXPECT_GE(c.copy_l3_gb_s, 0);
+  EXPECT_FALSE(c.s8_instruction.empty());
+  EXPECT_FALSE(c.f32_instruction.empty());
+}
+
+}  // namespace
+}  // namespace switchback::bench
