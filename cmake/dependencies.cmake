@@ -98,7 +98,13 @@ if(SWITCHBACK_OPENBLAS)
 endif()
 
 if(SWITCHBACK_BENCH)
-  switchback_package(yaml-cpp TARGET yaml-cpp GIT https://github.com/jbeder/yaml-cpp TAG 0.8.0)
+  # Before 0.8 the package's target has no namespace.
+  find_package(yaml-cpp QUIET)
+  if(TARGET yaml-cpp AND NOT TARGET yaml-cpp::yaml-cpp)
+    add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
+  endif()
+  switchback_package(yaml-cpp TARGET yaml-cpp::yaml-cpp GIT https://github.com/jbeder/yaml-cpp
+                     TAG 0.8.0)
   switchback_package(CLI11 TARGET CLI11::CLI11 GIT https://github.com/CLIUtils/CLI11 TAG v2.3.2)
   set(JSON_Install OFF)
   switchback_package(nlohmann_json TARGET nlohmann_json::nlohmann_json
