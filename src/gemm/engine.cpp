@@ -8,6 +8,9 @@ namespace switchback::gemm_int8 {
 namespace {
 
 constexpr std::array all = {
+    &avx512_vnni_engine,
+    &avx_vnni_engine,
+    &avx2_engine,
     &reference_engine,
 };
 

@@ -46,6 +46,9 @@ std::span<const Engine* const> engines() noexcept;
 const Engine* find_engine(EngineId id) noexcept;
 const Engine* find_engine(std::string_view name) noexcept;
 
+extern const Engine avx512_vnni_engine;
+extern const Engine avx_vnni_engine;
+extern const Engine avx2_engine;
 extern const Engine reference_engine;
 
 }  // namespace switchback::gemm_int8

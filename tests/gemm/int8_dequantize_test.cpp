@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dequantize epilogue: every engine stores the bits the reference stores.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <limits>
+#include <vector>
+
+#include "gemm/int8_support.hpp"
+
+namespace switchback::test {
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity();
+
+struct Scales {
+  std::vector<float> a;
+  std::vector<float> b;
+  ConstAnyMatrix bias;
+};
+
+template <class T>
+void dequantize(Context& context, const Matrix<std::int8_t>& a, const Matrix<std::int8_t>& b,
+                const Scales& scales, Matrix<T>& d, const std::string& engine, Give give) {
+  GemmArgs args;
+  args.a = a.view();
+  args.d = d.view();
+  args.absmax_a = scales.a;
+  args.absmax_b = scales.b;
+  args.bias = scales.bias;
+  args.engine = engine;
+  PackedWeight packed;
+  if (give == Give::packed) {
+    pack_weight(context, b.view(), packed, engine);
+    args.packed_b = &packed;
+  } else {
+    args.b = b.view();
+  }
+  gemm(context, args);
+}
+
+// Every engine, Context and form of B against the reference engine.
+template <class T>
+void expect_reference_bits(const Matrix<std::int8_t>& a, const Matrix<std::int8_t>& b,
+                           const Scales& scales, Layout layout = {}) {
+  Matrix<T> want(a.rows(), b.rows());
+  Context reference;
+  dequantize(reference, a, b, scales, want, "reference", Give::plain);
+  for (const ContextOptions& options : all_contexts()) {
+    Context context(options);
+    for (const std::string& engine : available_engines(context))
+      for (const Give give : {Give::plain, Give::packed}) {
+        SCOPED_TRACE(engine + " on " + describe(options));
+        Matrix<T> d(a.rows(), b.rows(), layout);
+        dequantize(context, a, b, scales, d, engine, give);
+        EXPECT_TRUE(same(d, want));
+        EXPECT_TRUE(d.guards_intact());
+      }
+  }
+}
+
+void expect_all_outputs(const Matrix<std::int8_t>& a, const Matrix<std::int8_t>& b,
+                        const Scales& scales, Layout layout = {}) {
+  expect_reference_bits<float>(a, b, scales, layout);
+  expect_reference_bits<half>(a, b, scales, layout);
+  expect_reference_bits<bfloat16>(a, b, scales, layout);
+}
+
+std::vector<float> random_scales(std::int64_t count, Random& random) {
+  std::vector<float> scales(static_cast<std::size_t>(count));
+  for (float& s : scales)
+    s = static_cast<float>(random.uniform()) * 8.0f;
+  return scales;
+}
+
+template <class T>
+std::vector<T> random_bias(std::int64_t count, Random& random) {
+  std::vector<T> bias(static_cast<std::size_t>(count));
+  for (T& value : bias)
+    value = T(random.normal());
+  return bias;
+}
+
+// The oracle itself: the formula, with the operations in the order of the specification.
+TEST(Int8Dequantize, TheReferenceIsTheFormula) {
+  Random random(20);
+  Matrix<std::int8_t> a(4, 50);
+  Matrix<std::int8_t> b(6, 50);
+  fill_codes(a, random);
+  fill_codes(b, random);
+  Scales scales{random_scales(4, random), random_scales(6, random), {}};
+  std::vector<half> bias = random_bias<half>(6, random);
+  scales.bias = as_row(bias);
+  Matrix<float> d(4, 6);
+  Context context;
+  dequantize(context, a, b, scales, d, "reference", Give::plain);
+  for (std::int64_t i = 0; i < 4; ++i)
+    for (std::int64_t j = 0; j < 6; ++j) {
+      std::int32_t sum = 0;
+      for (std::int64_t l = 0; l < 50; ++l)
+        sum += a.get(i, l) * b.get(j, l);
+      // volatile: each product is rounded to f32 on its own.
+      volatile float y = static_cast<float>(sum) * std::bit_cast<float>(0x38820610u);
+      y = scales.a[static_cast<std::size_t>(i)] * y;
+      y = scales.b[static_cast<std::size_t>(j)] * y;
+      y = y + static_cast<float>(bias[static_cast<std::size_t>(j)]);
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(d.get(i, j)), std::bit_cast<std::uint32_t>(float{y}));
+    }
+}
+
+TEST(Int8Dequantize, EveryOutputScaleAndBias) {
+  Random random(21);
+  for (const std::int64_t n : {1, 15, 16, 17, 63, 64, 65, 130}) {
+    Matrix<std::int8_t> a(8, 70);
+    Matrix<std::int8_t> b(n, 70);
+    fill_codes(a, random);
+    fill_codes(b, random);
+    std::vector<float> bias_f32 = random_bias<float>(n, random);
+    std::vector<half> bias_f16 = random_bias<half>(n, random);
+    std::vector<bfloat16> bias_bf16 = random_bias<bfloat16>(n, random);
+    for (const std::int64_t scales_b : {n, std::int64_t{1}})
+      for (const ConstAnyMatrix bias :
+           {ConstAnyMatrix(), ConstAnyMatrix(as_row(bias_f32)), ConstAnyMatrix(as_row(bias_f16)),
+            ConstAnyMatrix(as_row(bias_bf16))})
+        expect_all_outputs(a, b, {random_scales(8, random), random_scales(scales_b, random), bias});
+  }
+}
+
+TEST(Int8Dequantize, StridesAndMisalignment) {
+  Random random(22);
+  Matrix<std::int8_t> a(13, 37, {2, 1});
+  Matrix<std::int8_t> b(83, 37, {7, 3});
+  fill_codes(a, random);
+  fill_codes(b, random);
+  const Scales scales{random_scales(13, random), random_scales(83, random), {}};
+  expect_all_outputs(a, b, scales, {5, 0});
+  expect_all_outputs(a, b, scales, {0, 1});
+  expect_all_outputs(a, b, scales, {3, 3});
+}
+
+// Scales and a bias at addresses that are no multiple of 4.
+TEST(Int8Dequantize, MisalignedScales) {
+  Random random(23);
+  Matrix<std::int8_t> a(7, 20);
+  Matrix<std::int8_t> b(19, 20);
+  fill_codes(a, random);
+  fill_codes(b, random);
+  const Scales aligned{random_scales(7, random), random_scales(19, random), {}};
+  std::vector<float> bias = random_bias<float>(19, random);
+  Matrix<float> moved_a(1, 7, {0, 1});
+  Matrix<float> moved_b(1, 19, {0, 3});
+  Matrix<float> moved_bias(1, 19, {0, 2});
+  for (std::int64_t i = 0; i < 7; ++i)
+    moved_a.set(0, i, aligned.a[static_cast<std::size_t>(i)]);
+  for (std::int64_t j = 0; j < 19; ++j) {
+    moved_b.set(0, j, aligned.b[static_cast<std::size_t>(j)]);
+    moved_bias.set(0, j, bias[static_cast<std::size_t>(j)]);
+  }
+  for (const ContextOptions& options : isa_contexts()) {
+    Context context(options);
+    for (const std::string& engine : available_engines(context)) {
+      Matrix<float> want(7, 19);
+      dequantize(context, a, b, {aligned.a, aligned.b, as_row(bias)}, want, engine, Give::plain);
+      Matrix<float> d(7, 19);
+      GemmArgs args;
+      args.a = a.view();
+      args.b = b.view();
+      args.d = d.view();
+      args.absmax_a = std::span<const float>(moved_a.data(), 7);
+      args.absmax_b = std::span<const float>(moved_b.data(), 19);
+      args.bias = moved_bias.view();
+      args.engine = engine;
+      gemm(context, args);
+      EXPECT_TRUE(same(d, want)) << engine;
+    }
+  }
+}
+
+// Scales no healthy tensor has. NaN and Inf must come out as the reference's NaN, subnormals must
+// not be flushed, sums of zero must keep their sign.
+TEST(Int8Dequantize, ExtremeScales) {
+  Random random(24);
+  const float tiny = std::numeric_limits<float>::denorm_min();
+  const float huge = std::numeric_limits<float>::max();
+  const std::vector<float> values = {0.0f,
+                                     -0.0f,
+                                     1.0f,
+                                     tiny,
+                                     1000 * tiny,
+                                     1e-38f,
+                                     3e-7f,
+                                     6e-8f,
+                                     1e-20f,
+                                     65504.0f,
+                                     1e20f,
+                                     huge,
+                                     inf,
+                                     -inf,
+                                     std::bit_cast<float>(0x7FC00000u),
+                                     std::bit_cast<float>(0xFFC00000u),
+                                     3e5f,
+                                     2.0f,
+                                     1e-30f,
+                                     5e-5f};
+  const auto count = static_cast<std::int64_t>(values.size());
+  Matrix<std::int8_t> a(count, 33);
+  Matrix<std::int8_t> b(count + 1, 33);
+  fill_codes(a, random);
+  fill_codes(b, random);
+  for (std::int64_t l = 0; l < 33; ++l)
+    b.set(count, l, 0);
+  std::vector<float> columns = values;
+  columns.push_back(1.0f);
+  std::vector<float> bias(columns.size());
+  for (std::size_t j = 0; j < bias.size(); ++j)
+    bias[j] = j % 5 == 0 ? -0.0f : j % 5 == 1 ? inf : j % 5 == 2 ? tiny : random.normal();
+  const std::vector<float> plain(columns.size(), 1.0f);
+  const std::vector<float> plain_rows(values.size(), 1.0f);
+  expect_all_outputs(a, b, {values, plain, {}});
+  expect_all_outputs(a, b, {plain_rows, columns, {}});
+  expect_all_outputs(a, b, {values, columns, {}});
+  expect_all_outputs(a, b, {values, columns, as_row(bias)});
+  for (const float scalar : values)
+    expect_all_outputs(a, b, {values, {scalar}, {}});
+}
+
+// A NaN with a payload: half drops the payload, bfloat16 keeps its upper bits.
+TEST(Int8Dequantize, NanPayloads) {
+  Random random(25);
+  Matrix<std::int8_t> a(6, 16);
+  Matrix<std::int8_t> b(33, 16);
+  fill_codes(a, random);
+  fill_codes(b, random);
+  std::vector<float> rows(6, 1.0f);
+  const std::vector<float> columns(33, 1.0f);
+  rows[1] = std::bit_cast<float>(0x7FC12345u);
+  rows[3] = std::bit_cast<float>(0xFFFFFFFFu);
+  rows[4] = std::bit_cast<float>(0x7F800001u);  // signalling
+  expect_all_outputs(a, b, {rows, columns, {}});
+}
+
+// Large sums: float(sum) rounds, and the result passes the ends of f16.
+TEST(Int8Dequantize, RoundsSumsAboveTwoToTheTwentyFour) {
+  Random random(26);
+  Matrix<std::int8_t> a(7, 20001);
+  Matrix<std::int8_t> b(18, 20001);
+  for (auto* m : {&a, &b})
+    for (std::int64_t r = 0; r < m->rows(); ++r)
+      for (std::int64_t c = 0; c < m->cols(); ++c)
+        m->set(r, c, static_cast<std::int8_t>(100 + random.below(28)));
+  expect_all_outputs(a, b, {random_scales(7, random), random_scales(18, random), {}});
+  expect_all_outputs(a, b, {std::vector<float>(7, 3.14159f), {1.2345f}, {}});
+}
+
+TEST(Int8Dequantize, SteadyStateAllocatesNothing) {
+  Random random(27);
+  Matrix<std::int8_t> a(40, 600);
+  Matrix<std::int8_t> b(200, 600);
+  fill_codes(a, random);
+  fill_codes(b, random);
+  const Scales scales{random_scales(40, random), random_scales(200, random), {}};
+  for (const ContextOptions& options : all_contexts()) {
+    Context context(options);
+    for (const std::string& engine : available_engines(context)) {
+      Matrix<float> d(40, 200);
+      dequantize(context, a, b, scales, d, engine, Give::plain);
+      const std::size_t bytes = context.workspace_bytes();
+      dequantize(context, a, b, scales, d, engine, Give::plain);
+      dequantize(context, a, b, scales, d, engine, Give::plain);
+      EXPECT_EQ(context.workspace_bytes(), bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace switchback::test

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// int32 sums: every engine in every Context equals the reference, bit for bit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "gemm/int8_support.hpp"
+
+namespace switchback::test {
+namespace {
+
+struct Shape {
+  std::int64_t m, n, k;
+};
+
+// Runs f(context, engine) for each engine of each Context.
+template <class F>
+void for_engines(F&& f) {
+  for (const ContextOptions& options : all_contexts()) {
+    Context context(options);
+    for (const std::string& engine : available_engines(context)) {
+      SCOPED_TRACE(engine + " on " + describe(options));
+      f(context, engine);
+    }
+  }
+}
+
+Matrix<std::int32_t> reference_sums(const Matrix<std::int8_t>& a, const Matrix<std::int8_t>& b) {
+  Context context;
+  Matrix<std::int32_t> d(a.rows(), b.rows());
+  multiply(context, a, b, d, "reference");
+  return d;
+}
+
+// The oracle itself, against the definition in 64 bits.
+TEST(Int8Sums, TheReferenceIsTheDefinition) {
+  Random random(2);
+  Matrix<std::int8_t> a(5, 37);
+  Matrix<std::int8_t> b(7, 37);
+  fill_codes(a, random);
+  fill_codes(b, random);
+  const Matrix<std::int32_t> d = reference_sums(a, b);
+  for (std::int64_t i = 0; i < 5; ++i)
+    for (std::int64_t j = 0; j < 7; ++j) {
+      std::int64_t sum = 0;
+      for (std::int64_t l = 0; l < 37; ++l)
+        sum += std::int64_t{a.get(i, l)} * b.get(j, l);
+      EXPECT_EQ(d.get(i, j), sum);
+    }
+}
+
+TEST(Int8Sums, EveryTileEdge) {
+  Random random(3);
+  // Tiles are 6 rows by 16 or 64 columns by 4 codes; vectors along k are 16, 32 or 64 codes.
+  std::vector<Shape> shapes;
+  for (std::int64_t m = 1; m <= 14; ++m)
+    shapes.push_back({m, 65, 67});
+  for (const std::int64_t n : {1, 2, 3, 4, 5, 15, 16, 17, 31, 33, 47, 63, 64, 65, 127, 128, 129})
+    shapes.push_back({7, n, 66});
+  for (const std::int64_t k :
+       {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257})
+    shapes.push_back({5, 66, k});
+  shapes.push_back({1, 1, 1});
+  shapes.push_back({193, 70, 9});
+  for (const Shape& s : shapes) {
+    SCOPED_TRACE(::testing::Message() << "m=" << s.m << " n=" << s.n << " k=" << s.k);
+    Matrix<std::int8_t> a(s.m, s.k);
+    Matrix<std::int8_t> b(s.n, s.k);
+    fill_codes(a, random);
+    fill_codes(b, random);
+    const Matrix<std::int32_t> want = reference_sums(a, b);
+    for_engines([&](Context& context, const std::string& engine) {
+      for (const Give give : {Give::plain, Give::packed}) {
+        Matrix<std::int32_t> d(s.m, s.n);
+        multiply(context, a, b, d, engine, give);
+        EXPECT_TRUE(same(d, want));
+        EXPECT_TRUE(d.guards_intact());
+      }
+    });
+  }
+}
+
+TEST(Int8Sums, StridesAndMisalignment) {
+  Random random(4);
+  for (const std::int64_t misaligned : {1, 3}) {
+    Matrix<std::int8_t> a(13, 131, {5, misaligned});
+    Matrix<std::int8_t> b(77, 131, {3, misaligned});
+    fill_codes(a, random);
+    fill_codes(b, random);
+    const Matrix<std::int32_t> want = reference_sums(a, b);
+    for_engines([&](Context& context, const std::string& engine) {
+      for (const Give give : {Give::plain, Give::packed}) {
+        Matrix<std::int32_t> d(13, 77, {9, misaligned});
+        multiply(context, a, b, d, engine, give);
+        EXPECT_TRUE(same(d, want));
+        EXPECT_TRUE(d.guards_intact());
+      }
+    });
+  }
+}
+
+// All products at ±127², up to the largest K that is exact.
+TEST(Int8Sums, ExtremesUpToTheLargestK) {
+  for (const std::int64_t k : {std::int64_t{4096}, max_exact_k - 1, max_exact_k}) {
+    for (const int sign : {1, -1}) {
+      Matrix<std::int8_t> a(3, k);
+      Matrix<std::int8_t> b(18, k);
+      fill_constant(a, 127);
+      fill_constant(b, static_cast<std::int8_t>(sign * 127));
+      for_engines([&](Context& context, const std::string& engine) {
+        for (const Give give : {Give::plain, Give::packed}) {
+          Matrix<std::int32_t> d(3, 18);
+          multiply(context, a, b, d, engine, give);
+          for (std::int64_t i = 0; i < 3; ++i)
+            for (std::int64_t j = 0; j < 18; ++j)
+              ASSERT_EQ(d.get(i, j), sign * 127 * 127 * k) << i << "," << j;
+        }
+      });
+    }
+  }
+}
+
+// The quantizer makes no −128, but the API takes any code.
+TEST(Int8Sums, CodesOfMinus128AreExact) {
+  Random random(5);
+  Matrix<std::int8_t> a(9, 300);
+  Matrix<std::int8_t> b(67, 300);
+  for (auto* m : {&a, &b})
+    for (std::int64_t r = 0; r < m->rows(); ++r)
+      for (std::int64_t c = 0; c < 300; ++c)
+        m->set(r, c,
+               static_cast<std::int8_t>(random.below(3) == 0 ? -128 : random.below(256) - 128));
+  const Matrix<std::int32_t> want = reference_sums(a, b);
+  Matrix<std::int8_t> lowest_a(2, 1000);
+  Matrix<std::int8_t> lowest_b(3, 1000);
+  fill_constant(lowest_a, -128);
+  fill_constant(lowest_b, -128);
+  for_engines([&](Context& context, const std::string& engine) {
+    for (const Give give : {Give::plain, Give::packed}) {
+      Matrix<std::int32_t> d(9, 67);
+      multiply(context, a, b, d, engine, give);
+      EXPECT_TRUE(same(d, want));
+      Matrix<std::int32_t> lowest(2, 3);
+      multiply(context, lowest_a, lowest_b, lowest, engine, give);
+      EXPECT_EQ(lowest.get(0, 0), 128 * 128 * 1000);
+      EXPECT_EQ(lowest.get(1, 2), 128 * 128 * 1000);
+    }
+  });
+}
+
+// Several blocks in each direction, so that every loop of the drivers turns more than once.
+TEST(Int8Sums, EveryCandidateAndOddBlocksGiveTheSameSums) {
+  Random random(6);
+  for (const Shape& s : {Shape{200, 530, 1100}, Shape{3, 1000, 700}, Shape{70, 129, 2049}}) {
+    SCOPED_TRACE(::testing::Message() << "m=" << s.m << " n=" << s.n << " k=" << s.k);
+    Matrix<std::int8_t> a(s.m, s.k);
+    Matrix<std::int8_t> b(s.n, s.k);
+    fill_codes(a, random);
+    fill_codes(b, random);
+    const Matrix<std::int32_t> want = reference_sums(a, b);
+    for (const ContextOptions& options : all_contexts()) {
+      if (options.isa == "scalar" || options.isa == "sse4") continue;  // the reference alone
+      Context context(options);
+      gemm_int8::GemmProblem problem;
+      problem.m = s.m;
+      problem.n = s.n;
+      problem.k = problem.stride_a = problem.stride_b = s.k;
+      problem.stride_d = s.n;
+      std::vector<gemm_int8::GemmConfig> configs = gemm_int8::candidates(problem, context);
+      EXPECT_EQ(configs.front(), gemm_int8::default_config(problem, context));
+      const gemm_int8::EngineId best = configs.front().engine;
+      for (const gemm_int8::Weights weights :
+           {gemm_int8::Weights::plain, gemm_int8::Weights::packed}) {
+        configs.push_back({best, weights, 1, 1, 1, 0});
+        configs.push_back({best, weights, 50, 100, 511, 2});
+        configs.push_back({best, weights, 0, 0, 512, 1});
+        configs.push_back({best, weights, 48, 64, 513, 0});
+      }
+      for (const gemm_int8::GemmConfig& config : configs) {
+        if (config.engine == gemm_int8::EngineId::reference) continue;
+        SCOPED_TRACE(describe(options) + " " + gemm_int8::describe(config));
+        const auto source = std::make_shared<FixedConfig>(config);
+        context.set_config_source(source);
+        Matrix<std::int32_t> d(s.m, s.n);
+        multiply(context, a, b, d, "");
+        EXPECT_EQ(source->queries, 1);
+        EXPECT_TRUE(same(d, want));
+        const auto* engine = gemm_int8::find_engine(config.engine);
+        multiply(context, a, b, d, std::string(engine->name), Give::packed);
+        EXPECT_TRUE(same(d, want));
+        EXPECT_EQ(source->queries, 2);
+      }
+    }
+  }
+}
+
+TEST(Int8Sums, AConfigurationThatCannotRunHereIsIgnored) {
+  Random random(7);
+  Matrix<std::int8_t> a(9, 80);
+  Matrix<std::int8_t> b(20, 80);
+  fill_codes(a, random);
+  fill_codes(b, random);
+  const Matrix<std::int32_t> want = reference_sums(a, b);
+  ContextOptions options;
+  options.isa = "sse4";
+  Context context(options);
+  using gemm_int8::EngineId;
+  using gemm_int8::Weights;
+  for (const gemm_int8::GemmConfig& config :
+       {gemm_int8::GemmConfig{EngineId::avx512_vnni, Weights::packed, 6, 64, 0, 0},
+        gemm_int8::GemmConfig{static_cast<EngineId>(99), Weights::packed, 0, 0, 0, 0},
+        gemm_int8::GemmConfig{EngineId::reference, static_cast<Weights>(7), 0, 0, 0, 0},
+        gemm_int8::GemmConfig{EngineId::reference, Weights::plain, -1, 0, 0, 0}}) {
+    EXPECT_FALSE(gemm_int8::check_config({}, config, context.state()).empty());
+    context.set_config_source(std::make_shared<FixedConfig>(config));
+    Matrix<std::int32_t> d(9, 20);
+    multiply(context, a, b, d, "");
+    EXPECT_TRUE(same(d, want));
+  }
+}
+
+TEST(Int8Sums, SteadyStateAllocatesNothing) {
+  Random random(8);
+  Matrix<std::int8_t> a(40, 600);
+  Matrix<std::int8_t> b(200, 600);
+  fill_codes(a, random);
+  fill_codes(b, random);
+  for_engines([&](Context& context, const std::string& engine) {
+    Matrix<std::int32_t> d(40, 200);
+    multiply(context, a, b, d, engine);
+    const std::size_t bytes = context.workspace_bytes();
+    multiply(context, a, b, d, engine);
+    multiply(context, a, b, d, engine);
+    EXPECT_EQ(context.workspace_bytes(), bytes);
+  });
+}
+
+}  // namespace
+}  // namespace switchback::test

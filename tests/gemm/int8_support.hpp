@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: one int8 product in every way it can be asked for, compared with the reference.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/config_source.hpp"
+#include "core/context_state.hpp"
+#include "gemm/candidates.hpp"
+#include "support/contexts.hpp"
+#include "support/generators.hpp"
+#include "support/matrix.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback::test {
+
+/// The engines that run in this Context.
+inline std::vector<std::string> available_engines(const Context& context) {
+  std::vector<std::string> names;
+  for (const EngineInfo& engine : gemm_engines(context))
+    if (engine.available) names.push_back(engine.name);
+  return names;
+}
+
+/// How B reaches the product.
+enum class Give { plain, packed };
+
+/// The int32 product by one engine; empty engine = chosen.
+inline void multiply(Context& context, const Matrix<std::int8_t>& a, const Matrix<std::int8_t>& b,
+                     Matrix<std::int32_t>& d, const std::string& engine, Give give = Give::plain) {
+  GemmS8S8S32Args args;
+  args.a = a.view();
+  args.d = d.view();
+  args.engine = engine;
+  PackedWeight packed;
+  if (give == Give::packed) {
+    pack_weight(context, b.view(), packed, engine);
+    args.packed_b = &packed;
+  } else {
+    args.b = b.view();
+  }
+  gemm_s8s8s32(context, args);
+}
+
+/// Where and by how much two matrices differ first.
+template <class T>
+::testing::AssertionResult same(const Matrix<T>& got, const Matrix<T>& want) {
+  if (got == want) return ::testing::AssertionSuccess();
+  for (std::int64_t r = 0; r < want.rows(); ++r)
+    for (std::int64_t c = 0; c < want.cols(); ++c) {
+      const T x = got.get(r, c);
+      const T y = want.get(r, c);
+      if (std::memcmp(&x, &y, sizeof(T)) != 0)
+        return ::testing::AssertionFailure()
+               << "[" << r << "," << c << "] is " << static_cast<double>(got.get_float(r, c))
+               << ", want " << static_cast<double>(want.get_float(r, c)) << " of [" << want.rows()
+               << "," << want.cols() << "]";
+    }
+  return ::testing::AssertionFailure() << "shapes differ";
+}
+
+/// A source that answers every query with one configuration and counts the queries.
+class FixedConfig final : public ConfigSource {
+ public:
+  explicit FixedConfig(const gemm_int8::GemmConfig& config)
+      : choice_(gemm_int8::to_choice(config)) {}
+  bool find(const ConfigQuery& query, ConfigChoice& choice) const noexcept override {
+    if (query.op != ConfigOp::gemm_int8) return false;
+    ++queries;
+    choice = choice_;
+    return true;
+  }
+  mutable int queries = 0;
+
+ private:
+  ConfigChoice choice_;
+};
+
+}  // namespace switchback::test
