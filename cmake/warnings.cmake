@@ -8,8 +8,8 @@ function(switchback_target_defaults target)
     POSITION_INDEPENDENT_CODE ON)
   # No contraction: q = round(127 · (x / absmax)) and the dequantize are exact sequences of roundings.
   target_compile_options(${target} PRIVATE
-    -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wcast-qual -Wundef
-    $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
+    -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wundef
+    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
     -ffp-contract=off)
   if(SWITCHBACK_WERROR)
     target_compile_options(${target} PRIVATE -Werror)

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Test support: the little that tests in plain C need: checks that count, and matrices on arrays.
+ */
+#ifndef SWITCHBACK_TESTS_CAPI_HARNESS_H
+#define SWITCHBACK_TESTS_CAPI_HARNESS_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "switchback/switchback.h"
+
+extern int checks_failed;
+extern int checks_made;
+
+static inline int check_at(int ok, const char* file, int line, const char* what) {
+  ++checks_made;
+  if (!ok) {
+    ++checks_failed;
+    fprintf(stderr, "%s:%d: failed: %s\n  last error: \"%s\"\n", file, line, what,
+            switchback_last_error());
+  }
+  return ok;
+}
+#define CHECK(condition) check_at((condition) ? 1 : 0, __FILE__, __LINE__, #condition)
+#define CHECK_OK(call) CHECK((call) == SWITCHBACK_OK)
+
+/* The call fails with the status, and the last error contains the text. */
+static inline void check_error_at(switchback_status got, switchback_status want, const char* text,
+                                  const char* file, int line, const char* what) {
+  const int right = got == want && strstr(switchback_last_error(), text) != NULL;
+  if (!check_at(right, file, line, what))
+    fprintf(stderr, "  status %s, wanted %s; the error should contain \"%s\"\n",
+            switchback_status_name(got), switchback_status_name(want), text);
+}
+#define CHECK_FAILS(want, text, call) \
+  check_error_at((call), (want), (text), __FILE__, __LINE__, #call)
+#define CHECK_INVALID(text, call) CHECK_FAILS(SWITCHBACK_INVALID_ARGUMENT, text, call)
+
+static inline switchback_matrix matrix_of(void* data, int32_t dtype, int64_t rows, int64_t cols) {
+  switchback_matrix m;
+  memset(&m, 0, sizeof(m));
+  m.data = data;
+  m.dtype = dtype;
+  m.rows = rows;
+  m.cols = cols;
+  m.stride = cols;
+  return m;
+}
+
+/* A context on the CPU with the threads; NULL (and a failed check) if there is none. */
+static inline switchback_context* cpu_context(int32_t threads) {
+  switchback_context_options options;
+  memset(&options, 0, sizeof(options));
+  options.struct_size = sizeof(options);
+  options.device = "cpu";
+  options.threads = threads;
+  switchback_context* context = NULL;
+  CHECK_OK(switchback_context_create(&options, &context));
+  return context;
+}
+
+/* Outputs are filled with this before calls that must fail, and looked at afterwards. */
+enum { untouched_byte = 0x5A };
+static inline void mark(void* data, size_t bytes) {
+  memset(data, untouched_byte, bytes);
+}
+static inline int untouched(const void* data, size_t bytes) {
+  const unsigned char* p = (const unsigned char*)data;
+  for (size_t i = 0; i < bytes; ++i)
+    if (p[i] != untouched_byte) return 0;
+  return 1;
+}
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* The suites. */
+void layout_tests(void);
+void context_tests(void);
+void struct_size_tests(void);
+void quant_tests(void);
+void gemm_tests(void);
+void linear_tests(void);
+void linear_error_tests(void);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is pinned: values, and the layout of every struct that crosses, as 64-bit systems have it.
+ */
+#include <stddef.h>
+
+#include "capi/harness.h"
+
+_Static_assert(sizeof(switchback_status) == 4, "status is an int32_t");
+_Static_assert(SWITCHBACK_OK == 0 && SWITCHBACK_INVALID_ARGUMENT == 1 &&
+                   SWITCHBACK_UNSUPPORTED == 2 && SWITCHBACK_OUT_OF_MEMORY == 3 &&
+                   SWITCHBACK_DEVICE_ERROR == 4 && SWITCHBACK_IO_ERROR == 5 &&
+                   SWITCHBACK_INVALID_STATE == 6 && SWITCHBACK_INTERNAL == 7,
+               "status values are pinned");
+_Static_assert(SWITCHBACK_F32 == 0 && SWITCHBACK_F16 == 1 && SWITCHBACK_BF16 == 2 &&
+                   SWITCHBACK_S8 == 3 && SWITCHBACK_S32 == 4,
+               "dtype values are pinned");
+_Static_assert(SWITCHBACK_STANDARD == 0 && SWITCHBACK_ROWWISE == 1 && SWITCHBACK_GLOBAL == 2 &&
+                   SWITCHBACK_GLOBAL_MEM_EFFICIENT == 3 && SWITCHBACK_AUTO == 4,
+               "mode values are pinned");
+_Static_assert(SWITCHBACK_SAVE_NOTHING == 0 && SWITCHBACK_SAVE_COPY == 1 &&
+                   SWITCHBACK_SAVE_BORROW == 2,
+               "save values are pinned");
+_Static_assert(SWITCHBACK_ENGINES_QUANTIZE == 0 && SWITCHBACK_ENGINES_GEMM == 1 &&
+                   SWITCHBACK_ENGINES_GEMM_STANDARD == 2,
+               "operation values are pinned");
+
+#define AT(type, field, offset) \
+  _Static_assert(offsetof(type, field) == (offset), #type "." #field " is pinned")
+
+#if UINTPTR_MAX == 0xFFFFFFFFFFFFFFFFu
+/* Frozen. */
+AT(switchback_matrix, data, 0);
+AT(switchback_matrix, dtype, 8);
+AT(switchback_matrix, rows, 16);
+AT(switchback_matrix, cols, 24);
+AT(switchback_matrix, stride, 32);
+_Static_assert(sizeof(switchback_matrix) == 40, "switchback_matrix is frozen");
+
+/* These may only grow: no offset below ever changes. */
+AT(switchback_context_options, struct_size, 0);
+AT(switchback_context_options, device, 8);
+AT(switchback_context_options, threads, 16);
+AT(switchback_context_options, stream, 24);
+AT(switchback_context_options, isa, 32);
+_Static_assert(sizeof(switchback_context_options) == 40, "grown? add the field and the old size");
+
+AT(switchback_gemm_args, struct_size, 0);
+AT(switchback_gemm_args, a, 8);
+AT(switchback_gemm_args, b, 48);
+AT(switchback_gemm_args, d, 88);
+AT(switchback_gemm_args, absmax_a, 128);
+AT(switchback_gemm_args, absmax_b, 136);
+AT(switchback_gemm_args, absmax_b_count, 144);
+AT(switchback_gemm_args, bias, 152);
+AT(switchback_gemm_args, bias_dtype, 160);
+AT(switchback_gemm_args, packed_b, 168);
+AT(switchback_gemm_args, engine, 176);
+_Static_assert(sizeof(switchback_gemm_args) == 184, "grown? add the field and the old size");
+
+AT(switchback_gemm_standard_args, struct_size, 0);
+AT(switchback_gemm_standard_args, a, 8);
+AT(switchback_gemm_standard_args, b, 48);
+AT(switchback_gemm_standard_args, d, 88);
+AT(switchback_gemm_standard_args, transpose_a, 128);
+AT(switchback_gemm_standard_args, transpose_b, 132);
+AT(switchback_gemm_standard_args, accumulate, 136);
+AT(switchback_gemm_standard_args, bias_dtype, 140);
+AT(switchback_gemm_standard_args, bias, 144);
+AT(switchback_gemm_standard_args, engine, 152);
+_Static_assert(sizeof(switchback_gemm_standard_args) == 160,
+               "grown? add the field and the old size");
+
+AT(switchback_linear_options, struct_size, 0);
+AT(switchback_linear_options, in_features, 8);
+AT(switchback_linear_options, out_features, 16);
+AT(switchback_linear_options, mode, 24);
+AT(switchback_linear_options, dtype, 28);
+AT(switchback_linear_options, engine, 32);
+_Static_assert(sizeof(switchback_linear_options) == 40, "grown? add the field and the old size");
+
+AT(switchback_linear_grads, struct_size, 0);
+AT(switchback_linear_grads, g, 8);
+AT(switchback_linear_grads, dx, 48);
+AT(switchback_linear_grads, dw, 88);
+AT(switchback_linear_grads, db, 128);
+AT(switchback_linear_grads, accumulate, 168);
+_Static_assert(sizeof(switchback_linear_grads) == 176, "grown? add the field and the old size");
+
+AT(switchback_engine_info, name, 0);
+AT(switchback_engine_info, available, 8);
+AT(switchback_engine_info, reason, 16);
+_Static_assert(sizeof(switchback_engine_info) == 24, "rows of an array: frozen");
+#endif
+
+void layout_tests(void) {
+  static const char* const names[] = {
+      "ok",           "invalid_argument", "unsupported",   "out_of_memory",
+      "device_error", "io_error",         "invalid_state", "internal"};
+  for (int32_t s = 0; s < (int32_t)COUNT(names); ++s)
+    CHECK(strcmp(switchback_status_name(s), names[s]) == 0);
+  CHECK(strcmp(switchback_status_name(8), "unknown") == 0);
+  CHECK(strcmp(switchback_status_name(-1), "unknown") == 0);
+  CHECK(strcmp(switchback_status_name(INT32_MIN), "unknown") == 0);
+
+  CHECK(switchback_abi_version() ==
+        ((uint32_t)SWITCHBACK_ABI_VERSION_MAJOR << 16 | SWITCHBACK_ABI_VERSION_MINOR));
+  CHECK(switchback_abi_version() >> 16 == 1);
+  int major = -1, minor = -1, patch = -1;
+  CHECK(sscanf(switchback_version_string(), "%d.%d.%d", &major, &minor, &patch) == 3);
+}

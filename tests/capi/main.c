@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The C ABI, used from C as a program would: compiled as C11, linked to the library people get. */
+#include "capi/harness.h"
+
+int checks_failed = 0;
+int checks_made = 0;
+
+static void run(const char* name, void (*suite)(void)) {
+  const int made = checks_made;
+  const int failed = checks_failed;
+  suite();
+  printf("%s: %d checks, %d failed\n", name, checks_made - made, checks_failed - failed);
+  if (checks_made == made) { /* a suite that checks nothing is broken */
+    ++checks_failed;
+    fprintf(stderr, "%s made no checks\n", name);
+  }
+}
+
+int main(void) {
+  run("layout", layout_tests);
+  run("context", context_tests);
+  run("struct_size", struct_size_tests);
+  run("quant", quant_tests);
+  run("gemm", gemm_tests);
+  run("linear", linear_tests);
+  run("linear errors", linear_error_tests);
+  printf("%d checks, %d failed\n", checks_made, checks_failed);
+  return checks_failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every allocation of the C ABI's calls, made to fail one after the other: each failure is reported
+// as out_of_memory, leaves outputs and objects as they were, and nothing crashes or leaks.
+//
+// This program replaces operator new and aligned_alloc for itself and the shared library it tests.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <vector>
+
+#include "switchback/switchback.h"
+
+namespace {
+
+// Allocations that may still succeed; negative: all of them.
+thread_local long allocations_left = -1;
+// Whether one was refused since the last reset.
+thread_local bool refused = false;
+
+bool may_allocate() {
+  if (allocations_left < 0) return true;
+  if (allocations_left == 0) {
+    refused = true;
+    return false;
+  }
+  --allocations_left;
+  return true;
+}
+
+void* allocate(std::size_t bytes, std::size_t align) {
+  if (!may_allocate()) return nullptr;
+  void* memory = nullptr;
+  if (align <= alignof(std::max_align_t)) return std::malloc(bytes == 0 ? 1 : bytes);
+  return posix_memalign(&memory, align, bytes) == 0 ? memory : nullptr;
+}
+
+void* allocate_or_throw(std::size_t bytes, std::size_t align) {
+  void* memory = allocate(bytes, align);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+// The library's large buffers come from aligned_alloc.
+extern "C" void* aligned_alloc(std::size_t align, std::size_t bytes) noexcept {
+  return allocate(bytes, std::max(align, sizeof(void*)));
+}
+
+void* operator new(std::size_t bytes) {
+  return allocate_or_throw(bytes, 1);
+}
+void* operator new[](std::size_t bytes) {
+  return allocate_or_throw(bytes, 1);
+}
+void* operator new(std::size_t bytes, std::align_val_t align) {
+  return allocate_or_throw(bytes, static_cast<std::size_t>(align));
+}
+void* operator new[](std::size_t bytes, std::align_val_t align) {
+  return allocate_or_throw(bytes, static_cast<std::size_t>(align));
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate(bytes, 1);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate(bytes, 1);
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace {
+
+// Calls `call` with the first, second, ... allocation failing until it needs no more than allowed.
+// `check_failure` looks at the outputs after each failure. Returns how many allocations failed.
+long sweep(const std::function<switchback_status()>& call,
+           const std::function<void()>& check_failure) {
+  for (long allowed = 0; allowed < 2000; ++allowed) {
+    refused = false;
+    allocations_left = allowed;
+    const switchback_status status = call();
+    allocations_left = -1;
+    if (!refused) {
+      EXPECT_EQ(status, SWITCHBACK_OK) << switchback_last_error();
+      return allowed;
+    }
+    // An allocation that failed inside another library may have been recovered from.
+    if (status == SWITCHBACK_OK) continue;
+    EXPECT_EQ(status, SWITCHBACK_OUT_OF_MEMORY)
+        << "allocation " << allowed << ": " << switchback_last_error();
+    EXPECT_STRNE(switchback_last_error(), "");
+    check_failure();
+  }
+  ADD_FAILURE() << "never succeeded";
+  return 0;
+}
+
+constexpr std::int64_t rows = 9;
+constexpr std::int64_t cols = 70;
+
+template <class T>
+switchback_matrix matrix(std::vector<T>& data, std::int32_t dtype, std::int64_t m, std::int64_t n) {
+  data.assign(static_cast<std::size_t>(m * n), T(1));
+  return {data.data(), dtype, m, n, n};
+}
+
+switchback_context* new_context() {
+  switchback_context_options options = {};
+  options.struct_size = sizeof(options);
+  options.device = "cpu";
+  options.threads = 1;  // refusals are counted in the calling thread
+  switchback_context* context = nullptr;
+  EXPECT_EQ(switchback_context_create(&options, &context), SWITCHBACK_OK);
+  return context;
+}
+
+TEST(OutOfMemory, HandlesAreNotMade) {
+  switchback_context_options options = {};
+  options.struct_size = sizeof(options);
+  options.device = "cpu";
+  options.threads = 1;
+  switchback_context* context = nullptr;
+  EXPECT_GT(sweep([&] { return switchback_context_create(&options, &context); },
+                  [&] { EXPECT_EQ(context, nullptr); }),
+            0);
+  switchback_packed_weight* packed = nullptr;
+  EXPECT_GT(sweep([&] { return switchback_packed_weight_create(&packed); },
+                  [&] { EXPECT_EQ(packed, nullptr); }),
+            0);
+  switchback_linear_options layer_options = {};
+  layer_options.struct_size = sizeof(layer_options);
+  layer_options.in_features = cols;
+  layer_options.out_features = rows;
+  layer_options.mode = SWITCHBACK_ROWWISE;
+  switchback_linear* layer = nullptr;
+  EXPECT_GT(sweep([&] { return switchback_linear_create(context, &layer_options, &layer); },
+                  [&] { EXPECT_EQ(layer, nullptr); }),
+            0);
+  const switchback_engine_info* infos = nullptr;
+  std::size_t count = 0;
+  EXPECT_GT(
+      sweep([&] { return switchback_engines(context, SWITCHBACK_ENGINES_GEMM, &infos, &count); },
+            [&] { EXPECT_EQ(infos, nullptr); }),
+      0);
+  switchback_linear_destroy(layer);
+  switchback_packed_weight_destroy(packed);
+  switchback_context_destroy(context);
+}
+
+TEST(OutOfMemory, OperationsReportItAndThenSucceed) {
+  switchback_context* context = new_context();
+  std::vector<float> x, absmax(static_cast<std::size_t>(rows + cols));
+  std::vector<std::int8_t> q, b;
+  std::vector<std::int32_t> d;
+  const auto mx = matrix(x, SWITCHBACK_F32, rows, cols);
+  const auto mq = matrix(q, SWITCHBACK_S8, rows, cols);
+  const auto mb = matrix(b, SWITCHBACK_S8, rows, cols);
+  const auto md = matrix(d, SWITCHBACK_S32, rows, rows);
+  sweep([&] { return switchback_quantize_rowwise(context, &mx, &mq, absmax.data()); }, [] {});
+  sweep([&] { return switchback_quantize_global(context, &mx, &mq, absmax.data()); }, [] {});
+  sweep([&] { return switchback_gemm_s8s8s32(context, &mq, &mb, &md); }, [] {});
+  EXPECT_EQ(d[0], 127 * static_cast<int>(cols));  // 1 / 1 has the code 127
+  switchback_context_destroy(context);
+}
+
+TEST(OutOfMemory, AFailedPackKeepsTheOldOne) {
+  switchback_context* context = new_context();
+  std::vector<std::int8_t> a, small, large;
+  std::vector<std::int32_t> d;
+  const auto ma = matrix(a, SWITCHBACK_S8, 2, cols);
+  const auto msmall = matrix(small, SWITCHBACK_S8, 1, cols);
+  const auto mlarge = matrix(large, SWITCHBACK_S8, 500, cols);
+  const auto md = matrix(d, SWITCHBACK_S32, 2, 1);
+  switchback_packed_weight* packed = nullptr;
+  ASSERT_EQ(switchback_packed_weight_create(&packed), SWITCHBACK_OK);
+  ASSERT_EQ(switchback_pack_weight(context, &msmall, packed, nullptr), SWITCHBACK_OK);
+  EXPECT_GT(
+      sweep([&] { return switchback_pack_weight(context, &mlarge, packed, nullptr); },
+            [&] {
+              d.assign(d.size(), 0);
+              EXPECT_EQ(switchback_gemm_s8s8s32_packed(context, &ma, packed, &md), SWITCHBACK_OK)
+                  << switchback_last_error();
+              EXPECT_EQ(d[0], static_cast<int>(cols));
+            }),
+      0);
+  switchback_packed_weight_destroy(packed);
+  switchback_context_destroy(context);
+}
+
+class OutOfMemoryInMode : public ::testing::TestWithParam<std::int32_t> {};
+
+TEST_P(OutOfMemoryInMode, ATrainingStepCanBeRepeated) {
+  switchback_context* context = new_context();
+  switchback_linear_options options = {};
+  options.struct_size = sizeof(options);
+  options.in_features = cols;
+  options.out_features = rows;
+  options.mode = GetParam();
+  switchback_linear* layer = nullptr;
+  ASSERT_EQ(switchback_linear_create(context, &options, &layer), SWITCHBACK_OK);
+  constexpr std::int64_t batch = 3;
+  std::vector<float> x, w, g, y, dx, dw, db;
+  const auto mx = matrix(x, SWITCHBACK_F32, batch, cols);
+  const auto mw = matrix(w, SWITCHBACK_F32, rows, cols);
+  const auto my = matrix(y, SWITCHBACK_F32, batch, rows);
+  switchback_linear_grads grads = {};
+  grads.struct_size = sizeof(grads);
+  grads.g = matrix(g, SWITCHBACK_F32, batch, rows);
+  grads.dx = matrix(dx, SWITCHBACK_F32, batch, cols);
+  grads.dw = matrix(dw, SWITCHBACK_F32, rows, cols);
+  grads.db = matrix(db, SWITCHBACK_F32, 1, rows);
+  EXPECT_EQ(switchback_linear_set_weight(layer, &mw, nullptr), SWITCHBACK_OK);
+  sweep([&] { return switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY); }, [] {});
+  EXPECT_FLOAT_EQ(y[0], static_cast<float>(cols));
+  sweep([&] { return switchback_linear_backward(layer, &grads); }, [] {});
+  EXPECT_FLOAT_EQ(dx[0], static_cast<float>(rows));
+  EXPECT_FLOAT_EQ(dw[0], static_cast<float>(batch));
+  EXPECT_FLOAT_EQ(db[0], static_cast<float>(batch));
+  EXPECT_EQ(switchback_linear_weight_updated(layer), SWITCHBACK_OK);
+  sweep([&] { return switchback_linear_prepare_for_eval(layer); }, [] {});
+  EXPECT_EQ(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING), SWITCHBACK_OK);
+  EXPECT_FLOAT_EQ(y[0], static_cast<float>(cols));
+  switchback_linear_destroy(layer);
+  switchback_context_destroy(context);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, OutOfMemoryInMode,
+                         ::testing::Values(SWITCHBACK_STANDARD, SWITCHBACK_ROWWISE,
+                                           SWITCHBACK_GLOBAL, SWITCHBACK_GLOBAL_MEM_EFFICIENT));
+
+}  // namespace

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compares what LIBRARY exports (as NM lists it) with what HEADER declares.
+
+# Which of the symbols must not be exported.
+function(find_foreign result)
+  set(foreign "")
+  foreach(symbol IN LISTS ARGN)
+    # C: switchback_x. C++: functions and data of namespace switchback (_ZN, _ZNK), and vtable,
+    # typeinfo and typeinfo name of its classes (_ZTV, _ZTI, _ZTS); not of the namespaces inside.
+    if(symbol MATCHES "^_Z(NK?|T[VIS]N)10switchback(4core|4capi|5quant|4gemm|6linear)"
+       OR NOT symbol MATCHES "^(switchback_[a-z0-9_]+$|_Z(NK?|T[VIS]N)10switchback)")
+      list(APPEND foreign "${symbol}")
+    endif()
+  endforeach()
+  set(${result} "${foreign}" PARENT_SCOPE)
+endfunction()
+
+# The check itself, on names as compilers make them.
+find_foreign(_found switchback_abi_version _ZN10switchback7ContextD1Ev _ZNK10switchback7Context3isaEv
+             _ZTIN10switchback5ErrorE _ZTVN10switchback5ErrorE _ZTSN10switchback5ErrorE)
+if(_found)
+  message(FATAL_ERROR "the check refuses what it must accept: ${_found}")
+endif()
+find_foreign(_found _ZNSt6vectorIfSaIfEED1Ev _ZN3fmt2v96detail5errorEv my_helper dnnl_sgemm
+             _ZN10switchback4core7ThreadsC1Ei)
+list(LENGTH _found _count)
+if(NOT _count EQUAL 5)
+  message(FATAL_ERROR "the check accepts what it must refuse; it refused only: ${_found}")
+endif()
+
+execute_process(COMMAND "${NM}" -D --defined-only "${LIBRARY}" OUTPUT_VARIABLE listing
+                RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${NM} could not read ${LIBRARY}")
+endif()
+string(REGEX MATCHALL "[^ \n]+\n" exported "${listing}")
+list(TRANSFORM exported STRIP)
+# Version nodes and what linkers and sanitizers add to every library.
+list(TRANSFORM exported REPLACE "@.*$" "")
+list(FILTER exported EXCLUDE REGEX "^(_init|_fini|_end|_edata|__bss_start|_etext)$")
+list(FILTER exported EXCLUDE REGEX "^(__asan|__odr_asan|__ubsan|__tsan|__sancov|__start_|__stop_)")
+list(LENGTH exported count)
+if(count LESS 40)
+  message(FATAL_ERROR "only ${count} exported symbols in ${LIBRARY}")
+endif()
+find_foreign(foreign ${exported})
+if(foreign)
+  list(JOIN foreign "\n  " foreign)
+  message(FATAL_ERROR "${LIBRARY} exports what is not its API:\n  ${foreign}")
+endif()
+
+file(STRINGS "${HEADER}" lines)
+list(JOIN lines "\n" text)
+string(REGEX MATCHALL "switchback_[a-z0-9_]+\\(" declared "${text}")
+list(TRANSFORM declared REPLACE "\\($" "")
+list(REMOVE_DUPLICATES declared)
+list(LENGTH declared declared_count)
+if(declared_count LESS 30)
+  message(FATAL_ERROR "found only ${declared_count} functions in ${HEADER}")
+endif()
+foreach(function IN LISTS declared)
+  if(NOT function IN_LIST exported)
+    message(FATAL_ERROR "${LIBRARY} lacks ${function}, which ${HEADER} declares")
+  endif()
+endforeach()
+foreach(symbol IN LISTS exported)
+  if(symbol MATCHES "^switchback_" AND NOT symbol IN_LIST declared)
+    message(FATAL_ERROR "${LIBRARY} exports ${symbol}, which ${HEADER} does not declare")
+  endif()
+endforeach()
+message(STATUS "${count} exported symbols, ${declared_count} of them the C ABI's")

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "structure/rules.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <sstream>
+
+namespace switchback::test {
+
+namespace {
+
+struct Layer {
+  std::string_view name;
+  int rank;
+};
+// A file may include its own layer and every one of lower rank.
+constexpr std::array<Layer, 7> layers = {{{"core", 0},
+                                          {"quant", 1},
+                                          {"gemm", 2},
+                                          {"linear", 3},
+                                          {"autotune", 4},
+                                          {"capi", 5},
+                                          {"bench", 6}}};
+// Public headers that are not named after their layer.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> public_headers = {
+    {{"context.hpp", "core"},
+     {"error.hpp", "core"},
+     {"export.h", "core"},
+     {"matrix.hpp", "core"},
+     {"types.hpp", "core"},
+     {"quant.hpp", "quant"},
+     {"gemm.hpp", "gemm"},
+     {"linear.hpp", "linear"},
+     {"tuner.hpp", "autotune"},
+     {"switchback.h", "capi"}}};
+
+const Layer* layer_named(std::string_view name) {
+  const auto* found = std::find_if(layers.begin(), layers.end(),
+                                   [&](const Layer& layer) { return layer.name == name; });
+  return found == layers.end() ? nullptr : found;
+}
+
+// The layer of "switchback/quant.hpp", "core/check.hpp", ...: an include, or a path below src/.
+const Layer* layer_of_include(std::string_view name) {
+  constexpr std::string_view api = "switchback/";
+  if (name.starts_with(api)) {
+    for (const auto& [header, layer] : public_headers)
+      if (name.substr(api.size()) == header) return layer_named(layer);
+    return nullptr;
+  }
+  const std::size_t slash = name.find('/');
+  return slash == std::string_view::npos ? nullptr : layer_named(name.substr(0, slash));
+}
+
+const Layer* layer_of_file(std::string_view path) {
+  for (const std::string_view root : {"src/", "include/", ""})
+    if (path.starts_with(root)) return layer_of_include(path.substr(root.size()));
+  return nullptr;
+}
+
+bool ends_with_any(std::string_view path, std::initializer_list<std::string_view> endings) {
+  return std::any_of(endings.begin(), endings.end(),
+                     [&](std::string_view ending) { return path.ends_with(ending); });
+}
+bool is_code(std::string_view path) {
+  return ends_with_any(path, {".h", ".hpp", ".c", ".cpp", ".cu", ".cuh"});
+}
+
+bool is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+template <class Visit>
+void for_each_line(const std::string& text, Visit visit) {
+  std::istringstream stream(text);
+  std::string line;
+  for (int number = 1; std::getline(stream, line); ++number)
+    visit(number, std::string_view(line));
+}
+
+struct Include {
+  int line;
+  std::string name;
+  bool angled;
+};
+
+std::vector<Include> includes_of(const std::string& text) {
+  std::vector<Include> found;
+  for_each_line(without_comments(text, true), [&](int number, std::string_view line) {
+    const auto skip = [&line](std::string_view what) {
+      line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+      if (!line.starts_with(what)) return false;
+      line.remove_prefix(what.size());
+      return true;
+    };
+    if (!skip("#") || !skip("include") || !skip("") || line.empty()) return;
+    const char open = line.front();
+    if (open != '"' && open != '<') return;
+    const std::size_t end = line.find(open == '"' ? '"' : '>', 1);
+    if (end == std::string_view::npos) return;
+    found.push_back({number, std::string(line.substr(1, end - 1)), open == '<'});
+  });
+  return found;
+}
+
+// The position of `word` as a whole word, optionally only where a call follows.
+bool mentions(std::string_view line, std::string_view word, bool call) {
+  for (std::size_t at = line.find(word); at != std::string_view::npos;
+       at = line.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if (at > 0 && is_word(line[at - 1])) continue;
+    if (end < line.size() && is_word(line[end])) continue;
+    if (!call) return true;
+    const std::size_t next = line.find_first_not_of(" \t", end);
+    // A method or a member of that name is somebody else's.
+    const bool member = at > 0 && (line[at - 1] == '.' || line[at - 1] == '>');
+    if (!member && next != std::string_view::npos && line[next] == '(') return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string without_comments(std::string_view text, bool keep_strings) {
+  enum class In { code, line_comment, block_comment, string, character };
+  In in = In::code;
+  std::string result(text);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const char next = i + 1 < text.size() ? text[i + 1] : '\0';
+    const auto blank = [&](std::size_t at) {
+      if (text[at] != '\n') result[at] = ' ';
+    };
+    switch (in) {
+      case In::code:
+        if (c == '/' && (next == '/' || next == '*')) {
+          in = next == '/' ? In::line_comment : In::block_comment;
+          blank(i);
+          blank(++i);
+        } else if (c == '"') {
+          in = In::string;
+        } else if (c == '\'' && !(i > 0 && is_word(text[i - 1]))) {  // not a digit separator
+          in = In::character;
+        }
+        break;
+      case In::line_comment:
+        if (c == '\n') in = In::code;
+        blank(i);
+        break;
+      case In::block_comment:
+        blank(i);
+        if (c == '*' && next == '/') {
+          blank(++i);
+          in = In::code;
+        }
+        break;
+      case In::string:
+      case In::character: {
+        const char quote = in == In::string ? '"' : '\'';
+        if (c == quote || c == '\n') {
+          in = In::code;
+          break;
+        }
+        if (!keep_strings) blank(i);
+        if (c == '\\' && i + 1 < text.size()) {
+          ++i;
+          if (!keep_strings) blank(i);
+        }
+        break;
+      }
+    }
+  }
+  return result;
+}
+
+std::vector<Violation> check_layers(const std::string& path, const std::string& text) {
+  std::vector<Violation> found;
+  if (!is_code(path)) return found;
+  const Layer* own = layer_of_file(path);
+  for (const Include& include : includes_of(text)) {
+    if (include.name.find("..") != std::string::npos)
+      found.push_back({path, include.line, "include \"" + include.name + "\" climbs with .."});
+    if (own == nullptr || include.angled) continue;
+    const Layer* other = layer_of_include(include.name);
+    if (other != nullptr && other->rank > own->rank)
+      found.push_back({path, include.line,
+                       "include \"" + include.name + "\" points up: " + std::string(own->name) +
+                           " is below " + std::string(other->name)});
+    if (include.name.starts_with("tests/"))
+      found.push_back({path, include.line, "include \"" + include.name + "\" is of the tests"});
+  }
+  return found;
+}
+
+std::vector<Violation> check_public_includes(const std::string& path, const std::string& text) {
+  std::vector<Violation> found;
+  if (!path.starts_with("include/")) return found;
+  if (layer_of_file(path) == nullptr)
+    found.push_back({path, 1, "a public header whose layer tests/structure/rules.cpp lacks"});
+  for (const Include& include : includes_of(text)) {
+    const bool standard =
+        include.angled &&
+        (include.name == "stddef.h" || include.name == "stdint.h" ||
+         std::all_of(include.name.begin(), include.name.end(), [](char c) { return is_word(c); }));
+    const bool own = !include.angled && include.name.starts_with("switchback/");
+    if (!standard && !own)
+      found.push_back({path, include.line,
+                       "include of \"" + include.name +
+                           "\"; a public header includes switchback/ and the standard library"});
+  }
+  return found;
+}
+
+std::vector<Violation> check_no_output(const std::string& path, const std::string& text) {
+  std::vector<Violation> found;
+  const bool library = path.starts_with("src/") || path.starts_with("include/");
+  if (!library || !is_code(path) || path == "src/core/assert.hpp") return found;
+  constexpr std::string_view calls[] = {"printf", "fprintf", "vprintf", "vfprintf",   "puts",
+                                        "fputs",  "putchar", "perror",  "print",      "println",
+                                        "abort",  "exit",    "_exit",   "quick_exit", "terminate"};
+  constexpr std::string_view names[] = {"cout", "cerr", "clog", "stdout", "stderr"};
+  for_each_line(without_comments(text, false), [&](int number, std::string_view line) {
+    for (const std::string_view call : calls)
+      if (mentions(line, call, true))
+        found.push_back(
+            {path, number, std::string(call) + "(): the library never prints, exits or aborts"});
+    for (const std::string_view name : names)
+      if (mentions(line, name, false))
+        found.push_back({path, number, std::string(name) + ": the library never prints"});
+  });
+  return found;
+}
+
+std::vector<Violation> check_no_outside_paths(const std::string& path, const std::string& text) {
+  std::vector<Violation> found;
+  // Spelled in two pieces, so that this file passes its own rule.
+  const std::string homes[] = {std::string("/ho") + "me/", std::string("/Us") + "ers/",
+                               std::string("/ro") + "ot/", std::string("/wo") + "rk/",
+                               std::string("C:") + "\\"};
+  for_each_line(text, [&](int number, std::string_view line) {
+    for (const std::string& home : homes) {
+      const std::size_t at = line.find(home);
+      // "homework/x" or "a/work/x" is a path inside something else.
+      const bool starts = at != std::string_view::npos &&
+                          (at == 0 || (!is_word(line[at - 1]) && line[at - 1] != '}' &&
+                                       line[at - 1] != '.' && line[at - 1] != '*'));
+      if (starts) found.push_back({path, number, "names " + home});
+    }
+  });
+  if (!is_code(path)) return found;
+  for_each_line(without_comments(text, true), [&](int number, std::string_view line) {
+    for (std::size_t at = line.find("\"/"); at != std::string_view::npos;
+         at = line.find("\"/", at + 1)) {
+      const std::string_view rest = line.substr(at + 1);
+      const bool letter = rest.size() > 1 && std::isalpha(static_cast<unsigned char>(rest[1])) != 0;
+      // A directory, then more: "/sys/…"; "/index0" that is appended to something is none.
+      const std::size_t slash = rest.find('/', 1);
+      const bool absolute = letter && slash < rest.find('"', 1);
+      const bool system = rest.starts_with("/proc/") || rest.starts_with("/sys/") ||
+                          rest.starts_with("/dev/") || rest.starts_with("/etc/");
+      const bool appended =
+          at > 0 && line.substr(0, at).find_last_of('+') != std::string_view::npos;
+      if (absolute && !system && !appended)
+        found.push_back({path, number, "an absolute path: " + std::string(rest.substr(0, 40))});
+    }
+  });
+  return found;
+}
+
+std::vector<Violation> check_file(const std::string& path, const std::string& text) {
+  std::vector<Violation> all;
+  for (auto* check :
+       {&check_layers, &check_public_includes, &check_no_output, &check_no_outside_paths}) {
+    const std::vector<Violation> found = (*check)(path, text);
+    all.insert(all.end(), found.begin(), found.end());
+  }
+  return all;
+}
+
+}  // namespace switchback::test
