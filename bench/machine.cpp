@@ -96,8 +96,8 @@ nlohmann::ordered_json feature_names(const core::CpuFeatures& f) {
 nlohmann::ordered_json libraries() {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
 #if __has_include("gemm/library_versions.hpp")
-  for (const auto& library : gemm::library_versions())
-    json[library.name] = library.version;
+  for (const auto& [name, version] : library_versions())
+    json[name] = version;
 #endif
   return json;
 }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: what the libraries behind the engines say about themselves, for `info` and
+// records.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace switchback {
+
+/// Name and description of each library this build uses, for example {"oneDNN", "2.6.3 …"}.
+std::vector<std::pair<std::string, std::string>> library_versions();
+
+}  // namespace switchback

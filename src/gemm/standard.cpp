@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: validates gemm_standard, picks engine and configuration, runs it.
+#include <algorithm>
+#include <array>
+
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "gemm/cpu/standard_convert.hpp"
+#include "gemm/standard_engine.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback {
+
+namespace standard {
+
+std::span<const Engine* const> engines() {
+  static constexpr std::array<const Engine*, 4> all = {&onednn_sgemm_engine, &onednn_matmul_engine,
+                                                       &openblas_engine, &reference_engine};
+  return all;
+}
+
+const Engine& engine(EngineId id) {
+  for (const Engine* e : engines())
+    if (e->id == id) return *e;
+  return reference_engine;
+}
+
+const Engine* find_engine(std::string_view name) {
+  for (const Engine* e : engines())
+    if (e->name == name) return e;
+  return nullptr;
+}
+
+namespace {
+
+constexpr std::string_view op = "gemm_standard";
+
+// Strides of a matrix with one row never matter; written as its width they name one problem.
+std::int64_t leading_dimension(ConstAnyMatrix m) {
+  return m.rows <= 1 ? m.cols : m.stride;
+}
+
+Problem validated(Context& context, const StandardGemmArgs& args) {
+  core::check_matrix(op, "a", args.a);
+  core::check_matrix(op, "b", args.b);
+  core::check_matrix(op, "d", args.d);
+  core::check_float(op, "a", args.a.dtype);
+  core::require(args.b.dtype == args.a.dtype, "{}: b has dtype {}; it must be that of a, {}", op,
+                dtype_name(args.b.dtype), dtype_name(args.a.dtype));
+  core::require(args.d.dtype == args.a.dtype || args.d.dtype == DType::f32,
+                "{}: d has dtype {}; it must be that of a, {}, or f32", op,
+                dtype_name(args.d.dtype), dtype_name(args.a.dtype));
+  Problem p;
+  p.m = args.transpose_a ? args.a.cols : args.a.rows;
+  p.k = args.transpose_a ? args.a.rows : args.a.cols;
+  p.n = args.transpose_b ? args.b.rows : args.b.cols;
+  if (args.transpose_b)
+    core::check_shape(op, "b (transposed)", args.b, p.n, "N", p.k, "K");
+  else
+    core::check_shape(op, "b", args.b, p.k, "K", p.n, "N");
+  core::check_shape(op, "d", args.d, p.m, "M", p.n, "N");
+  p.bias = args.bias.data != nullptr;
+  if (p.bias) {
+    core::check_matrix(op, "bias", args.bias);
+    core::check_float(op, "bias", args.bias.dtype);
+    core::check_shape(op, "bias", args.bias, 1, "1", p.n, "N");
+  }
+  core::check_disjoint(
+      op, {core::operand("d", ConstAnyMatrix(args.d))},
+      {core::operand("a", args.a), core::operand("b", args.b), core::operand("bias", args.bias)});
+  p.lda = leading_dimension(args.a);
+  p.ldb = leading_dimension(args.b);
+  p.ldd = leading_dimension(args.d);
+  p.input = args.a.dtype;
+  p.output = args.d.dtype;
+  p.transpose_a = args.transpose_a;
+  p.transpose_b = args.transpose_b;
+  p.accumulate = args.accumulate;
+  p.threads = context.threads();
+  return p;
+}
+
+Config forced_config(std::string_view name, const Problem& problem) {
+  const Engine* forced = find_engine(name);
+  if (forced == nullptr) {
+    std::string names;
+    for (const Engine* e : engines())
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", e->name);
+    core::fail(Status::invalid_argument, "{}: engine '{}' is not one of {}", op, name, names);
+  }
+  const Config config{forced->id, false};
+  std::string reason = forced->unavailable();
+  if (reason.empty()) reason = forced->refuses(problem, config);
+  if (!reason.empty())
+    core::fail(Status::unsupported, "{}: engine '{}' cannot run {}: {}", op, name,
+               describe(problem), reason);
+  return config;
+}
+
+Config chosen_config(const ContextState& state, const Problem& problem) {
+  ConfigChoice choice;
+  Config tuned;
+  if (state.config_source && state.config_source->find(to_query(problem), choice) &&
+      from_choice(choice, tuned)) {
+    const Engine& e = engine(tuned.engine);
+    if (e.unavailable().empty() && e.refuses(problem, tuned).empty()) return tuned;
+  }
+  return default_config(problem);
+}
+
+// An empty sum: zeros, or what d held, plus the bias.
+void run_without_inner_dimension(ContextState& state, const Problem& p, const Operands& operands) {
+  core::Workspace::Frame frame(state.workspace);
+  auto* zeros = frame.take<float>(p.n);
+  std::fill_n(zeros, p.n, 0.0f);
+  float* bias = nullptr;
+  if (p.bias) {
+    bias = frame.take<float>(p.n);
+    ConstAnyMatrix row = operands.bias;
+    row.stride = row.cols;
+    widen(state, row, bias, p.n);
+  }
+  finish(state, zeros, 0, bias, p.accumulate, {operands.d, p.output, p.m, p.n, p.ldd});
+}
+
+}  // namespace
+
+}  // namespace standard
+
+void gemm_standard(Context& context, const StandardGemmArgs& args) {
+  const standard::Problem problem = standard::validated(context, args);
+  const standard::Operands operands{args.a.data, args.b.data, args.d.data, args.bias};
+  standard::Config config;
+  if (!args.engine.empty()) config = standard::forced_config(args.engine, problem);
+  if (problem.m == 0 || problem.n == 0) return;
+  if (problem.k == 0)
+    return standard::run_without_inner_dimension(context.state(), problem, operands);
+  if (args.engine.empty()) config = standard::chosen_config(context.state(), problem);
+  standard::engine(config.engine).run(context.state(), problem, config, operands);
+}
+
+std::vector<EngineInfo> gemm_standard_engines(const Context&) {
+  std::vector<EngineInfo> infos;
+  for (const standard::Engine* e : standard::engines()) {
+    std::string reason = e->unavailable();
+    infos.push_back({std::string(e->name), reason.empty(), std::move(reason)});
+  }
+  return infos;
+}
+
+}  // namespace switchback

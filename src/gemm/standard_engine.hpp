@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the floating point engines: what each can run, why not where it cannot, and how to
+// run it.
+//
+// The library engines use the instruction set their library finds, whatever ContextOptions::isa
+// says: oneDNN knows only a process-wide bound (ONEDNN_MAX_CPU_ISA), OpenBLAS chooses once when it
+// is loaded. A capped Context bounds our own loops (widening, rounding, bias) and nothing else; a
+// caller who wants the same bits everywhere forces "reference". Without OpenMP in this build the
+// libraries also keep their own number of threads.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/context_state.hpp"
+#include "gemm/standard_problem.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::standard {
+
+/// The memory of a Problem. bias has null data if the Problem has none.
+struct Operands {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* d = nullptr;
+  ConstAnyMatrix bias;
+};
+
+struct Engine {
+  EngineId id;
+  std::string_view name;
+  /// Why this engine cannot run anything on this machine; empty if it can.
+  std::string (*unavailable)();
+  /// Why it does not take this configuration of this problem; empty if it does. m, n and k are at
+  /// least 1.
+  std::string (*refuses)(const Problem& problem, const Config& config);
+  /// Runs a problem it does not refuse. Throws Error if the library fails.
+  void (*run)(ContextState& context, const Problem& problem, const Config& config,
+              const Operands& operands);
+};
+
+/// All engines, also those that cannot run here, in the order in which they are listed to users.
+std::span<const Engine* const> engines();
+const Engine& engine(EngineId id);
+/// Null if there is none of that name.
+const Engine* find_engine(std::string_view name);
+
+extern const Engine onednn_sgemm_engine;
+extern const Engine onednn_matmul_engine;
+extern const Engine openblas_engine;
+extern const Engine reference_engine;
+
+}  // namespace switchback::standard

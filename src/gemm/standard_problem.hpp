@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: what a floating point product is (Problem), how it may be computed (Config), and
+// which configuration is taken when nobody tuned one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config_source.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::standard {
+
+/// Engines by number; the numbers are stored by tuners and never reused.
+enum class EngineId : std::int64_t {
+  reference = 0,
+  onednn_sgemm = 1,
+  onednn_matmul = 2,
+  openblas = 3,
+};
+
+/// d[m,n] (+)= op(a)[m,k] · op(b)[k,n] (+ bias[n]). Leading dimensions are in elements of the
+/// matrices as they lie in memory; of a matrix of one row it is its width.
+struct Problem {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t lda = 0;
+  std::int64_t ldb = 0;
+  std::int64_t ldd = 0;
+  DType input = DType::f32;
+  DType output = DType::f32;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;
+  bool bias = false;
+  int threads = 1;
+  friend bool operator==(const Problem&, const Problem&) = default;
+};
+
+/// "m 16 n 4096 k 4096 NT f32 -> f32 + bias, accumulate, threads 2"
+std::string describe(const Problem& problem);
+ConfigQuery to_query(const Problem& problem);
+
+struct Config {
+  EngineId engine = EngineId::reference;
+  /// onednn_matmul: b is first reordered to the layout the library likes best. Pays where b is read
+  /// many times.
+  bool pack_b = false;
+  friend bool operator==(const Config&, const Config&) = default;
+};
+
+std::string describe(const Config& config);
+ConfigChoice to_choice(const Config& config);
+/// False for numbers that are no Config of this version.
+bool from_choice(const ConfigChoice& choice, Config& config);
+
+/// Every configuration that can run the problem on this machine, the default first.
+std::vector<Config> candidates(const Problem& problem);
+/// The configuration a call takes when no ConfigSource knows better.
+Config default_config(const Problem& problem);
+
+}  // namespace switchback::standard
