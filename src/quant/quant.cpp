@@ -3,8 +3,9 @@
 
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "quant/config.hpp"
+#include "quant/cpu/engine.hpp"
 #include "quant/problem.hpp"
-#include "quant/reference.hpp"
 
 namespace switchback {
 
@@ -32,8 +33,23 @@ void check_codes(Op op, std::string_view argument, ConstAnyMatrix q, std::int64_
 }
 
 void run(Context& context, Op op, const Operands& operands) {
-  context.state().threads.for_each(1,
-                                   [&](std::int64_t, int) { quant::reference::run(op, operands); });
+  ContextState& state = context.state();
+  quant::Problem problem;
+  problem.op = op;
+  const bool dequantize = op == Op::dequantize_rowwise;
+  const ConstAnyMatrix floats = dequantize ? ConstAnyMatrix(operands.y) : operands.x;
+  problem.dtype = floats.dtype;
+  problem.rows = floats.rows;
+  problem.cols = floats.cols;
+  problem.threads = state.threads.count();
+  problem.isa = state.features.level();
+  quant::Config config = quant::default_config(problem);
+  ConfigChoice tuned;
+  quant::Config choice;
+  if (state.config_source && state.config_source->find(quant::to_query(problem), tuned) &&
+      quant::from_choice(tuned, choice) && quant::accepts(choice, problem))
+    config = choice;
+  quant::run(state, problem, config, operands);
 }
 
 }  // namespace
@@ -193,8 +209,9 @@ void cast_to_int8(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t> q)
   run(context, op, o);
 }
 
-std::vector<EngineInfo> quantize_engines(const Context&) {
-  return {{"reference", true, ""}};
+std::vector<EngineInfo> quantize_engines(const Context& context) {
+  const std::string refusal = quant::cpu::refusal(context.state().features);
+  return {{"highway", refusal.empty(), refusal}, {"reference", true, ""}};
 }
 
 }  // namespace switchback

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: how a quantize operation is done. A Config changes speed, never a bit of a result.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config_source.hpp"
+#include "quant/problem.hpp"
+
+namespace switchback {
+struct ContextState;
+}
+
+namespace switchback::quant {
+
+/// The values are pinned: they are part of tuning records.
+enum class Engine : std::int64_t { reference = 0, highway = 1 };
+
+std::string_view engine_name(Engine engine) noexcept;
+
+struct Config {
+  Engine engine = Engine::reference;
+  /// Elements a task reads, at least; whole rows where they are shorter.
+  std::int64_t task_elements = 0;
+  /// Whether codes go around the caches: a gain once they would not stay there anyway.
+  bool stream = false;
+  /// The tile that transposing operations turn at once; multiples of 64.
+  std::int64_t tile_rows = 0;
+  std::int64_t tile_cols = 0;
+  /// Columns whose two reads (absmax, codes) follow each other in a columnwise operation, so that
+  /// the second one finds them in a cache; 0 takes all at once. A multiple of tile_cols.
+  std::int64_t panel_cols = 0;
+
+  friend bool operator==(const Config&, const Config&) = default;
+};
+
+std::string to_string(const Config& config);
+ConfigChoice to_choice(const Config& config) noexcept;
+/// False if the numbers are no configuration.
+bool from_choice(const ConfigChoice& choice, Config& config) noexcept;
+
+/// Whether the problem's instruction set has the engine of the configuration.
+bool accepts(const Config& config, const Problem& problem) noexcept;
+
+Config default_config(const Problem& problem);
+/// The default first, then what may be faster.
+std::vector<Config> candidates(const Problem& problem);
+
+/// Does it. Throws Error(out_of_memory) if there is no room for its scratch.
+void run(ContextState& state, const Problem& problem, const Config& config,
+         const Operands& operands);
+
+}  // namespace switchback::quant

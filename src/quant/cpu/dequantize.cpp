@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: codes back to floats, row by row.
+#include "quant/cpu/targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quant/cpu/dequantize.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "quant/cpu/engine.hpp"
+#include "quant/cpu/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace switchback::quant::HWY_NAMESPACE {
+
+HWY_INLINE void narrow(VF v, float* p) {
+  hn::StoreU(v, F32(), p);
+}
+
+// v is no NaN.
+HWY_INLINE void narrow(VF v, bfloat16* p) {
+  const U32 du;
+  const VU bits = hn::BitCast(du, v);
+  const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const VU upper = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu))));
+  hn::StoreU(hn::TruncateTo(U16(), upper), U16(), reinterpret_cast<std::uint16_t*>(p));
+}
+
+// v is no NaN.
+HWY_INLINE void narrow(VF v, half* p) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  const auto bits = hn::BitCast(U16(), hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), v));
+#else
+  // Highway's software conversion truncates.
+  const U32 du;
+  const VU all = hn::BitCast(du, v);
+  const VU magnitude = hn::And(all, hn::Set(du, 0x7FFFFFFFu));
+  const VU sign = hn::ShiftRight<16>(hn::AndNot(hn::Set(du, 0x7FFFFFFFu), all));
+  const VU odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
+  // Exponents move by 112; half a unit in the last place less one, and one more for odd, rounds.
+  const VU normal = hn::ShiftRight<13>(
+      hn::Sub(hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xFFFu))), hn::Set(du, 0x38000000u)));
+  // Added to 1/2, a subnormal half stands in the last bits, rounded by the addition.
+  const VU half_one = hn::BitCast(du, hn::Set(F32(), 0.5f));
+  const VU subnormal = hn::Sub(
+      hn::BitCast(du, hn::Add(hn::BitCast(F32(), magnitude), hn::Set(F32(), 0.5f))), half_one);
+  const VU finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), subnormal, normal);
+  const VU result =
+      hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x47800000u)), finite, hn::Set(du, 0x7C00u));
+  const auto bits = hn::TruncateTo(U16(), hn::Or(result, sign));
+#endif
+  hn::StoreU(bits, U16(), reinterpret_cast<std::uint16_t*>(p));
+}
+
+// absmax · (q / 127). With a fused multiply-add, q·high + q·low with high + low = 1/127 to 2^-53
+// rounds to the quotient for each of the 256 codes (tested); without one, division does.
+HWY_INLINE VF dequantized(const std::int8_t* q, VF absmax) {
+  const hn::Rebind<std::int8_t, F32> d8;
+  const F32 d;
+  const VF code = hn::ConvertTo(d, hn::PromoteTo(I32(), hn::LoadU(d8, q)));
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  constexpr float high = 1.0f / 127.0f;
+  constexpr float low = static_cast<float>(1.0 / 127.0 - static_cast<double>(high));
+  const VF quotient = hn::MulAdd(code, hn::Set(d, high), hn::Mul(code, hn::Set(d, low)));
+#else
+  const VF quotient = hn::Div(code, hn::Set(d, 127.0f));
+#endif
+  return hn::Mul(absmax, quotient);
+}
+
+template <class T>
+HWY_INLINE void dequantize_run(const std::int8_t* q, std::int64_t count, float absmax, T* x) {
+  if (!std::isfinite(absmax)) {
+    for (std::int64_t i = 0; i < count; ++i)
+      core::store(x, i, T(std::bit_cast<float>(nan_bits)));
+    return;
+  }
+  const VF scale = hn::Set(F32(), absmax);
+  if (count < lanes) {
+    std::int8_t codes[lanes] = {};
+    alignas(64) T values[lanes];
+    std::memcpy(codes, q, static_cast<std::size_t>(count));
+    narrow(dequantized(codes, scale), values);
+    std::memcpy(static_cast<void*>(x), static_cast<const void*>(values),
+                static_cast<std::size_t>(count) * sizeof(T));
+    return;
+  }
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    narrow(dequantized(q + i, scale), x + i);
+  if (i < count) narrow(dequantized(q + count - lanes, scale), x + count - lanes);
+}
+
+void DequantizePiece(const Operands& o, const cpu::Cut::Piece& piece) {
+  with_type(o.y.dtype, [&]<class T>(T) HWY_ATTR {
+    for (std::int64_t r = piece.row_begin; r < piece.row_end; ++r)
+      dequantize_run(o.codes.data + r * o.codes.stride + piece.col_begin,
+                     piece.col_end - piece.col_begin, core::load(o.scales, r),
+                     static_cast<T*>(o.y.data) + r * o.y.stride + piece.col_begin);
+  });
+}
+
+}  // namespace switchback::quant::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace switchback::quant {
+
+HWY_EXPORT(DequantizePiece);
+
+namespace cpu {
+
+void dequantize_rowwise(ContextState& state, const Config& config, const Operands& o) {
+  const Cut cut(o.y.rows, o.y.cols, task_elements(state, config, o.y.rows, o.y.cols));
+  const auto kernel = HWY_DISPATCH_TABLE(DequantizePiece)[table_index(state.features)];
+  state.threads.for_each(cut.tasks(), [&](std::int64_t task, int) { kernel(o, cut.piece(task)); });
+}
+
+}  // namespace cpu
+}  // namespace switchback::quant
+#endif

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: vectors of elements: widening loads, codes and their stores. Included once for each
+// Highway target.
+#if defined(SWITCHBACK_QUANT_CPU_ELEMENTS_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef SWITCHBACK_QUANT_CPU_ELEMENTS_INL
+#undef SWITCHBACK_QUANT_CPU_ELEMENTS_INL
+#else
+#define SWITCHBACK_QUANT_CPU_ELEMENTS_INL
+#endif
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "hwy/highway.h"
+
+#include "core/unaligned.hpp"
+#include "quant/cpu/scale.hpp"
+#include "switchback/matrix.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace switchback::quant::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// No target has more than 16 float lanes: scalable vectors would gain nothing on these kernels, and
+// sizes stay constants.
+using F32 = hn::CappedTag<float, 16>;
+using U32 = hn::RebindToUnsigned<F32>;
+using I32 = hn::RebindToSigned<F32>;
+using U16 = hn::Rebind<std::uint16_t, F32>;
+using VF = hn::Vec<F32>;
+using VU = hn::Vec<U32>;
+
+inline constexpr std::int64_t lanes = static_cast<std::int64_t>(hn::MaxLanes(F32()));
+inline constexpr std::int64_t quad = 4 * lanes;  // what kernels work on at a time
+
+HWY_INLINE VF widen(const float* p) {
+  return hn::LoadU(F32(), p);
+}
+
+HWY_INLINE VF widen(const bfloat16* p) {
+  const auto bits = hn::LoadU(U16(), reinterpret_cast<const std::uint16_t*>(p));
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
+}
+
+HWY_INLINE VF widen(const half* p) {
+  const auto bits = hn::LoadU(U16(), reinterpret_cast<const std::uint16_t*>(p));
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  return hn::PromoteTo(F32(), hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), bits));
+#else
+  // Highway's software conversion takes Inf and NaN for numbers. Placed in a float's exponent and
+  // fraction, a half is too small by 2^112, which a multiplication mends, subnormals included.
+  const U32 du;
+  const VU wide = hn::PromoteTo(du, bits);
+  const VU magnitude = hn::ShiftLeft<13>(hn::And(wide, hn::Set(du, 0x7FFFu)));
+  const VU scaled =
+      hn::BitCast(du, hn::Mul(hn::BitCast(F32(), magnitude), hn::Set(F32(), 0x1p112f)));
+  const VU infinite = hn::IfThenElseZero(
+      hn::Eq(hn::And(wide, hn::Set(du, 0x7C00u)), hn::Set(du, 0x7C00u)), hn::Set(du, 0x7F800000u));
+  const VU sign = hn::ShiftLeft<16>(hn::And(wide, hn::Set(du, 0x8000u)));
+  return hn::BitCast(F32(), hn::Or(hn::Or(scaled, infinite), sign));
+#endif
+}
+
+// A float that has the integer in its low bits: 1.5·2^23 + n, |n| < 2^22. Adding it rounds to an
+// integer, half to even.
+inline constexpr float integer_shift = 0x1.8p23f;
+
+// Codes of a quad, each in the low byte of its lane.
+struct Codes {
+  VU a, b, c, d;
+};
+
+HWY_INLINE VU rounded(VF t) {
+  return hn::BitCast(U32(), hn::Add(t, hn::Set(F32(), integer_shift)));
+}
+
+// How the codes of a run of elements are made: one scale for all, or one for each column.
+struct OneScale {
+  VF lower, upper, absmax;
+  explicit HWY_INLINE OneScale(const Scale& s)
+      : lower(hn::Set(F32(), s.lower)),
+        upper(hn::Set(F32(), s.upper)),
+        absmax(hn::Set(F32(), s.absmax)) {}
+  HWY_INLINE VF lower_at(std::int64_t) const { return lower; }
+  HWY_INLINE VF upper_at(std::int64_t) const { return upper; }
+  HWY_INLINE VU divided(VF x, std::int64_t) const {
+    return rounded(hn::Mul(hn::Set(F32(), 127.0f), hn::Div(x, absmax)));
+  }
+};
+
+template <class S>
+HWY_INLINE VU product(const S& scale, VF x, VF factor) {
+  static_cast<void>(scale);
+  return hn::BitCast(U32(), hn::MulAdd(x, factor, hn::Set(F32(), integer_shift)));
+}
+
+// The codes of x[0, quad), whose scales are those of columns col on.
+template <bool bracket, class T, class S>
+HWY_INLINE Codes codes(const T* x, const S& scale, std::int64_t col) {
+  const VF a = widen(x);
+  const VF b = widen(x + lanes);
+  const VF c = widen(x + 2 * lanes);
+  const VF d = widen(x + 3 * lanes);
+  if constexpr (bracket) {
+    const std::int64_t col_b = col + lanes;
+    const std::int64_t col_c = col + 2 * lanes;
+    const std::int64_t col_d = col + 3 * lanes;
+    const Codes low = {
+        product(scale, a, scale.lower_at(col)), product(scale, b, scale.lower_at(col_b)),
+        product(scale, c, scale.lower_at(col_c)), product(scale, d, scale.lower_at(col_d))};
+    const VU differ_ab = hn::Or(hn::Xor(low.a, product(scale, a, scale.upper_at(col))),
+                                hn::Xor(low.b, product(scale, b, scale.upper_at(col_b))));
+    const VU differ_cd = hn::Or(hn::Xor(low.c, product(scale, c, scale.upper_at(col_c))),
+                                hn::Xor(low.d, product(scale, d, scale.upper_at(col_d))));
+    if (HWY_LIKELY(hn::AllTrue(U32(), hn::Eq(hn::Or(differ_ab, differ_cd), hn::Zero(U32())))))
+      return low;
+  }
+  return {scale.divided(a, col), scale.divided(b, col + lanes), scale.divided(c, col + 2 * lanes),
+          scale.divided(d, col + 3 * lanes)};
+}
+
+// Stores the low bytes of a vector's lanes.
+HWY_INLINE void store_bytes(VU v, std::int8_t* q) {
+  const hn::Rebind<std::uint8_t, F32> d8;
+#if HWY_TARGET == HWY_AVX3
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(v.raw));
+#else
+  hn::StoreU(hn::TruncateTo(d8, v), d8, reinterpret_cast<std::uint8_t*>(q));
+#endif
+}
+
+// Stores the codes of a quad in order. stream needs q aligned to `quad` bytes.
+template <bool stream>
+HWY_INLINE void store_codes(const Codes& k, std::int8_t* q) {
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  // Saturating packs keep the codes; they work within 128-bit blocks, so quads are put in order
+  // after the last one.
+  const I32 di;
+  const hn::Repartition<std::uint8_t, F32> d8;
+  const hn::Repartition<std::int16_t, F32> d16;
+  const auto shift = hn::BitCast(di, hn::Set(F32(), integer_shift));
+  const auto ab = hn::ReorderDemote2To(d16, hn::Sub(hn::BitCast(di, k.a), shift),
+                                       hn::Sub(hn::BitCast(di, k.b), shift));
+  const auto cd = hn::ReorderDemote2To(d16, hn::Sub(hn::BitCast(di, k.c), shift),
+                                       hn::Sub(hn::BitCast(di, k.d), shift));
+#if HWY_TARGET == HWY_SSE4
+  const hn::Vec<decltype(d8)> bytes{_mm_packs_epi16(ab.raw, cd.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  const hn::Vec<decltype(d8)> bytes{_mm256_permutevar8x32_epi32(
+      _mm256_packs_epi16(ab.raw, cd.raw), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))};
+#else
+  const hn::Vec<decltype(d8)> bytes{_mm512_permutexvar_epi32(
+      _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+      _mm512_packs_epi16(ab.raw, cd.raw))};
+#endif
+  if constexpr (stream)
+    hn::Stream(bytes, d8, reinterpret_cast<std::uint8_t*>(q));
+  else
+    hn::StoreU(bytes, d8, reinterpret_cast<std::uint8_t*>(q));
+#else
+  store_bytes(k.a, q);
+  store_bytes(k.b, q + lanes);
+  store_bytes(k.c, q + 2 * lanes);
+  store_bytes(k.d, q + 3 * lanes);
+#endif
+}
+
+// The bits of an element's magnitude as an unsigned integer order as NaN over Inf over numbers, in
+// the element's own type; 16-bit types so need no widening.
+template <class T>
+using Bits = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int16_t>;
+
+template <class T>
+struct Magnitudes {
+  using D = hn::CappedTag<Bits<T>, 64 / sizeof(T)>;
+  static constexpr std::int64_t size = static_cast<std::int64_t>(hn::MaxLanes(D()));
+  using V = hn::Vec<D>;
+
+  static HWY_INLINE V load(const T* p) {
+    const D d;
+    return hn::And(hn::LoadU(d, reinterpret_cast<const Bits<T>*>(p)),
+                   hn::Set(d, hwy::LimitsMax<Bits<T>>()));
+  }
+};
+
+// A running maximum of magnitudes; a quad at a time.
+template <class T>
+struct RunningMax {
+  using M = Magnitudes<T>;
+  typename M::V a, b, c, d;
+
+  HWY_INLINE RunningMax()
+      : a(hn::Zero(typename M::D())),
+        b(hn::Zero(typename M::D())),
+        c(hn::Zero(typename M::D())),
+        d(hn::Zero(typename M::D())) {}
+
+  HWY_INLINE void add(const T* x) {
+    a = hn::Max(a, M::load(x));
+    b = hn::Max(b, M::load(x + M::size));
+    if constexpr (sizeof(T) == 4) {
+      c = hn::Max(c, M::load(x + 2 * M::size));
+      d = hn::Max(d, M::load(x + 3 * M::size));
+    }
+  }
+  // As bits of an f32.
+  HWY_INLINE std::uint32_t result() const {
+    const typename M::D tag;
+    const auto largest = hn::GetLane(hn::MaxOfLanes(tag, hn::Max(hn::Max(a, b), hn::Max(c, d))));
+    if constexpr (std::is_same_v<T, float>)
+      return static_cast<std::uint32_t>(largest);
+    else
+      return std::bit_cast<std::uint32_t>(
+          static_cast<float>(T::from_bits(static_cast<std::uint16_t>(largest))));
+  }
+};
+
+// The first count < quad elements of x and zeros behind them.
+template <class T>
+struct Padded {
+  alignas(64) T elements[quad];
+  HWY_INLINE Padded(const T* x, std::int64_t count) {
+    std::memset(static_cast<void*>(elements), 0, sizeof(elements));
+    std::memcpy(static_cast<void*>(elements), static_cast<const void*>(x),
+                static_cast<std::size_t>(count) * sizeof(T));
+  }
+};
+
+}  // namespace switchback::quant::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

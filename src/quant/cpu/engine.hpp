@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the vector engine (Google Highway): one function a kernel family, all of them
+// parallel. Matrices are not empty.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "core/context_state.hpp"
+#include "quant/config.hpp"
+#include "quant/cpu/scale.hpp"
+#include "quant/problem.hpp"
+
+namespace switchback::quant::cpu {
+
+/// Empty if the engine runs on these features, else why it does not.
+std::string refusal(const core::CpuFeatures& features);
+
+void rowwise(ContextState& state, const Config& config, const Operands& o);
+void rowwise_column_sums(ContextState& state, const Config& config, const Operands& o);
+void column_sums(ContextState& state, const Config& config, const Operands& o);
+void global(ContextState& state, const Config& config, const Operands& o);
+/// columnwise_transpose, global_transpose and the operations that write both layouts.
+void transpose(ContextState& state, const Problem& problem, const Config& config,
+               const Operands& o);
+void dequantize_rowwise(ContextState& state, const Config& config, const Operands& o);
+void cast_to_int8(ContextState& state, const Config& config, const Operands& o);
+
+/// The scale of the whole matrix, all threads at work.
+Scale global_scale(ContextState& state, const Config& config, ConstAnyMatrix x);
+/// Zeros in a matrix that may have no data.
+void fill_zero(ContextState& state, MatrixView<std::int8_t> q);
+
+/// A matrix cut into tasks: pieces of rows where rows are long, several rows where they are short.
+struct Cut {
+  std::int64_t rows, cols;            ///< of the matrix
+  std::int64_t task_rows, task_cols;  ///< of a task, at most
+  std::int64_t across;                ///< tasks side by side
+
+  Cut(std::int64_t rows_, std::int64_t cols_, std::int64_t task_elements)
+      : rows(rows_),
+        cols(cols_),
+        task_rows(std::max<std::int64_t>(1, task_elements / cols_)),
+        // A multiple of 64 keeps every piece at the alignment of its row.
+        task_cols(cols_ <= task_elements ? cols_ : (task_elements + 63) / 64 * 64),
+        across((cols_ + task_cols - 1) / task_cols) {}
+
+  [[nodiscard]] std::int64_t tasks() const { return (rows + task_rows - 1) / task_rows * across; }
+
+  struct Piece {
+    std::int64_t row_begin, row_end, col_begin, col_end;
+  };
+  [[nodiscard]] Piece piece(std::int64_t task) const {
+    const std::int64_t r = task / across * task_rows;
+    const std::int64_t c = task % across * task_cols;
+    return {r, std::min(r + task_rows, rows), c, std::min(c + task_cols, cols)};
+  }
+};
+
+/// Elements a task should have so that every thread gets some, and no more than the config's.
+inline std::int64_t task_elements(const ContextState& state, const Config& config,
+                                  std::int64_t rows, std::int64_t cols) {
+  constexpr std::int64_t worth_a_thread = 8192;
+  const std::int64_t fair = (rows * cols + state.threads.count() - 1) / state.threads.count();
+  return std::clamp(fair, worth_a_thread, std::max(worth_a_thread, config.task_elements));
+}
+
+}  // namespace switchback::quant::cpu

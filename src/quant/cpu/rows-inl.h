@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: absmax and codes of runs of consecutive elements. Included once for each Highway
+// target.
+#if defined(SWITCHBACK_QUANT_CPU_ROWS_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef SWITCHBACK_QUANT_CPU_ROWS_INL
+#undef SWITCHBACK_QUANT_CPU_ROWS_INL
+#else
+#define SWITCHBACK_QUANT_CPU_ROWS_INL
+#endif
+
+#include "quant/cpu/elements-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace switchback::quant::HWY_NAMESPACE {
+
+// A run that is no multiple of a quad ends with a quad that overlaps the one before: maxima and
+// codes do not mind being computed twice. A run shorter than a quad is padded with zeros.
+
+template <class T>
+HWY_INLINE void add_run(RunningMax<T>& max, const T* x, std::int64_t count) {
+  if (count < quad) {
+    if (count > 0) max.add(Padded<T>(x, count).elements);
+    return;
+  }
+  std::int64_t i = 0;
+  for (; i + quad <= count; i += quad)
+    max.add(x + i);
+  if (i < count) max.add(x + count - quad);
+}
+
+// Takes the place of a RunningMax where none is wanted.
+struct NoMax {
+  template <class T>
+  HWY_INLINE void add(const T*) {}
+};
+
+// q[0, count) = codes of x[0, count). Meanwhile `max` sees next[0, count): the elements whose turn
+// is next, so that memory is read while codes are computed.
+template <bool bracket, bool stream, class T, class Max>
+HWY_INLINE void code_run(const T* x, std::int64_t count, const OneScale& scale, std::int8_t* q,
+                         const T* next, Max& max) {
+  if (count < quad) {
+    if (count <= 0) return;
+    alignas(64) std::int8_t padded[quad];
+    store_codes<false>(codes<bracket>(Padded<T>(x, count).elements, scale, 0), padded);
+    std::memcpy(q, padded, static_cast<std::size_t>(count));
+    max.add(Padded<T>(next, count).elements);
+    return;
+  }
+  std::int64_t i = 0;
+  if constexpr (stream) {
+    i = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(q) % quad);
+    if (i > 0) {
+      store_codes<false>(codes<bracket>(x, scale, 0), q);
+      max.add(next);
+    }
+  }
+  for (; i + quad <= count; i += quad) {
+    max.add(next + i);
+    store_codes<stream>(codes<bracket>(x + i, scale, i), q + i);
+  }
+  if (i < count) {
+    i = count - quad;
+    max.add(next + i);
+    store_codes<false>(codes<bracket>(x + i, scale, i), q + i);
+  }
+}
+
+template <bool stream, class T, class Max>
+HWY_INLINE void code_run(const T* x, std::int64_t count, const Scale& scale, std::int8_t* q,
+                         const T* next, Max& max) {
+  switch (scale.method) {
+    case Scale::Method::bracket:
+      return code_run<true, stream>(x, count, OneScale(scale), q, next, max);
+    case Scale::Method::divide:
+      return code_run<false, stream>(x, count, OneScale(scale), q, next, max);
+    case Scale::Method::none:
+      std::memset(q, 0, static_cast<std::size_t>(count));
+      if constexpr (!std::is_same_v<Max, NoMax>) add_run(max, next, count);
+  }
+}
+
+// The elements of a row from a column on.
+template <class T>
+HWY_INLINE const T* row(ConstAnyMatrix m, std::int64_t r, std::int64_t c = 0) {
+  return static_cast<const T*>(m.data) + r * m.stride + c;
+}
+HWY_INLINE std::int8_t* row(MatrixView<std::int8_t> m, std::int64_t r, std::int64_t c = 0) {
+  return m.data + r * m.stride + c;
+}
+
+// f(T{}) for the element type.
+template <class F>
+HWY_INLINE auto with_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f16:
+      return f(half());
+    case DType::bf16:
+      return f(bfloat16());
+    default:
+      return f(float());
+  }
+}
+
+}  // namespace switchback::quant::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

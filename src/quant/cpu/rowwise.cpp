@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: rowwise quantization, alone and with column sums.
+#include "quant/cpu/targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quant/cpu/rowwise.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "hwy/cache_control.h"
+#include "quant/cpu/columns.hpp"
+#include "quant/cpu/engine.hpp"
+#include "quant/cpu/pieces.hpp"
+#include "quant/cpu/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace switchback::quant::HWY_NAMESPACE {
+
+// Rows [begin, end). Each element comes from memory once: while a row is coded from the cache, the
+// absmax of the next one is taken.
+template <bool stream, class T>
+void rowwise_rows(const Operands& o, std::int64_t begin, std::int64_t end) {
+  const std::int64_t cols = o.x.cols;
+  RunningMax<T> max;
+  add_run(max, row<T>(o.x, begin), cols);
+  for (std::int64_t r = begin; r < end; ++r) {
+    const float absmax = absmax_from_bits(max.result());
+    core::store(o.absmax, r, absmax);
+    const T* const x = row<T>(o.x, r);
+    const T* const next = r + 1 < end ? x + o.x.stride : x;
+    max = RunningMax<T>();
+    code_run<stream>(x, cols, Scale::of(absmax), row(o.q, r), next, max);
+  }
+}
+
+void RowwiseRows(const Operands& o, std::int64_t begin, std::int64_t end, bool stream) {
+  with_type(o.x.dtype, [&]<class T>(T) HWY_ATTR {
+    if (stream) {
+      rowwise_rows<true, T>(o, begin, end);
+      hwy::FlushStream();
+    } else {
+      rowwise_rows<false, T>(o, begin, end);
+    }
+  });
+}
+
+}  // namespace switchback::quant::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace switchback::quant {
+
+HWY_EXPORT(RowwiseRows);
+
+namespace cpu {
+
+RowwiseKernel rowwise_kernel(const core::CpuFeatures& features) {
+  return HWY_DISPATCH_TABLE(RowwiseRows)[table_index(features)];
+}
+
+namespace {
+
+// Fewer rows than threads: all threads share each row.
+void rowwise_by_pieces(ContextState& state, const Config& config, const Operands& o,
+                       std::int64_t elements) {
+  const Cut cut(o.x.rows, o.x.cols, elements);
+  const auto absmax = absmax_kernel(state.features);
+  const auto codes = codes_kernel(state.features);
+  core::Workspace::Frame frame(state.workspace);
+  auto* const bits = frame.take<std::atomic<std::uint32_t>>(o.x.rows);
+  for (std::int64_t r = 0; r < o.x.rows; ++r)
+    new (bits + r) std::atomic<std::uint32_t>(0);
+  state.threads.for_each(cut.tasks(), [&](std::int64_t task, int) {
+    const Cut::Piece piece = cut.piece(task);
+    raise(bits[piece.row_begin], absmax(o.x, piece));
+  });
+  state.threads.for_each(cut.tasks(), [&](std::int64_t task, int) {
+    const Cut::Piece piece = cut.piece(task);
+    const float scale = absmax_from_bits(bits[piece.row_begin].load(std::memory_order_relaxed));
+    if (piece.col_begin == 0) core::store(o.absmax, piece.row_begin, scale);
+    codes(o.x, o.q, piece, Scale::of(scale), config.stream);
+  });
+}
+
+}  // namespace
+
+void rowwise(ContextState& state, const Config& config, const Operands& o) {
+  const std::int64_t elements = task_elements(state, config, o.x.rows, o.x.cols);
+  if (o.x.rows < state.threads.count() && o.x.cols > elements)
+    return rowwise_by_pieces(state, config, o, elements);
+  const auto kernel = rowwise_kernel(state.features);
+  const std::int64_t rows = std::max<std::int64_t>(1, elements / o.x.cols);
+  state.threads.for_ranges(o.x.rows, rows, [&](std::int64_t begin, std::int64_t end, int) {
+    kernel(o, begin, end, config.stream);
+  });
+}
+
+void rowwise_column_sums(ContextState& state, const Config& config, const Operands& o) {
+  const std::int64_t blocks = sum_blocks(o.x.rows);
+  // Too few blocks to go round: two operations, each over all threads.
+  if (blocks < 2 * state.threads.count() && state.threads.count() > 1) {
+    column_sums(state, config, o);
+    return rowwise(state, config, o);
+  }
+  core::Workspace::Frame frame(state.workspace);
+  float* const sums = frame.take<float>(blocks * o.x.cols);
+  const auto quantize = rowwise_kernel(state.features);
+  const auto add = add_kernel(state.features);
+  constexpr std::int64_t rows_in_cache = 8;
+  state.threads.for_ranges(o.x.rows, column_sum_block_rows,
+                           [&](std::int64_t begin, std::int64_t end, int) {
+                             float* const block = sums + begin / column_sum_block_rows * o.x.cols;
+                             std::fill_n(block, o.x.cols, 0.0f);
+                             for (std::int64_t r = begin; r < end; r += rows_in_cache) {
+                               const std::int64_t to = std::min(r + rows_in_cache, end);
+                               quantize(o, r, to, config.stream);
+                               add(o.x, {r, to, 0, o.x.cols}, block);
+                             }
+                           });
+  finish_column_sums(state, sums, blocks, o);
+}
+
+}  // namespace cpu
+}  // namespace switchback::quant
+#endif

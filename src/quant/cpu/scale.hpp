@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: how the codes of a group with a given absmax are computed, and why that is exact.
+//
+// The code is rne(s), s = fl(127 · fl(x / absmax)); rne rounds half to even. Division is slow, so
+// two products bracket s. With u = 2^-24, T = 127·x/absmax and x > 0 (the rest is symmetric):
+//   s      = T·(1+e)²           with |e| <= u: two roundings,
+//   lower  = fl(fl(127/absmax) · (1 - 8u)),  so fl(x·lower) <= T·(1+u)³·(1 - 8u) <= T·(1-u)² <= s,
+//   upper  likewise with (1 + 8u),           so fl(x·upper) >= s.
+// rne is monotone: where both products round to one integer, that integer is the code. Where they
+// do not (a tie lies in the bracket; 1 element in 4,000 of normal data or fewer), the division is
+// done. A fused multiply-add that rounds to the integer at once only drops a rounding.
+// The inequalities need normal numbers; a subnormal product belongs to a code of 0 either way, and
+// lower and upper are normal and finite for every absmax from smallest_bracketed on.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "quant/scalar.hpp"
+
+namespace switchback::quant {
+
+inline constexpr float smallest_bracketed = 0x1p-119f;  // 127/2^-119 < 2^126
+
+struct Scale {
+  enum class Method {
+    bracket,  ///< also a group of zeros, with factors 0
+    divide,
+    none,  ///< the group has a NaN or Inf: codes are 0 whatever its elements are
+  };
+
+  Method method = Method::bracket;
+  float absmax = 0.0f;
+  float lower = 0.0f;
+  float upper = 0.0f;
+
+  static Scale of(float absmax) noexcept {
+    Scale s;
+    s.absmax = absmax;
+    if (absmax >= smallest_bracketed && std::isfinite(absmax)) {
+      const float inverse = 127.0f / absmax;
+      s.lower = inverse * (1.0f - 0x1p-21f);
+      s.upper = inverse * (1.0f + 0x1p-21f);
+    } else if (absmax != 0.0f) {
+      s.method = std::isfinite(absmax) ? Method::divide : Method::none;
+    }
+    return s;
+  }
+};
+
+/// absmax from the maximum of the magnitudes' bits as unsigned integers, which orders finite < Inf
+/// < NaN.
+inline float absmax_from_bits(std::uint32_t magnitude) noexcept {
+  return canonical(std::bit_cast<float>(magnitude));
+}
+
+}  // namespace switchback::quant

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: which of Highway's targets are compiled, and which of them a Context uses. To be
+// included before every other Highway header.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__x86_64__) || defined(__i386__)
+// One target for each instruction set level that a Context can be capped at; others would only cost
+// compile time. By bit, because no version of Highway names them all: SPR, ZEN4, AVX3_DL, SSSE3,
+// SSE2.
+#define HWY_DISABLED_TARGETS ((1LL << 4) | (1LL << 6) | (1LL << 7) | (1LL << 12) | (1LL << 14))
+#endif
+
+#include "hwy/targets.h"
+
+#include "core/cpu/isa.hpp"
+
+namespace switchback::quant::cpu {
+
+/// The Highway targets that these features allow.
+inline std::int64_t allowed_targets(const core::CpuFeatures& features) {
+#if HWY_ARCH_X86
+  std::int64_t targets = 0;
+  if (features.sse4) targets |= HWY_SSE4;
+  if (features.avx2) targets |= HWY_AVX2;
+  if (features.avx512) targets |= HWY_AVX3;
+  return targets & hwy::SupportedTargets();
+#else
+  static_cast<void>(features);
+  return hwy::SupportedTargets();
+#endif
+}
+
+/// The entry of a HWY_DISPATCH_TABLE for the features of a Context. Highway's own dispatch goes by
+/// one choice for the process; this one by the Context.
+inline std::size_t table_index(const core::CpuFeatures& features) {
+#if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
+  static_cast<void>(features);
+  return 0;  // a single target was compiled, and the table holds nothing else
+#else
+  hwy::ChosenTarget chosen;
+  chosen.Update(allowed_targets(features));
+  return chosen.GetIndex();
+#endif
+}
+
+}  // namespace switchback::quant::cpu

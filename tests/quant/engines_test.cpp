@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every operation on every instruction set and thread count against the reference, bit for bit.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#include "quant/config.hpp"
+#include "quant/every_op.hpp"
+#include "support/contexts.hpp"
+#include "support/generators.hpp"
+#include "support/matrix.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback::test {
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity();
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+// Contexts are kept: workspaces so are used by many shapes one after the other.
+std::vector<std::pair<std::string, Context>>& contexts() {
+  static auto* const all = [] {
+    auto* list = new std::vector<std::pair<std::string, Context>>;
+    for (const auto& options : all_contexts())
+      list->emplace_back(describe(options), Context(options));
+    return list;
+  }();
+  return *all;
+}
+
+Context& reference() {
+  static Context context = [] {
+    ContextOptions options;
+    options.isa = "scalar";
+    options.threads = 1;
+    return Context(options);
+  }();
+  return context;
+}
+
+template <class T>
+void check(const Matrix<T>& x, Layout layout = {}) {
+  const Outputs want = run_every_op(reference(), x, layout);
+  for (auto& [name, context] : contexts()) {
+    SCOPED_TRACE(name + " " + std::string(dtype_name(dtype_of<T>)) + " [" +
+                 std::to_string(x.rows()) + "," + std::to_string(x.cols()) + "] stride " +
+                 std::to_string(x.stride()));
+    expect_same(run_every_op(context, x, layout), want);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+template <class T>
+Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}, float scale = 1.0f) {
+  Matrix<T> x(rows, cols, layout);
+  Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
+  fill_normal(x, random, scale);
+  return x;
+}
+
+template <class T>
+class Engines : public ::testing::Test {};
+using FloatTypes = ::testing::Types<float, half, bfloat16>;
+TYPED_TEST_SUITE(Engines, FloatTypes);
+
+TYPED_TEST(Engines, EdgesOfVectors) {
+  // Quads are 16, 32 and 64 elements long.
+  for (const std::int64_t cols :
+       {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 127, 128, 129, 200, 257})
+    for (const std::int64_t rows : {0, 1, 2, 5, 9})
+      check(normal<TypeParam>(rows, cols));
+}
+
+TYPED_TEST(Engines, EdgesOfTilesAndBlocks) {
+  // Tiles are multiples of 64 rows and columns; column sums go by blocks of 128 rows.
+  for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{63, 65},
+                                   {64, 64},
+                                   {65, 63},
+                                   {127, 70},
+                                   {128, 16},
+                                   {129, 129},
+                                   {255, 33},
+                                   {256, 64},
+                                   {257, 100},
+                                   {300, 1},
+                                   {513, 67},
+                                   {1100, 24}})
+    check(normal<TypeParam>(rows, cols));
+}
+
+TYPED_TEST(Engines, StridesAndMisalignment) {
+  for (const std::int64_t misalignment : {0, 1, 2, 3, 5})
+    for (const std::int64_t padding : {1, 13})
+      for (const auto& [rows, cols] :
+           {std::pair<std::int64_t, std::int64_t>{3, 150}, {70, 90}, {130, 64}})
+        check(normal<TypeParam>(rows, cols, {padding, misalignment}), {padding, misalignment});
+}
+
+TYPED_TEST(Engines, RowsThatThreadsShare) {
+  check(normal<TypeParam>(1, 100003));
+  check(normal<TypeParam>(2, 70001, {1, 0}));
+  check(normal<TypeParam>(100003, 1));
+}
+
+TYPED_TEST(Engines, NonFiniteAndZeroGroups) {
+  Matrix<TypeParam> x = normal<TypeParam>(90, 150);
+  for (std::int64_t c = 0; c < 150; ++c)
+    x.set(3, c, TypeParam(0.0f));
+  for (std::int64_t r = 0; r < 90; ++r) {
+    x.set(r, 7, TypeParam(-0.0f));
+    x.set(r, 77, TypeParam(0.0f));
+  }
+  check(x);
+  x.set(10, 20, TypeParam(inf));
+  check(x);
+  x.set(11, 20, TypeParam(-inf));
+  check(x);
+  x.set(80, 149, TypeParam(nan));
+  x.set(81, 0, TypeParam(-inf));
+  x.set(3, 64, TypeParam(nan));  // in the row of zeros
+  check(x);
+  check(normal<TypeParam>(40, 70, {}, 0.0f));
+}
+
+TYPED_TEST(Engines, TinyAndHugeGroups) {
+  // Around the smallest absmax whose codes are bracketed (2^-119), and both ends of the range.
+  for (const float scale : {0x1p-149f, 0x1p-140f, 0x1p-126f, 0x1p-120f, 0x1.8p-120f, 0x1p-119f,
+                            0x1p-118f, 0x1p-24f, 0x1p-14f, 0x1p14f, 0x1p100f, 0x1p125f}) {
+    Matrix<TypeParam> x(6, 140);
+    Random random(1);
+    for (std::int64_t r = 0; r < x.rows(); ++r)
+      for (std::int64_t c = 0; c < x.cols(); ++c)
+        x.set(r, c, TypeParam(static_cast<float>((random.uniform() * 2.0 - 1.0)) * scale));
+    x.set(1, 5, TypeParam(scale));
+    x.set(4, 9, TypeParam(-scale));
+    check(x);
+  }
+}
+
+TYPED_TEST(Engines, MixedMagnitudesByRowAndColumn) {
+  Matrix<TypeParam> x = normal<TypeParam>(130, 130);
+  for (std::int64_t r = 0; r < x.rows(); ++r)
+    for (std::int64_t c = 0; c < x.cols(); ++c)
+      x.set(r, c,
+            TypeParam(std::ldexp(x.get_float(r, c), static_cast<int>((r * 7 + c * 13) % 80 - 90))));
+  check(x);
+}
+
+TYPED_TEST(Engines, ExactTies) {
+  // x = k/2 with absmax 127: 127·(x/127) is k/2 wherever the division is exact enough, and each odd
+  // k is a tie or one rounding beside it.
+  Matrix<TypeParam> x(3, 255);
+  for (std::int64_t c = 0; c < 255; ++c) {
+    x.set(0, c, TypeParam(static_cast<float>(c - 127) * 0.5f));
+    x.set(1, c, TypeParam(static_cast<float>(c - 127)));
+    x.set(2, c, TypeParam(static_cast<float>(c - 127) * 0.25f));
+  }
+  x.set(0, 0, TypeParam(127.0f));
+  x.set(2, 254, TypeParam(-127.0f));
+  check(x);
+}
+
+// Neighbours of every tie for many absmax: where an inverse would round to the other side.
+TEST(EnginesF32, NeighboursOfTies) {
+  Random random(7);
+  Matrix<float> x(60, 3 * 254 + 1);
+  for (std::int64_t r = 0; r < x.rows(); ++r) {
+    const float absmax = std::ldexp(1.0f + static_cast<float>(random.uniform()),
+                                    static_cast<int>(random.below(200) - 100));
+    std::int64_t c = 0;
+    x.set(r, c++, absmax);
+    for (int n = -127; n < 127; ++n) {
+      const float tie = static_cast<float>((n + 0.5) / 127.0 * absmax);
+      x.set(r, c++, std::nextafter(tie, -inf));
+      x.set(r, c++, tie);
+      x.set(r, c++, std::nextafter(tie, inf));
+    }
+  }
+  check(x);
+}
+
+TEST(EnginesF32, SubnormalsCount) {
+  Matrix<float> x(3, 100);
+  for (std::int64_t c = 0; c < 100; ++c) {
+    x.set(0, c, std::bit_cast<float>(static_cast<std::uint32_t>(c * 7)));
+    x.set(1, c, -std::bit_cast<float>(static_cast<std::uint32_t>(c * 70001)));
+    x.set(2, c, std::bit_cast<float>(static_cast<std::uint32_t>(0x00800000 + c)));
+  }
+  check(x);
+}
+
+template <class T>
+void every_pattern() {
+  // One pattern a row beside a fixed value, so that each is widened, compared and coded.
+  Matrix<T> pairs(65536, 2);
+  Matrix<T> plane(256, 256);
+  for (std::int64_t i = 0; i < 65536; ++i) {
+    const T value = T::from_bits(static_cast<std::uint16_t>(i));
+    pairs.set(i, 0, value);
+    pairs.set(i, 1, T(1.0f));
+    plane.set(i / 256, i % 256, value);
+  }
+  check(pairs);
+  check(plane);
+}
+TEST(EnginesF16, EveryPattern) {
+  every_pattern<half>();
+}
+TEST(EnginesBf16, EveryPattern) {
+  every_pattern<bfloat16>();
+}
+
+// A pattern alone in its group has code ±127, 0 if it is zero or not finite; on every engine.
+template <class T>
+void every_pattern_alone() {
+  Matrix<T> x(65536, 1);
+  for (std::int64_t i = 0; i < 65536; ++i)
+    x.set(i, 0, T::from_bits(static_cast<std::uint16_t>(i)));
+  for (auto& [name, context] : contexts()) {
+    Matrix<std::int8_t> q(65536, 1);
+    Floats absmax(65536);
+    quantize_rowwise(context, x.view(), q.view(), absmax.span());
+    for (std::int64_t i = 0; i < 65536; ++i) {
+      const float v = x.get_float(i, 0);
+      const int want = v == 0.0f || !std::isfinite(v) ? 0 : v > 0 ? 127 : -127;
+      ASSERT_EQ(q.get(i, 0), want) << name << " pattern " << i;
+      if (!std::isnan(v)) {
+        ASSERT_EQ(absmax.values.get(0, i), std::fabs(v)) << name << " pattern " << i;
+      }
+    }
+  }
+}
+TEST(EnginesF16, EveryPatternAlone) {
+  every_pattern_alone<half>();
+}
+TEST(EnginesBf16, EveryPatternAlone) {
+  every_pattern_alone<bfloat16>();
+}
+
+template <class T>
+void check_dequantize(std::int64_t rows, std::int64_t cols, Layout layout) {
+  Random random(3);
+  Matrix<std::int8_t> q(rows, cols, layout);
+  Floats absmax(rows, layout.misalignment_bytes);
+  constexpr float special[] = {0.0f,     -0.0f, inf,      -inf,     nan,      0x1p-149f, 0x1p-126f,
+                               0x1p127f, 1.0f,  0x1p-24f, 0x1p-14f, 65504.0f, 65536.0f};
+  for (std::int64_t r = 0; r < rows; ++r) {
+    absmax.values.set(
+        0, r,
+        r < 13 ? special[r]
+               : std::ldexp(std::fabs(random.normal()), static_cast<int>(random.below(60) - 30)));
+    for (std::int64_t c = 0; c < cols; ++c)
+      q.set(r, c, static_cast<std::int8_t>((r * 31 + c) % 256 - 128));
+  }
+  Matrix<T> want(rows, cols, layout);
+  dequantize_rowwise(reference(), q.cview(), absmax.span(), want.view());
+  for (auto& [name, context] : contexts()) {
+    Matrix<T> got(rows, cols, layout);
+    dequantize_rowwise(context, q.cview(), absmax.span(), got.view());
+    ASSERT_TRUE(got == want) << name << " [" << rows << "," << cols << "]";
+    ASSERT_TRUE(got.guards_intact()) << name;
+  }
+}
+
+TYPED_TEST(Engines, Dequantize) {
+  for (const std::int64_t cols : {0, 1, 3, 4, 5, 8, 15, 16, 17, 31, 33})
+    check_dequantize<TypeParam>(20, cols, {});
+  for (const std::int64_t misalignment : {1, 2, 3})
+    check_dequantize<TypeParam>(20, 37, {5, misalignment});
+  check_dequantize<TypeParam>(4000, 256, {});  // every code at 4000 scales
+  check_dequantize<TypeParam>(1, 70000, {});
+}
+
+TYPED_TEST(Engines, CallersFloatEnvironmentChangesNothing) {
+#if defined(__SSE__)
+  const Matrix<TypeParam> x = normal<TypeParam>(130, 70, {}, 0x1p-130f);
+  const Outputs want = run_every_op(reference(), x);
+  const unsigned saved = _mm_getcsr();
+  _mm_setcsr(saved | 0x8040u | 0x6000u);  // flush to zero, denormals are zero, round toward zero
+  for (auto& [name, context] : contexts()) {
+    SCOPED_TRACE(name);
+    const Outputs got = run_every_op(context, x);
+    EXPECT_EQ(_mm_getcsr() & 0xE040u, 0xE040u) << "the caller's environment was not restored";
+    expect_same(got, want);
+  }
+  _mm_setcsr(saved);
+#endif
+}
+
+// Always the same choice.
+class Fixed : public ConfigSource {
+ public:
+  explicit Fixed(const ConfigChoice& choice) : choice_(choice) {}
+  bool find(const ConfigQuery& query, ConfigChoice& choice) const noexcept override {
+    choice = choice_;
+    return query.op == ConfigOp::quantize;
+  }
+
+ private:
+  ConfigChoice choice_;
+};
+
+TYPED_TEST(Engines, EveryConfigurationGivesTheSame) {
+  const Matrix<TypeParam> small = normal<TypeParam>(300, 331, {0, 4});
+  // Rows of 64 bytes at an aligned address, as streaming stores want them, and more than one panel.
+  const Matrix<TypeParam> wide = normal<TypeParam>(130, 1088);
+  for (const Matrix<TypeParam>* x : {&small, &wide}) {
+    const Outputs want = run_every_op(reference(), *x);
+    quant::Problem problem;
+    problem.dtype = dtype_of<TypeParam>;
+    problem.rows = x->rows();
+    problem.cols = x->cols();
+    for (auto& [name, context] : contexts()) {
+      problem.isa = core::parse_isa(context.isa());
+      for (const quant::Op op :
+           {quant::Op::rowwise, quant::Op::columnwise_transpose, quant::Op::global_transpose}) {
+        problem.op = op;
+        for (const quant::Config& config : quant::candidates(problem)) {
+          SCOPED_TRACE(name + " " + to_string(config));
+          context.set_config_source(std::make_shared<Fixed>(to_choice(config)));
+          expect_same(run_every_op(context, *x, {0, 0}), want);
+        }
+      }
+      context.set_config_source(nullptr);
+      if (this->HasFailure()) return;
+    }
+  }
+}
+
+TEST(Engines_, WorkspaceSettles) {
+  Context context;
+  const Matrix<float> x = normal<float>(700, 300);
+  run_every_op(context, x);
+  const std::size_t bytes = context.workspace_bytes();
+  run_every_op(context, x);
+  EXPECT_EQ(context.workspace_bytes(), bytes);
+}
+
+TEST(Engines_, AreListedWithReasons) {
+  for (auto& [name, context] : contexts()) {
+    const auto engines = quantize_engines(context);
+    ASSERT_EQ(engines.size(), 2u);
+    EXPECT_EQ(engines[0].name, "highway");
+    EXPECT_EQ(engines[0].available, context.isa() != "scalar");
+    EXPECT_EQ(engines[0].reason.empty(), engines[0].available);
+    EXPECT_EQ(engines[1].name, "reference");
+    EXPECT_TRUE(engines[1].available);
+  }
+}
+
+}  // namespace
+}  // namespace switchback::test
