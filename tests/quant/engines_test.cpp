@@ -13,7 +13,9 @@
 #include <xmmintrin.h>
 #endif
 
+#include "core/context_state.hpp"
 #include "quant/config.hpp"
+#include "quant/cpu/targets.hpp"
 #include "quant/every_op.hpp"
 #include "support/contexts.hpp"
 #include "support/generators.hpp"
@@ -26,12 +28,22 @@ namespace {
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-// Contexts are kept: workspaces so are used by many shapes one after the other.
+// Each instruction set that has kernels of its own here, on one thread, and the best one on three:
+// how work is cut for threads does not depend on the instruction set. Contexts are kept, so that
+// workspaces are used by many shapes one after the other.
 std::vector<std::pair<std::string, Context>>& contexts() {
   static auto* const all = [] {
     auto* list = new std::vector<std::pair<std::string, Context>>;
-    for (const auto& options : all_contexts())
-      list->emplace_back(describe(options), Context(options));
+    std::int64_t last = -1;
+    for (const auto& options : isa_contexts()) {
+      Context context(options);
+      const std::int64_t targets = quant::cpu::allowed_targets(context.state().features);
+      if (targets != last) list->emplace_back(describe(options), std::move(context));
+      last = targets;
+    }
+    ContextOptions threads;
+    threads.threads = 3;
+    list->emplace_back(describe(threads), Context(threads));
     return list;
   }();
   return *all;
