@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes drive sequences of C ABI calls with every kind of operand. What must hold: no crash and no
+// sanitizer report, a known status, failed calls change nothing, successful ones nothing but their
+// outputs, and the int32 sums are right.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "fuzz/guarded.hpp"
+#include "fuzz/input.hpp"
+#include "switchback/switchback.h"
+
+namespace switchback::test {
+namespace {
+
+constexpr std::int32_t float_types[] = {SWITCHBACK_F32, SWITCHBACK_F16, SWITCHBACK_BF16};
+
+class Session {
+ public:
+  explicit Session(Input& input) : input_(input) { create_context(); }
+  ~Session() {
+    // In either order: a layer keeps what it needs of its context.
+    const bool context_first = input_.below(2) == 1;
+    if (context_first) switchback_context_destroy(context_);
+    switchback_linear_destroy(layer_);
+    if (!context_first) switchback_context_destroy(context_);
+    switchback_packed_weight_destroy(packed_);
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void run() {
+    if (context_ == nullptr) return;
+    for (int calls = 0; calls < 12 && !input_.empty(); ++calls)
+      one_call();
+  }
+
+ private:
+  void create_context();
+  void one_call();
+  void quantize(int which);
+  void pack();
+  void gemm_int32(bool packed);
+  void gemm_dequantize();
+  void gemm_standard();
+  void create_layer();
+  void set_weight();
+  void prepare_for_eval();
+  void forward();
+  void backward();
+
+  std::int64_t size() {
+    const int b = input_.byte();
+    return b < 250 ? b % 20 : 17 * (b - 249);  // mostly small; 17 … 102
+  }
+  std::int32_t float_type() { return float_types[input_.below(3)]; }
+  std::int32_t flag() { return input_.rarely(50) ? 2 : input_.below(2); }
+  switchback_context* context() { return input_.rarely(100) ? nullptr : context_; }
+  /// Null mostly; else one of the operation's engines, or a name that is none.
+  const char* engine(std::int32_t operation) {
+    if (!input_.rarely(8)) return nullptr;
+    const switchback_engine_info* infos = nullptr;
+    std::size_t count = 0;
+    FUZZ_REQUIRE(switchback_engines(context_, operation, &infos, &count) == SWITCHBACK_OK, "none");
+    const auto index = static_cast<std::size_t>(input_.byte()) % (count + 1);
+    return index == count ? "no such engine" : infos[index].name;
+  }
+
+  Input& input_;
+  switchback_context* context_ = nullptr;
+  switchback_packed_weight* packed_ = nullptr;
+  std::int64_t packed_n_ = 0, packed_k_ = 0;
+
+  switchback_linear* layer_ = nullptr;
+  std::int64_t layer_n_ = 0, layer_k_ = 0, saved_rows_ = 0;
+  std::int32_t layer_type_ = SWITCHBACK_F32, layer_mode_ = SWITCHBACK_STANDARD;
+  bool weight_is_gone_ = false;             // freed after prepare_for_eval
+  SharedBlock weight_, bias_, borrowed_x_;  // what the layer borrows
+};
+
+void Session::create_context() {
+  switchback_context_options options = {};
+  constexpr const char* devices[] = {"cpu", nullptr, "", "cuda:0", "cpu0"};
+  constexpr const char* levels[] = {nullptr, "scalar", "avx2", "avx512_vnni", "sse5"};
+  options.device = input_.rarely(20) ? devices[input_.below(5)] : "cpu";
+  options.threads = input_.rarely(20) ? -input_.below(3) : 1 + input_.below(2);
+  options.isa = levels[input_.below(5) % (input_.rarely(10) ? 5 : 4)];
+  const SizedStruct<switchback_context_options> sized(input_, options,
+                                                      offsetof(switchback_context_options, isa));
+  const switchback_status status =
+      switchback_context_create(input_.rarely(50) ? nullptr : sized.get(), &context_);
+  FUZZ_REQUIRE(status >= 0 && status < SWITCHBACK_INTERNAL, "context: status %d", status);
+  FUZZ_REQUIRE((status == SWITCHBACK_OK) == (context_ != nullptr), "context: status %d", status);
+}
+
+void Session::quantize(int which) {
+  Operands operands(input_);
+  const std::int64_t m = size(), n = size();
+  const auto x = operands.matrix(float_type(), m, n, which == 7 ? Access::write : Access::read);
+  const auto q = operands.matrix(SWITCHBACK_S8, m, n, which == 7 ? Access::read : Access::write);
+  const auto q_t = operands.matrix(SWITCHBACK_S8, n, m, Access::write);
+  // As long as the library may take them to be, whichever operand it believes.
+  const std::int64_t most = std::max(m, n) + 1;
+  float* rows = operands.floats(most, which == 7 ? Access::read : Access::write);
+  float* cols = operands.floats(most, Access::write);
+  const auto* px = Operands::pointer(input_, x);
+  const auto* pq = Operands::pointer(input_, q);
+  const auto* pq_t = Operands::pointer(input_, q_t);
+  const std::int32_t accumulate = flag();
+  operands.remember();
+  switchback_context* c = context();
+  switchback_status s = SWITCHBACK_OK;
+  switch (which) {
+    case 0:
+      s = switchback_quantize_rowwise(c, px, pq, rows);
+      break;
+    case 1:
+      s = switchback_quantize_rowwise_column_sums(c, px, pq, rows, cols, accumulate);
+      break;
+    case 2:
+      s = switchback_quantize_columnwise_transpose(c, px, pq_t, cols);
+      break;
+    case 3:
+      s = switchback_quantize_global(c, px, pq, rows);
+      break;
+    case 4:
+      s = switchback_quantize_global_transpose(c, px, pq_t, rows);
+      break;
+    case 5:
+      s = switchback_quantize_rowwise_and_columnwise_transpose(c, px, pq, rows, pq_t, cols);
+      break;
+    case 6:
+      s = switchback_quantize_global_and_transpose(c, px, pq, pq_t, rows);
+      break;
+    case 7:
+      s = switchback_dequantize_rowwise(c, pq, rows, px);
+      break;
+    case 8:
+      s = switchback_column_sums(c, px, cols, accumulate);
+      break;
+    default:
+      s = switchback_cast_to_int8(c, px, pq);
+      break;
+  }
+  operands.check(s, "quantize");
+}
+
+void Session::pack() {
+  Operands operands(input_);
+  if (packed_ == nullptr)
+    FUZZ_REQUIRE(switchback_packed_weight_create(&packed_) == SWITCHBACK_OK, "no pack");
+  const auto b = operands.matrix(SWITCHBACK_S8, size(), size(), Access::read);
+  const auto* pb = Operands::pointer(input_, b);
+  operands.remember();
+  const switchback_status status =
+      switchback_pack_weight(context(), pb, packed_, engine(SWITCHBACK_ENGINES_GEMM));
+  operands.check(status, "pack_weight");
+  if (status == SWITCHBACK_OK) {
+    packed_n_ = b.rows;
+    packed_k_ = b.cols;
+  }
+}
+
+std::int32_t sum_of(const switchback_matrix& a, const switchback_matrix& b, std::int64_t r,
+                    std::int64_t c) {
+  const auto* pa = static_cast<const std::int8_t*>(a.data) + r * a.stride;
+  const auto* pb = static_cast<const std::int8_t*>(b.data) + c * b.stride;
+  std::int32_t sum = 0;
+  for (std::int64_t k = 0; k < a.cols; ++k)
+    sum += pa[k] * pb[k];
+  return sum;
+}
+
+void Session::gemm_int32(bool packed) {
+  Operands operands(input_);
+  const std::int64_t m = size();
+  const std::int64_t n = packed ? packed_n_ : size();
+  const std::int64_t k = packed ? packed_k_ : size();
+  const auto a = operands.matrix(SWITCHBACK_S8, m, k, Access::read);
+  const auto b = operands.matrix(SWITCHBACK_S8, n, k, Access::read);
+  const auto d = operands.matrix(SWITCHBACK_S32, m, n, Access::write);
+  const auto* pa = Operands::pointer(input_, a);
+  const auto* pb = Operands::pointer(input_, b);
+  const auto* pd = Operands::pointer(input_, d);
+  operands.remember();
+  if (packed) {
+    operands.check(switchback_gemm_s8s8s32_packed(context(), pa, packed_, pd), "gemm_packed");
+    return;
+  }
+  const switchback_status status = switchback_gemm_s8s8s32(context(), pa, pb, pd);
+  operands.check(status, "gemm_s8s8s32");
+  if (status != SWITCHBACK_OK) return;
+  for (std::int64_t r = 0; r < d.rows; ++r)
+    for (std::int64_t c = 0; c < d.cols; ++c) {
+      std::int32_t got = 0;
+      std::memcpy(&got, static_cast<const unsigned char*>(d.data) + (r * d.stride + c) * 4, 4);
+      FUZZ_REQUIRE(got == sum_of(a, b, r, c), "[%d,%d] of K %d is %d, not %d", static_cast<int>(r),
+                   static_cast<int>(c), static_cast<int>(a.cols), got, sum_of(a, b, r, c));
+    }
+}
+
+void Session::gemm_dequantize() {
+  Operands operands(input_);
+  const bool packed = packed_ != nullptr && input_.below(2) == 1;
+  const std::int64_t m = size();
+  const std::int64_t n = packed ? packed_n_ : size();
+  const std::int64_t k = packed ? packed_k_ : size();
+  switchback_gemm_args args = {};
+  args.a = operands.matrix(SWITCHBACK_S8, m, k, Access::read);
+  if (!packed || input_.rarely(20)) args.b = operands.matrix(SWITCHBACK_S8, n, k, Access::read);
+  args.d = operands.matrix(float_type(), m, n, Access::write);
+  args.absmax_a = operands.floats(m + 1, Access::read);
+  args.absmax_b = operands.floats(n + 1, Access::read);
+  args.absmax_b_count = input_.rarely(40) ? n - 2 : input_.below(2) == 0 ? 1 : n;
+  if (input_.below(2) == 1) {
+    args.bias = operands.floats(n + 1, Access::read);
+    args.bias_dtype = input_.rarely(30) ? input_.below(9) - 2 : float_type();
+  }
+  args.packed_b = packed ? packed_ : nullptr;
+  args.engine = engine(SWITCHBACK_ENGINES_GEMM);
+  const SizedStruct<switchback_gemm_args> sized(input_, args,
+                                                offsetof(switchback_gemm_args, packed_b));
+  operands.remember();
+  operands.check(switchback_gemm_dequantize(context(), input_.rarely(60) ? nullptr : sized.get()),
+                 "gemm_dequantize");
+}
+
+void Session::gemm_standard() {
+  Operands operands(input_);
+  const std::int64_t m = size(), n = size(), k = size();
+  switchback_gemm_standard_args args = {};
+  args.transpose_a = flag();
+  args.transpose_b = flag();
+  args.accumulate = flag();
+  const std::int32_t type = float_type();
+  const bool ta = args.transpose_a != 0, tb = args.transpose_b != 0;
+  args.a = operands.matrix(type, ta ? k : m, ta ? m : k, Access::read);
+  args.b = operands.matrix(type, tb ? n : k, tb ? k : n, Access::read);
+  args.d = operands.matrix(input_.below(2) == 0 ? type : SWITCHBACK_F32, m, n, Access::write);
+  if (input_.below(2) == 1) {
+    args.bias = operands.floats(n + 1, Access::read);
+    args.bias_dtype = input_.rarely(30) ? input_.below(9) - 2 : float_type();
+  }
+  args.engine = engine(SWITCHBACK_ENGINES_GEMM_STANDARD);
+  const SizedStruct<switchback_gemm_standard_args> sized(input_, args, sizeof(std::size_t));
+  operands.remember();
+  operands.check(switchback_gemm_standard(context(), input_.rarely(60) ? nullptr : sized.get()),
+                 "gemm_standard");
+}
+
+void Session::create_layer() {
+  switchback_linear_options options = {};
+  options.in_features = input_.rarely(40) ? -size() : size();
+  options.out_features = input_.rarely(40) ? INT64_MAX : size();
+  options.mode = input_.rarely(40) ? 5 + input_.below(3) : input_.below(5);
+  options.dtype = input_.rarely(40) ? 3 + input_.below(9) : float_type();
+  options.engine = engine(options.mode == SWITCHBACK_STANDARD ? SWITCHBACK_ENGINES_GEMM_STANDARD
+                                                              : SWITCHBACK_ENGINES_GEMM);
+  const SizedStruct<switchback_linear_options> sized(input_, options, sizeof(std::size_t));
+  switchback_linear* made = nullptr;
+  const switchback_status status = switchback_linear_create(context(), sized.get(), &made);
+  FUZZ_REQUIRE(status >= 0 && status < SWITCHBACK_INTERNAL, "linear_create: status %d", status);
+  FUZZ_REQUIRE((status == SWITCHBACK_OK) == (made != nullptr), "linear_create: status %d", status);
+  if (made == nullptr) return;
+  switchback_linear_destroy(layer_);
+  layer_ = made;
+  layer_k_ = std::min<std::int64_t>(options.in_features, 200);
+  layer_n_ = std::min<std::int64_t>(options.out_features, 200);
+  layer_mode_ = options.mode;
+  layer_type_ = options.dtype;
+  saved_rows_ = 0;
+  weight_is_gone_ = false;
+  weight_ = bias_ = borrowed_x_ = nullptr;
+}
+
+void Session::set_weight() {
+  Operands operands(input_);
+  const auto w = operands.matrix(layer_type_, layer_n_, layer_k_, Access::read);
+  const auto b = operands.matrix(float_type(), 1, layer_n_, Access::read);
+  const bool with_bias = input_.below(2) == 1;
+  const auto* pw = Operands::pointer(input_, w);
+  operands.remember();
+  const switchback_status status =
+      switchback_linear_set_weight(layer_, pw, with_bias ? &b : nullptr);
+  operands.check(status, "set_weight");
+  if (status != SWITCHBACK_OK) return;
+  weight_ = operands.block_of(w.data);
+  bias_ = with_bias ? operands.block_of(b.data) : nullptr;
+  weight_is_gone_ = false;
+}
+
+void Session::prepare_for_eval() {
+  const switchback_status status = switchback_linear_prepare_for_eval(layer_);
+  Operands(input_).check(status, "prepare_for_eval");
+  // In mode auto the library may have chosen standard, which reads the weight again.
+  const bool int8 = layer_mode_ >= SWITCHBACK_ROWWISE && layer_mode_ < SWITCHBACK_AUTO;
+  if (status == SWITCHBACK_OK && int8) {
+    weight_ = bias_ = nullptr;
+    weight_is_gone_ = true;
+  }
+}
+
+void Session::forward() {
+  Operands operands(input_);
+  const std::int64_t m = size();
+  const auto x = operands.matrix(layer_type_, m, layer_k_, Access::read);
+  const auto y = operands.matrix(input_.below(2) == 0 ? layer_type_ : SWITCHBACK_F32, m, layer_n_,
+                                 Access::write);
+  const auto* px = Operands::pointer(input_, x);
+  const auto* py = Operands::pointer(input_, y);
+  const std::int32_t save = input_.rarely(40) ? 3 : input_.below(3);
+  operands.remember();
+  const switchback_status status = switchback_linear_forward(layer_, px, py, save);
+  operands.check(status, "forward");
+  if (status == SWITCHBACK_OK && save != SWITCHBACK_SAVE_NOTHING) {
+    saved_rows_ = x.rows;
+    borrowed_x_ = save == SWITCHBACK_SAVE_BORROW ? operands.block_of(x.data) : nullptr;
+  }
+}
+
+void Session::backward() {
+  Operands operands(input_);
+  switchback_linear_grads grads = {};
+  const auto gradient_type = [&] { return input_.below(2) == 0 ? layer_type_ : SWITCHBACK_F32; };
+  grads.g = operands.matrix(layer_type_, saved_rows_, layer_n_, Access::read);
+  const int wanted = input_.byte();
+  if ((wanted & 1) == 0)
+    grads.dx = operands.matrix(gradient_type(), saved_rows_, layer_k_, Access::write);
+  if ((wanted & 2) == 0)
+    grads.dw = operands.matrix(gradient_type(), layer_n_, layer_k_, Access::write);
+  if ((wanted & 4) == 0) grads.db = operands.matrix(gradient_type(), 1, layer_n_, Access::write);
+  grads.accumulate = flag();
+  const SizedStruct<switchback_linear_grads> sized(input_, grads, sizeof(std::size_t));
+  operands.remember();
+  operands.check(switchback_linear_backward(layer_, input_.rarely(60) ? nullptr : sized.get()),
+                 "backward");
+}
+
+void Session::one_call() {
+  const int which = input_.below(24);
+  if (which < 10) return quantize(which);
+  switch (which) {
+    case 10:
+      return pack();
+    case 11:
+      return gemm_int32(packed_ != nullptr);
+    case 12:
+      return gemm_int32(false);
+    case 13:
+      return gemm_dequantize();
+    case 14:
+      return gemm_standard();
+    case 15:
+      return create_layer();
+    default:
+      break;
+  }
+  if (layer_ == nullptr) {
+    // Null handles are refused by name; destroying them is fine.
+    FUZZ_REQUIRE(switchback_linear_weight_updated(layer_) == SWITCHBACK_INVALID_ARGUMENT, "null");
+    switchback_linear_destroy(layer_);
+    return;
+  }
+  switch (which) {
+    case 16:
+    case 17:
+      return set_weight();
+    case 18:
+      // The caller promises the weight's memory here; it was given back after prepare_for_eval.
+      if (!weight_is_gone_)
+        Operands(input_).check(switchback_linear_weight_updated(layer_), "weight_updated");
+      return;
+    case 19:
+      return prepare_for_eval();
+    case 20:
+    case 21:
+      return forward();
+    default:
+      return backward();
+  }
+}
+
+}  // namespace
+}  // namespace switchback::test
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  switchback::test::Input input(data, size);
+  switchback::test::Session(input).run();
+  return 0;
+}

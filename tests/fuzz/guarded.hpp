@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: operands of a fuzzed C call: matrices and vectors whose description is either true
+// or certain to be refused, in memory of exactly their size, watched over the call.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "fuzz/input.hpp"
+#include "switchback/switchback.h"
+
+namespace switchback::test {
+
+inline std::int64_t element_bytes(std::int32_t dtype) {
+  return dtype == SWITCHBACK_S8 ? 1 : dtype == SWITCHBACK_F16 || dtype == SWITCHBACK_BF16 ? 2 : 4;
+}
+
+/// Memory of exactly so many bytes: a sanitizer sees any access outside.
+struct Block {
+  explicit Block(std::size_t bytes_) : storage(new unsigned char[bytes_]), bytes(bytes_) {}
+  std::unique_ptr<unsigned char[]> storage;
+  std::size_t bytes;
+};
+using SharedBlock = std::shared_ptr<Block>;
+
+enum class Access { read, write };
+
+/// The operands of one call. After it, check() holds the call to the promises of switchback.h: one
+/// that failed changed nothing, one that succeeded changed only the elements of its outputs.
+class Operands {
+ public:
+  explicit Operands(Input& input) : input_(input) {}
+
+  /// A matrix of about the wanted shape and type. Mostly right; else wrong in a way that the
+  /// library must see from the description alone.
+  switchback_matrix matrix(std::int32_t dtype, std::int64_t rows, std::int64_t cols,
+                           Access access) {
+    const int wrong = input_.byte();
+    if (wrong >= 200 && wrong < 210) dtype = input_.below(5);
+    if (wrong >= 210 && wrong < 215) ++rows;
+    if (wrong >= 215 && wrong < 220) ++cols;
+    const std::int64_t stride = cols + (wrong % 4 == 3 ? 1 + input_.below(5) : 0);
+    const std::size_t size = static_cast<std::size_t>(element_bytes(dtype));
+    const std::size_t extent =
+        rows == 0 || cols == 0 ? 0 : static_cast<std::size_t>((rows - 1) * stride + cols) * size;
+    // Sometimes off its alignment; sometimes in another operand's memory, where it fits.
+    std::size_t offset = wrong % 8 == 5 ? static_cast<std::size_t>(1 + input_.below(3)) : 0;
+    SharedBlock block;
+    if (wrong >= 220 && wrong < 226 && !regions_.empty()) {
+      block = regions_[static_cast<std::size_t>(input_.below(16)) % regions_.size()].block;
+      if (block->bytes < offset + extent) block = nullptr;
+    }
+    if (block == nullptr) block = new_block(offset + extent);
+    switchback_matrix m = {block->storage.get() + offset, dtype, rows, cols, stride};
+    regions_.push_back({block, offset, rows, cols * static_cast<std::int64_t>(size),
+                        stride * static_cast<std::int64_t>(size), access});
+    // Lies, each of which is refused whatever the other operands are.
+    switch (wrong) {
+      case 240:
+        m.rows = -1;
+        break;
+      case 241:
+        m.cols = INT64_MIN;
+        break;
+      case 242:
+        m.dtype = 5 + input_.below(100);
+        break;
+      case 243:
+        m.dtype = -1;
+        break;
+      case 244:
+        m.stride = m.cols - 1;
+        break;
+      case 245:
+        m.rows = INT64_MAX;
+        m.cols = m.stride = 3;
+        break;
+      case 246:
+        m.rows = 3;
+        m.cols = 1;
+        m.stride = INT64_MAX;
+        break;
+      case 247:
+        m.stride = INT64_MIN;
+        break;
+      default:
+        break;
+    }
+    return m;
+  }
+
+  /// n floats.
+  float* floats(std::int64_t n, Access access) {
+    if (input_.rarely(40)) return nullptr;
+    const auto count = static_cast<std::size_t>(std::clamp<std::int64_t>(n, 0, 4096));
+    SharedBlock block = new_block(count * sizeof(float));
+    regions_.push_back({block, 0, 1, static_cast<std::int64_t>(block->bytes),
+                        static_cast<std::int64_t>(block->bytes), access});
+    return reinterpret_cast<float*>(block->storage.get());
+  }
+
+  /// The pointer to a matrix, or null.
+  static const switchback_matrix* pointer(Input& input, const switchback_matrix& m) {
+    return input.rarely(60) ? nullptr : &m;
+  }
+
+  /// Keeps an operand's memory: what a layer borrows.
+  [[nodiscard]] SharedBlock block_of(const void* data) const {
+    for (const Region& region : regions_)
+      if (region.block->storage.get() + region.offset == data) return region.block;
+    return nullptr;
+  }
+
+  /// To be called when every operand is there.
+  void remember() {
+    before_.clear();
+    for (const Region& region : regions_)
+      before_.emplace_back(region.block->storage.get(),
+                           region.block->storage.get() + region.block->bytes);
+  }
+
+  void check(switchback_status status, const char* call) const {
+    FUZZ_REQUIRE(status >= SWITCHBACK_OK && status < SWITCHBACK_INTERNAL, "%s: status %d: %s", call,
+                 static_cast<int>(status), switchback_last_error());
+    FUZZ_REQUIRE(status == SWITCHBACK_OK || switchback_last_error()[0] != '\0',
+                 "%s: failed without a message", call);
+    for (std::size_t i = 0; i < regions_.size(); ++i) {
+      const unsigned char* now = regions_[i].block->storage.get();
+      for (std::size_t at = 0; at < before_[i].size(); ++at) {
+        if (now[at] == before_[i][at]) continue;
+        FUZZ_REQUIRE(status == SWITCHBACK_OK, "%s: failed (%s) and changed byte %zu of operand %zu",
+                     call, switchback_last_error(), at, i);
+        FUZZ_REQUIRE(is_output_byte(*regions_[i].block, at),
+                     "%s: changed byte %zu of operand %zu, which is no element of an output", call,
+                     at, i);
+      }
+    }
+  }
+
+ private:
+  struct Region {
+    SharedBlock block;
+    std::size_t offset;
+    std::int64_t rows, row_bytes, stride_bytes;
+    Access access;
+  };
+
+  [[nodiscard]] bool is_output_byte(const Block& block, std::size_t at) const {
+    return std::any_of(regions_.begin(), regions_.end(), [&](const Region& region) {
+      if (region.access == Access::read || region.block.get() != &block || at < region.offset)
+        return false;
+      const auto inside = static_cast<std::int64_t>(at - region.offset);
+      return region.stride_bytes > 0 && inside / region.stride_bytes < region.rows &&
+             inside % region.stride_bytes < region.row_bytes;
+    });
+  }
+
+  // Filled with what makes numbers of every kind: zeros, ordinary floats, any bytes at all.
+  SharedBlock new_block(std::size_t bytes) {
+    auto block = std::make_shared<Block>(bytes);
+    const int kind = input_.below(4);
+    std::uint32_t state = 0x9E3779B9u * (1u + input_.byte());
+    for (std::size_t i = 0; i < bytes; ++i) {
+      state = state * 1664525u + 1013904223u;
+      const auto random = static_cast<unsigned char>(state >> 24);
+      // 0x3C to 0x3F in the upper bytes: values around one in f32, f16 and bf16 alike.
+      block->storage[i] = kind == 0   ? static_cast<unsigned char>(0x3C | (random & 0x83))
+                          : kind == 1 ? static_cast<unsigned char>(0)
+                                      : random;
+    }
+    return block;
+  }
+
+  Input& input_;
+  std::vector<Region> regions_;
+  std::vector<std::vector<unsigned char>> before_;
+};
+
+/// A struct with struct_size in memory of exactly that size, sizes that must be refused included.
+template <class T>
+class SizedStruct {
+ public:
+  SizedStruct(Input& input, T value, std::size_t older_size) {
+    std::size_t size = sizeof(T);
+    unsigned char tail = 0;
+    switch (input.byte()) {
+      case 255:
+        size = 0;
+        break;
+      case 254:
+        size = sizeof(std::size_t);
+        break;
+      case 253:
+        size = sizeof(T) - 1;
+        break;
+      case 252:
+        size = older_size;
+        break;
+      case 251:
+        size = sizeof(T) + 24;
+        break;
+      case 250:
+        size = sizeof(T) + 24;
+        tail = 1;
+        break;
+      case 249:
+        size = 4097;
+        break;
+      case 248:
+        size = SIZE_MAX;
+        break;
+      default:
+        break;
+    }
+    value.struct_size = size;
+    const std::size_t held = size == SIZE_MAX ? sizeof(T) : std::max(size, sizeof(std::size_t));
+    // new[] of bytes is aligned for any object of the size.
+    memory_.reset(new unsigned char[held]());
+    std::memcpy(memory_.get(), &value, std::min(held, sizeof(T)));
+    if (tail != 0) memory_[held - 1] = tail;
+  }
+  [[nodiscard]] const T* get() const { return reinterpret_cast<const T*>(memory_.get()); }
+
+ private:
+  std::unique_ptr<unsigned char[]> memory_;
+};
+
+}  // namespace switchback::test
