@@ -23,7 +23,7 @@ namespace {
 std::string isa_of_onednn() {
   const auto isa = dnnl_get_effective_cpu_isa();
   switch (static_cast<unsigned>(isa)) {
-    case dnnl_cpu_isa_all:
+    case 0:  // dnnl_cpu_isa_all before oneDNN 3, dnnl_cpu_isa_default since
       return "all";
     case dnnl_cpu_isa_sse41:
       return "sse41";
