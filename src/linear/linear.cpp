@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry of the linear layer: validates, keeps the layer's state, hands over to the passes.
+#include "switchback/linear.hpp"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/check.hpp"
+#include "linear/linear_state.hpp"
+#include "linear/passes.hpp"
+
+namespace switchback {
+
+namespace {
+
+void check_engine(const Context& context, const LinearOptions& options) {
+  if (options.engine.empty()) return;
+  const auto engines =
+      options.mode == Mode::standard ? gemm_standard_engines(context) : gemm_engines(context);
+  std::string names;
+  for (const EngineInfo& engine : engines) {
+    if (engine.name == options.engine) {
+      if (!engine.available)
+        core::fail(Status::unsupported, "linear: engine '{}' is not available: {}", options.engine,
+                   engine.reason);
+      return;
+    }
+    names += (names.empty() ? "" : ", ") + engine.name;
+  }
+  core::fail(Status::invalid_argument, "linear: engine '{}' is not one of {} (mode {})",
+             options.engine, names, mode_name(options.mode));
+}
+
+void check_features(std::string_view name, std::int64_t features, Mode mode,
+                    std::string_view product) {
+  core::require(features >= 1, "linear: {} = {}; it must be at least 1", name, features);
+  core::require(mode == Mode::standard || features <= max_exact_k,
+                "linear: {} = {}; in mode {} it must be at most {}, or the int32 sums of codes "
+                "over it ({}) could overflow",
+                name, features, mode_name(mode), max_exact_k, product);
+}
+
+void check_options(const Context& context, const LinearOptions& options) {
+  core::require(mode_name(options.mode) != "unknown",
+                "linear: mode = {}; it must be standard (0), rowwise (1), global (2), "
+                "global_mem_efficient (3) or auto (4)",
+                static_cast<std::int32_t>(options.mode));
+  if (options.mode == Mode::automatic)
+    core::fail(Status::unsupported,
+               "linear: mode auto needs a tuner to choose, and none is attached to the Context; "
+               "use standard, rowwise, global or global_mem_efficient");
+  check_features("in_features", options.in_features, options.mode, "the forward pass");
+  check_features("out_features", options.out_features, options.mode, "dX");
+  core::check_float("linear", "dtype", options.dtype);
+  check_engine(context, options);
+}
+
+LinearState& usable(const std::unique_ptr<LinearState>& state, std::string_view op) {
+  if (state == nullptr)
+    core::fail(Status::invalid_state, "{}: the layer was moved from; it has no state", op);
+  return *state;
+}
+
+void check_has_weight(const LinearState& layer, std::string_view op) {
+  if (!layer.has_weight)
+    core::fail(Status::invalid_state, "{}: the layer has no weight; call set_weight first", op);
+}
+
+void check_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer) {
+  core::require(dtype == layer, "{}: {} has dtype {}; it must be the layer's, {}", op, argument,
+                dtype_name(dtype), dtype_name(layer));
+}
+
+void check_output_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer) {
+  core::require(dtype == layer || dtype == DType::f32,
+                "{}: {} has dtype {}; it must be the layer's, {}, or f32", op, argument,
+                dtype_name(dtype), dtype_name(layer));
+}
+
+// An output of backward: skipped if its data is null.
+void check_gradient(std::string_view argument, AnyMatrix m, const LinearState& layer,
+                    std::int64_t rows, std::string_view rows_name, std::int64_t cols,
+                    std::string_view cols_name) {
+  if (m.data == nullptr) return;
+  core::check_matrix("backward", argument, m);
+  check_output_dtype("backward", argument, m.dtype, layer.options.dtype);
+  core::check_shape("backward", argument, m, rows, rows_name, cols, cols_name);
+}
+
+// In eval mode an int8 layer refers to nothing of the caller's; the weight and bias it was made
+// from may be gone, and their addresses may be somebody else's by now.
+bool refers_to_caller(const LinearState& layer) {
+  return !(layer.eval && layer.is_int8());
+}
+
+}  // namespace
+
+SwitchbackLinear::SwitchbackLinear(Context& context, const LinearOptions& options) {
+  check_options(context, options);
+  state_ = std::make_unique<LinearState>(context.state(), options);
+}
+
+SwitchbackLinear::~SwitchbackLinear() = default;
+SwitchbackLinear::SwitchbackLinear(SwitchbackLinear&&) noexcept = default;
+SwitchbackLinear& SwitchbackLinear::operator=(SwitchbackLinear&&) noexcept = default;
+
+const LinearOptions& SwitchbackLinear::options() const noexcept {
+  static const LinearOptions none;  // of a layer that was moved from
+  return state_ == nullptr ? none : state_->options;
+}
+
+void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
+  constexpr std::string_view op = "set_weight";
+  LinearState& layer = usable(state_, op);
+  core::check_matrix(op, "weight", weight);
+  check_dtype(op, "weight", weight.dtype, layer.options.dtype);
+  core::check_shape(op, "weight", weight, layer.options.out_features, "N",
+                    layer.options.in_features, "K");
+  if (bias.data != nullptr) {
+    core::check_matrix(op, "bias", bias);
+    core::check_float(op, "bias", bias.dtype);
+    core::check_shape(op, "bias", bias, 1, "1", layer.options.out_features, "N");
+  }
+  layer.weight = weight;
+  layer.bias = layer.caller_bias = bias.data != nullptr ? bias : ConstAnyMatrix();
+  layer.has_weight = true;
+  layer.eval = false;
+  layer.cache.invalidate();
+}
+
+void SwitchbackLinear::weight_updated() {
+  constexpr std::string_view op = "weight_updated";
+  LinearState& layer = usable(state_, op);
+  check_has_weight(layer, op);
+  layer.bias = layer.caller_bias;
+  layer.eval = false;
+  layer.cache.invalidate();
+}
+
+void SwitchbackLinear::prepare_for_eval() {
+  constexpr std::string_view op = "prepare_for_eval";
+  LinearState& layer = usable(state_, op);
+  check_has_weight(layer, op);
+  if (layer.eval) return;
+  if (layer.is_int8()) {
+    linear::prepare_weight(layer);
+    if (layer.bias.data != nullptr) {
+      const std::size_t bytes =
+          static_cast<std::size_t>(layer.bias.cols) * dtype_size_bytes(layer.bias.dtype);
+      layer.eval_bias.reserve(bytes);
+      std::memcpy(layer.eval_bias.as<void>(), layer.bias.data, bytes);
+      layer.bias.data = layer.eval_bias.as<void>();
+    }
+    layer.cache.release_backward();
+  }
+  layer.saved.release();
+  layer.eval = true;
+}
+
+void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
+  constexpr std::string_view op = "forward";
+  LinearState& layer = usable(state_, op);
+  core::require(save == Save::nothing || save == Save::copy || save == Save::borrow,
+                "{}: save = {}; it must be nothing (0), copy (1) or borrow (2)", op,
+                static_cast<std::int32_t>(save));
+  check_has_weight(layer, op);
+  if (layer.eval && save != Save::nothing)
+    core::fail(Status::invalid_state,
+               "{}: save = {} after prepare_for_eval; only nothing (0) may be saved until "
+               "weight_updated or set_weight",
+               op, static_cast<std::int32_t>(save));
+  core::check_matrix(op, "x", x);
+  check_dtype(op, "x", x.dtype, layer.options.dtype);
+  core::check_shape(op, "x", x, x.rows, "M", layer.options.in_features, "K");
+  core::check_matrix(op, "y", y);
+  check_output_dtype(op, "y", y.dtype, layer.options.dtype);
+  core::check_shape(op, "y", y, x.rows, "M", layer.options.out_features, "N");
+  const ConstAnyMatrix none;
+  const bool callers = refers_to_caller(layer);
+  const bool keeps_borrowed = save == Save::nothing && layer.saved.valid && layer.saved.borrowed;
+  core::check_disjoint(
+      op, {core::operand("y", y)},
+      {core::operand("x", x), core::operand("weight", callers ? layer.weight : none),
+       core::operand("bias", callers ? layer.bias : none),
+       core::operand("x borrowed by an earlier forward", keeps_borrowed ? layer.saved.x : none)});
+  linear::forward_pass(layer, x, y, save);
+}
+
+void SwitchbackLinear::backward(const LinearGrads& grads) {
+  constexpr std::string_view op = "backward";
+  LinearState& layer = usable(state_, op);
+  if (layer.eval)
+    core::fail(Status::invalid_state,
+               "{}: the layer is prepared for eval; call weight_updated or set_weight, then a "
+               "forward that saves",
+               op);
+  if (!layer.saved.valid)
+    core::fail(Status::invalid_state,
+               "{}: no forward has saved anything; call forward with save = copy or borrow first",
+               op);
+  const std::int64_t m = layer.saved.rows;
+  const std::int64_t n = layer.options.out_features;
+  const std::int64_t k = layer.options.in_features;
+  core::check_matrix(op, "g", grads.g);
+  check_dtype(op, "g", grads.g.dtype, layer.options.dtype);
+  core::check_shape(op, "g", grads.g, m, "M of the saved forward", n, "N");
+  check_gradient("dx", grads.dx, layer, m, "M", k, "K");
+  check_gradient("dw", grads.dw, layer, n, "N", k, "K");
+  check_gradient("db", grads.db, layer, 1, "1", n, "N");
+  const auto wanted = [](AnyMatrix gradient) {
+    return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
+  };
+  core::check_disjoint(
+      op,
+      {core::operand("dx", wanted(grads.dx)), core::operand("dw", wanted(grads.dw)),
+       core::operand("db", wanted(grads.db))},
+      {core::operand("g", grads.g), core::operand("weight", layer.weight),
+       core::operand("bias", layer.bias),
+       core::operand("x borrowed by forward",
+                     layer.saved.borrowed ? layer.saved.x : ConstAnyMatrix())});
+  linear::backward_pass(layer, grads);
+}
+
+std::size_t SwitchbackLinear::saved_for_backward_bytes() const noexcept {
+  return state_ != nullptr && state_->saved.valid ? state_->saved.needed_bytes : 0;
+}
+
+std::size_t SwitchbackLinear::cached_weight_bytes() const noexcept {
+  return state_ != nullptr ? state_->cache.bytes() : 0;
+}
+
+}  // namespace switchback

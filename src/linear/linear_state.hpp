@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: what a SwitchbackLinear is inside.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/aligned_buffer.hpp"
+#include "core/context_state.hpp"
+#include "linear/weight_cache.hpp"
+#include "switchback/linear.hpp"
+
+namespace switchback {
+
+namespace linear {
+
+/// What the last saving forward kept: x, or its codes and row scales. The buffers only grow.
+struct SavedForward {
+  bool valid = false;
+  bool borrowed = false;
+  std::int64_t rows = 0;
+  ConstAnyMatrix x;              ///< the caller's or copy; data null in global_mem_efficient
+  core::AlignedBuffer copy;      ///< [M,K] in the layer's dtype
+  core::AlignedBuffer codes;     ///< [M,K]
+  core::AlignedBuffer absmax;    ///< [M]
+  std::size_t needed_bytes = 0;  ///< of what is kept, the caller's memory included
+
+  void release() noexcept {
+    valid = false;
+    x = {};
+    copy.release();
+    codes.release();
+    absmax.release();
+    needed_bytes = 0;
+  }
+};
+
+}  // namespace linear
+
+struct LinearState {
+  LinearState(ContextState& context_, const LinearOptions& options_)
+      : context(&context_), options(options_) {}
+
+  /// Not the Context itself: that may be moved.
+  ContextState* context;
+  LinearOptions options;
+  ConstAnyMatrix weight;
+  ConstAnyMatrix caller_bias;
+  ConstAnyMatrix bias;  ///< the caller's, or the copy made for eval
+  bool has_weight = false;
+  bool eval = false;
+  core::AlignedBuffer eval_bias;  ///< the bias' bytes, once the caller may free it
+  linear::WeightCache cache;
+  linear::SavedForward saved;
+
+  [[nodiscard]] bool is_int8() const noexcept { return options.mode != Mode::standard; }
+  [[nodiscard]] bool saves_codes() const noexcept {
+    return options.mode == Mode::global_mem_efficient;
+  }
+};
+
+}  // namespace switchback

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "linear/passes.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/unaligned.hpp"
+
+namespace switchback::linear {
+
+namespace {
+
+WeightScales scales_of(Mode mode) {
+  return mode == Mode::rowwise ? WeightScales::per_row_and_column : WeightScales::global;
+}
+
+std::size_t bytes_of(std::int64_t rows, std::int64_t cols, DType dtype) {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * dtype_size_bytes(dtype);
+}
+
+std::size_t count_of(std::int64_t rows) {
+  return static_cast<std::size_t>(rows);
+}
+
+void copy_dense(core::Threads& threads, ConstAnyMatrix from, void* to) {
+  const std::size_t element = dtype_size_bytes(from.dtype);
+  const std::size_t row_bytes = static_cast<std::size_t>(from.cols) * element;
+  if (row_bytes == 0) return;
+  constexpr std::int64_t task_bytes = 1 << 18;
+  const auto grain = std::max<std::int64_t>(1, task_bytes / static_cast<std::int64_t>(row_bytes));
+  threads.for_ranges(from.rows, grain, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t r = begin; r < end; ++r)
+      std::memcpy(
+          static_cast<char*>(to) + static_cast<std::size_t>(r) * row_bytes,
+          static_cast<const char*>(from.data) + static_cast<std::size_t>(r * from.stride) * element,
+          row_bytes);
+  });
+}
+
+// Takes the memory a saving forward needs before anything is computed. From here until the forward
+// is done there is nothing to run backward on.
+void begin_saving(LinearState& layer, std::int64_t rows, Save save) {
+  SavedForward& saved = layer.saved;
+  const std::int64_t k = layer.options.in_features;
+  saved.valid = false;
+  if (layer.saves_codes()) {
+    saved.codes.reserve(bytes_of(rows, k, DType::s8));
+    saved.absmax.reserve(bytes_of(rows, 1, DType::f32));
+  } else if (save == Save::copy) {
+    saved.copy.reserve(bytes_of(rows, k, layer.options.dtype));
+  }
+}
+
+void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
+  SavedForward& saved = layer.saved;
+  const std::int64_t k = layer.options.in_features;
+  saved.rows = x.rows;
+  saved.borrowed = false;
+  if (layer.saves_codes()) {
+    saved.x = {};
+    saved.needed_bytes = bytes_of(x.rows, k, DType::s8) + bytes_of(x.rows, 1, DType::f32);
+  } else {
+    saved.borrowed = save == Save::borrow;
+    saved.x = x;
+    if (!saved.borrowed) {
+      copy_dense(layer.context->threads, x, saved.copy.as<void>());
+      saved.x = {saved.copy.as<void>(), x.dtype, x.rows, k, k};
+    }
+    saved.needed_bytes = bytes_of(x.rows, k, x.dtype);
+  }
+  saved.valid = true;
+}
+
+Context& context_of(const LinearState& layer) {
+  return *layer.context->owner;
+}
+
+void quantized_forward(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, bool saves) {
+  Context& context = context_of(layer);
+  core::Workspace::Frame frame(layer.context->workspace);
+  const bool keep_codes = saves && layer.saves_codes();
+  auto* codes =
+      keep_codes ? layer.saved.codes.as<std::int8_t>() : frame.take<std::int8_t>(x.rows * x.cols);
+  auto* scales = keep_codes ? layer.saved.absmax.as<float>() : frame.take<float>(x.rows);
+  const MatrixView<std::int8_t> q(codes, x.rows, x.cols);
+  const std::span<float> absmax(scales, count_of(x.rows));
+  const QuantizedWeight& w = layer.cache.forward(
+      context, layer.weight, scales_of(layer.options.mode), layer.options.engine, saves);
+  quantize_rowwise(context, x, q, absmax);
+  GemmArgs args;
+  args.a = q;
+  args.packed_b = &w.packed();
+  args.d = y;
+  args.absmax_a = absmax;
+  args.absmax_b = w.absmax();
+  args.bias = layer.bias;
+  args.engine = layer.options.engine;
+  gemm(context, args);
+}
+
+// dx = G · W from codes, and the column sums of g in the same read of g where they are wanted.
+void quantized_dx(LinearState& layer, const LinearGrads& grads, std::span<float> column_sums_of_g) {
+  Context& context = context_of(layer);
+  const ConstAnyMatrix g = grads.g;
+  core::Workspace::Frame frame(layer.context->workspace);
+  const MatrixView<std::int8_t> q(frame.take<std::int8_t>(g.rows * g.cols), g.rows, g.cols);
+  const std::span<float> absmax(frame.take<float>(g.rows), count_of(g.rows));
+  const QuantizedWeight& w = layer.cache.backward(
+      context, layer.weight, scales_of(layer.options.mode), layer.options.engine);
+  if (column_sums_of_g.data() != nullptr)
+    quantize_rowwise_column_sums(context, g, q, absmax, column_sums_of_g);
+  else
+    quantize_rowwise(context, g, q, absmax);
+  GemmArgs args;
+  args.a = q;
+  args.packed_b = &w.packed();
+  args.d = grads.dx;
+  args.absmax_a = absmax;
+  args.absmax_b = w.absmax();
+  args.engine = layer.options.engine;
+  gemm(context, args);
+}
+
+void standard_dx(LinearState& layer, const LinearGrads& grads) {
+  StandardGemmArgs args;
+  args.a = grads.g;
+  args.b = layer.weight;
+  args.d = grads.dx;
+  args.engine = layer.options.engine;
+  gemm_standard(context_of(layer), args);
+}
+
+// dw = Gᵀ · X in floating point, X from its codes if those are what was kept.
+void weight_gradient(LinearState& layer, const LinearGrads& grads) {
+  Context& context = context_of(layer);
+  core::Workspace::Frame frame(layer.context->workspace);
+  const SavedForward& saved = layer.saved;
+  StandardGemmArgs args;
+  args.a = grads.g;
+  args.transpose_a = true;
+  args.b = saved.x;
+  args.d = grads.dw;
+  args.accumulate = grads.accumulate;
+  if (!layer.is_int8()) args.engine = layer.options.engine;
+  if (layer.saves_codes()) {
+    const std::int64_t k = layer.options.in_features;
+    const MatrixView<const std::int8_t> q(saved.codes.as<std::int8_t>(), saved.rows, k);
+    const std::span<const float> absmax(saved.absmax.as<float>(), count_of(saved.rows));
+    auto* x = frame.take<std::byte>(
+        static_cast<std::int64_t>(bytes_of(saved.rows, k, layer.options.dtype)));
+    const AnyMatrix widened(x, layer.options.dtype, saved.rows, k, k);
+    dequantize_rowwise(context, q, absmax, widened);
+    args.b = widened;
+  }
+  gemm_standard(context, args);
+}
+
+void store_bias_gradient(AnyMatrix db, std::span<const float> sums, bool accumulate) {
+  for (std::int64_t j = 0; j < db.cols; ++j) {
+    float value = sums[static_cast<std::size_t>(j)];
+    if (accumulate) value += core::load_float(db.data, db.dtype, j);
+    core::store_float(db.data, db.dtype, j, value);
+  }
+}
+
+}  // namespace
+
+void prepare_weight(LinearState& layer) {
+  layer.cache.forward(context_of(layer), layer.weight, scales_of(layer.options.mode),
+                      layer.options.engine, false);
+}
+
+void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save) {
+  const bool saves = save != Save::nothing;
+  if (saves) begin_saving(layer, x.rows, save);
+  if (layer.is_int8()) {
+    quantized_forward(layer, x, y, saves);
+  } else {
+    StandardGemmArgs args;
+    args.a = x;
+    args.b = layer.weight;
+    args.transpose_b = true;
+    args.d = y;
+    args.bias = layer.bias;
+    args.engine = layer.options.engine;
+    gemm_standard(context_of(layer), args);
+  }
+  if (saves) finish_saving(layer, x, save);
+}
+
+void backward_pass(LinearState& layer, const LinearGrads& grads) {
+  Context& context = context_of(layer);
+  core::Workspace::Frame frame(layer.context->workspace);
+  const bool wants_dx = grads.dx.data != nullptr;
+  const bool wants_db = grads.db.data != nullptr;
+  std::span<float> sums;
+  if (wants_db) sums = {frame.take<float>(grads.g.cols), static_cast<std::size_t>(grads.g.cols)};
+  // The sums ride on the quantizing of g where there is one.
+  const bool sums_alone = wants_db && (!wants_dx || !layer.is_int8());
+  if (wants_dx && layer.is_int8()) quantized_dx(layer, grads, sums);
+  if (wants_dx && !layer.is_int8()) standard_dx(layer, grads);
+  if (sums_alone) column_sums(context, grads.g, sums);
+  if (grads.dw.data != nullptr) weight_gradient(layer, grads);
+  if (wants_db) {
+    // One task runs on the calling thread, in the default floating point environment.
+    layer.context->threads.for_each(
+        1, [&](std::int64_t, int) { store_bias_gradient(grads.db, sums, grads.accumulate); });
+  }
+}
+
+}  // namespace switchback::linear

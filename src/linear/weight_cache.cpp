@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "linear/weight_cache.hpp"
+
+#include <utility>
+
+#include "core/context_state.hpp"
+
+namespace switchback::linear {
+
+void QuantizedWeight::release() noexcept {
+  // Into an object that ends here: making an empty one to assign would allocate.
+  const PackedWeight gone(std::move(packed_));
+  absmax_.release();
+  count_ = 0;
+  valid_ = false;
+}
+
+std::span<float> QuantizedWeight::begin(std::int64_t count) {
+  valid_ = false;
+  count_ = static_cast<std::size_t>(count);
+  absmax_.reserve(count_ * sizeof(float));
+  return {absmax_.as<float>(), count_};
+}
+
+void QuantizedWeight::pack(Context& context, MatrixView<const std::int8_t> codes,
+                           std::string_view engine) {
+  pack_weight(context, codes, packed_, engine);
+  valid_ = true;
+}
+
+const QuantizedWeight& WeightCache::forward(Context& context, ConstAnyMatrix w, WeightScales scales,
+                                            std::string_view engine, bool and_backward) {
+  if (forward_.valid()) return forward_;
+  const std::int64_t n = w.rows;
+  const std::int64_t k = w.cols;
+  const bool rowwise = scales == WeightScales::per_row_and_column;
+  core::Workspace::Frame frame(context.state().workspace);
+  const MatrixView<std::int8_t> q(frame.take<std::int8_t>(n * k), n, k);
+  if (!and_backward || backward_.valid()) {
+    if (rowwise)
+      quantize_rowwise(context, w, q, forward_.begin(n));
+    else
+      quantize_global(context, w, q, forward_.begin(1));
+    forward_.pack(context, q, engine);
+    return forward_;
+  }
+  const MatrixView<std::int8_t> q_t(frame.take<std::int8_t>(n * k), k, n);
+  if (rowwise) {
+    quantize_rowwise_and_columnwise_transpose(context, w, q, forward_.begin(n), q_t,
+                                              backward_.begin(k));
+  } else {
+    const std::span<float> absmax = forward_.begin(1);
+    const std::span<float> absmax_backward = backward_.begin(1);
+    quantize_global_and_transpose(context, w, q, q_t, absmax);
+    absmax_backward[0] = absmax[0];
+  }
+  forward_.pack(context, q, engine);
+  backward_.pack(context, q_t, engine);
+  return forward_;
+}
+
+const QuantizedWeight& WeightCache::backward(Context& context, ConstAnyMatrix w,
+                                             WeightScales scales, std::string_view engine) {
+  if (backward_.valid()) return backward_;
+  const std::int64_t n = w.rows;
+  const std::int64_t k = w.cols;
+  core::Workspace::Frame frame(context.state().workspace);
+  const MatrixView<std::int8_t> q_t(frame.take<std::int8_t>(n * k), k, n);
+  if (scales == WeightScales::per_row_and_column)
+    quantize_columnwise_transpose(context, w, q_t, backward_.begin(k));
+  else
+    quantize_global_transpose(context, w, q_t, backward_.begin(1));
+  backward_.pack(context, q_t, engine);
+  return backward_;
+}
+
+void WeightCache::invalidate() noexcept {
+  forward_.invalidate();
+  backward_.invalidate();
+}
+
+}  // namespace switchback::linear

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: the quantized, packed weight of a layer, in the two layouts its int8 products
+// read, made when first asked for and kept until the weight changes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/aligned_buffer.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback::linear {
+
+/// A packed int8 matrix and the scales of its rows (or the one scale it has).
+class QuantizedWeight {
+ public:
+  [[nodiscard]] bool valid() const noexcept { return valid_; }
+  [[nodiscard]] const PackedWeight& packed() const noexcept { return packed_; }
+  [[nodiscard]] std::span<const float> absmax() const noexcept {
+    return {absmax_.as<const float>(), count_};
+  }
+  /// Memory held, valid or not.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return packed_.bytes() + absmax_.capacity_bytes();
+  }
+
+  void invalidate() noexcept { valid_ = false; }
+  /// Gives the memory back.
+  void release() noexcept;
+  /// Room for `count` scales, to be filled before pack(). Invalid until then.
+  std::span<float> begin(std::int64_t count);
+  /// Packs the codes; valid from here on.
+  void pack(Context& context, MatrixView<const std::int8_t> codes, std::string_view engine);
+
+ private:
+  PackedWeight packed_;
+  core::AlignedBuffer absmax_;
+  std::size_t count_ = 0;
+  bool valid_ = false;
+};
+
+/// How the weight of a layer is quantized.
+enum class WeightScales {
+  per_row_and_column,  ///< forward: one scale a row of W; dX: one a column
+  global,              ///< one scale for W, the same in both
+};
+
+class WeightCache {
+ public:
+  /// W[N,K], for X · Wᵀ. With `and_backward` the layout of dX is made from the same read of w if it
+  /// is missing too.
+  const QuantizedWeight& forward(Context& context, ConstAnyMatrix w, WeightScales scales,
+                                 std::string_view engine, bool and_backward);
+  /// Wᵀ[K,N], for G · W.
+  const QuantizedWeight& backward(Context& context, ConstAnyMatrix w, WeightScales scales,
+                                  std::string_view engine);
+
+  /// The weight changed. The memory stays for the next one.
+  void invalidate() noexcept;
+  void release_backward() noexcept { backward_.release(); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return forward_.bytes() + backward_.bytes(); }
+
+ private:
+  QuantizedWeight forward_;
+  QuantizedWeight backward_;
+};
+
+}  // namespace switchback::linear

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: a layer with its operands, run and compared with the reference layer.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "linear/reference_layer.hpp"
+#include "support/contexts.hpp"
+#include "support/generators.hpp"
+#include "switchback/error.hpp"
+#include "switchback/gemm.hpp"
+#include "switchback/linear.hpp"
+
+namespace switchback::test {
+
+inline const Mode all_modes[] = {Mode::standard, Mode::rowwise, Mode::global,
+                                 Mode::global_mem_efficient};
+inline const Mode int8_modes[] = {Mode::rowwise, Mode::global, Mode::global_mem_efficient};
+inline const DType float_types[] = {DType::f32, DType::f16, DType::bf16};
+
+struct LayerCase {
+  std::int64_t m = 13, k = 83, n = 332;
+  Mode mode = Mode::rowwise;
+  DType dtype = DType::f32;
+  DType y = DType::f32;
+  DType gradients = DType::f32;
+  bool bias = true;
+  DType bias_dtype = DType::f32;
+  Layout layout = {};
+  std::uint64_t seed = 1;
+
+  [[nodiscard]] std::string text() const {
+    return std::string(mode_name(mode)) + " " + std::string(dtype_name(dtype)) + " -> " +
+           std::string(dtype_name(y)) + ", gradients " + std::string(dtype_name(gradients)) +
+           ", M " + std::to_string(m) + " K " + std::to_string(k) + " N " + std::to_string(n);
+  }
+};
+
+/// Operands, results and what they must be.
+class LayerTrial {
+ public:
+  explicit LayerTrial(const LayerCase& c)
+      : c_(c),
+        x(c.dtype, c.m, c.k, c.layout),
+        w(c.dtype, c.n, c.k, c.layout),
+        bias(c.bias_dtype, 1, c.n),
+        g(c.dtype, c.m, c.n, c.layout),
+        y(c.y, c.m, c.n, c.layout),
+        dx(c.gradients, c.m, c.k, c.layout),
+        dw(c.gradients, c.n, c.k, c.layout),
+        db(c.gradients, 1, c.n) {
+    Random random(c.seed);
+    x.fill(random);
+    w.fill(random, 0.1f);
+    bias.fill(random);
+    g.fill(random, 0.01f);
+    spoil();
+  }
+
+  [[nodiscard]] LinearOptions options() const {
+    LinearOptions o;
+    o.in_features = c_.k;
+    o.out_features = c_.n;
+    o.mode = c_.mode;
+    o.dtype = c_.dtype;
+    return o;
+  }
+  SwitchbackLinear make(Context& context, std::string engine = {}) {
+    LinearOptions o = options();
+    o.engine = std::move(engine);
+    SwitchbackLinear layer(context, o);
+    set_weight(layer);
+    return layer;
+  }
+  void set_weight(SwitchbackLinear& layer) {
+    layer.set_weight(w.any(), c_.bias ? ConstAnyMatrix(bias.any()) : ConstAnyMatrix());
+  }
+  void forward(SwitchbackLinear& layer, Save save) { layer.forward(x.any(), y.any(), save); }
+  void backward(SwitchbackLinear& layer, bool accumulate = false) {
+    layer.backward({g.any(), dx.any(), dw.any(), db.any(), accumulate});
+  }
+  /// Outputs hold NaN: whoever reads them is seen, and so is who does not write them.
+  void spoil() {
+    for (FloatMatrix* m : {&y, &dx, &dw, &db})
+      m->fill_value(std::numeric_limits<float>::quiet_NaN());
+  }
+
+  ::testing::AssertionResult y_right() {
+    if (auto r = y.guards_intact(); !r) return r;
+    if (c_.mode == Mode::standard)
+      return close(y, [&](std::int64_t i, std::int64_t j) {
+        return product(
+            c_.k, [&](std::int64_t l) { return x.get(i, l); },
+            [&](std::int64_t l) { return w.get(j, l); }, c_.bias ? bias.get(0, j) : 0, 0);
+      });
+    FloatMatrix want(c_.y, c_.m, c_.n);
+    multiply(quantize(x, false, false), quantize(w, false, global()), c_.bias ? &bias : nullptr,
+             want);
+    return same(y, want, "y");
+  }
+
+  ::testing::AssertionResult dx_right() {
+    if (auto r = dx.guards_intact(); !r) return r;
+    if (c_.mode == Mode::standard)
+      return close(dx, [&](std::int64_t i, std::int64_t j) {
+        return product(
+            c_.n, [&](std::int64_t l) { return g.get(i, l); },
+            [&](std::int64_t l) { return w.get(l, j); }, 0, 0);
+      });
+    FloatMatrix want(c_.gradients, c_.m, c_.k);
+    multiply(quantize(g, false, false), quantize(w, true, global()), nullptr, want);
+    return same(dx, want, "dx");
+  }
+
+  /// dw, added to old if there is one.
+  ::testing::AssertionResult dw_right(FloatMatrix* old = nullptr) {
+    if (auto r = dw.guards_intact(); !r) return r;
+    FloatMatrix kept = x;
+    if (c_.mode == Mode::global_mem_efficient) {
+      const Quantized q = quantize(x, false, false);
+      for (std::int64_t i = 0; i < c_.m; ++i)
+        for (std::int64_t j = 0; j < c_.k; ++j)
+          kept.set(i, j, q.value(i, j));
+    }
+    return close(dw, [&](std::int64_t i, std::int64_t j) {
+      return product(
+          c_.m, [&](std::int64_t l) { return g.get(l, i); },
+          [&](std::int64_t l) { return kept.get(l, j); }, 0, old != nullptr ? old->get(i, j) : 0);
+    });
+  }
+
+  ::testing::AssertionResult db_right(FloatMatrix* old = nullptr) {
+    if (auto r = db.guards_intact(); !r) return r;
+    FloatMatrix want(c_.gradients, 1, c_.n);
+    for (std::int64_t j = 0; j < c_.n; ++j) {
+      float sum = column_sum(g, j);
+      if (old != nullptr) sum += old->get(0, j);
+      want.set(0, j, sum);
+    }
+    return same(db, want, "db");
+  }
+
+  ::testing::AssertionResult gradients_right() {
+    for (const auto& result : {dx_right(), dw_right(), db_right()})
+      if (!result) return result;
+    return ::testing::AssertionSuccess();
+  }
+
+ private:
+  LayerCase c_;
+  [[nodiscard]] bool global() const { return c_.mode != Mode::rowwise; }
+
+  ::testing::AssertionResult same(FloatMatrix& got, FloatMatrix& want, const char* name) {
+    for (std::int64_t i = 0; i < want.rows(); ++i)
+      for (std::int64_t j = 0; j < want.cols(); ++j) {
+        const float a = got.get(i, j);
+        const float b = want.get(i, j);
+        if (!(a == b || (std::isnan(a) && std::isnan(b))))
+          return ::testing::AssertionFailure() << c_.text() << ": " << name << "(" << i << "," << j
+                                               << ") = " << a << ", reference " << b;
+      }
+    return ::testing::AssertionSuccess();
+  }
+
+  template <class F>
+  ::testing::AssertionResult close(FloatMatrix& got, const F& want) {
+    for (std::int64_t i = 0; i < got.rows(); ++i)
+      for (std::int64_t j = 0; j < got.cols(); ++j) {
+        const Bounded w_ij = want(i, j);
+        const double a = got.get(i, j);
+        const double bound =
+            w_ij.bound + rounding_error(got.dtype(), std::fabs(w_ij.value) + w_ij.bound);
+        const bool ok =
+            std::isfinite(w_ij.value) ? std::fabs(a - w_ij.value) <= bound : !std::isfinite(a);
+        if (!ok)
+          return ::testing::AssertionFailure()
+                 << c_.text() << ": (" << i << "," << j << ") = " << a << ", f64 says "
+                 << w_ij.value << ", allowed off by " << bound;
+      }
+    return ::testing::AssertionSuccess();
+  }
+
+ public:
+  FloatMatrix x, w, bias, g, y, dx, dw, db;
+};
+
+}  // namespace switchback::test

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+// SwitchbackLinear: what it computes, against the reference layer.
+#include <functional>
+
+#include "linear/linear_support.hpp"
+
+namespace switchback {
+namespace {
+
+using test::FloatMatrix;
+using test::LayerCase;
+using test::LayerTrial;
+using test::Random;
+
+void expect_step_right(LayerTrial& t, SwitchbackLinear& layer, Save save) {
+  t.spoil();
+  t.forward(layer, save);
+  ASSERT_TRUE(t.y_right());
+  t.backward(layer);
+  ASSERT_TRUE(t.gradients_right());
+}
+
+// Y and dX of the int8 modes bit for bit, on every instruction set and thread count.
+TEST(Linear, EveryModeTypeAndContextMatchesTheReference) {
+  for (const auto& options : test::all_contexts()) {
+    SCOPED_TRACE(test::describe(options));
+    Context context(options);
+    for (const Mode mode : test::all_modes)
+      for (const DType dtype : test::float_types) {
+        LayerCase c;
+        c.mode = mode;
+        c.dtype = c.y = c.gradients = c.bias_dtype = dtype;
+        c.m = 13, c.k = 83, c.n = 332;
+        LayerTrial t(c);
+        SwitchbackLinear layer = t.make(context);
+        ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
+      }
+  }
+}
+
+TEST(Linear, ShapesLayoutsAndOutputTypes) {
+  struct Shape {
+    std::int64_t m, k, n;
+  };
+  const Shape shapes[] = {{1, 1, 1}, {1, 64, 48},  {5, 1, 7},
+                          {3, 9, 1}, {64, 64, 64}, {130, 33, 17}};
+  const test::Layout layouts[] = {{0, 0}, {3, 0}, {5, 1}};
+  Context context;
+  std::size_t turn = 0;
+  for (const Mode mode : test::all_modes)
+    for (const DType dtype : test::float_types)
+      for (const auto& [m, k, n] : shapes) {
+        LayerCase c;
+        c.m = m, c.k = k, c.n = n;
+        c.mode = mode;
+        c.dtype = dtype;
+        c.y = turn % 2 == 0 ? DType::f32 : dtype;
+        c.gradients = turn % 2 == 0 ? dtype : DType::f32;
+        c.bias = turn % 4 != 0;
+        c.bias_dtype = test::float_types[turn / 2 % 3];
+        c.layout = layouts[turn % 3];
+        ++turn;
+        LayerTrial t(c);
+        SwitchbackLinear layer = t.make(context);
+        for (const Save save : {Save::copy, Save::borrow})
+          ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, save));
+      }
+}
+
+TEST(Linear, EveryEngineGivesTheSameBits) {
+  Context context;
+  for (const auto& engine : gemm_engines(context)) {
+    if (!engine.available) continue;
+    SCOPED_TRACE(engine.name);
+    for (const Mode mode : test::int8_modes) {
+      LayerCase c;
+      c.mode = mode;
+      LayerTrial t(c);
+      SwitchbackLinear layer = t.make(context, engine.name);
+      ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::borrow));
+    }
+  }
+  for (const auto& engine : gemm_standard_engines(context)) {
+    if (!engine.available) continue;
+    SCOPED_TRACE(engine.name);
+    LayerCase c;
+    c.mode = Mode::standard;
+    LayerTrial t(c);
+    SwitchbackLinear layer = t.make(context, engine.name);
+    ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::borrow));
+  }
+}
+
+TEST(Linear, EachGradientMayBeSkipped) {
+  Context context;
+  for (const Mode mode : test::all_modes)
+    for (int wanted = 0; wanted < 8; ++wanted) {
+      LayerCase c;
+      c.mode = mode;
+      LayerTrial t(c);
+      SwitchbackLinear layer = t.make(context);
+      t.forward(layer, Save::copy);
+      LinearGrads grads;
+      grads.g = t.g.any();
+      if ((wanted & 1) != 0) grads.dx = t.dx.any();
+      if ((wanted & 2) != 0) grads.dw = t.dw.any();
+      if ((wanted & 4) != 0) grads.db = t.db.any();
+      layer.backward(grads);
+      if ((wanted & 1) != 0) {
+        EXPECT_TRUE(t.dx_right());
+      }
+      if ((wanted & 2) != 0) {
+        EXPECT_TRUE(t.dw_right());
+      }
+      if ((wanted & 4) != 0) {
+        EXPECT_TRUE(t.db_right());
+      }
+    }
+}
+
+TEST(Linear, AccumulateAddsToWeightAndBiasGradientsOnly) {
+  Context context;
+  for (const Mode mode : test::all_modes)
+    for (const DType dtype : test::float_types)
+      for (const DType gradients : {dtype, DType::f32}) {
+        LayerCase c;
+        c.mode = mode;
+        c.dtype = dtype;
+        c.gradients = gradients;
+        LayerTrial t(c);
+        Random random(9);
+        t.dw.fill(random);
+        t.db.fill(random);
+        FloatMatrix old_dw = t.dw;
+        FloatMatrix old_db = t.db;
+        SwitchbackLinear layer = t.make(context);
+        t.forward(layer, Save::copy);
+        t.backward(layer, true);
+        EXPECT_TRUE(t.dx_right());
+        EXPECT_TRUE(t.dw_right(&old_dw));
+        EXPECT_TRUE(t.db_right(&old_db));
+      }
+}
+
+TEST(Linear, BackwardMayRunAgain) {
+  Context context;
+  for (const Mode mode : test::all_modes) {
+    LayerCase c;
+    c.mode = mode;
+    LayerTrial t(c);
+    SwitchbackLinear layer = t.make(context);
+    t.forward(layer, Save::copy);
+    for (int i = 0; i < 3; ++i) {
+      t.spoil();
+      t.backward(layer);
+      EXPECT_TRUE(t.gradients_right());
+    }
+  }
+}
+
+// A saved forward is the layer's own: x may change (copy), and other forwards may come between.
+TEST(Linear, SavedForwardIsNotDisturbed) {
+  Context context;
+  for (const Mode mode : test::all_modes) {
+    LayerCase c;
+    c.mode = mode;
+    LayerTrial t(c);
+    SwitchbackLinear layer = t.make(context);
+    t.forward(layer, Save::copy);
+    FloatMatrix kept = t.x;
+    LayerCase other = c;
+    other.m = 40;
+    other.seed = 2;
+    LayerTrial between(other);
+    layer.forward(between.x.any(), between.y.any());
+    t.x.fill_value(7.0f);
+    t.backward(layer);
+    t.x = kept;
+    EXPECT_TRUE(t.gradients_right());
+  }
+}
+
+// Microbatches: the weight stays, its codes are made once; each forward replaces what was saved.
+TEST(Linear, MicrobatchesShareTheCachedWeight) {
+  Context context;
+  for (const Mode mode : test::all_modes) {
+    LayerCase c;
+    c.mode = mode;
+    LayerTrial first(c);
+    SwitchbackLinear layer = first.make(context);
+    std::size_t bytes = 0;
+    for (const std::int64_t m : {13, 1, 40, 7}) {
+      LayerCase other = c;
+      other.m = m;
+      LayerTrial t(other);
+      t.w = first.w;
+      t.bias = first.bias;
+      t.g.fill_value(0.5f);
+      ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
+      if (bytes != 0) {
+        EXPECT_EQ(layer.cached_weight_bytes(), bytes);
+      }
+      bytes = layer.cached_weight_bytes();
+    }
+  }
+}
+
+TEST(Linear, WeightCodesStayUntilTheLayerIsTold) {
+  Context context;
+  for (const Mode mode : test::int8_modes)
+    for (const bool by_set_weight : {false, true}) {
+      LayerCase c;
+      c.mode = mode;
+      LayerTrial t(c);
+      SwitchbackLinear layer = t.make(context);
+      t.forward(layer, Save::copy);
+      t.backward(layer);
+      FloatMatrix old_y = t.y;
+      FloatMatrix old_dx = t.dx;
+      Random random(10);
+      t.w.fill(random, 0.3f);
+      t.spoil();
+      t.forward(layer, Save::copy);
+      t.backward(layer);
+      EXPECT_TRUE(t.y == old_y) << "stale by contract";
+      EXPECT_TRUE(t.dx == old_dx) << "stale by contract";
+      if (by_set_weight)
+        t.set_weight(layer);
+      else
+        layer.weight_updated();
+      ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
+    }
+}
+
+// The weight may be replaced by one at another address between forward and backward.
+TEST(Linear, BackwardUsesTheWeightSetLast) {
+  Context context;
+  for (const Mode mode : test::all_modes) {
+    LayerCase c;
+    c.mode = mode;
+    LayerTrial t(c);
+    SwitchbackLinear layer = t.make(context);
+    t.forward(layer, Save::copy);
+    Random random(11);
+    FloatMatrix fresh(c.dtype, c.n, c.k);
+    fresh.fill(random, 0.2f);
+    layer.set_weight(fresh.any());
+    t.w.fill_value(std::numeric_limits<float>::quiet_NaN());
+    t.backward(layer);
+    t.w = fresh;
+    EXPECT_TRUE(t.gradients_right());
+  }
+}
+
+TEST(Linear, EmptyBatch) {
+  Context context;
+  for (const Mode mode : test::all_modes)
+    for (const bool accumulate : {false, true}) {
+      LayerCase c;
+      c.mode = mode;
+      c.m = 0;
+      LayerTrial t(c);
+      t.dw.fill_value(3.0f);
+      t.db.fill_value(3.0f);
+      SwitchbackLinear layer = t.make(context);
+      t.forward(layer, Save::copy);
+      EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
+      t.backward(layer, accumulate);
+      const float want = accumulate ? 3.0f : 0.0f;
+      for (std::int64_t i = 0; i < c.n; ++i) {
+        EXPECT_EQ(t.db.get(0, i), want);
+        for (std::int64_t j = 0; j < c.k; ++j)
+          ASSERT_EQ(t.dw.get(i, j), want) << i << "," << j;
+      }
+      // Null pointers are as good as any for no rows.
+      layer.forward({nullptr, c.dtype, 0, c.k, c.k}, {nullptr, c.dtype, 0, c.n, c.n}, Save::borrow);
+      layer.backward({{nullptr, c.dtype, 0, c.n, c.n}, {}, t.dw.any(), {}, false});
+      EXPECT_EQ(t.dw.get(0, 0), 0.0f);
+    }
+}
+
+TEST(Linear, RowsOfZerosGiveTheBias) {
+  Context context;
+  for (const Mode mode : test::all_modes) {
+    LayerCase c;
+    c.mode = mode;
+    LayerTrial t(c);
+    t.x.fill_row(3, 0.0f);
+    t.g.fill_row(5, 0.0f);
+    t.w.fill_row(8, 0.0f);
+    SwitchbackLinear layer = t.make(context);
+    ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
+    for (std::int64_t j = 0; j < c.n; ++j)
+      EXPECT_EQ(t.y.get(3, j), t.bias.get(0, j));
+    for (std::int64_t j = 0; j < c.k; ++j)
+      EXPECT_EQ(t.dx.get(5, j), 0.0f);
+  }
+}
+
+TEST(Linear, NonFiniteStaysVisible) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  Context context;
+  for (const Mode mode : test::all_modes)
+    for (const DType dtype : test::float_types)
+      for (const float bad : {nan, inf}) {
+        LayerCase c;
+        c.mode = mode;
+        c.dtype = c.y = c.gradients = dtype;
+        {
+          LayerTrial t(c);
+          t.x.set(4, 10, bad);
+          SwitchbackLinear layer = t.make(context);
+          ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
+          for (std::int64_t j = 0; j < c.n; ++j) {
+            EXPECT_FALSE(std::isfinite(t.y.get(4, j)));
+            EXPECT_TRUE(std::isfinite(t.y.get(5, j)));
+            EXPECT_FALSE(std::isfinite(t.dw.get(j, 10)));
+          }
+        }
+        {
+          LayerTrial t(c);
+          t.w.set(2, 20, bad);
+          SwitchbackLinear layer = t.make(context);
+          ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
+          for (std::int64_t i = 0; i < c.m; ++i) {
+            EXPECT_FALSE(std::isfinite(t.y.get(i, 2)));
+            EXPECT_FALSE(std::isfinite(t.dx.get(i, 20)));
+          }
+        }
+        {
+          LayerTrial t(c);
+          t.g.set(6, 30, bad);
+          SwitchbackLinear layer = t.make(context);
+          ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
+          for (std::int64_t j = 0; j < c.k; ++j) {
+            EXPECT_FALSE(std::isfinite(t.dx.get(6, j)));
+            EXPECT_TRUE(std::isfinite(t.dx.get(7, j)));
+            EXPECT_FALSE(std::isfinite(t.dw.get(30, j)));
+          }
+          EXPECT_FALSE(std::isfinite(t.db.get(0, 30)));
+        }
+      }
+}
+
+double snr_db(FloatMatrix& got, const std::function<double(std::int64_t, std::int64_t)>& want) {
+  double signal = 0;
+  double noise = 0;
+  for (std::int64_t i = 0; i < got.rows(); ++i)
+    for (std::int64_t j = 0; j < got.cols(); ++j) {
+      const double w = want(i, j);
+      signal += w * w;
+      noise += (w - got.get(i, j)) * (w - got.get(i, j));
+    }
+  return 10 * std::log10(signal / noise);
+}
+
+// Quantization noise of normal data: a code is off by absmax / 254 · uniform(-1, 1), and absmax of
+// K normals is about sqrt(2 ln K); that gives 39.1 dB for row × row and 37.2 dB for row × global at
+// K = 1024 and about 1 dB more or less with the size of W's group. The bars are 1 dB below.
+TEST(Linear, SignalToNoise) {
+  Context context;
+  for (const Mode mode : test::int8_modes) {
+    LayerCase c;
+    c.m = 96, c.k = 1024, c.n = 96;
+    c.mode = mode;
+    c.bias = false;
+    LayerTrial t(c);
+    SwitchbackLinear layer = t.make(context);
+    t.forward(layer, Save::copy);
+    t.backward(layer);
+    const double y = snr_db(t.y, [&](std::int64_t i, std::int64_t j) {
+      double sum = 0;
+      for (std::int64_t l = 0; l < c.k; ++l)
+        sum += static_cast<double>(t.x.get(i, l)) * static_cast<double>(t.w.get(j, l));
+      return sum;
+    });
+    const double dx = snr_db(t.dx, [&](std::int64_t i, std::int64_t j) {
+      double sum = 0;
+      for (std::int64_t l = 0; l < c.n; ++l)
+        sum += static_cast<double>(t.g.get(i, l)) * static_cast<double>(t.w.get(l, j));
+      return sum;
+    });
+    const double bar = mode == Mode::rowwise ? 38.0 : 36.0;
+    EXPECT_GE(y, bar) << mode_name(mode);
+    EXPECT_GE(dx, bar) << mode_name(mode);
+    EXPECT_LE(y, 60.0) << "more than int8 holds: was anything quantized?";
+    if (mode == Mode::global_mem_efficient) {
+      // dW from codes: the noise of one operand only.
+      const double dw = snr_db(t.dw, [&](std::int64_t i, std::int64_t j) {
+        double sum = 0;
+        for (std::int64_t l = 0; l < c.m; ++l)
+          sum += static_cast<double>(t.g.get(l, i)) * static_cast<double>(t.x.get(l, j));
+        return sum;
+      });
+      EXPECT_GE(dw, 38.0);
+      EXPECT_LE(dw, 60.0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace switchback
