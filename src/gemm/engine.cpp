@@ -8,10 +8,11 @@ namespace switchback::gemm_int8 {
 namespace {
 
 constexpr std::array all = {
-    &avx512_vnni_engine,
-    &avx_vnni_engine,
-    &avx2_engine,
-    &reference_engine,
+    &avx512_vnni_engine, &avx_vnni_engine,
+#if defined(SWITCHBACK_HAVE_ONEDNN)
+    &onednn_engine,
+#endif
+    &avx2_engine,        &reference_engine,
 };
 
 }  // namespace

@@ -48,6 +48,9 @@ const Engine* find_engine(std::string_view name) noexcept;
 
 extern const Engine avx512_vnni_engine;
 extern const Engine avx_vnni_engine;
+#if defined(SWITCHBACK_HAVE_ONEDNN)
+extern const Engine onednn_engine;
+#endif
 extern const Engine avx2_engine;
 extern const Engine reference_engine;
 

@@ -77,13 +77,13 @@ inline __m128i sum_each(__m256i a, __m256i b, __m256i c, __m256i d) {
 }
 
 // How 8 results are rounded; the bytes of the first `cols` of them are stored.
-inline void store_bytes(void* d, const void* from, int cols, int bytes) {
+inline void store_bytes(void* d, const void* from, int64_t cols, int bytes) {
   memcpy(d, from, static_cast<size_t>(cols) * static_cast<size_t>(bytes));
 }
 
 struct StoreF32 {
   static constexpr int bytes = 4;
-  static void store(void* d, int cols, __m256 y) {
+  static void store(void* d, int64_t cols, __m256 y) {
     if (cols >= 8) return _mm256_storeu_ps(static_cast<float*>(d), y);
     alignas(32) float buffer[8];
     _mm256_store_ps(buffer, y);
@@ -91,7 +91,7 @@ struct StoreF32 {
   }
 };
 
-inline void store_16_bit(void* d, int cols, __m128i y) {
+inline void store_16_bit(void* d, int64_t cols, __m128i y) {
   if (cols >= 8) return _mm_storeu_si128(static_cast<__m128i*>(d), y);
   alignas(16) int16_t buffer[8];
   _mm_store_si128(reinterpret_cast<__m128i*>(buffer), y);
@@ -100,7 +100,7 @@ inline void store_16_bit(void* d, int cols, __m128i y) {
 
 struct StoreF16 {
   static constexpr int bytes = 2;
-  static void store(void* d, int cols, __m256 y) {
+  static void store(void* d, int64_t cols, __m256 y) {
     // The instruction keeps a NaN's payload; half keeps its sign alone.
     const __m256 nan = _mm256_cmp_ps(y, y, _CMP_UNORD_Q);
     const __m256 sign = _mm256_and_ps(y, _mm256_set1_ps(-0.0f));
@@ -112,7 +112,7 @@ struct StoreF16 {
 
 struct StoreBf16 {
   static constexpr int bytes = 2;
-  static void store(void* d, int cols, __m256 y) {
+  static void store(void* d, int64_t cols, __m256 y) {
     const __m256i u = _mm256_castps_si256(y);
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(y, y, _CMP_UNORD_Q));
     const __m256i high = _mm256_srli_epi32(u, 16);
@@ -129,27 +129,25 @@ struct StoreBf16 {
 template <class Store>
 void dequantize(const EpilogueTile& t) {
   const __m256 c = _mm256_castsi256_ps(_mm256_set1_epi32(0x38820610));  // 1 / (127 · 127)
-  auto* d = static_cast<unsigned char*>(t.d);
-  for (int r = 0; r < t.rows; ++r) {
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const int32_t* sums = t.sums + r * t.stride_sums;
+    auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
     const __m256 scale_a = _mm256_set1_ps(t.scale_a[r]);
-    for (int j = 0; j < t.cols; j += 8) {
-      const __m256 sum = _mm256_cvtepi32_ps(
-          _mm256_load_si256(reinterpret_cast<const __m256i*>(t.sums + r * panel_cols + j)));
+    for (int64_t j = 0; j < t.cols; j += 8) {
+      const __m256 sum =
+          _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums + j)));
       __m256 y = _mm256_mul_ps(scale_a, _mm256_mul_ps(sum, c));
       y = _mm256_mul_ps(_mm256_loadu_ps(t.scale_b + j), y);
       y = _mm256_add_ps(y, _mm256_loadu_ps(t.bias + j));
       Store::store(d + j * Store::bytes, t.cols - j, y);
     }
-    d += t.stride_d_bytes;
   }
 }
 
 void copy_sums(const EpilogueTile& t) {
-  auto* d = static_cast<unsigned char*>(t.d);
-  for (int r = 0; r < t.rows; ++r) {
-    store_bytes(d, t.sums + r * panel_cols, t.cols, 4);
-    d += t.stride_d_bytes;
-  }
+  for (int64_t r = 0; r < t.rows; ++r)
+    store_bytes(static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes, t.sums + r * t.stride_sums,
+                t.cols, 4);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ inline __attribute__((always_inline)) int32_t load_rest(const int8_t* p, int64_t
 inline __mmask64 first64(int64_t count) {
   return count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
 }
-inline __mmask16 first16(int count) {
+inline __mmask16 first16(int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xFFFFu : (1u << count) - 1u);
 }
 
@@ -292,27 +292,26 @@ struct StoreBf16 {
 template <class Store>
 void dequantize(const EpilogueTile& t) {
   const __m512 c = _mm512_castsi512_ps(_mm512_set1_epi32(0x38820610));  // 1 / (127 · 127)
-  auto* d = static_cast<unsigned char*>(t.d);
-  for (int r = 0; r < t.rows; ++r) {
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const int32_t* sums = t.sums + r * t.stride_sums;
+    auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
     const __m512 scale_a = _mm512_set1_ps(t.scale_a[r]);
-    for (int j = 0; j < t.cols; j += 16) {
-      const __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(t.sums + r * panel_cols + j));
+    for (int64_t j = 0; j < t.cols; j += 16) {
+      const __m512 sum = _mm512_cvtepi32_ps(_mm512_loadu_si512(sums + j));
       __m512 y = _mm512_mul_ps(scale_a, _mm512_mul_ps(sum, c));
       y = _mm512_mul_ps(_mm512_loadu_ps(t.scale_b + j), y);
       y = _mm512_add_ps(y, _mm512_loadu_ps(t.bias + j));
       Store::store(d + j * Store::bytes, first16(t.cols - j), y);
     }
-    d += t.stride_d_bytes;
   }
 }
 
 void copy_sums(const EpilogueTile& t) {
-  auto* d = static_cast<unsigned char*>(t.d);
-  for (int r = 0; r < t.rows; ++r) {
-    for (int j = 0; j < t.cols; j += 16)
-      _mm512_mask_storeu_epi32(d + j * 4, first16(t.cols - j),
-                               _mm512_load_si512(t.sums + r * panel_cols + j));
-    d += t.stride_d_bytes;
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const int32_t* sums = t.sums + r * t.stride_sums;
+    auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
+    for (int64_t j = 0; j < t.cols; j += 16)
+      _mm512_mask_storeu_epi32(d + j * 4, first16(t.cols - j), _mm512_loadu_si512(sums + j));
   }
 }
 

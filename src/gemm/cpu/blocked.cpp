@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "core/assert.hpp"
-#include "core/unaligned.hpp"
+#include "gemm/cpu/epilogue.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -58,9 +58,7 @@ struct Run {
   const std::int32_t* start = nullptr;  // [m]
   const std::int8_t* a_copy = nullptr;  // [m] rows of k4·a_copy_bytes, or null
   const std::int8_t* panels = nullptr;  // packed B, or null to read it as it lies
-  const float* scale_a = nullptr;       // [m]
-  const float* scale_b = nullptr;       // [n rounded up to whole panels]
-  const float* bias = nullptr;          // likewise
+  EpilogueScales scales;
 
   [[nodiscard]] const void* a_at(std::int64_t row, std::int64_t code) const {
     if (a_copy != nullptr) return a_copy + (row * k4 + code) * kernel.a_copy_bytes;
@@ -71,17 +69,9 @@ struct Run {
   }
 
   void finish(const std::int32_t* sums, std::int64_t row, int rows, std::int64_t col) const {
-    const auto element_bytes = static_cast<std::int64_t>(dtype_size_bytes(p.output));
-    EpilogueTile tile{};
-    tile.sums = sums;
-    tile.rows = rows;
-    tile.cols = static_cast<int>(std::min<std::int64_t>(kernel.cols, p.n - col));
-    tile.scale_a = scale_a + row;
-    tile.scale_b = scale_b + col;
-    tile.bias = bias + col;
-    tile.d = static_cast<char*>(o.d) + (row * p.stride_d + col) * element_bytes;
-    tile.stride_d_bytes = p.stride_d * element_bytes;
-    kernel.epilogue[static_cast<int>(p.output)](tile);
+    run_epilogue(kernel, p, o.d, scales,
+                 {row, col, rows, std::min<std::int64_t>(kernel.cols, p.n - col)}, sums,
+                 kernel.cols);
   }
 
   // Rows [row0, row1) × columns [col0, col1) of d from packed B. Pieces of k are summed in `sums`
@@ -122,27 +112,6 @@ struct Run {
     }
   }
 };
-
-// Scales and bias as the epilogue reads them: aligned, f32, whole panels.
-void fill_columns(Run& run, core::Workspace::Frame& frame) {
-  const GemmProblem& p = run.p;
-  const std::int64_t padded = round_up(p.n, MicroKernel::max_cols);
-  auto* scale_a = frame.take<float>(p.m);
-  auto* scale_b = frame.take<float>(padded);
-  auto* bias = frame.take<float>(padded);
-  for (std::int64_t i = 0; i < p.m; ++i)
-    scale_a[i] = core::load(run.o.absmax_a, i);
-  const std::int64_t step = p.scale == ScaleMode::row_col ? 1 : 0;
-  for (std::int64_t j = 0; j < p.n; ++j) {
-    scale_b[j] = core::load(run.o.absmax_b, j * step);
-    bias[j] = p.has_bias ? core::load_float(run.o.bias, p.bias, j) : -0.0f;
-  }
-  std::fill(scale_b + p.n, scale_b + padded, 0.0f);
-  std::fill(bias + p.n, bias + padded, 0.0f);
-  run.scale_a = scale_a;
-  run.scale_b = scale_b;
-  run.bias = bias;
-}
 
 // Starts of the sums, and A's copy where the kernel wants one.
 void prepare_a(Run& run, core::Workspace::Frame& frame, core::Threads& threads) {
@@ -192,7 +161,11 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
           block_size(config.mc, p.m, kernel.rows),
           block_size(config.nc, p.n, kernel.cols),
           block_size(config.kc, p.k, 4),
-          round_up(p.k, 4)};
+          round_up(p.k, 4),
+          nullptr,
+          nullptr,
+          nullptr,
+          {}};
 
   const bool plain = o.packed_b == nullptr && config.weights == Weights::plain;
   std::int8_t* packed_here = nullptr;
@@ -213,7 +186,7 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
                                      : ceil_div(std::min(run.mc, p.m), kernel.rows) * kernel.rows *
                                            std::min(run.nc, round_up(p.n, kernel.cols));
   auto* sums = frame.take<std::int32_t>(workers * sums_size);
-  if (p.scale != ScaleMode::none) fill_columns(run, frame);
+  run.scales = epilogue_scales(frame, p, o);
   prepare_a(run, frame, state.threads);
   // From here on nothing can fail.
   if (packed_here != nullptr)

@@ -20,11 +20,12 @@
 
 namespace switchback::gemm_int8 {
 
-/// One tile of int32 sums on its way out. y = scale_b · (scale_a · (float(sum) · c)) + bias.
+/// int32 sums on their way out. y = scale_b · (scale_a · (float(sum) · c)) + bias.
 struct EpilogueTile {
-  const int32_t* sums;   ///< rows of MicroKernel::cols
-  int rows;              ///< 1 … MicroKernel::rows
-  int cols;              ///< 1 … MicroKernel::cols
+  const int32_t* sums;  ///< rows readable up to a multiple of 16
+  int64_t stride_sums;
+  int64_t rows;
+  int64_t cols;
   const float* scale_a;  ///< [rows]
   const float* scale_b;  ///< [cols], readable up to a multiple of 16
   /// [cols], readable up to a multiple of 16. "No bias" is −0: adding it changes no bit of any sum.
