@@ -123,10 +123,10 @@ HWY_INLINE Codes codes(const T* x, const S& scale, std::int64_t col) {
 
 // Stores the low bytes of a vector's lanes.
 HWY_INLINE void store_bytes(VU v, std::int8_t* q) {
-  const hn::Rebind<std::uint8_t, F32> d8;
 #if HWY_TARGET == HWY_AVX3
   _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(v.raw));
 #else
+  const hn::Rebind<std::uint8_t, F32> d8;
   hn::StoreU(hn::TruncateTo(d8, v), d8, reinterpret_cast<std::uint8_t*>(q));
 #endif
 }
