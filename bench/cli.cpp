@@ -50,6 +50,10 @@ int run_cli(int argc, const char* const* argv) {
       "'switchback-bench COMMAND --help' explains a command. Without options,\n"
       "'switchback-bench run' takes about a minute and says whether int8 pays here.");
 
+  add_verify_command(app);
+  add_micro_command(app);
+  add_info_command(app);
+
   set_exit_code(exit_codes::ok);
   try {
     app.parse(argc, argv);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/machine.hpp"
 
+#include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
 #include "bench/build_info.hpp"
 #include "core/context_state.hpp"
-#if __has_include("gemm/library_versions.hpp")
 #include "gemm/library_versions.hpp"
-#endif
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
@@ -95,10 +95,8 @@ nlohmann::ordered_json feature_names(const core::CpuFeatures& f) {
 
 nlohmann::ordered_json libraries() {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
-#if __has_include("gemm/library_versions.hpp")
   for (const auto& [name, version] : library_versions())
     json[name] = version;
-#endif
   return json;
 }
 
@@ -112,6 +110,15 @@ std::string tool_commit() {
 }
 std::string tool_name() {
   return "switchback-bench " + tool_version() + " (" + tool_commit() + ")";
+}
+
+std::string busy_warning() {
+  double load = 0;
+  if (getloadavg(&load, 1) != 1 || load < 0.5 * core::available_cores()) return {};
+  return fmt::format(
+      "warning: the load average is {:.1f} on {} cores; other programs are running, and what is "
+      "measured beside them is not what this machine can do",
+      load, core::available_cores());
 }
 
 std::size_t memory_bytes() {

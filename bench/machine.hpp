@@ -21,6 +21,10 @@ std::string tool_name();
 std::string tool_version();
 std::string tool_commit();
 
+/// What to tell a person when other programs keep the cores busy (by the system's load average), so
+/// that measured rates are not the machine's; empty when they do not.
+std::string busy_warning();
+
 /// Bytes of memory, and the part of it that can be had now; 0 where the system does not tell.
 std::size_t memory_bytes();
 std::size_t available_memory_bytes();

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: the `micro` subcommand: options in, tables of ratios or one JSON object a line out.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "bench/cli.hpp"
+#include "bench/machine.hpp"
+#include "bench/micro.hpp"
+#include "bench/table.hpp"
+#include "core/check.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+struct Arguments {
+  ContextOptions context;
+  MicroOptions options;
+  std::vector<std::string> benches;
+  std::vector<std::string> shapes;
+  std::string dtype;
+  std::string min_time;
+  std::string out;
+  bool quick = false;
+  bool json = false;
+};
+
+constexpr const char* bench_names[] = {"gemm", "layer", "quantize"};
+
+std::string shape_text(const MicroShape& s) {
+  return s.dim_out > 0 ? fmt::format("{}/{}/{}", s.batch, s.dim_in, s.dim_out)
+                       : fmt::format("{}x{}", s.batch, s.dim_in);
+}
+
+std::string target_text(const std::optional<Target>& t) {
+  return t ? fmt::format("{} ({}, {})", t->target, t->floor, t->stretch) : "";
+}
+
+std::string percent(const Middle& share) {
+  return fmt::format("{:.0f} ± {:.0f} %", 100 * share.median, 100 * share.mad);
+}
+
+Table table_for(std::string_view bench) {
+  const std::string target = "reference target";
+  if (bench == "gemm")
+    return Table({"M/K/N", "engine", "ms", "GOP/s", "of ceiling", ": best f32", target, "verdict"},
+                 {"engine", target, "verdict"});
+  if (bench == "layer")
+    return Table(
+        {"M/K/N", "what", "mode", "ms", "best rival", "rival ms", "ratio", target, "verdict"},
+        {"what", "mode", "best rival", target, "verdict"});
+  return Table(
+      {"data", "dtype", "operation", "ms", "GB/s", "best copy", "ratio", target, "verdict"},
+      {"dtype", "operation", "best copy", target, "verdict"});
+}
+
+std::vector<std::string> cells(const MicroRow& r) {
+  const std::string time = number_with_spread(r.subject_ms.median_ms, r.subject_ms.mad_ms);
+  const std::string ratio = number_with_spread(r.ratio.median, r.ratio.mad);
+  const std::string judged = verdict(r.target, r.bench == "gemm" ? r.share.median : r.ratio.median);
+  const std::string dtype(dtype_name(r.dtype));
+  if (r.bench == "gemm")
+    return {shape_text(r.shape),
+            r.variant + " " + r.subject,
+            time,
+            number(r.gop_s),
+            percent(r.share),
+            ratio,
+            target_text(r.target),
+            judged};
+  if (r.bench == "layer")
+    return {shape_text(r.shape),
+            r.subject,
+            r.variant,
+            time,
+            r.rival,
+            number_with_spread(r.rival_ms.median_ms, r.rival_ms.mad_ms),
+            ratio,
+            target_text(r.target),
+            judged};
+  return {r.variant + " " + shape_text(r.shape),
+          dtype,
+          r.subject,
+          time,
+          number(r.gb_s),
+          r.rival,
+          ratio,
+          target_text(r.target),
+          judged};
+}
+
+const char* explanation(std::string_view bench) {
+  if (bench == "gemm")
+    return "int8 engines with W packed, scales and f32 output included; f32 engines X·Wᵀ. Share of "
+           "the rate\nof the best int8 (or f32) instruction in registers, measured in the same "
+           "rounds.";
+  if (bench == "layer")
+    return "int8 layer (quantize, product, dequantize) against the fastest floating point product "
+           "of the same\ndtype: the best engine of each pass. A full step is forward, dX and dW "
+           "with a new W.";
+  return "operation against a copy that reads and writes as many bytes once, plain or streaming "
+         "stores,\nwhichever is faster. An absmax over all of W, or a column of it, needs a second "
+         "read.";
+}
+
+void run(const Arguments& arguments) {
+  MicroOptions options = arguments.options;
+  for (const std::string& text : arguments.shapes)
+    options.shapes.push_back(parse_verify_shape(text));
+  if (!arguments.dtype.empty()) {
+    options.dtype = parse_dtype(arguments.dtype);
+    core::require(options.dtype == DType::f32 || dtype_size_bytes(options.dtype) == 2,
+                  "--dtype '{}' is not one of f32, f16, bf16", arguments.dtype);
+    options.quantize_dtypes = {options.dtype};
+  }
+  if (!arguments.min_time.empty())
+    options.min_time_s = parse_duration_s("--min-time", arguments.min_time);
+  if (arguments.quick) options.time_factor = 0.2;
+  for (const std::string& name : arguments.benches)
+    core::require(
+        std::find(std::begin(bench_names), std::end(bench_names), name) != std::end(bench_names),
+        "micro '{}' is not one of gemm, layer, quantize", name);
+
+  Context context(arguments.context);
+  std::ofstream out;
+  if (!arguments.out.empty()) {
+    out.open(arguments.out, std::ios::trunc);
+    if (!out) core::fail(Status::io_error, "--out '{}': cannot be written", arguments.out);
+  }
+  const auto write = [&](const nlohmann::ordered_json& json) {
+    if (arguments.json) {
+      fmt::print("{}\n", json.dump());
+      std::fflush(stdout);
+    }
+    if (out.is_open()) out << json.dump() << '\n' << std::flush;
+  };
+  nlohmann::ordered_json start;
+  start["type"] = "micro_start";
+  start["v"] = 1;
+  start["seed"] = options.seed;
+  start["timer"] = "std::chrono::steady_clock, medians of interleaved rounds";
+  start["machine"] = machine_json(context);
+  start["warning"] = busy_warning();
+  write(start);
+  if (const std::string warning = busy_warning(); !warning.empty())
+    fmt::print(stderr, "{}\n", warning);
+  std::FILE* tables = arguments.json ? stderr : stdout;
+  fmt::print(tables, "{} on {}, isa {}, {} threads\n", tool_name(),
+             printable(start["machine"]["cpu"].get<std::string>()), context.isa(),
+             context.threads());
+  fmt::print(
+      tables,
+      "Medians ± median absolute deviations; ratios above 1 are for the int8 side. Reference "
+      "targets\n(target (floor, stretch)) were set on a two-core Cascade Lake machine.\n");
+
+  for (const char* bench : bench_names) {
+    if (!arguments.benches.empty() && std::find(arguments.benches.begin(), arguments.benches.end(),
+                                                bench) == arguments.benches.end())
+      continue;
+    Table table = table_for(bench);
+    const MicroSink sink = [&](const MicroRow& row) {
+      table.add(cells(row));
+      write(to_json(row));
+      fmt::print(stderr, "micro {}: {} {} {}: {}\n", bench, shape_text(row.shape), row.variant,
+                 row.subject, number_with_spread(row.ratio.median, row.ratio.mad));
+    };
+    if (bench == std::string_view("gemm")) micro_gemm(context, options, sink);
+    if (bench == std::string_view("layer")) micro_layer(context, options, sink);
+    if (bench == std::string_view("quantize")) micro_quantize(context, options, sink);
+    fmt::print(tables, "\nmicro {}: {}\n\n{}", bench, explanation(bench), table.text());
+    std::fflush(tables);
+  }
+  write({{"type", "micro_end"}});
+  if (out.is_open() && !out.flush())
+    core::fail(Status::io_error, "--out '{}': could not be written to the end", arguments.out);
+}
+
+}  // namespace
+
+void add_micro_command(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "micro", "Measures the claims of speed: products, layers and quantize against their rivals");
+  command->add_option("bench", arguments->benches, "gemm, layer, quantize (default: all three)")
+      ->type_name("NAME");
+  add_context_options(*command, arguments->context);
+  command
+      ->add_option("--shape", arguments->shapes,
+                   "batch,dim_in,dim_out of gemm and layer; may be repeated")
+      ->type_name("B,I,O");
+  command
+      ->add_option("--dtype", arguments->dtype,
+                   "f32, f16 or bf16 of the layer and its rivals (default f32) and of quantize "
+                   "(default: all)")
+      ->type_name("NAME");
+  command
+      ->add_option("--min-time", arguments->min_time,
+                   "time of each group of rivals (default 4s products, 2s forwards, 4s steps, "
+                   "300ms quantize)")
+      ->type_name("TIME");
+  command
+      ->add_option("--quantize-bytes", arguments->options.quantize_bytes,
+                   "floats and codes of a quantize, in place of sizes past L3 and in it")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("BYTES");
+  command->add_flag("--quick", arguments->quick, "a fifth of the time");
+  command->add_option("--seed", arguments->options.seed, "of the random data (default 1)")
+      ->type_name("N");
+  command->add_flag("--json", arguments->json,
+                    "one JSON object a line on stdout, tables on stderr");
+  command->add_option("--out", arguments->out, "the JSON objects into a file")->type_name("FILE");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: how `verify` compares what an operation wrote with what it should have written.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "switchback/matrix.hpp"
+
+namespace switchback::bench {
+
+/// Which rows of an output are compared, ascending: all of them, or a sample where a reference of
+/// all would take too long.
+using Rows = std::vector<std::int64_t>;
+Rows all_rows(std::int64_t count);
+/// At most `limit` (at least 2) rows: the first, the last, and others spread by the seed.
+Rows sample_rows(std::int64_t count, std::int64_t limit, std::uint64_t seed);
+
+/// A reference of the compared rows: values in f64, and how far from each a result may lie.
+struct Reference {
+  std::int64_t cols = 0;
+  std::vector<double> values;  ///< [rows.size(), cols]
+  std::vector<double> bounds;  ///< the same shape; empty where only the accuracy is asked for
+};
+
+/// The element furthest from what it should be, measured in its own bound.
+struct Worst {
+  std::int64_t row = -1;
+  std::int64_t col = -1;
+  double got = 0;
+  double want = 0;
+};
+
+constexpr double not_measured = std::numeric_limits<double>::quiet_NaN();
+
+struct Comparison {
+  std::int64_t compared = 0;
+  std::int64_t wrong = 0;
+  Worst worst;                   ///< row −1: nothing differs
+  double worst_share = 0;        ///< of its bound; a difference where none is allowed is Inf
+  double snr_db = not_measured;  ///< against f64; Inf where nothing differs
+  double relative_error = not_measured;  ///< ‖got − want‖ / ‖want‖
+  double cosine = not_measured;
+  [[nodiscard]] bool pass() const noexcept { return wrong == 0; }
+};
+
+/// Element (r, c) of a matrix of any dtype. Exact for every dtype there is.
+double element(ConstAnyMatrix m, std::int64_t r, std::int64_t c) noexcept;
+
+/// Every element of the rows has the bits of want[rows.size(), cols], of the same dtype; NaN equals
+/// any NaN, and nothing else does.
+Comparison compare_exact(ConstAnyMatrix got, const Rows& rows, ConstAnyMatrix want);
+
+/// |got − value| <= bound for each element. A NaN value asks for a NaN. An infinite value, or one
+/// that may lie beyond the largest finite number of got's dtype, asks for (allows) that infinity.
+Comparison compare_bounded(ConstAnyMatrix got, const Rows& rows, const Reference& reference);
+
+/// Fills in snr_db, relative_error and cosine over the elements whose reference is finite.
+void add_accuracy(Comparison& comparison, ConstAnyMatrix got, const Rows& rows,
+                  const Reference& reference);
+
+}  // namespace switchback::bench

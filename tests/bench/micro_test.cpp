@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/micro.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "bench/cli.hpp"
+
+namespace switchback::bench {
+namespace {
+
+MicroOptions tiny() {
+  MicroOptions options;
+  options.shapes = {{8, 64, 48}};
+  options.min_time_s = 1e-3;
+  options.quantize_bytes = 1 << 18;
+  return options;
+}
+
+void expect_measured(const MicroRow& row) {
+  SCOPED_TRACE(row.bench + " " + row.subject + " " + row.variant);
+  EXPECT_GE(row.subject_ms.count, 1);  // a busy machine may meet the deadline first
+  EXPECT_GT(row.subject_ms.median_ms, 0);
+  EXPECT_GT(row.rival_ms.median_ms, 0);
+  EXPECT_FALSE(row.rival.empty());
+  EXPECT_TRUE(std::isfinite(row.ratio.median));
+  EXPECT_GT(row.ratio.median, 0);
+  const auto json = nlohmann::ordered_json::parse(to_json(row).dump());
+  EXPECT_EQ(json["type"], "micro");
+  EXPECT_EQ(json["bench"], row.bench);
+  EXPECT_DOUBLE_EQ(json["ratio"].get<double>(), row.ratio.median);
+}
+
+TEST(Micro, GemmMeasuresBothSidesAndTheirShareOfTheCeiling) {
+  Context context({.device = "cpu", .threads = 2, .isa = {}});
+  std::set<std::string> variants;
+  micro_gemm(context, tiny(), [&](const MicroRow& row) {
+    expect_measured(row);
+    variants.insert(row.variant);
+    EXPECT_GT(row.gop_s, 0);
+    EXPECT_GT(row.share.median, 0);
+    EXPECT_TRUE(std::isfinite(row.share.median));
+    EXPECT_FALSE(row.ceiling.empty());
+    EXPECT_FALSE(row.target.has_value());  // the claims are of larger shapes
+  });
+  EXPECT_EQ(variants, (std::set<std::string>{"int8", "f32"}));
+}
+
+TEST(Micro, LayerMeasuresForwardAndStep) {
+  Context context({.device = "cpu", .threads = 1, .isa = {}});
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    MicroOptions options = tiny();
+    options.dtype = dtype;
+    std::multiset<std::string> subjects;
+    micro_layer(context, options, [&](const MicroRow& row) {
+      expect_measured(row);
+      EXPECT_EQ(row.dtype, dtype);
+      subjects.insert(row.subject);
+    });
+    EXPECT_EQ(subjects.count("forward, W codes cached"), 2u);
+    EXPECT_EQ(subjects.count("forward, W quantized every call"), 2u);
+    EXPECT_EQ(subjects.count("full step, W new"), 2u);
+  }
+}
+
+TEST(Micro, QuantizeMeasuresEveryOperationAgainstACopy) {
+  Context context({.device = "cpu", .threads = 2, .isa = {}});
+  MicroOptions options = tiny();
+  std::set<std::string> subjects;
+  micro_quantize(context, options, [&](const MicroRow& row) {
+    expect_measured(row);
+    subjects.insert(row.subject);
+    EXPECT_TRUE(row.rival.starts_with("copy")) << row.rival;
+    EXPECT_GT(row.gb_s, 0);
+  });
+  EXPECT_EQ(subjects.size(), 9u);
+}
+
+TEST(Micro, VerdictsFollowTheTarget) {
+  const Target t{0.7, 0.8, 0.9};
+  EXPECT_EQ(verdict(t, 0.69), "BELOW FLOOR");
+  EXPECT_EQ(verdict(t, 0.7), "above floor");
+  EXPECT_EQ(verdict(t, 0.85), "above target");
+  EXPECT_EQ(verdict(t, 0.9), "above stretch");
+  EXPECT_EQ(verdict(std::nullopt, 5), "");
+  EXPECT_EQ(verdict(t, std::nan("")), "BELOW FLOOR");
+}
+
+TEST(Micro, FastestIsOfTheMedian) {
+  const std::vector<double> steady = {2, 2, 2};
+  const std::vector<double> lucky_once = {1, 3, 3};
+  const std::vector<Timed> timed = {{"lucky", lucky_once, summarize(lucky_once)},
+                                    {"steady", steady, summarize(steady)}};
+  EXPECT_EQ(fastest(timed, 0, 2).name, "steady");
+  EXPECT_EQ(fastest(timed, 0, 1).name, "lucky");
+}
+
+TEST(Micro, HopelessRivalsAreDropped) {
+  const auto nothing = [] {};
+  const auto slow = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  const auto kept = without_hopeless({{"fast", nothing}, {"slow", slow}}, 5);
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].name, "fast");
+  EXPECT_EQ(without_hopeless({{"only", slow}}, 5).size(), 1u);
+}
+
+TEST(Micro, ReferenceEngineIsNoRivalUnlessAlone) {
+  EXPECT_EQ(fast_engines({{"a", true, ""}, {"b", false, "no"}, {"reference", true, ""}}),
+            std::vector<std::string>{"a"});
+  EXPECT_EQ(fast_engines({{"b", false, "no"}, {"reference", true, ""}}),
+            std::vector<std::string>{"reference"});
+}
+
+// The program as a user calls it.
+int cli(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "switchback-bench");
+  return run_cli(static_cast<int>(arguments.size()), arguments.data());
+}
+
+struct Captured {
+  int code;
+  std::string out;
+};
+Captured captured(const std::vector<const char*>& arguments) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int code = cli(arguments);
+  ::testing::internal::GetCapturedStderr();
+  return {code, ::testing::internal::GetCapturedStdout()};
+}
+
+TEST(Commands, VerifyPasses) {
+  const Captured c = captured({"verify", "--device", "cpu", "--threads", "2", "--shape", "5,33,17",
+                               "--dtype", "bf16", "--data", "normal,nonfinite"});
+  EXPECT_EQ(c.code, exit_codes::ok);
+  EXPECT_NE(c.out.find("PASSED"), std::string::npos) << c.out;
+}
+
+TEST(Commands, VerifyWritesJsonLines) {
+  const auto path = std::filesystem::path(::testing::TempDir()) / "switchback_verify_test.jsonl";
+  const std::string file = path.string();
+  const Captured c = captured(
+      {"verify", "--shape", "3,8,4", "--mode", "rowwise", "--json", "--out", file.c_str()});
+  EXPECT_EQ(c.code, exit_codes::ok);
+  std::ifstream stream(path);
+  std::string line;
+  std::string all;
+  std::vector<std::string> types;
+  while (std::getline(stream, line)) {
+    const auto json = nlohmann::ordered_json::parse(line);
+    types.push_back(json["type"]);
+    if (json["type"] == "check") {
+      EXPECT_EQ(json["op"], "layer");
+      EXPECT_EQ(json["mode"], "rowwise");
+    }
+    all += line + "\n";
+  }
+  ASSERT_GT(types.size(), 2u);
+  EXPECT_EQ(types.front(), "verify_start");
+  EXPECT_EQ(types.back(), "verify_end");
+  EXPECT_EQ(c.out, all);
+  std::filesystem::remove(path);
+}
+
+TEST(Commands, UsageAndDeviceErrorsHaveTheirCodes) {
+  const std::vector<std::vector<const char*>> usage = {{"verify", "--shape", "1,2"},
+                                                       {"verify", "--dtype", "int8"},
+                                                       {"verify", "--mode", "auto"},
+                                                       {"verify", "--op", "nothing"},
+                                                       {"verify", "--data", "nothing"},
+                                                       {"verify", "--isa", "nothing"},
+                                                       {"verify", "--engine", "nothing"},
+                                                       {"verify", "--nothing"},
+                                                       {"micro", "nothing"},
+                                                       {"micro", "--dtype", "s8"},
+                                                       {"micro", "--min-time", "soon"},
+                                                       {"info", "--threads", "-1"}};
+  for (const auto& arguments : usage)
+    EXPECT_EQ(captured(arguments).code, exit_codes::usage)
+        << arguments[0] << " " << arguments[1] << " " << arguments.back();
+  EXPECT_EQ(captured({"verify", "--device", "cuda:7"}).code, exit_codes::device);
+  EXPECT_EQ(captured({"info", "--device", "cuda:7"}).code, exit_codes::device);
+  EXPECT_EQ(captured({"micro", "--device", "cuda:7"}).code, exit_codes::device);
+  EXPECT_EQ(captured({"verify", "--shape", "1,1,1", "--out", "/no/such/directory/file"}).code,
+            exit_codes::failed);
+}
+
+TEST(Commands, InfoIsOneJsonDocument) {
+  const Captured c = captured({"info", "--json", "--no-measure"});
+  EXPECT_EQ(c.code, exit_codes::ok);
+  const auto json = nlohmann::ordered_json::parse(c.out);
+  EXPECT_EQ(json["machine"]["device"], "cpu");
+  EXPECT_FALSE(json["engines"]["int8 products"].empty());
+  EXPECT_FALSE(json["engines"]["floating point products"].empty());
+  EXPECT_FALSE(json["engines"]["quantize"].empty());
+  for (const auto& list : json["engines"])
+    for (const auto& engine : list)
+      EXPECT_NE(engine["available"].get<bool>(), !engine["reason"].get<std::string>().empty());
+  EXPECT_FALSE(json.contains("ceilings"));
+  const Captured text = captured({"info", "--no-measure"});
+  EXPECT_EQ(text.code, exit_codes::ok);
+  EXPECT_NE(text.out.find("reference"), std::string::npos);
+}
+
+TEST(Commands, MicroWritesRows) {
+  const Captured c = captured({"micro", "gemm", "layer", "--shape", "4,32,16", "--min-time", "1ms",
+                               "--threads", "1", "--json"});
+  EXPECT_EQ(c.code, exit_codes::ok);
+  std::istringstream lines(c.out);
+  std::string line;
+  std::set<std::string> types;
+  while (std::getline(lines, line)) {
+    const auto json = nlohmann::ordered_json::parse(line);
+    types.insert(json["type"]);
+    if (json["type"] == "micro") {
+      EXPECT_EQ(json["dim_in"], 32);
+      EXPECT_NE(json["bench"], "quantize");
+    }
+  }
+  EXPECT_EQ(types, (std::set<std::string>{"micro_start", "micro", "micro_end"}));
+}
+
+}  // namespace
+}  // namespace switchback::bench

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// A verifier is worth what it catches: comparators on results that are wrong by one code, one unit
+// in the last place or one NaN, and every check of the suite with one element of its output
+// changed.
+#include "bench/verify.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "bench/verify_oracle.hpp"
+#include "bench/verify_suite.hpp"
+#include "core/unaligned.hpp"
+#include "support/matrix.hpp"
+
+namespace switchback::bench {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+Context cpu_context(int threads = 2) {
+  return Context({.device = "cpu", .threads = threads, .isa = {}});
+}
+
+TEST(CompareExact, CatchesASingleWrongCode) {
+  test::Matrix<std::int8_t> want(7, 9);
+  for (std::int64_t r = 0; r < 7; ++r)
+    for (std::int64_t c = 0; c < 9; ++c)
+      want.set(r, c, static_cast<std::int8_t>(r * 9 + c - 30));
+  test::Matrix<std::int8_t> got = want;
+  EXPECT_TRUE(compare_exact(got.view(), all_rows(7), want.view()).pass());
+  got.set(5, 8, static_cast<std::int8_t>(got.get(5, 8) + 1));
+  const Comparison c = compare_exact(got.view(), all_rows(7), want.view());
+  EXPECT_EQ(c.wrong, 1);
+  EXPECT_EQ(c.compared, 63);
+  EXPECT_EQ(c.worst.row, 5);
+  EXPECT_EQ(c.worst.col, 8);
+  EXPECT_EQ(c.worst.got, c.worst.want + 1);
+}
+
+TEST(CompareExact, CatchesOneUnitInTheLastPlaceOfEachType) {
+  const auto check = [](auto value, auto next) {
+    using T = decltype(value);
+    test::Matrix<T> want(2, 3);
+    test::Matrix<T> got(2, 3);
+    want.set(1, 2, value);
+    got.set(1, 2, value);
+    EXPECT_TRUE(compare_exact(got.view(), all_rows(2), want.view()).pass());
+    got.set(1, 2, next);
+    EXPECT_EQ(compare_exact(got.view(), all_rows(2), want.view()).wrong, 1);
+  };
+  check(1.5f, std::nextafter(1.5f, 2.0f));
+  check(bfloat16(1.5f), bfloat16::from_bits(bfloat16(1.5f).bits + 1));
+  check(half(1.5f), half::from_bits(half(1.5f).bits + 1));
+  check(std::int32_t{1 << 30}, std::int32_t{(1 << 30) + 1});
+}
+
+TEST(CompareExact, NaNEqualsNaNAndNothingElse) {
+  test::Matrix<float> want(1, 2);
+  test::Matrix<float> got(1, 2);
+  want.set(0, 0, nan);
+  got.set(0, 0, -nan);
+  EXPECT_TRUE(compare_exact(got.view(), all_rows(1), want.view()).pass());
+  for (const float finite : {0.0f, 1.0f, infinity}) {
+    got.set(0, 0, finite);
+    EXPECT_EQ(compare_exact(got.view(), all_rows(1), want.view()).wrong, 1) << finite;
+  }
+  got.set(0, 0, nan);
+  got.set(0, 1, nan);
+  EXPECT_EQ(compare_exact(got.view(), all_rows(1), want.view()).wrong, 1);
+}
+
+TEST(CompareExact, TellsZerosApart) {
+  test::Matrix<float> want(1, 1);
+  test::Matrix<float> got(1, 1);
+  got.set(0, 0, -0.0f);
+  EXPECT_EQ(compare_exact(got.view(), all_rows(1), want.view()).wrong, 1);
+}
+
+TEST(CompareExact, LooksAtTheSampledRowsAlone) {
+  test::Matrix<std::int32_t> got(10, 2);
+  test::Matrix<std::int32_t> want(2, 2);
+  got.set(4, 0, 7);  // not compared
+  EXPECT_TRUE(compare_exact(got.view(), {0, 9}, want.view()).pass());
+  got.set(9, 1, 7);
+  const Comparison c = compare_exact(got.view(), {0, 9}, want.view());
+  EXPECT_EQ(c.wrong, 1);
+  EXPECT_EQ(c.worst.row, 9);
+}
+
+Comparison bounded(float got, double want, double bound) {
+  test::Matrix<float> m(1, 1);
+  m.set(0, 0, got);
+  return compare_bounded(m.view(), all_rows(1), {1, {want}, {bound}});
+}
+
+TEST(CompareBounded, HoldsTheBound) {
+  EXPECT_TRUE(bounded(1.25f, 1.0, 0.25).pass());
+  EXPECT_FALSE(bounded(1.25f, 1.0, 0.2499).pass());
+  EXPECT_DOUBLE_EQ(bounded(1.25f, 1.0, 0.125).worst_share, 2.0);
+  EXPECT_TRUE(bounded(1.0f, 1.0, 0).pass());
+  EXPECT_FALSE(bounded(std::nextafter(1.0f, 2.0f), 1.0, 0).pass());
+}
+
+TEST(CompareBounded, NonFiniteNeverTurnsFinite) {
+  EXPECT_TRUE(bounded(nan, nan, 0).pass());
+  EXPECT_FALSE(bounded(0.0f, nan, 1e9).pass());
+  EXPECT_FALSE(bounded(infinity, nan, 1e9).pass());
+  EXPECT_TRUE(bounded(infinity, infinity, 0).pass());
+  EXPECT_FALSE(bounded(-infinity, infinity, 0).pass());
+  EXPECT_FALSE(bounded(nan, infinity, 0).pass());
+  EXPECT_FALSE(bounded(3e38f, infinity, 1e300).pass());
+}
+
+TEST(CompareBounded, FiniteNeverTurnsNonFinite) {
+  EXPECT_FALSE(bounded(nan, 1.0, 1e9).pass());
+  EXPECT_FALSE(bounded(infinity, 1.0, 1e9).pass());
+  EXPECT_FALSE(bounded(1.0f, 1.0, not_measured).pass() && bounded(2.0f, 1.0, not_measured).pass());
+  // Where rounding to the type may overflow, the infinity of the right sign is right.
+  test::Matrix<half> m(1, 1);
+  m.set(0, 0, half(infinity));
+  EXPECT_TRUE(compare_bounded(m.view(), all_rows(1), {1, {65519.0}, {32.0}}).pass());
+  EXPECT_FALSE(compare_bounded(m.view(), all_rows(1), {1, {60000.0}, {32.0}}).pass());
+  m.set(0, 0, half(-infinity));
+  EXPECT_FALSE(compare_bounded(m.view(), all_rows(1), {1, {65519.0}, {32.0}}).pass());
+}
+
+TEST(Accuracy, KnownNumbers) {
+  test::Matrix<float> m(1, 2);
+  m.set(0, 0, 3.3f);
+  m.set(0, 1, 4.0f);
+  Comparison c;
+  add_accuracy(c, m.view(), all_rows(1), {2, {3.0, 4.0}, {}});
+  EXPECT_NEAR(c.relative_error, 0.3 / 5, 1e-7);
+  EXPECT_NEAR(c.snr_db, 20 * std::log10(5 / 0.3), 1e-5);
+  EXPECT_NEAR(c.cosine, (9.9 + 16) / (5 * std::sqrt(3.3 * 3.3 + 16)), 1e-7);
+}
+
+TEST(SampleRows, FirstLastSpreadAndSeeded) {
+  const Rows rows = sample_rows(1000, 20, 7);
+  EXPECT_EQ(rows.front(), 0);
+  EXPECT_EQ(rows.back(), 999);
+  EXPECT_LE(rows.size(), 20u);
+  EXPECT_GE(rows.size(), 19u);
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    EXPECT_GT(rows[i], rows[i - 1]);
+    EXPECT_LT(rows[i] - rows[i - 1], 2 * 1000 / 18 + 2);  // no band of two stretches unseen
+  }
+  EXPECT_EQ(rows, sample_rows(1000, 20, 7));
+  EXPECT_NE(rows, sample_rows(1000, 20, 8));
+  EXPECT_EQ(sample_rows(5, 20, 1), all_rows(5));
+  EXPECT_TRUE(sample_rows(0, 20, 1).empty());
+}
+
+// The oracle itself, on values worked out by hand from the specification.
+TEST(Oracle, QuantizesAsTheSpecificationSays) {
+  const std::vector<float> values = {127, 0.5f, 1.5f,     -2.5f, 0, 0,         0, 0,
+                                     1,   nan,  infinity, 2,     1, -infinity, 0, 3};
+  const ConstAnyMatrix x(values.data(), DType::f32, 4, 4, 4);
+  const oracle::Codes rows = oracle::quantize(x, oracle::Groups::rows);
+  const std::vector<std::int8_t> want = {127, 0, 2, -2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  EXPECT_EQ(rows.q, want);
+  EXPECT_EQ(rows.absmax[0], 127);
+  EXPECT_EQ(rows.absmax[1], 0);
+  EXPECT_TRUE(std::isnan(rows.absmax[2]));
+  EXPECT_EQ(rows.absmax[3], infinity);
+  const oracle::Codes t = rows.transposed();
+  EXPECT_EQ(t.rows, 4);
+  EXPECT_EQ(t.q[8], 2);  // row 2 of the transposed is column 2: 2, 0, 0, 0
+}
+
+TEST(Oracle, RoundsOnceToNarrowTypes) {
+  // 1 + 2⁻⁸ lies half way between bf16's 1 and 1 + 2⁻⁷; the least above it must go up, though its
+  // f32 rounding would land on the tie.
+  EXPECT_EQ(oracle::round_to(DType::bf16, 1 + 0x1p-8), 1.0f);
+  EXPECT_EQ(oracle::round_to(DType::bf16, 1 + 0x1p-8 + 0x1p-40), 1 + 0x1p-7f);
+  EXPECT_EQ(oracle::round_to(DType::f16, 1 + 0x1p-11), 1.0f);
+  EXPECT_EQ(oracle::round_to(DType::f16, 1 + 0x1p-11 + 0x1p-40), 1 + 0x1p-10f);
+  EXPECT_EQ(oracle::round_to(DType::f16, 1e9), infinity);
+  EXPECT_TRUE(std::isnan(oracle::round_to(DType::bf16, nan)));
+}
+
+TEST(Oracle, ProductsOfEachTranspose) {
+  Context context = cpu_context();
+  const std::vector<float> a = {1, 2, 3, 4, 5, 6};   // [2,3]
+  const std::vector<float> b = {1, 0, 2, -1, 1, 1};  // [2,3] or [3,2]
+  const ConstAnyMatrix a23(a.data(), DType::f32, 2, 3, 3);
+  const ConstAnyMatrix b23(b.data(), DType::f32, 2, 3, 3);
+  const ConstAnyMatrix b32(b.data(), DType::f32, 3, 2, 2);
+  EXPECT_EQ(oracle::product(context, a23, false, b23, true, all_rows(2)).values,
+            (std::vector<double>{7, 4, 16, 7}));
+  EXPECT_EQ(oracle::product(context, a23, false, b32, false, all_rows(2)).values,
+            (std::vector<double>{8, 1, 20, 1}));
+  const oracle::Product t = oracle::product(context, a23, true, b23, false, all_rows(3));
+  EXPECT_EQ(t.values, (std::vector<double>{-3, 4, 6, -3, 5, 9, -3, 6, 12}));
+  EXPECT_EQ(t.magnitudes[0], 5);
+  EXPECT_EQ(t.squares[0], 17);
+}
+
+VerifyOptions tiny(const ContextOptions& context = {.device = "cpu", .threads = 2, .isa = {}}) {
+  VerifyOptions options;
+  options.context = context;
+  options.shapes = {{9, 40, 6}};
+  return options;
+}
+
+std::string name(const Check& c) {
+  return c.op + "/" + c.part + "/" + c.mode + "/" + c.dtype + "/" + c.output + "/" + c.engine +
+         "/" + c.isa + "/" + std::string(data_name(c.data));
+}
+
+TEST(Suite, PassesAndCoversEveryOperationAndMode) {
+  std::set<std::string> ops;
+  std::set<std::string> modes;
+  const VerifySummary summary = run_verify(tiny(), [&](const Check& c) {
+    EXPECT_NE(c.outcome, Check::Outcome::fail)
+        << name(c) << " " << c.reason << " [" << c.comparison.worst.row << ","
+        << c.comparison.worst.col << "] " << c.comparison.worst.got << " for "
+        << c.comparison.worst.want;
+    if (c.outcome != Check::Outcome::pass) return;
+    EXPECT_GT(c.comparison.compared, 0) << name(c);
+    EXPECT_FALSE(c.bound.empty()) << name(c);
+    ops.insert(c.op);
+    modes.insert(c.mode);
+  });
+  EXPECT_EQ(summary.failed, 0);
+  EXPECT_GT(summary.passed, 1000);
+  EXPECT_EQ(ops,
+            (std::set<std::string>{
+                "cast_to_int8", "column_sums", "dequantize_rowwise", "gemm", "gemm_s8s8s32",
+                "gemm_standard", "layer", "quantize_columnwise_transpose", "quantize_global",
+                "quantize_global_and_transpose", "quantize_global_transpose", "quantize_rowwise",
+                "quantize_rowwise_and_columnwise_transpose", "quantize_rowwise_column_sums"}));
+  EXPECT_EQ(modes,
+            (std::set<std::string>{"", "standard", "rowwise", "global", "global_mem_efficient"}));
+}
+
+// Changes the last element: a code or sum by one, a float to the next one of its type that an exact
+// comparison must see, or by a hundredth of the matrix' norm, which no bound of a sum allows; a NaN
+// turns finite.
+void tamper(const Check& check, AnyMatrix m) {
+  const std::int64_t at = (m.rows - 1) * m.stride + m.cols - 1;
+  switch (m.dtype) {
+    case DType::s8: {
+      auto* q = static_cast<std::int8_t*>(m.data) + at;
+      *q = static_cast<std::int8_t>(*q > 0 ? *q - 1 : *q + 1);
+      return;
+    }
+    case DType::s32:
+      static_cast<std::int32_t*>(m.data)[at] += 1;
+      return;
+    default:
+      break;
+  }
+  const float value = core::load_float(m.data, m.dtype, at);
+  if (!std::isfinite(value)) return core::store_float(m.data, m.dtype, at, 1.0f);
+  if (!check.bound.starts_with("equal")) {
+    float largest = 1e-3f;
+    for (std::int64_t r = 0; r < m.rows; ++r)
+      for (std::int64_t c = 0; c < m.cols; ++c) {
+        const float x = std::abs(core::load_float(m.data, m.dtype, r * m.stride + c));
+        if (std::isfinite(x)) largest = std::max(largest, x);
+      }
+    const float moved = value + (value > 0 ? -1.0f : 1.0f) * 0.2f * largest;
+    return core::store_float(m.data, m.dtype, at, moved);
+  }
+  if (m.dtype == DType::f32)
+    return core::store(static_cast<float*>(m.data), at, std::nextafter(value, infinity));
+  auto* bits = static_cast<std::uint16_t*>(m.data) + at;
+  core::store(bits, 0, static_cast<std::uint16_t>(core::load(bits, 0) ^ 1u));
+}
+
+TEST(Suite, EveryCheckFailsWhenOneElementIsWrong) {
+  VerifyOptions options = tiny();
+  options.tamper = tamper;
+  const VerifySummary summary = run_verify(
+      options, [&](const Check& c) { EXPECT_NE(c.outcome, Check::Outcome::pass) << name(c); });
+  EXPECT_EQ(summary.passed, 0);
+  EXPECT_GT(summary.failed, 1000);
+}
+
+TEST(Suite, AnInaccurateLayerFailsByItsErrorAlone) {
+  // The accuracy limits are of their own: 2 % noise that an equal comparison is told to expect.
+  Context context = cpu_context();
+  VerifyOptions options = tiny();
+  VerifySummary summary;
+  Check last;
+  const std::function<void(const Check&)> sink = [&](const Check& c) { last = c; };
+  Suite suite(context, options, sink, summary);
+  std::vector<float> written(100);
+  Reference reference{10, {}, {}};
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    reference.values.push_back(1.0 + static_cast<double>(i % 7));
+    written[i] = static_cast<float>(reference.values[i] * (i % 2 == 0 ? 1.02 : 0.98));
+  }
+  std::vector<float> same = written;
+  const Accuracy limits{&reference, 0.017, 0.9998};
+  suite.exact(suite.check("layer", "forward", DType::f32, Data::normal, {10, 10, 10}),
+              as_matrix(written, 10), all_rows(10), as_matrix(same, 10), "equal", limits);
+  EXPECT_EQ(last.outcome, Check::Outcome::fail);
+  EXPECT_EQ(last.comparison.wrong, 0);
+  EXPECT_EQ(summary.failed, 1);
+}
+
+TEST(Suite, SamplesTheRowsOfALargeProduct) {
+  VerifyOptions options = tiny();
+  options.shapes = {{300, 32, 16}};
+  options.reference_macs = 32 * 16 * 40;
+  options.ops = {"gemm_int8"};
+  std::int64_t checks = 0;
+  const VerifySummary summary = run_verify(options, [&](const Check& c) {
+    if (c.outcome != Check::Outcome::pass) return;
+    ++checks;
+    EXPECT_LE(c.comparison.compared, 40 * 16);
+    EXPECT_GE(c.comparison.compared, 38 * 16);
+  });
+  EXPECT_EQ(summary.failed, 0);
+  EXPECT_GT(checks, 0);
+}
+
+TEST(Suite, FiltersAndRefusesEngines) {
+  VerifyOptions options = tiny();
+  options.ops = {"gemm_int8"};
+  options.engine = "reference";
+  run_verify(options, [&](const Check& c) { EXPECT_EQ(c.engine, "reference"); });
+  options.engine = "no_such_engine";
+  try {
+    run_verify(options, [](const Check&) {});
+    FAIL() << "took an engine that does not exist";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("no_such_engine"), std::string::npos);
+  }
+}
+
+TEST(Suite, JsonIsCompleteAndParses) {
+  VerifyOptions options = tiny();
+  options.ops = {"quantize"};
+  options.dtypes = {DType::f32};
+  options.tamper = tamper;
+  run_verify(options, [](const Check& c) {
+    const auto json = nlohmann::ordered_json::parse(to_json(c).dump());
+    EXPECT_EQ(json["type"], "check");
+    EXPECT_EQ(json["outcome"], "fail");
+    EXPECT_EQ(json["wrong"], 1);
+    EXPECT_TRUE(json["worst"]["row"].is_number());
+    EXPECT_TRUE(json["mode"].is_null());
+  });
+}
+
+TEST(VerifyShape, Parses) {
+  const VerifyShape s = parse_verify_shape("3, 5,7");
+  EXPECT_EQ(s.batch, 3);
+  EXPECT_EQ(s.dim_in, 5);
+  EXPECT_EQ(s.dim_out, 7);
+  for (const char* bad :
+       {"", "1,2", "1,2,3,4", "0,1,1", "-1,2,3", "1x2x3", "1,2,3e3", "9999999999999,1,1"})
+    EXPECT_THROW(parse_verify_shape(bad), Error) << bad;
+}
+
+}  // namespace
+}  // namespace switchback::bench
