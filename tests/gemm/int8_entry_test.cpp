@@ -3,11 +3,13 @@
 // life.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/context_state.hpp"
 #include "support/contexts.hpp"
 #include "support/generators.hpp"
 #include "support/matrix.hpp"
@@ -144,6 +146,22 @@ TEST(Int8Entry, RefusesUnknownAndUnavailableEngines) {
         expect_error(Status::unsupported,
                      "gemm: engine '" + engine.name + "' is not available: " + engine.reason,
                      [&] { gemm(capped, args); });
+    }
+  }
+}
+
+// Run by ctest a second time with ONEDNN_MAX_CPU_ISA=AVX512_CORE, under which oneDNN's int8 sums
+// saturate.
+TEST(Int8Entry, OnednnIsRefusedWhereItsSumsSaturate) {
+  const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
+  Context context;
+  for (const EngineInfo& engine : gemm_engines(context)) {
+    if (engine.name != "onednn" || !context.state().features.avx512_vnni) continue;
+    EXPECT_EQ(engine.available, cap == nullptr);
+    if (cap != nullptr) {
+      EXPECT_EQ(engine.reason,
+                "oneDNN is capped below avx512_core_vnni (ONEDNN_MAX_CPU_ISA), where its int8 sums "
+                "saturate");
     }
   }
 }
