@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/context_state.hpp"
+#include "gemm/packed_weight.hpp"
 
 namespace switchback::linear {
 
