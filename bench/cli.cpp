@@ -49,7 +49,9 @@ int run_cli(int argc, const char* const* argv) {
   app.footer(
       "'switchback-bench COMMAND --help' explains a command. Without options,\n"
       "'switchback-bench run' takes about a minute and says whether int8 pays here.");
-
+  add_run_command(app);
+  add_report_command(app);
+  add_list_command(app);
   add_verify_command(app);
   add_micro_command(app);
   add_info_command(app);

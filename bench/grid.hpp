@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: which shapes are measured: one case, and grids of them as read from YAML.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace switchback::bench {
+
+/// One layer at one batch size: X[batch_size, dim_in], W[dim_out, dim_in].
+struct Case {
+  std::int64_t batch_size = 0;
+  std::int64_t dim_out = 0;
+  std::int64_t dim_in = 0;
+  double wm = 1;         ///< the wide side is round(narrow side · wm)
+  bool narrows = false;  ///< the record's `switch`: dim·wm → dim rather than dim → dim·wm
+  friend bool operator==(const Case&, const Case&) = default;
+
+  /// Multiply-adds of one of the three products.
+  [[nodiscard]] double macs() const noexcept {
+    return static_cast<double>(batch_size) * static_cast<double>(dim_out) *
+           static_cast<double>(dim_in);
+  }
+};
+
+/// "1024x4096x1024": batch_size x dim_in x dim_out. Two cases of one id are the same work.
+std::string case_id(const Case& c);
+
+/// A case of given sides: `narrows` is dim_out < dim_in, and wm the decimal of the fewest digits
+/// that gives the wide side.
+Case case_of_shape(std::int64_t batch_size, std::int64_t dim_in, std::int64_t dim_out);
+
+/// Parses "batch,dim_in,dim_out" of --shape. Throws Error(invalid_argument).
+Case parse_shape(std::string_view text);
+
+/// The order of cases: ascending by work, then batch_size, dim_in, dim_out. Results come early, and
+/// an estimate of what is left has smaller cases to go by.
+bool case_less(const Case& a, const Case& b) noexcept;
+void sort_cases(std::vector<Case>& cases);
+
+struct Grid {
+  std::string name;
+  std::string description;
+  int repeat = 10;
+  std::vector<Case> cases;  ///< sorted, without duplicates
+};
+
+namespace grid_limits {
+inline constexpr std::int64_t version = 1;
+inline constexpr std::size_t file_bytes = 1 << 20;
+inline constexpr std::size_t nodes = 20000;  ///< scalars, lists and maps of the YAML file
+inline constexpr int depth = 8;
+inline constexpr std::size_t cases = 10000;
+inline constexpr std::int64_t batch_size = std::int64_t{1} << 30;
+inline constexpr int repeat = 1000000;
+inline constexpr double wm = 133144;  ///< from 1, as it makes the wide side
+}  // namespace grid_limits
+
+/// Reads a grid: a map of
+///   switchback_grid: 1          the version of this format
+///   name, description           text (description may be left out)
+///   repeat                      timed calls a field, 1 … (default 10)
+///   dims                        list of {dim, wm}; each value a number or a list of numbers
+///   batch_sizes                 list of integers, for dims and for shapes that name none
+///   switch                      list of booleans (default [false, true]); a square layer is taken
+///                               once
+///   exclude                     list of rules; a case of dims that has all of a rule's values is
+///                               left out: {dim, wm, batch_size, switch, dim_in, dim_out}, each a
+///                               value or a list
+///   shapes                      list of {batch_size (optional), dim_in, dim_out}
+/// Throws Error(invalid_argument) and nothing else, whatever the bytes: "FILE:LINE:COLUMN: what;
+/// the rule". Anchors, aliases and tags are refused, and sizes are bounded by grid_limits, so the
+/// work is bounded too.
+Grid parse_grid(std::string_view text, std::string_view file_name);
+
+/// A grid built into the program.
+struct BuiltinGrid {
+  std::string_view name;
+  std::string_view text;
+};
+std::span<const BuiltinGrid> builtin_grids();
+
+/// A file, or a built-in grid by its name. Throws Error.
+Grid load_grid(const std::string& file_or_name);
+
+}  // namespace switchback::bench

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/report.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "bench/cli.hpp"
+#include "bench/record_file.hpp"
+#include "bench/run_log.hpp"
+#include "bench/stats.hpp"
+#include "bench/table.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+std::optional<double> faster(std::optional<double> a, std::optional<double> b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
+}
+
+std::string cell(std::optional<double> value) {
+  return value ? number(*value) : "-";
+}
+
+std::string times(std::optional<double> value) {
+  return value ? fmt::format("{:.2f}x", *value) : "-";
+}
+
+std::optional<double> ratio(std::optional<double> over, std::optional<double> under) {
+  if (!over || !under || !(*under > 0)) return std::nullopt;
+  return *over / *under;
+}
+
+/// Shapes with a speed-up to judge.
+struct Judged {
+  Case shape;
+  double speedup;
+};
+
+/// A way to call one shape larger than another.
+struct Size {
+  double (*of)(const Case&);
+  std::string (*text)(double);
+};
+constexpr Size sizes[] = {
+    {[](const Case& c) { return static_cast<double>(c.batch_size); },
+     [](double v) { return fmt::format("batch_size {:.0f}", v); }},
+    {[](const Case& c) { return static_cast<double>(std::min(c.dim_in, c.dim_out)); },
+     [](double v) { return fmt::format("a narrow side of {:.0f}", v); }},
+    {[](const Case& c) { return 2e-9 * c.macs(); },
+     [](double v) { return fmt::format("{} billion operations a product", number(v)); }},
+};
+
+std::string span(const std::vector<Judged>& judged) {
+  const auto [least, most] =
+      std::minmax_element(judged.begin(), judged.end(),
+                          [](const Judged& a, const Judged& b) { return a.speedup < b.speedup; });
+  return judged.size() == 1 ? fmt::format("{:.2f}x", least->speedup)
+                            : fmt::format("{:.2f}x to {:.2f}x", least->speedup, most->speedup);
+}
+
+std::string verdict(const std::vector<Judged>& judged) {
+  if (judged.empty()) return "cannot be judged (no record has all its parts)";
+  const auto pays = [](const Judged& j) { return j.speedup >= paying_speedup; };
+  const auto total = judged.size();
+  const auto paying = static_cast<std::size_t>(std::count_if(judged.begin(), judged.end(), pays));
+  if (paying == total)
+    return total == 1 ? fmt::format("pays at the one measured shape ({})", span(judged))
+                      : fmt::format("pays at all {} measured shapes ({})", total, span(judged));
+  if (paying == 0)
+    return total == 1
+               ? fmt::format("does not pay at the one measured shape ({})", span(judged))
+               : fmt::format("pays at none of the {} measured shapes ({})", total, span(judged));
+
+  // Of the ways to call a shape large, the one whose threshold leaves the most shapes above it.
+  std::string best_text;
+  std::vector<Judged> best_above;
+  for (const Size& size : sizes) {
+    double threshold = -1;  // the largest size at which int8 does not pay
+    for (const Judged& j : judged)
+      if (!pays(j)) threshold = std::max(threshold, size.of(j.shape));
+    std::vector<Judged> above;
+    double first = 0;
+    for (const Judged& j : judged) {
+      if (size.of(j.shape) <= threshold) continue;
+      first = above.empty() ? size.of(j.shape) : std::min(first, size.of(j.shape));
+      above.push_back(j);
+    }
+    if (above.size() > best_above.size()) {
+      best_above = std::move(above);
+      best_text = size.text(first);
+    }
+  }
+  // One shape above a threshold is no trend.
+  if (best_above.size() < 2) {
+    std::vector<double> speedups;
+    for (const Judged& j : judged)
+      speedups.push_back(j.speedup);
+    return fmt::format(
+        "pays at {} of the {} measured shapes, without a size from which on it always "
+        "does ({}, median {:.2f}x)",
+        paying, total, span(judged), middle(speedups).median);
+  }
+  const std::size_t below = total - best_above.size();
+  const std::size_t paying_below = paying - best_above.size();
+  return fmt::format("pays from {} on ({} at the {} shapes there; at {} of the {} below)",
+                     best_text, span(best_above), best_above.size(),
+                     paying_below == 0 ? std::string("none") : std::to_string(paying_below), below);
+}
+
+bool exists(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+}  // namespace
+
+std::optional<double> ReportRow::step_speedup() const {
+  return ratio(record.time_standard(), faster(record.time_rowwise(), record.time_global()));
+}
+
+std::optional<double> ReportRow::forward_speedup() const {
+  std::optional<double> product = fwd_packed_ms;
+  if (!product) product = faster(record.time(Field::rowwise_fwd), record.time(Field::global_fwd));
+  const std::optional<double> quantize = record.time(Field::x_quantize_rowwise);
+  if (!product || !quantize) return std::nullopt;
+  return ratio(record.time(Field::standard_fwd), *product + *quantize);
+}
+
+void Report::add(const ReportRow& row) {
+  const Case& c = row.record.shape;
+  for (ReportRow& other : rows)
+    if (const Case& o = other.record.shape;
+        o.batch_size == c.batch_size && o.dim_in == c.dim_in && o.dim_out == c.dim_out) {
+      other = row;
+      return;
+    }
+  rows.push_back(row);
+}
+
+std::string report_table(const Report& report) {
+  Table table({"batch_size", "dim_in", "dim_out", "standard ms", "rowwise ms", "global ms",
+               "rowwise", "global", "int8 TOPS", "of ceiling", "forward"});
+  std::vector<const ReportRow*> rows;
+  for (const ReportRow& row : report.rows)
+    rows.push_back(&row);
+  std::stable_sort(rows.begin(), rows.end(), [](const ReportRow* a, const ReportRow* b) {
+    return case_less(a->record.shape, b->record.shape);
+  });
+  bool any_packed = false;
+  for (const ReportRow* row : rows) {
+    const Record& r = row->record;
+    any_packed = any_packed || row->fwd_packed_ms.has_value();
+    std::optional<double> product = row->fwd_packed_ms;
+    if (!product) product = faster(r.time(Field::rowwise_fwd), r.time(Field::global_fwd));
+    std::optional<double> tops;
+    if (product && *product > 0) tops = 2 * r.shape.macs() / *product * 1e-9;
+    table.add(
+        {std::to_string(r.shape.batch_size), std::to_string(r.shape.dim_in),
+         std::to_string(r.shape.dim_out), cell(r.time_standard()), cell(r.time_rowwise()),
+         cell(r.time_global()), times(ratio(r.time_standard(), r.time_rowwise())),
+         times(ratio(r.time_standard(), r.time_global())), cell(tops),
+         tops && report.s8_tops ? fmt::format("{:.0f} %", 100 * *tops / *report.s8_tops) : "-",
+         times(row->forward_speedup())});
+  }
+  std::string text;
+  if (!report.machine.empty()) text += printable(report.machine) + "\n";
+  text += table.text();
+  text += fmt::format(
+      "ms: a training step's products and quantizing; rowwise, global: how much faster than "
+      "standard.\nint8 TOPS, forward: the int8 product of the forward pass{}, and quantizing X "
+      "with "
+      "it against standard.\n",
+      any_packed ? ", W packed before" : "");
+  return text;
+}
+
+std::string report_sentence(const Report& report) {
+  std::vector<Judged> steps, forwards;
+  for (const ReportRow& row : report.rows) {
+    if (const auto speedup = row.step_speedup()) steps.push_back({row.record.shape, *speedup});
+    if (const auto speedup = row.forward_speedup())
+      forwards.push_back({row.record.shape, *speedup});
+  }
+  return fmt::format(
+      "{}, for training steps int8 {}; for the forward of inference, with W's codes "
+      "at hand, it {}.\n",
+      report.where, verdict(steps), verdict(forwards));
+}
+
+Report load_report(const std::string& path) {
+  Report report;
+  RunLog log;
+  const std::string beside = run_log_path(path);
+  if (exists(beside)) log = parse_run_log(split_list(read_file(beside), '\n'));
+  report.s8_tops = log.s8_tops;
+  report.machine = log.machine;
+  std::string text = read_file(path);
+  // A record that is being written, or was torn, is not a record yet.
+  if (const std::size_t last = text.find_last_of('\n'); last + 1 != text.size()) {
+    const std::string_view tail = std::string_view(text).substr(last + 1);
+    if (!nlohmann::json::accept(tail) && tail.starts_with("{\"repeat\"")) text.resize(last + 1);
+  }
+  for (const Record& record : parse_records(text, path)) {
+    ReportRow row{record, std::nullopt};
+    if (const auto ms = log.fwd_packed_ms.find(case_id(record.shape));
+        ms != log.fwd_packed_ms.end())
+      row.fwd_packed_ms = ms->second;
+    report.add(row);
+  }
+  if (report.rows.empty())
+    throw Error(Status::invalid_argument, path + ": there is no record in it");
+  return report;
+}
+
+void add_report_command(CLI::App& app) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand(
+      "report", "Print a record file as a table and say whether int8 pays in it");
+  command->add_option("FILE", *path, "records of this program, or published ones")->required();
+  command->footer("Example:\n  switchback-bench report data/reference/switchback_a100_2023.jsonl");
+  command->callback([path] {
+    const Report report = load_report(*path);
+    fmt::print("{}\n{}", report_table(report), report_sentence(report));
+    set_exit_code(exit_codes::ok);
+  });
+}
+
+}  // namespace switchback::bench

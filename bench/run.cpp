@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "bench/ceilings.hpp"
+#include "bench/cli.hpp"
+#include "bench/grid_filter.hpp"
+#include "bench/machine.hpp"
+#include "bench/report.hpp"
+#include "bench/run_case.hpp"
+#include "bench/run_log.hpp"
+#include "bench/run_output.hpp"
+#include "bench/run_progress.hpp"
+#include "bench/run_signals.hpp"
+#include "bench/table.hpp"
+#include "core/check.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+// Enough for a share of the ceiling to the percent, and the first case still starts at once.
+constexpr double ceilings_budget_s = 0.4;
+
+struct Engines {
+  std::string int8, standard;
+};
+
+/// Which products each forced name belongs to.
+Engines resolve_engines(const Context& context, const std::vector<std::string>& names) {
+  const std::vector<EngineInfo> int8 = gemm_engines(context);
+  const std::vector<EngineInfo> standard = gemm_standard_engines(context);
+  Engines forced;
+  for (const std::string& name : names) {
+    const auto is = [&](const EngineInfo& engine) { return engine.name == name; };
+    const auto in_int8 = std::find_if(int8.begin(), int8.end(), is);
+    const auto in_standard = std::find_if(standard.begin(), standard.end(), is);
+    if (in_int8 == int8.end() && in_standard == standard.end()) {
+      std::string known;
+      for (const auto* list : {&int8, &standard})
+        for (const EngineInfo& engine : *list)
+          if (known.find(engine.name) == std::string::npos)
+            known += (known.empty() ? "" : ", ") + engine.name;
+      core::fail(Status::invalid_argument, "--engine '{}' is not one of {}", name, known);
+    }
+    const auto take = [&](const std::vector<EngineInfo>& list, auto at, std::string& into,
+                          std::string_view kind) {
+      if (at == list.end()) return;
+      core::require(into.empty() || into == name,
+                    "--engine '{}': '{}' is already forced for the {} products", name, into, kind);
+      if (!at->available)
+        core::fail(Status::unsupported, "--engine '{}' is not available here: {}", name,
+                   at->reason);
+      into = name;
+    };
+    take(int8, in_int8, forced.int8, "int8");
+    take(standard, in_standard, forced.standard, "floating point");
+  }
+  return forced;
+}
+
+/// Cases of a run and what is known of the time they will take.
+class Schedule {
+ public:
+  Schedule(std::vector<PlannedCase> cases, double min_time_s)
+      : cases_(std::move(cases)), min_time_s_(min_time_s) {}
+
+  [[nodiscard]] const std::vector<PlannedCase>& cases() const noexcept { return cases_; }
+  [[nodiscard]] double left_s(std::size_t from) const {
+    double planned_s = 0;
+    for (std::size_t i = from; i < cases_.size(); ++i)
+      planned_s += cases_[i].total_s(min_time_s_);
+    return planned_s * pace_.factor();
+  }
+  [[nodiscard]] double shortest_s(std::size_t i) const {
+    return cases_[i].shortest_s() * pace_.factor();
+  }
+  void took(std::size_t i, const CaseResult& result) {
+    // Against the rounds that were made: a deadline may have cut some.
+    const PlannedCase& planned = cases_[i];
+    if (result.rounds > 0)
+      pace_.add(planned.setup_s + (result.repeat / 2 + result.rounds) * planned.round_s,
+                result.wall_s);
+  }
+
+ private:
+  std::vector<PlannedCase> cases_;
+  double min_time_s_;
+  Pace pace_;
+};
+
+int dry_run(const RunOptions& options, const Schedule& schedule, double memory) {
+  Table table({"case", "repeat", "memory", "time", "note"}, {"note"});
+  double total_s = 0;
+  std::size_t too_large = 0;
+  for (const PlannedCase& planned : schedule.cases()) {
+    const bool fits = memory <= 0 || planned.bytes <= memory;
+    if (fits)
+      total_s += planned.total_s(options.min_time_s);
+    else
+      ++too_large;
+    table.add({case_id(planned.shape), std::to_string(planned.repeat), format_bytes(planned.bytes),
+               fits ? format_duration(planned.total_s(options.min_time_s)) : "-",
+               fits ? "" : "more than the memory there is"});
+  }
+  fmt::print(
+      "{}{} cases, about {}, {} of memory to be had{}\n", table.text(), schedule.cases().size(),
+      format_duration(total_s), format_bytes(memory),
+      too_large > 0 ? fmt::format("; {} cases need more and would be skipped", too_large) : "");
+  return exit_codes::ok;
+}
+
+/// Counts of a run by how its cases ended.
+struct Tally {
+  std::int64_t measured = 0, resumed = 0, wrong = 0, unsupported = 0, oom = 0;
+};
+
+class Run {
+ public:
+  Run(const RunOptions& options, Context& context, Schedule schedule, const Ceilings& ceilings,
+      const Engines& engines, RunOutput& output, Clock::time_point start)
+      : options_(options),
+        context_(context),
+        schedule_(std::move(schedule)),
+        ceilings_(ceilings),
+        output_(output),
+        start_(start),
+        progress_(static_cast<std::int64_t>(schedule_.cases().size()), options.quiet) {
+    case_options_.dtype = options.dtype;
+    case_options_.fields = options.fields;
+    case_options_.min_time_s = options.min_time_s;
+    case_options_.seed = options.seed;
+    case_options_.int8_engine = engines.int8;
+    case_options_.standard_engine = engines.standard;
+    case_options_.interrupted = StopSignals::requested;
+    if (options.deadline_s)
+      case_options_.deadline = start + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(*options.deadline_s));
+    report_.where = "On this machine";
+    report_.s8_tops = ceilings.s8_tops > 0 ? std::optional(ceilings.s8_tops) : std::nullopt;
+  }
+
+  int execute() {
+    for (const std::string& note : output_.notes())
+      progress_.warning(note);
+    RunHeader header;
+    header.dtype = options_.dtype;
+    header.seed = options_.seed;
+    header.grids = options_.cases.grids;
+    header.arguments = options_.arguments;
+    header.fields = options_.fields;
+    header.cases = static_cast<std::int64_t>(schedule_.cases().size());
+    const nlohmann::ordered_json start_line = run_start_line(context_, header, ceilings_);
+    output_.write(start_line);
+    report_.machine = parse_run_log({json_line(start_line)}).machine;
+    take_existing();
+
+    std::string reason = "complete";
+    try {
+      reason = run_cases();
+    } catch (...) {
+      // The run file says that it ended, if it still can be written; the error is the news.
+      try {
+        output_.write(end_line("error"));
+      } catch (const Error&) {
+      }
+      throw;
+    }
+    output_.write(end_line(reason));
+    print_report();
+    if (reason == "interrupted") {
+      progress_.warning(
+          fmt::format("interrupted: {} cases were measured and kept", tally_.measured));
+      return exit_codes::interrupted;
+    }
+    if (tally_.wrong > 0 || tally_.unsupported > 0) {
+      progress_.warning(fmt::format("{} cases with a wrong result, {} unsupported", tally_.wrong,
+                                    tally_.unsupported));
+      return exit_codes::failed;
+    }
+    if (reason == "deadline") {
+      progress_.warning(fmt::format("the deadline came first: {} of {} cases were measured",
+                                    tally_.measured, schedule_.cases().size()));
+      return exit_codes::deadline;
+    }
+    if (tally_.oom > 0)
+      progress_.warning(
+          fmt::format("{} cases were skipped: they need more memory than there is", tally_.oom));
+    return tally_.oom > 0 && tally_.measured + tally_.resumed == 0 ? exit_codes::failed
+                                                                   : exit_codes::ok;
+  }
+
+ private:
+  using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+  static Shape shape_of(const Case& c) { return {c.batch_size, c.dim_in, c.dim_out}; }
+
+  // What the file already holds: skipped if resuming, and part of the report either way.
+  void take_existing() {
+    for (const Record& record : output_.records()) {
+      ReportRow row{record, std::nullopt};
+      const auto& packed = output_.log().fwd_packed_ms;
+      if (const auto ms = packed.find(case_id(record.shape)); ms != packed.end())
+        row.fwd_packed_ms = ms->second;
+      report_.add(row);
+      if (options_.resume && complete(record, options_.fields))
+        done_.insert(shape_of(record.shape));
+    }
+  }
+
+  std::string run_cases() {
+    const auto& cases = schedule_.cases();
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      const PlannedCase& planned = cases[i];
+      const auto number = static_cast<std::int64_t>(i) + 1;
+      if (StopSignals::requested()) return "interrupted";
+      if (done_.contains(shape_of(planned.shape))) {
+        ++tally_.resumed;
+        continue;
+      }
+      if (options_.deadline_s && elapsed_s() + schedule_.shortest_s(i) > *options_.deadline_s) {
+        output_.write(skipped_case_line(planned.shape, number, CaseStatus::timeout,
+                                        "by estimate it would end after the deadline"));
+        return "deadline";
+      }
+      // Asked anew each time: others use this machine too.
+      const auto memory =
+          static_cast<double>(available_memory_bytes() + context_.workspace_bytes());
+      if (available_memory_bytes() > 0 && planned.bytes > memory) {
+        const std::string why = fmt::format("needs {}, {} of memory can be had",
+                                            format_bytes(planned.bytes), format_bytes(memory));
+        ++tally_.oom;
+        output_.write(skipped_case_line(planned.shape, number, CaseStatus::oom, why));
+        progress_.skipped(number, planned.shape, why);
+        continue;
+      }
+      progress_.begin(number, planned.shape, schedule_.left_s(i));
+      case_options_.repeat = planned.repeat;
+      try {
+        finish_case(i, run_case(context_, planned.shape, case_options_));
+      } catch (const Interrupted&) {
+        return "interrupted";
+      }
+    }
+    return "complete";
+  }
+
+  void finish_case(std::size_t i, const CaseResult& result) {
+    const auto number = static_cast<std::int64_t>(i) + 1;
+    schedule_.took(i, result);
+    if (result.status == CaseStatus::oom) {
+      ++tally_.oom;
+    } else {
+      ++tally_.measured;
+      if (result.status == CaseStatus::wrong) ++tally_.wrong;
+      if (result.status == CaseStatus::unsupported) ++tally_.unsupported;
+      const Record record = result.record();
+      output_.write(record);
+      report_.add({record, result.median_ms(Field::fwd_packed)});
+    }
+    output_.write(case_line(result, number, schedule_.cases()[i], options_.dtype, ceilings_));
+    progress_.done(number, result, schedule_.left_s(i + 1));
+  }
+
+  [[nodiscard]] double elapsed_s() const {
+    return std::chrono::duration<double>(Clock::now() - start_).count();
+  }
+
+  [[nodiscard]] nlohmann::ordered_json end_line(const std::string& reason) const {
+    nlohmann::ordered_json line;
+    line["type"] = "run_end";
+    line["time"] = utc_time();
+    line["reason"] = reason;
+    line["cases"] = schedule_.cases().size();
+    line["measured"] = tally_.measured;
+    line["resumed"] = tally_.resumed;
+    line["wrong"] = tally_.wrong;
+    line["unsupported"] = tally_.unsupported;
+    line["oom"] = tally_.oom;
+    line["wall_s"] = elapsed_s();
+    return line;
+  }
+
+  // To people: where the records do not go.
+  void print_report() {
+    if (options_.quiet || report_.rows.empty()) return;
+    fmt::print(output_.to_stdout() ? stderr : stdout, "\n{}\n{}", report_table(report_),
+               report_sentence(report_));
+  }
+
+  const RunOptions& options_;
+  Context& context_;
+  Schedule schedule_;
+  const Ceilings& ceilings_;
+  RunOutput& output_;
+  Clock::time_point start_;
+  Progress progress_;
+  CaseOptions case_options_;
+  Report report_;
+  std::set<Shape> done_;
+  Tally tally_;
+};
+
+}  // namespace
+
+std::vector<SelectedCase> select_cases(const CaseSelection& selection) {
+  std::vector<std::string> grids = selection.grids;
+  if (grids.empty() && selection.shapes.empty()) grids.emplace_back("quick");
+  std::set<std::string> seen;
+  std::vector<SelectedCase> selected;
+  std::size_t known = 0;
+  const auto add = [&](const std::vector<Case>& cases, int repeat) {
+    known += cases.size();
+    for (const Case& c : filter_cases(cases, selection.filters))
+      if (seen.insert(case_id(c)).second)
+        selected.push_back({c, selection.repeat.value_or(repeat)});
+  };
+  for (const std::string& name : grids) {
+    const Grid grid = load_grid(name);
+    add(grid.cases, grid.repeat);
+  }
+  for (const std::string& shape : selection.shapes)
+    add({parse_shape(shape)}, Grid().repeat);
+  core::require(!selected.empty(), "--filter: none of the {} cases matches", known);
+  std::stable_sort(
+      selected.begin(), selected.end(),
+      [](const SelectedCase& a, const SelectedCase& b) { return case_less(a.shape, b.shape); });
+  return selected;
+}
+
+int run_command(const RunOptions& options) {
+  const Clock::time_point start = Clock::now();
+  core::require(
+      options.dtype == DType::f32 || options.dtype == DType::f16 || options.dtype == DType::bf16,
+      "--dtype {}: it must be f32, f16 or bf16", dtype_name(options.dtype));
+  const std::vector<SelectedCase> selected = select_cases(options.cases);
+  Context context(options.context);
+  const Engines engines = resolve_engines(context, options.engines);
+  const auto plan = [&](const Rates& rates) {
+    std::vector<PlannedCase> planned;
+    for (const SelectedCase& c : selected)
+      planned.push_back(plan_case(c.shape, c.repeat, options.dtype, options.fields, rates));
+    return Schedule(std::move(planned), options.min_time_s);
+  };
+  if (options.dry_run)
+    return dry_run(options, plan(rates_from(measure_ceilings(context, ceilings_budget_s))),
+                   static_cast<double>(available_memory_bytes()));
+
+  const StopSignals signals;
+  const OpenMode mode = options.append || options.resume ? OpenMode::append : OpenMode::create;
+  RunOutput output(options.out, mode, static_cast<std::int64_t>(selected.size()));
+  if (options.resume && !output.records().empty() && !output.log().setting.empty()) {
+    const std::vector<std::string> setting = run_setting(context, options.dtype);
+    for (std::size_t i = 0; i < setting.size(); ++i)
+      core::require(setting[i] == output.log().setting[i],
+                    "{}: its records were measured with {}, this run would with {}; --append mixes "
+                    "them, another --out keeps them apart",
+                    options.out, output.log().setting[i], setting[i]);
+  }
+  const Ceilings ceilings = measure_ceilings(context, ceilings_budget_s);
+  return Run(options, context, plan(rates_from(ceilings)), ceilings, engines, output, start)
+      .execute();
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/run_case.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "bench/plan.hpp"
+#include "bench/run_check.hpp"
+#include "bench/run_operands.hpp"
+#include "gemm/candidates.hpp"
+#include "switchback/error.hpp"
+#include "switchback/gemm.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+using Codes = MatrixView<const std::int8_t>;
+
+/// An int8 product of a case: which operands it takes.
+struct Int8Product {
+  Codes a, b;
+  const PackedWeight* packed = nullptr;
+  AnyMatrix d;
+  std::span<const float> absmax_a, absmax_b;
+};
+
+/// A floating point product of a case.
+struct StandardProduct {
+  ConstAnyMatrix a, b;
+  AnyMatrix d;
+  bool transpose_a = false, transpose_b = false;
+};
+
+class CaseRun {
+ public:
+  CaseRun(Context& context, const Case& c, const CaseOptions& options, CaseResult& result)
+      : context_(context),
+        case_(c),
+        options_(options),
+        result_(result),
+        need_(operand_needs(options.fields)),
+        o_(make_operands(context, c, options.dtype, options.fields, options.seed)) {}
+
+  void run() {
+    const Clock::time_point start = Clock::now();
+    make_codes();
+    for (std::size_t i = 0; i < all_fields; ++i)
+      if (options_.fields[i]) prepare(static_cast<Field>(i));
+    result_.setup_s = seconds_since(start);
+    measure();
+  }
+
+ private:
+  struct Timed {
+    Field field;
+    std::function<void()> call;
+    std::vector<double> times_ms;
+  };
+
+  void stop_if_interrupted() const {
+    if (options_.interrupted()) throw Interrupted{};
+  }
+
+  // The codes that products read, whether or not the quantize fields are measured.
+  void make_codes() {
+    if (need_.qx) call_quantize(Field::x_quantize_rowwise)();
+    if (need_.qg) call_quantize(Field::g_quantize_rowwise)();
+    if (need_.qw_row) call_quantize(Field::w_quantize_rowwise)();
+    if (need_.qw_column_t) call_quantize(Field::w_quantize_colwise_transpose)();
+    if (need_.qw_global) call_quantize(Field::w_quantize_global)();
+    if (need_.qw_global_t) call_quantize(Field::w_quantize_global_transpose)();
+    stop_if_interrupted();
+    if (need_.packed_fwd)
+      pack_weight(context_, o_.qw_row.view<const std::int8_t>(), o_.packed_fwd,
+                  options_.int8_engine);
+    if (need_.packed_bwd)
+      pack_weight(context_, o_.qw_column_t.view<const std::int8_t>(), o_.packed_bwd,
+                  options_.int8_engine);
+  }
+
+  std::function<void()> call_quantize(Field field) {
+    switch (field) {
+      case Field::x_quantize_rowwise:
+        return [this] {
+          quantize_rowwise(context_, o_.x.any(), o_.qx.view<std::int8_t>(), o_.absmax_x);
+        };
+      case Field::g_quantize_rowwise:
+        return [this] {
+          quantize_rowwise(context_, o_.g.any(), o_.qg.view<std::int8_t>(), o_.absmax_g);
+        };
+      case Field::w_quantize_rowwise:
+        return [this] {
+          quantize_rowwise(context_, o_.w.any(), o_.qw_row.view<std::int8_t>(), o_.absmax_w_row);
+        };
+      case Field::w_quantize_colwise_transpose:
+        return [this] {
+          quantize_columnwise_transpose(context_, o_.w.any(), o_.qw_column_t.view<std::int8_t>(),
+                                        o_.absmax_w_column);
+        };
+      case Field::w_quantize_global:
+        return [this] {
+          quantize_global(context_, o_.w.any(), o_.qw_global.view<std::int8_t>(),
+                          o_.absmax_w_global);
+        };
+      default:
+        return [this] {
+          quantize_global_transpose(context_, o_.w.any(), o_.qw_global_t.view<std::int8_t>(),
+                                    o_.absmax_w_global_t);
+        };
+    }
+  }
+
+  [[nodiscard]] Int8Product int8_product(Field field) const {
+    const bool forward =
+        field == Field::rowwise_fwd || field == Field::global_fwd || field == Field::fwd_packed;
+    const bool global = field == Field::global_fwd || field == Field::global_bwd;
+    Int8Product p;
+    p.a = (forward ? o_.qx : o_.qg).view<const std::int8_t>();
+    p.d = (forward ? o_.y : o_.dx).any();
+    p.absmax_a = forward ? o_.absmax_x : o_.absmax_g;
+    if (forward) {
+      p.b = (global ? o_.qw_global : o_.qw_row).view<const std::int8_t>();
+      p.absmax_b = global ? o_.absmax_w_global : o_.absmax_w_row;
+    } else {
+      p.b = (global ? o_.qw_global_t : o_.qw_column_t).view<const std::int8_t>();
+      p.absmax_b = global ? o_.absmax_w_global_t : o_.absmax_w_column;
+    }
+    if (field == Field::fwd_packed) p.packed = &o_.packed_fwd;
+    if (field == Field::bwd_packed) p.packed = &o_.packed_bwd;
+    return p;
+  }
+
+  [[nodiscard]] GemmArgs int8_args(const Int8Product& p) const {
+    GemmArgs args;
+    args.a = p.a;
+    if (p.packed != nullptr)
+      args.packed_b = p.packed;
+    else
+      args.b = p.b;
+    args.d = p.d;
+    args.absmax_a = p.absmax_a;
+    args.absmax_b = p.absmax_b;
+    args.engine = options_.int8_engine;
+    return args;
+  }
+
+  // The engine and configuration the library picks for these operands.
+  [[nodiscard]] std::string int8_config(const Int8Product& p) const {
+    gemm_int8::GemmProblem problem;
+    problem.m = p.a.rows;
+    problem.k = p.a.cols;
+    problem.n = p.b.rows;
+    problem.stride_a = p.a.stride;
+    problem.stride_b = p.packed != nullptr ? 0 : p.b.stride;
+    problem.stride_d = p.d.stride;
+    problem.output = p.d.dtype;
+    problem.scale = p.absmax_b.size() == static_cast<std::size_t>(problem.n)
+                        ? gemm_int8::ScaleMode::row_col
+                        : gemm_int8::ScaleMode::row_scalar;
+    const gemm_int8::Engine* engine =
+        gemm_int8::find_engine(p.packed != nullptr ? p.packed->engine() : options_.int8_engine);
+    if (p.packed != nullptr && engine != nullptr) problem.packed_for = engine->id;
+    return gemm_int8::describe(engine != nullptr ? engine->default_config(problem, context_.state())
+                                                 : gemm_int8::default_config(problem, context_));
+  }
+
+  [[nodiscard]] StandardProduct standard_product(Field field) const {
+    if (field == Field::standard_fwd) return {o_.x.any(), o_.w.any(), o_.y.any(), false, true};
+    if (field == Field::standard_gx) return {o_.g.any(), o_.w.any(), o_.dx.any(), false, false};
+    return {o_.g.any(), o_.x.any(), o_.dw.any(), true, false};
+  }
+
+  std::function<void()> call_standard(const StandardProduct& p, const std::string& engine) {
+    // `engine` must live as long as the call: the arguments hold a view of it.
+    return [this, p, engine] {
+      StandardGemmArgs args;
+      args.a = p.a;
+      args.b = p.b;
+      args.d = p.d;
+      args.transpose_a = p.transpose_a;
+      args.transpose_b = p.transpose_b;
+      args.engine = engine;
+      gemm_standard(context_, args);
+    };
+  }
+
+  // The fastest engine for a pass: every one that accepts it, interleaved. A slow rival would
+  // flatter the int8 path.
+  std::string fastest_standard_engine(const StandardProduct& product) {
+    struct Rival {
+      std::string name;
+      std::function<void()> call;
+      double best_s;
+    };
+    std::vector<Rival> rivals;
+    std::string refusals;
+    std::vector<EngineInfo> engines = gemm_standard_engines(context_);
+    // The reference is for tests: it takes part only where nothing else does.
+    std::stable_partition(engines.begin(), engines.end(),
+                          [](const EngineInfo& e) { return e.name != "reference"; });
+    for (const EngineInfo& engine : engines) {
+      if (!engine.available || (engine.name == "reference" && !rivals.empty())) continue;
+      stop_if_interrupted();
+      Rival rival{engine.name, call_standard(product, engine.name), 0};
+      try {
+        rival.call();  // allocates, and lets a library build its kernel
+        const Clock::time_point start = Clock::now();
+        rival.call();
+        rival.best_s = seconds_since(start);
+      } catch (const Error& error) {
+        if (error.status() != Status::unsupported) throw;
+        refusals += (refusals.empty() ? "" : "; ") + std::string(error.what());
+        continue;
+      }
+      rivals.push_back(std::move(rival));
+    }
+    if (rivals.empty()) throw Error(Status::unsupported, refusals);
+    const auto by_time = [](const Rival& a, const Rival& b) { return a.best_s < b.best_s; };
+    const double best_s = std::min_element(rivals.begin(), rivals.end(), by_time)->best_s;
+    std::erase_if(rivals, [&](const Rival& r) { return r.best_s > 2 * best_s; });
+    const int rounds = rivals.size() < 2 ? 0 : best_s > 0.5 ? 1 : best_s > 0.01 ? 3 : 7;
+    for (int round = 0; round < rounds; ++round)
+      for (Rival& rival : rivals) {
+        stop_if_interrupted();
+        const Clock::time_point start = Clock::now();
+        rival.call();
+        rival.best_s = std::min(rival.best_s, seconds_since(start));
+      }
+    return std::min_element(rivals.begin(), rivals.end(), by_time)->name;
+  }
+
+  // Runs one field once into poisoned outputs, checks it, and takes it up for timing.
+  void prepare(Field field) {
+    stop_if_interrupted();
+    FieldResult& out = result_.fields[index(field)];
+    try {
+      SampleCheck check;
+      std::function<void()> call;
+      const std::uint64_t seed = options_.seed + 100;
+      if (field <= Field::standard_gx) {
+        const StandardProduct p = standard_product(field);
+        out.engine = options_.standard_engine.empty() ? fastest_standard_engine(p)
+                                                      : options_.standard_engine;
+        call = call_standard(p, out.engine);
+        poison(p.d);
+        call();
+        check = check_standard_product(context_, p.a, p.transpose_a, p.b, p.transpose_b, p.d, seed);
+      } else if (field <= Field::global_bwd || field >= Field::fwd_packed) {
+        const Int8Product p = int8_product(field);
+        const GemmArgs args = int8_args(p);
+        call = [this, args] { gemm(context_, args); };
+        poison(p.d);
+        call();
+        out.engine = int8_config(p);
+        check = check_int8_product(context_, p.a, p.b, p.d, p.absmax_a, p.absmax_b, seed);
+      } else if (field >= Field::cast_x && field <= Field::cast_w) {
+        const HostMatrix& from = field == Field::cast_x   ? o_.x
+                                 : field == Field::cast_g ? o_.g
+                                                          : o_.w;
+        const ConstAnyMatrix x = from.any();
+        const MatrixView<std::int8_t> q(o_.cast.view<std::int8_t>().data, x.rows, x.cols);
+        call = [this, x, q] { cast_to_int8(context_, x, q); };
+        poison(AnyMatrix(q));
+        call();
+        check = check_cast(x, q, seed);
+      } else {
+        call = call_quantize(field);
+        check = run_and_check_quantize(field, call, seed);
+      }
+      out.error = check.error;
+      out.status = check.ok() ? CaseStatus::ok : CaseStatus::wrong;
+      out.why = check.wrong;
+      if (check.ok()) timed_.push_back({field, std::move(call), {}});
+    } catch (const Error& error) {
+      if (error.status() != Status::unsupported) throw;
+      out.status = CaseStatus::unsupported;
+      out.why = error.what();
+    }
+    if (out.status != CaseStatus::ok && result_.status != CaseStatus::wrong) {
+      result_.status = out.status;
+      result_.why = std::string(field_name(field)) + ": " + out.why;
+    }
+  }
+
+  SampleCheck run_and_check_quantize(Field field, const std::function<void()>& call,
+                                     std::uint64_t seed) {
+    struct Target {
+      ConstAnyMatrix x;
+      Group group;
+      HostMatrix& q;
+      bool transposed;
+      std::vector<float>& absmax;
+    };
+    const auto target = [&]() -> Target {
+      switch (field) {
+        case Field::x_quantize_rowwise:
+          return {o_.x.any(), Group::row, o_.qx, false, o_.absmax_x};
+        case Field::g_quantize_rowwise:
+          return {o_.g.any(), Group::row, o_.qg, false, o_.absmax_g};
+        case Field::w_quantize_rowwise:
+          return {o_.w.any(), Group::row, o_.qw_row, false, o_.absmax_w_row};
+        case Field::w_quantize_colwise_transpose:
+          return {o_.w.any(), Group::column, o_.qw_column_t, true, o_.absmax_w_column};
+        case Field::w_quantize_global:
+          return {o_.w.any(), Group::matrix, o_.qw_global, false, o_.absmax_w_global};
+        default:
+          return {o_.w.any(), Group::matrix, o_.qw_global_t, true, o_.absmax_w_global_t};
+      }
+    }();
+    poison(target.q.any());
+    poison(target.absmax);
+    call();
+    return check_quantized(context_, target.x, target.group, target.q.view<const std::int8_t>(),
+                           target.transposed, target.absmax, seed);
+  }
+
+  void round(bool timed) {
+    for (Timed& t : timed_) {
+      stop_if_interrupted();
+      const Clock::time_point start = Clock::now();
+      t.call();
+      const std::chrono::duration<double, std::milli> took = Clock::now() - start;
+      if (timed) t.times_ms.push_back(took.count());
+    }
+  }
+
+  void measure() {
+    if (timed_.empty()) return;
+    using Seconds = std::chrono::duration<double>;
+    const auto left_s = [&] {
+      return options_.deadline ? Seconds(*options_.deadline - Clock::now()).count() : 1e18;
+    };
+    // Warming up may take a third of the time there is.
+    const double warm_up_until_s = left_s() * 2 / 3;
+    for (int i = 0; i < options_.repeat / 2 && (i == 0 || left_s() > warm_up_until_s); ++i) {
+      // A round that would eat into the three timed ones is not begun.
+      round(false);
+      if (left_s() <= 0) break;
+    }
+
+    const Clock::time_point start = Clock::now();
+    const int fewest = std::min(options_.repeat, fewest_rounds);
+    for (int done = 0;; ++done) {
+      const double elapsed_s = seconds_since(start);
+      if (done >= options_.repeat && elapsed_s >= options_.min_time_s) break;
+      if (done >= fewest && elapsed_s / done > left_s()) break;
+      round(true);
+    }
+    result_.rounds = static_cast<int>(timed_.front().times_ms.size());
+    for (const Timed& t : timed_)
+      result_.fields[index(t.field)].stats = summarize(t.times_ms);
+  }
+
+  Context& context_;
+  Case case_;
+  const CaseOptions& options_;
+  CaseResult& result_;
+  OperandNeeds need_;
+  Operands o_;
+  std::vector<Timed> timed_;
+};
+
+}  // namespace
+
+std::string_view status_text(CaseStatus status) noexcept {
+  switch (status) {
+    case CaseStatus::ok:
+      return "ok";
+    case CaseStatus::skipped:
+      return "skipped";
+    case CaseStatus::wrong:
+      return "wrong";
+    case CaseStatus::unsupported:
+      return "unsupported";
+    case CaseStatus::oom:
+      return "oom";
+    case CaseStatus::timeout:
+      return "timeout";
+  }
+  return "unknown";
+}
+
+std::optional<double> CaseResult::median_ms(Field f) const {
+  const FieldResult& result = field(f);
+  if (result.status != CaseStatus::ok || result.stats.count == 0) return std::nullopt;
+  return result.stats.median_ms;
+}
+
+Record CaseResult::record() const {
+  Record record;
+  record.repeat = rounds > 0 ? rounds : repeat;
+  record.shape = shape;
+  for (std::size_t i = 0; i < record_fields; ++i)
+    record.times_ms[i] = median_ms(static_cast<Field>(i));
+  return record;
+}
+
+CaseResult run_case(Context& context, const Case& c, const CaseOptions& options) {
+  CaseResult result;
+  result.shape = c;
+  result.repeat = options.repeat;
+  const Clock::time_point start = Clock::now();
+  const auto out_of_memory = [&](const char* why) {
+    result = {};
+    result.shape = c;
+    result.repeat = options.repeat;
+    result.status = CaseStatus::oom;
+    result.why = why;
+  };
+  try {
+    CaseRun(context, c, options, result).run();
+  } catch (const std::bad_alloc&) {
+    out_of_memory("memory could not be had");
+  } catch (const std::length_error& error) {
+    out_of_memory(error.what());
+  } catch (const Error& error) {
+    if (error.status() == Status::out_of_memory) {
+      out_of_memory(error.what());
+    } else {
+      throw;
+    }
+  }
+  result.wall_s = seconds_since(start);
+  return result;
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: measuring one case: operands, checks, choice of the floating point engines, timed rounds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/fields.hpp"
+#include "bench/grid.hpp"
+#include "bench/record.hpp"
+#include "bench/stats.hpp"
+#include "bench/timing.hpp"
+#include "switchback/context.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::bench {
+
+/// Thrown out of a measurement when the user asked to stop.
+struct Interrupted {};
+
+struct CaseOptions {
+  DType dtype = DType::f32;
+  FieldSet fields = every_field();
+  int repeat = 10;
+  double min_time_s = 0;
+  std::uint64_t seed = 0;
+  /// Forced engines by name, checked to exist; empty = the library's choice for int8 products, the
+  /// fastest for floating point ones.
+  std::string int8_engine;
+  std::string standard_engine;
+  /// Past this, no round begins beyond the third.
+  std::optional<Clock::time_point> deadline;
+  /// Asked before every call; true throws Interrupted.
+  std::function<bool()> interrupted = [] { return false; };
+};
+
+enum class CaseStatus { ok, skipped, wrong, unsupported, oom, timeout };
+std::string_view status_text(CaseStatus status) noexcept;
+
+struct FieldResult {
+  CaseStatus status = CaseStatus::skipped;  ///< skipped: was not asked for
+  std::string why;
+  Stats stats;
+  std::string engine;  ///< that ran, with its configuration where it has one; may be empty
+  double error = 0;    ///< see SampleCheck::error
+};
+
+struct CaseResult {
+  Case shape;
+  CaseStatus status = CaseStatus::ok;  ///< the worst of its fields'
+  std::string why;
+  int repeat = 0;  ///< timed calls asked for
+  int rounds = 0;  ///< timed calls made of each field
+  double setup_s = 0;
+  double wall_s = 0;
+  std::array<FieldResult, all_fields> fields;
+
+  [[nodiscard]] const FieldResult& field(Field f) const { return fields[index(f)]; }
+  /// The median of a field that was measured and is right.
+  [[nodiscard]] std::optional<double> median_ms(Field f) const;
+  [[nodiscard]] Record record() const;
+};
+
+/// Measures the chosen fields: each is run once and checked, then all that passed are called in
+/// turns, repeat/2 rounds to warm up and `repeat` timed ones. A field that fails its check has
+/// status wrong, one whose engine refuses the problem unsupported; neither is timed. Memory that
+/// cannot be had makes the whole case oom. Throws Interrupted, and Error for what is none of these.
+CaseResult run_case(Context& context, const Case& c, const CaseOptions& options);
+
+}  // namespace switchback::bench

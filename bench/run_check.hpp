@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: whether what was timed is right, on the very data it is timed on, in a fraction of its
+// time.
+//
+// A check recomputes whole rows and columns (the first, the last and two others: every tile edge of
+// the other dimension) in the plainest code, and looks for an element nobody wrote in all of the
+// output. Codes and dequantized int8 products must match bit for bit, floating point products to
+// the error bound of f32 sums.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "switchback/context.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::bench {
+
+/// Empty `wrong` when all that was looked at is right; else where, what was found and expected.
+struct SampleCheck {
+  std::string wrong;
+  double error =
+      0;  ///< largest |difference| over the largest |expected| (0 where it must be exact)
+  [[nodiscard]] bool ok() const noexcept { return wrong.empty(); }
+};
+
+/// Fills an output with what no operation writes: NaN, or the code -128.
+void poison(AnyMatrix m);
+void poison(std::span<float> values);
+
+/// How the elements of a matrix share scales.
+enum class Group { row, column, matrix };
+
+/// Codes q, stored [rows,cols] or, transposed, [cols,rows], and scales of x, by the definition.
+SampleCheck check_quantized(Context& context, ConstAnyMatrix x, Group group,
+                            MatrixView<const std::int8_t> q, bool transposed,
+                            std::span<const float> absmax, std::uint64_t seed);
+
+/// q = x truncated toward zero and clamped.
+SampleCheck check_cast(ConstAnyMatrix x, MatrixView<const std::int8_t> q, std::uint64_t seed);
+
+/// d = absmax_b · (absmax_a · (a · bᵀ · c)); absmax_b holds N floats or 1.
+SampleCheck check_int8_product(Context& context, MatrixView<const std::int8_t> a,
+                               MatrixView<const std::int8_t> b, ConstAnyMatrix d,
+                               std::span<const float> absmax_a, std::span<const float> absmax_b,
+                               std::uint64_t seed);
+
+/// d = op(a) · op(b) with sums in f32.
+SampleCheck check_standard_product(Context& context, ConstAnyMatrix a, bool transpose_a,
+                                   ConstAnyMatrix b, bool transpose_b, ConstAnyMatrix d,
+                                   std::uint64_t seed);
+
+}  // namespace switchback::bench

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/run_log.hpp"
+
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "bench/machine.hpp"
+#include "core/check.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A rate and its share of a ceiling.
+void add_rate(Json& out, const char* key, double rate, double ceiling) {
+  out[key] = rate;
+  if (ceiling > 0) out["percent_of_ceiling"] = 100 * rate / ceiling;
+}
+
+void add_rates(Json& out, Field field, const Case& c, DType dtype, double ms,
+               const Ceilings& ceilings) {
+  if (!(ms > 0)) return;
+  const double seconds = ms * 1e-3;
+  if (field <= Field::standard_gx) {
+    add_rate(out, "tops", 2 * c.macs() / seconds * 1e-12, ceilings.f32_tflops);
+  } else if (field <= Field::global_bwd || field >= Field::fwd_packed) {
+    add_rate(out, "tops", 2 * c.macs() / seconds * 1e-12, ceilings.s8_tops);
+  } else {
+    const bool of_x = field == Field::x_quantize_rowwise || field == Field::cast_x;
+    const bool of_g = field == Field::g_quantize_rowwise || field == Field::cast_g;
+    const double elements = of_x ? static_cast<double>(c.batch_size) * static_cast<double>(c.dim_in)
+                            : of_g
+                                ? static_cast<double>(c.batch_size) * static_cast<double>(c.dim_out)
+                                : static_cast<double>(c.dim_out) * static_cast<double>(c.dim_in);
+    // Each element read once, each code written once: what a cast moves.
+    const double bytes = elements * static_cast<double>(dtype_size_bytes(dtype) + 1);
+    add_rate(out, "gb_s", bytes / seconds * 1e-9, ceilings.copy_gb_s);
+  }
+}
+
+Json shape_line(const Case& c, std::int64_t number, CaseStatus status, const std::string& why) {
+  Json line;
+  line["type"] = "case";
+  line["case"] = number;
+  line["id"] = case_id(c);
+  line["status"] = status_text(status);
+  line["why"] = why.empty() ? Json(nullptr) : Json(why);
+  line["batch_size"] = c.batch_size;
+  line["dim_out"] = c.dim_out;
+  line["dim_in"] = c.dim_in;
+  return line;
+}
+
+std::optional<double> number_at(const Json& object, const char* key) {
+  if (!object.is_object()) return std::nullopt;
+  const auto at = object.find(key);
+  if (at == object.end() || !at->is_number()) return std::nullopt;
+  return at->get<double>();
+}
+
+std::string text_at(const Json& object, const char* key) {
+  if (!object.is_object()) return "";
+  const auto at = object.find(key);
+  if (at == object.end()) return "";
+  return at->is_string() ? at->get<std::string>() : at->dump();
+}
+
+std::vector<std::string> setting_of(const Json& machine, const std::string& dtype) {
+  std::vector<std::string> setting;
+  for (const char* key : {"device", "cpu", "isa", "threads"})
+    setting.push_back(fmt::format("{}={}", key, text_at(machine, key)));
+  setting.push_back("dtype=" + dtype);
+  return setting;
+}
+
+}  // namespace
+
+std::string utc_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+std::string run_log_path(const std::string& record_path) {
+  constexpr std::string_view ending = ".jsonl";
+  std::string stem = record_path;
+  if (stem.size() > ending.size() && stem.ends_with(ending))
+    stem.resize(stem.size() - ending.size());
+  return stem + ".run.jsonl";
+}
+
+std::string json_line(const Json& object) {
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json run_start_line(const Context& context, const RunHeader& header, const Ceilings& ceilings) {
+  Json line;
+  line["type"] = "run_start";
+  line["schema"] = run_log_version;
+  line["time"] = utc_time();
+  line["tool"] = tool_version();
+  line["commit"] = tool_commit();
+  line["machine"] = machine_json(context);
+  line["driver"] = nullptr;  // of a GPU, as the next
+  line["compute_capability"] = nullptr;
+  line["dtype"] = dtype_name(header.dtype);
+  line["timer"] = "std::chrono::steady_clock around one call";
+  line["statistic"] = "median";
+  line["cache"] = "as the other fields of the round leave it";
+  line["seed"] = header.seed;
+  line["grids"] = header.grids;
+  line["arguments"] = header.arguments;
+  Json fields = Json::array();
+  for (std::size_t i = 0; i < all_fields; ++i)
+    if (header.fields[i]) fields.push_back(field_table()[i].name);
+  line["fields"] = std::move(fields);
+  line["cases"] = header.cases;
+  line["ceilings"] = {{"s8_tops", ceilings.s8_tops},
+                      {"f32_tflops", ceilings.f32_tflops},
+                      {"copy_gb_s", ceilings.copy_gb_s},
+                      {"copy_l3_gb_s", ceilings.copy_l3_gb_s},
+                      {"s8_instruction", ceilings.s8_instruction},
+                      {"f32_instruction", ceilings.f32_instruction}};
+  return line;
+}
+
+Json case_line(const CaseResult& result, std::int64_t number, const PlannedCase& planned,
+               DType dtype, const Ceilings& ceilings) {
+  Json line = shape_line(result.shape, number, result.status, result.why);
+  line["repeat"] = result.repeat;
+  line["rounds"] = result.rounds;
+  line["planned_bytes"] = planned.bytes;
+  line["setup_s"] = result.setup_s;
+  line["wall_s"] = result.wall_s;
+  for (const Field field : {Field::fwd_packed, Field::bwd_packed}) {
+    const std::optional<double> ms = result.median_ms(field);
+    line[std::string(field_name(field)) + "_ms"] = ms ? Json(*ms) : Json(nullptr);
+  }
+  Json fields = Json::object();
+  for (std::size_t i = 0; i < all_fields; ++i) {
+    const FieldResult& field = result.fields[i];
+    if (field.status == CaseStatus::skipped) continue;
+    Json out;
+    out["status"] = status_text(field.status);
+    if (!field.why.empty()) out["why"] = field.why;
+    if (!field.engine.empty()) out["engine"] = field.engine;
+    out["error"] = field.error;
+    const Stats& s = field.stats;
+    out["count"] = s.count;
+    if (s.count > 0) {
+      out["min_ms"] = s.min_ms;
+      out["p20_ms"] = s.p20_ms;
+      out["median_ms"] = s.median_ms;
+      out["p80_ms"] = s.p80_ms;
+      out["max_ms"] = s.max_ms;
+      out["mad_ms"] = s.mad_ms;
+      add_rates(out, static_cast<Field>(i), result.shape, dtype, s.median_ms, ceilings);
+    }
+    fields[std::string(field_table()[i].name)] = std::move(out);
+  }
+  line["fields"] = std::move(fields);
+  return line;
+}
+
+Json skipped_case_line(const Case& c, std::int64_t number, CaseStatus status,
+                       const std::string& why) {
+  return shape_line(c, number, status, why);
+}
+
+void check_run_log_line(std::string_view line) {
+  const Json object = Json::parse(line, nullptr, false);
+  const std::string type = text_at(object, "type");
+  core::require(type == "run_start" || type == "case" || type == "run_end",
+                "not a line of a run file");
+}
+
+RunLog parse_run_log(const std::vector<std::string>& lines) {
+  RunLog log;
+  for (const std::string& text : lines) {
+    const Json line = Json::parse(text, nullptr, false);
+    const std::string type = text_at(line, "type");
+    if (type == "run_start") {
+      const auto machine = line.find("machine");
+      const Json empty;
+      const Json& on = machine != line.end() ? *machine : empty;
+      log.setting = setting_of(on, text_at(line, "dtype"));
+      log.machine = fmt::format("{}, {}, {} threads, {}", text_at(on, "cpu"), text_at(on, "isa"),
+                                text_at(on, "threads"), text_at(line, "dtype"));
+      if (const auto ceilings = line.find("ceilings"); ceilings != line.end())
+        if (const auto tops = number_at(*ceilings, "s8_tops"); tops && *tops > 0)
+          log.s8_tops = tops;
+    } else if (type == "case") {
+      if (const auto ms = number_at(line, "fwd_packed_ms"); ms && *ms > 0)
+        log.fwd_packed_ms[text_at(line, "id")] = *ms;
+    }
+  }
+  return log;
+}
+
+std::vector<std::string> run_setting(const Context& context, DType dtype) {
+  return setting_of(machine_json(context), std::string(dtype_name(dtype)));
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: ending a run in good order on SIGINT and SIGTERM.
+#pragma once
+
+#include <csignal>
+
+namespace switchback::bench {
+
+/// While it lives, the first SIGINT or SIGTERM only sets a flag and a second one ends the process;
+/// a signal that was ignored (nohup) stays ignored. SIGPIPE is ignored, so that a closed pipe is a
+/// failed write with a message. One object at a time.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  [[nodiscard]] static bool requested() noexcept;
+
+ private:
+  struct sigaction interrupt_ {};
+  struct sigaction terminate_ {};
+  struct sigaction pipe_ {};
+};
+
+}  // namespace switchback::bench
