@@ -75,7 +75,7 @@ const std::vector<VerifyShape>& default_verify_shapes() {
   // One element; less than any vector; around 16, 32 and 64; a middle one that is not; one as wide
   // as a layer.
   static const std::vector<VerifyShape> shapes = {{1, 1, 1},     {3, 5, 7},       {17, 33, 65},
-                                                  {64, 128, 96}, {129, 257, 191}, {48, 1024, 256}};
+                                                  {64, 128, 96}, {129, 257, 191}, {48, 512, 160}};
   return shapes;
 }
 

@@ -16,6 +16,7 @@
 #include "bench/verify_suite.hpp"
 #include "core/unaligned.hpp"
 #include "support/matrix.hpp"
+#include "switchback/error.hpp"
 
 namespace switchback::bench {
 namespace {
