@@ -177,31 +177,17 @@ TEST(Int8Dequantize, MisalignedScales) {
 }
 
 // Scales no healthy tensor has. NaN and Inf must come out as the reference's NaN, subnormals must
-// not be flushed, sums of zero must keep their sign.
+// not be flushed, sums of zero must keep their sign. One NaN only: which of two a product keeps is
+// the compiler's choice of operand order.
 TEST(Int8Dequantize, ExtremeScales) {
   Random random(24);
   const float tiny = std::numeric_limits<float>::denorm_min();
   const float huge = std::numeric_limits<float>::max();
-  const std::vector<float> values = {0.0f,
-                                     -0.0f,
-                                     1.0f,
-                                     tiny,
-                                     1000 * tiny,
-                                     1e-38f,
-                                     3e-7f,
-                                     6e-8f,
-                                     1e-20f,
-                                     65504.0f,
-                                     1e20f,
-                                     huge,
-                                     inf,
-                                     -inf,
-                                     std::bit_cast<float>(0x7FC00000u),
-                                     std::bit_cast<float>(0xFFC00000u),
-                                     3e5f,
-                                     2.0f,
-                                     1e-30f,
-                                     5e-5f};
+  const std::vector<float> values = {
+      0.0f,   -0.0f, 1.0f,  tiny,   1000 * tiny,
+      1e-38f, 3e-7f, 6e-8f, 1e-20f, 65504.0f,
+      1e20f,  huge,  inf,   -inf,   std::bit_cast<float>(0x7FC00000u),
+      4.0f,   3e5f,  2.0f,  1e-30f, 5e-5f};
   const auto count = static_cast<std::int64_t>(values.size());
   Matrix<std::int8_t> a(count, 33);
   Matrix<std::int8_t> b(count + 1, 33);

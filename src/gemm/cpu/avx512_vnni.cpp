@@ -44,6 +44,18 @@ inline __mmask16 first16(int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xFFFFu : (1u << count) - 1u);
 }
 
+inline __attribute__((always_inline)) __m128i fold(__m512i v) {
+  const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+  return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+// The sum of 16 numbers, which may wrap (_mm512_reduce_add_epi32 adds signed integers).
+inline __attribute__((always_inline)) int32_t sum16(__m512i v) {
+  const __m128i sum = fold(v);
+  const __m128i pair = _mm_hadd_epi32(sum, sum);
+  return _mm_cvtsi128_si32(_mm_hadd_epi32(pair, pair));
+}
+
 int32_t prepare_row(const int8_t* a, int64_t k, void*) {
   const __m512i ones = _mm512_set1_epi8(1);
   __m512i sum0 = _mm512_setzero_si512();
@@ -55,7 +67,7 @@ int32_t prepare_row(const int8_t* a, int64_t k, void*) {
   }
   for (; i < k; i += 64)
     dot4(sum0, ones, _mm512_maskz_loadu_epi8(first64(k - i), a + i));
-  const auto sum = static_cast<uint32_t>(_mm512_reduce_add_epi32(_mm512_add_epi32(sum0, sum1)));
+  const auto sum = static_cast<uint32_t>(sum16(_mm512_add_epi32(sum0, sum1)));
   return static_cast<int32_t>(0u - 128u * sum);
 }
 
@@ -181,11 +193,6 @@ void tile(const void* a_, int64_t stride_a, const void* panel, int64_t k, const 
   }
 }
 
-inline __attribute__((always_inline)) __m128i fold(__m512i v) {
-  const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
-  return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-}
-
 // Rows of A against Cols rows of B, dot products along k.
 template <int Rows, int Cols>
 inline __attribute__((always_inline)) void plain_block(const int8_t* a, int64_t stride_a,
@@ -237,9 +244,8 @@ inline __attribute__((always_inline)) void plain_block(const int8_t* a, int64_t 
     } else {
       SWITCHBACK_UNROLL
       for (int c = 0; c < Cols; ++c)
-        sums[r * panel_cols + c] =
-            static_cast<int32_t>(static_cast<uint32_t>(start[r]) +
-                                 static_cast<uint32_t>(_mm512_reduce_add_epi32(acc[r][c])));
+        sums[r * panel_cols + c] = static_cast<int32_t>(static_cast<uint32_t>(start[r]) +
+                                                        static_cast<uint32_t>(sum16(acc[r][c])));
     }
   }
 }

@@ -179,13 +179,13 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
   const std::int64_t row_blocks = ceil_div(p.m, run.mc);
   const std::int64_t col_blocks = ceil_div(p.n, run.nc);
   const std::int64_t tasks = row_blocks * col_blocks;
-  const std::int64_t workers = std::min<std::int64_t>(tasks, state.threads.count());
   const std::int64_t tile_size = std::int64_t{kernel.rows} * kernel.cols;
   const std::int64_t sums_size = plain || run.kc >= p.k
                                      ? tile_size
                                      : ceil_div(std::min(run.mc, p.m), kernel.rows) * kernel.rows *
                                            std::min(run.nc, round_up(p.n, kernel.cols));
-  auto* sums = frame.take<std::int32_t>(workers * sums_size);
+  // For every worker there is: few tasks may still be run by the last of them.
+  auto* sums = frame.take<std::int32_t>(state.threads.count() * sums_size);
   run.scales = epilogue_scales(frame, p, o);
   prepare_a(run, frame, state.threads);
   // From here on nothing can fail.
