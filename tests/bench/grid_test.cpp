@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/grid.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <tuple>
+
+#include "bench/record.hpp"
+#include "bench/record_file.hpp"
+#include "support/generators.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::bench {
+namespace {
+
+std::string message_of(const std::string& text) {
+  try {
+    parse_grid(text, "g.yaml");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::invalid_argument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+constexpr const char* head = "switchback_grid: 1\nname: t\n";
+
+std::string with_head(const std::string& rest) {
+  return head + rest;
+}
+
+using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t, double, bool>;
+Shape shape(const Case& c) {
+  return {c.batch_size, c.dim_out, c.dim_in, c.wm, c.narrows};
+}
+
+TEST(Grid, GeneratesBothDirectionsForEachBatchSize) {
+  const Grid grid = parse_grid(with_head("description: two words\nrepeat: 7\n"
+                                         "dims:\n  - {dim: 1408, wm: 4.3637}\n"
+                                         "batch_sizes: [2, 1]\nswitch: [false, true]\n"),
+                               "g.yaml");
+  EXPECT_EQ(grid.name, "t");
+  EXPECT_EQ(grid.description, "two words");
+  EXPECT_EQ(grid.repeat, 7);
+  ASSERT_EQ(grid.cases.size(), 4u);
+  // In ascending order of work, and of dim_in where that is equal.
+  EXPECT_EQ(shape(grid.cases[0]), Shape(1, 6144, 1408, 4.3637, false));
+  EXPECT_EQ(shape(grid.cases[1]), Shape(1, 1408, 6144, 4.3637, true));
+  EXPECT_EQ(shape(grid.cases[2]), Shape(2, 6144, 1408, 4.3637, false));
+  EXPECT_EQ(shape(grid.cases[3]), Shape(2, 1408, 6144, 4.3637, true));
+}
+
+TEST(Grid, ListsOfDimsAndWidthsAreCrossed) {
+  const Grid grid = parse_grid(
+      with_head("dims: [{dim: [64, 96], wm: [2, 3.5]}]\nbatch_sizes: [4]\nswitch: [true]\n"),
+      "g.yaml");
+  ASSERT_EQ(grid.cases.size(), 4u);
+  std::set<std::string> ids;
+  for (const Case& c : grid.cases)
+    ids.insert(case_id(c));
+  EXPECT_EQ(ids, (std::set<std::string>{"4x128x64", "4x224x64", "4x192x96", "4x336x96"}));
+}
+
+TEST(Grid, SquareLayersAreTakenOnce) {
+  const Grid grid = parse_grid(with_head("dims: [{dim: 64, wm: 1}]\nbatch_sizes: [4]\n"), "g.yaml");
+  ASSERT_EQ(grid.cases.size(), 1u);
+  EXPECT_FALSE(grid.cases[0].narrows);
+}
+
+TEST(Grid, ShapesTakeTheirOwnBatchSizeOrTheGrids) {
+  const Grid grid =
+      parse_grid(with_head("batch_sizes: [1, 8]\n"
+                           "shapes:\n"
+                           "  - {dim_in: 4096, dim_out: 11008}\n"
+                           "  - {batch_size: [3, 5], dim_in: 11008, dim_out: 4096}\n"),
+                 "g.yaml");
+  ASSERT_EQ(grid.cases.size(), 4u);
+  EXPECT_EQ(shape(grid.cases[0]), Shape(1, 11008, 4096, 2.6875, false));
+  EXPECT_EQ(shape(grid.cases[1]), Shape(3, 4096, 11008, 2.6875, true));
+}
+
+TEST(Grid, ExcludeLeavesOutWhatMatchesAllOfARule) {
+  const Grid grid = parse_grid(with_head("dims: [{dim: [64, 96], wm: 2}]\nbatch_sizes: [1, 2]\n"
+                                         "exclude:\n  - {dim: 96, batch_size: 2}\n"
+                                         "  - {dim_in: 64, switch: false}\n"),
+                               "g.yaml");
+  std::set<std::string> ids;
+  for (const Case& c : grid.cases)
+    ids.insert(case_id(c));
+  EXPECT_EQ(ids, (std::set<std::string>{"1x128x64", "2x128x64", "1x96x192", "1x192x96"}));
+}
+
+TEST(Grid, WidthOfAShapeIsTheShortestThatGivesTheWideSide) {
+  EXPECT_EQ(case_of_shape(1, 1024, 4096).wm, 4);
+  EXPECT_EQ(case_of_shape(1, 4096, 14336).wm, 3.5);
+  EXPECT_EQ(case_of_shape(1, 64, 64).wm, 1);
+  EXPECT_TRUE(case_of_shape(1, 4096, 1024).narrows);
+  test::Random random(5);
+  for (int i = 0; i < 2000; ++i) {
+    const std::int64_t a = 1 + random.below(133144), b = 1 + random.below(133144);
+    const Case c = case_of_shape(1, a, b);
+    EXPECT_EQ(std::llround(static_cast<double>(std::min(a, b)) * c.wm), std::max(a, b));
+  }
+}
+
+TEST(Grid, ReferenceIsThePublishedGrid) {
+  const Grid grid = load_grid("reference");
+  EXPECT_EQ(grid.repeat, 64);
+  std::multiset<Shape> ours, published;
+  for (const Case& c : grid.cases)
+    ours.insert(shape(c));
+  for (const Record& r :
+       parse_records(read_file(SWITCHBACK_REFERENCE_RECORDS), "switchback_a100_2023.jsonl")) {
+    published.insert(shape(r.shape));
+    EXPECT_EQ(r.repeat, 64);
+  }
+  EXPECT_EQ(published.size(), 142u);
+  EXPECT_EQ(ours, published);
+}
+
+TEST(Grid, BuiltinGridsAreReadableSortedAndWithoutDuplicates) {
+  EXPECT_EQ(builtin_grids().size(), 4u);
+  for (const BuiltinGrid& builtin : builtin_grids()) {
+    const Grid grid = parse_grid(builtin.text, builtin.name);
+    EXPECT_EQ(grid.name, builtin.name);
+    EXPECT_FALSE(grid.description.empty());
+    std::set<std::string> ids;
+    for (std::size_t i = 0; i < grid.cases.size(); ++i) {
+      EXPECT_TRUE(ids.insert(case_id(grid.cases[i])).second);
+      if (i > 0) {
+        EXPECT_LE(grid.cases[i - 1].macs(), grid.cases[i].macs());
+      }
+    }
+  }
+}
+
+TEST(Grid, LoadsAFileAndNamesAMissingOne) {
+  const std::string path = testing::TempDir() + "load_grid.yaml";
+  std::ofstream(path) << with_head("shapes: [{batch_size: 1, dim_in: 2, dim_out: 3}]\n");
+  EXPECT_EQ(load_grid(path).cases.size(), 1u);
+  try {
+    load_grid("/nowhere/x.yaml");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "--grid '/nowhere/x.yaml': no such file can be read, and it is no built-in grid "
+                 "(quick, vit, llm, reference)");
+  }
+}
+
+struct Bad {
+  const char* name;
+  std::string text;
+  std::string message;
+};
+
+class BadGrid : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadGrid, IsRefusedWithItsPlace) {
+  EXPECT_EQ(message_of(GetParam().text), GetParam().message);
+}
+
+const std::string shapes = "shapes: [{batch_size: 1, dim_in: 2, dim_out: 3}]\n";
+
+std::vector<Bad> bad_grids() {
+  std::string many = "[";
+  for (int i = 0; i < 101; ++i)
+    many += std::to_string(i + 1) + ", ";
+  many += "200]";
+  return {
+      {"empty", "", "g.yaml:1:1: the file is empty; it must be a map"},
+      {"scalar", "grid", "g.yaml:1:1: a grid is grid; it must be a map"},
+      {"list", "[1]", "g.yaml:1:1: a grid is a list; it must be a map"},
+      {"noversion", "name: t\n" + shapes, "g.yaml:1:1: a grid has no 'switchback_grid'"},
+      {"version", "switchback_grid: 2\nname: t\n" + shapes,
+       "g.yaml:1:18: switchback_grid = 2; it must be an integer from 1 to 1"},
+      {"noname", "switchback_grid: 1\n" + shapes, "g.yaml:1:1: a grid has no 'name'"},
+      {"namelist", "switchback_grid: 1\nname: [a]\n" + shapes,
+       "g.yaml:2:7: name is a list; it must be text"},
+      {"unknown", with_head("dmis: []\n"),
+       "g.yaml:3:1: 'dmis' is no key of a grid; the keys are switchback_grid, name, description, "
+       "repeat, dims, batch_sizes, switch, exclude, shapes"},
+      {"nothing", head, "g.yaml:1:1: a grid has 'dims', 'shapes' or both"},
+      {"repeat0", with_head("repeat: 0\n" + shapes),
+       "g.yaml:3:9: repeat = 0; it must be an integer from 1 to 1000000"},
+      {"repeattext", with_head("repeat: '3'\n" + shapes),
+       "g.yaml:3:9: repeat = '3'; it must be an integer from 1 to 1000000"},
+      {"nobatch", with_head("dims: [{dim: 4, wm: 2}]\n"),
+       "g.yaml:1:1: a grid with 'dims' has no 'batch_sizes'"},
+      {"batchscalar", with_head("batch_sizes: 4\n" + shapes),
+       "g.yaml:3:14: batch_sizes is 4; it must be a list"},
+      {"batchnegative", with_head("batch_sizes: [1, -4]\n" + shapes),
+       "g.yaml:3:18: batch_sizes = -4; it must be an integer from 1 to 1073741824"},
+      {"batchoverflow", with_head("batch_sizes: [99999999999999999999]\n" + shapes),
+       "g.yaml:3:15: batch_sizes = 99999999999999999999; it must be an integer from 1 to "
+       "1073741824"},
+      {"batchtwice", with_head("batch_sizes: [4, 4]\n" + shapes),
+       "g.yaml:3:18: batch_sizes has 4 twice"},
+      {"batchempty", with_head("batch_sizes: []\n" + shapes),
+       "g.yaml:3:14: batch_sizes is an empty list"},
+      {"dimzero", with_head("batch_sizes: [1]\ndims:\n  - {dim: 0, wm: 4}\n"),
+       "g.yaml:5:11: dim = 0; it must be an integer from 1 to 133144"},
+      {"dimfloat", with_head("batch_sizes: [1]\ndims:\n  - {dim: 1.5, wm: 4}\n"),
+       "g.yaml:5:11: dim = 1.5; it must be an integer from 1 to 133144"},
+      {"dimnull", with_head("batch_sizes: [1]\ndims:\n  - {dim: , wm: 4}\n"),
+       "g.yaml:5:10: dim = nothing; it must be an integer from 1 to 133144"},
+      {"wmzero", with_head("batch_sizes: [1]\ndims:\n  - {dim: 8, wm: 0}\n"),
+       "g.yaml:5:18: wm = 0; it must be a number from 1 to 133144"},
+      {"wmnan", with_head("batch_sizes: [1]\ndims:\n  - {dim: 8, wm: nan}\n"),
+       "g.yaml:5:18: wm = nan; it must be a number from 1 to 133144"},
+      {"wmexponent", with_head("batch_sizes: [1]\ndims:\n  - {dim: 8, wm: 1e1}\n"),
+       "g.yaml:5:18: wm = 1e1; it must be a number from 1 to 133144"},
+      {"wmnarrow", with_head("batch_sizes: [1]\ndims:\n  - {dim: 8, wm: 0.5}\n"),
+       "g.yaml:5:18: wm = 0.5; it must be a number from 1 to 133144"},
+      {"nowm", with_head("batch_sizes: [1]\ndims:\n  - {dim: 8}\n"),
+       "g.yaml:5:5: an item of dims has no 'wm'"},
+      {"widek", with_head("batch_sizes: [1]\ndims:\n  - {dim: 40000, wm: 4}\n"),
+       "g.yaml:5:22: dim 40000 · wm 4 = 160000; a side must be 1 to 133144, so that int8 sums are "
+       "exact in int32"},
+      {"shapek", with_head("shapes:\n  - {batch_size: 1, dim_in: 133145, dim_out: 8}\n"),
+       "g.yaml:4:29: dim_in = 133145; it must be an integer from 1 to 133144"},
+      {"shapeunknown", with_head("shapes:\n  - {batch: 1, dim_in: 8, dim_out: 8}\n"),
+       "g.yaml:4:6: 'batch' is no key of an item of shapes; the keys are batch_size, dim_in, "
+       "dim_out"},
+      {"shapebatch", with_head("shapes:\n  - {dim_in: 8, dim_out: 8}\n"),
+       "g.yaml:4:5: an item of shapes has no 'batch_size', and the grid no 'batch_sizes'"},
+      {"duplicate",
+       with_head("batch_sizes: [2]\ndims:\n  - {dim: 8, wm: 2}\nshapes:\n"
+                 "  - {dim_in: 8, dim_out: 16}\n"),
+       "g.yaml:7:5: batch_size 2, dim_in 8, dim_out 16 a second time (first from line 5); each "
+       "shape may occur once"},
+      {"switchtext", with_head("switch: [yes]\n" + shapes),
+       "g.yaml:3:10: switch = yes; it must be true or false"},
+      {"switchtwice", with_head("switch: [true, true]\n" + shapes),
+       "g.yaml:3:16: switch has true twice"},
+      {"unusedrule",
+       with_head("batch_sizes: [2]\ndims: [{dim: 8, wm: 2}]\nexclude:\n  - {dim: 9}\n"),
+       "g.yaml:6:5: this rule of exclude leaves out no case of dims"},
+      {"emptyrule", with_head("batch_sizes: [2]\ndims: [{dim: 8, wm: 2}]\nexclude: [{}]\n"),
+       "g.yaml:5:11: a rule of exclude without a key leaves nothing over"},
+      {"nocase", with_head("batch_sizes: [2]\ndims: [{dim: 8, wm: 2}]\nexclude: [{dim: 8}]\n"),
+       "g.yaml:1:1: the grid has no case"},
+      {"keytwice", with_head("name: u\n"), "g.yaml:3:1: 'name' a second time (first at line 2)"},
+      {"manycases", with_head("batch_sizes: " + many + "\ndims: [{dim: " + many + ", wm: 2}]\n"),
+       "g.yaml:4:8: more than 10000 cases"},
+      {"alias", with_head("dims: [&a {dim: 8, wm: 2}, *a]\n"),
+       "g.yaml:3:8: an anchor; a grid file has none"},
+      {"tag", with_head("repeat: !!int 4\n"),
+       "g.yaml:3:9: the tag 'tag:yaml.org,2002:int'; a grid file has none"},
+      {"documents", with_head(shapes + "---\nname: u\n"),
+       "g.yaml:5:1: a second document; a grid file holds one"},
+      {"control", with_head("description: a\x01"),
+       "g.yaml:3:15: the byte 0x01; a grid file is UTF-8 text without control characters or byte "
+       "order mark"},
+      {"latin1", with_head("description: \xE9\n"),
+       "g.yaml:3:14: the byte 0xE9; a grid file is UTF-8 text without control characters or byte "
+       "order mark"},
+      {"deep", with_head("dims: [[[[[[[[[[1]]]]]]]]]]\n"),
+       "g.yaml:3:14: nested deeper than 8 levels"},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BadGrid, testing::ValuesIn(bad_grids()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Grid, UnclosedYamlSaysWhere) {
+  const std::string message = message_of(with_head("dims: [{dim: 8\n"));
+  EXPECT_EQ(message.find("g.yaml:"), 0u) << message;
+  EXPECT_NE(message.find("not YAML"), std::string::npos) << message;
+}
+
+TEST(Grid, TooLargeFilesAreRefusedUnread) {
+  const std::string message = message_of(std::string((1 << 20) + 1, '#'));
+  EXPECT_EQ(message, "g.yaml:1:1: 1048577 bytes; a grid file has at most 1048576");
+}
+
+// Bytes changed, cut and doubled in real grids: an answer or an Error, nothing else.
+TEST(Grid, DamagedFilesThrowNothingButErrors) {
+  test::Random random(11);
+  int accepted = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const auto& grids = builtin_grids();
+    std::string text(grids[static_cast<std::size_t>(random.below(4))].text);
+    const std::string marks = "[]{}:,-&*!|>'\"#%@?\n \t0123456789\xC3";
+    for (std::int64_t i = 0; i <= random.below(6); ++i) {
+      const auto at =
+          static_cast<std::size_t>(random.below(static_cast<std::int64_t>(text.size())));
+      switch (random.below(4)) {
+        case 0:
+          text[at] = marks[static_cast<std::size_t>(
+              random.below(static_cast<std::int64_t>(marks.size())))];
+          break;
+        case 1:
+          text.erase(at, static_cast<std::size_t>(random.below(12)));
+          break;
+        case 2:
+          text.insert(at, 1,
+                      marks[static_cast<std::size_t>(
+                          random.below(static_cast<std::int64_t>(marks.size())))]);
+          break;
+        default:
+          text.insert(at, text.substr(at / 2, static_cast<std::size_t>(random.below(40))));
+      }
+      if (text.empty()) text = " ";
+    }
+    try {
+      const Grid grid = parse_grid(text, "g.yaml");
+      ++accepted;
+      EXPECT_FALSE(grid.cases.empty());
+      for (const Case& c : grid.cases) {
+        EXPECT_GT(c.batch_size, 0);
+        EXPECT_GT(c.dim_in, 0);
+        EXPECT_GT(c.dim_out, 0);
+      }
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()).find("g.yaml:"), 0u) << error.what();
+    }
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+TEST(Shape, IsParsedOrRefused) {
+  const Case c = parse_shape("16,1024,4096");
+  EXPECT_EQ(shape(c), Shape(16, 4096, 1024, 4, false));
+  for (const char* bad : {"", "1", "1,2", "1,2,3,4", "0,2,3", "1,-2,3", "1,2,133145", "1,2,x",
+                          "a,2,3", "1,2,3 ", ",2,3", "99999999999999999999,1,1"})
+    EXPECT_THROW(parse_shape(bad), Error) << bad;
+}
+
+}  // namespace
+}  // namespace switchback::bench

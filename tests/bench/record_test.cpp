@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/record.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+
+#include "bench/record_file.hpp"
+#include "support/generators.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::bench {
+namespace {
+
+Record example() {
+  Record record;
+  record.repeat = 10;
+  record.shape = case_of_shape(16, 1024, 4096);
+  for (std::size_t i = 0; i < record_fields; ++i)
+    record.times_ms[i] = 0.1 * static_cast<double>(i + 1);
+  return record;
+}
+
+std::string message_of(const std::string& line) {
+  try {
+    parse_record(line);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::invalid_argument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string replaced(std::string line, const std::string& from, const std::string& to) {
+  const std::size_t at = line.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return line.replace(at, from.size(), to);
+}
+
+TEST(Record, HasThePublishedKeysInTheirOrder) {
+  const std::vector<std::string> expected{"repeat",
+                                          "batch_size",
+                                          "dim_out",
+                                          "dim_in",
+                                          "wm",
+                                          "switch",
+                                          "standard_fwd",
+                                          "standard_gw",
+                                          "standard_gx",
+                                          "rowwise_fwd",
+                                          "rowwise_bwd",
+                                          "global_fwd",
+                                          "global_bwd",
+                                          "x_quantize_rowwise",
+                                          "g_quantize_rowwise",
+                                          "w_quantize_rowwise",
+                                          "w_quantize_colwise_transpose",
+                                          "w_quantize_global",
+                                          "w_quantize_global_transpose",
+                                          "cast_x",
+                                          "cast_g",
+                                          "cast_w",
+                                          "time_standard",
+                                          "time_rowwise",
+                                          "time_global"};
+  EXPECT_EQ(record_keys(), expected);
+}
+
+// Every published line is read and written back byte for byte: keys, order, sums and style.
+TEST(Record, RewritesThePublishedRecordsByteForByte) {
+  const std::string text = read_file(SWITCHBACK_REFERENCE_RECORDS);
+  const std::vector<Record> records = parse_records(text, "a100.jsonl");
+  EXPECT_EQ(records.size(), 142u);
+  std::string again;
+  for (const Record& record : records)
+    again += to_line(record) + "\n";
+  EXPECT_EQ(again, text);
+}
+
+TEST(Record, SumsAreAddedInTheDocumentedOrder) {
+  test::Random random(3);
+  for (int i = 0; i < 200; ++i) {
+    Record r = example();
+    for (auto& time : r.times_ms)
+      time = random.uniform() * std::pow(10.0, static_cast<double>(random.below(6) - 3));
+    const auto t = [&](Field f) { return *r.time(f); };
+    using enum Field;
+    EXPECT_EQ(*r.time_standard(), t(standard_fwd) + t(standard_gx) + t(standard_gw));
+    EXPECT_EQ(*r.time_rowwise(), t(x_quantize_rowwise) + t(g_quantize_rowwise) +
+                                     t(w_quantize_colwise_transpose) + t(w_quantize_rowwise) +
+                                     t(standard_gw) + t(rowwise_fwd) + t(rowwise_bwd));
+    EXPECT_EQ(*r.time_global(), t(x_quantize_rowwise) + t(g_quantize_rowwise) +
+                                    t(w_quantize_global) + t(w_quantize_global_transpose) +
+                                    t(standard_gw) + t(global_fwd) + t(global_bwd));
+    EXPECT_EQ(parse_record(to_line(r)), r);
+  }
+}
+
+TEST(Record, MissingFieldsAndTheirSumsAreNull) {
+  Record record = example();
+  record.times_ms[index(Field::rowwise_bwd)] = std::nullopt;
+  const std::string line = to_line(record);
+  EXPECT_NE(line.find("\"rowwise_bwd\": null"), std::string::npos);
+  EXPECT_NE(line.find("\"time_rowwise\": null"), std::string::npos);
+  EXPECT_EQ(line.find("\"time_standard\": null"), std::string::npos);
+  EXPECT_EQ(parse_record(line), record);
+}
+
+TEST(Record, WidthsAreWrittenAsPublished) {
+  Record record = example();
+  EXPECT_NE(to_line(record).find("\"wm\": 4, \"switch\": false"), std::string::npos);
+  record.shape.wm = 4.3637;
+  EXPECT_NE(to_line(record).find("\"wm\": 4.3637, "), std::string::npos);
+}
+
+TEST(Record, NumbersReadBackAsTheSameDouble) {
+  EXPECT_EQ(number_text(1), "1.0");
+  EXPECT_EQ(number_text(0.1), "0.1");
+  EXPECT_EQ(number_text(0.0001), "0.0001");
+  EXPECT_EQ(number_text(0.00001), "1e-05");
+  EXPECT_EQ(number_text(1e16), "1e+16");
+  EXPECT_EQ(number_text(0.047907233238220215), "0.047907233238220215");
+  test::Random random(9);
+  for (int i = 0; i < 20000; ++i) {
+    const double value = std::abs(std::bit_cast<double>(random.next()));
+    if (!std::isfinite(value)) continue;
+    EXPECT_EQ(std::strtod(number_text(value).c_str(), nullptr), value);
+  }
+}
+
+TEST(Record, RefusesWhatIsNoRecord) {
+  const std::string good = to_line(example());
+  EXPECT_EQ(message_of(good), "accepted");
+  EXPECT_EQ(message_of("").find("not JSON"), 0u);
+  EXPECT_EQ(message_of(good.substr(0, good.size() - 1)).find("not JSON"), 0u);
+  EXPECT_EQ(message_of("[]"), "not a flat JSON object");
+  EXPECT_EQ(message_of("3"), "not a flat JSON object");
+  EXPECT_EQ(message_of(replaced(good, "\"wm\": 4", "\"wm\": [4]")), "not a flat JSON object");
+  EXPECT_EQ(message_of("{}"), "no key 'repeat'; a record has 25 keys");
+  EXPECT_EQ(message_of(replaced(good, "}", ", \"more\": 1}")),
+            "a surplus key 'more'; a record has 25 keys");
+  EXPECT_EQ(message_of(replaced(good, "\"dim_out\"", "\"dim_in\"")),
+            "key 3 is 'dim_in'; it must be 'dim_out'");
+  EXPECT_EQ(message_of(replaced(good, "\"repeat\": 10", "\"repeat\": 0")),
+            "repeat is 0; it must be an integer from 1 to 9007199254740992");
+  EXPECT_EQ(message_of(replaced(good, "\"repeat\": 10", "\"repeat\": 1.5")),
+            "repeat is 1.5; it must be an integer from 1 to 9007199254740992");
+  EXPECT_EQ(message_of(replaced(good, "\"switch\": false", "\"switch\": 0")),
+            "switch is 0; it must be true or false");
+  EXPECT_EQ(message_of(replaced(good, "\"cast_x\": 1.4", "\"cast_x\": -1.4")),
+            "cast_x is -1.4; it must be a time in ms, or null");
+  EXPECT_EQ(message_of(replaced(good, "\"standard_fwd\": 0.1", "\"standard_fwd\": 0.2"))
+                .find("time_standard is "),
+            0u);
+  EXPECT_EQ(message_of(replaced(good, "\"standard_fwd\": 0.1", "\"standard_fwd\": null"))
+                .find("time_standard is "),
+            0u);
+}
+
+TEST(Record, FilesNameTheBadLine) {
+  const std::string good = to_line(example());
+  try {
+    parse_records(good + "\n" + good + "\nx\n", "f.jsonl");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("f.jsonl:3: not JSON"), 0u) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace switchback::bench
