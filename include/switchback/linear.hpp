@@ -63,8 +63,9 @@ class SWITCHBACK_API SwitchbackLinear {
   /// Says that the caller changed the weight's or the bias' elements. Leaves eval mode.
   void weight_updated();
   /// Quantizes and packs the weight now and drops what only training needs. In the int8 modes the
-  /// caller's weight may be freed afterwards (the bias is copied); backward is refused until
-  /// weight_updated() or set_weight().
+  /// caller's weight may be freed afterwards (the bias is copied); a standard layer keeps reading
+  /// it, beside a copy packed for few rows. backward is refused until weight_updated() or
+  /// set_weight().
   void prepare_for_eval();
 
   /// y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype).

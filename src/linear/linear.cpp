@@ -88,6 +88,13 @@ void check_gradient(std::string_view argument, AnyMatrix m, const LinearState& l
   core::check_shape("backward", argument, m, rows, rows_name, cols, cols_name);
 }
 
+// What was made from the weight is void; a weight packed for eval has no use in training.
+void leave_eval(LinearState& layer) noexcept {
+  layer.eval = false;
+  layer.cache.invalidate();
+  layer.packed.release();
+}
+
 // In eval mode an int8 layer refers to nothing of the caller's; the weight and bias it was made
 // from may be gone, and their addresses may be somebody else's by now.
 bool refers_to_caller(const LinearState& layer) {
@@ -125,8 +132,7 @@ void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
   layer.weight = weight;
   layer.bias = layer.caller_bias = bias.data != nullptr ? bias : ConstAnyMatrix();
   layer.has_weight = true;
-  layer.eval = false;
-  layer.cache.invalidate();
+  leave_eval(layer);
 }
 
 void SwitchbackLinear::weight_updated() {
@@ -134,8 +140,7 @@ void SwitchbackLinear::weight_updated() {
   LinearState& layer = usable(state_, op);
   check_has_weight(layer, op);
   layer.bias = layer.caller_bias;
-  layer.eval = false;
-  layer.cache.invalidate();
+  leave_eval(layer);
 }
 
 void SwitchbackLinear::prepare_for_eval() {
@@ -153,6 +158,8 @@ void SwitchbackLinear::prepare_for_eval() {
       layer.bias.data = layer.eval_bias.as<void>();
     }
     layer.cache.release_backward();
+  } else if (layer.options.engine.empty() || layer.options.engine == "onednn_matmul") {
+    layer.packed.pack(*layer.context->owner, layer.weight);
   }
   layer.saved.release();
   layer.eval = true;
@@ -227,7 +234,7 @@ std::size_t SwitchbackLinear::saved_for_backward_bytes() const noexcept {
 }
 
 std::size_t SwitchbackLinear::cached_weight_bytes() const noexcept {
-  return state_ != nullptr ? state_->cache.bytes() : 0;
+  return state_ != nullptr ? state_->cache.bytes() + state_->packed.bytes() : 0;
 }
 
 }  // namespace switchback

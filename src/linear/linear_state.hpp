@@ -7,6 +7,7 @@
 
 #include "core/aligned_buffer.hpp"
 #include "core/context_state.hpp"
+#include "gemm/standard_packed.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/linear.hpp"
 
@@ -49,8 +50,9 @@ struct LinearState {
   ConstAnyMatrix bias;  ///< the caller's, or the copy made for eval
   bool has_weight = false;
   bool eval = false;
-  core::AlignedBuffer eval_bias;  ///< the bias' bytes, once the caller may free it
-  linear::WeightCache cache;
+  core::AlignedBuffer eval_bias;          ///< the bias' bytes, once the caller may free it
+  linear::WeightCache cache;              ///< of the int8 modes
+  standard::PackedStandardWeight packed;  ///< of mode standard in eval
   linear::SavedForward saved;
 
   [[nodiscard]] bool is_int8() const noexcept { return options.mode != Mode::standard; }

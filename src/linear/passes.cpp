@@ -175,6 +175,8 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save) 
   if (saves) begin_saving(layer, x.rows, save);
   if (layer.is_int8()) {
     quantized_forward(layer, x, y, saves);
+  } else if (layer.packed.takes(x, y)) {
+    layer.packed.multiply(context_of(layer), x, layer.bias, y);
   } else {
     StandardGemmArgs args;
     args.a = x;
