@@ -29,6 +29,7 @@ constexpr std::array<FieldInfo, all_fields> table{{
     {"cast_w", "plain cast of W to int8"},
     {"fwd_packed", "rowwise_fwd with W packed before (run file only)"},
     {"bwd_packed", "rowwise_bwd with W packed before (run file only)"},
+    {"standard_fwd_packed", "standard_fwd with W packed before (run file only)"},
 }};
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 namespace switchback::bench {
 
-/// In the order of a record; the two last are not in it (they go to the run file).
+/// In the order of a record; the three last are not in it (they go to the run file).
 enum class Field : std::size_t {
   standard_fwd,
   standard_gw,
@@ -32,9 +32,10 @@ enum class Field : std::size_t {
   cast_w,
   fwd_packed,
   bwd_packed,
+  standard_fwd_packed,
 };
 inline constexpr std::size_t record_fields = 16;
-inline constexpr std::size_t all_fields = 18;
+inline constexpr std::size_t all_fields = 19;
 
 constexpr std::size_t index(Field field) noexcept {
   return static_cast<std::size_t>(field);
@@ -53,6 +54,16 @@ struct SumInfo {
   std::vector<Field> parts;
 };
 const std::array<SumInfo, 3>& sum_table();
+
+/// Whether the field is an int8 product.
+constexpr bool is_int8_product(Field field) noexcept {
+  return (field >= Field::rowwise_fwd && field <= Field::global_bwd) ||
+         field == Field::fwd_packed || field == Field::bwd_packed;
+}
+/// Whether the field is a floating point product.
+constexpr bool is_standard_product(Field field) noexcept {
+  return field <= Field::standard_gx || field == Field::standard_fwd_packed;
+}
 
 /// Times in ms by Field; the ones of a record.
 using RecordTimes = std::array<std::optional<double>, record_fields>;

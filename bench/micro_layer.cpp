@@ -164,6 +164,10 @@ void forward_rows(Bench& bench, const Setting& setting) {
     for (int i = 0; i < 2; ++i)
       layers.push_back(bench.layer(mode));
   std::vector<Rival> rivals = bench.floating(Bench::Pass::forward);
+  // A weight that stays may be packed in floating point too; at few rows that is the faster rival.
+  SwitchbackLinear packed = bench.layer(Mode::standard);
+  packed.prepare_for_eval();
+  rivals.push_back({"standard, W packed", [&bench, &packed] { bench.forward(packed); }});
   const std::size_t floating = rivals.size();
   for (std::size_t i = 0; i < layers.size(); i += 2) {
     rivals.push_back({"cached", [&bench, &layer = layers[i]] { bench.forward(layer); }});

@@ -33,6 +33,7 @@ double estimate_field_s(Field field, const Case& c, DType dtype, const Rates& ra
     case Field::standard_fwd:
     case Field::standard_gw:
     case Field::standard_gx:
+    case Field::standard_fwd_packed:
       return call_s + std::max(ops / rates.standard_ops_s, operands * element / rates.bytes_s);
     case Field::rowwise_fwd:
     case Field::global_fwd:

@@ -128,7 +128,8 @@ std::optional<double> ReportRow::forward_speedup() const {
   if (!product) product = faster(record.time(Field::rowwise_fwd), record.time(Field::global_fwd));
   const std::optional<double> quantize = record.time(Field::x_quantize_rowwise);
   if (!product || !quantize) return std::nullopt;
-  return ratio(record.time(Field::standard_fwd), *product + *quantize);
+  return ratio(faster(record.time(Field::standard_fwd), standard_fwd_packed_ms),
+               *product + *quantize);
 }
 
 void Report::add(const ReportRow& row) {
@@ -192,6 +193,15 @@ std::string report_sentence(const Report& report) {
       report.where, verdict(steps), verdict(forwards));
 }
 
+ReportRow report_row(const Record& record, const RunLog& log) {
+  const std::string id = case_id(record.shape);
+  const auto in = [&](const std::map<std::string, double>& times) {
+    const auto found = times.find(id);
+    return found != times.end() ? std::optional(found->second) : std::nullopt;
+  };
+  return {record, in(log.fwd_packed_ms), in(log.standard_fwd_packed_ms)};
+}
+
 Report load_report(const std::string& path) {
   Report report;
   RunLog log;
@@ -206,11 +216,7 @@ Report load_report(const std::string& path) {
     if (!nlohmann::json::accept(tail) && tail.starts_with("{\"repeat\"")) text.resize(last + 1);
   }
   for (const Record& record : parse_records(text, path)) {
-    ReportRow row{record, std::nullopt};
-    if (const auto ms = log.fwd_packed_ms.find(case_id(record.shape));
-        ms != log.fwd_packed_ms.end())
-      row.fwd_packed_ms = ms->second;
-    report.add(row);
+    report.add(report_row(record, log));
   }
   if (report.rows.empty())
     throw Error(Status::invalid_argument, path + ": there is no record in it");

@@ -7,19 +7,26 @@
 #include <vector>
 
 #include "bench/record.hpp"
+#include "bench/run_log.hpp"
 
 namespace switchback::bench {
 
 struct ReportRow {
   Record record;
-  std::optional<double> fwd_packed_ms;  ///< the int8 forward with W packed before, if measured
+  // The forward with W packed before, where that was measured: in int8 and in floating point.
+  std::optional<double> fwd_packed_ms = std::nullopt;
+  std::optional<double> standard_fwd_packed_ms = std::nullopt;
 
   /// time_standard over the faster of time_rowwise and time_global.
   [[nodiscard]] std::optional<double> step_speedup() const;
-  /// standard_fwd over quantizing X and the int8 product, W's codes being there: packed, where that
-  /// was measured, else the faster of rowwise_fwd and global_fwd.
+  /// standard_fwd (the faster of W as it lies and W packed) over quantizing X and the int8 product,
+  /// W's codes being there: packed, where that was measured, else the faster of rowwise_fwd and
+  /// global_fwd.
   [[nodiscard]] std::optional<double> forward_speedup() const;
 };
+
+/// A record with what its run file adds to it.
+ReportRow report_row(const Record& record, const RunLog& log);
 
 struct Report {
   std::string where = "In these records";  ///< how the sentence begins

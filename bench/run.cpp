@@ -203,11 +203,7 @@ class Run {
   // What the file already holds: skipped if resuming, and part of the report either way.
   void take_existing() {
     for (const Record& record : output_.records()) {
-      ReportRow row{record, std::nullopt};
-      const auto& packed = output_.log().fwd_packed_ms;
-      if (const auto ms = packed.find(case_id(record.shape)); ms != packed.end())
-        row.fwd_packed_ms = ms->second;
-      report_.add(row);
+      report_.add(report_row(record, output_.log()));
       if (options_.resume && complete(record, options_.fields))
         done_.insert(shape_of(record.shape));
     }
@@ -261,7 +257,8 @@ class Run {
       if (result.status == CaseStatus::unsupported) ++tally_.unsupported;
       const Record record = result.record();
       output_.write(record);
-      report_.add({record, result.median_ms(Field::fwd_packed)});
+      report_.add({record, result.median_ms(Field::fwd_packed),
+                   result.median_ms(Field::standard_fwd_packed)});
     }
     output_.write(case_line(result, number, schedule_.cases()[i], options_.dtype, ceilings_));
     progress_.done(number, result, schedule_.left_s(i + 1));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 
 #include "bench/plan.hpp"
 #include "bench/run_check.hpp"
@@ -10,6 +11,7 @@
 #include "gemm/candidates.hpp"
 #include "switchback/error.hpp"
 #include "switchback/gemm.hpp"
+#include "switchback/linear.hpp"
 #include "switchback/quant.hpp"
 
 namespace switchback::bench {
@@ -251,7 +253,23 @@ class CaseRun {
         poison(p.d);
         call();
         check = check_standard_product(context_, p.a, p.transpose_a, p.b, p.transpose_b, p.d, seed);
-      } else if (field <= Field::global_bwd || field >= Field::fwd_packed) {
+      } else if (field == Field::standard_fwd_packed) {
+        // A layer in eval mode takes the faster of its packed weight and the products above.
+        LinearOptions layer{.in_features = case_.dim_in,
+                            .out_features = case_.dim_out,
+                            .mode = Mode::standard,
+                            .dtype = options_.dtype,
+                            .engine = options_.standard_engine};
+        eval_layer_.emplace(context_, layer);
+        eval_layer_->set_weight(o_.w.any());
+        eval_layer_->prepare_for_eval();
+        out.engine = "layer in eval mode";
+        call = [this] { eval_layer_->forward(o_.x.any(), o_.y.any()); };
+        poison(o_.y.any());
+        call();
+        const StandardProduct p = standard_product(Field::standard_fwd);
+        check = check_standard_product(context_, p.a, p.transpose_a, p.b, p.transpose_b, p.d, seed);
+      } else if (is_int8_product(field)) {
         const Int8Product p = int8_product(field);
         const GemmArgs args = int8_args(p);
         call = [this, args] { gemm(context_, args); };
@@ -363,6 +381,7 @@ class CaseRun {
   CaseResult& result_;
   OperandNeeds need_;
   Operands o_;
+  std::optional<SwitchbackLinear> eval_layer_;
   std::vector<Timed> timed_;
 };
 

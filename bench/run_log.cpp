@@ -24,9 +24,9 @@ void add_rates(Json& out, Field field, const Case& c, DType dtype, double ms,
                const Ceilings& ceilings) {
   if (!(ms > 0)) return;
   const double seconds = ms * 1e-3;
-  if (field <= Field::standard_gx) {
+  if (is_standard_product(field)) {
     add_rate(out, "tops", 2 * c.macs() / seconds * 1e-12, ceilings.f32_tflops);
-  } else if (field <= Field::global_bwd || field >= Field::fwd_packed) {
+  } else if (is_int8_product(field)) {
     add_rate(out, "tops", 2 * c.macs() / seconds * 1e-12, ceilings.s8_tops);
   } else {
     const bool of_x = field == Field::x_quantize_rowwise || field == Field::cast_x;
@@ -138,7 +138,7 @@ Json case_line(const CaseResult& result, std::int64_t number, const PlannedCase&
   line["planned_bytes"] = planned.bytes;
   line["setup_s"] = result.setup_s;
   line["wall_s"] = result.wall_s;
-  for (const Field field : {Field::fwd_packed, Field::bwd_packed}) {
+  for (const Field field : {Field::fwd_packed, Field::bwd_packed, Field::standard_fwd_packed}) {
     const std::optional<double> ms = result.median_ms(field);
     line[std::string(field_name(field)) + "_ms"] = ms ? Json(*ms) : Json(nullptr);
   }
@@ -198,6 +198,8 @@ RunLog parse_run_log(const std::vector<std::string>& lines) {
     } else if (type == "case") {
       if (const auto ms = number_at(line, "fwd_packed_ms"); ms && *ms > 0)
         log.fwd_packed_ms[text_at(line, "id")] = *ms;
+      if (const auto ms = number_at(line, "standard_fwd_packed_ms"); ms && *ms > 0)
+        log.standard_fwd_packed_ms[text_at(line, "id")] = *ms;
     }
   }
   return log;

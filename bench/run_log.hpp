@@ -50,7 +50,8 @@ void check_run_log_line(std::string_view line);
 struct RunLog {
   std::optional<double> s8_tops;  ///< of the last run_start
   std::string machine;            ///< "CPU, isa, threads, dtype" of the last run_start
-  std::map<std::string, double> fwd_packed_ms;  ///< by case id
+  std::map<std::string, double> fwd_packed_ms;           ///< by case id
+  std::map<std::string, double> standard_fwd_packed_ms;  ///< by case id
   /// What a resumed run must share with the last one, as "key=value" in one order.
   std::vector<std::string> setting;
 };

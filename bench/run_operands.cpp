@@ -14,7 +14,7 @@ OperandNeeds operand_needs(const FieldSet& fields) noexcept {
   };
   using enum Field;
   OperandNeeds need{};
-  need.standard = any({standard_fwd, standard_gw, standard_gx});
+  need.standard = any({standard_fwd, standard_gw, standard_gx, standard_fwd_packed});
   need.int8 = any({rowwise_fwd, rowwise_bwd, global_fwd, global_bwd, fwd_packed, bwd_packed});
   need.qx = any({x_quantize_rowwise, rowwise_fwd, global_fwd, fwd_packed});
   need.qg = any({g_quantize_rowwise, rowwise_bwd, global_bwd, bwd_packed});
@@ -27,11 +27,11 @@ OperandNeeds operand_needs(const FieldSet& fields) noexcept {
   need.cast_x = any({cast_x});
   need.cast_g = any({cast_g});
   need.cast_w = any({cast_w});
-  need.x = need.qx || need.cast_x || any({standard_fwd, standard_gw});
+  need.x = need.qx || need.cast_x || any({standard_fwd, standard_gw, standard_fwd_packed});
   need.g = need.qg || need.cast_g || any({standard_gx, standard_gw});
   need.w = need.qw_row || need.qw_column_t || need.qw_global || need.qw_global_t || need.cast_w ||
-           any({standard_fwd, standard_gx});
-  need.y = any({standard_fwd, rowwise_fwd, global_fwd, fwd_packed});
+           any({standard_fwd, standard_gx, standard_fwd_packed});
+  need.y = any({standard_fwd, rowwise_fwd, global_fwd, fwd_packed, standard_fwd_packed});
   need.dx = any({standard_gx, rowwise_bwd, global_bwd, bwd_packed});
   need.dw = any({standard_gw});
   return need;

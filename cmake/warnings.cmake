@@ -10,6 +10,8 @@ function(switchback_target_defaults target)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wundef
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
+    # GCC 12 and 13 see overlapping copies inside std::string's operator+ where there are none.
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
     -ffp-contract=off)
   if(SWITCHBACK_WERROR)
     target_compile_options(${target} PRIVATE -Werror)

@@ -264,7 +264,7 @@ std::vector<Bad> bad_grids() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BadGrid, testing::ValuesIn(bad_grids()),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& bad) { return std::string(bad.param.name); });
 
 TEST(Grid, BrokenYamlSaysWhere) {
   const std::string open = message_of(with_head("description: a: b: c\n"));

@@ -32,6 +32,10 @@ TEST(Report, SpeedupsAreOfStepsAndOfForwards) {
   ReportRow packed = r;
   packed.fwd_packed_ms = 15;
   EXPECT_NEAR(*packed.forward_speedup(), 4, 1e-12);
+  packed.standard_fwd_packed_ms = 50;  // the faster floating point forward is the rival
+  EXPECT_NEAR(*packed.forward_speedup(), 2, 1e-12);
+  packed.standard_fwd_packed_ms = 200;
+  EXPECT_NEAR(*packed.forward_speedup(), 4, 1e-12);
   ReportRow partial = r;
   partial.record.times_ms[index(Field::standard_gx)] = std::nullopt;
   EXPECT_FALSE(partial.step_speedup());
