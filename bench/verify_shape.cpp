@@ -4,11 +4,9 @@
 #include <system_error>
 
 #include "bench/cli.hpp"
+#include "bench/grid.hpp"
 #include "bench/verify.hpp"
 #include "core/check.hpp"
-#if __has_include("bench/grid.hpp")
-#include "bench/grid.hpp"
-#endif
 
 namespace switchback::bench {
 
@@ -27,14 +25,10 @@ VerifyShape parse_verify_shape(std::string_view text) {
   return {sizes[0], sizes[1], sizes[2]};
 }
 
-std::vector<VerifyShape> verify_shapes_of_grid([[maybe_unused]] const std::string& file_or_name) {
+std::vector<VerifyShape> verify_shapes_of_grid(const std::string& file_or_name) {
   std::vector<VerifyShape> shapes;
-#if __has_include("bench/grid.hpp")
   for (const Case& c : load_grid(file_or_name).cases)
     shapes.push_back({c.batch_size, c.dim_in, c.dim_out});
-#else
-  core::fail(Status::unsupported, "--grid '{}': this build reads no grids", file_or_name);
-#endif
   return shapes;
 }
 
