@@ -166,7 +166,9 @@ class CaseRun {
                         ? gemm_int8::ScaleMode::row_col
                         : gemm_int8::ScaleMode::row_scalar;
     const gemm_int8::Engine* engine =
-        gemm_int8::find_engine(p.packed != nullptr ? p.packed->engine() : options_.int8_engine);
+        gemm_int8::find_engine(
+            context_.state().device.kind,
+            p.packed != nullptr ? p.packed->engine() : std::string_view(options_.int8_engine));
     if (p.packed != nullptr && engine != nullptr) problem.packed_for = engine->id;
     return gemm_int8::describe(engine != nullptr ? engine->default_config(problem, context_.state())
                                                  : gemm_int8::default_config(problem, context_));

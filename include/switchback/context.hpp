@@ -14,21 +14,43 @@ namespace switchback {
 class ConfigSource;   // src/core/config_source.hpp; the tuner implements it
 struct ContextState;  // src/core/context_state.hpp
 
+/// Where a device Context gets its memory from, in place of the driver's pool. Both functions are
+/// called by the thread that uses the Context (release also by one that destroys what holds the
+/// memory), with the stream on whose order the memory will be used; null when the Context is gone.
+struct DeviceAllocator {
+  /// At least `bytes` on the Context's device, aligned to 256 bytes; null if there is none.
+  void* (*allocate)(void* user, std::size_t bytes, void* stream) = nullptr;
+  void (*release)(void* user, void* data, std::size_t bytes, void* stream) = nullptr;
+  void* user = nullptr;
+};
+
 /// What a Context is made of. The defaults take the best device there is, whole.
 struct ContextOptions {
-  /// "cpu", or empty for the best device of this machine.
+  /// "cpu", "cuda" (the first), "cuda:N", or empty for the best device of this machine: a CUDA
+  /// device this build can use, else the CPU.
   std::string device;
-  /// CPU threads; 0 means every core this process may run on.
+  /// CPU threads; 0 means every core this process may run on. A CUDA Context uses one.
   int threads = 0;
   /// Upper bound on the instruction set used on a CPU, for tests and comparisons: "scalar", "sse4",
   /// "avx2", "avx_vnni", "avx512", "avx512_vnni", "amx", or empty for no bound. Codes and int32
   /// sums are the same at every level.
   std::string isa;
+  /// CUDA: the stream (a cudaStream_t of that device) on which every operation is queued; it must
+  /// outlive the Context. Null makes an own one, ordered with the legacy default stream. (That one
+  /// itself is cudaStreamLegacy, (void*)1.) Must be null on the CPU.
+  void* stream = nullptr;
+  /// CUDA: both functions or none. Must be empty on the CPU.
+  DeviceAllocator allocator = {};
 };
 
 /// Everything an operation needs besides its operands. Move-only; used by one thread at a time.
 /// Creating one starts nothing expensive; the first operations allocate the workspace, which grows
 /// to the largest need and is then reused, so that a steady state allocates nothing.
+///
+/// On a CUDA device all pointers (matrices, scales, biases) are of that device, operations are
+/// queued on the stream and do not wait for it, and whatever did not have to allocate can be
+/// captured into a CUDA graph. A captured graph refers to the Context's workspace and to the layer's
+/// caches: keep both, and do not run the Context elsewhere at the same time.
 class SWITCHBACK_API Context {
  public:
   explicit Context(const ContextOptions& options = {});
@@ -38,13 +60,18 @@ class SWITCHBACK_API Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  /// The device in the form its option takes: "cpu".
+  /// The device in the form its option takes: "cpu", "cuda:0".
   [[nodiscard]] std::string device() const;
   [[nodiscard]] int threads() const noexcept;
   /// The instruction set in use, in the words of ContextOptions::isa.
   [[nodiscard]] std::string_view isa() const noexcept;
   /// Bytes the workspace holds now.
   [[nodiscard]] std::size_t workspace_bytes() const noexcept;
+
+  /// The stream operations are queued on; null on the CPU.
+  [[nodiscard]] void* stream() const noexcept;
+  /// Waits until everything queued is done, and throws what went wrong in it. Nothing on the CPU.
+  void synchronize();
 
   /// Where operations look up tuned configurations; null (the start) means the defaults.
   void set_config_source(std::shared_ptr<const ConfigSource> source) noexcept;
@@ -53,7 +80,7 @@ class SWITCHBACK_API Context {
   [[nodiscard]] ContextState& state() const noexcept { return *state_; }
 
  private:
-  std::unique_ptr<ContextState> state_;
+  std::shared_ptr<ContextState> state_;
 };
 
 }  // namespace switchback

@@ -51,8 +51,7 @@ switchback_status switchback_context_create(const switchback_context_options* op
       options.device = read_name(given.device);
       options.threads = given.threads;
       options.isa = read_name(given.isa);
-      core::require(given.stream == nullptr || parse_device(options.device).kind != DeviceKind::cpu,
-                    "{}: stream is not null; a cpu context has no stream", op);
+      options.stream = given.stream;
     }
     *out = new switchback_context(options);
   });

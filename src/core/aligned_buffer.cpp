@@ -22,11 +22,14 @@ AlignedBuffer::~AlignedBuffer() {
 }
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), capacity_(std::exchange(other.capacity_, 0)) {}
+    : source_(other.source_),
+      data_(std::exchange(other.data_, nullptr)),
+      capacity_(std::exchange(other.capacity_, 0)) {}
 
 AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
   if (this != &other) {
     release();
+    source_ = other.source_;
     data_ = std::exchange(other.data_, nullptr);
     capacity_ = std::exchange(other.capacity_, 0);
   }
@@ -35,6 +38,13 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
 
 void AlignedBuffer::reserve(std::size_t bytes) {
   if (bytes <= capacity_) return;
+  if (source_ != nullptr) {
+    void* fresh = source_->allocate(bytes);
+    release();
+    data_ = fresh;
+    capacity_ = bytes;
+    return;
+  }
   // Large buffers start on a huge page: packed weights are read in strides that miss the TLB
   // otherwise.
   const std::size_t align = bytes >= huge_page_bytes ? huge_page_bytes : alignment_bytes;
@@ -56,8 +66,21 @@ void AlignedBuffer::reserve(std::size_t bytes) {
   fail(Status::out_of_memory, "could not allocate {} bytes of host memory", bytes);
 }
 
+void AlignedBuffer::reserve(std::size_t bytes, const std::shared_ptr<MemorySource>& source) {
+  if (source != source_) {
+    AlignedBuffer fresh(source);
+    fresh.reserve(bytes);
+    *this = std::move(fresh);
+  } else {
+    reserve(bytes);
+  }
+}
+
 void AlignedBuffer::release() noexcept {
-  std::free(data_);
+  if (source_ == nullptr)
+    std::free(data_);
+  else if (data_ != nullptr)
+    source_->release(data_, capacity_);
   data_ = nullptr;
   capacity_ = 0;
 }

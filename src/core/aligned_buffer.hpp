@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: owned host memory that only grows, aligned for vectors, on huge pages where it is large.
+// Core: owned memory that only grows: of the host, aligned for vectors and on huge pages where it is
+// large, or of a device.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "core/memory_source.hpp"
 
 namespace switchback::core {
 
@@ -12,6 +17,9 @@ class AlignedBuffer {
   static constexpr std::size_t alignment_bytes = 64;
 
   AlignedBuffer() = default;
+  /// Memory of `source`; null: of the host.
+  explicit AlignedBuffer(std::shared_ptr<MemorySource> source) noexcept
+      : source_(std::move(source)) {}
   ~AlignedBuffer();
   AlignedBuffer(AlignedBuffer&& other) noexcept;
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
@@ -21,6 +29,8 @@ class AlignedBuffer {
   /// At least `bytes` of memory. Contents are lost when it has to grow; a failure throws
   /// Error(out_of_memory) and leaves the buffer as it was.
   void reserve(std::size_t bytes);
+  /// The same, of another source than before: that one's memory is given back.
+  void reserve(std::size_t bytes, const std::shared_ptr<MemorySource>& source);
   /// Gives the memory back.
   void release() noexcept;
 
@@ -31,6 +41,7 @@ class AlignedBuffer {
   }
 
  private:
+  std::shared_ptr<MemorySource> source_;
   void* data_ = nullptr;
   std::size_t capacity_ = 0;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "switchback/context.hpp"
 
-#include <charconv>
 #include <system_error>
 #include <utility>
 
@@ -14,37 +13,30 @@ namespace {
 constexpr int max_threads = 4096;
 }
 
-Device parse_device(const std::string& name) {
-  if (name.empty() || name == "cpu") return {DeviceKind::cpu, 0};
-  int index = 0;
-  bool cuda = name == "cuda";
-  if (name.starts_with("cuda:")) {
-    const char* end = name.data() + name.size();
-    const auto [rest, error] = std::from_chars(name.data() + 5, end, index);
-    cuda = error == std::errc() && rest == end && index >= 0 && name.size() > 5;
-  }
-  core::require(cuda, "device '{}' is not one of cpu, cuda, cuda:N", name);
-  core::fail(Status::device_error, "device '{}': this build has no CUDA backend; use cpu", name);
-}
-
-std::string device_name(Device device) {
-  switch (device.kind) {
-    case DeviceKind::cpu:
-      return "cpu";
-  }
-  return "unknown";
-}
-
 Context::Context(const ContextOptions& options) {
   const Device device = parse_device(options.device);
   core::require(options.threads >= 0 && options.threads <= max_threads,
                 "context: threads = {}; it must be 0 (all cores) to {}", options.threads,
                 max_threads);
+  const DeviceAllocator& allocator = options.allocator;
+  if (device.kind == DeviceKind::cpu) {
+    core::require(options.stream == nullptr,
+                  "context: stream is not null; a cpu context has no stream");
+    core::require(allocator.allocate == nullptr && allocator.release == nullptr,
+                  "context: an allocator is given; a cpu context uses the host's");
+  }
+  core::require((allocator.allocate == nullptr) == (allocator.release == nullptr),
+                "context: the allocator has only one of allocate and release; it needs both");
   core::CpuFeatures features = core::cpu_features();
   if (!options.isa.empty()) features = features.capped(core::parse_isa(options.isa));
-  const int threads = options.threads > 0 ? options.threads : core::available_cores();
+  int threads = options.threads > 0 ? options.threads : core::available_cores();
+  std::shared_ptr<core::DeviceRuntime> runtime;
+  if (device.kind != DeviceKind::cpu) {
+    runtime = core::device_platform(device.kind)->open(device.index, options);
+    threads = 1;
+  }
   try {
-    state_ = std::make_unique<ContextState>(device, features, threads);
+    state_ = std::make_shared<ContextState>(device, features, threads, std::move(runtime));
   } catch (const std::system_error& error) {
     core::fail(Status::out_of_memory, "context: could not start {} threads: {}", threads,
                error.what());
@@ -73,6 +65,13 @@ std::string_view Context::isa() const noexcept {
 }
 std::size_t Context::workspace_bytes() const noexcept {
   return state_->workspace.capacity_bytes();
+}
+
+void* Context::stream() const noexcept {
+  return state_->runtime == nullptr ? nullptr : state_->runtime->stream();
+}
+void Context::synchronize() {
+  if (state_->runtime != nullptr) state_->runtime->synchronize();
 }
 
 void Context::set_config_source(std::shared_ptr<const ConfigSource> source) noexcept {

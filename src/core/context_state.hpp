@@ -4,37 +4,42 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <utility>
 
 #include "core/config_source.hpp"
 #include "core/cpu/isa.hpp"
 #include "core/cpu/threads.hpp"
+#include "core/device.hpp"
+#include "core/device_kind.hpp"
 #include "core/workspace.hpp"
 
 namespace switchback {
 
 class Context;
 
-enum class DeviceKind { cpu };
+struct ContextState : std::enable_shared_from_this<ContextState> {
+  ContextState(Device device_, core::CpuFeatures features_, int threads_,
+               std::shared_ptr<core::DeviceRuntime> runtime_)
+      : device(device_),
+        features(features_),
+        threads(threads_),
+        runtime(std::move(runtime_)),
+        workspace(runtime) {}
+  ~ContextState() {
+    if (runtime != nullptr) runtime->close();
+  }
+  ContextState(const ContextState&) = delete;
+  ContextState& operator=(const ContextState&) = delete;
 
-struct Device {
-  DeviceKind kind = DeviceKind::cpu;
-  int index = 0;
-};
-
-/// Parses "cpu", "cuda", "cuda:N"; empty is the best device. Throws Error(invalid_argument) for a
-/// name that is none and Error(device_error) for a device this build or machine does not have.
-Device parse_device(const std::string& name);
-std::string device_name(Device device);
-
-struct ContextState {
-  ContextState(Device device_, core::CpuFeatures features_, int threads_)
-      : device(device_), features(features_), threads(threads_) {}
+  [[nodiscard]] bool on_cpu() const noexcept { return device.kind == DeviceKind::cpu; }
+  /// An empty buffer of the device's memory.
+  [[nodiscard]] core::AlignedBuffer make_buffer() const { return core::AlignedBuffer(runtime); }
 
   Device device;
   core::CpuFeatures features;  ///< of the CPU, after the cap of ContextOptions::isa
   core::Threads threads;
-  core::Workspace workspace;
+  std::shared_ptr<core::DeviceRuntime> runtime;  ///< null on the CPU; shared with its buffers
+  core::Workspace workspace;                     ///< of the device's memory
   /// The Context that holds this now; objects that outlive a move of it keep the state instead.
   Context* owner = nullptr;
   std::shared_ptr<const ConfigSource> config_source;

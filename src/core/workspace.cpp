@@ -21,13 +21,13 @@ Workspace::Frame::Frame(Workspace& workspace) noexcept
 Workspace::Frame::~Frame() {
   workspace_.block_ = block_;
   workspace_.offset_ = offset_;
-  if (--workspace_.depth_ > 0 || workspace_.blocks_.size() < 2) return;
+  if (--workspace_.depth_ > 0 || workspace_.blocks_.size() < 2 || workspace_.pinned_) return;
   const std::size_t total = workspace_.capacity_bytes();
   workspace_.blocks_.clear();
   workspace_.block_ = 0;
   workspace_.offset_ = 0;
   try {
-    AlignedBuffer whole;
+    AlignedBuffer whole(workspace_.source_);
     whole.reserve(total);
     workspace_.blocks_.push_back(std::move(whole));
   } catch (...) {
@@ -36,18 +36,19 @@ Workspace::Frame::~Frame() {
 }
 
 void* Workspace::take_bytes(std::int64_t count, std::size_t element_bytes) {
-  constexpr std::size_t align = AlignedBuffer::alignment_bytes;
+  constexpr std::size_t align = alignment_bytes;
   require(count >= 0 && static_cast<std::uint64_t>(count) <=
                             (std::numeric_limits<std::size_t>::max() / 2) / element_bytes,
           "workspace: {} elements of {} bytes is not a size", count, element_bytes);
   const std::size_t bytes =
       (static_cast<std::size_t>(count) * element_bytes + align - 1) / align * align;
+  if (source_ != nullptr && source_->pins()) pinned_ = true;
   while (block_ < blocks_.size() && blocks_[block_].capacity_bytes() - offset_ < bytes) {
     ++block_;
     offset_ = 0;
   }
   if (block_ == blocks_.size()) {
-    AlignedBuffer block;
+    AlignedBuffer block(source_);
     block.reserve(std::max({bytes, smallest_block_bytes, capacity_bytes()}));
     blocks_.push_back(std::move(block));
   }

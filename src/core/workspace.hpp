@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
@@ -13,6 +15,13 @@ namespace switchback::core {
 
 class Workspace {
  public:
+  /// Of every piece: what the engines of a device ask for; on the host 64 would do.
+  static constexpr std::size_t alignment_bytes = 256;
+
+  Workspace() = default;
+  /// Memory of `source`; null: of the host.
+  explicit Workspace(std::shared_ptr<MemorySource> source) noexcept : source_(std::move(source)) {}
+
   /// A scope of allocations. Frames nest.
   class Frame {
    public:
@@ -21,7 +30,7 @@ class Workspace {
     Frame(const Frame&) = delete;
     Frame& operator=(const Frame&) = delete;
 
-    /// Room for `count` elements, 64-byte aligned, uninitialised, until the Frame ends.
+    /// Room for `count` elements, aligned to alignment_bytes, uninitialised, until the Frame ends.
     /// Throws Error(out_of_memory).
     template <class T>
     [[nodiscard]] T* take(std::int64_t count) {
@@ -41,11 +50,13 @@ class Workspace {
 
   // Pieces are cut from blocks_[block_] at offset_. Needing more adds a block; when the outermost
   // Frame ends, several blocks are replaced by one of their total size, so that a repeated call
-  // finds one block that fits.
+  // finds one block that fits. Not after a graph was captured: it holds addresses of the blocks.
+  std::shared_ptr<MemorySource> source_;
   std::vector<AlignedBuffer> blocks_;
   std::size_t block_ = 0;
   std::size_t offset_ = 0;
   int depth_ = 0;
+  bool pinned_ = false;
 };
 
 }  // namespace switchback::core

@@ -20,9 +20,25 @@ std::string_view scale_name(ScaleMode mode) {
 }
 
 std::string_view engine_name(EngineId id) {
-  if (id == EngineId::none) return "none";
-  const Engine* engine = find_engine(id);
-  return engine != nullptr ? engine->name : "unknown";
+  switch (id) {
+    case EngineId::none:
+      return "none";
+    case EngineId::reference:
+      return "reference";
+    case EngineId::avx2:
+      return "avx2";
+    case EngineId::avx_vnni:
+      return "avx_vnni";
+    case EngineId::avx512_vnni:
+      return "avx512_vnni";
+    case EngineId::onednn:
+      return "onednn";
+    case EngineId::cublaslt:
+      return "cublaslt";
+    case EngineId::cublaslt_panels:
+      return "cublaslt_panels";
+  }
+  return "unknown";
 }
 
 // Why the engine cannot run the problem here; empty when it can.
@@ -44,7 +60,8 @@ std::string describe(const GemmProblem& p) {
 std::string describe(const GemmConfig& c) {
   return fmt::format("{} {} mc={} nc={} kc={} threads={}", engine_name(c.engine),
                      c.weights == Weights::packed ? "packed" : "plain", c.mc, c.nc, c.kc,
-                     c.threads);
+                     c.threads) +
+         (c.algorithm != 0 ? fmt::format(" algorithm={}", c.algorithm) : "");
 }
 
 ConfigQuery config_query(const GemmProblem& p, const ContextState& state) noexcept {
@@ -61,7 +78,8 @@ ConfigQuery config_query(const GemmProblem& p, const ContextState& state) noexce
                  p.has_bias ? 1 + static_cast<std::int64_t>(p.bias) : 0,
                  static_cast<std::int64_t>(p.packed_for),
                  static_cast<std::int64_t>(state.features.level()),
-                 state.threads.count()};
+                 state.threads.count(),
+                 static_cast<std::int64_t>(state.device.kind)};
   return query;
 }
 
@@ -72,20 +90,21 @@ ConfigChoice to_choice(const GemmConfig& c) noexcept {
                   c.mc,
                   c.nc,
                   c.kc,
-                  c.threads};
+                  c.threads,
+                  c.algorithm};
   return choice;
 }
 
 GemmConfig from_choice(const ConfigChoice& choice) noexcept {
   const auto& w = choice.words;
-  return {static_cast<EngineId>(w[0]), static_cast<Weights>(w[1]), w[2], w[3], w[4], w[5]};
+  return {static_cast<EngineId>(w[0]), static_cast<Weights>(w[1]), w[2], w[3], w[4], w[5], w[6]};
 }
 
 std::vector<GemmConfig> candidates(const GemmProblem& problem, const Context& context) {
   const ContextState& state = context.state();
   std::vector<GemmConfig> found = {default_config(problem, context)};
   std::vector<GemmConfig> more;
-  for (const Engine* engine : engines()) {
+  for (const Engine* engine : engines(state.device.kind)) {
     if (problem.packed_for != EngineId::none && engine->id != problem.packed_for) continue;
     if (refusal(*engine, problem, state).empty()) engine->candidates(problem, state, more);
   }
@@ -101,7 +120,7 @@ std::vector<GemmConfig> candidates(const GemmProblem& problem, const Context& co
 GemmConfig default_config(const GemmProblem& problem, const Context& context) {
   const ContextState& state = context.state();
   if (problem.packed_for != EngineId::none) {
-    const Engine* engine = find_engine(problem.packed_for);
+    const Engine* engine = find_engine(state.device.kind, problem.packed_for);
     core::require(engine != nullptr, "gemm: packed_for = {}; there is no such engine",
                   static_cast<std::int64_t>(problem.packed_for));
     const std::string_view reason = refusal(*engine, problem, state);
@@ -111,14 +130,14 @@ GemmConfig default_config(const GemmProblem& problem, const Context& context) {
                  reason);
     return engine->default_config(problem, state);
   }
-  for (const Engine* engine : engines())
+  for (const Engine* engine : engines(state.device.kind))
     if (refusal(*engine, problem, state).empty()) return engine->default_config(problem, state);
-  return reference_engine.default_config(problem, state);
+  return engines(state.device.kind).back()->default_config(problem, state);
 }
 
 std::string check_config(const GemmProblem& problem, const GemmConfig& config,
                          const ContextState& state) {
-  const Engine* engine = find_engine(config.engine);
+  const Engine* engine = find_engine(state.device.kind, config.engine);
   if (engine == nullptr)
     return fmt::format("engine number {} is unknown", static_cast<std::int64_t>(config.engine));
   if (problem.packed_for != EngineId::none && problem.packed_for != config.engine)
@@ -129,9 +148,9 @@ std::string check_config(const GemmProblem& problem, const GemmConfig& config,
   if (config.weights != Weights::plain && config.weights != Weights::packed)
     return fmt::format("weights = {} is neither plain (0) nor packed (1)",
                        static_cast<std::int64_t>(config.weights));
-  if (config.mc < 0 || config.nc < 0 || config.kc < 0 || config.threads < 0)
-    return fmt::format("mc={} nc={} kc={} threads={}; none may be negative", config.mc, config.nc,
-                       config.kc, config.threads);
+  if (config.mc < 0 || config.nc < 0 || config.kc < 0 || config.threads < 0 || config.algorithm < 0)
+    return fmt::format("mc={} nc={} kc={} threads={} algorithm={}; none may be negative", config.mc,
+                       config.nc, config.kc, config.threads, config.algorithm);
   return {};
 }
 
@@ -141,8 +160,9 @@ void run(Context& context, const GemmProblem& problem, const GemmConfig& config,
   const std::string reason = check_config(problem, config, state);
   if (!reason.empty()) core::fail(Status::unsupported, "gemm: {}", reason);
   if (problem.m == 0 || problem.n == 0) return;
-  // Nothing to sum: only the epilogue is left, which the reference does as well as any.
-  const Engine& engine = problem.k == 0 ? reference_engine : *find_engine(config.engine);
+  // Nothing to sum: only the epilogue is left, which the last engine of a device does.
+  const Engine& engine = problem.k == 0 ? *engines(state.device.kind).back()
+                                        : *find_engine(state.device.kind, config.engine);
   engine.run(state, problem, config, operands);
 }
 

@@ -24,7 +24,8 @@ struct GemmConfig {
   std::int64_t mc = 0;
   std::int64_t nc = 0;
   std::int64_t kc = 0;
-  std::int64_t threads = 0;  ///< at most so many of the Context's; 0 = all
+  std::int64_t threads = 0;    ///< at most so many of the Context's; 0 = all
+  std::int64_t algorithm = 0;  ///< cublaslt: the place in the library's own ranking
 
   friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
 };

@@ -2,12 +2,15 @@
 #include "gemm/engine.hpp"
 
 #include <array>
+#if defined(SWITCHBACK_HAVE_CUDA)
+#include "gemm/cuda/engines.hpp"
+#endif
 
 namespace switchback::gemm_int8 {
 
 namespace {
 
-constexpr std::array all = {
+constexpr std::array cpu_engines = {
     &avx512_vnni_engine, &avx_vnni_engine,
 #if defined(SWITCHBACK_HAVE_ONEDNN)
     &onednn_engine,
@@ -15,20 +18,34 @@ constexpr std::array all = {
     &avx2_engine,        &reference_engine,
 };
 
-}  // namespace
-
-std::span<const Engine* const> engines() noexcept {
+std::array<std::span<const Engine* const>, device_kinds>& lists() noexcept {
+  static std::array<std::span<const Engine* const>, device_kinds> all = {
+      std::span<const Engine* const>(cpu_engines),
+#if defined(SWITCHBACK_HAVE_CUDA)
+      cuda::int8_engines(),
+#endif
+  };
   return all;
 }
 
-const Engine* find_engine(EngineId id) noexcept {
-  for (const Engine* engine : all)
+}  // namespace
+
+std::span<const Engine* const> engines(DeviceKind device) noexcept {
+  return lists()[static_cast<std::size_t>(device)];
+}
+
+void install_engines(DeviceKind device, std::span<const Engine* const> list) noexcept {
+  lists()[static_cast<std::size_t>(device)] = list;
+}
+
+const Engine* find_engine(DeviceKind device, EngineId id) noexcept {
+  for (const Engine* engine : engines(device))
     if (engine->id == id) return engine;
   return nullptr;
 }
 
-const Engine* find_engine(std::string_view name) noexcept {
-  for (const Engine* engine : all)
+const Engine* find_engine(DeviceKind device, std::string_view name) noexcept {
+  for (const Engine* engine : engines(device))
     if (engine->name == name) return engine;
   return nullptr;
 }

@@ -35,16 +35,20 @@ struct Engine {
   void (*candidates)(const GemmProblem& problem, const ContextState& state,
                      std::vector<GemmConfig>& out);
 
-  /// Computes it. m, n, k > 0; may throw Error(out_of_memory) before it writes d.
+  /// Computes it. m, n, k > 0 (the last engine of a device: k >= 0); may throw Error(out_of_memory) before it writes d.
   void (*run)(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
               const GemmOperands& operands);
 };
 
-/// All engines of this build in order of preference; the reference is the last.
-std::span<const Engine* const> engines() noexcept;
+/// All engines of this build for a kind of device, in order of preference. The last one takes every
+/// problem, also one with k = 0.
+std::span<const Engine* const> engines(DeviceKind device) noexcept;
 /// By number or name; null when there is none.
-const Engine* find_engine(EngineId id) noexcept;
-const Engine* find_engine(std::string_view name) noexcept;
+const Engine* find_engine(DeviceKind device, EngineId id) noexcept;
+const Engine* find_engine(DeviceKind device, std::string_view name) noexcept;
+
+/// Makes the engines of a kind of device known; tests do it for the emulated one.
+void install_engines(DeviceKind device, std::span<const Engine* const> list) noexcept;
 
 extern const Engine avx512_vnni_engine;
 extern const Engine avx_vnni_engine;

@@ -43,10 +43,10 @@ namespace {
 
 // The engine of that name, able to run here; Error otherwise.
 const Engine& named_engine(std::string_view op, std::string_view name, const ContextState& state) {
-  const Engine* engine = gemm_int8::find_engine(name);
+  const Engine* engine = gemm_int8::find_engine(state.device.kind, name);
   if (engine == nullptr) {
     std::string names;
-    for (const Engine* known : gemm_int8::engines()) {
+    for (const Engine* known : gemm_int8::engines(state.device.kind)) {
       names += names.empty() ? "" : ", ";
       names += known->name;
     }
@@ -67,6 +67,7 @@ void check_k(std::string_view op, std::int64_t k) {
 // What gemm_s8s8s32 and gemm share: a, b or packed_b, d and the engine's name.
 struct Inputs {
   std::string_view op;
+  const ContextState& state;
   MatrixView<const std::int8_t> a;
   MatrixView<const std::int8_t> b;
   const PackedWeight* packed_b;
@@ -94,6 +95,10 @@ void check_inputs(const Inputs& in, GemmProblem& problem, GemmOperands& operands
     core::require(in.engine.empty() || in.engine == packed.engine->name,
                   "{}: packed_b is packed for engine '{}'; it cannot be used by engine '{}'", in.op,
                   packed.engine->name, in.engine);
+    if (packed.device != in.state.device)
+      core::fail(Status::invalid_argument,
+                 "{}: packed_b was packed on device {}; it cannot be used on {}", in.op,
+                 device_name(packed.device), device_name(in.state.device));
     problem.n = packed.rows;
     problem.packed_for = packed.engine->id;
     operands.packed_b = packed.buffer.as<const void>();
@@ -125,7 +130,7 @@ GemmConfig choose_config(Context& context, std::string_view op, const GemmProble
       core::fail(Status::unsupported, "{}: engine '{}' cannot run {}: {}", op, forced,
                  gemm_int8::describe(problem), reason);
   } else if (problem.packed_for != EngineId::none) {
-    engine = gemm_int8::find_engine(problem.packed_for);
+    engine = gemm_int8::find_engine(state.device.kind, problem.packed_for);
     const std::string_view reason = engine->unavailable(state);
     if (!reason.empty())
       core::fail(Status::unsupported,
@@ -157,15 +162,17 @@ void pack_weight(Context& context, MatrixView<const std::int8_t> b, PackedWeight
   if (!engine.empty()) {
     packer = &named_engine(op, engine, state);
   } else {
-    for (const Engine* known : gemm_int8::engines())
+    for (const Engine* known : gemm_int8::engines(state.device.kind))
       if (packer == nullptr && known->unavailable(state).empty()) packer = known;
   }
   if (out.empty()) out = PackedWeight();  // a moved-from object has no state
   PackedWeightState& packed = out.state();
-  packed.buffer.reserve(packer->packed_bytes(b.rows, b.cols));
-  // From here on nothing can fail.
+  core::check_operands(state, op, {}, {core::operand("b", b)});
+  packed.buffer.reserve(packer->packed_bytes(b.rows, b.cols), state.runtime);
+  packed.engine = nullptr;  // until the bytes are on their way: a device can fail here
   packer->pack(state, b, packed.buffer.as<void>());
   packed.engine = packer;
+  packed.device = state.device;
   packed.rows = b.rows;
   packed.cols = b.cols;
 }
@@ -174,8 +181,8 @@ void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args) {
   constexpr std::string_view op = "gemm_s8s8s32";
   GemmProblem problem;
   GemmOperands operands;
-  check_inputs({op, args.a, args.b, args.packed_b, args.d, args.engine}, problem, operands);
-  core::check_disjoint(op, {core::operand("d", args.d)},
+  check_inputs({op, context.state(), args.a, args.b, args.packed_b, args.d, args.engine}, problem, operands);
+  core::check_operands(context.state(), op, {core::operand("d", args.d)},
                        {core::operand("a", args.a), core::operand("b", args.b)});
   const GemmConfig config = choose_config(context, op, problem, args.engine);
   gemm_int8::run(context, problem, config, operands);
@@ -185,7 +192,7 @@ void gemm(Context& context, const GemmArgs& args) {
   constexpr std::string_view op = "gemm";
   GemmProblem problem;
   GemmOperands operands;
-  check_inputs({op, args.a, args.b, args.packed_b, args.d, args.engine}, problem, operands);
+  check_inputs({op, context.state(), args.a, args.b, args.packed_b, args.d, args.engine}, problem, operands);
   core::check_float(op, "d", args.d.dtype);
   core::check_span(op, "absmax_a", args.absmax_a, problem.m, "M");
   core::require(
@@ -207,8 +214,8 @@ void gemm(Context& context, const GemmArgs& args) {
     problem.bias = args.bias.dtype;
     operands.bias = args.bias.data;
   }
-  core::check_disjoint(
-      op, {core::operand("d", args.d)},
+  core::check_operands(
+      context.state(), op, {core::operand("d", args.d)},
       {core::operand("a", args.a), core::operand("b", args.b),
        core::operand("absmax_a", args.absmax_a), core::operand("absmax_b", args.absmax_b),
        core::operand("bias", args.bias)});
@@ -218,7 +225,7 @@ void gemm(Context& context, const GemmArgs& args) {
 
 std::vector<EngineInfo> gemm_engines(const Context& context) {
   std::vector<EngineInfo> infos;
-  for (const Engine* engine : gemm_int8::engines()) {
+  for (const Engine* engine : gemm_int8::engines(context.state().device.kind)) {
     const std::string_view reason = engine->unavailable(context.state());
     infos.push_back({std::string(engine->name), reason.empty(), std::string(reason)});
   }

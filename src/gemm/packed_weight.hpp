@@ -11,6 +11,7 @@ namespace switchback {
 
 struct PackedWeightState {
   const gemm_int8::Engine* engine = nullptr;  ///< null: nothing packed yet
+  Device device;                              ///< whose memory the bytes are in
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   core::AlignedBuffer buffer;

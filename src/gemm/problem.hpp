@@ -18,7 +18,9 @@ enum class EngineId : std::int64_t {
   avx2 = 2,
   avx_vnni = 3,
   avx512_vnni = 4,
-  onednn = 5
+  onednn = 5,
+  cublaslt = 6,
+  cublaslt_panels = 7,
 };
 
 /// How int32 sums become outputs.

@@ -8,25 +8,47 @@
 #include "gemm/cpu/standard_convert.hpp"
 #include "gemm/standard_engine.hpp"
 #include "switchback/gemm.hpp"
+#if defined(SWITCHBACK_HAVE_CUDA)
+#include "gemm/cuda/engines.hpp"
+#endif
 
 namespace switchback {
 
 namespace standard {
 
-std::span<const Engine* const> engines() {
-  static constexpr std::array<const Engine*, 4> all = {&onednn_sgemm_engine, &onednn_matmul_engine,
-                                                       &openblas_engine, &reference_engine};
+namespace {
+
+constexpr std::array<const Engine*, 4> cpu_engines = {&onednn_sgemm_engine, &onednn_matmul_engine,
+                                                      &openblas_engine, &reference_engine};
+
+std::array<std::span<const Engine* const>, device_kinds>& lists() noexcept {
+  static std::array<std::span<const Engine* const>, device_kinds> all = {
+      std::span<const Engine* const>(cpu_engines),
+#if defined(SWITCHBACK_HAVE_CUDA)
+      cuda::standard_engines(),
+#endif
+  };
   return all;
 }
 
-const Engine& engine(EngineId id) {
-  for (const Engine* e : engines())
-    if (e->id == id) return *e;
-  return reference_engine;
+}  // namespace
+
+std::span<const Engine* const> engines(DeviceKind device) noexcept {
+  return lists()[static_cast<std::size_t>(device)];
 }
 
-const Engine* find_engine(std::string_view name) {
-  for (const Engine* e : engines())
+void install_engines(DeviceKind device, std::span<const Engine* const> list) noexcept {
+  lists()[static_cast<std::size_t>(device)] = list;
+}
+
+const Engine* find_engine(DeviceKind device, EngineId id) noexcept {
+  for (const Engine* e : engines(device))
+    if (e->id == id) return e;
+  return nullptr;
+}
+
+const Engine* find_engine(DeviceKind device, std::string_view name) noexcept {
+  for (const Engine* e : engines(device))
     if (e->name == name) return e;
   return nullptr;
 }
@@ -65,8 +87,8 @@ Problem validated(Context& context, const StandardGemmArgs& args) {
     core::check_float(op, "bias", args.bias.dtype);
     core::check_shape(op, "bias", args.bias, 1, "1", p.n, "N");
   }
-  core::check_disjoint(
-      op, {core::operand("d", ConstAnyMatrix(args.d))},
+  core::check_operands(
+      context.state(), op, {core::operand("d", ConstAnyMatrix(args.d))},
       {core::operand("a", args.a), core::operand("b", args.b), core::operand("bias", args.bias)});
   p.lda = leading_dimension(args.a);
   p.ldb = leading_dimension(args.b);
@@ -76,19 +98,25 @@ Problem validated(Context& context, const StandardGemmArgs& args) {
   p.transpose_a = args.transpose_a;
   p.transpose_b = args.transpose_b;
   p.accumulate = args.accumulate;
+  const ContextState& state = context.state();
+  p.device = state.device.kind;
   p.threads = context.threads();
+  if (state.runtime != nullptr) {
+    const core::DeviceInfo& info = state.runtime->info();
+    p.compute_capability = info.compute_major * 10 + info.compute_minor;
+  }
   return p;
 }
 
 Config forced_config(std::string_view name, const Problem& problem) {
-  const Engine* forced = find_engine(name);
+  const Engine* forced = find_engine(problem.device, name);
   if (forced == nullptr) {
     std::string names;
-    for (const Engine* e : engines())
+    for (const Engine* e : engines(problem.device))
       names += fmt::format("{}{}", names.empty() ? "" : ", ", e->name);
     core::fail(Status::invalid_argument, "{}: engine '{}' is not one of {}", op, name, names);
   }
-  const Config config{forced->id, false};
+  const Config config{forced->id, false, 0};
   std::string reason = forced->unavailable();
   if (reason.empty()) reason = forced->refuses(problem, config);
   if (!reason.empty())
@@ -102,14 +130,24 @@ Config chosen_config(const ContextState& state, const Problem& problem) {
   Config tuned;
   if (state.config_source && state.config_source->find(to_query(problem), choice) &&
       from_choice(choice, tuned)) {
-    const Engine& e = engine(tuned.engine);
-    if (e.unavailable().empty() && e.refuses(problem, tuned).empty()) return tuned;
+    const Engine* e = find_engine(problem.device, tuned.engine);
+    if (e != nullptr && e->unavailable().empty() && e->refuses(problem, tuned).empty())
+      return tuned;
   }
   return default_config(problem);
 }
 
 // An empty sum: zeros, or what d held, plus the bias.
 void run_without_inner_dimension(ContextState& state, const Problem& p, const Operands& operands) {
+  if (state.runtime != nullptr) {
+    const AnyMatrix d(operands.d, p.output, p.m, p.n, p.ldd);
+    ConstAnyMatrix row = operands.bias;
+    row.rows = p.m;
+    row.cols = p.n;
+    row.stride = 0;
+    if (p.bias || !p.accumulate) state.runtime->convert(row, d, p.accumulate);
+    return;
+  }
   core::Workspace::Frame frame(state.workspace);
   auto* zeros = frame.take<float>(p.n);
   std::fill_n(zeros, p.n, 0.0f);
@@ -136,12 +174,13 @@ void gemm_standard(Context& context, const StandardGemmArgs& args) {
   if (problem.k == 0)
     return standard::run_without_inner_dimension(context.state(), problem, operands);
   if (args.engine.empty()) config = standard::chosen_config(context.state(), problem);
-  standard::engine(config.engine).run(context.state(), problem, config, operands);
+  standard::find_engine(problem.device, config.engine)
+      ->run(context.state(), problem, config, operands);
 }
 
-std::vector<EngineInfo> gemm_standard_engines(const Context&) {
+std::vector<EngineInfo> gemm_standard_engines(const Context& context) {
   std::vector<EngineInfo> infos;
-  for (const standard::Engine* e : standard::engines()) {
+  for (const standard::Engine* e : standard::engines(context.state().device.kind)) {
     std::string reason = e->unavailable();
     infos.push_back({std::string(e->name), reason.empty(), std::move(reason)});
   }

@@ -42,11 +42,11 @@ namespace {
 // on. oneDNN's emulation of bf16 (a CPU without avx512_bf16) reached 135 where widening to f32
 // reaches most of the f32 rate, so it is never used.
 
-constexpr Config sgemm{EngineId::onednn_sgemm, false};
-constexpr Config matmul{EngineId::onednn_matmul, false};
-constexpr Config matmul_packed{EngineId::onednn_matmul, true};
-constexpr Config openblas{EngineId::openblas, false};
-constexpr Config reference{EngineId::reference, false};
+constexpr Config sgemm{EngineId::onednn_sgemm, false, 0};
+constexpr Config matmul{EngineId::onednn_matmul, false, 0};
+constexpr Config matmul_packed{EngineId::onednn_matmul, true, 0};
+constexpr Config openblas{EngineId::openblas, false, 0};
+constexpr Config reference{EngineId::reference, false, 0};
 
 Config preferred(const Problem& p) {
   if (p.input == DType::bf16 && onednn_has_native_bf16())
@@ -59,13 +59,17 @@ Config preferred(const Problem& p) {
 }
 
 bool runs(const Problem& problem, const Config& config) {
-  const Engine& e = engine(config.engine);
-  return e.unavailable().empty() && e.refuses(problem, config).empty();
+  const Engine* e = find_engine(problem.device, config.engine);
+  return e != nullptr && e->unavailable().empty() && e->refuses(problem, config).empty();
 }
 
 }  // namespace
 
+// tf32 is never the default: it is a different product.
+constexpr Config cublaslt{EngineId::cublaslt, false, 0};
+
 Config default_config(const Problem& problem) {
+  if (problem.device != DeviceKind::cpu) return cublaslt;
   for (const Config& config : {preferred(problem), sgemm, matmul, openblas})
     if (runs(problem, config)) return config;
   return reference;
@@ -73,6 +77,12 @@ Config default_config(const Problem& problem) {
 
 std::vector<Config> candidates(const Problem& problem) {
   std::vector<Config> configs = {default_config(problem)};
+  if (problem.device != DeviceKind::cpu) {
+    constexpr std::int64_t algorithms = 8;
+    for (std::int64_t i = 1; i < algorithms; ++i)
+      configs.push_back({EngineId::cublaslt, false, i});
+    return configs;
+  }
   for (const Config& config : {sgemm, matmul, matmul_packed, openblas, reference})
     if (config != configs.front() && runs(problem, config)) configs.push_back(config);
   return configs;

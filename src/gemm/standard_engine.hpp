@@ -40,11 +40,15 @@ struct Engine {
               const Operands& operands);
 };
 
-/// All engines, also those that cannot run here, in the order in which they are listed to users.
-std::span<const Engine* const> engines();
-const Engine& engine(EngineId id);
-/// Null if there is none of that name.
-const Engine* find_engine(std::string_view name);
+/// All engines of a kind of device, also those that cannot run here, in the order in which they are
+/// listed to users.
+std::span<const Engine* const> engines(DeviceKind device) noexcept;
+/// Null if the device has none of that number or name.
+const Engine* find_engine(DeviceKind device, EngineId id) noexcept;
+const Engine* find_engine(DeviceKind device, std::string_view name) noexcept;
+
+/// Makes the engines of a kind of device known; tests do it for the emulated one.
+void install_engines(DeviceKind device, std::span<const Engine* const> list) noexcept;
 
 extern const Engine onednn_sgemm_engine;
 extern const Engine onednn_matmul_engine;

@@ -30,6 +30,7 @@ bool is_dense(ConstAnyMatrix m) {
 void PackedStandardWeight::pack(Context& context, ConstAnyMatrix w) {
   rows_ = 0;
   ContextState& state = context.state();
+  if (!state.on_cpu()) return release();
   const bool bf16 = w.dtype == DType::bf16 && onednn_has_native_bf16();
   packed_as_ = bf16 ? DType::bf16 : DType::f32;
   const std::size_t needed = packed_bytes(w.cols, w.rows, packed_as_);

@@ -3,17 +3,36 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "gemm/standard_engine.hpp"
 
 namespace switchback::standard {
 
+std::string_view engine_name(EngineId id) {
+  switch (id) {
+    case EngineId::reference:
+      return "reference";
+    case EngineId::onednn_sgemm:
+      return "onednn_sgemm";
+    case EngineId::onednn_matmul:
+      return "onednn_matmul";
+    case EngineId::openblas:
+      return "openblas";
+    case EngineId::cublaslt:
+      return "cublaslt";
+    case EngineId::cublaslt_tf32:
+      return "cublaslt_tf32";
+  }
+  return "unknown";
+}
+
 std::string describe(const Problem& p) {
-  return fmt::format("m {} n {} k {} {}{} {} -> {}{}{}, ld {} {} {}, threads {}", p.m, p.n, p.k,
+  const std::string on = p.device == DeviceKind::cpu
+                             ? fmt::format("threads {}", p.threads)
+                             : fmt::format("compute capability {}.{}", p.compute_capability / 10,
+                                           p.compute_capability % 10);
+  return fmt::format("m {} n {} k {} {}{} {} -> {}{}{}, ld {} {} {}, {}", p.m, p.n, p.k,
                      p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', dtype_name(p.input),
                      dtype_name(p.output), p.bias ? " + bias" : "",
-                     p.accumulate ? ", accumulate" : "", p.lda, p.ldb, p.ldd, p.threads);
+                     p.accumulate ? ", accumulate" : "", p.lda, p.ldb, p.ldd, on);
 }
 
 ConfigQuery to_query(const Problem& p) {
@@ -30,29 +49,33 @@ ConfigQuery to_query(const Problem& p) {
                  static_cast<std::int64_t>(p.input),
                  static_cast<std::int64_t>(p.output),
                  flags,
-                 p.threads};
+                 p.threads,
+                 static_cast<std::int64_t>(p.device),
+                 p.compute_capability};
   return query;
 }
 
 std::string describe(const Config& config) {
-  return fmt::format("{}{}", engine(config.engine).name, config.pack_b ? " pack_b" : "");
+  return fmt::format("{}{}{}", engine_name(config.engine), config.pack_b ? " pack_b" : "",
+                     config.algorithm != 0 ? fmt::format(" algorithm {}", config.algorithm) : "");
 }
 
 ConfigChoice to_choice(const Config& config) {
   ConfigChoice choice;
   choice.words[0] = static_cast<std::int64_t>(config.engine);
   choice.words[1] = config.pack_b ? 1 : 0;
+  choice.words[2] = config.algorithm;
   return choice;
 }
 
 bool from_choice(const ConfigChoice& choice, Config& config) {
-  const auto known = [&](const Engine* e) {
-    return static_cast<std::int64_t>(e->id) == choice.words[0];
-  };
-  if (std::ranges::none_of(engines(), known)) return false;
-  if (choice.words[1] != 0 && choice.words[1] != 1) return false;
-  config.engine = static_cast<EngineId>(choice.words[0]);
-  config.pack_b = choice.words[1] == 1;
+  constexpr std::int64_t most_algorithms = 64;
+  const auto& w = choice.words;
+  if (w[0] < 0 || w[0] > static_cast<std::int64_t>(EngineId::cublaslt_tf32)) return false;
+  if ((w[1] != 0 && w[1] != 1) || w[2] < 0 || w[2] >= most_algorithms) return false;
+  config.engine = static_cast<EngineId>(w[0]);
+  config.pack_b = w[1] == 1;
+  config.algorithm = w[2];
   return true;
 }
 

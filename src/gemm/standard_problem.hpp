@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/config_source.hpp"
+#include "core/device_kind.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::standard {
@@ -19,7 +20,11 @@ enum class EngineId : std::int64_t {
   onednn_sgemm = 1,
   onednn_matmul = 2,
   openblas = 3,
+  cublaslt = 4,       ///< f32 products in f32
+  cublaslt_tf32 = 5,  ///< f32 products in tf32: 10 bits of each factor's significand
 };
+
+std::string_view engine_name(EngineId id);
 
 /// d[m,n] (+)= op(a)[m,k] · op(b)[k,n] (+ bias[n]). Leading dimensions are in elements of the
 /// matrices as they lie in memory; of a matrix of one row it is its width.
@@ -36,7 +41,9 @@ struct Problem {
   bool transpose_b = false;
   bool accumulate = false;
   bool bias = false;
-  int threads = 1;
+  DeviceKind device = DeviceKind::cpu;
+  int threads = 1;             ///< of the CPU; 1 on another device
+  int compute_capability = 0;  ///< of a CUDA device: 90 is sm_90
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
@@ -49,6 +56,8 @@ struct Config {
   /// onednn_matmul: b is first reordered to the layout the library likes best. Pays where b is read
   /// many times.
   bool pack_b = false;
+  /// cublaslt: the place in the library's own ranking of its algorithms for the problem.
+  std::int64_t algorithm = 0;
   friend bool operator==(const Config&, const Config&) = default;
 };
 

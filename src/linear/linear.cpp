@@ -59,6 +59,9 @@ void check_options(const Context& context, const LinearOptions& options) {
 LinearState& usable(const std::unique_ptr<LinearState>& state, std::string_view op) {
   if (state == nullptr)
     core::fail(Status::invalid_state, "{}: the layer was moved from; it has no state", op);
+  if (state->context_lives.expired())
+    core::fail(Status::invalid_state,
+               "{}: the Context the layer was made on is destroyed; it must outlive the layer", op);
   return *state;
 }
 
@@ -129,6 +132,8 @@ void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
     core::check_float(op, "bias", bias.dtype);
     core::check_shape(op, "bias", bias, 1, "1", layer.options.out_features, "N");
   }
+  core::check_operands(*layer.context, op, {},
+                       {core::operand("weight", weight), core::operand("bias", bias)});
   layer.weight = weight;
   layer.bias = layer.caller_bias = bias.data != nullptr ? bias : ConstAnyMatrix();
   layer.has_weight = true;
@@ -154,7 +159,11 @@ void SwitchbackLinear::prepare_for_eval() {
       const std::size_t bytes =
           static_cast<std::size_t>(layer.bias.cols) * dtype_size_bytes(layer.bias.dtype);
       layer.eval_bias.reserve(bytes);
-      std::memcpy(layer.eval_bias.as<void>(), layer.bias.data, bytes);
+      if (layer.context->runtime != nullptr)
+        layer.context->runtime->copy(layer.eval_bias.as<void>(), bytes, layer.bias.data, bytes,
+                                     bytes, 1);
+      else
+        std::memcpy(layer.eval_bias.as<void>(), layer.bias.data, bytes);
       layer.bias.data = layer.eval_bias.as<void>();
     }
     layer.cache.release_backward();
@@ -186,8 +195,8 @@ void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
   const ConstAnyMatrix none;
   const bool callers = refers_to_caller(layer);
   const bool keeps_borrowed = save == Save::nothing && layer.saved.valid && layer.saved.borrowed;
-  core::check_disjoint(
-      op, {core::operand("y", y)},
+  core::check_operands(
+      *layer.context, op, {core::operand("y", y)},
       {core::operand("x", x), core::operand("weight", callers ? layer.weight : none),
        core::operand("bias", callers ? layer.bias : none),
        core::operand("x borrowed by an earlier forward", keeps_borrowed ? layer.saved.x : none)});
@@ -218,8 +227,8 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
   const auto wanted = [](AnyMatrix gradient) {
     return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
   };
-  core::check_disjoint(
-      op,
+  core::check_operands(
+      *layer.context, op,
       {core::operand("dx", wanted(grads.dx)), core::operand("dw", wanted(grads.dw)),
        core::operand("db", wanted(grads.db))},
       {core::operand("g", grads.g), core::operand("weight", layer.weight),

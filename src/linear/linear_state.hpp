@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "core/aligned_buffer.hpp"
 #include "core/context_state.hpp"
@@ -17,6 +18,11 @@ namespace linear {
 
 /// What the last saving forward kept: x, or its codes and row scales. The buffers only grow.
 struct SavedForward {
+  explicit SavedForward(const ContextState& context)
+      : copy(context.make_buffer()),
+        codes(context.make_buffer()),
+        absmax(context.make_buffer()) {}
+
   bool valid = false;
   bool borrowed = false;
   std::int64_t rows = 0;
@@ -40,10 +46,15 @@ struct SavedForward {
 
 struct LinearState {
   LinearState(ContextState& context_, const LinearOptions& options_)
-      : context(&context_), options(options_) {}
+      : context(&context_),
+        context_lives(context_.weak_from_this()),
+        options(options_),
+        eval_bias(context_.make_buffer()),
+        saved(context_) {}
 
   /// Not the Context itself: that may be moved.
   ContextState* context;
+  std::weak_ptr<ContextState> context_lives;
   LinearOptions options;
   ConstAnyMatrix weight;
   ConstAnyMatrix caller_bias;

@@ -22,13 +22,17 @@ std::size_t count_of(std::int64_t rows) {
   return static_cast<std::size_t>(rows);
 }
 
-void copy_dense(core::Threads& threads, ConstAnyMatrix from, void* to) {
+void copy_dense(ContextState& state, ConstAnyMatrix from, void* to) {
   const std::size_t element = dtype_size_bytes(from.dtype);
   const std::size_t row_bytes = static_cast<std::size_t>(from.cols) * element;
   if (row_bytes == 0) return;
+  if (state.runtime != nullptr)
+    return state.runtime->copy(to, row_bytes, from.data,
+                               static_cast<std::size_t>(from.stride) * element, row_bytes,
+                               from.rows);
   constexpr std::int64_t task_bytes = 1 << 18;
   const auto grain = std::max<std::int64_t>(1, task_bytes / static_cast<std::int64_t>(row_bytes));
-  threads.for_ranges(from.rows, grain, [&](std::int64_t begin, std::int64_t end, int) {
+  state.threads.for_ranges(from.rows, grain, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r)
       std::memcpy(
           static_cast<char*>(to) + static_cast<std::size_t>(r) * row_bytes,
@@ -63,7 +67,7 @@ void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
     saved.borrowed = save == Save::borrow;
     saved.x = x;
     if (!saved.borrowed) {
-      copy_dense(layer.context->threads, x, saved.copy.as<void>());
+      copy_dense(*layer.context, x, saved.copy.as<void>());
       saved.x = {saved.copy.as<void>(), x.dtype, x.rows, k, k};
     }
     saved.needed_bytes = bytes_of(x.rows, k, x.dtype);
@@ -203,7 +207,10 @@ void backward_pass(LinearState& layer, const LinearGrads& grads) {
   if (wants_dx && !layer.is_int8()) standard_dx(layer, grads);
   if (sums_alone) column_sums(context, grads.g, sums);
   if (grads.dw.data != nullptr) weight_gradient(layer, grads);
-  if (wants_db) {
+  if (wants_db && layer.context->runtime != nullptr) {
+    const auto n = static_cast<std::int64_t>(sums.size());
+    layer.context->runtime->convert({sums.data(), DType::f32, 1, n, n}, grads.db, grads.accumulate);
+  } else if (wants_db) {
     // One task runs on the calling thread, in the default floating point environment.
     layer.context->threads.for_each(
         1, [&](std::int64_t, int) { store_bias_gradient(grads.db, sums, grads.accumulate); });

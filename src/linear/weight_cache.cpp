@@ -16,10 +16,10 @@ void QuantizedWeight::release() noexcept {
   valid_ = false;
 }
 
-std::span<float> QuantizedWeight::begin(std::int64_t count) {
+std::span<float> QuantizedWeight::begin(const ContextState& state, std::int64_t count) {
   valid_ = false;
   count_ = static_cast<std::size_t>(count);
-  absmax_.reserve(count_ * sizeof(float));
+  absmax_.reserve(count_ * sizeof(float), state.runtime);
   return {absmax_.as<float>(), count_};
 }
 
@@ -35,25 +35,30 @@ const QuantizedWeight& WeightCache::forward(Context& context, ConstAnyMatrix w, 
   const std::int64_t n = w.rows;
   const std::int64_t k = w.cols;
   const bool rowwise = scales == WeightScales::per_row_and_column;
-  core::Workspace::Frame frame(context.state().workspace);
+  ContextState& state = context.state();
+  core::Workspace::Frame frame(state.workspace);
   const MatrixView<std::int8_t> q(frame.take<std::int8_t>(n * k), n, k);
   if (!and_backward || backward_.valid()) {
     if (rowwise)
-      quantize_rowwise(context, w, q, forward_.begin(n));
+      quantize_rowwise(context, w, q, forward_.begin(state, n));
     else
-      quantize_global(context, w, q, forward_.begin(1));
+      quantize_global(context, w, q, forward_.begin(state, 1));
     forward_.pack(context, q, engine);
     return forward_;
   }
   const MatrixView<std::int8_t> q_t(frame.take<std::int8_t>(n * k), k, n);
   if (rowwise) {
-    quantize_rowwise_and_columnwise_transpose(context, w, q, forward_.begin(n), q_t,
-                                              backward_.begin(k));
+    quantize_rowwise_and_columnwise_transpose(context, w, q, forward_.begin(state, n), q_t,
+                                              backward_.begin(state, k));
   } else {
-    const std::span<float> absmax = forward_.begin(1);
-    const std::span<float> absmax_backward = backward_.begin(1);
+    const std::span<float> absmax = forward_.begin(state, 1);
+    const std::span<float> absmax_backward = backward_.begin(state, 1);
     quantize_global_and_transpose(context, w, q, q_t, absmax);
-    absmax_backward[0] = absmax[0];
+    if (state.runtime != nullptr)
+      state.runtime->copy(absmax_backward.data(), sizeof(float), absmax.data(), sizeof(float),
+                          sizeof(float), 1);
+    else
+      absmax_backward[0] = absmax[0];
   }
   forward_.pack(context, q, engine);
   backward_.pack(context, q_t, engine);
@@ -65,12 +70,13 @@ const QuantizedWeight& WeightCache::backward(Context& context, ConstAnyMatrix w,
   if (backward_.valid()) return backward_;
   const std::int64_t n = w.rows;
   const std::int64_t k = w.cols;
-  core::Workspace::Frame frame(context.state().workspace);
+  ContextState& state = context.state();
+  core::Workspace::Frame frame(state.workspace);
   const MatrixView<std::int8_t> q_t(frame.take<std::int8_t>(n * k), k, n);
   if (scales == WeightScales::per_row_and_column)
-    quantize_columnwise_transpose(context, w, q_t, backward_.begin(k));
+    quantize_columnwise_transpose(context, w, q_t, backward_.begin(state, k));
   else
-    quantize_global_transpose(context, w, q_t, backward_.begin(1));
+    quantize_global_transpose(context, w, q_t, backward_.begin(state, 1));
   backward_.pack(context, q_t, engine);
   return backward_;
 }

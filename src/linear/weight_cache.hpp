@@ -30,7 +30,7 @@ class QuantizedWeight {
   /// Gives the memory back.
   void release() noexcept;
   /// Room for `count` scales, to be filled before pack(). Invalid until then.
-  std::span<float> begin(std::int64_t count);
+  std::span<float> begin(const ContextState& state, std::int64_t count);
   /// Packs the codes; valid from here on.
   void pack(Context& context, MatrixView<const std::int8_t> codes, std::string_view engine);
 

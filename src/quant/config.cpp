@@ -5,15 +5,24 @@
 
 #include "core/context_state.hpp"
 #include "quant/cpu/engine.hpp"
+#include "quant/device_engine.hpp"
 #include "quant/reference.hpp"
 
 namespace switchback::quant {
 
 std::string_view engine_name(Engine engine) noexcept {
-  return engine == Engine::highway ? "highway" : "reference";
+  switch (engine) {
+    case Engine::highway:
+      return "highway";
+    case Engine::cuda:
+      return "cuda";
+    default:
+      return "reference";
+  }
 }
 
 std::string to_string(const Config& c) {
+  if (c.engine == Engine::cuda) return fmt::format("cuda block {}", c.block_threads);
   return fmt::format("{} task {}{} tile {}x{} panel {}", engine_name(c.engine), c.task_elements,
                      c.stream ? " stream" : "", c.tile_rows, c.tile_cols, c.panel_cols);
 }
@@ -25,12 +34,20 @@ ConfigChoice to_choice(const Config& c) noexcept {
                   c.stream ? 1 : 0,
                   c.tile_rows,
                   c.tile_cols,
-                  c.panel_cols};
+                  c.panel_cols,
+                  c.block_threads};
   return choice;
 }
 
 bool from_choice(const ConfigChoice& choice, Config& c) noexcept {
   const auto& w = choice.words;
+  if (w[0] == static_cast<std::int64_t>(Engine::cuda)) {
+    if (w[6] < 0 || w[6] > 1024 || w[6] % 32 != 0) return false;
+    c = {};
+    c.engine = Engine::cuda;
+    c.block_threads = w[6];
+    return true;
+  }
   constexpr std::int64_t largest_tile = 4096;
   const auto is_tile = [](std::int64_t n) { return n > 0 && n <= largest_tile && n % 64 == 0; };
   if (w[0] != static_cast<std::int64_t>(Engine::reference) &&
@@ -40,7 +57,7 @@ bool from_choice(const ConfigChoice& choice, Config& c) noexcept {
   if (static_cast<Engine>(w[0]) == Engine::highway &&
       (!is_tile(w[3]) || !is_tile(w[4]) || w[5] % w[4] != 0))
     return false;
-  c = {static_cast<Engine>(w[0]), w[1], w[2] == 1, w[3], w[4], w[5]};
+  c = {static_cast<Engine>(w[0]), w[1], w[2] == 1, w[3], w[4], w[5], 0};
   return true;
 }
 
@@ -54,11 +71,17 @@ std::int64_t bytes_moved(const Problem& p) {
 }  // namespace
 
 bool accepts(const Config& config, const Problem& problem) noexcept {
-  return config.engine == Engine::reference || problem.isa > core::Isa::scalar;
+  if (problem.device != DeviceKind::cpu) return config.engine == Engine::cuda;
+  return config.engine == Engine::reference ||
+         (config.engine == Engine::highway && problem.isa > core::Isa::scalar);
 }
 
 Config default_config(const Problem& p) {
   Config c;
+  if (p.device != DeviceKind::cpu) {
+    c.engine = Engine::cuda;
+    return c;
+  }
   if (p.isa == core::Isa::scalar) return c;
   c.engine = Engine::highway;
   c.task_elements = 65536;
@@ -76,6 +99,13 @@ std::vector<Config> candidates(const Problem& p) {
   const Config base = default_config(p);
   std::vector<Config> list = {base};
   if (base.engine == Engine::reference) return list;
+  if (base.engine == Engine::cuda) {
+    for (const std::int64_t threads : {128, 256, 512, 1024}) {
+      list.push_back(base);
+      list.back().block_threads = threads;
+    }
+    return list;
+  }
   const auto add = [&](const Config& c) {
     for (const Config& known : list)
       if (known == c) return;
@@ -109,6 +139,7 @@ std::vector<Config> candidates(const Problem& p) {
 }
 
 void run(ContextState& state, const Problem& p, const Config& c, const Operands& o) {
+  if (c.engine == Engine::cuda) return device_engine(p.device)->run(state, p, c, o);
   if (c.engine == Engine::reference || p.rows == 0 || p.cols == 0) {
     state.threads.for_each(1, [&](std::int64_t, int) { reference::run(p.op, o); });
     return;

@@ -17,7 +17,7 @@ struct ContextState;
 namespace switchback::quant {
 
 /// The values are pinned: they are part of tuning records.
-enum class Engine : std::int64_t { reference = 0, highway = 1 };
+enum class Engine : std::int64_t { reference = 0, highway = 1, cuda = 2 };
 
 std::string_view engine_name(Engine engine) noexcept;
 
@@ -33,6 +33,9 @@ struct Config {
   /// Columns whose two reads (absmax, codes) follow each other in a columnwise operation, so that
   /// the second one finds them in a cache; 0 takes all at once. A multiple of tile_cols.
   std::int64_t panel_cols = 0;
+
+  /// cuda: threads of a block; 0 lets the kernel choose. The members above mean nothing there.
+  std::int64_t block_threads = 0;
 
   friend bool operator==(const Config&, const Config&) = default;
 };

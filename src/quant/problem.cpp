@@ -32,8 +32,10 @@ std::string_view op_name(Op op) noexcept {
 }
 
 std::string to_string(const Problem& p) {
-  return fmt::format("{} {} [{},{}] threads {} {}", op_name(p.op), dtype_name(p.dtype), p.rows,
-                     p.cols, p.threads, core::isa_name(p.isa));
+  const std::string on = p.device == DeviceKind::cpu
+                             ? fmt::format("threads {} {}", p.threads, core::isa_name(p.isa))
+                             : "cuda";
+  return fmt::format("{} {} [{},{}] {}", op_name(p.op), dtype_name(p.dtype), p.rows, p.cols, on);
 }
 
 ConfigQuery to_query(const Problem& p) noexcept {
@@ -44,7 +46,8 @@ ConfigQuery to_query(const Problem& p) noexcept {
                  p.rows,
                  p.cols,
                  p.threads,
-                 static_cast<std::int64_t>(p.isa)};
+                 static_cast<std::int64_t>(p.isa),
+                 static_cast<std::int64_t>(p.device)};
   return query;
 }
 

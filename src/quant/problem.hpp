@@ -9,6 +9,7 @@
 
 #include "core/config_source.hpp"
 #include "core/cpu/isa.hpp"
+#include "core/device_kind.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::quant {
@@ -37,8 +38,9 @@ struct Problem {
   DType dtype = DType::f32;  ///< of the matrix of floats
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  int threads = 1;
-  core::Isa isa = core::Isa::scalar;
+  DeviceKind device = DeviceKind::cpu;
+  int threads = 1;                    ///< of the CPU; 1 on another device
+  core::Isa isa = core::Isa::scalar;  ///< of the CPU
 
   friend bool operator==(const Problem&, const Problem&) = default;
 };

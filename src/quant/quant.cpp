@@ -11,7 +11,7 @@ namespace switchback {
 
 namespace {
 
-using core::check_disjoint;
+using core::check_operands;
 using core::check_float;
 using core::check_matrix;
 using core::check_shape;
@@ -41,8 +41,11 @@ void run(Context& context, Op op, const Operands& operands) {
   problem.dtype = floats.dtype;
   problem.rows = floats.rows;
   problem.cols = floats.cols;
-  problem.threads = state.threads.count();
-  problem.isa = state.features.level();
+  problem.device = state.device.kind;
+  if (state.on_cpu()) {
+    problem.threads = state.threads.count();
+    problem.isa = state.features.level();
+  }
   quant::Config config = quant::default_config(problem);
   ConfigChoice tuned;
   quant::Config choice;
@@ -60,7 +63,7 @@ void quantize_rowwise(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t
   check_input(op, "x", x);
   check_codes(op, "q", q, x.rows, "M", x.cols, "K");
   check_span(op_name(op), "absmax", absmax, x.rows, "M");
-  check_disjoint(op_name(op), {operand("q", q), operand("absmax", absmax)}, {operand("x", x)});
+  check_operands(context.state(), op_name(op), {operand("q", q), operand("absmax", absmax)}, {operand("x", x)});
   Operands o;
   o.x = x;
   o.q = q;
@@ -76,7 +79,7 @@ void quantize_rowwise_column_sums(Context& context, ConstAnyMatrix g, MatrixView
   check_codes(op, "q", q, g.rows, "M", g.cols, "N");
   check_span(op_name(op), "absmax", absmax, g.rows, "M");
   check_span(op_name(op), "column_sums", column_sums, g.cols, "N");
-  check_disjoint(op_name(op),
+  check_operands(context.state(), op_name(op),
                  {operand("q", q), operand("absmax", absmax), operand("column_sums", column_sums)},
                  {operand("g", g)});
   Operands o;
@@ -92,7 +95,7 @@ void column_sums(Context& context, ConstAnyMatrix g, std::span<float> sums, bool
   constexpr Op op = Op::column_sums;
   check_input(op, "g", g);
   check_span(op_name(op), "sums", sums, g.cols, "N");
-  check_disjoint(op_name(op), {operand("sums", sums)}, {operand("g", g)});
+  check_operands(context.state(), op_name(op), {operand("sums", sums)}, {operand("g", g)});
   Operands o;
   o.x = g;
   o.column_sums = sums.data();
@@ -106,7 +109,7 @@ void quantize_columnwise_transpose(Context& context, ConstAnyMatrix w, MatrixVie
   check_input(op, "w", w);
   check_codes(op, "q_t", q_t, w.cols, "K", w.rows, "N");
   check_span(op_name(op), "absmax", absmax, w.cols, "K");
-  check_disjoint(op_name(op), {operand("q_t", q_t), operand("absmax", absmax)}, {operand("w", w)});
+  check_operands(context.state(), op_name(op), {operand("q_t", q_t), operand("absmax", absmax)}, {operand("w", w)});
   Operands o;
   o.x = w;
   o.q_t = q_t;
@@ -120,7 +123,7 @@ void quantize_global(Context& context, ConstAnyMatrix w, MatrixView<std::int8_t>
   check_input(op, "w", w);
   check_codes(op, "q", q, w.rows, "N", w.cols, "K");
   check_span(op_name(op), "absmax", absmax, 1, "one scale");
-  check_disjoint(op_name(op), {operand("q", q), operand("absmax", absmax)}, {operand("w", w)});
+  check_operands(context.state(), op_name(op), {operand("q", q), operand("absmax", absmax)}, {operand("w", w)});
   Operands o;
   o.x = w;
   o.q = q;
@@ -134,7 +137,7 @@ void quantize_global_transpose(Context& context, ConstAnyMatrix w, MatrixView<st
   check_input(op, "w", w);
   check_codes(op, "q_t", q_t, w.cols, "K", w.rows, "N");
   check_span(op_name(op), "absmax", absmax, 1, "one scale");
-  check_disjoint(op_name(op), {operand("q_t", q_t), operand("absmax", absmax)}, {operand("w", w)});
+  check_operands(context.state(), op_name(op), {operand("q_t", q_t), operand("absmax", absmax)}, {operand("w", w)});
   Operands o;
   o.x = w;
   o.q_t = q_t;
@@ -153,7 +156,7 @@ void quantize_rowwise_and_columnwise_transpose(Context& context, ConstAnyMatrix 
   check_span(op_name(op), "absmax_rows", absmax_rows, w.rows, "N");
   check_codes(op, "q_t", q_t, w.cols, "K", w.rows, "N");
   check_span(op_name(op), "absmax_cols", absmax_cols, w.cols, "K");
-  check_disjoint(op_name(op),
+  check_operands(context.state(), op_name(op),
                  {operand("q", q), operand("absmax_rows", absmax_rows), operand("q_t", q_t),
                   operand("absmax_cols", absmax_cols)},
                  {operand("w", w)});
@@ -173,7 +176,7 @@ void quantize_global_and_transpose(Context& context, ConstAnyMatrix w, MatrixVie
   check_codes(op, "q", q, w.rows, "N", w.cols, "K");
   check_codes(op, "q_t", q_t, w.cols, "K", w.rows, "N");
   check_span(op_name(op), "absmax", absmax, 1, "one scale");
-  check_disjoint(op_name(op), {operand("q", q), operand("q_t", q_t), operand("absmax", absmax)},
+  check_operands(context.state(), op_name(op), {operand("q", q), operand("q_t", q_t), operand("absmax", absmax)},
                  {operand("w", w)});
   Operands o;
   o.x = w;
@@ -190,7 +193,7 @@ void dequantize_rowwise(Context& context, MatrixView<const std::int8_t> q,
   check_span(op_name(op), "absmax", absmax, q.rows, "M");
   check_input(op, "x", x);
   check_shape(op_name(op), "x", x, q.rows, "M", q.cols, "K");
-  check_disjoint(op_name(op), {operand("x", x)}, {operand("q", q), operand("absmax", absmax)});
+  check_operands(context.state(), op_name(op), {operand("x", x)}, {operand("q", q), operand("absmax", absmax)});
   Operands o;
   o.codes = q;
   o.scales = absmax.data();
@@ -202,7 +205,7 @@ void cast_to_int8(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t> q)
   constexpr Op op = Op::cast_to_int8;
   check_input(op, "x", x);
   check_codes(op, "q", q, x.rows, "M", x.cols, "K");
-  check_disjoint(op_name(op), {operand("q", q)}, {operand("x", x)});
+  check_operands(context.state(), op_name(op), {operand("q", q)}, {operand("x", x)});
   Operands o;
   o.x = x;
   o.q = q;
@@ -210,6 +213,7 @@ void cast_to_int8(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t> q)
 }
 
 std::vector<EngineInfo> quantize_engines(const Context& context) {
+  if (!context.state().on_cpu()) return {{"cuda", true, ""}};
   const std::string refusal = quant::cpu::refusal(context.state().features);
   return {{"highway", refusal.empty(), refusal}, {"reference", true, ""}};
 }

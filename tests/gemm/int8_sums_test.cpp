@@ -187,7 +187,7 @@ TEST(Int8Sums, EveryCandidateAndOddBlocksGiveTheSameSums) {
         multiply(context, a, b, d, "");
         EXPECT_EQ(source->queries, 1);
         EXPECT_TRUE(same(d, want));
-        const auto* engine = gemm_int8::find_engine(config.engine);
+        const auto* engine = gemm_int8::find_engine(DeviceKind::cpu, config.engine);
         multiply(context, a, b, d, std::string(engine->name), Give::packed);
         EXPECT_TRUE(same(d, want));
         EXPECT_EQ(source->queries, 2);
@@ -209,10 +209,10 @@ TEST(Int8Sums, AConfigurationThatCannotRunHereIsIgnored) {
   using gemm_int8::EngineId;
   using gemm_int8::Weights;
   for (const gemm_int8::GemmConfig& config :
-       {gemm_int8::GemmConfig{EngineId::avx512_vnni, Weights::packed, 6, 64, 0, 0},
+       {gemm_int8::GemmConfig{EngineId::avx512_vnni, Weights::packed, 6, 64, 0, 0, 0},
         gemm_int8::GemmConfig{static_cast<EngineId>(99), Weights::packed, 0, 0, 0, 0},
-        gemm_int8::GemmConfig{EngineId::reference, static_cast<Weights>(7), 0, 0, 0, 0},
-        gemm_int8::GemmConfig{EngineId::reference, Weights::plain, -1, 0, 0, 0}}) {
+        gemm_int8::GemmConfig{EngineId::reference, static_cast<Weights>(7), 0, 0, 0, 0, 0},
+        gemm_int8::GemmConfig{EngineId::reference, Weights::plain, -1, 0, 0, 0, 0}}) {
     EXPECT_FALSE(gemm_int8::check_config({}, config, context.state()).empty());
     context.set_config_source(std::make_shared<FixedConfig>(config));
     Matrix<std::int32_t> d(9, 20);

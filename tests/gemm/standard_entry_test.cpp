@@ -199,7 +199,7 @@ TEST(GemmStandardConfig, UnknownChoicesFallBackToTheDefault) {
 TEST(GemmStandardConfig, RefusedChoicesFallBackToTheDefault) {
   Context context;
   context.set_config_source(
-      std::make_shared<FixedChoice>(standard::to_choice({standard::EngineId::reference, true})));
+      std::make_shared<FixedChoice>(standard::to_choice({standard::EngineId::reference, true, 0})));
   test::Random random(2);
   test::Case c;
   c.shape = {4, 5, 6};

@@ -237,9 +237,9 @@ TEST(GemmStandard, ForcedEngineIsTheOneThatRuns) {
     FloatMatrix forced = trial.run(context, info.name);
     EXPECT_TRUE(trial.close(forced)) << info.name;
     // The same configuration by the other way in gives the same bits.
-    const standard::Engine* engine = standard::find_engine(info.name);
+    const standard::Engine* engine = standard::find_engine(DeviceKind::cpu, info.name);
     ASSERT_NE(engine, nullptr);
-    Context tuned = make_context({engine->id, false}, context.threads());
+    Context tuned = make_context({engine->id, false, 0}, context.threads());
     EXPECT_TRUE(trial.run(tuned) == forced) << info.name;
   }
   EXPECT_GE(available, 1);
@@ -273,7 +273,7 @@ TEST(GemmStandard, RepeatedCallsTakeNoMoreWorkspace) {
 // More shapes than an engine may keep prepared, twice, from both ends.
 TEST(GemmStandard, ManyShapesInTurn) {
   Random random(8);
-  Context context = make_context({standard::EngineId::onednn_matmul, false}, 2);
+  Context context = make_context({standard::EngineId::onednn_matmul, false, 0}, 2);
   for (int round = 0; round < 2; ++round)
     for (std::int64_t i = 1; i <= 70; ++i) {
       Case c;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/device.hpp"
+
+#include <array>
+#include <charconv>
+#include <system_error>
+
+#include "core/context_state.hpp"
+#if defined(SWITCHBACK_HAVE_CUDA)
+#include "core/cuda/platform.hpp"
+#endif
+
+namespace switchback {
+
+namespace core {
+
+namespace {
+
+std::array<const DevicePlatform*, device_kinds>& platforms() noexcept {
+#if defined(SWITCHBACK_HAVE_CUDA)
+  static std::array<const DevicePlatform*, device_kinds> all = {nullptr, &cuda::platform, nullptr};
+#else
+  static std::array<const DevicePlatform*, device_kinds> all = {};
+#endif
+  return all;
+}
+
+struct NamedKind {
+  std::string_view name;
+  DeviceKind kind;
+};
+constexpr std::array<NamedKind, 2> named_kinds = {
+    {{"cuda", DeviceKind::cuda}, {"emulated", DeviceKind::emulated}}};
+
+// The index behind "cuda" or "cuda:N"; -1 if the name is neither.
+int index_of(std::string_view name, std::string_view kind) {
+  if (name == kind) return 0;
+  if (!name.starts_with(kind) || name.size() < kind.size() + 2 || name[kind.size()] != ':')
+    return -1;
+  int index = 0;
+  const char* end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + kind.size() + 1, end, index);
+  return error == std::errc() && rest == end ? index : -1;
+}
+
+}  // namespace
+
+const DevicePlatform* device_platform(DeviceKind kind) noexcept {
+  return platforms()[static_cast<std::size_t>(kind)];
+}
+
+void install_device_platform(DeviceKind kind, const DevicePlatform* platform) noexcept {
+  platforms()[static_cast<std::size_t>(kind)] = platform;
+}
+
+void check_operands(const ContextState& state, std::string_view op,
+                    std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs) {
+  check_disjoint(op, outputs, inputs);
+  if (state.runtime == nullptr) return;
+  for (const auto& list : {outputs, inputs})
+    for (const Operand& operand : list) {
+      const ConstAnyMatrix& m = operand.matrix;
+      if (m.data == nullptr || m.rows == 0 || m.cols == 0) continue;
+      const std::string reason = state.runtime->wrong_memory(m.data);
+      require(reason.empty(), "{}: {} at {} {}; it must be memory of {}", op, operand.name, m.data,
+              reason, device_name(state.device));
+    }
+}
+
+}  // namespace core
+
+Device parse_device(const std::string& name) {
+  if (name == "cpu") return {DeviceKind::cpu, 0};
+  std::string why_none;
+  if (name.empty()) {
+    const core::DevicePlatform* cuda = core::device_platform(DeviceKind::cuda);
+    const bool any = cuda != nullptr && cuda->count(why_none) > 0;
+    return {any ? DeviceKind::cuda : DeviceKind::cpu, 0};
+  }
+  for (const auto& [kind_name, kind] : core::named_kinds) {
+    const int index = core::index_of(name, kind_name);
+    const core::DevicePlatform* platform = core::device_platform(kind);
+    if (index < 0 || (platform == nullptr && kind != DeviceKind::cuda)) continue;
+    if (platform == nullptr)
+      core::fail(Status::device_error, "device '{}': this build has no CUDA backend; use cpu",
+                 name);
+    const int count = platform->count(why_none);
+    if (count == 0)
+      core::fail(Status::device_error, "device '{}': {}; the cpu device can be used", name,
+                 why_none);
+    if (index >= count)
+      core::fail(Status::device_error, "device '{}': this machine has {} such device{}, {}:0{}",
+                 name, count, count == 1 ? "" : "s", kind_name,
+                 count == 1 ? "" : fmt::format(" to {}:{}", kind_name, count - 1));
+    return {kind, index};
+  }
+  core::fail(Status::invalid_argument, "device '{}' is not one of cpu, cuda, cuda:N", name);
+}
+
+std::string device_name(Device device) {
+  for (const auto& [name, kind] : core::named_kinds)
+    if (device.kind == kind) return fmt::format("{}:{}", name, device.index);
+  return "cpu";
+}
+
+}  // namespace switchback

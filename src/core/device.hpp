@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: a device beside the CPU as the layers above see it: its memory, its stream, and how a kind
+// of device joins the library. No header of a device's own is needed to use it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/check.hpp"
+#include "core/device_kind.hpp"
+#include "core/memory_source.hpp"
+#include "switchback/context.hpp"
+
+namespace switchback::core {
+
+/// What a device says of itself.
+struct DeviceInfo {
+  std::string name;
+  int compute_major = 0;
+  int compute_minor = 0;
+  int multiprocessors = 0;
+  std::size_t memory_bytes = 0;
+  std::size_t l2_bytes = 0;
+  std::size_t shared_bytes_per_block = 0;  ///< the most a block may have, when it asks for it
+  int core_clock_khz = 0;                  ///< 0: not known
+  int memory_clock_khz = 0;                ///< 0: not known
+  int driver_version = 0;                  ///< 13000: supports CUDA 13.0
+  int runtime_version = 0;
+  std::string pci_bus_id;
+};
+
+/// Time between two points of a stream, measured by the device.
+class DeviceTimer {
+ public:
+  virtual ~DeviceTimer() = default;
+  virtual void start() = 0;
+  virtual void stop() = 0;
+  /// Waits for the second point.
+  virtual double seconds() = 0;
+};
+
+/// Work that was captured from a stream, to be queued again as a whole.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  virtual void launch() = 0;
+};
+
+/// One Context's device: memory and a stream. Every call that takes the device's time is queued on
+/// the stream and returns at once, but for those that say that they wait. Failures throw Error with
+/// the status' name and the call. As MemorySource it allocates in the stream's order, aligned to at
+/// least 256 bytes, and refuses while the stream is being captured.
+class DeviceRuntime : public MemorySource {
+ public:
+  [[nodiscard]] virtual const DeviceInfo& info() const noexcept = 0;
+  /// The cudaStream_t.
+  [[nodiscard]] virtual void* stream() const noexcept = 0;
+  [[nodiscard]] virtual bool capturing() const = 0;
+  /// Bytes of the device's memory that nobody has taken.
+  [[nodiscard]] virtual std::size_t free_bytes() const = 0;
+
+  /// Why an operation of this device cannot read or write memory at this address; empty if it can.
+  [[nodiscard]] virtual std::string wrong_memory(const void* data) const = 0;
+
+  /// `rows` rows of `row_bytes`, between any two places of this device and the host. Waits only
+  /// where pageable host memory is involved.
+  virtual void copy(void* to, std::size_t to_stride_bytes, const void* from,
+                    std::size_t from_stride_bytes, std::size_t row_bytes, std::int64_t rows) = 0;
+  /// to (+)= from, in f32 and rounded once to the type of `to`. A `from` of stride zero gives each
+  /// row of `to` the same values; one without data is zero.
+  virtual void convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) = 0;
+  /// Waits until everything queued so far is done, and throws what went wrong in it.
+  virtual void synchronize() = 0;
+
+  virtual std::unique_ptr<DeviceTimer> make_timer() = 0;
+  /// From here on what is queued is recorded and not run.
+  virtual void begin_capture() = 0;
+  virtual std::unique_ptr<DeviceGraph> end_capture() = 0;
+
+  /// The Context is gone: memory is given back from here on without its stream.
+  virtual void close() noexcept = 0;
+};
+
+/// A kind of device that this process can use.
+struct DevicePlatform {
+  /// How many devices there are; where there are none, why, in a few words.
+  int (*count)(std::string& why_none);
+  /// A device's stream and memory. Throws Error(device_error) that says what is missing.
+  std::shared_ptr<DeviceRuntime> (*open)(int index, const ContextOptions& options);
+};
+
+/// The platform of a kind, or null if this build has none (the CPU has none and needs none).
+const DevicePlatform* device_platform(DeviceKind kind) noexcept;
+/// Makes a kind of device known. Tests bring the emulated device by it, before they use any.
+void install_device_platform(DeviceKind kind, const DevicePlatform* platform) noexcept;
+
+/// check_disjoint, and on a device: every operand lies in memory that the device can use.
+void check_operands(const ContextState& state, std::string_view op,
+                    std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs);
+
+}  // namespace switchback::core

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: which device, as a value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace switchback {
+
+/// Kinds of devices; the values are stored by tuners.
+enum class DeviceKind : std::int64_t {
+  cpu = 0,
+  cuda = 1,
+  emulated = 2,  ///< the CUDA backend run on the CPU, in tests
+};
+inline constexpr std::size_t device_kinds = 3;
+
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+/// Parses "cpu", "cuda", "cuda:N"; empty is the best device of this machine. Throws
+/// Error(invalid_argument) for a name that is none and Error(device_error) for a device this build
+/// or machine does not have.
+Device parse_device(const std::string& name);
+/// "cpu", "cuda:0"
+std::string device_name(Device device);
+
+}  // namespace switchback
