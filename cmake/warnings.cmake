@@ -3,24 +3,27 @@
 function(switchback_target_defaults target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES
-    CXX_EXTENSIONS OFF C_STANDARD 11 C_EXTENSIONS OFF
-    CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    CXX_EXTENSIONS OFF CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF C_STANDARD 11 C_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON)
   # No contraction: q = round(127 · (x / absmax)) and the dequantize are exact sequences of roundings.
+  set(_host $<COMPILE_LANGUAGE:C,CXX>)
   target_compile_options(${target} PRIVATE
-    -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wundef
+    "$<${_host}:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wcast-qual;-Wundef;-ffp-contract=off>"
+    # The same for device code. No FMA, no flush to zero: they are nvcc's options for the above.
+    "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-ftz=false;-prec-div=true;-Xcompiler=-Wall,-Wextra,-ffp-contract=off;-Xptxas=-warn-spills>"
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
     # GCC 12 and 13 see overlapping copies inside std::string's operator+ where there are none.
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
-    -ffp-contract=off)
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
   if(SWITCHBACK_WERROR)
-    target_compile_options(${target} PRIVATE -Werror)
+    target_compile_options(${target} PRIVATE $<${_host}:-Werror>
+      "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Werror>")
   endif()
   if(SWITCHBACK_ASSERTIONS)
     target_compile_definitions(${target} PRIVATE SWITCHBACK_ASSERTIONS=1)
   endif()
   if(SWITCHBACK_FUZZ)
-    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+    target_compile_options(${target} PRIVATE $<${_host}:-fsanitize=fuzzer-no-link>)
   endif()
   if(SWITCHBACK_SANITIZER STREQUAL "address")
     target_compile_options(${target} PRIVATE -fsanitize=address,undefined

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# The CUDA backend: found if there is a toolkit (SWITCHBACK_CUDA = AUTO), demanded (ON) or left out
+# (OFF). The runtime is linked statically and looks for the driver when it is used; cuBLASLt is loaded
+# then too. So one build runs on machines with and without a GPU.
+set(SWITCHBACK_CUDA AUTO CACHE STRING "AUTO (if there is a toolkit), ON or OFF")
+set_property(CACHE SWITCHBACK_CUDA PROPERTY STRINGS AUTO ON OFF)
+
+set(SWITCHBACK_HAVE_CUDA OFF)
+if(NOT SWITCHBACK_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  set(_architectures_given "${CMAKE_CUDA_ARCHITECTURES}")
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
+    set(ENV{CUDACXX} /usr/local/cuda/bin/nvcc)
+  endif()
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    find_package(CUDAToolkit 12.0 QUIET)
+    if(CUDAToolkit_FOUND)
+      set(SWITCHBACK_HAVE_CUDA ON)
+    else()
+      message(STATUS "CUDA: the toolkit is older than 12.0, which the backend needs for C++20")
+    endif()
+  endif()
+  if(SWITCHBACK_CUDA STREQUAL "ON" AND NOT SWITCHBACK_HAVE_CUDA)
+    message(FATAL_ERROR "SWITCHBACK_CUDA = ON, but no CUDA toolkit of version 12.0 or later was found")
+  endif()
+endif()
+
+if(SWITCHBACK_HAVE_CUDA)
+  # Code of a major version runs on all of its minor ones (sm_80 on 86 and 89, sm_120 on 121); what is
+  # between and newer gets the PTX of 90. Turing is the first with int8 tensor cores.
+  if(NOT _architectures_given)
+    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90)
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+      list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real 120-real)
+    endif()
+  endif()
+  message(STATUS "CUDA: toolkit ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
+else()
+  message(STATUS "CUDA: not built")
+endif()
+
+# switchback_cuda_sources(TARGET [REAL_ONLY file...] file...): adds files of the CUDA backend to a
+# layer where there is a toolkit, and always to the list that the emulated device compiles (but for
+# those it brings its own of).
+function(switchback_cuda_sources target)
+  cmake_parse_arguments(_cuda "" "" "REAL_ONLY;SOURCES" ${ARGN})
+  foreach(source IN LISTS _cuda_SOURCES)
+    set_property(GLOBAL APPEND PROPERTY SWITCHBACK_CUDA_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+  endforeach()
+  if(SWITCHBACK_HAVE_CUDA)
+    target_sources(${target} PRIVATE ${_cuda_SOURCES} ${_cuda_REAL_ONLY})
+    target_compile_definitions(${target} PRIVATE SWITCHBACK_HAVE_CUDA=1)
+    target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  endif()
+endfunction()

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code of elementwise.hpp. Used on vectors (bias, db) and rare layouts, never on a path whose
+// bandwidth matters, so one element a thread will do.
+#include "core/cuda/elementwise.hpp"
+#include "core/cuda/launch.cuh"
+#include "core/cuda/ptx.cuh"
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+template <class From, class To>
+__global__ void __launch_bounds__(256) convert_kernel(ConvertArguments a) {
+  const std::int64_t count = a.rows * a.cols;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step) {
+    const std::int64_t row = i / a.cols;
+    const std::int64_t col = i % a.cols;
+    float value = 0.0f;
+    if (a.from != nullptr)
+      value = widen(load_element(static_cast<const From*>(a.from) + row * a.from_stride + col));
+    To* const to = static_cast<To*>(a.to) + row * a.to_stride + col;
+    if (a.accumulate) value += widen(load_element(to));
+    store_element(to, narrow<To>(value));
+  }
+}
+
+template <class From, class To>
+cudaError_t start(const ConvertArguments& a, cudaStream_t stream) {
+  constexpr std::int64_t block = 256;
+  constexpr std::int64_t most_blocks = 4096;
+  const std::int64_t blocks = divide_up(a.rows * a.cols, block);
+  return launch("convert", convert_kernel<From, To>,
+                dim3(static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks)),
+                dim3(static_cast<unsigned>(block)), 0, stream, a);
+}
+
+template <class From>
+cudaError_t start(DType to, const ConvertArguments& a, cudaStream_t stream) {
+  switch (to) {
+    case DType::f16:
+      return start<From, half>(a, stream);
+    case DType::bf16:
+      return start<From, bfloat16>(a, stream);
+    default:
+      return start<From, float>(a, stream);
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_convert(DType from_type, DType to_type, const ConvertArguments& arguments,
+                           cudaStream_t stream) {
+  switch (from_type) {
+    case DType::f16:
+      return start<half>(to_type, arguments, stream);
+    case DType::bf16:
+      return start<bfloat16>(to_type, arguments, stream);
+    default:
+      return start<float>(to_type, arguments, stream);
+  }
+}
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS

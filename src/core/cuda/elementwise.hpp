@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA core: to (+)= from, element by element, between any float types, strides and alignments.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cuda/api.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+class Runtime;
+
+/// DeviceRuntime::convert. The device is current.
+void convert_matrix(Runtime& runtime, ConstAnyMatrix from, AnyMatrix to, bool accumulate);
+
+struct ConvertArguments {
+  const void* from;  ///< null: zeros
+  void* to;
+  std::int64_t rows, cols, from_stride, to_stride;
+  bool accumulate;
+};
+cudaError_t launch_convert(DType from_type, DType to_type, const ConvertArguments& arguments,
+                           cudaStream_t stream);
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA core: functions of libraries that are found at run time, so that one build runs with and
+// without them.
+#pragma once
+
+#include <string>
+
+#include "core/cuda/api.hpp"
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+/// A library that stays loaded until the process ends.
+class Library {
+ public:
+  /// The first of the given names that can be loaded.
+  explicit Library(std::initializer_list<const char*> names);
+  [[nodiscard]] bool loaded() const noexcept { return handle_ != nullptr; }
+  /// What the loader said of the first name; empty when loaded.
+  [[nodiscard]] const std::string& error() const noexcept { return error_; }
+  [[nodiscard]] void* symbol(const char* name) const noexcept;
+
+ private:
+  void* handle_ = nullptr;
+  std::string error_;
+};
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS

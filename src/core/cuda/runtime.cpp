@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cuda/runtime.hpp"
+
+#include <utility>
+
+#include "core/cuda/elementwise.hpp"
+#include "core/cuda/status.hpp"
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+int attribute(cudaDeviceAttr which, int index) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, index), "cudaDeviceGetAttribute");
+  return value;
+}
+
+
+DeviceInfo describe_device(int index) {
+  DeviceInfo info;
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  info.name = properties.name;
+  info.compute_major = properties.major;
+  info.compute_minor = properties.minor;
+  info.multiprocessors = properties.multiProcessorCount;
+  info.memory_bytes = properties.totalGlobalMem;
+  info.l2_bytes = static_cast<std::size_t>(properties.l2CacheSize);
+  info.shared_bytes_per_block = properties.sharedMemPerBlockOptin;
+  info.core_clock_khz = attribute(cudaDevAttrClockRate, index);
+  info.memory_clock_khz = attribute(cudaDevAttrMemoryClockRate, index);
+  check(cudaDriverGetVersion(&info.driver_version), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&info.runtime_version), "cudaRuntimeGetVersion");
+  info.pci_bus_id = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID,
+                                properties.pciBusID, properties.pciDeviceID);
+  return info;
+}
+
+class Timer final : public DeviceTimer {
+ public:
+  explicit Timer(Runtime& owner) : owner_(owner), start_(true), stop_(true) {}
+  void start() override {
+    check(cudaEventRecord(start_.get(), owner_.cuda_stream()), "cudaEventRecord");
+  }
+  void stop() override {
+    check(cudaEventRecord(stop_.get(), owner_.cuda_stream()), "cudaEventRecord");
+  }
+  double seconds() override {
+    check(cudaEventSynchronize(stop_.get()), "cudaEventSynchronize");
+    float milliseconds = 0.0f;
+    check(cudaEventElapsedTime(&milliseconds, start_.get(), stop_.get()), "cudaEventElapsedTime");
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+
+ private:
+  Runtime& owner_;
+  Event start_;
+  Event stop_;
+};
+
+class Graph final : public DeviceGraph {
+ public:
+  Graph(Runtime& owner, cudaGraphExec_t executable) : owner_(owner), executable_(executable) {}
+  ~Graph() override { (void)cudaGraphExecDestroy(executable_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void launch() override {
+    const CurrentDevice current(owner_.index());
+    check(cudaGraphLaunch(executable_, owner_.cuda_stream()), "cudaGraphLaunch");
+  }
+
+ private:
+  Runtime& owner_;
+  cudaGraphExec_t executable_;
+};
+
+}  // namespace
+
+CurrentDevice::CurrentDevice(int index) {
+  int now = 0;
+  check(cudaGetDevice(&now), "cudaGetDevice");
+  if (now == index) return;
+  check(cudaSetDevice(index), "cudaSetDevice");
+  before_ = now;
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (before_ >= 0) (void)cudaSetDevice(before_);
+}
+
+Event::Event(bool timing) {
+  check(cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming),
+        "cudaEventCreateWithFlags");
+}
+
+Event::~Event() {
+  if (event_ != nullptr) (void)cudaEventDestroy(event_);
+}
+
+Event::Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(event_, other.event_);
+  return *this;
+}
+
+Runtime::Runtime(int index, const ContextOptions& options)
+    : index_(index), allocator_(options.allocator) {
+  const CurrentDevice current(index);
+  info_ = describe_device(index);
+  // The first with dp4a and int8 tensor cores. Older ones are not compiled for.
+  constexpr int oldest = 75;
+  if (compute_capability() < oldest)
+    fail(Status::device_error,
+         "device 'cuda:{}': {} has compute capability {}.{}; it must be at least 7.5; the cpu "
+         "device can be used",
+         index, info_.name, info_.compute_major, info_.compute_minor);
+  pools_ = attribute(cudaDevAttrMemoryPoolsSupported, index) != 0;
+  if (options.stream != nullptr) {
+    stream_ = static_cast<cudaStream_t>(options.stream);
+  } else {
+    // Not a non-blocking one: callers who use no streams work on the legacy default stream, and what
+    // they do there is ordered with this one.
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamDefault), "cudaStreamCreateWithFlags");
+    own_stream_ = true;
+  }
+}
+
+Runtime::~Runtime() {
+  close();
+}
+
+void Runtime::close() noexcept {
+  if (closed_) return;
+  closed_ = true;
+  int before = 0;
+  const bool switched = cudaGetDevice(&before) == cudaSuccess && before != index_;
+  if (switched) (void)cudaSetDevice(index_);
+  gemm_.reset();
+  // Both keep running what is queued on them.
+  if (side_stream_ != nullptr) (void)cudaStreamDestroy(side_stream_);
+  if (own_stream_) (void)cudaStreamDestroy(stream_);
+  if (switched) (void)cudaSetDevice(before);
+  (void)cudaGetLastError();
+}
+
+bool Runtime::capturing() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream_, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void Runtime::refuse_in_capture(std::string_view what) const {
+  if (capturing())
+    fail(Status::invalid_state,
+         "{} is needed while the stream is being captured; run the same call once before the "
+         "capture",
+         what);
+}
+
+std::size_t Runtime::free_bytes() const {
+  const CurrentDevice current(index_);
+  std::size_t free_now = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free_now, &total), "cudaMemGetInfo");
+  return free_now;
+}
+
+std::string Runtime::wrong_memory(const void* data) const {
+  cudaPointerAttributes attributes{};
+  const cudaError_t status = cudaPointerGetAttributes(&attributes, data);
+  if (status != cudaSuccess) {
+    (void)cudaGetLastError();
+    return "is not memory that CUDA knows";
+  }
+  switch (attributes.type) {
+    case cudaMemoryTypeUnregistered:
+      return "is host memory";
+    case cudaMemoryTypeDevice:
+      if (attributes.device != index_) return fmt::format("is memory of cuda:{}", attributes.device);
+      return {};
+    case cudaMemoryTypeHost:  // pinned: the device reads it over the bus
+      if (attributes.devicePointer != data) return "is pinned host memory the device does not see";
+      return {};
+    default:  // managed
+      return {};
+  }
+}
+
+void* Runtime::allocate(std::size_t bytes) {
+  refuse_in_capture(fmt::format("a new allocation of {} bytes", bytes));
+  const CurrentDevice current(index_);
+  void* data = nullptr;
+  if (allocator_.allocate != nullptr) {
+    data = allocator_.allocate(allocator_.user, bytes, stream_);
+    if (data == nullptr)
+      fail(Status::out_of_memory, "the Context's allocator gave no memory for {} bytes", bytes);
+    return data;
+  }
+  if (pools_)
+    check(cudaMallocAsync(&data, bytes, stream_), "cudaMallocAsync", fmt::format("{} bytes", bytes));
+  else
+    check(cudaMalloc(&data, bytes), "cudaMalloc", fmt::format("{} bytes", bytes));
+  return data;
+}
+
+void Runtime::release(void* data, std::size_t bytes) noexcept {
+  if (data == nullptr) return;
+  if (allocator_.release != nullptr)
+    return allocator_.release(allocator_.user, data, bytes, closed_ ? nullptr : stream_);
+  // Without a stream to order it by, cudaFree waits for whatever may still use the memory.
+  if (pools_ && !closed_)
+    (void)cudaFreeAsync(data, stream_);
+  else
+    (void)cudaFree(data);
+}
+
+void Runtime::copy(void* to, std::size_t to_stride_bytes, const void* from,
+                   std::size_t from_stride_bytes, std::size_t row_bytes, std::int64_t rows) {
+  if (row_bytes == 0 || rows == 0) return;
+  const CurrentDevice current(index_);
+  const auto height = static_cast<std::size_t>(rows);
+  if (height == 1 || (to_stride_bytes == row_bytes && from_stride_bytes == row_bytes)) {
+    check(cudaMemcpyAsync(to, from, row_bytes * height, cudaMemcpyDefault, stream_),
+          "cudaMemcpyAsync", fmt::format("{} bytes", row_bytes * height));
+    return;
+  }
+  check(cudaMemcpy2DAsync(to, to_stride_bytes, from, from_stride_bytes, row_bytes, height,
+                          cudaMemcpyDefault, stream_),
+        "cudaMemcpy2DAsync", fmt::format("{} rows of {} bytes", height, row_bytes));
+}
+
+void Runtime::convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) {
+  if (to.rows == 0 || to.cols == 0) return;
+  const CurrentDevice current(index_);
+  convert_matrix(*this, from, to, accumulate);
+}
+
+void Runtime::synchronize() {
+  refuse_in_capture("waiting for the stream");
+  const CurrentDevice current(index_);
+  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+std::unique_ptr<DeviceTimer> Runtime::make_timer() {
+  const CurrentDevice current(index_);
+  return std::make_unique<Timer>(*this);
+}
+
+void Runtime::begin_capture() {
+  const CurrentDevice current(index_);
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+        "cudaStreamBeginCapture");
+}
+
+std::unique_ptr<DeviceGraph> Runtime::end_capture() {
+  const CurrentDevice current(index_);
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  (void)cudaGraphDestroy(graph);
+  check(status, "cudaGraphInstantiate");
+  return std::make_unique<Graph>(*this, executable);
+}
+
+cudaStream_t Runtime::side_stream() {
+  if (side_stream_ == nullptr) {
+    refuse_in_capture("a second stream");
+    const CurrentDevice current(index_);
+    check(cudaStreamCreateWithFlags(&side_stream_, cudaStreamNonBlocking),
+          "cudaStreamCreateWithFlags");
+  }
+  return side_stream_;
+}
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS

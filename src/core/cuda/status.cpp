@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cuda/status.hpp"
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+void check(cudaError_t status, std::string_view call, std::string_view problem) {
+  if (status == cudaSuccess) [[likely]]
+    return;
+  // An error that was reported here is not to be found again by somebody else's cudaGetLastError.
+  (void)cudaGetLastError();
+  const bool memory = status == cudaErrorMemoryAllocation;
+  fail(memory ? Status::out_of_memory : Status::device_error, "{}{}{}: {} ({}): {}", call,
+       problem.empty() ? "" : " of ", problem, cudaGetErrorName(status), static_cast<int>(status),
+       cudaGetErrorString(status));
+}
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS
