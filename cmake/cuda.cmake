@@ -4,11 +4,12 @@
 # then too. So one build runs on machines with and without a GPU.
 set(SWITCHBACK_CUDA AUTO CACHE STRING "AUTO (if there is a toolkit), ON or OFF")
 set_property(CACHE SWITCHBACK_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(SWITCHBACK_CUDA_ARCHITECTURES "" CACHE STRING
+  "In the form of CMAKE_CUDA_ARCHITECTURES; empty: every generation the toolkit knows")
 
 set(SWITCHBACK_HAVE_CUDA OFF)
 if(NOT SWITCHBACK_CUDA STREQUAL "OFF")
   include(CheckLanguage)
-  set(_architectures_given "${CMAKE_CUDA_ARCHITECTURES}")
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
     set(ENV{CUDACXX} /usr/local/cuda/bin/nvcc)
   endif()
@@ -30,7 +31,9 @@ endif()
 if(SWITCHBACK_HAVE_CUDA)
   # Code of a major version runs on all of its minor ones (sm_80 on 86 and 89, sm_120 on 121); what is
   # between and newer gets the PTX of 90. Turing is the first with int8 tensor cores.
-  if(NOT _architectures_given)
+  if(SWITCHBACK_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES ${SWITCHBACK_CUDA_ARCHITECTURES})
+  else()
     set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90)
     if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
       list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real 120-real)

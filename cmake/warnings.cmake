@@ -3,15 +3,15 @@
 function(switchback_target_defaults target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES
-    CXX_EXTENSIONS OFF CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF C_STANDARD 11 C_EXTENSIONS OFF
+    CXX_EXTENSIONS OFF C_STANDARD 11 C_EXTENSIONS OFF
     CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON)
   # No contraction: q = round(127 · (x / absmax)) and the dequantize are exact sequences of roundings.
   set(_host $<COMPILE_LANGUAGE:C,CXX>)
   target_compile_options(${target} PRIVATE
     "$<${_host}:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wcast-qual;-Wundef;-ffp-contract=off>"
-    # The same for device code. No FMA, no flush to zero: they are nvcc's options for the above.
-    "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-ftz=false;-prec-div=true;-Xcompiler=-Wall,-Wextra,-ffp-contract=off;-Xptxas=-warn-spills>"
+    # The same for device code (CMake before 3.26 does not know that nvcc has C++20). No FMA, no flush to zero: they are nvcc's options for the above.
+    "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-fmad=false;-ftz=false;-prec-div=true;-Xcompiler=-Wall,-Wextra,-ffp-contract=off;-Xptxas=-warn-spills>"
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
     # GCC 12 and 13 see overlapping copies inside std::string's operator+ where there are none.
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
