@@ -281,6 +281,22 @@ __device__ __forceinline__ uint2 pack_codes(const Pack<T, V>& x, const Scale& s)
   return result;
 }
 
+/// The codes of four packs.
+template <class T, int V>
+__device__ __forceinline__ void pack_codes(const Pack<T, V> (&x)[4], const Scale& s,
+                                           uint2 (&result)[4]) {
+  if constexpr (V == 1) {
+    const unsigned four = codes(value(x[0], 0), value(x[1], 0), value(x[2], 0), value(x[3], 0), s);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      result[i] = make_uint2(four >> (8 * i), 0);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      result[i] = pack_codes(x[i], s);
+  }
+}
+
 /// Pack number `index` of a row of codes.
 template <int V>
 __device__ __forceinline__ void store_codes(std::int8_t* row, std::int64_t index, uint2 codes) {

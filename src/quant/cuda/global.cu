@@ -75,16 +75,19 @@ __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
 #pragma unroll
     for (int i = 0; i < each; ++i) {
       const std::int64_t pack = begin + i * blockDim.x;
+      x[i] = zero_pack<T, V>();
       if (pack < a.packs) x[i] = load_pack<T, V>(from, pack);
     }
     const float absmax = absmax_from_bits(__ldg(a.bits + (a.by_row ? row : 0)));
     const Scale scale = scale_of(absmax);
     if (begin == 0 && (a.by_row || row == 0)) store_element(a.absmax + row, absmax);
     std::int8_t* const to = a.q + row * a.q_stride;
+    uint2 out[each];
+    pack_codes(x, scale, out);
 #pragma unroll
     for (int i = 0; i < each; ++i) {
       const std::int64_t pack = begin + i * blockDim.x;
-      if (pack < a.packs) store_codes<V>(to, pack, pack_codes(x[i], scale));
+      if (pack < a.packs) store_codes<V>(to, pack, out[i]);
     }
   }
 }

@@ -88,12 +88,15 @@ __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a)
 #pragma unroll
       for (int i = 0; i < each; ++i) {
         const std::int64_t pack = begin + i * blockDim.x;
+        x[i] = zero_pack<T, V>();
         if (pack < packs) x[i] = load_pack<T, V>(from, pack);
       }
+      uint2 out[each];
+      pack_codes(x, scale, out);
 #pragma unroll
       for (int i = 0; i < each; ++i) {
         const std::int64_t pack = begin + i * blockDim.x;
-        if (pack < packs) store_codes<V>(to, pack, pack_codes(x[i], scale));
+        if (pack < packs) store_codes<V>(to, pack, out[i]);
       }
     }
   }

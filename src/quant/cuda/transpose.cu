@@ -178,6 +178,13 @@ __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
       for (int t = 0; t < Tile::times; ++t) {
         const int quad = thread / Tile::packs + t * (Tile::threads / Tile::packs);
         std::int8_t* const to = a.q + (first_row + quad * 4) * a.q_stride + first_col;
+        if constexpr (kind == Kind::columnwise_and_rowwise) {
+#pragma unroll
+          for (int r = 0; r < 4; ++r)
+            if (quad * 4 + r < rows)
+              store_codes<V>(to + r * a.q_stride, pack,
+                             pack_codes(x[t][r], tile.row_scales[quad * 4 + r]));
+        }
         unsigned turned[V];
 #pragma unroll
         for (int v = 0; v < V; ++v) {
@@ -186,13 +193,7 @@ __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
                             value(x[t][3], v), scale);
           tile.words[Tile::place(pack * V + v, quad)] = turned[v];
         }
-        if (kind == Kind::columnwise_and_rowwise) {
-#pragma unroll
-          for (int r = 0; r < 4; ++r)
-            if (quad * 4 + r < rows)
-              store_codes<V>(to + r * a.q_stride, pack,
-                             pack_codes(x[t][r], tile.row_scales[quad * 4 + r]));
-        } else if (kind == Kind::global && a.q != nullptr) {
+        if (kind == Kind::global && a.q != nullptr) {
           unsigned straight[4][2] = {};
           if constexpr (V == 1) {
 #pragma unroll
