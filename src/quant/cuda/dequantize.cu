@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code: rows of codes back to floats.
+#include "quant/cuda/kernels.hpp"
+#include "quant/cuda/shapes.cuh"
+
+namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+constexpr int each = 4;
+
+struct DequantizeArguments {
+  const std::int8_t* codes;
+  const float* scales;
+  void* y;
+  std::int64_t rows, packs, codes_stride, y_stride;
+  Tiles tiles;
+};
+
+// Byte i of a word whose bytes had their sign bit turned over, so that they are 128 too large.
+__device__ __forceinline__ float signed_byte(unsigned turned, int i) {
+  const unsigned bits = __byte_perm(turned, 0x4B000000u, 0x7650u | static_cast<unsigned>(i));
+  return __fsub_rn(__uint_as_float(bits), 0x1p23f + 128.0f);
+}
+
+// scale · (q / 127). A reciprocal and the remainder give the rounded quotient for each of the 256
+// bytes; the tests go through all of them.
+__device__ __forceinline__ float restored(float q, float scale) {
+  constexpr float inverse = 1.0f / 127.0f;
+  const float near = __fmul_rn(q, inverse);
+  const float rest = __fmaf_rn(-near, 127.0f, q);
+  return __fmul_rn(scale, __fmaf_rn(rest, inverse, near));
+}
+
+template <class T>
+__device__ __forceinline__ void store_values(T* row, std::int64_t pack, uint2 codes, float scale) {
+  constexpr int V = vector_elements<T>;
+  uint4 out;
+  unsigned words[4];
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    if constexpr (V == 4) {
+      words[w] = __float_as_uint(narrow<T>(restored(signed_byte(codes.x, w), scale)));
+    } else {
+      const unsigned four = w < 2 ? codes.x : codes.y;
+      const T first = narrow<T>(restored(signed_byte(four, w % 2 * 2), scale));
+      const T second = narrow<T>(restored(signed_byte(four, w % 2 * 2 + 1), scale));
+      words[w] = first.bits | (static_cast<unsigned>(second.bits) << 16);
+    }
+  }
+  out = make_uint4(words[0], words[1], words[2], words[3]);
+  reinterpret_cast<uint4*>(row)[pack] = out;
+}
+
+// Floor: each code is read once and its float written once.
+template <class T, int V>
+__global__ void __launch_bounds__(1024) dequantize_kernel(DequantizeArguments a) {
+  constexpr unsigned sign_bits = 0x80808080u;
+  for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
+    const Place place = place_of(tile, a.tiles.across);
+    const std::int64_t row = place.down * blockDim.y + threadIdx.y;
+    if (row >= a.rows) continue;
+    const std::int64_t begin = place.across * each * blockDim.x + threadIdx.x;
+    const std::int8_t* const from = a.codes + row * a.codes_stride;
+    uint2 codes[each];
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      codes[i] = make_uint2(0, 0);
+      if (pack >= a.packs) continue;
+      if constexpr (V == 1)
+        codes[i].x = static_cast<std::uint8_t>(from[pack]);
+      else if constexpr (V == 4)
+        codes[i].x = __ldg(reinterpret_cast<const unsigned*>(from) + pack);
+      else
+        codes[i] = __ldg(reinterpret_cast<const uint2*>(from) + pack);
+    }
+    float scale = load_element(a.scales + row);
+    if (magnitude_bits(scale) >= 0x7F800000u) scale = __uint_as_float(0x7FC00000u);
+    T* const to = static_cast<T*>(a.y) + row * a.y_stride;
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      if (pack >= a.packs) continue;
+      codes[i].x ^= sign_bits;
+      codes[i].y ^= sign_bits;
+      if constexpr (V == 1)
+        store_element(to + pack, narrow<T>(restored(signed_byte(codes[i].x, 0), scale)));
+      else
+        store_values<T>(to, pack, codes[i], scale);
+    }
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes,
+                              const float* scales, AnyMatrix y) {
+  return for_type(y.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int V = vector_elements<T>;
+    const bool packed = is_packed<T>(ConstAnyMatrix(y)) && are_packed<T>(codes);
+    const std::int64_t packs = packed ? y.cols / V : y.cols;
+    constexpr int default_threads = 256;
+    const int threads = launch.block_threads > 0 ? launch.block_threads : default_threads;
+    const dim3 block = block_of_rows(threads_of_row(packs, each, threads), threads);
+    const Tiles tiles = tiles_of(y.rows, packs, each, block);
+    const DequantizeArguments a = {static_cast<const std::int8_t*>(codes.data), scales,   y.data, y.rows, packs,
+                                   codes.stride, y.stride, tiles};
+    return core::SWITCHBACK_CUDA_NS::launch(
+        "dequantize_rowwise", packed ? dequantize_kernel<T, V> : dequantize_kernel<T, 1>,
+        dim3(grid_of(tiles.count)), block, 0, launch.stream, a);
+  });
+}
+
+}  // namespace switchback::quant::SWITCHBACK_CUDA_NS

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quant/cuda/engine.hpp"
+
+#include "core/context_state.hpp"
+#include "core/cuda/runtime.hpp"
+#include "core/cuda/status.hpp"
+#include "quant/cuda/kernels.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+static_assert(sum_block_rows == column_sum_block_rows);
+
+using core::SWITCHBACK_CUDA_NS::check;
+using Frame = core::Workspace::Frame;
+
+/// The groups of an empty matrix, or the codes of none: nothing to read.
+void zero(const Launch& launch, float* values, std::int64_t count) {
+  if (values == nullptr || count == 0) return;
+  check(cudaMemsetAsync(values, 0, static_cast<std::size_t>(count) * sizeof(float), launch.stream),
+        "cudaMemsetAsync");
+}
+
+class Run {
+ public:
+  Run(ContextState& state, const Problem& problem, const Launch& launch, const Operands& operands)
+      : frame_(state.workspace), problem_(problem), launch_(launch), o_(operands) {}
+
+  void operator()() {
+    switch (problem_.op) {
+      case Op::rowwise:
+        return rowwise();
+      case Op::rowwise_column_sums:
+        return rowwise_column_sums();
+      case Op::column_sums:
+        return column_sums();
+      case Op::global:
+      case Op::global_transpose:
+      case Op::global_and_transpose:
+        return global();
+      case Op::columnwise_transpose:
+      case Op::rowwise_and_columnwise_transpose:
+        return columnwise();
+      case Op::dequantize_rowwise:
+        if (!empty()) done(launch_dequantize(launch_, o_.codes, o_.scales, o_.y));
+        return;
+      case Op::cast_to_int8:
+        if (!empty()) done(launch_cast(launch_, o_.x, o_.q));
+        return;
+    }
+  }
+
+ private:
+  [[nodiscard]] bool empty() const { return problem_.rows == 0 || problem_.cols == 0; }
+  void done(cudaError_t status) const { check(status, "a kernel", to_string(problem_)); }
+
+  unsigned* rowwise_scratch() {
+    return rowwise_splits(launch_, problem_.rows, problem_.cols)
+               ? frame_.take<unsigned>(problem_.rows)
+               : nullptr;
+  }
+
+  void rowwise() {
+    if (empty()) return zero(launch_, o_.absmax, problem_.rows);
+    unsigned* const row_bits = rowwise_scratch();
+    done(launch_rowwise(launch_, o_.x, o_.q, o_.absmax, row_bits));
+  }
+
+  [[nodiscard]] std::int64_t sum_blocks() const {
+    return (problem_.rows + sum_block_rows - 1) / sum_block_rows;
+  }
+
+  void column_sums() {
+    if (problem_.cols == 0) return;
+    const std::int64_t blocks = sum_blocks();
+    float* const block_sums = blocks == 0 ? nullptr : frame_.take<float>(blocks * problem_.cols);
+    if (blocks != 0) done(launch_block_sums(launch_, o_.x, block_sums));
+    done(launch_finish_sums(launch_, block_sums, blocks, problem_.cols, o_.column_sums,
+                            o_.accumulate));
+  }
+
+  void rowwise_column_sums() {
+    if (empty() || !rowwise_sums_together(launch_, o_.x, o_.q)) {
+      // Scratch first: what is refused has queued nothing.
+      const std::int64_t blocks = problem_.cols == 0 ? 0 : sum_blocks();
+      float* const block_sums = blocks == 0 ? nullptr : frame_.take<float>(blocks * problem_.cols);
+      rowwise();
+      if (problem_.cols == 0) return;
+      if (blocks != 0) done(launch_block_sums(launch_, o_.x, block_sums));
+      return done(launch_finish_sums(launch_, block_sums, blocks, problem_.cols, o_.column_sums,
+                                     o_.accumulate));
+    }
+    const std::int64_t blocks = sum_blocks();
+    float* const block_sums = frame_.take<float>(blocks * problem_.cols);
+    done(launch_rowwise_column_sums(launch_, o_.x, o_.q, o_.absmax, block_sums));
+    done(launch_finish_sums(launch_, block_sums, blocks, problem_.cols, o_.column_sums,
+                            o_.accumulate));
+  }
+
+  void global() {
+    if (empty()) return zero(launch_, o_.absmax, 1);
+    unsigned* const bits = frame_.take<unsigned>(1);
+    done(launch_absmax(launch_, o_.x, bits, false));
+    if (problem_.op == Op::global)
+      done(launch_codes(launch_, o_.x, o_.q, bits, false, o_.absmax));
+    else
+      done(launch_global_transpose(launch_, o_.x, o_.q, o_.q_t, bits, o_.absmax));
+  }
+
+  void columnwise() {
+    const bool rows_too = problem_.op == Op::rowwise_and_columnwise_transpose;
+    if (empty()) {
+      if (rows_too) zero(launch_, o_.absmax, problem_.rows);
+      return zero(launch_, o_.absmax_cols, problem_.cols);
+    }
+    unsigned* const column_bits = frame_.take<unsigned>(problem_.cols);
+    unsigned* const row_bits = rows_too ? frame_.take<unsigned>(problem_.rows) : nullptr;
+    done(launch_absmax_columns(launch_, o_.x, column_bits, row_bits));
+    done(launch_columnwise_transpose(launch_, o_.x, o_.q, o_.absmax, row_bits, o_.q_t,
+                                     o_.absmax_cols, column_bits));
+  }
+
+  Frame frame_;
+  const Problem& problem_;
+  const Launch& launch_;
+  const Operands& o_;
+};
+
+void run(ContextState& state, const Problem& problem, const Config& config,
+         const Operands& operands) {
+  core::SWITCHBACK_CUDA_NS::Runtime& runtime = core::SWITCHBACK_CUDA_NS::runtime(state);
+  const core::SWITCHBACK_CUDA_NS::CurrentDevice current(runtime.index());
+  const Launch launch = {runtime.cuda_stream(), static_cast<int>(config.block_threads),
+                         runtime.info().multiprocessors};
+  Run(state, problem, launch, operands)();
+}
+
+}  // namespace
+
+const DeviceEngine engine = {run};
+
+}  // namespace switchback::quant::SWITCHBACK_CUDA_NS

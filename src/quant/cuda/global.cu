@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code: the absmax of a matrix or of rows too long for a block, codes by an absmax that is
+// known, and the cast. A block takes tiles of its threads by four packs each.
+#include "quant/cuda/kernels.hpp"
+#include "quant/cuda/shapes.cuh"
+
+namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+constexpr int each = 4;
+
+struct TileArguments {
+  const void* x;
+  std::int8_t* q;
+  unsigned* bits;
+  float* absmax;
+  std::int64_t rows, packs, x_stride, q_stride;
+  Tiles tiles;
+  bool by_row;
+};
+
+// Floor: each element is read once. One atomic a block (by row: a tile), on integers, whose maximum
+// does not depend on order.
+template <class T, int V>
+__global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
+  __shared__ unsigned maxima[2][32];
+  Largest<T, V> largest;
+  int turn = 0;
+  for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
+    const Place place = place_of(tile, a.tiles.across);
+    const std::int64_t row = place.down * blockDim.y + threadIdx.y;
+    const std::int64_t begin = place.across * each * blockDim.x + threadIdx.x;
+    const std::int64_t packs = row < a.rows ? a.packs : 0;
+    const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
+    Pack<T, V> x[each];
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      x[i] = zero_pack<T, V>();
+      if (pack < packs) x[i] = load_pack<T, V>(from, pack);
+    }
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+      largest.add(x[i]);
+    if (a.by_row) {
+      const unsigned most = row_max(largest.all(), maxima[turn]);
+      turn ^= 1;
+      if (threadIdx.x == 0 && row < a.rows) atomicMax(a.bits + row, most);
+      largest = {};
+    }
+  }
+  if (a.by_row) return;
+  const unsigned warp = (threadIdx.y * blockDim.x + threadIdx.x) / 32;
+  const unsigned lane = (threadIdx.y * blockDim.x + threadIdx.x) % 32;
+  unsigned most = warp_max(largest.all());
+  if (lane == 0) maxima[0][warp] = most;
+  __syncthreads();
+  if (warp != 0) return;
+  most = warp_max(lane < blockDim.x * blockDim.y / 32 ? maxima[0][lane] : 0u);
+  if (lane == 0) atomicMax(a.bits, most);
+}
+
+// Floor: each element is read once and its code written once. Tiles go backwards: the last ones of
+// the matrix are those that the absmax kernel left in the caches.
+template <class T, int V>
+__global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
+  for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
+    const Place place = place_of(a.tiles.count - 1 - tile, a.tiles.across);
+    const std::int64_t row = place.down * blockDim.y + threadIdx.y;
+    if (row >= a.rows) continue;
+    const std::int64_t begin = place.across * each * blockDim.x + threadIdx.x;
+    const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
+    Pack<T, V> x[each];
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      x[i] = zero_pack<T, V>();
+      if (pack < a.packs) x[i] = load_pack<T, V>(from, pack);
+    }
+    const float absmax = absmax_from_bits(__ldg(a.bits + (a.by_row ? row : 0)));
+    const Scale scale = scale_of(absmax);
+    if (begin == 0 && (a.by_row || row == 0)) store_element(a.absmax + row, absmax);
+    std::int8_t* const to = a.q + row * a.q_stride;
+    uint2 out[each];
+    pack_codes(x, scale, out);
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      if (pack < a.packs) store_codes<V>(to, pack, out[i]);
+    }
+  }
+}
+
+// The conversion saturates and takes NaN to 0.
+__device__ __forceinline__ unsigned truncated(float x) {
+  return static_cast<unsigned>(min(max(__float2int_rz(x), -128), 127));
+}
+
+// Floor: as codes.
+template <class T, int V>
+__global__ void __launch_bounds__(1024) cast_kernel(TileArguments a) {
+  for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
+    const Place place = place_of(tile, a.tiles.across);
+    const std::int64_t row = place.down * blockDim.y + threadIdx.y;
+    if (row >= a.rows) continue;
+    const std::int64_t begin = place.across * each * blockDim.x + threadIdx.x;
+    const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
+    Pack<T, V> x[each];
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      if (pack < a.packs) x[i] = load_pack<T, V>(from, pack);
+    }
+    std::int8_t* const to = a.q + row * a.q_stride;
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      if (pack >= a.packs) continue;
+      uint2 codes = make_uint2(truncated(value(x[i], 0)), 0);
+      if constexpr (V > 1)
+        codes.x = pack_bytes(codes.x, truncated(value(x[i], 1)), truncated(value(x[i], 2)),
+                             truncated(value(x[i], 3)));
+      if constexpr (V == 8)
+        codes.y = pack_bytes(truncated(value(x[i], 4)), truncated(value(x[i], 5)),
+                             truncated(value(x[i], 6)), truncated(value(x[i], 7)));
+      store_codes<V>(to, pack, codes);
+    }
+  }
+}
+
+// Rows that follow each other without a gap are one row.
+void join_rows(ConstAnyMatrix& x, Codes& q) {
+  if (x.stride != x.cols || (q.data != nullptr && q.stride != q.cols)) return;
+  x = ConstAnyMatrix(x.data, x.dtype, 1, x.rows * x.cols, x.rows * x.cols);
+  q = Codes(q.data, 1, x.cols);
+}
+
+struct Shape {
+  TileArguments arguments;
+  dim3 block;
+};
+
+Shape shape_of(const Launch& launch, ConstAnyMatrix x, Codes q, int pack, bool by_row) {
+  constexpr int default_threads = 256;
+  const int threads = launch.block_threads > 0 ? launch.block_threads : default_threads;
+  Shape shape{};
+  const std::int64_t packs = x.cols / pack;
+  shape.block = block_of_rows(threads_of_row(packs, each, threads), threads);
+  if (by_row) shape.block.y = 1;
+  if (shape.block.x < 32 && by_row) shape.block.x = 32;
+  shape.arguments = {x.data,   q.data,   nullptr, nullptr,
+                     x.rows,   packs,    x.stride, q.stride,
+                     tiles_of(x.rows, packs, each, shape.block), by_row};
+  return shape;
+}
+
+}  // namespace
+
+cudaError_t launch_absmax(const Launch& launch, ConstAnyMatrix x, unsigned* bits, bool by_row) {
+  const cudaError_t status =
+      cudaMemsetAsync(bits, 0, sizeof(unsigned) * static_cast<std::size_t>(by_row ? x.rows : 1),
+                      launch.stream);
+  if (status != cudaSuccess) return status;
+  Codes none;
+  if (!by_row) join_rows(x, none);
+  return for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int V = vector_elements<T>;
+    const bool packed = is_packed<T>(x);
+    Shape shape = shape_of(launch, x, none, packed ? V : 1, by_row);
+    shape.arguments.bits = bits;
+    // As many threads as the device holds, several times over for balance.
+    const std::int64_t enough = launch.multiprocessors * std::int64_t{16};
+    const std::int64_t tiles = shape.arguments.tiles.count;
+    return core::SWITCHBACK_CUDA_NS::launch(
+        "absmax", packed ? absmax_kernel<T, V> : absmax_kernel<T, 1>,
+        dim3(grid_of(by_row || tiles < enough ? tiles : enough)), shape.block, 0, launch.stream,
+        shape.arguments);
+  });
+}
+
+cudaError_t launch_codes(const Launch& launch, ConstAnyMatrix x, Codes q, const unsigned* bits,
+                         bool by_row, float* absmax) {
+  if (!by_row) join_rows(x, q);
+  return for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int V = vector_elements<T>;
+    const bool packed = is_packed<T>(x) && are_packed<T>(q);
+    Shape shape = shape_of(launch, x, q, packed ? V : 1, by_row);
+    shape.arguments.bits = const_cast<unsigned*>(bits);
+    shape.arguments.absmax = absmax;
+    return core::SWITCHBACK_CUDA_NS::launch(
+        "codes", packed ? codes_kernel<T, V> : codes_kernel<T, 1>,
+        dim3(grid_of(shape.arguments.tiles.count)), shape.block, 0, launch.stream,
+        shape.arguments);
+  });
+}
+
+cudaError_t launch_cast(const Launch& launch, ConstAnyMatrix x, Codes q) {
+  join_rows(x, q);
+  return for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int V = vector_elements<T>;
+    const bool packed = is_packed<T>(x) && are_packed<T>(q);
+    const Shape shape = shape_of(launch, x, q, packed ? V : 1, false);
+    return core::SWITCHBACK_CUDA_NS::launch(
+        "cast_to_int8", packed ? cast_kernel<T, V> : cast_kernel<T, 1>,
+        dim3(grid_of(shape.arguments.tiles.count)), shape.block, 0, launch.stream,
+        shape.arguments);
+  });
+}
+
+}  // namespace switchback::quant::SWITCHBACK_CUDA_NS

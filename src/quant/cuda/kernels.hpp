@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the launchers of the CUDA quantize kernels. They queue and return; matrices have rows
+// and columns, scratch is aligned, everything else lies at any address.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cuda/api.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+struct Launch {
+  cudaStream_t stream;
+  int block_threads;  ///< 0: the kernel chooses; a multiple of 32 up to 1024
+  int multiprocessors;
+};
+
+using Codes = MatrixView<std::int8_t>;
+
+inline constexpr std::int64_t sum_block_rows = 128;  ///< column_sum_block_rows
+
+/// Whether launch_rowwise cuts rows into pieces: rows are too few and too long for a block each.
+bool rowwise_splits(const Launch& launch, std::int64_t rows, std::int64_t cols) noexcept;
+/// `row_bits`: scratch of a word a row where rows are split, else null.
+cudaError_t launch_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax,
+                           unsigned* row_bits);
+
+/// Whether launch_rowwise_column_sums takes the matrix.
+bool rowwise_sums_together(const Launch& launch, ConstAnyMatrix x, Codes q) noexcept;
+/// `block_sums`: the sums of each block of sum_block_rows rows, [blocks, cols].
+cudaError_t launch_rowwise_column_sums(const Launch& launch, ConstAnyMatrix x, Codes q,
+                                       float* absmax, float* block_sums);
+cudaError_t launch_block_sums(const Launch& launch, ConstAnyMatrix x, float* block_sums);
+/// sums (+)= the blocks' sums, in order; without blocks, zero.
+cudaError_t launch_finish_sums(const Launch& launch, const float* block_sums, std::int64_t blocks,
+                               std::int64_t cols, float* sums, bool accumulate);
+
+/// The bits of the largest magnitude of the matrix, or of each row, in `bits`.
+cudaError_t launch_absmax(const Launch& launch, ConstAnyMatrix x, unsigned* bits, bool by_row);
+/// Codes by absmax from `bits`, which are also stored as floats.
+cudaError_t launch_codes(const Launch& launch, ConstAnyMatrix x, Codes q, const unsigned* bits,
+                         bool by_row, float* absmax);
+cudaError_t launch_cast(const Launch& launch, ConstAnyMatrix x, Codes q);
+cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes,
+                              const float* scales, AnyMatrix y);
+
+/// The bits of the largest magnitudes of columns and, unless null, of rows.
+cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, unsigned* column_bits,
+                                  unsigned* row_bits);
+/// q_t by one absmax (the bits of the global one), and q unless it has no data.
+cudaError_t launch_global_transpose(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
+                                    const unsigned* bits, float* absmax);
+/// q_t by the columns' absmax and, unless row_bits is null, q by the rows'.
+cudaError_t launch_columnwise_transpose(const Launch& launch, ConstAnyMatrix x, Codes q,
+                                        float* absmax, const unsigned* row_bits, Codes q_t,
+                                        float* absmax_cols, const unsigned* column_bits);
+
+}  // namespace switchback::quant::SWITCHBACK_CUDA_NS

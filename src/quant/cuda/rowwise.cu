@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code: rows quantized by their own absmax, with and without the block sums of the columns.
+#include "quant/cuda/kernels.hpp"
+#include "quant/cuda/shapes.cuh"
+
+namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+struct RowwiseArguments {
+  const void* x;
+  std::int8_t* q;
+  float* absmax;
+  float* block_sums;
+  std::int64_t rows, packs, x_stride, q_stride;
+};
+
+// Floor: each element is read once and its code written once (f32 5, f16 and bf16 3 bytes). A row
+// stays in the registers of blockDim.x threads, R packs each.
+template <class T, int R>
+__global__ void __launch_bounds__(1024) rowwise_kernel(RowwiseArguments a) {
+  constexpr int V = vector_elements<T>;
+  __shared__ unsigned maxima[2][32];
+  const int packs = static_cast<int>(a.packs);
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  int turn = 0;
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y; first < a.rows;
+       first += step, turn ^= 1) {
+    const std::int64_t row = first + threadIdx.y;
+    const int mine = row < a.rows ? packs : 0;
+    const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
+    Pack<T, V> x[R];
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
+      x[i] = zero_pack<T, V>();
+      if (pack < mine) x[i] = load_pack<T, V>(from, pack);
+    }
+    Largest<T, V> largest;
+#pragma unroll
+    for (int i = 0; i < R; ++i)
+      largest.add(x[i]);
+    const float absmax = absmax_from_bits(row_max(largest.all(), maxima[turn]));
+    const Scale scale = scale_of(absmax);
+    if (threadIdx.x == 0 && row < a.rows) store_element(a.absmax + row, absmax);
+    std::int8_t* const to = a.q + row * a.q_stride;
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
+      if (pack < mine) store_codes<V>(to, pack, pack_codes(x[i], scale));
+    }
+  }
+}
+
+// Rows of any length and alignment. Floor: as above, and a second read of the row, which the block
+// has just read: of the caches while the rows of all blocks fit there.
+template <class T, int V>
+__global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a) {
+  constexpr int each = 4;
+  __shared__ unsigned maxima[2][32];
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * each;
+  int turn = 0;
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y; first < a.rows;
+       first += step, turn ^= 1) {
+    const std::int64_t row = first + threadIdx.y;
+    const std::int64_t packs = row < a.rows ? a.packs : 0;
+    const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
+    Largest<T, V> largest;
+    for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
+      Pack<T, V> x[each];
+#pragma unroll
+      for (int i = 0; i < each; ++i) {
+        const std::int64_t pack = begin + i * blockDim.x;
+        x[i] = zero_pack<T, V>();
+        if (pack < packs) x[i] = load_pack<T, V>(from, pack);
+      }
+#pragma unroll
+      for (int i = 0; i < each; ++i)
+        largest.add(x[i]);
+    }
+    const float absmax = absmax_from_bits(row_max(largest.all(), maxima[turn]));
+    const Scale scale = scale_of(absmax);
+    if (threadIdx.x == 0 && row < a.rows) store_element(a.absmax + row, absmax);
+    std::int8_t* const to = a.q + row * a.q_stride;
+    for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
+      Pack<T, V> x[each];
+#pragma unroll
+      for (int i = 0; i < each; ++i) {
+        const std::int64_t pack = begin + i * blockDim.x;
+        x[i] = zero_pack<T, V>();
+        if (pack < packs) x[i] = load_pack<T, V>(from, pack);
+      }
+      uint2 out[each];
+      pack_codes(x, scale, out);
+#pragma unroll
+      for (int i = 0; i < each; ++i) {
+        const std::int64_t pack = begin + i * blockDim.x;
+        if (pack < packs) store_codes<V>(to, pack, out[i]);
+      }
+    }
+  }
+}
+
+// R packs of U rows.
+template <class T, int R, int U>
+struct RowsOfPacks {
+  static constexpr int V = vector_elements<T>;
+  Pack<T, V> x[U][R];
+
+  __device__ __forceinline__ void load(const T* from, std::int64_t stride, int row, int rows,
+                                       int packs) {
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+#pragma unroll
+      for (int i = 0; i < R; ++i) {
+        const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
+        x[u][i] = zero_pack<T, V>();
+        if (row + u < rows && pack < packs) x[u][i] = load_pack<T, V>(from + (row + u) * stride, pack);
+      }
+  }
+};
+
+// A block takes sum_block_rows rows, U at a time while the next U are on their way; a thread
+// takes the same R packs of each, so that their sums stay in its registers. Floor: as rowwise, and the
+// block sums are written (1/32 byte an element).
+template <class T, int R, int U>
+__global__ void __launch_bounds__(512) rowwise_sums_kernel(RowwiseArguments a) {
+  constexpr int V = vector_elements<T>;
+  __shared__ unsigned maxima[2][U][16];
+  const int packs = static_cast<int>(a.packs);
+  const unsigned lane = threadIdx.x % 32;
+  const unsigned warps = blockDim.x / 32;
+  const std::int64_t blocks = divide_up<std::int64_t>(a.rows, sum_block_rows);
+  int turn = 0;
+  for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const std::int64_t first = block * sum_block_rows;
+    const int rows = static_cast<int>(min(a.rows - first, std::int64_t{sum_block_rows}));
+    const T* const from = static_cast<const T*>(a.x) + first * a.x_stride;
+    std::int8_t* const to = a.q + first * a.q_stride;
+    float sums[R][V] = {};
+    RowsOfPacks<T, R, U> now;
+    now.load(from, a.x_stride, 0, rows, packs);
+    for (int row = 0; row < rows; row += U, turn ^= 1) {
+      RowsOfPacks<T, R, U> next;
+      next.load(from, a.x_stride, row + U, rows, packs);
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        Largest<T, V> largest;
+#pragma unroll
+        for (int i = 0; i < R; ++i)
+          largest.add(now.x[u][i]);
+        const unsigned bits = warp_max(largest.all());
+        if (lane == 0) maxima[turn][u][threadIdx.x / 32] = bits;
+      }
+      __syncthreads();
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const float absmax =
+            absmax_from_bits(warp_max(lane < warps ? maxima[turn][u][lane] : 0u));
+        const Scale scale = scale_of(absmax);
+        const bool valid = row + u < rows;
+        if (threadIdx.x == 0 && valid) store_element(a.absmax + first + row + u, absmax);
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+          const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
+          if (valid && pack < packs)
+            store_codes<V>(to + (row + u) * a.q_stride, pack, pack_codes(now.x[u][i], scale));
+          // Rows that are not there are zeros, and no sum that began with zero is -0.
+#pragma unroll
+          for (int v = 0; v < V; ++v)
+            sums[i][v] = __fadd_rn(sums[i][v], value(now.x[u][i], v));
+        }
+      }
+      now = next;
+    }
+    float* const out = a.block_sums + block * a.packs * V;
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
+      if (pack < packs) {
+#pragma unroll
+        for (int v = 0; v < V; v += 4)
+          reinterpret_cast<float4*>(out)[pack * (V / 4) + v / 4] =
+              make_float4(sums[i][v], sums[i][v + 1], sums[i][v + 2], sums[i][v + 3]);
+      }
+    }
+  }
+}
+
+RowwiseArguments arguments_of(ConstAnyMatrix x, Codes q, float* absmax, float* block_sums,
+                              int pack) {
+  return {x.data, q.data, absmax, block_sums, x.rows, x.cols / pack, x.stride, q.stride};
+}
+
+constexpr int default_threads = 256;
+constexpr int most_each = 8;  // packs of a thread that stays with its row
+
+int block_threads(const Launch& launch, int otherwise) {
+  return launch.block_threads > 0 ? launch.block_threads : otherwise;
+}
+
+template <class T>
+cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax) {
+  constexpr int V = vector_elements<T>;
+  const bool packed = is_packed<T>(x) && are_packed<T>(q);
+  const RowwiseArguments a = arguments_of(x, q, absmax, nullptr, packed ? V : 1);
+  int threads = block_threads(launch, default_threads);
+  if (packed && launch.block_threads == 0 && a.packs > 8 * std::int64_t{threads}) threads = 512;
+  const auto with = [&](auto kernel, int each) {
+    const dim3 block = block_of_rows(threads_of_row(a.packs, each, threads), threads);
+    return core::SWITCHBACK_CUDA_NS::launch(
+        "quantize_rowwise", kernel, dim3(grid_of(divide_up<std::int64_t>(a.rows, block.y))), block,
+        0, launch.stream, a);
+  };
+  if (!packed) return with(rowwise_twice_kernel<T, 1>, 4);
+  if (a.packs > std::int64_t{most_each} * threads) return with(rowwise_twice_kernel<T, V>, 4);
+  // Four in flight are enough unless the block is too small for the row.
+  if (a.packs > std::int64_t{4} * threads) return with(rowwise_kernel<T, 8>, 8);
+  if (a.packs > 64) return with(rowwise_kernel<T, 4>, 4);
+  if (a.packs > 32) return with(rowwise_kernel<T, 2>, 2);
+  return with(rowwise_kernel<T, 1>, 1);
+}
+
+constexpr int most_sums_threads = 512;
+
+// Packs of a thread: few, unless the block would be too large for that. 0: no such kernel.
+int sums_each(const Launch& launch, std::int64_t packs) {
+  const int threads = block_threads(launch, default_threads);
+  for (const int each : {1, 2, 4})
+    if (packs <= std::int64_t{each} * threads && packs <= std::int64_t{each} * most_sums_threads)
+      return each;
+  return packs <= std::int64_t{4} * most_sums_threads ? 4 : 0;
+}
+
+template <class T>
+cudaError_t start_rowwise_sums(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax,
+                               float* block_sums) {
+  const RowwiseArguments a = arguments_of(x, q, absmax, block_sums, vector_elements<T>);
+  const int each = sums_each(launch, a.packs);
+  const std::int64_t threads =
+      divide_up<std::int64_t>(divide_up<std::int64_t>(a.packs, each), 32) * 32;
+  const auto with = [&](auto kernel) {
+    return core::SWITCHBACK_CUDA_NS::launch(
+        "quantize_rowwise_column_sums", kernel,
+        dim3(grid_of(divide_up<std::int64_t>(a.rows, sum_block_rows))),
+        dim3(static_cast<unsigned>(threads)), 0, launch.stream, a);
+  };
+  if (each == 1) return with(rowwise_sums_kernel<T, 1, 4>);
+  if (each == 2) return with(rowwise_sums_kernel<T, 2, 2>);
+  return with(rowwise_sums_kernel<T, 4, 1>);
+}
+
+}  // namespace
+
+bool rowwise_splits(const Launch& launch, std::int64_t rows, std::int64_t cols) noexcept {
+  return rows < launch.multiprocessors && cols > 16384;
+}
+
+cudaError_t launch_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax,
+                           unsigned* row_bits) {
+  if (row_bits != nullptr) {
+    const cudaError_t status = launch_absmax(launch, x, row_bits, true);
+    if (status != cudaSuccess) return status;
+    return launch_codes(launch, x, q, row_bits, true, absmax);
+  }
+  return for_type(x.dtype, [&](auto element) {
+    return start_rowwise<decltype(element)>(launch, x, q, absmax);
+  });
+}
+
+bool rowwise_sums_together(const Launch& launch, ConstAnyMatrix x, Codes q) noexcept {
+  // Fewer blocks than that leave most of the device idle, which costs more than a second read.
+  if (x.rows < launch.multiprocessors * std::int64_t{sum_block_rows}) return false;
+  bool takes = false;
+  (void)for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    const std::int64_t packs = x.cols / vector_elements<T>;
+    takes = is_packed<T>(x) && are_packed<T>(q) && packs >= 64 && sums_each(launch, packs) != 0;
+    return cudaSuccess;
+  });
+  return takes;
+}
+
+cudaError_t launch_rowwise_column_sums(const Launch& launch, ConstAnyMatrix x, Codes q,
+                                       float* absmax, float* block_sums) {
+  return for_type(x.dtype, [&](auto element) {
+    return start_rowwise_sums<decltype(element)>(launch, x, q, absmax, block_sums);
+  });
+}
+
+}  // namespace switchback::quant::SWITCHBACK_CUDA_NS

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: how the CUDA quantize kernels cut matrices: into packs, and packs into blocks.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cuda/launch.cuh"
+#include "quant/cuda/codes.cuh"
+#include "switchback/matrix.hpp"
+
+namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+using core::SWITCHBACK_CUDA_NS::divide_up;
+
+inline bool is_multiple(const void* address, std::int64_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(bytes) == 0;
+}
+
+/// Whether all rows of a matrix are packs at multiples of `bytes`, each of `elements` elements.
+inline bool is_packed(const void* data, std::int64_t rows, std::int64_t cols, std::int64_t stride,
+                      std::int64_t elements, std::int64_t bytes) {
+  return is_multiple(data, bytes) && cols % elements == 0 && (rows == 1 || stride % elements == 0);
+}
+template <class T>
+bool is_packed(ConstAnyMatrix x) {
+  return is_packed(x.data, x.rows, x.cols, x.stride, vector_elements<T>, 16);
+}
+/// Codes in the packs of a matrix of T.
+template <class T>
+bool are_packed(ConstAnyMatrix q) {
+  return is_packed(q.data, q.rows, q.cols, q.stride, vector_elements<T>, vector_elements<T>);
+}
+
+inline constexpr std::int64_t most_blocks = 0x7FFFFFFF;  // of a grid's first dimension
+
+inline unsigned grid_of(std::int64_t blocks) {
+  return static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks);
+}
+
+/// Threads of a block of `threads` that share a row of so many packs, each taking up to `each`; a
+/// power of two up to 32, or a multiple of 32.
+inline int threads_of_row(std::int64_t packs, int each, int threads) {
+  const std::int64_t wanted = divide_up<std::int64_t>(packs, each);
+  if (wanted >= threads) return threads;
+  if (wanted > 32) return static_cast<int>(divide_up<std::int64_t>(wanted, 32) * 32);
+  int lanes = 1;
+  while (lanes < wanted)
+    lanes *= 2;
+  return lanes;
+}
+
+/// A block of threads_of_row by as many rows as there is room for, a multiple of 32 threads.
+inline dim3 block_of_rows(int row_threads, int threads) {
+  return dim3(static_cast<unsigned>(row_threads), static_cast<unsigned>(threads / row_threads));
+}
+
+/// Tiles of blockDim.y rows and blockDim.x · each packs.
+struct Tiles {
+  std::int64_t across;
+  std::int64_t count;
+};
+inline Tiles tiles_of(std::int64_t rows, std::int64_t packs, int each, dim3 block) {
+  Tiles tiles;
+  tiles.across = divide_up<std::int64_t>(packs, std::int64_t{each} * block.x);
+  tiles.count = tiles.across * divide_up<std::int64_t>(rows, block.y);
+  return tiles;
+}
+
+struct Place {
+  std::int64_t down;
+  std::int64_t across;
+};
+/// Division of 64-bit numbers takes a hundred instructions, so only those that need it get it.
+__device__ __forceinline__ Place place_of(std::int64_t index, std::int64_t across) {
+  if (index < across) return {0, index};
+  if (index <= 0xFFFFFFFFll) {
+    const unsigned down = static_cast<unsigned>(index) / static_cast<unsigned>(across);
+    return {down, index - down * across};
+  }
+  const std::int64_t down = index / across;
+  return {down, index - down * across};
+}
+
+/// Calls f with a value of the element type.
+template <class F>
+cudaError_t for_type(DType dtype, F f) {
+  switch (dtype) {
+    case DType::f16:
+      return f(half{});
+    case DType::bf16:
+      return f(bfloat16{});
+    default:
+      return f(float{});
+  }
+}
+
+}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
