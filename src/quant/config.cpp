@@ -81,7 +81,7 @@ std::int64_t panel_columns(const Problem& p) {
 void choose_tile(const Problem& p, Config& c) {
   if (p.op == Op::columnwise_transpose) c.panel_cols = panel_columns(p);
   if (c.panel_cols > 0) {
-    c.tile_rows = 256;
+    c.tile_rows = 512;
     c.tile_cols = c.panel_cols;
     return;
   }
@@ -152,7 +152,7 @@ std::vector<Config> candidates(const Problem& p) {
         if (panel >= p.cols) continue;
         c.panel_cols = panel;
         c.tile_cols = panel;
-        c.tile_rows = 256;
+        c.tile_rows = 512;
         add(c);
       }
     } else {

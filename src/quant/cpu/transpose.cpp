@@ -38,6 +38,7 @@ struct ScaleOfColumn {
 // at a time, and written in whole cache lines. Halves that take turns disturb each other's memory
 // traffic less than halves that are interleaved row by row.
 inline constexpr std::int64_t turned_rows = 64;
+inline constexpr std::int64_t line = 64;  // bytes of a cache line
 
 // Units come in groups that hold whole quads.
 inline constexpr std::int64_t unit_group = std::max<std::int64_t>(16, quad);
@@ -50,12 +51,16 @@ HWY_INLINE std::int64_t unit_column(std::int64_t unit, std::int64_t j) {
   return first + j;
 }
 
-// The codes of a row of the tile, packed, and in their own order into q if there is one.
+// The codes of a row of the tile, packed, and in their own order into q if there is one. Meanwhile
+// asks for `soon`, the piece of a row whose turn is soon: rows of a tile may lie too far apart for
+// the hardware to foresee.
 template <bool bracket, bool with_q, class T, class S>
-HWY_INLINE void code_row(const T* x, std::int64_t cols, const S& scale, std::int64_t first_col,
-                         std::int8_t* packed, std::int8_t* q, bool stream) {
+HWY_INLINE void code_row(const T* x, const T* soon, std::int64_t cols, const S& scale,
+                         std::int64_t first_col, std::int8_t* packed, std::int8_t* q, bool stream) {
   std::int64_t c = 0;
   for (; c + quad <= cols; c += quad) {
+    for (std::int64_t i = 0; i < quad; i += line / static_cast<std::int64_t>(sizeof(T)))
+      hwy::Prefetch(soon + c + i);
     const Codes k = codes<bracket>(x + c, scale, first_col + c);
     store_packed(k, packed + c);
     if constexpr (with_q) {
@@ -78,13 +83,15 @@ HWY_INLINE void code_row(const T* x, std::int64_t cols, const S& scale, std::int
 template <bool bracket, class T, class S>
 HWY_INLINE void code_row(const cpu::TileJob& job, std::int64_t r, std::int64_t col_begin,
                          std::int64_t col_end, const S& scale, std::int8_t* packed) {
+  constexpr std::int64_t ahead = 8;  // rows: enough at 1 KiB of each, not too much at 16 KiB
   const T* const x = row<T>(job.x, r, col_begin);
+  const T* const soon = row<T>(job.x, std::min(r + ahead, job.x.rows - 1), col_begin);
   const std::int64_t cols = col_end - col_begin;
   if (job.q.data == nullptr)
-    return code_row<bracket, false>(x, cols, scale, col_begin, packed, nullptr, false);
+    return code_row<bracket, false>(x, soon, cols, scale, col_begin, packed, nullptr, false);
   std::int8_t* const q = row(job.q, r, col_begin);
   const bool stream = job.stream && reinterpret_cast<std::uintptr_t>(q) % quad == 0;
-  code_row<bracket, true>(x, cols, scale, col_begin, packed, q, stream);
+  code_row<bracket, true>(x, soon, cols, scale, col_begin, packed, q, stream);
 }
 
 #if HWY_TARGET != HWY_SCALAR
@@ -153,8 +160,6 @@ HWY_INLINE void turn(const std::int8_t* from, std::int64_t stride, std::int8_t* 
   });
 }
 #endif
-
-inline constexpr std::int64_t line = 64;  // a cache line's codes
 
 // Copies whole cache lines; stream needs `to` aligned to them.
 template <bool stream>
