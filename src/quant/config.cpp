@@ -68,9 +68,11 @@ bool transposes(Op op) {
 // panel at all.
 std::int64_t panel_columns(const Problem& p) {
   constexpr std::int64_t stays_in_l3_bytes = std::int64_t{6} << 20;
-  const std::int64_t column_bytes = p.rows * static_cast<std::int64_t>(dtype_size_bytes(p.dtype));
-  for (const std::int64_t panel : {256, 128})
-    if (panel * column_bytes <= stays_in_l3_bytes && p.cols >= 2 * panel * p.threads) return panel;
+  const auto element_bytes = static_cast<std::int64_t>(dtype_size_bytes(p.dtype));
+  for (const std::int64_t bytes : {1024, 512}) {  // of a row; shorter pieces cost memory too much
+    const std::int64_t panel = bytes / element_bytes;
+    if (p.rows * bytes <= stays_in_l3_bytes && p.cols >= 2 * panel * p.threads) return panel;
+  }
   return 0;
 }
 
