@@ -72,9 +72,8 @@ TEST_F(Cuda, HostPointersAreRefusedAndNothingIsWritten) {
   EXPECT_NE(message.find("quantize_rowwise: x at 0x"), std::string::npos) << message;
   EXPECT_NE(message.find("is host memory; it must be memory of emulated:0"), std::string::npos)
       << message;
-  message = message_of(Status::invalid_argument, [&] {
-    quantize_rowwise(context, x.view(), host_q.view(), absmax.span());
-  });
+  message = message_of(Status::invalid_argument,
+                       [&] { quantize_rowwise(context, x.view(), host_q.view(), absmax.span()); });
   EXPECT_NE(message.find(": q at"), std::string::npos) << message;
   message = message_of(Status::invalid_argument,
                        [&] { quantize_rowwise(context, x.view(), q.view(), host_scales); });
@@ -108,8 +107,7 @@ TEST_F(Cuda, PointersOfAnotherDeviceAreRefused) {
     quantize_rowwise(second, x.view(), q.view(), absmax.span());
   });
   EXPECT_NE(message.find("x at 0x"), std::string::npos) << message;
-  EXPECT_NE(message.find("is memory of cuda:0; it must be memory of emulated:1"),
-            std::string::npos)
+  EXPECT_NE(message.find("is memory of cuda:0; it must be memory of emulated:1"), std::string::npos)
       << message;
 }
 

@@ -116,14 +116,15 @@ struct RowsOfPacks {
       for (int i = 0; i < R; ++i) {
         const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
         x[u][i] = zero_pack<T, V>();
-        if (row + u < rows && pack < packs) x[u][i] = load_pack<T, V>(from + (row + u) * stride, pack);
+        if (row + u < rows && pack < packs)
+          x[u][i] = load_pack<T, V>(from + (row + u) * stride, pack);
       }
   }
 };
 
 // A block takes sum_block_rows rows, U at a time while the next U are on their way; a thread
-// takes the same R packs of each, so that their sums stay in its registers. Floor: as rowwise, and the
-// block sums are written (1/32 byte an element).
+// takes the same R packs of each, so that their sums stay in its registers. Floor: as rowwise, and
+// the block sums are written (1/32 byte an element).
 template <class T, int R, int U>
 __global__ void __launch_bounds__(512) rowwise_sums_kernel(RowwiseArguments a) {
   constexpr int V = vector_elements<T>;
@@ -156,8 +157,7 @@ __global__ void __launch_bounds__(512) rowwise_sums_kernel(RowwiseArguments a) {
       __syncthreads();
 #pragma unroll
       for (int u = 0; u < U; ++u) {
-        const float absmax =
-            absmax_from_bits(warp_max(lane < warps ? maxima[turn][u][lane] : 0u));
+        const float absmax = absmax_from_bits(warp_max(lane < warps ? maxima[turn][u][lane] : 0u));
         const Scale scale = scale_of(absmax);
         const bool valid = row + u < rows;
         if (threadIdx.x == 0 && valid) store_element(a.absmax + first + row + u, absmax);
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(512) rowwise_sums_kernel(RowwiseArguments a) {
           const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
           if (valid && pack < packs)
             store_codes<V>(to + (row + u) * a.q_stride, pack, pack_codes(now.x[u][i], scale));
-          // Rows that are not there are zeros, and no sum that began with zero is -0.
+            // Rows that are not there are zeros, and no sum that began with zero is -0.
 #pragma unroll
           for (int v = 0; v < V; ++v)
             sums[i][v] = __fadd_rn(sums[i][v], value(now.x[u][i], v));
@@ -209,9 +209,9 @@ cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float
   if (packed && launch.block_threads == 0 && a.packs > 8 * std::int64_t{threads}) threads = 512;
   const auto with = [&](auto kernel, int each) {
     const dim3 block = block_of_rows(threads_of_row(a.packs, each, threads), threads);
-    return core::SWITCHBACK_CUDA_NS::launch(
-        "quantize_rowwise", kernel, dim3(grid_of(divide_up<std::int64_t>(a.rows, block.y))), block,
-        0, launch.stream, a);
+    return core::SWITCHBACK_CUDA_NS::launch("quantize_rowwise", kernel,
+                                            dim3(grid_of(divide_up<std::int64_t>(a.rows, block.y))),
+                                            block, 0, launch.stream, a);
   };
   if (!packed) return with(rowwise_twice_kernel<T, 1>, 4);
   if (a.packs > std::int64_t{most_each} * threads) return with(rowwise_twice_kernel<T, V>, 4);
