@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: Apache-2.0
+// Never compiled with ThreadSanitizer, and free of library containers: all fibers of a block work
+// on this file's state, and only the threads of the kernel are to be seen racing.
+#include "block.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "fiber.hpp"
+
+#ifdef SWITCHBACK_CUDA_EMU_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace switchback_cuda_emu {
+
+namespace names {
+constinit thread_local uint3 threadIdx{0, 0, 0};
+constinit thread_local uint3 blockIdx{0, 0, 0};
+constinit thread_local dim3 blockDim{1, 1, 1};
+constinit thread_local dim3 gridDim{1, 1, 1};
+}  // namespace names
+
+namespace {
+
+constexpr int max_threads = 1024;
+constexpr int lanes_per_warp = 32;
+// Calls of __nanosleep in a block between which no thread returned and no barrier opened.
+constexpr int max_idle_calls = 1000000;
+
+enum class State { fresh, ready, block_wait, warp_wait, finished };
+
+struct Thread {
+  uint3 index;
+  State state;
+  Fiber* fiber;
+  Site site;
+  unsigned mask;
+  std::uint64_t value;  // what it brings to a collective, then what it takes away
+  int source;           // the lane whose value a shuffle wants
+};
+
+// One collective that is under way, under the lowest lane of its mask.
+struct Group {
+  unsigned mask, arrived;
+  WarpVote vote;
+  Site site;
+  unsigned generation;
+};
+
+struct Warp {
+  Group groups[lanes_per_warp];
+  // Addresses that stand for collectives in ThreadSanitizer's eyes. Two of each, in turn: a fast
+  // lane's arrival at the next collective must not look as if a slow lane, still leaving this one,
+  // had seen it.
+  char sync[lanes_per_warp][2];
+};
+
+struct Block {
+  Thread threads[max_threads];
+  Warp warps[max_threads / lanes_per_warp];
+  int count;
+  int finished;
+  // Threads that can go on, and those that have not begun.
+  int ready[max_threads];
+  int ready_count;
+  int fresh[max_threads];
+  int fresh_count;
+  // The barrier of the block.
+  int waiting;
+  int votes;
+  BlockVote vote;
+  Site site;
+  int result;
+  unsigned generation;
+  char sync[2];
+  char start, end;  // order of launch, blocks and host for ThreadSanitizer
+  int idle_calls;   // of __nanosleep
+};
+
+Block block;
+const Grid* grid = nullptr;
+std::uint64_t random_state = 0;
+Fiber* idle_fibers[max_threads];
+int idle_count = 0;
+int created = 0;
+thread_local int current = -1;  // the thread that runs
+void* shared_memory = nullptr;
+
+// A fault, as its thread left it; put into words by the scheduler.
+struct Fault {
+  bool happened;
+  const char* what;
+  int thread, other;
+  Site site, other_site;
+  unsigned mask, other_mask;
+};
+Fault fault;
+char text[1024];
+
+void release([[maybe_unused]] void* address) {
+#ifdef SWITCHBACK_CUDA_EMU_TSAN
+  __tsan_release(address);
+#endif
+}
+void acquire([[maybe_unused]] void* address) {
+#ifdef SWITCHBACK_CUDA_EMU_TSAN
+  __tsan_acquire(address);
+#endif
+}
+
+// A fiber may be resumed on another OS thread than the one it began on, so that no address of a
+// thread_local variable may be kept across a switch.
+[[gnu::noinline]] void set_current(int thread) {
+  current = thread;
+  threadIdx = block.threads[thread].index;
+}
+[[gnu::noinline]] int get_current() {
+  return current;
+}
+
+int random_below(int n) {
+  return static_cast<int>(next_random(random_state) % static_cast<std::uint64_t>(n));
+}
+
+[[noreturn]] void fail(const char* what, int other = -1) {
+  const int thread = get_current();
+  fault.happened = true;
+  fault.what = what;
+  fault.thread = thread;
+  fault.site = block.threads[thread].site;
+  fault.mask = block.threads[thread].mask;
+  fault.other = other;
+  if (other >= 0) {
+    fault.other_site = block.threads[other].site;
+    fault.other_mask = block.threads[other].mask;
+  }
+  fiber_switch_back();
+  std::abort();  // the scheduler never resumes a thread that failed
+}
+
+bool same(const Site& a, const Site& b) {
+  return a.line == b.line && std::strcmp(a.operation, b.operation) == 0 &&
+         std::strcmp(a.file, b.file) == 0;
+}
+
+void make_ready(int thread) {
+  block.threads[thread].state = State::ready;
+  block.ready[block.ready_count++] = thread;
+}
+
+int take(int* list, int& count, bool shuffled) {
+  const int at = shuffled ? random_below(count) : count - 1;
+  const int thread = list[at];
+  list[at] = list[--count];
+  return thread;
+}
+
+void run_thread(int thread) {
+  set_current(thread);
+  acquire(&block.start);
+  try {
+    grid->run(grid->arguments);
+  } catch (...) {
+    block.threads[thread].site = {"an exception", "", 0};
+    fail("an exception left the kernel");
+  }
+  release(&block.end);
+  const int finished = get_current();
+  block.threads[finished].state = State::finished;
+  ++block.finished;
+  block.idle_calls = 0;
+}
+
+[[noreturn]] void fiber_entry() {
+  for (;;) {
+    run_thread(get_current());
+#ifndef SWITCHBACK_CUDA_EMU_TSAN
+    // No switch where the next thread can begin on this stack. (ThreadSanitizer tells threads apart
+    // by their fibers.)
+    while (block.fresh_count > 0 && block.ready_count == 0) {
+      Fiber* mine = block.threads[get_current()].fiber;
+      const int next = take(block.fresh, block.fresh_count, false);
+      block.threads[next].fiber = mine;
+      run_thread(next);
+    }
+#endif
+    fiber_switch_back();
+  }
+}
+
+void wait_in(State state) {
+  const int thread = get_current();
+  block.threads[thread].state = state;
+  fiber_switch_back();
+}
+
+void describe_thread(char*& at, char* end, int thread, const Site& site, unsigned mask) {
+  const uint3 i = block.threads[thread].index;
+  at += std::snprintf(at, static_cast<std::size_t>(end - at), " thread (%u,%u,%u)", i.x, i.y, i.z);
+  if (at < end && site.line > 0)
+    at += std::snprintf(at, static_cast<std::size_t>(end - at), " at %s %s:%d mask %08x",
+                        site.operation, site.file, site.line, mask);
+  if (at > end) at = end;
+}
+
+void write_text() {
+  char* at = text;
+  char* const end = text + sizeof text - 1;
+  at += std::snprintf(at, sizeof text, "%s, block (%u,%u,%u): %s:", grid->name, blockIdx.x,
+                      blockIdx.y, blockIdx.z, fault.what);
+  if (at > end) at = end;
+  if (fault.thread >= 0) describe_thread(at, end, fault.thread, fault.site, fault.mask);
+  if (fault.other >= 0 && at < end) {
+    at += std::snprintf(at, static_cast<std::size_t>(end - at), ";");
+    describe_thread(at, end, fault.other, fault.other_site, fault.other_mask);
+  }
+}
+
+// Nobody can go on: somebody waits for a thread that has finished, or that waits elsewhere.
+void report_divergence() {
+  fault = {};
+  fault.happened = true;
+  fault.what = "divergent barrier";
+  fault.thread = fault.other = -1;
+  int finished = -1;
+  for (int i = 0; i < block.count; ++i) {
+    const Thread& thread = block.threads[i];
+    if (thread.state == State::finished) {
+      if (finished < 0) finished = i;
+      continue;
+    }
+    if (fault.thread < 0) {
+      fault.thread = i;
+      fault.site = thread.site;
+      fault.mask = thread.mask;
+    } else if (fault.other < 0 && !same(thread.site, fault.site)) {
+      fault.other = i;
+      fault.other_site = thread.site;
+      fault.other_mask = thread.mask;
+    }
+  }
+  if (fault.other < 0 && finished >= 0) {
+    fault.what = "divergent barrier, a thread has returned that others wait for";
+    fault.other = finished;
+    fault.other_site = {};
+    fault.other_mask = 0;
+  }
+}
+
+void start_block() {
+  const dim3 d = grid->block;
+  block.count = static_cast<int>(d.x * d.y * d.z);
+  block.finished = block.ready_count = block.waiting = block.votes = block.idle_calls = 0;
+  for (int i = 0; i < block.count; ++i) {
+    Thread& thread = block.threads[i];
+    const auto n = static_cast<unsigned>(i);
+    thread.index = {n % d.x, n / d.x % d.y, n / (d.x * d.y)};
+    thread.state = State::fresh;
+    thread.fiber = nullptr;
+    thread.site = {};
+    // Taken from the end.
+    block.fresh[i] = block.count - 1 - i;
+  }
+  block.fresh_count = block.count;
+  if (grid->seed != 0)
+    for (int i = block.count - 1; i > 0; --i) {
+      const int j = random_below(i + 1);
+      const int swapped = block.fresh[i];
+      block.fresh[i] = block.fresh[j];
+      block.fresh[j] = swapped;
+    }
+  for (int w = 0; w * lanes_per_warp < block.count; ++w)
+    for (Group& group : block.warps[w].groups)
+      group.arrived = 0;
+}
+
+#ifdef SWITCHBACK_CUDA_EMU_TSAN
+// Always the same fiber for a thread of a block: its clock is then that of this thread.
+Fiber* fibers_by_thread[max_threads];
+Fiber* fiber_for(int thread) {
+  if (fibers_by_thread[thread] == nullptr) fibers_by_thread[thread] = fiber_create();
+  return fibers_by_thread[thread];
+}
+void give_back(Fiber*) {}
+#else
+Fiber* fiber_for(int) {
+  if (idle_count > 0) return idle_fibers[--idle_count];
+  ++created;
+  return fiber_create();
+}
+void give_back(Fiber* fiber) {
+  idle_fibers[idle_count++] = fiber;
+}
+#endif
+
+void clean_up_after_fault() {
+  for (int i = 0; i < block.count; ++i) {
+    Thread& thread = block.threads[i];
+    if (thread.fiber == nullptr || thread.state == State::finished) continue;
+    fiber_abandon(*thread.fiber);
+    give_back(thread.fiber);
+  }
+}
+
+bool run_block() {
+  start_block();
+  release(&block.start);
+  const bool shuffled = grid->seed != 0;
+  while (block.finished < block.count) {
+    const int runnable = block.ready_count + block.fresh_count;
+    if (runnable == 0) {
+      report_divergence();
+      break;
+    }
+    const bool resume =
+        block.ready_count > 0 && (block.fresh_count == 0 || (shuffled && random_below(4) == 0));
+    int thread = 0;
+    if (resume) {
+      // At random also where sleepers would otherwise be first again and again.
+      thread = take(block.ready, block.ready_count, shuffled || block.idle_calls > 0);
+    } else {
+      thread = take(block.fresh, block.fresh_count, false);
+      block.threads[thread].fiber = fiber_for(thread);
+    }
+    Fiber* fiber = block.threads[thread].fiber;
+    set_current(thread);
+    fiber_resume(*fiber, fiber_entry);
+    if (fault.happened) break;
+    if (block.threads[get_current()].state == State::finished) give_back(fiber);
+  }
+  acquire(&block.end);
+  if (!fault.happened) return true;
+  write_text();
+  clean_up_after_fault();
+  return false;
+}
+
+std::uint64_t gcd(std::uint64_t a, std::uint64_t b) {
+  while (b != 0) {
+    const std::uint64_t r = a % b;
+    a = b;
+    b = r;
+  }
+  return a;
+}
+
+}  // namespace
+
+void* dynamic_shared() {
+  return shared_memory;
+}
+const char* fault_text() {
+  return text;
+}
+int lane_id() {
+  return get_current() % lanes_per_warp;
+}
+
+unsigned warp_lanes() {
+  const int first = get_current() / lanes_per_warp * lanes_per_warp;
+  const int lanes = block.count - first;
+  return lanes >= lanes_per_warp ? 0xffffffffu : (1u << lanes) - 1u;
+}
+
+void yield_thread() {
+  const int thread = get_current();
+  if (++block.idle_calls > max_idle_calls) {
+    block.threads[thread].site = {"__nanosleep", "", 0};
+    fail("threads wait for something that no thread of the block does");
+  }
+  if (block.ready_count + block.fresh_count == 0) return;
+  make_ready(thread);
+  fiber_switch_back();
+}
+
+void trap(const char* what) {
+  block.threads[get_current()].site = {what, "", 0};
+  fail(what);
+}
+
+int block_barrier(BlockVote vote, int predicate, Site site) {
+  const int self = get_current();
+  Thread& thread = block.threads[self];
+  thread.site = site;
+  thread.mask = 0xffffffffu;
+  if (block.waiting == 0) {
+    block.vote = vote;
+    block.site = site;
+    block.votes = 0;
+  } else if (!same(block.site, site)) {
+    int other = 0;
+    while (block.threads[other].state != State::block_wait)
+      ++other;
+    fail("divergent barrier", other);
+  }
+  void* const sync = &block.sync[block.generation % 2];
+  release(sync);
+  block.votes += predicate != 0 ? 1 : 0;
+  if (++block.waiting < block.count) {
+    wait_in(State::block_wait);
+  } else {
+    block.result = vote == BlockVote::any     ? (block.votes > 0 ? 1 : 0)
+                   : vote == BlockVote::all   ? (block.votes == block.count ? 1 : 0)
+                   : vote == BlockVote::count ? block.votes
+                                              : 0;
+    block.waiting = 0;
+    block.idle_calls = 0;
+    ++block.generation;
+    for (int i = block.count - 1; i >= 0; --i)
+      if (i != self) make_ready(i);
+  }
+  // The next barrier writes the result only after every thread has read this one.
+  const int result = block.result;
+  acquire(sync);
+  return result;
+}
+
+std::uint64_t warp_collective(WarpVote vote, unsigned mask, std::uint64_t value, int source,
+                              Site site) {
+  const int self = get_current();
+  Thread& thread = block.threads[self];
+  const int lane = self % lanes_per_warp;
+  const int first = self - lane;
+  thread.site = site;
+  thread.mask = mask;
+  thread.value = value;
+  thread.source = source;
+  if ((mask >> lane & 1u) == 0) fail("the mask does not name the thread that calls");
+  if ((mask & ~warp_lanes()) != 0) fail("the mask names lanes that the block does not have");
+  if (vote == WarpVote::shuffle && (mask >> source & 1u) == 0)
+    fail("a shuffle reads a lane that is not in the mask", first + source);
+
+  Warp& warp = block.warps[self / lanes_per_warp];
+  const int leader = __builtin_ctz(mask);
+  Group& group = warp.groups[leader];
+  if (group.arrived == 0) {
+    group.mask = mask;
+    group.vote = vote;
+    group.site = site;
+  } else if (group.mask != mask || !same(group.site, site)) {
+    fail("divergent warp collective", first + __builtin_ctz(group.arrived));
+  }
+  char* const sync = &warp.sync[leader][group.generation % 2];
+  release(sync);
+  group.arrived |= 1u << lane;
+  if (group.arrived != mask) {
+    wait_in(State::warp_wait);
+    acquire(sync);
+    return thread.value;
+  }
+
+  // The last to arrive gives each lane its result: no lane needs another's value afterwards.
+  std::uint64_t values[lanes_per_warp];
+  std::uint64_t all = 0;
+  bool begun = false;
+  for (int l = 0; l < lanes_per_warp; ++l) {
+    if ((mask >> l & 1u) == 0) continue;
+    const std::uint64_t v = values[l] = block.threads[first + l].value;
+    const auto as_int = [](std::uint64_t x) { return static_cast<std::int64_t>(x); };
+    switch (vote) {
+      case WarpVote::ballot:
+        all |= v << l;
+        break;
+      case WarpVote::max:
+        all = !begun || as_int(v) > as_int(all) ? v : all;
+        break;
+      case WarpVote::min:
+        all = !begun || as_int(v) < as_int(all) ? v : all;
+        break;
+      case WarpVote::add:
+        all += v;
+        break;
+      case WarpVote::all_or:
+        all |= v;
+        break;
+      case WarpVote::all_and:
+        all = begun ? all & v : v;
+        break;
+      default:
+        break;
+    }
+    begun = true;
+  }
+  group.arrived = 0;
+  ++group.generation;
+  block.idle_calls = 0;
+  for (int l = lanes_per_warp - 1; l >= 0; --l) {
+    if ((mask >> l & 1u) == 0) continue;
+    Thread& other = block.threads[first + l];
+    other.value = vote == WarpVote::shuffle ? values[other.source] : all;
+    if (l != lane) make_ready(first + l);
+  }
+  acquire(sync);
+  return thread.value;
+}
+
+bool run_grid(const Grid& to_run) {
+  grid = &to_run;
+  fault = {};
+  gridDim = to_run.grid;
+  blockDim = to_run.block;
+  random_state = to_run.seed;
+  // A block of the heap of exactly this size, so that AddressSanitizer knows its end.
+  shared_memory = to_run.shared_bytes == 0 ? nullptr : std::malloc(to_run.shared_bytes);
+  const dim3 g = to_run.grid;
+  const std::uint64_t total = static_cast<std::uint64_t>(g.x) * g.y * g.z;
+  // first + i * stride visits every block once where stride and total have no common factor.
+  std::uint64_t first = 0;
+  std::uint64_t stride = 1;
+  if (to_run.seed != 0 && total > 1) {
+    first = next_random(random_state) % total;
+    stride = next_random(random_state) % total;
+    while (gcd(stride, total) != 1)
+      stride = (stride + 1) % total;
+  }
+  bool good = true;
+  for (std::uint64_t i = 0, at = first; i < total && good; ++i, at = (at + stride) % total) {
+    blockIdx = {static_cast<unsigned>(at % g.x), static_cast<unsigned>(at / g.x % g.y),
+                static_cast<unsigned>(at / g.x / g.y)};
+    // What a block leaves behind, the next one cannot rely on. As floats these bytes are NaN.
+    if (shared_memory != nullptr) std::memset(shared_memory, 0xff, to_run.shared_bytes);
+    good = run_block();
+  }
+  std::free(shared_memory);
+  shared_memory = nullptr;
+  grid = nullptr;
+  return good;
+}
+
+}  // namespace switchback_cuda_emu

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support, emulated CUDA: runs the blocks of a launch, one after another, threads as fibers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "switchback_cuda_emu/device.h"
+
+namespace switchback_cuda_emu {
+
+/// A launch as the scheduler sees it.
+struct Grid {
+  const char* name = "";
+  void (*run)(void*) = nullptr;  ///< one thread
+  void* arguments = nullptr;
+  dim3 grid, block;
+  std::size_t shared_bytes = 0;
+  std::uint64_t seed = 0;  ///< of the order of blocks and threads; 0: ascending
+};
+
+/// Runs it to the end. False after a fault, described in fault_text(). One launch at a time.
+bool run_grid(const Grid& grid);
+const char* fault_text();
+
+/// SplitMix64; the state moves on.
+inline std::uint64_t next_random(std::uint64_t& state) {
+  std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+}  // namespace switchback_cuda_emu

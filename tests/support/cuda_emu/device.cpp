@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine: devices, their properties, versions.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "state.hpp"
+
+namespace switchback_cuda_emu {
+
+namespace {
+
+constexpr int max_grid_x = 2147483647;
+constexpr int max_grid_yz = 65535;
+constexpr int shared_default = 48 << 10;
+constexpr int l2_bytes = 4 << 20;
+
+// What a block can have if the kernel asks for it, by architecture.
+int shared_optin() {
+  const int cc = state().options.compute_capability;
+  if (cc >= 90 && cc < 120) return 227 << 10;
+  if (cc == 80 || cc == 87) return 163 << 10;
+  if (cc >= 86) return 99 << 10;
+  if (cc >= 75) return 64 << 10;
+  return cc >= 70 ? 96 << 10 : 48 << 10;
+}
+
+int threads_per_multiprocessor() {
+  const int cc = state().options.compute_capability;
+  if (cc == 75) return 1024;
+  return cc == 86 || cc == 87 || cc == 89 || cc >= 120 ? 1536 : 2048;
+}
+
+int attribute_value(cudaDeviceAttr attribute, bool& known) {
+  const Options& o = state().options;
+  known = true;
+  switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock:
+    case cudaDevAttrMaxBlockDimX:
+    case cudaDevAttrMaxBlockDimY:
+      return 1024;
+    case cudaDevAttrMaxBlockDimZ:
+      return 64;
+    case cudaDevAttrMaxGridDimX:
+      return max_grid_x;
+    case cudaDevAttrMaxGridDimY:
+    case cudaDevAttrMaxGridDimZ:
+      return max_grid_yz;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      return shared_default;
+    case cudaDevAttrWarpSize:
+      return 32;
+    case cudaDevAttrMaxRegistersPerBlock:
+    case cudaDevAttrMaxRegistersPerMultiprocessor:
+      return 65536;
+    case cudaDevAttrClockRate:
+      return 1000000;
+    case cudaDevAttrMultiProcessorCount:
+      return o.multiprocessor_count;
+    case cudaDevAttrKernelExecTimeout:
+    case cudaDevAttrIntegrated:
+    case cudaDevAttrComputeMode:
+    case cudaDevAttrEccEnabled:
+    case cudaDevAttrPageableMemoryAccess:
+      return 0;
+    case cudaDevAttrMemoryClockRate:
+      return 1000000;
+    case cudaDevAttrGlobalMemoryBusWidth:
+      return 256;
+    case cudaDevAttrL2CacheSize:
+      return l2_bytes;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+      return threads_per_multiprocessor();
+    case cudaDevAttrConcurrentKernels:
+    case cudaDevAttrUnifiedAddressing:
+    case cudaDevAttrManagedMemory:
+    case cudaDevAttrConcurrentManagedAccess:
+      return 1;
+    case cudaDevAttrCooperativeLaunch:
+      return 0;
+    case cudaDevAttrComputeCapabilityMajor:
+      return o.compute_capability / 10;
+    case cudaDevAttrComputeCapabilityMinor:
+      return o.compute_capability % 10;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      return shared_optin() + 1024;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      return shared_optin();
+    case cudaDevAttrMaxBlocksPerMultiprocessor:
+      return 32;
+    case cudaDevAttrReservedSharedMemoryPerBlock:
+      return 1024;
+    case cudaDevAttrMemoryPoolsSupported:
+      return o.memory_pools ? 1 : 0;
+    case cudaDevAttrClusterLaunch:
+      return 0;
+  }
+  known = false;
+  return 0;
+}
+
+}  // namespace
+
+bool device_attribute(cudaDeviceAttr attribute, int* value) {
+  bool known = false;
+  *value = attribute_value(attribute, known);
+  return known;
+}
+
+namespace names {
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  return call_without_device("cudaDriverGetVersion", [&] {
+    if (version == nullptr) return cudaErrorInvalidValue;
+    *version = options().driver_version;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  return call_without_device("cudaRuntimeGetVersion", [&] {
+    if (version == nullptr) return cudaErrorInvalidValue;
+    *version = options().runtime_version;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  return call_without_device("cudaGetDeviceCount", [&] {
+    if (count == nullptr) return cudaErrorInvalidValue;
+    *count = 0;
+    const Options& o = options();
+    // No driver at all reports version 0, and that it is too old.
+    if (o.driver_version / 1000 < o.runtime_version / 1000) return cudaErrorInsufficientDriver;
+    if (o.device_count < 1) return cudaErrorNoDevice;
+    *count = o.device_count;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaSetDevice(int device) {
+  return call_without_device("cudaSetDevice", [&] {
+    const Options& o = options();
+    if (o.driver_version / 1000 < o.runtime_version / 1000) return cudaErrorInsufficientDriver;
+    if (o.device_count < 1) return cudaErrorNoDevice;
+    if (!valid_device(device)) return cudaErrorInvalidDevice;
+    current_device() = device;
+    return state().devices[device].sticky;
+  });
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  return call("cudaGetDevice", Safety::always, [&] {
+    if (device == nullptr) return cudaErrorInvalidValue;
+    *device = current_device();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  return call("cudaDeviceGetAttribute", Safety::always, [&] {
+    if (value == nullptr) return cudaErrorInvalidValue;
+    if (!valid_device(device)) return cudaErrorInvalidDevice;
+    int result = 0;
+    if (!device_attribute(attribute, &result)) return cudaErrorInvalidValue;
+    *value = result;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  return call("cudaGetDeviceProperties", Safety::always, [&] {
+    if (properties == nullptr) return cudaErrorInvalidValue;
+    if (!valid_device(device)) return cudaErrorInvalidDevice;
+    const auto value = [](cudaDeviceAttr attribute) {
+      int result = 0;
+      device_attribute(attribute, &result);
+      return result;
+    };
+    const auto bytes = [&](cudaDeviceAttr attribute) {
+      return static_cast<std::size_t>(value(attribute));
+    };
+    cudaDeviceProp p{};
+    std::snprintf(p.name, sizeof p.name, "Emulated sm_%d", options().compute_capability);
+    for (int i = 0; i < 16; ++i)
+      p.uuid.bytes[i] = static_cast<char>(device * 16 + i);
+    p.totalGlobalMem = options().total_memory_bytes;
+    p.sharedMemPerBlock = bytes(cudaDevAttrMaxSharedMemoryPerBlock);
+    p.regsPerBlock = value(cudaDevAttrMaxRegistersPerBlock);
+    p.warpSize = value(cudaDevAttrWarpSize);
+    p.maxThreadsPerBlock = value(cudaDevAttrMaxThreadsPerBlock);
+    p.maxThreadsDim[0] = value(cudaDevAttrMaxBlockDimX);
+    p.maxThreadsDim[1] = value(cudaDevAttrMaxBlockDimY);
+    p.maxThreadsDim[2] = value(cudaDevAttrMaxBlockDimZ);
+    p.maxGridSize[0] = value(cudaDevAttrMaxGridDimX);
+    p.maxGridSize[1] = value(cudaDevAttrMaxGridDimY);
+    p.maxGridSize[2] = value(cudaDevAttrMaxGridDimZ);
+    p.major = value(cudaDevAttrComputeCapabilityMajor);
+    p.minor = value(cudaDevAttrComputeCapabilityMinor);
+    p.multiProcessorCount = value(cudaDevAttrMultiProcessorCount);
+    p.concurrentKernels = value(cudaDevAttrConcurrentKernels);
+    p.pciBusID = device + 1;
+    p.unifiedAddressing = value(cudaDevAttrUnifiedAddressing);
+    p.memoryBusWidth = value(cudaDevAttrGlobalMemoryBusWidth);
+    p.l2CacheSize = value(cudaDevAttrL2CacheSize);
+    p.maxThreadsPerMultiProcessor = value(cudaDevAttrMaxThreadsPerMultiProcessor);
+    p.sharedMemPerMultiprocessor = bytes(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+    p.regsPerMultiprocessor = value(cudaDevAttrMaxRegistersPerMultiprocessor);
+    p.managedMemory = value(cudaDevAttrManagedMemory);
+    p.concurrentManagedAccess = value(cudaDevAttrConcurrentManagedAccess);
+    p.sharedMemPerBlockOptin = bytes(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    p.maxBlocksPerMultiProcessor = value(cudaDevAttrMaxBlocksPerMultiprocessor);
+    p.reservedSharedMemPerBlock = bytes(cudaDevAttrReservedSharedMemoryPerBlock);
+    p.memoryPoolsSupported = value(cudaDevAttrMemoryPoolsSupported);
+    *properties = p;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int length, int device) {
+  return call("cudaDeviceGetPCIBusId", Safety::always, [&] {
+    if (bus_id == nullptr || length < 13) return cudaErrorInvalidValue;
+    if (!valid_device(device)) return cudaErrorInvalidDevice;
+    std::snprintf(bus_id, static_cast<std::size_t>(length), "0000:%02x:00.0",
+                  static_cast<unsigned>(device + 1) & 0xffu);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return call("cudaDeviceGetStreamPriorityRange", Safety::always, [&] {
+    if (least != nullptr) *least = 0;
+    if (greatest != nullptr) *greatest = -5;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  return call("cudaDeviceCanAccessPeer", Safety::always, [&] {
+    if (can == nullptr) return cudaErrorInvalidValue;
+    if (!valid_device(device) || !valid_device(peer)) return cudaErrorInvalidDevice;
+    *can = 0;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
+  return call("cudaMemGetInfo", Safety::always, [&] {
+    if (free_bytes == nullptr || total_bytes == nullptr) return cudaErrorInvalidValue;
+    const std::size_t total = options().total_memory_bytes;
+    *total_bytes = total;
+    *free_bytes = total - std::min(total, state().devices[current_device()].used_bytes);
+    return cudaSuccess;
+  });
+}
+
+}  // namespace names
+}  // namespace switchback_cuda_emu

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
+#include "state.hpp"
+
+namespace switchback_cuda_emu {
+
+namespace {
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t remember(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+bool sticky(cudaError_t error) {
+  return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure ||
+         error == cudaErrorMisalignedAddress || error == cudaErrorAssert;
+}
+}  // namespace
+
+State& state() {
+  // Never destroyed: static destructors of tests may still call the API.
+  static auto* const the_state = [] {
+    auto* fresh = new State;
+    fresh->devices[1].id = 1;
+    return fresh;
+  }();
+  return *the_state;
+}
+
+std::recursive_mutex& lock() {
+  static auto* const the_lock = new std::recursive_mutex;
+  return *the_lock;
+}
+
+int& current_device() {
+  thread_local int device = 0;
+  return device;
+}
+
+bool valid_device(int device) {
+  return device >= 0 && device < state().options.device_count;
+}
+
+void set_fault(std::string text) {
+  if (state().fault.empty()) state().fault = std::move(text);
+}
+
+cudaError_t injected(const char* name) {
+  State& s = state();
+  ++s.calls[name];
+  Options& o = s.options;
+  if (o.fail_call_after < 0 || (!o.fail_call_name.empty() && o.fail_call_name != name))
+    return cudaSuccess;
+  if (o.fail_call_after-- > 0) return cudaSuccess;
+  return o.fail_call_error;
+}
+
+cudaError_t call_without_device(const char* name, const std::function<cudaError_t()>& body) {
+  const std::lock_guard guard(lock());
+  if (const cudaError_t error = injected(name)) return remember(error);
+  return remember(body());
+}
+
+cudaError_t call(const char* name, Safety safety, const std::function<cudaError_t()>& body) {
+  return call_without_device(name, [&]() -> cudaError_t {
+    State& s = state();
+    if (s.options.driver_version / 1000 < s.options.runtime_version / 1000)
+      return cudaErrorInsufficientDriver;
+    if (s.options.device_count < 1) return cudaErrorNoDevice;
+    // A host function in a stream must not call the API: on a real device it may deadlock.
+    if (s.in_host_function) return cudaErrorNotPermitted;
+    if (!valid_device(current_device())) current_device() = 0;
+    if (const cudaError_t error = s.devices[current_device()].sticky) return error;
+    if (safety == Safety::unsafe_in_capture)
+      if (const cudaError_t error = check_unsafe()) return error;
+    return body();
+  });
+}
+
+Options& options() {
+  return state().options;
+}
+
+std::string last_fault() {
+  const std::lock_guard guard(lock());
+  return state().fault;
+}
+
+std::size_t calls(const std::string& function) {
+  const std::lock_guard guard(lock());
+  const auto found = state().calls.find(function);
+  return found == state().calls.end() ? 0 : found->second;
+}
+
+std::vector<LaunchRecord> launches() {
+  const std::lock_guard guard(lock());
+  return state().launches;
+}
+
+namespace names {
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = cudaPeekAtLastError();
+  // An error that destroyed the context stays.
+  if (!sticky(error)) last_error = cudaSuccess;
+  return error;
+}
+
+cudaError_t cudaPeekAtLastError() {
+  const std::lock_guard guard(lock());
+  const State& s = state();
+  if (!sticky(last_error)) return last_error;
+  // Faults end with reset().
+  for (const Device& device : s.devices)
+    if (device.sticky == last_error) return last_error;
+  last_error = cudaSuccess;
+  return last_error;
+}
+
+#define SWITCHBACK_CUDA_EMU_ERRORS(x)                                                                \
+  x(cudaSuccess, "no error") x(cudaErrorInvalidValue, "invalid argument") x(                         \
+      cudaErrorMemoryAllocation,                                                                     \
+      "out of memory") x(cudaErrorInitializationError,                                               \
+                         "initialization error") x(cudaErrorInvalidConfiguration,                    \
+                                                   "invalid configuration argument")                 \
+      x(cudaErrorInvalidPitchValue, "invalid pitch argument") x(                                     \
+          cudaErrorInvalidSymbol,                                                                    \
+          "invalid device symbol") x(cudaErrorInvalidHostPointer,                                    \
+                                     "invalid host pointer") x(cudaErrorInvalidDevicePointer,        \
+                                                               "invalid device pointer")             \
+          x(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy") x(                 \
+              cudaErrorInsufficientDriver,                                                           \
+              "CUDA driver version is insufficient for CUDA "                                        \
+              "runtime version") x(cudaErrorCallRequiresNewerDriver,                                 \
+                                   "API call is not "                                                \
+                                   "supported in the "                                               \
+                                   "installed CUDA driver") x(cudaErrorInvalidDeviceFunction,        \
+                                                              "invalid device function")             \
+              x(cudaErrorNoDevice, "no CUDA-capable device is detected") x(                          \
+                  cudaErrorInvalidDevice,                                                            \
+                  "invalid device ordinal") x(cudaErrorNoKernelImageForDevice,                       \
+                                              "no kernel image is available for execution on "       \
+                                              "the device") x(cudaErrorUnsupportedPtxVersion,        \
+                                                              "the provided PTX was compiled "       \
+                                                              "with an unsupported toolchain.")      \
+                  x(cudaErrorInvalidResourceHandle, "invalid resource handle") x(                    \
+                      cudaErrorIllegalState,                                                         \
+                      "the operation cannot be performed in the "                                    \
+                      "present state") x(cudaErrorSymbolNotFound,                                    \
+                                         "named symbol not "                                         \
+                                         "found") x(cudaErrorNotReady,                               \
+                                                    "device not "                                    \
+                                                    "ready")                                         \
+                      x(cudaErrorIllegalAddress, "an illegal memory access was encountered") x(      \
+                          cudaErrorLaunchOutOfResources,                                             \
+                          "too many resources requested for launch")                                 \
+                          x(cudaErrorPeerAccessAlreadyEnabled,                                       \
+                            "peer access is already enabled") x(cudaErrorContextIsDestroyed,         \
+                                                                "context is destroyed")              \
+                              x(cudaErrorAssert, "device-side assert triggered") x(                  \
+                                  cudaErrorHostMemoryAlreadyRegistered,                              \
+                                  "part or all of the requested memory range is already "            \
+                                  "mapped") x(cudaErrorHostMemoryNotRegistered,                      \
+                                              "pointer does not correspond to a registered "         \
+                                              "memory region") x(cudaErrorMisalignedAddress,         \
+                                                                 "misaligned address")               \
+                                  x(cudaErrorLaunchFailure, "unspecified launch failure") x(         \
+                                      cudaErrorNotPermitted, "operation not permitted")              \
+                                      x(cudaErrorNotSupported, "operation not supported") x(         \
+                                          cudaErrorStreamCaptureUnsupported,                         \
+                                          "operation not permitted when stream is capturing")        \
+                                          x(cudaErrorStreamCaptureInvalidated,                       \
+                                            "operation failed due to a previous error during "       \
+                                            "capture") x(cudaErrorStreamCaptureMerge,                \
+                                                         "operation would result in a merge "        \
+                                                         "of separate capture sequences")            \
+                                              x(cudaErrorStreamCaptureUnmatched,                     \
+                                                "capture was not ended in the same stream as "       \
+                                                "it began") x(cudaErrorStreamCaptureUnjoined,        \
+                                                              "capturing stream has unjoined "       \
+                                                              "work")                                \
+                                                  x(cudaErrorStreamCaptureIsolation,                 \
+                                                    "dependency created on uncaptured work "         \
+                                                    "in another stream")                             \
+                                                      x(cudaErrorStreamCaptureImplicit,              \
+                                                        "operation would make the legacy "           \
+                                                        "stream depend on a capturing "              \
+                                                        "blocking stream") x(cudaErrorCapturedEvent, \
+                                                                             "operation not "        \
+                                                                             "permitted on "         \
+                                                                             "an event last "        \
+                                                                             "recorded in a "        \
+                                                                             "capturing "            \
+                                                                             "stream")               \
+                                                          x(cudaErrorStreamCaptureWrongThread,       \
+                                                            "attempt to terminate a "                \
+                                                            "thread-local capture sequence "         \
+                                                            "from another thread")                   \
+                                                              x(cudaErrorGraphExecUpdateFailure,     \
+                                                                "the graph update was not "          \
+                                                                "performed because it "              \
+                                                                "included changes which "            \
+                                                                "violated constraints")              \
+                                                                  x(cudaErrorUnknown,                \
+                                                                    "unknown error")
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+#define SWITCHBACK_CUDA_EMU_NAME(name, text) \
+  case name:                                 \
+    return #name;
+    SWITCHBACK_CUDA_EMU_ERRORS(SWITCHBACK_CUDA_EMU_NAME)
+#undef SWITCHBACK_CUDA_EMU_NAME
+  }
+  return "unrecognized error code";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+#define SWITCHBACK_CUDA_EMU_TEXT(name, text) \
+  case name:                                 \
+    return text;
+    SWITCHBACK_CUDA_EMU_ERRORS(SWITCHBACK_CUDA_EMU_TEXT)
+#undef SWITCHBACK_CUDA_EMU_TEXT
+  }
+  return "unrecognized error code";
+}
+
+}  // namespace names
+}  // namespace switchback_cuda_emu

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support, emulated CUDA: what a test sets and asks: machines, failures, schedules, faults.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "switchback_cuda_emu/api.h"
+
+namespace switchback_cuda_emu {
+
+struct Options {
+  // The machine.
+  int device_count = 1;  ///< 0: cudaErrorNoDevice; at most 2
+  int driver_version =
+      13000;  ///< lower than the runtime's major version: cudaErrorInsufficientDriver
+  int runtime_version = 13000;
+  int compute_capability = 90;   ///< major * 10 + minor
+  int multiprocessor_count = 4;  ///< small, so that persistent kernels loop
+  std::size_t total_memory_bytes = std::size_t{4} << 30;  ///< per device
+  bool memory_pools = true;
+
+  // Schedules.
+  bool deferred = true;  ///< work waits for a synchronization; false: it runs when queued
+  std::uint64_t schedule_seed = 1;  ///< order of streams, blocks and threads; 0: the obvious order
+  bool guard_host_access = true;  ///< AddressSanitizer reports host code that touches device memory
+
+  // Failures. Negative: never.
+  std::int64_t fail_allocation_after = -1;  ///< so many allocations succeed, all later ones fail
+  std::int64_t fail_call_after = -1;        ///< so many API calls succeed, the next one fails
+  cudaError_t fail_call_error = cudaErrorUnknown;
+  std::string fail_call_name;  ///< counts calls of this function alone; empty: all
+
+  // cuBLASLt.
+  bool cublaslt_missing = false;
+  std::size_t cublaslt_version = 130100;
+  bool refuse_rows_up_to_16 = false;  ///< int8 with at most 16 columns of D
+  int refuse_algo = -1;   ///< this id passes every check and is refused by cublasLtMatmul
+  int corrupt_algo = -1;  ///< this id computes one wrong element
+};
+
+/// Set between synchronizations, by one thread.
+Options& options();
+
+/// Drops all work, frees all memory, streams, events and graphs, forgets errors and counts, and
+/// sets the options.
+void reset(const Options& to = {});
+
+/// Runs everything that is queued, as if time passed: no error is reported to the caller.
+void run_pending();
+
+/// What the last fault of a device was, in words; empty: none since the last reset.
+std::string last_fault();
+
+struct Usage {
+  std::size_t allocations = 0;   ///< live ones of all kinds
+  std::size_t device_bytes = 0;  ///< of all devices
+  std::size_t peak_device_bytes = 0;
+  std::size_t streams = 0;  ///< created and not destroyed
+  std::size_t events = 0;
+  std::size_t graphs = 0;           ///< graphs and executable graphs
+  std::size_t library_handles = 0;  ///< cuBLASLt handles, descriptors, layouts, preferences
+  std::size_t queued = 0;           ///< operations that have not run
+};
+Usage usage();
+
+/// Calls of one API function since the last reset ("cudaMalloc"; "launch" for kernels).
+std::size_t calls(const std::string& function);
+
+struct LaunchRecord {
+  std::string name;
+  dim3 grid, block;
+  std::size_t shared_bytes = 0;
+};
+/// Kernels that were launched or captured since the last reset, oldest first.
+std::vector<LaunchRecord> launches();
+
+/// The stand-in's function of that name for a library_prefix that begins with "cublasLt" or
+/// "libcublasLt"; nullptr if there is none, or options().cublaslt_missing.
+void* library_symbol(const char* library_prefix, const char* symbol);
+
+}  // namespace switchback_cuda_emu

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support, emulated CUDA: launches a kernel onto a stream, in the place of <<<>>>.
+#pragma once
+
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "switchback_cuda_emu/api.h"
+
+namespace switchback_cuda_emu {
+
+/// A kernel with its arguments: what one thread runs.
+struct KernelCall {
+  const void* function = nullptr;  ///< for attributes
+  const char* name = "";
+  std::shared_ptr<void> arguments;
+  void (*run)(void* arguments) = nullptr;
+};
+
+cudaError_t launch_call(KernelCall call, dim3 grid, dim3 block, std::size_t shared_bytes,
+                        cudaStream_t stream);
+
+/// Checks the configuration as the driver does and queues the kernel. The arguments are converted
+/// to the kernel's parameters and copied now. `name` must outlive the launch.
+template <class... P, class... A>
+cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                   cudaStream_t stream, const char* name, A&&... args) {
+  static_assert(sizeof...(P) == sizeof...(A), "as many arguments as the kernel has parameters");
+  using Arguments = std::tuple<void (*)(P...), std::decay_t<P>...>;
+  KernelCall call;
+  call.function = reinterpret_cast<const void*>(kernel);
+  call.name = name;
+  call.arguments = std::make_shared<Arguments>(kernel, std::forward<A>(args)...);
+  call.run = [](void* arguments) {
+    // By value, so that a thread that assigns to its parameters changes its own.
+    std::apply(
+        [](void (*function)(P...), const std::decay_t<P>&... values) { function(values...); },
+        *static_cast<const Arguments*>(arguments));
+  };
+  return launch_call(std::move(call), grid, block, shared_bytes, stream);
+}
+
+}  // namespace switchback_cuda_emu

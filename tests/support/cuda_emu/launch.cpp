@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernel launches, what the driver checks of them, and the end of everything: reset.
+#include "switchback_cuda_emu/launch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "block.hpp"
+#include "lt_state.hpp"
+#include "state.hpp"
+
+namespace switchback_cuda_emu {
+
+namespace {
+
+constexpr int default_shared_bytes = 48 << 10;
+
+int attribute(cudaDeviceAttr which) {
+  int value = 0;
+  device_attribute(which, &value);
+  return value;
+}
+
+bool good_block(dim3 b) {
+  return b.x >= 1 && b.y >= 1 && b.z >= 1 && b.x <= 1024 && b.y <= 1024 && b.z <= 64 &&
+         static_cast<std::uint64_t>(b.x) * b.y * b.z <= 1024;
+}
+
+bool good_grid(dim3 g) {
+  return g.x >= 1 && g.y >= 1 && g.z >= 1 && g.x <= 2147483647u && g.y <= 65535 && g.z <= 65535;
+}
+
+cudaError_t run_kernel(const KernelCall& call, dim3 grid, dim3 block, std::size_t shared_bytes) {
+  Grid g;
+  g.name = call.name;
+  g.run = call.run;
+  g.arguments = call.arguments.get();
+  g.grid = grid;
+  g.block = block;
+  g.shared_bytes = shared_bytes;
+  g.seed = options().schedule_seed == 0 ? 0 : next_random(state().random) | 1;
+  if (run_grid(g)) return cudaSuccess;
+  set_fault(fault_text());
+  return cudaErrorLaunchFailure;
+}
+
+}  // namespace
+
+cudaError_t launch_call(KernelCall kernel, dim3 grid, dim3 block, std::size_t shared_bytes,
+                        cudaStream_t handle) {
+  return call("launch", Safety::always, [&] {
+    if (kernel.function == nullptr) return cudaErrorInvalidDeviceFunction;
+    const cudaStream_t stream = resolve(handle);
+    if (stream == nullptr || stream->device->id != current_device())
+      return cudaErrorInvalidResourceHandle;
+    if (!good_block(block) || !good_grid(grid)) return cudaErrorInvalidConfiguration;
+    const auto limit = state().dynamic_shared_limits.find(kernel.function);
+    const int most =
+        limit == state().dynamic_shared_limits.end() ? default_shared_bytes : limit->second;
+    if (shared_bytes > static_cast<std::size_t>(most)) return cudaErrorInvalidValue;
+    if (const cudaError_t error = check_legacy(stream)) return error;
+    LaunchRecord record{kernel.name, grid, block, shared_bytes};
+    const cudaError_t error =
+        enqueue(stream, [kernel = std::move(kernel), grid, block, shared_bytes] {
+          return run_kernel(kernel, grid, block, shared_bytes);
+        });
+    if (error == cudaSuccess) state().launches.push_back(std::move(record));
+    return error;
+  });
+}
+
+void reset(const Options& to) {
+  const std::lock_guard guard(lock());
+  State& s = state();
+  for (const CapturePtr& capture : s.captures)
+    leave_capture(*capture);
+  s.captures.clear();
+  delete_streams();
+  for (const cudaEvent_t event : s.events)
+    delete event;
+  s.events.clear();
+  for (const cudaGraphExec_t exec : s.execs)
+    delete exec;
+  s.execs.clear();
+  for (const cudaGraph_t graph : s.graphs)
+    delete graph;
+  s.graphs.clear();
+  free_all_memory();
+  delete_library_handles();
+  for (int i = 0; i < 2; ++i) {
+    s.devices[i].id = i;
+    s.devices[i].sticky = cudaSuccess;
+    s.devices[i].used_bytes = 0;
+    s.devices[i].pool_threshold = 0;
+  }
+  s.dynamic_shared_limits.clear();
+  s.calls.clear();
+  s.launches.clear();
+  s.fault.clear();
+  s.peak_device_bytes = 0;
+  s.in_host_function = false;
+  s.options = to;
+  s.random = to.schedule_seed;
+  current_device() = 0;
+  cudaGetLastError();
+  cudaGetLastError();
+}
+
+Usage usage() {
+  const std::lock_guard guard(lock());
+  const State& s = state();
+  Usage u;
+  u.allocations = static_cast<std::size_t>(
+      std::count_if(s.memory.begin(), s.memory.end(),
+                    [](const auto& entry) { return !entry.second.registered; }));
+  for (const Device& device : s.devices) {
+    u.device_bytes += device.used_bytes;
+    for (const cudaStream_t stream : device.streams)
+      u.queued += stream->queue.size();
+  }
+  u.peak_device_bytes = s.peak_device_bytes;
+  u.streams = s.streams.size();
+  u.events = s.events.size();
+  u.graphs = s.graphs.size() + s.execs.size();
+  u.library_handles = library_handle_count();
+  return u;
+}
+
+namespace names {
+
+cudaError_t cudaDeviceReset() {
+  const Options kept = options();
+  reset(kept);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute which, int value) {
+  return call("cudaFuncSetAttribute", Safety::always, [&] {
+    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
+    if (which == cudaFuncAttributePreferredSharedMemoryCarveout)
+      return value < -1 || value > 100 ? cudaErrorInvalidValue : cudaSuccess;
+    if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorInvalidValue;
+    if (value < 0 || value > attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
+      return cudaErrorInvalidValue;
+    state().dynamic_shared_limits[function] = value;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
+  return call("cudaFuncGetAttributes", Safety::always, [&] {
+    if (attributes == nullptr) return cudaErrorInvalidValue;
+    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
+    cudaFuncAttributes a{};
+    a.maxThreadsPerBlock = 1024;
+    a.numRegs = 32;
+    a.ptxVersion = a.binaryVersion = options().compute_capability;
+    const auto limit = state().dynamic_shared_limits.find(function);
+    a.maxDynamicSharedSizeBytes =
+        limit == state().dynamic_shared_limits.end() ? default_shared_bytes : limit->second;
+    *attributes = a;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function,
+                                                          int block_size,
+                                                          std::size_t shared_bytes) {
+  return call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", Safety::always, [&] {
+    if (blocks == nullptr || block_size < 1) return cudaErrorInvalidValue;
+    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
+    *blocks = 0;
+    if (block_size > 1024) return cudaSuccess;
+    const int result = std::min(attribute(cudaDevAttrMaxThreadsPerMultiProcessor) / block_size,
+                                attribute(cudaDevAttrMaxBlocksPerMultiprocessor));
+    const auto shared =
+        static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor));
+    const auto reserved =
+        static_cast<std::size_t>(attribute(cudaDevAttrReservedSharedMemoryPerBlock));
+    *blocks = std::min(result, static_cast<int>(shared / (shared_bytes + reserved)));
+    return cudaSuccess;
+  });
+}
+
+}  // namespace names
+}  // namespace switchback_cuda_emu

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuBLASLt stand-in: a small family of algorithms, to enumerate, configure, check and choose from.
+#include <algorithm>
+#include <cstring>
+
+#include "lt_state.hpp"
+#include "state.hpp"
+
+namespace switchback_cuda_emu {
+
+namespace {
+
+constexpr std::uint32_t magic = 0x53424c54;
+
+// Best first. Between them: every pointer, fast ones that want 16 bytes, one that needs a
+// workspace.
+const std::vector<LtAlgoFamily>& families() {
+  static const auto* const all = new std::vector<LtAlgoFamily>{
+      {66,
+       {CUBLASLT_MATMUL_TILE_128x256, CUBLASLT_MATMUL_TILE_128x128},
+       {CUBLASLT_MATMUL_STAGES_128xAUTO},
+       false,
+       true,
+       0,
+       16,
+       4096,
+       90},
+      {31,
+       {CUBLASLT_MATMUL_TILE_256x128, CUBLASLT_MATMUL_TILE_128x256, CUBLASLT_MATMUL_TILE_128x128},
+       {CUBLASLT_MATMUL_STAGES_64x4, CUBLASLT_MATMUL_STAGES_128x3},
+       false,
+       true,
+       2,
+       16,
+       0,
+       75},
+      {21,
+       {CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_64x64},
+       {CUBLASLT_MATMUL_STAGES_64x3},
+       true,
+       false,
+       0,
+       4,
+       0,
+       75},
+  };
+  return *all;
+}
+
+const LtAlgoFamily* find_family(int id) {
+  for (const LtAlgoFamily& family : families())
+    if (family.id == id && options().compute_capability >= family.min_compute_capability)
+      return &family;
+  return nullptr;
+}
+
+bool contains(const std::vector<std::uint32_t>& values, std::uint32_t value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Of types with fewer bytes, an element is enough.
+std::uint32_t needed_alignment(const LtAlgoFamily& family, bool int8) {
+  return int8 ? family.alignment : std::max(2u, family.alignment > 4 ? family.alignment : 2u);
+}
+
+LtAlgo fresh_algo(int id, const LtProblem& p) {
+  LtAlgo algo{};
+  algo.magic = magic;
+  algo.id = id;
+  algo.split_k = 1;
+  const std::uint32_t types[] = {static_cast<std::uint32_t>(p.desc.compute),
+                                 static_cast<std::uint32_t>(p.desc.scale),
+                                 p.a.type,
+                                 p.b.type,
+                                 p.c.type,
+                                 p.d.type};
+  for (int i = 0; i < 6; ++i)
+    algo.types[i] = static_cast<std::uint8_t>(types[i]);
+  return algo;
+}
+
+cublasLtMatmulAlgo_t pack(const LtAlgo& algo) {
+  cublasLtMatmulAlgo_t packed{};
+  std::memcpy(&packed, &algo, sizeof algo);
+  return packed;
+}
+
+struct Candidate {
+  LtAlgo algo;
+  std::size_t workspace;
+};
+
+// What the heuristic would propose, best first.
+std::vector<Candidate> candidates(const LtProblem& p, const std::uint32_t alignment[4],
+                                  std::size_t workspace_bytes, std::uint32_t reduction_mask) {
+  std::vector<Candidate> result;
+  for (const LtAlgoFamily& family : families()) {
+    if (find_family(family.id) == nullptr) continue;
+    for (const std::uint32_t tile : family.tiles) {
+      LtAlgo algo = fresh_algo(family.id, p);
+      algo.tile = tile;
+      algo.stages = family.stages.front();
+      for (const std::int32_t split : {1, 2}) {
+        if (split > 1 && (!family.split_k || p.k < 256 ||
+                          (reduction_mask & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) == 0))
+          continue;
+        algo.split_k = split;
+        algo.reduction =
+            split > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+        std::size_t workspace = 0;
+        std::uint32_t needed = 0;
+        if (check_algo(p, algo, &workspace, &needed) != CUBLAS_STATUS_SUCCESS) continue;
+        if (workspace > workspace_bytes) continue;
+        if (std::any_of(alignment, alignment + 4,
+                        [needed](std::uint32_t promised) { return promised < needed; }))
+          continue;
+        result.push_back({algo, workspace});
+      }
+    }
+  }
+  return result;
+}
+
+float waves(const LtProblem& p) {
+  return static_cast<float>((p.m + 127) / 128 * ((p.n + 127) / 128)) /
+         static_cast<float>(options().multiprocessor_count);
+}
+
+struct ConfigMember {
+  void* at = nullptr;
+  std::size_t bytes = 0;
+  bool constant = false;
+};
+
+ConfigMember find(LtAlgo& algo, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  switch (attribute) {
+    case CUBLASLT_ALGO_CONFIG_ID:
+      return {&algo.id, 4, true};
+    case CUBLASLT_ALGO_CONFIG_TILE_ID:
+      return {&algo.tile, 4};
+    case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:
+      return {&algo.split_k, 4};
+    case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:
+      return {&algo.reduction, 4};
+    case CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING:
+      return {&algo.swizzling, 4};
+    case CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION:
+      return {&algo.custom, 4};
+    case CUBLASLT_ALGO_CONFIG_STAGES_ID:
+      return {&algo.stages, 4};
+    case CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID:
+      return {&algo.inner_shape, 2};
+    case CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID:
+      return {&algo.cluster_shape, 2};
+  }
+  return {};
+}
+
+}  // namespace
+
+LtAlgo unpack(const cublasLtMatmulAlgo_t& algo) {
+  LtAlgo unpacked;
+  std::memcpy(&unpacked, &algo, sizeof unpacked);
+  return unpacked;
+}
+
+cublasStatus_t check_algo(const LtProblem& p, const LtAlgo& algo, std::size_t* workspace,
+                          std::uint32_t* alignment) {
+  if (algo.magic != magic) return CUBLAS_STATUS_INVALID_VALUE;
+  const LtAlgoFamily* family = find_family(algo.id);
+  if (family == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const LtAlgo expected = fresh_algo(algo.id, p);
+  if (std::memcmp(expected.types, algo.types, sizeof algo.types) != 0)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (!contains(family->tiles, algo.tile) || !contains(family->stages, algo.stages))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (algo.split_k < 1 || (algo.split_k > 1 && !family->split_k))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  if ((algo.split_k > 1) != (algo.reduction != CUBLASLT_REDUCTION_SCHEME_NONE))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (algo.swizzling > (family->swizzling ? 1u : 0u) ||
+      algo.custom > static_cast<std::uint32_t>(family->custom_options))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  *workspace = family->workspace_bytes;
+  if (algo.split_k > 1)
+    *workspace += static_cast<std::size_t>(algo.split_k * p.m * p.n * p.d.batch_count) * 4;
+  *alignment = needed_alignment(*family, p.int8());
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+bool default_algo(const LtProblem& p, const std::uint32_t alignment[4], std::size_t workspace_bytes,
+                  LtAlgo* algo) {
+  const auto found = candidates(p, alignment, workspace_bytes, CUBLASLT_REDUCTION_SCHEME_MASK);
+  if (found.empty()) return false;
+  *algo = found.front().algo;
+  return true;
+}
+
+namespace names {
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int requested,
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int* returned) {
+  return library_call("cublasLtMatmulAlgoGetHeuristic", [&] {
+    if (!valid(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!valid(desc) || !valid(a) || !valid(b) || !valid(c) || !valid(d) || !valid(preference) ||
+        requested <= 0 || results == nullptr || returned == nullptr)
+      return CUBLAS_STATUS_INVALID_VALUE;
+    *returned = 0;
+    LtProblem p;
+    if (const cublasStatus_t status = check_problem(*desc, *a, *b, *c, *d, &p)) return status;
+    const auto found = candidates(p, preference->alignment, preference->workspace_bytes,
+                                  preference->reduction_mask);
+    if (found.empty()) return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (const Candidate& candidate : found) {
+      if (*returned == requested) break;
+      cublasLtMatmulHeuristicResult_t& result = results[(*returned)++];
+      result = {};
+      result.algo = pack(candidate.algo);
+      result.workspaceSize = candidate.workspace;
+      result.state = CUBLAS_STATUS_SUCCESS;
+      result.wavesCount = waves(p);
+    }
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t handle, cublasComputeType_t compute,
+                                        cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
+                                        cudaDataType_t c, cudaDataType_t d, int requested,
+                                        int ids[], int* returned) {
+  return library_call("cublasLtMatmulAlgoGetIds", [&] {
+    if (!valid(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (requested <= 0 || ids == nullptr || returned == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    *returned = 0;
+    if (!supported_types(compute, scale, a, b, c, d)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (const LtAlgoFamily& family : families())
+      if (find_family(family.id) != nullptr && *returned < requested)
+        ids[(*returned)++] = family.id;
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t handle, cublasComputeType_t compute,
+                                      cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
+                                      cudaDataType_t c, cudaDataType_t d, int id,
+                                      cublasLtMatmulAlgo_t* algo) {
+  return library_call("cublasLtMatmulAlgoInit", [&] {
+    if (!valid(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (algo == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!supported_types(compute, scale, a, b, c, d) || find_family(id) == nullptr)
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    LtProblem p;
+    p.desc.compute = compute;
+    p.desc.scale = scale;
+    p.a.type = static_cast<std::uint32_t>(a);
+    p.b.type = static_cast<std::uint32_t>(b);
+    p.c.type = static_cast<std::uint32_t>(c);
+    p.d.type = static_cast<std::uint32_t>(d);
+    *algo = pack(fresh_algo(id, p));
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algo,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  return library_call("cublasLtMatmulAlgoCheck", [&] {
+    if (!valid(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!valid(desc) || !valid(a) || !valid(b) || !valid(c) || !valid(d) || algo == nullptr ||
+        result == nullptr)
+      return CUBLAS_STATUS_INVALID_VALUE;
+    LtProblem p;
+    if (const cublasStatus_t status = check_problem(*desc, *a, *b, *c, *d, &p)) return status;
+    std::size_t workspace = 0;
+    std::uint32_t alignment = 0;
+    // `algo` may lie in *result.
+    const cublasLtMatmulAlgo_t checked = *algo;
+    if (const cublasStatus_t status = check_algo(p, unpack(checked), &workspace, &alignment))
+      return status;
+    *result = {};
+    result->algo = checked;
+    result->workspaceSize = workspace;
+    result->state = CUBLAS_STATUS_SUCCESS;
+    result->wavesCount = waves(p);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* algo,
+                                                 cublasLtMatmulAlgoCapAttributes_t attribute,
+                                                 void* value, std::size_t bytes,
+                                                 std::size_t* written) {
+  return library_call("cublasLtMatmulAlgoCapGetAttribute", [&] {
+    if (algo == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    const LtAlgo unpacked = unpack(*algo);
+    const LtAlgoFamily* family = unpacked.magic == magic ? find_family(unpacked.id) : nullptr;
+    if (family == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    const auto list = [&](const std::vector<std::uint32_t>& values) {
+      // As much of a list as there is room for.
+      const std::size_t all = values.size() * sizeof(std::uint32_t);
+      if (bytes == 0 || value == nullptr) return get_bytes(values.data(), all, nullptr, 0, written);
+      const std::size_t some = std::min(all, bytes / sizeof(std::uint32_t) * sizeof(std::uint32_t));
+      return get_bytes(values.data(), some, value, bytes, written);
+    };
+    const auto number = [&](auto n) { return get_bytes(&n, sizeof n, value, bytes, written); };
+    const bool int8 = unpacked.types[2] == CUDA_R_8I;
+    switch (attribute) {
+      case CUBLASLT_ALGO_CAP_SPLITK_SUPPORT:
+        return number(std::int32_t{family->split_k ? 1 : 0});
+      case CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK:
+        return number(
+            std::uint32_t{family->split_k ? 0u + CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : 0u});
+      case CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT:
+        return number(std::uint32_t{family->swizzling ? 1u : 0u});
+      case CUBLASLT_ALGO_CAP_STRIDED_BATCH_SUPPORT:
+        return number(std::int32_t{1});
+      case CUBLASLT_ALGO_CAP_TILE_IDS:
+        return list(family->tiles);
+      case CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX:
+        return number(family->custom_options);
+      case CUBLASLT_ALGO_CAP_EPILOGUE_MASK:
+        return number(std::uint32_t{int8
+                                        ? 0u + CUBLASLT_EPILOGUE_DEFAULT
+                                        : 0u + CUBLASLT_EPILOGUE_DEFAULT + CUBLASLT_EPILOGUE_BIAS});
+      case CUBLASLT_ALGO_CAP_STAGES_IDS:
+        return list(family->stages);
+      case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES:
+      case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_B_BYTES:
+      case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_C_BYTES:
+      case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES:
+        return number(needed_alignment(*family, int8));
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    const void* value, std::size_t bytes) {
+  return library_call("cublasLtMatmulAlgoConfigSetAttribute", [&] {
+    if (algo == nullptr || value == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    LtAlgo unpacked = unpack(*algo);
+    const ConfigMember member = find(unpacked, attribute);
+    if (unpacked.magic != magic || member.at == nullptr || member.constant || member.bytes != bytes)
+      return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(member.at, value, bytes);
+    *algo = pack(unpacked);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void* value, std::size_t bytes,
+                                                    std::size_t* written) {
+  return library_call("cublasLtMatmulAlgoConfigGetAttribute", [&] {
+    if (algo == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    LtAlgo unpacked = unpack(*algo);
+    const ConfigMember member = find(unpacked, attribute);
+    if (unpacked.magic != magic || member.at == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    return get_bytes(member.at, member.bytes, value, bytes, written);
+  });
+}
+
+}  // namespace names
+}  // namespace switchback_cuda_emu

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuBLASLt stand-in: the arithmetic. Compiled for speed in every build, without sanitizers: the
+// operands have been checked against the allocations.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "lt_state.hpp"
+#include "switchback_cuda_emu/half_bits.h"
+
+namespace switchback_cuda_emu {
+
+namespace {
+
+float read_float(const void* base, std::uint32_t type, std::int64_t at) {
+  const char* p =
+      static_cast<const char*>(base) + at * static_cast<std::int64_t>(element_bytes(type));
+  switch (type) {
+    case CUDA_R_8I: {
+      std::int8_t v = 0;
+      std::memcpy(&v, p, sizeof v);
+      return v;
+    }
+    case CUDA_R_16F:
+    case CUDA_R_16BF: {
+      std::uint16_t v = 0;
+      std::memcpy(&v, p, sizeof v);
+      return type == CUDA_R_16F ? half_to_float(v) : bfloat16_to_float(v);
+    }
+    default: {
+      float v = 0.0f;
+      std::memcpy(&v, p, sizeof v);
+      return v;
+    }
+  }
+}
+
+void write_float(void* base, std::uint32_t type, std::int64_t at, float value) {
+  char* p = static_cast<char*>(base) + at * static_cast<std::int64_t>(element_bytes(type));
+  if (type == CUDA_R_32F) {
+    std::memcpy(p, &value, sizeof value);
+  } else if (type == CUDA_R_8I) {
+    // Saturated; NaN cannot come of integers.
+    const float rounded = std::nearbyint(value);
+    const auto code = static_cast<std::int8_t>(std::clamp(rounded, -128.0f, 127.0f));
+    std::memcpy(p, &code, sizeof code);
+  } else {
+    const std::uint16_t bits = type == CUDA_R_16F ? float_to_half(value) : float_to_bfloat16(value);
+    std::memcpy(p, &bits, sizeof bits);
+  }
+}
+
+// sum[i + j * m] = op(A) row i times op(B) column j. A is m by k with k together, B likewise (TN).
+void int8_sums(const LtProblem& p, const std::int8_t* a, const std::int8_t* b, std::int32_t* sum) {
+  for (std::int64_t j = 0; j < p.n; ++j)
+    for (std::int64_t i = 0; i < p.m; ++i) {
+      const std::int8_t* x = a + i * p.a.ld;
+      const std::int8_t* y = b + j * p.b.ld;
+      // Unsigned: wraps as the device's sums do.
+      std::uint32_t s = 0;
+      for (std::int64_t k = 0; k < p.k; ++k)
+        s += static_cast<std::uint32_t>(static_cast<std::int32_t>(x[k]) * y[k]);
+      sum[i + j * p.m] = static_cast<std::int32_t>(s);
+    }
+}
+
+// Each sum in the order of k, in f32; vectors go along i.
+void float_sums(const LtProblem& p, const void* a, const void* b, float* sum) {
+  std::vector<float> wide(static_cast<std::size_t>(p.m * p.k));  // [k][m]
+  const bool ta = p.desc.transa != CUBLAS_OP_N;
+  const bool tb = p.desc.transb != CUBLAS_OP_N;
+  for (std::int64_t i = 0; i < p.m; ++i)
+    for (std::int64_t k = 0; k < p.k; ++k)
+      wide[static_cast<std::size_t>(k * p.m + i)] =
+          read_float(a, p.a.type, ta ? i * p.a.ld + k : k * p.a.ld + i);
+  std::fill(sum, sum + p.m * p.n, 0.0f);
+  for (std::int64_t j = 0; j < p.n; ++j)
+    for (std::int64_t k = 0; k < p.k; ++k) {
+      const float y = read_float(b, p.b.type, tb ? k * p.b.ld + j : j * p.b.ld + k);
+      const float* x = wide.data() + k * p.m;
+      float* out = sum + j * p.m;
+      for (std::int64_t i = 0; i < p.m; ++i)
+        out[i] += x[i] * y;
+    }
+}
+
+template <class T>
+const char* batch_at(const T* base, const cublasLtMatrixLayoutOpaque_t& layout, std::int64_t i) {
+  return static_cast<const char*>(base) +
+         i * layout.batch_stride * static_cast<std::int64_t>(element_bytes(layout.type));
+}
+
+}  // namespace
+
+void compute_product(const LtProblem& p, LtScalars scalars, const void* a, const void* b,
+                     const void* c, void* d, bool corrupt) {
+  const auto size = static_cast<std::size_t>(p.m * p.n);
+  const bool integer = p.desc.scale == CUDA_R_32I;
+  const auto alpha = static_cast<float>(scalars.alpha);
+  const auto beta = static_cast<float>(scalars.beta);
+  for (std::int64_t batch = 0; batch < p.d.batch_count; ++batch) {
+    const char* a_at = batch_at(a, p.a, batch);
+    const char* b_at = batch_at(b, p.b, batch);
+    const char* c_at = batch_at(c, p.c, batch);
+    char* d_at = const_cast<char*>(batch_at(d, p.d, batch));
+    std::vector<std::int32_t> sums(p.int8() ? size : 0);
+    std::vector<float> floats(p.int8() ? 0 : size);
+    if (p.int8())
+      int8_sums(p, reinterpret_cast<const std::int8_t*>(a_at),
+                reinterpret_cast<const std::int8_t*>(b_at), sums.data());
+    else
+      float_sums(p, a_at, b_at, floats.data());
+    for (std::int64_t j = 0; j < p.n; ++j)
+      for (std::int64_t i = 0; i < p.m; ++i) {
+        const auto from = static_cast<std::size_t>(i + j * p.m);
+        if (integer) {
+          auto value = static_cast<std::uint32_t>(static_cast<std::int32_t>(scalars.alpha)) *
+                       static_cast<std::uint32_t>(sums[from]);
+          if (scalars.beta != 0.0) {
+            std::int32_t old = 0;
+            std::memcpy(&old, c_at + (i + j * p.c.ld) * 4, sizeof old);
+            value += static_cast<std::uint32_t>(static_cast<std::int32_t>(scalars.beta)) *
+                     static_cast<std::uint32_t>(old);
+          }
+          std::memcpy(d_at + (i + j * p.d.ld) * 4, &value, sizeof value);
+          continue;
+        }
+        float value = alpha * (p.int8() ? static_cast<float>(sums[from]) : floats[from]);
+        // With beta 0, C is not read: it may be NaN.
+        if (beta != 0.0f) value += beta * read_float(c_at, p.c.type, i + j * p.c.ld);
+        if (p.has_bias())
+          value += read_float(p.desc.bias, static_cast<std::uint32_t>(p.bias_type), i);
+        write_float(d_at, p.d.type, i + j * p.d.ld, value);
+      }
+    if (corrupt)
+      d_at[((p.m - 1) + (p.n - 1) * p.d.ld) * static_cast<std::int64_t>(element_bytes(p.d.type))] ^=
+          1;
+  }
+}
+
+}  // namespace switchback_cuda_emu

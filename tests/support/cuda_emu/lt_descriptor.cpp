@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuBLASLt stand-in: handles, descriptors, layouts and preferences.
+#include <cstring>
+#include <set>
+
+#include "lt_state.hpp"
+#include "state.hpp"
+
+namespace switchback_cuda_emu {
+
+namespace {
+
+struct Handles {
+  std::set<cublasLtHandle_t> contexts;
+  std::set<cublasLtMatmulDesc_t> descs;
+  std::set<cublasLtMatrixLayout_t> layouts;
+  std::set<cublasLtMatmulPreference_t> preferences;
+};
+Handles& handles() {
+  static auto* const the_handles = new Handles;
+  return *the_handles;
+}
+
+template <class T>
+void delete_all(std::set<T>& set) {
+  for (const T handle : set)
+    delete handle;
+  set.clear();
+}
+
+template <class T>
+cublasStatus_t destroy(std::set<T>& set, T handle) {
+  if (set.erase(handle) == 0) return CUBLAS_STATUS_INVALID_VALUE;
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// An attribute's place in its structure; null for one that the stand-in does not know.
+struct Member {
+  void* at = nullptr;
+  std::size_t bytes = 0;
+};
+template <class T>
+Member member(T& t) {
+  return {&t, sizeof t};
+}
+
+Member find(cublasLtMatmulDescOpaque_t& d, cublasLtMatmulDescAttributes_t attribute) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
+      return member(d.compute);
+    case CUBLASLT_MATMUL_DESC_SCALE_TYPE:
+      return member(d.scale);
+    case CUBLASLT_MATMUL_DESC_POINTER_MODE:
+      return member(d.pointer_mode);
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return member(d.transa);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return member(d.transb);
+    case CUBLASLT_MATMUL_DESC_TRANSC:
+      return member(d.transc);
+    case CUBLASLT_MATMUL_DESC_FILL_MODE:
+      return member(d.fill_mode);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return member(d.epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return member(d.bias);
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+      return member(d.sm_count);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+      return member(d.fast_accumulation);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+      return member(d.bias_type);
+  }
+  return {};
+}
+
+Member find(cublasLtMatrixLayoutOpaque_t& l, cublasLtMatrixLayoutAttribute_t attribute) {
+  switch (attribute) {
+    case CUBLASLT_MATRIX_LAYOUT_TYPE:
+      return member(l.type);
+    case CUBLASLT_MATRIX_LAYOUT_ORDER:
+      return member(l.order);
+    case CUBLASLT_MATRIX_LAYOUT_ROWS:
+      return member(l.rows);
+    case CUBLASLT_MATRIX_LAYOUT_COLS:
+      return member(l.cols);
+    case CUBLASLT_MATRIX_LAYOUT_LD:
+      return member(l.ld);
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+      return member(l.batch_count);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+      return member(l.batch_stride);
+  }
+  return {};
+}
+
+Member find(cublasLtMatmulPreferenceOpaque_t& p, cublasLtMatmulPreferenceAttributes_t attribute) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
+      return member(p.search_mode);
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      return member(p.workspace_bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      return member(p.reduction_mask);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+      return member(p.alignment[0]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+      return member(p.alignment[1]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+      return member(p.alignment[2]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      return member(p.alignment[3]);
+    case CUBLASLT_MATMUL_PREF_MAX_WAVES_COUNT:
+      return member(p.max_waves);
+    case CUBLASLT_MATMUL_PREF_IMPL_MASK:
+      return member(p.impl_mask);
+  }
+  return {};
+}
+
+template <class Handle, class Attribute>
+cublasStatus_t set_attribute(const char* name, Handle handle, Attribute attribute,
+                             const void* value, std::size_t bytes) {
+  return library_call(name, [&] {
+    if (!valid(handle) || value == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    const Member m = find(*handle, attribute);
+    // The size must be the attribute's: a wrong integer type is the usual mistake.
+    if (m.at == nullptr || m.bytes != bytes) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(m.at, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+template <class Handle, class Attribute>
+cublasStatus_t get_attribute(const char* name, Handle handle, Attribute attribute, void* value,
+                             std::size_t bytes, std::size_t* written) {
+  return library_call(name, [&] {
+    if (!valid(handle)) return CUBLAS_STATUS_INVALID_VALUE;
+    const Member m = find(*handle, attribute);
+    if (m.at == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    return get_bytes(m.at, m.bytes, value, bytes, written);
+  });
+}
+
+}  // namespace
+
+cublasStatus_t get_bytes(const void* member, std::size_t member_bytes, void* value,
+                         std::size_t bytes, std::size_t* written) {
+  // Size zero asks how many bytes there are.
+  if (bytes == 0) {
+    if (written == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    *written = member_bytes;
+    return CUBLAS_STATUS_SUCCESS;
+  }
+  if (value == nullptr || bytes < member_bytes) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(value, member, member_bytes);
+  if (written != nullptr) *written = member_bytes;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t library_call(const char* name, cublasStatus_t (*body)(void*), void* context) {
+  const std::lock_guard guard(lock());
+  const cudaError_t error = injected(name);
+  if (error == cudaErrorMemoryAllocation) return CUBLAS_STATUS_ALLOC_FAILED;
+  if (error == cudaErrorNotSupported) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (error != cudaSuccess) return CUBLAS_STATUS_INTERNAL_ERROR;
+  return body(context);
+}
+
+bool valid(cublasLtHandle_t handle) {
+  return handles().contexts.count(handle) != 0;
+}
+bool valid(cublasLtMatmulDesc_t desc) {
+  return handles().descs.count(desc) != 0;
+}
+bool valid(cublasLtMatrixLayout_t layout) {
+  return handles().layouts.count(layout) != 0;
+}
+bool valid(cublasLtMatmulPreference_t preference) {
+  return handles().preferences.count(preference) != 0;
+}
+
+std::size_t library_handle_count() {
+  const Handles& h = handles();
+  return h.contexts.size() + h.descs.size() + h.layouts.size() + h.preferences.size();
+}
+
+void delete_library_handles() {
+  Handles& h = handles();
+  delete_all(h.contexts);
+  delete_all(h.descs);
+  delete_all(h.layouts);
+  delete_all(h.preferences);
+}
+
+namespace names {
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  return library_call("cublasLtCreate", [&] {
+    if (handle == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
+    *handle = new cublasLtContext{device};
+    handles().contexts.insert(*handle);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  return library_call("cublasLtDestroy", [&] {
+    if (!valid(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+    return destroy(handles().contexts, handle);
+  });
+}
+
+const char* cublasLtGetStatusName(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+      return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+      return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return "CUBLAS_STATUS_ALLOC_FAILED";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+      return "CUBLAS_STATUS_ARCH_MISMATCH";
+    case CUBLAS_STATUS_MAPPING_ERROR:
+      return "CUBLAS_STATUS_MAPPING_ERROR";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_INTERNAL_ERROR:
+      return "CUBLAS_STATUS_INTERNAL_ERROR";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_LICENSE_ERROR:
+      return "CUBLAS_STATUS_LICENSE_ERROR";
+  }
+  return "CUBLAS_STATUS_UNKNOWN";
+}
+
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  return cublasLtGetStatusName(status);
+}
+
+std::size_t cublasLtGetVersion() {
+  return options().cublaslt_version;
+}
+
+std::size_t cublasLtGetCudartVersion() {
+  return static_cast<std::size_t>(options().runtime_version);
+}
+
+cublasStatus_t cublasLtGetProperty(libraryPropertyType type, int* value) {
+  return library_call("cublasLtGetProperty", [&] {
+    if (value == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    const auto version = static_cast<int>(options().cublaslt_version);
+    *value = type == MAJOR_VERSION   ? version / 10000
+             : type == MINOR_VERSION ? version / 100 % 100
+                                     : version % 100;
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+  return library_call("cublasLtMatmulDescCreate", [&] {
+    if (desc == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    *desc = new cublasLtMatmulDescOpaque_t;
+    (*desc)->compute = compute;
+    (*desc)->scale = scale;
+    handles().descs.insert(*desc);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+  return library_call("cublasLtMatmulDescDestroy", [&] { return destroy(handles().descs, desc); });
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, std::size_t bytes) {
+  return set_attribute("cublasLtMatmulDescSetAttribute", desc, attribute, value, bytes);
+}
+
+cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute, void* value,
+                                              std::size_t bytes, std::size_t* written) {
+  return get_attribute("cublasLtMatmulDescGetAttribute", desc, attribute, value, bytes, written);
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          std::uint64_t rows, std::uint64_t cols, std::int64_t ld) {
+  return library_call("cublasLtMatrixLayoutCreate", [&] {
+    if (layout == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    *layout = new cublasLtMatrixLayoutOpaque_t;
+    (*layout)->type = static_cast<std::uint32_t>(type);
+    (*layout)->rows = rows;
+    (*layout)->cols = cols;
+    (*layout)->ld = ld;
+    handles().layouts.insert(*layout);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  return library_call("cublasLtMatrixLayoutDestroy",
+                      [&] { return destroy(handles().layouts, layout); });
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, std::size_t bytes) {
+  return set_attribute("cublasLtMatrixLayoutSetAttribute", layout, attribute, value, bytes);
+}
+
+cublasStatus_t cublasLtMatrixLayoutGetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                void* value, std::size_t bytes,
+                                                std::size_t* written) {
+  return get_attribute("cublasLtMatrixLayoutGetAttribute", layout, attribute, value, bytes,
+                       written);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  return library_call("cublasLtMatmulPreferenceCreate", [&] {
+    if (preference == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    *preference = new cublasLtMatmulPreferenceOpaque_t;
+    handles().preferences.insert(*preference);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  return library_call("cublasLtMatmulPreferenceDestroy",
+                      [&] { return destroy(handles().preferences, preference); });
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, std::size_t bytes) {
+  return set_attribute("cublasLtMatmulPreferenceSetAttribute", preference, attribute, value, bytes);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceGetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    void* value, std::size_t bytes,
+                                                    std::size_t* written) {
+  return get_attribute("cublasLtMatmulPreferenceGetAttribute", preference, attribute, value, bytes,
+                       written);
+}
+
+}  // namespace names
+}  // namespace switchback_cuda_emu

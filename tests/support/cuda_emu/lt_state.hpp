@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support, emulated CUDA: what the files of the cuBLASLt stand-in share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cublasLt.h"
+
+namespace switchback_cuda_emu {
+
+std::size_t library_handle_count();
+void delete_library_handles();
+
+namespace names {
+
+struct cublasLtContext {
+  int device = 0;
+};
+
+struct cublasLtMatmulDescOpaque_t {
+  std::int32_t compute = 0;
+  std::int32_t scale = 0;
+  std::int32_t pointer_mode = CUBLASLT_POINTER_MODE_HOST;
+  std::int32_t transa = CUBLAS_OP_N, transb = CUBLAS_OP_N, transc = CUBLAS_OP_N;
+  std::int32_t fill_mode = CUBLAS_FILL_MODE_FULL;
+  std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+  std::int32_t bias_type = -1;
+  std::int32_t sm_count = 0;
+  std::int8_t fast_accumulation = 0;
+};
+
+struct cublasLtMatrixLayoutOpaque_t {
+  std::uint32_t type = 0;
+  std::int32_t order = CUBLASLT_ORDER_COL;
+  std::uint64_t rows = 0, cols = 0;
+  std::int64_t ld = 0;
+  std::int32_t batch_count = 1;
+  std::int64_t batch_stride = 0;
+};
+
+struct cublasLtMatmulPreferenceOpaque_t {
+  std::uint32_t search_mode = CUBLASLT_SEARCH_BEST_FIT;
+  std::uint64_t workspace_bytes = 0;
+  std::uint32_t reduction_mask = CUBLASLT_REDUCTION_SCHEME_MASK;
+  std::uint32_t alignment[4] = {256, 256, 256, 256};
+  float max_waves = 0.0f;
+  std::uint64_t impl_mask = ~std::uint64_t{0};
+};
+
+}  // namespace names
+
+/// A product whose descriptors agree with each other and with the documented tables.
+struct LtProblem {
+  cublasLtMatmulDescOpaque_t desc;
+  cublasLtMatrixLayoutOpaque_t a, b, c, d;
+  std::int64_t m = 0, n = 0, k = 0;
+  cudaDataType_t bias_type = CUDA_R_32F;  ///< if there is a bias
+  [[nodiscard]] bool has_bias() const { return desc.epilogue == CUBLASLT_EPILOGUE_BIAS; }
+  [[nodiscard]] bool int8() const { return a.type == CUDA_R_8I; }
+};
+
+/// What an algorithm of the stand-in can do.
+struct LtAlgoFamily {
+  int id;
+  std::vector<std::uint32_t> tiles, stages;
+  bool split_k, swizzling;
+  std::int32_t custom_options;
+  std::uint32_t alignment;  ///< of every pointer
+  std::uint64_t workspace_bytes;
+  int min_compute_capability;
+};
+
+/// The configuration inside a cublasLtMatmulAlgo_t.
+struct LtAlgo {
+  std::uint32_t magic;
+  std::int32_t id;
+  std::uint32_t tile, stages;
+  std::int32_t split_k;
+  std::uint32_t reduction, swizzling, custom;
+  std::uint16_t inner_shape, cluster_shape;
+  std::uint8_t types[6];  ///< compute, scale, A, B, C, D
+};
+static_assert(sizeof(LtAlgo) <= sizeof(cublasLtMatmulAlgo_t));
+
+// lt_descriptor.cpp
+bool valid(cublasLtHandle_t handle);
+bool valid(cublasLtMatmulDesc_t desc);
+bool valid(cublasLtMatrixLayout_t layout);
+bool valid(cublasLtMatmulPreference_t preference);
+cublasStatus_t library_call(const char* name, cublasStatus_t (*body)(void*), void* context);
+/// The lock, counting and injected failures of every function of the library.
+template <class Body>
+cublasStatus_t library_call(const char* name, Body&& body) {
+  return library_call(
+      name, [](void* context) { return (*static_cast<std::remove_reference_t<Body>*>(context))(); },
+      &body);
+}
+/// Attributes are copied to and from `member`.
+cublasStatus_t get_bytes(const void* member, std::size_t member_bytes, void* value,
+                         std::size_t bytes, std::size_t* written);
+
+// lt_rules.cpp
+std::size_t element_bytes(std::uint32_t type);
+/// Whether the tables have this combination of types.
+bool supported_types(int compute, int scale, int a, int b, int c, int d);
+/// Everything that can be said without pointers and algorithm.
+cublasStatus_t check_problem(const cublasLtMatmulDescOpaque_t& desc,
+                             const cublasLtMatrixLayoutOpaque_t& a,
+                             const cublasLtMatrixLayoutOpaque_t& b,
+                             const cublasLtMatrixLayoutOpaque_t& c,
+                             const cublasLtMatrixLayoutOpaque_t& d, LtProblem* problem);
+/// Bytes from the first to the last element of all matrices of the batch.
+std::size_t extent_bytes(const cublasLtMatrixLayoutOpaque_t& layout);
+
+// lt_algo.cpp
+LtAlgo unpack(const cublasLtMatmulAlgo_t& algo);
+/// Whether it was initialised for these types; its workspace; NOT_SUPPORTED for a bad
+/// configuration.
+cublasStatus_t check_algo(const LtProblem& problem, const LtAlgo& algo, std::size_t* workspace,
+                          std::uint32_t* alignment);
+/// The configuration that is taken where none is given.
+bool default_algo(const LtProblem& problem, const std::uint32_t alignment[4],
+                  std::size_t workspace_bytes, LtAlgo* algo);
+
+// lt_compute.cpp
+struct LtScalars {
+  double alpha = 1.0, beta = 0.0;  ///< exact for int32 and for float
+};
+void compute_product(const LtProblem& problem, LtScalars scalars, const void* a, const void* b,
+                     const void* c, void* d, bool corrupt);
+
+}  // namespace switchback_cuda_emu

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocations: each a block of the heap of exactly its size, so that AddressSanitizer knows its
+// ends.
+#include <cstdlib>
+#include <cstring>
+
+#include "state.hpp"
+
+#ifdef SWITCHBACK_CUDA_EMU_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace switchback_cuda_emu {
+
+namespace {
+
+constexpr std::size_t alignment = 256;
+// As floats NaN, as codes -1: what is read before it is written does not go unnoticed.
+constexpr int garbage = 0xff;
+
+bool of_device(const Allocation& a) {
+  return a.type == cudaMemoryTypeDevice;
+}
+
+void allow(const Allocation& a, bool allowed) {
+#ifdef SWITCHBACK_CUDA_EMU_ASAN
+  if (allowed)
+    __asan_unpoison_memory_region(a.base, a.bytes);
+  else
+    __asan_poison_memory_region(a.base, a.bytes);
+#else
+  (void)a;
+  (void)allowed;
+#endif
+}
+
+// Whether code that runs now may touch it.
+bool allowed_now(const Allocation& a) {
+  const State& s = state();
+  if (!of_device(a)) return true;
+  if (a.state == MemoryState::pending || a.state == MemoryState::freed) return false;
+  return s.on_device ? a.device == s.touchable_device : !s.options.guard_host_access;
+}
+
+}  // namespace
+
+void enter_device(int device) {
+#ifdef SWITCHBACK_CUDA_EMU_ASAN
+  State& s = state();
+  if (s.on_device == (device >= 0) && s.touchable_device == device) return;
+  s.on_device = device >= 0;
+  s.touchable_device = device;
+  for (const auto& [address, a] : s.memory)
+    if (of_device(a)) allow(a, allowed_now(a));
+#else
+  (void)device;
+#endif
+}
+
+Allocation* find_allocation(const void* pointer) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  auto& memory = state().memory;
+  auto after = memory.upper_bound(address);
+  if (after == memory.begin()) return nullptr;
+  Allocation& a = std::prev(after)->second;
+  return address - reinterpret_cast<std::uintptr_t>(a.base) < a.bytes ? &a : nullptr;
+}
+
+bool device_accessible(const void* pointer, std::size_t bytes, int device) {
+  if (bytes == 0) return true;
+  const Allocation* a = find_allocation(pointer);
+  if (a == nullptr) return false;
+  if (of_device(*a) && (a->device != device || a->state != MemoryState::live)) return false;
+  const auto offset = static_cast<std::size_t>(static_cast<const char*>(pointer) - a->base);
+  return bytes <= a->bytes - offset;
+}
+
+cudaError_t allocate(void** pointer, std::size_t bytes, cudaMemoryType type, MemoryState at_first) {
+  State& s = state();
+  if (pointer == nullptr) return cudaErrorInvalidValue;
+  if (bytes == 0) {
+    *pointer = nullptr;
+    return cudaSuccess;
+  }
+  Device& device = s.devices[current_device()];
+  const bool on_device = type != cudaMemoryTypeHost;
+  Options& o = s.options;
+  if (o.fail_allocation_after == 0) return cudaErrorMemoryAllocation;
+  const std::size_t used = on_device ? device.used_bytes : 0;
+  if (used > o.total_memory_bytes || bytes > o.total_memory_bytes - used)
+    return cudaErrorMemoryAllocation;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment, bytes) != 0) return cudaErrorMemoryAllocation;
+  if (o.fail_allocation_after > 0) --o.fail_allocation_after;
+  std::memset(memory, garbage, bytes);
+  Allocation a;
+  a.base = static_cast<char*>(memory);
+  a.bytes = bytes;
+  a.type = type;
+  a.device = device.id;
+  a.state = at_first;
+  if (on_device) {
+    device.used_bytes += bytes;
+    std::size_t all = 0;
+    for (const Device& d : s.devices)
+      all += d.used_bytes;
+    if (all > s.peak_device_bytes) s.peak_device_bytes = all;
+  }
+  if (!allowed_now(a)) allow(a, false);
+  s.memory.emplace(reinterpret_cast<std::uintptr_t>(memory), a);
+  *pointer = memory;
+  return cudaSuccess;
+}
+
+void release_allocation(void* base) {
+  State& s = state();
+  const auto found = s.memory.find(reinterpret_cast<std::uintptr_t>(base));
+  if (found == s.memory.end()) return;
+  const Allocation a = found->second;
+  s.memory.erase(found);
+  if (a.registered) return;
+  if (a.type != cudaMemoryTypeHost) s.devices[a.device].used_bytes -= a.bytes;
+  allow(a, true);
+  // Without AddressSanitizer too, what uses it afterwards should not find what it had.
+  std::memset(a.base, garbage, a.bytes);
+  std::free(a.base);
+}
+
+void free_all_memory() {
+  while (!state().memory.empty())
+    release_allocation(state().memory.begin()->second.base);
+}
+
+GraphBody::~GraphBody() {
+  for (void* base : memory)
+    release_allocation(base);
+}
+
+namespace {
+
+cudaError_t free_now(void* pointer, bool host) {
+  if (pointer == nullptr) return cudaSuccess;
+  Allocation* a = find_allocation(pointer);
+  if (a == nullptr || a->base != pointer || a->registered || a->free_called || a->of_graph ||
+      (a->type == cudaMemoryTypeHost) != host)
+    return cudaErrorInvalidValue;
+  // Waits for the device, which is what cudaFree does.
+  a->free_called = true;
+  drain_all();
+  release_allocation(pointer);
+  return cudaSuccess;
+}
+
+cudaError_t malloc_async(void** pointer, std::size_t bytes, cudaStream_t handle) {
+  const cudaStream_t stream = resolve(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (!options().memory_pools) return cudaErrorNotSupported;
+  if (const cudaError_t error = check_legacy(stream)) return error;
+  const int caller = current_device();
+  current_device() = stream->device->id;
+  const cudaError_t error = allocate(pointer, bytes, cudaMemoryTypeDevice, MemoryState::pending);
+  current_device() = caller;
+  if (error != cudaSuccess || *pointer == nullptr) return error;
+  if (stream->capture != nullptr) {
+    // The address belongs to the graph; the memory is usable between its two operations.
+    find_allocation(*pointer)->of_graph = true;
+    stream->capture->body->memory.push_back(*pointer);
+  }
+  return enqueue(stream, [base = *pointer] {
+    Allocation* a = find_allocation(base);
+    if (a == nullptr) return cudaSuccess;
+    a->state = MemoryState::live;
+    if (allowed_now(*a)) allow(*a, true);
+    return cudaSuccess;
+  });
+}
+
+}  // namespace
+
+namespace names {
+
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+  return call("cudaMalloc", Safety::unsafe_in_capture,
+              [&] { return allocate(pointer, bytes, cudaMemoryTypeDevice, MemoryState::live); });
+}
+
+cudaError_t cudaMallocManaged(void** pointer, std::size_t bytes, unsigned flags) {
+  return call("cudaMallocManaged", Safety::unsafe_in_capture, [&] {
+    if (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost) return cudaErrorInvalidValue;
+    return allocate(pointer, bytes, cudaMemoryTypeManaged, MemoryState::live);
+  });
+}
+
+cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
+  return call("cudaMallocHost", Safety::unsafe_in_capture,
+              [&] { return allocate(pointer, bytes, cudaMemoryTypeHost, MemoryState::live); });
+}
+
+cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
+  return call("cudaHostAlloc", Safety::unsafe_in_capture, [&] {
+    if (flags > 7) return cudaErrorInvalidValue;
+    return allocate(pointer, bytes, cudaMemoryTypeHost, MemoryState::live);
+  });
+}
+
+cudaError_t cudaFree(void* pointer) {
+  return call("cudaFree", Safety::unsafe_in_capture, [&] { return free_now(pointer, false); });
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+  return call("cudaFreeHost", Safety::unsafe_in_capture, [&] { return free_now(pointer, true); });
+}
+
+cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t stream) {
+  return call("cudaMallocAsync", Safety::always,
+              [&] { return malloc_async(pointer, bytes, stream); });
+}
+
+cudaError_t cudaMallocFromPoolAsync(void** pointer, std::size_t bytes, cudaMemPool_t pool,
+                                    cudaStream_t stream) {
+  return call("cudaMallocFromPoolAsync", Safety::always, [&] {
+    if (pool == nullptr) return cudaErrorInvalidValue;
+    return malloc_async(pointer, bytes, stream);
+  });
+}
+
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t handle) {
+  return call("cudaFreeAsync", Safety::always, [&] {
+    const cudaStream_t stream = resolve(handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    if (pointer == nullptr) return cudaSuccess;
+    Allocation* a = find_allocation(pointer);
+    if (a == nullptr || a->base != pointer || a->free_called || a->type != cudaMemoryTypeDevice)
+      return cudaErrorInvalidValue;
+    if (const cudaError_t error = check_legacy(stream)) return error;
+    a->free_called = true;
+    return enqueue(stream, [pointer] {
+      Allocation* freed = find_allocation(pointer);
+      if (freed == nullptr) return cudaSuccess;
+      if (freed->of_graph) {
+        freed->state = MemoryState::freed;
+        allow(*freed, false);
+      } else {
+        release_allocation(pointer);
+      }
+      return cudaSuccess;
+    });
+  });
+}
+
+cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
+  return call("cudaHostRegister", Safety::unsafe_in_capture, [&] {
+    if (pointer == nullptr || bytes == 0 || flags > 15) return cudaErrorInvalidValue;
+    if (find_allocation(pointer) != nullptr ||
+        find_allocation(static_cast<char*>(pointer) + bytes - 1) != nullptr)
+      return cudaErrorHostMemoryAlreadyRegistered;
+    Allocation a;
+    a.base = static_cast<char*>(pointer);
+    a.bytes = bytes;
+    a.type = cudaMemoryTypeHost;
+    a.device = current_device();
+    a.registered = true;
+    state().memory.emplace(reinterpret_cast<std::uintptr_t>(pointer), a);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaHostUnregister(void* pointer) {
+  return call("cudaHostUnregister", Safety::unsafe_in_capture, [&] {
+    const Allocation* a = find_allocation(pointer);
+    if (a == nullptr || a->base != pointer || !a->registered)
+      return cudaErrorHostMemoryNotRegistered;
+    drain_all();
+    release_allocation(pointer);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  return call("cudaPointerGetAttributes", Safety::always, [&] {
+    if (attributes == nullptr) return cudaErrorInvalidValue;
+    cudaPointerAttributes result{};
+    const Allocation* a = find_allocation(pointer);
+    if (a == nullptr) {
+      result.type = cudaMemoryTypeUnregistered;
+      result.device = -2;  // cudaInvalidDeviceId
+    } else {
+      result.type = a->type;
+      result.device = a->device;
+      result.devicePointer = const_cast<void*>(pointer);
+      if (a->type != cudaMemoryTypeDevice) result.hostPointer = const_cast<void*>(pointer);
+    }
+    *attributes = result;
+    return cudaSuccess;
+  });
+}
+
+}  // namespace names
+
+namespace {
+names::CUmemPoolHandle_st pools[2] = {{0}, {1}};
+}  // namespace
+
+namespace names {
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  return call("cudaDeviceGetDefaultMemPool", Safety::always, [&] {
+    if (pool == nullptr) return cudaErrorInvalidValue;
+    if (!valid_device(device)) return cudaErrorInvalidDevice;
+    if (!options().memory_pools) return cudaErrorNotSupported;
+    *pool = &pools[device];
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
+  return cudaDeviceGetDefaultMemPool(pool, device);
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return call("cudaMemPoolSetAttribute", Safety::always, [&] {
+    if (pool == nullptr || value == nullptr) return cudaErrorInvalidValue;
+    if (attribute == cudaMemPoolAttrReleaseThreshold)
+      std::memcpy(&state().devices[pool->device].pool_threshold, value, sizeof(std::uint64_t));
+    else if (attribute != cudaMemPoolReuseFollowEventDependencies &&
+             attribute != cudaMemPoolReuseAllowOpportunistic &&
+             attribute != cudaMemPoolReuseAllowInternalDependencies)
+      return cudaErrorInvalidValue;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return call("cudaMemPoolGetAttribute", Safety::always, [&] {
+    if (pool == nullptr || value == nullptr) return cudaErrorInvalidValue;
+    std::uint64_t result = 0;
+    const Device& device = state().devices[pool->device];
+    if (attribute == cudaMemPoolAttrReleaseThreshold)
+      result = device.pool_threshold;
+    else if (attribute == cudaMemPoolAttrUsedMemCurrent ||
+             attribute == cudaMemPoolAttrReservedMemCurrent)
+      result = device.used_bytes;
+    else
+      return cudaErrorInvalidValue;
+    std::memcpy(value, &result, sizeof result);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t) {
+  return call("cudaMemPoolTrimTo", Safety::always,
+              [&] { return pool == nullptr ? cudaErrorInvalidValue : cudaSuccess; });
+}
+
+}  // namespace names
+}  // namespace switchback_cuda_emu

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support, emulated CUDA: what the host API's files share: devices, streams, memory, captures.
+// All of it is guarded by one lock, which every API call holds from entry to return.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "switchback_cuda_emu/control.h"
+#include "switchback_cuda_emu/launch.h"
+
+namespace switchback_cuda_emu {
+
+struct Device;
+struct Capture;
+
+/// One operation in a stream. Runs after the earlier operations of its stream and `after`.
+struct Operation {
+  std::function<cudaError_t()> run;
+  std::vector<std::shared_ptr<Operation>> after;
+  cudaStream_t stream = nullptr;
+  bool done = false;
+  std::uint64_t wanted = 0;  ///< the drain that needs it
+};
+using OperationPtr = std::shared_ptr<Operation>;
+
+enum class MemoryState {
+  pending,  ///< from cudaMallocAsync, and its stream has not come there yet
+  live,
+  freed  ///< cudaFreeAsync was called, and the memory may still be in use
+};
+
+struct Allocation {
+  char* base = nullptr;
+  std::size_t bytes = 0;
+  cudaMemoryType type = cudaMemoryTypeDevice;
+  int device = 0;
+  MemoryState state = MemoryState::live;
+  bool free_called = false;
+  bool of_graph = false;    ///< freed with the graph rather than by the operation
+  bool registered = false;  ///< cudaHostRegister: not ours to free
+};
+
+struct GraphOperation {
+  std::function<cudaError_t()> run;
+  std::vector<std::size_t> after;
+};
+
+/// What a graph owns; shared with the executable graphs made of it.
+struct GraphBody {
+  std::vector<GraphOperation> operations;
+  std::vector<void*> memory;
+  int device = 0;
+  ~GraphBody();
+};
+
+struct Capture {
+  std::shared_ptr<GraphBody> body = std::make_shared<GraphBody>();
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  cudaStream_t origin = nullptr;
+  std::thread::id thread;
+  bool invalid = false;
+  bool ended = false;
+  unsigned long long id = 0;
+  std::vector<cudaStream_t> streams;
+};
+using CapturePtr = std::shared_ptr<Capture>;
+
+struct Device {
+  int id = 0;
+  cudaStream_t legacy = nullptr;
+  std::map<std::thread::id, cudaStream_t> per_thread;
+  std::vector<cudaStream_t> streams;  ///< all of them, destroyed ones too while they have work
+  cudaError_t sticky = cudaSuccess;
+  std::size_t used_bytes = 0;
+  std::uint64_t pool_threshold = 0;
+};
+
+struct State {
+  Options options;
+  Device devices[2];
+  std::map<std::uintptr_t, Allocation> memory;  ///< by first address
+  std::set<cudaStream_t> streams;               ///< handles that may be used
+  std::set<cudaEvent_t> events;
+  std::set<cudaGraph_t> graphs;
+  std::set<cudaGraphExec_t> execs;
+  std::vector<CapturePtr> captures;  ///< under way
+  std::map<const void*, int> dynamic_shared_limits;
+  std::map<std::string, std::size_t> calls;
+  std::vector<LaunchRecord> launches;
+  std::string fault;
+  std::size_t peak_device_bytes = 0;
+  std::uint64_t random = 1;
+  std::uint64_t drains = 0;
+  unsigned long long last_id = 0;
+  bool on_device = false;  ///< device memory can be touched now
+  int touchable_device = -1;
+  bool in_host_function = false;
+};
+State& state();
+std::recursive_mutex& lock();
+
+/// A call of the API: takes the lock, counts, lets failures be injected, reports sticky errors, and
+/// remembers the error of `body`.
+enum class Safety { always, unsafe_in_capture };
+cudaError_t call(const char* name, Safety safety, const std::function<cudaError_t()>& body);
+/// The same without devices: for queries that work on a machine that has none.
+cudaError_t call_without_device(const char* name, const std::function<cudaError_t()>& body);
+/// Counts a call for the injector; cudaSuccess or the injected error.
+cudaError_t injected(const char* name);
+int& current_device();
+/// What cudaDeviceGetAttribute answers; false if it has no answer.
+bool device_attribute(cudaDeviceAttr attribute, int* value);
+bool valid_device(int device);
+void set_fault(std::string text);
+
+// Memory (memory.cpp).
+Allocation* find_allocation(const void* pointer);
+/// Whether [pointer, pointer + bytes) is memory that `device` can use at this point of its time.
+bool device_accessible(const void* pointer, std::size_t bytes, int device);
+cudaError_t allocate(void** pointer, std::size_t bytes, cudaMemoryType type, MemoryState at_first);
+void release_allocation(void* base);
+/// Lets AddressSanitizer allow device memory of one device, or of none (-1).
+void enter_device(int device);
+void free_all_memory();
+
+// Streams (stream.cpp).
+/// The stream behind a handle, special ones included; nullptr if it is not valid.
+cudaStream_t resolve(cudaStream_t stream);
+/// Queues, or captures. An error of `run` when it runs is a fault of the device.
+cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> run,
+                    OperationPtr after = nullptr, OperationPtr* queued = nullptr);
+/// Runs until `target` is done; others run or not as the schedule has it.
+void drain(const std::vector<OperationPtr>& targets);
+void drain_device(int device);
+void drain_all();
+/// Runs something, if there is something.
+void drain_step();
+/// Operations that are done when all work of the stream is.
+std::vector<OperationPtr> stream_tail(cudaStream_t stream);
+void drop_work(Device& device);
+void delete_streams();
+
+// Captures (capture.cpp).
+/// Fails and invalidates as calls that wait or touch the legacy stream do.
+cudaError_t refuse_in_capture(cudaStream_t stream);
+/// The same for a device.
+cudaError_t refuse_in_capture(const Device& device);
+cudaError_t check_legacy(cudaStream_t stream);
+cudaError_t check_unsafe();
+cudaError_t capture_operation(cudaStream_t stream, std::function<cudaError_t()> run);
+void invalidate(const CapturePtr& capture);
+void leave_capture(Capture& capture);
+
+namespace names {
+
+struct CUstream_st {
+  Device* device = nullptr;
+  unsigned flags = 0;
+  int priority = 0;
+  unsigned long long id = 0;
+  bool destroyed = false;
+  std::deque<OperationPtr> queue;
+  CapturePtr capture;
+  std::vector<std::size_t> capture_after;  ///< for the next captured operation
+
+  [[nodiscard]] bool is_legacy() const { return device->legacy == this; }
+  [[nodiscard]] bool blocking() const { return (flags & cudaStreamNonBlocking) == 0; }
+};
+
+struct CUevent_st {
+  int device = 0;
+  unsigned flags = 0;
+  OperationPtr recorded;  ///< null: never recorded
+  std::shared_ptr<std::chrono::steady_clock::time_point> time;
+  CapturePtr capture;  ///< the capture it was last recorded in
+  std::vector<std::size_t> capture_after;
+};
+
+struct CUgraph_st {
+  std::shared_ptr<GraphBody> body;
+};
+
+struct CUgraphExec_st {
+  std::shared_ptr<GraphBody> body;
+  OperationPtr last;  ///< launches of one executable graph run one after another
+};
+
+struct CUmemPoolHandle_st {
+  int device = 0;
+};
+
+}  // namespace names
+}  // namespace switchback_cuda_emu
