@@ -37,6 +37,8 @@ std::string_view engine_name(EngineId id) {
       return "cublaslt";
     case EngineId::cublaslt_panels:
       return "cublaslt_panels";
+    case EngineId::dp4a:
+      return "dp4a";
   }
   return "unknown";
 }

@@ -21,6 +21,7 @@ enum class EngineId : std::int64_t {
   onednn = 5,
   cublaslt = 6,
   cublaslt_panels = 7,
+  dp4a = 8,
 };
 
 /// How int32 sums become outputs.

@@ -14,8 +14,8 @@ namespace {
 constexpr float inf = std::numeric_limits<float>::infinity();
 
 struct Scales {
-  std::vector<float> a;
-  std::vector<float> b;
+  Vector<float> a;
+  Vector<float> b;
   ConstAnyMatrix bias;
 };
 
@@ -44,7 +44,7 @@ template <class T>
 void expect_reference_bits(const Matrix<std::int8_t>& a, const Matrix<std::int8_t>& b,
                            const Scales& scales, Layout layout = {}) {
   Matrix<T> want(a.rows(), b.rows());
-  Context reference;
+  Context reference(cpu_options());
   dequantize(reference, a, b, scales, want, "reference", Give::plain);
   for (const ContextOptions& options : all_contexts()) {
     Context context(options);
@@ -66,16 +66,16 @@ void expect_all_outputs(const Matrix<std::int8_t>& a, const Matrix<std::int8_t>&
   expect_reference_bits<bfloat16>(a, b, scales, layout);
 }
 
-std::vector<float> random_scales(std::int64_t count, Random& random) {
-  std::vector<float> scales(static_cast<std::size_t>(count));
+Vector<float> random_scales(std::int64_t count, Random& random) {
+  Vector<float> scales(static_cast<std::size_t>(count));
   for (float& s : scales)
     s = static_cast<float>(random.uniform()) * 8.0f;
   return scales;
 }
 
 template <class T>
-std::vector<T> random_bias(std::int64_t count, Random& random) {
-  std::vector<T> bias(static_cast<std::size_t>(count));
+Vector<T> random_bias(std::int64_t count, Random& random) {
+  Vector<T> bias(static_cast<std::size_t>(count));
   for (T& value : bias)
     value = T(random.normal());
   return bias;
@@ -89,10 +89,10 @@ TEST(Int8Dequantize, TheReferenceIsTheFormula) {
   fill_codes(a, random);
   fill_codes(b, random);
   Scales scales{random_scales(4, random), random_scales(6, random), {}};
-  std::vector<half> bias = random_bias<half>(6, random);
+  Vector<half> bias = random_bias<half>(6, random);
   scales.bias = as_row(bias);
   Matrix<float> d(4, 6);
-  Context context;
+  Context context(cpu_options());
   dequantize(context, a, b, scales, d, "reference", Give::plain);
   for (std::int64_t i = 0; i < 4; ++i)
     for (std::int64_t j = 0; j < 6; ++j) {
@@ -115,9 +115,9 @@ TEST(Int8Dequantize, EveryOutputScaleAndBias) {
     Matrix<std::int8_t> b(n, 70);
     fill_codes(a, random);
     fill_codes(b, random);
-    std::vector<float> bias_f32 = random_bias<float>(n, random);
-    std::vector<half> bias_f16 = random_bias<half>(n, random);
-    std::vector<bfloat16> bias_bf16 = random_bias<bfloat16>(n, random);
+    Vector<float> bias_f32 = random_bias<float>(n, random);
+    Vector<half> bias_f16 = random_bias<half>(n, random);
+    Vector<bfloat16> bias_bf16 = random_bias<bfloat16>(n, random);
     for (const std::int64_t scales_b : {n, std::int64_t{1}})
       for (const ConstAnyMatrix bias :
            {ConstAnyMatrix(), ConstAnyMatrix(as_row(bias_f32)), ConstAnyMatrix(as_row(bias_f16)),
@@ -146,7 +146,7 @@ TEST(Int8Dequantize, MisalignedScales) {
   fill_codes(a, random);
   fill_codes(b, random);
   const Scales aligned{random_scales(7, random), random_scales(19, random), {}};
-  std::vector<float> bias = random_bias<float>(19, random);
+  Vector<float> bias = random_bias<float>(19, random);
   Matrix<float> moved_a(1, 7, {0, 1});
   Matrix<float> moved_b(1, 19, {0, 3});
   Matrix<float> moved_bias(1, 19, {0, 2});
@@ -183,7 +183,7 @@ TEST(Int8Dequantize, ExtremeScales) {
   Random random(24);
   const float tiny = std::numeric_limits<float>::denorm_min();
   const float huge = std::numeric_limits<float>::max();
-  const std::vector<float> values = {
+  const Vector<float> values = {
       0.0f,   -0.0f, 1.0f,  tiny,   1000 * tiny,
       1e-38f, 3e-7f, 6e-8f, 1e-20f, 65504.0f,
       1e20f,  huge,  inf,   -inf,   std::bit_cast<float>(0x7FC00000u),
@@ -195,13 +195,13 @@ TEST(Int8Dequantize, ExtremeScales) {
   fill_codes(b, random);
   for (std::int64_t l = 0; l < 33; ++l)
     b.set(count, l, 0);
-  std::vector<float> columns = values;
+  Vector<float> columns = values;
   columns.push_back(1.0f);
-  std::vector<float> bias(columns.size());
+  Vector<float> bias(columns.size());
   for (std::size_t j = 0; j < bias.size(); ++j)
     bias[j] = j % 5 == 0 ? -0.0f : j % 5 == 1 ? inf : j % 5 == 2 ? tiny : random.normal();
-  const std::vector<float> plain(columns.size(), 1.0f);
-  const std::vector<float> plain_rows(values.size(), 1.0f);
+  const Vector<float> plain(columns.size(), 1.0f);
+  const Vector<float> plain_rows(values.size(), 1.0f);
   expect_all_outputs(a, b, {values, plain, {}});
   expect_all_outputs(a, b, {plain_rows, columns, {}});
   expect_all_outputs(a, b, {values, columns, {}});
@@ -217,8 +217,8 @@ TEST(Int8Dequantize, NanPayloads) {
   Matrix<std::int8_t> b(33, 16);
   fill_codes(a, random);
   fill_codes(b, random);
-  std::vector<float> rows(6, 1.0f);
-  const std::vector<float> columns(33, 1.0f);
+  Vector<float> rows(6, 1.0f);
+  const Vector<float> columns(33, 1.0f);
   rows[1] = std::bit_cast<float>(0x7FC12345u);
   rows[3] = std::bit_cast<float>(0xFFFFFFFFu);
   rows[4] = std::bit_cast<float>(0x7F800001u);  // signalling
@@ -235,7 +235,7 @@ TEST(Int8Dequantize, RoundsSumsAboveTwoToTheTwentyFour) {
       for (std::int64_t c = 0; c < m->cols(); ++c)
         m->set(r, c, static_cast<std::int8_t>(100 + random.below(28)));
   expect_all_outputs(a, b, {random_scales(7, random), random_scales(18, random), {}});
-  expect_all_outputs(a, b, {std::vector<float>(7, 3.14159f), {1.2345f}, {}});
+  expect_all_outputs(a, b, {Vector<float>(7, 3.14159f), {1.2345f}, {}});
 }
 
 TEST(Int8Dequantize, SteadyStateAllocatesNothing) {

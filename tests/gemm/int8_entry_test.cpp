@@ -36,9 +36,9 @@ struct Call {
   Matrix<std::int8_t> b{4, 5};
   Matrix<float> d{3, 4};
   Matrix<std::int32_t> d_s32{3, 4};
-  std::vector<float> absmax_a = std::vector<float>(3, 1.0f);
-  std::vector<float> absmax_b = std::vector<float>(4, 1.0f);
-  std::vector<float> bias = std::vector<float>(4, 0.0f);
+  Vector<float> absmax_a = Vector<float>(3, 1.0f);
+  Vector<float> absmax_b = Vector<float>(4, 1.0f);
+  Vector<float> bias = Vector<float>(4, 0.0f);
 
   GemmArgs gemm_args() {
     GemmArgs args;
@@ -59,7 +59,7 @@ struct Call {
 };
 
 TEST(Int8Entry, RefusesWithTheArgumentTheValueAndTheRule) {
-  Context context;
+  Context context(device_options());
   Call call;
   const auto refused = [&](const std::string& message, auto&& change) {
     GemmArgs args = call.gemm_args();
@@ -101,8 +101,8 @@ TEST(Int8Entry, RefusesWithTheArgumentTheValueAndTheRule) {
 }
 
 TEST(Int8Entry, RefusesKBeyondExactSums) {
-  Context context;
-  std::vector<std::int8_t> row(max_exact_k + 1, 127);
+  Context context(device_options());
+  Vector<std::int8_t> row(max_exact_k + 1, 127);
   std::int32_t sum = 5;
   const MatrixView<const std::int8_t> view(row.data(), 1, max_exact_k + 1);
   GemmS8S8S32Args args;
@@ -122,7 +122,7 @@ TEST(Int8Entry, RefusesKBeyondExactSums) {
 }
 
 TEST(Int8Entry, RefusesUnknownAndUnavailableEngines) {
-  Context context;
+  Context context(device_options());
   Call call;
   std::string names;
   for (const EngineInfo& engine : gemm_engines(context))
@@ -154,7 +154,7 @@ TEST(Int8Entry, RefusesUnknownAndUnavailableEngines) {
 // saturate.
 TEST(Int8Entry, OnednnIsRefusedWhereItsSumsSaturate) {
   const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
-  Context context;
+  Context context(device_options());
   for (const EngineInfo& engine : gemm_engines(context)) {
     if (engine.name != "onednn" || !context.state().features.avx512_vnni) continue;
     EXPECT_EQ(engine.available, cap == nullptr);
@@ -176,7 +176,7 @@ TEST(Int8Entry, TheReferenceIsTheLastEngineAndAlwaysAvailable) {
 }
 
 TEST(Int8Entry, PackedWeightIsNamedWhenItDoesNotFit) {
-  Context context;
+  Context context(device_options());
   Call call;
   PackedWeight packed;
   GemmArgs args = call.gemm_args();
@@ -203,7 +203,7 @@ TEST(Int8Entry, PackedWeightIsNamedWhenItDoesNotFit) {
 }
 
 TEST(Int8Entry, PackedWeightMovesAndReusesItsMemory) {
-  Context context;
+  Context context(device_options());
   Random random(1);
   Matrix<std::int8_t> b(65, 130);
   fill_codes(b, random);
@@ -252,9 +252,9 @@ TEST(Int8Entry, EmptyShapes) {
           for (std::int64_t r = 0; r < m; ++r)
             for (std::int64_t c = 0; c < n; ++c)
               d.set(r, c, -1.0f);
-          const std::vector<float> absmax_a(static_cast<std::size_t>(m), 2.0f);
-          const std::vector<float> absmax_b(static_cast<std::size_t>(n), 3.0f);
-          std::vector<float> bias(static_cast<std::size_t>(n));
+          const Vector<float> absmax_a(static_cast<std::size_t>(m), 2.0f);
+          const Vector<float> absmax_b(static_cast<std::size_t>(n), 3.0f);
+          Vector<float> bias(static_cast<std::size_t>(n));
           for (std::size_t c = 0; c < bias.size(); ++c)
             bias[c] = static_cast<float>(c) + 0.5f;
           PackedWeight packed;

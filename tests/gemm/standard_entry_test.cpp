@@ -70,7 +70,7 @@ TEST(GemmStandardEntry, EveryRejectionNamesArgumentValueAndRule) {
       {"gemm_standard: engine 'mkl' is not one of onednn_sgemm, onednn_matmul, openblas, reference",
        [](Operands& o) { o.args.engine = "mkl"; }},
   };
-  Context context;
+  Context context(test::device_options());
   for (const auto& row : rows) {
     Operands o;
     row.breaks(o);
@@ -79,7 +79,7 @@ TEST(GemmStandardEntry, EveryRejectionNamesArgumentValueAndRule) {
 }
 
 TEST(GemmStandardEntry, MissingEngineIsUnsupportedWithItsReason) {
-  Context context;
+  Context context(test::device_options());
   for (const auto& info : gemm_standard_engines(context)) {
     if (info.available) continue;
     Operands o;
@@ -182,7 +182,7 @@ TEST(GemmStandardConfig, UnknownChoicesFallBackToTheDefault) {
       choice.words[1] = pack;
       standard::Config config;
       EXPECT_FALSE(standard::from_choice(choice, config));
-      Context context;
+      Context context(test::device_options());
       const auto source = std::make_shared<FixedChoice>(choice);
       context.set_config_source(source);
       test::Random random(1);
@@ -197,7 +197,7 @@ TEST(GemmStandardConfig, UnknownChoicesFallBackToTheDefault) {
 
 // A choice an engine refuses (pack_b is no business of OpenBLAS) is not run either.
 TEST(GemmStandardConfig, RefusedChoicesFallBackToTheDefault) {
-  Context context;
+  Context context(test::device_options());
   context.set_config_source(
       std::make_shared<FixedChoice>(standard::to_choice({standard::EngineId::reference, true, 0})));
   test::Random random(2);

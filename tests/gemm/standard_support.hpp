@@ -41,6 +41,8 @@ class FixedChoice : public ConfigSource {
 
 /// Every configuration some problem accepts on this machine.
 inline std::vector<standard::Config> all_configs() {
+  if (!on_cpu())
+    return {{standard::EngineId::cublaslt, false, 0}, {standard::EngineId::cublaslt, false, 1}};
   standard::Problem p;
   p.m = p.n = p.k = p.lda = p.ldb = p.ldd = 4;
   return standard::candidates(p);
@@ -135,7 +137,11 @@ class Trial {
         if (case_.accumulate) add(old_.get(i, j));
         const double summing =
             1.01 * static_cast<double>(k + 3) * 0x1p-24 * size + static_cast<double>(k) * 0x1p-126;
-        const double bound = summing + rounding_error(case_.output, std::fabs(sum) + summing);
+        // cuBLASLt adds a bias of d's type, so another one is rounded to that first.
+        const bool rounds_bias = case_.bias && !on_cpu() && case_.bias_dtype != case_.output;
+        const double rounding_bias =
+            rounds_bias ? rounding_error(case_.output, std::fabs(bias_.get(0, j))) : 0.0;
+        const double bound = summing + rounding_bias + rounding_error(case_.output, std::fabs(sum) + summing);
         const double got = d.get(i, j);
         if (!(std::fabs(got - sum) <= bound))
           return ::testing::AssertionFailure()

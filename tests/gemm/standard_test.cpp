@@ -23,7 +23,7 @@ constexpr Types all_types[] = {{DType::f32, DType::f32},
 
 Context make_context(const standard::Config& config, int threads, const char* isa = "") {
   ContextOptions options;
-  options.device = "cpu";
+  options.device = test::device();
   options.threads = threads;
   options.isa = isa;
   Context context(options);
@@ -73,6 +73,7 @@ TEST(GemmStandard, EveryConfigurationMatchesF64) {
 
 // The loops around the library calls are bounded by the Context's instruction set.
 TEST(GemmStandard, EveryInstructionSetMatchesF64) {
+  if (!test::on_cpu()) GTEST_SKIP() << "of instruction sets";
   Random random(2);
   for (const auto& options : test::all_contexts()) {
     SCOPED_TRACE(test::describe(options));
@@ -227,7 +228,7 @@ TEST(GemmStandard, ForcedEngineIsTheOneThatRuns) {
   Random random(6);
   Case c;
   c.shape = {40, 48, 900};
-  Context context;
+  Context context(test::device_options());
   int available = 0;
   for (const auto& info : gemm_standard_engines(context)) {
     EXPECT_EQ(info.available, info.reason.empty()) << info.name;
@@ -237,7 +238,7 @@ TEST(GemmStandard, ForcedEngineIsTheOneThatRuns) {
     FloatMatrix forced = trial.run(context, info.name);
     EXPECT_TRUE(trial.close(forced)) << info.name;
     // The same configuration by the other way in gives the same bits.
-    const standard::Engine* engine = standard::find_engine(DeviceKind::cpu, info.name);
+    const standard::Engine* engine = standard::find_engine(context.state().device.kind, info.name);
     ASSERT_NE(engine, nullptr);
     Context tuned = make_context({engine->id, false, 0}, context.threads());
     EXPECT_TRUE(trial.run(tuned) == forced) << info.name;
@@ -272,6 +273,7 @@ TEST(GemmStandard, RepeatedCallsTakeNoMoreWorkspace) {
 
 // More shapes than an engine may keep prepared, twice, from both ends.
 TEST(GemmStandard, ManyShapesInTurn) {
+  if (!test::on_cpu()) GTEST_SKIP() << "of oneDNN's primitives";
   Random random(8);
   Context context = make_context({standard::EngineId::onednn_matmul, false, 0}, 2);
   for (int round = 0; round < 2; ++round)

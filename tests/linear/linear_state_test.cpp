@@ -31,7 +31,7 @@ LayerCase small_case(Mode mode) {
 }
 
 TEST(LinearOptions, EveryRejectionNamesArgumentValueAndRule) {
-  Context context;
+  Context context(test::device_options());
   const auto make = [&](const std::function<void(LinearOptions&)>& change, Status status) {
     LinearOptions o;
     o.in_features = 6;
@@ -79,7 +79,7 @@ TEST(LinearOptions, EveryRejectionNamesArgumentValueAndRule) {
 }
 
 TEST(LinearState, NeedsAWeightAndASavingForward) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
     LayerTrial t(small_case(mode));
     SwitchbackLinear layer(context, t.options());
@@ -103,7 +103,7 @@ TEST(LinearState, NeedsAWeightAndASavingForward) {
 }
 
 TEST(LinearState, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
     SCOPED_TRACE(mode_name(mode));
     LayerTrial t(small_case(mode));
@@ -181,7 +181,7 @@ TEST(LinearState, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
 }
 
 TEST(LinearState, BorrowedInputIsGuarded) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
     SCOPED_TRACE(mode_name(mode));
     LayerTrial t(small_case(mode));
@@ -207,7 +207,7 @@ TEST(LinearState, BorrowedInputIsGuarded) {
 }
 
 TEST(LinearState, EvalKeepsNothingOfTheCallers) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::int8_modes)
     for (const bool trained_before : {false, true}) {
       LayerTrial t(small_case(mode));
@@ -287,7 +287,7 @@ TEST(LinearState, StandardEval) {
 }
 
 TEST(LinearState, StandardEvalHonoursTheForcedEngine) {
-  Context context;
+  Context context(test::device_options());
   LayerTrial t(small_case(Mode::standard));
   SwitchbackLinear layer = t.make(context, "reference");
   layer.prepare_for_eval();
@@ -297,7 +297,7 @@ TEST(LinearState, StandardEvalHonoursTheForcedEngine) {
 }
 
 TEST(LinearState, MemoryReports) {
-  Context context;
+  Context context(test::device_options());
   struct Row {
     Mode mode;
     std::size_t saved;  // of x[40,64] bf16
@@ -346,7 +346,7 @@ TEST(LinearState, SteadyStateTakesNoMemory) {
   for (const Mode mode : test::all_modes)
     for (const DType dtype : test::float_types) {
       SCOPED_TRACE(mode_name(mode));
-      Context context;
+      Context context(test::device_options());
       LayerCase c;
       c.m = 20, c.k = 64, c.n = 48;
       c.mode = mode;
@@ -417,7 +417,7 @@ TEST(LinearState, LayersAndContextsMayBeMoved) {
 
 // Two layers on one Context share its workspace and nothing else.
 TEST(LinearState, LayersOfOneContextAreIndependent) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
     LayerCase c = small_case(mode);
     LayerTrial one(c);

@@ -45,7 +45,7 @@ TEST(Linear, ShapesLayoutsAndOutputTypes) {
   const Shape shapes[] = {{1, 1, 1}, {1, 64, 48},  {5, 1, 7},
                           {3, 9, 1}, {64, 64, 64}, {130, 33, 17}};
   const test::Layout layouts[] = {{0, 0}, {3, 0}, {5, 1}};
-  Context context;
+  Context context(test::device_options());
   std::size_t turn = 0;
   for (const Mode mode : test::all_modes)
     for (const DType dtype : test::float_types)
@@ -68,7 +68,7 @@ TEST(Linear, ShapesLayoutsAndOutputTypes) {
 }
 
 TEST(Linear, EveryEngineGivesTheSameBits) {
-  Context context;
+  Context context(test::device_options());
   for (const auto& engine : gemm_engines(context)) {
     if (!engine.available) continue;
     SCOPED_TRACE(engine.name);
@@ -92,7 +92,7 @@ TEST(Linear, EveryEngineGivesTheSameBits) {
 }
 
 TEST(Linear, EachGradientMayBeSkipped) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes)
     for (int wanted = 0; wanted < 8; ++wanted) {
       LayerCase c;
@@ -119,7 +119,7 @@ TEST(Linear, EachGradientMayBeSkipped) {
 }
 
 TEST(Linear, AccumulateAddsToWeightAndBiasGradientsOnly) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes)
     for (const DType dtype : test::float_types)
       for (const DType gradients : {dtype, DType::f32}) {
@@ -143,7 +143,7 @@ TEST(Linear, AccumulateAddsToWeightAndBiasGradientsOnly) {
 }
 
 TEST(Linear, BackwardMayRunAgain) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
     LayerCase c;
     c.mode = mode;
@@ -160,7 +160,7 @@ TEST(Linear, BackwardMayRunAgain) {
 
 // A saved forward is the layer's own: x may change (copy), and other forwards may come between.
 TEST(Linear, SavedForwardIsNotDisturbed) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
     LayerCase c;
     c.mode = mode;
@@ -182,7 +182,7 @@ TEST(Linear, SavedForwardIsNotDisturbed) {
 
 // Microbatches: the weight stays, its codes are made once; each forward replaces what was saved.
 TEST(Linear, MicrobatchesShareTheCachedWeight) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
     LayerCase c;
     c.mode = mode;
@@ -206,7 +206,7 @@ TEST(Linear, MicrobatchesShareTheCachedWeight) {
 }
 
 TEST(Linear, WeightCodesStayUntilTheLayerIsTold) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::int8_modes)
     for (const bool by_set_weight : {false, true}) {
       LayerCase c;
@@ -234,7 +234,7 @@ TEST(Linear, WeightCodesStayUntilTheLayerIsTold) {
 
 // The weight may be replaced by one at another address between forward and backward.
 TEST(Linear, BackwardUsesTheWeightSetLast) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
     LayerCase c;
     c.mode = mode;
@@ -253,7 +253,7 @@ TEST(Linear, BackwardUsesTheWeightSetLast) {
 }
 
 TEST(Linear, EmptyBatch) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes)
     for (const bool accumulate : {false, true}) {
       LayerCase c;
@@ -280,7 +280,7 @@ TEST(Linear, EmptyBatch) {
 }
 
 TEST(Linear, RowsOfZerosGiveTheBias) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
     LayerCase c;
     c.mode = mode;
@@ -300,7 +300,7 @@ TEST(Linear, RowsOfZerosGiveTheBias) {
 TEST(Linear, NonFiniteStaysVisible) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float inf = std::numeric_limits<float>::infinity();
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::all_modes)
     for (const DType dtype : test::float_types)
       for (const float bad : {nan, inf}) {
@@ -359,7 +359,7 @@ double snr_db(FloatMatrix& got, const std::function<double(std::int64_t, std::in
 // K normals is about sqrt(2 ln K); that gives 39.1 dB for row × row and 37.2 dB for row × global at
 // K = 1024 and about 1 dB more or less with the size of W's group. The bars are 1 dB below.
 TEST(Linear, SignalToNoise) {
-  Context context;
+  Context context(test::device_options());
   for (const Mode mode : test::int8_modes) {
     LayerCase c;
     c.m = 96, c.k = 1024, c.n = 96;

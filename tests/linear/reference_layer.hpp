@@ -18,7 +18,7 @@ namespace switchback::test {
 struct Quantized {
   std::int64_t rows = 0, cols = 0;
   std::vector<std::int8_t> codes;
-  std::vector<float> absmax;  ///< [rows]
+  Vector<float> absmax;  ///< [rows]
 
   [[nodiscard]] std::int32_t code(std::int64_t r, std::int64_t c) const {
     return codes[static_cast<std::size_t>(r * cols + c)];

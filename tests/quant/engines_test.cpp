@@ -34,6 +34,10 @@ constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 std::vector<std::pair<std::string, Context>>& contexts() {
   static auto* const all = [] {
     auto* list = new std::vector<std::pair<std::string, Context>>;
+    if (!on_cpu()) {
+      list->emplace_back(device(), Context(device_options()));
+      return list;
+    }
     std::int64_t last = -1;
     for (const auto& options : isa_contexts()) {
       Context context(options);
@@ -41,7 +45,7 @@ std::vector<std::pair<std::string, Context>>& contexts() {
       if (targets != last) list->emplace_back(describe(options), std::move(context));
       last = targets;
     }
-    ContextOptions threads;
+    ContextOptions threads = cpu_options();
     threads.threads = 3;
     list->emplace_back(describe(threads), Context(threads));
     return list;
@@ -51,7 +55,7 @@ std::vector<std::pair<std::string, Context>>& contexts() {
 
 Context& reference() {
   static Context context = [] {
-    ContextOptions options;
+    ContextOptions options = cpu_options();
     options.isa = "scalar";
     options.threads = 1;
     return Context(options);
@@ -294,6 +298,7 @@ TYPED_TEST(Engines, Dequantize) {
 
 TYPED_TEST(Engines, CallersFloatEnvironmentChangesNothing) {
 #if defined(__SSE__)
+  if (!on_cpu()) GTEST_SKIP() << "a device has its own environment";
   const Matrix<TypeParam> x = normal<TypeParam>(130, 70, {}, 0x1p-130f);
   const Outputs want = run_every_op(reference(), x);
   const unsigned saved = _mm_getcsr();
@@ -332,7 +337,8 @@ TYPED_TEST(Engines, EveryConfigurationGivesTheSame) {
     problem.rows = x->rows();
     problem.cols = x->cols();
     for (auto& [name, context] : contexts()) {
-      problem.isa = core::parse_isa(context.isa());
+      problem.device = context.state().device.kind;
+      if (on_cpu()) problem.isa = core::parse_isa(context.isa());
       for (const quant::Op op :
            {quant::Op::rowwise, quant::Op::columnwise_transpose, quant::Op::global_transpose}) {
         problem.op = op;
@@ -349,7 +355,7 @@ TYPED_TEST(Engines, EveryConfigurationGivesTheSame) {
 }
 
 TEST(Engines_, WorkspaceSettles) {
-  Context context;
+  Context context(device_options());
   const Matrix<float> x = normal<float>(700, 300);
   run_every_op(context, x);
   const std::size_t bytes = context.workspace_bytes();
@@ -358,6 +364,7 @@ TEST(Engines_, WorkspaceSettles) {
 }
 
 TEST(Engines_, AreListedWithReasons) {
+  if (!on_cpu()) GTEST_SKIP() << "the engines of the CPU";
   for (auto& [name, context] : contexts()) {
     const auto engines = quantize_engines(context);
     ASSERT_EQ(engines.size(), 2u);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/unaligned.hpp"
+#include "support/device.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::test {
@@ -87,12 +88,12 @@ class Matrix {
   static constexpr std::int64_t guard_bytes = 128;
   static constexpr unsigned char pattern = 0xA5;
   std::int64_t rows_, cols_, stride_, offset_;
-  std::vector<unsigned char> bytes_;
+  Vector<unsigned char> bytes_;
 };
 
 /// A vector of floats as the one-row matrix an optional bias or db is.
 template <class T>
-AnyMatrix as_row(std::vector<T>& v) {
+AnyMatrix as_row(Vector<T>& v) {
   const auto n = static_cast<std::int64_t>(v.size());
   return AnyMatrix(v.data(), dtype_of<T>, 1, n, n);
 }

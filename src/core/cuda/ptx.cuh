@@ -54,6 +54,17 @@ __device__ __forceinline__ half narrow<half>(float value) {
   return result;
 }
 
+/// c + the dot product of four signed bytes and four signed bytes.
+__device__ __forceinline__ int dot4(int a, int b, int c) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  for (int i = 0; i < 4; ++i)
+    c += static_cast<std::int8_t>(a >> (8 * i)) * static_cast<std::int8_t>(b >> (8 * i));
+  return c;
+#else
+  return __dp4a(a, b, c);
+#endif
+}
+
 /// An element at any address: one access where the address is a multiple of its size, else bytes.
 template <class T>
 __device__ __forceinline__ T load_element(const T* address) {

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/cuda/engines.hpp"
+
+#include <array>
+
+#include "gemm/cuda/int8_engines.hpp"
+#include "gemm/cuda/standard_cublaslt.hpp"
+
+namespace switchback {
+
+namespace gemm_int8::SWITCHBACK_CUDA_NS {
+
+std::span<const Engine* const> int8_engines() noexcept {
+  static constexpr std::array<const Engine*, 3> all = {&cublaslt_engine, &cublaslt_panels_engine,
+                                                       &dp4a_engine};
+  return all;
+}
+
+}  // namespace gemm_int8::SWITCHBACK_CUDA_NS
+
+namespace standard::SWITCHBACK_CUDA_NS {
+
+std::span<const Engine* const> standard_engines() noexcept {
+  static constexpr std::array<const Engine*, 2> all = {&cublaslt_engine, &cublaslt_tf32_engine};
+  return all;
+}
+
+}  // namespace standard::SWITCHBACK_CUDA_NS
+
+}  // namespace switchback

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the CUDA engines of both products.
+#pragma once
+
+#include <span>
+
+#include "gemm/engine.hpp"
+#include "gemm/standard_engine.hpp"
+
+namespace switchback::gemm_int8 {
+
+namespace cuda {
+std::span<const Engine* const> int8_engines() noexcept;
+}
+namespace cuda_emulated {
+std::span<const Engine* const> int8_engines() noexcept;
+}
+
+}  // namespace switchback::gemm_int8
+
+namespace switchback::standard {
+
+namespace cuda {
+std::span<const Engine* const> standard_engines() noexcept;
+}
+namespace cuda_emulated {
+std::span<const Engine* const> standard_engines() noexcept;
+}
+
+}  // namespace switchback::standard

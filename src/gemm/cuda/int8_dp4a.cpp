@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the product on the device's ordinary units. It needs no library and no padding, takes
+// every problem, and is what a product falls back to where cuBLASLt is missing.
+#include "core/cuda/status.hpp"
+#include "gemm/cuda/int8_engines.hpp"
+#include "gemm/cuda/int8_operands.hpp"
+
+namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+namespace products = products::SWITCHBACK_CUDA_NS;
+using core::SWITCHBACK_CUDA_NS::check;
+using core::SWITCHBACK_CUDA_NS::CurrentDevice;
+using core::SWITCHBACK_CUDA_NS::Runtime;
+using core::SWITCHBACK_CUDA_NS::runtime;
+
+std::string_view always_available(const ContextState&) {
+  return {};
+}
+std::string_view accepts_every_problem(const GemmProblem&) {
+  return {};
+}
+
+GemmConfig default_config(const GemmProblem&, const ContextState&) {
+  GemmConfig config;
+  config.engine = EngineId::dp4a;
+  return config;
+}
+
+void candidates(const GemmProblem& problem, const ContextState& state,
+                std::vector<GemmConfig>& out) {
+  out.push_back(default_config(problem, state));
+}
+
+void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const GemmOperands& o) {
+  Runtime& device = runtime(state);
+  const CurrentDevice current(device.index());
+  core::Workspace::Frame frame(state.workspace);
+  const std::int64_t n = (p.n + 3) / 4 * 4;
+  auto* sums = p.k == 0 ? nullptr : frame.take<std::int32_t>(p.m * n);
+  if (p.k != 0) {
+    const bool packed = o.packed_b != nullptr;
+    const products::Dp4aArguments arguments = {
+        o.a,
+        packed ? static_cast<const std::int8_t*>(o.packed_b) : o.b,
+        sums,
+        p.m,
+        p.n,
+        p.k,
+        p.stride_a,
+        packed ? products::padded_k(p.k) : p.stride_b,
+        n};
+    check(products::launch_dp4a(arguments, device.cuda_stream()), "kernel dp4a");
+  }
+  products::queue_epilogue(device, p, o, sums, n, 0, p.m, device.cuda_stream());
+}
+
+}  // namespace
+
+const Engine dp4a_engine = {EngineId::dp4a,
+                            "dp4a",
+                            always_available,
+                            accepts_every_problem,
+                            products::packed_bytes,
+                            products::pack,
+                            default_config,
+                            candidates,
+                            run};
+
+}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

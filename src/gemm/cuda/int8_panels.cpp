@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the product in panels of rows whose int32 sums stay in the L2 cache until they are
+// dequantized. Two panels are in flight, on two streams: while one is dequantized, which waits for
+// memory, the next one multiplies.
+#include <algorithm>
+#include <array>
+
+#include "core/cuda/status.hpp"
+#include "gemm/cuda/int8_engines.hpp"
+#include "gemm/cuda/int8_operands.hpp"
+
+namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+namespace products = products::SWITCHBACK_CUDA_NS;
+using core::SWITCHBACK_CUDA_NS::check;
+using core::SWITCHBACK_CUDA_NS::CurrentDevice;
+using core::SWITCHBACK_CUDA_NS::Event;
+using core::SWITCHBACK_CUDA_NS::Runtime;
+using core::SWITCHBACK_CUDA_NS::runtime;
+
+// Rows of a panel are a multiple of what a block of the library's kernels computes.
+constexpr std::int64_t row_multiple = 128;
+
+std::string_view rejects(const GemmProblem& p) {
+  if (p.k == 0) return "k is 0";
+  if (p.output == DType::s32) return "the output is int32: there is nothing to dequantize";
+  return {};
+}
+
+GemmConfig with_rows(std::int64_t rows) {
+  GemmConfig config;
+  config.engine = EngineId::cublaslt_panels;
+  config.mc = rows;
+  return config;
+}
+
+// The two panels in flight have half of the L2 cache: the other half is for the operands.
+GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
+  const auto bytes = static_cast<std::int64_t>(state.runtime->info().l2_bytes / 4);
+  const std::int64_t rows = bytes / (4 * products::padded_n(std::max<std::int64_t>(p.n, 1)));
+  return with_rows(std::max(row_multiple, rows / row_multiple * row_multiple));
+}
+
+void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
+  const GemmConfig usual = default_config(p, state);
+  for (const std::int64_t rows : {usual.mc, usual.mc / 2, usual.mc * 2})
+    if (rows >= row_multiple && rows < p.m) out.push_back(with_rows(rows));
+}
+
+// A stream with the sums and the library's workspace of one panel.
+struct Lane {
+  cudaStream_t stream = nullptr;
+  std::int32_t* sums = nullptr;
+  std::byte* workspace = nullptr;
+};
+
+// The second stream starts behind what is queued on the first, and the first goes on behind it. Also
+// when a panel fails: a capture that was forked and not joined could not be ended.
+class Fork {
+ public:
+  Fork(cudaStream_t first, cudaStream_t second) : first_(first), second_(second), event_(false) {
+    check(cudaEventRecord(event_.get(), first_), "cudaEventRecord");
+    check(cudaStreamWaitEvent(second_, event_.get(), 0), "cudaStreamWaitEvent");
+  }
+  ~Fork() {
+    if (!joined_ && cudaEventRecord(event_.get(), second_) == cudaSuccess)
+      (void)cudaStreamWaitEvent(first_, event_.get(), 0);
+  }
+  Fork(const Fork&) = delete;
+  Fork& operator=(const Fork&) = delete;
+  void join() {
+    joined_ = true;
+    check(cudaEventRecord(event_.get(), second_), "cudaEventRecord");
+    check(cudaStreamWaitEvent(first_, event_.get(), 0), "cudaStreamWaitEvent");
+  }
+
+ private:
+  cudaStream_t first_;
+  cudaStream_t second_;
+  Event event_;
+  bool joined_ = false;
+};
+
+void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
+         const GemmOperands& o) {
+  Runtime& device = runtime(state);
+  const CurrentDevice current(device.index());
+  core::Workspace::Frame frame(state.workspace);
+  const products::StagedCodes a = products::stage_a(frame, p, o);
+  const products::StagedCodes b = products::stage_b(frame, p, o);
+  const std::int64_t m = products::padded_m(p.m);
+  const std::int64_t n = products::padded_n(p.n);
+  const std::int64_t wanted = config.mc == 0 ? default_config(p, state).mc : config.mc;
+  const std::int64_t rows = std::min(products::padded_m(wanted), m);
+  const std::int64_t panels = (m + rows - 1) / rows;
+  // A last panel of few rows is moved up to overlap the one before it: the same rows twice, with the
+  // same results, instead of a size the library may refuse. It runs behind the other, in one lane.
+  const std::int64_t rest = m - (panels - 1) * rows;
+  const std::int64_t last_rows = std::min(std::max(rest, products::padded_m(1)), m);
+
+  products::Plans& plans = products::Plans::of(device);
+  std::array<Lane, 2> lanes;
+  const int lanes_used = panels > 1 ? 2 : 1;
+  for (int i = 0; i < lanes_used; ++i) {
+    Lane& lane = lanes[static_cast<std::size_t>(i)];
+    lane.stream = i == 0 ? device.cuda_stream() : device.side_stream();
+    lane.sums = frame.take<std::int32_t>(rows * n);
+  }
+  const auto plan_of = [&](std::int64_t first, std::int64_t count) -> products::Plan& {
+    return plans.plan(products::panel_product(a, b, count, p.n, p.k, n, a.data + first * a.stride,
+                                              lanes[0].sums, config.algorithm));
+  };
+  // Panels start at multiples of `rows`, so they share their alignment but for the moved last one.
+  products::Plan& whole = plan_of(0, rows);
+  products::Plan& last = plan_of(m - last_rows, last_rows);
+  const auto workspace_bytes =
+      static_cast<std::int64_t>(std::max(whole.workspace_bytes(), last.workspace_bytes()));
+  for (int i = 0; i < lanes_used; ++i)
+    lanes[static_cast<std::size_t>(i)].workspace = frame.take<std::byte>(workspace_bytes);
+
+  // All memory is there: from here on work is queued.
+  products::queue_copy(device, a);
+  products::queue_copy(device, b);
+  const auto queue_panel = [&](std::int64_t i, const Lane& lane) {
+    const bool is_last = i == panels - 1;
+    const std::int64_t count = is_last ? last_rows : rows;
+    const std::int64_t first = is_last ? m - last_rows : i * rows;
+    (is_last ? last : whole)
+        .run(plans.handle(), b.data, a.data + first * a.stride, lane.sums, nullptr, lane.workspace,
+             lane.stream);
+    const std::int64_t real = std::min(count, p.m - first);  // without the padding of few rows
+    products::queue_epilogue(device, p, o, lane.sums, n, first, real, lane.stream);
+  };
+  if (panels == 1) return queue_panel(0, lanes[0]);
+  Fork fork(lanes[0].stream, lanes[1].stream);
+  const bool overlaps = rest < last_rows;
+  for (std::int64_t i = 0; i < panels; ++i) {
+    const std::int64_t turn = i == panels - 1 && overlaps ? i - 1 : i;
+    queue_panel(i, lanes[static_cast<std::size_t>(turn % 2)]);
+  }
+  fork.join();
+}
+
+}  // namespace
+
+const Engine cublaslt_panels_engine = {EngineId::cublaslt_panels,
+                                       "cublaslt_panels",
+                                       products::cublaslt_unavailable,
+                                       rejects,
+                                       products::packed_bytes,
+                                       products::pack,
+                                       default_config,
+                                       candidates,
+                                       run};
+
+}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

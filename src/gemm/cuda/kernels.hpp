@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the launches of the products' own kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cuda/api.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+/// d[rows,cols] = absmax_b · (absmax_a · (acc · c)) + bias, rounded once; or the sums as they are.
+struct EpilogueArguments {
+  const std::int32_t* acc;  ///< null: zeros
+  std::int64_t acc_stride;
+  void* d;
+  std::int64_t d_stride;
+  std::int64_t rows;
+  std::int64_t cols;
+  const float* absmax_a;  ///< [rows]; null: no scales, d is s32
+  const float* absmax_b;  ///< [cols], or [1] if scalar_b
+  const void* bias;       ///< [cols] or null
+  DType bias_type;
+  bool scalar_b;
+};
+cudaError_t launch_epilogue(DType output, const EpilogueArguments& arguments, int multiprocessors,
+                            cudaStream_t stream);
+
+/// to[to_rows,to_stride] = from[rows,cols], zeros around it. to is 16-byte aligned and to_stride a
+/// multiple of 16.
+struct PadArguments {
+  const std::int8_t* from;
+  std::int64_t rows;
+  std::int64_t cols;
+  std::int64_t from_stride;
+  std::int8_t* to;
+  std::int64_t to_rows;
+  std::int64_t to_stride;
+};
+cudaError_t launch_pad(const PadArguments& arguments, cudaStream_t stream);
+
+/// acc[m,n] = a[m,k] · b[n,k]ᵀ by dp4a, at any size, stride and alignment.
+struct Dp4aArguments {
+  const std::int8_t* a;
+  const std::int8_t* b;
+  std::int32_t* acc;
+  std::int64_t m, n, k, a_stride, b_stride, acc_stride;
+};
+cudaError_t launch_dp4a(const Dp4aArguments& arguments, cudaStream_t stream);
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS

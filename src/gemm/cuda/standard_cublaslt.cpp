@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/cuda/standard_cublaslt.hpp"
+
+#include "gemm/cuda/cublaslt.hpp"
+
+namespace switchback::standard::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+namespace products = products::SWITCHBACK_CUDA_NS;
+using core::SWITCHBACK_CUDA_NS::CurrentDevice;
+using core::SWITCHBACK_CUDA_NS::Runtime;
+using core::SWITCHBACK_CUDA_NS::runtime;
+
+// The first compute capability with tensor cores for bf16 and tf32.
+constexpr int ampere = 80;
+
+std::string unavailable() {
+  return products::CublasLt::missing();
+}
+
+std::string refuses(const Problem&, const Config& config) {
+  return config.pack_b ? "cuBLASLt reads b as it lies: there is nothing to pack" : "";
+}
+
+std::string refuses_tf32(const Problem& p, const Config& config) {
+  if (p.input != DType::f32) return "the operands are not f32";
+  if (p.compute_capability < ampere) return "tf32 needs compute capability 8.0";
+  return refuses(p, config);
+}
+
+cudaDataType_t type_of(DType dtype) {
+  return dtype == DType::f16 ? CUDA_R_16F : dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+bool element_aligned(const void* data, DType dtype) {
+  return reinterpret_cast<std::uintptr_t>(data) % dtype_size_bytes(dtype) == 0;
+}
+
+// A matrix the library reads, and where it comes from if it has to be converted first.
+struct Staged {
+  ConstAnyMatrix matrix;
+  ConstAnyMatrix from;
+  bool copied = false;
+};
+
+Staged stage(core::Workspace::Frame& frame, ConstAnyMatrix m, DType as) {
+  Staged staged;
+  staged.matrix = staged.from = m;
+  staged.copied = m.dtype != as || !element_aligned(m.data, m.dtype);
+  if (staged.copied) {
+    auto* bytes = frame.take<std::byte>(m.rows * m.cols *
+                                        static_cast<std::int64_t>(dtype_size_bytes(as)));
+    staged.matrix = ConstAnyMatrix(AnyMatrix(bytes, as, m.rows, m.cols, m.cols));
+  }
+  return staged;
+}
+
+void queue_conversion(Runtime& device, const Staged& staged) {
+  const ConstAnyMatrix& m = staged.matrix;
+  if (staged.copied)
+    device.convert(staged.from,
+                   AnyMatrix(const_cast<void*>(m.data), m.dtype, m.rows, m.cols, m.stride), false);
+}
+
+void multiply(ContextState& state, const Problem& p, const Config& config, const Operands& o,
+              bool tf32) {
+  Runtime& device = runtime(state);
+  const CurrentDevice current(device.index());
+  core::Workspace::Frame frame(state.workspace);
+  // Before Ampere there is no bf16: widened, the product is the same to the last bit of a factor.
+  const bool widen = p.input == DType::bf16 && p.compute_capability < ampere;
+  const DType input = widen ? DType::f32 : p.input;
+  const Staged a = stage(frame,
+                         {o.a, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda},
+                         input);
+  const Staged b = stage(frame,
+                         {o.b, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb},
+                         input);
+  const AnyMatrix d(o.d, p.output, p.m, p.n, p.ldd);
+  const bool in_place =
+      element_aligned(d.data, d.dtype) && (d.dtype == input || d.dtype == DType::f32);
+  const AnyMatrix sum =
+      in_place ? d : AnyMatrix(frame.take<float>(p.m * p.n), DType::f32, p.m, p.n, p.n);
+  // The library adds a bias of the type it writes.
+  Staged bias;
+  if (p.bias) {
+    bias = stage(frame, {o.bias.data, o.bias.dtype, 1, p.n, p.n}, sum.dtype);
+    constexpr std::uintptr_t bias_alignment = 16;
+    if (!bias.copied && reinterpret_cast<std::uintptr_t>(o.bias.data) % bias_alignment != 0) {
+      bias.copied = true;
+      bias.matrix.data = frame.take<std::byte>(
+          p.n * static_cast<std::int64_t>(dtype_size_bytes(sum.dtype)));
+    }
+  }
+
+  // Row-major d = op(a) · op(b) is column-major dᵀ = op(b)ᵀ · op(a)ᵀ, each as it lies.
+  products::Product product;
+  product.type_a = product.type_b = type_of(input);
+  product.type_d = type_of(sum.dtype);
+  product.compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  product.transpose_a = p.transpose_b;
+  product.transpose_b = p.transpose_a;
+  product.accumulate = p.accumulate && in_place;
+  product.bias = p.bias;
+  product.m = p.n;
+  product.n = p.m;
+  product.k = p.k;
+  product.lda = b.matrix.stride;
+  product.ldb = a.matrix.stride;
+  product.ldd = sum.stride;
+  product.align_a = products::alignment_of(b.matrix.data);
+  product.align_b = products::alignment_of(a.matrix.data);
+  product.align_d = products::alignment_of(sum.data);
+  product.algorithm = config.algorithm;
+  products::Plans& plans = products::Plans::of(device);
+  products::Plan& plan = plans.plan(product);
+  auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
+
+  // All memory is there: from here on work is queued.
+  queue_conversion(device, a);
+  queue_conversion(device, b);
+  if (p.bias) queue_conversion(device, bias);
+  plan.run(plans.handle(), b.matrix.data, a.matrix.data, sum.data, bias.matrix.data, workspace,
+           device.cuda_stream());
+  if (!in_place) device.convert(sum, d, p.accumulate);
+}
+
+void run(ContextState& state, const Problem& p, const Config& config, const Operands& operands) {
+  multiply(state, p, config, operands, false);
+}
+void run_tf32(ContextState& state, const Problem& p, const Config& config,
+              const Operands& operands) {
+  multiply(state, p, config, operands, true);
+}
+
+}  // namespace
+
+const Engine cublaslt_engine = {EngineId::cublaslt, "cublaslt", unavailable, refuses, run};
+const Engine cublaslt_tf32_engine = {EngineId::cublaslt_tf32, "cublaslt_tf32", unavailable,
+                                     refuses_tf32, run_tf32};
+
+}  // namespace switchback::standard::SWITCHBACK_CUDA_NS

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cuda_runtime.h>
+
+#include "support/device_memory.hpp"
+
+namespace switchback::test {
+
+DeviceMemory cuda_memory() {
+  return {[](std::size_t bytes) -> void* {
+            void* data = nullptr;
+            const std::size_t some = bytes == 0 ? 1 : bytes;
+            return cudaMallocManaged(&data, some, cudaMemAttachGlobal) == cudaSuccess ? data
+                                                                                      : nullptr;
+          },
+          [](void* data) {
+            (void)cudaDeviceSynchronize();
+            (void)cudaFree(data);
+          }};
+}
+
+}  // namespace switchback::test

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: the device this program tests, chosen by its flag --device, and memory that both the
+// device and the test can read.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "switchback/context.hpp"
+
+namespace switchback::test {
+
+/// "cpu" (the default), "emulated:0" or "cuda:0".
+const std::string& device();
+inline bool on_cpu() {
+  return device() == "cpu";
+}
+/// The CUDA backend on the CPU: hundreds of times slower than a GPU, so that suites may take less.
+inline bool on_emulated() {
+  return device().starts_with("emulated");
+}
+
+/// What brings a device to the tests: its memory. Set by main before any test runs.
+struct DeviceMemory {
+  void* (*allocate)(std::size_t bytes) = nullptr;
+  void (*release)(void* data) = nullptr;
+};
+/// Throws std::bad_alloc.
+void* allocate_bytes(std::size_t bytes);
+void release_bytes(void* data) noexcept;
+
+/// Names the device, and where operands come from if not from the host's heap.
+void set_device(const std::string& name, DeviceMemory memory);
+
+/// Memory of the tested device that the host can access too.
+template <class T>
+struct Allocator {
+  using value_type = T;
+  Allocator() = default;
+  template <class U>
+  Allocator(const Allocator<U>&) noexcept {}
+  T* allocate(std::size_t count) { return static_cast<T*>(allocate_bytes(count * sizeof(T))); }
+  void deallocate(T* data, std::size_t) noexcept { release_bytes(data); }
+  friend bool operator==(const Allocator&, const Allocator&) { return true; }
+};
+template <class T>
+using Vector = std::vector<T, Allocator<T>>;
+
+inline ContextOptions cpu_options() {
+  ContextOptions options;
+  options.device = "cpu";
+  return options;
+}
+inline ContextOptions device_options() {
+  ContextOptions options;
+  options.device = device();
+  return options;
+}
+
+}  // namespace switchback::test

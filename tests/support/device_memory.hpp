@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: the devices that main() can bring.
+#pragma once
+
+#include "support/device.hpp"
+
+namespace switchback::test {
+
+/// Makes the emulated device known to the library, its work done when a call returns.
+DeviceMemory install_emulated_device();
+/// Memory of the real CUDA device 0. Defined where the build has a toolkit.
+DeviceMemory cuda_memory();
+
+}  // namespace switchback::test

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA backend on the emulated device: what it loads libraries from, and how it joins the
+// library under test.
+#include "core/cuda/library.hpp"
+#include "core/cuda/platform.hpp"
+#include "gemm/cuda/engines.hpp"
+#include "quant/cuda/engine.hpp"
+#include "support/device_memory.hpp"
+
+namespace switchback {
+
+namespace core::cuda_emulated {
+
+Library::Library(std::initializer_list<const char*>) {
+  static int loaded = 0;
+  if (switchback_cuda_emu::library_symbol("cublasLt", "cublasLtCreate") != nullptr)
+    handle_ = &loaded;
+  else
+    error_ = "libcublasLt.so.13: cannot open shared object file";
+}
+
+void* Library::symbol(const char* name) const noexcept {
+  return switchback_cuda_emu::library_symbol("cublasLt", name);
+}
+
+}  // namespace core::cuda_emulated
+
+namespace test {
+
+DeviceMemory install_emulated_device() {
+  core::install_device_platform(DeviceKind::emulated, &core::cuda_emulated::platform);
+  quant::install_device_engine(DeviceKind::emulated, &quant::cuda_emulated::engine);
+  gemm_int8::install_engines(DeviceKind::emulated, gemm_int8::cuda_emulated::int8_engines());
+  standard::install_engines(DeviceKind::emulated, standard::cuda_emulated::standard_engines());
+  switchback_cuda_emu::options().deferred = false;
+  return {[](std::size_t bytes) -> void* {
+            void* data = nullptr;
+            const std::size_t some = bytes == 0 ? 1 : bytes;
+            return cudaMallocManaged(&data, some, cudaMemAttachGlobal) == cudaSuccess ? data
+                                                                                      : nullptr;
+          },
+          [](void* data) { (void)cudaFree(data); }};
+}
+
+}  // namespace test
+
+}  // namespace switchback

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// main() of every test program: GoogleTest's, with a flag for the device under test.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "support/device_memory.hpp"
+#include "switchback/error.hpp"
+
+int main(int argc, char** argv) {
+  // A test reads results when the call has returned, so the real device has to be done by then too.
+  // Tests of what is asynchronous wait by themselves.
+  (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 0);
+  ::testing::InitGoogleTest(&argc, argv);
+  std::string device = "cpu";
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--device" && i + 1 < argc) {
+      device = argv[++i];
+    } else if (argument.starts_with("--device=")) {
+      device = argument.substr(9);
+    } else {
+      std::fprintf(stderr, "unknown argument '%s'; known: --device cpu|emulated:0|cuda:0\n",
+                   argv[i]);
+      return 2;
+    }
+  }
+  using namespace switchback::test;
+  try {
+    if (device == "cuda") device = "cuda:0";
+    const DeviceMemory emulated = install_emulated_device();
+    DeviceMemory memory;
+    if (device.starts_with("emulated")) memory = emulated;
+#if defined(SWITCHBACK_HAVE_CUDA)
+    if (device.starts_with("cuda")) memory = cuda_memory();
+#endif
+    set_device(device, memory);
+    if (device != "cpu") {
+      const switchback::Context probe(device_options());
+      std::printf("device %s\n", probe.device().c_str());
+    }
+  } catch (const switchback::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
+  return RUN_ALL_TESTS();
+}
