@@ -73,6 +73,20 @@ __device__ __forceinline__ float value(const Pack<T, V>& pack, int i) {
   }
 }
 
+/// Widened values of the pack that were used before are not kept for what comes after.
+template <class T, int V>
+__device__ __forceinline__ void forget_values(Pack<T, V>& pack) {
+#if !defined(SWITCHBACK_CUDA_EMULATED)
+  if constexpr (V == 1 && sizeof(T) == 4)
+    asm volatile("" : "+f"(pack.element));
+  else if constexpr (V == 1)
+    asm volatile("" : "+h"(pack.element.bits));
+  else
+    asm volatile(""
+                 : "+r"(pack.words.x), "+r"(pack.words.y), "+r"(pack.words.z), "+r"(pack.words.w));
+#endif
+}
+
 __device__ __forceinline__ unsigned magnitude_bits(float value) {
   return __float_as_uint(value) & 0x7FFFFFFFu;
 }

@@ -126,7 +126,7 @@ struct RowsOfPacks {
 // takes the same R packs of each, so that their sums stay in its registers. Floor: as rowwise, and
 // the block sums are written (1/32 byte an element).
 template <class T, int R, int U>
-__global__ void __launch_bounds__(512) rowwise_sums_kernel(RowwiseArguments a) {
+__global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a) {
   constexpr int V = vector_elements<T>;
   __shared__ unsigned maxima[2][U][16];
   const int packs = static_cast<int>(a.packs);

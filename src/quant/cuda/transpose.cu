@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: codes stored transposed, alone or beside the untransposed ones.
 //
-// The absmax of columns (and rows) needs one read of the matrix before the codes take another. So
-// the floor of the columnwise operations is two reads and the codes written (f32 9 or 10, f16 and
-// bf16 5 or 6 bytes an element), less what the caches keep: the second read begins where the first
-// ended.
+// The absmax of columns (and rows) needs one read of the matrix before the codes take another. So the
+// floor of the columnwise operations is two reads and the codes written (f32 9 or 10, f16 and bf16 5
+// or 6 bytes an element), less what the caches keep: the second read begins where the first ended.
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
@@ -22,8 +21,8 @@ struct AbsmaxColumnsArguments {
 
 constexpr int tile_rows = 128;
 
-// A warp takes every so many rows of 32 packs. Floor: each element is read once; one atomic a
-// column and tile, and one a row and 32 packs, on integers, whose maximum does not depend on order.
+// A warp takes every so many rows of 32 packs. Floor: each element is read once; one atomic a column
+// and tile, and one a row and 32 packs, on integers, whose maximum does not depend on order.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArguments a) {
   constexpr int in_flight = 4;
@@ -76,17 +75,18 @@ struct TransposeArguments {
   const void* x;
   std::int8_t* q;
   std::int8_t* q_t;
-  const unsigned* bits;  // of the matrix or of the columns
+  const unsigned* bits;         // of the matrix or of the columns
   const unsigned* row_bits;
-  float* absmax;  // of the matrix or of the columns
+  float* absmax;                // of the matrix or of the columns
   float* row_absmax;
   std::int64_t rows, packs, x_stride, q_stride, q_t_stride;
   Tiles tiles;
+  std::int64_t first_tile;  // of this grid
   bool words;  // rows of q_t lie at multiples of 4
 };
 
-// How 256 threads turn a tile of 128 rows by 8 packs, or by 32 columns. A thread takes V columns of
-// a quad of rows and so has whole words of the transposed codes.
+// How 256 threads turn a tile of 128 rows by 8 packs, or by 32 columns. A thread takes V columns of a
+// quad of rows and so has whole words of the transposed codes.
 template <class T, int V>
 struct Turn {
   static constexpr int threads = 256;
@@ -97,8 +97,7 @@ struct Turn {
   static constexpr int quads_of_warp = 32 / packs;
 
   // Where the word of a column and a quad lies. The lanes of a warp that write have all packs and
-  // quads_of_warp quads, the lanes that read have one column and all quads: no bank twice either
-  // way.
+  // quads_of_warp quads, the lanes that read have one column and all quads: no bank twice either way.
   __device__ __forceinline__ static int place(int column, int quad) {
     return column * quads + (quad ^ (column / V * quads_of_warp));
   }
@@ -110,16 +109,17 @@ struct Turn {
 
 enum class Kind { global, columnwise, columnwise_and_rowwise };
 
-// Words of four rows by four columns, turned.
-__device__ __forceinline__ void turn_words(const unsigned* columns, unsigned* rows) {
-  const unsigned ab_low = __byte_perm(columns[0], columns[1], 0x5140u);   // a0 b0 a1 b1
-  const unsigned ab_high = __byte_perm(columns[0], columns[1], 0x7362u);  // a2 b2 a3 b3
-  const unsigned cd_low = __byte_perm(columns[2], columns[3], 0x5140u);
-  const unsigned cd_high = __byte_perm(columns[2], columns[3], 0x7362u);
-  rows[0] = __byte_perm(ab_low, cd_low, 0x5410u);
-  rows[1] = __byte_perm(ab_low, cd_low, 0x7632u);
-  rows[2] = __byte_perm(ab_high, cd_high, 0x5410u);
-  rows[3] = __byte_perm(ab_high, cd_high, 0x7632u);
+// From four words of four bytes those of the first bytes, of the second, ….
+__device__ __forceinline__ void turn_words(unsigned a, unsigned b, unsigned c, unsigned d,
+                                           unsigned (&turned)[4]) {
+  const unsigned ab_low = __byte_perm(a, b, 0x5140u);   // a0 b0 a1 b1
+  const unsigned ab_high = __byte_perm(a, b, 0x7362u);  // a2 b2 a3 b3
+  const unsigned cd_low = __byte_perm(c, d, 0x5140u);
+  const unsigned cd_high = __byte_perm(c, d, 0x7362u);
+  turned[0] = __byte_perm(ab_low, cd_low, 0x5410u);
+  turned[1] = __byte_perm(ab_low, cd_low, 0x7632u);
+  turned[2] = __byte_perm(ab_high, cd_high, 0x5410u);
+  turned[3] = __byte_perm(ab_high, cd_high, 0x7632u);
 }
 
 // Tiles of blockDim.y turns side by side, in the opposite order of the absmax kernels. Floor: each
@@ -131,108 +131,109 @@ __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
   Tile& tile = shared[threadIdx.y];
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
-  for (std::int64_t index = blockIdx.x; index < a.tiles.count; index += gridDim.x) {
-    const Place place = place_of(a.tiles.count - 1 - index, a.tiles.across);
-    const std::int64_t first_row = place.down * tile_rows;
-    const std::int64_t first_pack = (place.across * blockDim.y + threadIdx.y) * Tile::packs;
-    const std::int64_t first_col = first_pack * V;
-    const int rows = static_cast<int>(min(a.rows - first_row, std::int64_t{tile_rows}));
-    // Not positive in a turn beyond the matrix.
-    const std::int64_t packs_left = a.packs - first_pack;
-    const int packs = static_cast<int>(min(packs_left, std::int64_t{Tile::packs}));
+  const Place place = place_of(a.tiles.count - 1 - a.first_tile - blockIdx.x, a.tiles.across);
+  const std::int64_t first_row = place.down * tile_rows;
+  const std::int64_t first_pack = (place.across * blockDim.y + threadIdx.y) * Tile::packs;
+  const std::int64_t first_col = first_pack * V;
+  const int rows = static_cast<int>(min(a.rows - first_row, std::int64_t{tile_rows}));
+  // Not positive in a turn beyond the matrix.
+  const std::int64_t packs_left = a.packs - first_pack;
+  const int packs = static_cast<int>(min(packs_left, std::int64_t{Tile::packs}));
 
-    const int pack = thread % Tile::packs;
-    Pack<T, V> x[Tile::times][4];
+  const int pack = thread % Tile::packs;
+  Pack<T, V> x[Tile::times][4];
+#pragma unroll
+  for (int t = 0; t < Tile::times; ++t) {
+    const int row = (thread / Tile::packs + t * (Tile::threads / Tile::packs)) * 4;
+    const T* const from =
+        static_cast<const T*>(a.x) + (first_row + row) * a.x_stride + first_col;
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      x[t][r] = zero_pack<T, V>();
+      if (pack < packs && row + r < rows) x[t][r] = load_pack<T, V>(from + r * a.x_stride, pack);
+    }
+  }
+
+  [[maybe_unused]] Scale scale = {};
+  if constexpr (kind == Kind::global) {
+    const float absmax = absmax_from_bits(__ldg(a.bits));
+    scale = scale_of(absmax);
+    if (first_row == 0 && first_col == 0 && thread == 0) store_element(a.absmax, absmax);
+  } else {
+    if (thread < packs * V) {
+      const float absmax = absmax_from_bits(__ldg(a.bits + first_col + thread));
+      tile.column_scales[thread] = scale_of(absmax);
+      if (first_row == 0) store_element(a.absmax + first_col + thread, absmax);
+    }
+    const int row = Tile::threads - 1 - thread;  // other threads than those above, where they can
+    if (kind == Kind::columnwise_and_rowwise && row < rows) {
+      const float absmax = absmax_from_bits(__ldg(a.row_bits + first_row + row));
+      tile.row_scales[row] = scale_of(absmax);
+      if (first_col == 0) store_element(a.row_absmax + first_row + row, absmax);
+    }
+    __syncthreads();
+  }
+
+  if (pack < packs) {
 #pragma unroll
     for (int t = 0; t < Tile::times; ++t) {
-      const int row = (thread / Tile::packs + t * (Tile::threads / Tile::packs)) * 4;
-      const T* const from = static_cast<const T*>(a.x) + (first_row + row) * a.x_stride + first_col;
+      const int quad = thread / Tile::packs + t * (Tile::threads / Tile::packs);
+      std::int8_t* const to = a.q + (first_row + quad * 4) * a.q_stride + first_col;
+      if constexpr (kind == Kind::global) {
+        uint2 straight[4];
+        pack_codes(x[t], scale, straight);
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        x[t][r] = zero_pack<T, V>();
-        if (pack < packs && row + r < rows) x[t][r] = load_pack<T, V>(from + r * a.x_stride, pack);
-      }
-    }
-
-    Scale scale = {};
-    if constexpr (kind == Kind::global) {
-      const float absmax = absmax_from_bits(__ldg(a.bits));
-      scale = scale_of(absmax);
-      if (first_row == 0 && first_col == 0 && thread == 0) store_element(a.absmax, absmax);
-    } else {
-      if (thread < packs * V) {
-        const float absmax = absmax_from_bits(__ldg(a.bits + first_col + thread));
-        tile.column_scales[thread] = scale_of(absmax);
-        if (first_row == 0) store_element(a.absmax + first_col + thread, absmax);
-      }
-      const int row = Tile::threads - 1 - thread;  // other threads than those above, where they can
-      if (kind == Kind::columnwise_and_rowwise && row < rows) {
-        const float absmax = absmax_from_bits(__ldg(a.row_bits + first_row + row));
-        tile.row_scales[row] = scale_of(absmax);
-        if (first_col == 0) store_element(a.row_absmax + first_row + row, absmax);
-      }
-      __syncthreads();
-    }
-
-    if (pack < packs) {
+        for (int r = 0; r < 4; ++r)
+          if (a.q != nullptr && quad * 4 + r < rows)
+            store_codes<V>(to + r * a.q_stride, pack, straight[r]);
+        if constexpr (V == 1) {
+          tile.words[Tile::place(pack, quad)] =
+              pack_bytes(straight[0].x, straight[1].x, straight[2].x, straight[3].x);
+        } else {
 #pragma unroll
-      for (int t = 0; t < Tile::times; ++t) {
-        const int quad = thread / Tile::packs + t * (Tile::threads / Tile::packs);
-        std::int8_t* const to = a.q + (first_row + quad * 4) * a.q_stride + first_col;
+          for (int v = 0; v < V; v += 4) {
+            unsigned turned[4];
+            turn_words(v == 0 ? straight[0].x : straight[0].y,
+                       v == 0 ? straight[1].x : straight[1].y,
+                       v == 0 ? straight[2].x : straight[2].y,
+                       v == 0 ? straight[3].x : straight[3].y, turned);
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              tile.words[Tile::place(pack * V + v + i, quad)] = turned[i];
+          }
+        }
+      } else {
         if constexpr (kind == Kind::columnwise_and_rowwise) {
 #pragma unroll
-          for (int r = 0; r < 4; ++r)
+          for (int r = 0; r < 4; ++r) {
             if (quad * 4 + r < rows)
               store_codes<V>(to + r * a.q_stride, pack,
                              pack_codes(x[t][r], tile.row_scales[quad * 4 + r]));
-        }
-        unsigned turned[V];
-#pragma unroll
-        for (int v = 0; v < V; ++v) {
-          if constexpr (kind != Kind::global) scale = tile.column_scales[pack * V + v];
-          turned[v] = codes(value(x[t][0], v), value(x[t][1], v), value(x[t][2], v),
-                            value(x[t][3], v), scale);
-          tile.words[Tile::place(pack * V + v, quad)] = turned[v];
-        }
-        if (kind == Kind::global && a.q != nullptr) {
-          unsigned straight[4][2] = {};
-          if constexpr (V == 1) {
-#pragma unroll
-            for (int r = 0; r < 4; ++r)
-              straight[r][0] = turned[0] >> (8 * r);
-          } else {
-#pragma unroll
-            for (int v = 0; v < V; v += 4) {
-              unsigned words[4];
-              turn_words(turned + v, words);
-#pragma unroll
-              for (int r = 0; r < 4; ++r)
-                straight[r][v / 4] = words[r];
-            }
+            forget_values(x[t][r]);
           }
-#pragma unroll
-          for (int r = 0; r < 4; ++r)
-            if (quad * 4 + r < rows)
-              store_codes<V>(to + r * a.q_stride, pack, make_uint2(straight[r][0], straight[r][1]));
         }
-      }
-    }
-    __syncthreads();
-
-    // A warp writes a row of q_t: 32 words.
-    for (int column = thread / 32; column < packs * V; column += Tile::threads / 32) {
-      const unsigned four = tile.words[Tile::place(column, lane)];
-      const int row = lane * 4;
-      std::int8_t* const to = a.q_t + (first_col + column) * a.q_t_stride + first_row + row;
-      if (a.words && row + 4 <= rows) {
-        *reinterpret_cast<unsigned*>(to) = four;
-      } else {
 #pragma unroll
-        for (int r = 0; r < 4; ++r)
-          if (row + r < rows) to[r] = static_cast<std::int8_t>(four >> (8 * r));
+        for (int v = 0; v < V; ++v)
+          tile.words[Tile::place(pack * V + v, quad)] =
+              codes(value(x[t][0], v), value(x[t][1], v), value(x[t][2], v), value(x[t][3], v),
+                    tile.column_scales[pack * V + v]);
       }
     }
-    __syncthreads();
+  }
+  __syncthreads();
+
+  // A warp writes a row of q_t: 32 words.
+  for (int column = thread / 32; column < packs * V; column += Tile::threads / 32) {
+    const unsigned four = tile.words[Tile::place(column, lane)];
+    const int row = lane * 4;
+    std::int8_t* const to = a.q_t + (first_col + column) * a.q_t_stride + first_row + row;
+    if (a.words && row + 4 <= rows) {
+      *reinterpret_cast<unsigned*>(to) = four;
+    } else {
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+        if (row + r < rows) to[r] = static_cast<std::int8_t>(four >> (8 * r));
+    }
   }
 }
 
@@ -241,9 +242,10 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
                   TransposeArguments a) {
   using Tile = Turn<T, V>;
   constexpr int default_turns = 1;
-  const unsigned turns = launch.block_threads > 0
-                             ? static_cast<unsigned>(divide_up(launch.block_threads, Tile::threads))
-                             : default_turns;
+  const unsigned turns =
+      launch.block_threads > 0
+          ? static_cast<unsigned>(divide_up(launch.block_threads, Tile::threads))
+          : default_turns;
   a.x = x.data;
   a.q = q.data;
   a.q_t = q_t.data;
@@ -255,9 +257,14 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
   a.words = is_multiple(q_t.data, 4) && (q_t.rows == 1 || q_t.stride % 4 == 0);
   a.tiles.across = divide_up<std::int64_t>(a.packs, std::int64_t{Tile::packs} * turns);
   a.tiles.count = a.tiles.across * divide_up<std::int64_t>(x.rows, tile_rows);
-  return core::SWITCHBACK_CUDA_NS::launch("quantize_transpose", transpose_kernel<T, V, kind>,
-                                          dim3(grid_of(a.tiles.count)), dim3(Tile::threads, turns),
-                                          sizeof(Tile) * turns, launch.stream, a);
+  cudaError_t status = cudaSuccess;
+  for (a.first_tile = 0; a.first_tile < a.tiles.count && status == cudaSuccess;
+       a.first_tile += most_blocks)
+    status = core::SWITCHBACK_CUDA_NS::launch(
+        "quantize_transpose", transpose_kernel<T, V, kind>,
+        dim3(grid_of(a.tiles.count - a.first_tile)), dim3(Tile::threads, turns),
+        sizeof(Tile) * turns, launch.stream, a);
+  return status;
 }
 
 template <Kind kind>
@@ -275,8 +282,9 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
 
 cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, unsigned* column_bits,
                                   unsigned* row_bits) {
-  cudaError_t status = cudaMemsetAsync(
-      column_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(x.cols), launch.stream);
+  cudaError_t status =
+      cudaMemsetAsync(column_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(x.cols),
+                      launch.stream);
   if (status == cudaSuccess && row_bits != nullptr)
     status = cudaMemsetAsync(row_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(x.rows),
                              launch.stream);
@@ -292,8 +300,8 @@ cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, unsign
     Tiles tiles;
     tiles.across = divide_up<std::int64_t>(packs, 32);
     tiles.count = tiles.across * divide_up<std::int64_t>(x.rows, tile_rows);
-    const AbsmaxColumnsArguments a = {x.data, column_bits, row_bits, x.rows,
-                                      packs,  x.stride,    tiles};
+    const AbsmaxColumnsArguments a = {x.data,   column_bits, row_bits, x.rows,
+                                      packs, x.stride,    tiles};
     return core::SWITCHBACK_CUDA_NS::launch(
         "absmax_columns", packed ? absmax_columns_kernel<T, V> : absmax_columns_kernel<T, 1>,
         dim3(grid_of(tiles.count)), block, 0, launch.stream, a);

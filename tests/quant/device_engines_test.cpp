@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is particular to the kernels of a device: each way they cut a matrix, at each size of block,
+// and that operations can be captured.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/context_state.hpp"
+#include "quant/config.hpp"
+#include "quant/every_op.hpp"
+#include "support/device.hpp"
+#include "support/generators.hpp"
+#include "support/matrix.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback::test {
+namespace {
+
+/// Blocks of so many threads.
+class BlockThreads : public ConfigSource {
+ public:
+  explicit BlockThreads(std::int64_t threads) : threads_(threads) {}
+  bool find(const ConfigQuery& query, ConfigChoice& choice) const noexcept override {
+    quant::Config config;
+    config.engine = quant::Engine::cuda;
+    config.block_threads = threads_;
+    choice = quant::to_choice(config);
+    return query.op == ConfigOp::quantize;
+  }
+
+ private:
+  std::int64_t threads_;
+};
+
+Context& reference() {
+  static Context context = [] {
+    ContextOptions options = cpu_options();
+    options.isa = "scalar";
+    options.threads = 1;
+    return Context(options);
+  }();
+  return context;
+}
+
+template <class T>
+Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}) {
+  Matrix<T> x(rows, cols, layout);
+  Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
+  fill_normal(x, random);
+  return x;
+}
+
+template <class T>
+class DeviceEngines : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t pack = 16 / static_cast<std::int64_t>(sizeof(T));
+
+  void SetUp() override {
+    if (on_cpu()) GTEST_SKIP() << "of other devices";
+    context_.emplace(device_options());
+  }
+  void block_threads(std::int64_t threads) {
+    context_->set_config_source(std::make_shared<BlockThreads>(threads));
+  }
+  std::int64_t multiprocessors() { return context_->state().runtime->info().multiprocessors; }
+
+  struct Sums {
+    Matrix<std::int8_t> q;
+    Floats absmax;
+    Floats sums;
+  };
+  static Sums sums_of(Context& context, const Matrix<T>& x, bool accumulate, Layout layout) {
+    Sums s{Matrix<std::int8_t>(x.rows(), x.cols(), layout), Floats(x.rows()), Floats(x.cols())};
+    for (std::int64_t c = 0; c < x.cols(); ++c)
+      s.sums.values.set(0, c, c % 3 == 0 ? -0.0f : static_cast<float>(c));
+    quantize_rowwise_column_sums(context, x.view(), s.q.view(), s.absmax.span(), s.sums.span(),
+                                 accumulate);
+    return s;
+  }
+  void check_sums(const Matrix<T>& x, Layout layout = {}) {
+    for (const bool accumulate : {false, true}) {
+      const Sums want = sums_of(reference(), x, accumulate, layout);
+      const Sums got = sums_of(*context_, x, accumulate, layout);
+      EXPECT_TRUE(same_codes(got.q, want.q));
+      EXPECT_TRUE(got.q.guards_intact());
+      EXPECT_TRUE(same_bits(got.absmax.values, want.absmax.values));
+      EXPECT_TRUE(same_bits(got.sums.values, want.sums.values));
+    }
+  }
+  void check_rowwise(const Matrix<T>& x, Layout layout = {}) {
+    const auto run = [&](Context& context) {
+      std::pair<Matrix<std::int8_t>, Floats> out{Matrix<std::int8_t>(x.rows(), x.cols(), layout),
+                                                 Floats(x.rows(), layout.misalignment_bytes)};
+      quantize_rowwise(context, x.view(), out.first.view(), out.second.span());
+      return out;
+    };
+    const auto want = run(reference());
+    const auto got = run(*context_);
+    EXPECT_TRUE(same_codes(got.first, want.first));
+    EXPECT_TRUE(got.first.guards_intact());
+    EXPECT_TRUE(same_bits(got.second.values, want.second.values));
+  }
+
+  std::optional<Context> context_;
+};
+using FloatTypes = ::testing::Types<float, half, bfloat16>;
+TYPED_TEST_SUITE(DeviceEngines, FloatTypes);
+
+// A row is kept in registers, one to eight packs of a thread, or is read twice.
+TYPED_TEST(DeviceEngines, RowsOfEveryLength) {
+  for (const std::int64_t threads : {32, 64, 96, 1024}) {
+    this->block_threads(threads);
+    for (const std::int64_t packs : {1, 3, 31, 32, 33, 64, 65, 127, 128, 129, 200, 256, 257, 600}) {
+      SCOPED_TRACE(testing::Message() << threads << " threads, " << packs << " packs");
+      this->check_rowwise(normal<TypeParam>(5, packs * this->pack));
+    }
+  }
+  this->block_threads(0);
+  for (const std::int64_t packs : {600, 1025, 2049, 4096, 4097, 9000}) {
+    SCOPED_TRACE(testing::Message() << packs << " packs");
+    this->check_rowwise(normal<TypeParam>(this->multiprocessors() + 1, packs * this->pack));
+  }
+}
+
+TYPED_TEST(DeviceEngines, FewLongRowsAreSplit) {
+  for (const std::int64_t cols : {16385, 16400, 40000})
+    for (const std::int64_t padding : {0, 1, 16}) {
+      Matrix<TypeParam> x = normal<TypeParam>(3, cols, {padding, 0});
+      x.set(1, cols - 1, TypeParam(std::numeric_limits<float>::infinity()));
+      this->check_rowwise(x, {padding, 0});
+      this->check_rowwise(x, {1, 1});
+    }
+}
+
+// A block of rows is read once if there are enough of them, by one, two or four packs of a thread.
+TYPED_TEST(DeviceEngines, ColumnSumsOfManyRows) {
+  // On a device of many processors only the last sizes are large enough.
+  const std::int64_t enough = this->multiprocessors() * column_sum_block_rows;
+  for (const std::int64_t rows : {enough, enough + 1, enough + 127, enough - 1})
+    for (const std::int64_t threads : {32, 64, 128, 0})
+      for (const std::int64_t packs : {64, 65, 128, 63}) {
+        if (rows != enough + 1 && packs != 65) continue;
+        SCOPED_TRACE(testing::Message() << threads << " threads, " << packs << " packs");
+        this->block_threads(threads);
+        this->check_sums(normal<TypeParam>(rows, packs * this->pack));
+      }
+  this->block_threads(0);
+  Matrix<TypeParam> x = normal<TypeParam>(enough + 3, 66 * this->pack, {this->pack, 0});
+  for (std::int64_t c = 0; c < x.cols(); ++c)
+    x.set(7, c, TypeParam(-0.0f));
+  for (std::int64_t r = 0; r < x.rows(); ++r)
+    x.set(r, 9, TypeParam(-0.0f));
+  x.set(130, 3, TypeParam(std::numeric_limits<float>::infinity()));
+  x.set(260, 3, TypeParam(-std::numeric_limits<float>::infinity()));
+  x.set(300, 65, TypeParam(std::numeric_limits<float>::quiet_NaN()));
+  this->check_sums(x, {this->pack, 0});
+  this->check_sums(x, {1, 1});
+}
+
+TYPED_TEST(DeviceEngines, EveryBlockSize) {
+  const Matrix<TypeParam> packed = normal<TypeParam>(140, 272);
+  const Matrix<TypeParam> odd = normal<TypeParam>(131, 77, {1, 1});
+  const Matrix<TypeParam> narrow = normal<TypeParam>(261, 16, {16, 0});
+  for (const Matrix<TypeParam>* x : {&packed, &odd, &narrow}) {
+    const Outputs want = run_every_op(reference(), *x);
+    for (const std::int64_t threads : {32, 96, 224, 256, 544, 1024}) {
+      SCOPED_TRACE(testing::Message() << threads << " threads");
+      this->block_threads(threads);
+      expect_same(run_every_op(*this->context_, *x), want);
+    }
+  }
+}
+
+TYPED_TEST(DeviceEngines, CanBeCaptured) {
+  Matrix<TypeParam> x = normal<TypeParam>(140, 272);
+  Matrix<std::int8_t> q(140, 272);
+  Matrix<std::int8_t> q_t(272, 140);
+  Floats rows(140);
+  Floats cols(272);
+  Floats sums(272);
+  Floats one(1);
+  const auto run = [&](Context& context) {
+    quantize_rowwise_column_sums(context, x.view(), q.view(), rows.span(), sums.span());
+    quantize_global(context, x.view(), q.view(), one.span());
+    quantize_rowwise_and_columnwise_transpose(context, x.view(), q.view(), rows.span(), q_t.view(),
+                                              cols.span());
+    quantize_global_transpose(context, x.view(), q_t.view(), one.span());
+  };
+  Context& context = *this->context_;
+  run(context);
+  context.state().runtime->synchronize();
+  context.state().runtime->begin_capture();
+  run(context);
+  const auto graph = context.state().runtime->end_capture();
+  for (int turn = 0; turn < 2; ++turn) {
+    x.set(turn, 5, TypeParam(100.0f * static_cast<float>(turn + 1)));
+    graph->launch();
+    context.state().runtime->synchronize();
+    const Matrix<std::int8_t> got_q = q;
+    const Matrix<std::int8_t> got_q_t = q_t;
+    const Floats got_rows = rows;
+    const Floats got_cols = cols;
+    const Floats got_sums = sums;
+    const Floats got_one = one;
+    run(reference());
+    EXPECT_TRUE(same_codes(got_q, q));
+    EXPECT_TRUE(same_codes(got_q_t, q_t));
+    EXPECT_TRUE(same_bits(got_rows.values, rows.values));
+    EXPECT_TRUE(same_bits(got_cols.values, cols.values));
+    EXPECT_TRUE(same_bits(got_sums.values, sums.values));
+    EXPECT_TRUE(same_bits(got_one.values, one.values));
+  }
+}
+
+}  // namespace
+}  // namespace switchback::test
