@@ -19,6 +19,7 @@
 #include "bench/run_signals.hpp"
 #include "bench/table.hpp"
 #include "core/check.hpp"
+#include "core/context_state.hpp"
 #include "switchback/gemm.hpp"
 
 namespace switchback::bench {

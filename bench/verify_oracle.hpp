@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/verify_compare.hpp"
+#include "bench/visible_memory.hpp"
 #include "switchback/context.hpp"
 #include "switchback/matrix.hpp"
 

@@ -37,7 +37,7 @@ extern "C" {
 /* The ABI this header declares. A library of the same major version and of the same or a higher
  * minor version serves programs that were compiled with it. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 0
+#define SWITCHBACK_ABI_VERSION_MINOR 1
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -93,16 +93,25 @@ typedef struct switchback_matrix {
 /* ---- Contexts ---------------------------------------------------------------------------------
  */
 
-/* One device with its threads or stream and a workspace that grows to the largest need. */
+/* One device with its threads or stream and a workspace that grows to the largest need. On a CUDA
+ * device every pointer (matrices, scales, biases) is of that device, and calls are queued on the
+ * stream and do not wait. */
 typedef struct switchback_context switchback_context;
 
 typedef struct switchback_context_options {
   size_t struct_size;
-  const char* device; /* "cpu", "cuda:0"; NULL or "" = the best there is */
+  const char* device; /* "cpu", "cuda", "cuda:0"; NULL or "" = the best there is */
   int32_t threads;    /* CPU threads; 0 = all cores this process may use */
-  void* stream;       /* CUDA stream to work in, NULL = the default; NULL on the CPU */
+  void* stream;       /* CUDA stream to queue on, the caller's, which outlives the context; NULL = an
+                         own one, ordered with the legacy default stream; NULL on the CPU */
   const char* isa;    /* upper bound on the CPU's instruction set: "scalar", "sse4", "avx2",
                          "avx_vnni", "avx512", "avx512_vnni", "amx"; NULL or "" = none */
+  /* Since 1.1. CUDA: where device memory comes from; both functions or none, none on the CPU.
+   * allocate gives at least `bytes`, 256-byte aligned, for use in the order of the stream, or NULL;
+   * release gets it back, with a NULL stream once the context is gone. */
+  void* (*allocate)(void* user, size_t bytes, void* stream);
+  void (*release)(void* user, void* data, size_t bytes, void* stream);
+  void* allocator_user;
 } switchback_context_options;
 
 /* NULL options are the defaults. */
@@ -118,6 +127,9 @@ SWITCHBACK_API switchback_status switchback_context_isa(const switchback_context
                                                         const char** out);
 SWITCHBACK_API switchback_status switchback_context_threads(const switchback_context* context,
                                                             int32_t* out);
+/* Since 1.1. CUDA: waits until everything queued on the context's stream is done, and reports what
+ * went wrong in it. Nothing on the CPU, where calls return when they are done. */
+SWITCHBACK_API switchback_status switchback_context_synchronize(switchback_context* context);
 /* Bytes of scratch memory held now. */
 SWITCHBACK_API switchback_status
 switchback_context_workspace_bytes(const switchback_context* context, size_t* out);

@@ -47,11 +47,14 @@ switchback_status switchback_context_create(const switchback_context_options* op
     ContextOptions options;
     if (options_or_null != nullptr) {
       const auto given =
-          read_struct(op, "options", options_or_null, {offsetof(switchback_context_options, isa)});
+          read_struct(op, "options", options_or_null,
+                      {offsetof(switchback_context_options, isa),
+                       offsetof(switchback_context_options, allocate)});
       options.device = read_name(given.device);
       options.threads = given.threads;
       options.isa = read_name(given.isa);
       options.stream = given.stream;
+      options.allocator = {given.allocate, given.release, given.allocator_user};
     }
     *out = new switchback_context(options);
   });
@@ -86,6 +89,10 @@ switchback_status switchback_context_threads(const switchback_context* context, 
     check_pointer(op, "out", out);
     *out = context->context->threads();
   });
+}
+
+switchback_status switchback_context_synchronize(switchback_context* context) {
+  return guard([&] { read_context("context_synchronize", context).synchronize(); });
 }
 
 switchback_status switchback_context_workspace_bytes(const switchback_context* context,

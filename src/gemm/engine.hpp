@@ -39,6 +39,10 @@ struct Engine {
   /// before it writes d.
   void (*run)(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
               const GemmOperands& operands);
+
+  /// The stride of a packed B[n,k] where that is its rows with zeros around them, so that codes can
+  /// be written to it directly; null for an engine that rearranges them.
+  std::int64_t (*packed_stride)(std::int64_t n, std::int64_t k) = nullptr;
 };
 
 /// All engines of this build for a kind of device, in order of preference. The last one takes every

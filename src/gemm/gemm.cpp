@@ -152,19 +152,46 @@ GemmConfig choose_config(Context& context, std::string_view op, const GemmProble
 
 }  // namespace
 
+namespace {
+
+// The named engine, or the first that runs here.
+const Engine* packing_engine(std::string_view op, const ContextState& state,
+                             std::string_view engine) {
+  if (!engine.empty()) return &named_engine(op, engine, state);
+  for (const Engine* known : gemm_int8::engines(state.device.kind))
+    if (known->unavailable(state).empty()) return known;
+  return gemm_int8::engines(state.device.kind).back();
+}
+
+}  // namespace
+
+MatrixView<std::int8_t> gemm_int8::begin_packed_rows(Context& context, std::int64_t n,
+                                                     std::int64_t k, PackedWeight& out,
+                                                     std::string_view engine) {
+  ContextState& state = context.state();
+  const Engine* packer = packing_engine("pack_weight", state, engine);
+  if (packer->packed_stride == nullptr) return {};
+  if (out.empty()) out = PackedWeight();  // a moved-from object has no state
+  PackedWeightState& packed = out.state();
+  const std::size_t bytes = packer->packed_bytes(n, k);
+  packed.buffer.reserve(bytes, state.runtime);
+  packed.engine = packer;
+  packed.device = state.device;
+  packed.rows = n;
+  packed.cols = k;
+  const std::int64_t stride = packer->packed_stride(n, k);
+  if (bytes != static_cast<std::size_t>(n * k))
+    state.runtime->fill(packed.buffer.as<void>(), 0, bytes);
+  return {packed.buffer.as<std::int8_t>(), n, k, stride};
+}
+
 void pack_weight(Context& context, MatrixView<const std::int8_t> b, PackedWeight& out,
                  std::string_view engine) {
   constexpr std::string_view op = "pack_weight";
   core::check_matrix(op, "b", b);
   check_k(op, b.cols);
   ContextState& state = context.state();
-  const Engine* packer = nullptr;
-  if (!engine.empty()) {
-    packer = &named_engine(op, engine, state);
-  } else {
-    for (const Engine* known : gemm_int8::engines(state.device.kind))
-      if (packer == nullptr && known->unavailable(state).empty()) packer = known;
-  }
+  const Engine* packer = packing_engine(op, state, engine);
   if (out.empty()) out = PackedWeight();  // a moved-from object has no state
   PackedWeightState& packed = out.state();
   core::check_operands(state, op, {}, {core::operand("b", b)});

@@ -23,9 +23,20 @@ std::span<float> QuantizedWeight::begin(const ContextState& state, std::int64_t 
   return {absmax_.as<float>(), count_};
 }
 
-void QuantizedWeight::pack(Context& context, MatrixView<const std::int8_t> codes,
-                           std::string_view engine) {
-  pack_weight(context, codes, packed_, engine);
+MatrixView<std::int8_t> QuantizedWeight::begin_codes(Context& context,
+                                                     core::Workspace::Frame& frame,
+                                                     std::int64_t rows, std::int64_t cols,
+                                                     std::string_view engine) {
+  const MatrixView<std::int8_t> packed =
+      gemm_int8::begin_packed_rows(context, rows, cols, packed_, engine);
+  in_place_ = packed.data != nullptr;
+  if (in_place_) return packed;
+  return {frame.take<std::int8_t>(rows * cols), rows, cols};
+}
+
+void QuantizedWeight::finish(Context& context, MatrixView<const std::int8_t> codes,
+                             std::string_view engine) {
+  if (!in_place_) pack_weight(context, codes, packed_, engine);
   valid_ = true;
 }
 
@@ -37,16 +48,16 @@ const QuantizedWeight& WeightCache::forward(Context& context, ConstAnyMatrix w, 
   const bool rowwise = scales == WeightScales::per_row_and_column;
   ContextState& state = context.state();
   core::Workspace::Frame frame(state.workspace);
-  const MatrixView<std::int8_t> q(frame.take<std::int8_t>(n * k), n, k);
+  const MatrixView<std::int8_t> q = forward_.begin_codes(context, frame, n, k, engine);
   if (!and_backward || backward_.valid()) {
     if (rowwise)
       quantize_rowwise(context, w, q, forward_.begin(state, n));
     else
       quantize_global(context, w, q, forward_.begin(state, 1));
-    forward_.pack(context, q, engine);
+    forward_.finish(context, q, engine);
     return forward_;
   }
-  const MatrixView<std::int8_t> q_t(frame.take<std::int8_t>(n * k), k, n);
+  const MatrixView<std::int8_t> q_t = backward_.begin_codes(context, frame, k, n, engine);
   if (rowwise) {
     quantize_rowwise_and_columnwise_transpose(context, w, q, forward_.begin(state, n), q_t,
                                               backward_.begin(state, k));
@@ -60,8 +71,8 @@ const QuantizedWeight& WeightCache::forward(Context& context, ConstAnyMatrix w, 
     else
       absmax_backward[0] = absmax[0];
   }
-  forward_.pack(context, q, engine);
-  backward_.pack(context, q_t, engine);
+  forward_.finish(context, q, engine);
+  backward_.finish(context, q_t, engine);
   return forward_;
 }
 
@@ -72,12 +83,12 @@ const QuantizedWeight& WeightCache::backward(Context& context, ConstAnyMatrix w,
   const std::int64_t k = w.cols;
   ContextState& state = context.state();
   core::Workspace::Frame frame(state.workspace);
-  const MatrixView<std::int8_t> q_t(frame.take<std::int8_t>(n * k), k, n);
+  const MatrixView<std::int8_t> q_t = backward_.begin_codes(context, frame, k, n, engine);
   if (scales == WeightScales::per_row_and_column)
     quantize_columnwise_transpose(context, w, q_t, backward_.begin(state, k));
   else
     quantize_global_transpose(context, w, q_t, backward_.begin(state, 1));
-  backward_.pack(context, q_t, engine);
+  backward_.finish(context, q_t, engine);
   return backward_;
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/aligned_buffer.hpp"
+#include "core/workspace.hpp"
 #include "switchback/gemm.hpp"
 
 namespace switchback::linear {
@@ -31,13 +32,19 @@ class QuantizedWeight {
   void release() noexcept;
   /// Room for `count` scales, to be filled before pack(). Invalid until then.
   std::span<float> begin(const ContextState& state, std::int64_t count);
-  /// Packs the codes; valid from here on.
-  void pack(Context& context, MatrixView<const std::int8_t> codes, std::string_view engine);
+  /// Where the codes of B[rows,cols] are to be written: in their packed place if that is rows as they
+  /// are, else in the frame.
+  MatrixView<std::int8_t> begin_codes(Context& context, core::Workspace::Frame& frame,
+                                      std::int64_t rows, std::int64_t cols,
+                                      std::string_view engine);
+  /// The codes are written: packs them if they are not; valid from here on.
+  void finish(Context& context, MatrixView<const std::int8_t> codes, std::string_view engine);
 
  private:
   PackedWeight packed_;
   core::AlignedBuffer absmax_;
   std::size_t count_ = 0;
+  bool in_place_ = false;
   bool valid_ = false;
 };
 

@@ -4,6 +4,13 @@
 
 #include "capi/harness.h"
 
+static void* no_memory(void* user, size_t bytes, void* stream) {
+  (void)user;
+  (void)bytes;
+  (void)stream;
+  return NULL;
+}
+
 static switchback_context_options zero_options(void) {
   switchback_context_options options;
   memset(&options, 0, sizeof(options));
@@ -62,8 +69,20 @@ static void bad_options(void) {
   int stream = 0;
   options.stream = &stream;
   CHECK_INVALID("stream is not null", switchback_context_create(&options, &context));
+  options.stream = NULL;
+  options.allocate = no_memory;
+  CHECK_INVALID("an allocator is given; a cpu context",
+                switchback_context_create(&options, &context));
+  options.allocate = NULL;
   CHECK(context == before);
   CHECK_INVALID("out is a null pointer", switchback_context_create(NULL, NULL));
+}
+
+static void cpu_has_nothing_to_wait_for(void) {
+  switchback_context* context = cpu_context(1);
+  CHECK_OK(switchback_context_synchronize(context));
+  CHECK_INVALID("context_synchronize: context is a null", switchback_context_synchronize(NULL));
+  switchback_context_destroy(context);
 }
 
 static void null_arguments(void) {
@@ -158,6 +177,7 @@ void context_tests(void) {
   options_are_used();
   bad_options();
   null_arguments();
+  cpu_has_nothing_to_wait_for();
   engines();
   last_error();
 }

@@ -42,7 +42,10 @@ AT(switchback_context_options, device, 8);
 AT(switchback_context_options, threads, 16);
 AT(switchback_context_options, stream, 24);
 AT(switchback_context_options, isa, 32);
-_Static_assert(sizeof(switchback_context_options) == 40, "grown? add the field and the old size");
+AT(switchback_context_options, allocate, 40);
+AT(switchback_context_options, release, 48);
+AT(switchback_context_options, allocator_user, 56);
+_Static_assert(sizeof(switchback_context_options) == 64, "grown? add the field and the old size");
 
 AT(switchback_gemm_args, struct_size, 0);
 AT(switchback_gemm_args, a, 8);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices that are missing, too old, or not the one a pointer belongs to.
+#include <cuda_runtime.h>
+
 #include "cuda/cuda_support.hpp"
 
 namespace switchback::test {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong: memory, launches, a missing or picky cuBLASLt. Errors name the call, the status
 // and the problem, and the next call works.
+#include <cuda_runtime.h>
+
 #include "cuda/cuda_support.hpp"
 
 namespace switchback::test {

@@ -74,6 +74,7 @@ const Engine cublaslt_engine = {EngineId::cublaslt,
                                 products::pack,
                                 default_config,
                                 candidates,
-                                run};
+                                run,
+                                products::packed_stride};
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

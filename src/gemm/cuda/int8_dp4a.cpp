@@ -62,6 +62,7 @@ const Engine dp4a_engine = {EngineId::dp4a,
                             products::pack,
                             default_config,
                             candidates,
-                            run};
+                            run,
+                            products::packed_stride};
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

@@ -17,6 +17,10 @@ std::size_t packed_bytes(std::int64_t n, std::int64_t k) {
   return static_cast<std::size_t>(padded_n(n)) * static_cast<std::size_t>(padded_k(k));
 }
 
+std::int64_t packed_stride(std::int64_t, std::int64_t k) {
+  return padded_k(k);
+}
+
 void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
   if (b.rows == 0 || b.cols == 0) return;
   Runtime& device = runtime(state);

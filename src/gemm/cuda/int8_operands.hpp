@@ -30,6 +30,7 @@ constexpr std::int64_t padded_m(std::int64_t m) {
 
 /// A packed b[n,k]: row-major [padded_n, padded_k], zeros around it.
 std::size_t packed_bytes(std::int64_t n, std::int64_t k);
+std::int64_t packed_stride(std::int64_t n, std::int64_t k);
 void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out);
 
 /// Codes that cuBLASLt reads, and the copy that has to be queued first, if they had to move.

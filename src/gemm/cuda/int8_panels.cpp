@@ -154,6 +154,7 @@ const Engine cublaslt_panels_engine = {EngineId::cublaslt_panels,
                                        products::pack,
                                        default_config,
                                        candidates,
-                                       run};
+                                       run,
+                                       products::packed_stride};
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS
