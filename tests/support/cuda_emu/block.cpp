@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "fiber.hpp"
+#include "shared_variables.hpp"
 
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
 #include <sanitizer/tsan_interface.h>
@@ -26,6 +27,8 @@ namespace {
 
 constexpr int max_threads = 1024;
 constexpr int lanes_per_warp = 32;
+// Static shared memory that is small is filled before every block, else before every launch.
+constexpr std::size_t fill_per_block_bytes = std::size_t{16} << 10;
 // Calls of __nanosleep in a block between which no thread returned and no barrier opened.
 constexpr int max_idle_calls = 1000000;
 
@@ -337,6 +340,22 @@ bool run_block() {
   return false;
 }
 
+// Static variables are written past AddressSanitizer: their sizes here may include their red zones.
+__attribute__((no_sanitize("address"))) void fill_variable(const SharedVariable& variable) {
+  // volatile: not to become a call of memset, which would check.
+  auto* at = static_cast<volatile unsigned char*>(variable.at);
+  for (std::size_t i = 0; i < variable.bytes; ++i)
+    at[i] = 0xff;
+}
+
+// What a block leaves behind, the next one cannot rely on. As floats these bytes are NaN.
+void fill_shared(const SharedVariables& variables, std::size_t dynamic_bytes, bool first_block) {
+  if (first_block || variables.bytes <= fill_per_block_bytes)
+    for (std::size_t i = 0; i < variables.count; ++i)
+      fill_variable(variables.first[i]);
+  if (shared_memory != nullptr) std::memset(shared_memory, 0xff, dynamic_bytes);
+}
+
 std::uint64_t gcd(std::uint64_t a, std::uint64_t b) {
   while (b != 0) {
     const std::uint64_t r = a % b;
@@ -497,6 +516,7 @@ std::uint64_t warp_collective(WarpVote vote, unsigned mask, std::uint64_t value,
 }
 
 bool run_grid(const Grid& to_run) {
+  const SharedVariables variables = shared_variables();
   grid = &to_run;
   fault = {};
   gridDim = to_run.grid;
@@ -519,8 +539,7 @@ bool run_grid(const Grid& to_run) {
   for (std::uint64_t i = 0, at = first; i < total && good; ++i, at = (at + stride) % total) {
     blockIdx = {static_cast<unsigned>(at % g.x), static_cast<unsigned>(at / g.x % g.y),
                 static_cast<unsigned>(at / g.x / g.y)};
-    // What a block leaves behind, the next one cannot rely on. As floats these bytes are NaN.
-    if (shared_memory != nullptr) std::memset(shared_memory, 0xff, to_run.shared_bytes);
+    fill_shared(variables, to_run.shared_bytes, i == 0);
     good = run_block();
   }
   std::free(shared_memory);
