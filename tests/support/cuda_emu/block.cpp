@@ -85,9 +85,6 @@ struct Block {
 Block block;
 const Grid* grid = nullptr;
 std::uint64_t random_state = 0;
-Fiber* idle_fibers[max_threads];
-int idle_count = 0;
-int created = 0;
 thread_local int current = -1;  // the thread that runs
 void* shared_memory = nullptr;
 
@@ -139,6 +136,7 @@ int random_below(int n) {
     fault.other_site = block.threads[other].site;
     fault.other_mask = block.threads[other].mask;
   }
+  release(&block.end);
   fiber_switch_back();
   std::abort();  // the scheduler never resumes a thread that failed
 }
@@ -196,6 +194,7 @@ void run_thread(int thread) {
 void wait_in(State state) {
   const int thread = get_current();
   block.threads[thread].state = state;
+  release(&block.end);  // in case that it never goes on
   fiber_switch_back();
 }
 
@@ -288,10 +287,10 @@ Fiber* fiber_for(int thread) {
 }
 void give_back(Fiber*) {}
 #else
+Fiber* idle_fibers[max_threads];
+int idle_count = 0;
 Fiber* fiber_for(int) {
-  if (idle_count > 0) return idle_fibers[--idle_count];
-  ++created;
-  return fiber_create();
+  return idle_count > 0 ? idle_fibers[--idle_count] : fiber_create();
 }
 void give_back(Fiber* fiber) {
   idle_fibers[idle_count++] = fiber;
@@ -391,6 +390,7 @@ void yield_thread() {
   }
   if (block.ready_count + block.fresh_count == 0) return;
   make_ready(thread);
+  release(&block.end);
   fiber_switch_back();
 }
 
