@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "fiber.hpp"
+#include "shared_variables.hpp"
 
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
 #include <sanitizer/tsan_interface.h>
@@ -26,6 +27,8 @@ namespace {
 
 constexpr int max_threads = 1024;
 constexpr int lanes_per_warp = 32;
+// Static shared memory that is small is filled before every block, else before every launch.
+constexpr std::size_t fill_per_block_bytes = std::size_t{16} << 10;
 // Calls of __nanosleep in a block between which no thread returned and no barrier opened.
 constexpr int max_idle_calls = 1000000;
 
@@ -82,9 +85,6 @@ struct Block {
 Block block;
 const Grid* grid = nullptr;
 std::uint64_t random_state = 0;
-Fiber* idle_fibers[max_threads];
-int idle_count = 0;
-int created = 0;
 thread_local int current = -1;  // the thread that runs
 void* shared_memory = nullptr;
 
@@ -136,6 +136,7 @@ int random_below(int n) {
     fault.other_site = block.threads[other].site;
     fault.other_mask = block.threads[other].mask;
   }
+  release(&block.end);
   fiber_switch_back();
   std::abort();  // the scheduler never resumes a thread that failed
 }
@@ -193,6 +194,7 @@ void run_thread(int thread) {
 void wait_in(State state) {
   const int thread = get_current();
   block.threads[thread].state = state;
+  release(&block.end);  // in case that it never goes on
   fiber_switch_back();
 }
 
@@ -285,10 +287,10 @@ Fiber* fiber_for(int thread) {
 }
 void give_back(Fiber*) {}
 #else
+Fiber* idle_fibers[max_threads];
+int idle_count = 0;
 Fiber* fiber_for(int) {
-  if (idle_count > 0) return idle_fibers[--idle_count];
-  ++created;
-  return fiber_create();
+  return idle_count > 0 ? idle_fibers[--idle_count] : fiber_create();
 }
 void give_back(Fiber* fiber) {
   idle_fibers[idle_count++] = fiber;
@@ -337,6 +339,22 @@ bool run_block() {
   return false;
 }
 
+// Static variables are written past AddressSanitizer: their sizes here may include their red zones.
+__attribute__((no_sanitize("address"))) void fill_variable(const SharedVariable& variable) {
+  // volatile: not to become a call of memset, which would check.
+  auto* at = static_cast<volatile unsigned char*>(variable.at);
+  for (std::size_t i = 0; i < variable.bytes; ++i)
+    at[i] = 0xff;
+}
+
+// What a block leaves behind, the next one cannot rely on. As floats these bytes are NaN.
+void fill_shared(const SharedVariables& variables, std::size_t dynamic_bytes, bool first_block) {
+  if (first_block || variables.bytes <= fill_per_block_bytes)
+    for (std::size_t i = 0; i < variables.count; ++i)
+      fill_variable(variables.first[i]);
+  if (shared_memory != nullptr) std::memset(shared_memory, 0xff, dynamic_bytes);
+}
+
 std::uint64_t gcd(std::uint64_t a, std::uint64_t b) {
   while (b != 0) {
     const std::uint64_t r = a % b;
@@ -372,6 +390,7 @@ void yield_thread() {
   }
   if (block.ready_count + block.fresh_count == 0) return;
   make_ready(thread);
+  release(&block.end);
   fiber_switch_back();
 }
 
@@ -497,6 +516,7 @@ std::uint64_t warp_collective(WarpVote vote, unsigned mask, std::uint64_t value,
 }
 
 bool run_grid(const Grid& to_run) {
+  const SharedVariables variables = shared_variables();
   grid = &to_run;
   fault = {};
   gridDim = to_run.grid;
@@ -519,8 +539,7 @@ bool run_grid(const Grid& to_run) {
   for (std::uint64_t i = 0, at = first; i < total && good; ++i, at = (at + stride) % total) {
     blockIdx = {static_cast<unsigned>(at % g.x), static_cast<unsigned>(at / g.x % g.y),
                 static_cast<unsigned>(at / g.x / g.y)};
-    // What a block leaves behind, the next one cannot rely on. As floats these bytes are NaN.
-    if (shared_memory != nullptr) std::memset(shared_memory, 0xff, to_run.shared_bytes);
+    fill_shared(variables, to_run.shared_bytes, i == 0);
     good = run_block();
   }
   std::free(shared_memory);

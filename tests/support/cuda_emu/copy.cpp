@@ -84,6 +84,12 @@ cudaError_t copy(Rows to, Rows from, cudaMemcpyKind kind, cudaStream_t handle, b
       return cudaErrorInvalidValue;
   }
   if (const cudaError_t error = check_legacy(stream)) return error;
+  int to_owner = 0;
+  int from_owner = 0;
+  device_of(to, to_owner);
+  device_of(from, from_owner);
+  // Between devices, the synchronous copy waits for the work of both.
+  if (synchronous && to_owner >= 0 && from_owner >= 0 && to_owner != from_owner) drain_all();
   const int device = stream->device->id;
   const bool captured = stream->capture != nullptr;
 

@@ -262,7 +262,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     if (stream->capture != nullptr) {
       const CapturePtr capture = stream->capture;
       invalidate(capture);
-      if (capture->origin == stream) leave_capture(*capture);
+      if (capture->origin == stream) {
+        leave_capture(*capture);
+        std::erase(state().captures, capture);
+      }
       std::erase(capture->streams, stream);
       stream->capture = nullptr;
     }

@@ -16,7 +16,7 @@
 
 namespace switchback_cuda_emu::names {
 
-enum cublasStatus_t {
+enum cublasStatus_t : int {
   CUBLAS_STATUS_SUCCESS = 0,
   CUBLAS_STATUS_NOT_INITIALIZED = 1,
   CUBLAS_STATUS_ALLOC_FAILED = 3,
@@ -29,14 +29,14 @@ enum cublasStatus_t {
   CUBLAS_STATUS_LICENSE_ERROR = 16,
 };
 
-enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1, CUBLAS_OP_C = 2 };
-enum cublasFillMode_t {
+enum cublasOperation_t : int { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1, CUBLAS_OP_C = 2 };
+enum cublasFillMode_t : int {
   CUBLAS_FILL_MODE_LOWER = 0,
   CUBLAS_FILL_MODE_UPPER = 1,
   CUBLAS_FILL_MODE_FULL = 2
 };
 
-enum cublasComputeType_t {
+enum cublasComputeType_t : int {
   CUBLAS_COMPUTE_16F = 64,
   CUBLAS_COMPUTE_16F_PEDANTIC = 65,
   CUBLAS_COMPUTE_32F = 68,
@@ -49,7 +49,7 @@ enum cublasComputeType_t {
   CUBLAS_COMPUTE_32F_FAST_TF32 = 77,
 };
 
-enum cublasLtPointerMode_t {
+enum cublasLtPointerMode_t : int {
   CUBLASLT_POINTER_MODE_HOST = 0,
   CUBLASLT_POINTER_MODE_DEVICE = 1,
   CUBLASLT_POINTER_MODE_DEVICE_VECTOR = 2,
@@ -57,7 +57,7 @@ enum cublasLtPointerMode_t {
   CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST = 4,
 };
 
-enum cublasLtOrder_t {
+enum cublasLtOrder_t : int {
   CUBLASLT_ORDER_COL = 0,
   CUBLASLT_ORDER_ROW = 1,
   CUBLASLT_ORDER_COL32 = 2,
@@ -65,7 +65,7 @@ enum cublasLtOrder_t {
   CUBLASLT_ORDER_COL32_2R_4R4 = 4,
 };
 
-enum cublasLtMatrixLayoutAttribute_t {
+enum cublasLtMatrixLayoutAttribute_t : int {
   CUBLASLT_MATRIX_LAYOUT_TYPE = 0,
   CUBLASLT_MATRIX_LAYOUT_ORDER = 1,
   CUBLASLT_MATRIX_LAYOUT_ROWS = 2,
@@ -75,7 +75,7 @@ enum cublasLtMatrixLayoutAttribute_t {
   CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET = 6,
 };
 
-enum cublasLtMatmulDescAttributes_t {
+enum cublasLtMatmulDescAttributes_t : int {
   CUBLASLT_MATMUL_DESC_COMPUTE_TYPE = 0,
   CUBLASLT_MATMUL_DESC_SCALE_TYPE = 1,
   CUBLASLT_MATMUL_DESC_POINTER_MODE = 2,
@@ -90,7 +90,7 @@ enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26,
 };
 
-enum cublasLtEpilogue_t {
+enum cublasLtEpilogue_t : int {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
   CUBLASLT_EPILOGUE_RELU = 2,
   CUBLASLT_EPILOGUE_BIAS = 4,
@@ -101,12 +101,12 @@ enum cublasLtEpilogue_t {
   CUBLASLT_EPILOGUE_BGRADB = 512,
 };
 
-enum cublasLtMatmulSearch_t {
+enum cublasLtMatmulSearch_t : int {
   CUBLASLT_SEARCH_BEST_FIT = 0,
   CUBLASLT_SEARCH_LIMITED_BY_ALGO_ID = 1
 };
 
-enum cublasLtReductionScheme_t {
+enum cublasLtReductionScheme_t : int {
   CUBLASLT_REDUCTION_SCHEME_NONE = 0,
   CUBLASLT_REDUCTION_SCHEME_INPLACE = 1,
   CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2,
@@ -114,7 +114,7 @@ enum cublasLtReductionScheme_t {
   CUBLASLT_REDUCTION_SCHEME_MASK = 7,
 };
 
-enum cublasLtMatmulPreferenceAttributes_t {
+enum cublasLtMatmulPreferenceAttributes_t : int {
   CUBLASLT_MATMUL_PREF_SEARCH_MODE = 0,
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
   CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3,
@@ -126,7 +126,7 @@ enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_IMPL_MASK = 12,
 };
 
-enum cublasLtMatmulAlgoCapAttributes_t {
+enum cublasLtMatmulAlgoCapAttributes_t : int {
   CUBLASLT_ALGO_CAP_SPLITK_SUPPORT = 0,
   CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK = 1,
   CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT = 2,
@@ -141,7 +141,7 @@ enum cublasLtMatmulAlgoCapAttributes_t {
   CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES = 19,
 };
 
-enum cublasLtMatmulAlgoConfigAttributes_t {
+enum cublasLtMatmulAlgoConfigAttributes_t : int {
   CUBLASLT_ALGO_CONFIG_ID = 0,
   CUBLASLT_ALGO_CONFIG_TILE_ID = 1,
   CUBLASLT_ALGO_CONFIG_SPLITK_NUM = 2,
@@ -153,7 +153,7 @@ enum cublasLtMatmulAlgoConfigAttributes_t {
   CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID = 8,
 };
 
-enum cublasLtMatmulTile_t {
+enum cublasLtMatmulTile_t : int {
   CUBLASLT_MATMUL_TILE_UNDEFINED = 0,
   CUBLASLT_MATMUL_TILE_64x64 = 15,
   CUBLASLT_MATMUL_TILE_128x128 = 20,
@@ -161,7 +161,7 @@ enum cublasLtMatmulTile_t {
   CUBLASLT_MATMUL_TILE_256x128 = 24,
 };
 
-enum cublasLtMatmulStages_t {
+enum cublasLtMatmulStages_t : int {
   CUBLASLT_MATMUL_STAGES_UNDEFINED = 0,
   CUBLASLT_MATMUL_STAGES_64x3 = 15,
   CUBLASLT_MATMUL_STAGES_64x4 = 16,

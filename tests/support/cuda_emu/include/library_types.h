@@ -4,7 +4,7 @@
 
 namespace switchback_cuda_emu::names {
 
-enum cudaDataType_t {
+enum cudaDataType_t : int {
   CUDA_R_32F = 0,
   CUDA_R_64F = 1,
   CUDA_R_16F = 2,
@@ -17,7 +17,7 @@ enum cudaDataType_t {
 };
 using cudaDataType = cudaDataType_t;
 
-enum libraryPropertyType_t { MAJOR_VERSION = 0, MINOR_VERSION = 1, PATCH_LEVEL = 2 };
+enum libraryPropertyType_t : int { MAJOR_VERSION = 0, MINOR_VERSION = 1, PATCH_LEVEL = 2 };
 using libraryPropertyType = libraryPropertyType_t;
 
 }  // namespace switchback_cuda_emu::names

@@ -26,8 +26,11 @@
 
 // Blocks run one after another, each on one OS thread. `static` rather than on a heap, so that
 // AddressSanitizer puts red zones around each array. GCC does so only for what has internal
-// linkage: a kernel template belongs into an anonymous namespace.
-#define __shared__ static
+// linkage: a kernel template belongs into an anonymous namespace. The tag gets into the symbol's
+// name, by which the emulation finds the variables and fills them with 0xFF bytes before a block:
+// what an earlier one has left there must not make up for a missing barrier. An alignment goes
+// before it (alignas) or after it (__align__).
+#define __shared__ static __attribute__((abi_tag("switchback_cuda_emu_shared")))
 
 // The dynamic shared memory of the block: exactly the bytes that the launch asked for.
 #define SWITCHBACK_DYNAMIC_SHARED(type, name) \

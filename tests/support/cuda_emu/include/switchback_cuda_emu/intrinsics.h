@@ -239,14 +239,15 @@ SWITCHBACK_CUDA_EMU_STORE(__stcs)
 SWITCHBACK_CUDA_EMU_STORE(__stwt)
 #undef SWITCHBACK_CUDA_EMU_STORE
 
+// Fibers of one OS thread see each other's writes in any case; the compiler must not move them.
 inline void __threadfence() {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  __asm__ volatile("" ::: "memory");
 }
 inline void __threadfence_block() {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  __asm__ volatile("" ::: "memory");
 }
 inline void __threadfence_system() {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  __asm__ volatile("" ::: "memory");
 }
 
 // Relaxed, as the device's are: an atomic orders nothing around it.

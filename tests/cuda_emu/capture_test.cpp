@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream capture: what is recorded, what is forbidden, what a replay does.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "cuda_emu/harness.hpp"
+
+namespace switchback::test {
+namespace {
+
+class CudaEmuCapture : public CudaEmu {
+ protected:
+  void SetUp() override {
+    CudaEmu::SetUp();
+    ASSERT_EQ(cudaStreamCreateWithFlags(&s_, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&other_, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaEventCreateWithFlags(&fork_, cudaEventDisableTiming), cudaSuccess);
+    ASSERT_EQ(cudaEventCreateWithFlags(&join_, cudaEventDisableTiming), cudaSuccess);
+  }
+  void begin(cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
+    ASSERT_EQ(cudaStreamBeginCapture(s_, mode), cudaSuccess);
+  }
+  cudaStreamCaptureStatus status() {
+    cudaStreamCaptureStatus result{};
+    EXPECT_EQ(cudaStreamIsCapturing(s_, &result), cudaSuccess);
+    return result;
+  }
+  /// After a forbidden call: the capture has become useless, and ends as that.
+  void expect_invalidated() {
+    EXPECT_EQ(status(), cudaStreamCaptureStatusInvalidated);
+    EXPECT_EQ(launch(
+                  1, 1, [] {}, s_),
+              cudaErrorStreamCaptureInvalidated);
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(s_, &graph), cudaErrorStreamCaptureInvalidated);
+    EXPECT_EQ(graph, nullptr);
+    EXPECT_EQ(status(), cudaStreamCaptureStatusNone);
+  }
+  cudaGraphExec_t end(std::size_t operations) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(s_, &graph), cudaSuccess);
+    std::size_t count = 0;
+    EXPECT_EQ(cudaGraphGetNodes(graph, nullptr, &count), cudaSuccess);
+    EXPECT_EQ(count, operations);
+    cudaGraphExec_t exec = nullptr;
+    EXPECT_EQ(cudaGraphInstantiate(&exec, graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    return exec;
+  }
+
+  cudaStream_t s_ = nullptr;
+  cudaStream_t other_ = nullptr;
+  cudaEvent_t fork_ = nullptr;
+  cudaEvent_t join_ = nullptr;
+};
+
+TEST_F(CudaEmuCapture, ReplaysAsOftenAsItIsLaunched) {
+  const DeviceArray<int> value(std::vector<int>(1, 0));
+  int* pinned = nullptr;
+  ASSERT_EQ(cudaMallocHost(&pinned, sizeof(int)), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  begin();
+  EXPECT_EQ(status(), cudaStreamCaptureStatusActive);
+  ASSERT_EQ(launch(
+                1, 1, [v = value.data()] { *v = *v * 2 + 1; }, s_),
+            cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(pinned, value.data(), sizeof(int), cudaMemcpyDeviceToHost, s_),
+            cudaSuccess);
+  const cudaGraphExec_t exec = end(2);
+  EXPECT_EQ(value.read()[0], 0) << "captured is not run";
+  for (int i = 0; i < 4; ++i)
+    ASSERT_EQ(cudaGraphLaunch(exec, s_), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(s_), cudaSuccess);
+  EXPECT_EQ(*pinned, 15);
+  EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+  EXPECT_EQ(cudaGraphLaunch(exec, s_), cudaErrorInvalidValue);
+  EXPECT_EQ(emu::usage().graphs, 0u);
+}
+
+TEST_F(CudaEmuCapture, ArgumentsAreThoseOfTheCapture) {
+  const DeviceArray<int> value(std::vector<int>(1, 0));
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  int argument = 5;
+  begin();
+  ASSERT_EQ(launch(
+                1, 1, [v = value.data(), argument] { *v += argument; }, s_),
+            cudaSuccess);
+  argument = 1000;
+  const cudaGraphExec_t exec = end(1);
+  ASSERT_EQ(cudaGraphLaunch(exec, s_), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(s_), cudaSuccess);
+  EXPECT_EQ(value.read()[0], 5);
+}
+
+TEST_F(CudaEmuCapture, OtherStreamsJoinThroughEvents) {
+  std::set<int> seen;
+  const DeviceArray<int> value(std::vector<int>(1, 0));
+  const auto append = [v = value.data()](int digit) {
+    return [v, digit] { *v = *v * 10 + digit; };
+  };
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  begin();
+  ASSERT_EQ(cudaMemsetAsync(value.data(), 0, sizeof(int), s_), cudaSuccess);
+  ASSERT_EQ(launch(1, 1, append(1), s_), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(fork_, s_), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(other_, fork_), cudaSuccess);
+  ASSERT_EQ(launch(1, 1, append(2), other_), cudaSuccess);
+  ASSERT_EQ(launch(1, 1, append(3), s_), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(join_, other_), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(s_, join_), cudaSuccess);
+  ASSERT_EQ(launch(1, 1, append(4), s_), cudaSuccess);
+  const cudaGraphExec_t exec = end(5);
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_EQ(cudaGraphLaunch(exec, s_), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(s_), cudaSuccess);
+    seen.insert(value.read()[0]);
+  }
+  EXPECT_EQ(seen, (std::set<int>{1234, 1324}));
+  ASSERT_EQ(launch(1, 1, append(9), other_), cudaSuccess) << "the other stream is free again";
+  ASSERT_EQ(cudaStreamSynchronize(other_), cudaSuccess);
+}
+
+TEST_F(CudaEmuCapture, AForkThatIsNotJoinedIsRefused) {
+  begin();
+  ASSERT_EQ(cudaEventRecord(fork_, s_), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(other_, fork_), cudaSuccess);
+  ASSERT_EQ(launch(
+                1, 1, [] {}, other_),
+            cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(other_, &graph), cudaErrorStreamCaptureUnmatched);
+  EXPECT_EQ(cudaStreamEndCapture(s_, &graph), cudaErrorStreamCaptureInvalidated);
+
+  begin();
+  ASSERT_EQ(cudaEventRecord(fork_, s_), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(other_, fork_), cudaSuccess);
+  ASSERT_EQ(launch(
+                1, 1, [] {}, other_),
+            cudaSuccess);
+  EXPECT_EQ(cudaStreamEndCapture(s_, &graph), cudaErrorStreamCaptureUnjoined);
+  EXPECT_EQ(graph, nullptr);
+  EXPECT_EQ(cudaStreamSynchronize(other_), cudaSuccess) << "it is no longer capturing";
+}
+
+TEST_F(CudaEmuCapture, ForbiddenCallsInvalidate) {
+  void* memory = nullptr;
+  const struct {
+    const char* name;
+    cudaError_t error;
+    std::function<cudaError_t()> call;
+  } forbidden[] = {
+      {"cudaMalloc", cudaErrorStreamCaptureUnsupported, [&] { return cudaMalloc(&memory, 16); }},
+      {"cudaMallocHost", cudaErrorStreamCaptureUnsupported,
+       [&] { return cudaMallocHost(&memory, 16); }},
+      {"cudaFree", cudaErrorStreamCaptureUnsupported, [] { return cudaFree(nullptr); }},
+      {"cudaStreamSynchronize", cudaErrorStreamCaptureUnsupported,
+       [this] { return cudaStreamSynchronize(s_); }},
+      {"cudaStreamQuery", cudaErrorStreamCaptureUnsupported,
+       [this] { return cudaStreamQuery(s_); }},
+      {"cudaDeviceSynchronize", cudaErrorStreamCaptureUnsupported,
+       [] { return cudaDeviceSynchronize(); }},
+      {"cudaEventQuery", cudaErrorStreamCaptureUnsupported,
+       [this] { return cudaEventQuery(join_); }},
+  };
+  for (const auto& entry : forbidden) {
+    SCOPED_TRACE(entry.name);
+    begin();
+    EXPECT_EQ(entry.call(), entry.error);
+    expect_invalidated();
+  }
+}
+
+TEST_F(CudaEmuCapture, CapturedEventsAreNotForTheHost) {
+  begin(cudaStreamCaptureModeRelaxed);
+  ASSERT_EQ(cudaEventRecord(fork_, s_), cudaSuccess);
+  EXPECT_EQ(cudaEventSynchronize(fork_), cudaErrorCapturedEvent);
+  expect_invalidated();
+}
+
+TEST_F(CudaEmuCapture, WorkFromOutsideCannotBeWaitedFor) {
+  ASSERT_EQ(launch(
+                1, 1, [] {}, other_),
+            cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(join_, other_), cudaSuccess);
+  begin();
+  EXPECT_EQ(cudaStreamWaitEvent(s_, join_), cudaErrorStreamCaptureIsolation);
+  expect_invalidated();
+}
+
+TEST_F(CudaEmuCapture, TwoCapturesCannotMerge) {
+  begin();
+  ASSERT_EQ(cudaStreamBeginCapture(other_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(fork_, s_), cudaSuccess);
+  EXPECT_EQ(cudaStreamWaitEvent(other_, fork_), cudaErrorStreamCaptureMerge);
+  expect_invalidated();
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(other_, &graph), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CudaEmuCapture, TheLegacyStreamAndBlockingStreams) {
+  EXPECT_EQ(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed),
+            cudaErrorStreamCaptureUnsupported);
+  // A capture in a stream that does not block leaves the legacy stream alone.
+  begin();
+  EXPECT_EQ(launch(1, 1, [] {}), cudaSuccess);
+  (void)end(0);
+  cudaStream_t blocking = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  cudaStreamCaptureStatus status{};
+  EXPECT_EQ(cudaStreamIsCapturing(nullptr, &status), cudaErrorStreamCaptureImplicit);
+  EXPECT_EQ(launch(
+                1, 1, [] {}, blocking),
+            cudaSuccess)
+      << "a question does no harm";
+  EXPECT_EQ(launch(1, 1, [] {}), cudaErrorStreamCaptureImplicit);
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(blocking, &graph), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CudaEmuCapture, ModesDecideWhoIsForbiddenWhat) {
+  const auto in_another_thread = [] {
+    cudaError_t error = cudaSuccess;
+    std::thread([&] {
+      void* memory = nullptr;
+      error = cudaMalloc(&memory, 16);
+    }).join();
+    return error;
+  };
+  begin(cudaStreamCaptureModeThreadLocal);
+  EXPECT_EQ(in_another_thread(), cudaSuccess);
+  EXPECT_EQ(status(), cudaStreamCaptureStatusActive);
+  (void)end(0);
+
+  begin(cudaStreamCaptureModeGlobal);
+  EXPECT_EQ(in_another_thread(), cudaErrorStreamCaptureUnsupported);
+  expect_invalidated();
+
+  begin(cudaStreamCaptureModeRelaxed);
+  void* memory = nullptr;
+  EXPECT_EQ(cudaMalloc(&memory, 16), cudaSuccess);
+  (void)end(0);
+
+  begin(cudaStreamCaptureModeGlobal);
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  EXPECT_EQ(mode, cudaStreamCaptureModeGlobal);
+  EXPECT_EQ(cudaMalloc(&memory, 16), cudaSuccess) << "this thread has said that it knows";
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  (void)end(0);
+}
+
+TEST_F(CudaEmuCapture, MemoryOfAGraph) {
+  begin();
+  int* memory = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&memory, sizeof(int), s_), cudaSuccess);
+  ASSERT_EQ(launch(
+                1, 1, [memory] { *memory = 1; }, s_),
+            cudaSuccess);
+  ASSERT_EQ(cudaFreeAsync(memory, s_), cudaSuccess);
+  const cudaGraphExec_t exec = end(3);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(cudaGraphLaunch(exec, s_), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(s_), cudaSuccess);
+  }
+  EXPECT_EQ(emu::usage().allocations, 1u);
+  ASSERT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+  EXPECT_EQ(emu::usage().allocations, 0u);
+}
+
+TEST_F(CudaEmuCapture, AnInvalidCaptureGivesItsStreamsBack) {
+  begin();
+  ASSERT_EQ(cudaStreamDestroy(s_), cudaSuccess) << "in the middle of a capture";
+  EXPECT_EQ(run(1, 1, [] {}), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace switchback::test

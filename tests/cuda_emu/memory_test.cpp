@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocations: what the API says of a pointer, failures on demand, order of asynchronous frees.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "cuda_emu/harness.hpp"
+
+namespace switchback::test {
+namespace {
+
+using CudaEmuMemory = CudaEmu;
+
+cudaPointerAttributes attributes_of(const void* pointer) {
+  cudaPointerAttributes attributes{};
+  EXPECT_EQ(cudaPointerGetAttributes(&attributes, pointer), cudaSuccess);
+  return attributes;
+}
+
+TEST_F(CudaEmuMemory, PointersSayWhatTheyAre) {
+  emu::options().device_count = 2;
+  char* first = nullptr;
+  char* second = nullptr;
+  char* managed = nullptr;
+  char* pinned = nullptr;
+  char stack[16];
+  ASSERT_EQ(cudaMalloc(&first, 100), cudaSuccess);
+  ASSERT_EQ(cudaMallocManaged(&managed, 100), cudaSuccess);
+  ASSERT_EQ(cudaMallocHost(&pinned, 100), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(&second, 100), cudaSuccess);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 256, 0u);
+
+  EXPECT_EQ(attributes_of(first + 99).type, cudaMemoryTypeDevice);
+  EXPECT_EQ(attributes_of(first + 99).device, 0);
+  EXPECT_EQ(attributes_of(first).devicePointer, first);
+  EXPECT_EQ(attributes_of(first).hostPointer, nullptr);
+  EXPECT_EQ(attributes_of(second).device, 1);
+  EXPECT_EQ(attributes_of(managed).type, cudaMemoryTypeManaged);
+  EXPECT_EQ(attributes_of(managed).hostPointer, managed);
+  EXPECT_EQ(attributes_of(pinned).type, cudaMemoryTypeHost);
+  EXPECT_EQ(attributes_of(stack).type, cudaMemoryTypeUnregistered);
+  EXPECT_EQ(attributes_of(nullptr).type, cudaMemoryTypeUnregistered);
+
+  ASSERT_EQ(cudaHostRegister(stack, sizeof stack, cudaHostRegisterDefault), cudaSuccess);
+  EXPECT_EQ(attributes_of(stack).type, cudaMemoryTypeHost);
+  EXPECT_EQ(cudaHostRegister(stack + 1, 1, cudaHostRegisterDefault),
+            cudaErrorHostMemoryAlreadyRegistered);
+  ASSERT_EQ(cudaHostUnregister(stack), cudaSuccess);
+  EXPECT_EQ(attributes_of(stack).type, cudaMemoryTypeUnregistered);
+}
+
+TEST_F(CudaEmuMemory, FreeTakesWhatMallocGave) {
+  char* memory = nullptr;
+  char* pinned = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, 100), cudaSuccess);
+  ASSERT_EQ(cudaMallocHost(&pinned, 100), cudaSuccess);
+  EXPECT_EQ(cudaFree(memory + 1), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFree(pinned), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFreeHost(memory), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFree(memory), cudaSuccess);
+  EXPECT_EQ(cudaFree(memory), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFree(nullptr), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+  EXPECT_EQ(emu::usage().allocations, 0u);
+  EXPECT_EQ(emu::usage().peak_device_bytes, 100u);
+}
+
+TEST_F(CudaEmuMemory, ZeroBytesAreNullAndTooManyAreRefused) {
+  void* memory = &memory;
+  EXPECT_EQ(cudaMalloc(&memory, 0), cudaSuccess);
+  EXPECT_EQ(memory, nullptr);
+  emu::options().total_memory_bytes = 1000;
+  EXPECT_EQ(cudaMalloc(&memory, 600), cudaSuccess);
+  void* more = nullptr;
+  EXPECT_EQ(cudaMalloc(&more, 401), cudaErrorMemoryAllocation);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  EXPECT_EQ(cudaMemGetInfo(&free_bytes, &total_bytes), cudaSuccess);
+  EXPECT_EQ(free_bytes, 400u);
+  EXPECT_EQ(total_bytes, 1000u);
+}
+
+TEST_F(CudaEmuMemory, FreshMemoryIsGarbage) {
+  const DeviceArray<float> values(8);
+  for (const float value : values.read())
+    EXPECT_NE(value, value);
+}
+
+TEST_F(CudaEmuMemory, AllocationsFailOnDemand) {
+  emu::options().fail_allocation_after = 2;
+  void* memory[4] = {};
+  EXPECT_EQ(cudaMalloc(&memory[0], 16), cudaSuccess);
+  EXPECT_EQ(cudaMallocHost(&memory[1], 16), cudaSuccess);
+  EXPECT_EQ(cudaMalloc(&memory[2], 16), cudaErrorMemoryAllocation);
+  EXPECT_EQ(cudaMallocAsync(&memory[3], 16, nullptr), cudaErrorMemoryAllocation);
+  emu::options().fail_allocation_after = -1;
+  EXPECT_EQ(cudaMalloc(&memory[2], 16), cudaSuccess);
+}
+
+TEST_F(CudaEmuMemory, CallsFailOnDemand) {
+  emu::options().fail_call_after = 1;
+  emu::options().fail_call_error = cudaErrorUnknown;
+  int device = 0;
+  EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+  EXPECT_EQ(cudaGetDevice(&device), cudaErrorUnknown);
+  EXPECT_EQ(cudaGetDevice(&device), cudaSuccess) << "once";
+  EXPECT_EQ(emu::calls("cudaGetDevice"), 3u);
+
+  emu::options().fail_call_after = 0;
+  emu::options().fail_call_name = "cudaStreamCreate";
+  EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+  cudaStream_t stream = nullptr;
+  EXPECT_EQ(cudaStreamCreate(&stream), cudaErrorUnknown);
+  EXPECT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+}
+
+TEST_F(CudaEmuMemory, AsynchronousMemoryIsFreedInItsStream) {
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  int* memory = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&memory, sizeof(int), stream), cudaSuccess);
+  EXPECT_EQ(attributes_of(memory).type, cudaMemoryTypeDevice);
+  ASSERT_EQ(launch(
+                1, 1, [memory] { *memory = 1; }, stream),
+            cudaSuccess);
+  ASSERT_EQ(cudaFreeAsync(memory, stream), cudaSuccess);
+  EXPECT_EQ(cudaFreeAsync(memory, stream), cudaErrorInvalidValue) << "twice";
+  EXPECT_EQ(emu::usage().allocations, 1u) << "not before the stream comes there";
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(emu::usage().allocations, 0u);
+}
+
+TEST_F(CudaEmuMemory, ACopyIntoMemoryThatIsNotThereYetIsAFault) {
+  cudaStream_t allocating = nullptr;
+  cudaStream_t copying = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&allocating, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&copying, cudaStreamNonBlocking), cudaSuccess);
+  emu::options().schedule_seed = 0;  // only what is waited for runs
+  int* memory = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&memory, sizeof(int), allocating), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(memory, 0, sizeof(int), copying), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(copying), cudaErrorIllegalAddress);
+  EXPECT_NE(emu::last_fault().find("not allocated"), std::string::npos) << emu::last_fault();
+}
+
+TEST_F(CudaEmuMemory, Pools) {
+  cudaMemPool_t pool = nullptr;
+  ASSERT_EQ(cudaDeviceGetDefaultMemPool(&pool, 0), cudaSuccess);
+  std::uint64_t threshold = UINT64_MAX;
+  ASSERT_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
+            cudaSuccess);
+  threshold = 0;
+  ASSERT_EQ(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
+            cudaSuccess);
+  EXPECT_EQ(threshold, UINT64_MAX);
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMallocFromPoolAsync(&memory, 64, pool, nullptr), cudaSuccess);
+  EXPECT_EQ(cudaFree(memory), cudaSuccess) << "cudaFree takes it too";
+  emu::options().memory_pools = false;
+  EXPECT_EQ(cudaDeviceGetDefaultMemPool(&pool, 0), cudaErrorNotSupported);
+  EXPECT_EQ(cudaMallocAsync(&memory, 64, nullptr), cudaErrorNotSupported);
+}
+
+TEST_F(CudaEmuMemory, CopiesBetweenDevices) {
+  emu::options().device_count = 2;
+  const DeviceArray<int> first(std::vector<int>{1, 2, 3});
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  const DeviceArray<int> second(3);
+  ASSERT_EQ(cudaMemcpy(second.data(), first.data(), 12, cudaMemcpyDeviceToDevice), cudaSuccess);
+  // The legacy streams of two devices are two streams.
+  EXPECT_EQ(second.read(), (std::vector<int>{1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace switchback::test

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// The net holds: mistakes that are planted here are found, by the sanitizer whose matter they are,
+// or by wrong results where there is none.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "cuda_emu/harness.hpp"
+
+namespace switchback::test {
+namespace {
+
+class CudaEmuNet : public CudaEmu {
+ protected:
+  void SetUp() override {
+    CudaEmu::SetUp();
+    // ThreadSanitizer has a thread of its own, so that a fork alone would not do.
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+  }
+};
+
+// Not inlined: where the compiler sees the array, UndefinedBehaviorSanitizer is the first to
+// report.
+template <class T>
+__attribute__((noinline)) void store(T* values, unsigned at, T value) {
+  values[at] = value;
+}
+
+// out[t] = in of the right neighbour, through shared memory.
+template <bool with_barrier>
+struct Neighbour {
+  const int* in;
+  int* out;
+  void operator()() const {
+    __shared__ int values[128];
+    store(values, threadIdx.x, in[threadIdx.x]);
+    if (with_barrier) __syncthreads();
+    out[threadIdx.x] = values[(threadIdx.x + 1) % 128];
+  }
+};
+
+// Reads an element, and then writes another that a neighbour may not have read yet.
+template <bool with_barrier>
+struct Rotate {
+  int* values;
+  void operator()() const {
+    const int mine = values[(threadIdx.x + 1) % 64];
+    if (with_barrier) __syncthreads();
+    values[threadIdx.x] = mine;
+  }
+};
+
+std::vector<int> counted(int n) {
+  std::vector<int> values(static_cast<std::size_t>(n));
+  for (int i = 0; i < n; ++i)
+    values[static_cast<std::size_t>(i)] = i;
+  return values;
+}
+
+std::vector<int> rotated(int n) {
+  std::vector<int> values(static_cast<std::size_t>(n));
+  for (int i = 0; i < n; ++i)
+    values[static_cast<std::size_t>(i)] = (i + 1) % n;
+  return values;
+}
+
+template <class Kernel>
+std::vector<int> run_neighbour() {
+  const DeviceArray<int> in(counted(128));
+  const DeviceArray<int> out(std::vector<int>(128, -2));
+  EXPECT_EQ(run(1, 128, Kernel{in.data(), out.data()}), cudaSuccess);
+  return out.read();
+}
+
+template <class Kernel>
+std::vector<int> run_rotate() {
+  const DeviceArray<int> values(counted(64));
+  EXPECT_EQ(run(1, 64, Kernel{values.data()}), cudaSuccess);
+  return values.read();
+}
+
+TEST_F(CudaEmuNet, WithTheBarrierAllIsWell) {
+  EXPECT_EQ(run_neighbour<Neighbour<true>>(), rotated(128));
+  EXPECT_EQ(run_rotate<Rotate<true>>(), rotated(64));
+}
+
+#ifdef SWITCHBACK_TEST_TSAN
+
+// ThreadSanitizer's exit code where something was reported.
+constexpr int reported = 66;
+
+TEST_F(CudaEmuNet, AMissingBarrierIsARace) {
+  EXPECT_EXIT((run_neighbour<Neighbour<false>>(), std::exit(0)),
+              ::testing::ExitedWithCode(reported), "data race");
+  EXPECT_EXIT((run_rotate<Rotate<false>>(), std::exit(0)), ::testing::ExitedWithCode(reported),
+              "data race");
+}
+
+TEST_F(CudaEmuNet, AMissingWarpBarrierIsARace) {
+  EXPECT_EXIT(
+      {
+        const DeviceArray<int> values(counted(32));
+        run(1, 32, [values = values.data()] {
+          values[threadIdx.x] = 1;
+          __syncwarp(threadIdx.x < 16 ? 0x0000ffffu : 0xffff0000u);
+          if (values[31 - threadIdx.x] != 1) __trap();
+        });
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(reported), "data race");
+}
+
+// The barrier before the write of the next round.
+TEST_F(CudaEmuNet, ABarrierThatIsMissingInALoopIsARace) {
+  EXPECT_EXIT(
+      {
+        const DeviceArray<int> out(64);
+        run(1, 64, [out = out.data()] {
+          __shared__ int value;
+          for (int i = 0; i < 3; ++i) {
+            if (threadIdx.x == 0) value = i;
+            __syncthreads();
+            out[threadIdx.x] = value;
+          }
+        });
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(reported), "data race");
+}
+
+TEST_F(CudaEmuNet, TwoThreadsThatWriteOneElementAreARace) {
+  EXPECT_EXIT(
+      {
+        const DeviceArray<int> values(counted(32));
+        run(1, 64, [values = values.data()] { values[threadIdx.x / 2] = 1; });
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(reported), "data race");
+}
+
+#else
+
+TEST_F(CudaEmuNet, AMissingBarrierGivesWrongResults) {
+  int neighbours = 0;
+  int rotations = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    emu::Options options;
+    options.schedule_seed = seed;
+    emu::reset(options);
+    neighbours += run_neighbour<Neighbour<false>>() != rotated(128) ? 1 : 0;
+    rotations += run_rotate<Rotate<false>>() != rotated(64) ? 1 : 0;
+  }
+  EXPECT_EQ(neighbours, 20) << "what an earlier launch left in shared memory is gone";
+  EXPECT_GE(rotations, 19) << "an ascending order may happen to be right";
+}
+
+#endif
+
+#ifdef SWITCHBACK_TEST_ASAN
+
+TEST_F(CudaEmuNet, AWriteBehindASharedArrayIsCaught) {
+  EXPECT_DEATH(run(1, 64,
+                   [] {
+                     __shared__ float values[63];
+                     float* const at =
+                         values;  // what UndefinedBehaviorSanitizer cannot see through
+                     at[threadIdx.x] = 1.0f;
+                     if (at[threadIdx.x] != 1.0f) __trap();
+                   }),
+               "global-buffer-overflow");
+}
+
+TEST_F(CudaEmuNet, AWriteBehindDynamicSharedMemoryIsCaught) {
+  EXPECT_DEATH(run(
+                   1, 64,
+                   [] {
+                     SWITCHBACK_DYNAMIC_SHARED(float, values);
+                     values[threadIdx.x] = 1.0f;
+                   },
+                   63 * sizeof(float)),
+               "heap-buffer-overflow");
+}
+
+TEST_F(CudaEmuNet, AccessesOutsideOfAnAllocationAreCaught) {
+  const DeviceArray<int> values(63);
+  EXPECT_DEATH(run(1, 64, [values = values.data()] { values[threadIdx.x] = 1; }),
+               "heap-buffer-overflow");
+  EXPECT_DEATH(run(1, 1, [values = values.data()] { values[0] = *(values - 1); }),
+               "heap-buffer-overflow");
+}
+
+TEST_F(CudaEmuNet, UseAfterAnAsynchronousFreeIsCaught) {
+  int* values = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&values, 64, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaFreeAsync(values, nullptr), cudaSuccess);
+  EXPECT_DEATH(run(1, 1, [values] { *values = 1; }), "heap-use-after-free");
+}
+
+TEST_F(CudaEmuNet, UseBeforeAnAsynchronousAllocationIsCaught) {
+  cudaStream_t allocating = nullptr;
+  cudaStream_t using_it = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&allocating, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&using_it, cudaStreamNonBlocking), cudaSuccess);
+  emu::options().schedule_seed = 0;  // only what is waited for runs
+  int* values = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&values, 64, allocating), cudaSuccess);
+  EXPECT_DEATH((launch(
+                    1, 1, [values] { *values = 1; }, using_it),
+                cudaStreamSynchronize(using_it)),
+               "use-after-poison");
+}
+
+TEST_F(CudaEmuNet, HostCodeThatTouchesDeviceMemoryIsCaught) {
+  const DeviceArray<int> values(std::vector<int>(16, 3));
+  EXPECT_DEATH(static_cast<void>(*const_cast<volatile int*>(values.data())), "use-after-poison");
+  EXPECT_EQ(values.read()[15], 3);
+}
+
+TEST_F(CudaEmuNet, AKernelThatTouchesAnotherDevicesMemoryIsCaught) {
+  emu::options().device_count = 2;
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  int* values = nullptr;
+  ASSERT_EQ(cudaMalloc(&values, 64), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_DEATH(run(1, 1, [values] { *values = 1; }), "use-after-poison");
+}
+
+// What GCC guards only because the kernel has internal linkage.
+TEST_F(CudaEmuNet, ASharedArrayOfATemplateIsGuardedInAnUnnamedNamespace) {
+  const DeviceArray<int> in(std::vector<int>(256, 0));
+  const DeviceArray<int> out(256);
+  EXPECT_DEATH(run(1, 129, Neighbour<true>{in.data(), out.data()}), "global-buffer-overflow");
+}
+
+#endif
+
+}  // namespace
+}  // namespace switchback::test
