@@ -91,12 +91,13 @@ __device__ __forceinline__ unsigned magnitude_bits(float value) {
   return __float_as_uint(value) & 0x7FFFFFFFu;
 }
 
-/// The largest magnitudes of packs, column by column. Bits of magnitudes order as integers, NaN last,
-/// in every type; of pairs of 16-bit types the upper halves decide, so no half needs to be cut out.
+/// The largest magnitudes of packs, column by column. Bits of magnitudes order as integers, NaN
+/// last, in every type; of pairs of 16-bit types the upper halves decide, so no half needs to be
+/// cut out.
 template <class T, int V>
 struct Magnitudes {
   static constexpr int words = V == 1 ? 1 : 4;
-  unsigned high[words] = {};                                         ///< odd columns of pairs
+  unsigned high[words] = {};                               ///< odd columns of pairs
   unsigned low[V > 1 && sizeof(T) == 2 ? words : 1] = {};  ///< even columns of pairs, shifted up
 
   __device__ __forceinline__ void add(const Pack<T, V>& pack) {
@@ -195,8 +196,8 @@ __device__ __forceinline__ unsigned warp_max(unsigned bits) {
 }
 
 /// The largest of the threads with one threadIdx.y, to all of them. blockDim.x is a power of two up
-/// to 32 or a multiple of 32; `shared` has a word a warp and is not read any more when the next but
-/// one call with another one returns. All threads of the block call it.
+/// to 32 or a multiple of 32; `shared` has a word a warp and may be used again after the next
+/// barrier. All threads of the block call it.
 __device__ __forceinline__ unsigned row_max(unsigned bits, unsigned* shared) {
   const unsigned threads = blockDim.x;
   if (threads < 32) {
@@ -214,8 +215,8 @@ __device__ __forceinline__ unsigned row_max(unsigned bits, unsigned* shared) {
 }
 
 /// A group's absmax and the factors whose products bracket 127 · (x / absmax), as derived in
-/// quant/cpu/scale.hpp. Groups of zeros and groups with a NaN or Inf have factors 0, groups too small
-/// for brackets have NaN, which sends each element to the division.
+/// quant/cpu/scale.hpp. Groups of zeros and groups with a NaN or Inf have factors 0, groups too
+/// small for brackets have NaN, which sends each element to the division.
 struct Scale {
   float absmax;
   float lower;
@@ -236,14 +237,14 @@ __device__ __forceinline__ Scale scale_of(float absmax) {
   return s;
 }
 
-/// The definition of the code, in the low byte.
+/// The definition of the code, in the low byte. NaN converts to 0: in a group with a NaN or Inf
+/// that is every quotient that comes here, as the finite ones agree on 0 before.
 __device__ __forceinline__ unsigned exact_code(float x, float absmax) {
-  if (!(absmax > 0.0f && absmax <= 0x1.fffffep127f)) return 0;
   return static_cast<unsigned>(__float2int_rn(__fmul_rn(127.0f, __fdiv_rn(x, absmax)))) & 0xFFu;
 }
 
-// Added to a product below 2^22 it leaves no room for a fraction: the sum is rounded half to even to
-// an integer, whose low byte is that of the sum's bits.
+// Added to a product below 2^22 it leaves no room for a fraction: the sum is rounded half to even
+// to an integer, whose low byte is that of the sum's bits.
 inline constexpr float round_to_integer = 0x1.8p23f;
 
 __device__ __forceinline__ unsigned code(float x, const Scale& s) {

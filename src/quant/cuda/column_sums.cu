@@ -103,8 +103,7 @@ cudaError_t launch_block_sums(const Launch& launch, ConstAnyMatrix x, float* blo
     constexpr int default_threads = 128;
     const int threads = launch.block_threads > 0 ? launch.block_threads : default_threads;
     const dim3 block = block_of_rows(threads_of_row(packs, 1, threads), threads);
-    const Tiles tiles =
-        tiles_of(divide_up<std::int64_t>(x.rows, sum_block_rows), packs, 1, block);
+    const Tiles tiles = tiles_of(divide_up<std::int64_t>(x.rows, sum_block_rows), packs, 1, block);
     const SumsArguments a = {x.data, block_sums, x.rows, packs, x.stride, tiles};
     return core::SWITCHBACK_CUDA_NS::launch(
         "column_sums", packed ? block_sums_kernel<T, V> : block_sums_kernel<T, 1>,

@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(1024) dequantize_kernel(DequantizeArguments a)
 
 }  // namespace
 
-cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes,
-                              const float* scales, AnyMatrix y) {
+cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes, const float* scales,
+                              AnyMatrix y) {
   return for_type(y.dtype, [&](auto element) {
     using T = decltype(element);
     constexpr int V = vector_elements<T>;
@@ -105,8 +105,14 @@ cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes,
     const int threads = launch.block_threads > 0 ? launch.block_threads : default_threads;
     const dim3 block = block_of_rows(threads_of_row(packs, each, threads), threads);
     const Tiles tiles = tiles_of(y.rows, packs, each, block);
-    const DequantizeArguments a = {static_cast<const std::int8_t*>(codes.data), scales,   y.data, y.rows, packs,
-                                   codes.stride, y.stride, tiles};
+    const DequantizeArguments a = {static_cast<const std::int8_t*>(codes.data),
+                                   scales,
+                                   y.data,
+                                   y.rows,
+                                   packs,
+                                   codes.stride,
+                                   y.stride,
+                                   tiles};
     return core::SWITCHBACK_CUDA_NS::launch(
         "dequantize_rowwise", packed ? dequantize_kernel<T, V> : dequantize_kernel<T, 1>,
         dim3(grid_of(tiles.count)), block, 0, launch.stream, a);

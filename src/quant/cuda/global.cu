@@ -149,18 +149,18 @@ Shape shape_of(const Launch& launch, ConstAnyMatrix x, Codes q, int pack, bool b
   shape.block = block_of_rows(threads_of_row(packs, each, threads), threads);
   if (by_row) shape.block.y = 1;
   if (shape.block.x < 32 && by_row) shape.block.x = 32;
-  shape.arguments = {x.data,   q.data,   nullptr, nullptr,
-                     x.rows,   packs,    x.stride, q.stride,
-                     tiles_of(x.rows, packs, each, shape.block), by_row};
+  shape.arguments = {x.data,   q.data,   nullptr,
+                     nullptr,  x.rows,   packs,
+                     x.stride, q.stride, tiles_of(x.rows, packs, each, shape.block),
+                     by_row};
   return shape;
 }
 
 }  // namespace
 
 cudaError_t launch_absmax(const Launch& launch, ConstAnyMatrix x, unsigned* bits, bool by_row) {
-  const cudaError_t status =
-      cudaMemsetAsync(bits, 0, sizeof(unsigned) * static_cast<std::size_t>(by_row ? x.rows : 1),
-                      launch.stream);
+  const cudaError_t status = cudaMemsetAsync(
+      bits, 0, sizeof(unsigned) * static_cast<std::size_t>(by_row ? x.rows : 1), launch.stream);
   if (status != cudaSuccess) return status;
   Codes none;
   if (!by_row) join_rows(x, none);
@@ -192,8 +192,7 @@ cudaError_t launch_codes(const Launch& launch, ConstAnyMatrix x, Codes q, const 
     shape.arguments.absmax = absmax;
     return core::SWITCHBACK_CUDA_NS::launch(
         "codes", packed ? codes_kernel<T, V> : codes_kernel<T, 1>,
-        dim3(grid_of(shape.arguments.tiles.count)), shape.block, 0, launch.stream,
-        shape.arguments);
+        dim3(grid_of(shape.arguments.tiles.count)), shape.block, 0, launch.stream, shape.arguments);
   });
 }
 
@@ -206,8 +205,7 @@ cudaError_t launch_cast(const Launch& launch, ConstAnyMatrix x, Codes q) {
     const Shape shape = shape_of(launch, x, q, packed ? V : 1, false);
     return core::SWITCHBACK_CUDA_NS::launch(
         "cast_to_int8", packed ? cast_kernel<T, V> : cast_kernel<T, 1>,
-        dim3(grid_of(shape.arguments.tiles.count)), shape.block, 0, launch.stream,
-        shape.arguments);
+        dim3(grid_of(shape.arguments.tiles.count)), shape.block, 0, launch.stream, shape.arguments);
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the launchers of the CUDA quantize kernels. They queue and return; matrices have rows
-// and columns, scratch is aligned, everything else lies at any address.
+// Engine zone: the launchers of the CUDA quantize kernels. They queue and return; matrices have
+// rows and columns, scratch is aligned, everything else lies at any address.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ cudaError_t launch_absmax(const Launch& launch, ConstAnyMatrix x, unsigned* bits
 cudaError_t launch_codes(const Launch& launch, ConstAnyMatrix x, Codes q, const unsigned* bits,
                          bool by_row, float* absmax);
 cudaError_t launch_cast(const Launch& launch, ConstAnyMatrix x, Codes q);
-cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes,
-                              const float* scales, AnyMatrix y);
+cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes, const float* scales,
+                              AnyMatrix y);
 
 /// The bits of the largest magnitudes of columns and, unless null, of rows.
 cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, unsigned* column_bits,
