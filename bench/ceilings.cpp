@@ -274,6 +274,7 @@ std::int64_t inside_l3_bytes(int threads) {
 }
 
 Ceilings measure_ceilings(Context& context, double budget_s) {
+  if (context.state().runtime != nullptr) return measure_device_ceilings(context, budget_s);
   const double part_s = budget_s / 4;
   const RegisterLoop s8 = int8_loop(context);
   const RegisterLoop f32 = f32_loop(context);

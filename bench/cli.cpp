@@ -76,7 +76,7 @@ int run_cli(int argc, const char* const* argv) {
 }
 
 void add_context_options(CLI::App& command, ContextOptions& options) {
-  command.add_option("--device", options.device, "cpu; default: the best device there is")
+  command.add_option("--device", options.device, "cpu, cuda or cuda:N; default: the best there is")
       ->type_name("NAME");
   command.add_option("--threads", options.threads, "CPU threads; 0 (default): every core")
       ->type_name("N");

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: a matrix that owns its memory, of any element type.
+// Bench: a matrix of any element type that owns its memory, which this program can read (see
+// visible_memory.hpp).
 #pragma once
 
 #include <cstdint>
 
+#include "bench/visible_memory.hpp"
 #include "core/aligned_buffer.hpp"
 #include "switchback/matrix.hpp"
 
@@ -14,7 +16,7 @@ class HostMatrix {
  public:
   HostMatrix() = default;
   HostMatrix(DType dtype, std::int64_t rows, std::int64_t cols)
-      : dtype_(dtype), rows_(rows), cols_(cols) {
+      : buffer_(visible_source()), dtype_(dtype), rows_(rows), cols_(cols) {
     buffer_.reserve(size_bytes());
   }
 

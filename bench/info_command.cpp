@@ -115,16 +115,26 @@ void run(const Arguments& arguments) {
     json["ceilings"] = {{"copy_gb_s", c.copy_gb_s},   {"copy_l3_gb_s", c.copy_l3_gb_s},
                         {"s8_tops", c.s8_tops},       {"s8_instruction", c.s8_instruction},
                         {"f32_tflops", c.f32_tflops}, {"f32_instruction", c.f32_instruction}};
+    const bool device = context.state().runtime != nullptr;
+    if (device) json["ceilings"]["bf16_tflops"] = c.bf16_tflops;
     if (!arguments.json) {
       Table table({"ceiling", "rate", "of"}, {"of"});
       table.add({"copy past the caches", number(c.copy_gb_s) + " GB/s", "bytes read and written"});
-      table.add({"copy in L3",
-                 c.copy_l3_gb_s > 0 ? number(c.copy_l3_gb_s) + " GB/s" : "L3 not known",
-                 "bytes read and written"});
-      table.add({"int8", number(c.s8_tops) + " TOPS", c.s8_instruction + " in registers"});
-      table.add({"f32", number(c.f32_tflops) + " TFLOP/s", c.f32_instruction + " in registers"});
+      const std::string where = device ? "" : " in registers";
+      if (!device)
+        table.add({"copy in L3",
+                   c.copy_l3_gb_s > 0 ? number(c.copy_l3_gb_s) + " GB/s" : "L3 not known",
+                   "bytes read and written"});
+      table.add({"int8", number(c.s8_tops) + " TOPS", c.s8_instruction + where});
+      if (device)
+        table.add({"bf16", number(c.bf16_tflops) + " TFLOP/s", "bf16 product of the same size"});
+      table.add({"f32", number(c.f32_tflops) + " TFLOP/s", c.f32_instruction + where});
       fmt::print("{}\n", table.text());
       std::fflush(stdout);
+    }
+    if (device) {
+      if (arguments.json) fmt::print("{}\n", json.dump(2));
+      return;
     }
     fmt::print(stderr, "measuring a product of {} x {} x {} …\n", medium.batch, medium.dim_in,
                medium.dim_out);

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "bench/build_info.hpp"
+#include "bench/nvml.hpp"
 #include "core/context_state.hpp"
 #include "gemm/library_versions.hpp"
 
@@ -142,6 +143,30 @@ std::size_t available_memory_bytes() {
 #endif
 }
 
+namespace {
+
+std::string cuda_version(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+nlohmann::ordered_json device_json(const Context& context) {
+  const core::DeviceInfo& info = context.state().runtime->info();
+  nlohmann::ordered_json json;
+  json["gpu_name"] = info.name;
+  json["compute_capability"] = fmt::format("{}.{}", info.compute_major, info.compute_minor);
+  json["multiprocessors"] = std::to_string(info.multiprocessors);
+  json["gpu_memory"] = fmt::format("{:.1f} GiB", static_cast<double>(info.memory_bytes) / 0x1p30);
+  json["gpu_l2"] = fmt::format("{:.1f} MiB", static_cast<double>(info.l2_bytes) / 0x1p20);
+  json["gpu_clock"] = fmt::format("{} MHz", info.core_clock_khz / 1000);
+  json["gpu_memory_clock"] = fmt::format("{} MHz", info.memory_clock_khz / 1000);
+  json["driver"] = "supports CUDA " + cuda_version(info.driver_version);
+  json["cuda_runtime"] = cuda_version(info.runtime_version);
+  json["gpu_throttling"] = throttling(info.pci_bus_id);
+  return json;
+}
+
+}  // namespace
+
 nlohmann::ordered_json machine_json(const Context& context) {
   const core::CpuCaches& caches = core::cpu_caches();
   nlohmann::ordered_json json;
@@ -156,6 +181,7 @@ nlohmann::ordered_json machine_json(const Context& context) {
   json["l2_bytes"] = caches.l2_bytes;
   json["l3_bytes"] = caches.l3_bytes;
   json["memory_bytes"] = memory_bytes();
+  if (context.state().runtime != nullptr) json["gpu"] = device_json(context);
   json["os"] = os_name();
   json["kernel"] = kernel();
   json["hypervisor"] = hypervisor();

@@ -11,7 +11,8 @@ namespace switchback::bench {
 
 /// Keys: device, cpu, isa, features, cores, threads, threads_backend, l1d_bytes, l2_bytes,
 /// l3_bytes, memory_bytes, os, kernel, hypervisor (null where none is seen), compiler, build_type,
-/// assertions, sanitizer, libraries, tool_version, tool_commit.
+/// assertions, sanitizer, libraries, tool_version, tool_commit; on a CUDA device also gpu, an
+/// object of texts.
 nlohmann::ordered_json machine_json(const Context& context);
 
 /// "switchback-bench 0.1.0 (3f2a91c)".

@@ -117,6 +117,12 @@ int dry_run(const RunOptions& options, const Schedule& schedule, double memory) 
 }
 
 /// Counts of a run by how its cases ended.
+// Of the memory operands lie in; 0 where the system does not tell.
+std::size_t free_bytes(const Context& context) {
+  const auto& runtime = context.state().runtime;
+  return runtime != nullptr ? runtime->free_bytes() : available_memory_bytes();
+}
+
 struct Tally {
   std::int64_t measured = 0, resumed = 0, wrong = 0, unsupported = 0, oom = 0;
 };
@@ -139,6 +145,8 @@ class Run {
     case_options_.int8_engine = engines.int8;
     case_options_.standard_engine = engines.standard;
     case_options_.interrupted = StopSignals::requested;
+    case_options_.graphs = options.graphs;
+    case_options_.cold_cache = options.cold_cache;
     if (options.deadline_s)
       case_options_.deadline = start + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(*options.deadline_s));
@@ -225,9 +233,8 @@ class Run {
         return "deadline";
       }
       // Asked anew each time: others use this machine too.
-      const auto memory =
-          static_cast<double>(available_memory_bytes() + context_.workspace_bytes());
-      if (available_memory_bytes() > 0 && planned.bytes > memory) {
+      const auto memory = static_cast<double>(free_bytes(context_) + context_.workspace_bytes());
+      if (free_bytes(context_) > 0 && planned.bytes > memory) {
         const std::string why = fmt::format("needs {}, {} of memory can be had",
                                             format_bytes(planned.bytes), format_bytes(memory));
         ++tally_.oom;
@@ -337,6 +344,8 @@ int run_command(const RunOptions& options) {
       "--dtype {}: it must be f32, f16 or bf16", dtype_name(options.dtype));
   const std::vector<SelectedCase> selected = select_cases(options.cases);
   Context context(options.context);
+  core::require(context.state().runtime != nullptr || !(options.graphs || options.cold_cache),
+                "--graph and --cold are for a CUDA device; this is {}", context.device());
   const Engines engines = resolve_engines(context, options.engines);
   const auto plan = [&](const Rates& rates) {
     std::vector<PlannedCase> planned;
@@ -346,7 +355,7 @@ int run_command(const RunOptions& options) {
   };
   if (options.dry_run)
     return dry_run(options, plan(rates_from(measure_ceilings(context, ceilings_budget_s))),
-                   static_cast<double>(available_memory_bytes()));
+                   static_cast<double>(free_bytes(context)));
 
   const StopSignals signals;
   const OpenMode mode = options.append || options.resume ? OpenMode::append : OpenMode::create;

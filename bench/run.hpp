@@ -44,6 +44,8 @@ struct RunOptions {
   bool resume = false;
   bool dry_run = false;
   bool quiet = false;
+  bool graphs = false;      ///< see CaseOptions
+  bool cold_cache = false;  ///< see CaseOptions
   std::uint64_t seed = 1;
   std::string arguments;  ///< as typed, for the run file
 };

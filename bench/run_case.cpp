@@ -2,12 +2,14 @@
 #include "bench/run_case.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <optional>
 
 #include "bench/plan.hpp"
 #include "bench/run_check.hpp"
 #include "bench/run_operands.hpp"
+#include "core/context_state.hpp"
 #include "gemm/candidates.hpp"
 #include "switchback/error.hpp"
 #include "switchback/gemm.hpp"
@@ -17,6 +19,10 @@
 namespace switchback::bench {
 
 namespace {
+
+constexpr std::string_view tf32_engine = "cublaslt_tf32";
+// tf32 keeps 11 bits of each factor, so each product is off by 2^-11 twice.
+constexpr double tf32_factor_error = 0x1p-10;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -47,7 +53,17 @@ class CaseRun {
         options_(options),
         result_(result),
         need_(operand_needs(options.fields)),
-        o_(make_operands(context, c, options.dtype, options.fields, options.seed)) {}
+        o_(make_operands(context, c, options.dtype, options.fields, options.seed)) {
+    if (runtime() == nullptr) return;
+    ContextOptions cpu;
+    cpu.device = "cpu";
+    host_.emplace(cpu);
+    if (options.cold_cache) {
+      // Written before every timed call, it leaves nothing of the operands in the L2 cache.
+      const auto bytes = static_cast<std::int64_t>(2 * runtime()->info().l2_bytes);
+      flush_ = ContextMatrix(context, DType::s8, 1, bytes);
+    }
+  }
 
   void run() {
     const Clock::time_point start = Clock::now();
@@ -63,7 +79,28 @@ class CaseRun {
     Field field;
     std::function<void()> call;
     std::vector<double> times_ms;
+    // On a device: what takes the time, and the call as a graph if graphs are asked for.
+    std::unique_ptr<core::DeviceTimer> timer = nullptr;
+    std::unique_ptr<core::DeviceGraph> graph = nullptr;
   };
+
+  [[nodiscard]] core::DeviceRuntime* runtime() const { return context_.state().runtime.get(); }
+  /// Where checks run.
+  [[nodiscard]] Context& host() { return host_ ? *host_ : context_; }
+
+  // Seconds of one call, by the device's clock where there is one.
+  double seconds_of(const std::function<void()>& call) {
+    if (runtime() == nullptr) {
+      const Clock::time_point start = Clock::now();
+      call();
+      return seconds_since(start);
+    }
+    const auto timer = runtime()->make_timer();
+    timer->start();
+    call();
+    timer->stop();
+    return timer->seconds();
+  }
 
   void stop_if_interrupted() const {
     if (options_.interrupted()) throw Interrupted{};
@@ -90,30 +127,31 @@ class CaseRun {
     switch (field) {
       case Field::x_quantize_rowwise:
         return [this] {
-          quantize_rowwise(context_, o_.x.any(), o_.qx.view<std::int8_t>(), o_.absmax_x);
+          quantize_rowwise(context_, o_.x.any(), o_.qx.view<std::int8_t>(), o_.absmax_x.floats());
         };
       case Field::g_quantize_rowwise:
         return [this] {
-          quantize_rowwise(context_, o_.g.any(), o_.qg.view<std::int8_t>(), o_.absmax_g);
+          quantize_rowwise(context_, o_.g.any(), o_.qg.view<std::int8_t>(), o_.absmax_g.floats());
         };
       case Field::w_quantize_rowwise:
         return [this] {
-          quantize_rowwise(context_, o_.w.any(), o_.qw_row.view<std::int8_t>(), o_.absmax_w_row);
+          quantize_rowwise(context_, o_.w.any(), o_.qw_row.view<std::int8_t>(),
+                           o_.absmax_w_row.floats());
         };
       case Field::w_quantize_colwise_transpose:
         return [this] {
           quantize_columnwise_transpose(context_, o_.w.any(), o_.qw_column_t.view<std::int8_t>(),
-                                        o_.absmax_w_column);
+                                        o_.absmax_w_column.floats());
         };
       case Field::w_quantize_global:
         return [this] {
           quantize_global(context_, o_.w.any(), o_.qw_global.view<std::int8_t>(),
-                          o_.absmax_w_global);
+                          o_.absmax_w_global.floats());
         };
       default:
         return [this] {
           quantize_global_transpose(context_, o_.w.any(), o_.qw_global_t.view<std::int8_t>(),
-                                    o_.absmax_w_global_t);
+                                    o_.absmax_w_global_t.floats());
         };
     }
   }
@@ -125,13 +163,13 @@ class CaseRun {
     Int8Product p;
     p.a = (forward ? o_.qx : o_.qg).view<const std::int8_t>();
     p.d = (forward ? o_.y : o_.dx).any();
-    p.absmax_a = forward ? o_.absmax_x : o_.absmax_g;
+    p.absmax_a = (forward ? o_.absmax_x : o_.absmax_g).floats();
     if (forward) {
       p.b = (global ? o_.qw_global : o_.qw_row).view<const std::int8_t>();
-      p.absmax_b = global ? o_.absmax_w_global : o_.absmax_w_row;
+      p.absmax_b = (global ? o_.absmax_w_global : o_.absmax_w_row).floats();
     } else {
       p.b = (global ? o_.qw_global_t : o_.qw_column_t).view<const std::int8_t>();
-      p.absmax_b = global ? o_.absmax_w_global_t : o_.absmax_w_column;
+      p.absmax_b = (global ? o_.absmax_w_global_t : o_.absmax_w_column).floats();
     }
     if (field == Field::fwd_packed) p.packed = &o_.packed_fwd;
     if (field == Field::bwd_packed) p.packed = &o_.packed_bwd;
@@ -165,10 +203,9 @@ class CaseRun {
     problem.scale = p.absmax_b.size() == static_cast<std::size_t>(problem.n)
                         ? gemm_int8::ScaleMode::row_col
                         : gemm_int8::ScaleMode::row_scalar;
-    const gemm_int8::Engine* engine =
-        gemm_int8::find_engine(
-            context_.state().device.kind,
-            p.packed != nullptr ? p.packed->engine() : std::string_view(options_.int8_engine));
+    const gemm_int8::Engine* engine = gemm_int8::find_engine(
+        context_.state().device.kind,
+        p.packed != nullptr ? p.packed->engine() : std::string_view(options_.int8_engine));
     if (p.packed != nullptr && engine != nullptr) problem.packed_for = engine->id;
     return gemm_int8::describe(engine != nullptr ? engine->default_config(problem, context_.state())
                                                  : gemm_int8::default_config(problem, context_));
@@ -210,13 +247,12 @@ class CaseRun {
                           [](const EngineInfo& e) { return e.name != "reference"; });
     for (const EngineInfo& engine : engines) {
       if (!engine.available || (engine.name == "reference" && !rivals.empty())) continue;
+      if (engine.name == tf32_engine) continue;  // another product; --standard-engine asks for it
       stop_if_interrupted();
       Rival rival{engine.name, call_standard(product, engine.name), 0};
       try {
         rival.call();  // allocates, and lets a library build its kernel
-        const Clock::time_point start = Clock::now();
-        rival.call();
-        rival.best_s = seconds_since(start);
+        rival.best_s = seconds_of(rival.call);
       } catch (const Error& error) {
         if (error.status() != Status::unsupported) throw;
         refusals += (refusals.empty() ? "" : "; ") + std::string(error.what());
@@ -232,9 +268,7 @@ class CaseRun {
     for (int round = 0; round < rounds; ++round)
       for (Rival& rival : rivals) {
         stop_if_interrupted();
-        const Clock::time_point start = Clock::now();
-        rival.call();
-        rival.best_s = std::min(rival.best_s, seconds_since(start));
+        rival.best_s = std::min(rival.best_s, seconds_of(rival.call));
       }
     return std::min_element(rivals.begin(), rivals.end(), by_time)->name;
   }
@@ -252,9 +286,9 @@ class CaseRun {
         out.engine = options_.standard_engine.empty() ? fastest_standard_engine(p)
                                                       : options_.standard_engine;
         call = call_standard(p, out.engine);
-        poison(p.d);
+        poison(context_, p.d);
         call();
-        check = check_standard_product(context_, p.a, p.transpose_a, p.b, p.transpose_b, p.d, seed);
+        check = check_standard(p, out.engine, seed);
       } else if (field == Field::standard_fwd_packed) {
         // A layer in eval mode takes the faster of its packed weight and the products above.
         LinearOptions layer{.in_features = case_.dim_in,
@@ -267,28 +301,32 @@ class CaseRun {
         eval_layer_->prepare_for_eval();
         out.engine = "layer in eval mode";
         call = [this] { eval_layer_->forward(o_.x.any(), o_.y.any()); };
-        poison(o_.y.any());
+        poison(context_, o_.y.any());
         call();
-        const StandardProduct p = standard_product(Field::standard_fwd);
-        check = check_standard_product(context_, p.a, p.transpose_a, p.b, p.transpose_b, p.d, seed);
+        check =
+            check_standard(standard_product(Field::standard_fwd), options_.standard_engine, seed);
       } else if (is_int8_product(field)) {
         const Int8Product p = int8_product(field);
         const GemmArgs args = int8_args(p);
         call = [this, args] { gemm(context_, args); };
-        poison(p.d);
+        poison(context_, p.d);
         call();
         out.engine = int8_config(p);
-        check = check_int8_product(context_, p.a, p.b, p.d, p.absmax_a, p.absmax_b, seed);
+        const HostCopy a(context_, p.a), b(context_, p.b), d(context_, ConstAnyMatrix(p.d));
+        const HostCopy absmax_a(context_, p.absmax_a), absmax_b(context_, p.absmax_b);
+        check = check_int8_product(host(), a.view<std::int8_t>(), b.view<std::int8_t>(), d.any(),
+                                   absmax_a.floats(), absmax_b.floats(), seed);
       } else if (field >= Field::cast_x && field <= Field::cast_w) {
-        const HostMatrix& from = field == Field::cast_x   ? o_.x
-                                 : field == Field::cast_g ? o_.g
-                                                          : o_.w;
+        const ContextMatrix& from = field == Field::cast_x   ? o_.x
+                                    : field == Field::cast_g ? o_.g
+                                                             : o_.w;
         const ConstAnyMatrix x = from.any();
         const MatrixView<std::int8_t> q(o_.cast.view<std::int8_t>().data, x.rows, x.cols);
         call = [this, x, q] { cast_to_int8(context_, x, q); };
-        poison(AnyMatrix(q));
+        poison(context_, AnyMatrix(q));
         call();
-        check = check_cast(x, q, seed);
+        const HostCopy host_x(context_, x), host_q(context_, ConstAnyMatrix(AnyMatrix(q)));
+        check = check_cast(host_x.any(), host_q.view<std::int8_t>(), seed);
       } else {
         call = call_quantize(field);
         check = run_and_check_quantize(field, call, seed);
@@ -296,7 +334,7 @@ class CaseRun {
       out.error = check.error;
       out.status = check.ok() ? CaseStatus::ok : CaseStatus::wrong;
       out.why = check.wrong;
-      if (check.ok()) timed_.push_back({field, std::move(call), {}});
+      if (check.ok()) timed_.push_back({field, std::move(call), {}, nullptr, nullptr});
     } catch (const Error& error) {
       if (error.status() != Status::unsupported) throw;
       out.status = CaseStatus::unsupported;
@@ -313,9 +351,9 @@ class CaseRun {
     struct Target {
       ConstAnyMatrix x;
       Group group;
-      HostMatrix& q;
+      ContextMatrix& q;
       bool transposed;
-      std::vector<float>& absmax;
+      ContextMatrix& absmax;
     };
     const auto target = [&]() -> Target {
       switch (field) {
@@ -333,14 +371,48 @@ class CaseRun {
           return {o_.w.any(), Group::matrix, o_.qw_global_t, true, o_.absmax_w_global_t};
       }
     }();
-    poison(target.q.any());
-    poison(target.absmax);
+    poison(context_, target.q.any());
+    poison(context_, target.absmax.any());
     call();
-    return check_quantized(context_, target.x, target.group, target.q.view<const std::int8_t>(),
-                           target.transposed, target.absmax, seed);
+    const HostCopy x(context_, target.x), q(context_, ConstAnyMatrix(target.q.any()));
+    const HostCopy absmax(context_, target.absmax.floats());
+    return check_quantized(host(), x.any(), target.group, q.view<std::int8_t>(), target.transposed,
+                           absmax.floats(), seed);
+  }
+
+  SampleCheck check_standard(const StandardProduct& p, const std::string& engine,
+                             std::uint64_t seed) {
+    const HostCopy a(context_, p.a), b(context_, p.b), d(context_, ConstAnyMatrix(p.d));
+    return check_standard_product(host(), a.any(), p.transpose_a, b.any(), p.transpose_b, d.any(),
+                                  seed, engine == tf32_engine ? tf32_factor_error : 0.0);
+  }
+
+  // A device's times are read when the round is over: until then nobody waits for it.
+  void device_round(bool timed) {
+    for (Timed& t : timed_) {
+      stop_if_interrupted();
+      if (t.timer == nullptr) t.timer = runtime()->make_timer();
+      if (options_.graphs && t.graph == nullptr) {
+        runtime()->begin_capture();
+        t.call();
+        t.graph = runtime()->end_capture();
+      }
+      if (options_.cold_cache) runtime()->fill(flush_.any().data, 0, flush_.size_bytes());
+      t.timer->start();
+      if (t.graph != nullptr)
+        t.graph->launch();
+      else
+        t.call();
+      t.timer->stop();
+    }
+    for (Timed& t : timed_) {
+      const double ms = t.timer->seconds() * 1e3;
+      if (timed) t.times_ms.push_back(ms);
+    }
   }
 
   void round(bool timed) {
+    if (runtime() != nullptr) return device_round(timed);
     for (Timed& t : timed_) {
       stop_if_interrupted();
       const Clock::time_point start = Clock::now();
@@ -383,6 +455,8 @@ class CaseRun {
   CaseResult& result_;
   OperandNeeds need_;
   Operands o_;
+  std::optional<Context> host_;  ///< the CPU, beside another device
+  ContextMatrix flush_;
   std::optional<SwitchbackLinear> eval_layer_;
   std::vector<Timed> timed_;
 };

@@ -33,6 +33,10 @@ struct CaseOptions {
   /// fastest for floating point ones.
   std::string int8_engine;
   std::string standard_engine;
+  /// On a device: calls are captured and replayed as CUDA graphs; the L2 cache is emptied of the
+  /// operands before every timed call.
+  bool graphs = false;
+  bool cold_cache = false;
   /// Past this, no round begins beyond the third.
   std::optional<Clock::time_point> deadline;
   /// Asked before every call; true throws Interrupted.

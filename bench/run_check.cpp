@@ -279,7 +279,7 @@ double smallest_subnormal(DType dtype) noexcept {
 
 SampleCheck check_standard_product(Context& context, ConstAnyMatrix a, bool transpose_a,
                                    ConstAnyMatrix b, bool transpose_b, ConstAnyMatrix d,
-                                   std::uint64_t seed) {
+                                   std::uint64_t seed, double product_error) {
   SampleCheck check;
   core::Threads& threads = context.state().threads;
   check.wrong = unwritten(d, threads);
@@ -290,7 +290,8 @@ SampleCheck check_standard_product(Context& context, ConstAnyMatrix a, bool tran
   // magnitudes (Higham, Accuracy and Stability, 3.1), then d is rounded once to its type. The f64
   // sums here are exact beside that.
   const double gamma =
-      static_cast<double>(inner) * 0x1p-24 / (1 - static_cast<double>(inner) * 0x1p-24);
+      static_cast<double>(inner) * 0x1p-24 / (1 - static_cast<double>(inner) * 0x1p-24) +
+      product_error;
   double worst = 0, largest_value = 0;
   const auto compare = [&](std::int64_t row, std::int64_t col, double sum, double magnitude) {
     const double found = element(d, row, col);

@@ -46,9 +46,9 @@ SampleCheck check_int8_product(Context& context, MatrixView<const std::int8_t> a
                                std::span<const float> absmax_a, std::span<const float> absmax_b,
                                std::uint64_t seed);
 
-/// d = op(a) · op(b) with sums in f32.
+/// d = op(a) · op(b) with sums in f32, each product off by at most product_error of itself besides.
 SampleCheck check_standard_product(Context& context, ConstAnyMatrix a, bool transpose_a,
                                    ConstAnyMatrix b, bool transpose_b, ConstAnyMatrix d,
-                                   std::uint64_t seed);
+                                   std::uint64_t seed, double product_error = 0);
 
 }  // namespace switchback::bench

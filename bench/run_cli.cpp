@@ -105,6 +105,11 @@ void add_run_command(CLI::App& app) {
   CLI::Option* resume = command->add_flag("--resume", options.resume,
                                           "as --append, skipping shapes the file has in full");
   append->excludes(resume);
+  command->add_flag("--graph", options.graphs,
+                    "on a CUDA device: time each call as a replayed CUDA graph, without what "
+                    "queueing its kernels costs the host");
+  command->add_flag("--cold", options.cold_cache,
+                    "on a CUDA device: empty the L2 cache before every timed call");
   command->add_flag("--dry-run", options.dry_run,
                     "print the shapes with their memory and estimated time, measure none");
   command->add_flag("--quiet", options.quiet, "no progress and no table, only warnings");

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/random_data.hpp"
-
 namespace switchback::bench {
 
 OperandNeeds operand_needs(const FieldSet& fields) noexcept {
@@ -77,9 +75,9 @@ Operands make_operands(Context& context, const Case& c, DType dtype, const Field
   const OperandNeeds need = operand_needs(fields);
   const std::int64_t m = c.batch_size, n = c.dim_out, k = c.dim_in;
   Operands o;
-  const auto make = [](bool needed, HostMatrix& matrix, DType type, std::int64_t rows,
-                       std::int64_t cols) {
-    if (needed) matrix = HostMatrix(type, rows, cols);
+  const auto make = [&context](bool needed, ContextMatrix& matrix, DType type, std::int64_t rows,
+                               std::int64_t cols) {
+    if (needed) matrix = ContextMatrix(context, type, rows, cols);
   };
   make(need.x, o.x, dtype, m, k);
   make(need.w, o.w, dtype, n, k);
@@ -96,16 +94,17 @@ Operands make_operands(Context& context, const Case& c, DType dtype, const Field
   const std::int64_t cast_elements =
       std::max({need.cast_x ? m * k : 0, need.cast_g ? m * n : 0, need.cast_w ? n * k : 0});
   make(cast_elements > 0, o.cast, DType::s8, 1, cast_elements);
-  o.absmax_x.resize(static_cast<std::size_t>(m));
-  o.absmax_g.resize(static_cast<std::size_t>(m));
-  o.absmax_w_row.resize(static_cast<std::size_t>(n));
-  o.absmax_w_column.resize(static_cast<std::size_t>(k));
-  o.absmax_w_global.resize(1);
-  o.absmax_w_global_t.resize(1);
+  make(true, o.absmax_x, DType::f32, 1, m);
+  make(true, o.absmax_g, DType::f32, 1, m);
+  make(true, o.absmax_w_row, DType::f32, 1, n);
+  make(true, o.absmax_w_column, DType::f32, 1, k);
+  make(true, o.absmax_w_global, DType::f32, 1, 1);
+  make(true, o.absmax_w_global_t, DType::f32, 1, 1);
   // A layer's weights are of the size 1/√K, so that Y is of X's.
-  if (need.x) fill_normal(context, o.x.any(), seed);
-  if (need.w) fill_normal(context, o.w.any(), seed + 1, 1.0f / std::sqrt(static_cast<float>(k)));
-  if (need.g) fill_normal(context, o.g.any(), seed + 2);
+  if (need.x) fill_normal_anywhere(context, o.x.any(), seed);
+  if (need.w)
+    fill_normal_anywhere(context, o.w.any(), seed + 1, 1.0f / std::sqrt(static_cast<float>(k)));
+  if (need.g) fill_normal_anywhere(context, o.g.any(), seed + 2);
   return o;
 }
 

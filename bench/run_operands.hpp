@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "bench/context_matrix.hpp"
 #include "bench/fields.hpp"
 #include "bench/grid.hpp"
-#include "bench/host_matrix.hpp"
 #include "switchback/context.hpp"
 #include "switchback/gemm.hpp"
 
@@ -16,16 +15,16 @@ namespace switchback::bench {
 /// What the chosen fields read and write; matrices that none of them needs are empty. Outputs of
 /// one shape share their memory: each is checked before the next field runs.
 struct Operands {
-  HostMatrix x, w, g;                                ///< [M,K], [N,K], [M,N] in the input type
-  HostMatrix y, dx, dw;                              ///< [M,N], [M,K], [N,K] in the input type
-  HostMatrix qx, qg;                                 ///< codes of X and G per row
-  HostMatrix qw_row, qw_global;                      ///< codes of W [N,K]
-  HostMatrix qw_column_t, qw_global_t;               ///< codes of W transposed [K,N]
-  HostMatrix cast;                                   ///< where casts write, as large as the largest
-  std::vector<float> absmax_x, absmax_g;             ///< [M]
-  std::vector<float> absmax_w_row, absmax_w_column;  ///< [N], [K]
-  std::vector<float> absmax_w_global, absmax_w_global_t;  ///< [1]
-  PackedWeight packed_fwd, packed_bwd;                    ///< qw_row and qw_column_t, packed
+  ContextMatrix x, w, g;                             ///< [M,K], [N,K], [M,N] in the input type
+  ContextMatrix y, dx, dw;                           ///< [M,N], [M,K], [N,K] in the input type
+  ContextMatrix qx, qg;                              ///< codes of X and G per row
+  ContextMatrix qw_row, qw_global;                   ///< codes of W [N,K]
+  ContextMatrix qw_column_t, qw_global_t;            ///< codes of W transposed [K,N]
+  ContextMatrix cast;                                ///< where casts write, as large as the largest
+  ContextMatrix absmax_x, absmax_g;                  ///< [M]
+  ContextMatrix absmax_w_row, absmax_w_column;       ///< [N], [K]
+  ContextMatrix absmax_w_global, absmax_w_global_t;  ///< [1]
+  PackedWeight packed_fwd, packed_bwd;               ///< qw_row and qw_column_t, packed
 };
 
 /// Which operands the fields need.

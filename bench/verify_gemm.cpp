@@ -21,7 +21,7 @@ constexpr std::string_view epilogue_rule =
 // Random codes, and codes that saturate any kernel which adds pairs in 16 bits.
 enum class CodePattern { random, extreme };
 
-void fill_pattern(Context& context, std::vector<std::int8_t>& codes, CodePattern pattern,
+void fill_pattern(Context& context, Visible<std::int8_t>& codes, CodePattern pattern,
                   std::uint64_t seed) {
   fill_codes(context, {codes.data(), 1, static_cast<std::int64_t>(codes.size())}, seed);
   if (pattern == CodePattern::random) return;
@@ -103,8 +103,8 @@ class Int8Checks {
   }
 
   void sum(const std::string& engine, const PackedWeight* packed) {
-    std::vector<std::int32_t> d(size(shape_.batch, shape_.dim_out),
-                                std::numeric_limits<std::int32_t>::min());
+    Visible<std::int32_t> d(size(shape_.batch, shape_.dim_out),
+                            std::numeric_limits<std::int32_t>::min());
     GemmS8S8S32Args args;
     args.a = a();
     if (packed == nullptr) args.b = b();
@@ -113,7 +113,7 @@ class Int8Checks {
     args.engine = engine;
     const Check c = check("gemm_s8s8s32", packed != nullptr ? "packed" : "plain", engine);
     if (!suite_.attempt(c, [&] { gemm_s8s8s32(suite_.context(), args); })) return;
-    std::vector<std::int32_t> want(sums_.begin(), sums_.end());
+    Visible<std::int32_t> want(sums_.begin(), sums_.end());
     suite_.exact(c, args.d, rows_, as_matrix(want, shape_.dim_out), sum_rule);
   }
 
@@ -135,7 +135,7 @@ class Int8Checks {
                     epilogue.bias ? ", bias" : "", packed != nullptr ? ", packed" : ", plain"),
         engine);
     if (!suite_.attempt(c, [&] { gemm(suite_.context(), args); })) return;
-    const std::vector<float> values =
+    const Visible<float> values =
         oracle::epilogue(sums_, rows_, absmax_a_, args.absmax_b,
                          epilogue.bias ? std::span<const float>(bias_) : std::span<const float>(),
                          shape_.dim_out, epilogue.output);
@@ -147,11 +147,11 @@ class Int8Checks {
   VerifyShape shape_;
   Data data_;
   Rows rows_;
-  std::vector<std::int8_t> a_;
-  std::vector<std::int8_t> b_;
-  std::vector<float> absmax_a_;
-  std::vector<float> absmax_b_;
-  std::vector<float> bias_;
+  Visible<std::int8_t> a_;
+  Visible<std::int8_t> b_;
+  Visible<float> absmax_a_;
+  Visible<float> absmax_b_;
+  Visible<float> bias_;
   std::vector<std::int64_t> sums_;
 };
 
@@ -200,7 +200,7 @@ class StandardChecks {
   void run(const std::string& engine, DType output, bool bias, bool accumulate) {
     HostMatrix d = unwritten(output, rows_count_, cols_);
     if (accumulate) fill_normal(suite_.context(), d.any(), suite_.options().seed + 10);
-    std::vector<float> before;
+    Visible<float> before;
     if (accumulate)
       for (const std::int64_t row : rows_)
         for (std::int64_t col = 0; col < cols_; ++col)
@@ -236,7 +236,7 @@ class StandardChecks {
   Pass pass_;
   HostMatrix a_;
   HostMatrix b_;
-  std::vector<float> bias_;
+  Visible<float> bias_;
   std::int64_t rows_count_ = 0;
   std::int64_t cols_ = 0;
   Rows rows_;

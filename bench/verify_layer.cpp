@@ -64,8 +64,8 @@ class LayerChecks {
     HostMatrix dx = unwritten(dtype_, shape_.batch, shape_.dim_in);
     HostMatrix dw = unwritten(DType::f32, shape_.dim_out, shape_.dim_in);
     HostMatrix dw_twice = unwritten(DType::f32, shape_.dim_out, shape_.dim_in);
-    std::vector<float> db(bias_.size(), unwritten_float);
-    std::vector<float> db_twice(bias_.size());
+    Visible<float> db(bias_.size(), unwritten_float);
+    Visible<float> db_twice(bias_.size());
     const bool ran = suite_.attempt(check("call"), [&] {
       LinearOptions options;
       options.in_features = shape_.dim_in;
@@ -93,8 +93,8 @@ class LayerChecks {
       layer.forward(x_.any(), y_eval.any());
     });
     if (!ran) return;
-    const std::vector<float> dw_before = compared_rows(dw, dw_rows_);
-    const std::vector<float> db_before = db;
+    const Visible<float> dw_before = compared_rows(dw, dw_rows_);
+    const Visible<float> db_before = db;
     forward("forward", y);
     forward("forward, eval", y_eval);
     input_gradient(dx);
@@ -118,8 +118,8 @@ class LayerChecks {
     std::copy_n(from.view<const std::byte>().data, from.size_bytes(), to.view<std::byte>().data);
   }
 
-  static std::vector<float> compared_rows(const HostMatrix& m, const Rows& rows) {
-    std::vector<float> values;
+  static Visible<float> compared_rows(const HostMatrix& m, const Rows& rows) {
+    Visible<float> values;
     for (const std::int64_t row : rows)
       for (std::int64_t col = 0; col < m.cols(); ++col)
         values.push_back(static_cast<float>(element(m.any(), row, col)));
@@ -139,7 +139,7 @@ class LayerChecks {
   void int8_output(const char* part, HostMatrix& got, const Rows& rows, const Codes& a,
                    const Codes& b, std::span<const float> bias, const oracle::Product& product) {
     const auto sums = oracle::integer_product(suite_.context(), a.view(), b.view(), rows);
-    const std::vector<float> values =
+    const Visible<float> values =
         oracle::epilogue(sums, rows, a.absmax, b.absmax, bias, b.rows, got.dtype());
     const HostMatrix want = in_dtype(values, b.rows, got.dtype());
     const Reference f64 = oracle::reference_of(product, SumBound::any_data, got.dtype(), bias, {});
@@ -173,7 +173,7 @@ class LayerChecks {
     int8_output("dx", dx, dx_rows_, q_g_, q_w, {}, dx_product_);
   }
 
-  void weight_gradient(const char* part, HostMatrix& dw, const std::vector<float>& before) {
+  void weight_gradient(const char* part, HostMatrix& dw, const Visible<float>& before) {
     const auto compare = [&](const oracle::Product& product) {
       const Reference reference =
           oracle::reference_of(product, sum_bound(), DType::f32, {}, before);
@@ -185,12 +185,11 @@ class LayerChecks {
     compare(oracle::product(suite_.context(), g_.any(), true, x.any(), false, dw_rows_));
   }
 
-  void bias_gradient(std::vector<float>& db, std::vector<float>& db_twice,
-                     const std::vector<float>& before) {
-    std::vector<float> want = oracle::column_sums(g_.any());
+  void bias_gradient(Visible<float>& db, Visible<float>& db_twice, const Visible<float>& before) {
+    Visible<float> want = oracle::column_sums(g_.any());
     constexpr std::string_view rule = "equal: f32 sums of 128-row blocks, then of the blocks";
     suite_.exact(check("db"), as_row(db), as_row(want), rule);
-    std::vector<float> twice;
+    Visible<float> twice;
     for (std::size_t i = 0; i < want.size(); ++i)
       twice.push_back(
           static_cast<float>(static_cast<double>(before[i]) + static_cast<double>(want[i])));
@@ -206,7 +205,7 @@ class LayerChecks {
   HostMatrix x_;
   HostMatrix w_;
   HostMatrix g_;
-  std::vector<float> bias_;
+  Visible<float> bias_;
   Rows y_rows_;
   Rows dx_rows_;
   Rows dw_rows_;

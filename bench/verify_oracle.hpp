@@ -20,19 +20,19 @@ enum class Groups { rows, columns, all };
 struct Codes {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::vector<std::int8_t> q;
-  std::vector<float> absmax;
+  Visible<std::int8_t> q;
+  Visible<float> absmax;
   [[nodiscard]] MatrixView<const std::int8_t> view() const { return {q.data(), rows, cols}; }
   [[nodiscard]] Codes transposed() const;
 };
 Codes quantize(ConstAnyMatrix x, Groups groups);
 
 /// cast_to_int8: truncated, clamped to [-128, 127], NaN to 0.
-std::vector<std::int8_t> cast(ConstAnyMatrix x);
+Visible<std::int8_t> cast(ConstAnyMatrix x);
 /// dequantize_rowwise, rounded to the dtype: the values, exact in f32.
-std::vector<float> dequantize(const Codes& codes, DType dtype);
+Visible<float> dequantize(const Codes& codes, DType dtype);
 /// The f32 column sums in the order quant.hpp defines.
-std::vector<float> column_sums(ConstAnyMatrix g);
+Visible<float> column_sums(ConstAnyMatrix g);
 
 /// value rounded once to the dtype (f32, f16 or bf16), from f64.
 float round_to(DType dtype, double value);
@@ -42,9 +42,9 @@ std::vector<std::int64_t> integer_product(Context& context, MatrixView<const std
                                           MatrixView<const std::int8_t> b, const Rows& rows);
 /// The epilogue over sums[rows.size(), N]: bit for bit what gemm writes in the dtype. absmax_b has
 /// N values or one; bias has N values or none.
-std::vector<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows,
-                            std::span<const float> absmax_a, std::span<const float> absmax_b,
-                            std::span<const float> bias, std::int64_t n, DType dtype);
+Visible<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows,
+                        std::span<const float> absmax_a, std::span<const float> absmax_b,
+                        std::span<const float> bias, std::int64_t n, DType dtype);
 
 /// Rows of op(a) · op(b) in f64, with what bounds the error of a sum in f32.
 struct Product {

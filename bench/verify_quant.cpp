@@ -17,8 +17,8 @@ constexpr std::string_view sums_rule =
 
 // Codes and scales as an operation writes them. Filled with what no operation may leave.
 struct Written {
-  std::vector<std::int8_t> q;
-  std::vector<float> absmax;
+  Visible<std::int8_t> q;
+  Visible<float> absmax;
   std::int64_t cols;
   Written(std::int64_t rows, std::int64_t cols_, std::int64_t groups)
       : q(static_cast<std::size_t>(rows * cols_), std::int8_t{-128}),
@@ -57,11 +57,11 @@ class QuantizeChecks {
   [[nodiscard]] Check check(const char* op, const char* part) const {
     return suite_.check(op, part, dtype_, data_, shape_);
   }
-  void compare(const char* op, const char* part, std::vector<std::int8_t>& got, std::int64_t cols,
+  void compare(const char* op, const char* part, Visible<std::int8_t>& got, std::int64_t cols,
                const oracle::Codes& want) {
     suite_.exact(check(op, part), as_matrix(got, cols), want.view(), codes_rule);
   }
-  void compare(const char* op, const char* part, std::vector<float>& got, std::vector<float> want,
+  void compare(const char* op, const char* part, Visible<float>& got, Visible<float> want,
                std::string_view rule = absmax_rule) {
     suite_.exact(check(op, part), as_row(got), as_row(want), rule);
   }
@@ -82,7 +82,7 @@ class QuantizeChecks {
       compare("quantize_rowwise", got, want);
 
     Written with_sums(x_.rows(), x_.cols(), x_.rows());
-    std::vector<float> column(static_cast<std::size_t>(x_.cols()), unwritten_float);
+    Visible<float> column(static_cast<std::size_t>(x_.cols()), unwritten_float);
     const char* op = "quantize_rowwise_column_sums";
     if (attempt(op, [&] {
           quantize_rowwise_column_sums(context, x_.any(), with_sums.view(), with_sums.absmax,
@@ -94,8 +94,8 @@ class QuantizeChecks {
   }
 
   void sums() {
-    const std::vector<float> want = oracle::column_sums(x_.any());
-    std::vector<float> got(static_cast<std::size_t>(x_.cols()), unwritten_float);
+    const Visible<float> want = oracle::column_sums(x_.any());
+    Visible<float> got(static_cast<std::size_t>(x_.cols()), unwritten_float);
     if (!attempt("column_sums", [&] { column_sums(suite_.context(), x_.any(), got); })) return;
     compare("column_sums", "sums", got, want, sums_rule);
     // What it held, which the check above found to be `want`, plus the same again: one f32
@@ -103,7 +103,7 @@ class QuantizeChecks {
     got = want;
     if (!attempt("column_sums", [&] { column_sums(suite_.context(), x_.any(), got, true); }))
       return;
-    std::vector<float> twice;
+    Visible<float> twice;
     for (const float sum : want)
       twice.push_back(static_cast<float>(2.0 * static_cast<double>(sum)));
     compare("column_sums", "accumulated", got, twice, sums_rule);
@@ -198,12 +198,12 @@ class QuantizeChecks {
   }
 
   void cast() {
-    std::vector<std::int8_t> got(static_cast<std::size_t>(x_.rows() * x_.cols()), std::int8_t{1});
+    Visible<std::int8_t> got(static_cast<std::size_t>(x_.rows() * x_.cols()), std::int8_t{1});
     if (!attempt("cast_to_int8", [&] {
           cast_to_int8(suite_.context(), x_.any(), {got.data(), x_.rows(), x_.cols()});
         }))
       return;
-    std::vector<std::int8_t> want = oracle::cast(x_.any());
+    Visible<std::int8_t> want = oracle::cast(x_.any());
     suite_.exact(check("cast_to_int8", "codes"), as_matrix(got, x_.cols()),
                  as_matrix(want, x_.cols()), "equal: truncated, clamped to [-128, 127], NaN to 0");
   }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "bench/visible_memory.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
@@ -29,6 +30,7 @@ bool contains(const std::vector<T>& values, const T& value) {
 // The Contexts of the quantize operations, which have no engine to force: one for each instruction
 // set that changes what this CPU uses, from the wanted one down.
 std::vector<ContextOptions> isa_steps(const VerifyOptions& options) {
+  if (parse_device(options.context.device).kind != DeviceKind::cpu) return {options.context};
   std::vector<ContextOptions> steps;
   core::CpuFeatures features = core::cpu_features();
   if (!options.context.isa.empty())
@@ -62,6 +64,12 @@ void check_engine(const Context& context, const std::string& engine) {
     }
   core::require(known, "--engine '{}' is not one of {}", engine, names);
   core::fail(Status::unsupported, "--engine {}: {}", engine, reason);
+}
+
+std::string instruction_set(const Context& context) {
+  const auto& runtime = context.state().runtime;
+  if (runtime == nullptr) return std::string(context.isa());
+  return fmt::format("sm_{}{}", runtime->info().compute_major, runtime->info().compute_minor);
 }
 
 }  // namespace
@@ -109,7 +117,7 @@ Check Suite::check(std::string op, std::string part, DType dtype, Data data,
   c.part = std::move(part);
   c.dtype = std::string(dtype_name(dtype));
   c.engine = "chosen";
-  c.isa = std::string(context_.isa());
+  c.isa = instruction_set(context_);
   c.threads = context_.threads();
   c.data = data;
   c.shape = shape;
@@ -134,6 +142,7 @@ void Suite::report(const Check& check) {
 bool Suite::attempt(const Check& check, const std::function<void()>& operation) {
   try {
     operation();
+    context_.synchronize();
     return true;
   } catch (const Error& error) {
     Check thrown = check;
@@ -183,7 +192,7 @@ void Suite::bounded(Check check, AnyMatrix written, const Rows& rows, const Refe
   report(check);
 }
 
-HostMatrix in_dtype(const std::vector<float>& values, std::int64_t cols, DType dtype) {
+HostMatrix in_dtype(const Visible<float>& values, std::int64_t cols, DType dtype) {
   const std::int64_t count = static_cast<std::int64_t>(values.size());
   HostMatrix m(dtype, cols > 0 ? count / cols : 0, cols);
   for (std::int64_t i = 0; i < count; ++i)
@@ -197,8 +206,8 @@ HostMatrix unwritten(DType dtype, std::int64_t rows, std::int64_t cols) {
   return m;
 }
 
-std::vector<float> as_floats(ConstAnyMatrix m) {
-  std::vector<float> values;
+Visible<float> as_floats(ConstAnyMatrix m) {
+  Visible<float> values;
   values.reserve(static_cast<std::size_t>(m.rows * m.cols));
   for (std::int64_t r = 0; r < m.rows; ++r)
     for (std::int64_t c = 0; c < m.cols; ++c)
@@ -213,6 +222,7 @@ VerifySummary run_verify(const VerifyOptions& options,
   VerifySummary summary;
   Context context(options.context);
   check_engine(context, options.engine);
+  const VisibleMemory visible(context);
   Suite suite(context, options, sink, summary);
   for (const VerifyShape& shape : shapes) {
     if (suite.wants("quantize"))

@@ -61,22 +61,22 @@ class Suite {
 
 /// Vectors as the [1,n] or [rows,cols] matrices that comparisons take.
 template <class T>
-AnyMatrix as_matrix(std::vector<T>& values, std::int64_t cols) {
+AnyMatrix as_matrix(Visible<T>& values, std::int64_t cols) {
   const auto count = static_cast<std::int64_t>(values.size());
   return {values.data(), dtype_of<T>, cols > 0 ? count / cols : 0, cols, cols};
 }
 template <class T>
-AnyMatrix as_row(std::vector<T>& values) {
+AnyMatrix as_row(Visible<T>& values) {
   return as_matrix(values, static_cast<std::int64_t>(values.size()));
 }
 /// [rows,cols] of values that are exact in the dtype, in that dtype.
-HostMatrix in_dtype(const std::vector<float>& values, std::int64_t cols, DType dtype);
+HostMatrix in_dtype(const Visible<float>& values, std::int64_t cols, DType dtype);
 /// A matrix for an operation to write, filled with a finite value that no check expects: what is
 /// not written is seen, be the right value a number or a NaN.
 HostMatrix unwritten(DType dtype, std::int64_t rows, std::int64_t cols);
 inline constexpr float unwritten_float = 0x1.D6D6D6p+87f;
 /// The other way round.
-std::vector<float> as_floats(ConstAnyMatrix m);
+Visible<float> as_floats(ConstAnyMatrix m);
 
 // The parts. Each makes the checks of one shape.
 void verify_quantize(Suite& suite, const VerifyShape& shape);

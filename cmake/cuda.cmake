@@ -44,17 +44,23 @@ else()
   message(STATUS "CUDA: not built")
 endif()
 
-# switchback_cuda_sources(TARGET [REAL_ONLY file...] file...): adds files of the CUDA backend to a
+# switchback_cuda_sources(TARGET JOINED_IN file... [REAL_ONLY file...] SOURCES file...): adds files of the CUDA backend to a
 # layer where there is a toolkit, and always to the list that the emulated device compiles (but for
-# those it brings its own of).
+# those it brings its own of). JOINED_IN names the files of the layer that know of the backend.
 function(switchback_cuda_sources target)
-  cmake_parse_arguments(_cuda "" "" "REAL_ONLY;SOURCES" ${ARGN})
+  cmake_parse_arguments(_cuda "" "" "JOINED_IN;REAL_ONLY;SOURCES" ${ARGN})
   foreach(source IN LISTS _cuda_SOURCES)
     set_property(GLOBAL APPEND PROPERTY SWITCHBACK_CUDA_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
   endforeach()
   if(SWITCHBACK_HAVE_CUDA)
     target_sources(${target} PRIVATE ${_cuda_SOURCES} ${_cuda_REAL_ONLY})
-    target_compile_definitions(${target} PRIVATE SWITCHBACK_HAVE_CUDA=1)
-    target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+    # File by file: the others are compiled as in a build without the backend.
+    set_source_files_properties(${_cuda_JOINED_IN} PROPERTIES
+      COMPILE_DEFINITIONS SWITCHBACK_HAVE_CUDA=1)
+    set(_host ${_cuda_SOURCES} ${_cuda_REAL_ONLY})
+    list(FILTER _host INCLUDE REGEX "\\.cpp$")
+    foreach(directory IN LISTS CUDAToolkit_INCLUDE_DIRS)
+      set_property(SOURCE ${_host} APPEND PROPERTY COMPILE_OPTIONS "-isystem${directory}")
+    endforeach()
   endif()
 endfunction()

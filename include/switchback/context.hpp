@@ -49,8 +49,8 @@ struct ContextOptions {
 ///
 /// On a CUDA device all pointers (matrices, scales, biases) are of that device, operations are
 /// queued on the stream and do not wait for it, and whatever did not have to allocate can be
-/// captured into a CUDA graph. A captured graph refers to the Context's workspace and to the layer's
-/// caches: keep both, and do not run the Context elsewhere at the same time.
+/// captured into a CUDA graph. A captured graph refers to the Context's workspace and to the
+/// layer's caches: keep both, and do not run the Context elsewhere at the same time.
 class SWITCHBACK_API Context {
  public:
   explicit Context(const ContextOptions& options = {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: owned memory that only grows: of the host, aligned for vectors and on huge pages where it is
-// large, or of a device.
+// Core: owned memory that only grows: of the host, aligned for vectors and on huge pages where it
+// is large, or of a device.
 #pragma once
 
 #include <cstddef>

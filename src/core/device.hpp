@@ -70,6 +70,11 @@ class DeviceRuntime : public MemorySource {
   /// where pageable host memory is involved.
   virtual void copy(void* to, std::size_t to_stride_bytes, const void* from,
                     std::size_t from_stride_bytes, std::size_t row_bytes, std::int64_t rows) = 0;
+  /// Sets bytes of the device to a value.
+  virtual void fill(void* data, int byte, std::size_t bytes) = 0;
+  /// Memory that the host can access too, while no operation is queued that uses it. Slow: it is
+  /// for checks.
+  virtual std::shared_ptr<MemorySource> visible_memory() = 0;
   /// to (+)= from, in f32 and rounded once to the type of `to`. A `from` of stride zero gives each
   /// row of `to` the same values; one without data is zero.
   virtual void convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) = 0;

@@ -20,9 +20,9 @@ constexpr std::array cpu_engines = {
 
 std::array<std::span<const Engine* const>, device_kinds>& lists() noexcept {
   static std::array<std::span<const Engine* const>, device_kinds> all = {
-      std::span<const Engine* const>(cpu_engines),
+    std::span<const Engine* const>(cpu_engines),
 #if defined(SWITCHBACK_HAVE_CUDA)
-      cuda::int8_engines(),
+    cuda::int8_engines(),
 #endif
   };
   return all;

@@ -35,7 +35,8 @@ struct Engine {
   void (*candidates)(const GemmProblem& problem, const ContextState& state,
                      std::vector<GemmConfig>& out);
 
-  /// Computes it. m, n, k > 0 (the last engine of a device: k >= 0); may throw Error(out_of_memory) before it writes d.
+  /// Computes it. m, n, k > 0 (the last engine of a device: k >= 0); may throw Error(out_of_memory)
+  /// before it writes d.
   void (*run)(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
               const GemmOperands& operands);
 };

@@ -181,7 +181,8 @@ void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args) {
   constexpr std::string_view op = "gemm_s8s8s32";
   GemmProblem problem;
   GemmOperands operands;
-  check_inputs({op, context.state(), args.a, args.b, args.packed_b, args.d, args.engine}, problem, operands);
+  check_inputs({op, context.state(), args.a, args.b, args.packed_b, args.d, args.engine}, problem,
+               operands);
   core::check_operands(context.state(), op, {core::operand("d", args.d)},
                        {core::operand("a", args.a), core::operand("b", args.b)});
   const GemmConfig config = choose_config(context, op, problem, args.engine);
@@ -192,7 +193,8 @@ void gemm(Context& context, const GemmArgs& args) {
   constexpr std::string_view op = "gemm";
   GemmProblem problem;
   GemmOperands operands;
-  check_inputs({op, context.state(), args.a, args.b, args.packed_b, args.d, args.engine}, problem, operands);
+  check_inputs({op, context.state(), args.a, args.b, args.packed_b, args.d, args.engine}, problem,
+               operands);
   core::check_float(op, "d", args.d.dtype);
   core::check_span(op, "absmax_a", args.absmax_a, problem.m, "M");
   core::require(

@@ -23,9 +23,9 @@ constexpr std::array<const Engine*, 4> cpu_engines = {&onednn_sgemm_engine, &one
 
 std::array<std::span<const Engine* const>, device_kinds>& lists() noexcept {
   static std::array<std::span<const Engine* const>, device_kinds> all = {
-      std::span<const Engine* const>(cpu_engines),
+    std::span<const Engine* const>(cpu_engines),
 #if defined(SWITCHBACK_HAVE_CUDA)
-      cuda::standard_engines(),
+    cuda::standard_engines(),
 #endif
   };
   return all;

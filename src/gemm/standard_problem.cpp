@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-
 namespace switchback::standard {
 
 std::string_view engine_name(EngineId id) {

@@ -19,9 +19,7 @@ namespace linear {
 /// What the last saving forward kept: x, or its codes and row scales. The buffers only grow.
 struct SavedForward {
   explicit SavedForward(const ContextState& context)
-      : copy(context.make_buffer()),
-        codes(context.make_buffer()),
-        absmax(context.make_buffer()) {}
+      : copy(context.make_buffer()), codes(context.make_buffer()), absmax(context.make_buffer()) {}
 
   bool valid = false;
   bool borrowed = false;

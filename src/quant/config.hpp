@@ -27,11 +27,12 @@ struct Config {
   std::int64_t task_elements = 0;
   /// Whether codes go around the caches: a gain once they would not stay there anyway.
   bool stream = false;
-  /// The tile that transposing operations turn at once; multiples of 64.
+  /// The tile whose codes transposing operations keep in the second-level cache until they are
+  /// turned; multiples of 64.
   std::int64_t tile_rows = 0;
   std::int64_t tile_cols = 0;
-  /// Columns whose two reads (absmax, codes) follow each other in a columnwise operation, so that
-  /// the second one finds them in a cache; 0 takes all at once. A multiple of tile_cols.
+  /// Columns that one thread of a columnwise operation reads twice in a row (absmax, codes), so
+  /// that the second time finds them in a cache; 0 takes all at once. A multiple of tile_cols.
   std::int64_t panel_cols = 0;
 
   /// cuda: threads of a block; 0 lets the kernel choose. The members above mean nothing there.

@@ -11,9 +11,9 @@ namespace switchback {
 
 namespace {
 
-using core::check_operands;
 using core::check_float;
 using core::check_matrix;
+using core::check_operands;
 using core::check_shape;
 using core::check_span;
 using core::operand;
@@ -63,7 +63,8 @@ void quantize_rowwise(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t
   check_input(op, "x", x);
   check_codes(op, "q", q, x.rows, "M", x.cols, "K");
   check_span(op_name(op), "absmax", absmax, x.rows, "M");
-  check_operands(context.state(), op_name(op), {operand("q", q), operand("absmax", absmax)}, {operand("x", x)});
+  check_operands(context.state(), op_name(op), {operand("q", q), operand("absmax", absmax)},
+                 {operand("x", x)});
   Operands o;
   o.x = x;
   o.q = q;
@@ -109,7 +110,8 @@ void quantize_columnwise_transpose(Context& context, ConstAnyMatrix w, MatrixVie
   check_input(op, "w", w);
   check_codes(op, "q_t", q_t, w.cols, "K", w.rows, "N");
   check_span(op_name(op), "absmax", absmax, w.cols, "K");
-  check_operands(context.state(), op_name(op), {operand("q_t", q_t), operand("absmax", absmax)}, {operand("w", w)});
+  check_operands(context.state(), op_name(op), {operand("q_t", q_t), operand("absmax", absmax)},
+                 {operand("w", w)});
   Operands o;
   o.x = w;
   o.q_t = q_t;
@@ -123,7 +125,8 @@ void quantize_global(Context& context, ConstAnyMatrix w, MatrixView<std::int8_t>
   check_input(op, "w", w);
   check_codes(op, "q", q, w.rows, "N", w.cols, "K");
   check_span(op_name(op), "absmax", absmax, 1, "one scale");
-  check_operands(context.state(), op_name(op), {operand("q", q), operand("absmax", absmax)}, {operand("w", w)});
+  check_operands(context.state(), op_name(op), {operand("q", q), operand("absmax", absmax)},
+                 {operand("w", w)});
   Operands o;
   o.x = w;
   o.q = q;
@@ -137,7 +140,8 @@ void quantize_global_transpose(Context& context, ConstAnyMatrix w, MatrixView<st
   check_input(op, "w", w);
   check_codes(op, "q_t", q_t, w.cols, "K", w.rows, "N");
   check_span(op_name(op), "absmax", absmax, 1, "one scale");
-  check_operands(context.state(), op_name(op), {operand("q_t", q_t), operand("absmax", absmax)}, {operand("w", w)});
+  check_operands(context.state(), op_name(op), {operand("q_t", q_t), operand("absmax", absmax)},
+                 {operand("w", w)});
   Operands o;
   o.x = w;
   o.q_t = q_t;
@@ -176,7 +180,8 @@ void quantize_global_and_transpose(Context& context, ConstAnyMatrix w, MatrixVie
   check_codes(op, "q", q, w.rows, "N", w.cols, "K");
   check_codes(op, "q_t", q_t, w.cols, "K", w.rows, "N");
   check_span(op_name(op), "absmax", absmax, 1, "one scale");
-  check_operands(context.state(), op_name(op), {operand("q", q), operand("q_t", q_t), operand("absmax", absmax)},
+  check_operands(context.state(), op_name(op),
+                 {operand("q", q), operand("q_t", q_t), operand("absmax", absmax)},
                  {operand("w", w)});
   Operands o;
   o.x = w;
@@ -193,7 +198,8 @@ void dequantize_rowwise(Context& context, MatrixView<const std::int8_t> q,
   check_span(op_name(op), "absmax", absmax, q.rows, "M");
   check_input(op, "x", x);
   check_shape(op_name(op), "x", x, q.rows, "M", q.cols, "K");
-  check_operands(context.state(), op_name(op), {operand("x", x)}, {operand("q", q), operand("absmax", absmax)});
+  check_operands(context.state(), op_name(op), {operand("x", x)},
+                 {operand("q", q), operand("absmax", absmax)});
   Operands o;
   o.codes = q;
   o.scales = absmax.data();

@@ -183,11 +183,10 @@ TEST(Int8Dequantize, ExtremeScales) {
   Random random(24);
   const float tiny = std::numeric_limits<float>::denorm_min();
   const float huge = std::numeric_limits<float>::max();
-  const Vector<float> values = {
-      0.0f,   -0.0f, 1.0f,  tiny,   1000 * tiny,
-      1e-38f, 3e-7f, 6e-8f, 1e-20f, 65504.0f,
-      1e20f,  huge,  inf,   -inf,   std::bit_cast<float>(0x7FC00000u),
-      4.0f,   3e5f,  2.0f,  1e-30f, 5e-5f};
+  const Vector<float> values = {0.0f,   -0.0f, 1.0f,  tiny,   1000 * tiny,
+                                1e-38f, 3e-7f, 6e-8f, 1e-20f, 65504.0f,
+                                1e20f,  huge,  inf,   -inf,   std::bit_cast<float>(0x7FC00000u),
+                                4.0f,   3e5f,  2.0f,  1e-30f, 5e-5f};
   const auto count = static_cast<std::int64_t>(values.size());
   Matrix<std::int8_t> a(count, 33);
   Matrix<std::int8_t> b(count + 1, 33);

@@ -175,7 +175,7 @@ TEST(GemmStandardConfig, QueriesTellProblemsApart) {
 }
 
 TEST(GemmStandardConfig, UnknownChoicesFallBackToTheDefault) {
-  for (const std::int64_t engine : {-1, 4, 99})
+  for (const std::int64_t engine : {-1, 6, 99})
     for (const std::int64_t pack : {0, 2}) {
       ConfigChoice choice;
       choice.words[0] = engine;

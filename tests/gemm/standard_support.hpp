@@ -141,7 +141,8 @@ class Trial {
         const bool rounds_bias = case_.bias && !on_cpu() && case_.bias_dtype != case_.output;
         const double rounding_bias =
             rounds_bias ? rounding_error(case_.output, std::fabs(bias_.get(0, j))) : 0.0;
-        const double bound = summing + rounding_bias + rounding_error(case_.output, std::fabs(sum) + summing);
+        const double bound =
+            summing + rounding_bias + rounding_error(case_.output, std::fabs(sum) + summing);
         const double got = d.get(i, j);
         if (!(std::fabs(got - sum) <= bound))
           return ::testing::AssertionFailure()

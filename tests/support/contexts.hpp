@@ -32,8 +32,8 @@ inline std::vector<ContextOptions> isa_contexts(int threads = 1) {
   return options;
 }
 
-/// isa_contexts() at 1 and at 3 threads (3: more than the cores of a small machine, and odd); or the
-/// one Context of another device.
+/// isa_contexts() at 1 and at 3 threads (3: more than the cores of a small machine, and odd); or
+/// the one Context of another device.
 inline std::vector<ContextOptions> all_contexts() {
   if (!on_cpu()) return {device_options()};
   std::vector<ContextOptions> options = isa_contexts(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the device this program tests, chosen by its flag --device, and memory that both the
-// device and the test can read.
+// Test support: the device this program tests, chosen by its flag --device, and memory that both
+// the device and the test can read.
 #pragma once
 
 #include <cstddef>

@@ -9,10 +9,8 @@
 
 #include "core/cuda/api.hpp"
 
-#if defined(SWITCHBACK_CUDA_EMULATED)
-#define SWITCHBACK_DYNAMIC_SHARED(type, name) \
-  type* name = reinterpret_cast<type*>(::switchback_cuda_emu::dynamic_shared())
-#else
+// The emulated device's header has its own SWITCHBACK_DYNAMIC_SHARED.
+#if !defined(SWITCHBACK_CUDA_EMULATED)
 // One array for every kernel of a file: `extern __shared__` of different types would clash.
 extern __shared__ __align__(16) unsigned char switchback_dynamic_shared[];
 #define SWITCHBACK_DYNAMIC_SHARED(type, name) \
@@ -42,8 +40,7 @@ template <class... Parameters>
 template <class... Parameters>
 [[nodiscard]] cudaError_t allow_shared(void (*kernel)(Parameters...), std::size_t bytes) {
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                              cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(bytes));
+                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
 }
 
 template <class Integer>

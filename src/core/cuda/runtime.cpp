@@ -16,7 +16,6 @@ int attribute(cudaDeviceAttr which, int index) {
   return value;
 }
 
-
 DeviceInfo describe_device(int index) {
   DeviceInfo info;
   cudaDeviceProp properties{};
@@ -36,6 +35,22 @@ DeviceInfo describe_device(int index) {
                                 properties.pciBusID, properties.pciDeviceID);
   return info;
 }
+
+class Managed final : public MemorySource {
+ public:
+  explicit Managed(int index) : index_(index) {}
+  void* allocate(std::size_t bytes) override {
+    const CurrentDevice current(index_);
+    void* data = nullptr;
+    check(cudaMallocManaged(&data, bytes, cudaMemAttachGlobal), "cudaMallocManaged",
+          fmt::format("{} bytes", bytes));
+    return data;
+  }
+  void release(void* data, std::size_t) noexcept override { (void)cudaFree(data); }
+
+ private:
+  int index_;
+};
 
 class Timer final : public DeviceTimer {
  public:
@@ -120,8 +135,8 @@ Runtime::Runtime(int index, const ContextOptions& options)
   if (options.stream != nullptr) {
     stream_ = static_cast<cudaStream_t>(options.stream);
   } else {
-    // Not a non-blocking one: callers who use no streams work on the legacy default stream, and what
-    // they do there is ordered with this one.
+    // Not a non-blocking one: callers who use no streams work on the legacy default stream, and
+    // what they do there is ordered with this one.
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamDefault), "cudaStreamCreateWithFlags");
     own_stream_ = true;
   }
@@ -178,7 +193,8 @@ std::string Runtime::wrong_memory(const void* data) const {
     case cudaMemoryTypeUnregistered:
       return "is host memory";
     case cudaMemoryTypeDevice:
-      if (attributes.device != index_) return fmt::format("is memory of cuda:{}", attributes.device);
+      if (attributes.device != index_)
+        return fmt::format("is memory of cuda:{}", attributes.device);
       return {};
     case cudaMemoryTypeHost:  // pinned: the device reads it over the bus
       if (attributes.devicePointer != data) return "is pinned host memory the device does not see";
@@ -199,7 +215,8 @@ void* Runtime::allocate(std::size_t bytes) {
     return data;
   }
   if (pools_)
-    check(cudaMallocAsync(&data, bytes, stream_), "cudaMallocAsync", fmt::format("{} bytes", bytes));
+    check(cudaMallocAsync(&data, bytes, stream_), "cudaMallocAsync",
+          fmt::format("{} bytes", bytes));
   else
     check(cudaMalloc(&data, bytes), "cudaMalloc", fmt::format("{} bytes", bytes));
   return data;
@@ -229,6 +246,17 @@ void Runtime::copy(void* to, std::size_t to_stride_bytes, const void* from,
   check(cudaMemcpy2DAsync(to, to_stride_bytes, from, from_stride_bytes, row_bytes, height,
                           cudaMemcpyDefault, stream_),
         "cudaMemcpy2DAsync", fmt::format("{} rows of {} bytes", height, row_bytes));
+}
+
+void Runtime::fill(void* data, int byte, std::size_t bytes) {
+  if (bytes == 0) return;
+  const CurrentDevice current(index_);
+  check(cudaMemsetAsync(data, byte, bytes, stream_), "cudaMemsetAsync",
+        fmt::format("{} bytes", bytes));
+}
+
+std::shared_ptr<MemorySource> Runtime::visible_memory() {
+  return std::make_shared<Managed>(index_);
 }
 
 void Runtime::convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) {

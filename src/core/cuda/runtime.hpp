@@ -62,6 +62,8 @@ class Runtime final : public DeviceRuntime {
 
   void copy(void* to, std::size_t to_stride_bytes, const void* from, std::size_t from_stride_bytes,
             std::size_t row_bytes, std::int64_t rows) override;
+  void fill(void* data, int byte, std::size_t bytes) override;
+  std::shared_ptr<MemorySource> visible_memory() override;
   void convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) override;
   void synchronize() override;
   std::unique_ptr<DeviceTimer> make_timer() override;

@@ -37,15 +37,16 @@ Loaded load() {
   Loaded loaded;
   // SWITCHBACK_CUBLASLT names the file where the loader would not find it.
   const char* given = std::getenv("SWITCHBACK_CUBLASLT");
-  const Library library = given != nullptr && *given != '\0'
-                              ? Library({given})
-                              : Library({"libcublasLt.so.13", "libcublasLt.so.12",
-                                         "libcublasLt.so"});
+  const Library library =
+      given != nullptr && *given != '\0'
+          ? Library({given})
+          : Library({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"});
   std::string& missing = loaded.missing;
   if (!library.loaded()) {
-    missing = fmt::format("cuBLASLt was not found ({}); install it, or name the file in "
-                          "SWITCHBACK_CUBLASLT",
-                          library.error());
+    missing = fmt::format(
+        "cuBLASLt was not found ({}); install it, or name the file in "
+        "SWITCHBACK_CUBLASLT",
+        library.error());
     return loaded;
   }
   CublasLt& f = loaded.functions;
@@ -123,11 +124,10 @@ const CublasLt& CublasLt::get() {
 }
 
 std::string describe(const Product& p) {
-  return fmt::format(
-      "{}·{} -> {} m {} n {} k {} {}{} ld {} {} {}{}{}, algorithm {}", type_name(p.type_a),
-      type_name(p.type_b), type_name(p.type_d), p.m, p.n, p.k, p.transpose_a ? 'T' : 'N',
-      p.transpose_b ? 'T' : 'N', p.lda, p.ldb, p.ldd, p.bias ? " + bias" : "",
-      p.accumulate ? ", accumulate" : "", p.algorithm);
+  return fmt::format("{}·{} -> {} m {} n {} k {} {}{} ld {} {} {}{}{}, algorithm {}",
+                     type_name(p.type_a), type_name(p.type_b), type_name(p.type_d), p.m, p.n, p.k,
+                     p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.lda, p.ldb, p.ldd,
+                     p.bias ? " + bias" : "", p.accumulate ? ", accumulate" : "", p.algorithm);
 }
 
 std::uint32_t alignment_of(const void* data) noexcept {
@@ -146,7 +146,8 @@ Plan::Plan(cublasLtHandle_t handle, const Product& p) : product_(p) {
   check(lt.desc_create(&descriptors_.matmul, p.compute, integers ? CUDA_R_32I : CUDA_R_32F),
         "cublasLtMatmulDescCreate", p);
   const auto set = [&](cublasLtMatmulDescAttributes_t what, const auto& value) {
-    check(lt.desc_set(descriptors_.matmul, what, &value, sizeof value), "cublasLtMatmulDescSetAttribute", p);
+    check(lt.desc_set(descriptors_.matmul, what, &value, sizeof value),
+          "cublasLtMatmulDescSetAttribute", p);
   };
   const cublasOperation_t op_a = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t op_b = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -177,23 +178,21 @@ Plan::Plan(cublasLtHandle_t handle, const Product& p) : product_(p) {
   std::array<cublasLtMatmulHeuristicResult_t, most_algorithms> results{};
   int count = 0;
   const cublasStatus_t status =
-      lt.heuristic(handle, descriptors_.matmul, descriptors_.a, descriptors_.b, descriptors_.d, descriptors_.d, preference.handle,
-                   most_algorithms, results.data(), &count);
+      lt.heuristic(handle, descriptors_.matmul, descriptors_.a, descriptors_.b, descriptors_.d,
+                   descriptors_.d, preference.handle, most_algorithms, results.data(), &count);
   // NOT_SUPPORTED is how it says that it found nothing.
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED)
-    check(status, "cublasLtMatmulAlgoGetHeuristic", p);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic", p);
   for (int i = 0; i < count; ++i) {
     const auto& result = results[static_cast<std::size_t>(i)];
     if (result.state == CUBLAS_STATUS_SUCCESS) found_.push_back(result);
   }
   if (found_.empty())
     core::fail(Status::unsupported, "cuBLASLt has no algorithm for {}", describe(p));
-  if (p.algorithm >= static_cast<std::int64_t>(found_.size()))
-    core::fail(Status::unsupported, "cuBLASLt has {} algorithms for {}", found_.size(),
-               describe(p));
-  // A tuned algorithm is the one meant; the default may be followed by the others.
-  found_.erase(found_.begin(), found_.begin() + p.algorithm);
-  if (p.algorithm != 0) found_.resize(1);
+  // A tuned algorithm is the one meant, the default may be followed by the others. A place that
+  // this version of the library does not rank is the default's: what was tuned elsewhere must not
+  // fail.
+  const bool ranked = p.algorithm < static_cast<std::int64_t>(found_.size());
+  if (ranked && p.algorithm != 0) found_ = {found_[static_cast<std::size_t>(p.algorithm)]};
 }
 
 Plan::Descriptors::~Descriptors() {
@@ -227,9 +226,9 @@ void Plan::run(cublasLtHandle_t handle, const void* a, const void* b, void* d, c
   const void* const beta = integers ? static_cast<const void*>(&beta_s32) : &beta_f32;
   for (;;) {
     const auto& best = found_.front();
-    const cublasStatus_t status =
-        lt.matmul(handle, descriptors_.matmul, alpha, a, descriptors_.a, b, descriptors_.b, beta, d, descriptors_.d, d,
-                  descriptors_.d, &best.algo, workspace, best.workspaceSize, stream);
+    const cublasStatus_t status = lt.matmul(
+        handle, descriptors_.matmul, alpha, a, descriptors_.a, b, descriptors_.b, beta, d,
+        descriptors_.d, d, descriptors_.d, &best.algo, workspace, best.workspaceSize, stream);
     // The library's check does not promise that an algorithm runs; the call does.
     const bool refused =
         status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
@@ -246,9 +245,9 @@ Plans& Plans::of(Runtime& runtime) {
   cublasLtHandle_t handle = nullptr;
   const cublasStatus_t status = CublasLt::get().create(&handle);
   if (status != CUBLAS_STATUS_SUCCESS)
-    core::fail(
-        status == CUBLAS_STATUS_ALLOC_FAILED ? Status::out_of_memory : Status::device_error,
-        "cublasLtCreate: {} ({})", CublasLt::get().status_name(status), static_cast<int>(status));
+    core::fail(status == CUBLAS_STATUS_ALLOC_FAILED ? Status::out_of_memory : Status::device_error,
+               "cublasLtCreate: {} ({})", CublasLt::get().status_name(status),
+               static_cast<int>(status));
   auto fresh = std::unique_ptr<Plans>(new Plans(handle));
   Plans& plans = *fresh;
   runtime.set_extension(Slot::gemm, std::move(fresh));

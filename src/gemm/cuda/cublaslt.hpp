@@ -75,8 +75,9 @@ class Plan {
 
   [[nodiscard]] std::size_t algorithms() const noexcept { return found_.size(); }
   [[nodiscard]] std::size_t workspace_bytes() const noexcept;
-  /// Queues it. `workspace` holds workspace_bytes(), 256-byte aligned. An algorithm that the library
-  /// offered and then refuses is dropped for good; throws Error(unsupported) when none is left.
+  /// Queues it. `workspace` holds workspace_bytes(), 256-byte aligned. An algorithm that the
+  /// library offered and then refuses is dropped for good; throws Error(unsupported) when none is
+  /// left.
   void run(cublasLtHandle_t handle, const void* a, const void* b, void* d, const void* bias,
            void* workspace, cudaStream_t stream);
 

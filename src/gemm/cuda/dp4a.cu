@@ -14,10 +14,10 @@ using core::SWITCHBACK_CUDA_NS::divide_up;
 using core::SWITCHBACK_CUDA_NS::dot4;
 using core::SWITCHBACK_CUDA_NS::launch;
 
-constexpr int tile = 64;         // rows of a and of b
-constexpr int words = 16;        // of four codes, of the inner dimension
-constexpr int pitch = words + 1; // rows of a tile start in different banks
-constexpr int side = 16;         // threads each way
+constexpr int tile = 64;          // rows of a and of b
+constexpr int words = 16;         // of four codes, of the inner dimension
+constexpr int pitch = words + 1;  // rows of a tile start in different banks
+constexpr int side = 16;          // threads each way
 constexpr int threads = side * side;
 
 // Codes [col, col + 4) of a row as a word; zeros outside of the matrix.

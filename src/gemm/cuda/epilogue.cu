@@ -39,16 +39,15 @@ __device__ float load_bias(const EpilogueArguments& e, std::int64_t col) {
 __device__ __forceinline__ float dequantize(std::int32_t acc, float scale_a, float scale_b,
                                             float bias) {
   const float c = __uint_as_float(0x38820610u);  // 1 / (127 · 127)
-  return __fadd_rn(
-      __fmul_rn(scale_b, __fmul_rn(scale_a, __fmul_rn(static_cast<float>(acc), c))), bias);
+  return __fadd_rn(__fmul_rn(scale_b, __fmul_rn(scale_a, __fmul_rn(static_cast<float>(acc), c))),
+                   bias);
 }
 
 // V columns a thread; `whole` says that they, and their rows, can be moved 16 bytes at a time.
 template <class Out, bool scaled, bool vectors>
 __global__ void __launch_bounds__(block_cols* block_rows) epilogue_kernel(EpilogueArguments e) {
   constexpr int v = vectors ? static_cast<int>(16 / sizeof(Out)) : 1;
-  const std::int64_t col =
-      (static_cast<std::int64_t>(blockIdx.x) * block_cols + threadIdx.x) * v;
+  const std::int64_t col = (static_cast<std::int64_t>(blockIdx.x) * block_cols + threadIdx.x) * v;
   if (col >= e.cols) return;
   const int here = e.cols - col < v ? static_cast<int>(e.cols - col) : v;
 

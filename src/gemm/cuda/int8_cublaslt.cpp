@@ -53,10 +53,9 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   const std::int64_t stride_sums = in_place ? p.stride_d : n;
 
   products::Plans& plans = products::Plans::of(device);
-  products::Plan& plan = plans.plan(products::panel_product(a, b, m, p.n, p.k, stride_sums, a.data,
-                                                            sums, config.algorithm));
-  auto* workspace =
-      frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
+  products::Plan& plan = plans.plan(
+      products::panel_product(a, b, m, p.n, p.k, stride_sums, a.data, sums, config.algorithm));
+  auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
   // All memory is there: from here on work is queued.
   products::queue_copy(device, a);
   products::queue_copy(device, b);

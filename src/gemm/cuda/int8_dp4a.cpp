@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the product on the device's ordinary units. It needs no library and no padding, takes
-// every problem, and is what a product falls back to where cuBLASLt is missing.
+// Engine zone: the product on the device's ordinary units. It needs no library and no padding,
+// takes every problem, and is what a product falls back to where cuBLASLt is missing.
 #include "core/cuda/status.hpp"
 #include "gemm/cuda/int8_engines.hpp"
 #include "gemm/cuda/int8_operands.hpp"
@@ -42,14 +42,10 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const Gem
   if (p.k != 0) {
     const bool packed = o.packed_b != nullptr;
     const products::Dp4aArguments arguments = {
-        o.a,
-        packed ? static_cast<const std::int8_t*>(o.packed_b) : o.b,
-        sums,
-        p.m,
-        p.n,
-        p.k,
-        p.stride_a,
-        packed ? products::padded_k(p.k) : p.stride_b,
+        o.a,        packed ? static_cast<const std::int8_t*>(o.packed_b) : o.b,
+        sums,       p.m,
+        p.n,        p.k,
+        p.stride_a, packed ? products::padded_k(p.k) : p.stride_b,
         n};
     check(products::launch_dp4a(arguments, device.cuda_stream()), "kernel dp4a");
   }

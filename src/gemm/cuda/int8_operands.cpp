@@ -22,8 +22,8 @@ void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
   Runtime& device = runtime(state);
   const CurrentDevice current(device.index());
   const PadArguments arguments = {
-      b.data,          b.rows, b.cols, b.stride, static_cast<std::int8_t*>(out), padded_n(b.rows),
-      padded_k(b.cols)};
+      b.data,           b.rows,          b.cols, b.stride, static_cast<std::int8_t*>(out),
+      padded_n(b.rows), padded_k(b.cols)};
   check(launch_pad(arguments, device.cuda_stream()), "kernel pad");
 }
 

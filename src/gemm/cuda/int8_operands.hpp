@@ -55,10 +55,9 @@ Product panel_product(const StagedCodes& a, const StagedCodes& b, std::int64_t r
 
 /// The epilogue over rows [first, first + rows) of d from sums of their own.
 void queue_epilogue(core::SWITCHBACK_CUDA_NS::Runtime& runtime,
-                    const gemm_int8::GemmProblem& problem,
-                    const gemm_int8::GemmOperands& operands, const std::int32_t* sums,
-                    std::int64_t stride_sums, std::int64_t first, std::int64_t rows,
-                    cudaStream_t stream);
+                    const gemm_int8::GemmProblem& problem, const gemm_int8::GemmOperands& operands,
+                    const std::int32_t* sums, std::int64_t stride_sums, std::int64_t first,
+                    std::int64_t rows, cudaStream_t stream);
 
 /// "cuBLASLt …" if it is missing, for Engine::unavailable.
 std::string_view cublaslt_unavailable(const ContextState& state);

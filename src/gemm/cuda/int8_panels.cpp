@@ -56,8 +56,8 @@ struct Lane {
   std::byte* workspace = nullptr;
 };
 
-// The second stream starts behind what is queued on the first, and the first goes on behind it. Also
-// when a panel fails: a capture that was forked and not joined could not be ended.
+// The second stream starts behind what is queued on the first, and the first goes on behind it.
+// Also when a panel fails: a capture that was forked and not joined could not be ended.
 class Fork {
  public:
   Fork(cudaStream_t first, cudaStream_t second) : first_(first), second_(second), event_(false) {
@@ -95,8 +95,9 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   const std::int64_t wanted = config.mc == 0 ? default_config(p, state).mc : config.mc;
   const std::int64_t rows = std::min(products::padded_m(wanted), m);
   const std::int64_t panels = (m + rows - 1) / rows;
-  // A last panel of few rows is moved up to overlap the one before it: the same rows twice, with the
-  // same results, instead of a size the library may refuse. It runs behind the other, in one lane.
+  // A last panel of few rows is moved up to overlap the one before it: the same rows twice, with
+  // the same results, instead of a size the library may refuse. It runs behind the other, in one
+  // lane.
   const std::int64_t rest = m - (panels - 1) * rows;
   const std::int64_t last_rows = std::min(std::max(rest, products::padded_m(1)), m);
 

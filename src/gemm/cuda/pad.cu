@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes copied to where cuBLASLt can read them: rows of a multiple of 16 bytes, 16-byte aligned, with
-// zeros behind the last column and row. Floor: one byte read and one written an element.
+// Codes copied to where cuBLASLt can read them: rows of a multiple of 16 bytes, 16-byte aligned,
+// with zeros behind the last column and row. Floor: one byte read and one written an element.
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
 #include "gemm/cuda/kernels.hpp"

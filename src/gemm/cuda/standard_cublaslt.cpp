@@ -49,8 +49,8 @@ Staged stage(core::Workspace::Frame& frame, ConstAnyMatrix m, DType as) {
   staged.matrix = staged.from = m;
   staged.copied = m.dtype != as || !element_aligned(m.data, m.dtype);
   if (staged.copied) {
-    auto* bytes = frame.take<std::byte>(m.rows * m.cols *
-                                        static_cast<std::int64_t>(dtype_size_bytes(as)));
+    auto* bytes =
+        frame.take<std::byte>(m.rows * m.cols * static_cast<std::int64_t>(dtype_size_bytes(as)));
     staged.matrix = ConstAnyMatrix(AnyMatrix(bytes, as, m.rows, m.cols, m.cols));
   }
   return staged;
@@ -71,12 +71,10 @@ void multiply(ContextState& state, const Problem& p, const Config& config, const
   // Before Ampere there is no bf16: widened, the product is the same to the last bit of a factor.
   const bool widen = p.input == DType::bf16 && p.compute_capability < ampere;
   const DType input = widen ? DType::f32 : p.input;
-  const Staged a = stage(frame,
-                         {o.a, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda},
-                         input);
-  const Staged b = stage(frame,
-                         {o.b, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb},
-                         input);
+  const Staged a = stage(
+      frame, {o.a, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda}, input);
+  const Staged b = stage(
+      frame, {o.b, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb}, input);
   const AnyMatrix d(o.d, p.output, p.m, p.n, p.ldd);
   const bool in_place =
       element_aligned(d.data, d.dtype) && (d.dtype == input || d.dtype == DType::f32);
@@ -89,8 +87,8 @@ void multiply(ContextState& state, const Problem& p, const Config& config, const
     constexpr std::uintptr_t bias_alignment = 16;
     if (!bias.copied && reinterpret_cast<std::uintptr_t>(o.bias.data) % bias_alignment != 0) {
       bias.copied = true;
-      bias.matrix.data = frame.take<std::byte>(
-          p.n * static_cast<std::int64_t>(dtype_size_bytes(sum.dtype)));
+      bias.matrix.data =
+          frame.take<std::byte>(p.n * static_cast<std::int64_t>(dtype_size_bytes(sum.dtype)));
     }
   }
 

@@ -131,14 +131,13 @@ HWY_INLINE void store_bytes(VU v, std::int8_t* q) {
 #endif
 }
 
-// Stores the codes of a quad in order. stream needs q aligned to `quad` bytes.
-template <bool stream>
-HWY_INLINE void store_codes(const Codes& k, std::int8_t* q) {
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  // Saturating packs keep the codes; they work within 128-bit blocks, so quads are put in order
-  // after the last one.
+using QuadBytes = hn::Repartition<std::uint8_t, F32>;
+
+// The codes of a quad as bytes. Saturating packs keep the codes; they work within 128-bit blocks,
+// so block i holds the 4 codes from 4·i on of each of the quad's vectors.
+HWY_INLINE hn::Vec<QuadBytes> packed(const Codes& k) {
   const I32 di;
-  const hn::Repartition<std::uint8_t, F32> d8;
   const hn::Repartition<std::int16_t, F32> d16;
   const auto shift = hn::BitCast(di, hn::Set(F32(), integer_shift));
   const auto ab = hn::ReorderDemote2To(d16, hn::Sub(hn::BitCast(di, k.a), shift),
@@ -146,14 +145,26 @@ HWY_INLINE void store_codes(const Codes& k, std::int8_t* q) {
   const auto cd = hn::ReorderDemote2To(d16, hn::Sub(hn::BitCast(di, k.c), shift),
                                        hn::Sub(hn::BitCast(di, k.d), shift));
 #if HWY_TARGET == HWY_SSE4
-  const hn::Vec<decltype(d8)> bytes{_mm_packs_epi16(ab.raw, cd.raw)};
+  return hn::Vec<QuadBytes>{_mm_packs_epi16(ab.raw, cd.raw)};
 #elif HWY_TARGET == HWY_AVX2
-  const hn::Vec<decltype(d8)> bytes{_mm256_permutevar8x32_epi32(
-      _mm256_packs_epi16(ab.raw, cd.raw), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))};
+  return hn::Vec<QuadBytes>{_mm256_packs_epi16(ab.raw, cd.raw)};
 #else
-  const hn::Vec<decltype(d8)> bytes{_mm512_permutexvar_epi32(
-      _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
-      _mm512_packs_epi16(ab.raw, cd.raw))};
+  return hn::Vec<QuadBytes>{_mm512_packs_epi16(ab.raw, cd.raw)};
+#endif
+}
+#endif
+
+// Stores the codes of a quad in order. stream needs q aligned to `quad` bytes.
+template <bool stream>
+HWY_INLINE void store_codes(const Codes& k, std::int8_t* q) {
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  const QuadBytes d8;
+  auto bytes = packed(k);
+#if HWY_TARGET == HWY_AVX2
+  bytes.raw = _mm256_permutevar8x32_epi32(bytes.raw, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+#elif HWY_TARGET == HWY_AVX3
+  bytes.raw = _mm512_permutexvar_epi32(
+      _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes.raw);
 #endif
   if constexpr (stream)
     hn::Stream(bytes, d8, reinterpret_cast<std::uint8_t*>(q));
@@ -166,6 +177,20 @@ HWY_INLINE void store_codes(const Codes& k, std::int8_t* q) {
   store_bytes(k.d, q + 3 * lanes);
 #endif
 }
+
+// Stores the codes of a quad in the order that costs least: in their own, or as packed() has them.
+// Needs p aligned to `quad` bytes.
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+inline constexpr bool packed_in_order = false;
+HWY_INLINE void store_packed(const Codes& k, std::int8_t* p) {
+  hn::Store(packed(k), QuadBytes(), reinterpret_cast<std::uint8_t*>(p));
+}
+#else
+inline constexpr bool packed_in_order = true;
+HWY_INLINE void store_packed(const Codes& k, std::int8_t* p) {
+  store_codes<false>(k, p);
+}
+#endif
 
 // The bits of an element's magnitude as an unsigned integer order as NaN over Inf over numbers, in
 // the element's own type; 16-bit types so need no widening.

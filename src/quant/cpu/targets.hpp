@@ -19,6 +19,12 @@
 
 namespace switchback::quant::cpu {
 
+/// What the machine has. Highway asks the CPU each time, which in a virtual machine takes 20 µs.
+inline std::int64_t supported_targets() {
+  static const std::int64_t targets = hwy::SupportedTargets();
+  return targets;
+}
+
 /// The Highway targets that these features allow.
 inline std::int64_t allowed_targets(const core::CpuFeatures& features) {
 #if HWY_ARCH_X86
@@ -26,10 +32,10 @@ inline std::int64_t allowed_targets(const core::CpuFeatures& features) {
   if (features.sse4) targets |= HWY_SSE4;
   if (features.avx2) targets |= HWY_AVX2;
   if (features.avx512) targets |= HWY_AVX3;
-  return targets & hwy::SupportedTargets();
+  return targets & supported_targets();
 #else
   static_cast<void>(features);
-  return hwy::SupportedTargets();
+  return supported_targets();
 #endif
 }
 

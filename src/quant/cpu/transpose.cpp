@@ -33,67 +33,112 @@ struct ScaleOfColumn {
   }
 };
 
-// A tile of codes between its two halves of work lies in units of 64 rows by 16 columns. Within
-// one, row 16·b + i is at i·64 + b·16: so 16 vectors that follow each other hold the same 16
-// columns of rows i, 16 + i, …, and transposing every 128-bit block turns them into runs of rows.
-inline constexpr std::int64_t unit_bytes = 1024;
+// A tile is worked on in two halves. First its rows are read from end to end and their codes packed
+// into a buffer that stays in the second-level cache; then those are turned, a unit of 16 columns
+// at a time, and written in whole cache lines. Halves that take turns disturb each other's memory
+// traffic less than halves that are interleaved row by row.
+inline constexpr std::int64_t turned_rows = 64;
+inline constexpr std::int64_t line = 64;  // bytes of a cache line
 
-// Where vector v of a quad goes, from where the quad's first byte goes.
-constexpr std::int64_t unit_offset(std::int64_t v) {
-  return v * lanes / 16 * unit_bytes + v * lanes % 16;
+// Units come in groups that hold whole quads.
+inline constexpr std::int64_t unit_group = std::max<std::int64_t>(16, quad);
+
+// The column (of the tile) whose codes are byte j of the unit's 16 bytes of packed rows.
+HWY_INLINE std::int64_t unit_column(std::int64_t unit, std::int64_t j) {
+  const std::int64_t first = unit * 16;
+  if constexpr (!packed_in_order)
+    return first / quad * quad + first % quad / 4 + j / 4 * lanes + j % 4;
+  return first + j;
 }
 
-template <bool bracket, class T, class S>
-HWY_INLINE void code_tile(const cpu::TileJob& job, const cpu::Cut::Piece& piece, const S& scale,
-                          std::int8_t* units) {
-  const std::int64_t cols = piece.col_end - piece.col_begin;
-  const std::int64_t block_bytes = (cols + 63) / 64 * 64 * 64;  // 64 rows of units
-  for (std::int64_t r = piece.row_begin; r < piece.row_end; ++r) {
-    const std::int64_t i = r - piece.row_begin;
-    const T* const x = row<T>(job.x, r, piece.col_begin);
-    std::int8_t* const out = units + i / 64 * block_bytes + i % 16 * 64 + i % 64 / 16 * 16;
-    std::int8_t* const q = job.q.data == nullptr ? nullptr : row(job.q, r, piece.col_begin);
-    const bool stream = job.stream && reinterpret_cast<std::uintptr_t>(q) % quad == 0;
-    for (std::int64_t c = 0; c < cols; c += quad) {
-      const bool whole = c + quad <= cols;
-      const Codes k =
-          whole ? codes<bracket>(x + c, scale, piece.col_begin + c)
-                : codes<bracket>(Padded<T>(x + c, cols - c).elements, scale, piece.col_begin + c);
-      std::int8_t* const unit = out + c / 16 * unit_bytes;
-      store_bytes(k.a, unit);
-      store_bytes(k.b, unit + unit_offset(1));
-      store_bytes(k.c, unit + unit_offset(2));
-      store_bytes(k.d, unit + unit_offset(3));
-      if (q == nullptr) continue;
-      if (whole && stream) {
+// The codes of a row of the tile, packed, and in their own order into q if there is one. Meanwhile
+// asks for `soon`, the piece of a row whose turn is soon: rows of a tile may lie too far apart for
+// the hardware to foresee.
+template <bool bracket, bool with_q, class T, class S>
+HWY_INLINE void code_row(const T* x, const T* soon, std::int64_t cols, const S& scale,
+                         std::int64_t first_col, std::int8_t* packed, std::int8_t* q, bool stream) {
+  std::int64_t c = 0;
+  for (; c + quad <= cols; c += quad) {
+    for (std::int64_t i = 0; i < quad; i += line / static_cast<std::int64_t>(sizeof(T)))
+      hwy::Prefetch(soon + c + i);
+    const Codes k = codes<bracket>(x + c, scale, first_col + c);
+    store_packed(k, packed + c);
+    if constexpr (with_q) {
+      if (stream)
         store_codes<true>(k, q + c);
-      } else if (whole) {
+      else
         store_codes<false>(k, q + c);
-      } else {
-        alignas(64) std::int8_t padded[quad];
-        store_codes<false>(k, padded);
-        std::memcpy(q + c, padded, static_cast<std::size_t>(cols - c));
-      }
     }
+  }
+  if (c == cols) return;
+  const Codes k = codes<bracket>(Padded<T>(x + c, cols - c).elements, scale, first_col + c);
+  store_packed(k, packed + c);
+  if constexpr (with_q) {
+    alignas(64) std::int8_t padded[quad];
+    store_codes<false>(k, padded);
+    std::memcpy(q + c, padded, static_cast<std::size_t>(cols - c));
   }
 }
 
-// lines[col][row] of the 64 rows and 16 columns of a unit; lines are line_bytes apart. Interleaving
-// the bytes of vectors i and i + 8 rotates the bits of (row, column) by one place; four times
-// exchanges row and column.
-HWY_INLINE void transpose_unit(const std::int8_t* unit, std::int8_t* lines,
-                               std::int64_t line_bytes) {
-#if HWY_TARGET == HWY_SCALAR  // the fallback that Highway always compiles: correct is enough
-  for (std::int64_t r = 0; r < 64; ++r)
-    for (std::int64_t c = 0; c < 16; ++c)
-      lines[c * line_bytes + r] = unit[r % 16 * 64 + r / 16 * 16 + c];
+template <bool bracket, class T, class S>
+HWY_INLINE void code_row(const cpu::TileJob& job, std::int64_t r, std::int64_t col_begin,
+                         std::int64_t col_end, const S& scale, std::int8_t* packed) {
+  constexpr std::int64_t ahead = 8;  // rows: enough at 1 KiB of each, not too much at 16 KiB
+  const T* const x = row<T>(job.x, r, col_begin);
+  const T* const soon = row<T>(job.x, std::min(r + ahead, job.x.rows - 1), col_begin);
+  const std::int64_t cols = col_end - col_begin;
+  if (job.q.data == nullptr)
+    return code_row<bracket, false>(x, soon, cols, scale, col_begin, packed, nullptr, false);
+  std::int8_t* const q = row(job.q, r, col_begin);
+  const bool stream = job.stream && reinterpret_cast<std::uintptr_t>(q) % quad == 0;
+  code_row<bracket, true>(x, soon, cols, scale, col_begin, packed, q, stream);
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// 16 bytes of each of the rows r, r + 16, … that a vector has room for, from rows `stride` apart.
+HWY_INLINE hn::Vec<D8> load_blocks(const std::int8_t* from, std::int64_t stride) {
+  const auto* const p = reinterpret_cast<const std::uint8_t*>(from);
+#if HWY_TARGET == HWY_AVX3
+  const auto block = [&](std::int64_t i) HWY_ATTR {
+    return _mm_load_si128(reinterpret_cast<const __m128i*>(p + 16 * i * stride));
+  };
+  __m512i v = _mm512_castsi128_si512(block(0));
+  v = _mm512_mask_broadcast_i32x4(v, 0x00F0, block(1));
+  v = _mm512_mask_broadcast_i32x4(v, 0x0F00, block(2));
+  return hn::Vec<D8>{_mm512_mask_broadcast_i32x4(v, 0xF000, block(3))};
+#elif HWY_TARGET == HWY_AVX2
+  const __m128i low = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i high = _mm_load_si128(reinterpret_cast<const __m128i*>(p + 16 * stride));
+  return hn::Vec<D8>{_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1)};
 #else
+  alignas(64) std::uint8_t blocks[vector_bytes];
+  for (std::int64_t i = 0; i < vector_bytes / 16; ++i)
+    std::memcpy(blocks + 16 * i, p + 16 * i * stride, 16);
+  return hn::Load(D8(), blocks);
+#endif
+}
+#endif
+
+// Turns 16 bytes of 64 rows, `stride` apart, into 16 runs of 64 rows; put(j, part, vector) is given
+// them a vector at a time. Interleaving the bytes of vectors i and i + 8 rotates the bits of (row,
+// column) by one place; four times exchanges row and column.
+#if HWY_TARGET == HWY_SCALAR  // the fallback that Highway always compiles: correct is enough
+HWY_INLINE void turn(const std::int8_t* from, std::int64_t stride, std::int8_t* lines,
+                     std::int64_t line_bytes) {
+  for (std::int64_t r = 0; r < turned_rows; ++r)
+    for (std::int64_t j = 0; j < 16; ++j)
+      lines[j * line_bytes + r] = from[r * stride + j];
+}
+#else
+template <class Put>
+HWY_INLINE void turn(const std::int8_t* from, std::int64_t stride, const Put& put) {
   const D8 d;
-  for (std::int64_t part = 0; part < 64; part += vector_bytes) {
+  HWY_UNROLL(1)
+  for (std::int64_t part = 0; part < turned_rows; part += vector_bytes) {
     hn::Vec<D8> v[16];
     hn::Vec<D8> w[16];
     for (std::int64_t i = 0; i < 16; ++i)
-      v[i] = hn::Load(d, reinterpret_cast<const std::uint8_t*>(unit + i * 64 + part));
+      v[i] = load_blocks(from + (part + i) * stride, stride);
     for (int round = 0; round < 2; ++round) {
       for (int i = 0; i < 8; ++i) {
         w[2 * i] = hn::InterleaveLower(d, v[i], v[i + 8]);
@@ -105,59 +150,194 @@ HWY_INLINE void transpose_unit(const std::int8_t* unit, std::int8_t* lines,
       }
     }
     for (std::int64_t j = 0; j < 16; ++j)
-      hn::Store(v[j], d, reinterpret_cast<std::uint8_t*>(lines + j * line_bytes + part));
+      put(j, part, v[j]);
   }
-#endif
 }
+HWY_INLINE void turn(const std::int8_t* from, std::int64_t stride, std::int8_t* lines,
+                     std::int64_t line_bytes) {
+  turn(from, stride, [&](std::int64_t j, std::int64_t part, hn::Vec<D8> v) HWY_ATTR {
+    hn::Store(v, D8(), reinterpret_cast<std::uint8_t*>(lines + j * line_bytes + part));
+  });
+}
+#endif
 
-// Copies from an aligned buffer whose size is a multiple of 64.
-HWY_INLINE void write_line(const std::int8_t* from, std::int64_t count, std::int8_t* to,
-                           bool stream) {
-  std::int64_t i = 0;
+// Copies whole cache lines; stream needs `to` aligned to them.
+template <bool stream>
+HWY_INLINE void put_lines(const std::int8_t* from, std::int64_t count, std::int8_t* to) {
 #if HWY_TARGET == HWY_SCALAR
-  static_cast<void>(stream);
+  std::memcpy(to, from, static_cast<std::size_t>(count));
 #else
   const D8 d;
-  if (stream && reinterpret_cast<std::uintptr_t>(to) % 64 == 0) {
-    for (; i + 64 <= count; i += 64)
-      for (std::int64_t part = i; part < i + 64; part += vector_bytes)
-        hn::Stream(hn::Load(d, reinterpret_cast<const std::uint8_t*>(from + part)), d,
-                   reinterpret_cast<std::uint8_t*>(to + part));
-  } else {
-    for (; i + vector_bytes <= count; i += vector_bytes)
-      hn::StoreU(hn::Load(d, reinterpret_cast<const std::uint8_t*>(from + i)), d,
-                 reinterpret_cast<std::uint8_t*>(to + i));
+  for (std::int64_t i = 0; i < count; i += vector_bytes) {
+    const auto v = hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(from + i));
+    if constexpr (stream)
+      hn::Stream(v, d, reinterpret_cast<std::uint8_t*>(to + i));
+    else
+      hn::StoreU(v, d, reinterpret_cast<std::uint8_t*>(to + i));
   }
 #endif
-  if (i < count) std::memcpy(to + i, from + i, static_cast<std::size_t>(count - i));
 }
 
-void TransposeTile(const cpu::TileJob& job, const cpu::Cut::Piece& piece, std::int8_t* scratch) {
+HWY_INLINE void put_part(const std::int8_t* from, std::int64_t count, std::int8_t* to) {
+  if (count > 0) std::memcpy(to, from, static_cast<std::size_t>(count));
+}
+
+// The second half of the work on a tile.
+struct Turning {
+  MatrixView<std::int8_t> to;  // of all tiles of the run: [columns, rows]
+  std::int64_t packed_bytes;   // of a row of packed codes
+  std::int8_t* lines;          // 2 units' columns of codes, behind a line of those carried over
+  std::int64_t lines_bytes;    // of a column in there
+  std::int8_t* carried;        // of each column the last line of the tile before
+  bool carries;                // whether cache lines straddle tiles and are to be streamed
+  bool stream;
+};
+
+// Writes a column's codes of rows [first, first + count) of the run.
+HWY_INLINE void put_column(const Turning& t, const std::int8_t* from, std::int64_t first,
+                           std::int64_t count, std::int8_t* to) {
+  const std::int64_t whole = count / line * line;
+  if (t.stream)
+    put_lines<true>(from, whole, to + first);
+  else
+    put_lines<false>(from, whole, to + first);
+  put_part(from + whole, count - whole, to + first + whole);
+}
+
+// The same where cache lines begin at any row. A line that ends in the next tile is left to that
+// one, with the codes carried over.
+HWY_INLINE void put_carrying(const Turning& t, const std::int8_t* from, std::int64_t first,
+                             std::int64_t count, std::int8_t* to, std::int8_t* carried) {
+  const auto lead = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(to) % line);
+  const std::int64_t end = first + count;
+  std::int64_t done = lead == 0 ? first : first - line + lead;
+  if (first == 0) {
+    done = std::min(lead, count);
+    put_part(from, done, to);
+  }
+  const std::int64_t whole = (end - done) / line * line;
+  put_lines<true>(from + done - first, whole, to + done);
+  done += whole;
+  if (end == t.to.cols)
+    put_part(from + done - first, end - done, to + done);
+  else
+    put_lines<false>(from + count - line, line, carried);
+}
+
+// A unit is 16 bytes of the packed rows [first, first + count) of the run.
+HWY_INLINE void put_unit(const Turning& t, const std::int8_t* lines, std::int64_t unit,
+                         std::int64_t first, std::int64_t count) {
+  std::int8_t* const carried = t.carried + unit * 16 * line;
+  for (std::int64_t j = 0; j < 16; ++j) {
+    const std::int64_t col = unit_column(unit, j);
+    if (col >= t.to.rows) continue;
+    std::int8_t* const to = t.to.data + col * t.to.stride;
+    const std::int8_t* const codes = lines + j * t.lines_bytes + line;
+    if (t.carries)
+      put_carrying(t, codes, first, count, to, carried + j * line);
+    else
+      put_column(t, codes, first, count, to);
+  }
+}
+
+HWY_INLINE void turn_unit(const Turning& t, const std::int8_t* packed, std::int64_t unit,
+                          std::int64_t first, std::int64_t count, std::int8_t* lines) {
+  if (t.carries && first > 0)
+    for (std::int64_t j = 0; j < 16; ++j)
+      put_lines<false>(t.carried + (unit * 16 + j) * line, line, lines + j * t.lines_bytes);
+  for (std::int64_t r = 0; r < count; r += turned_rows)
+    turn(packed + unit * 16 + r * t.packed_bytes, t.packed_bytes, lines + line + r, t.lines_bytes);
+  if (t.carries && (first == 0 || first + count == t.to.cols))
+    for (std::int64_t j = 0; j < 16; ++j) {
+      const std::int64_t col = std::min(unit_column(unit, j), t.to.rows - 1);
+      hwy::Prefetch(t.to.data + col * t.to.stride + (first == 0 ? 0 : first + count - 1));
+    }
+}
+
+// Turns a unit straight to where it belongs, if that needs no more than whole vectors.
+HWY_INLINE bool turn_in_place(const Turning& t, const std::int8_t* packed, std::int64_t unit,
+                              std::int64_t first, std::int64_t count) {
+#if HWY_TARGET == HWY_SCALAR
+  static_cast<void>(t);
+  static_cast<void>(packed);
+  static_cast<void>(unit + first + count);
+  return false;
+#else
+  if (t.carries || unit_column(unit, 15) >= t.to.rows || count % turned_rows != 0 ||
+      (vector_bytes != line && t.stream))
+    return false;
+  for (std::int64_t r = 0; r < count; r += turned_rows) {
+    const auto to = [&](std::int64_t j, std::int64_t part) HWY_ATTR {
+      return reinterpret_cast<std::uint8_t*>(t.to.data + unit_column(unit, j) * t.to.stride +
+                                             first + r + part);
+    };
+    const std::int8_t* const from = packed + unit * 16 + r * t.packed_bytes;
+    if (t.stream)
+      turn(from, t.packed_bytes, [&](std::int64_t j, std::int64_t part, hn::Vec<D8> v) HWY_ATTR {
+        hn::Stream(v, D8(), to(j, part));
+      });
+    else
+      turn(from, t.packed_bytes, [&](std::int64_t j, std::int64_t part, hn::Vec<D8> v) HWY_ATTR {
+        hn::StoreU(v, D8(), to(j, part));
+      });
+  }
+  return true;
+#endif
+}
+
+// Codes that were turned into lines are written one unit later: a load from what was stored just
+// before has to wait until streaming stores in between have reached memory.
+HWY_INLINE void turn_units(const Turning& t, const std::int8_t* packed, std::int64_t units,
+                           std::int64_t first, std::int64_t count) {
+  std::int64_t waiting = -1;
+  for (std::int64_t unit = 0; unit < units; ++unit) {
+    if (turn_in_place(t, packed, unit, first, count)) continue;
+    turn_unit(t, packed, unit, first, count, t.lines + unit % 2 * 16 * t.lines_bytes);
+    if (waiting >= 0)
+      put_unit(t, t.lines + waiting % 2 * 16 * t.lines_bytes, waiting, first, count);
+    waiting = unit;
+  }
+  if (waiting >= 0) put_unit(t, t.lines + waiting % 2 * 16 * t.lines_bytes, waiting, first, count);
+}
+
+template <bool bracket, class T, class S>
+HWY_INLINE void transpose_run(const cpu::TileJob& job, const cpu::Cut::Piece& piece, const S& scale,
+                              std::int8_t* scratch) {
   const std::int64_t rows = piece.row_end - piece.row_begin;
   const std::int64_t cols = piece.col_end - piece.col_begin;
-  const std::int64_t line_bytes = (rows + 63) / 64 * 64;
-  std::int8_t* const lines = scratch;
-  std::int8_t* const units = scratch + 16 * line_bytes;
+  const cpu::TileScratch room(job.tile_rows, cols);
+  Turning t;
+  t.to = {row(job.q_t, piece.col_begin, piece.row_begin), cols, rows, job.q_t.stride};
+  t.packed_bytes = room.packed_bytes;
+  t.lines = scratch + room.lines_offset;
+  t.lines_bytes = room.lines_bytes;
+  t.carried = scratch + room.carried_offset;
+  t.stream = job.stream;
+  t.carries = job.stream &&
+              (reinterpret_cast<std::uintptr_t>(t.to.data) % line != 0 || t.to.stride % line != 0);
+  const std::int64_t units = (cols + unit_group - 1) / unit_group * (unit_group / 16);
+  for (std::int64_t first = 0; first < rows; first += job.tile_rows) {
+    const std::int64_t count = std::min(job.tile_rows, rows - first);
+    for (std::int64_t i = 0; i < count; ++i)
+      code_row<bracket, T>(job, piece.row_begin + first + i, piece.col_begin, piece.col_end, scale,
+                           scratch + i * t.packed_bytes);
+    turn_units(t, scratch, units, first, count);
+  }
+}
+
+void TransposeRun(const cpu::TileJob& job, const cpu::Cut::Piece& piece, std::int8_t* scratch) {
   with_type(job.x.dtype, [&]<class T>(T) HWY_ATTR {
     if (!job.by_column) {
       if (job.scale.method == Scale::Method::bracket)
-        code_tile<true, T>(job, piece, OneScale(job.scale), units);
+        transpose_run<true, T>(job, piece, OneScale(job.scale), scratch);
       else
-        code_tile<false, T>(job, piece, OneScale(job.scale), units);
+        transpose_run<false, T>(job, piece, OneScale(job.scale), scratch);
     } else if (job.columns.bracketed(piece.col_begin, piece.col_end)) {
-      code_tile<true, T>(job, piece, ScaleOfColumn{job.columns}, units);
+      transpose_run<true, T>(job, piece, ScaleOfColumn{job.columns}, scratch);
     } else {
-      code_tile<false, T>(job, piece, ScaleOfColumn{job.columns}, units);
+      transpose_run<false, T>(job, piece, ScaleOfColumn{job.columns}, scratch);
     }
   });
-  const std::int64_t block_bytes = (cols + 63) / 64 * 64 * 64;
-  for (std::int64_t c = 0; c < cols; c += 16) {
-    for (std::int64_t r = 0; r < rows; r += 64)
-      transpose_unit(units + r / 64 * block_bytes + c / 16 * unit_bytes, lines + r, line_bytes);
-    for (std::int64_t j = 0; j < std::min<std::int64_t>(16, cols - c); ++j)
-      write_line(lines + j * line_bytes, rows,
-                 row(job.q_t, piece.col_begin + c + j, piece.row_begin), job.stream);
-  }
   if (job.stream) hwy::FlushStream();
 }
 
@@ -167,7 +347,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace switchback::quant {
 
-HWY_EXPORT(TransposeTile);
+HWY_EXPORT(TransposeRun);
 
 namespace cpu {
 namespace {
@@ -176,18 +356,28 @@ std::int64_t rounded_up(std::int64_t n) {
   return (n + 63) / 64 * 64;
 }
 
-// All tiles of columns [begin, end), last rows first: a reduction over the same columns has just
-// left those in the caches.
-void turn_tiles(ContextState& state, const Config& config, const TileJob& job, std::int64_t begin,
-                std::int64_t end, std::int8_t* scratch, std::int64_t scratch_bytes) {
-  const auto kernel = HWY_DISPATCH_TABLE(TransposeTile)[table_index(state.features)];
-  const std::int64_t across = (end - begin + config.tile_cols - 1) / config.tile_cols;
-  const std::int64_t down = (job.x.rows + config.tile_rows - 1) / config.tile_rows;
+using TileKernel = void (*)(const TileJob& job, const Cut::Piece& piece, std::int8_t* scratch);
+TileKernel tile_kernel(const core::CpuFeatures& features) {
+  return HWY_DISPATCH_TABLE(TransposeRun)[table_index(features)];
+}
+
+// All tiles, last rows first: a reduction has just left those in the caches.
+void turn_tiles(ContextState& state, const Config& config, const TileJob& job, std::int8_t* scratch,
+                std::int64_t scratch_bytes) {
+  const auto kernel = tile_kernel(state.features);
+  const std::int64_t across = (job.x.cols + config.tile_cols - 1) / config.tile_cols;
+  // Cache lines that straddle tiles are carried from one to the next within a run of them; as long
+  // as there are enough runs to go round.
+  std::int64_t run_rows = config.tile_rows;
+  if (job.stream && job.q_t.stride % 64 != 0)
+    while (job.x.rows * across > 4 * state.threads.count() * run_rows)
+      run_rows += config.tile_rows;
+  const std::int64_t down = (job.x.rows + run_rows - 1) / run_rows;
   state.threads.for_each(down * across, [&](std::int64_t task, int worker) {
-    const std::int64_t r = (down - 1 - task / across) * config.tile_rows;
-    const std::int64_t c = begin + task % across * config.tile_cols;
+    const std::int64_t r = (down - 1 - task / across) * run_rows;
+    const std::int64_t c = task % across * config.tile_cols;
     kernel(job,
-           {r, std::min(r + config.tile_rows, job.x.rows), c, std::min(c + config.tile_cols, end)},
+           {r, std::min(r + run_rows, job.x.rows), c, std::min(c + config.tile_cols, job.x.cols)},
            scratch + worker * scratch_bytes);
   });
 }
@@ -202,6 +392,7 @@ struct Magnitudes {
   [[nodiscard]] void* of(int worker, std::int64_t col) const {
     return data + worker * worker_bytes + col * static_cast<std::int64_t>(dtype_size_bytes(dtype));
   }
+  [[nodiscard]] Magnitudes first() const { return {data, worker_bytes, 1, dtype}; }
   [[nodiscard]] float absmax(std::int64_t col) const {
     float largest = 0.0f;
     for (int worker = 0; worker < workers; ++worker)
@@ -210,22 +401,27 @@ struct Magnitudes {
   }
 };
 
-// absmax and scales of columns [begin, end).
-void finish_columns(ContextState& state, const Magnitudes& magnitudes, std::int64_t begin,
-                    std::int64_t end, float* absmax, const ColumnScales& scales) {
-  state.threads.for_ranges(end - begin, 1024, [&](std::int64_t from, std::int64_t to, int) {
-    for (std::int64_t group = begin + from; group < begin + to; group += 64) {
-      bool bracketed = true;
-      for (std::int64_t c = group; c < group + 64; ++c) {
-        const Scale scale = c < begin + to ? Scale::of(magnitudes.absmax(c)) : Scale();
-        if (c < begin + to) core::store(absmax, c, scale.absmax);
-        scales.lower[c] = scale.lower;
-        scales.upper[c] = scale.upper;
-        scales.divisor[c] = scale.method == Scale::Method::none ? 0.0f : scale.absmax;
-        bracketed = bracketed && scale.method == Scale::Method::bracket;
-      }
-      scales.group_bracketed[group / 64] = bracketed;
+// absmax and scales of columns [begin, end); begin is a multiple of 64.
+void finish_columns(const Magnitudes& magnitudes, std::int64_t begin, std::int64_t end,
+                    float* absmax, const ColumnScales& scales) {
+  for (std::int64_t group = begin; group < end; group += 64) {
+    bool bracketed = true;
+    for (std::int64_t c = group; c < group + 64; ++c) {
+      const Scale scale = c < end ? Scale::of(magnitudes.absmax(c)) : Scale();
+      if (c < end) core::store(absmax, c, scale.absmax);
+      scales.lower[c] = scale.lower;
+      scales.upper[c] = scale.upper;
+      scales.divisor[c] = scale.method == Scale::Method::none ? 0.0f : scale.absmax;
+      bracketed = bracketed && scale.method == Scale::Method::bracket;
     }
+    scales.group_bracketed[group / 64] = bracketed;
+  }
+}
+
+void finish_columns(ContextState& state, const Magnitudes& magnitudes, std::int64_t cols,
+                    float* absmax, const ColumnScales& scales) {
+  state.threads.for_ranges(cols, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    finish_columns(magnitudes, begin, end, absmax, scales);
   });
 }
 
@@ -246,13 +442,15 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
   const std::int64_t rows = o.x.rows;
   const std::int64_t cols = o.x.cols;
   const int workers = state.threads.count();
-  const std::int64_t scratch_bytes = config.tile_rows * (config.tile_cols + 16);
+  const std::int64_t scratch_bytes =
+      TileScratch(config.tile_rows, std::min(config.tile_cols, rounded_up(cols))).bytes;
   core::Workspace::Frame frame(state.workspace);
   auto* const scratch = frame.take<std::int8_t>(workers * scratch_bytes);
   TileJob job;
   job.x = o.x;
   job.q_t = o.q_t;
   job.stream = config.stream;
+  job.tile_rows = config.tile_rows;
 
   if (problem.op == Op::global_transpose || problem.op == Op::global_and_transpose) {
     job.q = o.q;
@@ -262,7 +460,7 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
       fill_zero(state, o.q);
       return fill_zero(state, o.q_t);
     }
-    return turn_tiles(state, config, job, 0, cols, scratch, scratch_bytes);
+    return turn_tiles(state, config, job, scratch, scratch_bytes);
   }
 
   job.by_column = true;
@@ -285,28 +483,43 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
                                quantize(o, begin, end, config.stream);
                                raise(o.x, {begin, end, 0, cols}, magnitudes.of(worker, 0));
                              });
-    finish_columns(state, magnitudes, 0, cols, o.absmax_cols, job.columns);
-    return turn_tiles(state, config, job, 0, cols, scratch, scratch_bytes);
+    finish_columns(state, magnitudes, cols, o.absmax_cols, job.columns);
+    return turn_tiles(state, config, job, scratch, scratch_bytes);
   }
 
-  const std::int64_t panel = config.panel_cols == 0 ? cols : config.panel_cols;
-  for (std::int64_t begin = 0; begin < cols; begin += panel) {
-    const std::int64_t end = std::min(begin + panel, cols);
-    // Magnitudes of this many columns stay in the first-level cache.
-    constexpr std::int64_t columns = 2048;
-    const std::int64_t across = (end - begin + columns - 1) / columns;
-    const std::int64_t piece_rows = std::clamp<std::int64_t>(
-        task_elements(state, config, rows, end - begin) / std::min(columns, end - begin), 8, 1024);
-    const std::int64_t down = (rows + piece_rows - 1) / piece_rows;
-    state.threads.for_each(down * across, [&](std::int64_t task, int worker) {
-      const std::int64_t r = task / across * piece_rows;
-      const std::int64_t c = begin + task % across * columns;
-      raise(o.x, {r, std::min(r + piece_rows, rows), c, std::min(c + columns, end)},
-            magnitudes.of(worker, c));
+  // Each panel is one thread's from its absmax to its codes, where there are enough to go round:
+  // threads that would meet twice a panel wait for the slowest one each time.
+  const std::int64_t panels =
+      config.panel_cols == 0 ? 1 : (cols + config.panel_cols - 1) / config.panel_cols;
+  if (panels > 1 && panels >= workers) {
+    const auto kernel = tile_kernel(state.features);
+    state.threads.for_each(panels, [&](std::int64_t task, int worker) {
+      const std::int64_t begin = task * config.panel_cols;
+      const std::int64_t end = std::min(begin + config.panel_cols, cols);
+      // Nobody else has seen these columns: the first worker's room is theirs.
+      raise(o.x, {0, rows, begin, end}, magnitudes.of(0, begin));
+      finish_columns(magnitudes.first(), begin, end, o.absmax_cols, job.columns);
+      for (std::int64_t c = begin; c < end; c += config.tile_cols)
+        kernel(job, {0, rows, c, std::min(c + config.tile_cols, end)},
+               scratch + worker * scratch_bytes);
     });
-    finish_columns(state, magnitudes, begin, end, o.absmax_cols, job.columns);
-    turn_tiles(state, config, job, begin, end, scratch, scratch_bytes);
+    return;
   }
+
+  // Magnitudes of this many columns stay in the first-level cache.
+  constexpr std::int64_t columns = 2048;
+  const std::int64_t across = (cols + columns - 1) / columns;
+  const std::int64_t piece_rows = std::clamp<std::int64_t>(
+      task_elements(state, config, rows, cols) / std::min(columns, cols), 8, 1024);
+  const std::int64_t down = (rows + piece_rows - 1) / piece_rows;
+  state.threads.for_each(down * across, [&](std::int64_t task, int worker) {
+    const std::int64_t r = task / across * piece_rows;
+    const std::int64_t c = task % across * columns;
+    raise(o.x, {r, std::min(r + piece_rows, rows), c, std::min(c + columns, cols)},
+          magnitudes.of(worker, c));
+  });
+  finish_columns(state, magnitudes, cols, o.absmax_cols, job.columns);
+  turn_tiles(state, config, job, scratch, scratch_bytes);
 }
 
 }  // namespace cpu

@@ -22,6 +22,23 @@ struct ColumnScales {
   }
 };
 
+/// How the scratch of a tile is laid out, in bytes: rows of packed codes, twice 16 columns of
+/// codes, and a line of 64 codes for each column.
+struct TileScratch {
+  std::int64_t packed_bytes;  ///< of a row; no multiple of 4 KiB, which would put all into one set
+  std::int64_t lines_bytes;   ///< of a column: a line and the rows of the tile
+  std::int64_t lines_offset;
+  std::int64_t carried_offset;
+  std::int64_t bytes;
+
+  TileScratch(std::int64_t tile_rows, std::int64_t cols)
+      : packed_bytes((cols + 63) / 64 * 64 + 64),
+        lines_bytes(64 + tile_rows),
+        lines_offset(tile_rows * packed_bytes),
+        carried_offset(lines_offset + 32 * lines_bytes),
+        bytes(carried_offset + (packed_bytes - 64) * 64) {}
+};
+
 struct TileJob {
   ConstAnyMatrix x;
   MatrixView<std::int8_t> q;  ///< the untransposed codes, or no data
@@ -30,6 +47,7 @@ struct TileJob {
   Scale scale;           ///< unless by_column; with codes
   ColumnScales columns;  ///< if by_column
   bool stream = false;
+  std::int64_t tile_rows = 0;  ///< a multiple of 64
 };
 
 }  // namespace switchback::quant::cpu

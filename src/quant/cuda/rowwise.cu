@@ -19,7 +19,8 @@ struct RowwiseArguments {
 constexpr int most_threads_of_eight = 512;  // that leaves registers enough
 
 // Floor: each element is read once and its code written once (f32 5, f16 and bf16 3 bytes). A row
-// stays in the registers of blockDim.x threads, R packs each.
+// stays in the registers of blockDim.x threads, R packs each. sm_90: 44 registers with R = 4, at
+// most 66 with 8; 128 bytes of shared memory.
 template <class T, int R>
 __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
     rowwise_kernel(RowwiseArguments a) {
@@ -53,7 +54,8 @@ __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
 }
 
 // Rows of any length and alignment. Floor: as above, and a second read of the row, which the block
-// has just read: of the caches while the rows of all blocks fit there.
+// has just read: of the caches while the rows of all blocks fit there. sm_90: 56
+// registers, 128 bytes of shared memory.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a) {
   constexpr int each = 4;
@@ -120,7 +122,8 @@ struct RowsOfPacks {
 
 // A block takes sum_block_rows rows, U at a time while the next U are on their way; a thread
 // takes the same R packs of each, so that their sums stay in its registers. Floor: as rowwise, and
-// the block sums are written (1/32 byte an element).
+// the block sums are written (1/32 byte an element). sm_90: 62 to 96 registers, at most 512 bytes
+// of shared memory.
 template <class T, int R, int U>
 __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a) {
   constexpr int V = vector_elements<T>;

@@ -24,6 +24,7 @@ constexpr int tile_rows = 128;
 
 // A warp takes every so many rows of 32 packs. Floor: each element is read once; one atomic a
 // column and tile, and one a row and 32 packs, on integers, whose maximum does not depend on order.
+// sm_90: 64 registers, 1 KiB of shared memory.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArguments a) {
   constexpr int in_flight = 4;
@@ -125,7 +126,8 @@ __device__ __forceinline__ void turn_words(unsigned a, unsigned b, unsigned c, u
 }
 
 // Tiles of blockDim.y turns side by side, in the opposite order of the absmax kernels. Floor: each
-// element is read once and each of its codes written once.
+// element is read once and each of its codes written once. sm_90: at most 61 registers; 11 KiB of
+// shared memory a turn for 16-bit types, 6 for f32.
 template <class T, int V, Kind kind>
 __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
   using Tile = Turn<T, V>;

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# Gathers what runs on a machine with a driver and nothing else: programs, the libraries they need
+# beside the system's, grids, gpu-check. Called by the target `bundle` with PROGRAMS, OUTPUT (a
+# folder) and SOURCE_DIR.
+file(REMOVE_RECURSE "${OUTPUT}")
+file(MAKE_DIRECTORY "${OUTPUT}/bin" "${OUTPUT}/lib" "${OUTPUT}/data")
+file(COPY ${PROGRAMS} DESTINATION "${OUTPUT}/bin")
+file(COPY "${SOURCE_DIR}/data/grids" DESTINATION "${OUTPUT}/data")
+file(COPY "${SOURCE_DIR}/tools/gpu-check" "${SOURCE_DIR}/LICENSE" DESTINATION "${OUTPUT}")
+file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${PROGRAMS} RESOLVED_DEPENDENCIES_VAR _libraries
+  UNRESOLVED_DEPENDENCIES_VAR _missing
+  # The C library and the loader are the target machine's.
+  PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so" "^linux-vdso")
+if(_missing)
+  message(FATAL_ERROR "not found: ${_missing}")
+endif()
+foreach(_library IN LISTS _libraries)
+  file(COPY "${_library}" DESTINATION "${OUTPUT}/lib" FOLLOW_SYMLINK_CHAIN)
+endforeach()
+get_filename_component(_parent "${OUTPUT}" DIRECTORY)
+get_filename_component(_name "${OUTPUT}" NAME)
+execute_process(COMMAND "${CMAKE_COMMAND}" -E tar czf "${OUTPUT}.tar.gz" "${_name}"
+  WORKING_DIRECTORY "${_parent}" COMMAND_ERROR_IS_FATAL ANY)
+file(SIZE "${OUTPUT}.tar.gz" _size)
+math(EXPR _mib "(${_size} + 1048575) / 1048576")
+message(STATUS "bundle: ${OUTPUT}.tar.gz, ${_mib} MiB")

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams and memory: whose stream, nobody waits, nothing is allocated twice, work in order.
+#include <cuda_runtime.h>
+
+#include "cuda/cuda_support.hpp"
+#include "gemm/candidates.hpp"
+
+namespace switchback::test {
+namespace {
+
+using switchback_cuda_emu::calls;
+using switchback_cuda_emu::options;
+
+struct LayerOnDevice {
+  static constexpr std::int64_t m = 37, n = 40, k = 50;
+  explicit LayerOnDevice(Context& context, Mode mode)
+      : layer(context, {.in_features = k, .out_features = n, .mode = mode, .engine = ""}),
+        w(context, normal_matrix<float>(n, k, 1)),
+        x(context, normal_matrix<float>(m, k, 2)),
+        g(context, normal_matrix<float>(m, n, 3)),
+        y(context, m, n),
+        dx(context, m, k),
+        dw(context, n, k),
+        db(context, 1, n) {
+    layer.set_weight(w.view());
+  }
+  void step() {
+    layer.forward(x.view(), y.view(), Save::copy);
+    LinearGrads grads;
+    grads.g = g.view();
+    grads.dx = dx.view();
+    grads.dw = dw.view();
+    grads.db = db.view();
+    layer.backward(grads);
+  }
+  SwitchbackLinear layer;
+  DeviceMatrix<float> w, x, g, y, dx, dw, db;
+};
+
+constexpr Mode modes[] = {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient};
+
+TEST_F(Cuda, ASteadyStepNeitherWaitsNorAllocates) {
+  for (const Mode mode : modes) {
+    SCOPED_TRACE(mode_name(mode));
+    Context context(emulated());
+    LayerOnDevice on_device(context, mode);
+    on_device.step();
+    on_device.step();
+    context.synchronize();
+    const char* const watched[] = {"cudaMallocAsync",       "cudaMalloc",
+                                   "cudaFreeAsync",         "cudaFree",
+                                   "cudaStreamSynchronize", "cudaDeviceSynchronize",
+                                   "cudaEventSynchronize",  "cublasLtMatmulAlgoGetHeuristic"};
+    std::vector<std::size_t> before;
+    for (const char* name : watched)
+      before.push_back(calls(name));
+    on_device.step();
+    on_device.layer.weight_updated();
+    on_device.step();
+    for (std::size_t i = 0; i < before.size(); ++i)
+      EXPECT_EQ(calls(watched[i]), before[i]) << watched[i];
+    context.synchronize();
+  }
+}
+
+TEST_F(Cuda, WorkGoesToTheCallersStream) {
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  {
+    ContextOptions o = emulated();
+    o.stream = stream;
+    Context context(o);
+    EXPECT_EQ(context.stream(), stream);
+    const Matrix<float> host = normal_matrix<float>(5, 20, 4);
+    const DeviceMatrix<float> x(context, host);
+    const DeviceMatrix<std::int8_t> q(context, 5, 20);
+    const DeviceMatrix<float> absmax(context, 1, 5);
+    quantize_rowwise(context, x.view(), q.view(), absmax.span());
+    EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady) << "it should be queued here";
+    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    Context cpu(cpu_options());
+    Matrix<std::int8_t> want(5, 20);
+    Matrix<float> scales(1, 5);
+    quantize_rowwise(cpu, host.view(), want.view(), {scales.data(), 5});
+    EXPECT_TRUE(q.download() == want);
+    EXPECT_TRUE(absmax.download() == scales);
+  }
+  // The stream is the caller's to the end.
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+struct Counting {
+  int live = 0;
+  int asked = 0;
+  bool empty = false;
+  void* last_stream = nullptr;
+};
+DeviceAllocator allocator_of(Counting& counting) {
+  return {[](void* user, std::size_t bytes, void* stream) -> void* {
+            auto& c = *static_cast<Counting*>(user);
+            ++c.asked;
+            c.last_stream = stream;
+            void* data = nullptr;
+            if (c.empty || cudaMalloc(&data, bytes) != cudaSuccess) return nullptr;
+            ++c.live;
+            return data;
+          },
+          [](void* user, void* data, std::size_t, void*) {
+            --static_cast<Counting*>(user)->live;
+            (void)cudaFree(data);
+          },
+          &counting};
+}
+
+TEST_F(Cuda, MemoryComesFromTheCallersAllocator) {
+  Counting counting;
+  {
+    ContextOptions o = emulated();
+    o.allocator = allocator_of(counting);
+    Context context(o);
+    LayerOnDevice on_device(context, Mode::rowwise);
+    on_device.step();
+    context.synchronize();
+    EXPECT_GT(counting.asked, 0);
+    EXPECT_EQ(counting.last_stream, context.stream());
+    EXPECT_EQ(calls("cudaMallocAsync"), 0u);
+    counting.empty = true;
+    const std::string message = message_of(
+        Status::out_of_memory, [&] { const DeviceMatrix<float> more(context, 1000, 1000); });
+    EXPECT_NE(message.find("the Context's allocator gave no memory for 4000001 bytes"),
+              std::string::npos)
+        << message;
+  }
+  EXPECT_EQ(counting.live, 0);
+}
+
+TEST_F(Cuda, HalfAnAllocatorIsRefused) {
+  ContextOptions o = emulated();
+  Counting counting;
+  o.allocator = allocator_of(counting);
+  o.allocator.release = nullptr;
+  EXPECT_NE(message_of(Status::invalid_argument, [&] { const Context context(o); })
+                .find("only one of allocate and release"),
+            std::string::npos);
+}
+
+// In whatever order the streams come to their work, and however small the panels are: a missing
+// wait between them would show as sums that were overwritten or read too early.
+TEST_F(Cuda, RowPanelsOnTwoStreamsAreExactInAnyOrder) {
+  const std::int64_t m = 1100, n = 70, k = 45;
+  Matrix<std::int8_t> a(m, k);
+  Matrix<std::int8_t> b(n, k);
+  Random random(5);
+  fill_codes(a, random);
+  fill_codes(b, random);
+  Matrix<float> absmax_a(1, m);
+  Matrix<float> absmax_b(1, n);
+  for (std::int64_t i = 0; i < m; ++i)
+    absmax_a.set(0, i, static_cast<float>(random.uniform()));
+  for (std::int64_t i = 0; i < n; ++i)
+    absmax_b.set(0, i, static_cast<float>(random.uniform()));
+  Matrix<half> want(m, n);
+  {
+    Context cpu(cpu_options());
+    GemmArgs args;
+    args.a = a.view();
+    args.b = b.view();
+    args.d = want.view();
+    args.absmax_a = {absmax_a.data(), static_cast<std::size_t>(m)};
+    args.absmax_b = {absmax_b.data(), static_cast<std::size_t>(n)};
+    args.engine = "reference";
+    gemm(cpu, args);
+  }
+  for (std::uint64_t seed = 1; seed <= 6; ++seed)
+    for (const std::int64_t rows : {128, 320, 545, 4096}) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", panels of " << rows);
+      options().schedule_seed = seed;
+      Context context(emulated());
+      const DeviceMatrix<std::int8_t> da(context, a);
+      const DeviceMatrix<std::int8_t> db(context, b);
+      const DeviceMatrix<float> sa(context, absmax_a);
+      const DeviceMatrix<float> sb(context, absmax_b);
+      const DeviceMatrix<half> d(context, m, n);
+      gemm_int8::GemmProblem p;
+      p.m = m;
+      p.n = n;
+      p.k = p.stride_a = p.stride_b = k;
+      p.stride_d = n;
+      p.output = DType::f16;
+      p.scale = gemm_int8::ScaleMode::row_col;
+      gemm_int8::GemmConfig config;
+      config.engine = gemm_int8::EngineId::cublaslt_panels;
+      config.mc = rows;
+      gemm_int8::GemmOperands o;
+      o.a = da.data();
+      o.b = db.data();
+      o.d = d.data();
+      o.absmax_a = sa.data();
+      o.absmax_b = sb.data();
+      gemm_int8::run(context, p, config, o);
+      EXPECT_TRUE(d.download() == want);
+    }
+}
+
+}  // namespace
+}  // namespace switchback::test
