@@ -75,7 +75,7 @@ __device__ __forceinline__ float value(const Pack<T, V>& pack, int i) {
 
 /// Widened values of the pack that were used before are not kept for what comes after.
 template <class T, int V>
-__device__ __forceinline__ void forget_values(Pack<T, V>& pack) {
+__device__ __forceinline__ void forget_values([[maybe_unused]] Pack<T, V>& pack) {
 #if !defined(SWITCHBACK_CUDA_EMULATED)
   if constexpr (V == 1 && sizeof(T) == 4)
     asm volatile("" : "+f"(pack.element));

@@ -126,7 +126,7 @@ __device__ __forceinline__ void turn_words(unsigned a, unsigned b, unsigned c, u
 }
 
 // Tiles of blockDim.y turns side by side, in the opposite order of the absmax kernels. Floor: each
-// element is read once and each of its codes written once. sm_90: at most 61 registers; 11 KiB of
+// element is read once and each of its codes written once. sm_90: at most 61 registers; 10 KiB of
 // shared memory a turn for 16-bit types, 6 for f32.
 template <class T, int V, Kind kind>
 __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
