@@ -3,6 +3,7 @@
 // and that operations can be captured.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -158,6 +159,19 @@ TYPED_TEST(DeviceEngines, ColumnSumsOfManyRows) {
   x.set(300, 65, TypeParam(std::numeric_limits<float>::quiet_NaN()));
   this->check_sums(x, {this->pack, 0});
   this->check_sums(x, {1, 1});
+}
+
+// Payloads and signs of NaN do not reach absmax, whatever else is in the group.
+TEST(DeviceEnginesF32, NanPayloads) {
+  if (on_cpu()) GTEST_SKIP() << "of other devices";
+  Context context(device_options());
+  for (const std::uint32_t bits : {0x7FC12345u, 0xFFC00001u, 0x7F800001u, 0xFFFFFFFFu}) {
+    Matrix<float> x = normal<float>(140, 68);
+    for (const std::int64_t c : {1, 30, 67})
+      x.set(c, c, std::bit_cast<float>(bits));
+    x.set(30, 31, -std::numeric_limits<float>::infinity());
+    expect_same(run_every_op(context, x), run_every_op(reference(), x));
+  }
 }
 
 TYPED_TEST(DeviceEngines, EveryBlockSize) {

@@ -75,7 +75,7 @@ __device__ __forceinline__ float value(const Pack<T, V>& pack, int i) {
 
 /// Widened values of the pack that were used before are not kept for what comes after.
 template <class T, int V>
-__device__ __forceinline__ void forget_values(Pack<T, V>& pack) {
+__device__ __forceinline__ void forget_values([[maybe_unused]] Pack<T, V>& pack) {
 #if !defined(SWITCHBACK_CUDA_EMULATED)
   if constexpr (V == 1 && sizeof(T) == 4)
     asm volatile("" : "+f"(pack.element));
@@ -196,8 +196,8 @@ __device__ __forceinline__ unsigned warp_max(unsigned bits) {
 }
 
 /// The largest of the threads with one threadIdx.y, to all of them. blockDim.x is a power of two up
-/// to 32 or a multiple of 32; `shared` has a word a warp and is not read any more when the next but
-/// one call with another one returns. All threads of the block call it.
+/// to 32 or a multiple of 32; `shared` has a word a warp and may be used again after the next
+/// barrier. All threads of the block call it.
 __device__ __forceinline__ unsigned row_max(unsigned bits, unsigned* shared) {
   const unsigned threads = blockDim.x;
   if (threads < 32) {
@@ -237,9 +237,9 @@ __device__ __forceinline__ Scale scale_of(float absmax) {
   return s;
 }
 
-/// The definition of the code, in the low byte.
+/// The definition of the code, in the low byte. NaN converts to 0: in a group with a NaN or Inf
+/// that is every quotient that comes here, as the finite ones agree on 0 before.
 __device__ __forceinline__ unsigned exact_code(float x, float absmax) {
-  if (!(absmax > 0.0f && absmax <= 0x1.fffffep127f)) return 0;
   return static_cast<unsigned>(__float2int_rn(__fmul_rn(127.0f, __fdiv_rn(x, absmax)))) & 0xFFu;
 }
 

@@ -21,7 +21,7 @@ struct TileArguments {
 };
 
 // Floor: each element is read once. One atomic a block (by row: a tile), on integers, whose maximum
-// does not depend on order.
+// does not depend on order. sm_90: 32 registers, 256 bytes of shared memory.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
   __shared__ unsigned maxima[2][32];
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
 }
 
 // Floor: each element is read once and its code written once. Tiles go backwards: the last ones of
-// the matrix are those that the absmax kernel left in the caches.
+// the matrix are those that the absmax kernel left in the caches. sm_90: 51 registers.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ unsigned truncated(float x) {
   return static_cast<unsigned>(min(max(__float2int_rz(x), -128), 127));
 }
 
-// Floor: as codes.
+// Floor: as codes. sm_90: 41 registers.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) cast_kernel(TileArguments a) {
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {

@@ -13,91 +13,89 @@ struct RowwiseArguments {
   float* absmax;
   float* block_sums;
   std::int64_t rows, packs, x_stride, q_stride;
+  std::int64_t first_row;  // of this grid
 };
 
+constexpr int most_threads_of_eight = 512;  // that leaves registers enough
+
 // Floor: each element is read once and its code written once (f32 5, f16 and bf16 3 bytes). A row
-// stays in the registers of blockDim.x threads, R packs each.
+// stays in the registers of blockDim.x threads, R packs each. sm_90: 44 registers with R = 4, at
+// most 66 with 8; 128 bytes of shared memory.
 template <class T, int R>
-__global__ void __launch_bounds__(1024) rowwise_kernel(RowwiseArguments a) {
+__global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
+    rowwise_kernel(RowwiseArguments a) {
   constexpr int V = vector_elements<T>;
-  __shared__ unsigned maxima[2][32];
-  const int packs = static_cast<int>(a.packs);
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
-  int turn = 0;
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y; first < a.rows;
-       first += step, turn ^= 1) {
-    const std::int64_t row = first + threadIdx.y;
-    const int mine = row < a.rows ? packs : 0;
-    const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
-    Pack<T, V> x[R];
+  __shared__ unsigned maxima[32];
+  const std::int64_t row =
+      a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const int packs = row < a.rows ? static_cast<int>(a.packs) : 0;
+  const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
+  Pack<T, V> x[R];
 #pragma unroll
-    for (int i = 0; i < R; ++i) {
-      const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
-      x[i] = zero_pack<T, V>();
-      if (pack < mine) x[i] = load_pack<T, V>(from, pack);
-    }
-    Largest<T, V> largest;
+  for (int i = 0; i < R; ++i) {
+    const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
+    x[i] = zero_pack<T, V>();
+    if (pack < packs) x[i] = load_pack<T, V>(from, pack);
+  }
+  Largest<T, V> largest;
 #pragma unroll
-    for (int i = 0; i < R; ++i)
-      largest.add(x[i]);
-    const float absmax = absmax_from_bits(row_max(largest.all(), maxima[turn]));
-    const Scale scale = scale_of(absmax);
-    if (threadIdx.x == 0 && row < a.rows) store_element(a.absmax + row, absmax);
-    std::int8_t* const to = a.q + row * a.q_stride;
+  for (int i = 0; i < R; ++i)
+    largest.add(x[i]);
+  const float absmax = absmax_from_bits(row_max(largest.all(), maxima));
+  const Scale scale = scale_of(absmax);
+  if (threadIdx.x == 0 && row < a.rows) store_element(a.absmax + row, absmax);
+  std::int8_t* const to = a.q + row * a.q_stride;
 #pragma unroll
-    for (int i = 0; i < R; ++i) {
-      const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
-      if (pack < mine) store_codes<V>(to, pack, pack_codes(x[i], scale));
-    }
+  for (int i = 0; i < R; ++i) {
+    const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
+    forget_values(x[i]);
+    if (pack < packs) store_codes<V>(to, pack, pack_codes(x[i], scale));
   }
 }
 
 // Rows of any length and alignment. Floor: as above, and a second read of the row, which the block
-// has just read: of the caches while the rows of all blocks fit there.
+// has just read: of the caches while the rows of all blocks fit there. sm_90: 56
+// registers, 128 bytes of shared memory.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a) {
   constexpr int each = 4;
-  __shared__ unsigned maxima[2][32];
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  __shared__ unsigned maxima[32];
   const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * each;
-  int turn = 0;
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y; first < a.rows;
-       first += step, turn ^= 1) {
-    const std::int64_t row = first + threadIdx.y;
-    const std::int64_t packs = row < a.rows ? a.packs : 0;
-    const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
-    Largest<T, V> largest;
-    for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
-      Pack<T, V> x[each];
+  const std::int64_t row =
+      a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const std::int64_t packs = row < a.rows ? a.packs : 0;
+  const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
+  Largest<T, V> largest;
+  for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
+    Pack<T, V> x[each];
 #pragma unroll
-      for (int i = 0; i < each; ++i) {
-        const std::int64_t pack = begin + i * blockDim.x;
-        x[i] = zero_pack<T, V>();
-        if (pack < packs) x[i] = load_pack<T, V>(from, pack);
-      }
-#pragma unroll
-      for (int i = 0; i < each; ++i)
-        largest.add(x[i]);
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      x[i] = zero_pack<T, V>();
+      if (pack < packs) x[i] = load_pack<T, V>(from, pack);
     }
-    const float absmax = absmax_from_bits(row_max(largest.all(), maxima[turn]));
-    const Scale scale = scale_of(absmax);
-    if (threadIdx.x == 0 && row < a.rows) store_element(a.absmax + row, absmax);
-    std::int8_t* const to = a.q + row * a.q_stride;
-    for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
-      Pack<T, V> x[each];
 #pragma unroll
-      for (int i = 0; i < each; ++i) {
-        const std::int64_t pack = begin + i * blockDim.x;
-        x[i] = zero_pack<T, V>();
-        if (pack < packs) x[i] = load_pack<T, V>(from, pack);
-      }
-      uint2 out[each];
-      pack_codes(x, scale, out);
+    for (int i = 0; i < each; ++i)
+      largest.add(x[i]);
+  }
+  const float absmax = absmax_from_bits(row_max(largest.all(), maxima));
+  const Scale scale = scale_of(absmax);
+  if (threadIdx.x == 0 && row < a.rows) store_element(a.absmax + row, absmax);
+  std::int8_t* const to = a.q + row * a.q_stride;
+  for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
+    Pack<T, V> x[each];
 #pragma unroll
-      for (int i = 0; i < each; ++i) {
-        const std::int64_t pack = begin + i * blockDim.x;
-        if (pack < packs) store_codes<V>(to, pack, out[i]);
-      }
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      x[i] = zero_pack<T, V>();
+      if (pack < packs) x[i] = load_pack<T, V>(from, pack);
+    }
+    uint2 out[each];
+    pack_codes(x, scale, out);
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      if (pack < packs) store_codes<V>(to, pack, out[i]);
     }
   }
 }
@@ -124,7 +122,8 @@ struct RowsOfPacks {
 
 // A block takes sum_block_rows rows, U at a time while the next U are on their way; a thread
 // takes the same R packs of each, so that their sums stay in its registers. Floor: as rowwise, and
-// the block sums are written (1/32 byte an element).
+// the block sums are written (1/32 byte an element). sm_90: 62 to 96 registers, at most 512 bytes
+// of shared memory.
 template <class T, int R, int U>
 __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a) {
   constexpr int V = vector_elements<T>;
@@ -190,11 +189,10 @@ __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a
 
 RowwiseArguments arguments_of(ConstAnyMatrix x, Codes q, float* absmax, float* block_sums,
                               int pack) {
-  return {x.data, q.data, absmax, block_sums, x.rows, x.cols / pack, x.stride, q.stride};
+  return {x.data, q.data, absmax, block_sums, x.rows, x.cols / pack, x.stride, q.stride, 0};
 }
 
 constexpr int default_threads = 256;
-constexpr int most_each = 8;  // packs of a thread that stays with its row
 
 int block_threads(const Launch& launch, int otherwise) {
   return launch.block_threads > 0 ? launch.block_threads : otherwise;
@@ -204,19 +202,27 @@ template <class T>
 cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax) {
   constexpr int V = vector_elements<T>;
   const bool packed = is_packed<T>(x) && are_packed<T>(q);
-  const RowwiseArguments a = arguments_of(x, q, absmax, nullptr, packed ? V : 1);
+  RowwiseArguments a = arguments_of(x, q, absmax, nullptr, packed ? V : 1);
   int threads = block_threads(launch, default_threads);
   if (packed && launch.block_threads == 0 && a.packs > 8 * std::int64_t{threads}) threads = 512;
   const auto with = [&](auto kernel, int each) {
     const dim3 block = block_of_rows(threads_of_row(a.packs, each, threads), threads);
-    return core::SWITCHBACK_CUDA_NS::launch("quantize_rowwise", kernel,
-                                            dim3(grid_of(divide_up<std::int64_t>(a.rows, block.y))),
-                                            block, 0, launch.stream, a);
+    cudaError_t status = cudaSuccess;
+    for (a.first_row = 0; a.first_row < a.rows && status == cudaSuccess;
+         a.first_row += most_blocks * block.y)
+      status = core::SWITCHBACK_CUDA_NS::launch(
+          "quantize_rowwise", kernel,
+          dim3(grid_of(divide_up<std::int64_t>(a.rows - a.first_row, block.y))), block, 0,
+          launch.stream, a);
+    return status;
   };
   if (!packed) return with(rowwise_twice_kernel<T, 1>, 4);
-  if (a.packs > std::int64_t{most_each} * threads) return with(rowwise_twice_kernel<T, V>, 4);
   // Four in flight are enough unless the block is too small for the row.
-  if (a.packs > std::int64_t{4} * threads) return with(rowwise_kernel<T, 8>, 8);
+  if (a.packs > std::int64_t{4} * threads) {
+    if (threads > most_threads_of_eight || a.packs > std::int64_t{8} * threads)
+      return with(rowwise_twice_kernel<T, V>, 4);
+    return with(rowwise_kernel<T, 8>, 8);
+  }
   if (a.packs > 64) return with(rowwise_kernel<T, 4>, 4);
   if (a.packs > 32) return with(rowwise_kernel<T, 2>, 2);
   return with(rowwise_kernel<T, 1>, 1);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: codes stored transposed, alone or beside the untransposed ones.
 //
-// The absmax of columns (and rows) needs one read of the matrix before the codes take another. So the
-// floor of the columnwise operations is two reads and the codes written (f32 9 or 10, f16 and bf16 5
-// or 6 bytes an element), less what the caches keep: the second read begins where the first ended.
+// The absmax of columns (and rows) needs one read of the matrix before the codes take another. So
+// the floor of the columnwise operations is two reads and the codes written (f32 9 or 10, f16 and
+// bf16 5 or 6 bytes an element), less what the caches keep: the second read begins where the first
+// ended.
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
@@ -21,8 +22,9 @@ struct AbsmaxColumnsArguments {
 
 constexpr int tile_rows = 128;
 
-// A warp takes every so many rows of 32 packs. Floor: each element is read once; one atomic a column
-// and tile, and one a row and 32 packs, on integers, whose maximum does not depend on order.
+// A warp takes every so many rows of 32 packs. Floor: each element is read once; one atomic a
+// column and tile, and one a row and 32 packs, on integers, whose maximum does not depend on order.
+// sm_90: 64 registers, 1 KiB of shared memory.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArguments a) {
   constexpr int in_flight = 4;
@@ -75,18 +77,18 @@ struct TransposeArguments {
   const void* x;
   std::int8_t* q;
   std::int8_t* q_t;
-  const unsigned* bits;         // of the matrix or of the columns
+  const unsigned* bits;  // of the matrix or of the columns
   const unsigned* row_bits;
-  float* absmax;                // of the matrix or of the columns
+  float* absmax;  // of the matrix or of the columns
   float* row_absmax;
   std::int64_t rows, packs, x_stride, q_stride, q_t_stride;
   Tiles tiles;
   std::int64_t first_tile;  // of this grid
-  bool words;  // rows of q_t lie at multiples of 4
+  bool words;               // rows of q_t lie at multiples of 4
 };
 
-// How 256 threads turn a tile of 128 rows by 8 packs, or by 32 columns. A thread takes V columns of a
-// quad of rows and so has whole words of the transposed codes.
+// How 256 threads turn a tile of 128 rows by 8 packs, or by 32 columns. A thread takes V columns of
+// a quad of rows and so has whole words of the transposed codes.
 template <class T, int V>
 struct Turn {
   static constexpr int threads = 256;
@@ -97,7 +99,8 @@ struct Turn {
   static constexpr int quads_of_warp = 32 / packs;
 
   // Where the word of a column and a quad lies. The lanes of a warp that write have all packs and
-  // quads_of_warp quads, the lanes that read have one column and all quads: no bank twice either way.
+  // quads_of_warp quads, the lanes that read have one column and all quads: no bank twice either
+  // way.
   __device__ __forceinline__ static int place(int column, int quad) {
     return column * quads + (quad ^ (column / V * quads_of_warp));
   }
@@ -123,7 +126,8 @@ __device__ __forceinline__ void turn_words(unsigned a, unsigned b, unsigned c, u
 }
 
 // Tiles of blockDim.y turns side by side, in the opposite order of the absmax kernels. Floor: each
-// element is read once and each of its codes written once.
+// element is read once and each of its codes written once. sm_90: at most 61 registers; 10 KiB of
+// shared memory a turn for 16-bit types, 6 for f32.
 template <class T, int V, Kind kind>
 __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
   using Tile = Turn<T, V>;
@@ -145,8 +149,7 @@ __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
 #pragma unroll
   for (int t = 0; t < Tile::times; ++t) {
     const int row = (thread / Tile::packs + t * (Tile::threads / Tile::packs)) * 4;
-    const T* const from =
-        static_cast<const T*>(a.x) + (first_row + row) * a.x_stride + first_col;
+    const T* const from = static_cast<const T*>(a.x) + (first_row + row) * a.x_stride + first_col;
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       x[t][r] = zero_pack<T, V>();
@@ -242,10 +245,9 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
                   TransposeArguments a) {
   using Tile = Turn<T, V>;
   constexpr int default_turns = 1;
-  const unsigned turns =
-      launch.block_threads > 0
-          ? static_cast<unsigned>(divide_up(launch.block_threads, Tile::threads))
-          : default_turns;
+  const unsigned turns = launch.block_threads > 0
+                             ? static_cast<unsigned>(divide_up(launch.block_threads, Tile::threads))
+                             : default_turns;
   a.x = x.data;
   a.q = q.data;
   a.q_t = q_t.data;
@@ -260,10 +262,10 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
   cudaError_t status = cudaSuccess;
   for (a.first_tile = 0; a.first_tile < a.tiles.count && status == cudaSuccess;
        a.first_tile += most_blocks)
-    status = core::SWITCHBACK_CUDA_NS::launch(
-        "quantize_transpose", transpose_kernel<T, V, kind>,
-        dim3(grid_of(a.tiles.count - a.first_tile)), dim3(Tile::threads, turns),
-        sizeof(Tile) * turns, launch.stream, a);
+    status = core::SWITCHBACK_CUDA_NS::launch("quantize_transpose", transpose_kernel<T, V, kind>,
+                                              dim3(grid_of(a.tiles.count - a.first_tile)),
+                                              dim3(Tile::threads, turns), sizeof(Tile) * turns,
+                                              launch.stream, a);
   return status;
 }
 
@@ -282,9 +284,8 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
 
 cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, unsigned* column_bits,
                                   unsigned* row_bits) {
-  cudaError_t status =
-      cudaMemsetAsync(column_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(x.cols),
-                      launch.stream);
+  cudaError_t status = cudaMemsetAsync(
+      column_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(x.cols), launch.stream);
   if (status == cudaSuccess && row_bits != nullptr)
     status = cudaMemsetAsync(row_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(x.rows),
                              launch.stream);
@@ -300,8 +301,8 @@ cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, unsign
     Tiles tiles;
     tiles.across = divide_up<std::int64_t>(packs, 32);
     tiles.count = tiles.across * divide_up<std::int64_t>(x.rows, tile_rows);
-    const AbsmaxColumnsArguments a = {x.data,   column_bits, row_bits, x.rows,
-                                      packs, x.stride,    tiles};
+    const AbsmaxColumnsArguments a = {x.data, column_bits, row_bits, x.rows,
+                                      packs,  x.stride,    tiles};
     return core::SWITCHBACK_CUDA_NS::launch(
         "absmax_columns", packed ? absmax_columns_kernel<T, V> : absmax_columns_kernel<T, 1>,
         dim3(grid_of(tiles.count)), block, 0, launch.stream, a);
