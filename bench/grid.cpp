@@ -12,7 +12,6 @@
 #include <set>
 #include <tuple>
 
-#include "bench/cli.hpp"
 #include "bench/grid_yaml.hpp"
 #include "core/check.hpp"
 #include "switchback/types.hpp"
