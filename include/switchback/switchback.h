@@ -102,10 +102,10 @@ typedef struct switchback_context_options {
   size_t struct_size;
   const char* device; /* "cpu", "cuda", "cuda:0"; NULL or "" = the best there is */
   int32_t threads;    /* CPU threads; 0 = all cores this process may use */
-  void* stream;       /* CUDA stream to queue on, the caller's, which outlives the context; NULL = an
-                         own one, ordered with the legacy default stream; NULL on the CPU */
-  const char* isa;    /* upper bound on the CPU's instruction set: "scalar", "sse4", "avx2",
-                         "avx_vnni", "avx512", "avx512_vnni", "amx"; NULL or "" = none */
+  void* stream;    /* CUDA stream to queue on, the caller's, which outlives the context; NULL = an
+                      own one, ordered with the legacy default stream; NULL on the CPU */
+  const char* isa; /* upper bound on the CPU's instruction set: "scalar", "sse4", "avx2",
+                      "avx_vnni", "avx512", "avx512_vnni", "amx"; NULL or "" = none */
   /* Since 1.1. CUDA: where device memory comes from; both functions or none, none on the CPU.
    * allocate gives at least `bytes`, 256-byte aligned, for use in the order of the stream, or NULL;
    * release gets it back, with a NULL stream once the context is gone. */

@@ -46,10 +46,9 @@ switchback_status switchback_context_create(const switchback_context_options* op
     check_pointer(op, "out", out);
     ContextOptions options;
     if (options_or_null != nullptr) {
-      const auto given =
-          read_struct(op, "options", options_or_null,
-                      {offsetof(switchback_context_options, isa),
-                       offsetof(switchback_context_options, allocate)});
+      const auto given = read_struct(op, "options", options_or_null,
+                                     {offsetof(switchback_context_options, isa),
+                                      offsetof(switchback_context_options, allocate)});
       options.device = read_name(given.device);
       options.threads = given.threads;
       options.isa = read_name(given.isa);

@@ -23,8 +23,9 @@ class PackedWeight;
 
 namespace gemm_int8 {
 
-/// Makes `out` a packed b[n,k] whose codes are still to be written, and returns where: for an engine
-/// that packs rows as they are. Without data for one that does not: pack_weight is for those.
+/// Makes `out` a packed b[n,k] whose codes are still to be written, and returns where: for an
+/// engine that packs rows as they are. Without data for one that does not: pack_weight is for
+/// those.
 MatrixView<std::int8_t> begin_packed_rows(Context& context, std::int64_t n, std::int64_t k,
                                           PackedWeight& out, std::string_view engine);
 

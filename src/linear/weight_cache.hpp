@@ -32,8 +32,8 @@ class QuantizedWeight {
   void release() noexcept;
   /// Room for `count` scales, to be filled before pack(). Invalid until then.
   std::span<float> begin(const ContextState& state, std::int64_t count);
-  /// Where the codes of B[rows,cols] are to be written: in their packed place if that is rows as they
-  /// are, else in the frame.
+  /// Where the codes of B[rows,cols] are to be written: in their packed place if that is rows as
+  /// they are, else in the frame.
   MatrixView<std::int8_t> begin_codes(Context& context, core::Workspace::Frame& frame,
                                       std::int64_t rows, std::int64_t cols,
                                       std::string_view engine);

@@ -108,7 +108,7 @@ TEST(Operands, EstimateCoversWhatACaseAllocates) {
     const Operands o = make_operands(context, c, dtype, every_field(), 1);
     double held = 0;
     for (const ContextMatrix* m : {&o.x, &o.w, &o.g, &o.y, &o.dx, &o.dw, &o.qx, &o.qg, &o.qw_row,
-                                &o.qw_global, &o.qw_column_t, &o.qw_global_t, &o.cast})
+                                   &o.qw_global, &o.qw_column_t, &o.qw_global_t, &o.cast})
       held += static_cast<double>(m->size_bytes());
     CaseOptions options;
     options.dtype = dtype;

@@ -161,7 +161,7 @@ TEST(SampleRows, FirstLastSpreadAndSeeded) {
 // The oracle itself, on values worked out by hand from the specification.
 TEST(Oracle, QuantizesAsTheSpecificationSays) {
   const Visible<float> values = {127, 0.5f, 1.5f,     -2.5f, 0, 0,         0, 0,
-                                     1,   nan,  infinity, 2,     1, -infinity, 0, 3};
+                                 1,   nan,  infinity, 2,     1, -infinity, 0, 3};
   const ConstAnyMatrix x(values.data(), DType::f32, 4, 4, 4);
   const oracle::Codes rows = oracle::quantize(x, oracle::Groups::rows);
   const Visible<std::int8_t> want = {127, 0, 2, -2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};

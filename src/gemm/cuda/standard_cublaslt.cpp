@@ -76,11 +76,14 @@ void multiply(ContextState& state, const Problem& p, const Config& config, const
   const Staged b = stage(
       frame, {o.b, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb}, input);
   const AnyMatrix d(o.d, p.output, p.m, p.n, p.ldd);
+  // The library adds a bias of the type it writes. Rounded to 16 bits first, another one would be
+  // off by more than the result; so it is added to sums in f32, at the price of another pass over
+  // them.
+  const bool exact_bias = !p.bias || o.bias.dtype == d.dtype || d.dtype == DType::f32;
   const bool in_place =
-      element_aligned(d.data, d.dtype) && (d.dtype == input || d.dtype == DType::f32);
+      element_aligned(d.data, d.dtype) && (d.dtype == input || d.dtype == DType::f32) && exact_bias;
   const AnyMatrix sum =
       in_place ? d : AnyMatrix(frame.take<float>(p.m * p.n), DType::f32, p.m, p.n, p.n);
-  // The library adds a bias of the type it writes.
   Staged bias;
   if (p.bias) {
     bias = stage(frame, {o.bias.data, o.bias.dtype, 1, p.n, p.n}, sum.dtype);
