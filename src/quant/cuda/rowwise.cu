@@ -260,7 +260,8 @@ cudaError_t start_rowwise_sums(const Launch& launch, ConstAnyMatrix x, Codes q, 
 }  // namespace
 
 bool rowwise_splits(const Launch& launch, std::int64_t rows, std::int64_t cols) noexcept {
-  return rows < launch.multiprocessors && cols > 16384;
+  // Whole rows would leave half of the device idle, or more.
+  return rows * 2 <= launch.multiprocessors && cols > 16384;
 }
 
 cudaError_t launch_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax,

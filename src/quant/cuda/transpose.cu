@@ -181,14 +181,14 @@ __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
 #pragma unroll
     for (int t = 0; t < Tile::times; ++t) {
       const int quad = thread / Tile::packs + t * (Tile::threads / Tile::packs);
-      std::int8_t* const to = a.q + (first_row + quad * 4) * a.q_stride + first_col;
+      const std::int64_t at = (first_row + quad * 4) * a.q_stride + first_col;
       if constexpr (kind == Kind::global) {
         uint2 straight[4];
         pack_codes(x[t], scale, straight);
 #pragma unroll
         for (int r = 0; r < 4; ++r)
           if (a.q != nullptr && quad * 4 + r < rows)
-            store_codes<V>(to + r * a.q_stride, pack, straight[r]);
+            store_codes<V>(a.q + at + r * a.q_stride, pack, straight[r]);
         if constexpr (V == 1) {
           tile.words[Tile::place(pack, quad)] =
               pack_bytes(straight[0].x, straight[1].x, straight[2].x, straight[3].x);
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
 #pragma unroll
           for (int r = 0; r < 4; ++r) {
             if (quad * 4 + r < rows)
-              store_codes<V>(to + r * a.q_stride, pack,
+              store_codes<V>(a.q + at + r * a.q_stride, pack,
                              pack_codes(x[t][r], tile.row_scales[quad * 4 + r]));
             forget_values(x[t][r]);
           }
