@@ -34,8 +34,9 @@ TEST(Context, BadOptionsAreNamed) {
             "device 'tpu' is not one of cpu, cuda, cuda:N");
   EXPECT_EQ(message_of({.device = "cuda:x", .threads = 0, .isa = ""}, Status::invalid_argument),
             "device 'cuda:x' is not one of cpu, cuda, cuda:N");
-  EXPECT_EQ(message_of({.device = "cuda:0", .threads = 0, .isa = ""}, Status::device_error),
-            "device 'cuda:0': this build has no CUDA backend; use cpu");
+  // No machine has so many; what is missing depends on the build and the machine.
+  EXPECT_TRUE(message_of({.device = "cuda:4000", .threads = 0, .isa = ""}, Status::device_error)
+                  .starts_with("device 'cuda:4000': this "));
   EXPECT_EQ(message_of({.device = "cpu", .threads = -2, .isa = ""}, Status::invalid_argument),
             "context: threads = -2; it must be 0 (all cores) to 4096");
   EXPECT_NE(message_of({.device = "cpu", .threads = 1, .isa = "avx9"}, Status::invalid_argument)
