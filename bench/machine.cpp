@@ -94,9 +94,9 @@ nlohmann::ordered_json feature_names(const core::CpuFeatures& f) {
   return names;
 }
 
-nlohmann::ordered_json libraries() {
+nlohmann::ordered_json libraries(DeviceKind device) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const auto& [name, version] : library_versions())
+  for (const auto& [name, version] : library_versions(device))
     json[name] = version;
   return json;
 }
@@ -189,7 +189,7 @@ nlohmann::ordered_json machine_json(const Context& context) {
   json["build_type"] = build_info::build_type;
   json["assertions"] = build_info::assertions;
   json["sanitizer"] = build_info::sanitizer;
-  json["libraries"] = libraries();
+  json["libraries"] = libraries(context.state().device.kind);
   json["tool_version"] = tool_version();
   json["tool_commit"] = tool_commit();
   return json;

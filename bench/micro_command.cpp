@@ -13,6 +13,7 @@
 #include "bench/micro.hpp"
 #include "bench/table.hpp"
 #include "core/check.hpp"
+#include "core/context_state.hpp"
 
 namespace switchback::bench {
 
@@ -127,6 +128,10 @@ void run(const Arguments& arguments) {
         "micro '{}' is not one of gemm, layer, quantize", name);
 
   Context context(arguments.context);
+  if (context.state().runtime != nullptr)
+    core::fail(Status::unsupported,
+               "micro compares the CPU's engines; on {} use run, with --cold and --graph",
+               context.device());
   std::ofstream out;
   if (!arguments.out.empty()) {
     out.open(arguments.out, std::ios::trunc);

@@ -204,6 +204,26 @@ void pack_weight(Context& context, MatrixView<const std::int8_t> b, PackedWeight
   packed.cols = b.cols;
 }
 
+namespace {
+
+// A library may have nothing for a problem that its engine takes. Unless the caller forced that
+// engine, the device's last one, which takes everything and reads what the others pack, does it.
+void run_or_fall_back(Context& context, const GemmProblem& problem, const GemmConfig& config,
+                      const GemmOperands& operands, bool forced) {
+  ContextState& state = context.state();
+  try {
+    return gemm_int8::run(context, problem, config, operands);
+  } catch (const Error& error) {
+    const Engine& last = *gemm_int8::engines(state.device.kind).back();
+    if (error.status() != Status::unsupported || forced || state.on_cpu() ||
+        config.engine == last.id)
+      throw;
+    last.run(state, problem, last.default_config(problem, state), operands);
+  }
+}
+
+}  // namespace
+
 void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args) {
   constexpr std::string_view op = "gemm_s8s8s32";
   GemmProblem problem;
@@ -213,7 +233,7 @@ void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args) {
   core::check_operands(context.state(), op, {core::operand("d", args.d)},
                        {core::operand("a", args.a), core::operand("b", args.b)});
   const GemmConfig config = choose_config(context, op, problem, args.engine);
-  gemm_int8::run(context, problem, config, operands);
+  run_or_fall_back(context, problem, config, operands, !args.engine.empty());
 }
 
 void gemm(Context& context, const GemmArgs& args) {
@@ -249,7 +269,7 @@ void gemm(Context& context, const GemmArgs& args) {
        core::operand("absmax_a", args.absmax_a), core::operand("absmax_b", args.absmax_b),
        core::operand("bias", args.bias)});
   const GemmConfig config = choose_config(context, op, problem, args.engine);
-  gemm_int8::run(context, problem, config, operands);
+  run_or_fall_back(context, problem, config, operands, !args.engine.empty());
 }
 
 std::vector<EngineInfo> gemm_engines(const Context& context) {

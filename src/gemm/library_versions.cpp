@@ -12,6 +12,10 @@
 #include <cblas.h>
 #endif
 
+#if defined(SWITCHBACK_HAVE_CUDA)
+#include "gemm/cuda/engines.hpp"
+#endif
+
 namespace switchback {
 
 namespace {
@@ -67,8 +71,14 @@ std::string_view runtime_of_onednn(unsigned runtime) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> library_versions() {
+std::vector<std::pair<std::string, std::string>> library_versions(
+    [[maybe_unused]] DeviceKind device) {
   std::vector<std::pair<std::string, std::string>> versions;
+#if defined(SWITCHBACK_HAVE_CUDA)
+  // Asked for on its device alone: it is a large library to load.
+  if (device == DeviceKind::cuda)
+    versions.emplace_back("cuBLASLt", products::cuda::cublaslt_version());
+#endif
 #if defined(SWITCHBACK_HAVE_ONEDNN)
   const dnnl_version_t* v = dnnl_version();
   versions.emplace_back("oneDNN",

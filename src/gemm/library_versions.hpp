@@ -7,9 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/device_kind.hpp"
+
 namespace switchback {
 
-/// Name and description of each library this build uses, for example {"oneDNN", "2.6.3 …"}.
-std::vector<std::pair<std::string, std::string>> library_versions();
+/// Name and description of each library this build uses on a kind of device, for example {"oneDNN",
+/// "2.6.3 …"}.
+std::vector<std::pair<std::string, std::string>> library_versions(DeviceKind device);
 
 }  // namespace switchback

@@ -86,6 +86,47 @@ TEST_F(Cuda, AnAlgorithmThatIsRefusedWhenItRunsIsFollowedByTheNext) {
   }
 }
 
+// cuBLASLt is looked for once a process, so this has a process of its own.
+TEST_F(Cuda, WithoutCublasLtTheDeviceMultipliesByItself) {
+  options().cublaslt_missing = true;
+  Context context(emulated());
+  std::vector<EngineInfo> engines = gemm_engines(context);
+  if (engines.front().available) GTEST_SKIP() << "another test has loaded the library";
+  EXPECT_NE(engines.front().reason.find("cuBLASLt was not found"), std::string::npos);
+  EXPECT_NE(engines.front().reason.find("SWITCHBACK_CUBLASLT"), std::string::npos);
+  Product product(context);
+  product.run();
+  EXPECT_TRUE(product.right());
+  const DeviceMatrix<float> a(context, 3, 4);
+  const DeviceMatrix<float> d(context, 3, 3);
+  StandardGemmArgs args;
+  args.a = a.view();
+  args.b = a.view();
+  args.d = d.view();
+  args.transpose_b = true;
+  EXPECT_NE(message_of(Status::unsupported, [&] { gemm_standard(context, args); })
+                .find("cuBLASLt was not found"),
+            std::string::npos);
+}
+
+TEST_F(Cuda, WhatTheLibraryHasNoAlgorithmForIsTheDevicesOwn) {
+  Context context(emulated());
+  Product product(context, 48, 52, 60);
+  const auto have_none = [] {
+    options().fail_call_name = "cublasLtMatmulAlgoGetHeuristic";
+    options().fail_call_error = cudaErrorNotSupported;
+    options().fail_call_after = 0;
+  };
+  have_none();
+  product.run();
+  EXPECT_TRUE(product.right());
+  EXPECT_EQ(switchback_cuda_emu::launches().front().name, "dp4a");
+  have_none();
+  EXPECT_NE(message_of(Status::unsupported, [&] { product.run("cublaslt"); })
+                .find("cuBLASLt has no algorithm for s8"),
+            std::string::npos);
+}
+
 TEST_F(Cuda, FewRowsArePaddedWhereTheLibraryRefusesThem) {
   options().refuse_rows_up_to_16 = true;
   Context context(emulated());

@@ -209,7 +209,7 @@ TEST(GemmStandardConfig, RefusedChoicesFallBackToTheDefault) {
 }
 
 TEST(LibraryVersions, NameWhatIsBuiltIn) {
-  for (const auto& [name, text] : library_versions()) {
+  for (const auto& [name, text] : library_versions(DeviceKind::cpu)) {
     EXPECT_TRUE(name == "oneDNN" || name == "OpenBLAS") << name;
     EXPECT_GT(text.size(), 5u) << name;
   }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/device.hpp"
 #include "support/device_memory.hpp"
 #include "switchback/error.hpp"
 
@@ -30,6 +31,9 @@ int main(int argc, char** argv) {
   using namespace switchback::test;
   try {
     if (device == "cuda") device = "cuda:0";
+    // The best device of a GPU machine is its GPU; a test that names none means the CPU.
+    if (device == "cpu")
+      switchback::core::install_device_platform(switchback::DeviceKind::cuda, nullptr);
     const DeviceMemory emulated = install_emulated_device();
     DeviceMemory memory;
     if (device.starts_with("emulated")) memory = emulated;

@@ -99,7 +99,7 @@ std::string_view type_name(cudaDataType_t type) {
 
 // Ends a preference when the plan is made, or was not.
 struct Preference {
-  Preference(const Product& product) {
+  explicit Preference(const Product& product) {
     check(CublasLt::get().preference_create(&handle), "cublasLtMatmulPreferenceCreate", product);
   }
   ~Preference() { (void)CublasLt::get().preference_destroy(handle); }
@@ -121,6 +121,12 @@ const std::string& CublasLt::missing() {
 
 const CublasLt& CublasLt::get() {
   return loaded().functions;
+}
+
+std::string cublaslt_version() {
+  if (!CublasLt::missing().empty()) return CublasLt::missing();
+  const std::size_t version = CublasLt::get().version();
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
 std::string describe(const Product& p) {
@@ -158,6 +164,9 @@ Plan::Plan(cublasLtHandle_t handle, const Product& p) : product_(p) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     const std::int32_t bias_type = p.type_d;
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, bias_type);
+    // The heuristics look at its alignment, never at what it points to.
+    const void* const some_aligned = reinterpret_cast<const void*>(std::uintptr_t{256});
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, some_aligned);
   }
   check(lt.layout_create(&descriptors_.a, p.type_a, rows(p.transpose_a, p.m, p.k),
                          rows(!p.transpose_a, p.m, p.k), p.lda),
@@ -239,8 +248,12 @@ void Plan::run(cublasLtHandle_t handle, const void* a, const void* b, void* d, c
 
 Plans& Plans::of(Runtime& runtime) {
   using Slot = Runtime::Slot;
-  if (auto* known = static_cast<Plans*>(runtime.extension(Slot::gemm)); known != nullptr)
+  if (auto* known = static_cast<Plans*>(runtime.extension(Slot::gemm)); known != nullptr) {
+    // A server meets every number of rows there is. Plans are host memory: dropping them is safe.
+    constexpr std::size_t most_plans = 4096;
+    if (known->plans_.size() > most_plans) known->plans_.clear();
     return *known;
+  }
   if (!CublasLt::missing().empty()) core::fail(Status::unsupported, "{}", CublasLt::missing());
   cublasLtHandle_t handle = nullptr;
   const cublasStatus_t status = CublasLt::get().create(&handle);

@@ -73,7 +73,6 @@ class Plan {
  public:
   Plan(cublasLtHandle_t handle, const Product& product);
 
-  [[nodiscard]] std::size_t algorithms() const noexcept { return found_.size(); }
   [[nodiscard]] std::size_t workspace_bytes() const noexcept;
   /// Queues it. `workspace` holds workspace_bytes(), 256-byte aligned. An algorithm that the
   /// library offered and then refuses is dropped for good; throws Error(unsupported) when none is
@@ -101,7 +100,8 @@ class Plan {
 /// What a Context keeps of the library: its handle and every plan it has made.
 class Plans final : public core::SWITCHBACK_CUDA_NS::Extension {
  public:
-  /// The runtime's, made on first use. Throws Error(unsupported) if the library is missing.
+  /// The runtime's, made on first use. Plans taken before may be gone afterwards. Throws
+  /// Error(unsupported) if the library is missing.
   static Plans& of(core::SWITCHBACK_CUDA_NS::Runtime& runtime);
   ~Plans() override;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "gemm/engine.hpp"
 #include "gemm/standard_engine.hpp"
@@ -17,6 +18,18 @@ std::span<const Engine* const> int8_engines() noexcept;
 }
 
 }  // namespace switchback::gemm_int8
+
+namespace switchback::products {
+
+/// "13.0.2", or why it is missing.
+namespace cuda {
+std::string cublaslt_version();
+}
+namespace cuda_emulated {
+std::string cublaslt_version();
+}
+
+}  // namespace switchback::products
 
 namespace switchback::standard {
 
