@@ -6,7 +6,6 @@
 
 #include "bench/ceilings.hpp"
 #include "bench/context_matrix.hpp"
-#include "bench/timing.hpp"
 #include "core/context_state.hpp"
 #include "switchback/error.hpp"
 #include "switchback/gemm.hpp"

@@ -154,6 +154,7 @@ void Runtime::close() noexcept {
   if (switched) (void)cudaSetDevice(index_);
   gemm_.reset();
   // Both keep running what is queued on them.
+  side_event_ = Event();
   if (side_stream_ != nullptr) (void)cudaStreamDestroy(side_stream_);
   if (own_stream_) (void)cudaStreamDestroy(stream_);
   if (switched) (void)cudaSetDevice(before);
@@ -297,6 +298,7 @@ cudaStream_t Runtime::side_stream() {
   if (side_stream_ == nullptr) {
     refuse_in_capture("a second stream");
     const CurrentDevice current(index_);
+    side_event_ = Event(false);
     check(cudaStreamCreateWithFlags(&side_stream_, cudaStreamNonBlocking),
           "cudaStreamCreateWithFlags");
   }

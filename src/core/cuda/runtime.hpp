@@ -80,6 +80,8 @@ class Runtime final : public DeviceRuntime {
   /// A second stream of the device, for work that runs beside the first; ordered by events alone.
   /// Made on first use, which must not fall into a capture.
   cudaStream_t side_stream();
+  /// An event to order the two streams by, made with side_stream(): calls in turn share it.
+  [[nodiscard]] cudaEvent_t side_event() const noexcept { return side_event_.get(); }
 
   /// What a layer keeps here, in a place of its own: null until it put something there.
   enum class Slot { gemm };
@@ -96,6 +98,7 @@ class Runtime final : public DeviceRuntime {
   DeviceAllocator allocator_;
   cudaStream_t stream_ = nullptr;
   cudaStream_t side_stream_ = nullptr;
+  Event side_event_;
   bool own_stream_ = false;
   bool closed_ = false;
   bool pools_ = false;  ///< cudaMallocAsync works here

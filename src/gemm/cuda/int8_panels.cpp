@@ -16,7 +16,6 @@ namespace {
 namespace products = products::SWITCHBACK_CUDA_NS;
 using core::SWITCHBACK_CUDA_NS::check;
 using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::Event;
 using core::SWITCHBACK_CUDA_NS::Runtime;
 using core::SWITCHBACK_CUDA_NS::runtime;
 
@@ -60,26 +59,27 @@ struct Lane {
 // Also when a panel fails: a capture that was forked and not joined could not be ended.
 class Fork {
  public:
-  Fork(cudaStream_t first, cudaStream_t second) : first_(first), second_(second), event_(false) {
-    check(cudaEventRecord(event_.get(), first_), "cudaEventRecord");
-    check(cudaStreamWaitEvent(second_, event_.get(), 0), "cudaStreamWaitEvent");
+  Fork(cudaStream_t first, cudaStream_t second, cudaEvent_t event)
+      : first_(first), second_(second), event_(event) {
+    check(cudaEventRecord(event_, first_), "cudaEventRecord");
+    check(cudaStreamWaitEvent(second_, event_, 0), "cudaStreamWaitEvent");
   }
   ~Fork() {
-    if (!joined_ && cudaEventRecord(event_.get(), second_) == cudaSuccess)
-      (void)cudaStreamWaitEvent(first_, event_.get(), 0);
+    if (!joined_ && cudaEventRecord(event_, second_) == cudaSuccess)
+      (void)cudaStreamWaitEvent(first_, event_, 0);
   }
   Fork(const Fork&) = delete;
   Fork& operator=(const Fork&) = delete;
   void join() {
     joined_ = true;
-    check(cudaEventRecord(event_.get(), second_), "cudaEventRecord");
-    check(cudaStreamWaitEvent(first_, event_.get(), 0), "cudaStreamWaitEvent");
+    check(cudaEventRecord(event_, second_), "cudaEventRecord");
+    check(cudaStreamWaitEvent(first_, event_, 0), "cudaStreamWaitEvent");
   }
 
  private:
   cudaStream_t first_;
   cudaStream_t second_;
-  Event event_;
+  cudaEvent_t event_;
   bool joined_ = false;
 };
 
@@ -135,7 +135,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
     products::queue_epilogue(device, p, o, lane.sums, n, first, real, lane.stream);
   };
   if (panels == 1) return queue_panel(0, lanes[0]);
-  Fork fork(lanes[0].stream, lanes[1].stream);
+  Fork fork(lanes[0].stream, lanes[1].stream, device.side_event());
   const bool overlaps = rest < last_rows;
   for (std::int64_t i = 0; i < panels; ++i) {
     const std::int64_t turn = i == panels - 1 && overlaps ? i - 1 : i;

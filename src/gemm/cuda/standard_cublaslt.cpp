@@ -33,8 +33,8 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DType::f16 ? CUDA_R_16F : dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-bool element_aligned(const void* data, DType dtype) {
-  return reinterpret_cast<std::uintptr_t>(data) % dtype_size_bytes(dtype) == 0;
+bool is_aligned(const void* data, std::size_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
 }
 
 // A matrix the library reads, and where it comes from if it has to be converted first.
@@ -44,10 +44,10 @@ struct Staged {
   bool copied = false;
 };
 
-Staged stage(core::Workspace::Frame& frame, ConstAnyMatrix m, DType as) {
+Staged stage(core::Workspace::Frame& frame, ConstAnyMatrix m, DType as, std::size_t alignment) {
   Staged staged;
   staged.matrix = staged.from = m;
-  staged.copied = m.dtype != as || !element_aligned(m.data, m.dtype);
+  staged.copied = m.dtype != as || !is_aligned(m.data, alignment);
   if (staged.copied) {
     auto* bytes =
         frame.take<std::byte>(m.rows * m.cols * static_cast<std::int64_t>(dtype_size_bytes(as)));
@@ -71,29 +71,25 @@ void multiply(ContextState& state, const Problem& p, const Config& config, const
   // Before Ampere there is no bf16: widened, the product is the same to the last bit of a factor.
   const bool widen = p.input == DType::bf16 && p.compute_capability < ampere;
   const DType input = widen ? DType::f32 : p.input;
-  const Staged a = stage(
-      frame, {o.a, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda}, input);
-  const Staged b = stage(
-      frame, {o.b, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb}, input);
+  const Staged a =
+      stage(frame, {o.a, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda},
+            input, dtype_size_bytes(p.input));
+  const Staged b =
+      stage(frame, {o.b, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb},
+            input, dtype_size_bytes(p.input));
   const AnyMatrix d(o.d, p.output, p.m, p.n, p.ldd);
   // The library adds a bias of the type it writes. Rounded to 16 bits first, another one would be
   // off by more than the result; so it is added to sums in f32, at the price of another pass over
   // them.
   const bool exact_bias = !p.bias || o.bias.dtype == d.dtype || d.dtype == DType::f32;
-  const bool in_place =
-      element_aligned(d.data, d.dtype) && (d.dtype == input || d.dtype == DType::f32) && exact_bias;
+  const bool in_place = is_aligned(d.data, dtype_size_bytes(d.dtype)) &&
+                        (d.dtype == input || d.dtype == DType::f32) && exact_bias;
   const AnyMatrix sum =
       in_place ? d : AnyMatrix(frame.take<float>(p.m * p.n), DType::f32, p.m, p.n, p.n);
   Staged bias;
-  if (p.bias) {
-    bias = stage(frame, {o.bias.data, o.bias.dtype, 1, p.n, p.n}, sum.dtype);
-    constexpr std::uintptr_t bias_alignment = 16;
-    if (!bias.copied && reinterpret_cast<std::uintptr_t>(o.bias.data) % bias_alignment != 0) {
-      bias.copied = true;
-      bias.matrix.data =
-          frame.take<std::byte>(p.n * static_cast<std::int64_t>(dtype_size_bytes(sum.dtype)));
-    }
-  }
+  constexpr std::size_t bias_alignment = 16;
+  if (p.bias)
+    bias = stage(frame, {o.bias.data, o.bias.dtype, 1, p.n, p.n}, sum.dtype, bias_alignment);
 
   // Row-major d = op(a) · op(b) is column-major dᵀ = op(b)ᵀ · op(a)ᵀ, each as it lies.
   products::Product product;
