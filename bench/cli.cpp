@@ -2,6 +2,7 @@
 #include "bench/cli.hpp"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <cmath>
 #include <cstdio>

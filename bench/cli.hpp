@@ -3,7 +3,6 @@
 // options spelled the same everywhere.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +10,11 @@
 
 #include "switchback/context.hpp"
 #include "switchback/error.hpp"
+
+// Only the files that declare options include CLI11: it takes seconds to compile.
+namespace CLI {
+class App;
+}
 
 namespace switchback::bench {
 

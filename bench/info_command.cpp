@@ -2,6 +2,7 @@
 // Bench: the `info` subcommand: this machine, the engines it can run, and how near they come to
 // what it can do.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <cstdio>

@@ -2,8 +2,7 @@
 // Bench: the options that choose cases, as every subcommand with a grid spells them.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
+#include "bench/cli.hpp"
 #include "bench/run.hpp"
 
 namespace switchback::bench {

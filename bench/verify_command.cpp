@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: the `verify` subcommand: options in, a table or one JSON object a line out.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <array>
