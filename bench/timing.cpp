@@ -56,12 +56,4 @@ Stats measure(const MeasureOptions& options, const std::function<void()>& callab
   return measure_interleaved(options, std::span(&callable, 1)).front();
 }
 
-Middle speed_ratio(std::span<const double> rival_ms, std::span<const double> subject_ms) {
-  std::vector<double> ratios;
-  const std::size_t rounds = std::min(rival_ms.size(), subject_ms.size());
-  for (std::size_t i = 0; i < rounds; ++i)
-    if (subject_ms[i] > 0) ratios.push_back(rival_ms[i] / subject_ms[i]);
-  return middle(ratios);
-}
-
 }  // namespace switchback::bench

@@ -39,8 +39,4 @@ Stats measure(const MeasureOptions& options, const std::function<void()>& callab
 std::vector<Stats> measure_interleaved(const MeasureOptions& options,
                                        std::span<const std::function<void()>> callables);
 
-/// How many times faster `subject` is than `rival`, from times of the same rounds: the middle of
-/// the rounds' own ratios, which a slow spell of the machine does not move.
-Middle speed_ratio(std::span<const double> rival_ms, std::span<const double> subject_ms);
-
 }  // namespace switchback::bench

@@ -97,6 +97,11 @@ if(SWITCHBACK_OPENBLAS)
   endif()
 endif()
 
+# Headers alone: the tuner's cache and the program's records are written with it.
+set(JSON_Install OFF)
+switchback_package(nlohmann_json TARGET nlohmann_json::nlohmann_json
+                   GIT https://github.com/nlohmann/json TAG v3.11.2)
+
 if(SWITCHBACK_BENCH)
   # Before 0.8 the package's target has no namespace.
   find_package(yaml-cpp QUIET)
@@ -106,9 +111,6 @@ if(SWITCHBACK_BENCH)
   switchback_package(yaml-cpp TARGET yaml-cpp::yaml-cpp GIT https://github.com/jbeder/yaml-cpp
                      TAG 0.8.0)
   switchback_package(CLI11 TARGET CLI11::CLI11 GIT https://github.com/CLIUtils/CLI11 TAG v2.3.2)
-  set(JSON_Install OFF)
-  switchback_package(nlohmann_json TARGET nlohmann_json::nlohmann_json
-                     GIT https://github.com/nlohmann/json TAG v3.11.2)
 endif()
 if(SWITCHBACK_TESTS)
   set(INSTALL_GTEST OFF)

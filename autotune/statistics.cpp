@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/stats.hpp"
+#include "autotune/statistics.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-namespace switchback::bench {
+namespace switchback::autotune {
 
 namespace {
 
@@ -53,4 +53,12 @@ Stats summarize(std::span<const double> times_ms) {
   return stats;
 }
 
-}  // namespace switchback::bench
+Middle speed_ratio(std::span<const double> rival_ms, std::span<const double> subject_ms) {
+  std::vector<double> ratios;
+  const std::size_t rounds = std::min(rival_ms.size(), subject_ms.size());
+  for (std::size_t i = 0; i < rounds; ++i)
+    if (subject_ms[i] > 0) ratios.push_back(rival_ms[i] / subject_ms[i]);
+  return middle(ratios);
+}
+
+}  // namespace switchback::autotune

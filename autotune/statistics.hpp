@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuner: the summary of repeated timings, and when one of two is faster.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace switchback::autotune {
+
+/// Times of `count` calls in milliseconds. The middle is the median and the spread the median
+/// absolute deviation from it (not scaled to a standard deviation): on a shared machine a mean and
+/// its deviation say how often somebody else was running, and a minimum how lucky one call was.
+/// Percentiles between two samples are interpolated linearly (numpy's default).
+struct Stats {
+  std::int64_t count = 0;
+  double min_ms = 0;
+  double p20_ms = 0;
+  double median_ms = 0;
+  double p80_ms = 0;
+  double max_ms = 0;
+  double mad_ms = 0;
+
+  friend bool operator==(const Stats&, const Stats&) = default;
+};
+
+/// All zeros for an empty span.
+Stats summarize(std::span<const double> times_ms);
+
+/// Median and median absolute deviation of any numbers, for example of ratios.
+struct Middle {
+  double median = 0;
+  double mad = 0;
+};
+Middle middle(std::span<const double> values);
+
+/// How many times faster `subject` is than `rival`, from times of the same rounds: the middle of
+/// the rounds' own ratios, which a slow spell of the machine does not move.
+Middle speed_ratio(std::span<const double> rival_ms, std::span<const double> subject_ms);
+
+}  // namespace switchback::autotune
