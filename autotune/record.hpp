@@ -2,6 +2,7 @@
 // Tuner: what a tuning cache holds: one JSON object a line, each whole, checked by its own CRC.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +16,8 @@ namespace switchback::autotune {
 
 /// The layout of lines and keys. A line of another version is not read.
 inline constexpr int schema_version = 1;
+/// A line that is longer is not ours, whatever it holds.
+inline constexpr std::size_t max_line_bytes = std::size_t{1} << 20;
 
 /// What a problem is, in words that mean the same on every machine: canonical JSON (keys sorted, no
 /// spaces, integers and strings only) and its SHA-256. Equal problems have equal text.
@@ -55,6 +58,8 @@ struct Environment {
 
   friend bool operator==(const Environment&, const Environment&) = default;
 };
+/// Whether all the hard ones are equal: what was found out under one then holds under the other.
+bool same_hard(const Environment& a, const Environment& b) noexcept;
 
 enum class RecordType { sample, winner, fail, tombstone };
 std::string_view record_type_name(RecordType type) noexcept;
@@ -79,14 +84,20 @@ struct Record {
   friend bool operator==(const Record&, const Record&) = default;
 };
 
-/// The line of a record, with its CRC, without the newline.
+/// The line of a record, with its CRC, without the newline. Throws Error(invalid_argument) for what
+/// no line can say: a time that is NaN or Inf, a key that is no JSON object on one line or not the
+/// one that was hashed, an attribute named twice, more than max_line_bytes. Bytes of a text that
+/// are not UTF-8 are replaced by U+FFFD.
 std::string to_line(const Record& record);
 
-/// The inverse. Fields it does not know are ignored. On failure `why` says what is wrong, in words
-/// for a person: not JSON, another schema version, a CRC that does not match, a missing field.
+/// The inverse. Fields it does not know are ignored, and so is the order of those it does, except
+/// that the CRC is the last. On failure `why` says what is wrong, in words for a person: not JSON,
+/// another schema version, a CRC that does not match, a missing field, a hash that is not the
+/// key's.
 std::optional<Record> from_line(std::string_view line, std::string& why);
 
-/// Whether the line is whole: it ends with the CRC of the rest of it. Much faster than from_line().
+/// Whether the line is whole: it ends with the CRC of what is before that, `,"crc32":"xxxxxxxx"}`.
+/// Much faster than from_line().
 bool crc_matches(std::string_view line) noexcept;
 
 }  // namespace switchback::autotune

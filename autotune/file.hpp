@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuner: the system's calls on files, as the store uses them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace switchback::autotune {
+
+/// A file descriptor that is closed.
+class File {
+ public:
+  explicit File(int fd) noexcept : fd_(fd) {}
+  ~File() { close(); }
+  File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  File& operator=(File&& other) noexcept {
+    close();
+    fd_ = std::exchange(other.fd_, -1);
+    return *this;
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+
+ private:
+  void close() noexcept;
+  int fd_;
+};
+
+/// open() with O_CLOEXEC. Not open on failure, with the reason in errno.
+File open_file(const std::filesystem::path& path, int flags, unsigned mode = 0666) noexcept;
+
+/// Throws Error(io_error): "FILE: WHAT: the system's words for the error".
+[[noreturn]] void fail_io(const std::filesystem::path& file, std::string_view what, int error);
+
+/// A file larger than this is no cache: it is not read.
+inline constexpr std::int64_t max_file_bytes = std::int64_t{4} << 30;
+
+enum class ReadResult { ok, missing, failed };
+/// What a regular file holds at this moment. On failure `why` says what is wrong, without the name.
+ReadResult read_file(const std::filesystem::path& path, std::string& text, std::string& why);
+
+/// Writes all of it by one call at the current position, or behind the end with O_APPEND, and sends
+/// it to the disk. An empty text on success; else what failed, and an unknown part is written: no
+/// second call tries the rest, since at a limit on file sizes the system may answer that with a
+/// signal that ends the process.
+std::string write_and_sync(const File& file, std::string_view bytes);
+
+/// Makes names in a directory last: of files created and renamed.
+void sync_directory(const std::filesystem::path& directory);
+
+/// The directory a path's last name is in; "." for a mere name.
+std::filesystem::path directory_of(const std::filesystem::path& path);
+
+}  // namespace switchback::autotune
