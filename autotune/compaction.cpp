@@ -48,6 +48,7 @@ void mark(std::vector<Line*>& lines, bool keep_samples) {
         owners[i]->keep = true;
         break;
       case RecordType::sample:
+      case RecordType::miss:
         owners[i]->keep = keep_samples && samples.insert(owners[i]->text).second;
         break;
       case RecordType::fail:

@@ -116,8 +116,8 @@ Extent extent_of_object(std::string_view text) noexcept {
 }
 
 std::optional<RecordType> record_type(std::string_view name) noexcept {
-  for (const RecordType type :
-       {RecordType::sample, RecordType::winner, RecordType::fail, RecordType::tombstone})
+  for (const RecordType type : {RecordType::sample, RecordType::winner, RecordType::fail,
+                                RecordType::tombstone, RecordType::miss})
     if (record_type_name(type) == name) return type;
   return std::nullopt;
 }
@@ -260,12 +260,13 @@ Record read_record(const Json& object, std::string_view line) {
   Record record;
   const std::string type_name = text_field(object, "type");
   const std::optional<RecordType> type = record_type(type_name);
-  require(type.has_value(), "type '{}' is none of sample, winner, fail, tombstone", type_name);
+  require(type.has_value(), "type '{}' is none of sample, winner, fail, tombstone, miss",
+          type_name);
   record.type = *type;
   record.key = read_key(object, line);
   record.env = read_environment(object);
-  if (*type != RecordType::tombstone || object.contains("candidate"))
-    record.candidate = read_candidate(object);
+  const bool has_candidate = *type != RecordType::tombstone && *type != RecordType::miss;
+  if (has_candidate || object.contains("candidate")) record.candidate = read_candidate(object);
   const bool measured = *type == RecordType::winner || *type == RecordType::sample;
   if (measured || object.contains("stats")) record.stats = read_stats(object);
   if (measured || object.contains("effort")) {

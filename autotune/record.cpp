@@ -89,6 +89,8 @@ std::string_view record_type_name(RecordType type) noexcept {
       return "fail";
     case RecordType::tombstone:
       return "tombstone";
+    case RecordType::miss:
+      return "miss";
   }
   return "unknown";
 }

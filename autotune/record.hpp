@@ -61,7 +61,8 @@ struct Environment {
 /// Whether all the hard ones are equal: what was found out under one then holds under the other.
 bool same_hard(const Environment& a, const Environment& b) noexcept;
 
-enum class RecordType { sample, winner, fail, tombstone };
+/// A miss is a problem that a program ran into and no cache knew: what `tune` can be given.
+enum class RecordType { sample, winner, fail, tombstone, miss };
 std::string_view record_type_name(RecordType type) noexcept;
 
 /// How thoroughly a problem was measured. A winner is never replaced by one of less effort.
@@ -72,7 +73,8 @@ struct Record {
   RecordType type = RecordType::sample;
   Key key;
   Environment env;
-  CandidateText candidate;  ///< empty in a tombstone, which says that its key is to be forgotten
+  /// Empty in a tombstone, which says that its key is to be forgotten, and in a miss.
+  CandidateText candidate;
   bool ok = true;
   std::string why;  ///< of a fail: what was wrong
   Stats stats;

@@ -51,7 +51,7 @@ void Snapshot::add_file(const std::filesystem::path& file) {
     const auto index = static_cast<std::uint32_t>(lines_.size());
     lines_.push_back({static_cast<std::uint64_t>(line.data() - all.data()),
                       static_cast<std::uint32_t>(line.size()), number_of_file, none});
-    if (info.type == RecordType::sample) return;
+    if (info.type == RecordType::sample || info.type == RecordType::miss) return;
     Chain& chain = by_key_[info.sha];
     if (chain.first == none) {
       chain.first = index;

@@ -18,9 +18,11 @@
 #include "bench/run_progress.hpp"
 #include "bench/run_signals.hpp"
 #include "bench/table.hpp"
+#include "bench/tuned_report.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "switchback/gemm.hpp"
+#include "switchback/tuner.hpp"
 
 namespace switchback::bench {
 
@@ -148,6 +150,7 @@ class Run {
     case_options_.interrupted = StopSignals::requested;
     case_options_.graphs = options.graphs;
     case_options_.cold_cache = options.cold_cache;
+    if (options.tuned) open_tuner();
     if (options.deadline_s)
       case_options_.deadline = start + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(*options.deadline_s));
@@ -165,6 +168,7 @@ class Run {
     header.arguments = options_.arguments;
     header.fields = options_.fields;
     header.cases = static_cast<std::int64_t>(schedule_.cases().size());
+    if (options_.tuned) header.mode = "tuned";
     const nlohmann::ordered_json start_line = run_start_line(context_, header, ceilings_);
     output_.write(start_line);
     report_.machine = parse_run_log({json_line(start_line)}).machine;
@@ -206,6 +210,17 @@ class Run {
   }
 
  private:
+  void open_tuner() {
+    TunerOptions tuner;
+    tuner.mode = "read";
+    tuner.cache_directory = options_.cache;
+    tuner.warn = [this](const std::string& text) { progress_.warning(text); };
+    tuner_ = Tuner::open(context_, tuner);
+    tuner_->attach(context_);
+    case_options_.tuned = context_.state().config_source;
+    context_.set_config_source(nullptr);
+  }
+
   using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
   static Shape shape_of(const Case& c) { return {c.batch_size, c.dim_in, c.dim_out}; }
 
@@ -267,6 +282,7 @@ class Run {
       output_.write(record);
       report_.add({record, result.median_ms(Field::fwd_packed),
                    result.median_ms(Field::standard_fwd_packed)});
+      tuned_.add(result);
     }
     output_.write(case_line(result, number, schedule_.cases()[i], options_.dtype, ceilings_));
     progress_.done(number, result, schedule_.left_s(i + 1));
@@ -296,6 +312,9 @@ class Run {
     if (options_.quiet || report_.rows.empty()) return;
     fmt::print(output_.to_stdout() ? stderr : stdout, "\n{}\n{}", report_table(report_),
                report_sentence(report_));
+    if (tuner_ == nullptr) return;
+    fmt::print(output_.to_stdout() ? stderr : stdout, "\n{}{}", tuned_.table(),
+               tuned_.sentence(tuner_->counters()));
   }
 
   const RunOptions& options_;
@@ -309,6 +328,8 @@ class Run {
   Report report_;
   std::set<Shape> done_;
   Tally tally_;
+  std::shared_ptr<Tuner> tuner_;
+  TunedReport tuned_;
 };
 
 }  // namespace

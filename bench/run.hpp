@@ -46,6 +46,10 @@ struct RunOptions {
   bool quiet = false;
   bool graphs = false;      ///< see CaseOptions
   bool cold_cache = false;  ///< see CaseOptions
+  /// Configurations come from the tuning cache; each field is also timed in its default one, and a
+  /// layer in mode auto beside one in mode standard.
+  bool tuned = false;
+  std::string cache;  ///< directory of the tuning cache; empty: the usual one
   std::uint64_t seed = 1;
   std::string arguments;  ///< as typed, for the run file
 };

@@ -67,16 +67,21 @@ class CaseRun {
 
   void run() {
     const Clock::time_point start = Clock::now();
+    context_.set_config_source(options_.tuned);
     make_codes();
     for (std::size_t i = 0; i < all_fields; ++i)
       if (options_.fields[i]) prepare(static_cast<Field>(i));
+    if (options_.tuned != nullptr) prepare_layers();
     result_.setup_s = seconds_since(start);
     measure();
   }
 
  private:
+  // What one entry of the rounds is: a field as it is measured, its default beside it, or a layer.
+  enum class Part { field, field_default, standard_step, auto_step, standard_eval, auto_eval };
   struct Timed {
     Field field;
+    Part part;
     std::function<void()> call;
     std::vector<double> times_ms;
     // On a device: what takes the time, and the call as a graph if graphs are asked for.
@@ -207,6 +212,12 @@ class CaseRun {
         context_.state().device.kind,
         p.packed != nullptr ? p.packed->engine() : std::string_view(options_.int8_engine));
     if (p.packed != nullptr && engine != nullptr) problem.packed_for = engine->id;
+    if (options_.tuned != nullptr) {
+      ConfigChoice choice;
+      const ContextState& state = context_.state();
+      if (options_.tuned->find(gemm_int8::config_query(problem, state), state, choice))
+        return gemm_int8::describe(gemm_int8::from_choice(choice)) + " (tuned)";
+    }
     return gemm_int8::describe(engine != nullptr ? engine->default_config(problem, context_.state())
                                                  : gemm_int8::default_config(problem, context_));
   }
@@ -273,6 +284,77 @@ class CaseRun {
     return std::min_element(rivals.begin(), rivals.end(), by_time)->name;
   }
 
+  [[nodiscard]] std::function<void()> with_source(std::function<void()> call,
+                                                  std::shared_ptr<const ConfigSource> source) {
+    return [this, call = std::move(call), source = std::move(source)] {
+      context_.set_config_source(source);
+      call();
+    };
+  }
+
+  void time_field(Field field, std::function<void()> call) {
+    if (options_.tuned == nullptr) {
+      timed_.push_back({field, Part::field, std::move(call), {}, nullptr, nullptr});
+      return;
+    }
+    timed_.push_back({field, Part::field, with_source(call, options_.tuned), {}, nullptr, nullptr});
+    timed_.push_back(
+        {field, Part::field_default, with_source(std::move(call), nullptr), {}, nullptr, nullptr});
+  }
+
+  // Layers over the case's own operands. The steps share dx and dw, which nobody reads.
+  void prepare_layers() {
+    const FieldSet every = every_field();
+    if (options_.fields != every || case_.dim_in > max_exact_k || case_.dim_out > max_exact_k)
+      return;
+    context_.set_config_source(options_.tuned);
+    for (const bool automatic : {false, true})
+      for (const bool eval : {false, true}) {
+        LinearOptions layer_options;
+        layer_options.in_features = case_.dim_in;
+        layer_options.out_features = case_.dim_out;
+        layer_options.mode = automatic ? Mode::automatic : Mode::standard;
+        layer_options.dtype = options_.dtype;
+        auto& layer =
+            layers_.emplace_back(std::make_unique<SwitchbackLinear>(context_, layer_options));
+        layer->set_weight(o_.w.any());
+        if (eval) layer->prepare_for_eval();
+        SwitchbackLinear* each = layer.get();
+        std::function<void()> call;
+        if (eval)
+          call = [this, each] { each->forward(o_.x.any(), o_.y.any()); };
+        else
+          call = [this, each] {
+            each->weight_updated();
+            each->forward(o_.x.any(), o_.y.any(), Save::borrow);
+            LinearGrads grads;
+            grads.g = o_.g.any();
+            grads.dx = o_.dx.any();
+            grads.dw = o_.dw.any();
+            each->backward(grads);
+          };
+        call();
+        stop_if_interrupted();
+        const Part part = automatic ? (eval ? Part::auto_eval : Part::auto_step)
+                                    : (eval ? Part::standard_eval : Part::standard_step);
+        if (!result_.layer) result_.layer.emplace();
+        if (automatic && eval)
+          result_.layer->eval_mode = mode_name(each->forward_mode(case_.batch_size));
+        if (automatic && !eval) {
+          each->weight_updated();
+          result_.layer->forward_mode =
+              mode_name(each->forward_mode(case_.batch_size, Save::borrow));
+          result_.layer->dx_mode = mode_name(each->dx_mode(case_.batch_size));
+        }
+        timed_.push_back({Field::standard_fwd,
+                          part,
+                          with_source(std::move(call), options_.tuned),
+                          {},
+                          nullptr,
+                          nullptr});
+      }
+  }
+
   // Runs one field once into poisoned outputs, checks it, and takes it up for timing.
   void prepare(Field field) {
     stop_if_interrupted();
@@ -283,12 +365,13 @@ class CaseRun {
       const std::uint64_t seed = options_.seed + 100;
       if (field <= Field::standard_gx) {
         const StandardProduct p = standard_product(field);
-        out.engine = options_.standard_engine.empty() ? fastest_standard_engine(p)
-                                                      : options_.standard_engine;
+        const bool chosen = options_.tuned == nullptr && options_.standard_engine.empty();
+        out.engine = chosen ? fastest_standard_engine(p) : options_.standard_engine;
         call = call_standard(p, out.engine);
+        if (out.engine.empty()) out.engine = "tuned";
         poison(context_, p.d);
         call();
-        check = check_standard(p, out.engine, seed);
+        check = check_standard(p, options_.standard_engine, seed);
       } else if (field == Field::standard_fwd_packed) {
         // A layer in eval mode takes the faster of its packed weight and the products above.
         LinearOptions layer{.in_features = case_.dim_in,
@@ -334,7 +417,7 @@ class CaseRun {
       out.error = check.error;
       out.status = check.ok() ? CaseStatus::ok : CaseStatus::wrong;
       out.why = check.wrong;
-      if (check.ok()) timed_.push_back({field, std::move(call), {}, nullptr, nullptr});
+      if (check.ok()) time_field(field, std::move(call));
     } catch (const Error& error) {
       if (error.status() != Status::unsupported) throw;
       out.status = CaseStatus::unsupported;
@@ -445,8 +528,38 @@ class CaseRun {
       round(true);
     }
     result_.rounds = static_cast<int>(timed_.front().times_ms.size());
-    for (const Timed& t : timed_)
-      result_.fields[index(t.field)].stats = summarize(t.times_ms);
+    for (std::size_t i = 0; i < timed_.size(); ++i)
+      take_times(i);
+    context_.set_config_source(options_.tuned);
+  }
+
+  void take_times(std::size_t i) {
+    const std::vector<double>& times = timed_[i].times_ms;
+    FieldResult& field = result_.fields[index(timed_[i].field)];
+    // What an entry is compared with was put right before it, or two before.
+    switch (timed_[i].part) {
+      case Part::field:
+        field.stats = summarize(times);
+        break;
+      case Part::field_default:
+        field.default_stats = summarize(times);
+        field.tuned_speedup = speed_ratio(times, timed_[i - 1].times_ms);
+        break;
+      case Part::standard_step:
+        result_.layer->standard_step = summarize(times);
+        break;
+      case Part::standard_eval:
+        result_.layer->standard_forward = summarize(times);
+        break;
+      case Part::auto_step:
+        result_.layer->auto_step = summarize(times);
+        result_.layer->step_speedup = speed_ratio(timed_[i - 2].times_ms, times);
+        break;
+      case Part::auto_eval:
+        result_.layer->auto_forward = summarize(times);
+        result_.layer->forward_speedup = speed_ratio(timed_[i - 2].times_ms, times);
+        break;
+    }
   }
 
   Context& context_;
@@ -458,6 +571,7 @@ class CaseRun {
   std::optional<Context> host_;  ///< the CPU, beside another device
   ContextMatrix flush_;
   std::optional<SwitchbackLinear> eval_layer_;
+  std::vector<std::unique_ptr<SwitchbackLinear>> layers_;
   std::vector<Timed> timed_;
 };
 
@@ -508,6 +622,12 @@ CaseResult run_case(Context& context, const Case& c, const CaseOptions& options)
     result.status = CaseStatus::oom;
     result.why = why;
   };
+  const std::shared_ptr<const ConfigSource> before = context.state().config_source;
+  struct Restore {
+    Context& context;
+    const std::shared_ptr<const ConfigSource>& source;
+    ~Restore() { context.set_config_source(source); }
+  } const restore{context, before};
   try {
     CaseRun(context, c, options, result).run();
   } catch (const std::bad_alloc&) {

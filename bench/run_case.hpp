@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,6 +38,9 @@ struct CaseOptions {
   /// operands before every timed call.
   bool graphs = false;
   bool cold_cache = false;
+  /// Where configurations are looked up; then each field is also timed in its default one in the
+  /// same rounds, and a step of a layer in mode auto beside one in mode standard. Null: nowhere.
+  std::shared_ptr<const ConfigSource> tuned;
   /// Past this, no round begins beyond the third.
   std::optional<Clock::time_point> deadline;
   /// Asked before every call; true throws Interrupted.
@@ -50,8 +54,18 @@ struct FieldResult {
   CaseStatus status = CaseStatus::skipped;  ///< skipped: was not asked for
   std::string why;
   Stats stats;
-  std::string engine;  ///< that ran, with its configuration where it has one; may be empty
-  double error = 0;    ///< see SampleCheck::error
+  std::string engine;      ///< that ran, with its configuration where it has one; may be empty
+  double error = 0;        ///< see SampleCheck::error
+  Stats default_stats;     ///< of the default configuration, where a tuned one is measured too
+  Middle tuned_speedup{};  ///< over it, in the same rounds
+};
+
+/// Whole passes of a layer, in mode auto beside mode standard, both with what was tuned.
+struct LayerResult {
+  Stats standard_step, auto_step;        ///< W updated, forward, dX and dW
+  Stats standard_forward, auto_forward;  ///< prepared for eval
+  Middle step_speedup{}, forward_speedup{};
+  std::string forward_mode, dx_mode, eval_mode;  ///< that mode auto took
 };
 
 struct CaseResult {
@@ -63,6 +77,7 @@ struct CaseResult {
   double setup_s = 0;
   double wall_s = 0;
   std::array<FieldResult, all_fields> fields;
+  std::optional<LayerResult> layer;
 
   [[nodiscard]] const FieldResult& field(Field f) const { return fields[index(f)]; }
   /// The median of a field that was measured and is right.

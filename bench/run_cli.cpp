@@ -61,7 +61,7 @@ void add_selection_options(CLI::App& command, CaseSelection& selection) {
 void add_run_command(CLI::App& app) {
   struct Text {
     RunOptions options;
-    std::string dtype = "f32", fields = "all", deadline, min_time;
+    std::string dtype = "f32", fields = "all", deadline, min_time, mode = "default";
     int repeat = 0;
   };
   auto text = std::make_shared<Text>();
@@ -111,6 +111,13 @@ void add_run_command(CLI::App& app) {
                     "queueing its kernels costs the host");
   command->add_flag("--cold", options.cold_cache,
                     "on a CUDA device: empty the L2 cache before every timed call");
+  command
+      ->add_option(
+          "--mode", text->mode,
+          "default, or tuned: configurations from the tuning cache ('tune' fills it), each "
+          "field timed beside its default one, and layers in mode auto beside standard")
+      ->type_name("NAME");
+  command->add_option("--cache", options.cache, "directory of the tuning cache")->type_name("DIR");
   command->add_flag("--dry-run", options.dry_run,
                     "print the shapes with their memory and estimated time, measure none");
   command->add_flag("--quiet", options.quiet, "no progress and no table, only warnings");
@@ -120,6 +127,12 @@ void add_run_command(CLI::App& app) {
     RunOptions& o = text->options;
     o.dtype = parse_dtype(text->dtype);
     o.fields = parse_fields(text->fields);
+    core::require(text->mode == "default" || text->mode == "tuned",
+                  "--mode '{}' is not one of default, tuned", text->mode);
+    o.tuned = text->mode == "tuned";
+    core::require(o.cache.empty() || o.tuned, "--cache {}: it is for --mode tuned", o.cache);
+    core::require(!o.tuned || o.engines.empty(),
+                  "--engine and --mode tuned: a forced engine is not the tuned one");
     if (repeat->count() > 0) {
       core::require(text->repeat >= 1 && text->repeat <= grid_limits::repeat,
                     "--repeat {}: it must be 1 to {}", text->repeat, grid_limits::repeat);

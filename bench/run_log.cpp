@@ -121,6 +121,7 @@ Json run_start_line(const Context& context, const RunHeader& header, const Ceili
     if (header.fields[i]) fields.push_back(field_table()[i].name);
   line["fields"] = std::move(fields);
   line["cases"] = header.cases;
+  line["mode"] = header.mode;
   line["ceilings"] = {{"s8_tops", ceilings.s8_tops},
                       {"f32_tflops", ceilings.f32_tflops},
                       {"copy_gb_s", ceilings.copy_gb_s},
@@ -162,9 +163,31 @@ Json case_line(const CaseResult& result, std::int64_t number, const PlannedCase&
       out["mad_ms"] = s.mad_ms;
       add_rates(out, static_cast<Field>(i), result.shape, dtype, s.median_ms, ceilings);
     }
+    if (field.default_stats.count > 0) {
+      out["default_median_ms"] = field.default_stats.median_ms;
+      out["default_mad_ms"] = field.default_stats.mad_ms;
+      out["tuned_speedup"] = field.tuned_speedup.median;
+      out["tuned_speedup_mad"] = field.tuned_speedup.mad;
+    }
     fields[std::string(field_table()[i].name)] = std::move(out);
   }
   line["fields"] = std::move(fields);
+  if (result.layer) {
+    const LayerResult& layer = *result.layer;
+    Json out;
+    out["standard_step_ms"] = layer.standard_step.median_ms;
+    out["auto_step_ms"] = layer.auto_step.median_ms;
+    out["auto_step_speedup"] = layer.step_speedup.median;
+    out["auto_step_speedup_mad"] = layer.step_speedup.mad;
+    out["auto_forward_mode"] = layer.forward_mode;
+    out["auto_dx_mode"] = layer.dx_mode;
+    out["standard_eval_ms"] = layer.standard_forward.median_ms;
+    out["auto_eval_ms"] = layer.auto_forward.median_ms;
+    out["auto_eval_speedup"] = layer.forward_speedup.median;
+    out["auto_eval_speedup_mad"] = layer.forward_speedup.mad;
+    out["auto_eval_mode"] = layer.eval_mode;
+    line["layer"] = std::move(out);
+  }
   return line;
 }
 

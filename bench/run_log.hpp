@@ -34,6 +34,7 @@ struct RunHeader {
   std::string arguments;
   FieldSet fields = every_field();
   std::int64_t cases = 0;
+  std::string mode = "default";  ///< or "tuned"
 };
 nlohmann::ordered_json run_start_line(const Context& context, const RunHeader& header,
                                       const Ceilings& ceilings);

@@ -2,11 +2,6 @@
 #include "bench/run_progress.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <string_view>
 
 #include "bench/cli.hpp"
 #include "bench/table.hpp"
@@ -15,11 +10,6 @@ namespace switchback::bench {
 
 namespace {
 
-bool can_redraw() {
-  const char* term = std::getenv("TERM");
-  return ::isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
-}
-
 std::string ratio_text(const std::optional<double>& over, const std::optional<double>& under) {
   if (!over || !under || !(*under > 0)) return "-";
   return fmt::format("{:.2f}x", *over / *under);
@@ -27,31 +17,11 @@ std::string ratio_text(const std::optional<double>& over, const std::optional<do
 
 }  // namespace
 
-Progress::Progress(std::int64_t total, bool quiet)
-    : total_(total), quiet_(quiet), terminal_(can_redraw()) {}
-
-Progress::~Progress() {
-  clear();
-}
-
-void Progress::clear() {
-  if (!status_shown_) return;
-  fmt::print(stderr, "\r\033[K");
-  status_shown_ = false;
-}
-
-void Progress::line(const std::string& text) {
-  clear();
-  fmt::print(stderr, "{}\n", printable(text));
-}
+Progress::Progress(std::int64_t total, bool quiet) : total_(total), quiet_(quiet), out_(quiet) {}
 
 void Progress::begin(std::int64_t number, const Case& c, double left_s) {
-  if (quiet_ || !terminal_) return;
-  clear();
-  fmt::print(stderr, "[{}/{}] {} ...  about {} left", number, total_, case_id(c),
-             format_duration(left_s));
-  std::fflush(stderr);
-  status_shown_ = true;
+  out_.status(fmt::format("[{}/{}] {} ...  about {} left", number, total_, case_id(c),
+                          format_duration(left_s)));
 }
 
 void Progress::done(std::int64_t number, const CaseResult& result, double left_s) {
@@ -66,19 +36,19 @@ void Progress::done(std::int64_t number, const CaseResult& result, double left_s
                         ratio_text(record.time_standard(), record.time_rowwise()),
                         ratio_text(record.time_standard(), record.time_global()));
   if (number < total_) text += fmt::format("  about {} left", format_duration(left_s));
-  line(text);
+  out_.line(text);
 }
 
 void Progress::skipped(std::int64_t number, const Case& c, const std::string& why) {
-  line(fmt::format("[{}/{}] {}  skipped: {}", number, total_, case_id(c), why));
+  out_.line(fmt::format("[{}/{}] {}  skipped: {}", number, total_, case_id(c), why));
 }
 
 void Progress::note(const std::string& text) {
-  if (!quiet_) line(text);
+  out_.note(text);
 }
 
 void Progress::warning(const std::string& text) {
-  line("switchback-bench: " + text);
+  out_.warning(text);
 }
 
 }  // namespace switchback::bench

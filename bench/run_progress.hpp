@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bench/run_case.hpp"
+#include "bench/status_line.hpp"
 
 namespace switchback::bench {
 
@@ -14,9 +15,6 @@ class Progress {
  public:
   /// Nothing is printed when quiet, except warnings.
   Progress(std::int64_t total, bool quiet);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
   void begin(std::int64_t number, const Case& c, double left_s);
   void done(std::int64_t number, const CaseResult& result, double left_s);
@@ -26,13 +24,9 @@ class Progress {
   void warning(const std::string& text);
 
  private:
-  void clear();
-  void line(const std::string& text);
-
   std::int64_t total_;
   bool quiet_;
-  bool terminal_;
-  bool status_shown_ = false;
+  StatusLine out_;
 };
 
 }  // namespace switchback::bench

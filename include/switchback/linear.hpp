@@ -22,8 +22,18 @@ struct LinearOptions {
   Mode mode = Mode::rowwise;
   DType dtype = DType::f32;  ///< of x, weight and g: f32, f16 or bf16
   std::string engine;        ///< forces the engine of the int8 products (of all products in mode
-                             ///< standard); empty = chosen
+                             ///< standard); empty = chosen; must be empty in mode automatic
+  /// Mode automatic: the modes it may use, allow_mode(Mode::standard) | allow_mode(Mode::rowwise) |
+  /// allow_mode(Mode::global) or some of them; 0 = all three. What it takes for a pass over M rows
+  /// is the fastest of them as the Context's tuner measured it (see tuner.hpp), and standard, if
+  /// allowed, where nothing was measured.
+  std::uint32_t allow = 0;
 };
+
+/// The bit of a mode in LinearOptions::allow.
+constexpr std::uint32_t allow_mode(Mode mode) noexcept {
+  return std::uint32_t{1} << static_cast<std::uint32_t>(mode);
+}
 
 /// What forward keeps for backward.
 enum class Save : std::int32_t {
@@ -57,6 +67,11 @@ class SWITCHBACK_API SwitchbackLinear {
 
   [[nodiscard]] const LinearOptions& options() const noexcept;
 
+  /// The mode in which a forward over `rows` rows would run now (dX: the gradient of x for so
+  /// many), with outputs in the layer's dtype: the layer's own, or what mode automatic takes.
+  [[nodiscard]] Mode forward_mode(std::int64_t rows, Save save = Save::nothing) const;
+  [[nodiscard]] Mode dx_mode(std::int64_t rows) const;
+
   /// weight[N,K] in the layer's dtype and bias[1,N] (f32, f16 or bf16; default: none), both
   /// borrowed until replaced. Leaves eval mode.
   void set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias = {});
@@ -64,7 +79,8 @@ class SWITCHBACK_API SwitchbackLinear {
   void weight_updated();
   /// Quantizes and packs the weight now and drops what only training needs. In the int8 modes the
   /// caller's weight may be freed afterwards (the bias is copied); a standard layer keeps reading
-  /// it, beside a copy packed for few rows. backward is refused until weight_updated() or
+  /// it, beside a copy packed for few rows; so does one in mode automatic, which quantizes and
+  /// packs when a forward first gains by it. backward is refused until weight_updated() or
   /// set_weight().
   void prepare_for_eval();
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Core: where dispatch asks for a tuned configuration. Core and the operations know only this
-// interface; the tuner implements it. A look-up is made on every call: it must not block, allocate
-// or do I/O.
+// interface; the tuner implements it. A look-up is made on every call: one that was made before
+// must not block, allocate or do I/O.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
 namespace switchback {
+
+struct ContextState;
 
 /// Which family of problems a query is about; each owns the meaning of its words.
 enum class ConfigOp : std::int64_t {
@@ -33,9 +35,11 @@ struct ConfigChoice {
 class ConfigSource {
  public:
   virtual ~ConfigSource() = default;
-  /// True and the choice if there is a tuned configuration for the query, else false. Called from
-  /// any thread.
-  virtual bool find(const ConfigQuery& query, ConfigChoice& choice) const noexcept = 0;
+  /// True and the choice if there is a tuned configuration for the query, else false. `state` is
+  /// the asking Context's, for a source that measures what it does not know. Called from any
+  /// thread. Throws only where its owner asked it to fail when there is none.
+  virtual bool find(const ConfigQuery& query, const ContextState& state,
+                    ConfigChoice& choice) const = 0;
 };
 
 }  // namespace switchback

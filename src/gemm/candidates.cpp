@@ -19,7 +19,16 @@ std::string_view scale_name(ScaleMode mode) {
   return "unknown";
 }
 
-std::string_view engine_name(EngineId id) {
+// Why the engine cannot run the problem here; empty when it can.
+std::string_view refusal(const Engine& engine, const GemmProblem& problem,
+                         const ContextState& state) {
+  const std::string_view reason = engine.unavailable(state);
+  return reason.empty() ? engine.rejects(problem) : reason;
+}
+
+}  // namespace
+
+std::string_view engine_name(EngineId id) noexcept {
   switch (id) {
     case EngineId::none:
       return "none";
@@ -42,15 +51,6 @@ std::string_view engine_name(EngineId id) {
   }
   return "unknown";
 }
-
-// Why the engine cannot run the problem here; empty when it can.
-std::string_view refusal(const Engine& engine, const GemmProblem& problem,
-                         const ContextState& state) {
-  const std::string_view reason = engine.unavailable(state);
-  return reason.empty() ? engine.rejects(problem) : reason;
-}
-
-}  // namespace
 
 std::string describe(const GemmProblem& p) {
   return fmt::format("m={} n={} k={} {} {} bias={} packed={} strides {},{},{}", p.m, p.n, p.k,
@@ -83,6 +83,31 @@ ConfigQuery config_query(const GemmProblem& p, const ContextState& state) noexce
                  state.threads.count(),
                  static_cast<std::int64_t>(state.device.kind)};
   return query;
+}
+
+bool from_query(const ConfigQuery& query, GemmProblem& p) noexcept {
+  const auto& w = query.words;
+  const auto within = [&](std::size_t i, std::int64_t most) { return w[i] >= 0 && w[i] <= most; };
+  if (query.op != ConfigOp::gemm_int8) return false;
+  for (std::size_t i = 0; i < 6; ++i)
+    if (w[i] < 0) return false;
+  if (!within(6, static_cast<std::int64_t>(DType::s32)) ||
+      w[6] == static_cast<std::int64_t>(DType::s8) ||
+      !within(7, static_cast<std::int64_t>(ScaleMode::row_scalar)) ||
+      !within(8, 1 + static_cast<std::int64_t>(DType::bf16)) || w[9] < 0)
+    return false;
+  p.m = w[0];
+  p.n = w[1];
+  p.k = w[2];
+  p.stride_a = w[3];
+  p.stride_b = w[4];
+  p.stride_d = w[5];
+  p.output = static_cast<DType>(w[6]);
+  p.scale = static_cast<ScaleMode>(w[7]);
+  p.has_bias = w[8] > 0;
+  p.bias = p.has_bias ? static_cast<DType>(w[8] - 1) : DType::f32;
+  p.packed_for = static_cast<EngineId>(w[9]);
+  return (p.scale == ScaleMode::none) == (p.output == DType::s32);
 }
 
 ConfigChoice to_choice(const GemmConfig& c) noexcept {

@@ -139,7 +139,7 @@ GemmConfig choose_config(Context& context, std::string_view op, const GemmProble
   }
   if (state.config_source != nullptr) {
     ConfigChoice choice;
-    if (state.config_source->find(gemm_int8::config_query(problem, state), choice)) {
+    if (state.config_source->find(gemm_int8::config_query(problem, state), state, choice)) {
       const GemmConfig config = gemm_int8::from_choice(choice);
       if ((engine == nullptr || config.engine == engine->id) &&
           gemm_int8::check_config(problem, config, state).empty())

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/config_source.hpp"
 #include "core/context_state.hpp"
@@ -23,6 +24,9 @@ enum class EngineId : std::int64_t {
   cublaslt_panels = 7,
   dp4a = 8,
 };
+
+/// "avx512_vnni"; "unknown" for a number that is none.
+std::string_view engine_name(EngineId id) noexcept;
 
 /// How int32 sums become outputs.
 enum class ScaleMode : std::int64_t {
@@ -54,6 +58,8 @@ std::string describe(const GemmProblem& problem);
 /// The problem as a ConfigSource is asked for it. The instruction set and the thread count of the
 /// Context are part of it: one source may serve several Contexts.
 ConfigQuery config_query(const GemmProblem& problem, const ContextState& state) noexcept;
+/// The inverse, without what is the Context's; false for words that are no problem.
+bool from_query(const ConfigQuery& query, GemmProblem& problem) noexcept;
 
 /// The memory a problem is run on; strides are in the problem.
 struct GemmOperands {

@@ -128,7 +128,7 @@ Config forced_config(std::string_view name, const Problem& problem) {
 Config chosen_config(const ContextState& state, const Problem& problem) {
   ConfigChoice choice;
   Config tuned;
-  if (state.config_source && state.config_source->find(to_query(problem), choice) &&
+  if (state.config_source && state.config_source->find(to_query(problem), state, choice) &&
       from_choice(choice, tuned)) {
     const Engine* e = find_engine(problem.device, tuned.engine);
     if (e != nullptr && e->unavailable().empty() && e->refuses(problem, tuned).empty())

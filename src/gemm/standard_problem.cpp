@@ -54,6 +54,35 @@ ConfigQuery to_query(const Problem& p) {
   return query;
 }
 
+bool from_query(const ConfigQuery& query, Problem& p) {
+  const auto& w = query.words;
+  if (query.op != ConfigOp::gemm_standard) return false;
+  for (std::size_t i = 0; i < 6; ++i)
+    if (w[i] < 0) return false;
+  const auto is_float = [](std::int64_t word) {
+    return word >= 0 && word <= static_cast<std::int64_t>(DType::bf16);
+  };
+  if (!is_float(w[6]) || !is_float(w[7]) || w[8] < 0 || w[8] > 15 || w[9] < 1 || w[10] < 0 ||
+      w[10] >= static_cast<std::int64_t>(device_kinds) || w[11] < 0)
+    return false;
+  p.m = w[0];
+  p.n = w[1];
+  p.k = w[2];
+  p.lda = w[3];
+  p.ldb = w[4];
+  p.ldd = w[5];
+  p.input = static_cast<DType>(w[6]);
+  p.output = static_cast<DType>(w[7]);
+  p.transpose_a = (w[8] & 1) != 0;
+  p.transpose_b = (w[8] & 2) != 0;
+  p.accumulate = (w[8] & 4) != 0;
+  p.bias = (w[8] & 8) != 0;
+  p.threads = static_cast<int>(w[9]);
+  p.device = static_cast<DeviceKind>(w[10]);
+  p.compute_capability = static_cast<int>(w[11]);
+  return true;
+}
+
 std::string describe(const Config& config) {
   return fmt::format("{}{}{}", engine_name(config.engine), config.pack_b ? " pack_b" : "",
                      config.algorithm != 0 ? fmt::format(" algorithm {}", config.algorithm) : "");

@@ -50,6 +50,8 @@ struct Problem {
 /// "m 16 n 4096 k 4096 NT f32 -> f32 + bias, accumulate, threads 2"
 std::string describe(const Problem& problem);
 ConfigQuery to_query(const Problem& problem);
+/// The inverse; false for words that are no problem.
+bool from_query(const ConfigQuery& query, Problem& problem);
 
 struct Config {
   EngineId engine = EngineId::reference;

@@ -8,6 +8,7 @@
 
 #include "core/check.hpp"
 #include "linear/linear_state.hpp"
+#include "linear/mode.hpp"
 #include "linear/passes.hpp"
 
 namespace switchback {
@@ -32,10 +33,32 @@ void check_engine(const Context& context, const LinearOptions& options) {
              options.engine, names, mode_name(options.mode));
 }
 
-void check_features(std::string_view name, std::int64_t features, Mode mode,
+// What mode auto may choose from, and that there is something left to choose.
+void check_allowed(const LinearOptions& options) {
+  if (options.mode != Mode::automatic) {
+    core::require(options.allow == 0, "linear: allow = {}; only mode auto chooses, not mode {}",
+                  options.allow, mode_name(options.mode));
+    return;
+  }
+  core::require((options.allow & ~linear::all_choosable) == 0,
+                "linear: allow = {}; mode auto chooses from standard (bit 0), rowwise (bit 1) and "
+                "global (bit 2)",
+                options.allow);
+  core::require(options.engine.empty(),
+                "linear: engine '{}' in mode auto; it chooses between products that have different "
+                "engines",
+                options.engine);
+}
+
+void check_features(std::string_view name, std::int64_t features, const LinearOptions& options,
                     std::string_view product) {
+  const Mode mode = options.mode;
+  const bool may_be_standard =
+      mode == Mode::standard ||
+      (mode == Mode::automatic &&
+       (options.allow == 0 || (options.allow & allow_mode(Mode::standard)) != 0));
   core::require(features >= 1, "linear: {} = {}; it must be at least 1", name, features);
-  core::require(mode == Mode::standard || features <= max_exact_k,
+  core::require(may_be_standard || features <= max_exact_k,
                 "linear: {} = {}; in mode {} it must be at most {}, or the int32 sums of codes "
                 "over it ({}) could overflow",
                 name, features, mode_name(mode), max_exact_k, product);
@@ -46,12 +69,9 @@ void check_options(const Context& context, const LinearOptions& options) {
                 "linear: mode = {}; it must be standard (0), rowwise (1), global (2), "
                 "global_mem_efficient (3) or auto (4)",
                 static_cast<std::int32_t>(options.mode));
-  if (options.mode == Mode::automatic)
-    core::fail(Status::unsupported,
-               "linear: mode auto needs a tuner to choose, and none is attached to the Context; "
-               "use standard, rowwise, global or global_mem_efficient");
-  check_features("in_features", options.in_features, options.mode, "the forward pass");
-  check_features("out_features", options.out_features, options.mode, "dX");
+  check_allowed(options);
+  check_features("in_features", options.in_features, options, "the forward pass");
+  check_features("out_features", options.out_features, options, "dX");
   core::check_float("linear", "dtype", options.dtype);
   check_engine(context, options);
 }
@@ -94,6 +114,7 @@ void check_gradient(std::string_view argument, AnyMatrix m, const LinearState& l
 // What was made from the weight is void; a weight packed for eval has no use in training.
 void leave_eval(LinearState& layer) noexcept {
   layer.eval = false;
+  layer.tried_to_pack = false;
   layer.cache.invalidate();
   layer.packed.release();
 }
@@ -118,6 +139,18 @@ SwitchbackLinear& SwitchbackLinear::operator=(SwitchbackLinear&&) noexcept = def
 const LinearOptions& SwitchbackLinear::options() const noexcept {
   static const LinearOptions none;  // of a layer that was moved from
   return state_ == nullptr ? none : state_->options;
+}
+
+Mode SwitchbackLinear::forward_mode(std::int64_t rows, Save save) const {
+  const LinearState& layer = usable(state_, "forward_mode");
+  return linear::mode_of_pass(layer, linear::Pass::forward, rows, layer.options.dtype,
+                              layer.bias.data != nullptr, save != Save::nothing);
+}
+
+Mode SwitchbackLinear::dx_mode(std::int64_t rows) const {
+  const LinearState& layer = usable(state_, "dx_mode");
+  return linear::mode_of_pass(layer, linear::Pass::dx, rows, layer.options.dtype,
+                              layer.bias.data != nullptr, true);
 }
 
 void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
@@ -166,6 +199,8 @@ void SwitchbackLinear::prepare_for_eval() {
         std::memcpy(layer.eval_bias.as<void>(), layer.bias.data, bytes);
       layer.bias.data = layer.eval_bias.as<void>();
     }
+    layer.cache.release_backward();
+  } else if (layer.options.mode == Mode::automatic) {
     layer.cache.release_backward();
   } else if (layer.options.engine.empty() || layer.options.engine == "onednn_matmul") {
     layer.packed.pack(*layer.context->owner, layer.weight);

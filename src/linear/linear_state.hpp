@@ -62,9 +62,13 @@ struct LinearState {
   core::AlignedBuffer eval_bias;          ///< the bias' bytes, once the caller may free it
   linear::WeightCache cache;              ///< of the int8 modes
   standard::PackedStandardWeight packed;  ///< of mode standard in eval
+  bool tried_to_pack = false;             ///< in this eval: mode auto packs when it first gains
   linear::SavedForward saved;
 
-  [[nodiscard]] bool is_int8() const noexcept { return options.mode != Mode::standard; }
+  /// Whether every pass is in int8, so that the caller's weight can be let go.
+  [[nodiscard]] bool is_int8() const noexcept {
+    return options.mode != Mode::standard && options.mode != Mode::automatic;
+  }
   [[nodiscard]] bool saves_codes() const noexcept {
     return options.mode == Mode::global_mem_efficient;
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/unaligned.hpp"
+#include "linear/mode.hpp"
 
 namespace switchback::linear {
 
@@ -79,7 +80,16 @@ Context& context_of(const LinearState& layer) {
   return *layer.context->owner;
 }
 
-void quantized_forward(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, bool saves) {
+// Whether making the weight's codes for a forward that saves should make those of dX too: they will
+// be asked for with the same scales. (What is not known yet is assumed to be as in the forward.)
+bool dx_follows(const LinearState& layer, Mode mode, std::int64_t rows) {
+  if (layer.options.mode != Mode::automatic) return true;
+  const bool bias = layer.bias.data != nullptr;
+  const Mode dx = mode_of_pass(layer, Pass::dx, rows, layer.options.dtype, bias, true);
+  return dx == mode;
+}
+
+void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool saves) {
   Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   const bool keep_codes = saves && layer.saves_codes();
@@ -88,8 +98,9 @@ void quantized_forward(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, bool s
   auto* scales = keep_codes ? layer.saved.absmax.as<float>() : frame.take<float>(x.rows);
   const MatrixView<std::int8_t> q(codes, x.rows, x.cols);
   const std::span<float> absmax(scales, count_of(x.rows));
-  const QuantizedWeight& w = layer.cache.forward(
-      context, layer.weight, scales_of(layer.options.mode), layer.options.engine, saves);
+  const QuantizedWeight& w =
+      layer.cache.forward(context, layer.weight, scales_of(mode), layer.options.engine,
+                          saves && dx_follows(layer, mode, x.rows));
   quantize_rowwise(context, x, q, absmax);
   GemmArgs args;
   args.a = q;
@@ -103,14 +114,15 @@ void quantized_forward(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, bool s
 }
 
 // dx = G · W from codes, and the column sums of g in the same read of g where they are wanted.
-void quantized_dx(LinearState& layer, const LinearGrads& grads, std::span<float> column_sums_of_g) {
+void quantized_dx(LinearState& layer, Mode mode, const LinearGrads& grads,
+                  std::span<float> column_sums_of_g) {
   Context& context = context_of(layer);
   const ConstAnyMatrix g = grads.g;
   core::Workspace::Frame frame(layer.context->workspace);
   const MatrixView<std::int8_t> q(frame.take<std::int8_t>(g.rows * g.cols), g.rows, g.cols);
   const std::span<float> absmax(frame.take<float>(g.rows), count_of(g.rows));
-  const QuantizedWeight& w = layer.cache.backward(
-      context, layer.weight, scales_of(layer.options.mode), layer.options.engine);
+  const QuantizedWeight& w =
+      layer.cache.backward(context, layer.weight, scales_of(mode), layer.options.engine);
   if (column_sums_of_g.data() != nullptr)
     quantize_rowwise_column_sums(context, g, q, absmax, column_sums_of_g);
   else
@@ -145,7 +157,7 @@ void weight_gradient(LinearState& layer, const LinearGrads& grads) {
   args.b = saved.x;
   args.d = grads.dw;
   args.accumulate = grads.accumulate;
-  if (!layer.is_int8()) args.engine = layer.options.engine;
+  if (layer.options.mode == Mode::standard) args.engine = layer.options.engine;
   if (layer.saves_codes()) {
     const std::int64_t k = layer.options.in_features;
     const MatrixView<const std::int8_t> q(saved.codes.as<std::int8_t>(), saved.rows, k);
@@ -177,9 +189,18 @@ void prepare_weight(LinearState& layer) {
 void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save) {
   const bool saves = save != Save::nothing;
   if (saves) begin_saving(layer, x.rows, save);
-  if (layer.is_int8()) {
-    quantized_forward(layer, x, y, saves);
-  } else if (layer.packed.takes(x, y)) {
+  const Mode mode =
+      mode_of_pass(layer, Pass::forward, x.rows, y.dtype, layer.bias.data != nullptr, saves);
+  if (mode != Mode::standard) {
+    quantized_forward(layer, mode, x, y, saves);
+    if (saves) finish_saving(layer, x, save);
+    return;
+  }
+  if (layer.eval && layer.options.mode == Mode::automatic && !layer.tried_to_pack) {
+    layer.packed.pack(context_of(layer), layer.weight);
+    layer.tried_to_pack = true;
+  }
+  if (layer.packed.takes(x, y)) {
     layer.packed.multiply(context_of(layer), x, layer.bias, y);
   } else {
     StandardGemmArgs args;
@@ -201,10 +222,13 @@ void backward_pass(LinearState& layer, const LinearGrads& grads) {
   const bool wants_db = grads.db.data != nullptr;
   std::span<float> sums;
   if (wants_db) sums = {frame.take<float>(grads.g.cols), static_cast<std::size_t>(grads.g.cols)};
+  const Mode mode =
+      !wants_dx ? Mode::standard
+                : mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, wants_db, true);
   // The sums ride on the quantizing of g where there is one.
-  const bool sums_alone = wants_db && (!wants_dx || !layer.is_int8());
-  if (wants_dx && layer.is_int8()) quantized_dx(layer, grads, sums);
-  if (wants_dx && !layer.is_int8()) standard_dx(layer, grads);
+  const bool sums_alone = wants_db && mode == Mode::standard;
+  if (wants_dx && mode != Mode::standard) quantized_dx(layer, mode, grads, sums);
+  if (wants_dx && mode == Mode::standard) standard_dx(layer, grads);
   if (sums_alone) column_sums(context, grads.g, sums);
   if (grads.dw.data != nullptr) weight_gradient(layer, grads);
   if (wants_db && layer.context->runtime != nullptr) {

@@ -35,26 +35,27 @@ MatrixView<std::int8_t> QuantizedWeight::begin_codes(Context& context,
 }
 
 void QuantizedWeight::finish(Context& context, MatrixView<const std::int8_t> codes,
-                             std::string_view engine) {
+                             WeightScales scales, std::string_view engine) {
   if (!in_place_) pack_weight(context, codes, packed_, engine);
+  scales_ = scales;
   valid_ = true;
 }
 
 const QuantizedWeight& WeightCache::forward(Context& context, ConstAnyMatrix w, WeightScales scales,
                                             std::string_view engine, bool and_backward) {
-  if (forward_.valid()) return forward_;
+  if (forward_.valid(scales)) return forward_;
   const std::int64_t n = w.rows;
   const std::int64_t k = w.cols;
   const bool rowwise = scales == WeightScales::per_row_and_column;
   ContextState& state = context.state();
   core::Workspace::Frame frame(state.workspace);
   const MatrixView<std::int8_t> q = forward_.begin_codes(context, frame, n, k, engine);
-  if (!and_backward || backward_.valid()) {
+  if (!and_backward || backward_.valid(scales)) {
     if (rowwise)
       quantize_rowwise(context, w, q, forward_.begin(state, n));
     else
       quantize_global(context, w, q, forward_.begin(state, 1));
-    forward_.finish(context, q, engine);
+    forward_.finish(context, q, scales, engine);
     return forward_;
   }
   const MatrixView<std::int8_t> q_t = backward_.begin_codes(context, frame, k, n, engine);
@@ -71,14 +72,14 @@ const QuantizedWeight& WeightCache::forward(Context& context, ConstAnyMatrix w, 
     else
       absmax_backward[0] = absmax[0];
   }
-  forward_.finish(context, q, engine);
-  backward_.finish(context, q_t, engine);
+  forward_.finish(context, q, scales, engine);
+  backward_.finish(context, q_t, scales, engine);
   return forward_;
 }
 
 const QuantizedWeight& WeightCache::backward(Context& context, ConstAnyMatrix w,
                                              WeightScales scales, std::string_view engine) {
-  if (backward_.valid()) return backward_;
+  if (backward_.valid(scales)) return backward_;
   const std::int64_t n = w.rows;
   const std::int64_t k = w.cols;
   ContextState& state = context.state();
@@ -88,7 +89,7 @@ const QuantizedWeight& WeightCache::backward(Context& context, ConstAnyMatrix w,
     quantize_columnwise_transpose(context, w, q_t, backward_.begin(state, k));
   else
     quantize_global_transpose(context, w, q_t, backward_.begin(state, 1));
-  backward_.finish(context, q_t, engine);
+  backward_.finish(context, q_t, scales, engine);
   return backward_;
 }
 

@@ -14,10 +14,20 @@
 
 namespace switchback::linear {
 
+/// How the weight of a layer is quantized.
+enum class WeightScales {
+  per_row_and_column,  ///< forward: one scale a row of W; dX: one a column
+  global,              ///< one scale for W, the same in both
+};
+
 /// A packed int8 matrix and the scales of its rows (or the one scale it has).
 class QuantizedWeight {
  public:
   [[nodiscard]] bool valid() const noexcept { return valid_; }
+  [[nodiscard]] bool valid(WeightScales scales) const noexcept {
+    return valid_ && scales_ == scales;
+  }
+  [[nodiscard]] WeightScales scales() const noexcept { return scales_; }
   [[nodiscard]] const PackedWeight& packed() const noexcept { return packed_; }
   [[nodiscard]] std::span<const float> absmax() const noexcept {
     return {absmax_.as<const float>(), count_};
@@ -38,20 +48,16 @@ class QuantizedWeight {
                                       std::int64_t rows, std::int64_t cols,
                                       std::string_view engine);
   /// The codes are written: packs them if they are not; valid from here on.
-  void finish(Context& context, MatrixView<const std::int8_t> codes, std::string_view engine);
+  void finish(Context& context, MatrixView<const std::int8_t> codes, WeightScales scales,
+              std::string_view engine);
 
  private:
   PackedWeight packed_;
   core::AlignedBuffer absmax_;
   std::size_t count_ = 0;
+  WeightScales scales_ = WeightScales::global;
   bool in_place_ = false;
   bool valid_ = false;
-};
-
-/// How the weight of a layer is quantized.
-enum class WeightScales {
-  per_row_and_column,  ///< forward: one scale a row of W; dX: one a column
-  global,              ///< one scale for W, the same in both
 };
 
 class WeightCache {
@@ -63,6 +69,9 @@ class WeightCache {
   /// Wᵀ[K,N], for G · W.
   const QuantizedWeight& backward(Context& context, ConstAnyMatrix w, WeightScales scales,
                                   std::string_view engine);
+
+  [[nodiscard]] const QuantizedWeight& forward_codes() const noexcept { return forward_; }
+  [[nodiscard]] const QuantizedWeight& backward_codes() const noexcept { return backward_; }
 
   /// The weight changed. The memory stays for the next one.
   void invalidate() noexcept;

@@ -51,4 +51,22 @@ ConfigQuery to_query(const Problem& p) noexcept {
   return query;
 }
 
+bool from_query(const ConfigQuery& query, Problem& p) noexcept {
+  const auto& w = query.words;
+  const auto within = [&](std::size_t i, std::int64_t most) { return w[i] >= 0 && w[i] <= most; };
+  if (query.op != ConfigOp::quantize || !within(0, static_cast<std::int64_t>(Op::cast_to_int8)) ||
+      !within(1, static_cast<std::int64_t>(DType::bf16)) || w[2] < 0 || w[3] < 0 || w[4] < 1 ||
+      !within(5, static_cast<std::int64_t>(core::Isa::amx)) ||
+      !within(6, static_cast<std::int64_t>(device_kinds) - 1))
+    return false;
+  p.op = static_cast<Op>(w[0]);
+  p.dtype = static_cast<DType>(w[1]);
+  p.rows = w[2];
+  p.cols = w[3];
+  p.threads = static_cast<int>(w[4]);
+  p.isa = static_cast<core::Isa>(w[5]);
+  p.device = static_cast<DeviceKind>(w[6]);
+  return true;
+}
+
 }  // namespace switchback::quant

@@ -47,6 +47,8 @@ struct Problem {
 
 std::string to_string(const Problem& problem);
 ConfigQuery to_query(const Problem& problem) noexcept;
+/// The inverse; false for words that are no problem.
+bool from_query(const ConfigQuery& query, Problem& problem) noexcept;
 
 /// What it is done to; each operation uses the members its public function has. Nothing needs to be
 /// aligned, not even to its element size.

@@ -49,7 +49,7 @@ void run(Context& context, Op op, const Operands& operands) {
   quant::Config config = quant::default_config(problem);
   ConfigChoice tuned;
   quant::Config choice;
-  if (state.config_source && state.config_source->find(quant::to_query(problem), tuned) &&
+  if (state.config_source && state.config_source->find(quant::to_query(problem), state, tuned) &&
       quant::from_choice(tuned, choice) && quant::accepts(choice, problem))
     config = choice;
   quant::run(state, problem, config, operands);

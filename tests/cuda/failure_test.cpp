@@ -141,7 +141,7 @@ TEST_F(Cuda, FewRowsArePaddedWhereTheLibraryRefusesThem) {
 TEST_F(Cuda, AnUnknownPlaceInTheRankingFallsBackToTheFirst) {
   class Ranked : public ConfigSource {
    public:
-    bool find(const ConfigQuery& query, ConfigChoice& choice) const noexcept override {
+    bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
       choice.words = {query.op == ConfigOp::gemm_int8 ? 6 : 4};
       choice.words[query.op == ConfigOp::gemm_int8 ? 6 : 2] = 63;
       return query.op != ConfigOp::quantize;

@@ -74,7 +74,7 @@ class FixedConfig final : public ConfigSource {
  public:
   explicit FixedConfig(const gemm_int8::GemmConfig& config)
       : choice_(gemm_int8::to_choice(config)) {}
-  bool find(const ConfigQuery& query, ConfigChoice& choice) const noexcept override {
+  bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
     if (query.op != ConfigOp::gemm_int8) return false;
     ++queries;
     choice = choice_;

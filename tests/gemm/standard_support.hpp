@@ -26,7 +26,7 @@ namespace switchback::test {
 class FixedChoice : public ConfigSource {
  public:
   explicit FixedChoice(ConfigChoice choice) : choice_(choice) {}
-  bool find(const ConfigQuery& query, ConfigChoice& choice) const noexcept override {
+  bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
     if (query.op != ConfigOp::gemm_standard) return false;
     ++asked_;
     choice = choice_;

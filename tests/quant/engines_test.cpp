@@ -320,7 +320,7 @@ TYPED_TEST(Engines, CallersFloatEnvironmentChangesNothing) {
 class Fixed : public ConfigSource {
  public:
   explicit Fixed(const ConfigChoice& choice) : choice_(choice) {}
-  bool find(const ConfigQuery& query, ConfigChoice& choice) const noexcept override {
+  bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
     choice = choice_;
     return query.op == ConfigOp::quantize;
   }

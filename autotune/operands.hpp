@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuner: memory of a task on its Context's device, filled with random data and read back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/aligned_buffer.hpp"
+#include "switchback/context.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::autotune {
+
+/// A [rows,cols] matrix on the device with a row stride of its own. Elements are uninitialised.
+class Operand {
+ public:
+  Operand() = default;
+  Operand(Context& context, DType dtype, std::int64_t rows, std::int64_t cols,
+          std::int64_t stride = 0);
+
+  [[nodiscard]] AnyMatrix any() const noexcept {
+    return {buffer_.as<void>(), dtype_, rows_, cols_, stride_};
+  }
+  template <class T>
+  [[nodiscard]] MatrixView<T> view() const noexcept {
+    return {buffer_.as<T>(), rows_, cols_, stride_};
+  }
+  [[nodiscard]] void* data() const noexcept { return buffer_.as<void>(); }
+  [[nodiscard]] float* floats() const noexcept { return buffer_.as<float>(); }
+  [[nodiscard]] bool empty() const noexcept { return rows_ * cols_ == 0; }
+
+ private:
+  core::AlignedBuffer buffer_;
+  DType dtype_ = DType::f32;
+  std::int64_t rows_ = 0;
+  std::int64_t cols_ = 0;
+  std::int64_t stride_ = 0;
+};
+
+/// Normal data, or codes from -127 to 127. A block of a million values, repeated from other offsets
+/// in each row: as random for an engine as fresh ones, and made at the speed of a copy.
+void fill_random(Context& context, AnyMatrix m, std::uint64_t seed);
+/// Positive f32 values around 1, as scales are.
+void fill_scales(Context& context, float* values, std::int64_t count, std::uint64_t seed);
+/// What no operation writes: NaN, the code -128, the sum -1.
+void poison(Context& context, AnyMatrix m);
+
+/// The elements of m on the host, row by row without gaps.
+std::vector<std::byte> read_back(Context& context, ConstAnyMatrix m);
+/// Where m differs first from such an image, in words; empty: nowhere.
+std::string difference(Context& context, ConstAnyMatrix m, std::span<const std::byte> want);
+
+}  // namespace switchback::autotune

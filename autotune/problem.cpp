@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "autotune/problem.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "autotune/words.hpp"
+#include "core/cpu/isa.hpp"
+#include "core/device.hpp"
+#include "gemm/library_versions.hpp"
+#include "gemm/problem.hpp"
+#include "gemm/standard_problem.hpp"
+#include "linear/mode.hpp"
+#include "quant/problem.hpp"
+
+#if !defined(SWITCHBACK_VERSION)
+#error "the build names the version"
+#endif
+
+namespace switchback::autotune {
+
+namespace {
+
+using Json = nlohmann::json;  // its objects are sorted by name: dump() is canonical
+
+std::string_view backend_name(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::cuda:
+      return "cuda";
+    case DeviceKind::emulated:
+      return "emulated";
+    default:
+      return "cpu";
+  }
+}
+
+// 80 GB of an H100 and 79.6 of what its driver reports are one class.
+std::int64_t memory_class_gib(std::size_t bytes) {
+  const double gib = static_cast<double>(bytes) / static_cast<double>(std::size_t{1} << 30);
+  std::int64_t best = 1;
+  for (std::int64_t power = 1; power <= (std::int64_t{1} << 20); power *= 2)
+    for (const std::int64_t size : {power, power * 3 / 2, power * 5 / 4})
+      if (std::abs(static_cast<double>(size) - gib) < std::abs(static_cast<double>(best) - gib))
+        best = size;
+  return best;
+}
+
+Json to_json(const Machine& m) {
+  Json json;
+  json["backend"] = m.backend;
+  if (m.backend == "cpu") {
+    json["machine_isa"] = m.isa;
+    json["cores"] = m.cores;
+    return json;
+  }
+  json["compute_capability"] = m.compute_capability;
+  json["multiprocessors"] = m.multiprocessors;
+  json["memory_gib"] = m.memory_gib;
+  json["mig"] = m.mig;
+  return json;
+}
+
+Json to_json(const ConfigQuery& query, const Machine& machine, const Policy& policy) {
+  Json json = to_json(machine);
+  json["cache"] = policy.cold_cache ? "cold" : "hot";
+  json["launch"] = policy.graph ? "graph" : "eager";
+  json["op"] = op_name(query.op);
+  for (const Word& word : query_words(query.op)) {
+    const std::int64_t value = query.words[word.index];
+    if (word.kind == WordKind::integer)
+      json[word.name] = value;
+    else
+      json[word.name] = word_text(word, value);
+  }
+  return json;
+}
+
+// Reads a member into `out`; false and why if it is missing or of another kind.
+template <class T>
+bool read(const Json& json, const char* name, T& out, std::string& why) {
+  const auto found = json.find(name);
+  if (found == json.end()) {
+    why = fmt::format("the key has no '{}'", name);
+    return false;
+  }
+  if constexpr (std::is_same_v<T, std::string>) {
+    if (!found->is_string()) {
+      why = fmt::format("the key's '{}' is no string", name);
+      return false;
+    }
+  } else if (!found->is_number_integer()) {
+    why = fmt::format("the key's '{}' is no integer", name);
+    return false;
+  }
+  out = found->template get<T>();
+  return true;
+}
+
+bool read_machine(const Json& json, Machine& m, std::string& why) {
+  if (!read(json, "backend", m.backend, why)) return false;
+  if (m.backend == "cpu")
+    return read(json, "machine_isa", m.isa, why) && read(json, "cores", m.cores, why);
+  return read(json, "compute_capability", m.compute_capability, why) &&
+         read(json, "multiprocessors", m.multiprocessors, why) &&
+         read(json, "memory_gib", m.memory_gib, why) && read(json, "mig", m.mig, why);
+}
+
+// The backend stands in every query and, in a key, for the whole machine once.
+void set_machine(ConfigQuery& query, const Machine& machine) {
+  const auto kind = static_cast<std::int64_t>(machine.backend == "cuda"       ? DeviceKind::cuda
+                                              : machine.backend == "emulated" ? DeviceKind::emulated
+                                                                              : DeviceKind::cpu);
+  query.words[device_word(query.op)] = kind;
+  if (query.op == ConfigOp::gemm_standard && kind != 0)
+    query.words[11] = machine.compute_capability;
+}
+
+std::optional<ConfigOp> op_named(std::string_view name) {
+  for (const ConfigOp op : all_ops)
+    if (op_name(op) == name) return op;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Machine machine_of(const ContextState& state) {
+  Machine m;
+  m.backend = backend_name(state.device.kind);
+  if (state.runtime == nullptr) {
+    m.isa = core::isa_name(core::cpu_features().level());
+    m.cores = core::available_cores();
+    return m;
+  }
+  const core::DeviceInfo& info = state.runtime->info();
+  m.compute_capability = info.compute_major * 10 + info.compute_minor;
+  m.multiprocessors = info.multiprocessors;
+  m.memory_gib = memory_class_gib(info.memory_bytes);
+  // The driver names a part of a device "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
+  constexpr std::string_view mark = " MIG ";
+  const std::size_t at = info.name.find(mark);
+  if (at != std::string::npos) m.mig = info.name.substr(at + mark.size());
+  return m;
+}
+
+std::string environment_name(const Machine& machine) {
+  return make_key(to_json(machine).dump()).sha.substr(0, 16);
+}
+
+std::string describe(const Machine& m) {
+  if (m.backend == "cpu") return fmt::format("cpu {}, {} cores", m.isa, m.cores);
+  return fmt::format("{} sm_{}, {} multiprocessors, {} GiB{}", m.backend, m.compute_capability,
+                     m.multiprocessors, m.memory_gib, m.mig.empty() ? "" : ", MIG " + m.mig);
+}
+
+Key key_of(const ConfigQuery& query, const Machine& machine, const Policy& policy) {
+  return make_key(to_json(query, machine, policy).dump());
+}
+
+std::optional<KeyParts> parse_key(std::string_view text, std::string& why) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) {
+    why = "the key is no JSON object";
+    return std::nullopt;
+  }
+  KeyParts parts;
+  std::string op;
+  std::string cache;
+  std::string launch;
+  if (!read_machine(json, parts.machine, why) || !read(json, "op", op, why) ||
+      !read(json, "cache", cache, why) || !read(json, "launch", launch, why))
+    return std::nullopt;
+  parts.policy = {cache == "cold", launch == "graph"};
+  const std::optional<ConfigOp> known = op_named(op);
+  if (!known) {
+    why = fmt::format("op '{}' is unknown", op);
+    return std::nullopt;
+  }
+  parts.query.op = *known;
+  for (const Word& word : query_words(*known)) {
+    std::int64_t& value = parts.query.words[word.index];
+    if (word.kind == WordKind::integer) {
+      if (!read(json, word.name, value, why)) return std::nullopt;
+      continue;
+    }
+    std::string name;
+    if (!read(json, word.name, name, why)) return std::nullopt;
+    const std::optional<std::int64_t> number = word_value(word, name);
+    if (!number) {
+      why = fmt::format("the key's {} '{}' is unknown", word.name, name);
+      return std::nullopt;
+    }
+    value = *number;
+  }
+  set_machine(parts.query, parts.machine);
+  // A key that says more than is known here is another problem.
+  if (to_json(parts.query, parts.machine, parts.policy) != json) {
+    why = "the key has members that are unknown here";
+    return std::nullopt;
+  }
+  return parts;
+}
+
+Family family_of(const ConfigQuery& query, const Machine& machine, const Policy& policy) {
+  Json json = to_json(query, machine, policy);
+  Family family;
+  // In dW = Gᵀ · X the tokens are the inner dimension.
+  const bool inner = query.op == ConfigOp::gemm_standard && (query.words[8] & 1) != 0;
+  for (const Word& word : query_words(query.op))
+    if (inner ? std::string_view(word.name) == "k" : word.is_rows) {
+      family.m = query.words[word.index];
+      json.erase(word.name);
+    }
+  family.key = make_key(json.dump());
+  return family;
+}
+
+std::int64_t m_bucket(std::int64_t m) noexcept {
+  if (m <= 16) return m;
+  const auto above = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(m)));
+  return m <= above / 4 * 3 ? above / 4 * 3 : above;
+}
+
+std::string describe(const ConfigQuery& query) {
+  switch (query.op) {
+    case ConfigOp::quantize: {
+      quant::Problem problem;
+      if (quant::from_query(query, problem)) return quant::to_string(problem);
+      break;
+    }
+    case ConfigOp::gemm_int8: {
+      gemm_int8::GemmProblem problem;
+      if (gemm_int8::from_query(query, problem)) return "int8 " + gemm_int8::describe(problem);
+      break;
+    }
+    case ConfigOp::gemm_standard: {
+      standard::Problem problem;
+      if (standard::from_query(query, problem)) return "standard " + standard::describe(problem);
+      break;
+    }
+    case ConfigOp::layer_mode: {
+      linear::PassProblem problem;
+      if (linear::from_query(query, problem)) return linear::describe(problem);
+      break;
+    }
+  }
+  return "unknown";
+}
+
+CandidateText to_text(ConfigOp op, const ConfigChoice& choice) {
+  CandidateText text;
+  for (const Word& word : choice_words(op)) {
+    const std::int64_t value = choice.words[word.index];
+    if (word.index == 0)
+      text.engine = word_text(word, value);
+    else
+      text.attributes.emplace_back(word.name, value);
+  }
+  return text;
+}
+
+std::optional<ConfigChoice> to_choice(ConfigOp op, const CandidateText& text, std::string& why) {
+  ConfigChoice choice;
+  std::size_t used = 0;
+  for (const Word& word : choice_words(op)) {
+    if (word.index == 0) {
+      const std::optional<std::int64_t> engine = word_value(word, text.engine);
+      if (!engine) {
+        why = fmt::format("engine '{}' is unknown", text.engine);
+        return std::nullopt;
+      }
+      choice.words[0] = *engine;
+      continue;
+    }
+    const auto found = std::find_if(text.attributes.begin(), text.attributes.end(),
+                                    [&](const auto& pair) { return pair.first == word.name; });
+    if (found == text.attributes.end()) continue;  // zero, as before there was such a word
+    choice.words[word.index] = found->second;
+    ++used;
+  }
+  if (used != text.attributes.size()) {
+    why = "the configuration has attributes that are unknown here";
+    return std::nullopt;
+  }
+  return choice;
+}
+
+namespace {
+
+// Counted up whenever the meaning of a configuration or the speed of kernels changes so much that
+// what was measured before says nothing any more.
+constexpr std::string_view kernels_of_cpu = "quantize 2, int8 1";
+constexpr std::string_view kernels_of_cuda = "quantize 1, int8 1";
+
+}  // namespace
+
+Environment environment_of(const ContextState& state) {
+  Environment env;
+  const bool cpu = state.runtime == nullptr;
+  env.kernels = cpu ? kernels_of_cpu : kernels_of_cuda;
+  for (const auto& [name, version] : library_versions(state.device.kind)) {
+    if (name == "oneDNN") env.onednn = version;
+    if (name == "OpenBLAS") env.openblas = version;
+    if (name == "cuBLASLt") env.cublaslt = version;
+  }
+  if (cpu) {
+    env.product = core::cpu_model();
+  } else {
+    const core::DeviceInfo& info = state.runtime->info();
+    env.product = info.name;
+    env.driver = fmt::format("{}.{}", info.driver_version / 1000, info.driver_version % 1000 / 10);
+  }
+  env.tool = SWITCHBACK_VERSION;
+  return env;
+}
+
+std::string mismatch(ConfigOp op, std::string_view engine, const Environment& then,
+                     const Environment& now) {
+  const auto differs = [](std::string_view what, std::string_view a, std::string_view b) {
+    return fmt::format("measured with {} '{}', this is '{}'", what, a, b);
+  };
+  // A ranking of modes was made of everything.
+  const bool everything = op == ConfigOp::layer_mode;
+  const auto uses = [&](std::string_view library) {
+    return everything || engine.starts_with(library);
+  };
+  const bool library_only =
+      uses("onednn") || uses("openblas") || (uses("cublaslt") && op == ConfigOp::gemm_standard);
+  if ((everything || !library_only) && then.kernels != now.kernels)
+    return differs("kernels", then.kernels, now.kernels);
+  if (uses("onednn") && then.onednn != now.onednn)
+    return differs("oneDNN", then.onednn, now.onednn);
+  if (uses("openblas") && then.openblas != now.openblas)
+    return differs("OpenBLAS", then.openblas, now.openblas);
+  if (uses("cublaslt") && then.cublaslt != now.cublaslt)
+    return differs("cuBLASLt", then.cublaslt, now.cublaslt);
+  return {};
+}
+
+}  // namespace switchback::autotune

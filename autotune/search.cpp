@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "autotune/search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <optional>
+
+#include "core/check.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::autotune {
+
+namespace {
+
+// Rounds of the final, where the finalists take turns.
+int final_rounds(Effort effort) {
+  switch (effort) {
+    case Effort::thorough:
+      return 41;
+    case Effort::normal:
+      return 15;
+    default:
+      return 7;
+  }
+}
+// A final of fewer rounds decides nothing.
+constexpr int least_rounds = 5;
+constexpr std::size_t finalists = 5;  // besides the default
+// Calls shorter than this are timed several at a time: a clock's own cost would drown them.
+constexpr double least_sample_s = 30e-6;
+constexpr int most_calls_per_sample = 1000;
+
+// Times of calls, and what is left of the time for them.
+class Search {
+ public:
+  Search(Task& task, const SearchOptions& options) : task_(task), options_(options) {}
+
+  SearchResult run() {
+    const Clock::time_point start = options_.now();
+    std::vector<ConfigChoice> candidates = task_.candidates();
+    core::require(!candidates.empty(), "tune: the problem has no configuration");
+    begin_default(candidates.front());
+    candidates.erase(candidates.begin());
+    if (options_.max_candidates > 0 &&
+        candidates.size() > static_cast<std::size_t>(options_.max_candidates)) {
+      result_.left_out = candidates.size() - static_cast<std::size_t>(options_.max_candidates);
+      candidates.resize(static_cast<std::size_t>(options_.max_candidates));
+    }
+    total_ = candidates.size();
+    for (const ConfigChoice& choice : candidates)
+      try_candidate(choice);
+    halve();
+    finish();
+    result_.seconds = std::chrono::duration<double>(options_.now() - start).count();
+    return std::move(result_);
+  }
+
+ private:
+  [[nodiscard]] double left_s() const {
+    if (options_.deadline == Clock::time_point::max()) return 1e9;
+    return std::chrono::duration<double>(options_.deadline - options_.now()).count();
+  }
+
+  void stop_if_interrupted() const {
+    if (options_.interrupted()) throw Interrupted{};
+  }
+
+  // One sample of a candidate in milliseconds a call.
+  double sample(const ConfigChoice& choice, int calls) {
+    stop_if_interrupted();
+    const double seconds = options_.time([&] {
+      for (int i = 0; i < calls; ++i)
+        task_.run(choice);
+    });
+    return seconds * 1e3 / calls;
+  }
+
+  void add_sample(Measured& m) { m.times_ms.push_back(sample(m.choice, calls_)); }
+
+  // The least of its times: what the next one will take if nothing disturbs it.
+  static double best_ms(const Measured& m) {
+    return *std::min_element(m.times_ms.begin(), m.times_ms.end());
+  }
+  [[nodiscard]] double sample_s(const Measured& m) const { return best_ms(m) * calls_ / 1e3; }
+
+  void begin_default(const ConfigChoice& choice) {
+    Measured& m = result_.measured.emplace_back();
+    m.choice = choice;
+    stop_if_interrupted();
+    m.failure = task_.check(choice);
+    if (!m.failure.empty())
+      core::fail(Status::internal, "tune: the default configuration is wrong: {}", m.failure);
+    calls_ = 1;
+    const double once_s = sample(choice, 1) / 1e3;
+    if (once_s < least_sample_s)
+      calls_ = static_cast<int>(std::clamp(std::ceil(least_sample_s / std::max(once_s, 1e-9)), 1.0,
+                                           static_cast<double>(most_calls_per_sample)));
+    if (calls_ > 1) sample(choice, calls_);  // warm
+    add_sample(m);
+  }
+
+  // Proves a candidate and takes its first times, as far as there is time for it. What it will take
+  // is not known yet: at least as long as the default, for the check and for a sample.
+  void try_candidate(const ConfigChoice& choice) {
+    const Measured& usual = result_.measured.front();
+    // The check makes up to two calls and compares; after it the final must still fit.
+    const double final_s = sample_s(usual) * least_rounds * 2;
+    if (left_s() < 3 * best_ms(usual) / 1e3 + sample_s(usual) + final_s) {
+      ++result_.left_out;
+      result_.budget_hit = true;
+      return;
+    }
+    if (task_.is_risky(choice)) {
+      if (!options_.probe) {
+        ++result_.left_out;
+        return;
+      }
+      Measured& probed = result_.measured.emplace_back();
+      probed.choice = choice;
+      probed.failure = options_.probe(choice);
+      if (!probed.failure.empty()) return report();
+      result_.measured.pop_back();
+    }
+    Measured m;
+    m.choice = choice;
+    stop_if_interrupted();
+    try {
+      m.failure = task_.check(choice);
+      if (m.failure.empty() && left_s() > 0) add_sample(m);
+    } catch (const Error& error) {
+      m.failure = error.what();
+    } catch (const std::bad_alloc&) {
+      m.failure = "there was not enough memory to run it";
+    }
+    if (m.failure.empty() && m.times_ms.empty()) {
+      ++result_.left_out;
+      result_.budget_hit = true;
+      return;
+    }
+    result_.measured.push_back(std::move(m));
+    report();
+  }
+
+  void report() {
+    ++done_;
+    if (!options_.progress) return;
+    double best = best_ms(result_.measured.front());
+    const double usual = best;
+    for (const Measured& m : result_.measured)
+      if (m.failure.empty() && !m.times_ms.empty()) best = std::min(best, best_ms(m));
+    options_.progress(done_, total_, best > 0 ? usual / best : 1.0);
+  }
+
+  // Keeps the better half of those still in, with more samples each time, until the finalists are
+  // left. The least of a few times is what tells here: noise only ever adds.
+  void halve() {
+    for (std::size_t i = 1; i < result_.measured.size(); ++i)
+      if (result_.measured[i].failure.empty()) alive_.push_back(i);
+    const auto by_best = [&](std::size_t a, std::size_t b) {
+      return best_ms(result_.measured[a]) < best_ms(result_.measured[b]);
+    };
+    // Nobody wins from twice as slow.
+    if (!alive_.empty()) {
+      double best = best_ms(result_.measured.front());
+      for (const std::size_t i : alive_)
+        best = std::min(best, best_ms(result_.measured[i]));
+      std::erase_if(alive_, [&](std::size_t i) { return best_ms(result_.measured[i]) > 2 * best; });
+    }
+    int samples = options_.effort == Effort::quick ? 1 : 2;
+    while (alive_.size() > finalists) {
+      for (int s = 0; s < samples; ++s) {
+        double round_s = 0;
+        for (const std::size_t i : alive_)
+          round_s += sample_s(result_.measured[i]);
+        if (left_s() < round_s + final_s()) {
+          result_.budget_hit = true;
+          break;
+        }
+        for (const std::size_t i : alive_)
+          add_sample(result_.measured[i]);
+      }
+      std::stable_sort(alive_.begin(), alive_.end(), by_best);
+      alive_.resize(std::max(finalists, alive_.size() / 2));
+      samples += 1;
+    }
+    std::stable_sort(alive_.begin(), alive_.end(), by_best);
+  }
+
+  // What the shortest final of those still in would take.
+  [[nodiscard]] double final_s() const {
+    double round_s = sample_s(result_.measured.front());
+    std::vector<double> each;
+    for (const std::size_t i : alive_)
+      each.push_back(sample_s(result_.measured[i]));
+    std::sort(each.begin(), each.end());
+    for (std::size_t i = 0; i < std::min(finalists, each.size()); ++i)
+      round_s += each[i];
+    return round_s * least_rounds;
+  }
+
+  void finish() {
+    std::vector<std::size_t> in = {0};
+    in.insert(in.end(), alive_.begin(), alive_.end());
+    // Fewer finalists rather than too few rounds.
+    const auto round_s = [&] {
+      double sum = 0;
+      for (const std::size_t i : in)
+        sum += sample_s(result_.measured[i]);
+      return sum;
+    };
+    while (in.size() > 2 && round_s() * least_rounds > left_s()) {
+      in.pop_back();
+      result_.budget_hit = true;
+    }
+    std::sort(in.begin() + 1, in.end());  // among equals the first candidate wins
+    for (const std::size_t i : in) {
+      Measured& m = result_.measured[i];
+      if (i != 0) m.stats = summarize(m.times_ms);  // of the screening, should there be no final
+      m.times_ms.clear();
+    }
+    const int wanted = in.size() == 1 ? std::max(3, final_rounds(options_.effort) / 3)
+                                      : final_rounds(options_.effort);
+    int rounds = 0;
+    std::vector<double> last_s(in.size(), 0.0);
+    for (; rounds < wanted; ++rounds) {
+      double expected = 0;
+      for (const double s : last_s)
+        expected += s;
+      if (rounds > 0 && left_s() < expected) break;
+      for (std::size_t f = 0; f < in.size(); ++f) {
+        // Every other round the other way round, so that no one always follows the same rival.
+        const std::size_t at = rounds % 2 == 0 ? f : in.size() - 1 - f;
+        Measured& m = result_.measured[in[at]];
+        m.times_ms.push_back(sample(m.choice, calls_));
+        last_s[at] = m.times_ms.back() * calls_ / 1e3;
+      }
+    }
+    if (rounds < wanted) result_.budget_hit = true;
+    // A default without rivals is no winner if there was no time for any.
+    const bool decides = in.size() == 1 ? result_.left_out == 0 : rounds >= least_rounds;
+    result_.effort = !decides             ? Effort::cut
+                     : result_.budget_hit ? std::min(options_.effort, Effort::quick)
+                                          : options_.effort;
+    const std::vector<double>& usual = result_.measured.front().times_ms;
+    for (const std::size_t i : in) {
+      Measured& m = result_.measured[i];
+      m.stats = summarize(m.times_ms);
+      m.speedup = speed_ratio(usual, m.times_ms).median;
+    }
+    rank(in, result_.effort != Effort::cut);
+  }
+
+  // The winner, then the winner of the rest, and so on.
+  void rank(std::vector<std::size_t> in, bool decides) {
+    if (!decides) {
+      result_.ranking = std::move(in);
+      return;
+    }
+    while (!in.empty()) {
+      std::vector<Rival> rivals;
+      for (const std::size_t i : in)
+        rivals.push_back(
+            {&result_.measured[i].times_ms, task_.scratch_bytes(result_.measured[i].choice)});
+      const std::size_t best = decide(rivals);
+      result_.ranking.push_back(in[best]);
+      in.erase(in.begin() + static_cast<std::ptrdiff_t>(best));
+    }
+  }
+
+  Task& task_;
+  const SearchOptions& options_;
+  SearchResult result_;
+  std::vector<std::size_t> alive_;
+  std::size_t done_ = 0;
+  std::size_t total_ = 0;
+  int calls_ = 1;
+};
+
+// Whether `subject` is faster than `rival` by the least gain and by more than the doubt about it.
+// Times of one round meet the same machine, so it is their ratios that are compared. The error of a
+// median of n values is about 1.25 standard deviations over √n, and a standard deviation 1.48 MAD
+// of normal data; twice that is doubt.
+bool clearly_faster(const std::vector<double>& subject, const std::vector<double>& rival) {
+  const Middle ratio = speed_ratio(rival, subject);
+  const auto n = static_cast<double>(std::min(subject.size(), rival.size()));
+  if (n < 1) return false;
+  const double error = 2 * 1.25 * 1.48 * ratio.mad / std::sqrt(n);
+  return ratio.median >= 1 + least_gain && ratio.median - 1 > error;
+}
+
+}  // namespace
+
+std::size_t decide(const std::vector<Rival>& rivals) {
+  std::size_t fastest = 0;
+  double best = 1;
+  for (std::size_t i = 1; i < rivals.size(); ++i) {
+    const double gain = speed_ratio(*rivals[0].times_ms, *rivals[i].times_ms).median;
+    if (clearly_faster(*rivals[i].times_ms, *rivals[0].times_ms) && gain > best) {
+      fastest = i;
+      best = gain;
+    }
+  }
+  if (fastest == 0) return 0;
+  // The tie band: those that the fastest does not clearly beat, and that beat the default.
+  std::size_t chosen = fastest;
+  for (std::size_t i = 1; i < rivals.size(); ++i) {
+    if (i == fastest || clearly_faster(*rivals[fastest].times_ms, *rivals[i].times_ms) ||
+        !clearly_faster(*rivals[i].times_ms, *rivals[0].times_ms))
+      continue;
+    const bool smaller = rivals[i].scratch_bytes < rivals[chosen].scratch_bytes;
+    const bool as_small = rivals[i].scratch_bytes == rivals[chosen].scratch_bytes;
+    if (smaller || (as_small && i < chosen)) chosen = i;
+  }
+  return chosen;
+}
+
+SearchResult search(Task& task, const SearchOptions& options) {
+  SearchOptions whole = options;
+  if (!whole.time)
+    whole.time = [&whole](const std::function<void()>& call) {
+      const Clock::time_point start = whole.now();
+      call();
+      return std::chrono::duration<double>(whole.now() - start).count();
+    };
+  return Search(task, whole).run();
+}
+
+}  // namespace switchback::autotune

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuner: which of a task's configurations is the fastest: every one is proven, those that may win
+// are timed in turns, and one replaces the default only if it is faster beyond doubt.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autotune/record.hpp"
+#include "autotune/statistics.hpp"
+#include "autotune/task.hpp"
+
+namespace switchback::autotune {
+
+using Clock = std::chrono::steady_clock;
+
+struct SearchOptions {
+  Effort effort = Effort::normal;
+  /// The search is over by then, unless one call takes longer than any before it did. (Tests: of
+  /// `now`.)
+  Clock::time_point deadline = Clock::time_point::max();
+  int max_candidates = 0;  ///< besides the default; 0: all
+
+  /// Seconds that a call takes. The default measures the host's clock; on a device, pass its own.
+  std::function<double(const std::function<void()>&)> time;
+  std::function<Clock::time_point()> now = [] { return Clock::now(); };
+  /// Asked before every call; true ends the search by throwing Interrupted.
+  std::function<bool()> interrupted = [] { return false; };
+  /// Proves a risky candidate elsewhere before it runs here: why it must not run, or empty. Without
+  /// it risky candidates are left out.
+  std::function<std::string(const ConfigChoice&)> probe;
+  /// Called as candidates are timed, for progress: how many are done, of how many, and the best
+  /// speed-up over the default so far.
+  std::function<void(std::size_t done, std::size_t all, double speedup)> progress;
+};
+
+/// Thrown out of a search that `interrupted` ended.
+struct Interrupted {};
+
+struct Measured {
+  ConfigChoice choice;
+  std::string failure;  ///< why it is wrong or cannot run; empty: it is right
+  std::vector<double> times_ms;
+  Stats stats;
+  double speedup = 0;  ///< of the finalists: over the default, the middle of the rounds' ratios
+};
+
+struct SearchResult {
+  /// The default first, then every candidate that was looked at.
+  std::vector<Measured> measured;
+  /// Indices of those that were in the final: the winner first, then by the same rule the best of
+  /// the rest, and so on. Never empty.
+  std::vector<std::size_t> ranking;
+  Effort effort = Effort::cut;  ///< reached: less than asked for if the deadline came first
+  bool budget_hit = false;
+  std::size_t left_out = 0;  ///< candidates the deadline or max_candidates left no room for
+  double seconds = 0;
+
+  [[nodiscard]] std::size_t winner() const { return ranking.front(); }
+};
+
+/// Throws Interrupted, and Error if even the default cannot run or is wrong.
+SearchResult search(Task& task, const SearchOptions& options);
+
+/// Of rivals timed in the same rounds, the fastest in the sense of the tuner. Rival 0 is the
+/// default and stays unless one is at least 2 % faster and beyond the combined error of both; of
+/// several that are as fast as the fastest, the one with the least scratch, then the first.
+struct Rival {
+  const std::vector<double>* times_ms = nullptr;
+  std::int64_t scratch_bytes = 0;
+};
+std::size_t decide(const std::vector<Rival>& rivals);
+
+/// A candidate must be this much faster to count as faster.
+inline constexpr double least_gain = 0.02;
+
+}  // namespace switchback::autotune

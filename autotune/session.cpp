@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "autotune/session.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <unordered_set>
+#include <utility>
+
+#include "autotune/layer_queries.hpp"
+#include "core/context_state.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::autotune {
+
+namespace {
+
+// A problem gets no less than this while there is time for all of them: proving the candidates
+// takes about as long however small they are.
+constexpr double least_share_s = 0.1;
+
+struct QueryHash {
+  std::size_t operator()(const ConfigQuery& query) const noexcept {
+    return LookupTable::hash(query);
+  }
+};
+
+// Gives the Context its own look-ups back.
+class SourceGuard {
+ public:
+  SourceGuard(Context& context, std::shared_ptr<const ConfigSource> source)
+      : context_(context), before_(context.state().config_source) {
+    context_.set_config_source(std::move(source));
+  }
+  ~SourceGuard() { context_.set_config_source(std::move(before_)); }
+  SourceGuard(const SourceGuard&) = delete;
+  SourceGuard& operator=(const SourceGuard&) = delete;
+
+ private:
+  Context& context_;
+  std::shared_ptr<const ConfigSource> before_;
+};
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+Clock::duration seconds(double value) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
+}
+
+}  // namespace
+
+std::vector<ConfigQuery> queries_of(const ContextState& state,
+                                    const std::vector<TuneShape>& shapes) {
+  std::vector<TuneShape> sorted = shapes;
+  std::stable_sort(sorted.begin(), sorted.end(), [](const TuneShape& a, const TuneShape& b) {
+    const auto size = [](const TuneShape& s) {
+      return static_cast<double>(s.rows) * static_cast<double>(s.in_features) *
+             static_cast<double>(s.out_features);
+    };
+    return size(a) < size(b);
+  });
+  std::vector<ConfigQuery> queries;
+  std::unordered_set<ConfigQuery, QueryHash> seen;
+  for (const TuneShape& shape : sorted)
+    for (const ConfigQuery& query : layer_queries(state, shape))
+      if (seen.insert(query).second) queries.push_back(query);
+  return queries;
+}
+
+SessionResult run_session(TunerState& tuner, Context& context,
+                          const std::vector<ConfigQuery>& queries, const SessionOptions& options) {
+  const SourceGuard guard(context,
+                          std::shared_ptr<const ConfigSource>(std::shared_ptr<void>(), &tuner));
+  const TuneLimits& limits = options.limits;
+  const Clock::time_point start = Clock::now();
+  const bool bounded = limits.budget_s > 0;
+  const Clock::time_point end =
+      bounded ? start + seconds(limits.budget_s) : Clock::time_point::max();
+  SessionResult result;
+  TuneSummary& summary = result.summary;
+  summary.keys = static_cast<std::int64_t>(queries.size());
+
+  std::vector<std::size_t> todo;
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    if (is_empty(queries[i]) ||
+        (!limits.force && tuner.knows(queries[i], context.state(), options.effort)))
+      ++summary.known;
+    else
+      todo.push_back(i);
+  }
+  std::unordered_set<std::size_t> tuned;
+  std::unordered_set<std::size_t> changed;
+  summary.cut = summary.keys - summary.known;
+  // What a first pass had no time for gets what it left over: costs are guesses.
+  constexpr int most_passes = 4;
+  for (int pass = 0; pass < most_passes && !todo.empty() && !result.interrupted; ++pass) {
+    std::vector<std::size_t> cut;
+    double cost_left = 0;
+    for (const std::size_t i : todo)
+      cost_left += task_cost(queries[i]);
+    for (std::size_t t = 0; t < todo.size(); ++t) {
+      const ConfigQuery& query = queries[todo[t]];
+      const double cost = task_cost(query);
+      const Clock::time_point now = Clock::now();
+      SearchOptions search;
+      search.effort = options.effort;
+      search.max_candidates = limits.max_candidates;
+      search.interrupted = options.interrupted;
+      search.progress = options.candidate;
+      if (options.probe)
+        search.probe = [&](const ConfigChoice& choice) { return options.probe(query, choice); };
+      if (bounded) {
+        const double left_s = seconds_between(now, end);
+        if (left_s <= 0) {
+          cut.insert(cut.end(), todo.begin() + static_cast<std::ptrdiff_t>(t), todo.end());
+          break;
+        }
+        const double even_s = left_s / static_cast<double>(todo.size() - t);
+        const double share_s = std::max(left_s * cost / cost_left, std::min(least_share_s, even_s));
+        search.deadline = now + seconds(std::min(share_s, left_s));
+      }
+      cost_left -= cost;
+      if (limits.budget_per_key_s > 0)
+        search.deadline = std::min(search.deadline, now + seconds(limits.budget_per_key_s));
+      if (options.begin) options.begin(todo[t], query);
+      std::string why;
+      try {
+        const TuneOutcome outcome =
+            tune_problem(context, query, tuner.machine, tuner.policy, std::move(search));
+        const bool decided = outcome.search.effort != Effort::cut;
+        // That there was no time to look again is not worth a line.
+        if (pass == 0 || decided) tuner.add(query, outcome.records);
+        if (outcome.search.effort < options.effort) cut.push_back(todo[t]);
+        if (decided && tuned.insert(todo[t]).second) ++summary.tuned;
+        if (decided && outcome.search.winner() != 0 && changed.insert(todo[t]).second)
+          ++summary.changed;
+        summary.cut = summary.keys - summary.known - summary.tuned;
+        for (const Measured& m : outcome.search.measured)
+          if (!m.failure.empty()) ++summary.failed;
+        if (options.end) options.end(todo[t], query, &outcome, {}, summary);
+        continue;
+      } catch (const Interrupted&) {
+        result.interrupted = true;
+        break;
+      } catch (const Error& error) {
+        why = error.what();
+      } catch (const std::bad_alloc&) {
+        why = "there was not enough memory for its operands";
+      }
+      ++summary.failed;
+      tuner.warn(fmt::format("{} was not measured: {}", describe(query), why));
+      if (options.end) options.end(todo[t], query, nullptr, why, summary);
+    }
+    todo = std::move(cut);
+    if (!bounded || limits.budget_per_key_s > 0 || seconds_between(Clock::now(), end) <= 0) break;
+  }
+  return result;
+}
+
+}  // namespace switchback::autotune

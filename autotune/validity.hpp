@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuner: whether an entry of a cache may be used here and now.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autotune/record.hpp"
+#include "core/config_source.hpp"
+#include "core/context_state.hpp"
+
+namespace switchback::autotune {
+
+/// One question that was asked of an entry, and what was found.
+struct Verdict {
+  std::string validator;  ///< "oneDNN version"
+  std::string why;        ///< empty: it passed
+};
+
+/// Asks everything of a winner that must hold before its configuration runs a problem in this
+/// Context: what it was measured with, that its words are known, and that the engine itself accepts
+/// it. Stops at the first refusal. `choice` is set if all pass.
+std::vector<Verdict> judge(const Record& record, const ConfigQuery& query,
+                           const ContextState& state, const Environment& now, bool strict,
+                           std::optional<ConfigChoice>& choice);
+
+/// Why a configuration cannot run a problem in this Context; empty if it can.
+std::string refusal(const ConfigQuery& query, const ConfigChoice& choice,
+                    const ContextState& state);
+
+}  // namespace switchback::autotune

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/tuned_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "autotune/search.hpp"
+#include "bench/table.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+std::string times(double speedup) {
+  return speedup > 0 ? fmt::format("{:.2f}x", speedup) : "-";
+}
+
+// Calls with the name and the result of every field that was timed in both configurations.
+template <class Visit>
+void for_each_field(const CaseResult& result, const Visit& visit) {
+  for (std::size_t i = 0; i < all_fields; ++i)
+    if (result.fields[i].default_stats.count > 0)
+      visit(field_name(static_cast<Field>(i)), result.fields[i]);
+}
+
+}  // namespace
+
+bool slower_beyond_noise(const Middle& speedup, std::int64_t rounds) noexcept {
+  if (rounds < 1) return false;
+  // As in the tuner's own decision: 1.25 standard deviations over the root of the count is the
+  // error of a median, 1.48 MAD a standard deviation of normal data.
+  const double error = 2 * 1.25 * 1.48 * speedup.mad / std::sqrt(static_cast<double>(rounds));
+  return speedup.median < 1 - autotune::least_gain && 1 - speedup.median > error;
+}
+
+void TunedReport::add(const CaseResult& result) {
+  bool tuned = result.layer.has_value();
+  for_each_field(result, [&](std::string_view, const FieldResult&) { tuned = true; });
+  if (tuned) cases_.push_back(result);
+}
+
+std::string TunedReport::table() const {
+  Table table(
+      {"case", "field gain", "best", "worst", "auto step", "forward + dX", "auto eval", "forward"},
+      {"forward + dX", "forward"});
+  for (const CaseResult& c : cases_) {
+    std::vector<double> gains;
+    for_each_field(c, [&](std::string_view, const FieldResult& field) {
+      gains.push_back(field.tuned_speedup.median);
+    });
+    std::vector<std::string> row = {case_id(c.shape)};
+    if (gains.empty()) {
+      row.insert(row.end(), {"-", "-", "-"});
+    } else {
+      row.push_back(times(middle(gains).median));
+      row.push_back(times(*std::max_element(gains.begin(), gains.end())));
+      row.push_back(times(*std::min_element(gains.begin(), gains.end())));
+    }
+    if (c.layer) {
+      row.push_back(times(c.layer->step_speedup.median));
+      row.push_back(c.layer->forward_mode + " + " + c.layer->dx_mode);
+      row.push_back(times(c.layer->forward_speedup.median));
+      row.push_back(c.layer->eval_mode);
+    }
+    table.add(std::move(row));
+  }
+  if (table.empty()) return {};
+  return table.text() +
+         "field gain: the middle of the fields, tuned against default configurations in the same "
+         "rounds.\nauto: a layer that chooses its mode against a standard one, a training step "
+         "and the forward of inference.\n";
+}
+
+std::string TunedReport::sentence(const TunerCounters& counters) const {
+  std::int64_t fields = 0;
+  std::int64_t faster = 0;
+  std::string slower;
+  const auto add_slower = [&](const CaseResult& c, std::string_view what, const Middle& speedup) {
+    slower += fmt::format("{}{} {} ({:.2f}x)", slower.empty() ? "" : ", ", case_id(c.shape), what,
+                          speedup.median);
+  };
+  std::vector<double> steps;
+  for (const CaseResult& c : cases_) {
+    for_each_field(c, [&](std::string_view name, const FieldResult& field) {
+      ++fields;
+      if (field.tuned_speedup.median >= 1 + autotune::least_gain) ++faster;
+      if (slower_beyond_noise(field.tuned_speedup, field.stats.count))
+        add_slower(c, name, field.tuned_speedup);
+    });
+    if (!c.layer) continue;
+    steps.push_back(c.layer->step_speedup.median);
+    if (slower_beyond_noise(c.layer->step_speedup, c.layer->auto_step.count))
+      add_slower(c, "auto step", c.layer->step_speedup);
+    if (slower_beyond_noise(c.layer->forward_speedup, c.layer->auto_forward.count))
+      add_slower(c, "auto eval", c.layer->forward_speedup);
+  }
+  std::string text = fmt::format("Of {} fields {} are at least 2 % faster tuned", fields, faster);
+  if (!steps.empty())
+    text +=
+        fmt::format("; steps in mode auto take 1/{:.2f} to 1/{:.2f} of the time of standard ones",
+                    *std::min_element(steps.begin(), steps.end()),
+                    *std::max_element(steps.begin(), steps.end()));
+  text += slower.empty() ? "; nothing is slower beyond noise.\n"
+                         : fmt::format("; slower beyond noise: {}.\n", slower);
+  if (counters.misses > 0 && counters.hits == 0)
+    text +=
+        "Nothing of this was in the cache: run 'switchback-bench tune' with the same shapes "
+        "first.\n";
+  return text;
+}
+
+}  // namespace switchback::bench

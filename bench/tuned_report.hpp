@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: what tuning gained in a run: fields against their defaults, layers in mode auto against
+// mode standard.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/run_case.hpp"
+#include "switchback/tuner.hpp"
+
+namespace switchback::bench {
+
+class TunedReport {
+ public:
+  /// Takes a case that was measured in tuned and default configurations; ignores others.
+  void add(const CaseResult& result);
+  [[nodiscard]] std::string table() const;
+  /// What it comes to, and what is slower beyond noise, by name.
+  [[nodiscard]] std::string sentence(const TunerCounters& counters) const;
+
+ private:
+  std::vector<CaseResult> cases_;
+};
+
+/// Whether a ratio of speeds is below 1 by more than chance and more than it matters: by over 2 %
+/// and by over twice its standard error.
+bool slower_beyond_noise(const Middle& speedup, std::int64_t rounds) noexcept;
+
+}  // namespace switchback::bench

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: the mode that a pass of a layer runs in when its options leave that open: the
+// fastest of those the caller allows, as a ConfigSource knows it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "core/config_source.hpp"
+#include "core/cpu/isa.hpp"
+#include "core/device_kind.hpp"
+#include "switchback/linear.hpp"
+
+namespace switchback::linear {
+
+/// The passes that there is a choice for; the weight gradient is floating point in every mode. The
+/// values are pinned: they are part of tuning records.
+enum class Pass : std::int64_t { forward = 0, dx = 1 };
+
+/// Whether a pass quantizes the weight, as the first one after an update does, or finds its codes.
+enum class WeightCodes : std::int64_t { made = 0, cached = 1 };
+
+/// A pass from its float operands to its float result: quantize, product and dequantize together.
+struct PassProblem {
+  Pass pass = Pass::forward;
+  WeightCodes weight = WeightCodes::made;
+  std::int64_t m = 0;
+  std::int64_t n = 0;  ///< of W[N,K], in both passes
+  std::int64_t k = 0;
+  DType dtype = DType::f32;
+  DType output = DType::f32;
+  /// Forward: there is a bias. dX: the gradient of the bias is wanted too.
+  bool bias = false;
+  DeviceKind device = DeviceKind::cpu;
+  int threads = 1;                    ///< of the CPU; 1 on another device
+  core::Isa isa = core::Isa::scalar;  ///< of the CPU
+
+  friend bool operator==(const PassProblem&, const PassProblem&) = default;
+};
+
+std::string describe(const PassProblem& problem);
+ConfigQuery to_query(const PassProblem& problem) noexcept;
+/// The inverse; false for words that are no problem.
+bool from_query(const ConfigQuery& query, PassProblem& problem) noexcept;
+
+/// The modes a layer may choose from, in the order that decides between equally fast ones: first
+/// what loses least accuracy.
+inline constexpr std::array<Mode, 3> choosable_modes = {Mode::standard, Mode::rowwise,
+                                                        Mode::global};
+inline constexpr std::uint32_t all_choosable =
+    allow_mode(Mode::standard) | allow_mode(Mode::rowwise) | allow_mode(Mode::global);
+
+/// choosable_modes from the fastest on. A mode stands before `standard` only if it is really
+/// faster, so the first that is allowed is never slower than not quantizing where that is allowed.
+struct ModeRanking {
+  std::array<Mode, 3> modes = choosable_modes;
+  friend bool operator==(const ModeRanking&, const ModeRanking&) = default;
+};
+std::string describe(const ModeRanking& ranking);
+ConfigChoice to_choice(const ModeRanking& ranking) noexcept;
+/// False for words that are not an order of choosable_modes.
+bool from_choice(const ConfigChoice& choice, ModeRanking& ranking) noexcept;
+
+/// The layer's own mode, or in mode auto the one for a pass over `rows` rows with this output type:
+/// by the ranking of the Context's ConfigSource; `standard` where that knows none and it is
+/// allowed.
+Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
+                  bool trains);
+
+}  // namespace switchback::linear

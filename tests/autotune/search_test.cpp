@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search, on tasks whose times are made up: a clock that stands still but for them.
+#include "autotune/search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "autotune/random_data.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::autotune {
+namespace {
+
+// Times and noise of a machine that exists only here.
+class FakeMachine {
+ public:
+  explicit FakeMachine(std::uint64_t seed = 1) : seed_(seed) {}
+
+  [[nodiscard]] Clock::time_point now() const { return Clock::time_point{} + elapsed_; }
+  void pass(double seconds) {
+    elapsed_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+  [[nodiscard]] double seconds() const { return std::chrono::duration<double>(elapsed_).count(); }
+  double uniform() { return static_cast<double>(random_bits(seed_, counter_++) >> 11) * 0x1p-53; }
+
+  // A call that takes `ms` when nothing disturbs it: on a noisy machine a few percent more, now and
+  // then much more, and everything slower for spells of many calls.
+  double disturbed(double ms) {
+    if (noise_ == 0) return ms;
+    if (spell_ == 0 && uniform() < 0.01) spell_ = 20;
+    double factor = 1 + noise_ * uniform();
+    if (spell_ > 0) {
+      --spell_;
+      factor *= 1.6;
+    }
+    if (uniform() < 0.02) factor *= 4;
+    return ms * factor;
+  }
+  void make_noisy(double noise) { noise_ = noise; }
+
+ private:
+  Clock::duration elapsed_{};
+  std::uint64_t seed_;
+  std::uint64_t counter_ = 0;
+  double noise_ = 0;
+  int spell_ = 0;
+};
+
+class FakeTask : public Task {
+ public:
+  FakeTask(FakeMachine& machine, std::vector<double> times_ms)
+      : machine_(machine), times_ms_(std::move(times_ms)) {}
+
+  std::vector<ConfigChoice> candidates() override {
+    std::vector<ConfigChoice> all(times_ms_.size());
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i].words[0] = static_cast<std::int64_t>(i);
+    return all;
+  }
+  std::string check(const ConfigChoice& choice) override {
+    const auto i = index(choice);
+    checked.push_back(i);
+    run(choice);
+    if (throws.count(i) != 0) throw Error(Status::unsupported, "cannot");
+    return wrong.count(i) != 0 ? "off by one" : "";
+  }
+  void run(const ConfigChoice& choice) override {
+    ++runs[index(choice)];
+    machine_.pass(machine_.disturbed(times_ms_[index(choice)]) / 1e3);
+  }
+  std::int64_t scratch_bytes(const ConfigChoice& choice) override {
+    return scratch.count(index(choice)) != 0 ? scratch[index(choice)] : 0;
+  }
+  bool is_risky(const ConfigChoice& choice) override { return risky.count(index(choice)) != 0; }
+
+  static std::size_t index(const ConfigChoice& choice) {
+    return static_cast<std::size_t>(choice.words[0]);
+  }
+  std::set<std::size_t> wrong, throws, risky;
+  std::map<std::size_t, std::int64_t> scratch;
+  std::map<std::size_t, int> runs;
+  std::vector<std::size_t> checked;
+
+ private:
+  FakeMachine& machine_;
+  std::vector<double> times_ms_;
+};
+
+SearchOptions options_on(FakeMachine& machine, double budget_s = 0) {
+  SearchOptions options;
+  options.now = [&machine] { return machine.now(); };
+  if (budget_s > 0)
+    options.deadline = machine.now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(budget_s));
+  return options;
+}
+
+std::size_t winner_of(Task& task, const SearchOptions& options) {
+  const SearchResult result = search(task, options);
+  return FakeTask::index(result.measured[result.winner()].choice);
+}
+
+TEST(Search, TheFastestWins) {
+  FakeMachine machine;
+  FakeTask task(machine, {1.0, 1.2, 0.7, 0.9, 0.65, 3.0, 0.8, 0.75, 0.95});
+  const SearchResult result = search(task, options_on(machine));
+  EXPECT_EQ(FakeTask::index(result.measured[result.winner()].choice), 4u);
+  EXPECT_EQ(result.effort, Effort::normal);
+  EXPECT_FALSE(result.budget_hit);
+  EXPECT_EQ(result.left_out, 0u);
+  EXPECT_EQ(result.measured.front().stats.count, 15);
+  EXPECT_NEAR(result.measured[result.winner()].speedup, 1 / 0.65, 1e-6);
+  // The rest of the final follows in the order in which it would have won.
+  ASSERT_EQ(result.ranking.size(), 6u);
+  EXPECT_EQ(result.ranking[1], 2u);
+}
+
+TEST(Search, TheDefaultStaysUnlessBeatenByTwoPercent) {
+  FakeMachine machine;
+  FakeTask close(machine, {1.0, 0.985, 0.99});
+  EXPECT_EQ(winner_of(close, options_on(machine)), 0u);
+  FakeTask clear(machine, {1.0, 0.985, 0.97});
+  EXPECT_EQ(winner_of(clear, options_on(machine)), 2u);
+}
+
+TEST(Search, AmongEquallyFastOnesTheSmallestThenTheFirstWins) {
+  FakeMachine machine;
+  FakeTask task(machine, {1.0, 0.51, 0.505, 0.5, 0.509});
+  EXPECT_EQ(winner_of(task, options_on(machine)), 1u);
+  task.scratch = {{1, 64}, {2, 32}, {3, 64}, {4, 32}};
+  EXPECT_EQ(winner_of(task, options_on(machine)), 2u);
+}
+
+TEST(Search, WrongAndFailingCandidatesAreRecordedAndNeverTimed) {
+  FakeMachine machine;
+  FakeTask task(machine, {1.0, 0.1, 0.2, 0.9});
+  task.wrong = {1};
+  task.throws = {2};
+  const SearchResult result = search(task, options_on(machine));
+  EXPECT_EQ(FakeTask::index(result.measured[result.winner()].choice), 3u);
+  EXPECT_EQ(result.measured[1].failure, "off by one");
+  EXPECT_EQ(result.measured[2].failure, "cannot");
+  EXPECT_EQ(task.runs[1], 1);  // the check's own
+  EXPECT_TRUE(result.measured[1].times_ms.empty());
+  task.wrong = {0};
+  EXPECT_THROW(search(task, options_on(machine)), Error);
+}
+
+TEST(Search, RiskyCandidatesAreProvenElsewhereFirst) {
+  FakeMachine machine;
+  FakeTask task(machine, {1.0, 0.1, 0.2});
+  task.risky = {1, 2};
+  SearchOptions options = options_on(machine);
+  EXPECT_EQ(winner_of(task, options), 0u);  // nowhere to prove them
+  EXPECT_EQ(task.runs.count(1), 0u);
+  options.probe = [](const ConfigChoice& choice) {
+    return FakeTask::index(choice) == 1 ? std::string("crashed with signal 11") : std::string();
+  };
+  const SearchResult result = search(task, options);
+  EXPECT_EQ(FakeTask::index(result.measured[result.winner()].choice), 2u);
+  EXPECT_EQ(result.measured[1].failure, "crashed with signal 11");
+  EXPECT_EQ(task.runs.count(1), 0u);
+}
+
+// A budget of 2 s ends within 2.5 s even with a candidate of 300 ms in the list.
+TEST(Search, ABudgetHoldsWithASlowCandidate) {
+  for (const double budget_s : {0.05, 0.5, 2.0}) {
+    FakeMachine machine;
+    std::vector<double> times(60, 2.0);
+    times[7] = 300;
+    times[33] = 1.0;
+    times[50] = 300;
+    FakeTask task(machine, times);
+    const SearchResult result = search(task, options_on(machine, budget_s));
+    EXPECT_LE(machine.seconds(), budget_s + 0.5 + 0.15) << budget_s;
+    EXPECT_LE(task.runs[7], 2);
+    if (budget_s < 2) continue;
+    EXPECT_LE(machine.seconds(), 2.5);
+    EXPECT_EQ(FakeTask::index(result.measured[result.winner()].choice), 33u);
+  }
+}
+
+TEST(Search, ADefaultThatEatsTheBudgetIsNoWinner) {
+  FakeMachine machine;
+  FakeTask task(machine, {900.0, 1.0});
+  const SearchResult result = search(task, options_on(machine, 2.0));
+  EXPECT_EQ(result.winner(), 0u);
+  EXPECT_EQ(result.effort, Effort::cut);
+  EXPECT_TRUE(result.budget_hit);
+  EXPECT_EQ(result.left_out, 1u);
+}
+
+TEST(Search, LimitsAndInterruptions) {
+  FakeMachine machine;
+  FakeTask task(machine, std::vector<double>(20, 1.0));
+  SearchOptions options = options_on(machine);
+  options.max_candidates = 3;
+  const SearchResult result = search(task, options);
+  EXPECT_EQ(result.measured.size(), 4u);
+  EXPECT_EQ(result.left_out, 16u);
+  EXPECT_FALSE(result.budget_hit);
+  int calls = 0;
+  options.interrupted = [&] { return ++calls > 10; };
+  EXPECT_THROW(search(task, options), Interrupted);
+}
+
+TEST(Search, ShortCallsAreTimedSeveralAtATime) {
+  FakeMachine machine;
+  FakeTask task(machine, {0.001, 0.0005});
+  const SearchResult result = search(task, options_on(machine));
+  EXPECT_EQ(result.winner(), 1u);
+  EXPECT_GE(task.runs[0], 15 * 30);
+  EXPECT_NEAR(result.measured[0].stats.median_ms, 0.001, 1e-9);
+}
+
+// Ten searches of each of many problems on a noisy machine: nearly all agree, and where they do
+// not, what they chose is as fast.
+TEST(Search, WinnersAreStableOnANoisyMachine) {
+  int agreed = 0;
+  int all = 0;
+  for (std::uint64_t problem = 0; problem < 40; ++problem) {
+    std::vector<double> times = {1.0};
+    for (std::uint64_t i = 0; i < 24; ++i)
+      times.push_back(0.8 + 0.9 * static_cast<double>(random_bits(problem + 100, i) % 1000) / 1000);
+    const double best = *std::min_element(times.begin(), times.end());
+    for (std::uint64_t run = 0; run < 10; ++run) {
+      FakeMachine machine(problem * 100 + run);
+      machine.make_noisy(0.05);
+      FakeTask task(machine, times);
+      const std::size_t winner = winner_of(task, options_on(machine));
+      ++all;
+      // Within the tie band and the noise's own width, in the time it takes undisturbed.
+      if (times[winner] <= best * (1 + least_gain + 0.01)) ++agreed;
+      // Never worse than what would have run anyway.
+      EXPECT_LE(times[winner], 1.0 + 1e-9);
+    }
+  }
+  EXPECT_GE(agreed, all * 95 / 100) << agreed << " of " << all;
+}
+
+}  // namespace
+}  // namespace switchback::autotune
