@@ -128,7 +128,7 @@ TEST(Search, TheDefaultStaysUnlessBeatenByTwoPercent) {
 
 TEST(Search, AmongEquallyFastOnesTheSmallestThenTheFirstWins) {
   FakeMachine machine;
-  FakeTask task(machine, {1.0, 0.51, 0.505, 0.5, 0.509});
+  FakeTask task(machine, {1.0, 0.508, 0.505, 0.5, 0.509});
   EXPECT_EQ(winner_of(task, options_on(machine)), 1u);
   task.scratch = {{1, 64}, {2, 32}, {3, 64}, {4, 32}};
   EXPECT_EQ(winner_of(task, options_on(machine)), 2u);
