@@ -280,9 +280,9 @@ int tune_command(const TuneOptions& options) {
   const TuneSummary& summary = result.summary;
   if (summary.tuned == 0 && summary.known == 0 && summary.cut > 0) {
     out.warning(fmt::format(
-        "the budget of {} is below one measurement; nothing was tuned. Give it more, or fewer and "
-        "smaller shapes",
-        format_duration(options.limits.budget_s)));
+        "the budget of {:g} s is below one measurement; nothing was tuned. Give it more, or fewer "
+        "and smaller shapes",
+        options.limits.budget_s));
     return exit_codes::deadline;
   }
   if (options.records.empty()) return exit_codes::ok;

@@ -37,7 +37,7 @@ extern "C" {
 /* The ABI this header declares. A library of the same major version and of the same or a higher
  * minor version serves programs that were compiled with it. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 1
+#define SWITCHBACK_ABI_VERSION_MINOR 2
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -112,6 +112,13 @@ typedef struct switchback_context_options {
   void* (*allocate)(void* user, size_t bytes, void* stream);
   void (*release)(void* user, void* data, size_t bytes, void* stream);
   void* allocator_user;
+  /* Since 1.2. What is done with tuned configurations: "off", "read" (look them up in the cache of
+   * this machine), "record" (and write down what is missing, for `switchback-bench tune`), "tune"
+   * (measure what is missing when it is first met), "require" (what is missing is an error); NULL
+   * or "" = $SWITCHBACK_TUNE, else "read". */
+  const char* tune;
+  /* The directory of the cache; NULL or "" = $SWITCHBACK_TUNE_CACHE, else the user's cache. */
+  const char* tune_cache;
 } switchback_context_options;
 
 /* NULL options are the defaults. */
@@ -133,6 +140,21 @@ SWITCHBACK_API switchback_status switchback_context_synchronize(switchback_conte
 /* Bytes of scratch memory held now. */
 SWITCHBACK_API switchback_status
 switchback_context_workspace_bytes(const switchback_context* context, size_t* out);
+
+/* Since 1.2. Look-ups of tuned configurations so far; refused: misses among them for which there is
+ * an entry that cannot be used here. All zero where tune is "off". */
+typedef struct switchback_tune_counters {
+  int64_t hits;
+  int64_t misses;
+  int64_t refused;
+} switchback_tune_counters;
+SWITCHBACK_API switchback_status switchback_context_tune_counters(const switchback_context* context,
+                                                                  switchback_tune_counters* out);
+/* Since 1.2. What a person should know of the cache: entries that cannot be used, with the reason,
+ * lines that cannot be read, a cache that cannot be written; one a line, "" if there is nothing.
+ * The text stays valid until the next call with this context. */
+SWITCHBACK_API switchback_status switchback_context_tune_warnings(switchback_context* context,
+                                                                  const char** out);
 
 /* An engine: one implementation of an operation, and whether it can run on this context. */
 typedef struct switchback_engine_info {
@@ -291,7 +313,11 @@ typedef struct switchback_linear_options {
   int64_t out_features; /* N */
   int32_t mode;         /* SWITCHBACK_ROWWISE, ... */
   int32_t dtype;        /* of x, weight and g: f32, f16 or bf16 */
-  const char* engine;   /* forces an engine by name; NULL = chosen */
+  const char* engine;   /* forces an engine by name; NULL = chosen; NULL in mode auto */
+  /* Since 1.2. Mode auto: the modes it may use for a pass, 1 << SWITCHBACK_STANDARD | 1 <<
+   * SWITCHBACK_ROWWISE | 1 << SWITCHBACK_GLOBAL or some of them; 0 = all three. It takes the
+   * fastest of them as it was tuned, and standard, if allowed, where nothing was. */
+  uint32_t allow;
 } switchback_linear_options;
 
 SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* context,
@@ -306,6 +332,12 @@ switchback_linear_set_weight(switchback_linear* linear, const switchback_matrix*
                              const switchback_matrix* bias_or_null);
 /* To be called when the elements of the weight or the bias have changed. Leaves eval mode. */
 SWITCHBACK_API switchback_status switchback_linear_weight_updated(switchback_linear* linear);
+/* Since 1.2. The mode in which a forward over `rows` rows (save_for_backward as below) and its dX
+ * would run now: the layer's own, or what mode auto takes. */
+SWITCHBACK_API switchback_status switchback_linear_pass_modes(const switchback_linear* linear,
+                                                              int64_t rows,
+                                                              int32_t save_for_backward,
+                                                              int32_t* forward, int32_t* dx);
 /* Quantizes and packs the weight and drops what only training needs. In the int8 modes the caller's
  * weight may be freed afterwards. backward is refused until the weight is set or updated again. */
 SWITCHBACK_API switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear);

@@ -45,17 +45,24 @@ switchback_status switchback_context_create(const switchback_context_options* op
     constexpr std::string_view op = "context_create";
     check_pointer(op, "out", out);
     ContextOptions options;
+    TunerOptions tuner;
     if (options_or_null != nullptr) {
       const auto given = read_struct(op, "options", options_or_null,
                                      {offsetof(switchback_context_options, isa),
-                                      offsetof(switchback_context_options, allocate)});
+                                      offsetof(switchback_context_options, allocate),
+                                      offsetof(switchback_context_options, tune)});
+      tuner.mode = read_name(given.tune);
+      tuner.cache_directory = read_name(given.tune_cache);
       options.device = read_name(given.device);
       options.threads = given.threads;
       options.isa = read_name(given.isa);
       options.stream = given.stream;
       options.allocator = {given.allocate, given.release, given.allocator_user};
     }
-    *out = new switchback_context(options);
+    auto made = std::make_unique<switchback_context>(options);
+    made->tuner = Tuner::open(*made->context, tuner);
+    made->tuner->attach(*made->context);
+    *out = made.release();
   });
 }
 
@@ -101,6 +108,32 @@ switchback_status switchback_context_workspace_bytes(const switchback_context* c
     check_pointer(op, "context", context);
     check_pointer(op, "out", out);
     *out = context->context->workspace_bytes();
+  });
+}
+
+switchback_status switchback_context_tune_counters(const switchback_context* context,
+                                                   switchback_tune_counters* out) {
+  return guard([&] {
+    constexpr std::string_view op = "context_tune_counters";
+    check_pointer(op, "context", context);
+    check_pointer(op, "out", out);
+    const TunerCounters counters = context->tuner->counters();
+    *out = {counters.hits, counters.misses, counters.refused};
+  });
+}
+
+switchback_status switchback_context_tune_warnings(switchback_context* context, const char** out) {
+  return guard([&] {
+    constexpr std::string_view op = "context_tune_warnings";
+    check_pointer(op, "context", context);
+    check_pointer(op, "out", out);
+    std::string text;
+    for (const std::string& warning : context->tuner->warnings()) {
+      if (!text.empty()) text += '\n';
+      text += warning;
+    }
+    context->warnings = std::move(text);
+    *out = context->warnings.c_str();
   });
 }
 

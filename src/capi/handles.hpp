@@ -15,6 +15,7 @@
 #include "switchback/linear.hpp"
 #include "switchback/quant.hpp"
 #include "switchback/switchback.h"
+#include "switchback/tuner.hpp"
 
 namespace switchback::capi {
 
@@ -38,6 +39,8 @@ struct switchback_context {
   std::string device;
   std::string isa;
   std::array<switchback::capi::EngineTable, 3> engines;
+  std::shared_ptr<switchback::Tuner> tuner;
+  std::string warnings;  ///< as last handed out
 };
 
 struct switchback_packed_weight {

@@ -57,7 +57,8 @@ switchback_status switchback_linear_create(switchback_context* context,
   return guard([&] {
     constexpr std::string_view op = "linear_create";
     check_pointer(op, "context", context);
-    const auto given = read_struct(op, "options", options, {});
+    const auto given =
+        read_struct(op, "options", options, {offsetof(switchback_linear_options, allow)});
     check_pointer(op, "out", out);
     LinearOptions cpp;
     cpp.in_features = given.in_features;
@@ -65,6 +66,7 @@ switchback_status switchback_linear_create(switchback_context* context,
     cpp.mode = read_mode(op, given.mode);
     cpp.dtype = read_float_dtype(op, "dtype", given.dtype);
     cpp.engine = read_name(given.engine);
+    cpp.allow = given.allow;
     *out = new switchback_linear(context->context, cpp);
   });
 }
@@ -88,6 +90,22 @@ switchback_status switchback_linear_set_weight(switchback_linear* linear,
 
 switchback_status switchback_linear_weight_updated(switchback_linear* linear) {
   return guard([&] { read_linear("weight_updated", linear).weight_updated(); });
+}
+
+switchback_status switchback_linear_pass_modes(const switchback_linear* linear, int64_t rows,
+                                               int32_t save_for_backward, int32_t* forward,
+                                               int32_t* dx) {
+  return guard([&] {
+    constexpr std::string_view op = "linear_pass_modes";
+    const SwitchbackLinear& layer = read_linear(op, linear);
+    check_pointer(op, "forward", forward);
+    check_pointer(op, "dx", dx);
+    core::require(rows >= 0, "{}: rows = {}; it must not be negative", op, rows);
+    const Mode of_forward = layer.forward_mode(rows, read_save(op, save_for_backward));
+    const Mode of_dx = layer.dx_mode(rows);
+    *forward = static_cast<std::int32_t>(of_forward);
+    *dx = static_cast<std::int32_t>(of_dx);
+  });
 }
 
 switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear) {

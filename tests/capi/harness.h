@@ -82,5 +82,6 @@ void quant_tests(void);
 void gemm_tests(void);
 void linear_tests(void);
 void linear_error_tests(void);
+void tune_tests(void);
 
 #endif

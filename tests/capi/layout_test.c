@@ -45,7 +45,9 @@ AT(switchback_context_options, isa, 32);
 AT(switchback_context_options, allocate, 40);
 AT(switchback_context_options, release, 48);
 AT(switchback_context_options, allocator_user, 56);
-_Static_assert(sizeof(switchback_context_options) == 64, "grown? add the field and the old size");
+AT(switchback_context_options, tune, 64);
+AT(switchback_context_options, tune_cache, 72);
+_Static_assert(sizeof(switchback_context_options) == 80, "grown? add the field and the old size");
 
 AT(switchback_gemm_args, struct_size, 0);
 AT(switchback_gemm_args, a, 8);
@@ -79,7 +81,8 @@ AT(switchback_linear_options, out_features, 16);
 AT(switchback_linear_options, mode, 24);
 AT(switchback_linear_options, dtype, 28);
 AT(switchback_linear_options, engine, 32);
-_Static_assert(sizeof(switchback_linear_options) == 40, "grown? add the field and the old size");
+AT(switchback_linear_options, allow, 40);
+_Static_assert(sizeof(switchback_linear_options) == 48, "grown? add the field and the old size");
 
 AT(switchback_linear_grads, struct_size, 0);
 AT(switchback_linear_grads, g, 8);

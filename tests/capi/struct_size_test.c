@@ -18,12 +18,14 @@ static void refused_sizes(void) {
   const size_t now = sizeof(switchback_context_options);
   const size_t first = offsetof(switchback_context_options, isa);
   const size_t second = offsetof(switchback_context_options, allocate);
+  const size_t third = offsetof(switchback_context_options, tune);
   switchback_context* context = NULL;
   int accepted = 0;
   for (size_t size = 0; size <= sizeof(options.bytes); ++size) {
     options.known.struct_size = size;
     const switchback_status status = switchback_context_create(&options.known, &context);
-    const int known = size == first || size == second || (size >= now && size <= 4096);
+    const int known =
+        size == first || size == second || size == third || (size >= now && size <= 4096);
     if (known) {
       ++accepted;
       if (status != SWITCHBACK_OK) CHECK(status == SWITCHBACK_OK);
@@ -34,7 +36,7 @@ static void refused_sizes(void) {
       if (context != NULL) CHECK(context == NULL);
     }
   }
-  CHECK(accepted == (int)(2 + 4096 - now + 1));
+  CHECK(accepted == (int)(3 + 4096 - now + 1));
   options.known.struct_size = SIZE_MAX;
   CHECK_INVALID("struct_size", switchback_context_create(&options.known, &context));
   options.known.struct_size = 0;

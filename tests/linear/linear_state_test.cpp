@@ -56,9 +56,6 @@ TEST(LinearOptions, EveryRejectionNamesArgumentValueAndRule) {
   EXPECT_EQ(make([](auto& o) { o.mode = static_cast<Mode>(9); }, bad),
             "linear: mode = 9; it must be standard (0), rowwise (1), global (2), "
             "global_mem_efficient (3) or auto (4)");
-  EXPECT_EQ(make([](auto& o) { o.mode = Mode::automatic; }, Status::unsupported),
-            "linear: mode auto needs a tuner to choose, and none is attached to the Context; use "
-            "standard, rowwise, global or global_mem_efficient");
   const std::string int8 = make([](auto& o) { o.engine = "openblas"; }, bad);
   EXPECT_TRUE(int8.starts_with("linear: engine 'openblas' is not one of ")) << int8;
   EXPECT_TRUE(int8.ends_with("(mode rowwise)")) << int8;

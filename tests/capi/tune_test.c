@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tuned configurations from C: the options of a context, its counters, and layers in mode auto. */
+#include <stddef.h>
+
+#include "capi/harness.h"
+
+static switchback_context* context_with(const char* tune, const char* cache) {
+  switchback_context_options options;
+  memset(&options, 0, sizeof(options));
+  options.struct_size = sizeof(options);
+  options.device = "cpu";
+  options.threads = 1;
+  options.tune = tune;
+  options.tune_cache = cache;
+  switchback_context* context = NULL;
+  CHECK_OK(switchback_context_create(&options, &context));
+  return context;
+}
+
+static void quantize_something(switchback_context* context, switchback_status wanted) {
+  float x[6] = {1, -2, 3, 0.5f, 0, -1};
+  int8_t q[6];
+  float absmax[2];
+  const switchback_matrix from = matrix_of(x, SWITCHBACK_F32, 2, 3);
+  const switchback_matrix to = matrix_of(q, SWITCHBACK_S8, 2, 3);
+  CHECK(switchback_quantize_rowwise(context, &from, &to, absmax) == wanted);
+}
+
+static void modes_and_counters(void) {
+  switchback_tune_counters counters;
+  const char* warnings = NULL;
+  switchback_context* context = context_with("off", NULL);
+  quantize_something(context, SWITCHBACK_OK);
+  CHECK_OK(switchback_context_tune_counters(context, &counters));
+  CHECK(counters.hits == 0 && counters.misses == 0 && counters.refused == 0);
+  CHECK_OK(switchback_context_tune_warnings(context, &warnings));
+  CHECK(warnings != NULL && warnings[0] == '\0');
+  switchback_context_destroy(context);
+
+  /* A cache that does not exist holds nothing, and is not made by reading it. */
+  context = context_with("read", "/nonexistent/switchback");
+  quantize_something(context, SWITCHBACK_OK);
+  quantize_something(context, SWITCHBACK_OK);
+  CHECK_OK(switchback_context_tune_counters(context, &counters));
+  CHECK(counters.hits == 0 && counters.misses == 2 && counters.refused == 0);
+  switchback_context_destroy(context);
+
+  context = context_with("require", "/nonexistent/switchback");
+  quantize_something(context, SWITCHBACK_UNSUPPORTED);
+  CHECK(strstr(switchback_last_error(), "is not in the cache") != NULL);
+  switchback_context_destroy(context);
+
+  switchback_context_options options;
+  memset(&options, 0, sizeof(options));
+  options.struct_size = sizeof(options);
+  options.device = "cpu";
+  options.tune = "sometimes";
+  context = NULL;
+  CHECK_INVALID("tuner: mode 'sometimes' is not one of off, read, record, tune, require",
+                switchback_context_create(&options, &context));
+  CHECK(context == NULL);
+  CHECK_INVALID("context is a null", switchback_context_tune_counters(NULL, &counters));
+  CHECK_INVALID("context is a null", switchback_context_tune_warnings(NULL, &warnings));
+}
+
+static void layers_in_mode_auto(void) {
+  switchback_context* context = context_with("read", "/nonexistent/switchback");
+  switchback_linear_options options;
+  memset(&options, 0, sizeof(options));
+  options.struct_size = sizeof(options);
+  options.in_features = options.out_features = 4;
+  options.mode = SWITCHBACK_AUTO;
+  switchback_linear* layer = NULL;
+  CHECK_OK(switchback_linear_create(context, &options, &layer));
+  float w[16], x[8], y[8];
+  for (int i = 0; i < 16; ++i)
+    w[i] = (float)(i % 5) - 2;
+  for (int i = 0; i < 8; ++i)
+    x[i] = (float)(i % 3) - 1;
+  const switchback_matrix weight = matrix_of(w, SWITCHBACK_F32, 4, 4);
+  const switchback_matrix in = matrix_of(x, SWITCHBACK_F32, 2, 4);
+  const switchback_matrix out = matrix_of(y, SWITCHBACK_F32, 2, 4);
+  CHECK_OK(switchback_linear_set_weight(layer, &weight, NULL));
+  CHECK_OK(switchback_linear_forward(layer, &in, &out, SWITCHBACK_SAVE_NOTHING));
+  int exact = 1; /* nothing is tuned: standard, and these sums are small integers */
+  for (int i = 0; i < 2; ++i)
+    for (int j = 0; j < 4; ++j) {
+      float sum = 0;
+      for (int k = 0; k < 4; ++k)
+        sum += x[4 * i + k] * w[4 * j + k];
+      exact = exact && sum == y[4 * i + j];
+    }
+  CHECK(exact);
+  int32_t forward = -1, dx = -1;
+  CHECK_OK(switchback_linear_pass_modes(layer, 2, SWITCHBACK_SAVE_COPY, &forward, &dx));
+  CHECK(forward == SWITCHBACK_STANDARD && dx == SWITCHBACK_STANDARD);
+  CHECK_INVALID("rows = -1",
+                switchback_linear_pass_modes(layer, -1, SWITCHBACK_SAVE_COPY, &forward, &dx));
+  CHECK_INVALID("save_for_backward = 7", switchback_linear_pass_modes(layer, 2, 7, &forward, &dx));
+  CHECK_INVALID("dx is a null",
+                switchback_linear_pass_modes(layer, 2, SWITCHBACK_SAVE_COPY, &forward, NULL));
+  switchback_linear_destroy(layer);
+
+  layer = NULL;
+  options.allow = 1u << SWITCHBACK_ROWWISE;
+  CHECK_OK(switchback_linear_create(context, &options, &layer));
+  CHECK_OK(switchback_linear_set_weight(layer, &weight, NULL));
+  CHECK_OK(switchback_linear_pass_modes(layer, 2, SWITCHBACK_SAVE_COPY, &forward, &dx));
+  CHECK(forward == SWITCHBACK_ROWWISE && dx == SWITCHBACK_ROWWISE);
+  switchback_linear_destroy(layer);
+
+  layer = NULL;
+  options.allow = 1u << SWITCHBACK_GLOBAL_MEM_EFFICIENT;
+  CHECK_INVALID("allow = 8", switchback_linear_create(context, &options, &layer));
+  options.allow = 0;
+  options.engine = "reference";
+  CHECK_INVALID("in mode auto", switchback_linear_create(context, &options, &layer));
+  /* A struct from before there was a choice. */
+  options.engine = NULL;
+  options.struct_size = offsetof(switchback_linear_options, allow);
+  options.allow = 255;
+  CHECK_OK(switchback_linear_create(context, &options, &layer));
+  switchback_linear_destroy(layer);
+  switchback_context_destroy(context);
+}
+
+void tune_tests(void) {
+  modes_and_counters();
+  layers_in_mode_auto();
+}

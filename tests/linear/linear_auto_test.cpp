@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mode auto: a layer does in each pass exactly what a layer of the mode it chose does.
+#include <map>
+#include <memory>
+#include <set>
+
+#include "linear/linear_support.hpp"
+#include "linear/mode.hpp"
+
+namespace switchback {
+namespace {
+
+using linear::ModeRanking;
+using linear::Pass;
+using linear::PassProblem;
+using linear::WeightCodes;
+using test::LayerCase;
+using test::LayerTrial;
+
+// Answers queries for passes alone, and remembers them.
+class Rankings : public ConfigSource {
+ public:
+  using Answer = std::function<const ModeRanking*(const PassProblem&)>;
+  explicit Rankings(Answer answer) : answer_(std::move(answer)) {}
+  bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
+    PassProblem problem;
+    if (!linear::from_query(query, problem)) return false;
+    asked.push_back(problem);
+    const ModeRanking* ranking = answer_(problem);
+    if (ranking == nullptr) return false;
+    choice = linear::to_choice(*ranking);
+    return true;
+  }
+  mutable std::vector<PassProblem> asked;
+
+ private:
+  Answer answer_;
+};
+
+constexpr ModeRanking standard_first{{Mode::standard, Mode::rowwise, Mode::global}};
+constexpr ModeRanking rowwise_first{{Mode::rowwise, Mode::global, Mode::standard}};
+constexpr ModeRanking global_first{{Mode::global, Mode::rowwise, Mode::standard}};
+
+LayerCase case_of(Mode mode, std::int64_t m = 13) {
+  LayerCase c;
+  c.m = m, c.k = 83, c.n = 70;
+  c.mode = mode;
+  return c;
+}
+
+SwitchbackLinear auto_layer(Context& context, LayerTrial& trial, std::uint32_t allow = 0) {
+  LinearOptions options = trial.options();
+  options.mode = Mode::automatic;
+  options.allow = allow;
+  SwitchbackLinear layer(context, options);
+  trial.set_weight(layer);
+  return layer;
+}
+
+TEST(LinearAuto, QueriesAndRankingsComeBackWhole) {
+  PassProblem p;
+  p.pass = Pass::dx;
+  p.weight = WeightCodes::cached;
+  p.m = 5, p.n = 6, p.k = 7;
+  p.dtype = DType::bf16;
+  p.bias = true;
+  p.threads = 3;
+  p.isa = core::Isa::avx2;
+  PassProblem back;
+  ASSERT_TRUE(linear::from_query(linear::to_query(p), back));
+  EXPECT_EQ(back, p);
+  for (const ModeRanking& ranking : {standard_first, rowwise_first, global_first}) {
+    ModeRanking again;
+    ASSERT_TRUE(linear::from_choice(linear::to_choice(ranking), again));
+    EXPECT_EQ(again, ranking);
+  }
+  ConfigChoice twice;
+  twice.words = {1, 1, 0};
+  ModeRanking unused;
+  EXPECT_FALSE(linear::from_choice(twice, unused));
+  twice.words = {1, 3, 0};
+  EXPECT_FALSE(linear::from_choice(twice, unused));
+}
+
+TEST(LinearAuto, WithoutATunerItIsStandard) {
+  Context context(test::device_options());
+  LayerTrial t(case_of(Mode::standard));
+  SwitchbackLinear layer = auto_layer(context, t);
+  EXPECT_EQ(layer.forward_mode(13), Mode::standard);
+  EXPECT_EQ(layer.dx_mode(13), Mode::standard);
+  t.forward(layer, Save::copy);
+  EXPECT_TRUE(t.y_right());
+  t.backward(layer);
+  EXPECT_TRUE(t.gradients_right());
+  EXPECT_EQ(layer.cached_weight_bytes(), 0u);
+}
+
+TEST(LinearAuto, RunsTheFastestAllowedMode) {
+  for (const auto& [ranking, allow, chosen] :
+       {std::tuple{rowwise_first, 0u, Mode::rowwise}, std::tuple{global_first, 0u, Mode::global},
+        std::tuple{standard_first, 0u, Mode::standard},
+        std::tuple{rowwise_first, allow_mode(Mode::standard) | allow_mode(Mode::global),
+                   Mode::global},
+        std::tuple{global_first, allow_mode(Mode::standard) | allow_mode(Mode::rowwise),
+                   Mode::rowwise},
+        std::tuple{rowwise_first, allow_mode(Mode::standard), Mode::standard},
+        std::tuple{standard_first, allow_mode(Mode::global), Mode::global}}) {
+    SCOPED_TRACE(testing::Message() << describe(ranking) << ", allowed " << allow);
+    Context context(test::device_options());
+    const auto source = std::make_shared<Rankings>([&](const PassProblem&) { return &ranking; });
+    context.set_config_source(source);
+    LayerTrial t(case_of(chosen));
+    SwitchbackLinear layer = auto_layer(context, t, allow);
+    for (int step = 0; step < 2; ++step) {
+      layer.weight_updated();
+      t.spoil();
+      t.forward(layer, Save::copy);
+      EXPECT_TRUE(t.y_right());
+      t.backward(layer);
+      EXPECT_TRUE(t.gradients_right());
+    }
+    layer.prepare_for_eval();
+    t.spoil();
+    t.forward(layer, Save::nothing);
+    EXPECT_TRUE(t.y_right());
+    EXPECT_EQ(layer.forward_mode(13), chosen);
+  }
+}
+
+// Forward in one mode, dX in another: each as a layer of that mode does it.
+TEST(LinearAuto, ChoosesForEachPass) {
+  for (const auto& [forward, dx] :
+       {std::pair{rowwise_first, standard_first}, std::pair{standard_first, rowwise_first},
+        std::pair{rowwise_first, global_first}, std::pair{global_first, rowwise_first}}) {
+    SCOPED_TRACE(testing::Message() << describe(forward) << "; dX " << describe(dx));
+    Context context(test::device_options());
+    context.set_config_source(std::make_shared<Rankings>(
+        [&](const PassProblem& p) { return p.pass == Pass::forward ? &forward : &dx; }));
+    LayerTrial in_forward(case_of(forward.modes[0]));
+    LayerTrial in_dx(case_of(dx.modes[0]));
+    SwitchbackLinear layer = auto_layer(context, in_forward);
+    in_forward.forward(layer, Save::copy);
+    EXPECT_TRUE(in_forward.y_right());
+    in_dx.set_weight(layer);
+    in_dx.forward(layer, Save::copy);
+    in_dx.backward(layer);
+    EXPECT_TRUE(in_dx.gradients_right());
+  }
+}
+
+TEST(LinearAuto, AsksForTheShapeAndWhetherCodesAreAtHand) {
+  Context context(test::device_options());
+  const auto source = std::make_shared<Rankings>([](const PassProblem&) { return &rowwise_first; });
+  context.set_config_source(source);
+  LayerTrial t(case_of(Mode::rowwise));
+  SwitchbackLinear layer = auto_layer(context, t);
+  t.forward(layer, Save::copy);
+  ASSERT_FALSE(source->asked.empty());
+  PassProblem want;
+  want.m = 13, want.n = 70, want.k = 83;
+  want.bias = true;
+  want.device = context.state().device.kind;
+  if (test::on_cpu()) {
+    want.threads = context.threads();
+    want.isa = context.state().features.level();
+  }
+  EXPECT_EQ(source->asked.front(), want);
+  source->asked.clear();
+  t.forward(layer, Save::copy);
+  want.weight = WeightCodes::cached;
+  EXPECT_EQ(source->asked.front(), want);
+  // Inference: what is made of the weight now is used again.
+  layer.weight_updated();
+  source->asked.clear();
+  t.forward(layer, Save::nothing);
+  EXPECT_EQ(source->asked.front(), want);
+}
+
+// Codes of the other scales are used rather than making new ones.
+TEST(LinearAuto, KeepsTheCodesItHas) {
+  Context context(test::device_options());
+  bool later = false;
+  context.set_config_source(std::make_shared<Rankings>(
+      [&](const PassProblem&) { return later ? &global_first : &rowwise_first; }));
+  LayerTrial t(case_of(Mode::rowwise));
+  SwitchbackLinear layer = auto_layer(context, t);
+  t.forward(layer, Save::nothing);
+  later = true;
+  EXPECT_EQ(layer.forward_mode(13), Mode::rowwise);
+  layer.weight_updated();
+  EXPECT_EQ(layer.forward_mode(13), Mode::global);
+  // Not if that mode is not allowed.
+  SwitchbackLinear narrow =
+      auto_layer(context, t, allow_mode(Mode::standard) | allow_mode(Mode::global));
+  later = false;
+  t.forward(narrow, Save::nothing);
+  EXPECT_EQ(narrow.forward_mode(13), Mode::global);
+}
+
+TEST(LinearAuto, OptionsAreChecked) {
+  Context context(test::device_options());
+  const auto failure = [&](const std::function<void(LinearOptions&)>& change) {
+    LinearOptions options;
+    options.in_features = 6;
+    options.out_features = 5;
+    options.mode = Mode::automatic;
+    change(options);
+    try {
+      SwitchbackLinear layer(context, options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(failure([](auto&) {}), "");
+  EXPECT_EQ(
+      failure([](auto& o) { o.allow = allow_mode(Mode::global_mem_efficient); }),
+      "linear: allow = 8; mode auto chooses from standard (bit 0), rowwise (bit 1) and global "
+      "(bit 2)");
+  EXPECT_EQ(failure([](auto& o) { o.engine = "reference"; }),
+            "linear: engine 'reference' in mode auto; it chooses between products that have "
+            "different engines");
+  EXPECT_EQ(failure([](auto& o) {
+              o.mode = Mode::rowwise;
+              o.allow = 1;
+            }),
+            "linear: allow = 1; only mode auto chooses, not mode rowwise");
+  // Sums over so many codes are not exact: standard, if that is allowed.
+  EXPECT_EQ(failure([](auto& o) { o.in_features = max_exact_k + 1; }), "");
+  EXPECT_NE(failure([](auto& o) {
+              o.in_features = max_exact_k + 1;
+              o.allow = allow_mode(Mode::rowwise);
+            }),
+            "");
+}
+
+}  // namespace
+}  // namespace switchback
