@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace switchback {
 
@@ -36,6 +37,11 @@ class ConfigSource {
   /// True and the choice if there is a tuned configuration for the query, else false. Called from
   /// any thread.
   virtual bool find(const ConfigQuery& query, ConfigChoice& choice) const noexcept = 0;
+  /// Told when what find() gave cannot be used, with the reason: the call goes on with the default.
+  /// The library itself says nothing of it. Every such call tells, until find() knows better; from
+  /// any thread.
+  virtual void refused(const ConfigQuery& /*query*/, const ConfigChoice& /*choice*/,
+                       std::string_view /*reason*/) const noexcept {}
 };
 
 }  // namespace switchback
