@@ -41,9 +41,9 @@ struct Options {
   std::string fail_call_name;  ///< counts calls of this function alone; empty: all
 
   // cuBLASLt.
-  bool cublaslt_missing = false;
-  std::string cublaslt_missing_function;  ///< the library has no function of that name
   std::size_t cublaslt_version = 130100;  ///< algorithms of one are nothing to another
+  std::string cublaslt_missing_function;  ///< the library has no function of that name
+  bool cublaslt_missing = false;
   bool hidden_attributes = false;     ///< the heuristic's algorithms are more than their attributes
   bool refuse_rows_up_to_16 = false;  ///< int8 with at most 16 columns of D
   int refuse_algo = -1;         ///< this id passes every check and is refused by cublasLtMatmul
