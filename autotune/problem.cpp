@@ -12,6 +12,7 @@
 #include "autotune/words.hpp"
 #include "core/cpu/isa.hpp"
 #include "core/device.hpp"
+#include "gemm/cublaslt_choice.hpp"
 #include "gemm/library_versions.hpp"
 #include "gemm/problem.hpp"
 #include "gemm/standard_problem.hpp"
@@ -251,6 +252,52 @@ std::string describe(const ConfigQuery& query) {
   return "unknown";
 }
 
+namespace {
+
+// Where the words of a CublasLtChoice begin in a choice of this op; -1: it has none.
+int cublaslt_words_at(ConfigOp op) {
+  return op == ConfigOp::gemm_int8 ? 7 : op == ConfigOp::gemm_standard ? 3 : -1;
+}
+constexpr std::string_view cublaslt_prefix = "cublaslt_";
+constexpr const char* workspace_name = "workspace_mib";
+constexpr const char* unranked_name = "unranked";
+
+// The library's own 64 bytes mean something to one of its versions; what they say in words means
+// the same to all.
+void add_cublaslt(CandidateText& text, const CublasLtChoice& choice) {
+  if (choice == CublasLtChoice()) return;
+  if (choice.algorithm)
+    for (const CublasLtAttribute& attribute : cublaslt_attributes())
+      text.attributes.emplace_back(fmt::format("{}{}", cublaslt_prefix, attribute.name),
+                                   (*choice.algorithm).*attribute.value);
+  text.attributes.emplace_back(workspace_name, choice.workspace_mib);
+  text.attributes.emplace_back(unranked_name, choice.unranked ? 1 : 0);
+}
+
+// Takes what a text says of cuBLASLt; returns how many of its attributes that were.
+std::size_t take_cublaslt(const CandidateText& text, CublasLtChoice& choice) {
+  std::size_t used = 0;
+  for (const auto& [name, value] : text.attributes) {
+    if (name == workspace_name) {
+      choice.workspace_mib = value;
+      ++used;
+    } else if (name == unranked_name) {
+      choice.unranked = value != 0;
+      ++used;
+    } else if (name.starts_with(cublaslt_prefix)) {
+      for (const CublasLtAttribute& attribute : cublaslt_attributes())
+        if (attribute.name == std::string_view(name).substr(cublaslt_prefix.size())) {
+          if (!choice.algorithm) choice.algorithm.emplace();
+          (*choice.algorithm).*attribute.value = value;
+          ++used;
+        }
+    }
+  }
+  return used;
+}
+
+}  // namespace
+
 CandidateText to_text(ConfigOp op, const ConfigChoice& choice) {
   CandidateText text;
   for (const Word& word : choice_words(op)) {
@@ -259,6 +306,11 @@ CandidateText to_text(ConfigOp op, const ConfigChoice& choice) {
       text.engine = word_text(word, value);
     else
       text.attributes.emplace_back(word.name, value);
+  }
+  if (const int at = cublaslt_words_at(op); at >= 0) {
+    CublasLtChoiceWords words{};
+    std::copy_n(choice.words.begin() + at, words.size(), words.begin());
+    add_cublaslt(text, from_words(words));
   }
   return text;
 }
@@ -281,6 +333,14 @@ std::optional<ConfigChoice> to_choice(ConfigOp op, const CandidateText& text, st
     if (found == text.attributes.end()) continue;  // zero, as before there was such a word
     choice.words[word.index] = found->second;
     ++used;
+  }
+  if (const int at = cublaslt_words_at(op); at >= 0) {
+    CublasLtChoice cublaslt;
+    used += take_cublaslt(text, cublaslt);
+    why = out_of_range(cublaslt);
+    if (!why.empty()) return std::nullopt;
+    const CublasLtChoiceWords words = to_words(cublaslt);
+    std::copy(words.begin(), words.end(), choice.words.begin() + at);
   }
   if (used != text.attributes.size()) {
     why = "the configuration has attributes that are unknown here";

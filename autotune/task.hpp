@@ -33,6 +33,9 @@ class Task {
 
   /// Whether it may take the process down (an algorithm that the library did not offer itself).
   [[nodiscard]] virtual bool is_risky(const ConfigChoice&) { return false; }
+
+  /// A library's own form of a configuration, to be kept beside its words; mostly empty.
+  [[nodiscard]] virtual std::string provenance(const ConfigChoice&) { return {}; }
 };
 
 /// The task of a query in this Context, which must be of the device and the instruction set that

@@ -167,6 +167,19 @@ class Int8Task final : public Task {
     gemm_int8::run(context_, problem_, gemm_int8::from_choice(choice), operands_);
   }
 
+  std::int64_t scratch_bytes(const ConfigChoice& choice) override {
+    const GemmConfig config = gemm_int8::from_choice(choice);
+    const bool library =
+        config.engine == EngineId::cublaslt || config.engine == EngineId::cublaslt_panels;
+    return library ? workspace_bytes(config.cublaslt) : 0;
+  }
+  bool is_risky(const ConfigChoice& choice) override {
+    return gemm_int8::is_risky(gemm_int8::from_choice(choice));
+  }
+  std::string provenance(const ConfigChoice& choice) override {
+    return gemm_int8::provenance(problem_, gemm_int8::from_choice(choice), context_.state());
+  }
+
  private:
   // The first rows of d by the last engine of the device: the reference, or its stand-in there.
   std::vector<std::byte> expected_rows() {

@@ -68,7 +68,7 @@ class StandardTask final : public Task {
 
   std::vector<ConfigChoice> candidates() override {
     std::vector<ConfigChoice> choices;
-    const std::vector<Config> configs = standard::candidates(problem_);
+    const std::vector<Config> configs = standard::candidates(problem_, context_);
     for (const Config& config : configs) {
       // The reference is for tests: it takes part only where nothing else does.
       if (config.engine == standard::EngineId::reference && config != configs.front()) continue;
@@ -80,16 +80,13 @@ class StandardTask final : public Task {
   std::string check(const ConfigChoice& choice) override {
     Config config;
     if (!standard::from_choice(choice, config)) return "the numbers are no configuration";
-    const standard::Engine* engine = standard::find_engine(problem_.device, config.engine);
-    if (engine == nullptr) return "there is no such engine";
-    std::string reason = engine->unavailable();
-    if (reason.empty()) reason = engine->refuses(problem_, config);
+    const std::string reason = standard::check_config(problem_, config, context_.state());
     if (!reason.empty()) return reason;
     if (problem_.accumulate)
       fill_random(context_, d_.any(), 4);
     else
       poison(context_, d_.any());
-    engine->run(context_.state(), problem_, config, operands_);
+    standard::run(context_, problem_, config, operands_);
     const OnHost d(context_, d_.any());
     for (const Sample& s : samples_) {
       const double got = d.at(s.row, s.col);
@@ -104,8 +101,22 @@ class StandardTask final : public Task {
   void run(const ConfigChoice& choice) override {
     Config config;
     if (!standard::from_choice(choice, config)) return;
-    standard::find_engine(problem_.device, config.engine)
-        ->run(context_.state(), problem_, config, operands_);
+    standard::run(context_, problem_, config, operands_);
+  }
+
+  std::int64_t scratch_bytes(const ConfigChoice& choice) override {
+    Config config;
+    if (!standard::from_choice(choice, config) || problem_.device == DeviceKind::cpu) return 0;
+    return workspace_bytes(config.cublaslt);
+  }
+  bool is_risky(const ConfigChoice& choice) override {
+    Config config;
+    return standard::from_choice(choice, config) && standard::is_risky(config);
+  }
+  std::string provenance(const ConfigChoice& choice) override {
+    Config config;
+    if (!standard::from_choice(choice, config)) return {};
+    return standard::provenance(problem_, config, context_.state());
   }
 
  private:

@@ -85,6 +85,7 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   for (const Measured& m : found.measured) {
     Record record = common;
     record.candidate = text_of(query.op, m.choice);
+    if (m.failure.empty()) record.candidate.algo_hex = task->provenance(m.choice);
     if (!m.failure.empty()) {
       record.type = RecordType::fail;
       record.ok = false;
@@ -99,6 +100,8 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   Record record = common;
   record.type = RecordType::winner;
   record.candidate = to_text(query.op, outcome.choice);
+  if (query.op != ConfigOp::layer_mode)
+    record.candidate.algo_hex = task->provenance(outcome.choice);
   record.stats = winner.stats;
   outcome.records.push_back(std::move(record));
   return outcome;

@@ -64,7 +64,7 @@ std::string Tuner::cache_file() const {
   return state_->store ? state_->store->file().string() : "";
 }
 TunerCounters Tuner::counters() const noexcept {
-  return {state_->hits.load(), state_->misses.load(), state_->refused.load()};
+  return {state_->hits.load(), state_->misses.load(), state_->refusals.load()};
 }
 std::vector<std::string> Tuner::warnings() const {
   return state_->warnings();

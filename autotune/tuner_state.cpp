@@ -115,7 +115,7 @@ bool TunerState::give(const Answer& answer, const ConfigQuery& query, ConfigChoi
     return true;
   }
   misses.fetch_add(1, std::memory_order_relaxed);
-  if (answer.refused) refused.fetch_add(1, std::memory_order_relaxed);
+  if (answer.refused) refusals.fetch_add(1, std::memory_order_relaxed);
   if (mode == TuneMode::require && !is_empty(query))
     core::fail(Status::unsupported,
                "tuner: {} is not in the cache{}, and its mode is require; measure it with "
@@ -291,6 +291,10 @@ std::optional<ConfigChoice> TunerState::near(const ConfigQuery& query,
 Answer TunerState::resolve(const ConfigQuery& query, const ContextState& state) const {
   Answer answer;
   if (machine.backend != machine_of(state).backend || is_empty(query)) return answer;
+  if (std::find(refused_.begin(), refused_.end(), query) != refused_.end()) {
+    answer.refused = true;
+    return answer;
+  }
   const Key key = key_of(query, machine, policy);
   const auto take = [&](std::optional<ConfigChoice> choice, TuneOrigin origin) {
     if (choice) answer = {*choice, origin, false};
@@ -303,6 +307,21 @@ Answer TunerState::resolve(const ConfigQuery& query, const ContextState& state) 
     return answer;
   answer.refused = was_refused;
   return answer;
+}
+
+void TunerState::refused(const ConfigQuery& query, const ConfigChoice& choice,
+                         std::string_view reason) const noexcept {
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::find(refused_.begin(), refused_.end(), query) == refused_.end())
+        refused_.push_back(query);
+    }
+    stale_.store(true, std::memory_order_release);
+    warn(fmt::format("{}: its entry is not used: {}: {}", autotune::describe(query),
+                     autotune::describe(to_text(query.op, choice)), reason));
+  } catch (...) {  // out of memory: it will be told again
+  }
 }
 
 Answer TunerState::look_up(const ConfigQuery& query, const ContextState& state) const {

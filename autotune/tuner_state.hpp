@@ -26,6 +26,8 @@ struct TunerState final : ConfigSource {
 
   bool find(const ConfigQuery& query, const ContextState& state,
             ConfigChoice& choice) const override;
+  void refused(const ConfigQuery& query, const ConfigChoice& choice,
+               std::string_view reason) const noexcept override;
   /// The answer to a query as find() would give it, without counting, recording or measuring it.
   autotune::Answer look_up(const ConfigQuery& query, const ContextState& state) const;
 
@@ -50,7 +52,7 @@ struct TunerState final : ConfigSource {
 
   mutable std::atomic<std::int64_t> hits = 0;
   mutable std::atomic<std::int64_t> misses = 0;
-  mutable std::atomic<std::int64_t> refused = 0;
+  mutable std::atomic<std::int64_t> refusals = 0;
 
  private:
   /// Counts an answer and hands it out, or throws in mode require.
@@ -74,6 +76,8 @@ struct TunerState final : ConfigSource {
 
   /// What was measured since the cache was read, by key text.
   mutable std::unordered_map<std::string, std::vector<autotune::Record>> fresh_;
+  /// Queries whose entry turned out not to run when it was to: they get the default from then on.
+  mutable std::vector<ConfigQuery> refused_;
   struct Member {
     std::int64_t m;
     ConfigQuery query;

@@ -35,10 +35,7 @@ std::string refusal(const ConfigQuery& query, const ConfigChoice& choice,
       standard::Config config;
       if (!standard::from_query(query, problem) || !standard::from_choice(choice, config))
         return no_configuration;
-      const standard::Engine* engine = standard::find_engine(state.device.kind, config.engine);
-      if (engine == nullptr) return "there is no such engine here";
-      std::string reason = engine->unavailable();
-      return reason.empty() ? engine->refuses(problem, config) : reason;
+      return standard::check_config(problem, config, state);
     }
     case ConfigOp::layer_mode: {
       linear::ModeRanking ranking;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace switchback {
 
@@ -40,6 +41,11 @@ class ConfigSource {
   /// thread. Throws only where its owner asked it to fail when there is none.
   virtual bool find(const ConfigQuery& query, const ContextState& state,
                     ConfigChoice& choice) const = 0;
+  /// Told when what find() gave cannot be used, with the reason: the call goes on with the default.
+  /// The library itself says nothing of it. Every such call tells, until find() knows better; from
+  /// any thread.
+  virtual void refused(const ConfigQuery& /*query*/, const ConfigChoice& /*choice*/,
+                       std::string_view /*reason*/) const noexcept {}
 };
 
 }  // namespace switchback

@@ -63,7 +63,7 @@ std::string describe(const GemmConfig& c) {
   return fmt::format("{} {} mc={} nc={} kc={} threads={}", engine_name(c.engine),
                      c.weights == Weights::packed ? "packed" : "plain", c.mc, c.nc, c.kc,
                      c.threads) +
-         (c.algorithm != 0 ? fmt::format(" algorithm={}", c.algorithm) : "");
+         (c.algorithm != 0 ? fmt::format(" algorithm={}", c.algorithm) : "") + describe(c.cublaslt);
 }
 
 ConfigQuery config_query(const GemmProblem& p, const ContextState& state) noexcept {
@@ -111,6 +111,7 @@ bool from_query(const ConfigQuery& query, GemmProblem& p) noexcept {
 }
 
 ConfigChoice to_choice(const GemmConfig& c) noexcept {
+  const CublasLtChoiceWords cublaslt = to_words(c.cublaslt);
   ConfigChoice choice;
   choice.words = {static_cast<std::int64_t>(c.engine),
                   static_cast<std::int64_t>(c.weights),
@@ -118,13 +119,24 @@ ConfigChoice to_choice(const GemmConfig& c) noexcept {
                   c.nc,
                   c.kc,
                   c.threads,
-                  c.algorithm};
+                  c.algorithm,
+                  cublaslt[0],
+                  cublaslt[1],
+                  cublaslt[2],
+                  cublaslt[3]};
   return choice;
 }
 
 GemmConfig from_choice(const ConfigChoice& choice) noexcept {
   const auto& w = choice.words;
-  return {static_cast<EngineId>(w[0]), static_cast<Weights>(w[1]), w[2], w[3], w[4], w[5], w[6]};
+  return {static_cast<EngineId>(w[0]),
+          static_cast<Weights>(w[1]),
+          w[2],
+          w[3],
+          w[4],
+          w[5],
+          w[6],
+          from_words({w[7], w[8], w[9], w[10]})};
 }
 
 std::vector<GemmConfig> candidates(const GemmProblem& problem, const Context& context) {
@@ -178,7 +190,26 @@ std::string check_config(const GemmProblem& problem, const GemmConfig& config,
   if (config.mc < 0 || config.nc < 0 || config.kc < 0 || config.threads < 0 || config.algorithm < 0)
     return fmt::format("mc={} nc={} kc={} threads={} algorithm={}; none may be negative", config.mc,
                        config.nc, config.kc, config.threads, config.algorithm);
-  return {};
+  if (config.algorithm >= most_ranked_algorithms)
+    return fmt::format("algorithm={}; a ranking has at most {} places", config.algorithm,
+                       most_ranked_algorithms);
+  if (std::string invalid = out_of_range(config.cublaslt); !invalid.empty()) return invalid;
+  if (config.cublaslt == CublasLtChoice{}) return {};
+  if (engine->refuses_config == nullptr)
+    return fmt::format("engine '{}' has no algorithms or workspace of cuBLASLt", engine->name);
+  // An empty product is not the library's.
+  if (problem.m == 0 || problem.n == 0) return {};
+  std::string refused = engine->refuses_config(problem, config, state);
+  return refused.empty() ? refused : fmt::format("engine '{}': {}", engine->name, refused);
+}
+
+std::string provenance(const GemmProblem& problem, const GemmConfig& config,
+                       const ContextState& state) {
+  const Engine* engine = find_engine(state.device.kind, config.engine);
+  if (engine == nullptr || engine->provenance == nullptr || problem.m == 0 || problem.n == 0 ||
+      !refusal(*engine, problem, state).empty())
+    return {};
+  return engine->provenance(problem, config, state);
 }
 
 void run(Context& context, const GemmProblem& problem, const GemmConfig& config,

@@ -14,7 +14,8 @@
 namespace switchback::gemm_int8 {
 
 /// Every configuration worth measuring, the default first, of every engine that accepts the problem
-/// in this Context (for a packed problem: of the engine it is packed for).
+/// in this Context (for a packed problem: of the engine it is packed for). May take milliseconds,
+/// but runs no product. See is_risky().
 std::vector<GemmConfig> candidates(const GemmProblem& problem, const Context& context);
 
 /// What runs when no ConfigSource knows better. Throws Error(unsupported) if the problem is packed
@@ -24,6 +25,11 @@ GemmConfig default_config(const GemmProblem& problem, const Context& context);
 /// Why this configuration cannot run the problem here; empty when it can.
 std::string check_config(const GemmProblem& problem, const GemmConfig& config,
                          const ContextState& state);
+
+/// What a library calls the configuration, to be recorded beside it (64 bytes of cuBLASLt's own in
+/// hexadecimal digits, say); empty where there is nothing to add.
+std::string provenance(const GemmProblem& problem, const GemmConfig& config,
+                       const ContextState& state);
 
 /// Runs a problem as one configuration says. Throws Error(unsupported) with the reason if it
 /// cannot; operands are not validated.

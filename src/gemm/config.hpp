@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/config_source.hpp"
+#include "gemm/cublaslt_choice.hpp"
 #include "gemm/problem.hpp"
 
 namespace switchback::gemm_int8 {
@@ -24,14 +25,22 @@ struct GemmConfig {
   std::int64_t mc = 0;
   std::int64_t nc = 0;
   std::int64_t kc = 0;
-  std::int64_t threads = 0;    ///< at most so many of the Context's; 0 = all
-  std::int64_t algorithm = 0;  ///< cublaslt: the place in the library's own ranking
+  std::int64_t threads = 0;  ///< at most so many of the Context's; 0 = all
+  /// cublaslt: the place in the library's own ranking, where no algorithm is given.
+  std::int64_t algorithm = 0;
+  CublasLtChoice cublaslt = {};
 
   friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
 };
 
 /// "avx512_vnni packed mc=96 nc=512 kc=1024 threads=0"
 std::string describe(const GemmConfig& config);
+
+/// Whether nobody vouches that it runs: a library's checks passed it, but may have missed that it
+/// hangs or faults. The tuner tries such a one where that does no harm.
+inline bool is_risky(const GemmConfig& config) noexcept {
+  return config.cublaslt.unranked;
+}
 
 ConfigChoice to_choice(const GemmConfig& config) noexcept;
 /// The inverse. What it holds is unchecked: see check_config().

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -43,6 +44,15 @@ struct Engine {
   /// The stride of a packed B[n,k] where that is its rows with zeros around them, so that codes can
   /// be written to it directly; null for an engine that rearranges them.
   std::int64_t (*packed_stride)(std::int64_t n, std::int64_t k) = nullptr;
+
+  /// Why it cannot run a problem it accepts as a configuration within its limits says; empty if it
+  /// can. Null for an engine that has nothing to ask: one without a library's algorithms. May ask
+  /// the library; the answer is kept.
+  std::string (*refuses_config)(const GemmProblem& problem, const GemmConfig& config,
+                                const ContextState& state) = nullptr;
+  /// See gemm_int8::provenance(); null: nothing to add.
+  std::string (*provenance)(const GemmProblem& problem, const GemmConfig& config,
+                            const ContextState& state) = nullptr;
 };
 
 /// All engines of this build for a kind of device, in order of preference. The last one takes every

@@ -117,37 +117,50 @@ void check_inputs(const Inputs& in, GemmProblem& problem, GemmOperands& operands
   operands.d = in.d.data;
 }
 
-// The tuned configuration if there is one that holds here, else the default of the forced engine,
-// of the one b is packed for, or of the first that accepts the problem.
-GemmConfig choose_config(Context& context, std::string_view op, const GemmProblem& problem,
-                         std::string_view forced) {
-  const ContextState& state = context.state();
-  const Engine* engine = nullptr;
+// The engine that is forced by name or by what b is packed for; null if any will do.
+const Engine* demanded_engine(const ContextState& state, std::string_view op,
+                              const GemmProblem& problem, std::string_view forced) {
   if (!forced.empty()) {
-    engine = &named_engine(op, forced, state);
+    const Engine* engine = &named_engine(op, forced, state);
     const std::string_view reason = engine->rejects(problem);
     if (!reason.empty())
       core::fail(Status::unsupported, "{}: engine '{}' cannot run {}: {}", op, forced,
                  gemm_int8::describe(problem), reason);
-  } else if (problem.packed_for != EngineId::none) {
-    engine = gemm_int8::find_engine(state.device.kind, problem.packed_for);
-    const std::string_view reason = engine->unavailable(state);
-    if (!reason.empty())
-      core::fail(Status::unsupported,
-                 "{}: packed_b is packed for engine '{}', which is not available: {}", op,
-                 engine->name, reason);
+    return engine;
   }
-  if (state.config_source != nullptr) {
-    ConfigChoice choice;
-    if (state.config_source->find(gemm_int8::config_query(problem, state), state, choice)) {
-      const GemmConfig config = gemm_int8::from_choice(choice);
-      if ((engine == nullptr || config.engine == engine->id) &&
-          gemm_int8::check_config(problem, config, state).empty())
-        return config;
-    }
+  if (problem.packed_for == EngineId::none) return nullptr;
+  const Engine* engine = gemm_int8::find_engine(state.device.kind, problem.packed_for);
+  const std::string_view reason = engine->unavailable(state);
+  if (!reason.empty())
+    core::fail(Status::unsupported,
+               "{}: packed_b is packed for engine '{}', which is not available: {}", op,
+               engine->name, reason);
+  return engine;
+}
+
+// Runs the tuned configuration if there is one that holds here; else false, and the source is told.
+bool run_tuned(Context& context, const GemmProblem& problem, const GemmOperands& operands,
+               const Engine* demanded) {
+  const ContextState& state = context.state();
+  if (state.config_source == nullptr) return false;
+  const ConfigQuery query = gemm_int8::config_query(problem, state);
+  ConfigChoice choice;
+  if (!state.config_source->find(query, state, choice)) return false;
+  const GemmConfig config = gemm_int8::from_choice(choice);
+  if (demanded != nullptr && config.engine != demanded->id) return false;
+  const std::string reason = gemm_int8::check_config(problem, config, state);
+  if (!reason.empty()) {
+    state.config_source->refused(query, choice, reason);
+    return false;
   }
-  return engine != nullptr ? engine->default_config(problem, state)
-                           : gemm_int8::default_config(problem, context);
+  try {
+    gemm_int8::run(context, problem, config, operands);
+    return true;
+  } catch (const Error& error) {
+    if (error.status() != Status::unsupported) throw;
+    state.config_source->refused(query, choice, error.what());
+    return false;
+  }
 }
 
 }  // namespace
@@ -206,16 +219,22 @@ void pack_weight(Context& context, MatrixView<const std::int8_t> b, PackedWeight
 
 namespace {
 
-// A library may have nothing for a problem that its engine takes. Unless the caller forced that
-// engine, the device's last one, which takes everything and reads what the others pack, does it.
-void run_or_fall_back(Context& context, const GemmProblem& problem, const GemmConfig& config,
-                      const GemmOperands& operands, bool forced) {
+// The tuned configuration, else the default of the forced engine, of the one b is packed for, or of
+// the first that accepts the problem. A library may have nothing for a problem that its engine
+// takes. Unless the caller forced that engine, the device's last one, which takes everything and
+// reads what the others pack, does it.
+void choose_and_run(Context& context, std::string_view op, const GemmProblem& problem,
+                    const GemmOperands& operands, std::string_view forced) {
   ContextState& state = context.state();
+  const Engine* demanded = demanded_engine(state, op, problem, forced);
+  if (run_tuned(context, problem, operands, demanded)) return;
+  const GemmConfig config = demanded != nullptr ? demanded->default_config(problem, state)
+                                                : gemm_int8::default_config(problem, context);
   try {
     return gemm_int8::run(context, problem, config, operands);
   } catch (const Error& error) {
     const Engine& last = *gemm_int8::engines(state.device.kind).back();
-    if (error.status() != Status::unsupported || forced || state.on_cpu() ||
+    if (error.status() != Status::unsupported || !forced.empty() || state.on_cpu() ||
         config.engine == last.id)
       throw;
     last.run(state, problem, last.default_config(problem, state), operands);
@@ -232,8 +251,7 @@ void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args) {
                operands);
   core::check_operands(context.state(), op, {core::operand("d", args.d)},
                        {core::operand("a", args.a), core::operand("b", args.b)});
-  const GemmConfig config = choose_config(context, op, problem, args.engine);
-  run_or_fall_back(context, problem, config, operands, !args.engine.empty());
+  choose_and_run(context, op, problem, operands, args.engine);
 }
 
 void gemm(Context& context, const GemmArgs& args) {
@@ -268,8 +286,7 @@ void gemm(Context& context, const GemmArgs& args) {
       {core::operand("a", args.a), core::operand("b", args.b),
        core::operand("absmax_a", args.absmax_a), core::operand("absmax_b", args.absmax_b),
        core::operand("bias", args.bias)});
-  const GemmConfig config = choose_config(context, op, problem, args.engine);
-  run_or_fall_back(context, problem, config, operands, !args.engine.empty());
+  choose_and_run(context, op, problem, operands, args.engine);
 }
 
 std::vector<EngineInfo> gemm_engines(const Context& context) {

@@ -116,7 +116,8 @@ Config forced_config(std::string_view name, const Problem& problem) {
       names += fmt::format("{}{}", names.empty() ? "" : ", ", e->name);
     core::fail(Status::invalid_argument, "{}: engine '{}' is not one of {}", op, name, names);
   }
-  const Config config{forced->id, false, 0};
+  Config config;
+  config.engine = forced->id;
   std::string reason = forced->unavailable();
   if (reason.empty()) reason = forced->refuses(problem, config);
   if (!reason.empty())
@@ -125,16 +126,29 @@ Config forced_config(std::string_view name, const Problem& problem) {
   return config;
 }
 
-Config chosen_config(const ContextState& state, const Problem& problem) {
+// Runs the tuned configuration if there is one that holds here; else false, and the source is told.
+// One that is refused has not touched d: sums that were to be added to it can still be.
+bool run_tuned(ContextState& state, const Problem& problem, const Operands& operands) {
+  if (state.config_source == nullptr) return false;
+  const ConfigQuery query = to_query(problem);
   ConfigChoice choice;
+  if (!state.config_source->find(query, state, choice)) return false;
   Config tuned;
-  if (state.config_source && state.config_source->find(to_query(problem), state, choice) &&
-      from_choice(choice, tuned)) {
-    const Engine* e = find_engine(problem.device, tuned.engine);
-    if (e != nullptr && e->unavailable().empty() && e->refuses(problem, tuned).empty())
-      return tuned;
+  const std::string reason = from_choice(choice, tuned)
+                                 ? check_config(problem, tuned, state)
+                                 : "its numbers are no configuration of this version";
+  if (!reason.empty()) {
+    state.config_source->refused(query, choice, reason);
+    return false;
   }
-  return default_config(problem);
+  try {
+    find_engine(problem.device, tuned.engine)->run(state, problem, tuned, operands);
+    return true;
+  } catch (const Error& error) {
+    if (error.status() != Status::unsupported) throw;
+    state.config_source->refused(query, choice, error.what());
+    return false;
+  }
 }
 
 // An empty sum: zeros, or what d held, plus the bias.
@@ -168,14 +182,16 @@ void run_without_inner_dimension(ContextState& state, const Problem& p, const Op
 void gemm_standard(Context& context, const StandardGemmArgs& args) {
   const standard::Problem problem = standard::validated(context, args);
   const standard::Operands operands{args.a.data, args.b.data, args.d.data, args.bias};
+  ContextState& state = context.state();
   standard::Config config;
   if (!args.engine.empty()) config = standard::forced_config(args.engine, problem);
   if (problem.m == 0 || problem.n == 0) return;
-  if (problem.k == 0)
-    return standard::run_without_inner_dimension(context.state(), problem, operands);
-  if (args.engine.empty()) config = standard::chosen_config(context.state(), problem);
-  standard::find_engine(problem.device, config.engine)
-      ->run(context.state(), problem, config, operands);
+  if (problem.k == 0) return standard::run_without_inner_dimension(state, problem, operands);
+  if (args.engine.empty()) {
+    if (standard::run_tuned(state, problem, operands)) return;
+    config = standard::default_config(problem);
+  }
+  standard::find_engine(problem.device, config.engine)->run(state, problem, config, operands);
 }
 
 std::vector<EngineInfo> gemm_standard_engines(const Context& context) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/check.hpp"
 #include "gemm/cpu/standard_onednn.hpp"
 #include "gemm/standard_engine.hpp"
 
@@ -58,9 +59,18 @@ Config preferred(const Problem& p) {
   return transposes_for_few ? matmul : sgemm;
 }
 
-bool runs(const Problem& problem, const Config& config) {
+// Why the engine does not run the problem so, as far as it can say without a Context.
+std::string refusal(const Problem& problem, const Config& config) {
   const Engine* e = find_engine(problem.device, config.engine);
-  return e != nullptr && e->unavailable().empty() && e->refuses(problem, config).empty();
+  if (e == nullptr)
+    return fmt::format("engine number {} is unknown", static_cast<std::int64_t>(config.engine));
+  std::string reason = e->unavailable();
+  if (reason.empty()) reason = e->refuses(problem, config);
+  return reason.empty() ? reason : fmt::format("engine '{}': {}", e->name, reason);
+}
+
+bool runs(const Problem& problem, const Config& config) {
+  return refusal(problem, config).empty();
 }
 
 }  // namespace
@@ -75,17 +85,44 @@ Config default_config(const Problem& problem) {
   return reference;
 }
 
-std::vector<Config> candidates(const Problem& problem) {
+std::vector<Config> candidates(const Problem& problem, const Context& context) {
   std::vector<Config> configs = {default_config(problem)};
   if (problem.device != DeviceKind::cpu) {
-    constexpr std::int64_t algorithms = 8;
-    for (std::int64_t i = 1; i < algorithms; ++i)
-      configs.push_back({EngineId::cublaslt, false, i});
+    const Engine* e = find_engine(problem.device, configs.front().engine);
+    const bool empty = problem.m == 0 || problem.n == 0 || problem.k == 0;
+    if (empty || e == nullptr || e->candidates == nullptr || !runs(problem, configs.front()))
+      return configs;
+    configs.clear();
+    e->candidates(problem, context.state(), configs);
     return configs;
   }
   for (const Config& config : {sgemm, matmul, matmul_packed, openblas, reference})
     if (config != configs.front() && runs(problem, config)) configs.push_back(config);
   return configs;
+}
+
+std::string check_config(const Problem& problem, const Config& config, const ContextState& state) {
+  std::string reason = refusal(problem, config);
+  if (reason.empty()) reason = out_of_range(config.cublaslt);
+  if (!reason.empty() || config.cublaslt == CublasLtChoice{}) return reason;
+  const Engine* e = find_engine(problem.device, config.engine);
+  if (e->refuses_config == nullptr)
+    return fmt::format("engine '{}' has no algorithms or workspace of cuBLASLt", e->name);
+  reason = e->refuses_config(problem, config, state);
+  return reason.empty() ? reason : fmt::format("engine '{}': {}", e->name, reason);
+}
+
+std::string provenance(const Problem& problem, const Config& config, const ContextState& state) {
+  const Engine* e = find_engine(problem.device, config.engine);
+  const bool empty = problem.m == 0 || problem.n == 0 || problem.k == 0;
+  if (empty || !runs(problem, config) || e->provenance == nullptr) return {};
+  return e->provenance(problem, config, state);
+}
+
+void run(Context& context, const Problem& problem, const Config& config, const Operands& operands) {
+  const std::string reason = check_config(problem, config, context.state());
+  if (!reason.empty()) core::fail(Status::unsupported, "gemm_standard: {}", reason);
+  find_engine(problem.device, config.engine)->run(context.state(), problem, config, operands);
 }
 
 }  // namespace switchback::standard

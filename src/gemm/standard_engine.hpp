@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/context_state.hpp"
 #include "gemm/standard_problem.hpp"
@@ -38,6 +39,16 @@ struct Engine {
   /// Runs a problem it does not refuse. Throws Error if the library fails.
   void (*run)(ContextState& context, const Problem& problem, const Config& config,
               const Operands& operands);
+
+  // Of an engine with a library's algorithms; null for the others. What is said of them in
+  // gemm/engine.hpp goes for these.
+  std::string (*refuses_config)(const Problem& problem, const Config& config,
+                                const ContextState& state) = nullptr;
+  std::string (*provenance)(const Problem& problem, const Config& config,
+                            const ContextState& state) = nullptr;
+  /// Its configurations, the default first.
+  void (*candidates)(const Problem& problem, const ContextState& state,
+                     std::vector<Config>& out) = nullptr;
 };
 
 /// All engines of a kind of device, also those that cannot run here, in the order in which they are
@@ -49,6 +60,15 @@ const Engine* find_engine(DeviceKind device, std::string_view name) noexcept;
 
 /// Makes the engines of a kind of device known; tests do it for the emulated one.
 void install_engines(DeviceKind device, std::span<const Engine* const> list) noexcept;
+
+/// Why this configuration cannot run the problem here; empty when it can. m, n and k are at
+/// least 1.
+std::string check_config(const Problem& problem, const Config& config, const ContextState& state);
+/// What a library calls the configuration, to be recorded beside it; empty: nothing to add.
+std::string provenance(const Problem& problem, const Config& config, const ContextState& state);
+/// Runs a problem as one configuration says. Throws Error(unsupported) with the reason if it
+/// cannot; operands are not validated.
+void run(Context& context, const Problem& problem, const Config& config, const Operands& operands);
 
 extern const Engine onednn_sgemm_engine;
 extern const Engine onednn_matmul_engine;

@@ -85,7 +85,8 @@ bool from_query(const ConfigQuery& query, Problem& p) {
 
 std::string describe(const Config& config) {
   return fmt::format("{}{}{}", engine_name(config.engine), config.pack_b ? " pack_b" : "",
-                     config.algorithm != 0 ? fmt::format(" algorithm {}", config.algorithm) : "");
+                     config.algorithm != 0 ? fmt::format(" algorithm {}", config.algorithm) : "") +
+         describe(config.cublaslt);
 }
 
 ConfigChoice to_choice(const Config& config) {
@@ -93,17 +94,22 @@ ConfigChoice to_choice(const Config& config) {
   choice.words[0] = static_cast<std::int64_t>(config.engine);
   choice.words[1] = config.pack_b ? 1 : 0;
   choice.words[2] = config.algorithm;
+  const CublasLtChoiceWords cublaslt = to_words(config.cublaslt);
+  for (std::size_t i = 0; i < cublaslt.size(); ++i)
+    choice.words[3 + i] = cublaslt[i];
   return choice;
 }
 
 bool from_choice(const ConfigChoice& choice, Config& config) {
-  constexpr std::int64_t most_algorithms = 64;
   const auto& w = choice.words;
   if (w[0] < 0 || w[0] > static_cast<std::int64_t>(EngineId::cublaslt_tf32)) return false;
-  if ((w[1] != 0 && w[1] != 1) || w[2] < 0 || w[2] >= most_algorithms) return false;
+  if ((w[1] != 0 && w[1] != 1) || w[2] < 0 || w[2] >= most_ranked_algorithms) return false;
+  const CublasLtChoice cublaslt = from_words({w[3], w[4], w[5], w[6]});
+  if (!out_of_range(cublaslt).empty()) return false;
   config.engine = static_cast<EngineId>(w[0]);
   config.pack_b = w[1] == 1;
   config.algorithm = w[2];
+  config.cublaslt = cublaslt;
   return true;
 }
 

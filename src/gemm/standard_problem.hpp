@@ -10,7 +10,12 @@
 
 #include "core/config_source.hpp"
 #include "core/device_kind.hpp"
+#include "gemm/cublaslt_choice.hpp"
 #include "switchback/types.hpp"
+
+namespace switchback {
+class Context;
+}
 
 namespace switchback::standard {
 
@@ -58,8 +63,10 @@ struct Config {
   /// onednn_matmul: b is first reordered to the layout the library likes best. Pays where b is read
   /// many times.
   bool pack_b = false;
-  /// cublaslt: the place in the library's own ranking of its algorithms for the problem.
+  /// cublaslt: the place in the library's own ranking of its algorithms for the problem, where none
+  /// is given.
   std::int64_t algorithm = 0;
+  CublasLtChoice cublaslt = {};
   friend bool operator==(const Config&, const Config&) = default;
 };
 
@@ -68,8 +75,14 @@ ConfigChoice to_choice(const Config& config);
 /// False for numbers that are no Config of this version.
 bool from_choice(const ConfigChoice& choice, Config& config);
 
-/// Every configuration that can run the problem on this machine, the default first.
-std::vector<Config> candidates(const Problem& problem);
+/// Whether nobody vouches that it runs; see gemm_int8::is_risky().
+inline bool is_risky(const Config& config) noexcept {
+  return config.cublaslt.unranked;
+}
+
+/// Every configuration that can run the problem in this Context, the default first. May take
+/// milliseconds, but runs no product. tf32 is never among them: it is a different product.
+std::vector<Config> candidates(const Problem& problem, const Context& context);
 /// The configuration a call takes when no ConfigSource knows better.
 Config default_config(const Problem& problem);
 

@@ -100,6 +100,7 @@ TEST(GemmStandardEntry, OpenBlasRefusesWhatItsIntegersCannotCount) {
 }
 
 TEST(GemmStandardConfig, DefaultIsFirstCandidateAndCandidatesDiffer) {
+  const Context context(test::cpu_options());
   for (const std::int64_t m : {1, 16, 1024, 4096})
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
       for (int flags = 0; flags < 8; ++flags) {
@@ -110,7 +111,7 @@ TEST(GemmStandardConfig, DefaultIsFirstCandidateAndCandidatesDiffer) {
         p.transpose_a = (flags & 1) != 0;
         p.transpose_b = (flags & 2) != 0;
         p.bias = (flags & 4) != 0;
-        const auto configs = standard::candidates(p);
+        const auto configs = standard::candidates(p, context);
         ASSERT_FALSE(configs.empty());
         EXPECT_EQ(configs.front(), standard::default_config(p));
         for (auto i = configs.begin(); i != configs.end(); ++i) {

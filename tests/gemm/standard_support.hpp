@@ -45,7 +45,7 @@ inline std::vector<standard::Config> all_configs() {
     return {{standard::EngineId::cublaslt, false, 0}, {standard::EngineId::cublaslt, false, 1}};
   standard::Problem p;
   p.m = p.n = p.k = p.lda = p.ldb = p.ldd = 4;
-  return standard::candidates(p);
+  return standard::candidates(p, Context(cpu_options()));
 }
 
 struct Shape {

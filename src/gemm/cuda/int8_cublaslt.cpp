@@ -15,27 +15,37 @@ using core::SWITCHBACK_CUDA_NS::CurrentDevice;
 using core::SWITCHBACK_CUDA_NS::Runtime;
 using core::SWITCHBACK_CUDA_NS::runtime;
 
-constexpr std::int64_t ranked_algorithms = 8;
-
 std::string_view rejects(const GemmProblem& p) {
   return p.k == 0 ? "k is 0" : std::string_view();
 }
 
-GemmConfig ranked(std::int64_t algorithm) {
+GemmConfig default_config(const GemmProblem&, const ContextState&) {
   GemmConfig config;
   config.engine = EngineId::cublaslt;
-  config.algorithm = algorithm;
   return config;
 }
 
-GemmConfig default_config(const GemmProblem&, const ContextState&) {
-  return ranked(0);
+products::Product expected_product(const GemmProblem& p, const GemmConfig& config) {
+  const std::int64_t ld =
+      products::sums_in_place(p, nullptr) ? p.stride_d : products::padded_n(p.n);
+  return products::expected_product(p, config, products::padded_m(p.m), ld);
 }
 
-void candidates(const GemmProblem&, const ContextState&, std::vector<GemmConfig>& out) {
-  // How many there are is known once the library is asked; the others are refused when run.
-  for (std::int64_t i = 0; i < ranked_algorithms; ++i)
-    out.push_back(ranked(i));
+std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
+                           const ContextState& state) {
+  return products::refusal(runtime(state), expected_product(p, config));
+}
+
+std::string provenance(const GemmProblem& p, const GemmConfig& config, const ContextState& state) {
+  return products::algorithm_hex(runtime(state), expected_product(p, config));
+}
+
+void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
+  const GemmConfig usual = default_config(p, state);
+  if (p.m == 0 || p.n == 0) return out.push_back(usual);
+  for (const GemmConfig& config :
+       products::algorithm_candidates(runtime(state), expected_product(p, usual), usual))
+    out.push_back(config);
 }
 
 void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
@@ -47,14 +57,13 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   const products::StagedCodes b = products::stage_b(frame, p, o);
   const std::int64_t m = products::padded_m(p.m);
   const std::int64_t n = products::padded_n(p.n);
-  const bool in_place = p.output == DType::s32 && m == p.m && n == p.n && p.stride_d % 4 == 0 &&
-                        reinterpret_cast<std::uintptr_t>(o.d) % 16 == 0;
+  const bool in_place = products::sums_in_place(p, o.d);
   auto* sums = in_place ? static_cast<std::int32_t*>(o.d) : frame.take<std::int32_t>(m * n);
   const std::int64_t stride_sums = in_place ? p.stride_d : n;
 
   products::Plans& plans = products::Plans::of(device);
-  products::Plan& plan = plans.plan(
-      products::panel_product(a, b, m, p.n, p.k, stride_sums, a.data, sums, config.algorithm));
+  products::Plan& plan =
+      plans.plan(products::panel_product(a, b, m, p.n, p.k, stride_sums, a.data, sums, config));
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
   // All memory is there: from here on work is queued.
   products::queue_copy(device, a);
@@ -75,6 +84,8 @@ const Engine cublaslt_engine = {EngineId::cublaslt,
                                 default_config,
                                 candidates,
                                 run,
-                                products::packed_stride};
+                                products::packed_stride,
+                                refuses_config,
+                                provenance};
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

@@ -2,6 +2,7 @@
 #include "gemm/cuda/int8_operands.hpp"
 
 #include "core/cuda/status.hpp"
+#include "gemm/cuda/cublaslt_search.hpp"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
@@ -9,6 +10,7 @@ using core::SWITCHBACK_CUDA_NS::check;
 using core::SWITCHBACK_CUDA_NS::CurrentDevice;
 using core::SWITCHBACK_CUDA_NS::Runtime;
 using core::SWITCHBACK_CUDA_NS::runtime;
+using gemm_int8::GemmConfig;
 using gemm_int8::GemmOperands;
 using gemm_int8::GemmProblem;
 using gemm_int8::ScaleMode;
@@ -31,12 +33,21 @@ void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
   check(launch_pad(arguments, device.cuda_stream()), "kernel pad");
 }
 
+namespace {
+
+// Whether cuBLASLt can read codes where they are.
+bool lies_well(const void* from, std::int64_t rows, std::int64_t cols, std::int64_t stride,
+               std::int64_t padded_rows) {
+  return rows == padded_rows && cols == padded_k(cols) && stride % 16 == 0 &&
+         reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
+}
+
+}  // namespace
+
 StagedCodes stage(core::Workspace::Frame& frame, const std::int8_t* from, std::int64_t rows,
                   std::int64_t cols, std::int64_t stride, std::int64_t padded_rows) {
   StagedCodes staged;
-  const bool in_place = rows == padded_rows && cols == padded_k(cols) && stride % 16 == 0 &&
-                        reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
-  if (in_place) {
+  if (lies_well(from, rows, cols, stride, padded_rows)) {
     staged.data = from;
     staged.stride = stride;
     return staged;
@@ -67,7 +78,7 @@ void queue_copy(Runtime& device, const StagedCodes& codes) {
 
 Product panel_product(const StagedCodes& a, const StagedCodes& b, std::int64_t rows,
                       std::int64_t cols, std::int64_t k, std::int64_t ld, const void* a_data,
-                      const void* d, std::int64_t algorithm) {
+                      const void* d, const GemmConfig& config) {
   // Row-major d = a · bᵀ is column-major dᵀ = b · aᵀ: b is cuBLASLt's A, transposed, and a its B.
   Product p;
   p.m = padded_n(cols);
@@ -79,8 +90,40 @@ Product panel_product(const StagedCodes& a, const StagedCodes& b, std::int64_t r
   p.align_a = alignment_of(b.data);
   p.align_b = alignment_of(a_data);
   p.align_d = alignment_of(d);
-  p.algorithm = algorithm;
+  p.choose(config.algorithm, config.cublaslt);
   return p;
+}
+
+Product expected_product(const GemmProblem& p, const GemmConfig& config, std::int64_t rows,
+                         std::int64_t ld) {
+  StagedCodes a;
+  a.stride = lies_well(nullptr, p.m, p.k, p.stride_a, padded_m(p.m)) ? p.stride_a : padded_k(p.k);
+  StagedCodes b;
+  const bool b_in_place = p.packed_for == gemm_int8::EngineId::none &&
+                          lies_well(nullptr, p.n, p.k, p.stride_b, padded_n(p.n));
+  b.stride = b_in_place ? p.stride_b : padded_k(p.k);
+  return panel_product(a, b, rows, p.n, p.k, ld, nullptr, nullptr, config);
+}
+
+bool sums_in_place(const GemmProblem& p, const void* d) {
+  return p.output == DType::s32 && padded_m(p.m) == p.m && padded_n(p.n) == p.n &&
+         p.stride_d % 4 == 0 && reinterpret_cast<std::uintptr_t>(d) % 16 == 0;
+}
+
+std::vector<GemmConfig> algorithm_candidates(Runtime& device, const Product& product,
+                                             const GemmConfig& usual) {
+  // Beside what the library ranks. A tuner's first round measures each once.
+  constexpr std::size_t most_enumerated = 128;
+  const CurrentDevice current(device.index());
+  std::vector<GemmConfig> configs;
+  for (const Candidate& candidate :
+       candidates(Plans::of(device).handle(), product, most_enumerated)) {
+    GemmConfig config = usual;
+    config.algorithm = candidate.place;
+    config.cublaslt = candidate.choice;
+    configs.push_back(config);
+  }
+  return configs;
 }
 
 void queue_epilogue(Runtime& device, const GemmProblem& p, const GemmOperands& o,

@@ -49,10 +49,23 @@ StagedCodes stage_b(core::Workspace::Frame& frame, const gemm_int8::GemmProblem&
                     const gemm_int8::GemmOperands& operands);
 void queue_copy(core::SWITCHBACK_CUDA_NS::Runtime& runtime, const StagedCodes& codes);
 
-/// `rows` rows of sums, a panel of the product, into int32 rows of `ld`.
+/// `rows` rows of sums, a panel of the product, into int32 rows of `ld`, by the algorithm that the
+/// configuration says.
 Product panel_product(const StagedCodes& a, const StagedCodes& b, std::int64_t rows,
                       std::int64_t cols, std::int64_t k, std::int64_t ld, const void* a_data,
-                      const void* d, std::int64_t algorithm);
+                      const void* d, const gemm_int8::GemmConfig& config);
+/// The same of a problem whose operands are aligned as a device's memory is: what a configuration
+/// is judged by before there are operands.
+Product expected_product(const gemm_int8::GemmProblem& problem, const gemm_int8::GemmConfig& config,
+                         std::int64_t rows, std::int64_t ld);
+/// Whether the sums can be written where the caller wants int32.
+bool sums_in_place(const gemm_int8::GemmProblem& problem, const void* d);
+
+/// Every configuration of a product that names an algorithm or leaves it to the library, the
+/// default first.
+std::vector<gemm_int8::GemmConfig> algorithm_candidates(core::SWITCHBACK_CUDA_NS::Runtime& runtime,
+                                                        const Product& product,
+                                                        const gemm_int8::GemmConfig& usual);
 
 /// The epilogue over rows [first, first + rows) of d from sums of their own.
 void queue_epilogue(core::SWITCHBACK_CUDA_NS::Runtime& runtime,

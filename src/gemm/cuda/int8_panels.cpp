@@ -35,17 +35,60 @@ GemmConfig with_rows(std::int64_t rows) {
   return config;
 }
 
-// The two panels in flight have half of the L2 cache: the other half is for the operands.
-GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
-  const auto bytes = static_cast<std::int64_t>(state.runtime->info().l2_bytes / 4);
+// Rows whose int32 sums are `eighths` of the L2 cache.
+GemmConfig with_part_of_l2(const GemmProblem& p, const ContextState& state, std::int64_t eighths) {
+  const auto bytes = static_cast<std::int64_t>(state.runtime->info().l2_bytes) / 8 * eighths;
   const std::int64_t rows = bytes / (4 * products::padded_n(std::max<std::int64_t>(p.n, 1)));
   return with_rows(std::max(row_multiple, rows / row_multiple * row_multiple));
 }
 
+// The two panels in flight have half of the L2 cache: the other half is for the operands.
+GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
+  return with_part_of_l2(p, state, 2);
+}
+
 void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
-  const GemmConfig usual = default_config(p, state);
-  for (const std::int64_t rows : {usual.mc, usual.mc / 2, usual.mc * 2})
-    if (rows >= row_multiple && rows < p.m) out.push_back(with_rows(rows));
+  for (const std::int64_t eighths : {2, 1, 3, 4, 6, 8}) {
+    const GemmConfig config = with_part_of_l2(p, state, eighths);
+    if (config.mc < p.m) out.push_back(config);
+  }
+}
+
+// How the rows are cut. A last panel of few rows is moved up to overlap the one before it: the same
+// rows twice, with the same results, instead of a size the library may refuse.
+struct Cut {
+  std::int64_t rows = 0;
+  std::int64_t panels = 0;
+  std::int64_t rest = 0;       ///< rows of the last panel that no other has
+  std::int64_t last_rows = 0;  ///< of the last panel
+};
+
+Cut cut(const GemmProblem& p, const GemmConfig& config, const ContextState& state) {
+  const std::int64_t m = products::padded_m(p.m);
+  const std::int64_t wanted = config.mc == 0 ? default_config(p, state).mc : config.mc;
+  Cut cut;
+  cut.rows = std::min(products::padded_m(wanted), m);
+  cut.panels = (m + cut.rows - 1) / cut.rows;
+  cut.rest = m - (cut.panels - 1) * cut.rows;
+  cut.last_rows = std::min(std::max(cut.rest, products::padded_m(1)), m);
+  return cut;
+}
+
+std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
+                           const ContextState& state) {
+  const Cut parts = cut(p, config, state);
+  std::string reason;
+  for (const std::int64_t rows : {parts.rows, parts.last_rows})
+    if (reason.empty())
+      reason = products::refusal(
+          runtime(state), products::expected_product(p, config, rows, products::padded_n(p.n)));
+  return reason;
+}
+
+std::string provenance(const GemmProblem& p, const GemmConfig& config, const ContextState& state) {
+  return products::algorithm_hex(
+      runtime(state),
+      products::expected_product(p, config, cut(p, config, state).rows, products::padded_n(p.n)));
 }
 
 // A stream with the sums and the library's workspace of one panel.
@@ -92,14 +135,10 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   const products::StagedCodes b = products::stage_b(frame, p, o);
   const std::int64_t m = products::padded_m(p.m);
   const std::int64_t n = products::padded_n(p.n);
-  const std::int64_t wanted = config.mc == 0 ? default_config(p, state).mc : config.mc;
-  const std::int64_t rows = std::min(products::padded_m(wanted), m);
-  const std::int64_t panels = (m + rows - 1) / rows;
-  // A last panel of few rows is moved up to overlap the one before it: the same rows twice, with
-  // the same results, instead of a size the library may refuse. It runs behind the other, in one
-  // lane.
-  const std::int64_t rest = m - (panels - 1) * rows;
-  const std::int64_t last_rows = std::min(std::max(rest, products::padded_m(1)), m);
+  const Cut parts = cut(p, config, state);
+  const std::int64_t rows = parts.rows;
+  const std::int64_t panels = parts.panels;
+  const std::int64_t last_rows = parts.last_rows;
 
   products::Plans& plans = products::Plans::of(device);
   std::array<Lane, 2> lanes;
@@ -111,7 +150,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   }
   const auto plan_of = [&](std::int64_t first, std::int64_t count) -> products::Plan& {
     return plans.plan(products::panel_product(a, b, count, p.n, p.k, n, a.data + first * a.stride,
-                                              lanes[0].sums, config.algorithm));
+                                              lanes[0].sums, config));
   };
   // Panels start at multiples of `rows`, so they share their alignment but for the moved last one.
   products::Plan& whole = plan_of(0, rows);
@@ -136,7 +175,8 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   };
   if (panels == 1) return queue_panel(0, lanes[0]);
   Fork fork(lanes[0].stream, lanes[1].stream, device.side_event());
-  const bool overlaps = rest < last_rows;
+  // A last panel that overlaps the one before it runs behind that, in one lane.
+  const bool overlaps = parts.rest < last_rows;
   for (std::int64_t i = 0; i < panels; ++i) {
     const std::int64_t turn = i == panels - 1 && overlaps ? i - 1 : i;
     queue_panel(i, lanes[static_cast<std::size_t>(turn % 2)]);
@@ -155,6 +195,8 @@ const Engine cublaslt_panels_engine = {EngineId::cublaslt_panels,
                                        default_config,
                                        candidates,
                                        run,
-                                       products::packed_stride};
+                                       products::packed_stride,
+                                       refuses_config,
+                                       provenance};
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

@@ -2,6 +2,7 @@
 #include "gemm/cuda/standard_cublaslt.hpp"
 
 #include "gemm/cuda/cublaslt.hpp"
+#include "gemm/cuda/cublaslt_search.hpp"
 
 namespace switchback::standard::SWITCHBACK_CUDA_NS {
 
@@ -63,14 +64,77 @@ void queue_conversion(Runtime& device, const Staged& staged) {
                    AnyMatrix(const_cast<void*>(m.data), m.dtype, m.rows, m.cols, m.stride), false);
 }
 
-void multiply(ContextState& state, const Problem& p, const Config& config, const Operands& o,
-              bool tf32) {
+// Before Ampere there is no bf16: widened, the product is the same to the last bit of a factor.
+DType type_read(const Problem& p) {
+  const bool widen = p.input == DType::bf16 && p.compute_capability < ampere;
+  return widen ? DType::f32 : p.input;
+}
+
+// What the library is asked for, but for alignments. Row-major d = op(a) · op(b) is column-major
+// dᵀ = op(b)ᵀ · op(a)ᵀ, each as it lies.
+products::Product product_of(const Problem& p, const Config& config, std::int64_t lda,
+                             std::int64_t ldb, std::int64_t ldd, DType sum) {
+  products::Product product;
+  product.type_a = product.type_b = type_of(type_read(p));
+  product.type_d = type_of(sum);
+  product.compute =
+      config.engine == EngineId::cublaslt_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  product.transpose_a = p.transpose_b;
+  product.transpose_b = p.transpose_a;
+  product.bias = p.bias;
+  product.m = p.n;
+  product.n = p.m;
+  product.k = p.k;
+  product.lda = ldb;
+  product.ldb = lda;
+  product.ldd = ldd;
+  product.choose(config.algorithm, config.cublaslt);
+  return product;
+}
+
+// The same of operands that are aligned as a device's memory is, with a bias of the type of d: what
+// a configuration is judged by before there are operands.
+products::Product expected_product(const Problem& p, const Config& config) {
+  const DType read = type_read(p);
+  const bool as_it_lies = read == p.input;
+  const bool in_place = p.output == read || p.output == DType::f32;
+  products::Product product =
+      product_of(p, config, as_it_lies ? p.lda : (p.transpose_a ? p.m : p.k),
+                 as_it_lies ? p.ldb : (p.transpose_b ? p.k : p.n), in_place ? p.ldd : p.n,
+                 in_place ? p.output : DType::f32);
+  product.accumulate = p.accumulate && in_place;
+  product.align_a = product.align_b = product.align_d = products::alignment_of(nullptr);
+  return product;
+}
+
+std::string refuses_config(const Problem& p, const Config& config, const ContextState& state) {
+  return products::refusal(runtime(state), expected_product(p, config));
+}
+
+std::string provenance(const Problem& p, const Config& config, const ContextState& state) {
+  return products::algorithm_hex(runtime(state), expected_product(p, config));
+}
+
+void candidates(const Problem& p, const ContextState& state, std::vector<Config>& out) {
+  // Beside what the library ranks.
+  constexpr std::size_t most_enumerated = 128;
+  Runtime& device = runtime(state);
+  const CurrentDevice current(device.index());
+  Config config;
+  config.engine = EngineId::cublaslt;
+  for (const products::Candidate& candidate : products::candidates(
+           products::Plans::of(device).handle(), expected_product(p, config), most_enumerated)) {
+    config.algorithm = candidate.place;
+    config.cublaslt = candidate.choice;
+    out.push_back(config);
+  }
+}
+
+void run(ContextState& state, const Problem& p, const Config& config, const Operands& o) {
   Runtime& device = runtime(state);
   const CurrentDevice current(device.index());
   core::Workspace::Frame frame(state.workspace);
-  // Before Ampere there is no bf16: widened, the product is the same to the last bit of a factor.
-  const bool widen = p.input == DType::bf16 && p.compute_capability < ampere;
-  const DType input = widen ? DType::f32 : p.input;
+  const DType input = type_read(p);
   const Staged a =
       stage(frame, {o.a, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda},
             input, dtype_size_bytes(p.input));
@@ -91,25 +155,12 @@ void multiply(ContextState& state, const Problem& p, const Config& config, const
   if (p.bias)
     bias = stage(frame, {o.bias.data, o.bias.dtype, 1, p.n, p.n}, sum.dtype, bias_alignment);
 
-  // Row-major d = op(a) · op(b) is column-major dᵀ = op(b)ᵀ · op(a)ᵀ, each as it lies.
-  products::Product product;
-  product.type_a = product.type_b = type_of(input);
-  product.type_d = type_of(sum.dtype);
-  product.compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-  product.transpose_a = p.transpose_b;
-  product.transpose_b = p.transpose_a;
+  products::Product product =
+      product_of(p, config, a.matrix.stride, b.matrix.stride, sum.stride, sum.dtype);
   product.accumulate = p.accumulate && in_place;
-  product.bias = p.bias;
-  product.m = p.n;
-  product.n = p.m;
-  product.k = p.k;
-  product.lda = b.matrix.stride;
-  product.ldb = a.matrix.stride;
-  product.ldd = sum.stride;
   product.align_a = products::alignment_of(b.matrix.data);
   product.align_b = products::alignment_of(a.matrix.data);
   product.align_d = products::alignment_of(sum.data);
-  product.algorithm = config.algorithm;
   products::Plans& plans = products::Plans::of(device);
   products::Plan& plan = plans.plan(product);
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
@@ -123,18 +174,12 @@ void multiply(ContextState& state, const Problem& p, const Config& config, const
   if (!in_place) device.convert(sum, d, p.accumulate);
 }
 
-void run(ContextState& state, const Problem& p, const Config& config, const Operands& operands) {
-  multiply(state, p, config, operands, false);
-}
-void run_tf32(ContextState& state, const Problem& p, const Config& config,
-              const Operands& operands) {
-  multiply(state, p, config, operands, true);
-}
-
 }  // namespace
 
-const Engine cublaslt_engine = {EngineId::cublaslt, "cublaslt", unavailable, refuses, run};
-const Engine cublaslt_tf32_engine = {EngineId::cublaslt_tf32, "cublaslt_tf32", unavailable,
-                                     refuses_tf32, run_tf32};
+const Engine cublaslt_engine = {EngineId::cublaslt, "cublaslt", unavailable, refuses, run,
+                                refuses_config,     provenance, candidates};
+const Engine cublaslt_tf32_engine = {
+    EngineId::cublaslt_tf32, "cublaslt_tf32", unavailable, refuses_tf32, run,
+    refuses_config,          provenance};
 
 }  // namespace switchback::standard::SWITCHBACK_CUDA_NS

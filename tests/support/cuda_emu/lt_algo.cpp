@@ -10,53 +10,77 @@ namespace switchback_cuda_emu {
 
 namespace {
 
-constexpr std::uint32_t magic = 0x53424c54;
+// Of this version's algorithms.
+std::uint32_t magic() {
+  return 0x53424c54u ^ static_cast<std::uint32_t>(options().cublaslt_version);
+}
 
-// Best first. Between them: every pointer, fast ones that want 16 bytes, one that needs a
-// workspace.
+// Best first. Between them: every attribute, every pointer, fast ones that want 16 bytes, and
+// workspaces from none to more than the usual 32 MiB.
 const std::vector<LtAlgoFamily>& families() {
   static const auto* const all = new std::vector<LtAlgoFamily>{
       {66,
        {CUBLASLT_MATMUL_TILE_128x256, CUBLASLT_MATMUL_TILE_128x128},
        {CUBLASLT_MATMUL_STAGES_128xAUTO},
-       false,
+       0,
        true,
        0,
+       {},
+       {CUBLASLT_CLUSTER_SHAPE_2x1x1, CUBLASLT_CLUSTER_SHAPE_1x2x1},
        16,
        4096,
        90},
       {31,
        {CUBLASLT_MATMUL_TILE_256x128, CUBLASLT_MATMUL_TILE_128x256, CUBLASLT_MATMUL_TILE_128x128},
        {CUBLASLT_MATMUL_STAGES_64x4, CUBLASLT_MATMUL_STAGES_128x3},
-       false,
+       0,
        true,
        2,
+       {},
+       {},
        16,
        0,
        75},
       {21,
        {CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_64x64},
        {CUBLASLT_MATMUL_STAGES_64x3},
-       true,
+       CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_INPLACE,
        false,
        0,
+       {CUBLASLT_MATMUL_INNER_SHAPE_MMA16816},
+       {},
        4,
        0,
        75},
+      {0, {}, {}, 0, false, 0, {}, {}, 4, 0, 75},
   };
   return *all;
 }
 
 const LtAlgoFamily* find_family(int id) {
   for (const LtAlgoFamily& family : families())
-    if (family.id == id && options().compute_capability >= family.min_compute_capability)
-      return &family;
+    if (family.id == id) return &family;
   return nullptr;
 }
 
-bool contains(const std::vector<std::uint32_t>& values, std::uint32_t value) {
+bool runs_here(const LtAlgoFamily& family) {
+  return options().compute_capability >= family.min_compute_capability;
+}
+
+// Without a list, as with a shape, there is what is undefined.
+template <class Id>
+bool contains(const std::vector<Id>& values, std::uint32_t value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
+bool has_id(const std::vector<std::uint32_t>& values, std::uint32_t value) {
+  return values.empty() ? value == 0 : contains(values, value);
+}
+bool has_shape(const std::vector<std::uint16_t>& values, std::uint32_t value) {
+  return value == 0 || contains(values, value);
+}
+
+// A cluster of 1x2 has an extra buffer: more than 32 MiB, less than 64.
+constexpr std::size_t large_workspace_bytes = std::size_t{40} << 20;
 
 // Of types with fewer bytes, an element is enough.
 std::uint32_t needed_alignment(const LtAlgoFamily& family, bool int8) {
@@ -65,7 +89,7 @@ std::uint32_t needed_alignment(const LtAlgoFamily& family, bool int8) {
 
 LtAlgo fresh_algo(int id, const LtProblem& p) {
   LtAlgo algo{};
-  algo.magic = magic;
+  algo.magic = magic();
   algo.id = id;
   algo.split_k = 1;
   const std::uint32_t types[] = {static_cast<std::uint32_t>(p.desc.compute),
@@ -94,28 +118,49 @@ struct Candidate {
 std::vector<Candidate> candidates(const LtProblem& p, const std::uint32_t alignment[4],
                                   std::size_t workspace_bytes, std::uint32_t reduction_mask) {
   std::vector<Candidate> result;
+  const auto propose = [&](const LtAlgo& algo) {
+    std::size_t workspace = 0;
+    std::uint32_t needed = 0;
+    if (check_algo(p, algo, &workspace, &needed) != CUBLAS_STATUS_SUCCESS) return;
+    if (workspace > workspace_bytes) return;
+    if (std::any_of(alignment, alignment + 4,
+                    [needed](std::uint32_t promised) { return promised < needed; }))
+      return;
+    result.push_back({algo, workspace});
+    result.back().algo.hidden = options().hidden_attributes ? 1 : 0;
+  };
   for (const LtAlgoFamily& family : families()) {
-    if (find_family(family.id) == nullptr) continue;
-    for (const std::uint32_t tile : family.tiles) {
+    if (!runs_here(family)) continue;
+    std::vector<std::uint32_t> tiles = family.tiles;
+    if (tiles.empty()) tiles.push_back(CUBLASLT_MATMUL_TILE_UNDEFINED);
+    for (const std::uint32_t tile : tiles) {
       LtAlgo algo = fresh_algo(family.id, p);
       algo.tile = tile;
-      algo.stages = family.stages.front();
-      for (const std::int32_t split : {1, 2}) {
-        if (split > 1 && (!family.split_k || p.k < 256 ||
-                          (reduction_mask & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) == 0))
-          continue;
-        algo.split_k = split;
-        algo.reduction =
-            split > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
-        std::size_t workspace = 0;
-        std::uint32_t needed = 0;
-        if (check_algo(p, algo, &workspace, &needed) != CUBLAS_STATUS_SUCCESS) continue;
-        if (workspace > workspace_bytes) continue;
-        if (std::any_of(alignment, alignment + 4,
-                        [needed](std::uint32_t promised) { return promised < needed; }))
-          continue;
-        result.push_back({algo, workspace});
+      algo.stages = family.stages.empty() ? 0u : family.stages.front();
+      propose(algo);
+      if (p.k >= 256 &&
+          (family.reductions & reduction_mask & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) != 0) {
+        LtAlgo split = algo;
+        split.split_k = 2;
+        split.reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        propose(split);
       }
+    }
+  }
+  // What is seldom the best: other shapes, at the end.
+  for (const LtAlgoFamily& family : families()) {
+    if (!runs_here(family)) continue;
+    LtAlgo algo = fresh_algo(family.id, p);
+    algo.tile = family.tiles.empty() ? 0u : family.tiles.front();
+    algo.stages = family.stages.empty() ? 0u : family.stages.front();
+    for (const std::uint16_t shape : family.cluster_shapes) {
+      algo.cluster_shape = shape;
+      propose(algo);
+    }
+    algo.cluster_shape = 0;
+    for (const std::uint16_t shape : family.inner_shapes) {
+      algo.inner_shape = shape;
+      propose(algo);
     }
   }
   return result;
@@ -166,26 +211,56 @@ LtAlgo unpack(const cublasLtMatmulAlgo_t& algo) {
 
 cublasStatus_t check_algo(const LtProblem& p, const LtAlgo& algo, std::size_t* workspace,
                           std::uint32_t* alignment) {
-  if (algo.magic != magic) return CUBLAS_STATUS_INVALID_VALUE;
+  if (algo.magic != magic()) return CUBLAS_STATUS_INVALID_VALUE;
   const LtAlgoFamily* family = find_family(algo.id);
-  if (family == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (family == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   const LtAlgo expected = fresh_algo(algo.id, p);
   if (std::memcmp(expected.types, algo.types, sizeof algo.types) != 0)
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (!contains(family->tiles, algo.tile) || !contains(family->stages, algo.stages))
+  if (!runs_here(*family)) return CUBLAS_STATUS_ARCH_MISMATCH;
+  if (!has_id(family->tiles, algo.tile) || !has_id(family->stages, algo.stages) ||
+      !has_shape(family->inner_shapes, algo.inner_shape) ||
+      !has_shape(family->cluster_shapes, algo.cluster_shape))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (algo.split_k < 1 || (algo.split_k > 1 && !family->split_k))
+  if (algo.split_k < 1 || (algo.split_k > 1 && algo.split_k > p.k))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  if ((algo.split_k > 1) != (algo.reduction != CUBLASLT_REDUCTION_SCHEME_NONE))
+  // Pieces are added up by one scheme, one that it has; a whole one by none.
+  const bool one_scheme = algo.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE ||
+                          algo.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ||
+                          algo.reduction == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  if (algo.split_k > 1 ? !one_scheme || (family->reductions & algo.reduction) == 0
+                       : algo.reduction != CUBLASLT_REDUCTION_SCHEME_NONE)
     return CUBLAS_STATUS_NOT_SUPPORTED;
   if (algo.swizzling > (family->swizzling ? 1u : 0u) ||
       algo.custom > static_cast<std::uint32_t>(family->custom_options))
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (matches(options().refuse_at_check, algo)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  // The alignment is one of leading dimensions too.
+  const std::int64_t aligned = needed_alignment(*family, p.int8());
+  for (const auto* layout : {&p.a, &p.b, &p.c, &p.d})
+    if (layout->ld * static_cast<std::int64_t>(element_bytes(layout->type)) % aligned != 0)
+      return CUBLAS_STATUS_NOT_SUPPORTED;
   *workspace = family->workspace_bytes;
-  if (algo.split_k > 1)
+  if (algo.cluster_shape == CUBLASLT_CLUSTER_SHAPE_1x2x1) *workspace = large_workspace_bytes;
+  // In place there is a counter for each tile, else every piece lies in the workspace.
+  if (algo.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE)
+    *workspace += static_cast<std::size_t>((p.m + 63) / 64 * ((p.n + 63) / 64)) * 4;
+  else if (algo.split_k > 1)
     *workspace += static_cast<std::size_t>(algo.split_k * p.m * p.n * p.d.batch_count) * 4;
   *alignment = needed_alignment(*family, p.int8());
   return CUBLAS_STATUS_SUCCESS;
+}
+
+bool matches(const AlgoPattern& pattern, const LtAlgo& algo) {
+  if (pattern.id < 0) return false;
+  const auto is = [](std::int64_t wanted, std::int64_t value) {
+    return wanted < 0 || wanted == value;
+  };
+  return is(pattern.id, algo.id) && is(pattern.tile, algo.tile) &&
+         is(pattern.stages, algo.stages) && is(pattern.split_k, algo.split_k) &&
+         is(pattern.reduction, algo.reduction) && is(pattern.swizzling, algo.swizzling) &&
+         is(pattern.custom, algo.custom) && is(pattern.inner_shape, algo.inner_shape) &&
+         is(pattern.cluster_shape, algo.cluster_shape);
 }
 
 bool default_algo(const LtProblem& p, const std::uint32_t alignment[4], std::size_t workspace_bytes,
@@ -238,8 +313,7 @@ cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t handle, cublasComputeTy
     *returned = 0;
     if (!supported_types(compute, scale, a, b, c, d)) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (const LtAlgoFamily& family : families())
-      if (find_family(family.id) != nullptr && *returned < requested)
-        ids[(*returned)++] = family.id;
+      if (runs_here(family) && *returned < requested) ids[(*returned)++] = family.id;
     return CUBLAS_STATUS_SUCCESS;
   });
 }
@@ -251,8 +325,8 @@ cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t handle, cublasComputeType
   return library_call("cublasLtMatmulAlgoInit", [&] {
     if (!valid(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (algo == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-    if (!supported_types(compute, scale, a, b, c, d) || find_family(id) == nullptr)
-      return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (find_family(id) == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!supported_types(compute, scale, a, b, c, d)) return CUBLAS_STATUS_NOT_SUPPORTED;
     LtProblem p;
     p.desc.compute = compute;
     p.desc.scale = scale;
@@ -279,12 +353,12 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     if (const cublasStatus_t status = check_problem(*desc, *a, *b, *c, *d, &p)) return status;
     std::size_t workspace = 0;
     std::uint32_t alignment = 0;
-    // `algo` may lie in *result.
-    const cublasLtMatmulAlgo_t checked = *algo;
-    if (const cublasStatus_t status = check_algo(p, unpack(checked), &workspace, &alignment))
+    if (const cublasStatus_t status = check_algo(p, unpack(*algo), &workspace, &alignment))
       return status;
+    // `algo` may lie in *result, whose own is never updated.
+    const cublasLtMatmulAlgo_t kept = result->algo;
     *result = {};
-    result->algo = checked;
+    result->algo = kept;
     result->workspaceSize = workspace;
     result->state = CUBLAS_STATUS_SUCCESS;
     result->wavesCount = waves(p);
@@ -299,7 +373,7 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* alg
   return library_call("cublasLtMatmulAlgoCapGetAttribute", [&] {
     if (algo == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
     const LtAlgo unpacked = unpack(*algo);
-    const LtAlgoFamily* family = unpacked.magic == magic ? find_family(unpacked.id) : nullptr;
+    const LtAlgoFamily* family = unpacked.magic == magic() ? find_family(unpacked.id) : nullptr;
     if (family == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
     const auto list = [&](const std::vector<std::uint32_t>& values) {
       // As much of a list as there is room for.
@@ -312,10 +386,9 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* alg
     const bool int8 = unpacked.types[2] == CUDA_R_8I;
     switch (attribute) {
       case CUBLASLT_ALGO_CAP_SPLITK_SUPPORT:
-        return number(std::int32_t{family->split_k ? 1 : 0});
+        return number(std::int32_t{family->reductions != 0 ? 1 : 0});
       case CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK:
-        return number(
-            std::uint32_t{family->split_k ? 0u + CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : 0u});
+        return number(family->reductions);
       case CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT:
         return number(std::uint32_t{family->swizzling ? 1u : 0u});
       case CUBLASLT_ALGO_CAP_STRIDED_BATCH_SUPPORT:
@@ -347,7 +420,8 @@ cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algo,
     if (algo == nullptr || value == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
     LtAlgo unpacked = unpack(*algo);
     const ConfigMember member = find(unpacked, attribute);
-    if (unpacked.magic != magic || member.at == nullptr || member.constant || member.bytes != bytes)
+    if (unpacked.magic != magic() || member.at == nullptr || member.constant ||
+        member.bytes != bytes)
       return CUBLAS_STATUS_INVALID_VALUE;
     std::memcpy(member.at, value, bytes);
     *algo = pack(unpacked);
@@ -363,7 +437,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
     if (algo == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
     LtAlgo unpacked = unpack(*algo);
     const ConfigMember member = find(unpacked, attribute);
-    if (unpacked.magic != magic || member.at == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    if (unpacked.magic != magic() || member.at == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
     return get_bytes(member.at, member.bytes, value, bytes, written);
   });
 }

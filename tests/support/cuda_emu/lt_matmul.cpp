@@ -96,14 +96,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       if (real < needed_alignment) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (p.has_bias() && !aligned(p.desc.bias, element_bytes(p.bias_type)))
       return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (chosen.id == options().refuse_algo) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (chosen.id == options().refuse_algo || matches(options().refuse_at_run, chosen))
+      return CUBLAS_STATUS_NOT_SUPPORTED;
 
     const cudaStream_t stream = resolve(stream_handle);
     if (stream == nullptr || stream->device->id != handle->device)
       return CUBLAS_STATUS_INVALID_VALUE;
     if (check_legacy(stream) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
     const LtScalars scalars{read_scalar(alpha, p.desc.scale), read_scalar(beta, p.desc.scale)};
-    const bool corrupt = chosen.id == options().corrupt_algo;
+    const bool corrupt = chosen.id == options().corrupt_algo || matches(options().corrupt, chosen);
     const cudaError_t error = enqueue(stream, [p, scalars, a, b, c, d, corrupt, workspace,
                                                needed_workspace, device = handle->device] {
       const auto bias_bytes =
@@ -128,6 +129,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 void* library_symbol(const char* library_prefix, const char* symbol) {
   const std::string_view library = library_prefix == nullptr ? "" : library_prefix;
   if (options().cublaslt_missing || symbol == nullptr ||
+      options().cublaslt_missing_function == symbol ||
       (library.substr(0, 8) != "cublasLt" && library.substr(0, 11) != "libcublasLt"))
     return nullptr;
 #define SWITCHBACK_CUDA_EMU_SYMBOL(name) \

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cublasLt.h"
+#include "switchback_cuda_emu/control.h"
 
 namespace switchback_cuda_emu {
 
@@ -65,15 +66,18 @@ struct LtProblem {
 /// What an algorithm of the stand-in can do.
 struct LtAlgoFamily {
   int id;
-  std::vector<std::uint32_t> tiles, stages;
-  bool split_k, swizzling;
+  std::vector<std::uint32_t> tiles, stages;  ///< empty: undefined alone
+  std::uint32_t reductions;                  ///< of split K; 0: it cannot split
+  bool swizzling;
   std::int32_t custom_options;
-  std::uint32_t alignment;  ///< of every pointer
+  std::vector<std::uint16_t> inner_shapes, cluster_shapes;  ///< beside 0
+  std::uint32_t alignment;                                  ///< of every pointer
   std::uint64_t workspace_bytes;
   int min_compute_capability;
 };
 
-/// The configuration inside a cublasLtMatmulAlgo_t.
+/// The configuration inside a cublasLtMatmulAlgo_t. It is one version's own: another one takes the
+/// same bytes for no algorithm.
 struct LtAlgo {
   std::uint32_t magic;
   std::int32_t id;
@@ -82,6 +86,7 @@ struct LtAlgo {
   std::uint32_t reduction, swizzling, custom;
   std::uint16_t inner_shape, cluster_shape;
   std::uint8_t types[6];  ///< compute, scale, A, B, C, D
+  std::uint8_t hidden;    ///< no attribute tells of it
 };
 static_assert(sizeof(LtAlgo) <= sizeof(cublasLtMatmulAlgo_t));
 
@@ -117,13 +122,16 @@ std::size_t extent_bytes(const cublasLtMatrixLayoutOpaque_t& layout);
 
 // lt_algo.cpp
 LtAlgo unpack(const cublasLtMatmulAlgo_t& algo);
-/// Whether it was initialised for these types; its workspace; NOT_SUPPORTED for a bad
-/// configuration.
+/// Whether it was initialised for these types, and which workspace and alignment it needs.
+/// INVALID_VALUE where it does not match the product, ARCH_MISMATCH for another device's,
+/// NOT_SUPPORTED for a configuration that its capabilities do not have.
 cublasStatus_t check_algo(const LtProblem& problem, const LtAlgo& algo, std::size_t* workspace,
                           std::uint32_t* alignment);
 /// The configuration that is taken where none is given.
 bool default_algo(const LtProblem& problem, const std::uint32_t alignment[4],
                   std::size_t workspace_bytes, LtAlgo* algo);
+
+bool matches(const AlgoPattern& pattern, const LtAlgo& algo);
 
 // lt_compute.cpp
 struct LtScalars {

@@ -11,6 +11,13 @@
 
 namespace switchback_cuda_emu {
 
+/// One configuration of a cuBLASLt algorithm, or several: of what is negative, any. An id must be
+/// given; without one it is none.
+struct AlgoPattern {
+  std::int64_t id = -1, tile = -1, stages = -1, split_k = -1, reduction = -1, swizzling = -1,
+               custom = -1, inner_shape = -1, cluster_shape = -1;
+};
+
 struct Options {
   // The machine.
   int device_count = 1;  ///< 0: cudaErrorNoDevice; at most 2
@@ -34,11 +41,16 @@ struct Options {
   std::string fail_call_name;  ///< counts calls of this function alone; empty: all
 
   // cuBLASLt.
+  std::size_t cublaslt_version = 130100;  ///< algorithms of one are nothing to another
+  std::string cublaslt_missing_function;  ///< the library has no function of that name
   bool cublaslt_missing = false;
-  std::size_t cublaslt_version = 130100;
+  bool hidden_attributes = false;     ///< the heuristic's algorithms are more than their attributes
   bool refuse_rows_up_to_16 = false;  ///< int8 with at most 16 columns of D
-  int refuse_algo = -1;   ///< this id passes every check and is refused by cublasLtMatmul
-  int corrupt_algo = -1;  ///< this id computes one wrong element
+  int refuse_algo = -1;         ///< this id passes every check and is refused by cublasLtMatmul
+  int corrupt_algo = -1;        ///< this id computes one wrong element
+  AlgoPattern refuse_at_check;  ///< cublasLtMatmulAlgoCheck and the heuristic do not take these
+  AlgoPattern refuse_at_run;    ///< these pass every check and are refused by cublasLtMatmul
+  AlgoPattern corrupt;          ///< these compute one wrong element
 };
 
 /// Set between synchronizations, by one thread.

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which algorithms of cuBLASLt are found for a product, and building them from attributes.
+#include <algorithm>
+#include <set>
+
+#include "cuda/cuda_support.hpp"
+#include "gemm/candidates.hpp"
+#include "gemm/cuda/cublaslt.hpp"
+#include "gemm/cuda/cublaslt_build.hpp"
+#include "gemm/cuda/cublaslt_search.hpp"
+
+namespace switchback::test {
+namespace {
+
+namespace lt = products::SWITCHBACK_CUDA_NS;
+using switchback_cuda_emu::options;
+
+constexpr std::int64_t mib = std::int64_t{1} << 20;
+
+// An int8 product, a Context, and the library's handle.
+class CudaAlgorithms : public Cuda {
+ protected:
+  void SetUp() override {
+    Cuda::SetUp();
+    product.m = 128;
+    product.n = 96;
+    product.k = product.lda = product.ldb = 512;
+    product.ldd = 128;
+    product.align_a = product.align_b = product.align_d = 256;
+  }
+  void TearDown() override {
+    context.reset();
+    Cuda::TearDown();
+  }
+  cublasLtHandle_t handle() {
+    if (!context.has_value()) context.emplace(emulated());
+    return lt::Plans::of(core::SWITCHBACK_CUDA_NS::runtime(context->state())).handle();
+  }
+  std::vector<lt::FoundAlgorithm> found(std::size_t limit, std::int64_t workspace_bytes) {
+    return lt::enumerate(handle(), product, limit, workspace_bytes);
+  }
+  // The refusal, and the algorithm in the library's form.
+  lt::Built build(const CublasLtAlgorithm& algorithm) {
+    return lt::build(handle(), product, lt::Descriptors(product), algorithm);
+  }
+
+  lt::Product product;
+  std::optional<Context> context;
+};
+
+CublasLtAlgorithm large_workspace() {
+  CublasLtAlgorithm algorithm;
+  algorithm.id = 66;
+  algorithm.tile = CUBLASLT_MATMUL_TILE_128x128;
+  algorithm.stages = CUBLASLT_MATMUL_STAGES_128xAUTO;
+  algorithm.cluster_shape = CUBLASLT_CLUSTER_SHAPE_1x2x1;
+  return algorithm;
+}
+
+TEST_F(CudaAlgorithms, AreTheSameEveryTimeAndEachOnce) {
+  const auto all = found(1000, 64 * mib);
+  const auto again = found(1000, 64 * mib);
+  EXPECT_GT(all.size(), 64u);
+  EXPECT_LT(all.size(), 1000u);
+  ASSERT_EQ(all.size(), again.size());
+  std::set<CublasLtWords> seen;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].algorithm, again[i].algorithm);
+    EXPECT_EQ(all[i].workspace_bytes, again[i].workspace_bytes);
+    EXPECT_TRUE(seen.insert(pack(all[i].algorithm)).second) << describe(all[i].algorithm);
+  }
+}
+
+TEST_F(CudaAlgorithms, AFewAreTheFirstOfMany) {
+  const auto all = found(1000, 64 * mib);
+  for (const std::size_t limit : {0, 1, 7, 40}) {
+    const auto few = found(limit, 64 * mib);
+    ASSERT_EQ(few.size(), limit);
+    for (std::size_t i = 0; i < limit; ++i)
+      EXPECT_EQ(few[i].algorithm, all[i].algorithm);
+  }
+}
+
+TEST_F(CudaAlgorithms, DifferFromTheStart) {
+  const auto first = [&](std::size_t count, auto&& of) {
+    std::set<std::int64_t> values;
+    for (const auto& one : found(count, 64 * mib))
+      values.insert(of(one.algorithm));
+    return values;
+  };
+  EXPECT_EQ(first(4, [](const auto& a) { return a.id; }).size(), 4u) << "each has its turn";
+  // Two, three and two tiles, and one algorithm that has none.
+  EXPECT_EQ(first(16, [](const auto& a) { return a.id * 1000 + a.tile; }).size(), 8u);
+  EXPECT_EQ(first(16, [](const auto& a) { return a.id == 31 ? a.stages : 0; }).size(), 3u);
+  EXPECT_EQ(first(24, [](const auto& a) { return a.swizzle; }).size(), 2u);
+  EXPECT_EQ(first(24, [](const auto& a) { return a.split_k; }).size(), 2u);
+  EXPECT_GT(first(24, [](const auto& a) { return a.cluster_shape; }).size(), 1u);
+  // The first is what the library thinks best.
+  product.most_workspace_bytes = 64 * mib;
+  const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
+  EXPECT_EQ(found(1, 64 * mib).front().algorithm, lt::attributes_of(ranked.front().algo));
+}
+
+TEST_F(CudaAlgorithms, AllPassTheLibrarysCheckInTheirWorkspace) {
+  std::set<std::int64_t> splits, reductions, swizzles, customs, inner, clusters;
+  for (const std::int64_t workspace : {std::int64_t{0}, mib, 32 * mib, 64 * mib}) {
+    product.most_workspace_bytes = workspace;
+    std::size_t largest = 0;
+    for (const auto& one : found(1000, workspace)) {
+      const lt::Built built = build(one.algorithm);
+      EXPECT_EQ(built.refusal, "");
+      EXPECT_EQ(built.result.workspaceSize, one.workspace_bytes);
+      EXPECT_LE(one.workspace_bytes, static_cast<std::size_t>(workspace));
+      largest = std::max(largest, one.workspace_bytes);
+      splits.insert(one.algorithm.split_k);
+      reductions.insert(one.algorithm.reduction);
+      swizzles.insert(one.algorithm.swizzle);
+      customs.insert(one.algorithm.custom);
+      inner.insert(one.algorithm.inner_shape);
+      clusters.insert(one.algorithm.cluster_shape);
+    }
+    EXPECT_EQ(largest > static_cast<std::size_t>(32 * mib), workspace == 64 * mib);
+  }
+  // Pieces of 512 with at least 64 each.
+  EXPECT_EQ(splits, (std::set<std::int64_t>{1, 2, 3, 4, 6, 8}));
+  EXPECT_EQ(reductions, (std::set<std::int64_t>{0, 1, 2}));
+  EXPECT_EQ(swizzles, (std::set<std::int64_t>{0, 1}));
+  EXPECT_EQ(customs, (std::set<std::int64_t>{0, 1, 2}));
+  EXPECT_EQ(inner, (std::set<std::int64_t>{0, CUBLASLT_MATMUL_INNER_SHAPE_MMA16816}));
+  EXPECT_EQ(clusters, (std::set<std::int64_t>{0, CUBLASLT_CLUSTER_SHAPE_2x1x1,
+                                              CUBLASLT_CLUSTER_SHAPE_1x2x1}));
+}
+
+TEST_F(CudaAlgorithms, WantTheAlignmentThereIs) {
+  product.align_b = 4;
+  const auto all = found(1000, 64 * mib);
+  EXPECT_FALSE(all.empty());
+  for (const auto& one : all)
+    EXPECT_TRUE(one.algorithm.id == 21 || one.algorithm.id == 0) << describe(one.algorithm);
+  CublasLtAlgorithm aligned = large_workspace();
+  aligned.cluster_shape = 0;
+  EXPECT_NE(build(aligned).refusal.find("it wants B aligned to 16 bytes, which is aligned to 4"),
+            std::string::npos)
+      << build(aligned).refusal;
+  product.align_b = 16;
+  EXPECT_EQ(build(aligned).refusal, "");
+}
+
+TEST_F(CudaAlgorithms, AreThoseOfTheDevice) {
+  options().compute_capability = 80;
+  for (const auto& one : found(1000, 64 * mib))
+    EXPECT_NE(one.algorithm.id, 66) << "Hopper's";
+  EXPECT_NE(build(large_workspace()).refusal.find("CUBLAS_STATUS_ARCH_MISMATCH"),
+            std::string::npos);
+}
+
+TEST_F(CudaAlgorithms, BuiltFromItsAttributesOneIsWhatItWas) {
+  product.most_workspace_bytes = 64 * mib;
+  const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
+  EXPECT_GT(ranked.size(), 8u);
+  for (const auto& result : ranked) {
+    const auto algorithm = lt::attributes_of(result.algo);
+    ASSERT_TRUE(algorithm.has_value());
+    const lt::Built built = build(*algorithm);
+    EXPECT_EQ(built.refusal, "");
+    EXPECT_TRUE(lt::same_bytes(built.result.algo, result.algo)) << describe(*algorithm);
+    EXPECT_EQ(lt::to_hex(built.result.algo), lt::to_hex(result.algo));
+    EXPECT_EQ(built.result.workspaceSize, result.workspaceSize);
+  }
+  for (const auto& one : found(1000, 64 * mib))
+    EXPECT_EQ(lt::attributes_of(build(one.algorithm).result.algo), one.algorithm);
+}
+
+TEST_F(CudaAlgorithms, WhyOneCannotBeBuiltIsSaid) {
+  const auto refusal = [&](auto&& change) {
+    CublasLtAlgorithm algorithm = large_workspace();
+    algorithm.cluster_shape = 0;
+    change(algorithm);
+    std::string text = build(algorithm).refusal;
+    EXPECT_EQ(text.find("algorithm " + describe(algorithm) + ": "), 0u) << text;
+    return text.substr(text.find(": ") + 2);
+  };
+  const std::string unsupported = "cublasLtMatmulAlgoCheck: CUBLAS_STATUS_NOT_SUPPORTED (15)";
+  EXPECT_EQ(refusal([](auto& a) { a.id = 999; }),
+            "cublasLtMatmulAlgoInit: CUBLAS_STATUS_INVALID_VALUE (7)");
+  EXPECT_EQ(refusal([](auto& a) { a.tile = CUBLASLT_MATMUL_TILE_64x64; }), unsupported);
+  EXPECT_EQ(refusal([](auto& a) { a.stages = 0; }), unsupported);
+  EXPECT_EQ(refusal([](auto& a) { a.split_k = 2; }), unsupported);
+  EXPECT_EQ(refusal([](auto& a) { a.reduction = 1; }), unsupported);
+  EXPECT_EQ(refusal([](auto& a) { a.swizzle = 2; }), unsupported);
+  EXPECT_EQ(refusal([](auto& a) { a.custom = 1; }), unsupported);
+  EXPECT_EQ(refusal([](auto& a) { a.inner_shape = 4; }), unsupported);
+  EXPECT_EQ(refusal([](auto& a) { a.cluster_shape = 4; }), unsupported);
+  EXPECT_EQ(refusal([](auto& a) { a.custom = -1; }).find("custom = -1"), 0u);
+  EXPECT_EQ(refusal([](auto& a) { a.cluster_shape = CUBLASLT_CLUSTER_SHAPE_1x2x1; }),
+            "it needs 41943040 bytes of workspace, of which it may have 33554432");
+  EXPECT_EQ(build({}).refusal, "") << "the one without tiles";
+}
+
+// The 64 bytes are one version's; the attributes are built into what the next one has.
+TEST_F(CudaAlgorithms, AttributesOutliveAVersion) {
+  CublasLtAlgorithm algorithm = large_workspace();
+  algorithm.cluster_shape = 0;
+  const lt::Built before = build(algorithm);
+  EXPECT_EQ(before.refusal, "");
+  options().cublaslt_version += 100;
+  EXPECT_FALSE(lt::attributes_of(before.result.algo).has_value());
+  const lt::Built after = build(algorithm);
+  EXPECT_EQ(after.refusal, "");
+  EXPECT_FALSE(lt::same_bytes(before.result.algo, after.result.algo));
+  EXPECT_EQ(lt::to_hex(after.result.algo).size(), 128u);
+  EXPECT_EQ(lt::attributes_of(after.result.algo), algorithm);
+}
+
+TEST_F(CudaAlgorithms, CandidatesAreTheDefaultThenTheRankedThenTheOthers) {
+  const auto all = lt::candidates(handle(), product, 32);
+  EXPECT_EQ(all.front().place, 0);
+  EXPECT_EQ(all.front().choice, CublasLtChoice{});
+  const auto is_unranked = [](const auto& candidate) { return candidate.choice.unranked; };
+  const auto first = std::find_if(all.begin(), all.end(), is_unranked);
+  EXPECT_EQ(std::count_if(all.begin(), all.end(), is_unranked), 32);
+  EXPECT_EQ(all.end() - first, 32);
+  // What it ranks for 64 MiB, each once, and the first of them is the default.
+  product.most_workspace_bytes = 64 * mib;
+  const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
+  EXPECT_EQ(first - all.begin(), static_cast<std::ptrdiff_t>(ranked.size()));
+  std::set<CublasLtWords> seen = {pack(lt::attributes_of(ranked.front().algo))};
+  std::set<std::int64_t> workspaces;
+  for (auto i = all.begin() + 1; i != all.end(); ++i) {
+    EXPECT_TRUE(seen.insert(pack(i->choice.algorithm)).second) << describe(i->choice);
+    workspaces.insert(i->choice.workspace_mib);
+    product.most_workspace_bytes = workspace_bytes(i->choice);
+    const lt::Built built = build(*i->choice.algorithm);
+    EXPECT_EQ(built.refusal, "");
+    EXPECT_EQ(i->choice.workspace_mib, built.result.workspaceSize == 0                       ? 0
+                                       : built.result.workspaceSize <= std::size_t{32} << 20 ? 32
+                                                                                             : 64);
+  }
+  EXPECT_EQ(workspaces, (std::set<std::int64_t>{0, 32, 64}));
+}
+
+// A library may keep in its 64 bytes what it tells no attribute of: then the place says which.
+TEST_F(CudaAlgorithms, WhatAttributesDoNotTellIsTakenByPlace) {
+  options().hidden_attributes = true;
+  const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
+  const auto all = lt::candidates(handle(), product, 32);
+  for (std::size_t i = 0; i < ranked.size(); ++i) {
+    EXPECT_EQ(all[i].place, static_cast<std::int64_t>(i));
+    EXPECT_EQ(all[i].choice, CublasLtChoice{});
+    EXPECT_FALSE(
+        lt::same_bytes(build(*lt::attributes_of(ranked[i].algo)).result.algo, ranked[i].algo));
+  }
+  const auto& large = all[ranked.size()];
+  EXPECT_EQ(large.place, static_cast<std::int64_t>(ranked.size()) - 1);
+  EXPECT_EQ(large.choice.workspace_mib, 64) << "the one that needs more";
+  EXPECT_TRUE(all.back().choice.unranked);
+}
+
+TEST_F(CudaAlgorithms, ALibraryWithNothingHasTheDefaultToTry) {
+  product.align_a = product.align_b = product.align_d = 2;
+  EXPECT_TRUE(found(1000, 64 * mib).empty());
+  EXPECT_EQ(lt::candidates(handle(), product, 32).size(), 1u);
+}
+
+// The functions are looked for once a process, so this has a process of its own.
+TEST_F(CudaAlgorithms, WithoutTheirFunctionsTheRankingIsLeft) {
+  if (::testing::UnitTest::GetInstance()->test_to_run_count() != 1)
+    GTEST_SKIP() << "another test needs the library whole";
+  options().cublaslt_missing_function = "cublasLtMatmulAlgoGetIds";
+  const std::string reason = "cuBLASLt was found, but has no cublasLtMatmulAlgoGetIds";
+  const lt::Descriptors descriptors(product);
+  EXPECT_EQ(lt::CublasLt::missing(), "");
+  EXPECT_EQ(lt::CublasLt::cannot_build(), reason);
+  EXPECT_TRUE(found(1000, 64 * mib).empty());
+  EXPECT_EQ(build(large_workspace()).refusal,
+            "algorithm " + describe(large_workspace()) + ": " + reason);
+  const auto ranked = lt::ranking(handle(), product, descriptors, 64);
+  EXPECT_GT(ranked.size(), 8u);
+  const auto all = lt::candidates(handle(), product, 32);
+  EXPECT_EQ(all.size(), ranked.size() + 1) << "and the one with 64 MiB";
+  for (const auto& candidate : all)
+    EXPECT_FALSE(candidate.choice.algorithm.has_value());
+
+  Random random(1);
+  Matrix<std::int8_t> a(40, 64);
+  Matrix<std::int8_t> b(24, 64);
+  fill_codes(a, random);
+  fill_codes(b, random);
+  Matrix<std::int32_t> want(40, 24);
+  Context cpu(cpu_options());
+  GemmS8S8S32Args args;
+  args.a = a.view();
+  args.b = b.view();
+  args.d = want.view();
+  gemm_s8s8s32(cpu, args);
+  const DeviceMatrix<std::int8_t> device_a(*context, a);
+  const DeviceMatrix<std::int8_t> device_b(*context, b);
+  const DeviceMatrix<std::int32_t> device_d(*context, 40, 24);
+  args.a = device_a.view();
+  args.b = device_b.view();
+  args.d = device_d.view();
+  args.engine = "cublaslt";
+  gemm_s8s8s32(*context, args);
+  EXPECT_TRUE(device_d.download() == want);
+}
+
+}  // namespace
+}  // namespace switchback::test

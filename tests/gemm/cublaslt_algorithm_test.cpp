@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Algorithms of cuBLASLt as numbers: what is stored of them is what is read, in every build.
+#include "gemm/cublaslt_algorithm.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "gemm/candidates.hpp"
+#include "gemm/cublaslt_choice.hpp"
+#include "gemm/standard_engine.hpp"
+#include "support/contexts.hpp"
+#include "support/generators.hpp"
+
+namespace switchback::test {
+namespace {
+
+CublasLtAlgorithm random_algorithm(Random& random) {
+  CublasLtAlgorithm algorithm;
+  for (const CublasLtAttribute& a : cublaslt_attributes()) {
+    // Zero, the largest, and what lies between.
+    const std::int64_t dice = random.below(4);
+    algorithm.*a.value = dice == 0 ? 0 : dice == 1 ? a.most : random.below(a.most + 1);
+  }
+  return algorithm;
+}
+
+void expect_round_trip(const CublasLtAlgorithm& algorithm) {
+  SCOPED_TRACE(describe(algorithm));
+  const CublasLtWords words = pack(algorithm);
+  EXPECT_NE(words, (CublasLtWords{0, 0}));
+  EXPECT_GE(words[0], 0);
+  EXPECT_GE(words[1], 0);
+  EXPECT_EQ(out_of_range(algorithm), "");
+  std::optional<CublasLtAlgorithm> back;
+  EXPECT_TRUE(unpack(words, back));
+  EXPECT_EQ(back, algorithm);
+}
+
+TEST(CublasLtAlgorithm, WordsRoundTrip) {
+  Random random(1);
+  for (int i = 0; i < 2000; ++i)
+    expect_round_trip(random_algorithm(random));
+  expect_round_trip({});
+  CublasLtAlgorithm largest;
+  for (const CublasLtAttribute& a : cublaslt_attributes())
+    largest.*a.value = a.most;
+  expect_round_trip(largest);
+  // Each alone, so that no two share a bit.
+  for (const CublasLtAttribute& a : cublaslt_attributes()) {
+    CublasLtAlgorithm one;
+    one.*a.value = a.most;
+    expect_round_trip(one);
+  }
+}
+
+TEST(CublasLtAlgorithm, NoneIsZeros) {
+  EXPECT_EQ(pack(std::nullopt), (CublasLtWords{0, 0}));
+  std::optional<CublasLtAlgorithm> back = CublasLtAlgorithm{};
+  EXPECT_TRUE(unpack({0, 0}, back));
+  EXPECT_FALSE(back.has_value());
+}
+
+TEST(CublasLtAlgorithm, OutOfRangeIsNamedAndNotStored) {
+  for (const CublasLtAttribute& a : cublaslt_attributes())
+    for (const std::int64_t value :
+         {a.most + 1, std::int64_t{-1}, std::numeric_limits<std::int64_t>::max(),
+          std::numeric_limits<std::int64_t>::min()}) {
+      CublasLtAlgorithm algorithm;
+      algorithm.*a.value = value;
+      EXPECT_EQ(out_of_range(algorithm).find(std::string(a.name) + " = "), 0u)
+          << out_of_range(algorithm);
+      EXPECT_EQ(pack(algorithm), (CublasLtWords{-1, -1}));
+    }
+}
+
+// Whatever words are in a file: they are an algorithm that packs to them, or none.
+TEST(CublasLtAlgorithm, AnyWordsAreUnderstoodOrRefused) {
+  Random random(2);
+  const auto word = [&] {
+    const auto high = static_cast<std::uint64_t>(random.below(std::int64_t{1} << 32)) << 32;
+    return static_cast<std::int64_t>(
+        high | static_cast<std::uint64_t>(random.below(std::int64_t{1} << 32)));
+  };
+  int understood = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const CublasLtWords words = {word(), word()};
+    std::optional<CublasLtAlgorithm> found;
+    if (!unpack(words, found)) {
+      EXPECT_FALSE(found.has_value());
+      continue;
+    }
+    ++understood;
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(pack(found), words);
+  }
+  EXPECT_GT(understood, 0);
+  for (const CublasLtWords& words :
+       {CublasLtWords{-1, -1}, CublasLtWords{0, 1}, CublasLtWords{1 << 16, 1}}) {
+    std::optional<CublasLtAlgorithm> found;
+    EXPECT_FALSE(unpack(words, found)) << words[0] << ' ' << words[1];
+  }
+}
+
+TEST(CublasLtAlgorithm, DescriptionsNameEveryAttribute) {
+  CublasLtAlgorithm algorithm;
+  algorithm.id = 21;
+  algorithm.tile = 20;
+  algorithm.stages = 15;
+  EXPECT_EQ(describe(algorithm),
+            "id=21 tile=20 stages=15 split_k=1 reduction=0 swizzle=0 custom=0 inner_shape=0 "
+            "cluster_shape=0");
+}
+
+TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
+  Random random(3);
+  for (int i = 0; i < 500; ++i) {
+    CublasLtChoice choice;
+    if (random.below(3) != 0) {
+      choice.algorithm = random_algorithm(random);
+      choice.unranked = random.below(2) == 1;
+    }
+    choice.workspace_mib = random.below(66) - 1;
+    SCOPED_TRACE(describe(choice));
+    EXPECT_EQ(out_of_range(choice), "");
+    EXPECT_EQ(from_words(to_words(choice)), choice);
+
+    gemm_int8::GemmConfig int8{gemm_int8::EngineId::cublaslt, {}, 1, 2, 3, 4, random.below(64)};
+    int8.cublaslt = choice;
+    EXPECT_EQ(gemm_int8::from_choice(gemm_int8::to_choice(int8)), int8);
+    EXPECT_EQ(gemm_int8::is_risky(int8), choice.unranked);
+    EXPECT_NE(gemm_int8::describe(int8).find(describe(choice)), std::string::npos);
+
+    standard::Config config{standard::EngineId::cublaslt, false, random.below(64)};
+    config.cublaslt = choice;
+    standard::Config back;
+    EXPECT_TRUE(standard::from_choice(standard::to_choice(config), back));
+    EXPECT_EQ(back, config);
+    EXPECT_EQ(standard::is_risky(config), choice.unranked);
+  }
+}
+
+// What was stored before there were algorithms: zeros behind the words that there were.
+TEST(CublasLtChoice, ZerosLeaveAllToTheLibrary) {
+  EXPECT_EQ(from_words({0, 0, 0, 0}), CublasLtChoice{});
+  EXPECT_EQ(to_words({}), (CublasLtChoiceWords{0, 0, 0, 0}));
+  EXPECT_EQ(describe(CublasLtChoice{}), "");
+  EXPECT_EQ(workspace_bytes({}), usual_workspace_mib << 20);
+}
+
+TEST(CublasLtChoice, WhatNoVersionStoresIsRefused) {
+  constexpr std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t highest = std::numeric_limits<std::int64_t>::max();
+  const Context context(cpu_options());
+  for (const CublasLtChoiceWords& words :
+       {CublasLtChoiceWords{-1, -1, 0, 0}, CublasLtChoiceWords{0, 0, -1, 0},
+        CublasLtChoiceWords{0, 0, lowest, 0}, CublasLtChoiceWords{0, 0, highest, 0},
+        CublasLtChoiceWords{0, 0, 0, 1}, CublasLtChoiceWords{0, 0, 0, 2},
+        CublasLtChoiceWords{0, 0, 0, lowest}}) {
+    EXPECT_NE(out_of_range(from_words(words)), "");
+    ConfigChoice choice;
+    choice.words = {static_cast<std::int64_t>(gemm_int8::EngineId::reference)};
+    for (std::size_t i = 0; i < words.size(); ++i)
+      choice.words[7 + i] = words[i];
+    EXPECT_NE(gemm_int8::check_config({}, gemm_int8::from_choice(choice), context.state()), "");
+    choice.words = {static_cast<std::int64_t>(standard::EngineId::reference)};
+    for (std::size_t i = 0; i < words.size(); ++i)
+      choice.words[3 + i] = words[i];
+    standard::Config config;
+    EXPECT_FALSE(standard::from_choice(choice, config));
+  }
+}
+
+TEST(CublasLtChoice, EnginesWithoutTheLibrarySayThatTheyHaveNone) {
+  const Context context(cpu_options());
+  gemm_int8::GemmProblem problem;
+  problem.m = problem.n = problem.k = problem.stride_a = problem.stride_b = problem.stride_d = 1;
+  gemm_int8::GemmConfig config;
+  config.cublaslt.algorithm = CublasLtAlgorithm{};
+  EXPECT_EQ(gemm_int8::check_config(problem, config, context.state()),
+            "engine 'reference' has no algorithms or workspace of cuBLASLt");
+  EXPECT_EQ(gemm_int8::provenance(problem, {}, context.state()), "");
+  config.cublaslt = {};
+  config.algorithm = most_ranked_algorithms;
+  EXPECT_EQ(gemm_int8::check_config(problem, config, context.state()),
+            "algorithm=64; a ranking has at most 64 places");
+  standard::Problem p;
+  p.m = p.n = p.k = p.lda = p.ldb = p.ldd = 1;
+  standard::Config standard_config;
+  standard_config.cublaslt.workspace_mib = 0;
+  EXPECT_EQ(standard::check_config(p, standard_config, context.state()),
+            "engine 'reference' has no algorithms or workspace of cuBLASLt");
+  EXPECT_EQ(standard::provenance(p, {}, context.state()), "");
+}
+
+}  // namespace
+}  // namespace switchback::test
