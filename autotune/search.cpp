@@ -238,7 +238,7 @@ class Search {
     }
     if (rounds < wanted) result_.budget_hit = true;
     // A default without rivals is no winner if there was no time for any.
-    const bool decides = in.size() == 1 ? result_.left_out == 0 : rounds >= least_rounds;
+    const bool decides = in.size() == 1 ? !result_.budget_hit : rounds >= least_rounds;
     result_.effort = !decides             ? Effort::cut
                      : result_.budget_hit ? std::min(options_.effort, Effort::quick)
                                           : options_.effort;

@@ -234,7 +234,7 @@ TEST(Record, SaysWhatIsWrongWithALine) {
   EXPECT_EQ(changed(R"("v":1)", R"("v":"1")"), "it names no schema version");
   EXPECT_EQ(changed(R"("v":1,)", ""), "it names no schema version");
   EXPECT_EQ(changed("\"winner\"", "\"victor\""),
-            "type 'victor' is none of sample, winner, fail, tombstone");
+            "type 'victor' is none of sample, winner, fail, tombstone, miss");
   EXPECT_EQ(changed(R"("m":1,)", R"("m":2,)"), "key_sha is not the SHA-256 of the key");
   EXPECT_EQ(changed(record.key.json, "[]"), "field 'key' is no object");
   EXPECT_EQ(changed("\"env\":{\"k", "\"env\":3,\"x\":{\"k"), "field 'env' is no object");

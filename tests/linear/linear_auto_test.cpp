@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 
+#include "core/context_state.hpp"
 #include "linear/linear_support.hpp"
 #include "linear/mode.hpp"
 

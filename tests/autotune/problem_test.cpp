@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys and configurations in words: what goes in comes back, and equal things have equal words.
+#include "autotune/problem.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "autotune/layer_queries.hpp"
+#include "gemm/config.hpp"
+#include "gemm/standard_problem.hpp"
+#include "linear/mode.hpp"
+#include "quant/config.hpp"
+#include "support/device.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::autotune {
+namespace {
+
+Machine machine() {
+  Machine m;
+  m.backend = "cpu";
+  m.isa = "avx512_vnni";
+  m.cores = 2;
+  return m;
+}
+
+std::vector<ConfigQuery> some_queries() {
+  Context context(test::cpu_options());
+  return layer_queries(context.state(), {16, 48, 80, DType::bf16, true});
+}
+
+TEST(Problem, KeysComeBackAsTheQueriesTheyAreOf) {
+  std::set<std::string> keys;
+  for (const ConfigQuery& query : some_queries()) {
+    SCOPED_TRACE(describe(query));
+    EXPECT_NE(describe(query), "unknown");
+    const Policy policy{true, false};
+    const Key key = key_of(query, machine(), policy);
+    EXPECT_EQ(key.sha.size(), 64u);
+    EXPECT_TRUE(keys.insert(key.json).second) << key.json;
+    std::string why;
+    const auto parts = parse_key(key.json, why);
+    ASSERT_TRUE(parts.has_value()) << why;
+    EXPECT_EQ(parts->query, query);
+    EXPECT_EQ(parts->machine, machine());
+    EXPECT_EQ(parts->policy, policy);
+  }
+  EXPECT_GT(keys.size(), 30u);
+}
+
+TEST(Problem, KeysOfADevice) {
+  Machine gpu;
+  gpu.backend = "cuda";
+  gpu.compute_capability = 90;
+  gpu.multiprocessors = 132;
+  gpu.memory_gib = 144;
+  gpu.mig = "1g.18gb";
+  standard::Problem p;
+  p.m = 3, p.n = 5, p.k = 7, p.lda = 7, p.ldb = 7, p.ldd = 5;
+  p.device = DeviceKind::cuda;
+  p.compute_capability = 90;
+  const Key key = key_of(standard::to_query(p), gpu);
+  std::string why;
+  const auto parts = parse_key(key.json, why);
+  ASSERT_TRUE(parts.has_value()) << why;
+  EXPECT_EQ(parts->query, standard::to_query(p));
+  EXPECT_EQ(parts->machine, gpu);
+  EXPECT_EQ(key.json.find("index"), std::string::npos);  // never which of several
+  EXPECT_NE(environment_name(gpu), environment_name(machine()));
+}
+
+TEST(Problem, OtherKeysAreRefusedWithAReason) {
+  const Key key = key_of(some_queries().front(), machine());
+  const auto why_not = [](const std::string& text) {
+    std::string why;
+    EXPECT_FALSE(parse_key(text, why).has_value()) << text;
+    return why;
+  };
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string text = key.json;
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from << " in " << text;
+    return text.replace(at, from.size(), to);
+  };
+  EXPECT_EQ(why_not("[1]"), "the key is no JSON object");
+  EXPECT_EQ(why_not("{}"), "the key has no 'backend'");
+  EXPECT_EQ(why_not(replaced("\"op\":\"gemm_standard\"", "\"op\":\"sort\"")),
+            "op 'sort' is unknown");
+  EXPECT_EQ(why_not(replaced("\"bf16\"", "\"bf17\"")), "the key's input 'bf17' is unknown");
+  EXPECT_EQ(why_not(replaced("\"m\":16", "\"m\":\"16\"")), "the key's 'm' is no integer");
+  EXPECT_EQ(why_not(replaced("\"m\":16", "\"m\":16,\"moon\":1")),
+            "the key has members that are unknown here");
+}
+
+// Every configuration of every operation, and cuBLASLt's own words, which are kept one by one.
+TEST(Problem, ConfigurationsComeBack) {
+  const auto round_trip = [](ConfigOp op, const ConfigChoice& choice) {
+    const CandidateText text = to_text(op, choice);
+    std::string why;
+    const auto back = to_choice(op, text, why);
+    ASSERT_TRUE(back.has_value()) << describe(text) << ": " << why;
+    EXPECT_EQ(*back, choice) << describe(text);
+  };
+  quant::Config q;
+  q.engine = quant::Engine::highway;
+  q.task_elements = 123;
+  q.stream = true;
+  q.tile_rows = 64;
+  q.tile_cols = 128;
+  q.panel_cols = 256;
+  round_trip(ConfigOp::quantize, quant::to_choice(q));
+  gemm_int8::GemmConfig g;
+  g.engine = gemm_int8::EngineId::avx512_vnni;
+  g.weights = gemm_int8::Weights::packed;
+  g.mc = 96, g.nc = 512, g.kc = 1024, g.threads = 2;
+  round_trip(ConfigOp::gemm_int8, gemm_int8::to_choice(g));
+  g.engine = gemm_int8::EngineId::cublaslt;
+  g.cublaslt.algorithm = CublasLtAlgorithm{21, 20, 15, 2, 1, 1, 3, 4, 5};
+  g.cublaslt.workspace_mib = 64;
+  g.cublaslt.unranked = true;
+  round_trip(ConfigOp::gemm_int8, gemm_int8::to_choice(g));
+  EXPECT_NE(describe(to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(g))).find("cublaslt_tile=20"),
+            std::string::npos);
+  standard::Config s;
+  s.engine = standard::EngineId::onednn_matmul;
+  s.pack_b = true;
+  round_trip(ConfigOp::gemm_standard, standard::to_choice(s));
+  round_trip(ConfigOp::layer_mode,
+             linear::to_choice({{Mode::global, Mode::standard, Mode::rowwise}}));
+
+  CandidateText text = to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(g));
+  std::string why;
+  text.engine = "abacus";
+  EXPECT_FALSE(to_choice(ConfigOp::gemm_int8, text, why).has_value());
+  EXPECT_EQ(why, "engine 'abacus' is unknown");
+  text.engine = "cublaslt";
+  text.attributes.emplace_back("beads", 7);
+  EXPECT_FALSE(to_choice(ConfigOp::gemm_int8, text, why).has_value());
+  EXPECT_EQ(why, "the configuration has attributes that are unknown here");
+}
+
+TEST(Problem, FamiliesDifferInTheTokensAlone) {
+  Context context(test::cpu_options());
+  const auto families = [&](std::int64_t rows) {
+    std::vector<Family> all;
+    for (const ConfigQuery& query :
+         layer_queries(context.state(), {rows, 48, 80, DType::f32, false}))
+      all.push_back(family_of(query, machine(), {}));
+    return all;
+  };
+  const std::vector<Family> some = families(100);
+  const std::vector<Family> more = families(113);
+  ASSERT_EQ(some.size(), more.size());
+  int with_tokens = 0;
+  for (std::size_t i = 0; i < some.size(); ++i) {
+    EXPECT_EQ(some[i].key, more[i].key);
+    if (some[i].m == 100) {
+      ++with_tokens;
+      EXPECT_EQ(more[i].m, 113);
+    }
+  }
+  EXPECT_GE(with_tokens, 16);
+  EXPECT_EQ(m_bucket(1), 1);
+  EXPECT_EQ(m_bucket(16), 16);
+  EXPECT_EQ(m_bucket(17), 24);
+  EXPECT_EQ(m_bucket(24), 24);
+  EXPECT_EQ(m_bucket(25), 32);
+  EXPECT_EQ(m_bucket(100), m_bucket(128));
+  EXPECT_NE(m_bucket(96), m_bucket(97));
+}
+
+TEST(Problem, WhatAnEntryWasMeasuredWithMattersAsFarAsItsEngineDependsOnIt) {
+  Environment then;
+  then.kernels = "k1";
+  then.onednn = "2.6";
+  then.openblas = "0.3";
+  then.cublaslt = "13.0";
+  const auto differs = [&](ConfigOp op, const char* engine,
+                           const std::function<void(Environment&)>& change) {
+    Environment now = then;
+    change(now);
+    return mismatch(op, engine, then, now);
+  };
+  const auto kernels = [](Environment& e) { e.kernels = "k2"; };
+  const auto onednn = [](Environment& e) { e.onednn = "3.0"; };
+  const auto cublaslt = [](Environment& e) { e.cublaslt = "13.1"; };
+  EXPECT_EQ(differs(ConfigOp::gemm_int8, "avx512_vnni", kernels),
+            "measured with kernels 'k1', this is 'k2'");
+  EXPECT_EQ(differs(ConfigOp::gemm_int8, "avx512_vnni", onednn), "");
+  EXPECT_NE(differs(ConfigOp::gemm_int8, "onednn", onednn), "");
+  EXPECT_EQ(differs(ConfigOp::gemm_standard, "onednn_matmul", kernels), "");
+  EXPECT_NE(differs(ConfigOp::gemm_standard, "onednn_matmul", onednn), "");
+  EXPECT_EQ(differs(ConfigOp::gemm_standard, "openblas", onednn), "");
+  EXPECT_NE(differs(ConfigOp::gemm_int8, "cublaslt_panels", cublaslt), "");
+  EXPECT_NE(differs(ConfigOp::gemm_int8, "cublaslt", kernels), "");  // it dequantizes itself
+  EXPECT_NE(differs(ConfigOp::layer_mode, "rowwise", onednn), "");
+  EXPECT_EQ(differs(ConfigOp::quantize, "highway", [](Environment& e) {
+              e.driver = "other";
+              e.product = "other";
+              e.tool = "other";
+            }),
+            "");
+}
+
+}  // namespace
+}  // namespace switchback::autotune

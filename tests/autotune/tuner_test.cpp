@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tuner from the outside: what it measures is what layers ask for, what it stores is what other
+// processes find, and what it must not use it does not.
+#include "switchback/tuner.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "autotune/layer_queries.hpp"
+#include "autotune/session.hpp"
+#include "autotune/tuner_state.hpp"
+#include "core/context_state.hpp"
+#include "linear/linear_support.hpp"
+#include "support/temporary_directory.hpp"
+#include "switchback/error.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback {
+namespace {
+
+using autotune::Record;
+using autotune::RecordType;
+using test::LayerCase;
+using test::LayerTrial;
+using test::TemporaryDirectory;
+
+constexpr std::int64_t rows = 12;
+constexpr std::int64_t inputs = 40;
+constexpr std::int64_t outputs = 56;
+const TuneShape shape{rows, inputs, outputs, DType::f32, true};
+
+TuneLimits quick() {
+  TuneLimits limits;
+  limits.max_candidates = 2;
+  limits.budget_per_key_s = 0.5;
+  return limits;
+}
+
+TunerOptions options_in(const TemporaryDirectory& directory, std::string mode = "read") {
+  TunerOptions options;
+  options.mode = std::move(mode);
+  options.cache_directory = directory.path().string();
+  options.system_directory = (directory / "system").string();
+  options.record_file = (directory / "recorded.jsonl").string();
+  return options;
+}
+
+LayerCase case_of(Mode mode) {
+  LayerCase c;
+  c.m = rows, c.k = inputs, c.n = outputs;
+  c.mode = mode;
+  return c;
+}
+
+// A training step and an inference step of a layer.
+void use_layer(Context& context, Mode mode, std::uint32_t allow = 0) {
+  LayerTrial t(case_of(mode == Mode::automatic ? Mode::standard : mode));
+  LinearOptions options = t.options();
+  options.mode = mode;
+  options.allow = allow;
+  SwitchbackLinear layer(context, options);
+  t.set_weight(layer);
+  t.forward(layer, Save::copy);
+  t.backward(layer);
+  layer.prepare_for_eval();
+  t.forward(layer, Save::nothing);
+}
+
+// Remembers what is asked.
+class Asked : public ConfigSource {
+ public:
+  bool find(const ConfigQuery& query, const ContextState&, ConfigChoice&) const override {
+    queries.push_back(query);
+    return false;
+  }
+  mutable std::vector<ConfigQuery> queries;
+};
+
+TEST(Tuner, TheQueriesOfAShapeAreThoseThatLayersAsk) {
+  Context context(test::device_options());
+  const std::vector<ConfigQuery> listed = autotune::layer_queries(context.state(), shape);
+  const auto asked = std::make_shared<Asked>();
+  context.set_config_source(asked);
+  for (const Mode mode : test::all_modes) use_layer(context, mode);
+  use_layer(context, Mode::automatic);
+  EXPECT_GT(asked->queries.size(), 20u);
+  for (const ConfigQuery& query : asked->queries) {
+    // dX of a layer asks with the gradient of its bias; so does the list.
+    EXPECT_NE(std::find(listed.begin(), listed.end(), query), listed.end())
+        << autotune::describe(query);
+  }
+}
+
+TEST(Tuner, WhatOneTunesAnotherFinds) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  int steps = 0;
+  const TuneSummary first = tuner->tune(context, {shape}, quick(), [&](const TuneSummary&) {
+    ++steps;
+    return true;
+  });
+  EXPECT_EQ(first.keys, steps);
+  EXPECT_EQ(first.known, 0);
+  EXPECT_EQ(first.failed, 0);
+  EXPECT_TRUE(std::filesystem::exists(tuner->cache_file()));
+  EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
+
+  const auto other = Tuner::open(context, options_in(directory, "require"));
+  Context user(test::device_options());
+  other->attach(user);
+  for (const Mode mode : test::all_modes) use_layer(user, mode);
+  use_layer(user, Mode::automatic);
+  EXPECT_GT(other->counters().hits, 20);
+  EXPECT_EQ(other->counters().misses, 0);
+  EXPECT_EQ(other->counters().refused, 0);
+  EXPECT_EQ(other->warnings(), std::vector<std::string>());
+}
+
+// A configuration changes speed, never a bit: everything is as the reference says.
+TEST(Tuner, ResultsAreThoseOfTheReference) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  tuner->tune(context, {shape}, quick());
+  tuner->attach(context);
+  for (const Mode mode : test::int8_modes) {
+    LayerTrial t(case_of(mode));
+    SwitchbackLinear layer = t.make(context);
+    t.forward(layer, Save::copy);
+    EXPECT_TRUE(t.y_right());
+    t.backward(layer);
+    EXPECT_TRUE(t.gradients_right());
+  }
+  EXPECT_GT(tuner->counters().hits, 0);
+}
+
+TEST(Tuner, MeasuresOnlyWhatIsNotKnown) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  TuneLimits limits;
+  limits.max_candidates = 1;  // without a budget per problem nothing is cut short
+  const TuneShape small{3, 16, 16, DType::f32, false};
+  {
+    const auto tuner = Tuner::open(context, options_in(directory));
+    const TuneSummary first = tuner->tune(context, {small}, limits);
+    EXPECT_EQ(first.tuned, first.keys);
+    EXPECT_EQ(tuner->tune(context, {small}, limits).known, first.keys);
+  }
+  const auto tuner = Tuner::open(context, options_in(directory));
+  const TuneSummary again = tuner->tune(context, {small}, limits);
+  EXPECT_EQ(again.known, again.keys);
+  EXPECT_EQ(again.tuned, 0);
+  limits.force = true;
+  EXPECT_EQ(tuner->tune(context, {small}, limits).tuned, again.keys);
+}
+
+TEST(Tuner, ProgressEndsItAndWhatWasMeasuredStays) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  int done = 0;
+  Tuner::open(context, options_in(directory))
+      ->tune(context, {shape}, quick(), [&](const TuneSummary&) { return ++done < 5; });
+  EXPECT_EQ(done, 5);
+  const auto tuner = Tuner::open(context, options_in(directory));
+  int known = 0;
+  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape))
+    known += tuner->state().look_up(query, context.state()).origin == TuneOrigin::exact ? 1 : 0;
+  EXPECT_EQ(known, 5);
+}
+
+TEST(Tuner, RecordsWhatIsMissingOnce) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const auto tuner = Tuner::open(context, options_in(directory, "record"));
+  tuner->attach(context);
+  for (int i = 0; i < 3; ++i) use_layer(context, Mode::rowwise);
+  autotune::Snapshot recorded;
+  recorded.add_file(directory / "recorded.jsonl");
+  EXPECT_TRUE(recorded.warnings().empty());
+  std::set<std::string> keys;
+  recorded.for_each([&](const Record& record) {
+    EXPECT_EQ(record.type, RecordType::miss);
+    EXPECT_TRUE(keys.insert(record.key.json).second);
+  });
+  const auto listed = autotune::layer_queries(context.state(), shape);
+  for (const std::string& key : keys) {
+    std::string why;
+    const auto parts = autotune::parse_key(key, why);
+    ASSERT_TRUE(parts.has_value()) << why;
+    EXPECT_NE(std::find(listed.begin(), listed.end(), parts->query), listed.end());
+  }
+  EXPECT_GE(keys.size(), 6u);
+  EXPECT_GT(tuner->counters().misses, static_cast<std::int64_t>(keys.size()));
+}
+
+TEST(Tuner, RequireFailsOnAMissAndChangesNothing) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  Tuner::open(context, options_in(directory, "require"))->attach(context);
+  try {
+    use_layer(context, Mode::rowwise);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::unsupported);
+    const std::string text = error.what();
+    EXPECT_NE(text.find("is not in the cache, and its mode is require"), std::string::npos) << text;
+  }
+  // Nothing to compute is nothing to look up.
+  LayerTrial t(case_of(Mode::rowwise));
+  GemmS8S8S32Args empty;
+  EXPECT_NO_THROW(gemm_s8s8s32(context, empty));
+}
+
+TEST(Tuner, MeasuresWhatItMeetsInModeTune) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  TunerOptions options = options_in(directory, "tune");
+  options.budget_per_key_s = 0.05;
+  const auto tuner = Tuner::open(context, options);
+  tuner->attach(context);
+  use_layer(context, Mode::automatic);
+  use_layer(context, Mode::rowwise);
+  EXPECT_EQ(tuner->counters().misses, 0);
+  EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
+  const auto other = Tuner::open(context, options_in(directory, "require"));
+  other->attach(context);
+  use_layer(context, Mode::automatic);
+  use_layer(context, Mode::rowwise);
+  EXPECT_GT(other->counters().hits, 10);
+}
+
+TEST(Tuner, OffLooksNothingUp) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const auto tuner = Tuner::open(context, options_in(directory, "off"));
+  tuner->attach(context);
+  EXPECT_EQ(context.state().config_source, nullptr);
+  EXPECT_THROW(Tuner::open(context, options_in(directory, "on")), Error);
+}
+
+// Rewrites the winners of a cache.
+void edit_winners(const std::string& file, const std::function<void(Record&)>& edit) {
+  autotune::Snapshot snapshot;
+  snapshot.add_file(file);
+  std::vector<Record> records;
+  snapshot.for_each([&](const Record& record) {
+    records.push_back(record);
+    if (record.type == RecordType::winner) edit(records.back());
+  });
+  autotune::Store(file).replace(records);
+}
+
+TEST(Tuner, EntriesThatDoNotHoldHereAreRefusedAloudOnce) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const std::string file = [&] {
+    const auto tuner = Tuner::open(context, options_in(directory));
+    tuner->tune(context, {shape}, quick());
+    return tuner->cache_file();
+  }();
+  const auto refused_with = [&](const std::function<void(Record&)>& edit, bool strict = false) {
+    const std::string kept = directory / "kept";
+    std::filesystem::copy_file(file, kept);
+    edit_winners(file, edit);
+    TunerOptions options = options_in(directory);
+    options.strict = strict;
+    int told = 0;
+    options.warn = [&](const std::string&) { ++told; };
+    const auto tuner = Tuner::open(context, options);
+    Context user(test::device_options());
+    tuner->attach(user);
+    for (int i = 0; i < 2; ++i) use_layer(user, Mode::rowwise);
+    const auto warnings = tuner->warnings();
+    EXPECT_EQ(static_cast<int>(warnings.size()), told);
+    std::filesystem::rename(kept, file);
+    if (tuner->counters().refused == 0) return std::string();
+    std::set<std::string> distinct(warnings.begin(), warnings.end());
+    EXPECT_EQ(distinct.size(), warnings.size());
+    return warnings.front();
+  };
+  EXPECT_EQ(refused_with([](Record&) {}), "");
+  const std::string kernels = refused_with([](Record& r) { r.env.kernels = "of old"; });
+  EXPECT_NE(kernels.find("its entry is not used"), std::string::npos) << kernels;
+  EXPECT_NE(kernels.find("measured with kernels 'of old'"), std::string::npos) << kernels;
+  const std::string engine = refused_with([](Record& r) { r.candidate.engine = "abacus"; });
+  EXPECT_NE(engine.find("engine 'abacus' is unknown"), std::string::npos) << engine;
+  const std::string attribute = refused_with([](Record& r) {
+    for (auto& [name, value] : r.candidate.attributes) value = -5;
+  });
+  EXPECT_NE(attribute.find("its entry is not used"), std::string::npos) << attribute;
+  EXPECT_EQ(refused_with([](Record& r) { r.env.product = "another"; }), "");
+  const std::string strict = refused_with([](Record& r) { r.env.product = "another"; }, true);
+  EXPECT_NE(strict.find("measured with 'another'"), std::string::npos) << strict;
+}
+
+TEST(Tuner, NearShapesStandInOnlyWhenAskedTo) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  Tuner::open(context, options_in(directory))
+      ->tune(context, {{100, inputs, outputs, DType::f32, false}}, quick());
+  const auto origins = [&](bool near, std::int64_t m) {
+    TunerOptions options = options_in(directory);
+    options.near_shapes = near;
+    const auto tuner = Tuner::open(context, options);
+    std::set<TuneOrigin> found;
+    for (const ConfigQuery& query :
+         autotune::layer_queries(context.state(), {m, inputs, outputs, DType::f32, false}))
+      if (query.op == ConfigOp::gemm_int8)
+        found.insert(tuner->state().look_up(query, context.state()).origin);
+    return found;
+  };
+  using Origins = std::set<TuneOrigin>;
+  EXPECT_EQ(origins(false, 100), Origins{TuneOrigin::exact});
+  EXPECT_EQ(origins(false, 120), Origins{TuneOrigin::fallback});
+  EXPECT_EQ(origins(true, 100), Origins{TuneOrigin::exact});
+  EXPECT_EQ(origins(true, 120), Origins{TuneOrigin::near_shape});
+  EXPECT_EQ(origins(true, 90), Origins{TuneOrigin::fallback});  // another bucket
+}
+
+TEST(Tuner, TheSystemListStandsBehindTheCache) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  tuner->tune(context, {shape}, quick());
+  std::filesystem::create_directory(directory / "system");
+  std::filesystem::rename(tuner->cache_file(), directory / "system" / "these.jsonl");
+  const auto other = Tuner::open(context, options_in(directory));
+  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape))
+    EXPECT_EQ(other->state().look_up(query, context.state()).origin, TuneOrigin::system_list);
+  other->tune(context, {shape}, [] {
+    TuneLimits limits = quick();
+    limits.force = true;
+    return limits;
+  }());
+  const auto third = Tuner::open(context, options_in(directory));
+  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape))
+    EXPECT_EQ(third->state().look_up(query, context.state()).origin, TuneOrigin::exact);
+}
+
+TEST(Tuner, ACacheThatCannotBeWrittenIsOneWarning) {
+  const TemporaryDirectory directory;
+  std::ofstream(directory / "v1") << "a file where a folder should be";
+  Context context(test::device_options());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  tuner->tune(context, {shape}, quick());
+  const auto warnings = tuner->warnings();
+  int about_writing = 0;
+  for (const std::string& warning : warnings)
+    about_writing += warning.find("known to this process alone") != std::string::npos ? 1 : 0;
+  EXPECT_EQ(about_writing, 1);
+  // It knows all the same.
+  tuner->attach(context);
+  use_layer(context, Mode::rowwise);
+  EXPECT_GT(tuner->counters().hits, 0);
+  EXPECT_EQ(tuner->counters().misses, 0);
+}
+
+TEST(Tuner, DamagedLinesAreNamedAndTheRestIsUsed) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const std::string file = [&] {
+    const auto tuner = Tuner::open(context, options_in(directory));
+    tuner->tune(context, {shape}, quick());
+    return tuner->cache_file();
+  }();
+  std::string text;
+  {
+    std::ifstream in(file, std::ios::binary);
+    text.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  {
+    std::ofstream out(file, std::ios::binary);
+    out << "not a record\n" << text << text.substr(0, 100);
+  }
+  const auto tuner = Tuner::open(context, options_in(directory));
+  const auto warnings = tuner->warnings();
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_NE(warnings[0].find("tune.jsonl:1:"), std::string::npos) << warnings[0];
+  tuner->attach(context);
+  use_layer(context, Mode::rowwise);
+  EXPECT_EQ(tuner->counters().misses, 0);
+}
+
+// Threads that look up while others add: every answer is right, and nothing is lost or torn.
+TEST(Tuner, ManyThreadsLookUpWhileOneTunes) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  const auto queries = autotune::layer_queries(context.state(), shape);
+  std::atomic<bool> done = false;
+  std::vector<std::thread> readers;
+  for (int t = 0; t < 3; ++t)
+    readers.emplace_back([&] {
+      ConfigChoice choice;
+      while (!done.load())
+        for (const ConfigQuery& query : queries) {
+          choice.words.fill(-77);
+          const bool found = tuner->state().find(query, context.state(), choice);
+          EXPECT_EQ(found, choice.words[0] != -77);
+          std::this_thread::yield();
+        }
+    });
+  tuner->tune(context, {shape}, quick());
+  done.store(true);
+  for (std::thread& reader : readers) reader.join();
+  ConfigChoice choice;
+  for (const ConfigQuery& query : queries)
+    EXPECT_TRUE(tuner->state().find(query, context.state(), choice));
+}
+
+TEST(Tuner, ArgumentsAreChecked) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  const auto failure = [&](const TuneShape& wrong, TuneLimits limits = {}) {
+    try {
+      tuner->tune(context, {wrong}, limits);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  EXPECT_NE(failure({0, 4, 4}).find("tune: rows = 0; it must be 1 to"), std::string::npos);
+  EXPECT_NE(failure({4, -1, 4}).find("tune: in_features = -1"), std::string::npos);
+  EXPECT_NE(failure({4, 4, 4, DType::s8}).find("s8"), std::string::npos);
+  TuneLimits negative;
+  negative.budget_s = -1;
+  EXPECT_NE(failure(shape, negative).find("budget_s = -1"), std::string::npos);
+  TunerOptions options = options_in(directory);
+  options.budget_per_key_s = 0;
+  EXPECT_THROW(Tuner::open(context, options), Error);
+}
+
+}  // namespace
+}  // namespace switchback
