@@ -65,6 +65,18 @@ void micro_gemm(Context& context, const MicroOptions& options, const MicroSink& 
 void micro_layer(Context& context, const MicroOptions& options, const MicroSink& sink);
 void micro_quantize(Context& context, const MicroOptions& options, const MicroSink& sink);
 
+/// A property of the tuner and the bar it must stay under (or, negative, reach).
+struct TunerRow {
+  std::string what;
+  Middle value;
+  std::string unit;
+  double bar = 0;  ///< 0: none
+  std::string note;
+};
+using TunerSink = std::function<void(const TunerRow&)>;
+/// Takes a minute: ten tunes of every problem of each shape.
+void micro_tuner(Context& context, const MicroOptions& options, const TunerSink& sink);
+
 /// M/K/N of the published tables.
 const std::vector<MicroShape>& default_micro_shapes();
 

@@ -32,7 +32,7 @@ struct Arguments {
   bool json = false;
 };
 
-constexpr const char* bench_names[] = {"gemm", "layer", "quantize"};
+constexpr const char* bench_names[] = {"gemm", "layer", "quantize", "tuner"};
 
 std::string shape_text(const MicroShape& s) {
   return s.dim_out > 0 ? fmt::format("{}/{}/{}", s.batch, s.dim_in, s.dim_out)
@@ -110,6 +110,33 @@ const char* explanation(std::string_view bench) {
          "read.";
 }
 
+void run_tuner(Context& context, const MicroOptions& options, std::FILE* tables,
+               const std::function<void(const nlohmann::ordered_json&)>& write) {
+  Table table({"what", "measured", "unit", "bar", "verdict", "note"}, {"unit", "verdict", "note"});
+  micro_tuner(context, options, [&](const TunerRow& row) {
+    const bool met = row.bar > 0 ? row.value.median <= row.bar : row.value.median >= -row.bar;
+    table.add({row.what, number_with_spread(row.value.median, row.value.mad), row.unit,
+               row.bar == 0  ? "-"
+               : row.bar > 0 ? fmt::format("below {:g}", row.bar)
+                             : fmt::format("from {:g}", -row.bar),
+               row.bar == 0 ? ""
+               : met        ? "met"
+                            : "missed",
+               row.note});
+    write({{"type", "micro"},
+           {"bench", "tuner"},
+           {"what", row.what},
+           {"value", row.value.median},
+           {"mad", row.value.mad},
+           {"unit", row.unit},
+           {"bar", row.bar},
+           {"note", row.note}});
+    fmt::print(stderr, "micro tuner: {}: {} {}\n", row.what, number(row.value.median), row.unit);
+  });
+  fmt::print(tables, "\nmicro tuner\n\n{}", table.text());
+  std::fflush(tables);
+}
+
 void run(const Arguments& arguments) {
   MicroOptions options = arguments.options;
   for (const std::string& text : arguments.shapes)
@@ -126,7 +153,7 @@ void run(const Arguments& arguments) {
   for (const std::string& name : arguments.benches)
     core::require(
         std::find(std::begin(bench_names), std::end(bench_names), name) != std::end(bench_names),
-        "micro '{}' is not one of gemm, layer, quantize", name);
+        "micro '{}' is not one of gemm, layer, quantize, tuner", name);
 
   Context context(arguments.context);
   if (context.state().runtime != nullptr)
@@ -165,9 +192,15 @@ void run(const Arguments& arguments) {
       "targets\n(target (floor, stretch)) were set on a two-core Cascade Lake machine.\n");
 
   for (const char* bench : bench_names) {
-    if (!arguments.benches.empty() && std::find(arguments.benches.begin(), arguments.benches.end(),
-                                                bench) == arguments.benches.end())
+    // The tuner makes no claim about a machine: it is measured when it is asked for.
+    const bool asked = std::find(arguments.benches.begin(), arguments.benches.end(), bench) !=
+                       arguments.benches.end();
+    const bool is_tuner = bench == std::string_view("tuner");
+    if (!asked && (is_tuner || !arguments.benches.empty())) continue;
+    if (is_tuner) {
+      run_tuner(context, options, tables, write);
       continue;
+    }
     Table table = table_for(bench);
     const MicroSink sink = [&](const MicroRow& row) {
       table.add(cells(row));
@@ -192,7 +225,9 @@ void add_micro_command(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
       "micro", "Measures the claims of speed: products, layers and quantize against their rivals");
-  command->add_option("bench", arguments->benches, "gemm, layer, quantize (default: all three)")
+  command
+      ->add_option("bench", arguments->benches,
+                   "gemm, layer, quantize (default: these three), tuner")
       ->type_name("NAME");
   add_context_options(*command, arguments->context);
   command

@@ -120,8 +120,9 @@ TEST(Problem, ConfigurationsComeBack) {
   g.cublaslt.workspace_mib = 64;
   g.cublaslt.unranked = true;
   round_trip(ConfigOp::gemm_int8, gemm_int8::to_choice(g));
-  EXPECT_NE(describe(to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(g))).find("cublaslt_tile=20"),
-            std::string::npos);
+  EXPECT_NE(
+      describe(to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(g))).find("cublaslt_tile=20"),
+      std::string::npos);
   standard::Config s;
   s.engine = standard::EngineId::onednn_matmul;
   s.pack_b = true;
@@ -195,11 +196,12 @@ TEST(Problem, WhatAnEntryWasMeasuredWithMattersAsFarAsItsEngineDependsOnIt) {
   EXPECT_NE(differs(ConfigOp::gemm_int8, "cublaslt_panels", cublaslt), "");
   EXPECT_NE(differs(ConfigOp::gemm_int8, "cublaslt", kernels), "");  // it dequantizes itself
   EXPECT_NE(differs(ConfigOp::layer_mode, "rowwise", onednn), "");
-  EXPECT_EQ(differs(ConfigOp::quantize, "highway", [](Environment& e) {
-              e.driver = "other";
-              e.product = "other";
-              e.tool = "other";
-            }),
+  EXPECT_EQ(differs(ConfigOp::quantize, "highway",
+                    [](Environment& e) {
+                      e.driver = "other";
+                      e.product = "other";
+                      e.tool = "other";
+                    }),
             "");
 }
 

@@ -84,7 +84,8 @@ TEST(Tuner, TheQueriesOfAShapeAreThoseThatLayersAsk) {
   const std::vector<ConfigQuery> listed = autotune::layer_queries(context.state(), shape);
   const auto asked = std::make_shared<Asked>();
   context.set_config_source(asked);
-  for (const Mode mode : test::all_modes) use_layer(context, mode);
+  for (const Mode mode : test::all_modes)
+    use_layer(context, mode);
   use_layer(context, Mode::automatic);
   EXPECT_GT(asked->queries.size(), 20u);
   for (const ConfigQuery& query : asked->queries) {
@@ -112,7 +113,8 @@ TEST(Tuner, WhatOneTunesAnotherFinds) {
   const auto other = Tuner::open(context, options_in(directory, "require"));
   Context user(test::device_options());
   other->attach(user);
-  for (const Mode mode : test::all_modes) use_layer(user, mode);
+  for (const Mode mode : test::all_modes)
+    use_layer(user, mode);
   use_layer(user, Mode::automatic);
   EXPECT_GT(other->counters().hits, 20);
   EXPECT_EQ(other->counters().misses, 0);
@@ -177,7 +179,8 @@ TEST(Tuner, RecordsWhatIsMissingOnce) {
   Context context(test::device_options());
   const auto tuner = Tuner::open(context, options_in(directory, "record"));
   tuner->attach(context);
-  for (int i = 0; i < 3; ++i) use_layer(context, Mode::rowwise);
+  for (int i = 0; i < 3; ++i)
+    use_layer(context, Mode::rowwise);
   autotune::Snapshot recorded;
   recorded.add_file(directory / "recorded.jsonl");
   EXPECT_TRUE(recorded.warnings().empty());
@@ -273,7 +276,8 @@ TEST(Tuner, EntriesThatDoNotHoldHereAreRefusedAloudOnce) {
     const auto tuner = Tuner::open(context, options);
     Context user(test::device_options());
     tuner->attach(user);
-    for (int i = 0; i < 2; ++i) use_layer(user, Mode::rowwise);
+    for (int i = 0; i < 2; ++i)
+      use_layer(user, Mode::rowwise);
     const auto warnings = tuner->warnings();
     EXPECT_EQ(static_cast<int>(warnings.size()), told);
     std::filesystem::rename(kept, file);
@@ -289,7 +293,8 @@ TEST(Tuner, EntriesThatDoNotHoldHereAreRefusedAloudOnce) {
   const std::string engine = refused_with([](Record& r) { r.candidate.engine = "abacus"; });
   EXPECT_NE(engine.find("engine 'abacus' is unknown"), std::string::npos) << engine;
   const std::string attribute = refused_with([](Record& r) {
-    for (auto& [name, value] : r.candidate.attributes) value = -5;
+    for (auto& [name, value] : r.candidate.attributes)
+      value = -5;
   });
   EXPECT_NE(attribute.find("its entry is not used"), std::string::npos) << attribute;
   EXPECT_EQ(refused_with([](Record& r) { r.env.product = "another"; }), "");
@@ -406,7 +411,8 @@ TEST(Tuner, ManyThreadsLookUpWhileOneTunes) {
     });
   tuner->tune(context, {shape}, quick());
   done.store(true);
-  for (std::thread& reader : readers) reader.join();
+  for (std::thread& reader : readers)
+    reader.join();
   ConfigChoice choice;
   for (const ConfigQuery& query : queries)
     EXPECT_TRUE(tuner->state().find(query, context.state(), choice));
