@@ -79,6 +79,8 @@ class Lister {
     p.rows = rows;
     p.cols = cols;
     p.device = state_.device.kind;
+    const auto element = static_cast<std::int64_t>(dtype_size_bytes(p.dtype));
+    if (!state_.on_cpu()) p.alignment = cols * element % 16 == 0 ? 16 : 1;
     if (state_.on_cpu()) {
       p.threads = state_.threads.count();
       p.isa = state_.features.level();
@@ -98,6 +100,7 @@ class Lister {
     p.output = shape_.dtype;
     p.scale = scale;
     p.packed_for = packed;
+    p.alignment = state_.on_cpu() ? 0 : 16;
     p.has_bias = bias;
     p.bias = bias ? shape_.dtype : DType::f32;
     add(gemm_int8::config_query(p, state_));
@@ -117,6 +120,7 @@ class Lister {
     p.transpose_b = transpose_b;
     p.bias = bias;
     p.device = state_.device.kind;
+    p.alignment = state_.on_cpu() ? 0 : 16;
     p.threads = state_.on_cpu() ? state_.threads.count() : 1;
     if (state_.runtime != nullptr) {
       const core::DeviceInfo& info = state_.runtime->info();

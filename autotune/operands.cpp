@@ -46,14 +46,16 @@ void write_rows(Context& context, AnyMatrix m, const Write& write) {
 }  // namespace
 
 Operand::Operand(Context& context, DType dtype, std::int64_t rows, std::int64_t cols,
-                 std::int64_t stride)
+                 std::int64_t stride, std::int64_t alignment)
     : buffer_(context.state().make_buffer()),
       dtype_(dtype),
       rows_(rows),
       cols_(cols),
-      stride_(std::max(stride, cols)) {
+      stride_(std::max(stride, cols)),
+      offset_bytes_(alignment == 1 ? dtype_size_bytes(dtype) : 0) {
   buffer_.reserve(static_cast<std::size_t>(rows_) * static_cast<std::size_t>(stride_) *
-                  dtype_size_bytes(dtype));
+                      dtype_size_bytes(dtype) +
+                  offset_bytes_);
 }
 
 void fill_random(Context& context, AnyMatrix m, std::uint64_t seed) {

@@ -18,18 +18,20 @@ namespace switchback::autotune {
 class Operand {
  public:
   Operand() = default;
+  /// Alignment 1 (see core::alignment_class) begins it one element behind an aligned address.
   Operand(Context& context, DType dtype, std::int64_t rows, std::int64_t cols,
-          std::int64_t stride = 0);
+          std::int64_t stride = 0, std::int64_t alignment = 0);
 
-  [[nodiscard]] AnyMatrix any() const noexcept {
-    return {buffer_.as<void>(), dtype_, rows_, cols_, stride_};
-  }
+  [[nodiscard]] AnyMatrix any() const noexcept { return {data(), dtype_, rows_, cols_, stride_}; }
   template <class T>
   [[nodiscard]] MatrixView<T> view() const noexcept {
-    return {buffer_.as<T>(), rows_, cols_, stride_};
+    return {static_cast<T*>(data()), rows_, cols_, stride_};
   }
-  [[nodiscard]] void* data() const noexcept { return buffer_.as<void>(); }
-  [[nodiscard]] float* floats() const noexcept { return buffer_.as<float>(); }
+  [[nodiscard]] void* data() const noexcept {
+    auto* begin = buffer_.as<std::byte>();
+    return begin == nullptr ? nullptr : begin + offset_bytes_;
+  }
+  [[nodiscard]] float* floats() const noexcept { return static_cast<float*>(data()); }
   [[nodiscard]] bool empty() const noexcept { return rows_ * cols_ == 0; }
 
  private:
@@ -38,6 +40,7 @@ class Operand {
   std::int64_t rows_ = 0;
   std::int64_t cols_ = 0;
   std::int64_t stride_ = 0;
+  std::size_t offset_bytes_ = 0;
 };
 
 /// Normal data, or codes from -127 to 127. A block of a million values, repeated from other offsets

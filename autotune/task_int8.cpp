@@ -76,9 +76,9 @@ class Int8Task final : public Task {
     sums_.has_bias = false;
     sums_.bias = DType::f32;
     sums_.stride_d = p.n;
-    a_ = Operand(context, DType::s8, p.m, p.k, p.stride_a);
-    b_ = Operand(context, DType::s8, p.n, p.k, p.stride_b);
-    d_ = Operand(context, p.output, p.m, p.n, p.stride_d);
+    a_ = Operand(context, DType::s8, p.m, p.k, p.stride_a, p.alignment);
+    b_ = Operand(context, DType::s8, p.n, p.k, p.stride_b, p.alignment);
+    d_ = Operand(context, p.output, p.m, p.n, p.stride_d, p.alignment);
     fill_random(context, a_.any(), 1);
     fill_random(context, b_.any(), 2);
     operands_.a = static_cast<const std::int8_t*>(a_.data());

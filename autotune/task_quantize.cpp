@@ -23,15 +23,15 @@ class QuantizeOperands {
     const std::int64_t rows = p.rows;
     const std::int64_t cols = p.cols;
     if (op_ == Op::dequantize_rowwise) {
-      codes_ = Operand(context, DType::s8, rows, cols);
+      codes_ = Operand(context, DType::s8, rows, cols, 0, p.alignment);
       scales_ = Operand(context, DType::f32, 1, rows);
-      y_ = Operand(context, p.dtype, rows, cols);
+      y_ = Operand(context, p.dtype, rows, cols, 0, p.alignment);
       fill_random(context, codes_.any(), seed);
       fill_scales(context, scales_.floats(), rows, seed + 1);
       results_ = {&y_};
       return;
     }
-    x_ = Operand(context, p.dtype, rows, cols);
+    x_ = Operand(context, p.dtype, rows, cols, 0, p.alignment);
     fill_random(context, x_.any(), seed);
     const bool by_row = op_ == Op::rowwise || op_ == Op::rowwise_column_sums ||
                         op_ == Op::rowwise_and_columnwise_transpose;

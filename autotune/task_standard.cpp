@@ -50,9 +50,11 @@ constexpr int samples = 400;
 class StandardTask final : public Task {
  public:
   StandardTask(Context& context, const Problem& p) : context_(context), problem_(p) {
-    a_ = Operand(context, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda);
-    b_ = Operand(context, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb);
-    d_ = Operand(context, p.output, p.m, p.n, p.ldd);
+    a_ = Operand(context, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda,
+                 p.alignment);
+    b_ = Operand(context, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb,
+                 p.alignment);
+    d_ = Operand(context, p.output, p.m, p.n, p.ldd, p.alignment);
     fill_random(context, a_.any(), 1);
     fill_random(context, b_.any(), 2);
     operands_.a = a_.data();

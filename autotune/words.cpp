@@ -21,7 +21,8 @@ constexpr std::array quantize_query = {Word{0, "operation", quantize_op},
                                        Word{2, "rows", integer, true},
                                        Word{3, "cols"},
                                        Word{4, "threads"},
-                                       Word{5, "isa", isa}};
+                                       Word{5, "isa", isa},
+                                       Word{7, "alignment"}};
 constexpr std::array int8_query = {Word{0, "m", integer, true},
                                    Word{1, "n"},
                                    Word{2, "k"},
@@ -33,7 +34,8 @@ constexpr std::array int8_query = {Word{0, "m", integer, true},
                                    Word{8, "bias", optional_dtype},
                                    Word{9, "packed_for", packed_for},
                                    Word{10, "isa", isa},
-                                   Word{11, "threads"}};
+                                   Word{11, "threads"},
+                                   Word{13, "alignment"}};
 constexpr std::array standard_query = {Word{0, "m", integer, true},
                                        Word{1, "n"},
                                        Word{2, "k"},
@@ -43,7 +45,8 @@ constexpr std::array standard_query = {Word{0, "m", integer, true},
                                        Word{6, "input", dtype},
                                        Word{7, "output", dtype},
                                        Word{8, "form"},
-                                       Word{9, "threads"}};
+                                       Word{9, "threads"},
+                                       Word{12, "alignment"}};
 constexpr std::array layer_query = {Word{0, "pass", pass},
                                     Word{1, "weight_codes", weight_codes},
                                     Word{2, "m", integer, true},

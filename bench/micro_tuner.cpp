@@ -48,8 +48,9 @@ std::vector<ConfigQuery> many_queries(const Context& context, std::int64_t count
   std::vector<ConfigQuery> queries;
   const std::vector<ConfigQuery> some =
       autotune::layer_queries(context.state(), {16, 64, 64, DType::f32, false});
-  const auto product = std::find_if(
-      some.begin(), some.end(), [](const ConfigQuery& q) { return q.op == ConfigOp::gemm_int8 && q.words[9] == 0; });
+  const auto product = std::find_if(some.begin(), some.end(), [](const ConfigQuery& q) {
+    return q.op == ConfigOp::gemm_int8 && q.words[9] == 0;
+  });
   for (std::int64_t i = 0; i < count; ++i) {
     queries.push_back(*product);
     queries.back().words[0] = 1 + i % 1000;

@@ -205,6 +205,8 @@ class CaseRun {
     problem.stride_b = p.packed != nullptr ? 0 : p.b.stride;
     problem.stride_d = p.d.stride;
     problem.output = p.d.dtype;
+    problem.alignment = core::alignment_class(
+        context_.state(), {p.a.data, p.packed != nullptr ? nullptr : p.b.data, p.d.data});
     problem.scale = p.absmax_b.size() == static_cast<std::size_t>(problem.n)
                         ? gemm_int8::ScaleMode::row_col
                         : gemm_int8::ScaleMode::row_scalar;

@@ -53,6 +53,18 @@ void install_device_platform(DeviceKind kind, const DevicePlatform* platform) no
   platforms()[static_cast<std::size_t>(kind)] = platform;
 }
 
+std::int64_t alignment_class(const ContextState& state,
+                             std::initializer_list<const void*> addresses,
+                             std::initializer_list<std::int64_t> strides_bytes) noexcept {
+  constexpr std::int64_t usual = 16;
+  if (state.runtime == nullptr) return 0;
+  for (const void* address : addresses)
+    if (reinterpret_cast<std::uintptr_t>(address) % usual != 0) return 1;
+  for (const std::int64_t stride : strides_bytes)
+    if (stride % usual != 0) return 1;
+  return usual;
+}
+
 void check_operands(const ContextState& state, std::string_view op,
                     std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs) {
   check_disjoint(op, outputs, inputs);

@@ -103,6 +103,13 @@ const DevicePlatform* device_platform(DeviceKind kind) noexcept;
 /// Makes a kind of device known. Tests bring the emulated device by it, before they use any.
 void install_device_platform(DeviceKind kind, const DevicePlatform* platform) noexcept;
 
+/// The class of operands' alignment that a tuned configuration may depend on: 16 if all addresses
+/// (and the distances of rows in bytes, where they are given too) are multiples of 16, else 1;
+/// always 0 on the CPU, whose engines do not care.
+std::int64_t alignment_class(const ContextState& state,
+                             std::initializer_list<const void*> addresses,
+                             std::initializer_list<std::int64_t> strides_bytes = {}) noexcept;
+
 /// check_disjoint, and on a device: every operand lies in memory that the device can use.
 void check_operands(const ContextState& state, std::string_view op,
                     std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs);

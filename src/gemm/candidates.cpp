@@ -56,7 +56,8 @@ std::string describe(const GemmProblem& p) {
   return fmt::format("m={} n={} k={} {} {} bias={} packed={} strides {},{},{}", p.m, p.n, p.k,
                      dtype_name(p.output), scale_name(p.scale),
                      p.has_bias ? dtype_name(p.bias) : "none", engine_name(p.packed_for),
-                     p.stride_a, p.stride_b, p.stride_d);
+                     p.stride_a, p.stride_b, p.stride_d) +
+         (p.alignment == 1 ? " unaligned" : "");
 }
 
 std::string describe(const GemmConfig& c) {
@@ -81,7 +82,8 @@ ConfigQuery config_query(const GemmProblem& p, const ContextState& state) noexce
                  static_cast<std::int64_t>(p.packed_for),
                  static_cast<std::int64_t>(state.features.level()),
                  state.threads.count(),
-                 static_cast<std::int64_t>(state.device.kind)};
+                 static_cast<std::int64_t>(state.device.kind),
+                 p.alignment};
   return query;
 }
 
@@ -94,7 +96,7 @@ bool from_query(const ConfigQuery& query, GemmProblem& p) noexcept {
   if (!within(6, static_cast<std::int64_t>(DType::s32)) ||
       w[6] == static_cast<std::int64_t>(DType::s8) ||
       !within(7, static_cast<std::int64_t>(ScaleMode::row_scalar)) ||
-      !within(8, 1 + static_cast<std::int64_t>(DType::bf16)) || w[9] < 0)
+      !within(8, 1 + static_cast<std::int64_t>(DType::bf16)) || w[9] < 0 || !within(13, 16))
     return false;
   p.m = w[0];
   p.n = w[1];
@@ -107,6 +109,7 @@ bool from_query(const ConfigQuery& query, GemmProblem& p) noexcept {
   p.has_bias = w[8] > 0;
   p.bias = p.has_bias ? static_cast<DType>(w[8] - 1) : DType::f32;
   p.packed_for = static_cast<EngineId>(w[9]);
+  p.alignment = w[13];
   return (p.scale == ScaleMode::none) == (p.output == DType::s32);
 }
 

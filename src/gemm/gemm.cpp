@@ -223,9 +223,11 @@ namespace {
 // the first that accepts the problem. A library may have nothing for a problem that its engine
 // takes. Unless the caller forced that engine, the device's last one, which takes everything and
 // reads what the others pack, does it.
-void choose_and_run(Context& context, std::string_view op, const GemmProblem& problem,
+void choose_and_run(Context& context, std::string_view op, GemmProblem problem,
                     const GemmOperands& operands, std::string_view forced) {
   ContextState& state = context.state();
+  problem.alignment =
+      core::alignment_class(state, {operands.a, operands.b, operands.packed_b, operands.d});
   const Engine* demanded = demanded_engine(state, op, problem, forced);
   if (run_tuned(context, problem, operands, demanded)) return;
   const GemmConfig config = demanded != nullptr ? demanded->default_config(problem, state)

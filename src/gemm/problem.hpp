@@ -48,6 +48,7 @@ struct GemmProblem {
   bool has_bias = false;
   DType bias = DType::f32;               ///< f32 when there is none
   EngineId packed_for = EngineId::none;  ///< none: b as it lies
+  std::int64_t alignment = 0;            ///< core::alignment_class of the operands
 
   friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
 };

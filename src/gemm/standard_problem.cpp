@@ -50,7 +50,8 @@ ConfigQuery to_query(const Problem& p) {
                  flags,
                  p.threads,
                  static_cast<std::int64_t>(p.device),
-                 p.compute_capability};
+                 p.compute_capability,
+                 p.alignment};
   return query;
 }
 
@@ -63,7 +64,7 @@ bool from_query(const ConfigQuery& query, Problem& p) {
     return word >= 0 && word <= static_cast<std::int64_t>(DType::bf16);
   };
   if (!is_float(w[6]) || !is_float(w[7]) || w[8] < 0 || w[8] > 15 || w[9] < 1 || w[10] < 0 ||
-      w[10] >= static_cast<std::int64_t>(device_kinds) || w[11] < 0)
+      w[10] >= static_cast<std::int64_t>(device_kinds) || w[11] < 0 || w[12] < 0 || w[12] > 16)
     return false;
   p.m = w[0];
   p.n = w[1];
@@ -80,6 +81,7 @@ bool from_query(const ConfigQuery& query, Problem& p) {
   p.threads = static_cast<int>(w[9]);
   p.device = static_cast<DeviceKind>(w[10]);
   p.compute_capability = static_cast<int>(w[11]);
+  p.alignment = w[12];
   return true;
 }
 

@@ -49,6 +49,7 @@ struct Problem {
   DeviceKind device = DeviceKind::cpu;
   int threads = 1;             ///< of the CPU; 1 on another device
   int compute_capability = 0;  ///< of a CUDA device: 90 is sm_90
+  std::int64_t alignment = 0;  ///< core::alignment_class of the operands
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 

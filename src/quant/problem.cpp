@@ -47,7 +47,8 @@ ConfigQuery to_query(const Problem& p) noexcept {
                  p.cols,
                  p.threads,
                  static_cast<std::int64_t>(p.isa),
-                 static_cast<std::int64_t>(p.device)};
+                 static_cast<std::int64_t>(p.device),
+                 p.alignment};
   return query;
 }
 
@@ -57,7 +58,7 @@ bool from_query(const ConfigQuery& query, Problem& p) noexcept {
   if (query.op != ConfigOp::quantize || !within(0, static_cast<std::int64_t>(Op::cast_to_int8)) ||
       !within(1, static_cast<std::int64_t>(DType::bf16)) || w[2] < 0 || w[3] < 0 || w[4] < 1 ||
       !within(5, static_cast<std::int64_t>(core::Isa::amx)) ||
-      !within(6, static_cast<std::int64_t>(device_kinds) - 1))
+      !within(6, static_cast<std::int64_t>(device_kinds) - 1) || !within(7, 16))
     return false;
   p.op = static_cast<Op>(w[0]);
   p.dtype = static_cast<DType>(w[1]);
@@ -66,6 +67,7 @@ bool from_query(const ConfigQuery& query, Problem& p) noexcept {
   p.threads = static_cast<int>(w[4]);
   p.isa = static_cast<core::Isa>(w[5]);
   p.device = static_cast<DeviceKind>(w[6]);
+  p.alignment = w[7];
   return true;
 }
 

@@ -41,6 +41,7 @@ struct Problem {
   DeviceKind device = DeviceKind::cpu;
   int threads = 1;                    ///< of the CPU; 1 on another device
   core::Isa isa = core::Isa::scalar;  ///< of the CPU
+  std::int64_t alignment = 0;  ///< core::alignment_class of the matrices and of the rows of floats
 
   friend bool operator==(const Problem&, const Problem&) = default;
 };

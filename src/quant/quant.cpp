@@ -46,6 +46,10 @@ void run(Context& context, Op op, const Operands& operands) {
     problem.threads = state.threads.count();
     problem.isa = state.features.level();
   }
+  const auto element = static_cast<std::int64_t>(dtype_size_bytes(floats.dtype));
+  problem.alignment = core::alignment_class(
+      state, {floats.data, operands.q.data, operands.q_t.data, operands.codes.data},
+      {floats.stride * element});
   quant::Config config = quant::default_config(problem);
   ConfigChoice tuned;
   quant::Config choice;
