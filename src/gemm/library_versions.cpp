@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <string_view>
 
 #if defined(SWITCHBACK_HAVE_ONEDNN)
@@ -71,14 +72,29 @@ std::string_view runtime_of_onednn(unsigned runtime) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> library_versions(
-    [[maybe_unused]] DeviceKind device) {
-  std::vector<std::pair<std::string, std::string>> versions;
+namespace {
+
+std::array<std::string (*)(), device_kinds>& cublaslt_versions() noexcept {
 #if defined(SWITCHBACK_HAVE_CUDA)
-  // Asked for on its device alone: it is a large library to load.
-  if (device == DeviceKind::cuda)
-    versions.emplace_back("cuBLASLt", products::cuda::cublaslt_version());
+  static std::array<std::string (*)(), device_kinds> all = {
+      nullptr, &products::cuda::cublaslt_version, nullptr};
+#else
+  static std::array<std::string (*)(), device_kinds> all = {};
 #endif
+  return all;
+}
+
+}  // namespace
+
+void install_cublaslt_version(DeviceKind device, std::string (*version)()) noexcept {
+  cublaslt_versions()[static_cast<std::size_t>(device)] = version;
+}
+
+std::vector<std::pair<std::string, std::string>> library_versions(DeviceKind device) {
+  std::vector<std::pair<std::string, std::string>> versions;
+  // Asked for on its device alone: it is a large library to load.
+  if (const auto version = cublaslt_versions()[static_cast<std::size_t>(device)])
+    versions.emplace_back("cuBLASLt", version());
 #if defined(SWITCHBACK_HAVE_ONEDNN)
   const dnnl_version_t* v = dnnl_version();
   versions.emplace_back("oneDNN",

@@ -15,4 +15,7 @@ namespace switchback {
 /// "2.6.3 …"}.
 std::vector<std::pair<std::string, std::string>> library_versions(DeviceKind device);
 
+/// Makes the library of a kind of device known; tests do it for the emulated one.
+void install_cublaslt_version(DeviceKind device, std::string (*version)()) noexcept;
+
 }  // namespace switchback

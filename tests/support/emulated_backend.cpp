@@ -4,6 +4,7 @@
 #include "core/cuda/library.hpp"
 #include "core/cuda/platform.hpp"
 #include "gemm/cuda/engines.hpp"
+#include "gemm/library_versions.hpp"
 #include "quant/cuda/engine.hpp"
 #include "support/device_memory.hpp"
 
@@ -32,6 +33,7 @@ DeviceMemory install_emulated_device() {
   quant::install_device_engine(DeviceKind::emulated, &quant::cuda_emulated::engine);
   gemm_int8::install_engines(DeviceKind::emulated, gemm_int8::cuda_emulated::int8_engines());
   standard::install_engines(DeviceKind::emulated, standard::cuda_emulated::standard_engines());
+  install_cublaslt_version(DeviceKind::emulated, &products::cuda_emulated::cublaslt_version);
   switchback_cuda_emu::options().deferred = false;
   return {[](std::size_t bytes) -> void* {
             void* data = nullptr;

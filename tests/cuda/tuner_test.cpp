@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tuner and what a device can do to it: algorithms that are wrong or refuse, streams that are
+// being captured, versions that change.
+#include "switchback/tuner.hpp"
+
+#include "autotune/problem.hpp"
+#include "autotune/tune.hpp"
+#include "autotune/tuner_state.hpp"
+#include "cuda/cuda_support.hpp"
+#include "gemm/candidates.hpp"
+#include "support/temporary_directory.hpp"
+
+namespace switchback::test {
+namespace {
+
+using autotune::Record;
+using autotune::RecordType;
+using gemm_int8::GemmConfig;
+using switchback_cuda_emu::options;
+
+gemm_int8::GemmProblem problem() {
+  gemm_int8::GemmProblem p;
+  p.m = 32, p.n = 48;
+  p.k = p.stride_a = p.stride_b = 64;
+  p.stride_d = 48;
+  p.output = DType::f32;
+  p.scale = gemm_int8::ScaleMode::row_col;
+  p.alignment = 16;
+  return p;
+}
+
+TunerOptions options_in(const TemporaryDirectory& directory, const char* mode = "read") {
+  TunerOptions options;
+  options.mode = mode;
+  options.cache_directory = directory.path().string();
+  options.system_directory = (directory / "none").string();
+  options.budget_per_key_s = 5;
+  return options;
+}
+
+// A wrong algorithm is found out before it is timed, written down, and never wins.
+TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
+  Context context(emulated());
+  const ConfigQuery query = gemm_int8::config_query(problem(), context.state());
+  GemmConfig wrong;
+  for (const GemmConfig& config : gemm_int8::candidates(problem(), context))
+    if (config.cublaslt.algorithm && !gemm_int8::is_risky(config)) wrong = config;
+  ASSERT_TRUE(wrong.cublaslt.algorithm.has_value());
+  const CublasLtAlgorithm& a = *wrong.cublaslt.algorithm;
+  options().corrupt = {a.id,      a.tile,   a.stages,      a.split_k,      a.reduction,
+                       a.swizzle, a.custom, a.inner_shape, a.cluster_shape};
+  autotune::SearchOptions search;
+  search.effort = autotune::Effort::quick;
+  const autotune::TuneOutcome outcome = autotune::tune_problem(
+      context, query, autotune::machine_of(context.state()), {}, std::move(search));
+  int failures = 0;
+  for (const Record& record : outcome.records) {
+    std::string why;
+    const auto choice = autotune::to_choice(query.op, record.candidate, why);
+    ASSERT_TRUE(choice.has_value()) << why;
+    const GemmConfig config = gemm_int8::from_choice(*choice);
+    const bool is_wrong = config.cublaslt.algorithm == wrong.cublaslt.algorithm;
+    if (record.type == RecordType::fail) {
+      ++failures;
+      EXPECT_TRUE(is_wrong) << autotune::describe(record.candidate);
+      EXPECT_NE(record.why.find("int32 sums"), std::string::npos) << record.why;
+    } else {
+      EXPECT_FALSE(is_wrong) << autotune::describe(record.candidate);
+    }
+  }
+  EXPECT_GE(failures, 1);
+  EXPECT_EQ(outcome.records.back().type, RecordType::winner);
+}
+
+// The library's own bytes stand beside the words of an algorithm.
+TEST_F(Cuda, RecordsOfAlgorithmsHoldWordsAndBytes) {
+  Context context(emulated());
+  const ConfigQuery query = gemm_int8::config_query(problem(), context.state());
+  autotune::SearchOptions search;
+  search.effort = autotune::Effort::quick;
+  search.max_candidates = 12;
+  const autotune::TuneOutcome outcome = autotune::tune_problem(
+      context, query, autotune::machine_of(context.state()), {}, std::move(search));
+  int with_bytes = 0;
+  for (const Record& record : outcome.records) {
+    const bool has_words =
+        autotune::describe(record.candidate).find("cublaslt_tile") != std::string::npos;
+    if (has_words) {
+      EXPECT_EQ(record.candidate.algo_hex.size(), 128u);
+    }
+    with_bytes += has_words ? 1 : 0;
+  }
+  EXPECT_GE(with_bytes, 2);
+}
+
+// Nothing is measured while a stream is captured; afterwards it is.
+TEST_F(Cuda, NeverTunesInACapture) {
+  const TemporaryDirectory directory;
+  Context context(emulated());
+  const DeviceMatrix<float> x(context, normal_matrix<float>(8, 48, 1));
+  const DeviceMatrix<std::int8_t> q(context, 8, 48);
+  const DeviceMatrix<float> absmax(context, 1, 8);
+  const auto call = [&] { quantize_rowwise(context, x.view(), q.view(), absmax.span()); };
+  call();  // takes the memory
+  const auto tuner = Tuner::open(context, options_in(directory, "tune"));
+  tuner->attach(context);
+  core::DeviceRuntime& runtime = *context.state().runtime;
+  context.synchronize();
+  runtime.begin_capture();
+  call();
+  const auto graph = runtime.end_capture();
+  EXPECT_EQ(tuner->counters().misses, 1);
+  EXPECT_FALSE(std::filesystem::exists(tuner->cache_file()));
+  call();
+  EXPECT_EQ(tuner->counters().hits, 1);
+  EXPECT_TRUE(std::filesystem::exists(tuner->cache_file()));
+  EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
+}
+
+// An algorithm holds for the version of the library it was found with.
+TEST_F(Cuda, AnotherVersionOfTheLibraryIsAMiss) {
+  const TemporaryDirectory directory;
+  const TuneShape shape{32, 64, 48, DType::f32, false};
+  TuneLimits limits;
+  limits.max_candidates = 2;
+  {
+    Context context(emulated());
+    Tuner::open(context, options_in(directory))->tune(context, {shape}, limits);
+  }
+  options().cublaslt_version += 1;
+  Context context(emulated());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  gemm_int8::GemmProblem packed = problem();
+  packed.packed_for = gemm_int8::EngineId::cublaslt;
+  packed.stride_b = 0;
+  const auto answer =
+      tuner->state().look_up(gemm_int8::config_query(packed, context.state()), context.state());
+  EXPECT_EQ(answer.origin, TuneOrigin::fallback);
+  EXPECT_TRUE(answer.refused);
+  ASSERT_FALSE(tuner->warnings().empty());
+  EXPECT_NE(tuner->warnings().front().find("measured with cuBLASLt"), std::string::npos)
+      << tuner->warnings().front();
+}
+
+// A stored algorithm that the library refuses now is the default, said once.
+TEST_F(Cuda, AnAlgorithmThatIsRefusedAtRunTimeIsTheDefaultAloud) {
+  const TemporaryDirectory directory;
+  Context context(emulated());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  gemm_int8::GemmProblem p = problem();
+  p.output = DType::s32;
+  p.scale = gemm_int8::ScaleMode::none;
+  const ConfigQuery query = gemm_int8::config_query(p, context.state());
+  GemmConfig explicit_one;
+  for (const GemmConfig& config : gemm_int8::candidates(p, context))
+    if (config.cublaslt.algorithm && config.engine == gemm_int8::EngineId::cublaslt)
+      explicit_one = config;
+  Record record;
+  record.type = RecordType::winner;
+  record.key = autotune::key_of(query, tuner->state().machine);
+  record.env = tuner->state().environment;
+  record.candidate = autotune::to_text(query.op, gemm_int8::to_choice(explicit_one));
+  record.stats.count = 1;
+  record.time = autotune::time_now();
+  tuner->state().add(query, {record});
+  tuner->attach(context);
+  const CublasLtAlgorithm& a = *explicit_one.cublaslt.algorithm;
+  options().refuse_at_run = {a.id,      a.tile,   a.stages,      a.split_k,      a.reduction,
+                             a.swizzle, a.custom, a.inner_shape, a.cluster_shape};
+  Random random(1);
+  Matrix<std::int8_t> host_a(p.m, p.k), host_b(p.n, p.k);
+  fill_codes(host_a, random);
+  fill_codes(host_b, random);
+  const DeviceMatrix<std::int8_t> da(context, host_a), db(context, host_b);
+  const DeviceMatrix<std::int32_t> d(context, p.m, p.n);
+  GemmS8S8S32Args args;
+  args.a = da.view();
+  args.b = db.view();
+  args.d = d.view();
+  Matrix<std::int32_t> want(p.m, p.n);
+  for (std::int64_t i = 0; i < p.m; ++i)
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      std::int32_t sum = 0;
+      for (std::int64_t l = 0; l < p.k; ++l)
+        sum += host_a.get(i, l) * host_b.get(j, l);
+      want.set(i, j, sum);
+    }
+  for (int i = 0; i < 3; ++i) {
+    gemm_s8s8s32(context, args);
+    EXPECT_TRUE(d.download() == want);
+  }
+  ASSERT_EQ(tuner->warnings().size(), 1u);
+  EXPECT_NE(tuner->warnings().front().find("its entry is not used"), std::string::npos)
+      << tuner->warnings().front();
+  EXPECT_EQ(tuner->counters().hits, 1);
+  EXPECT_EQ(tuner->counters().refused, 2);
+}
+
+}  // namespace
+}  // namespace switchback::test
