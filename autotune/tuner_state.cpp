@@ -61,12 +61,12 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
   const ContextState& state = context.state();
   machine = machine_of(state);
   environment = environment_of(state);
-  const std::filesystem::path directory = options.cache_directory.empty()
-                                              ? default_cache_directory()
-                                              : std::filesystem::path(options.cache_directory);
-  if (!directory.empty()) {
-    store.emplace(autotune::cache_file(directory, environment_name(machine)));
-    record_file = (directory / "recorded.jsonl").string();
+  cache_directory = options.cache_directory.empty()
+                        ? default_cache_directory()
+                        : std::filesystem::path(options.cache_directory);
+  if (!cache_directory.empty()) {
+    store.emplace(autotune::cache_file(cache_directory, environment_name(machine)));
+    record_file = (cache_directory / "recorded.jsonl").string();
   }
   const std::string recorded = options.record_file.empty()
                                    ? from_environment("SWITCHBACK_TUNE_RECORD")
@@ -75,16 +75,15 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
   if (mode == TuneMode::off) return;
 
   if (store) cache.add_file(store->file());
-  std::filesystem::path list = options.system_directory;
-  if (list.empty()) list = from_environment("SWITCHBACK_TUNE_SYSTEM");
-  if (list.empty()) list = installed_list();
+  system_directory = options.system_directory;
+  if (system_directory.empty()) system_directory = from_environment("SWITCHBACK_TUNE_SYSTEM");
+  if (system_directory.empty()) system_directory = installed_list();
   std::error_code error;
-  std::vector<std::filesystem::path> files;
-  for (std::filesystem::directory_iterator it(list, error), end; !error && it != end;
+  for (std::filesystem::directory_iterator it(system_directory, error), end; !error && it != end;
        it.increment(error))
-    if (it->path().extension() == ".jsonl") files.push_back(it->path());
-  std::sort(files.begin(), files.end());
-  for (const std::filesystem::path& file : files)
+    if (it->path().extension() == ".jsonl") system_files.push_back(it->path());
+  std::sort(system_files.begin(), system_files.end());
+  for (const std::filesystem::path& file : system_files)
     system_list.add_file(file);
   for (const Snapshot* snapshot : {&cache, &system_list})
     for (const Warning& warning : snapshot->warnings())

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,6 +50,9 @@ struct TunerState final : ConfigSource {
   autotune::Snapshot cache;
   autotune::Snapshot system_list;
   std::string record_file;
+  std::filesystem::path cache_directory;            ///< empty: there is none
+  std::filesystem::path system_directory;           ///< it need not exist
+  std::vector<std::filesystem::path> system_files;  ///< of that directory, by name
 
   mutable std::atomic<std::int64_t> hits = 0;
   mutable std::atomic<std::int64_t> misses = 0;

@@ -52,6 +52,7 @@ int run_cli(int argc, const char* const* argv) {
       "'switchback-bench run' takes about a minute and says whether int8 pays here.");
   add_run_command(app);
   add_tune_command(app);
+  add_cache_command(app);
   add_probe_command(app);
   add_report_command(app);
   add_list_command(app);

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: `switchback-bench cache`: what the tuning caches of this and other machines hold, why an
+// entry is used or not, and carrying entries from one machine to another.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config_source.hpp"
+#include "switchback/context.hpp"
+#include "switchback/tuner.hpp"
+
+namespace switchback::bench {
+
+struct CacheOptions {
+  std::string cache;  ///< directory; empty: as the library's
+  bool json = false;  ///< one JSON object a line
+  ContextOptions context;
+};
+
+/// Where everything lies and what says so.
+int cache_path(const CacheOptions& options);
+
+struct CacheListOptions {
+  std::optional<ConfigOp> op;
+  std::string filter;  ///< part of a problem's or a winner's words
+  bool all = false;    ///< every machine's
+};
+int cache_list(const CacheOptions& options, const CacheListOptions& what);
+
+/// All that is known of one key; `key` is the beginning of its hash.
+int cache_show(const CacheOptions& options, const std::string& key);
+
+struct CacheExplainOptions {
+  std::string key;                ///< the beginning of a hash, or
+  std::vector<TuneShape> shapes;  ///< every problem of these layers
+  bool near_shapes = false;       ///< see TunerOptions
+  bool strict = false;
+};
+int cache_explain(const CacheOptions& options, const CacheExplainOptions& what);
+
+/// Reads every line; with `run` also proves each winner of this Context again.
+int cache_verify(const CacheOptions& options, bool run);
+
+struct CacheMergeOptions {
+  std::string out;
+  std::vector<std::string> in;  ///< files and cache directories
+  bool force = false;           ///< `out` may exist
+};
+int cache_merge(const CacheOptions& options, const CacheMergeOptions& what);
+
+struct CacheExportOptions {
+  std::string out;
+  bool winners = false;  ///< without samples
+  bool all = false;      ///< every machine's
+  bool force = false;    ///< `out` may exist
+};
+int cache_export(const CacheOptions& options, const CacheExportOptions& what);
+
+struct CacheImportOptions {
+  std::vector<std::string> in;  ///< files and cache directories
+  bool forgotten = false;       ///< also what was forgotten here since it was measured
+};
+int cache_import(const CacheOptions& options, const CacheImportOptions& what);
+
+struct CachePruneOptions {
+  std::int64_t older_than_days = 0;  ///< 0: however old
+  bool samples = false;
+  bool stale = false;
+  std::string key;  ///< the beginning of a hash
+  bool dry_run = false;
+};
+int cache_prune(const CacheOptions& options, const CachePruneOptions& what);
+
+}  // namespace switchback::bench
