@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "autotune/random_data.hpp"
 #include "core/context_state.hpp"
+#include "core/cpu/isa.hpp"
 #include "core/unaligned.hpp"
 
 namespace switchback::autotune {
@@ -56,6 +58,34 @@ Operand::Operand(Context& context, DType dtype, std::int64_t rows, std::int64_t 
   buffer_.reserve(static_cast<std::size_t>(rows_) * static_cast<std::size_t>(stride_) *
                       dtype_size_bytes(dtype) +
                   offset_bytes_);
+}
+
+Operand copy_of(Context& context, const Operand& from) {
+  const AnyMatrix m = from.any();
+  Operand to(context, m.dtype, m.rows, m.cols, m.stride, from.alignment());
+  if (from.empty()) return to;
+  if (core::DeviceRuntime* runtime = context.state().runtime.get(); runtime != nullptr) {
+    runtime->copy(to.data(), stride_bytes(m), m.data, stride_bytes(m), row_bytes(m), m.rows);
+    return to;
+  }
+  for (std::int64_t r = 0; r < m.rows; ++r)
+    std::memcpy(
+        static_cast<std::byte*>(to.data()) + static_cast<std::size_t>(r) * stride_bytes(m),
+        static_cast<const std::byte*>(m.data) + static_cast<std::size_t>(r) * stride_bytes(m),
+        row_bytes(m));
+  return to;
+}
+
+std::size_t rotation(Context& context, double bytes) noexcept {
+  constexpr double most = 4;
+  constexpr double usual_cache = 32.0 * (1 << 20);
+  double cache = static_cast<double>(core::cpu_caches().l3_bytes);
+  if (const auto& runtime = context.state().runtime; runtime != nullptr)
+    cache = static_cast<double>(runtime->info().l2_bytes);
+  // What a system reports may be of a whole host, of which one process has a part.
+  cache = cache > 0 ? std::min(cache, 4 * usual_cache) : usual_cache;
+  return static_cast<std::size_t>(
+      std::clamp(std::ceil(1.5 * cache / std::max(bytes, 1.0)), 1.0, most));
 }
 
 void fill_random(Context& context, AnyMatrix m, std::uint64_t seed) {

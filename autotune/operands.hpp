@@ -33,6 +33,7 @@ class Operand {
   }
   [[nodiscard]] float* floats() const noexcept { return static_cast<float*>(data()); }
   [[nodiscard]] bool empty() const noexcept { return rows_ * cols_ == 0; }
+  [[nodiscard]] std::int64_t alignment() const noexcept { return offset_bytes_ > 0 ? 1 : 0; }
 
  private:
   core::AlignedBuffer buffer_;
@@ -42,6 +43,15 @@ class Operand {
   std::int64_t stride_ = 0;
   std::size_t offset_bytes_ = 0;
 };
+
+/// Another one with the same elements.
+Operand copy_of(Context& context, const Operand& from);
+
+/// How many sets of operands a task of so many bytes takes turns with. One set, used again and
+/// again, stays in the caches as nothing does between two steps of a layer, and what wins on it
+/// loses there; with several, small operands are found where others of their size would be, and
+/// large ones in memory.
+std::size_t rotation(Context& context, double bytes) noexcept;
 
 /// Normal data, or codes from -127 to 127. A block of a million values, repeated from other offsets
 /// in each row: as random for an engine as fresh ones, and made at the speed of a copy.

@@ -65,16 +65,16 @@ struct SearchResult {
 /// Throws Interrupted, and Error if even the default cannot run or is wrong.
 SearchResult search(Task& task, const SearchOptions& options);
 
+/// A candidate must be this much faster to count as faster, if its task does not say otherwise.
+inline constexpr double usual_least_gain = 0.02;
+
 /// Of rivals timed in the same rounds, the fastest in the sense of the tuner. Rival 0 is the
-/// default and stays unless one is at least 2 % faster and beyond the combined error of both; of
-/// several that are as fast as the fastest, the one with the least scratch, then the first.
+/// default and stays unless one is faster by the least gain and beyond the combined error of both;
+/// of several that are as fast as the fastest, the one with the least scratch, then the first.
 struct Rival {
   const std::vector<double>* times_ms = nullptr;
   std::int64_t scratch_bytes = 0;
 };
-std::size_t decide(const std::vector<Rival>& rivals);
-
-/// A candidate must be this much faster to count as faster.
-inline constexpr double least_gain = 0.02;
+std::size_t decide(const std::vector<Rival>& rivals, double least_gain = usual_least_gain);
 
 }  // namespace switchback::autotune

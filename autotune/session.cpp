@@ -92,6 +92,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
     else
       todo.push_back(i);
   }
+  std::vector<double> needed_s(queries.size(), 0.0);
   std::unordered_set<std::size_t> tuned;
   std::unordered_set<std::size_t> changed;
   summary.cut = summary.keys - summary.known;
@@ -99,6 +100,11 @@ SessionResult run_session(TunerState& tuner, Context& context,
   constexpr int most_passes = 4;
   for (int pass = 0; pass < most_passes && !todo.empty() && !result.interrupted; ++pass) {
     std::vector<std::size_t> cut;
+    // Shares that were too small once would be again. From now on the cheapest get what they need,
+    // as far as it goes.
+    if (pass > 0)
+      std::stable_sort(todo.begin(), todo.end(),
+                       [&](std::size_t a, std::size_t b) { return needed_s[a] < needed_s[b]; });
     double cost_left = 0;
     for (const std::size_t i : todo)
       cost_left += task_cost(queries[i]);
@@ -121,7 +127,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
         }
         const double even_s = left_s / static_cast<double>(todo.size() - t);
         const double share_s = std::max(left_s * cost / cost_left, std::min(least_share_s, even_s));
-        search.deadline = now + seconds(std::min(share_s, left_s));
+        search.deadline = now + seconds(std::min(std::max(share_s, needed_s[todo[t]]), left_s));
       }
       cost_left -= cost;
       if (limits.budget_per_key_s > 0)
@@ -131,6 +137,9 @@ SessionResult run_session(TunerState& tuner, Context& context,
       try {
         const TuneOutcome outcome =
             tune_problem(context, query, tuner.machine, tuner.policy, std::move(search));
+        // What it took this time, and a few candidates more: each is called some ten times.
+        const Measured& usual = outcome.search.measured.front();
+        needed_s[todo[t]] = seconds_between(now, Clock::now()) + 60 * usual.stats.median_ms / 1e3;
         const bool decided = outcome.search.effort != Effort::cut;
         // That there was no time to look again is not worth a line.
         if (pass == 0 || decided) tuner.add(query, outcome.records);

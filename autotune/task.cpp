@@ -110,7 +110,8 @@ double task_cost(const ConfigQuery& query) noexcept {
   const Size size = size_of(query);
   // In operations: an element costs memory what some tens of them cost a core; making operands and
   // proving candidates costs something whatever the size.
-  const double modes = query.op == ConfigOp::layer_mode ? 1.5 : 1;
+  // Layers take it three times, and what they choose matters most.
+  const double modes = query.op == ConfigOp::layer_mode ? 4 : 1;
   return (size.operations + 64 * size.elements) * modes + 2e8;
 }
 

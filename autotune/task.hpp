@@ -31,6 +31,9 @@ class Task {
   /// Memory it takes besides the operands: of two equally fast ones the smaller wins.
   [[nodiscard]] virtual std::int64_t scratch_bytes(const ConfigChoice&) { return 0; }
 
+  /// By how much a candidate must be faster than the default to replace it.
+  [[nodiscard]] virtual double least_gain() const { return 0.02; }
+
   /// Whether it may take the process down (an algorithm that the library did not offer itself).
   [[nodiscard]] virtual bool is_risky(const ConfigChoice&) { return false; }
 

@@ -98,7 +98,16 @@ class Int8Task final : public Task {
       fill_random(context, bias_.any(), 5);
       operands_.bias = bias_.data();
     }
-    if (p.packed_for == EngineId::none) return;
+    const double bytes = static_cast<double>(p.m) * static_cast<double>(p.k) +
+                         static_cast<double>(p.n) * static_cast<double>(p.k) +
+                         static_cast<double>(p.m) * static_cast<double>(p.n) *
+                             static_cast<double>(dtype_size_bytes(p.output));
+    further_.resize(rotation(context, bytes) - 1);
+    if (p.packed_for == EngineId::none) {
+      for (Further& set : further_)
+        take_copies(set, a_, b_);
+      return;
+    }
     const Engine* engine = gemm_int8::find_engine(context.state().device.kind, p.packed_for);
     core::require(engine != nullptr && engine->unavailable(context.state()).empty(),
                   "tune: b is packed for engine '{}', which is not here",
@@ -108,6 +117,8 @@ class Int8Task final : public Task {
     engine->pack(context.state(), b_.view<const std::int8_t>(), packed_.data());
     operands_.packed_b = packed_.data();
     operands_.b = nullptr;
+    for (Further& set : further_)
+      take_copies(set, a_, packed_);
   }
 
   std::vector<ConfigChoice> candidates() override {
@@ -164,7 +175,18 @@ class Int8Task final : public Task {
   }
 
   void run(const ConfigChoice& choice) override {
-    gemm_int8::run(context_, problem_, gemm_int8::from_choice(choice), operands_);
+    const std::size_t set = next_++ % (further_.size() + 1);
+    GemmOperands o = operands_;
+    if (set > 0) {
+      const Further& other = further_[set - 1];
+      o.a = static_cast<const std::int8_t*>(other.a.data());
+      if (o.packed_b != nullptr)
+        o.packed_b = other.b.data();
+      else
+        o.b = static_cast<const std::int8_t*>(other.b.data());
+      o.d = other.d.data();
+    }
+    gemm_int8::run(context_, problem_, gemm_int8::from_choice(choice), o);
   }
 
   std::int64_t scratch_bytes(const ConfigChoice& choice) override {
@@ -181,6 +203,17 @@ class Int8Task final : public Task {
   }
 
  private:
+  // Operands elsewhere in memory, for runs to take turns with: b or packed b.
+  struct Further {
+    Operand a, b, d;
+  };
+  void take_copies(Further& set, const Operand& a, const Operand& b) {
+    set.a = copy_of(context_, a);
+    set.b = copy_of(context_, b);
+    const GemmProblem& p = problem_;
+    set.d = Operand(context_, p.output, p.m, p.n, p.stride_d, p.alignment);
+  }
+
   // The first rows of d by the last engine of the device: the reference, or its stand-in there.
   std::vector<std::byte> expected_rows() {
     constexpr std::int64_t most_products = std::int64_t{1} << 23;
@@ -205,6 +238,8 @@ class Int8Task final : public Task {
   GemmProblem sums_;     ///< those rows in int32
   Operand a_, b_, d_, d_sums_, absmax_a_, absmax_b_, bias_, packed_;
   GemmOperands operands_;
+  std::vector<Further> further_;
+  std::size_t next_ = 0;
   std::vector<std::byte> want_sums_;
   std::vector<std::byte> want_;
   std::int64_t want_rows_ = 0;

@@ -109,8 +109,12 @@ class QuantizeTask final : public Task {
       : context_(context),
         problem_(problem),
         small_problem_(smaller(problem)),
-        whole_(context, problem, 1),
         small_(context, small_problem_, 2) {
+    const double bytes = static_cast<double>(problem.rows) * static_cast<double>(problem.cols) *
+                         static_cast<double>(dtype_size_bytes(problem.dtype) + 1);
+    const std::size_t sets = rotation(context, bytes);
+    for (std::size_t i = 0; i < sets; ++i)
+      sets_.push_back(std::make_unique<QuantizeOperands>(context, problem, 3 + i));
     // The reference on the smaller one: on the CPU, whatever the device.
     ContextOptions options;
     options.device = "cpu";
@@ -140,22 +144,24 @@ class QuantizeTask final : public Task {
     std::string where = small_.difference_to(context_, small_want_);
     if (!where.empty())
       return fmt::format("[{},{}]: {}", small_problem_.rows, small_problem_.cols, where);
-    whole_.poison_results(context_);
-    quant::run(context_.state(), problem_, config, whole_.operands());
+    first().poison_results(context_);
+    quant::run(context_.state(), problem_, config, first().operands());
     if (want_.empty()) {
-      want_ = whole_.images(context_);
+      want_ = first().images(context_);
       return {};
     }
-    return whole_.difference_to(context_, want_);
+    return first().difference_to(context_, want_);
   }
 
   void run(const ConfigChoice& choice) override {
     quant::Config config;
     if (quant::from_choice(choice, config))
-      quant::run(context_.state(), problem_, config, whole_.operands());
+      quant::run(context_.state(), problem_, config, sets_[next_++ % sets_.size()]->operands());
   }
 
  private:
+  [[nodiscard]] const QuantizeOperands& first() const { return *sets_.front(); }
+
   static quant::Problem smaller(quant::Problem p) {
     p.rows = std::min<std::int64_t>(p.rows, 197);
     p.cols = std::min<std::int64_t>(p.cols, 1091);
@@ -165,8 +171,9 @@ class QuantizeTask final : public Task {
   Context& context_;
   quant::Problem problem_;
   quant::Problem small_problem_;
-  QuantizeOperands whole_;
   QuantizeOperands small_;
+  std::vector<std::unique_ptr<QuantizeOperands>> sets_;
+  std::size_t next_ = 0;
   std::vector<std::vector<std::byte>> small_want_;
   std::vector<std::vector<std::byte>> want_;
 };

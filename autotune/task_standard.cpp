@@ -66,6 +66,18 @@ class StandardTask final : public Task {
       operands_.bias = bias_.any();
     }
     sample();
+    const double bytes = (static_cast<double>(p.m) * static_cast<double>(p.k) +
+                          static_cast<double>(p.n) * static_cast<double>(p.k)) *
+                             static_cast<double>(dtype_size_bytes(p.input)) +
+                         static_cast<double>(p.m) * static_cast<double>(p.n) *
+                             static_cast<double>(dtype_size_bytes(p.output));
+    further_.resize(rotation(context, bytes) - 1);
+    for (Further& set : further_) {
+      set.a = copy_of(context, a_);
+      set.b = copy_of(context, b_);
+      set.d = Operand(context, p.output, p.m, p.n, p.ldd, p.alignment);
+      if (p.accumulate) fill_random(context, set.d.any(), 4);
+    }
   }
 
   std::vector<ConfigChoice> candidates() override {
@@ -103,7 +115,15 @@ class StandardTask final : public Task {
   void run(const ConfigChoice& choice) override {
     Config config;
     if (!standard::from_choice(choice, config)) return;
-    standard::run(context_, problem_, config, operands_);
+    const std::size_t set = next_++ % (further_.size() + 1);
+    standard::Operands o = operands_;
+    if (set > 0) {
+      const Further& other = further_[set - 1];
+      o.a = other.a.data();
+      o.b = other.b.data();
+      o.d = other.d.data();
+    }
+    standard::run(context_, problem_, config, o);
   }
 
   std::int64_t scratch_bytes(const ConfigChoice& choice) override {
@@ -160,6 +180,12 @@ class StandardTask final : public Task {
   Problem problem_;
   Operand a_, b_, d_, bias_;
   standard::Operands operands_;
+  // Operands elsewhere in memory, for runs to take turns with.
+  struct Further {
+    Operand a, b, d;
+  };
+  std::vector<Further> further_;
+  std::size_t next_ = 0;
   std::vector<Sample> samples_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <optional>
 
 #include "bench/plan.hpp"
@@ -19,6 +20,10 @@
 namespace switchback::bench {
 
 namespace {
+
+// Rounds after which tuned and default configurations have been in each other's place.
+constexpr std::size_t tuned_cycle = 4;
+constexpr std::size_t least_tuned_cycles = 8;
 
 constexpr std::string_view tf32_engine = "cublaslt_tf32";
 // tf32 keeps 11 bits of each factor, so each product is off by 2^-11 twice.
@@ -295,7 +300,9 @@ class CaseRun {
   }
 
   void time_field(Field field, std::function<void()> call) {
-    if (options_.tuned == nullptr) {
+    // Casts are the floor under quantize operations; nobody tunes them.
+    const bool is_cast = field >= Field::cast_x && field <= Field::cast_w;
+    if (options_.tuned == nullptr || is_cast) {
       timed_.push_back({field, Part::field, std::move(call), {}, nullptr, nullptr});
       return;
     }
@@ -473,8 +480,8 @@ class CaseRun {
   }
 
   // The order of a round. A field's default follows its tuned form by a whole sweep, not at once:
-  // the second of two calls on the same operands would find them in the caches. Every other round
-  // the sweeps change places.
+  // the second of two calls on the same operands would find them in the caches. Sweeps and layers
+  // change places so that within four rounds each has followed each of the others equally often.
   [[nodiscard]] std::vector<Timed*> next_round() {
     std::vector<Timed*> first, second, layers;
     for (Timed& t : timed_)
@@ -482,9 +489,12 @@ class CaseRun {
        : t.part == Part::field_default ? second
                                        : layers)
           .push_back(&t);
-    if (rounds_begun_++ % 2 == 1) {
-      std::swap(first, second);
-      std::reverse(layers.begin(), layers.end());
+    const std::size_t phase = rounds_begun_++ % tuned_cycle;
+    if (phase % 2 == 1) std::swap(first, second);
+    // Standard and auto, of the steps and of the forwards.
+    if (phase >= tuned_cycle / 2 && layers.size() == 4) {
+      std::swap(layers[0], layers[2]);
+      std::swap(layers[1], layers[3]);
     }
     first.insert(first.end(), second.begin(), second.end());
     first.insert(first.end(), layers.begin(), layers.end());
@@ -545,9 +555,14 @@ class CaseRun {
 
     const Clock::time_point start = Clock::now();
     const int fewest = std::min(options_.repeat, fewest_rounds);
+    const int wanted =
+        options_.tuned == nullptr
+            ? options_.repeat
+            : std::max(options_.repeat, static_cast<int>(tuned_cycle * least_tuned_cycles));
+    rounds_begun_ = 0;
     for (int done = 0;; ++done) {
       const double elapsed_s = seconds_since(start);
-      if (done >= options_.repeat && elapsed_s >= options_.min_time_s) break;
+      if (done >= wanted && elapsed_s >= options_.min_time_s) break;
       if (done >= fewest && elapsed_s / done > left_s()) break;
       round(true);
     }
@@ -555,6 +570,17 @@ class CaseRun {
     for (std::size_t i = 0; i < timed_.size(); ++i)
       take_times(i);
     context_.set_config_source(options_.tuned);
+  }
+
+  // Times of a cycle of rounds together: over it no rival was the better placed one.
+  static std::vector<double> whole_cycles(const std::vector<double>& times) {
+    if (times.size() < tuned_cycle) return times;
+    std::vector<double> sums;
+    for (std::size_t i = 0; i + tuned_cycle <= times.size(); i += tuned_cycle)
+      sums.push_back(std::accumulate(times.begin() + static_cast<std::ptrdiff_t>(i),
+                                     times.begin() + static_cast<std::ptrdiff_t>(i + tuned_cycle),
+                                     0.0));
+    return sums;
   }
 
   void take_times(std::size_t i) {
@@ -567,7 +593,8 @@ class CaseRun {
         break;
       case Part::field_default:
         field.default_stats = summarize(times);
-        field.tuned_speedup = speed_ratio(times, timed_[i - 1].times_ms);
+        field.tuned_speedup =
+            speed_ratio(whole_cycles(times), whole_cycles(timed_[i - 1].times_ms));
         break;
       case Part::standard_step:
         result_.layer->standard_step = summarize(times);
@@ -577,11 +604,13 @@ class CaseRun {
         break;
       case Part::auto_step:
         result_.layer->auto_step = summarize(times);
-        result_.layer->step_speedup = speed_ratio(timed_[i - 2].times_ms, times);
+        result_.layer->step_speedup =
+            speed_ratio(whole_cycles(timed_[i - 2].times_ms), whole_cycles(times));
         break;
       case Part::auto_eval:
         result_.layer->auto_forward = summarize(times);
-        result_.layer->forward_speedup = speed_ratio(timed_[i - 2].times_ms, times);
+        result_.layer->forward_speedup =
+            speed_ratio(whole_cycles(timed_[i - 2].times_ms), whole_cycles(times));
         break;
     }
   }
@@ -597,7 +626,7 @@ class CaseRun {
   std::optional<SwitchbackLinear> eval_layer_;
   std::vector<std::unique_ptr<SwitchbackLinear>> layers_;
   std::vector<Timed> timed_;
-  int rounds_begun_ = 0;
+  std::size_t rounds_begun_ = 0;
 };
 
 }  // namespace

@@ -27,12 +27,19 @@ void for_each_field(const CaseResult& result, const Visit& visit) {
 
 }  // namespace
 
-bool slower_beyond_noise(const Middle& speedup, std::int64_t rounds) noexcept {
-  if (rounds < 1) return false;
+bool slower_beyond_noise(const Middle& speedup, double rival_ms, std::int64_t rounds) noexcept {
+  // Four rounds make one ratio.
+  rounds /= 4;
+  if (rounds < 1 || !(speedup.median > 0)) return false;
+  // A look-up whose lines have left the caches, and two readings of a clock.
+  constexpr double least_ms = 1e-3;
+  if (rival_ms / speedup.median - rival_ms < least_ms) return false;
   // As in the tuner's own decision: 1.25 standard deviations over the root of the count is the
   // error of a median, 1.48 MAD a standard deviation of normal data.
-  const double error = 2 * 1.25 * 1.48 * speedup.mad / std::sqrt(static_cast<double>(rounds));
-  return speedup.median < 1 - autotune::least_gain && 1 - speedup.median > error;
+  // The spread of a few is itself a guess.
+  const double doubt = rounds < 10 ? 4 : 2.5;
+  const double error = doubt * 1.25 * 1.48 * speedup.mad / std::sqrt(static_cast<double>(rounds));
+  return speedup.median < 1 - autotune::usual_least_gain && 1 - speedup.median > error;
 }
 
 void TunedReport::add(const CaseResult& result) {
@@ -85,15 +92,18 @@ std::string TunedReport::sentence(const TunerCounters& counters) const {
   for (const CaseResult& c : cases_) {
     for_each_field(c, [&](std::string_view name, const FieldResult& field) {
       ++fields;
-      if (field.tuned_speedup.median >= 1 + autotune::least_gain) ++faster;
-      if (slower_beyond_noise(field.tuned_speedup, field.stats.count))
+      if (field.tuned_speedup.median >= 1 + autotune::usual_least_gain) ++faster;
+      if (slower_beyond_noise(field.tuned_speedup, field.default_stats.median_ms,
+                              field.stats.count))
         add_slower(c, name, field.tuned_speedup);
     });
     if (!c.layer) continue;
     steps.push_back(c.layer->step_speedup.median);
-    if (slower_beyond_noise(c.layer->step_speedup, c.layer->auto_step.count))
+    if (slower_beyond_noise(c.layer->step_speedup, c.layer->standard_step.median_ms,
+                            c.layer->auto_step.count))
       add_slower(c, "auto step", c.layer->step_speedup);
-    if (slower_beyond_noise(c.layer->forward_speedup, c.layer->auto_forward.count))
+    if (slower_beyond_noise(c.layer->forward_speedup, c.layer->standard_forward.median_ms,
+                            c.layer->auto_forward.count))
       add_slower(c, "auto eval", c.layer->forward_speedup);
   }
   std::string text = fmt::format("Of {} fields {} are at least 2 % faster tuned", fields, faster);

@@ -23,8 +23,9 @@ class TunedReport {
   std::vector<CaseResult> cases_;
 };
 
-/// Whether a ratio of speeds is below 1 by more than chance and more than it matters: by over 2 %
-/// and by over twice its standard error.
-bool slower_beyond_noise(const Middle& speedup, std::int64_t rounds) noexcept;
+/// Whether a ratio of speeds over a rival is below 1 by more than chance and more than it matters:
+/// by over 2 %, by over twice its standard error, and by more than asking for a configuration
+/// costs.
+bool slower_beyond_noise(const Middle& speedup, double rival_ms, std::int64_t rounds) noexcept;
 
 }  // namespace switchback::bench

@@ -13,9 +13,11 @@ namespace switchback::standard {
 namespace {
 
 // GFLOP/s, best decile of interleaved calls in one process, two threads of an AMD Zen 5 EPYC (two
-// cores), oneDNN 2.6.3, OpenBLAS 0.3.21 (which has no AVX-512 kernel for it). A layer of K inputs
-// and N outputs and M rows: NT is its forward (m = M), NN its dX (m = M), TN its dW (k = M).
-// "packed" includes reordering b in every call.
+// cores), oneDNN 2.6.3, OpenBLAS 0.3.21 held to its Haswell kernels (OPENBLAS_CORETYPE). With those
+// that it chooses itself it is up to twice as fast and still not the fastest: NT 0.97 of dnnl_sgemm
+// at 1024 / 1024 / 4096, 0.90 of matmul at 256 / 1024 / 4096. A layer of K inputs and N outputs and
+// M rows: NT is its forward (m = M), NN its dX (m = M), TN its dW (k = M). "packed" includes
+// reordering b in every call.
 //
 //                        NT forward                  NN dX                       TN dW
 //   f32, M / K / N       sgemm matmul packed oblas   sgemm matmul packed oblas   sgemm matmul oblas
