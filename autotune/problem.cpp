@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -27,7 +28,7 @@ namespace switchback::autotune {
 
 namespace {
 
-using Json = nlohmann::json;  // its objects are sorted by name: dump() is canonical
+using Json = nlohmann::json;
 
 std::string_view backend_name(DeviceKind kind) {
   switch (kind) {
@@ -51,34 +52,62 @@ std::int64_t memory_class_gib(std::size_t bytes) {
   return best;
 }
 
-Json to_json(const Machine& m) {
-  Json json;
-  json["backend"] = m.backend;
-  if (m.backend == "cpu") {
-    json["machine_isa"] = m.isa;
-    json["cores"] = m.cores;
-    return json;
+// The members of a flat JSON object. Not the JSON library's: that one does not survive running out
+// of memory while it builds a value, and a Context is made here.
+class Members {
+ public:
+  void set(const char* name, std::int64_t value) { values_[name] = fmt::format("{}", value); }
+  void set(const char* name, std::string_view value) {
+    std::string text = "\"";
+    for (const char c : value) {
+      if (c == '"' || c == '\\') text += '\\';
+      text += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+    values_[name] = std::move(text) + '"';
   }
-  json["compute_capability"] = m.compute_capability;
-  json["multiprocessors"] = m.multiprocessors;
-  json["memory_gib"] = m.memory_gib;
-  json["mig"] = m.mig;
-  return json;
+  void erase(const char* name) { values_.erase(name); }
+  /// Names in order, no spaces: equal objects have equal text.
+  [[nodiscard]] std::string text() const {
+    std::string text = "{";
+    for (const auto& [name, value] : values_) {
+      if (text.size() > 1) text += ',';
+      text += fmt::format("\"{}\":{}", name, value);
+    }
+    return std::move(text) + '}';
+  }
+
+ private:
+  std::map<std::string, std::string, std::less<>> values_;
+};
+
+Members members_of(const Machine& m) {
+  Members members;
+  members.set("backend", m.backend);
+  if (m.backend == "cpu") {
+    members.set("machine_isa", m.isa);
+    members.set("cores", m.cores);
+    return members;
+  }
+  members.set("compute_capability", m.compute_capability);
+  members.set("multiprocessors", m.multiprocessors);
+  members.set("memory_gib", m.memory_gib);
+  members.set("mig", m.mig);
+  return members;
 }
 
-Json to_json(const ConfigQuery& query, const Machine& machine, const Policy& policy) {
-  Json json = to_json(machine);
-  json["cache"] = policy.cold_cache ? "cold" : "hot";
-  json["launch"] = policy.graph ? "graph" : "eager";
-  json["op"] = op_name(query.op);
+Members members_of(const ConfigQuery& query, const Machine& machine, const Policy& policy) {
+  Members members = members_of(machine);
+  members.set("cache", policy.cold_cache ? std::string_view("cold") : "hot");
+  members.set("launch", policy.graph ? std::string_view("graph") : "eager");
+  members.set("op", op_name(query.op));
   for (const Word& word : query_words(query.op)) {
     const std::int64_t value = query.words[word.index];
     if (word.kind == WordKind::integer)
-      json[word.name] = value;
+      members.set(word.name, value);
     else
-      json[word.name] = word_text(word, value);
+      members.set(word.name, word_text(word, value));
   }
-  return json;
+  return members;
 }
 
 // Reads a member into `out`; false and why if it is missing or of another kind.
@@ -149,7 +178,7 @@ Machine machine_of(const ContextState& state) {
 }
 
 std::string environment_name(const Machine& machine) {
-  return make_key(to_json(machine).dump()).sha.substr(0, 16);
+  return make_key(members_of(machine).text()).sha.substr(0, 16);
 }
 
 std::string describe(const Machine& m) {
@@ -159,7 +188,7 @@ std::string describe(const Machine& m) {
 }
 
 Key key_of(const ConfigQuery& query, const Machine& machine, const Policy& policy) {
-  return make_key(to_json(query, machine, policy).dump());
+  return make_key(members_of(query, machine, policy).text());
 }
 
 std::optional<KeyParts> parse_key(std::string_view text, std::string& why) {
@@ -199,7 +228,7 @@ std::optional<KeyParts> parse_key(std::string_view text, std::string& why) {
   }
   set_machine(parts.query, parts.machine);
   // A key that says more than is known here is another problem.
-  if (to_json(parts.query, parts.machine, parts.policy) != json) {
+  if (Json::parse(members_of(parts.query, parts.machine, parts.policy).text()) != json) {
     why = "the key has members that are unknown here";
     return std::nullopt;
   }
@@ -207,16 +236,16 @@ std::optional<KeyParts> parse_key(std::string_view text, std::string& why) {
 }
 
 Family family_of(const ConfigQuery& query, const Machine& machine, const Policy& policy) {
-  Json json = to_json(query, machine, policy);
+  Members members = members_of(query, machine, policy);
   Family family;
   // In dW = Gᵀ · X the tokens are the inner dimension.
   const bool inner = query.op == ConfigOp::gemm_standard && (query.words[8] & 1) != 0;
   for (const Word& word : query_words(query.op))
     if (inner ? std::string_view(word.name) == "k" : word.is_rows) {
       family.m = query.words[word.index];
-      json.erase(word.name);
+      members.erase(word.name);
     }
-  family.key = make_key(json.dump());
+  family.key = make_key(members.text());
   return family;
 }
 

@@ -196,6 +196,8 @@ class Search {
     std::sort(each.begin(), each.end());
     for (std::size_t i = 0; i < std::min(finalists, each.size()); ++i)
       round_s += each[i];
+    // And the confirmation of who is the fastest so far.
+    if (!each.empty()) round_s += sample_s(result_.measured.front()) + each.front();
     return round_s * least_rounds;
   }
 

