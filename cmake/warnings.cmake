@@ -38,10 +38,18 @@ function(switchback_target_defaults target)
   endif()
 endfunction()
 
+# See SWITCHBACK_QUICK_BUILD.
+function(switchback_less_optimised_if_quick target)
+  if(SWITCHBACK_QUICK_BUILD)
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
+endfunction()
+
 # For programs and tests around the library, most of whose compile time goes into libraries of
 # templates: the sanitizers see the same without the optimiser, which takes half of that time.
 function(switchback_unoptimised_if_sanitized target)
   if(NOT SWITCHBACK_SANITIZER STREQUAL "none")
     target_compile_options(${target} PRIVATE -O0)
   endif()
+  switchback_less_optimised_if_quick(${target})
 endfunction()
