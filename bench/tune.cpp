@@ -231,6 +231,9 @@ class Tune {
 
 int tune_command(const TuneOptions& options) {
   const autotune::Clock::time_point start = autotune::Clock::now();
+  core::require(options.records.empty() || options.has_cases || options.recorded.empty(),
+                "--records {}: records are of shapes; name some by --grid or --shape",
+                options.records);
   StatusLine out(options.quiet);
   Context context(options.context);
   TunerOptions tuner_options;
@@ -261,7 +264,7 @@ int tune_command(const TuneOptions& options) {
   const std::string busy = busy_warning();
   if (!busy.empty()) out.warning(busy);
 
-  const StopSignals signals;
+  std::optional<StopSignals> signals(std::in_place);
   TuneOptions left = options;
   if (options.limits.budget_s > 0)
     left.limits.budget_s =
@@ -286,6 +289,7 @@ int tune_command(const TuneOptions& options) {
     return exit_codes::deadline;
   }
   if (options.records.empty()) return exit_codes::ok;
+  signals.reset();  // the run has its own
   RunOptions run;
   run.cases = options.cases;
   run.context = options.context;

@@ -55,9 +55,14 @@ class Cache : public testing::Test {
   }
   [[nodiscard]] fs::path file() const { return file(machine_); }
 
-  /// `switchback-bench cache` in an environment with these directories and nothing else of ours.
-  [[nodiscard]] Result run(const std::vector<std::string>& arguments) const {
-    std::vector<std::string> words{SWITCHBACK_BENCH_PROGRAM, "cache"};
+  /// `switchback-bench cache`.
+  [[nodiscard]] Result run(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "cache");
+    return run_program(arguments);
+  }
+  /// `switchback-bench` in an environment with these directories and nothing else of ours.
+  [[nodiscard]] Result run_program(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> words{SWITCHBACK_BENCH_PROGRAM};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<std::string> variables;
     for (char** variable = environ; *variable != nullptr; ++variable) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/report.hpp"
+#include "bench/tuned_report.hpp"
 
 #include <gtest/gtest.h>
 
@@ -128,6 +129,15 @@ TEST(Report, PublishedRecords) {
 TEST(Report, RefusesWhatIsNoRecordFile) {
   EXPECT_THROW(load_report("nowhere.jsonl"), Error);
   EXPECT_THROW(load_report("/dev/null"), Error);
+}
+
+TEST(TunedReport, SlownessBeyondNoise) {
+  EXPECT_FALSE(slower_beyond_noise({1.1, 0.01}, 1.0, 40));
+  EXPECT_FALSE(slower_beyond_noise({0.99, 0.0001}, 1.0, 40));
+  EXPECT_TRUE(slower_beyond_noise({0.9, 0.01}, 1.0, 40));
+  EXPECT_FALSE(slower_beyond_noise({0.9, 0.2}, 1.0, 40));
+  EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 0.0005, 40));  // half a microsecond
+  EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 1.0, 3));      // not one cycle of rounds
 }
 
 }  // namespace

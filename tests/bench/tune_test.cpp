@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// `switchback-bench tune` and `run --mode tuned`, as people run them.
+#include "bench/cache_fixture.hpp"
+#include "quant/problem.hpp"
+
+namespace switchback::bench {
+namespace {
+
+class TuneCli : public Cache {
+ protected:
+  /// `tune` of one small shape on one thread, as many candidates as make it quick.
+  [[nodiscard]] Result tune(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all{"tune",     "--shape", "3,16,24",          "--threads", "1",
+                                 "--effort", "quick",   "--max-candidates", "2"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_program(all);
+  }
+};
+
+TEST_F(TuneCli, FillsTheCacheOnceAndGoesOnFromThere) {
+  const Result first = tune({"--json"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  const json summary = json::parse(first.out);
+  EXPECT_EQ(summary["type"], "tune");
+  EXPECT_EQ(summary["tuned"], summary["keys"]);
+  EXPECT_EQ(summary["known"], 0);
+  EXPECT_EQ(summary["failed"], 0);
+  EXPECT_EQ(summary["cache"], file().string());
+  EXPECT_TRUE(fs::exists(file()));
+  const json again = json::parse(tune({"--json"}).out);
+  EXPECT_EQ(again["known"], again["keys"]);
+  EXPECT_EQ(again["tuned"], 0);
+  const json forced = json::parse(tune({"--json", "--force"}).out);
+  EXPECT_EQ(forced["tuned"], forced["keys"]);
+  const Result dry = tune({"--dry-run"});
+  EXPECT_NE(dry.out.find(fmt::format("{} of them known already", summary["keys"].get<int>())),
+            std::string::npos)
+      << dry.out;
+  // People get a table and where it went.
+  const Result table = tune({"--force"});
+  EXPECT_NE(table.out.find("gemm_int8"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find(file().string()), std::string::npos) << table.out;
+}
+
+TEST_F(TuneCli, TunesWhatProgramsMissed) {
+  // Another folder's misses, as SWITCHBACK_TUNE=record leaves them.
+  Record miss = {};
+  miss.type = RecordType::miss;
+  quant::Problem problem;
+  problem.rows = 7, problem.cols = 33;
+  problem.isa = context_.state().features.level();
+  miss.key = autotune::key_of(quant::to_query(problem), machine_);
+  miss.time = day;
+  Record foreign = miss;
+  autotune::Machine elsewhere = machine_;
+  elsewhere.cores += 5;
+  foreign.key = autotune::key_of(quant::to_query(problem), elsewhere);
+  autotune::Store(in("recorded.jsonl")).append(std::vector<Record>{miss, foreign});
+  const Result result = run_program(
+      {"tune", "--recorded", in("recorded.jsonl").string(), "--threads", "1", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(json::parse(result.out)["keys"], 1);
+  EXPECT_NE(result.err.find("1 problems are of another machine"), std::string::npos) << result.err;
+}
+
+TEST_F(TuneCli, WritesRecordsOfTheTunedBest) {
+  const std::string records = in("tuned.jsonl").string();
+  const Result result = tune({"--records", records});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json record = json::parse(content(records));  // one line
+  EXPECT_EQ(record.size(), 25u);
+  for (const char* sum : {"time_standard", "time_rowwise", "time_global"})
+    EXPECT_GT(record[sum].get<double>(), 0) << sum;
+  // Beside them, every field's default and what mode auto did.
+  const std::string log = content(in("tuned.run.jsonl"));
+  std::istringstream lines(log);
+  bool seen = false;
+  for (std::string line; std::getline(lines, line);) {
+    const json object = json::parse(line);
+    if (object["type"] == "run_start") {
+      EXPECT_EQ(object["mode"], "tuned");
+    }
+    if (object["type"] != "case") continue;
+    seen = true;
+    EXPECT_GT(object["fields"]["rowwise_fwd"]["default_median_ms"].get<double>(), 0);
+    EXPECT_GT(object["fields"]["x_quantize_rowwise"]["tuned_speedup"].get<double>(), 0);
+    EXPECT_FALSE(object["fields"]["cast_x"].contains("default_median_ms"));
+    EXPECT_GT(object["layer"]["auto_step_speedup"].get<double>(), 0);
+    EXPECT_NE(object["layer"]["auto_forward_mode"], "auto");
+  }
+  EXPECT_TRUE(seen) << log;
+}
+
+TEST_F(TuneCli, BadInputIsNamed) {
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& text) {
+    const Result result = tune(more);
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_NE(result.err.find(text), std::string::npos) << result.err;
+    EXPECT_FALSE(fs::exists(cache()));
+  };
+  refused({"--budget", "0"}, "--budget '0'");
+  refused({"--budget", "soon"}, "--budget 'soon'");
+  refused({"--effort", "heroic"}, "--effort 'heroic' is not one of quick, normal, thorough");
+  refused({"--dtype", "s8"}, "--dtype s8: it must be f32, f16 or bf16");
+  refused({"--max-candidates", "-1"}, "--max-candidates -1: it must not be negative");
+  refused({"--recorded", in("none.jsonl").string()}, "the file cannot be read");
+  refused({"--shape", "0,4,4"}, "0");
+  put(in("grid.yaml"), "switchback_grid: 1\nname: g\nshaeps: []\n");
+  refused({"--grid", in("grid.yaml").string()}, "grid.yaml:3");
+  const Result result = run_program({"run", "--mode", "magic"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.err.find("--mode 'magic' is not one of default, tuned"), std::string::npos);
+}
+
+TEST_F(TuneCli, ABudgetBelowOneMeasurementIsSaid) {
+  const Result result =
+      run_program({"tune", "--shape", "64,512,512", "--threads", "1", "--budget", "1ms"});
+  EXPECT_EQ(result.code, 6) << result.err;
+  EXPECT_NE(result.err.find("is below one measurement"), std::string::npos) << result.err;
+}
+
+TEST_F(TuneCli, ADirectoryInPlaceOfTheFileIsAWarningAndNothingIsLost) {
+  fs::create_directories(file());
+  put(file() / "mine.txt", "keep");
+  const Result result = tune();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.err.find("known to this process alone"), std::string::npos) << result.err;
+  EXPECT_EQ(content(file() / "mine.txt"), "keep");
+}
+
+}  // namespace
+}  // namespace switchback::bench
