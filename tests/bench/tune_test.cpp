@@ -93,7 +93,9 @@ TEST_F(TuneCli, WritesRecordsOfTheTunedBest) {
 
 TEST_F(TuneCli, BadInputIsNamed) {
   const auto refused = [&](const std::vector<std::string>& more, const std::string& text) {
-    const Result result = tune(more);
+    std::vector<std::string> words{"tune", "--threads", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Result result = run_program(words);
     EXPECT_EQ(result.code, 2) << result.err;
     EXPECT_NE(result.err.find(text), std::string::npos) << result.err;
     EXPECT_FALSE(fs::exists(cache()));
