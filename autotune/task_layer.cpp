@@ -95,9 +95,12 @@ class LayerTask final : public Task {
     layer.backward(grads);
   }
 
-  // What is timed alone finds W in the caches. In a step others have been there, and a mode that
-  // only just wins here only just loses there.
-  [[nodiscard]] double least_gain() const override { return 0.05; }
+  // What is timed alone finds in the caches what a step does not. Most so where W's codes are made:
+  // 16 rows of 768 to 3072, 1.10 times as fast as standard alone, were 0.96 times as fast in a
+  // step.
+  [[nodiscard]] double least_gain() const override {
+    return problem_.weight == WeightCodes::made ? 0.15 : 0.05;
+  }
 
  private:
   struct Layer {

@@ -24,7 +24,7 @@ class TunedReport {
 };
 
 /// Whether a ratio of speeds over a rival is below 1 by more than chance and more than it matters:
-/// by over 2 %, by over twice its standard error, and by more than asking for a configuration
+/// by over 5 %, by over twice its standard error, and by more than asking for a configuration
 /// costs.
 bool slower_beyond_noise(const Middle& speedup, double rival_ms, std::int64_t rounds) noexcept;
 
