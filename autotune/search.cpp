@@ -24,6 +24,15 @@ int final_rounds(Effort effort) {
       return 7;
   }
 }
+// Short calls get more rounds: a final should not be over within one whim of the machine.
+constexpr double least_final_s = 0.02;  // of one finalist
+constexpr int most_times_the_rounds = 6;
+int final_rounds(Effort effort, double sample_s) {
+  const int rounds = final_rounds(effort);
+  const double wanted = std::ceil(least_final_s / std::max(sample_s, 1e-9));
+  return static_cast<int>(std::clamp(wanted, static_cast<double>(rounds),
+                                     static_cast<double>(rounds * most_times_the_rounds)));
+}
 // A final of fewer rounds decides nothing.
 constexpr int least_rounds = 5;
 constexpr std::size_t finalists = 5;  // besides the default
@@ -216,13 +225,14 @@ class Search {
       result_.budget_hit = true;
     }
     std::sort(in.begin() + 1, in.end());  // among equals the first candidate wins
+    const double usual_s = sample_s(result_.measured.front());
     for (const std::size_t i : in) {
       Measured& m = result_.measured[i];
       if (i != 0) m.stats = summarize(m.times_ms);  // of the screening, should there be no final
       m.times_ms.clear();
     }
     const int wanted = in.size() == 1 ? std::max(3, final_rounds(options_.effort) / 3)
-                                      : final_rounds(options_.effort);
+                                      : final_rounds(options_.effort, usual_s);
     int rounds = 0;
     std::vector<double> last_s(in.size(), 0.0);
     for (; rounds < wanted; ++rounds) {
@@ -270,7 +280,8 @@ class Search {
     if (winner == 0 || result_.effort == Effort::cut) return;
     std::vector<double> usual;
     std::vector<double> again;
-    for (int round = 0; round < final_rounds(options_.effort); ++round) {
+    const int wanted = final_rounds(options_.effort, sample_s(result_.measured.front()));
+    for (int round = 0; round < wanted; ++round) {
       const double expected =
           sample_s(result_.measured.front()) + sample_s(result_.measured[winner]);
       if (round >= least_rounds && left_s() < expected) break;

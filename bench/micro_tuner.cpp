@@ -196,7 +196,8 @@ void measure_agreement(Context& context, const MicroShape& shape, const TunerSin
                         task->run(winner);
                     }));
       }
-      if (autotune::decide({{&a, 0}, {&b, 0}}) == 0 && autotune::decide({{&b, 0}, {&a, 0}}) == 0)
+      if (autotune::decide({{&a, 0}, {&b, 0}}, task->least_gain()) == 0 &&
+          autotune::decide({{&b, 0}, {&a, 0}}, task->least_gain()) == 0)
         ++tied;
       else
         worst += fmt::format("; {} apart by {:.1f} %", autotune::describe(query),

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* footer =
     R"(For every shape the products, quantize operations and whole passes that a layer comes to are
 measured in each engine and configuration that can run them. Each is first proven right on random
-data; the winner replaces the default only if it is 2 % faster beyond doubt. Winners go to the
+data; the winner replaces the default only if it is 4 % faster beyond doubt. Winners go to the
 cache as they are found: an interrupted run loses nothing, and the next one goes on from there.
 
 Programs use the cache by attaching a tuner (switchback/tuner.hpp; in C and Python it is on by

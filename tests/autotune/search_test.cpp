@@ -74,6 +74,7 @@ class FakeTask : public Task {
   std::int64_t scratch_bytes(const ConfigChoice& choice) override {
     return scratch.count(index(choice)) != 0 ? scratch[index(choice)] : 0;
   }
+  double least_gain() const override { return usual_least_gain; }
   bool is_risky(const ConfigChoice& choice) override { return risky.count(index(choice)) != 0; }
 
   static std::size_t index(const ConfigChoice& choice) {
@@ -111,7 +112,7 @@ TEST(Search, TheFastestWins) {
   EXPECT_EQ(result.effort, Effort::normal);
   EXPECT_FALSE(result.budget_hit);
   EXPECT_EQ(result.left_out, 0u);
-  EXPECT_EQ(result.measured.front().stats.count, 15);
+  EXPECT_GE(result.measured.front().stats.count, 15);
   EXPECT_NEAR(result.measured[result.winner()].speedup, 1 / 0.65, 1e-6);
   // The rest of the final follows in the order in which it would have won.
   ASSERT_EQ(result.ranking.size(), 6u);
