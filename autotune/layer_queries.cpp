@@ -36,7 +36,7 @@ class Lister {
                         Op::rowwise_and_columnwise_transpose, Op::global_and_transpose})
       quantize(op, n, k);
     using gemm_int8::ScaleMode;
-    const gemm_int8::EngineId packer = packing_engine();
+    const gemm_int8::EngineId packer = gemm_int8::packing_engine(state_).id;
     for (const gemm_int8::EngineId packed : {packer, gemm_int8::EngineId::none})
       for (const ScaleMode scale : {ScaleMode::row_col, ScaleMode::row_scalar}) {
         int8(m, n, k, scale, packed, false);
@@ -60,14 +60,6 @@ class Lister {
   void add(const ConfigQuery& query) {
     if (std::find(queries_.begin(), queries_.end(), query) == queries_.end())
       queries_.push_back(query);
-  }
-
-  // As dispatch does: the first engine that runs here packs.
-  [[nodiscard]] gemm_int8::EngineId packing_engine() const {
-    const auto engines = gemm_int8::engines(state_.device.kind);
-    for (const gemm_int8::Engine* engine : engines)
-      if (engine->unavailable(state_).empty()) return engine->id;
-    return engines.back()->id;
   }
 
   void quantize(quant::Op op, std::int64_t rows, std::int64_t cols) {
@@ -120,10 +112,8 @@ class Lister {
     p.device = state_.device.kind;
     p.alignment = state_.on_cpu() ? 0 : 16;
     p.threads = state_.on_cpu() ? state_.threads.count() : 1;
-    if (state_.runtime != nullptr) {
-      const core::DeviceInfo& info = state_.runtime->info();
-      p.compute_capability = info.compute_major * 10 + info.compute_minor;
-    }
+    if (state_.runtime != nullptr)
+      p.compute_capability = state_.runtime->info().compute_capability();
     add(standard::to_query(p));
   }
 

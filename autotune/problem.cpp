@@ -167,7 +167,7 @@ Machine machine_of(const ContextState& state) {
     return m;
   }
   const core::DeviceInfo& info = state.runtime->info();
-  m.compute_capability = info.compute_major * 10 + info.compute_minor;
+  m.compute_capability = info.compute_capability();
   m.multiprocessors = info.multiprocessors;
   m.memory_gib = memory_class_gib(info.memory_bytes);
   // The driver names a part of a device "NVIDIA A100-SXM4-40GB MIG 1g.5gb".

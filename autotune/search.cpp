@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
-#include <optional>
 
 #include "core/check.hpp"
 #include "switchback/error.hpp"
@@ -120,28 +119,16 @@ class Search {
       result_.budget_hit = true;
       return;
     }
+    Measured m;
+    m.choice = choice;
     if (task_.is_risky(choice)) {
       if (!options_.probe) {
         ++result_.left_out;
         return;
       }
-      Measured& probed = result_.measured.emplace_back();
-      probed.choice = choice;
-      probed.failure = options_.probe(choice);
-      if (!probed.failure.empty()) return report();
-      result_.measured.pop_back();
+      m.failure = options_.probe(choice);
     }
-    Measured m;
-    m.choice = choice;
-    stop_if_interrupted();
-    try {
-      m.failure = task_.check(choice);
-      if (m.failure.empty() && left_s() > 0) add_sample(m);
-    } catch (const Error& error) {
-      m.failure = error.what();
-    } catch (const std::bad_alloc&) {
-      m.failure = "there was not enough memory to run it";
-    }
+    if (m.failure.empty()) prove_and_sample(m);
     if (m.failure.empty() && m.times_ms.empty()) {
       ++result_.left_out;
       result_.budget_hit = true;
@@ -149,6 +136,18 @@ class Search {
     }
     result_.measured.push_back(std::move(m));
     report();
+  }
+
+  void prove_and_sample(Measured& m) {
+    stop_if_interrupted();
+    try {
+      m.failure = task_.check(m.choice);
+      if (m.failure.empty() && left_s() > 0) add_sample(m);
+    } catch (const Error& error) {
+      m.failure = error.what();
+    } catch (const std::bad_alloc&) {
+      m.failure = "there was not enough memory to run it";
+    }
   }
 
   void report() {
@@ -323,17 +322,15 @@ class Search {
   int calls_ = 1;
 };
 
-// Whether `subject` is faster than `rival` by the least gain and by more than the doubt about it.
-// Times of one round meet the same machine, so it is their ratios that are compared. The error of a
-// median of n values is about 1.25 standard deviations over √n, and a standard deviation 1.48 MAD
-// of normal data; twice that is doubt.
+// Whether `subject` is faster than `rival` by the least gain and by more than the doubt about it,
+// twice the error. Times of one round meet the same machine, so it is their ratios that are
+// compared.
 bool clearly_faster(const std::vector<double>& subject, const std::vector<double>& rival,
                     double least_gain) {
+  const auto rounds = static_cast<std::int64_t>(std::min(subject.size(), rival.size()));
+  if (rounds < 1) return false;
   const Middle ratio = speed_ratio(rival, subject);
-  const auto n = static_cast<double>(std::min(subject.size(), rival.size()));
-  if (n < 1) return false;
-  const double error = 2 * 1.25 * 1.48 * ratio.mad / std::sqrt(n);
-  return ratio.median >= 1 + least_gain && ratio.median - 1 > error;
+  return ratio.median >= 1 + least_gain && ratio.median - 1 > 2 * median_error(ratio, rounds);
 }
 
 }  // namespace
@@ -361,6 +358,10 @@ std::size_t decide(const std::vector<Rival>& rivals, double least_gain) {
     if (smaller || (as_small && i < chosen)) chosen = i;
   }
   return chosen;
+}
+
+Clock::duration from_seconds(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 SearchResult search(Task& task, const SearchOptions& options) {

@@ -16,6 +16,7 @@
 namespace switchback::autotune {
 
 using Clock = std::chrono::steady_clock;
+Clock::duration from_seconds(double seconds);
 
 struct SearchOptions {
   Effort effort = Effort::normal;

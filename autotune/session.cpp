@@ -47,10 +47,6 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-Clock::duration seconds(double value) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
-}
-
 }  // namespace
 
 std::vector<ConfigQuery> queries_of(const ContextState& state,
@@ -79,7 +75,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
   const Clock::time_point start = Clock::now();
   const bool bounded = limits.budget_s > 0;
   const Clock::time_point end =
-      bounded ? start + seconds(limits.budget_s) : Clock::time_point::max();
+      bounded ? start + from_seconds(limits.budget_s) : Clock::time_point::max();
   SessionResult result;
   TuneSummary& summary = result.summary;
   summary.keys = static_cast<std::int64_t>(queries.size());
@@ -127,11 +123,12 @@ SessionResult run_session(TunerState& tuner, Context& context,
         }
         const double even_s = left_s / static_cast<double>(todo.size() - t);
         const double share_s = std::max(left_s * cost / cost_left, std::min(least_share_s, even_s));
-        search.deadline = now + seconds(std::min(std::max(share_s, needed_s[todo[t]]), left_s));
+        search.deadline =
+            now + from_seconds(std::min(std::max(share_s, needed_s[todo[t]]), left_s));
       }
       cost_left -= cost;
       if (limits.budget_per_key_s > 0)
-        search.deadline = std::min(search.deadline, now + seconds(limits.budget_per_key_s));
+        search.deadline = std::min(search.deadline, now + from_seconds(limits.budget_per_key_s));
       if (options.begin) options.begin(todo[t], query);
       std::string why;
       try {
@@ -142,7 +139,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
         needed_s[todo[t]] = seconds_between(now, Clock::now()) + 60 * usual.stats.median_ms / 1e3;
         const bool decided = outcome.search.effort != Effort::cut;
         // That there was no time to look again is not worth a line.
-        if (pass == 0 || decided) tuner.add(query, outcome.records);
+        if (pass == 0 || decided) tuner.add(outcome.records);
         if (outcome.search.effort < options.effort) cut.push_back(todo[t]);
         if (decided && tuned.insert(todo[t]).second) ++summary.tuned;
         if (decided && outcome.search.winner() != 0 && changed.insert(todo[t]).second)

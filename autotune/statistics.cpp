@@ -53,6 +53,10 @@ Stats summarize(std::span<const double> times_ms) {
   return stats;
 }
 
+double median_error(const Middle& middle, std::int64_t count) noexcept {
+  return 1.25 * 1.48 * middle.mad / std::sqrt(static_cast<double>(count));
+}
+
 Middle speed_ratio(std::span<const double> rival_ms, std::span<const double> subject_ms) {
   std::vector<double> ratios;
   const std::size_t rounds = std::min(rival_ms.size(), subject_ms.size());

@@ -33,6 +33,10 @@ struct Middle {
 };
 Middle middle(std::span<const double> values);
 
+/// The standard error of the median of so many values, from their spread: 1.25 standard deviations
+/// over the root of the count, a standard deviation being 1.48 MAD of normal data.
+double median_error(const Middle& middle, std::int64_t count) noexcept;
+
 /// How many times faster `subject` is than `rival`, from times of the same rounds: the middle of
 /// the rounds' own ratios, which a slow spell of the machine does not move.
 Middle speed_ratio(std::span<const double> rival_ms, std::span<const double> subject_ms);

@@ -85,13 +85,13 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   for (const Measured& m : found.measured) {
     Record record = common;
     record.candidate = text_of(query.op, m.choice);
-    if (m.failure.empty()) record.candidate.algo_hex = task->provenance(m.choice);
     if (!m.failure.empty()) {
       record.type = RecordType::fail;
       record.ok = false;
       record.why = m.failure;
     } else {
       record.type = RecordType::sample;
+      record.candidate.algo_hex = task->provenance(m.choice);
       record.stats = m.stats.count > 0 ? m.stats : summarize(m.times_ms);
       if (record.stats.count == 0) continue;
     }

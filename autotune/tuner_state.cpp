@@ -178,8 +178,7 @@ std::optional<ConfigChoice> TunerState::measure_now(const ConfigQuery& query,
     context.set_config_source(std::shared_ptr<const ConfigSource>(std::shared_ptr<void>(), this));
     SearchOptions search;
     search.effort = Effort::quick;
-    search.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                         std::chrono::duration<double>(options.budget_per_key_s));
+    search.deadline = Clock::now() + from_seconds(options.budget_per_key_s);
     TuneOutcome outcome = tune_problem(context, query, machine, policy, std::move(search));
     const ConfigChoice choice = outcome.choice;
     store_records(std::move(outcome.records));
@@ -190,7 +189,7 @@ std::optional<ConfigChoice> TunerState::measure_now(const ConfigQuery& query,
   }
 }
 
-void TunerState::add(const ConfigQuery&, std::vector<Record> records) {
+void TunerState::add(std::vector<Record> records) {
   store_records(std::move(records));
   stale_.store(true, std::memory_order_release);
 }

@@ -36,7 +36,7 @@ struct TunerState final : ConfigSource {
   /// cache.
   bool knows(const ConfigQuery& query, const ContextState& state, autotune::Effort effort) const;
   /// Adds what a search found: to the file, or, with a warning, to memory alone.
-  void add(const ConfigQuery& query, std::vector<autotune::Record> records);
+  void add(std::vector<autotune::Record> records);
   /// One warning; the same text a second time is dropped.
   void warn(std::string text) const;
   std::vector<std::string> warnings() const;

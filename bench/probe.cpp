@@ -18,6 +18,7 @@
 #include "autotune/task.hpp"
 #include "autotune/tune.hpp"
 #include "bench/cli.hpp"
+#include "bench/timing.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 
@@ -26,8 +27,6 @@ extern char** environ;
 namespace switchback::bench {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 class Descriptor {
  public:
@@ -92,8 +91,7 @@ ChildResult run_child(const std::vector<std::string>& arguments, double limit_s)
         fmt::format("'{}' could not be started: {}", arguments.front(), std::strerror(spawned));
     return result;
   }
-  const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                                   std::chrono::duration<double>(limit_s));
+  const Clock::time_point end = deadline_in(limit_s);
   const bool in_time = read_output(read_end.get(), end, result.output);
   if (!in_time) ::kill(child, SIGKILL);
   int status = 0;
@@ -113,12 +111,12 @@ ChildResult run_child(const std::vector<std::string>& arguments, double limit_s)
 Prober::Prober(const ContextOptions& context, std::string program, double limit_s)
     : context_(context),
       program_(program.empty() ? "/proc/self/exe" : std::move(program)),
-      limit_s_(limit_s) {}
+      limit_s_(limit_s),
+      machine_(autotune::machine_of(Context(context).state())) {}
 
 std::string Prober::why_not(const ConfigQuery& query, const ConfigChoice& choice) const {
-  Context context(context_);
   autotune::Record record;
-  record.key = autotune::key_of(query, autotune::machine_of(context.state()));
+  record.key = autotune::key_of(query, machine_);
   record.candidate = autotune::to_text(query.op, choice);
   record.time = autotune::time_now();
   std::vector<std::string> arguments = {program_, "tune-probe", autotune::to_line(record)};

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "autotune/problem.hpp"
 #include "core/config_source.hpp"
 #include "switchback/context.hpp"
 
@@ -32,6 +33,7 @@ class Prober {
   ContextOptions context_;
   std::string program_;
   double limit_s_;
+  autotune::Machine machine_;
 };
 
 /// The other side: proves what a line says and prints why it is wrong. Returns an exit code.

@@ -7,6 +7,8 @@
 #include <set>
 #include <tuple>
 
+#include "autotune/search.hpp"
+#include "autotune/tune.hpp"
 #include "bench/ceilings.hpp"
 #include "bench/cli.hpp"
 #include "bench/grid_filter.hpp"
@@ -152,8 +154,7 @@ class Run {
     case_options_.cold_cache = options.cold_cache;
     if (options.tuned) open_tuner();
     if (options.deadline_s)
-      case_options_.deadline = start + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(*options.deadline_s));
+      case_options_.deadline = start + autotune::from_seconds(*options.deadline_s);
     report_.where = "On this machine";
     report_.s8_tops = ceilings.s8_tops > 0 ? std::optional(ceilings.s8_tops) : std::nullopt;
   }
@@ -295,7 +296,7 @@ class Run {
   [[nodiscard]] nlohmann::ordered_json end_line(const std::string& reason) const {
     nlohmann::ordered_json line;
     line["type"] = "run_end";
-    line["time"] = utc_time();
+    line["time"] = autotune::time_now();
     line["reason"] = reason;
     line["cases"] = schedule_.cases().size();
     line["measured"] = tally_.measured;

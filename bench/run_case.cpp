@@ -21,8 +21,6 @@ namespace switchback::bench {
 
 namespace {
 
-// Rounds after which tuned and default configurations have been in each other's place.
-constexpr std::size_t tuned_cycle = 4;
 constexpr std::size_t least_tuned_cycles = 8;
 
 constexpr std::string_view tf32_engine = "cublaslt_tf32";

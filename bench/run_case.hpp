@@ -60,6 +60,10 @@ struct FieldResult {
   Middle tuned_speedup{};  ///< over it, in the same rounds
 };
 
+/// Rounds after which tuned and default configurations have been in each other's place; speed-ups
+/// are of whole cycles.
+inline constexpr std::size_t tuned_cycle = 4;
+
 /// Whole passes of a layer, in mode auto beside mode standard, both with what was tuned.
 struct LayerResult {
   Stats standard_step, auto_step;        ///< W updated, forward, dX and dW

@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <ctime>
-
+#include "autotune/tune.hpp"
 #include "bench/machine.hpp"
 #include "core/check.hpp"
 
@@ -78,15 +77,6 @@ std::vector<std::string> setting_of(const Json& machine, const std::string& dtyp
 
 }  // namespace
 
-std::string utc_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
 std::string run_log_path(const std::string& record_path) {
   constexpr std::string_view ending = ".jsonl";
   std::string stem = record_path;
@@ -103,7 +93,7 @@ Json run_start_line(const Context& context, const RunHeader& header, const Ceili
   Json line;
   line["type"] = "run_start";
   line["schema"] = run_log_version;
-  line["time"] = utc_time();
+  line["time"] = autotune::time_now();
   line["tool"] = tool_version();
   line["commit"] = tool_commit();
   line["machine"] = machine_json(context);

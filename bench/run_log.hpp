@@ -60,7 +60,4 @@ RunLog parse_run_log(const std::vector<std::string>& lines);
 /// The setting of a run to come, to compare with RunLog::setting.
 std::vector<std::string> run_setting(const Context& context, DType dtype);
 
-/// "2026-01-31T12:00:00Z", now.
-std::string utc_time();
-
 }  // namespace switchback::bench

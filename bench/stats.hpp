@@ -6,6 +6,7 @@
 
 namespace switchback::bench {
 
+using autotune::median_error;
 using autotune::Middle;
 using autotune::middle;
 using autotune::speed_ratio;

@@ -3,11 +3,12 @@
 
 #include <algorithm>
 
+#include "autotune/search.hpp"
+
 namespace switchback::bench {
 
 Clock::time_point deadline_in(double seconds) {
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  return Clock::now() + autotune::from_seconds(seconds);
 }
 
 std::vector<std::vector<double>> sample_interleaved(

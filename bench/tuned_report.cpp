@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "autotune/search.hpp"
 #include "bench/table.hpp"
@@ -28,17 +27,13 @@ void for_each_field(const CaseResult& result, const Visit& visit) {
 }  // namespace
 
 bool slower_beyond_noise(const Middle& speedup, double rival_ms, std::int64_t rounds) noexcept {
-  // Four rounds make one ratio.
-  rounds /= 4;
+  rounds /= static_cast<std::int64_t>(tuned_cycle);  // of each of which there is one ratio
   if (rounds < 1 || !(speedup.median > 0)) return false;
   // A look-up whose lines have left the caches, and two readings of a clock.
   constexpr double least_ms = 1e-3;
   if (rival_ms / speedup.median - rival_ms < least_ms) return false;
-  // As in the tuner's own decision: 1.25 standard deviations over the root of the count is the
-  // error of a median, 1.48 MAD a standard deviation of normal data.
   // The spread of a few is itself a guess.
-  const double doubt = rounds < 10 ? 4 : 2.5;
-  const double error = doubt * 1.25 * 1.48 * speedup.mad / std::sqrt(static_cast<double>(rounds));
+  const double error = (rounds < 10 ? 4 : 2.5) * median_error(speedup, rounds);
   // Two layers that did the very same have been measured 4 % apart over a whole run of a shared
   // machine: less is not worth naming.
   constexpr double least_loss = 0.05;

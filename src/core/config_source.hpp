@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -24,6 +25,10 @@ enum class ConfigOp : std::int64_t {
 struct ConfigQuery {
   ConfigOp op = ConfigOp::quantize;
   std::array<std::int64_t, 15> words{};
+  /// Whether a word is one of 0 … most, as an enumeration's or a flag's must be.
+  [[nodiscard]] constexpr bool within(std::size_t word, std::int64_t most) const noexcept {
+    return words[word] >= 0 && words[word] <= most;
+  }
   friend bool operator==(const ConfigQuery&, const ConfigQuery&) = default;
 };
 

@@ -31,6 +31,11 @@ struct DeviceInfo {
   int driver_version = 0;                  ///< 13000: supports CUDA 13.0
   int runtime_version = 0;
   std::string pci_bus_id;
+
+  /// 90 is sm_90.
+  [[nodiscard]] int compute_capability() const noexcept {
+    return compute_major * 10 + compute_minor;
+  }
 };
 
 /// Time between two points of a stream, measured by the device.

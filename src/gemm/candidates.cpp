@@ -89,14 +89,14 @@ ConfigQuery config_query(const GemmProblem& p, const ContextState& state) noexce
 
 bool from_query(const ConfigQuery& query, GemmProblem& p) noexcept {
   const auto& w = query.words;
-  const auto within = [&](std::size_t i, std::int64_t most) { return w[i] >= 0 && w[i] <= most; };
   if (query.op != ConfigOp::gemm_int8) return false;
   for (std::size_t i = 0; i < 6; ++i)
     if (w[i] < 0) return false;
-  if (!within(6, static_cast<std::int64_t>(DType::s32)) ||
+  if (!query.within(6, static_cast<std::int64_t>(DType::s32)) ||
       w[6] == static_cast<std::int64_t>(DType::s8) ||
-      !within(7, static_cast<std::int64_t>(ScaleMode::row_scalar)) ||
-      !within(8, 1 + static_cast<std::int64_t>(DType::bf16)) || w[9] < 0 || !within(13, 16))
+      !query.within(7, static_cast<std::int64_t>(ScaleMode::row_scalar)) ||
+      !query.within(8, 1 + static_cast<std::int64_t>(DType::bf16)) || w[9] < 0 ||
+      !query.within(13, 16))
     return false;
   p.m = w[0];
   p.n = w[1];

@@ -50,4 +50,11 @@ const Engine* find_engine(DeviceKind device, std::string_view name) noexcept {
   return nullptr;
 }
 
+const Engine& packing_engine(const ContextState& state) noexcept {
+  const std::span<const Engine* const> all = engines(state.device.kind);
+  for (const Engine* engine : all)
+    if (engine->unavailable(state).empty()) return *engine;
+  return *all.back();
+}
+
 }  // namespace switchback::gemm_int8

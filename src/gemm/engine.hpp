@@ -62,6 +62,9 @@ std::span<const Engine* const> engines(DeviceKind device) noexcept;
 const Engine* find_engine(DeviceKind device, EngineId id) noexcept;
 const Engine* find_engine(DeviceKind device, std::string_view name) noexcept;
 
+/// The engine that weights are packed for when nobody names one: the first that runs here.
+const Engine& packing_engine(const ContextState& state) noexcept;
+
 /// Makes the engines of a kind of device known; tests do it for the emulated one.
 void install_engines(DeviceKind device, std::span<const Engine* const> list) noexcept;
 

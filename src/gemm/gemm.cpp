@@ -168,12 +168,9 @@ bool run_tuned(Context& context, const GemmProblem& problem, const GemmOperands&
 namespace {
 
 // The named engine, or the first that runs here.
-const Engine* packing_engine(std::string_view op, const ContextState& state,
+const Engine* named_or_first(std::string_view op, const ContextState& state,
                              std::string_view engine) {
-  if (!engine.empty()) return &named_engine(op, engine, state);
-  for (const Engine* known : gemm_int8::engines(state.device.kind))
-    if (known->unavailable(state).empty()) return known;
-  return gemm_int8::engines(state.device.kind).back();
+  return engine.empty() ? &gemm_int8::packing_engine(state) : &named_engine(op, engine, state);
 }
 
 }  // namespace
@@ -182,7 +179,7 @@ MatrixView<std::int8_t> gemm_int8::begin_packed_rows(Context& context, std::int6
                                                      std::int64_t k, PackedWeight& out,
                                                      std::string_view engine) {
   ContextState& state = context.state();
-  const Engine* packer = packing_engine("pack_weight", state, engine);
+  const Engine* packer = named_or_first("pack_weight", state, engine);
   if (packer->packed_stride == nullptr) return {};
   if (out.empty()) out = PackedWeight();  // a moved-from object has no state
   PackedWeightState& packed = out.state();
@@ -204,7 +201,7 @@ void pack_weight(Context& context, MatrixView<const std::int8_t> b, PackedWeight
   core::check_matrix(op, "b", b);
   check_k(op, b.cols);
   ContextState& state = context.state();
-  const Engine* packer = packing_engine(op, state, engine);
+  const Engine* packer = named_or_first(op, state, engine);
   if (out.empty()) out = PackedWeight();  // a moved-from object has no state
   PackedWeightState& packed = out.state();
   core::check_operands(state, op, {}, {core::operand("b", b)});

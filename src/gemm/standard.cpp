@@ -102,10 +102,7 @@ Problem validated(Context& context, const StandardGemmArgs& args) {
   p.device = state.device.kind;
   p.threads = context.threads();
   p.alignment = core::alignment_class(state, {args.a.data, args.b.data, args.d.data});
-  if (state.runtime != nullptr) {
-    const core::DeviceInfo& info = state.runtime->info();
-    p.compute_capability = info.compute_major * 10 + info.compute_minor;
-  }
+  if (state.runtime != nullptr) p.compute_capability = state.runtime->info().compute_capability();
   return p;
 }
 

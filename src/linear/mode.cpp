@@ -33,10 +33,10 @@ ConfigQuery to_query(const PassProblem& p) noexcept {
 
 bool from_query(const ConfigQuery& query, PassProblem& p) noexcept {
   const auto& w = query.words;
-  const auto within = [&](std::size_t i, std::int64_t most) { return w[i] >= 0 && w[i] <= most; };
-  if (query.op != ConfigOp::layer_mode || !within(0, 1) || !within(1, 1) || !within(5, 2) ||
-      !within(6, 2) || !within(7, 1) || !within(9, static_cast<std::int64_t>(core::Isa::amx)) ||
-      !within(10, static_cast<std::int64_t>(device_kinds) - 1))
+  if (query.op != ConfigOp::layer_mode || !query.within(0, 1) || !query.within(1, 1) ||
+      !query.within(5, 2) || !query.within(6, 2) || !query.within(7, 1) ||
+      !query.within(9, static_cast<std::int64_t>(core::Isa::amx)) ||
+      !query.within(10, static_cast<std::int64_t>(device_kinds) - 1))
     return false;
   p.pass = static_cast<Pass>(w[0]);
   p.weight = static_cast<WeightCodes>(w[1]);
@@ -85,10 +85,6 @@ Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed) {
   for (const Mode mode : ranking.modes)
     if ((allowed & allow_mode(mode)) != 0) return mode;
   return Mode::standard;
-}
-
-WeightScales scales_of(Mode mode) {
-  return mode == Mode::rowwise ? WeightScales::per_row_and_column : WeightScales::global;
 }
 
 }  // namespace

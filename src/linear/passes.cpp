@@ -11,10 +11,6 @@ namespace switchback::linear {
 
 namespace {
 
-WeightScales scales_of(Mode mode) {
-  return mode == Mode::rowwise ? WeightScales::per_row_and_column : WeightScales::global;
-}
-
 std::size_t bytes_of(std::int64_t rows, std::int64_t cols, DType dtype) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * dtype_size_bytes(dtype);
 }

@@ -20,6 +20,11 @@ enum class WeightScales {
   global,              ///< one scale for W, the same in both
 };
 
+/// Those of an int8 mode.
+constexpr WeightScales scales_of(Mode mode) noexcept {
+  return mode == Mode::rowwise ? WeightScales::per_row_and_column : WeightScales::global;
+}
+
 /// A packed int8 matrix and the scales of its rows (or the one scale it has).
 class QuantizedWeight {
  public:

@@ -54,11 +54,11 @@ ConfigQuery to_query(const Problem& p) noexcept {
 
 bool from_query(const ConfigQuery& query, Problem& p) noexcept {
   const auto& w = query.words;
-  const auto within = [&](std::size_t i, std::int64_t most) { return w[i] >= 0 && w[i] <= most; };
-  if (query.op != ConfigOp::quantize || !within(0, static_cast<std::int64_t>(Op::cast_to_int8)) ||
-      !within(1, static_cast<std::int64_t>(DType::bf16)) || w[2] < 0 || w[3] < 0 || w[4] < 1 ||
-      !within(5, static_cast<std::int64_t>(core::Isa::amx)) ||
-      !within(6, static_cast<std::int64_t>(device_kinds) - 1) || !within(7, 16))
+  if (query.op != ConfigOp::quantize ||
+      !query.within(0, static_cast<std::int64_t>(Op::cast_to_int8)) ||
+      !query.within(1, static_cast<std::int64_t>(DType::bf16)) || w[2] < 0 || w[3] < 0 ||
+      w[4] < 1 || !query.within(5, static_cast<std::int64_t>(core::Isa::amx)) ||
+      !query.within(6, static_cast<std::int64_t>(device_kinds) - 1) || !query.within(7, 16))
     return false;
   p.op = static_cast<Op>(w[0]);
   p.dtype = static_cast<DType>(w[1]);

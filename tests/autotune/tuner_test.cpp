@@ -245,6 +245,13 @@ TEST(Tuner, OffLooksNothingUp) {
   EXPECT_THROW(Tuner::open(context, options_in(directory, "on")), Error);
 }
 
+// The cache of a machine on which the shape was tuned, which nobody has open.
+std::string tuned_file(Context& context, const TemporaryDirectory& directory) {
+  const auto tuner = Tuner::open(context, options_in(directory));
+  tuner->tune(context, {shape}, quick());
+  return tuner->cache_file();
+}
+
 // Rewrites the winners of a cache.
 void edit_winners(const std::string& file, const std::function<void(Record&)>& edit) {
   autotune::Snapshot snapshot;
@@ -260,11 +267,7 @@ void edit_winners(const std::string& file, const std::function<void(Record&)>& e
 TEST(Tuner, EntriesThatDoNotHoldHereAreRefusedAloudOnce) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
-  const std::string file = [&] {
-    const auto tuner = Tuner::open(context, options_in(directory));
-    tuner->tune(context, {shape}, quick());
-    return tuner->cache_file();
-  }();
+  const std::string file = tuned_file(context, directory);
   const auto refused_with = [&](const std::function<void(Record&)>& edit, bool strict = false) {
     const std::string kept = directory / "kept";
     std::filesystem::copy_file(file, kept);
@@ -367,11 +370,7 @@ TEST(Tuner, ACacheThatCannotBeWrittenIsOneWarning) {
 TEST(Tuner, DamagedLinesAreNamedAndTheRestIsUsed) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
-  const std::string file = [&] {
-    const auto tuner = Tuner::open(context, options_in(directory));
-    tuner->tune(context, {shape}, quick());
-    return tuner->cache_file();
-  }();
+  const std::string file = tuned_file(context, directory);
   std::string text;
   {
     std::ifstream in(file, std::ios::binary);

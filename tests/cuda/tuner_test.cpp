@@ -162,7 +162,7 @@ TEST_F(Cuda, AnAlgorithmThatIsRefusedAtRunTimeIsTheDefaultAloud) {
   record.candidate = autotune::to_text(query.op, gemm_int8::to_choice(explicit_one));
   record.stats.count = 1;
   record.time = autotune::time_now();
-  tuner->state().add(query, {record});
+  tuner->state().add({record});
   tuner->attach(context);
   const CublasLtAlgorithm& a = *explicit_one.cublaslt.algorithm;
   options().refuse_at_run = {a.id,      a.tile,   a.stages,      a.split_k,      a.reduction,

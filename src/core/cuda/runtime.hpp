@@ -73,9 +73,7 @@ class Runtime final : public DeviceRuntime {
 
   [[nodiscard]] int index() const noexcept { return index_; }
   [[nodiscard]] cudaStream_t cuda_stream() const noexcept { return stream_; }
-  [[nodiscard]] int compute_capability() const noexcept {
-    return info_.compute_major * 10 + info_.compute_minor;
-  }
+  [[nodiscard]] int compute_capability() const noexcept { return info_.compute_capability(); }
 
   /// A second stream of the device, for work that runs beside the first; ordered by events alone.
   /// Made on first use, which must not fall into a capture.
