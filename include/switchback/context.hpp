@@ -70,6 +70,10 @@ class SWITCHBACK_API Context {
 
   /// The stream operations are queued on; null on the CPU.
   [[nodiscard]] void* stream() const noexcept;
+  /// CUDA: queues on another stream of the device from here on, the caller's, behind what was
+  /// queued before; both streams must exist. Null is refused (the legacy default stream is
+  /// (void*)1), and so is the CPU, which has none.
+  void set_stream(void* stream);
   /// Waits until everything queued is done, and throws what went wrong in it. Nothing on the CPU.
   void synchronize();
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "switchback/context.hpp"
@@ -40,6 +41,7 @@ enum class Save : std::int32_t {
   nothing = 0,  ///< inference; an earlier saved forward stays saved
   copy = 1,     ///< what backward needs of x is copied into the layer
   borrow = 2,   ///< x stays the caller's and must not change until backward has run
+  caller = 3,   ///< the caller keeps x for backward_from; an earlier saved forward stays saved
 };
 
 /// Gradients of the last forward that saved. A matrix with null data is skipped.
@@ -49,6 +51,12 @@ struct LinearGrads {
   AnyMatrix dw;             ///< [N,K], the layer's dtype or f32
   AnyMatrix db;             ///< [1,N], the layer's dtype or f32
   bool accumulate = false;  ///< add into dw and db; dx is always overwritten
+};
+
+/// What a caller kept of a forward's input: x itself, or the codes and row scales it was given.
+struct KeptInput {
+  ConstAnyMatrix x;               ///< [M,K], the layer's dtype, or s8: codes
+  std::span<const float> absmax;  ///< [M] of codes; empty beside the layer's dtype
 };
 
 struct LinearState;  // src/linear/linear_state.hpp
@@ -75,6 +83,12 @@ class SWITCHBACK_API SwitchbackLinear {
   /// weight[N,K] in the layer's dtype and bias[1,N] (f32, f16 or bf16; default: none), both
   /// borrowed until replaced. Leaves eval mode.
   void set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias = {});
+  /// The weight as codes[N,K] (from -127 to 127) and their scales: absmax[N], one a row, in mode
+  /// rowwise, absmax[1] in the modes global and global_mem_efficient; refused in the others. What
+  /// quantize_rowwise and quantize_global make of a weight gives the layer that prepare_for_eval
+  /// gives. Everything is copied. The layer is then prepared for eval, until set_weight.
+  void set_quantized_weight(MatrixView<const std::int8_t> codes, std::span<const float> absmax,
+                            ConstAnyMatrix bias = {});
   /// Says that the caller changed the weight's or the bias' elements. Leaves eval mode.
   void weight_updated();
   /// Quantizes and packs the weight now and drops what only training needs. In the int8 modes the
@@ -86,8 +100,15 @@ class SWITCHBACK_API SwitchbackLinear {
 
   /// y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype).
   void forward(ConstAnyMatrix x, AnyMatrix y, Save save = Save::nothing);
-  /// May be called more than once for one saved forward.
+  /// A forward with Save::caller that hands out what it made of x: codes[M,K] and absmax[M], a
+  /// quarter or half the bytes of x, for the int8 modes.
+  void forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<std::int8_t> codes,
+                     std::span<float> absmax);
+  /// Gradients of the last forward that saved. May be called more than once for it.
   void backward(const LinearGrads& grads);
+  /// Gradients of a forward whose input the caller kept, whatever ran since: from codes, dw is that
+  /// of the dequantized input. x may be null where dw is skipped.
+  void backward_from(const KeptInput& input, const LinearGrads& grads);
 
   /// Bytes kept for backward by the last forward that saved (a borrowed x counts: it must live on).
   [[nodiscard]] std::size_t saved_for_backward_bytes() const noexcept;

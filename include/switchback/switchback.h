@@ -37,7 +37,7 @@ extern "C" {
 /* The ABI this header declares. A library of the same major version and of the same or a higher
  * minor version serves programs that were compiled with it. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 2
+#define SWITCHBACK_ABI_VERSION_MINOR 3
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -137,6 +137,11 @@ SWITCHBACK_API switchback_status switchback_context_threads(const switchback_con
 /* Since 1.1. CUDA: waits until everything queued on the context's stream is done, and reports what
  * went wrong in it. Nothing on the CPU, where calls return when they are done. */
 SWITCHBACK_API switchback_status switchback_context_synchronize(switchback_context* context);
+/* Since 1.3. CUDA: queues on another stream of the device from here on, the caller's, behind what
+ * was queued before; both streams must exist. NULL is refused: name the legacy default stream as
+ * cudaStreamLegacy, (void*)1. Refused on the CPU too, where there is none. */
+SWITCHBACK_API switchback_status switchback_context_set_stream(switchback_context* context,
+                                                               void* stream);
 /* Bytes of scratch memory held now. */
 SWITCHBACK_API switchback_status
 switchback_context_workspace_bytes(const switchback_context* context, size_t* out);
@@ -342,11 +347,24 @@ SWITCHBACK_API switchback_status switchback_linear_pass_modes(const switchback_l
  * weight may be freed afterwards. backward is refused until the weight is set or updated again. */
 SWITCHBACK_API switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear);
 
+/* Since 1.3. The weight as codes[N,K] (s8, from -127 to 127) and their scales: absmax[N], one a
+ * row, in mode rowwise, absmax[1] in the modes global and global_mem_efficient; refused in the
+ * others. What switchback_quantize_rowwise and switchback_quantize_global make of a weight gives
+ * the layer that prepare_for_eval gives. Everything is copied and may be freed afterwards (on a
+ * CUDA device once the stream is there). The layer is then prepared for eval; it trains again after
+ * set_weight. */
+SWITCHBACK_API switchback_status switchback_linear_set_quantized_weight(
+    switchback_linear* linear, const switchback_matrix* codes, const float* absmax,
+    int64_t absmax_count, const switchback_matrix* bias_or_null);
+
 /* What forward keeps for backward. */
 enum {
   SWITCHBACK_SAVE_NOTHING = 0, /* inference; an earlier saved forward stays saved */
   SWITCHBACK_SAVE_COPY = 1,    /* what backward needs of x is copied into the layer */
-  SWITCHBACK_SAVE_BORROW = 2   /* x stays the caller's and must not change until backward has run */
+  SWITCHBACK_SAVE_BORROW = 2,  /* x stays the caller's and must not change until backward has run */
+  /* Since 1.3. The caller keeps x, or its codes, for switchback_linear_backward_from; an earlier
+   * saved forward stays saved. */
+  SWITCHBACK_SAVE_CALLER = 3
 };
 
 /* y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). */
@@ -367,6 +385,22 @@ typedef struct switchback_linear_grads {
 /* Gradients of the last forward that saved; may be called more than once for it. */
 SWITCHBACK_API switchback_status switchback_linear_backward(switchback_linear* linear,
                                                             const switchback_linear_grads* grads);
+
+/* Since 1.3. A forward with SWITCHBACK_SAVE_CALLER that also hands out what it made of x:
+ * codes[M,K] (s8) and absmax[M]. A caller who keeps these instead of x needs a quarter or half of
+ * the memory. For the int8 modes. */
+SWITCHBACK_API switchback_status switchback_linear_forward_codes(switchback_linear* linear,
+                                                                 const switchback_matrix* x,
+                                                                 const switchback_matrix* y,
+                                                                 const switchback_matrix* codes,
+                                                                 float* absmax);
+/* Since 1.3. Gradients of a forward whose input the caller kept, whatever forwards ran since:
+ * x[M,K] in the layer's dtype with NULL absmax; or its codes (s8) and absmax[M], from which dw is
+ * that of the dequantized input. x may be NULL where grads skips dw. Saved forwards are not looked
+ * at. */
+SWITCHBACK_API switchback_status
+switchback_linear_backward_from(switchback_linear* linear, const switchback_linear_grads* grads,
+                                const switchback_matrix* x_or_null, const float* absmax_or_null);
 
 /* Bytes kept for backward (a borrowed x counts), and bytes of quantized and packed weights cached.
  */

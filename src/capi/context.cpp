@@ -101,6 +101,10 @@ switchback_status switchback_context_synchronize(switchback_context* context) {
   return guard([&] { read_context("context_synchronize", context).synchronize(); });
 }
 
+switchback_status switchback_context_set_stream(switchback_context* context, void* stream) {
+  return guard([&] { read_context("context_set_stream", context).set_stream(stream); });
+}
+
 switchback_status switchback_context_workspace_bytes(const switchback_context* context,
                                                      size_t* out) {
   return guard([&] {

@@ -16,6 +16,7 @@ static_assert(SWITCHBACK_AUTO == static_cast<int>(Mode::automatic));
 static_assert(SWITCHBACK_SAVE_NOTHING == static_cast<int>(Save::nothing));
 static_assert(SWITCHBACK_SAVE_COPY == static_cast<int>(Save::copy));
 static_assert(SWITCHBACK_SAVE_BORROW == static_cast<int>(Save::borrow));
+static_assert(SWITCHBACK_SAVE_CALLER == static_cast<int>(Save::caller));
 
 namespace {
 
@@ -34,9 +35,10 @@ DType read_float_dtype(std::string_view op, std::string_view argument, std::int3
 }
 
 Save read_save(std::string_view op, std::int32_t value) {
-  core::require(value >= SWITCHBACK_SAVE_NOTHING && value <= SWITCHBACK_SAVE_BORROW,
-                "{}: save_for_backward = {}; it must be nothing (0), copy (1) or borrow (2)", op,
-                value);
+  core::require(value >= SWITCHBACK_SAVE_NOTHING && value <= SWITCHBACK_SAVE_CALLER,
+                "{}: save_for_backward = {}; it must be nothing (0), copy (1), borrow (2) or "
+                "caller (3)",
+                op, value);
   return static_cast<Save>(value);
 }
 
@@ -44,6 +46,17 @@ SwitchbackLinear& read_linear(std::string_view op, switchback_linear* linear) {
   check_pointer(op, "linear", linear);
   return linear->linear;
 }
+LinearGrads read_grads(std::string_view op, const switchback_linear_grads* grads) {
+  const auto given = read_struct(op, "grads", grads, {});
+  LinearGrads cpp;
+  cpp.g = read_matrix(op, "g", given.g);
+  cpp.dx = read_optional_matrix(op, "dx", given.dx);
+  cpp.dw = read_optional_matrix(op, "dw", given.dw);
+  cpp.db = read_optional_matrix(op, "db", given.db);
+  cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
+  return cpp;
+}
+
 const SwitchbackLinear& read_linear(std::string_view op, const switchback_linear* linear) {
   check_pointer(op, "linear", linear);
   return linear->linear;
@@ -88,6 +101,22 @@ switchback_status switchback_linear_set_weight(switchback_linear* linear,
   });
 }
 
+switchback_status switchback_linear_set_quantized_weight(switchback_linear* linear,
+                                                         const switchback_matrix* codes,
+                                                         const float* absmax, int64_t absmax_count,
+                                                         const switchback_matrix* bias_or_null) {
+  return guard([&] {
+    constexpr std::string_view op = "set_quantized_weight";
+    SwitchbackLinear& layer = read_linear(op, linear);
+    const auto q = read_view<const std::int8_t>(op, "codes", codes);
+    core::require(absmax_count >= 0, "{}: absmax_count = {}; it must not be negative", op,
+                  absmax_count);
+    AnyMatrix bias;
+    if (bias_or_null != nullptr) bias = read_optional_matrix(op, "bias", *bias_or_null);
+    layer.set_quantized_weight(q, read_span(absmax, absmax_count), bias);
+  });
+}
+
 switchback_status switchback_linear_weight_updated(switchback_linear* linear) {
   return guard([&] { read_linear("weight_updated", linear).weight_updated(); });
 }
@@ -123,19 +152,41 @@ switchback_status switchback_linear_forward(switchback_linear* linear, const swi
   });
 }
 
+switchback_status switchback_linear_forward_codes(switchback_linear* linear,
+                                                  const switchback_matrix* x,
+                                                  const switchback_matrix* y,
+                                                  const switchback_matrix* codes, float* absmax) {
+  return guard([&] {
+    constexpr std::string_view op = "forward_codes";
+    SwitchbackLinear& layer = read_linear(op, linear);
+    const AnyMatrix in = read_matrix(op, "x", x);
+    const AnyMatrix out = read_matrix(op, "y", y);
+    const auto q = read_view<std::int8_t>(op, "codes", codes);
+    layer.forward_codes(in, out, q, read_span(absmax, q.rows));
+  });
+}
+
 switchback_status switchback_linear_backward(switchback_linear* linear,
                                              const switchback_linear_grads* grads) {
   return guard([&] {
     constexpr std::string_view op = "backward";
     SwitchbackLinear& layer = read_linear(op, linear);
-    const auto given = read_struct(op, "grads", grads, {});
-    LinearGrads cpp;
-    cpp.g = read_matrix(op, "g", given.g);
-    cpp.dx = read_optional_matrix(op, "dx", given.dx);
-    cpp.dw = read_optional_matrix(op, "dw", given.dw);
-    cpp.db = read_optional_matrix(op, "db", given.db);
-    cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
-    layer.backward(cpp);
+    layer.backward(read_grads(op, grads));
+  });
+}
+
+switchback_status switchback_linear_backward_from(switchback_linear* linear,
+                                                  const switchback_linear_grads* grads,
+                                                  const switchback_matrix* x_or_null,
+                                                  const float* absmax_or_null) {
+  return guard([&] {
+    constexpr std::string_view op = "backward_from";
+    SwitchbackLinear& layer = read_linear(op, linear);
+    const LinearGrads cpp = read_grads(op, grads);
+    KeptInput input;
+    if (x_or_null != nullptr) input.x = read_matrix(op, "x", x_or_null);
+    if (absmax_or_null != nullptr) input.absmax = read_span(absmax_or_null, input.x.rows);
+    layer.backward_from(input, cpp);
   });
 }
 

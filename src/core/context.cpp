@@ -70,6 +70,13 @@ std::size_t Context::workspace_bytes() const noexcept {
 void* Context::stream() const noexcept {
   return state_->runtime == nullptr ? nullptr : state_->runtime->stream();
 }
+void Context::set_stream(void* stream) {
+  core::require(state_->runtime != nullptr,
+                "set_stream: the context's device is cpu; it has no stream");
+  core::require(stream != nullptr,
+                "set_stream: stream is a null pointer; the legacy default stream is (void*)1");
+  state_->runtime->set_stream(stream);
+}
 void Context::synchronize() {
   if (state_->runtime != nullptr) state_->runtime->synchronize();
 }

@@ -64,6 +64,9 @@ class DeviceRuntime : public MemorySource {
   [[nodiscard]] virtual const DeviceInfo& info() const noexcept = 0;
   /// The cudaStream_t.
   [[nodiscard]] virtual void* stream() const noexcept = 0;
+  /// Queues on another stream, the caller's, from here on, behind what is queued on the present
+  /// one.
+  virtual void set_stream(void* stream) = 0;
   [[nodiscard]] virtual bool capturing() const = 0;
   /// Bytes of the device's memory that nobody has taken.
   [[nodiscard]] virtual std::size_t free_bytes() const = 0;

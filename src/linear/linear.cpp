@@ -102,13 +102,13 @@ void check_output_dtype(std::string_view op, std::string_view argument, DType dt
 }
 
 // An output of backward: skipped if its data is null.
-void check_gradient(std::string_view argument, AnyMatrix m, const LinearState& layer,
-                    std::int64_t rows, std::string_view rows_name, std::int64_t cols,
-                    std::string_view cols_name) {
+void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m,
+                    const LinearState& layer, std::int64_t rows, std::string_view rows_name,
+                    std::int64_t cols, std::string_view cols_name) {
   if (m.data == nullptr) return;
-  core::check_matrix("backward", argument, m);
-  check_output_dtype("backward", argument, m.dtype, layer.options.dtype);
-  core::check_shape("backward", argument, m, rows, rows_name, cols, cols_name);
+  core::check_matrix(op, argument, m);
+  check_output_dtype(op, argument, m.dtype, layer.options.dtype);
+  core::check_shape(op, argument, m, rows, rows_name, cols, cols_name);
 }
 
 // What was made from the weight is void; a weight packed for eval has no use in training.
@@ -123,6 +123,96 @@ void leave_eval(LinearState& layer) noexcept {
 // from may be gone, and their addresses may be somebody else's by now.
 bool refers_to_caller(const LinearState& layer) {
   return !(layer.eval && layer.is_int8());
+}
+
+void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& layer) {
+  if (bias.data == nullptr) return;
+  core::check_matrix(op, "bias", bias);
+  core::check_float(op, "bias", bias.dtype);
+  core::check_shape(op, "bias", bias, 1, "1", layer.options.out_features, "N");
+}
+
+// A copy of the bias, which the caller may free then.
+core::AlignedBuffer copy_of_bias(const LinearState& layer, ConstAnyMatrix bias) {
+  core::AlignedBuffer copy = layer.context->make_buffer();
+  if (bias.data == nullptr) return copy;
+  const std::size_t bytes = static_cast<std::size_t>(bias.cols) * dtype_size_bytes(bias.dtype);
+  copy.reserve(bytes);
+  if (layer.context->runtime != nullptr)
+    layer.context->runtime->copy(copy.as<void>(), bytes, bias.data, bytes, bytes, 1);
+  else
+    std::memcpy(copy.as<void>(), bias.data, bytes);
+  return copy;
+}
+
+// The layer refers to its own bias from here on.
+void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy) noexcept {
+  layer.eval_bias = std::move(copy);
+  layer.bias = bias.data != nullptr ? bias : ConstAnyMatrix();
+  if (bias.data != nullptr) layer.bias.data = layer.eval_bias.as<void>();
+}
+
+void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix x, AnyMatrix y,
+                   Save save) {
+  check_has_weight(layer, op);
+  if (layer.eval && save != Save::nothing)
+    core::fail(Status::invalid_state,
+               "{}: save = {} after prepare_for_eval; only nothing (0) may be saved until "
+               "weight_updated or set_weight",
+               op, static_cast<std::int32_t>(save));
+  core::check_matrix(op, "x", x);
+  check_dtype(op, "x", x.dtype, layer.options.dtype);
+  core::check_shape(op, "x", x, x.rows, "M", layer.options.in_features, "K");
+  core::check_matrix(op, "y", y);
+  check_output_dtype(op, "y", y.dtype, layer.options.dtype);
+  core::check_shape(op, "y", y, x.rows, "M", layer.options.out_features, "N");
+}
+
+// What a forward must not overwrite besides x: the weight and the bias, if they are the caller's,
+// and x that an earlier forward borrowed, unless this one takes its place.
+struct ReadByForward {
+  core::Operand weight, bias, borrowed;
+};
+ReadByForward read_by_forward(const LinearState& layer, Save save) {
+  const ConstAnyMatrix none;
+  const bool callers = refers_to_caller(layer);
+  const bool keeps_borrowed =
+      (save == Save::nothing || save == Save::caller) && layer.saved.valid && layer.saved.borrowed;
+  return {core::operand("weight", callers ? layer.weight : none),
+          core::operand("bias", callers ? layer.bias : none),
+          core::operand("x borrowed by an earlier forward",
+                        keeps_borrowed ? layer.saved.input.x : none)};
+}
+
+// rows_name says where the number of rows comes from.
+void check_grads(std::string_view op, const LinearState& layer, const LinearGrads& grads,
+                 std::int64_t rows, std::string_view rows_name, ConstAnyMatrix input,
+                 std::string_view input_name) {
+  const std::int64_t n = layer.options.out_features;
+  const std::int64_t k = layer.options.in_features;
+  core::check_matrix(op, "g", grads.g);
+  check_dtype(op, "g", grads.g.dtype, layer.options.dtype);
+  core::check_shape(op, "g", grads.g, rows, rows_name, n, "N");
+  check_gradient(op, "dx", grads.dx, layer, rows, "M", k, "K");
+  check_gradient(op, "dw", grads.dw, layer, n, "N", k, "K");
+  check_gradient(op, "db", grads.db, layer, 1, "1", n, "N");
+  const auto wanted = [](AnyMatrix gradient) {
+    return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
+  };
+  core::check_operands(
+      *layer.context, op,
+      {core::operand("dx", wanted(grads.dx)), core::operand("dw", wanted(grads.dw)),
+       core::operand("db", wanted(grads.db))},
+      {core::operand("g", grads.g), core::operand("weight", layer.weight),
+       core::operand("bias", layer.bias), core::operand(input_name, input)});
+}
+
+void check_trains(std::string_view op, const LinearState& layer) {
+  if (layer.eval)
+    core::fail(Status::invalid_state,
+               "{}: the layer is prepared for eval; call weight_updated or set_weight, then a "
+               "forward that saves",
+               op);
 }
 
 }  // namespace
@@ -160,11 +250,7 @@ void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
   check_dtype(op, "weight", weight.dtype, layer.options.dtype);
   core::check_shape(op, "weight", weight, layer.options.out_features, "N",
                     layer.options.in_features, "K");
-  if (bias.data != nullptr) {
-    core::check_matrix(op, "bias", bias);
-    core::check_float(op, "bias", bias.dtype);
-    core::check_shape(op, "bias", bias, 1, "1", layer.options.out_features, "N");
-  }
+  check_bias(op, bias, layer);
   core::check_operands(*layer.context, op, {},
                        {core::operand("weight", weight), core::operand("bias", bias)});
   layer.weight = weight;
@@ -177,8 +263,40 @@ void SwitchbackLinear::weight_updated() {
   constexpr std::string_view op = "weight_updated";
   LinearState& layer = usable(state_, op);
   check_has_weight(layer, op);
+  if (layer.weight.data == nullptr)
+    core::fail(Status::invalid_state,
+               "{}: the layer holds a quantized weight and none of the caller's; call set_weight",
+               op);
   layer.bias = layer.caller_bias;
   leave_eval(layer);
+}
+
+void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
+                                            std::span<const float> absmax, ConstAnyMatrix bias) {
+  constexpr std::string_view op = "set_quantized_weight";
+  LinearState& layer = usable(state_, op);
+  const LinearOptions& options = layer.options;
+  core::require(layer.is_int8(),
+                "{}: the layer's mode is {}; it must be rowwise, global or global_mem_efficient",
+                op, mode_name(options.mode));
+  core::check_matrix(op, "codes", codes);
+  core::check_shape(op, "codes", codes, options.out_features, "N", options.in_features, "K");
+  const bool rowwise = options.mode == Mode::rowwise;
+  core::check_span(op, "absmax", absmax, rowwise ? options.out_features : 1,
+                   rowwise ? "N (mode rowwise)" : "1");
+  check_bias(op, bias, layer);
+  core::check_operands(*layer.context, op, {},
+                       {core::operand("codes", codes), core::operand("absmax", absmax),
+                        core::operand("bias", bias)});
+  core::AlignedBuffer own_bias = copy_of_bias(layer, bias);
+  layer.cache.set_forward(*layer.context->owner, codes, absmax, linear::scales_of(options.mode),
+                          options.engine);
+  keep_bias(layer, bias, std::move(own_bias));
+  layer.weight = {};
+  layer.caller_bias = {};
+  layer.has_weight = true;
+  layer.saved.release();
+  layer.eval = true;
 }
 
 void SwitchbackLinear::prepare_for_eval() {
@@ -188,17 +306,7 @@ void SwitchbackLinear::prepare_for_eval() {
   if (layer.eval) return;
   if (layer.is_int8()) {
     linear::prepare_weight(layer);
-    if (layer.bias.data != nullptr) {
-      const std::size_t bytes =
-          static_cast<std::size_t>(layer.bias.cols) * dtype_size_bytes(layer.bias.dtype);
-      layer.eval_bias.reserve(bytes);
-      if (layer.context->runtime != nullptr)
-        layer.context->runtime->copy(layer.eval_bias.as<void>(), bytes, layer.bias.data, bytes,
-                                     bytes, 1);
-      else
-        std::memcpy(layer.eval_bias.as<void>(), layer.bias.data, bytes);
-      layer.bias.data = layer.eval_bias.as<void>();
-    }
+    keep_bias(layer, layer.bias, copy_of_bias(layer, layer.bias));
     layer.cache.release_backward();
   } else if (layer.options.mode == Mode::automatic) {
     layer.cache.release_backward();
@@ -212,65 +320,70 @@ void SwitchbackLinear::prepare_for_eval() {
 void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
   constexpr std::string_view op = "forward";
   LinearState& layer = usable(state_, op);
-  core::require(save == Save::nothing || save == Save::copy || save == Save::borrow,
-                "{}: save = {}; it must be nothing (0), copy (1) or borrow (2)", op,
+  core::require(save >= Save::nothing && save <= Save::caller,
+                "{}: save = {}; it must be nothing (0), copy (1), borrow (2) or caller (3)", op,
                 static_cast<std::int32_t>(save));
-  check_has_weight(layer, op);
-  if (layer.eval && save != Save::nothing)
-    core::fail(Status::invalid_state,
-               "{}: save = {} after prepare_for_eval; only nothing (0) may be saved until "
-               "weight_updated or set_weight",
-               op, static_cast<std::int32_t>(save));
-  core::check_matrix(op, "x", x);
-  check_dtype(op, "x", x.dtype, layer.options.dtype);
-  core::check_shape(op, "x", x, x.rows, "M", layer.options.in_features, "K");
-  core::check_matrix(op, "y", y);
-  check_output_dtype(op, "y", y.dtype, layer.options.dtype);
-  core::check_shape(op, "y", y, x.rows, "M", layer.options.out_features, "N");
-  const ConstAnyMatrix none;
-  const bool callers = refers_to_caller(layer);
-  const bool keeps_borrowed = save == Save::nothing && layer.saved.valid && layer.saved.borrowed;
-  core::check_operands(
-      *layer.context, op, {core::operand("y", y)},
-      {core::operand("x", x), core::operand("weight", callers ? layer.weight : none),
-       core::operand("bias", callers ? layer.bias : none),
-       core::operand("x borrowed by an earlier forward", keeps_borrowed ? layer.saved.x : none)});
+  check_forward(op, layer, x, y, save);
+  const ReadByForward read = read_by_forward(layer, save);
+  core::check_operands(*layer.context, op, {core::operand("y", y)},
+                       {core::operand("x", x), read.weight, read.bias, read.borrowed});
   linear::forward_pass(layer, x, y, save);
+}
+
+void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<std::int8_t> codes,
+                                     std::span<float> absmax) {
+  constexpr std::string_view op = "forward_codes";
+  LinearState& layer = usable(state_, op);
+  core::require(layer.is_int8(),
+                "{}: the layer's mode is {}; it must be rowwise, global or global_mem_efficient",
+                op, mode_name(layer.options.mode));
+  check_forward(op, layer, x, y, Save::caller);
+  core::check_matrix(op, "codes", codes);
+  core::check_shape(op, "codes", codes, x.rows, "M", layer.options.in_features, "K");
+  core::check_span(op, "absmax", absmax, x.rows, "M");
+  const ReadByForward read = read_by_forward(layer, Save::caller);
+  core::check_operands(
+      *layer.context, op,
+      {core::operand("y", y), core::operand("codes", codes), core::operand("absmax", absmax)},
+      {core::operand("x", x), read.weight, read.bias, read.borrowed});
+  linear::forward_pass(layer, x, y, Save::caller, {codes, absmax.data()});
 }
 
 void SwitchbackLinear::backward(const LinearGrads& grads) {
   constexpr std::string_view op = "backward";
   LinearState& layer = usable(state_, op);
-  if (layer.eval)
-    core::fail(Status::invalid_state,
-               "{}: the layer is prepared for eval; call weight_updated or set_weight, then a "
-               "forward that saves",
-               op);
+  check_trains(op, layer);
   if (!layer.saved.valid)
     core::fail(Status::invalid_state,
                "{}: no forward has saved anything; call forward with save = copy or borrow first",
                op);
-  const std::int64_t m = layer.saved.rows;
-  const std::int64_t n = layer.options.out_features;
-  const std::int64_t k = layer.options.in_features;
-  core::check_matrix(op, "g", grads.g);
-  check_dtype(op, "g", grads.g.dtype, layer.options.dtype);
-  core::check_shape(op, "g", grads.g, m, "M of the saved forward", n, "N");
-  check_gradient("dx", grads.dx, layer, m, "M", k, "K");
-  check_gradient("dw", grads.dw, layer, n, "N", k, "K");
-  check_gradient("db", grads.db, layer, 1, "1", n, "N");
-  const auto wanted = [](AnyMatrix gradient) {
-    return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
-  };
-  core::check_operands(
-      *layer.context, op,
-      {core::operand("dx", wanted(grads.dx)), core::operand("dw", wanted(grads.dw)),
-       core::operand("db", wanted(grads.db))},
-      {core::operand("g", grads.g), core::operand("weight", layer.weight),
-       core::operand("bias", layer.bias),
-       core::operand("x borrowed by forward",
-                     layer.saved.borrowed ? layer.saved.x : ConstAnyMatrix())});
-  linear::backward_pass(layer, grads);
+  check_grads(op, layer, grads, layer.saved.rows, "M of the saved forward",
+              layer.saved.borrowed ? layer.saved.input.x : ConstAnyMatrix(),
+              "x borrowed by forward");
+  linear::backward_pass(layer, grads, layer.saved.input);
+}
+
+void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& grads) {
+  constexpr std::string_view op = "backward_from";
+  LinearState& layer = usable(state_, op);
+  check_has_weight(layer, op);
+  check_trains(op, layer);
+  const ConstAnyMatrix& x = input.x;
+  if (x.data != nullptr || grads.dw.data != nullptr) {
+    core::check_matrix(op, "x", x);
+    core::require(x.dtype == layer.options.dtype || x.dtype == DType::s8,
+                  "{}: x has dtype {}; it must be the layer's, {}, or s8 (codes)", op,
+                  dtype_name(x.dtype), dtype_name(layer.options.dtype));
+    core::check_shape(op, "x", x, grads.g.rows, "M of g", layer.options.in_features, "K");
+    if (x.dtype == DType::s8)
+      core::check_span(op, "absmax", input.absmax, x.rows, "M");
+    else
+      core::require(input.absmax.empty(),
+                    "{}: absmax holds {} floats; it must be empty, since x ({}) is no codes", op,
+                    input.absmax.size(), dtype_name(x.dtype));
+  }
+  check_grads(op, layer, grads, grads.g.rows, "M", x, "x");
+  linear::backward_pass(layer, grads, input);
 }
 
 std::size_t SwitchbackLinear::saved_for_backward_bytes() const noexcept {

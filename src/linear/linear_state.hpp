@@ -24,7 +24,7 @@ struct SavedForward {
   bool valid = false;
   bool borrowed = false;
   std::int64_t rows = 0;
-  ConstAnyMatrix x;              ///< the caller's or copy; data null in global_mem_efficient
+  KeptInput input;               ///< the caller's memory or that below
   core::AlignedBuffer copy;      ///< [M,K] in the layer's dtype
   core::AlignedBuffer codes;     ///< [M,K]
   core::AlignedBuffer absmax;    ///< [M]
@@ -32,7 +32,7 @@ struct SavedForward {
 
   void release() noexcept {
     valid = false;
-    x = {};
+    input = {};
     copy.release();
     codes.release();
     absmax.release();

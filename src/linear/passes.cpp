@@ -58,14 +58,15 @@ void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
   saved.rows = x.rows;
   saved.borrowed = false;
   if (layer.saves_codes()) {
-    saved.x = {};
+    saved.input = {{saved.codes.as<void>(), DType::s8, x.rows, k, k},
+                   {saved.absmax.as<float>(), count_of(x.rows)}};
     saved.needed_bytes = bytes_of(x.rows, k, DType::s8) + bytes_of(x.rows, 1, DType::f32);
   } else {
     saved.borrowed = save == Save::borrow;
-    saved.x = x;
+    saved.input = {x, {}};
     if (!saved.borrowed) {
       copy_dense(*layer.context, x, saved.copy.as<void>());
-      saved.x = {saved.copy.as<void>(), x.dtype, x.rows, k, k};
+      saved.input.x = {saved.copy.as<void>(), x.dtype, x.rows, k, k};
     }
     saved.needed_bytes = bytes_of(x.rows, k, x.dtype);
   }
@@ -85,18 +86,19 @@ bool dx_follows(const LinearState& layer, Mode mode, std::int64_t rows) {
   return dx == mode;
 }
 
-void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool saves) {
+void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool trains,
+                       const CodesOfInput& out) {
   Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
-  const bool keep_codes = saves && layer.saves_codes();
-  auto* codes =
-      keep_codes ? layer.saved.codes.as<std::int8_t>() : frame.take<std::int8_t>(x.rows * x.cols);
-  auto* scales = keep_codes ? layer.saved.absmax.as<float>() : frame.take<float>(x.rows);
-  const MatrixView<std::int8_t> q(codes, x.rows, x.cols);
-  const std::span<float> absmax(scales, count_of(x.rows));
+  const MatrixView<std::int8_t> q =
+      out.codes.data != nullptr
+          ? out.codes
+          : MatrixView<std::int8_t>(frame.take<std::int8_t>(x.rows * x.cols), x.rows, x.cols);
+  const std::span<float> absmax(out.absmax != nullptr ? out.absmax : frame.take<float>(x.rows),
+                                count_of(x.rows));
   const QuantizedWeight& w =
       layer.cache.forward(context, layer.weight, scales_of(mode), layer.options.engine,
-                          saves && dx_follows(layer, mode, x.rows));
+                          trains && dx_follows(layer, mode, x.rows));
   quantize_rowwise(context, x, q, absmax);
   GemmArgs args;
   args.a = q;
@@ -143,25 +145,23 @@ void standard_dx(LinearState& layer, const LinearGrads& grads) {
 }
 
 // dw = Gᵀ · X in floating point, X from its codes if those are what was kept.
-void weight_gradient(LinearState& layer, const LinearGrads& grads) {
+void weight_gradient(LinearState& layer, const LinearGrads& grads, const KeptInput& input) {
   Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
-  const SavedForward& saved = layer.saved;
   StandardGemmArgs args;
   args.a = grads.g;
   args.transpose_a = true;
-  args.b = saved.x;
+  args.b = input.x;
   args.d = grads.dw;
   args.accumulate = grads.accumulate;
   if (layer.options.mode == Mode::standard) args.engine = layer.options.engine;
-  if (layer.saves_codes()) {
-    const std::int64_t k = layer.options.in_features;
-    const MatrixView<const std::int8_t> q(saved.codes.as<std::int8_t>(), saved.rows, k);
-    const std::span<const float> absmax(saved.absmax.as<float>(), count_of(saved.rows));
+  if (input.x.dtype == DType::s8) {
+    const MatrixView<const std::int8_t> q(static_cast<const std::int8_t*>(input.x.data),
+                                          input.x.rows, input.x.cols, input.x.stride);
     auto* x = frame.take<std::byte>(
-        static_cast<std::int64_t>(bytes_of(saved.rows, k, layer.options.dtype)));
-    const AnyMatrix widened(x, layer.options.dtype, saved.rows, k, k);
-    dequantize_rowwise(context, q, absmax, widened);
+        static_cast<std::int64_t>(bytes_of(q.rows, q.cols, layer.options.dtype)));
+    const AnyMatrix widened(x, layer.options.dtype, q.rows, q.cols, q.cols);
+    dequantize_rowwise(context, q, input.absmax, widened);
     args.b = widened;
   }
   gemm_standard(context, args);
@@ -182,13 +182,16 @@ void prepare_weight(LinearState& layer) {
                       layer.options.engine, false);
 }
 
-void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save) {
-  const bool saves = save != Save::nothing;
+void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, CodesOfInput out) {
+  const bool trains = save != Save::nothing;
+  const bool saves = trains && save != Save::caller;
   if (saves) begin_saving(layer, x.rows, save);
+  if (saves && layer.saves_codes())
+    out = {{layer.saved.codes.as<std::int8_t>(), x.rows, x.cols}, layer.saved.absmax.as<float>()};
   const Mode mode =
-      mode_of_pass(layer, Pass::forward, x.rows, y.dtype, layer.bias.data != nullptr, saves);
+      mode_of_pass(layer, Pass::forward, x.rows, y.dtype, layer.bias.data != nullptr, trains);
   if (mode != Mode::standard) {
-    quantized_forward(layer, mode, x, y, saves);
+    quantized_forward(layer, mode, x, y, trains, out);
     if (saves) finish_saving(layer, x, save);
     return;
   }
@@ -211,7 +214,7 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save) 
   if (saves) finish_saving(layer, x, save);
 }
 
-void backward_pass(LinearState& layer, const LinearGrads& grads) {
+void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input) {
   Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   const bool wants_dx = grads.dx.data != nullptr;
@@ -226,7 +229,7 @@ void backward_pass(LinearState& layer, const LinearGrads& grads) {
   if (wants_dx && mode != Mode::standard) quantized_dx(layer, mode, grads, sums);
   if (wants_dx && mode == Mode::standard) standard_dx(layer, grads);
   if (sums_alone) column_sums(context, grads.g, sums);
-  if (grads.dw.data != nullptr) weight_gradient(layer, grads);
+  if (grads.dw.data != nullptr) weight_gradient(layer, grads, input);
   if (wants_db && layer.context->runtime != nullptr) {
     const auto n = static_cast<std::int64_t>(sums.size());
     layer.context->runtime->convert({sums.data(), DType::f32, 1, n, n}, grads.db, grads.accumulate);

@@ -7,8 +7,16 @@
 
 namespace switchback::linear {
 
-void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save);
-void backward_pass(LinearState& layer, const LinearGrads& grads);
+/// Where a forward leaves the codes and row scales of x; null data: in scratch memory.
+struct CodesOfInput {
+  MatrixView<std::int8_t> codes;  ///< [M,K]
+  float* absmax = nullptr;        ///< [M]
+};
+
+void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save,
+                  CodesOfInput out = {});
+/// input is what the forward kept; only dw reads it.
+void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input);
 /// Makes the quantized weight that forward reads.
 void prepare_weight(LinearState& layer);
 

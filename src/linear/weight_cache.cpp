@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/weight_cache.hpp"
 
+#include <cstring>
 #include <utility>
 
 #include "core/context_state.hpp"
@@ -39,6 +40,23 @@ void QuantizedWeight::finish(Context& context, MatrixView<const std::int8_t> cod
   if (!in_place_) pack_weight(context, codes, packed_, engine);
   scales_ = scales;
   valid_ = true;
+}
+
+void QuantizedWeight::set(Context& context, MatrixView<const std::int8_t> codes,
+                          std::span<const float> absmax, WeightScales scales,
+                          std::string_view engine) {
+  const ContextState& state = context.state();
+  QuantizedWeight made;
+  const std::span<float> own = made.begin(state, static_cast<std::int64_t>(absmax.size()));
+  if (state.runtime != nullptr)
+    state.runtime->copy(own.data(), absmax.size_bytes(), absmax.data(), absmax.size_bytes(),
+                        absmax.size_bytes(), 1);
+  else
+    std::memcpy(own.data(), absmax.data(), absmax.size_bytes());
+  pack_weight(context, codes, made.packed_, engine);
+  made.scales_ = scales;
+  made.valid_ = true;
+  *this = std::move(made);
 }
 
 const QuantizedWeight& WeightCache::forward(Context& context, ConstAnyMatrix w, WeightScales scales,

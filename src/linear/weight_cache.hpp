@@ -52,6 +52,9 @@ class QuantizedWeight {
   MatrixView<std::int8_t> begin_codes(Context& context, core::Workspace::Frame& frame,
                                       std::int64_t rows, std::int64_t cols,
                                       std::string_view engine);
+  /// Takes over codes and scales that somebody else made. If it fails, this is as it was.
+  void set(Context& context, MatrixView<const std::int8_t> codes, std::span<const float> absmax,
+           WeightScales scales, std::string_view engine);
   /// The codes are written: packs them if they are not; valid from here on.
   void finish(Context& context, MatrixView<const std::int8_t> codes, WeightScales scales,
               std::string_view engine);
@@ -77,6 +80,13 @@ class WeightCache {
 
   [[nodiscard]] const QuantizedWeight& forward_codes() const noexcept { return forward_; }
   [[nodiscard]] const QuantizedWeight& backward_codes() const noexcept { return backward_; }
+
+  /// Codes of a weight that is not at hand, for forwards alone.
+  void set_forward(Context& context, MatrixView<const std::int8_t> codes,
+                   std::span<const float> absmax, WeightScales scales, std::string_view engine) {
+    forward_.set(context, codes, absmax, scales, engine);
+    backward_.release();
+  }
 
   /// The weight changed. The memory stays for the next one.
   void invalidate() noexcept;

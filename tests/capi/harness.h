@@ -82,6 +82,7 @@ void quant_tests(void);
 void gemm_tests(void);
 void linear_tests(void);
 void linear_error_tests(void);
+void linear_kept_tests(void);
 void tune_tests(void);
 
 #endif

@@ -112,7 +112,7 @@ static void bad_forwards(switchback_linear* layer) {
   const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, M, K);
   const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
   mark(y, sizeof(y));
-  CHECK_INVALID("save_for_backward = 3", switchback_linear_forward(layer, &mx, &my, 3));
+  CHECK_INVALID("save_for_backward = 4", switchback_linear_forward(layer, &mx, &my, 4));
   CHECK_INVALID("save_for_backward = -1", switchback_linear_forward(layer, &mx, &my, -1));
   switchback_matrix bad = matrix_of(x, SWITCHBACK_F32, M, K - 1);
   CHECK_INVALID("x", switchback_linear_forward(layer, &bad, &my, 0));

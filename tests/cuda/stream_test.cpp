@@ -90,6 +90,51 @@ TEST_F(Cuda, WorkGoesToTheCallersStream) {
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
+TEST_F(Cuda, AnotherStreamFollowsTheOneBefore) {
+  cudaStream_t first = nullptr;
+  cudaStream_t second = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), cudaSuccess);
+  const Matrix<float> host = normal_matrix<float>(5, 20, 4);
+  Context cpu(cpu_options());
+  Matrix<std::int8_t> want(5, 20);
+  Matrix<float> scales(1, 5);
+  Matrix<float> back(5, 20);
+  quantize_rowwise(cpu, host.view(), want.view(), {scales.data(), 5});
+  dequantize_rowwise(cpu, want.view(), {scales.data(), 5}, back.view());
+  for (const bool own : {false, true}) {
+    ContextOptions o = emulated();
+    if (!own) o.stream = first;
+    Context context(o);
+    const DeviceMatrix<float> x(context, host);
+    const DeviceMatrix<std::int8_t> q(context, 5, 20);
+    const DeviceMatrix<float> absmax(context, 1, 5);
+    const DeviceMatrix<float> y(context, 5, 20);
+    quantize_rowwise(context, x.view(), q.view(), absmax.span());
+    // What is queued on the second stream reads what the first has yet to write.
+    context.set_stream(second);
+    EXPECT_EQ(context.stream(), second);
+    dequantize_rowwise(context, q.view(), absmax.span(), y.view());
+    if (!own) {
+      EXPECT_EQ(cudaStreamQuery(first), cudaErrorNotReady);
+    }
+    ASSERT_EQ(cudaStreamSynchronize(second), cudaSuccess);
+    EXPECT_TRUE(y.download() == back);
+    context.set_stream(second);  // the same one: nothing to order
+    context.synchronize();
+    EXPECT_THROW(context.set_stream(nullptr), Error);
+    EXPECT_EQ(context.stream(), second);
+    ASSERT_EQ(cudaStreamBeginCapture(second, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_THROW(context.set_stream(first), Error) << "the capture would break";
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(second, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  }
+  EXPECT_EQ(cudaStreamDestroy(first), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(second), cudaSuccess);
+  EXPECT_THROW(cpu.set_stream(second), Error);
+}
+
 struct Counting {
   int live = 0;
   int asked = 0;

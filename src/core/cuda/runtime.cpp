@@ -155,10 +155,25 @@ void Runtime::close() noexcept {
   gemm_.reset();
   // Both keep running what is queued on them.
   side_event_ = Event();
+  switch_event_ = Event();
   if (side_stream_ != nullptr) (void)cudaStreamDestroy(side_stream_);
   if (own_stream_) (void)cudaStreamDestroy(stream_);
   if (switched) (void)cudaSetDevice(before);
   (void)cudaGetLastError();
+}
+
+void Runtime::set_stream(void* stream) {
+  const auto next = static_cast<cudaStream_t>(stream);
+  if (next == stream_) return;
+  refuse_in_capture("another stream");
+  const CurrentDevice current(index_);
+  if (switch_event_.get() == nullptr) switch_event_ = Event(false);
+  check(cudaEventRecord(switch_event_.get(), stream_), "cudaEventRecord");
+  check(cudaStreamWaitEvent(next, switch_event_.get(), 0), "cudaStreamWaitEvent");
+  // Destroyed once what is queued on it has run.
+  if (own_stream_) (void)cudaStreamDestroy(stream_);
+  own_stream_ = false;
+  stream_ = next;
 }
 
 bool Runtime::capturing() const {

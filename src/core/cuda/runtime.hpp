@@ -52,6 +52,7 @@ class Runtime final : public DeviceRuntime {
 
   [[nodiscard]] const DeviceInfo& info() const noexcept override { return info_; }
   [[nodiscard]] void* stream() const noexcept override { return stream_; }
+  void set_stream(void* stream) override;
   [[nodiscard]] bool capturing() const override;
   [[nodiscard]] bool pins() const override { return capturing(); }
   [[nodiscard]] std::size_t free_bytes() const override;
@@ -97,6 +98,7 @@ class Runtime final : public DeviceRuntime {
   cudaStream_t stream_ = nullptr;
   cudaStream_t side_stream_ = nullptr;
   Event side_event_;
+  Event switch_event_;  ///< orders a new stream behind the one before
   bool own_stream_ = false;
   bool closed_ = false;
   bool pools_ = false;  ///< cudaMallocAsync works here

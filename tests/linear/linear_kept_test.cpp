@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// SwitchbackLinear where the caller keeps what backward needs, and where the weight comes as codes.
+#include <functional>
+
+#include "linear/linear_support.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback {
+namespace {
+
+using test::FloatMatrix;
+using test::LayerCase;
+using test::LayerTrial;
+using test::Random;
+
+template <class F>
+std::string failure(Status status, const F& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), status) << error.what();
+    return error.what();
+  }
+  return "did not fail";
+}
+
+std::size_t count(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+LayerCase case_of(Mode mode, DType dtype, std::int64_t m = 13) {
+  LayerCase c;
+  c.m = m, c.k = 33, c.n = 21;
+  c.mode = mode;
+  c.dtype = c.y = c.gradients = c.bias_dtype = dtype;
+  c.layout = {1, 1};
+  return c;
+}
+
+LinearGrads grads_of(LayerTrial& t) {
+  return {t.g.any(), t.dx.any(), t.dw.any(), t.db.any(), false};
+}
+
+// Codes and scales of a matrix's rows, or of the whole, in memory of the device.
+struct Codes {
+  Codes(std::int64_t rows, std::int64_t cols, std::int64_t scales)
+      : data(count(rows * (cols + 3)), std::int8_t{99}),
+        absmax(count(scales), -1.0f),
+        view(data.data(), rows, cols, cols + 3) {}
+  test::Vector<std::int8_t> data;
+  test::Vector<float> absmax;
+  MatrixView<std::int8_t> view;
+  [[nodiscard]] std::span<float> scales() { return {absmax.data(), absmax.size()}; }
+  [[nodiscard]] KeptInput kept() { return {MatrixView<const std::int8_t>(view), scales()}; }
+};
+
+Codes codes_of_weight(Context& context, LayerTrial& t, Mode mode) {
+  const ConstAnyMatrix w = t.w.any();
+  Codes codes(w.rows, w.cols, mode == Mode::rowwise ? w.rows : 1);
+  if (mode == Mode::rowwise)
+    quantize_rowwise(context, w, codes.view, codes.scales());
+  else
+    quantize_global(context, w, codes.view, codes.scales());
+  context.synchronize();
+  return codes;
+}
+
+// Two forwards through one layer, then their gradients in the other order, between an earlier saved
+// forward and its backward.
+TEST(LinearKept, ForwardsOfOneLayerAreIndependent) {
+  Context context(test::device_options());
+  for (const Mode mode : test::all_modes)
+    for (const DType dtype : test::float_types) {
+      LayerTrial saved(case_of(mode, dtype)), a(case_of(mode, dtype, 5)),
+          b(case_of(mode, dtype, 1));
+      Random random(7);
+      a.x.fill(random);
+      b.x.fill(random);
+      a.w = b.w = saved.w;
+      a.bias = b.bias = saved.bias;
+      SwitchbackLinear layer = saved.make(context);
+      saved.forward(layer, Save::copy);
+      const std::size_t kept_bytes = layer.saved_for_backward_bytes();
+      a.forward(layer, Save::caller);
+      b.forward(layer, Save::caller);
+      EXPECT_EQ(layer.saved_for_backward_bytes(), kept_bytes);
+      layer.backward_from({a.x.any(), {}}, grads_of(a));
+      layer.backward_from({b.x.any(), {}}, grads_of(b));
+      saved.backward(layer);
+      for (LayerTrial* t : {&a, &b, &saved}) {
+        EXPECT_TRUE(t->y_right());
+        EXPECT_TRUE(t->dx_right());
+        EXPECT_TRUE(t->db_right());
+        // dw_right takes x of the memory-efficient mode for what its own forward saves: codes.
+        if (mode != Mode::global_mem_efficient || t == &saved) {
+          EXPECT_TRUE(t->dw_right());
+        }
+      }
+    }
+}
+
+TEST(LinearKept, CodesStandInForTheInput) {
+  Context context(test::device_options());
+  for (const Mode mode : test::int8_modes)
+    for (const DType dtype : test::float_types) {
+      LayerTrial t(case_of(mode, dtype));
+      SwitchbackLinear layer = t.make(context);
+      const std::int64_t m = t.x.rows();
+      const std::int64_t k = t.x.cols();
+      Codes codes(m, k, m), want(m, k, m);
+      layer.forward_codes(t.x.any(), t.y.any(), codes.view, codes.scales());
+      quantize_rowwise(context, t.x.any(), want.view, want.scales());
+      context.synchronize();
+      EXPECT_EQ(codes.data, want.data) << "and nothing between the rows";
+      EXPECT_EQ(codes.absmax, want.absmax);
+      EXPECT_TRUE(t.y_right());
+      EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
+      layer.backward_from(codes.kept(), grads_of(t));
+      EXPECT_TRUE(t.dx_right());
+      EXPECT_TRUE(t.db_right());
+      if (mode != Mode::global_mem_efficient) {  // for that one dw_right does it by itself
+        for (std::int64_t i = 0; i < m; ++i)
+          for (std::int64_t j = 0; j < k; ++j)
+            t.x.set(i, j,
+                    codes.absmax[count(i)] *
+                        (static_cast<float>(codes.view.data[i * codes.view.stride + j]) / 127.0f));
+      }
+      EXPECT_TRUE(t.dw_right());
+    }
+}
+
+TEST(LinearKept, TheInputIsForTheWeightGradientAlone) {
+  Context context(test::device_options());
+  for (const Mode mode : test::all_modes) {
+    LayerTrial t(case_of(mode, DType::f32));
+    SwitchbackLinear layer = t.make(context);
+    // Without any forward too: dX and db are functions of G and W.
+    layer.backward_from({}, {t.g.any(), t.dx.any(), {}, t.db.any(), false});
+    EXPECT_TRUE(t.dx_right());
+    EXPECT_TRUE(t.db_right());
+    for (std::int64_t i = 0; i < t.dw.rows(); ++i)
+      for (std::int64_t j = 0; j < t.dw.cols(); ++j)
+        ASSERT_TRUE(std::isnan(t.dw.get(i, j)));
+  }
+}
+
+TEST(LinearKept, EmptyBatch) {
+  Context context(test::device_options());
+  for (const Mode mode : test::int8_modes) {
+    LayerCase c = case_of(mode, DType::f32, 0);
+    LayerTrial t(c);
+    SwitchbackLinear layer = t.make(context);
+    Codes none(0, c.k, 0);
+    layer.forward_codes(t.x.any(), t.y.any(), none.view, none.scales());
+    layer.backward_from(none.kept(), grads_of(t));
+    EXPECT_TRUE(t.gradients_right());  // zeros
+  }
+}
+
+TEST(LinearKept, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
+  Context context(test::device_options());
+  LayerTrial t(case_of(Mode::rowwise, DType::f16));
+  SwitchbackLinear layer = t.make(context);
+  FloatMatrix wide(DType::f16, 13, 40), other(DType::f32, 13, 33);
+  Codes codes(13, 33, 13), fewer(12, 33, 12);
+  const auto forward = [&](Codes& to) {
+    return [&] { layer.forward_codes(t.x.any(), t.y.any(), to.view, to.scales()); };
+  };
+  const auto backward = [&](const KeptInput& input) {
+    return [&, input] { layer.backward_from(input, grads_of(t)); };
+  };
+  Codes wrong_scales(13, 33, 12);
+  const std::span<float> over_y(static_cast<float*>(t.y.any().data), 13);
+  struct Row {
+    std::string message;
+    std::function<void()> call;
+  };
+  const Row rows[] = {
+      {"forward_codes: codes is [12,33]; it must be [M,K] = [13,33]", forward(fewer)},
+      {"forward_codes: absmax holds 12 floats; it must hold M = 13", forward(wrong_scales)},
+      {"forward_codes: outputs y and absmax overlap; they must not share memory",
+       [&] { layer.forward_codes(t.x.any(), t.y.any(), codes.view, over_y); }},
+      {"backward_from: x has dtype f32; it must be the layer's, f16, or s8 (codes)",
+       backward({other.any(), {}})},
+      {"backward_from: x is [13,40]; it must be [M of g,K] = [13,33]", backward({wide.any(), {}})},
+      {"backward_from: absmax holds 13 floats; it must be empty, since x (f16) is no codes",
+       backward({t.x.any(), codes.scales()})},
+      {"backward_from: absmax holds 0 floats; it must hold M = 13",
+       backward({MatrixView<const std::int8_t>(codes.view), {}})},
+      {"backward_from: output dx overlaps input x; they must not share memory",
+       [&] {
+         layer.backward_from({t.x.any(), {}}, {t.g.any(), t.x.any(), t.dw.any(), {}, false});
+       }},
+  };
+  const FloatMatrix y = t.y, dx = t.dx, dw = t.dw;
+  for (const Row& row : rows) {
+    EXPECT_EQ(failure(Status::invalid_argument, row.call), row.message);
+    EXPECT_TRUE(t.y == y && t.dx == dx && t.dw == dw) << row.message;
+  }
+  EXPECT_EQ(codes.data, Codes(13, 33, 13).data);
+  const std::string no_input =
+      failure(Status::invalid_argument, [&] { layer.backward_from({}, grads_of(t)); });
+  EXPECT_TRUE(no_input.starts_with("backward_from: x ")) << no_input;
+
+  for (const Mode mode : {Mode::standard, Mode::automatic}) {
+    LayerTrial s(case_of(mode, DType::f16));
+    SwitchbackLinear floating = s.make(context);
+    EXPECT_EQ(
+        failure(Status::invalid_argument,
+                [&] { floating.forward_codes(s.x.any(), s.y.any(), codes.view, codes.scales()); }),
+        "forward_codes: the layer's mode is " + std::string(mode_name(mode)) +
+            "; it must be rowwise, global or global_mem_efficient");
+  }
+  SwitchbackLinear bare(context, t.options());
+  EXPECT_EQ(failure(Status::invalid_state,
+                    [&] {
+                      bare.backward_from({t.x.any(), {}}, grads_of(t));
+                    }),
+            "backward_from: the layer has no weight; call set_weight first");
+}
+
+TEST(LinearQuantizedWeight, IsTheLayerThatPrepareForEvalGives) {
+  for (const ContextOptions& options : test::all_contexts()) {
+    Context context(options);
+    for (const Mode mode : test::int8_modes)
+      for (const DType dtype : test::float_types)
+        for (const bool bias : {true, false}) {
+          SCOPED_TRACE(test::describe(options));
+          LayerCase c = case_of(mode, dtype);
+          c.bias = bias;
+          LayerTrial t(c);
+          Codes codes = codes_of_weight(context, t, mode);
+          SwitchbackLinear layer(context, t.options());
+          FloatMatrix caller_bias = t.bias;
+          layer.set_quantized_weight(codes.view, codes.scales(),
+                                     bias ? ConstAnyMatrix(caller_bias.any()) : ConstAnyMatrix());
+          context.synchronize();
+          // Nothing of the caller's is needed any more.
+          std::fill(codes.data.begin(), codes.data.end(), std::int8_t{-1});
+          std::fill(codes.absmax.begin(), codes.absmax.end(), 1e30f);
+          caller_bias.fill_value(1e30f);
+          t.forward(layer, Save::nothing);
+          EXPECT_TRUE(t.y_right());
+        }
+  }
+}
+
+TEST(LinearQuantizedWeight, IsForForwardsUntilAWeightIsSet) {
+  Context context(test::device_options());
+  for (const Mode mode : test::int8_modes) {
+    LayerTrial t(case_of(mode, DType::f32));
+    Codes codes = codes_of_weight(context, t, mode);
+    SwitchbackLinear layer = t.make(context);
+    t.forward(layer, Save::copy);
+    layer.set_quantized_weight(codes.view, codes.scales(), t.bias.any());
+    EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
+    constexpr Status state = Status::invalid_state;
+    EXPECT_EQ(failure(state, [&] { layer.weight_updated(); }),
+              "weight_updated: the layer holds a quantized weight and none of the caller's; call "
+              "set_weight");
+    EXPECT_EQ(failure(state, [&] { t.backward(layer); }),
+              "backward: the layer is prepared for eval; call weight_updated or set_weight, then a "
+              "forward that saves");
+    EXPECT_TRUE(failure(state, [&] {
+                  t.forward(layer, Save::caller);
+                }).starts_with("forward: save = 3 after prepare_for_eval"));
+    layer.prepare_for_eval();  // it is already
+    t.forward(layer, Save::nothing);
+    EXPECT_TRUE(t.y_right());
+    t.spoil();
+    t.set_weight(layer);
+    t.forward(layer, Save::copy);
+    t.backward(layer);
+    EXPECT_TRUE(t.y_right());
+    EXPECT_TRUE(t.gradients_right());
+  }
+}
+
+TEST(LinearQuantizedWeight, ARefusedOneLeavesTheOneBefore) {
+  Context context(test::device_options());
+  LayerTrial t(case_of(Mode::rowwise, DType::f32));
+  Codes codes = codes_of_weight(context, t, Mode::rowwise);
+  SwitchbackLinear layer(context, t.options());
+  layer.set_quantized_weight(codes.view, codes.scales(), t.bias.any());
+  const auto set = [&](MatrixView<const std::int8_t> q, std::span<const float> absmax,
+                       ConstAnyMatrix bias) {
+    return failure(Status::invalid_argument, [&] { layer.set_quantized_weight(q, absmax, bias); });
+  };
+  Codes transposed(33, 21, 1);
+  EXPECT_EQ(set(transposed.view, codes.scales(), {}),
+            "set_quantized_weight: codes is [33,21]; it must be [N,K] = [21,33]");
+  EXPECT_EQ(set(codes.view, codes.scales().first(1), {}),
+            "set_quantized_weight: absmax holds 1 floats; it must hold N (mode rowwise) = 21");
+  EXPECT_EQ(set(codes.view, codes.scales(), t.w.any()),
+            "set_quantized_weight: bias is [21,33]; it must be [1,N] = [1,21]");
+  t.forward(layer, Save::nothing);
+  EXPECT_TRUE(t.y_right());
+  LayerTrial s(case_of(Mode::standard, DType::f32));
+  SwitchbackLinear standard = s.make(context);
+  EXPECT_EQ(failure(Status::invalid_argument,
+                    [&] { standard.set_quantized_weight(codes.view, codes.scales()); }),
+            "set_quantized_weight: the layer's mode is standard; it must be rowwise, global or "
+            "global_mem_efficient");
+}
+
+}  // namespace
+}  // namespace switchback
