@@ -15,7 +15,7 @@ namespace switchback::bench {
 
 namespace {
 
-constexpr const char* footer =
+constexpr const char* cache_footer =
     R"(A cache holds which configuration is the fastest for each problem, as 'switchback-bench tune'
 found it, in one file for each kind of machine. A key is a problem on a machine; it is named by the
 first digits of its hash, at least four.
@@ -104,7 +104,7 @@ CLI::App* add(CLI::App& parent, const char* name, const char* description, const
 }
 
 template <class Extra>
-struct Arguments {
+struct CacheArguments {
   CacheOptions options;
   Extra extra;
 };
@@ -130,7 +130,7 @@ void add_list(CLI::App& cache) {
     CacheListOptions what;
     std::string op;
   };
-  auto a = std::make_shared<Arguments<Extra>>();
+  auto a = std::make_shared<CacheArguments<Extra>>();
   CLI::App* command =
       add(cache, "list", "The keys of this machine, one a line", list_footer, a->options, true);
   command
@@ -149,7 +149,7 @@ void add_list(CLI::App& cache) {
 }
 
 void add_show(CLI::App& cache) {
-  auto a = std::make_shared<Arguments<std::string>>();
+  auto a = std::make_shared<CacheArguments<std::string>>();
   CLI::App* command =
       add(cache, "show", "All that is known of one key: winner, candidates, environment",
           show_footer, a->options, true);
@@ -164,7 +164,7 @@ void add_explain(CLI::App& cache) {
     std::string dtype = "f32";
     bool bias = false;
   };
-  auto a = std::make_shared<Arguments<Extra>>();
+  auto a = std::make_shared<CacheArguments<Extra>>();
   CLI::App* command = add(cache, "explain", "Why a configuration is used or refused",
                           explain_footer, a->options, true);
   CLI::Option* key = command->add_option("KEY", a->extra.what.key, "the first digits of a hash");
@@ -206,7 +206,7 @@ void add_explain(CLI::App& cache) {
 }
 
 void add_verify(CLI::App& cache) {
-  auto a = std::make_shared<Arguments<bool>>();
+  auto a = std::make_shared<CacheArguments<bool>>();
   CLI::App* command = add(cache, "verify", "Read every line; with --run prove the winners again",
                           verify_footer, a->options, true);
   command->add_flag("--run", a->extra, "prove every winner of this machine again");
@@ -214,7 +214,7 @@ void add_verify(CLI::App& cache) {
 }
 
 void add_merge(CLI::App& cache) {
-  auto a = std::make_shared<Arguments<CacheMergeOptions>>();
+  auto a = std::make_shared<CacheArguments<CacheMergeOptions>>();
   CLI::App* command =
       add(cache, "merge", "Make one file of many caches", merge_footer, a->options, false);
   command->add_option("OUT", a->extra.out, "file to write")->required();
@@ -224,7 +224,7 @@ void add_merge(CLI::App& cache) {
 }
 
 void add_export(CLI::App& cache) {
-  auto a = std::make_shared<Arguments<CacheExportOptions>>();
+  auto a = std::make_shared<CacheArguments<CacheExportOptions>>();
   CLI::App* command = add(cache, "export", "Write what is worth carrying elsewhere to one file",
                           export_footer, a->options, true);
   command->add_option("FILE", a->extra.out, "file to write")->required();
@@ -236,7 +236,7 @@ void add_export(CLI::App& cache) {
 }
 
 void add_import(CLI::App& cache) {
-  auto a = std::make_shared<Arguments<CacheImportOptions>>();
+  auto a = std::make_shared<CacheArguments<CacheImportOptions>>();
   CLI::App* command =
       add(cache, "import", "Add files to the cache", import_footer, a->options, false);
   command->add_option("FILE", a->extra.in, "cache files and cache directories")->required();
@@ -246,7 +246,7 @@ void add_import(CLI::App& cache) {
 }
 
 void add_prune(CLI::App& cache) {
-  auto a = std::make_shared<Arguments<CachePruneOptions>>();
+  auto a = std::make_shared<CacheArguments<CachePruneOptions>>();
   CachePruneOptions& what = a->extra;
   CLI::App* command = add(cache, "prune", "Drop what is superseded, and what else you name",
                           prune_footer, a->options, true);
@@ -280,7 +280,7 @@ void add_cache_command(CLI::App& app) {
   CLI::App* cache =
       app.add_subcommand("cache", "Look into tuning caches, check them, and carry them elsewhere");
   cache->require_subcommand(1);
-  cache->footer(footer);
+  cache->footer(cache_footer);
   auto path = std::make_shared<CacheOptions>();
   add(*cache, "path", "Where caches lie, and what says so", path_footer, *path, true)
       ->callback([path] { set_exit_code(cache_path(*path)); });

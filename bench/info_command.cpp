@@ -21,7 +21,7 @@ namespace switchback::bench {
 
 namespace {
 
-struct Arguments {
+struct InfoArguments {
   ContextOptions context;
   bool json = false;
   bool measure = true;
@@ -91,7 +91,7 @@ void print_engines(const std::vector<EngineList>& lists) {
   fmt::print("{}\n", table.text());
 }
 
-void run(const Arguments& arguments) {
+void run_info(const InfoArguments& arguments) {
   Context context(arguments.context);
   const nlohmann::ordered_json machine = machine_json(context);
   const std::vector<EngineList> lists = engine_lists(context);
@@ -158,13 +158,13 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 void add_info_command(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<InfoArguments>();
   CLI::App* command = app.add_subcommand(
       "info", "Shows the machine, the engines and why one is missing, and measures the ceilings");
   add_context_options(*command, arguments->context);
   command->add_flag("--json", arguments->json, "one JSON document on stdout");
   command->add_flag("!--no-measure", arguments->measure, "leave out what takes time (3 seconds)");
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] { run_info(*arguments); });
 }
 
 }  // namespace switchback::bench

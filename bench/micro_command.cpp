@@ -20,7 +20,7 @@ namespace switchback::bench {
 
 namespace {
 
-struct Arguments {
+struct MicroArguments {
   ContextOptions context;
   MicroOptions options;
   std::vector<std::string> benches;
@@ -137,7 +137,7 @@ void run_tuner(Context& context, const MicroOptions& options, std::FILE* tables,
   std::fflush(tables);
 }
 
-void run(const Arguments& arguments) {
+void run_micro(const MicroArguments& arguments) {
   MicroOptions options = arguments.options;
   for (const std::string& text : arguments.shapes)
     options.shapes.push_back(parse_verify_shape(text));
@@ -222,7 +222,7 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 void add_micro_command(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<MicroArguments>();
   CLI::App* command = app.add_subcommand(
       "micro", "Measures the claims of speed: products, layers and quantize against their rivals");
   command
@@ -255,7 +255,7 @@ void add_micro_command(CLI::App& app) {
   command->add_flag("--json", arguments->json,
                     "one JSON object a line on stdout, tables on stderr");
   command->add_option("--out", arguments->out, "the JSON objects into a file")->type_name("FILE");
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] { run_micro(*arguments); });
 }
 
 }  // namespace switchback::bench

@@ -14,7 +14,7 @@ namespace switchback::bench {
 
 namespace {
 
-constexpr const char* footer =
+constexpr const char* run_footer =
     R"(Fields. X[M,K], W[N,K] and G[M,N] are seeded normal data; M is batch_size, K dim_in, N dim_out.
 Each field is checked on that data before it is timed, then all take turns, repeat/2 rounds to warm
 up and `repeat` timed ones; a record holds medians in ms, null for what was not measured or is
@@ -122,7 +122,7 @@ void add_run_command(CLI::App& app) {
                     "print the shapes with their memory and estimated time, measure none");
   command->add_flag("--quiet", options.quiet, "no progress and no table, only warnings");
   command->add_option("--seed", options.seed, "of the random data (default 1)")->type_name("N");
-  command->footer(footer);
+  command->footer(run_footer);
   command->callback([text, repeat, &app] {
     RunOptions& o = text->options;
     o.dtype = parse_dtype(text->dtype);

@@ -14,7 +14,7 @@ namespace switchback::bench {
 
 namespace {
 
-constexpr const char* footer =
+constexpr const char* tune_footer =
     R"(For every shape the products, quantize operations and whole passes that a layer comes to are
 measured in each engine and configuration that can run them. Each is first proven right on random
 data; the winner replaces the default only if it is 4 % faster beyond doubt. Winners go to the
@@ -90,7 +90,7 @@ void add_tune_command(CLI::App& app) {
   command->add_flag("--json", options.json, "the summary as one JSON object");
   command->add_flag("--dry-run", options.dry_run, "count the problems, measure none");
   command->add_flag("--quiet", options.quiet, "only warnings");
-  command->footer(footer);
+  command->footer(tune_footer);
   command->callback([text, budget, per_key] {
     TuneOptions& o = text->options;
     o.dtype = parse_dtype(text->dtype);

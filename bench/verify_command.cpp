@@ -21,7 +21,7 @@ namespace switchback::bench {
 
 namespace {
 
-struct Arguments {
+struct VerifyArguments {
   VerifyOptions options;
   std::vector<std::string> shapes;
   std::string grid;
@@ -34,7 +34,7 @@ struct Arguments {
   bool verbose = false;
 };
 
-std::string shape_text(const VerifyShape& s) {
+std::string verified_shape(const VerifyShape& s) {
   return fmt::format("{}x{}x{}", s.batch, s.dim_in, s.dim_out);
 }
 
@@ -49,7 +49,7 @@ std::string explain(const Check& check) {
       "{} {}{}{} of {} -> {}, engine {}, isa {}, {} threads, {} data, batch x in x out {}",
       check.op, check.mode, check.mode.empty() ? "" : " ", check.part, check.dtype,
       check.output.empty() ? "?" : check.output, check.engine, check.isa, check.threads,
-      data_name(check.data), shape_text(check.shape));
+      data_name(check.data), verified_shape(check.shape));
   if (c.wrong > 0)
     text += fmt::format("\n    {} of {} wrong; worst [{},{}]: {} where {} is right", c.wrong,
                         c.compared, c.worst.row, c.worst.col, value_text(c.worst.got),
@@ -75,7 +75,7 @@ struct Line {
   double smallest_snr_db = not_measured;
 };
 
-class Report {
+class VerifyReport {
  public:
   void add(const Check& check) {
     const auto [entry, is_new] = lines_.try_emplace({check.op, check.mode, check.engine});
@@ -138,7 +138,7 @@ class Report {
   std::map<std::string, int> skips_;
 };
 
-VerifyOptions read(const Arguments& arguments) {
+VerifyOptions read(const VerifyArguments& arguments) {
   VerifyOptions options = arguments.options;
   for (const std::string& text : arguments.shapes)
     options.shapes.push_back(parse_verify_shape(text));
@@ -179,7 +179,7 @@ VerifyOptions read(const Arguments& arguments) {
   return options;
 }
 
-void run(const Arguments& arguments) {
+void run_verify(const VerifyArguments& arguments) {
   const VerifyOptions options = read(arguments);
   std::ofstream out;
   if (!arguments.out.empty()) {
@@ -203,7 +203,7 @@ void run(const Arguments& arguments) {
   }
   write(start);
 
-  Report report;
+  VerifyReport report;
   const VerifySummary summary = run_verify(options, [&](const Check& check) {
     report.add(check);
     write(to_json(check));
@@ -231,7 +231,7 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 void add_verify_command(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* command = app.add_subcommand(
       "verify", "Checks every operation, layer mode, dtype and engine against f64 references");
   add_context_options(*command, arguments->options.context);
@@ -268,7 +268,7 @@ void add_verify_command(CLI::App& app) {
   command->add_flag("-v,--verbose", arguments->verbose, "every check on stderr as it is made");
   command->footer(
       "Exit code: 0 all right, 1 something is wrong, 2 usage, 5 no such device or engine.");
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] { run_verify(*arguments); });
 }
 
 }  // namespace switchback::bench

@@ -9,6 +9,7 @@ endif()
 option(SWITCHBACK_TESTS "Build the tests" ${SWITCHBACK_TOP_LEVEL})
 option(SWITCHBACK_BENCH "Build switchback-bench" ${SWITCHBACK_TOP_LEVEL})
 option(SWITCHBACK_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
+option(SWITCHBACK_INSTALL "Make install rules and packages" ${SWITCHBACK_TOP_LEVEL})
 option(SWITCHBACK_SHARED "Build libswitchback as a shared library" ON)
 option(SWITCHBACK_OPENMP "Run on OpenMP threads, shared with oneDNN and OpenBLAS" ON)
 option(SWITCHBACK_ONEDNN "Use oneDNN as int8 and floating point engine" ON)
@@ -31,3 +32,7 @@ endif()
 # optimisation, and {fmt} as it is compiled already. They build in two thirds of the time.
 option(SWITCHBACK_QUICK_BUILD "Optimise the library alone" OFF)
 mark_as_advanced(SWITCHBACK_QUICK_BUILD)
+
+# For sanitized builds: see switchback_together.
+option(SWITCHBACK_TOGETHER "Compile groups of sources around the library as one" OFF)
+mark_as_advanced(SWITCHBACK_TOGETHER)

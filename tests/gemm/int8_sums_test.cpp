@@ -155,9 +155,9 @@ TEST(Int8Sums, CodesOfMinus128AreExact) {
 // Several blocks in each direction, so that every loop of the drivers turns more than once.
 TEST(Int8Sums, EveryCandidateAndOddBlocksGiveTheSameSums) {
   Random random(6);
-  // ThreadSanitizer slows the reference most; the blocks stay several.
+  // Sanitizers slow the reference most; the blocks stay several.
   const std::vector<Shape> shapes =
-      under_thread_sanitizer
+      under_thread_sanitizer || under_address_sanitizer
           ? std::vector<Shape>{{200, 530, 100}, {3, 400, 700}}
           : std::vector<Shape>{{200, 530, 1100}, {3, 1000, 700}, {70, 129, 2049}};
   for (const Shape& s : shapes) {

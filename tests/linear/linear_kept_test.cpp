@@ -8,21 +8,11 @@
 namespace switchback {
 namespace {
 
+using test::failure;
 using test::FloatMatrix;
 using test::LayerCase;
 using test::LayerTrial;
 using test::Random;
-
-template <class F>
-std::string failure(Status status, const F& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), status) << error.what();
-    return error.what();
-  }
-  return "did not fail";
-}
 
 std::size_t count(std::int64_t n) {
   return static_cast<std::size_t>(n);

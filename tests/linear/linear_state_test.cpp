@@ -8,20 +8,10 @@
 namespace switchback {
 namespace {
 
+using test::failure;
 using test::FloatMatrix;
 using test::LayerCase;
 using test::LayerTrial;
-
-template <class F>
-std::string failure(Status status, const F& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), status) << error.what();
-    return error.what();
-  }
-  return "did not fail";
-}
 
 LayerCase small_case(Mode mode) {
   LayerCase c;

@@ -20,6 +20,18 @@ inline const Mode all_modes[] = {Mode::standard, Mode::rowwise, Mode::global,
 inline const Mode int8_modes[] = {Mode::rowwise, Mode::global, Mode::global_mem_efficient};
 inline const DType float_types[] = {DType::f32, DType::f16, DType::bf16};
 
+/// The message of the Error of this status that a call throws.
+template <class F>
+std::string failure(Status status, const F& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), status) << error.what();
+    return error.what();
+  }
+  return "did not fail";
+}
+
 struct LayerCase {
   std::int64_t m = 13, k = 83, n = 332;
   Mode mode = Mode::rowwise;

@@ -18,6 +18,12 @@ inline constexpr bool under_thread_sanitizer = true;
 #else
 inline constexpr bool under_thread_sanitizer = false;
 #endif
+/// Whether accesses out of bounds are looked for: they are at edges, whatever the values between.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool under_address_sanitizer = true;
+#else
+inline constexpr bool under_address_sanitizer = false;
+#endif
 
 /// One entry for each instruction set level that changes what this CPU uses, at the given threads.
 inline std::vector<ContextOptions> isa_contexts(int threads = 1) {
