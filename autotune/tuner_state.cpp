@@ -28,7 +28,8 @@ std::string from_environment(const char* name) {
 }
 
 // share/switchback/configs beside the folder that this code was loaded from: of an installed
-// library, of a build and of a program that was linked with it alike.
+// library, of a build and of a program that was linked with it alike. (One folder higher where
+// libraries lie in lib/<architecture>.)
 std::filesystem::path installed_list() {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void*>(&installed_list), &info) == 0 ||
@@ -37,7 +38,13 @@ std::filesystem::path installed_list() {
   std::error_code error;
   const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
   if (error) return {};
-  return file.parent_path().parent_path() / "share" / "switchback" / "configs";
+  const std::filesystem::path list = std::filesystem::path("share") / "switchback" / "configs";
+  const std::filesystem::path prefix = file.parent_path().parent_path();
+  const std::filesystem::path higher = prefix.parent_path() / list;
+  if (!std::filesystem::is_directory(prefix / list, error) &&
+      std::filesystem::is_directory(higher, error))
+    return higher;
+  return prefix / list;
 }
 
 // Look-ups that a measurement makes are not to be measured in turn, but for the parts of a layer.

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+# The libraries behind the engines, as a system has them: hwy::hwy, OpenMP::OpenMP_CXX, DNNL::dnnl,
+# switchback_openblas. Included by the build and, since a static library needs them again, installed
+# beside its package. Reads SWITCHBACK_OPENMP, _ONEDNN, _OPENBLAS; sets SWITCHBACK_HAVE_ONEDNN and
+# _OPENBLAS.
+
+# Highway's packages carry a pkg-config file, newer ones a CMake config too.
+find_package(hwy QUIET CONFIG)
+if(NOT TARGET hwy::hwy)
+  find_package(PkgConfig QUIET)
+  if(PkgConfig_FOUND)
+    pkg_check_modules(hwy QUIET IMPORTED_TARGET libhwy>=1.0.0)
+  endif()
+  if(TARGET PkgConfig::hwy)
+    add_library(hwy::hwy ALIAS PkgConfig::hwy)
+  endif()
+endif()
+
+if(SWITCHBACK_OPENMP)
+  find_package(OpenMP QUIET COMPONENTS CXX)
+  if(NOT OpenMP_CXX_FOUND)
+    message(STATUS "OpenMP: not found, using the own thread pool")
+  endif()
+endif()
+
+# oneDNN: a CMake config that the user points at, else header and library as a system installs them,
+# else any config. Not the config first: that of some distributions demands OpenCL, with an error even
+# for an optional search, although nothing here includes oneDNN's OpenCL headers.
+set(SWITCHBACK_HAVE_ONEDNN OFF)
+if(SWITCHBACK_ONEDNN)
+  if(NOT dnnl_DIR AND NOT DNNL_DIR AND NOT oneDNN_DIR)
+    find_path(SWITCHBACK_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp)
+    find_library(SWITCHBACK_ONEDNN_LIBRARY dnnl)
+  endif()
+  if(SWITCHBACK_ONEDNN_INCLUDE AND SWITCHBACK_ONEDNN_LIBRARY)
+    if(NOT TARGET DNNL::dnnl)
+      add_library(DNNL::dnnl UNKNOWN IMPORTED)
+      set_target_properties(DNNL::dnnl PROPERTIES
+        IMPORTED_LOCATION "${SWITCHBACK_ONEDNN_LIBRARY}"
+        INTERFACE_INCLUDE_DIRECTORIES "${SWITCHBACK_ONEDNN_INCLUDE}")
+    endif()
+  else()
+    find_package(dnnl QUIET CONFIG NAMES dnnl DNNL oneDNN)
+    if(TARGET oneDNN::dnnl AND NOT TARGET DNNL::dnnl)
+      add_library(DNNL::dnnl ALIAS oneDNN::dnnl)
+    endif()
+  endif()
+  if(TARGET DNNL::dnnl)
+    set(SWITCHBACK_HAVE_ONEDNN ON)
+  else()
+    message(STATUS "oneDNN: not found, its engines are left out")
+  endif()
+endif()
+
+# OpenBLAS through cblas.h. The OpenMP build is preferred: it shares its threads with everything else.
+set(SWITCHBACK_HAVE_OPENBLAS OFF)
+if(SWITCHBACK_OPENBLAS)
+  find_path(SWITCHBACK_CBLAS_INCLUDE cblas.h
+            PATH_SUFFIXES openblas-openmp openblas-pthread openblas
+                          ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp
+                          ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread)
+  find_library(SWITCHBACK_OPENBLAS_LIBRARY openblas
+               PATH_SUFFIXES openblas-openmp openblas-pthread)
+  if(SWITCHBACK_CBLAS_INCLUDE AND SWITCHBACK_OPENBLAS_LIBRARY)
+    set(SWITCHBACK_HAVE_OPENBLAS ON)
+    if(NOT TARGET switchback_openblas)
+      add_library(switchback_openblas INTERFACE IMPORTED)
+      target_include_directories(switchback_openblas INTERFACE ${SWITCHBACK_CBLAS_INCLUDE})
+      target_link_libraries(switchback_openblas INTERFACE ${SWITCHBACK_OPENBLAS_LIBRARY})
+    endif()
+  else()
+    message(STATUS "OpenBLAS: not found, its engine is left out")
+  endif()
+endif()

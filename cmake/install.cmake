@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+# Install rules, the CMake and pkg-config packages, and CPack's archives. Components: runtime (the
+# shared library and the tuned configurations), dev (headers, packages, the link to link with), bench
+# (the program). Everything finds everything else relative to itself, so that a prefix can be moved.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+file(STRINGS "${PROJECT_SOURCE_DIR}/include/switchback/switchback.h" _abi
+     REGEX "^#define SWITCHBACK_ABI_VERSION_(MAJOR|MINOR) [0-9]+$")
+string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*" "\\1.\\2" SWITCHBACK_ABI_VERSION "${_abi}")
+
+set(_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/switchback")
+install(TARGETS switchback EXPORT switchback-targets
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT runtime NAMELINK_COMPONENT dev
+  ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT dev
+  RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime
+  INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+# What was put beside the library (oneDNN in a wheel, say) comes before the system's.
+if(UNIX AND NOT APPLE)
+  set_target_properties(switchback PROPERTIES INSTALL_RPATH "$ORIGIN")
+endif()
+install(DIRECTORY include/switchback DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT dev)
+install(DIRECTORY data/configs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/switchback/configs"
+        COMPONENT runtime FILES_MATCHING PATTERN "*.jsonl")
+install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
+if(SWITCHBACK_BENCH)
+  install(TARGETS switchback-bench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT bench)
+endif()
+
+install(EXPORT switchback-targets NAMESPACE switchback:: DESTINATION "${_package_dir}"
+        COMPONENT dev)
+configure_package_config_file(cmake/switchback-config.cmake.in
+  "${PROJECT_BINARY_DIR}/package/switchback-config.cmake" INSTALL_DESTINATION "${_package_dir}")
+# Before 1.0.0 a minor version may break what the one before promised.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/package/switchback-config-version.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/package/switchback-config.cmake"
+              "${PROJECT_BINARY_DIR}/package/switchback-config-version.cmake"
+        DESTINATION "${_package_dir}" COMPONENT dev)
+if(NOT SWITCHBACK_SHARED)
+  install(FILES cmake/backends.cmake DESTINATION "${_package_dir}" COMPONENT dev
+          RENAME switchback-backends.cmake)
+endif()
+
+# pkg-config. A static library needs what the shared one is linked with already.
+file(RELATIVE_PATH SWITCHBACK_PC_PREFIX "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/p")
+set(_libraries -lhwy)
+if(SWITCHBACK_HAVE_ONEDNN)
+  list(APPEND _libraries -ldnnl)
+endif()
+if(SWITCHBACK_HAVE_OPENBLAS)
+  list(APPEND _libraries -lopenblas)
+endif()
+if(OpenMP_CXX_FOUND)
+  list(APPEND _libraries ${OpenMP_CXX_FLAGS})
+endif()
+if(SWITCHBACK_HAVE_CUDA)
+  list(APPEND _libraries "-L${CUDAToolkit_LIBRARY_DIR}" -lcudart_static -lrt)
+endif()
+list(APPEND _libraries -lstdc++ -lm -ldl -pthread)
+string(JOIN " " _libraries ${_libraries})
+if(SWITCHBACK_SHARED)
+  set(SWITCHBACK_PC_LIBS "-L\${libdir} -lswitchback")
+else()
+  set(SWITCHBACK_PC_LIBS "-L\${libdir} -lswitchback ${_libraries}")
+endif()
+configure_file(cmake/switchback.pc.in "${PROJECT_BINARY_DIR}/package/switchback.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/package/switchback.pc"
+        DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT dev)
+
+if(SWITCHBACK_TOP_LEVEL)
+  set(CPACK_PACKAGE_NAME switchback)
+  set(CPACK_PACKAGE_VENDOR "The switchback authors")
+  set(CPACK_PACKAGE_CONTACT "The switchback authors")
+  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+  set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+  set(CPACK_STRIP_FILES ON)
+  set(CPACK_GENERATOR TGZ)
+  find_program(SWITCHBACK_SHLIBDEPS dpkg-shlibdeps)
+  mark_as_advanced(SWITCHBACK_SHLIBDEPS)
+  if(SWITCHBACK_SHLIBDEPS)
+    list(APPEND CPACK_GENERATOR DEB)
+  endif()
+  # One archive of everything; one Debian package a component, named as that distribution does.
+  set(CPACK_COMPONENTS_ALL runtime dev)
+  if(SWITCHBACK_BENCH)
+    list(APPEND CPACK_COMPONENTS_ALL bench)
+  endif()
+  set(CPACK_DEB_COMPONENT_INSTALL ON)
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS ON)
+  set(CPACK_COMPONENT_DEV_DEPENDS runtime)
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME
+      "libswitchback${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
+  set(CPACK_DEBIAN_DEV_PACKAGE_NAME libswitchback-dev)
+  set(CPACK_DEBIAN_BENCH_PACKAGE_NAME switchback-bench)
+  include(CPack)
+endif()
