@@ -107,7 +107,8 @@ class SWITCHBACK_API SwitchbackLinear {
   /// Gradients of the last forward that saved. May be called more than once for it.
   void backward(const LinearGrads& grads);
   /// Gradients of a forward whose input the caller kept, whatever ran since: from codes, dw is that
-  /// of the dequantized input. x may be null where dw is skipped.
+  /// of the dequantized input. x may be null where dw is skipped; where dx is skipped, no weight
+  /// need be set, and the one that is need not exist any more.
   void backward_from(const KeptInput& input, const LinearGrads& grads);
 
   /// Bytes kept for backward by the last forward that saved (a borrowed x counts: it must live on).

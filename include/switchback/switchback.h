@@ -396,8 +396,8 @@ SWITCHBACK_API switchback_status switchback_linear_forward_codes(switchback_line
                                                                  float* absmax);
 /* Since 1.3. Gradients of a forward whose input the caller kept, whatever forwards ran since:
  * x[M,K] in the layer's dtype with NULL absmax; or its codes (s8) and absmax[M], from which dw is
- * that of the dequantized input. x may be NULL where grads skips dw. Saved forwards are not looked
- * at. */
+ * that of the dequantized input. x may be NULL where grads skips dw; where it skips dx, no weight
+ * need be set, and the one that is need not exist any more. Saved forwards are not looked at. */
 SWITCHBACK_API switchback_status
 switchback_linear_backward_from(switchback_linear* linear, const switchback_linear_grads* grads,
                                 const switchback_matrix* x_or_null, const float* absmax_or_null);

@@ -184,10 +184,11 @@ ReadByForward read_by_forward(const LinearState& layer, Save save) {
                         keeps_borrowed ? layer.saved.input.x : none)};
 }
 
-// rows_name says where the number of rows comes from.
+// rows_name says where the number of rows comes from; input, weight and bias are what outputs must
+// not overlap besides g.
 void check_grads(std::string_view op, const LinearState& layer, const LinearGrads& grads,
-                 std::int64_t rows, std::string_view rows_name, ConstAnyMatrix input,
-                 std::string_view input_name) {
+                 std::int64_t rows, std::string_view rows_name, core::Operand input,
+                 ConstAnyMatrix weight, ConstAnyMatrix bias) {
   const std::int64_t n = layer.options.out_features;
   const std::int64_t k = layer.options.in_features;
   core::check_matrix(op, "g", grads.g);
@@ -203,8 +204,8 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
       *layer.context, op,
       {core::operand("dx", wanted(grads.dx)), core::operand("dw", wanted(grads.dw)),
        core::operand("db", wanted(grads.db))},
-      {core::operand("g", grads.g), core::operand("weight", layer.weight),
-       core::operand("bias", layer.bias), core::operand(input_name, input)});
+      {core::operand("g", grads.g), core::operand("weight", weight), core::operand("bias", bias),
+       input});
 }
 
 void check_trains(std::string_view op, const LinearState& layer) {
@@ -358,15 +359,19 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
                "{}: no forward has saved anything; call forward with save = copy or borrow first",
                op);
   check_grads(op, layer, grads, layer.saved.rows, "M of the saved forward",
-              layer.saved.borrowed ? layer.saved.input.x : ConstAnyMatrix(),
-              "x borrowed by forward");
+              core::operand("x borrowed by forward",
+                            layer.saved.borrowed ? layer.saved.input.x : ConstAnyMatrix()),
+              layer.weight, layer.bias);
   linear::backward_pass(layer, grads, layer.saved.input);
 }
 
 void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& grads) {
   constexpr std::string_view op = "backward_from";
   LinearState& layer = usable(state_, op);
-  check_has_weight(layer, op);
+  // Of the caller's memory only what this call reads must be there: weights of frameworks come and
+  // go.
+  const bool reads_weight = grads.dx.data != nullptr;
+  if (reads_weight) check_has_weight(layer, op);
   check_trains(op, layer);
   const ConstAnyMatrix& x = input.x;
   if (x.data != nullptr || grads.dw.data != nullptr) {
@@ -382,7 +387,8 @@ void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& 
                     "{}: absmax holds {} floats; it must be empty, since x ({}) is no codes", op,
                     input.absmax.size(), dtype_name(x.dtype));
   }
-  check_grads(op, layer, grads, grads.g.rows, "M", x, "x");
+  check_grads(op, layer, grads, grads.g.rows, "M", core::operand("x", x),
+              reads_weight ? layer.weight : ConstAnyMatrix(), {});
   linear::backward_pass(layer, grads, input);
 }
 

@@ -48,7 +48,9 @@ class Session {
   void set_weight();
   void prepare_for_eval();
   void forward();
-  void backward();
+  void forward_codes();
+  void set_quantized_weight();
+  void backward(bool from_kept);
 
   std::int64_t size() {
     const int b = input_.byte();
@@ -290,6 +292,26 @@ void Session::set_weight() {
   weight_is_gone_ = false;
 }
 
+void Session::set_quantized_weight() {
+  Operands operands(input_);
+  const auto codes = operands.matrix(SWITCHBACK_S8, layer_n_, layer_k_, Access::read);
+  const std::int64_t scales = layer_mode_ == SWITCHBACK_ROWWISE ? layer_n_ : 1;
+  const std::int64_t count = input_.rarely(30) ? size() : scales;
+  const float* absmax = operands.floats(count, Access::read);
+  const auto b = operands.matrix(float_type(), 1, layer_n_, Access::read);
+  const bool with_bias = input_.below(2) == 1;
+  const auto* pcodes = Operands::pointer(input_, codes);
+  operands.remember();
+  const switchback_status status = switchback_linear_set_quantized_weight(
+      layer_, pcodes, absmax, count, with_bias ? &b : nullptr);
+  operands.check(status, "set_quantized_weight");
+  if (status != SWITCHBACK_OK) return;
+  // All of it was copied, and there is no weight to read again.
+  weight_ = bias_ = nullptr;
+  weight_is_gone_ = false;
+  borrowed_x_ = nullptr;
+}
+
 void Session::prepare_for_eval() {
   const switchback_status status = switchback_linear_prepare_for_eval(layer_);
   Operands(input_).check(status, "prepare_for_eval");
@@ -309,36 +331,62 @@ void Session::forward() {
                                  Access::write);
   const auto* px = Operands::pointer(input_, x);
   const auto* py = Operands::pointer(input_, y);
-  const std::int32_t save = input_.rarely(40) ? 3 : input_.below(3);
+  const std::int32_t save = input_.rarely(40) ? 4 : input_.below(4);
   operands.remember();
   const switchback_status status = switchback_linear_forward(layer_, px, py, save);
   operands.check(status, "forward");
-  if (status == SWITCHBACK_OK && save != SWITCHBACK_SAVE_NOTHING) {
+  if (status == SWITCHBACK_OK && save != SWITCHBACK_SAVE_NOTHING &&
+      save != SWITCHBACK_SAVE_CALLER) {
     saved_rows_ = x.rows;
     borrowed_x_ = save == SWITCHBACK_SAVE_BORROW ? operands.block_of(x.data) : nullptr;
   }
 }
 
-void Session::backward() {
+void Session::forward_codes() {
+  Operands operands(input_);
+  const std::int64_t m = size();
+  const auto x = operands.matrix(layer_type_, m, layer_k_, Access::read);
+  const auto y = operands.matrix(layer_type_, m, layer_n_, Access::write);
+  const auto codes = operands.matrix(SWITCHBACK_S8, m, layer_k_, Access::write);
+  float* absmax = operands.floats(m + 2, Access::write);
+  const auto* px = Operands::pointer(input_, x);
+  const auto* py = Operands::pointer(input_, y);
+  operands.remember();
+  operands.check(switchback_linear_forward_codes(layer_, px, py, &codes, absmax), "forward_codes");
+}
+
+void Session::backward(bool from_kept) {
   Operands operands(input_);
   switchback_linear_grads grads = {};
   const auto gradient_type = [&] { return input_.below(2) == 0 ? layer_type_ : SWITCHBACK_F32; };
-  grads.g = operands.matrix(layer_type_, saved_rows_, layer_n_, Access::read);
+  const std::int64_t rows = from_kept ? size() : saved_rows_;
+  grads.g = operands.matrix(layer_type_, rows, layer_n_, Access::read);
   const int wanted = input_.byte();
-  if ((wanted & 1) == 0)
-    grads.dx = operands.matrix(gradient_type(), saved_rows_, layer_k_, Access::write);
+  if ((wanted & 1) == 0) grads.dx = operands.matrix(gradient_type(), rows, layer_k_, Access::write);
   if ((wanted & 2) == 0)
     grads.dw = operands.matrix(gradient_type(), layer_n_, layer_k_, Access::write);
   if ((wanted & 4) == 0) grads.db = operands.matrix(gradient_type(), 1, layer_n_, Access::write);
   grads.accumulate = flag();
   const SizedStruct<switchback_linear_grads> sized(input_, grads, sizeof(std::size_t));
+  if (from_kept) {
+    const bool codes = input_.below(2) == 1;
+    const auto x =
+        operands.matrix(codes ? SWITCHBACK_S8 : layer_type_, rows, layer_k_, Access::read);
+    const float* absmax = operands.floats(rows + 2, Access::read);
+    const auto* px = Operands::pointer(input_, x);
+    operands.remember();
+    operands.check(
+        switchback_linear_backward_from(layer_, sized.get(), px, codes ? absmax : nullptr),
+        "backward_from");
+    return;
+  }
   operands.remember();
   operands.check(switchback_linear_backward(layer_, input_.rarely(60) ? nullptr : sized.get()),
                  "backward");
 }
 
 void Session::one_call() {
-  const int which = input_.below(24);
+  const int which = input_.below(29);
   if (which < 10) return quantize(which);
   switch (which) {
     case 10:
@@ -376,8 +424,15 @@ void Session::one_call() {
     case 20:
     case 21:
       return forward();
+    case 22:
+      return forward_codes();
+    case 23:
+      return set_quantized_weight();
+    case 24:
+    case 25:
+      return backward(true);
     default:
-      return backward();
+      return backward(false);
   }
 }
 

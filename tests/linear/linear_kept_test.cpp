@@ -134,6 +134,28 @@ TEST(LinearKept, TheInputIsForTheWeightGradientAlone) {
   }
 }
 
+TEST(LinearKept, TheWeightIsForTheInputGradientAlone) {
+  Context context(test::device_options());
+  for (const Mode mode : test::all_modes) {
+    LayerTrial t(case_of(mode, DType::f32));
+    SwitchbackLinear layer(context, t.options());
+    layer.backward_from({t.x.any(), {}}, {t.g.any(), {}, t.dw.any(), t.db.any(), false});
+    EXPECT_TRUE(t.db_right());
+    if (mode != Mode::global_mem_efficient) {
+      EXPECT_TRUE(t.dw_right());
+    }
+    // The memory of a weight that was set may be somebody else's by then: the gradient's, say.
+    layer.set_weight(t.w.any(), t.bias.any());
+    layer.backward_from({t.x.any(), {}}, {t.g.any(), {}, t.w.any(), t.bias.any(), false});
+    t.dw = t.w;
+    t.db = t.bias;
+    EXPECT_TRUE(t.db_right());
+    if (mode != Mode::global_mem_efficient) {
+      EXPECT_TRUE(t.dw_right());
+    }
+  }
+}
+
 TEST(LinearKept, EmptyBatch) {
   Context context(test::device_options());
   for (const Mode mode : test::int8_modes) {
