@@ -56,13 +56,16 @@ def check_storage(tensor, op: str, name: str) -> None:
         )
 
 
+def check_device(device: torch.device, op: str, name: str) -> None:
+    """Unsupported if the library does not know devices of this type."""
+    if device.type not in ("cpu", "cuda"):
+        raise Unsupported(f"{op}: {name} is on device {device}; it must be on the cpu or a cuda device")
+
+
 def context_of(device: torch.device, op: str, name: str) -> Context:
-    """The context of a tensor's device; Unsupported if the library does not know such devices."""
-    if device.type == "cpu":
-        return context_for("cpu")
-    if device.type == "cuda":
-        return context_for(f"cuda:{device.index}")
-    raise Unsupported(f"{op}: {name} is on device {device}; it must be on the cpu or a cuda device")
+    """The context of a tensor's device; Unsupported where there is none."""
+    check_device(device, op, name)
+    return context_for("cpu" if device.type == "cpu" else f"cuda:{device.index}")
 
 
 def as_rows(tensor, cols: int) -> tuple[torch.Tensor, int, int]:

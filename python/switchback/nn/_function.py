@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from .. import _abi
 from .._errors import InvalidArgument, InvalidState
-from .._tensors import FLOATS, as_rows, memory_of
+from .._tensors import FLOATS, as_rows, check_device, memory_of
 from ._autocast import autocast_dtype
 from ._layer import LayerSet
 
@@ -61,6 +61,11 @@ _ALLOWED = "it must be torch.float32, torch.float16 or torch.bfloat16"
 
 def checked_input(x, weight, layers: LayerSet):
     """x[..., K] as a tensor of a dtype that the library computes in, cast where autocast says so."""
+    if torch.jit.is_tracing():
+        raise RuntimeError(
+            "forward: torch.jit.trace cannot record a switchback layer, only what it made once; trace "
+            "the model with nn.Linear in its place"
+        )
     x = memory_of(x, "forward", "x")
     if x.dim() == 0 or x.shape[-1] != layers.in_features:
         raise InvalidArgument(
@@ -73,11 +78,7 @@ def checked_input(x, weight, layers: LayerSet):
             f"forward: x is on device {device} and the layer on {weight.device}; move one of them: "
             f"x.to('{weight.device}') or layer.to('{device}')"
         )
-    if torch.jit.is_tracing():
-        raise RuntimeError(
-            "forward: torch.jit.trace cannot record a switchback layer, only what it made once; trace "
-            "the model with nn.Linear in its place"
-        )
+    check_device(device, "forward", "x")
     if x.dtype not in FLOATS:
         raise TypeError(f"forward: x has dtype {x.dtype}; {_ALLOWED}")
     dtype = autocast_dtype(device.type)

@@ -28,16 +28,12 @@ def replace_linear(
         replaced: a list, to which the names of what was replaced are appended.
 
     ValueError, with nothing replaced, if a selected module computes its weight from other
-    parameters (weight_norm, pruning): there is nothing to share then.
+    parameters (weight_norm, pruning), or has hooks on its state_dict.
     """
     selected = {}
     for name, module in model.named_modules():
         if type(module) is torch.nn.Linear and _selected(name, module, include, exclude):
-            if set(module._parameters) != {"weight", "bias"}:
-                raise ValueError(
-                    f"replace_linear: the parameters of {name!r} are {sorted(module._parameters)}; they "
-                    "must be weight and bias: remove what computes them, or exclude it"
-                )
+            _check_replaceable(name, module)
             selected[module] = name
     made = {old: _replacement(old, layer, options) for old in selected}
     for parent in list(model.modules()):
@@ -47,6 +43,20 @@ def replace_linear(
     if replaced is not None:
         replaced.extend(selected.values())
     return made.get(model, model)
+
+
+def _check_replaceable(name: str, module) -> None:
+    if set(module._parameters) != {"weight", "bias"}:
+        raise ValueError(
+            f"replace_linear: the parameters of {name!r} are {sorted(module._parameters)}; they must be "
+            "weight and bias: remove what computes them, or exclude it"
+        )
+    for kind, hooks in vars(module).items():
+        if "state_dict" in kind and hooks:
+            raise ValueError(
+                f"replace_linear: {name!r} has hooks in {kind}, which may hold on to it; remove them, or "
+                "exclude it"
+            )
 
 
 def _selected(name: str, module, include, exclude) -> bool:
@@ -78,6 +88,6 @@ def _replacement(old, layer, options):
     new.weight, new.bias = old.weight, old.bias
     new.train(old.training)
     for name, value in vars(old).items():
-        if "_hooks" in name:
+        if "_hook" in name and "state_dict" not in name:
             vars(new)[name] = value
     return new
