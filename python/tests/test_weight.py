@@ -214,6 +214,24 @@ class Weight(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "parametrization"):
             layer.prepare_for_eval()
 
+    def test_memory_that_was_freed_and_given_to_a_gradient(self):
+        # Sharding frees the storage of a weight between forward and backward.
+        layer = sb.SwitchBackLinear(K, N)
+        storage_of = lambda t: t.untyped_storage() if hasattr(t, "untyped_storage") else t.storage()  # noqa: E731
+        want = torch.autograd.grad(layer(self.x).sum(), [layer.weight])[0]
+        y = layer(self.x)
+        storage = storage_of(layer.weight)
+        bytes_needed = N * K * 4 if hasattr(layer.weight, "untyped_storage") else N * K
+        kept = layer.weight.detach().clone()
+        for _ in range(3):
+            storage.resize_(0)
+            (dw,) = torch.autograd.grad(y.sum(), [layer.weight], retain_graph=True)
+            self.assertTrue(torch.equal(dw, want))
+            del dw
+        storage.resize_(bytes_needed)
+        layer.weight.data.copy_(kept)
+        self.assertTrue(torch.equal(layer(self.x), y))
+
     def test_moving_lets_go_of_the_weight(self):
         layer = sb.SwitchBackLinear(K, N)
         layer(self.x)

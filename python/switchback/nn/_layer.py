@@ -113,6 +113,7 @@ class Layer:
         # What is lent to the library, and what it was made from. Holding the latter keeps its
         # memory from becoming that of another tensor with the same key.
         self._borrowed: tuple = ()
+        self._lent_at: tuple = ()
         self._sources: tuple = ()
         self._weight_key: tuple | None = None
         self._bias_key: tuple | None = None
@@ -163,16 +164,21 @@ class Layer:
     def use_weight_of_forward(self, weight) -> None:
         """For backward: makes the layer's weight this one; codes of the same key are used again."""
         key = _key(weight)
-        if key != self._weight_key:
+        if key != self._weight_key or not self._is_lent_memory_there():
             self._lend(weight, key, None, None)
 
     def use_any_weight(self) -> None:
         """For a backward that looks at no weight: the library wants to have one all the same."""
-        if not self._borrowed or self._weight_key is None:
+        if not self._borrowed or self._weight_key is None or not self._is_lent_memory_there():
             in_features, out_features, _ = self._owner
             device = torch.device(self.context.device)
             weight = torch.zeros(out_features, in_features, dtype=self._dtype, device=device)
             self._lend(weight, None, None, None)
+
+    def _is_lent_memory_there(self) -> bool:
+        """Whether what was lent still lies where it did. Sharding schemes free the storage of tensors
+        that others hold; gradients may then be given the same memory, which the library refuses."""
+        return all(t is None or t.data_ptr() == at for t, at in zip(self._borrowed, self._lent_at))
 
     def _lend(self, weight, key, bias, bias_key) -> None:
         source = weight.detach()
@@ -189,6 +195,7 @@ class Layer:
         self._weight_key = None  # until it is certain
         check(self._lib.switchback_linear_set_weight(self.pointer, ctypes.byref(lent), bias_matrix))
         self._borrowed, self._sources = (matrix, bias_memory), (source, bias_source)
+        self._lent_at = (lent.data, 0 if bias_memory is None else bias_memory.data_ptr())
         self._weight_key, self._bias_key = key, bias_key
 
     def _readable(self, weight):
@@ -203,7 +210,7 @@ class Layer:
     def use_codes(self, codes, absmax, bias, owner: LayerSet) -> None:
         """Makes the layer's weight codes[N,K] with absmax[N] or [1]; the library keeps a copy."""
         bias_key = None if bias is None else _key(bias)
-        key = ("codes", codes.data_ptr(), _key(absmax))
+        key = ("codes", _key(codes), _key(absmax))
         if key == self._weight_key and bias_key == self._bias_key and owner.updates == self._updates:
             return
         updates = owner.updates
@@ -221,7 +228,8 @@ class Layer:
                 self.pointer, ctypes.byref(lent), absmax.data_ptr(), absmax.numel(), bias_matrix
             )
         )
-        self._borrowed = self._sources = (codes, absmax, bias_memory)
+        self._borrowed = self._lent_at = ()  # all of it was copied
+        self._sources = (codes, absmax, bias_memory)
         self._weight_key, self._bias_key, self._updates = key, bias_key, updates
 
     @staticmethod
