@@ -46,7 +46,9 @@ def from_prefix(prefix):
         found = sorted(glob.glob(os.path.join(prefix, folder, "libswitchback.so*")))
         if found:
             return from_file(found[0])
-    raise SystemExit(f"SWITCHBACK_PREFIX = {prefix}: there is no libswitchback.so in its lib folders")
+    raise SystemExit(
+        f"SWITCHBACK_PREFIX = {prefix}: there is no libswitchback.so in its lib folders"
+    )
 
 
 def from_sources(stage):
@@ -64,8 +66,16 @@ def from_sources(stage):
     build = HERE / "build" / "cmake"
     more = shlex.split(os.environ.get("SWITCHBACK_CMAKE_ARGS", ""))
     steps = (
-        ("-S", SOURCES, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DSWITCHBACK_TESTS=OFF",
-         "-DSWITCHBACK_BENCH=OFF", *more),
+        (
+            "-S",
+            SOURCES,
+            "-B",
+            build,
+            "-DCMAKE_BUILD_TYPE=Release",
+            "-DSWITCHBACK_TESTS=OFF",
+            "-DSWITCHBACK_BENCH=OFF",
+            *more,
+        ),
         ("--build", build, "--parallel"),
         ("--install", build, "--prefix", stage),
     )
@@ -73,7 +83,9 @@ def from_sources(stage):
         command = ["cmake", *map(str, arguments)]
         print("libswitchback:", shlex.join(command), flush=True)
         if subprocess.run(command, check=False).returncode != 0:
-            raise SystemExit(f"libswitchback could not be built; this failed: {shlex.join(command)}")
+            raise SystemExit(
+                f"libswitchback could not be built; this failed: {shlex.join(command)}"
+            )
     return from_prefix(stage)
 
 
@@ -96,13 +108,18 @@ class BuildWithLibrary(build_py):
         package = pathlib.Path(self.build_lib) / "switchback"
         with tempfile.TemporaryDirectory() as stage:
             library = find_library(stage)
-            (package / "lib").mkdir(parents=True, exist_ok=True)
+            for old in ("lib", "share"):  # of an earlier build
+                shutil.rmtree(package / old, ignore_errors=True)
+            (package / "lib").mkdir()
             shutil.copy2(library, package / "lib" / "libswitchback.so")
             for name in os.environ.get("SWITCHBACK_BUNDLE", "").split():
                 if not (library.parent / name).is_file():
                     raise SystemExit(f"SWITCHBACK_BUNDLE: {name} does not lie beside {library}")
                 shutil.copy2(library.parent / name, package / "lib" / name)
-            for folder in (library.parent.parent, library.parent.parent.parent):  # lib/, lib/<machine>/
+            for folder in (
+                library.parent.parent,
+                library.parent.parent.parent,
+            ):  # lib/, lib/<machine>/
                 if (folder / CONFIGS).is_dir():
                     shutil.copytree(folder / CONFIGS, package / CONFIGS, dirs_exist_ok=True)
                     break
@@ -123,7 +140,9 @@ class WithLibrary(Distribution):
 
 setup(
     name="switchback",
-    version=re.search(r'__version__ = "(.+)"', (HERE / "switchback" / "_version.py").read_text())[1],
+    version=re.search(r'__version__ = "(.+)"', (HERE / "switchback" / "_version.py").read_text())[
+        1
+    ],
     description="int8 linear layers that train and infer: SwitchBack for PyTorch and NumPy",
     long_description=(HERE / "README.md").read_text(),
     long_description_content_type="text/markdown",

@@ -3,8 +3,8 @@
 """What a call of the Python layer costs beyond the library's own call.
 
 Times a small layer's module(x) and module(x).backward(g) against the ctypes calls they end in, with
-arguments built beforehand. The two are interleaved, call by call groups, and medians are compared;
-the spread is half the distance between the quartiles of the differences.
+arguments built beforehand. Groups of calls of both are interleaved. Printed are the medians and the
+median difference of neighbours, with half the distance between its quartiles as the noise.
 """
 
 import argparse
@@ -62,7 +62,10 @@ class Bare:
 
         self.structs = (matrix(x, rows, k), matrix(self.y, rows, n))
         self.grads = _abi.LinearGrads(
-            g=matrix(g, rows, n), dx=matrix(self.dx, rows, k), dw=matrix(self.dw, n, k), db=matrix(self.db, 1, n)
+            g=matrix(g, rows, n),
+            dx=matrix(self.dx, rows, k),
+            dw=matrix(self.dw, n, k),
+            db=matrix(self.db, 1, n),
         )
         self.x, self.out = map(ctypes.addressof, self.structs)
         self.grads_at = ctypes.addressof(self.grads)
@@ -79,8 +82,36 @@ class Bare:
         self.run_forward(self.pointer, self.x, self.out, _abi.SAVE_CALLER)
         self.run_backward(self.pointer, self.grads_at, self.x, None)
 
-    def forward_with_codes(self):
+    def forward_that_saves(self):
         self.run_forward(self.pointer, self.x, self.out, _abi.SAVE_CALLER)
+
+
+def measure(rows, features, rounds, calls):
+    """Prints three lines for one number of rows."""
+    torch.manual_seed(0)
+    module = SwitchBackLinearVectorwise(features, features)
+    x, g = torch.randn(rows, features), torch.randn(rows, features)
+    wanting = x.clone().requires_grad_()
+    parameters = [wanting, module.weight, module.bias]
+    module.eval()
+    bare = Bare(module, x, g)
+    shape = f"{features}x{features}, M={rows}"
+
+    def step():
+        return torch.autograd.grad(module(wanting), parameters, g)
+
+    with torch.no_grad():
+        compare(f"{shape}: forward, no_grad", lambda: module(x), bare.forward, rounds, calls)
+    module.train()
+    module(wanting)
+    compare(
+        f"{shape}: forward, recorded",
+        lambda: module(wanting),
+        bare.forward_that_saves,
+        rounds,
+        calls,
+    )
+    compare(f"{shape}: forward and backward", step, bare.forward_and_backward, rounds, calls)
 
 
 def main():
@@ -93,31 +124,11 @@ def main():
 
     torch.set_num_threads(1)
     switchback.set_num_threads(1)
-    print(f"torch {torch.__version__}, switchback {switchback.library_version()}, microseconds per call")
+    print(
+        f"torch {torch.__version__}, switchback {switchback.library_version()}, microseconds per call"
+    )
     for rows in options.rows:
-        torch.manual_seed(0)
-        module = SwitchBackLinearVectorwise(options.features, options.features)
-        x, g = torch.randn(rows, options.features), torch.randn(rows, options.features)
-        wanting = x.clone().requires_grad_()
-        module.eval()
-        bare = Bare(module, x, g)
-        shape = f"{options.features}x{options.features}, M={rows}"
-        with torch.no_grad():
-            compare(f"{shape}: forward, no_grad", lambda: module(x), bare.forward, options.rounds, options.calls)
-        module.train()
-        module(wanting)
-        compare(
-            f"{shape}: forward, recorded",
-            lambda: module(wanting),
-            bare.forward_with_codes,
-            options.rounds,
-            options.calls,
-        )
-
-        def step():
-            return torch.autograd.grad(module(wanting), [wanting, module.weight, module.bias], g)
-
-        compare(f"{shape}: forward and backward", step, bare.forward_and_backward, options.rounds, options.calls)
+        measure(rows, options.features, options.rounds, options.calls)
 
 
 if __name__ == "__main__":

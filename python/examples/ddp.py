@@ -46,8 +46,12 @@ def main():
     parser.add_argument("--data", default=DATA)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch", type=int, default=64, help="of all processes together")
-    parser.add_argument("--accumulate", type=int, default=1, help="microbatches per step and process")
-    parser.add_argument("--layer", choices=[n for n in LAYERS if LAYERS[n]], default="SwitchBackLinearVectorwise")
+    parser.add_argument(
+        "--accumulate", type=int, default=1, help="microbatches per step and process"
+    )
+    parser.add_argument(
+        "--layer", choices=[n for n in LAYERS if LAYERS[n]], default="SwitchBackLinearVectorwise"
+    )
     parser.add_argument("--out", help="a file for losses and accuracy, as JSON")
     options = parser.parse_args()
 
@@ -60,12 +64,14 @@ def main():
 
     pieces = world * options.accumulate
     if options.batch % pieces:
-        parser.error(f"--batch {options.batch} must be a multiple of processes times --accumulate, {pieces}")
+        parser.error(
+            f"--batch {options.batch} must be a multiple of processes times --accumulate, {pieces}"
+        )
     order = torch.Generator().manual_seed(1)
     losses = []
     for _ in range(options.steps):
         chosen = torch.randint(len(images), (options.batch,), generator=order)
-        parts = chosen.to(device).chunk(pieces)[rank :: world]
+        parts = chosen.to(device).chunk(pieces)[rank::world]
         optimizer.zero_grad()
         total = torch.zeros((), device=device)
         with reuse_weight_codes():  # within a step the weight stays
@@ -80,13 +86,14 @@ def main():
 
     right = accuracy(bare, test_images, test_labels)
     if rank == 0:
-        print(f"{world} process(es): loss {losses[0]:.4f} -> {losses[-1]:.4f}, accuracy {right:.2f} %")
+        print(
+            f"{world} process(es): loss {losses[0]:.4f} -> {losses[-1]:.4f}, accuracy {right:.2f} %"
+        )
         if options.out:
             with open(options.out, "w", encoding="utf-8") as file:
                 json.dump({"losses": losses, "accuracy": right}, file)
     if world > 1:
         dist.destroy_process_group()
-
 
 
 if __name__ == "__main__":

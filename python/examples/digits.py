@@ -72,10 +72,14 @@ def accuracy(model, images, labels):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", default=DATA, help="the images: 64 pixels from 0 to 16 and a label per line")
+    parser.add_argument(
+        "--data", default=DATA, help="the images: 64 pixels from 0 to 16 and a label per line"
+    )
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=5, help="how many runs to average over")
-    parser.add_argument("--layers", nargs="+", choices=[n for n in LAYERS if LAYERS[n]], default=None)
+    parser.add_argument(
+        "--layers", nargs="+", choices=[n for n in LAYERS if LAYERS[n]], default=None
+    )
     parser.add_argument("--tolerance", type=float, default=0.5, help="in points of accuracy")
     options = parser.parse_args()
     names = ["nn.Linear", *(options.layers or [name for name in LAYERS if LAYERS[name]])]

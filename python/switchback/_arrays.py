@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 
 import numpy
@@ -14,14 +15,26 @@ from ._errors import InvalidArgument
 _CODES = {name: code for code, name in enumerate(_abi.DTYPE_NAMES)}
 
 
-class Operand:
-    """An array as the library sees it. Keeps the memory alive that `matrix` points at."""
+class Vector:
+    """Elements that follow one another at `address`, and the array whose they are."""
 
-    __slots__ = ("array", "matrix")
+    __slots__ = ("address", "array", "count")
+
+    def __init__(self, array, address: int, count: int):
+        self.array = array
+        self.address = address
+        self.count = count
+
+
+class Operand:
+    """A matrix as the library sees it, at `address`, and the array that it points at."""
+
+    __slots__ = ("address", "array", "matrix")
 
     def __init__(self, array, pointer: int, dtype: int, rows: int, cols: int, stride: int):
         self.array = array
         self.matrix = _abi.Matrix(pointer, dtype, rows, cols, stride)
+        self.address = ctypes.addressof(self.matrix)
 
 
 class _NumpyArrays:
@@ -56,14 +69,16 @@ class _NumpyArrays:
             step = cols * size
         return Operand(array, array.ctypes.data, code, rows, cols, step // size)
 
-    def vector(self, array) -> tuple[object, int]:
+    def vector(self, array) -> Vector:
         array = numpy.ascontiguousarray(array)
-        return array, array.ctypes.data
+        return Vector(array, array.ctypes.data, array.size)
 
     def empty(self, shape: tuple[int, ...], code: int):
         dtype = self._bfloat16 if code == _abi.BF16 else _abi.DTYPE_NAMES[code]
         if dtype is None:
-            raise TypeError(f"{self.op}: NumPy has no bfloat16 of its own; pass dtype=ml_dtypes.bfloat16")
+            raise TypeError(
+                f"{self.op}: NumPy has no bfloat16 of its own; pass dtype=ml_dtypes.bfloat16"
+            )
         return numpy.empty(shape, dtype)
 
 
@@ -96,9 +111,9 @@ class _TorchArrays:
         array, rows, stride = self._tensors.as_rows(array, cols) if cols else (array, len(array), 0)
         return Operand(array, array.data_ptr(), code, rows, cols, stride)
 
-    def vector(self, array) -> tuple[object, int]:
+    def vector(self, array) -> Vector:
         array = self._memory(array).contiguous()
-        return array, array.data_ptr()
+        return Vector(array, array.data_ptr(), array.numel())
 
     def _memory(self, array):
         array = self._tensors.memory_of(array.detach(), self.op, "an array")

@@ -33,18 +33,18 @@ class Context:
         self.lock = threading.RLock()
         self.retired = False
         self._pid = os.getpid()
-        self._stream = options.stream
+        self.stream = options.stream  # None on the CPU
         self._dead_layers: list[int] = []
         # Not at exit: layers and streams may be gone by then, and the process takes all with it.
         weakref.finalize(self, _destroy, self.pointer, self._pid, self._dead_layers).atexit = False
 
     def enter(self) -> None:
         """To be called with the lock held: queues on the caller's stream from here on."""
-        if self._stream is not None:
+        if self.stream is not None:
             stream = _current_stream(self.device)
-            if stream != self._stream:
+            if stream != self.stream:
                 check(library().switchback_context_set_stream(self.pointer, stream))
-                self._stream = stream
+                self.stream = stream
 
     def destroy_layer(self, layer: int) -> None:
         """For finalizers, which run anywhere: never waits for the lock."""

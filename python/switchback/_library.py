@@ -53,7 +53,9 @@ def check_abi(loaded, path: str) -> None:
     try:
         function = loaded.switchback_abi_version
     except AttributeError:
-        raise LibraryError(f"{path} has no switchback_abi_version: it is not libswitchback") from None
+        raise LibraryError(
+            f"{path} has no switchback_abi_version: it is not libswitchback"
+        ) from None
     function.restype = ctypes.c_uint32
     major, minor = _split(function())
     if major != _abi.VERSION_MAJOR or minor < _abi.VERSION_MINOR:

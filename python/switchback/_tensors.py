@@ -38,7 +38,9 @@ def memory_of(tensor, op: str, name: str) -> torch.Tensor:
             )
     if tensor.layout is not torch.strided or tensor.is_nested:
         kind = "nested" if tensor.is_nested else tensor.layout
-        raise TypeError(f"{op}: {name} is a tensor of layout {kind}; it must be strided: to_dense()")
+        raise TypeError(
+            f"{op}: {name} is a tensor of layout {kind}; it must be strided: to_dense()"
+        )
     return tensor.resolve_neg() if tensor.is_neg() else tensor
 
 
@@ -59,7 +61,9 @@ def check_storage(tensor, op: str, name: str) -> None:
 def check_device(device: torch.device, op: str, name: str) -> None:
     """Unsupported if the library does not know devices of this type."""
     if device.type not in ("cpu", "cuda"):
-        raise Unsupported(f"{op}: {name} is on device {device}; it must be on the cpu or a cuda device")
+        raise Unsupported(
+            f"{op}: {name} is on device {device}; it must be on the cpu or a cuda device"
+        )
 
 
 def context_of(device: torch.device, op: str, name: str) -> Context:

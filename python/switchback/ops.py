@@ -17,7 +17,7 @@ from __future__ import annotations
 import ctypes
 
 from . import _abi
-from ._arrays import Operand, arrays_like
+from ._arrays import Operand, Vector, arrays_like
 from ._errors import InvalidArgument
 from ._library import check, library
 
@@ -59,7 +59,7 @@ def dequantize_rowwise(q, absmax, dtype=None):
     arrays = arrays_like(q, op)
     codes = _matrix(arrays, q, "q", (_abi.S8,))
     rows, cols = codes.matrix.rows, codes.matrix.cols
-    kept, scales = _scales(arrays, absmax, "absmax", (rows,), "M")
+    scales = _scales(arrays, absmax, "absmax", (rows,), "M")
     x = arrays.empty((rows, cols), _output_code(arrays, dtype))
     out = _output(arrays, x)
     _call(arrays, library().switchback_dequantize_rowwise, codes, scales, out)
@@ -87,18 +87,20 @@ def gemm_dequantize(a, b, absmax_a, absmax_b, bias=None, dtype=None):
     left = _matrix(arrays, a, "a", (_abi.S8,))
     right = _matrix(arrays, b, "b", (_abi.S8,))
     rows, cols = left.matrix.rows, right.matrix.rows
-    kept_a, scales_a = _scales(arrays, absmax_a, "absmax_a", (rows,), "M")
-    kept_b, scales_b = _scales(arrays, absmax_b, "absmax_b", (cols, 1), "N or 1")
+    scales_a = _scales(arrays, absmax_a, "absmax_a", (rows,), "M")
+    scales_b = _scales(arrays, absmax_b, "absmax_b", (cols, 1), "N or 1")
     d = arrays.empty((rows, cols), _output_code(arrays, dtype))
-    args = _abi.GemmArgs(a=left.matrix, b=right.matrix, d=_output(arrays, d).matrix)
-    args.absmax_a, args.absmax_b, args.absmax_b_count = scales_a, scales_b, kept_b.shape[0]
+    out = _output(arrays, d)
+    args = _abi.GemmArgs(a=left.matrix, b=right.matrix, d=out.matrix)
+    args.absmax_a = scales_a.address
+    args.absmax_b, args.absmax_b_count = scales_b.address, scales_b.count
     if bias is not None:
         code = arrays.code_of(bias, "bias")
         _require_dtype(arrays, "bias", bias, code, _abi.FLOATS)
         _require_shape(arrays, "bias", bias, (cols,), "N")
-        kept_bias, args.bias = arrays.vector(bias)
-        args.bias_dtype = code
-    _call(arrays, library().switchback_gemm_dequantize, args)
+        bias = arrays.vector(bias)
+        args.bias, args.bias_dtype = bias.address, code
+    _call(arrays, library().switchback_gemm_dequantize, Vector(args, ctypes.addressof(args), 1))
     return d
 
 
@@ -109,8 +111,8 @@ def _quantize(op: str, x, transpose: bool, scales):
     q = arrays.empty((cols, rows) if transpose else (rows, cols), _abi.S8)
     absmax = arrays.empty((scales(rows, cols),), _abi.F32)
     out = _output(arrays, q)
-    kept, pointer = arrays.vector(absmax)
-    _call(arrays, getattr(library(), "switchback_" + op), given, out, pointer)
+    scale = arrays.vector(absmax)
+    _call(arrays, getattr(library(), "switchback_" + op), given, out, scale)
     return q, absmax
 
 
@@ -157,15 +159,8 @@ def _require_shape(arrays, name: str, array, counts: tuple[int, ...], meaning: s
         )
 
 
-def _call(arrays, function, *arguments) -> None:
-    """Operands and structs are passed by address, integers are addresses already."""
-    addresses = [
-        ctypes.addressof(a.matrix) if isinstance(a, Operand)
-        else a if isinstance(a, int)
-        else ctypes.addressof(a)
-        for a in arguments
-    ]
+def _call(arrays, function, *arguments: Operand | Vector) -> None:
     context = arrays.context
     with context.lock:
         context.enter()
-        check(function(context.pointer, *addresses))
+        check(function(context.pointer, *(argument.address for argument in arguments)))

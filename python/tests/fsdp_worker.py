@@ -20,7 +20,9 @@ TOLERANCE = 1e-3
 
 def model(make):
     torch.manual_seed(0)
-    return torch.nn.Sequential(make(12, 32), torch.nn.Tanh(), make(32, 32), torch.nn.Tanh(), make(32, 5))
+    return torch.nn.Sequential(
+        make(12, 32), torch.nn.Tanh(), make(32, 32), torch.nn.Tanh(), make(32, 5)
+    )
 
 
 def shard(module, how):
@@ -49,7 +51,11 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    for make in (sb.SwitchBackLinear, sb.SwitchBackLinearVectorwise, sb.SwitchBackLinearGlobalMemEfficient):
+    for make in (
+        sb.SwitchBackLinear,
+        sb.SwitchBackLinearVectorwise,
+        sb.SwitchBackLinearGlobalMemEfficient,
+    ):
         twin, sharded = model(make), shard(model(make), sys.argv[1])
         optimizers = [torch.optim.SGD(m.parameters(), 0.1, momentum=0.9) for m in (twin, sharded)]
         generator = torch.Generator().manual_seed(1)
@@ -59,7 +65,10 @@ def main():
             want = torch.sin(x[:, :5])
             piece = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
             losses = []
-            for m, rows, optimizer in ((twin, slice(None), optimizers[0]), (sharded, piece, optimizers[1])):
+            for m, rows, optimizer in (
+                (twin, slice(None), optimizers[0]),
+                (sharded, piece, optimizers[1]),
+            ):
                 m.train()
                 optimizer.zero_grad()
                 loss = (m(x[rows]) - want[rows]).square().mean()

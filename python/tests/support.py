@@ -25,7 +25,9 @@ def require_torch():
 def torch_at_least(major, minor):
     import torch
 
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split("a")[0].split(".")[:2])
+    version = tuple(
+        int(part) for part in torch.__version__.split("+")[0].split("a")[0].split(".")[:2]
+    )
     return version >= (major, minor)
 
 

@@ -55,7 +55,9 @@ def run(layer, x, g):
 
 def like(linear, make, dtype=torch.float32, **options):
     """A layer with the parameters of an nn.Linear."""
-    layer = make(linear.in_features, linear.out_features, linear.bias is not None, dtype=dtype, **options)
+    layer = make(
+        linear.in_features, linear.out_features, linear.bias is not None, dtype=dtype, **options
+    )
     layer.load_state_dict(linear.state_dict())
     return layer
 
@@ -74,10 +76,12 @@ class AgainstLinear(unittest.TestCase):
             got = run(like(self.linear, make, **options), self.x, self.g)
             for name, ours, theirs, exact in zip(("y", "dX", "dW"), got, baseline, self.exact):
                 with self.subTest(layer=make.__name__, **options, what=name):
-                    self.assertLessEqual(relative_error(ours, exact), 2 * relative_error(theirs, exact))
-            # The bias gradient is a float32 sum over M = 13 rows on every side. Two orders of adding
-            # 13 numbers differ by at most 2 * 12 roundings of partial sums, each of which is at
-            # most sum |g|.
+                    self.assertLessEqual(
+                        relative_error(ours, exact), 2 * relative_error(theirs, exact)
+                    )
+            # The bias gradient is a float32 sum over M = 13 rows on every side. Two orders of
+            # adding 13 numbers differ by at most 2 * 12 roundings of partial sums, each of which
+            # is at most sum |g|.
             bound = 24 * 2.0**-24 * self.g.abs().sum(0)
             self.assertTrue(((got[3] - self.exact[3]).abs() <= bound).all())
             self.assertTrue(((baseline[3] - self.exact[3]).abs() <= bound).all())
@@ -127,7 +131,11 @@ class AgainstLinear(unittest.TestCase):
 class Values(unittest.TestCase):
     def test_dtypes_and_odd_sizes(self):
         torch.manual_seed(1)
-        for make, options in (*INT8_LAYERS, (sb.StandardLinear, {}), (sb.SwitchBackLinear, {"mode": "auto"})):
+        for make, options in (
+            *INT8_LAYERS,
+            (sb.StandardLinear, {}),
+            (sb.SwitchBackLinear, {"mode": "auto"}),
+        ):
             for dtype in DTYPES:
                 for m, k, n in ((13, 83, 5), (1, 1, 1), (3, 1, 7), (2, 130, 1)):
                     layer = make(k, n, dtype=dtype, **options)

@@ -346,7 +346,10 @@ class Copies(Case):
 
 class PythonThreads(Case):
     def work(self, layers):
-        jobs = [(layer, torch.randn(4 + i, 19), torch.randn(4 + i, 11)) for i, layer in enumerate(layers)]
+        jobs = [
+            (layer, torch.randn(4 + i, 19), torch.randn(4 + i, 11))
+            for i, layer in enumerate(layers)
+        ]
         wants = [self.one(*job) for job in jobs]
         failures = []
 

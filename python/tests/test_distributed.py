@@ -15,9 +15,11 @@ from switchback import nn as sb  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(PACKAGE, "examples")
-HAS_GLOO = torch.distributed.is_available() and torch.distributed.is_gloo_available() if hasattr(
-    torch.distributed, "is_gloo_available"
-) else torch.distributed.is_available()
+HAS_GLOO = (
+    torch.distributed.is_available() and torch.distributed.is_gloo_available()
+    if hasattr(torch.distributed, "is_gloo_available")
+    else torch.distributed.is_available()
+)
 
 
 def torchrun(*arguments, processes=2):
@@ -36,10 +38,23 @@ class DataParallel(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for layer in ("SwitchBackLinearVectorwise", "SwitchBackLinearGlobalMemEfficient"):
                 results = []
-                for launch, extra in ((run_python, ()), (torchrun, ()), (torchrun, ("--accumulate=2",))):
+                for launch, extra in (
+                    (run_python, ()),
+                    (torchrun, ()),
+                    (torchrun, ("--accumulate=2",)),
+                ):
                     out = os.path.join(folder, "out.json")
                     done = launch(
-                        script, "--data", DIGITS, "--steps", "10", "--layer", layer, "--out", out, *extra
+                        script,
+                        "--data",
+                        DIGITS,
+                        "--steps",
+                        "10",
+                        "--layer",
+                        layer,
+                        "--out",
+                        out,
+                        *extra,
                     )
                     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                     with open(out, encoding="utf-8") as file:
@@ -87,7 +102,9 @@ class Shards(unittest.TestCase):
             z.backward(self.g[:, rows])
             # dW's columns of G are independent; the product's blocking may add in another order:
             # 6 terms below 10 each, a few roundings.
-            self.assertLess(float((part.weight.grad - whole.weight.grad[rows]).abs().max()), 60 * 2.0**-22)
+            self.assertLess(
+                float((part.weight.grad - whole.weight.grad[rows]).abs().max()), 60 * 2.0**-22
+            )
             # dX does differ from the whole's: G and the columns of W are scaled per shard.
 
     def test_rows_of_a_global_weight_have_a_scale_of_their_own(self):
@@ -112,7 +129,9 @@ class Shards(unittest.TestCase):
             for cols in (slice(0, 16), slice(16, 40))
         )
         sx, sw = self.x.abs().amax(1, keepdim=True), weight.abs().amax(1)
-        bound = (self.x.abs().sum(1, keepdim=True) * sw + weight.abs().sum(1) * sx + 40 * sx * sw / 254) / 254
+        bound = (
+            self.x.abs().sum(1, keepdim=True) * sw + weight.abs().sum(1) * sx + 40 * sx * sw / 254
+        ) / 254
         self.assertTrue(((total.double() - exact).abs() <= bound).all())
         self.assertFalse(torch.equal(total, whole(self.x)))
 

@@ -17,11 +17,15 @@ class Examples(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("SwitchBackLinear - nn.Linear", done.stdout)
         # A tolerance that nothing meets but luck: the check is not asleep.
-        done = run_python(script, "--data", DIGITS, "--epochs", "1", "--seeds", "1", "--tolerance", "-1")
+        done = run_python(
+            script, "--data", DIGITS, "--epochs", "1", "--seeds", "1", "--tolerance", "-1"
+        )
         self.assertEqual(done.returncode, 1)
 
     def test_overhead(self):
-        done = run_python(os.path.join(PACKAGE, "benchmarks", "overhead.py"), "--rounds", "3", "--calls", "5")
+        done = run_python(
+            os.path.join(PACKAGE, "benchmarks", "overhead.py"), "--rounds", "3", "--calls", "5"
+        )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("forward", done.stdout)
 

@@ -2,16 +2,18 @@
 """Finding, loading and checking the library; threads of its own, forks, and Python threads."""
 
 import os
-import sys
 import tempfile
 import threading
+import types
 import unittest
+from unittest import mock
 
 import numpy as np
 from support import run_python
 
 import switchback
-from switchback import _abi, _library, ops
+from switchback import _abi, _context, _library, ops
+from switchback._context import Context
 
 
 class FakeFunction:
@@ -49,7 +51,9 @@ class Loading(unittest.TestCase):
 
     def fails_to_load(self, path):
         done = run_python(
-            "-c", "import switchback; switchback.library_version()", env={"SWITCHBACK_LIBRARY": path}
+            "-c",
+            "import switchback; switchback.library_version()",
+            env={"SWITCHBACK_LIBRARY": path},
         )
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("LibraryError", done.stderr)
@@ -131,6 +135,58 @@ class Threads(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(failures, [])
+
+
+class Streams(unittest.TestCase):
+    """What a CUDA device needs, with stand-ins for it."""
+
+    def test_the_callers_stream_is_followed(self):
+        context = Context("cpu", 1)
+        calls = []
+
+        class Fake:
+            @staticmethod
+            def switchback_context_set_stream(pointer, stream):
+                calls.append((pointer, stream))
+                return 0
+
+        context.stream = 7
+        for stream in (7, 8, 8, 9, 8):
+            with mock.patch.object(_context, "_current_stream", lambda device, s=stream: s):
+                with mock.patch.object(_context, "library", Fake):
+                    context.enter()
+        self.assertEqual(calls, [(context.pointer, s) for s in (8, 9, 8)])
+
+    def test_the_legacy_stream_has_a_name(self):
+        for given, want in ((0, 1), (5, 5)):
+            stream = types.SimpleNamespace(cuda_stream=given)
+            torch = types.SimpleNamespace(
+                cuda=types.SimpleNamespace(current_stream=lambda device, s=stream: s)
+            )
+            with mock.patch.dict("sys.modules", torch=torch):
+                self.assertEqual(_context._current_stream("cuda:0"), want)
+
+    def test_layers_are_destroyed_by_whoever_holds_the_context(self):
+        context = Context("cpu", 1)
+        destroyed = []
+
+        class Fake:
+            @staticmethod
+            def switchback_linear_destroy(layer):
+                destroyed.append(layer)
+
+        with mock.patch.object(_context, "library", Fake):
+            context.destroy_layer(1)
+            self.assertEqual(destroyed, [1])
+            with context.lock:
+                # A finalizer in another thread: it must not wait.
+                thread = threading.Thread(target=context.destroy_layer, args=(2,))
+                thread.start()
+                thread.join(30)
+                self.assertFalse(thread.is_alive())
+                self.assertEqual(destroyed, [1])
+                context.destroy_dead_layers()
+            self.assertEqual(destroyed, [1, 2])
 
 
 _FORK = """

@@ -64,8 +64,12 @@ class Errors(unittest.TestCase):
         x = torch.randn(2, 5)
         self.raises(TypeError, ("torch.float64", "float32"), lambda: self.layer(x.double()))
         self.raises(TypeError, ("torch.int64",), lambda: self.layer(x.long()))
-        self.raises(TypeError, ("torch.float16", "torch.float32", ".to("), lambda: self.layer(x.half()))
-        self.raises(TypeError, ("torch.float64",), lambda: sb.SwitchBackLinear(5, 3, dtype=torch.float64)(x))
+        self.raises(
+            TypeError, ("torch.float16", "torch.float32", ".to("), lambda: self.layer(x.half())
+        )
+        self.raises(
+            TypeError, ("torch.float64",), lambda: sb.SwitchBackLinear(5, 3, dtype=torch.float64)(x)
+        )
         layer = sb.SwitchBackLinear(5, 3)
         layer.bias = torch.nn.Parameter(torch.zeros(3).half())
         self.raises(TypeError, ("bias", "torch.float16"), lambda: layer(x))
@@ -73,7 +77,9 @@ class Errors(unittest.TestCase):
             self.raises(TypeError, ("torch.float64",), lambda: self.layer(x.double()))
 
     def test_shape(self):
-        self.raises(ValueError, ("(2, 4)", "in_features = 5"), lambda: self.layer(torch.randn(2, 4)))
+        self.raises(
+            ValueError, ("(2, 4)", "in_features = 5"), lambda: self.layer(torch.randn(2, 4))
+        )
         self.raises(ValueError, ("()",), lambda: self.layer(torch.tensor(1.0)))
         self.raises(ValueError, ("(5, 0)",), lambda: self.layer(torch.randn(5, 0)))
         self.layer.weight = torch.nn.Parameter(torch.randn(4, 5))
@@ -89,7 +95,9 @@ class Errors(unittest.TestCase):
         self.raises(TypeError, ("ndarray",), lambda: self.layer(x.numpy()))
         self.raises(TypeError, ("NoneType",), lambda: self.layer(None))
         self.raises(TypeError, ("sparse",), lambda: self.layer(x.to_sparse()))
-        nested = torch.nested_tensor if hasattr(torch, "nested_tensor") else torch.nested.nested_tensor
+        nested = (
+            torch.nested_tensor if hasattr(torch, "nested_tensor") else torch.nested.nested_tensor
+        )
         self.raises(TypeError, ("nested",), lambda: self.layer(nested([x, x])))
         from torch._subclasses import FakeTensorMode
 
@@ -112,7 +120,9 @@ class Errors(unittest.TestCase):
     def test_a_weight_that_was_freed(self):
         # Between uses, sharded parameters have a shape and no memory.
         weight = self.layer.weight
-        storage = weight.untyped_storage() if hasattr(weight, "untyped_storage") else weight.storage()
+        storage = (
+            weight.untyped_storage() if hasattr(weight, "untyped_storage") else weight.storage()
+        )
         x = torch.randn(2, 5)
         self.layer(x)
         storage.resize_(0)
@@ -129,7 +139,9 @@ class Errors(unittest.TestCase):
         self.assertTrue(torch.equal(self.layer(x), want))
 
     def test_jit_trace(self):
-        self.raises(RuntimeError, ("trace",), lambda: torch.jit.trace(self.layer, torch.randn(2, 5)))
+        self.raises(
+            RuntimeError, ("trace",), lambda: torch.jit.trace(self.layer, torch.randn(2, 5))
+        )
 
 
 _FORK = """
@@ -169,7 +181,8 @@ class Processes(unittest.TestCase):
 
     def test_exit_with_layers_alive(self):
         script = (
-            "import torch, threading\nfrom switchback import nn as sb\nlayer = sb.SwitchBackLinear(30, 20)\n"
+            "import torch, threading\nfrom switchback import nn as sb\n"
+            "layer = sb.SwitchBackLinear(30, 20)\n"
             "x = torch.randn(4, 30, requires_grad=True)\ny = layer(x)\n"
             "thread = threading.Thread(target=lambda: layer(x)); thread.start()\n"
         )
@@ -181,7 +194,9 @@ class Processes(unittest.TestCase):
 class Compile(unittest.TestCase):
     def test_the_graph_breaks_and_results_stay(self):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(sb.SwitchBackLinear(5, 8), torch.nn.ReLU(), sb.SwitchBackLinear(8, 3))
+        model = torch.nn.Sequential(
+            sb.SwitchBackLinear(5, 8), torch.nn.ReLU(), sb.SwitchBackLinear(8, 3)
+        )
         compiled = torch.compile(model, backend="eager")
         x, g = torch.randn(4, 5), torch.randn(4, 3)
         results = []
@@ -196,7 +211,7 @@ class Compile(unittest.TestCase):
                 self.assertTrue(torch.equal(a, b))
 
     def test_export_says_no(self):
-        with self.assertRaises(Exception):
+        with self.assertRaises(Exception):  # noqa: B017, whatever torch makes of it
             torch.export.export(sb.SwitchBackLinear(5, 3), (torch.randn(2, 5),))
 
 

@@ -151,11 +151,28 @@ class Rejections(unittest.TestCase):
     def test_shape(self):
         codes = np.zeros((2, 3), np.int8)
         scales = np.zeros(2, np.float32)
-        self.rejects(ValueError, ("x", "(4,)", "two"), ops.quantize_rowwise, np.zeros(4, np.float32))
-        self.rejects(ValueError, ("absmax", "(2,)"), ops.dequantize_rowwise, codes, scales[:1])
-        self.rejects(ValueError, ("absmax_b",), ops.gemm_dequantize, codes, codes, scales, np.zeros(3, np.float32))
         self.rejects(
-            ValueError, ("bias", "(2,)"), ops.gemm_dequantize, codes, codes, scales, scales, np.zeros(3, np.float32)
+            ValueError, ("x", "(4,)", "two"), ops.quantize_rowwise, np.zeros(4, np.float32)
+        )
+        self.rejects(ValueError, ("absmax", "(2,)"), ops.dequantize_rowwise, codes, scales[:1])
+        self.rejects(
+            ValueError,
+            ("absmax_b",),
+            ops.gemm_dequantize,
+            codes,
+            codes,
+            scales,
+            np.zeros(3, np.float32),
+        )
+        self.rejects(
+            ValueError,
+            ("bias", "(2,)"),
+            ops.gemm_dequantize,
+            codes,
+            codes,
+            scales,
+            scales,
+            np.zeros(3, np.float32),
         )
         with self.assertRaises(switchback.InvalidArgument) as caught:
             ops.gemm_s8s8s32(codes, np.zeros((2, 4), np.int8))  # found by the library
@@ -178,9 +195,16 @@ class Torch(unittest.TestCase):
             want = quantize_rows(tensor.float().numpy())
             strided = torch.cat([tensor, tensor], 1)[:, :83]
             expanded = tensor[5:6].expand(4, -1)
-            for given in (tensor, strided, tensor.t().contiguous().t(), tensor.clone().requires_grad_()):
+            for given in (
+                tensor,
+                strided,
+                tensor.t().contiguous().t(),
+                tensor.clone().requires_grad_(),
+            ):
                 q, absmax = ops.quantize_rowwise(given)
-                self.assertEqual((q.dtype, absmax.dtype, q.device), (torch.int8, torch.float32, tensor.device))
+                self.assertEqual(
+                    (q.dtype, absmax.dtype, q.device), (torch.int8, torch.float32, tensor.device)
+                )
                 np.testing.assert_array_equal(q.numpy(), want[0])
                 np.testing.assert_array_equal(absmax.numpy(), want[1])
             q, _ = ops.quantize_rowwise(expanded)
@@ -218,7 +242,9 @@ class Torch(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "ndarray"):
             ops.gemm_s8s8s32(x.to(torch.int8), np.zeros((2, 3), np.int8))
         freed = torch.zeros(4, 4)
-        (freed.untyped_storage() if hasattr(freed, "untyped_storage") else freed.storage()).resize_(0)
+        (freed.untyped_storage() if hasattr(freed, "untyped_storage") else freed.storage()).resize_(
+            0
+        )
         with self.assertRaisesRegex(ValueError, "storage"):
             ops.quantize_rowwise(freed)
 

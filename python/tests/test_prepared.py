@@ -42,9 +42,13 @@ class Prepared(unittest.TestCase):
                 self.assertIsNone(layer.weight)
                 state = layer.state_dict()
                 self.assertEqual(set(state), {"W_int8", "state_W", "bias"})
-                self.assertEqual((state["W_int8"].dtype, state["W_int8"].shape), (torch.int8, (N, K)))
+                self.assertEqual(
+                    (state["W_int8"].dtype, state["W_int8"].shape), (torch.int8, (N, K))
+                )
                 count = N if layer.mode == "rowwise" else 1
-                self.assertEqual((state["state_W"].dtype, state["state_W"].shape), (torch.float32, (count,)))
+                self.assertEqual(
+                    (state["state_W"].dtype, state["state_W"].shape), (torch.float32, (count,))
+                )
                 self.assertEqual([n for n, _ in layer.named_parameters()], ["bias"])
                 if layer.mode == "rowwise":
                     q, absmax = quantize_rows(weight.float().numpy())
@@ -74,7 +78,13 @@ class Prepared(unittest.TestCase):
         scales = layer.state_W.clone()
         with torch.no_grad():
             want = layer(self.x.half())
-        for cast in (layer.half, layer.bfloat16, layer.double, layer.float, lambda: layer.to("cpu")):
+        for cast in (
+            layer.half,
+            layer.bfloat16,
+            layer.double,
+            layer.float,
+            lambda: layer.to("cpu"),
+        ):
             cast()
             self.assertEqual(layer.W_int8.dtype, torch.int8)
             self.assertEqual(layer.state_W.dtype, torch.float32)
@@ -82,7 +92,9 @@ class Prepared(unittest.TestCase):
         layer.half()
         self.assertEqual(layer.bias.dtype, torch.float16)
         with torch.no_grad():
-            self.assertLess(float((layer(self.x.half()) - want).abs().max()), 2e-3)  # the bias' rounding
+            self.assertLess(
+                float((layer(self.x.half()) - want).abs().max()), 2e-3
+            )  # the bias' rounding
 
     def test_there_is_no_backward(self):
         layer = sb.SwitchBackLinear(K, N).prepare_for_eval()
@@ -162,7 +174,9 @@ class Checkpoints(unittest.TestCase):
 
     def model(self, make, **options):
         return torch.nn.Sequential(
-            collections.OrderedDict(first=make(K, 16, **options), act=torch.nn.ReLU(), last=make(16, N, **options))
+            collections.OrderedDict(
+                first=make(K, 16, **options), act=torch.nn.ReLU(), last=make(16, N, **options)
+            )
         )
 
     def test_float(self):
@@ -208,7 +222,10 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual((layer.weight.dtype, layer.bias.dtype), (torch.float32,) * 2)
 
     def test_scales_as_others_wrote_them(self):
-        for make, shapes in ((sb.SwitchBackLinear, ((), (1,), (1, 1))), (sb.SwitchBackLinearVectorwise, ((N,), (N, 1)))):
+        for make, shapes in (
+            (sb.SwitchBackLinear, ((), (1,), (1, 1))),
+            (sb.SwitchBackLinearVectorwise, ((N,), (N, 1))),
+        ):
             source = make(K, N).eval().prepare_for_eval()
             for shape in shapes:
                 for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
@@ -218,7 +235,9 @@ class Checkpoints(unittest.TestCase):
                     layer = make(K, N)
                     layer.load_state_dict(state)
                     self.assertEqual(layer.state_W.dtype, torch.float32)
-                    self.assertTrue(torch.equal(layer.state_W, given["state_W"].float().reshape(-1)))
+                    self.assertTrue(
+                        torch.equal(layer.state_W, given["state_W"].float().reshape(-1))
+                    )
                     self.assertIs(state["state_W"], given["state_W"])  # not changed for others
                     with torch.no_grad():
                         layer(self.x)

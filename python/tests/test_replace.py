@@ -57,8 +57,13 @@ class Replace(unittest.TestCase):
         self.assertEqual(self.names(), every)
         self.assertEqual(self.names(exclude="head"), every[:-1])
         self.assertEqual(self.names(include="blocks.*.up"), [every[0], every[2]])
-        self.assertEqual(self.names(include=["blocks.*", "head"], exclude=["*.down"]), [every[0], every[2], "head"])
-        self.assertEqual(self.names(include=lambda name, module: module.bias is None), [every[1], every[3]])
+        self.assertEqual(
+            self.names(include=["blocks.*", "head"], exclude=["*.down"]),
+            [every[0], every[2], "head"],
+        )
+        self.assertEqual(
+            self.names(include=lambda name, module: module.bias is None), [every[1], every[3]]
+        )
         self.assertEqual(self.names(include=[]), [])
         self.assertEqual(self.names(exclude=(lambda name, module: "blocks" in name, "head")), [])
 
@@ -77,7 +82,9 @@ class Replace(unittest.TestCase):
         self.assertEqual([n for n, _ in model.named_parameters()], old_names)
         for before, after in zip(parameters, model.parameters()):
             self.assertIs(before, after)
-        self.assertEqual(str(model.load_state_dict(Model().state_dict())), "<All keys matched successfully>")
+        self.assertEqual(
+            str(model.load_state_dict(Model().state_dict())), "<All keys matched successfully>"
+        )
         again = []
         sb.replace_linear(model, replaced=again)
         self.assertEqual(again, [])
@@ -103,14 +110,21 @@ class Replace(unittest.TestCase):
 
     def test_ways_to_name_a_layer(self):
         for layer, options, mode in (
-            (sb.SwitchBackLinear, {"vector_wise_quantization": True, "mem_efficient": True}, "rowwise"),
+            (
+                sb.SwitchBackLinear,
+                {"vector_wise_quantization": True, "mem_efficient": True},
+                "rowwise",
+            ),
             (sb.SwitchBackLinear, {"mode": "auto"}, "auto"),
             (functools.partial(sb.SwitchBackLinear, mode="standard"), {}, "standard"),
             (sb.SwitchBackLinearGlobalMemEfficient, {}, "global"),
         ):
             model = sb.replace_linear(Block(), layer, **options)
             self.assertEqual(model.up.mode, mode)
-            self.assertEqual(model.up.mem_efficient, mode == "rowwise" or layer is sb.SwitchBackLinearGlobalMemEfficient)
+            self.assertEqual(
+                model.up.mem_efficient,
+                mode == "rowwise" or layer is sb.SwitchBackLinearGlobalMemEfficient,
+            )
             model(self.x).sum().backward()
 
     def test_the_model_itself(self):
@@ -125,9 +139,13 @@ class Replace(unittest.TestCase):
     def test_hooks_are_kept(self):
         seen = []
         linear = self.model.head
-        first = linear.register_forward_hook(lambda module, args, out: seen.append(("forward", out.shape)))
+        first = linear.register_forward_hook(
+            lambda module, args, out: seen.append(("forward", out.shape))
+        )
         linear.register_forward_pre_hook(lambda module, args: seen.append(("pre", args[0].shape)))
-        linear.register_full_backward_hook(lambda module, gi, go: seen.append(("backward", go[0].shape)))
+        linear.register_full_backward_hook(
+            lambda module, gi, go: seen.append(("backward", go[0].shape))
+        )
         sb.replace_linear(self.model)
         self.model.head(self.x.requires_grad_()).sum().backward()
         self.assertEqual([name for name, _ in seen], ["pre", "forward", "backward"])

@@ -210,7 +210,9 @@ class Weight(unittest.TestCase):
         self.assertTrue(torch.equal(y, want(self.x)))
         y.sum().backward()
         want(self.x).sum().backward()
-        self.assertTrue(torch.equal(layer.parametrizations.weight.original.grad, 2 * want.weight.grad))
+        self.assertTrue(
+            torch.equal(layer.parametrizations.weight.original.grad, 2 * want.weight.grad)
+        )
         with self.assertRaisesRegex(RuntimeError, "parametrization"):
             layer.prepare_for_eval()
 

@@ -16,19 +16,36 @@ from support import PACKAGE, run_python
 
 import switchback
 
-MISSING = [name for name in ("pip", "setuptools", "wheel") if importlib.util.find_spec(name) is None]
+MISSING = [
+    name for name in ("pip", "setuptools", "wheel") if importlib.util.find_spec(name) is None
+]
 
 
 @unittest.skipIf(MISSING, f"a wheel cannot be built without {MISSING}")
 class Wheel(unittest.TestCase):
     def build(self, folder, **variables):
         source = os.path.join(folder, "source", "python")
-        shutil.copytree(PACKAGE, source, dirs_exist_ok=True, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+        shutil.copytree(
+            PACKAGE,
+            source,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"),
+        )
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SWITCHBACK_")}
         environment.pop("PYTHONPATH", None)
         environment.update(variables)
         return subprocess.run(
-            [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source],
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "wheel",
+                "--no-deps",
+                "--no-build-isolation",
+                "-w",
+                folder,
+                source,
+            ],
             env=environment,
             capture_output=True,
             text=True,
@@ -43,14 +60,22 @@ class Wheel(unittest.TestCase):
             configs = os.path.join(prefix, "share", "switchback", "configs")
             os.makedirs(os.path.join(prefix, "lib"))
             os.makedirs(configs)
-            shutil.copy(os.path.realpath(switchback.library_path()), os.path.join(prefix, "lib", "libswitchback.so"))
-            for path in (os.path.join(prefix, "lib", "libneeded.so.1"), os.path.join(configs, "one.jsonl")):
+            shutil.copy(
+                os.path.realpath(switchback.library_path()),
+                os.path.join(prefix, "lib", "libswitchback.so"),
+            )
+            for path in (
+                os.path.join(prefix, "lib", "libneeded.so.1"),
+                os.path.join(configs, "one.jsonl"),
+            ):
                 with open(path, "w", encoding="utf-8"):
                     pass
             done = self.build(folder, SWITCHBACK_PREFIX=prefix, SWITCHBACK_BUNDLE="libneeded.so.1")
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             (path,) = glob.glob(os.path.join(folder, "*.whl"))
-            self.assertRegex(os.path.basename(path), r"^switchback-[0-9.]+-py3-none-linux_\w+\.whl$")
+            self.assertRegex(
+                os.path.basename(path), r"^switchback-[0-9.]+-py3-none-linux_\w+\.whl$"
+            )
             with zipfile.ZipFile(path) as packed:
                 names = set(packed.namelist())
                 packed.extractall(os.path.join(folder, "unpacked"))
@@ -96,7 +121,9 @@ class Wheel(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             with open(notes, encoding="utf-8") as file:
                 configure, build, install = file.read().splitlines()
-            self.assertIn("-DSWITCHBACK_TESTS=OFF -DSWITCHBACK_BENCH=OFF -DONE=1 -DTWO=a b", configure)
+            self.assertIn(
+                "-DSWITCHBACK_TESTS=OFF -DSWITCHBACK_BENCH=OFF -DONE=1 -DTWO=a b", configure
+            )
             self.assertTrue(build.startswith("--build") and install.startswith("--install"))
             (path,) = glob.glob(os.path.join(folder, "*.whl"))
             with zipfile.ZipFile(path) as packed:

@@ -106,7 +106,11 @@ class Layer:
         out = ctypes.c_void_p()
         context.enter()
         context.destroy_dead_layers()
-        check(self._lib.switchback_linear_create(context.pointer, ctypes.byref(options), ctypes.byref(out)))
+        check(
+            self._lib.switchback_linear_create(
+                context.pointer, ctypes.byref(options), ctypes.byref(out)
+            )
+        )
         self.pointer = out.value
         weakref.finalize(self, context.destroy_layer, self.pointer).atexit = False
         self._dtype = dtype
@@ -114,6 +118,8 @@ class Layer:
         # memory from becoming that of another tensor with the same key.
         self._borrowed: tuple = ()
         self._lent_at: tuple = ()
+        self._is_copy = False
+        self._stream = context.stream
         self._sources: tuple = ()
         self._weight_key: tuple | None = None
         self._bias_key: tuple | None = None
@@ -147,7 +153,7 @@ class Layer:
         """
         key = _key(weight)
         bias_key = None if bias is None else _key(bias)
-        same = key == self._weight_key and bias_key == self._bias_key
+        same = self._holds(key) and bias_key == self._bias_key
         if same and owner.updates == self._updates:
             if getattr(_reuse, "on", False):
                 return
@@ -155,7 +161,7 @@ class Layer:
                 return
         # Read first: what changes meanwhile is then a change.
         updates, weight_gradients = owner.updates, owner.weight_gradients
-        if same and all(lent is source for lent, source in zip(self._borrowed, self._sources)):
+        if same and not self._is_copy:
             check(self._lib.switchback_linear_weight_updated(self.pointer))
         else:
             self._lend(weight, key, bias, bias_key)
@@ -164,21 +170,31 @@ class Layer:
     def use_weight_of_forward(self, weight) -> None:
         """For backward: makes the layer's weight this one; codes of the same key are used again."""
         key = _key(weight)
-        if key != self._weight_key or not self._is_lent_memory_there():
+        if not self._holds(key):
             self._lend(weight, key, None, None)
 
     def use_any_weight(self) -> None:
         """For a backward that looks at no weight: the library wants to have one all the same."""
-        if not self._borrowed or self._weight_key is None or not self._is_lent_memory_there():
+        if self._weight_key is None or not self._holds(self._weight_key):
             in_features, out_features, _ = self._owner
             device = torch.device(self.context.device)
             weight = torch.zeros(out_features, in_features, dtype=self._dtype, device=device)
             self._lend(weight, None, None, None)
 
-    def _is_lent_memory_there(self) -> bool:
-        """Whether what was lent still lies where it did. Sharding schemes free the storage of tensors
-        that others hold; gradients may then be given the same memory, which the library refuses."""
-        return all(t is None or t.data_ptr() == at for t, at in zip(self._borrowed, self._lent_at))
+    def _holds(self, key) -> bool:
+        """Whether what is lent was made from the weight of this key, and may still be used.
+
+        Sharding schemes free the storage of tensors that others hold. What lay there may be given
+        to gradients, and the library refuses outputs in memory that it believes to be the weight's.
+        A copy is of the stream it was made on: torch gives its memory to others in the order of
+        that one.
+        """
+        return (
+            key == self._weight_key
+            and bool(self._borrowed)
+            and all(t is None or t.data_ptr() == at for t, at in zip(self._borrowed, self._lent_at))
+            and (not self._is_copy or self._stream == self.context.stream)
+        )
 
     def _lend(self, weight, key, bias, bias_key) -> None:
         source = weight.detach()
@@ -191,11 +207,15 @@ class Layer:
             check_storage(bias_memory, "forward", "bias")
             bias_matrix = ctypes.byref(self._bias_matrix(bias_memory))
         rows, cols = matrix.shape
-        lent = _abi.Matrix(matrix.data_ptr(), DTYPES[self._dtype], rows, cols, max(matrix.stride(0), cols))
+        lent = _abi.Matrix(
+            matrix.data_ptr(), DTYPES[self._dtype], rows, cols, max(matrix.stride(0), cols)
+        )
         self._weight_key = None  # until it is certain
         check(self._lib.switchback_linear_set_weight(self.pointer, ctypes.byref(lent), bias_matrix))
         self._borrowed, self._sources = (matrix, bias_memory), (source, bias_source)
         self._lent_at = (lent.data, 0 if bias_memory is None else bias_memory.data_ptr())
+        self._is_copy = matrix is not source or bias_memory is not bias_source
+        self._stream = self.context.stream
         self._weight_key, self._bias_key = key, bias_key
 
     def _readable(self, weight):
@@ -211,7 +231,11 @@ class Layer:
         """Makes the layer's weight codes[N,K] with absmax[N] or [1]; the library keeps a copy."""
         bias_key = None if bias is None else _key(bias)
         key = ("codes", _key(codes), _key(absmax))
-        if key == self._weight_key and bias_key == self._bias_key and owner.updates == self._updates:
+        if (
+            key == self._weight_key
+            and bias_key == self._bias_key
+            and owner.updates == self._updates
+        ):
             return
         updates = owner.updates
         for name, tensor in (("W_int8", codes), ("state_W", absmax), ("bias", bias)):
@@ -248,7 +272,9 @@ class Layer:
         if status:
             check(status)
 
-    def forward_codes(self, x: int, rows: int, stride: int, y: int, codes: int, absmax: int) -> None:
+    def forward_codes(
+        self, x: int, rows: int, stride: int, y: int, codes: int, absmax: int
+    ) -> None:
         """The same, and codes[rows,K] and absmax[rows] of x."""
         m, d, q = self._x, self._y, self._codes
         m.data, m.rows, m.stride = x, rows, stride
@@ -261,7 +287,16 @@ class Layer:
             check(status)
 
     def backward(
-        self, g: int, rows: int, stride: int, dx: int | None, dw, db, x: int, x_stride: int, absmax: int | None
+        self,
+        g: int,
+        rows: int,
+        stride: int,
+        dx: int | None,
+        dw,
+        db,
+        x: int,
+        x_stride: int,
+        absmax: int | None,
     ) -> None:
         """dx[rows,K], and the tensors dw[N,K] and db[N], each unless it is None.
 

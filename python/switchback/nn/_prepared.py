@@ -82,7 +82,10 @@ def _problems(module, codes, scales) -> list[str]:
     if scales.dtype not in FLOATS and scales.dtype is not torch.float64:
         found.append(f"{SCALES}: it is {scales.dtype}; it must be floating point")
     if scales.numel() != count:
-        other = {1: "SwitchBackLinear or SwitchBackLinearGlobal", shape[0]: "SwitchBackLinearVectorwise"}
+        other = {
+            1: "SwitchBackLinear or SwitchBackLinearGlobal",
+            shape[0]: "SwitchBackLinearVectorwise",
+        }
         hint = other.get(scales.numel())
         found.append(
             f"{SCALES}: it has shape {tuple(scales.shape)}; a layer in mode {module.mode} has {count} "

@@ -57,7 +57,9 @@ class SwitchBackLinear(torch.nn.Linear):
     def forward(self, x):
         """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
         if self.is_prepared:
-            return prepared_linear(x, self.W_int8, self.state_W, self.bias, self._layers, self.training)
+            return prepared_linear(
+                x, self.W_int8, self.state_W, self.bias, self._layers, self.training
+            )
         return linear(x, self.weight, self.bias, self._layers, self.mem_efficient, self.training)
 
     def weight_updated(self) -> None:
