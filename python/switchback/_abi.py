@@ -108,10 +108,8 @@ class LinearGrads(_Sized):
 _P = c_void_p
 _FAILING = {
     "switchback_context_create": (_P, POINTER(c_void_p)),
-    "switchback_context_device": (_P, POINTER(c_char_p)),
     "switchback_context_isa": (_P, POINTER(c_char_p)),
     "switchback_context_threads": (_P, POINTER(c_int32)),
-    "switchback_context_synchronize": (_P,),
     "switchback_context_set_stream": (_P, _P),
     "switchback_quantize_rowwise": (_P, _P, _P, _P),
     "switchback_quantize_columnwise_transpose": (_P, _P, _P, _P),

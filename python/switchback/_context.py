@@ -75,11 +75,6 @@ class Context:
             check(library().switchback_context_isa(self.pointer, ctypes.byref(out)))
             return out.value.decode()
 
-    def synchronize(self) -> None:
-        """Waits until everything queued is done."""
-        with self.lock:
-            check(library().switchback_context_synchronize(self.pointer))
-
 
 def context_for(device: str) -> Context:
     """The context of "cpu" or "cuda:N", made if there is none."""

@@ -85,6 +85,15 @@ class Loading(unittest.TestCase):
         )
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_what_is_installed(self):
+        done = run_python("-m", "switchback", env={"SWITCHBACK_LIBRARY": switchback.library_path()})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in (switchback.__version__, switchback.library_path(), "numpy", "cpu"):
+            self.assertIn(word, done.stdout)
+        done = run_python("-m", "switchback", env={"SWITCHBACK_LIBRARY": "/nowhere"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nowhere", done.stderr)
+
     def test_unknown_attribute(self):
         with self.assertRaises(AttributeError):
             switchback.no_such_name  # noqa: B018
@@ -152,9 +161,9 @@ class Streams(unittest.TestCase):
 
         context.stream = 7
         for stream in (7, 8, 8, 9, 8):
-            with mock.patch.object(_context, "_current_stream", lambda device, s=stream: s):
-                with mock.patch.object(_context, "library", Fake):
-                    context.enter()
+            now = mock.patch.object(_context, "_current_stream", lambda device, s=stream: s)
+            with now, mock.patch.object(_context, "library", Fake):
+                context.enter()
         self.assertEqual(calls, [(context.pointer, s) for s in (8, 9, 8)])
 
     def test_the_legacy_stream_has_a_name(self):
