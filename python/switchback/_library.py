@@ -69,17 +69,17 @@ def _split(version: int) -> tuple[int, int]:
     return version >> 16, version & 0xFFFF
 
 
-def _candidates() -> list[str]:
+def _candidates():
     """What to try, in order. A library that was named is the only one."""
     named = os.environ.get(VARIABLE)
     if named:
-        return [named]
-    found = sorted(glob.glob(os.path.join(_FOLDER, _SYSTEM_NAME + "*")))[:1]
-    found.append(_SYSTEM_NAME)
-    known = ctypes.util.find_library("switchback")
-    if known is not None and known not in found:
-        found.append(known)
-    return found
+        yield named
+        return
+    yield from sorted(glob.glob(os.path.join(_FOLDER, _SYSTEM_NAME + "*")))[:1]
+    yield _SYSTEM_NAME
+    known = ctypes.util.find_library("switchback")  # slow, and only needed without a dev package
+    if known not in (None, _SYSTEM_NAME):
+        yield known
 
 
 def _open(path: str):

@@ -31,13 +31,14 @@ def torch_at_least(major, minor):
     return version >= (major, minor)
 
 
-def run_python(*arguments, env=None, timeout=300):
+def run_python(*arguments, env=None, timeout=300, cwd=None):
     """Runs this interpreter with one thread of each kind; returns what subprocess.run does."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=PACKAGE)
     environment.update(env or {})
     return subprocess.run(
         [sys.executable, *arguments],
         env=environment,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=timeout,

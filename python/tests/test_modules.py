@@ -48,6 +48,9 @@ class Construction(unittest.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, str(options["mode"])):
                 sb.SwitchBackLinear(5, 3, **options)
+        for features in ((0, 3), (3, 0)):
+            with self.assertRaisesRegex(ValueError, "at least 1"):
+                sb.SwitchBackLinear(*features)
 
 
 class Errors(unittest.TestCase):

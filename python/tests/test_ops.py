@@ -41,7 +41,7 @@ def variants(x):
     yield x
     yield padded(x)
     yield np.asfortranarray(x)
-    yield x[::-1][::-1]
+    yield np.ascontiguousarray(x[::-1])[::-1]
 
 
 class QuantizeNumpy(unittest.TestCase):
@@ -88,6 +88,11 @@ class QuantizeNumpy(unittest.TestCase):
         shifted = raw[1:].view(np.uint8)[: x.nbytes].view(np.float32).reshape(x.shape)
         shifted[:] = x
         self.check(x, *ops.quantize_rowwise(shifted), *want)
+
+    def test_rows_that_are_one(self):
+        row = awkward(6, 31)[5:]
+        want = quantize_rows(row.repeat(4, 0))
+        self.check(row, *ops.quantize_rowwise(np.broadcast_to(row, (4, 31))), *want)
 
     def test_dequantize(self):
         x = awkward(6, 31, seed=2)

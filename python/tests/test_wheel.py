@@ -93,7 +93,7 @@ class Wheel(unittest.TestCase):
                 "import switchback, numpy; print(switchback.library_path()); "
                 "switchback.quantize_rowwise(numpy.ones((2, 3), 'f4'))"
             )
-            done = run_python("-c", script, env=environment)
+            done = run_python("-c", script, env=environment, cwd=folder)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(os.path.join("unpacked", "switchback", "lib"), done.stdout)
 

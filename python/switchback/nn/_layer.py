@@ -88,11 +88,12 @@ class LayerSet:
 
     def cached_bytes(self) -> int:
         """Bytes of int8 codes and packed weights held by the library."""
-        return sum(layer.cached_bytes() for layer in list(self._layers.values()))
+        layers = [layer for layer in self._layers.values() if not layer.context.retired]
+        return sum(layer.cached_bytes() for layer in layers)
 
 
 class Layer:
-    """A switchback_linear. Every method is called with `context.lock` held."""
+    """A switchback_linear. Methods are called with `context.lock` held and `context` entered."""
 
     def __init__(self, owner: LayerSet, dtype: torch.dtype, context: Context):
         self._lib = library()

@@ -38,6 +38,9 @@ class SwitchBackLinear(torch.nn.Linear):
         mode: str | None = None,
     ):
         mode = _mode_of(mode, vector_wise_quantization, mem_efficient)
+        for name, value in (("in_features", in_features), ("out_features", out_features)):
+            if value < 1:
+                raise ValueError(f"SwitchBackLinear: {name} = {value}; it must be at least 1")
         super().__init__(in_features, out_features, bias=bias, device=device, dtype=dtype)
         self.mode = mode
         self.mem_efficient = mem_efficient
@@ -99,7 +102,7 @@ class SwitchBackLinear(torch.nn.Linear):
         super()._apply(fn, *args, **kwargs)
         if scales is not None and self.state_W.dtype is not torch.float32:
             self.state_W = scales.to(self.state_W.device)  # scales are float32, whatever x is
-        if self.weight is not None:
+        if self._parameters.get("weight") is not None:
             self._float["dtype"] = self.weight.dtype
         self._layers.release()
         return self
