@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a call of the Python layer costs beyond the library's own call.
+
+Times a small layer's module(x) and module(x).backward(g) against the ctypes calls they end in, with
+arguments built beforehand. Groups of calls of both are interleaved. Printed are the medians and the
+median difference of neighbours, with half the distance between its quartiles as the noise.
+"""
+
+import argparse
+import ctypes
+import statistics
+import time
+
+import torch
+
+import switchback
+from switchback import _abi
+from switchback.nn import SwitchBackLinearVectorwise
+
+
+def per_call(function, calls):
+    """Microseconds per call."""
+    start = time.perf_counter_ns()
+    for _ in range(calls):
+        function()
+    return (time.perf_counter_ns() - start) / calls / 1000
+
+
+def compare(label, ours, bare, rounds, calls):
+    """Prints medians of both and of the difference of neighbours."""
+    for function in (ours, bare):
+        per_call(function, calls)
+    pairs = []
+    for turn in range(rounds):
+        order = (ours, bare) if turn % 2 == 0 else (bare, ours)
+        times = [per_call(function, calls) for function in order]
+        pairs.append(tuple(times) if turn % 2 == 0 else tuple(reversed(times)))
+    differences = [a - b for a, b in pairs]
+    quartiles = statistics.quantiles(differences, n=4)
+    print(
+        f"{label:32} module {statistics.median(a for a, _ in pairs):7.2f}  call "
+        f"{statistics.median(b for _, b in pairs):7.2f}  overhead {quartiles[1]:7.2f} us  "
+        f"(+- {(quartiles[2] - quartiles[0]) / 2:.2f})"
+    )
+
+
+class Bare:
+    """The library's calls for one layer, without anything around them."""
+
+    def __init__(self, module, x, g):
+        with torch.no_grad():
+            module(x)
+        layer = module._layers.layer(x.dtype, x.device)
+        library, self.pointer, self.keep = layer._lib, layer.pointer, (layer, x, g)
+        rows, k, n = x.shape[0], module.in_features, module.out_features
+        self.y, self.dx = torch.empty(rows, n), torch.empty(rows, k)
+        self.dw, self.db = torch.empty(n, k), torch.empty(n)
+
+        def matrix(tensor, height, width):
+            return _abi.Matrix(tensor.data_ptr(), _abi.F32, height, width, width)
+
+        self.structs = (matrix(x, rows, k), matrix(self.y, rows, n))
+        self.grads = _abi.LinearGrads(
+            g=matrix(g, rows, n),
+            dx=matrix(self.dx, rows, k),
+            dw=matrix(self.dw, n, k),
+            db=matrix(self.db, 1, n),
+        )
+        self.x, self.out = map(ctypes.addressof, self.structs)
+        self.grads_at = ctypes.addressof(self.grads)
+        self.run_forward = library.switchback_linear_forward
+        self.run_backward = library.switchback_linear_backward_from
+        self.updated = library.switchback_linear_weight_updated
+
+    def forward(self):
+        self.run_forward(self.pointer, self.x, self.out, _abi.SAVE_NOTHING)
+
+    def forward_and_backward(self):
+        # As the module after a backward: the weight counts as changed.
+        self.updated(self.pointer)
+        self.run_forward(self.pointer, self.x, self.out, _abi.SAVE_CALLER)
+        self.run_backward(self.pointer, self.grads_at, self.x, None)
+
+    def forward_that_saves(self):
+        self.run_forward(self.pointer, self.x, self.out, _abi.SAVE_CALLER)
+
+
+def measure(rows, features, rounds, calls):
+    """Prints three lines for one number of rows."""
+    torch.manual_seed(0)
+    module = SwitchBackLinearVectorwise(features, features)
+    x, g = torch.randn(rows, features), torch.randn(rows, features)
+    wanting = x.clone().requires_grad_()
+    parameters = [wanting, module.weight, module.bias]
+    module.eval()
+    bare = Bare(module, x, g)
+    shape = f"{features}x{features}, M={rows}"
+
+    def step():
+        return torch.autograd.grad(module(wanting), parameters, g)
+
+    with torch.no_grad():
+        compare(f"{shape}: forward, no_grad", lambda: module(x), bare.forward, rounds, calls)
+    module.train()
+    module(wanting)
+    compare(
+        f"{shape}: forward, recorded",
+        lambda: module(wanting),
+        bare.forward_that_saves,
+        rounds,
+        calls,
+    )
+    compare(f"{shape}: forward and backward", step, bare.forward_and_backward, rounds, calls)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--features", type=int, default=64)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--rounds", type=int, default=101)
+    parser.add_argument("--calls", type=int, default=100, help="per round and side")
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)
+    switchback.set_num_threads(1)
+    print(
+        f"torch {torch.__version__}, switchback {switchback.library_version()}, microseconds per call"
+    )
+    for rows in options.rows:
+        measure(rows, options.features, options.rounds, options.calls)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the wheel: the Python files, libswitchback, and the tuned configurations that it reads.
+
+The library is, in this order,
+  $SWITCHBACK_LIBRARY   a file: a libswitchback.so that was built or installed,
+  $SWITCHBACK_PREFIX    a folder: the prefix that it was installed to,
+  built with CMake from the sources around this folder ($SWITCHBACK_CMAKE_ARGS: more arguments).
+$SWITCHBACK_BUNDLE names files beside the library that are packed with it: libraries it needs and the
+target machines do not have, "libdnnl.so.2 libhwy.so.1". An installed library looks there first.
+"""
+
+import glob
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+from setuptools.dist import Distribution
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # before setuptools 70.1
+    from wheel.bdist_wheel import bdist_wheel
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCES = HERE.parent
+CONFIGS = pathlib.Path("share", "switchback", "configs")
+
+
+def from_file(path):
+    """A library that was named."""
+    library = pathlib.Path(path)
+    if not library.is_file():
+        raise SystemExit(f"SWITCHBACK_LIBRARY = {path}: there is no such file")
+    return library.resolve()
+
+
+def from_prefix(prefix):
+    """The library of an installation."""
+    for folder in ("lib", "lib64", os.path.join("lib", "*-linux-gnu")):
+        found = sorted(glob.glob(os.path.join(prefix, folder, "libswitchback.so*")))
+        if found:
+            return from_file(found[0])
+    raise SystemExit(
+        f"SWITCHBACK_PREFIX = {prefix}: there is no libswitchback.so in its lib folders"
+    )
+
+
+def from_sources(stage):
+    """The library as CMake builds and installs it."""
+    if not (SOURCES / "CMakeLists.txt").is_file():
+        raise SystemExit(
+            f"There are no C++ sources in {SOURCES} to build libswitchback from; set SWITCHBACK_LIBRARY to "
+            "the file of one, or install from a checkout of the repository"
+        )
+    if shutil.which("cmake") is None:
+        raise SystemExit(
+            "cmake is needed to build libswitchback and was not found; install it, or set SWITCHBACK_LIBRARY "
+            "to the file of a libswitchback.so"
+        )
+    build = HERE / "build" / "cmake"
+    more = shlex.split(os.environ.get("SWITCHBACK_CMAKE_ARGS", ""))
+    steps = (
+        (
+            "-S",
+            SOURCES,
+            "-B",
+            build,
+            "-DCMAKE_BUILD_TYPE=Release",
+            "-DSWITCHBACK_TESTS=OFF",
+            "-DSWITCHBACK_BENCH=OFF",
+            *more,
+        ),
+        ("--build", build, "--parallel"),
+        ("--install", build, "--prefix", stage),
+    )
+    for arguments in steps:
+        command = ["cmake", *map(str, arguments)]
+        print("libswitchback:", shlex.join(command), flush=True)
+        if subprocess.run(command, check=False).returncode != 0:
+            raise SystemExit(
+                f"libswitchback could not be built; this failed: {shlex.join(command)}"
+            )
+    return from_prefix(stage)
+
+
+def find_library(stage):
+    for variable, find in (("SWITCHBACK_LIBRARY", from_file), ("SWITCHBACK_PREFIX", from_prefix)):
+        value = os.environ.get(variable)
+        if value:
+            return find(value)
+    return from_sources(stage)
+
+
+class BuildWithLibrary(build_py):
+    """Puts the library into lib/ of the package, and its configurations where it looks for them."""
+
+    def run(self):
+        super().run()
+        if getattr(self, "editable_mode", False):
+            print("An editable install carries no library: set SWITCHBACK_LIBRARY when you use it.")
+            return
+        package = pathlib.Path(self.build_lib) / "switchback"
+        with tempfile.TemporaryDirectory() as stage:
+            library = find_library(stage)
+            for old in ("lib", "share"):  # of an earlier build
+                shutil.rmtree(package / old, ignore_errors=True)
+            (package / "lib").mkdir()
+            shutil.copy2(library, package / "lib" / "libswitchback.so")
+            for name in os.environ.get("SWITCHBACK_BUNDLE", "").split():
+                if not (library.parent / name).is_file():
+                    raise SystemExit(f"SWITCHBACK_BUNDLE: {name} does not lie beside {library}")
+                shutil.copy2(library.parent / name, package / "lib" / name)
+            for folder in (
+                library.parent.parent,
+                library.parent.parent.parent,
+            ):  # lib/, lib/<machine>/
+                if (folder / CONFIGS).is_dir():
+                    shutil.copytree(folder / CONFIGS, package / CONFIGS, dirs_exist_ok=True)
+                    break
+        print(f"libswitchback: packed {library}")
+
+
+class PlatformWheel(bdist_wheel):
+    """For one platform, because of the library, and for every Python 3: no extension modules."""
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
+
+
+class WithLibrary(Distribution):
+    def has_ext_modules(self):
+        return True
+
+
+setup(
+    name="switchback",
+    version=re.search(r'__version__ = "(.+)"', (HERE / "switchback" / "_version.py").read_text())[
+        1
+    ],
+    description="int8 linear layers that train and infer: SwitchBack for PyTorch and NumPy",
+    long_description=(HERE / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    author="The switchback authors",
+    license="Apache-2.0",
+    python_requires=">=3.9",
+    install_requires=["numpy"],
+    extras_require={"torch": ["torch>=1.13"]},
+    packages=["switchback", "switchback.nn"],
+    cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
+    distclass=WithLibrary,
+)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""int8 linear layers (SwitchBack): kernels for NumPy and torch here, PyTorch layers in switchback.nn.
+
+Importing this imports neither torch nor the library; both are loaded when they are first needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from ._context import get_num_threads, set_num_threads
+from ._errors import (
+    DeviceError,
+    Error,
+    InternalError,
+    InvalidArgument,
+    InvalidState,
+    IoError,
+    LibraryError,
+    OutOfMemory,
+    Unsupported,
+)
+from ._library import abi_version, library_path, library_version
+from ._version import __version__
+
+_OPS = (
+    "dequantize_rowwise",
+    "gemm_dequantize",
+    "gemm_s8s8s32",
+    "quantize_columnwise_transpose",
+    "quantize_global",
+    "quantize_global_transpose",
+    "quantize_rowwise",
+)
+_LAYERS = (
+    "StandardLinear",
+    "SwitchBackLinear",
+    "SwitchBackLinearGlobal",
+    "SwitchBackLinearGlobalMemEfficient",
+    "SwitchBackLinearVectorwise",
+    "replace_linear",
+    "reuse_weight_codes",
+)
+
+__all__ = [
+    "DeviceError",
+    "Error",
+    "InternalError",
+    "InvalidArgument",
+    "InvalidState",
+    "IoError",
+    "LibraryError",
+    "OutOfMemory",
+    "Unsupported",
+    "__version__",
+    "abi_version",
+    "get_num_threads",
+    "library_path",
+    "library_version",
+    "nn",
+    "ops",
+    "set_num_threads",
+    *_OPS,
+    *_LAYERS,
+]
+
+
+def __getattr__(name: str):
+    if name in ("nn", "ops"):
+        return importlib.import_module("." + name, __name__)
+    if name in _OPS or name in _LAYERS:
+        found = getattr(importlib.import_module(".ops" if name in _OPS else ".nn", __name__), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m switchback`: what is installed and what it runs on, for bug reports."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import switchback
+from switchback._context import context_for
+
+
+def main() -> int:
+    try:
+        major, minor = switchback.abi_version()
+    except switchback.LibraryError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"package      {switchback.__version__}")
+    print(f"library      {switchback.library_version()}, ABI {major}.{minor}")
+    print(f"             {switchback.library_path()}")
+    devices = ["cpu"]
+    for name in ("numpy", "torch"):
+        try:
+            module = importlib.import_module(name)
+        except ImportError as error:
+            print(f"{name:13}{error}")
+            continue
+        print(f"{name:13}{module.__version__}")
+        if name == "torch" and module.cuda.is_available():
+            devices += [f"cuda:{index}" for index in range(module.cuda.device_count())]
+    for device in devices:
+        try:
+            context = context_for(device)
+            print(f"{device:13}{context.isa()}, {context.threads()} CPU thread(s)")
+        except switchback.Error as error:
+            print(f"{device:13}{error}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Owns what switchback.h declares, for ctypes: constants, structs and prototypes."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+
+VERSION_MAJOR = 1
+VERSION_MINOR = 3
+
+F32, F16, BF16, S8, S32 = range(5)
+FLOATS = (F32, F16, BF16)
+DTYPE_NAMES = ("float32", "float16", "bfloat16", "int8", "int32")
+
+STANDARD, ROWWISE, GLOBAL, GLOBAL_MEM_EFFICIENT, AUTO = range(5)
+MODES = {"standard": STANDARD, "rowwise": ROWWISE, "global": GLOBAL, "auto": AUTO}
+
+SAVE_NOTHING, SAVE_COPY, SAVE_BORROW, SAVE_CALLER = range(4)
+
+# cudaStreamLegacy. The library refuses a null stream, which is what others call the legacy one.
+LEGACY_STREAM = 1
+
+
+class Matrix(ctypes.Structure):
+    """switchback_matrix"""
+
+    _fields_ = [
+        ("data", c_void_p),
+        ("dtype", c_int32),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("stride", c_int64),
+    ]
+
+
+class _Sized(ctypes.Structure):
+    """A struct that begins with its own size."""
+
+    def __init__(self, **fields):
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
+
+
+class ContextOptions(_Sized):
+    """switchback_context_options"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("device", c_char_p),
+        ("threads", c_int32),
+        ("stream", c_void_p),
+        ("isa", c_char_p),
+        ("allocate", c_void_p),
+        ("release", c_void_p),
+        ("allocator_user", c_void_p),
+        ("tune", c_char_p),
+        ("tune_cache", c_char_p),
+    ]
+
+
+class GemmArgs(_Sized):
+    """switchback_gemm_args"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("a", Matrix),
+        ("b", Matrix),
+        ("d", Matrix),
+        ("absmax_a", c_void_p),
+        ("absmax_b", c_void_p),
+        ("absmax_b_count", c_int64),
+        ("bias", c_void_p),
+        ("bias_dtype", c_int32),
+        ("packed_b", c_void_p),
+        ("engine", c_char_p),
+    ]
+
+
+class LinearOptions(_Sized):
+    """switchback_linear_options"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("in_features", c_int64),
+        ("out_features", c_int64),
+        ("mode", c_int32),
+        ("dtype", c_int32),
+        ("engine", c_char_p),
+        ("allow", c_uint32),
+    ]
+
+
+class LinearGrads(_Sized):
+    """switchback_linear_grads"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("g", Matrix),
+        ("dx", Matrix),
+        ("dw", Matrix),
+        ("db", Matrix),
+        ("accumulate", c_int32),
+    ]
+
+
+# Handles, structs and arrays all travel as addresses: byref() and plain integers are both taken, and
+# nothing has to be cast.
+_P = c_void_p
+_FAILING = {
+    "switchback_context_create": (_P, POINTER(c_void_p)),
+    "switchback_context_isa": (_P, POINTER(c_char_p)),
+    "switchback_context_threads": (_P, POINTER(c_int32)),
+    "switchback_context_set_stream": (_P, _P),
+    "switchback_quantize_rowwise": (_P, _P, _P, _P),
+    "switchback_quantize_columnwise_transpose": (_P, _P, _P, _P),
+    "switchback_quantize_global": (_P, _P, _P, _P),
+    "switchback_quantize_global_transpose": (_P, _P, _P, _P),
+    "switchback_dequantize_rowwise": (_P, _P, _P, _P),
+    "switchback_gemm_s8s8s32": (_P, _P, _P, _P),
+    "switchback_gemm_dequantize": (_P, _P),
+    "switchback_linear_create": (_P, _P, POINTER(c_void_p)),
+    "switchback_linear_set_weight": (_P, _P, _P),
+    "switchback_linear_weight_updated": (_P,),
+    "switchback_linear_set_quantized_weight": (_P, _P, _P, c_int64, _P),
+    "switchback_linear_forward": (_P, _P, _P, c_int32),
+    "switchback_linear_forward_codes": (_P, _P, _P, _P, _P),
+    "switchback_linear_backward_from": (_P, _P, _P, _P),
+    "switchback_linear_cached_weight_bytes": (_P, POINTER(c_size_t)),
+}
+_OTHERS = {
+    "switchback_abi_version": (c_uint32, ()),
+    "switchback_version_string": (c_char_p, ()),
+    "switchback_last_error": (c_char_p, ()),
+    "switchback_context_destroy": (None, (_P,)),
+    "switchback_linear_destroy": (None, (_P,)),
+}
+
+
+def declare(library) -> None:
+    """Gives every function its prototype; AttributeError names one that the library lacks."""
+    prototypes = {name: (c_int32, arguments) for name, arguments in _FAILING.items()}
+    prototypes.update(_OTHERS)
+    for name, (result, arguments) in prototypes.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = list(arguments)

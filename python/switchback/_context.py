@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Owns the contexts: one per device and process, made at first use, used by one thread at a time."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import weakref
+
+from . import _abi
+from ._errors import Error
+from ._library import check, library
+
+
+class Context:
+    """A switchback_context with its lock.
+
+    Whoever calls the library with it, or with a layer made on it, holds `lock` and has called
+    `enter` since taking it. A context that is `retired` is still good for those who hold it, and
+    ends with the last of them; everybody else gets another one.
+    """
+
+    def __init__(self, device: str, threads: int):
+        options = _abi.ContextOptions(device=device.encode(), threads=threads)
+        if device != "cpu":
+            options.stream = _current_stream(device)
+        out = ctypes.c_void_p()
+        check(library().switchback_context_create(ctypes.byref(options), ctypes.byref(out)))
+        self.pointer = out.value
+        self.device = device
+        self.lock = threading.RLock()
+        self.retired = False
+        self._pid = os.getpid()
+        self.stream = options.stream  # None on the CPU
+        self._dead_layers: list[int] = []
+        # Not at exit: layers and streams may be gone by then, and the process takes all with it.
+        weakref.finalize(self, _destroy, self.pointer, self._pid, self._dead_layers).atexit = False
+
+    def enter(self) -> None:
+        """To be called with the lock held: queues on the caller's stream from here on."""
+        if self.stream is not None:
+            stream = _current_stream(self.device)
+            if stream != self.stream:
+                check(library().switchback_context_set_stream(self.pointer, stream))
+                self.stream = stream
+
+    def destroy_layer(self, layer: int) -> None:
+        """For finalizers, which run anywhere: never waits for the lock."""
+        if os.getpid() != self._pid:
+            return  # the parent's
+        self._dead_layers.append(layer)
+        if self.lock.acquire(blocking=False):
+            try:
+                self.destroy_dead_layers()
+            finally:
+                self.lock.release()
+
+    def destroy_dead_layers(self) -> None:
+        """To be called with the lock held."""
+        _destroy_layers(self._dead_layers)
+
+    def threads(self) -> int:
+        """CPU threads in use."""
+        out = ctypes.c_int32()
+        with self.lock:
+            check(library().switchback_context_threads(self.pointer, ctypes.byref(out)))
+        return out.value
+
+    def isa(self) -> str:
+        """The instruction set in use."""
+        out = ctypes.c_char_p()
+        with self.lock:
+            check(library().switchback_context_isa(self.pointer, ctypes.byref(out)))
+            return out.value.decode()
+
+
+def context_for(device: str) -> Context:
+    """The context of "cpu" or "cuda:N", made if there is none."""
+    global _used
+    found = _contexts.get(device)
+    if found is None:
+        with _registry_lock:
+            found = _contexts.get(device)
+            if found is None:
+                _used = True
+                found = _contexts[device] = Context(device, _threads_for(device))
+    return found
+
+
+def set_num_threads(count: int) -> None:
+    """The CPU threads of calls from here on, in every Python thread; 0: all cores this process may use.
+
+    Until this is called it is what torch.get_num_threads() says at the first use, or all cores
+    where torch is not loaded. Results do not depend on it.
+    """
+    global _num_threads
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ValueError(f"set_num_threads: count = {count!r}; it must be an integer, at least 0")
+    if _forked_after_use and count != 1:
+        raise Error(
+            f"set_num_threads: count = {count} in a process forked from one that had used switchback; "
+            "OpenMP threads do not survive a fork, so it must be 1. Start processes with the "
+            "'spawn' or 'forkserver' method to use more"
+        )
+    with _registry_lock:
+        _num_threads = count
+        _retire("cpu")
+
+
+def get_num_threads() -> int:
+    """The CPU threads that calls use."""
+    return context_for("cpu").threads()
+
+
+_registry_lock = threading.Lock()
+_contexts: dict[str, Context] = {}
+_num_threads: int | None = None
+_used = False
+_forked_after_use = False
+
+
+def _threads_for(device: str) -> int:
+    if device != "cpu":
+        return 0
+    if _num_threads is not None:
+        return _num_threads
+    torch = sys.modules.get("torch")
+    return torch.get_num_threads() if torch is not None else 0
+
+
+def _retire(device: str) -> None:
+    context = _contexts.pop(device, None)
+    if context is not None:
+        context.retired = True
+
+
+def _current_stream(device: str) -> int:
+    """The stream torch queues on now. Only tensors come from a CUDA device, so torch is there."""
+    torch = sys.modules["torch"]
+    return torch.cuda.current_stream(device).cuda_stream or _abi.LEGACY_STREAM
+
+
+def _destroy_layers(layers: list[int]) -> None:
+    while layers:
+        library().switchback_linear_destroy(layers.pop())
+
+
+def _destroy(pointer: int, pid: int, dead_layers: list[int]) -> None:
+    if os.getpid() == pid:
+        _destroy_layers(dead_layers)
+        library().switchback_context_destroy(pointer)
+
+
+def _after_fork_in_child() -> None:
+    # The parent's contexts have threads, locks and streams that this process does not have. They
+    # are left as they are. One thread: OpenMP's workers are the parent's too, and waiting for them
+    # would never end.
+    global _registry_lock, _num_threads, _forked_after_use
+    _registry_lock = threading.Lock()
+    _forked_after_use = _used
+    _num_threads = 1
+    for device in list(_contexts):
+        _retire(device)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

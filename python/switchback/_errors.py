@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Owns the exceptions: one class per status of the library, each also a builtin kind."""
+
+from __future__ import annotations
+
+
+class LibraryError(ImportError):
+    """libswitchback is missing, does not load, or has an ABI this package cannot use."""
+
+
+class Error(RuntimeError):
+    """A call failed. `status` is the library's name for it, such as "invalid_argument"."""
+
+    status = "unknown"
+
+
+class InvalidArgument(Error, ValueError):
+    """A shape, stride, dtype, name or value breaks a rule; the message says which."""
+
+    status = "invalid_argument"
+
+
+class Unsupported(Error, NotImplementedError):
+    """Valid, but this build, machine or engine cannot do it."""
+
+    status = "unsupported"
+
+
+class OutOfMemory(Error, MemoryError):
+    """Memory could not be had; nothing was changed."""
+
+    status = "out_of_memory"
+
+
+class DeviceError(Error):
+    """The device is missing or failed."""
+
+    status = "device_error"
+
+
+class IoError(Error, OSError):
+    """A file could not be read or written."""
+
+    status = "io_error"
+
+
+class InvalidState(Error):
+    """The object cannot do this now."""
+
+    status = "invalid_state"
+
+
+class InternalError(Error):
+    """A defect of the library: please report it."""
+
+    status = "internal"
+
+
+_CLASSES = {
+    1: InvalidArgument,
+    2: Unsupported,
+    3: OutOfMemory,
+    4: DeviceError,
+    5: IoError,
+    6: InvalidState,
+    7: InternalError,
+}
+
+
+def error_of(status: int, message: str) -> Error:
+    """The exception for a status other than 0."""
+    made = _CLASSES.get(status)
+    if made is not None:
+        return made(message)
+    return Error(f"{message} (status {status}, which this version does not know)")

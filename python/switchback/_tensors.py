@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch tensors as memory for the library: dtypes, devices, rows and what has none of these."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _abi
+from ._context import Context, context_for
+from ._errors import InvalidArgument, Unsupported
+
+DTYPES = {
+    torch.float32: _abi.F32,
+    torch.float16: _abi.F16,
+    torch.bfloat16: _abi.BF16,
+    torch.int8: _abi.S8,
+    torch.int32: _abi.S32,
+}
+FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16))
+
+_PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
+
+
+def memory_of(tensor, op: str, name: str) -> torch.Tensor:
+    """`tensor`, or a copy of its values, as a strided tensor whose elements lie in memory.
+
+    TypeError for anything that has no memory of its own: sparse and nested tensors, fake ones of a
+    tracer, and subclasses that stand for several tensors.
+    """
+    if type(tensor) not in _PLAIN_TYPES:
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{op}: {name} is a {type(tensor).__name__}; it must be a torch.Tensor")
+        if type(tensor).__torch_dispatch__ is not _NO_DISPATCH:
+            raise TypeError(
+                f"{op}: {name} is a {type(tensor).__name__}, which has no memory to compute on; pass "
+                "a plain tensor (of a DTensor: to_local())"
+            )
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        kind = "nested" if tensor.is_nested else tensor.layout
+        raise TypeError(
+            f"{op}: {name} is a tensor of layout {kind}; it must be strided: to_dense()"
+        )
+    return tensor.resolve_neg() if tensor.is_neg() else tensor
+
+
+def check_storage(tensor, op: str, name: str) -> None:
+    """InvalidArgument if the tensor's elements lie outside of its storage, as of one freed by resizing."""
+    if tensor.numel() == 0:
+        return
+    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    if storage.nbytes() < needed:
+        raise InvalidArgument(
+            f"{op}: {name} needs {needed} bytes and its storage has {storage.nbytes()}; was it freed, "
+            "as sharded parameters are between uses?"
+        )
+
+
+def check_device(device: torch.device, op: str, name: str) -> None:
+    """Unsupported if the library does not know devices of this type."""
+    if device.type not in ("cpu", "cuda"):
+        raise Unsupported(
+            f"{op}: {name} is on device {device}; it must be on the cpu or a cuda device"
+        )
+
+
+def context_of(device: torch.device, op: str, name: str) -> Context:
+    """The context of a tensor's device; Unsupported where there is none."""
+    check_device(device, op, name)
+    return context_for("cpu" if device.type == "cpu" else f"cuda:{device.index}")
+
+
+def as_rows(tensor, cols: int) -> tuple[torch.Tensor, int, int]:
+    """tensor[..., cols] as a matrix: the tensor whose memory it is, its rows and its stride.
+
+    Copies only if the elements of a row are apart, rows overlap, or they are not evenly spaced.
+    """
+    if not tensor.is_contiguous():
+        tensor = tensor.flatten(0, -2) if tensor.dim() > 2 else tensor
+        if tensor.dim() == 2:
+            step, element = tensor.stride()
+            if element == 1 and step >= cols:
+                return tensor, tensor.shape[0], step
+        tensor = tensor.contiguous()
+    return tensor, tensor.numel() // cols, cols

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forward and backward of a layer as torch sees them: what is checked, saved and returned."""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd import Function, forward_ad
+from torch.autograd.function import once_differentiable
+
+from .. import _abi
+from .._errors import InvalidArgument, InvalidState
+from .._tensors import FLOATS, as_rows, check_device, memory_of
+from ._autocast import autocast_dtype
+from ._layer import LayerSet
+
+
+def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool, training: bool):
+    """y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded for autograd where it is on.
+
+    y has x's dtype, under autocast autocast's. TypeError or InvalidArgument for operands that do
+    not fit, naming them.
+    """
+    x = checked_input(x, weight, layers)
+    memory_of(weight, "forward", "weight")
+    if x.dtype is not weight.dtype and autocast_dtype(x.device.type) is None:
+        raise TypeError(
+            f"forward: x has dtype {x.dtype} and the layer's weight {weight.dtype}; they must be the "
+            f"same: x.to({weight.dtype}), layer.to({x.dtype}), or torch.autocast"
+        )
+    if weight.dtype not in FLOATS:
+        raise TypeError(f"forward: the layer's weight has dtype {weight.dtype}; {_ALLOWED}")
+    recorded = x.requires_grad or weight.requires_grad
+    if bias is not None:
+        _check_bias(bias, weight)
+        recorded = recorded or bias.requires_grad
+    # Without a derivative of its own for forward mode, Function says so; going past it would
+    # lose the tangents without a word.
+    if (recorded and torch.is_grad_enabled()) or getattr(forward_ad, "_current_level", -1) >= 0:
+        return _Linear.apply(x, weight, bias, layers, mem_efficient)
+    # No optimizer's step announces itself by a backward through here, so in training every
+    # forward looks anew: a teacher's weights, say, that follow another model's through .data.
+    return _product(x, weight, bias, layers, _abi.SAVE_NOTHING, anew=training)
+
+
+def prepared_linear(x, codes, absmax, bias, layers: LayerSet, training: bool):
+    """y[..., N] from int8 codes[N,K] with absmax[N] or [1]; y has x's dtype. There is no backward."""
+    x = checked_input(x, codes, layers)
+    if x.requires_grad and torch.is_grad_enabled() and training:
+        raise InvalidState(
+            "forward: x requires a gradient and the layer was prepared for eval, which has none; load "
+            "a float weight (load_state_dict) to train, or run it under torch.no_grad()"
+        )
+    recorded = x.requires_grad or (bias is not None and bias.requires_grad)
+    if recorded and torch.is_grad_enabled():
+        return _Prepared.apply(x, codes, absmax, bias, layers)
+    return _prepared_product(x, codes, absmax, bias, layers)
+
+
+_ALLOWED = "it must be torch.float32, torch.float16 or torch.bfloat16"
+
+
+def checked_input(x, weight, layers: LayerSet):
+    """x[..., K] as a tensor of a dtype that the library computes in, cast where autocast says so."""
+    if torch.jit.is_tracing():
+        raise RuntimeError(
+            "forward: torch.jit.trace cannot record a switchback layer, only what it made once; trace "
+            "the model with nn.Linear in its place"
+        )
+    x = memory_of(x, "forward", "x")
+    if x.dim() == 0 or x.shape[-1] != layers.in_features:
+        raise InvalidArgument(
+            f"forward: x has shape {tuple(x.shape)}; its last dimension must be in_features = "
+            f"{layers.in_features}"
+        )
+    device = x.device
+    if device != weight.device:
+        raise InvalidArgument(
+            f"forward: x is on device {device} and the layer on {weight.device}; move one of them: "
+            f"x.to('{weight.device}') or layer.to('{device}')"
+        )
+    check_device(device, "forward", "x")
+    if x.dtype not in FLOATS:
+        raise TypeError(f"forward: x has dtype {x.dtype}; {_ALLOWED}")
+    dtype = autocast_dtype(device.type)
+    return x if dtype is None or x.dtype is dtype else x.to(dtype)
+
+
+def _check_bias(bias, weight) -> None:
+    if bias.dtype is not weight.dtype or bias.device != weight.device:
+        memory_of(bias, "forward", "bias")
+        problem = TypeError if bias.dtype is not weight.dtype else InvalidArgument
+        raise problem(
+            f"forward: the layer's bias has dtype {bias.dtype} on {bias.device} and its weight "
+            f"{weight.dtype} on {weight.device}; they must be the same: layer.to({weight.dtype})"
+        )
+
+
+def _product(x, weight, bias, layers: LayerSet, save: int, anew: bool):
+    memory, rows, stride = as_rows(x, layers.in_features)
+    y = x.new_empty((*x.shape[:-1], layers.out_features))
+    if rows:
+        layer = layers.layer(x.dtype, x.device)
+        with layer.context.lock:
+            layer.context.enter()
+            layer.use_weight(weight, bias, layers, anew)
+            layer.forward(memory.data_ptr(), rows, stride, y.data_ptr(), save)
+    return y
+
+
+def _product_and_codes(x, weight, bias, layers: LayerSet):
+    """y, and x as codes[M,K] with absmax[M]."""
+    memory, rows, stride = as_rows(x, layers.in_features)
+    y = x.new_empty((*x.shape[:-1], layers.out_features))
+    codes = x.new_empty((rows, layers.in_features), dtype=torch.int8)
+    absmax = x.new_empty((rows,), dtype=torch.float32)
+    if rows:
+        layer = layers.layer(x.dtype, x.device)
+        with layer.context.lock:
+            layer.context.enter()
+            layer.use_weight(weight, bias, layers, anew=False)
+            layer.forward_codes(
+                memory.data_ptr(), rows, stride, y.data_ptr(), codes.data_ptr(), absmax.data_ptr()
+            )
+    return y, codes, absmax
+
+
+def _prepared_product(x, codes, absmax, bias, layers: LayerSet):
+    memory, rows, stride = as_rows(x, layers.in_features)
+    y = x.new_empty((*x.shape[:-1], layers.out_features))
+    if rows:
+        layer = layers.layer(x.dtype, x.device)
+        with layer.context.lock:
+            layer.context.enter()
+            layer.use_codes(codes, absmax, bias, layers)
+            layer.forward(memory.data_ptr(), rows, stride, y.data_ptr(), _abi.SAVE_NOTHING)
+    return y
+
+
+class _Linear(Function):
+    """Saves what backward needs through torch, so that hooks and version checks see all of it."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, layers: LayerSet, mem_efficient: bool):
+        wants_dx, wants_dw = ctx.needs_input_grad[:2]
+        ctx.layers, ctx.shape, ctx.dtype = layers, x.shape, x.dtype
+        ctx.weight_dtype = weight.dtype
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        codes = absmax = None
+        if mem_efficient and wants_dw:
+            y, codes, absmax = _product_and_codes(x, weight, bias, layers)
+        else:
+            y = _product(x, weight, bias, layers, _abi.SAVE_CALLER, anew=False)
+        kept_x = x if wants_dw and codes is None else None
+        ctx.save_for_backward(kept_x, weight if wants_dx else None, codes, absmax)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        wants_dx, wants_dw, wants_db = ctx.needs_input_grad[:3]
+        x, weight, codes, absmax = ctx.saved_tensors
+        layers, dtype = ctx.layers, ctx.dtype
+        out_features, in_features = layers.out_features, layers.in_features
+        g = memory_of(g, "backward", "the gradient")
+        g, rows, stride = as_rows(g if g.dtype is dtype else g.to(dtype), out_features)
+        # An empty batch leaves nothing to compute, and gradients of zero.
+        new = g.new_empty if rows else g.new_zeros
+        dx = new(ctx.shape) if wants_dx else None
+        dw = db = None
+        if wants_dw:
+            dw = new((out_features, in_features), dtype=_gradient_dtype(ctx.weight_dtype, dtype))
+        if wants_db:
+            db = new((out_features,), dtype=_gradient_dtype(ctx.bias_dtype, dtype))
+        if rows:
+            kept = stride_of_kept = 0
+            if codes is not None:
+                codes, absmax = codes.contiguous(), absmax.contiguous()
+                kept = codes.data_ptr()
+            elif x is not None:
+                x, _, stride_of_kept = as_rows(x, in_features)
+                kept = x.data_ptr()
+            layer = layers.layer(dtype, g.device)
+            with layer.context.lock:
+                layer.context.enter()
+                if wants_dx:
+                    layer.use_weight_of_forward(weight)
+                else:
+                    layer.use_any_weight()
+                layer.backward(
+                    g.data_ptr(),
+                    rows,
+                    stride,
+                    None if dx is None else dx.data_ptr(),
+                    dw,
+                    db,
+                    kept,
+                    stride_of_kept,
+                    None if absmax is None else absmax.data_ptr(),
+                )
+        if wants_dw or wants_db:
+            layers.weight_gradients += 1
+        if wants_dw and dw.dtype is not ctx.weight_dtype:
+            dw = dw.to(ctx.weight_dtype)
+        if wants_db and db.dtype is not ctx.bias_dtype:
+            db = db.to(ctx.bias_dtype)
+        return dx, dw, db, None, None
+
+
+def _gradient_dtype(of_parameter: torch.dtype, of_layer: torch.dtype) -> torch.dtype:
+    """The library writes gradients in the layer's dtype or float32; the latter loses nothing."""
+    return of_layer if of_parameter is of_layer else torch.float32
+
+
+class _Prepared(Function):
+    """A forward whose gradient is an error rather than silently none."""
+
+    @staticmethod
+    def forward(ctx, x, codes, absmax, bias, layers: LayerSet):
+        return _prepared_product(x, codes, absmax, bias, layers)
+
+    @staticmethod
+    def backward(ctx, g):
+        raise InvalidState(
+            "backward: the layer was prepared for eval when its forward ran, so there is no gradient "
+            "through it; load a float weight (load_state_dict) to train"
+        )

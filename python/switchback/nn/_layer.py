@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Owns the library's layers: one per device and dtype of a module, and which weight they hold.
+
+A library layer borrows the weight's memory and keeps the int8 codes it made of it until it is told
+that the weight has changed. What it is told is decided here, in `Layer.use_weight`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import weakref
+
+import torch
+
+from .. import _abi
+from .._context import Context
+from .._library import check, library
+from .._tensors import DTYPES, as_rows, check_storage, context_of, memory_of
+
+_reuse = threading.local()
+
+
+@contextlib.contextmanager
+def reuse_weight_codes():
+    """Within it, in this thread, a weight counts as changed only if torch says so.
+
+    For gradient accumulation: the int8 codes of a weight are made by the first microbatch and used
+    by the others. Changes that go past autograd's version counter (through `.data`, by optimizers
+    or sharding that work there) need `weight_updated()` inside; leaving it ends the reuse.
+    """
+    before = getattr(_reuse, "on", False)
+    _reuse.on = True
+    try:
+        yield
+    finally:
+        _reuse.on = before
+
+
+def _key(tensor) -> tuple:
+    """Equal keys: the same memory, unchanged as far as torch knows."""
+    try:
+        version = tensor._version
+    except RuntimeError:  # an inference tensor: nobody counts its changes
+        version = object()
+    return tensor.data_ptr(), version, tensor.shape, tensor.stride()
+
+
+class LayerSet:
+    """The library layers of one module. Copies and pickles of it start empty."""
+
+    def __init__(self, in_features: int, out_features: int, mode: int):
+        self.in_features = in_features
+        self.out_features = out_features
+        self.mode = mode
+        self.updates = 0  # changes that were announced
+        self.weight_gradients = 0  # backwards that made some, after which a step is to be expected
+        self._layers: dict[tuple, Layer] = {}
+
+    def __reduce__(self):
+        return LayerSet, (self.in_features, self.out_features, self.mode)
+
+    def layer(self, dtype: torch.dtype, device: torch.device) -> Layer:
+        """The layer for inputs of `dtype` on `device`, of the context that is used there now."""
+        found = self._layers.get((dtype, device))
+        if found is None or found.context.retired:
+            found = self._make(dtype, device)
+        return found
+
+    def _make(self, dtype: torch.dtype, device: torch.device) -> Layer:
+        context = context_of(device, "forward", "x")
+        with context.lock:
+            found = self._layers.get((dtype, device))
+            if found is None or found.context is not context:
+                found = Layer(self, dtype, context)
+                self._layers[(dtype, device)] = found
+        return found
+
+    def weight_updated(self) -> None:
+        """The next forward takes the weight for another one, whatever torch says."""
+        self.updates += 1
+
+    def release(self) -> None:
+        """Lets go of the weight and of all that was made from it."""
+        self._layers = {}
+        self.updates += 1
+
+    def cached_bytes(self) -> int:
+        """Bytes of int8 codes and packed weights held by the library."""
+        layers = [layer for layer in self._layers.values() if not layer.context.retired]
+        return sum(layer.cached_bytes() for layer in layers)
+
+
+class Layer:
+    """A switchback_linear. Methods are called with `context.lock` held and `context` entered."""
+
+    def __init__(self, owner: LayerSet, dtype: torch.dtype, context: Context):
+        self._lib = library()
+        self.context = context
+        self._owner = owner.__reduce__()[1]
+        in_features, out_features, mode = self._owner
+        code = DTYPES[dtype]
+        options = _abi.LinearOptions(
+            in_features=in_features, out_features=out_features, mode=mode, dtype=code
+        )
+        out = ctypes.c_void_p()
+        context.enter()
+        context.destroy_dead_layers()
+        check(
+            self._lib.switchback_linear_create(
+                context.pointer, ctypes.byref(options), ctypes.byref(out)
+            )
+        )
+        self.pointer = out.value
+        weakref.finalize(self, context.destroy_layer, self.pointer).atexit = False
+        self._dtype = dtype
+        # What is lent to the library, and what it was made from. Holding the latter keeps its
+        # memory from becoming that of another tensor with the same key.
+        self._borrowed: tuple = ()
+        self._lent_at: tuple = ()
+        self._is_copy = False
+        self._stream = context.stream
+        self._sources: tuple = ()
+        self._weight_key: tuple | None = None
+        self._bias_key: tuple | None = None
+        self._updates = self._weight_gradients = -1
+        # Arguments, filled in anew by each call.
+        self._x = _abi.Matrix(None, code, 0, in_features, in_features)
+        self._y = _abi.Matrix(None, code, 0, out_features, out_features)
+        self._codes = _abi.Matrix(None, _abi.S8, 0, in_features, in_features)
+        self._grads = _abi.LinearGrads(
+            g=_abi.Matrix(None, code, 0, out_features, out_features),
+            dx=_abi.Matrix(None, code, 0, in_features, in_features),
+            dw=_abi.Matrix(None, code, out_features, in_features, in_features),
+            db=_abi.Matrix(None, code, 1, out_features, out_features),
+        )
+        self._x_at, self._y_at, self._codes_at, self._grads_at = map(
+            ctypes.addressof, (self._x, self._y, self._codes, self._grads)
+        )
+        self._g, self._dx, self._dw, self._db = (
+            getattr(self._grads, name) for name in ("g", "dx", "dw", "db")
+        )
+
+    # ---- The weight
+
+    def use_weight(self, weight, bias, owner: LayerSet, anew: bool) -> None:
+        """For forward: makes the layer's weight and bias these, with codes of what they are now.
+
+        The codes are kept only if the weight's key is the one they were made under, nobody
+        announced a change, and no backward has made a gradient of it since, which an optimizer or
+        a sharding scheme may have used without telling autograd; nor if `anew`. Where codes are to
+        be reused (reuse_weight_codes) the last two do not count.
+        """
+        key = _key(weight)
+        bias_key = None if bias is None else _key(bias)
+        same = self._holds(key) and bias_key == self._bias_key
+        if same and owner.updates == self._updates:
+            if getattr(_reuse, "on", False):
+                return
+            if not anew and owner.weight_gradients == self._weight_gradients:
+                return
+        # Read first: what changes meanwhile is then a change.
+        updates, weight_gradients = owner.updates, owner.weight_gradients
+        if same and not self._is_copy:
+            check(self._lib.switchback_linear_weight_updated(self.pointer))
+        else:
+            self._lend(weight, key, bias, bias_key)
+        self._updates, self._weight_gradients = updates, weight_gradients
+
+    def use_weight_of_forward(self, weight) -> None:
+        """For backward: makes the layer's weight this one; codes of the same key are used again."""
+        key = _key(weight)
+        if not self._holds(key):
+            self._lend(weight, key, None, None)
+
+    def use_any_weight(self) -> None:
+        """For a backward that looks at no weight: the library wants to have one all the same."""
+        if self._weight_key is None or not self._holds(self._weight_key):
+            in_features, out_features, _ = self._owner
+            device = torch.device(self.context.device)
+            weight = torch.zeros(out_features, in_features, dtype=self._dtype, device=device)
+            self._lend(weight, None, None, None)
+
+    def _holds(self, key) -> bool:
+        """Whether what is lent was made from the weight of this key, and may still be used.
+
+        Sharding schemes free the storage of tensors that others hold. What lay there may be given
+        to gradients, and the library refuses outputs in memory that it believes to be the weight's.
+        A copy is of the stream it was made on: torch gives its memory to others in the order of
+        that one.
+        """
+        return (
+            key == self._weight_key
+            and bool(self._borrowed)
+            and all(t is None or t.data_ptr() == at for t, at in zip(self._borrowed, self._lent_at))
+            and (not self._is_copy or self._stream == self.context.stream)
+        )
+
+    def _lend(self, weight, key, bias, bias_key) -> None:
+        source = weight.detach()
+        matrix = self._readable(source)
+        bias_source = None if bias is None else bias.detach()
+        bias_memory = None
+        bias_matrix = None
+        if bias_source is not None:
+            bias_memory = memory_of(bias_source, "forward", "bias").contiguous()
+            check_storage(bias_memory, "forward", "bias")
+            bias_matrix = ctypes.byref(self._bias_matrix(bias_memory))
+        rows, cols = matrix.shape
+        lent = _abi.Matrix(
+            matrix.data_ptr(), DTYPES[self._dtype], rows, cols, max(matrix.stride(0), cols)
+        )
+        self._weight_key = None  # until it is certain
+        check(self._lib.switchback_linear_set_weight(self.pointer, ctypes.byref(lent), bias_matrix))
+        self._borrowed, self._sources = (matrix, bias_memory), (source, bias_source)
+        self._lent_at = (lent.data, 0 if bias_memory is None else bias_memory.data_ptr())
+        self._is_copy = matrix is not source or bias_memory is not bias_source
+        self._stream = self.context.stream
+        self._weight_key, self._bias_key = key, bias_key
+
+    def _readable(self, weight):
+        """The weight as the library can read it: itself where dtype and strides allow."""
+        weight = memory_of(weight, "forward", "weight")
+        check_storage(weight, "forward", "weight")
+        if weight.dtype is not self._dtype:
+            weight = weight.to(self._dtype)
+        memory, _, _ = as_rows(weight, weight.shape[-1])
+        return memory
+
+    def use_codes(self, codes, absmax, bias, owner: LayerSet) -> None:
+        """Makes the layer's weight codes[N,K] with absmax[N] or [1]; the library keeps a copy."""
+        bias_key = None if bias is None else _key(bias)
+        key = ("codes", _key(codes), _key(absmax))
+        if (
+            key == self._weight_key
+            and bias_key == self._bias_key
+            and owner.updates == self._updates
+        ):
+            return
+        updates = owner.updates
+        for name, tensor in (("W_int8", codes), ("state_W", absmax), ("bias", bias)):
+            if tensor is not None:
+                check_storage(memory_of(tensor, "forward", name), "forward", name)
+        codes, absmax = codes.detach().contiguous(), absmax.detach().contiguous()
+        rows, cols = codes.shape
+        lent = _abi.Matrix(codes.data_ptr(), _abi.S8, rows, cols, cols)
+        bias_memory = None if bias is None else bias.detach().contiguous()
+        bias_matrix = None if bias is None else ctypes.byref(self._bias_matrix(bias_memory))
+        self._weight_key = None
+        check(
+            self._lib.switchback_linear_set_quantized_weight(
+                self.pointer, ctypes.byref(lent), absmax.data_ptr(), absmax.numel(), bias_matrix
+            )
+        )
+        self._borrowed = self._lent_at = ()  # all of it was copied
+        self._sources = (codes, absmax, bias_memory)
+        self._weight_key, self._bias_key, self._updates = key, bias_key, updates
+
+    @staticmethod
+    def _bias_matrix(bias) -> _abi.Matrix:
+        count = bias.shape[-1]
+        return _abi.Matrix(bias.data_ptr(), DTYPES.get(bias.dtype, -1), 1, count, count)
+
+    # ---- The passes; addresses of memory that the caller keeps alive
+
+    def forward(self, x: int, rows: int, stride: int, y: int, save: int) -> None:
+        """y[rows,N] of x[rows,K]."""
+        m, d = self._x, self._y
+        m.data, m.rows, m.stride = x, rows, stride
+        d.data, d.rows = y, rows
+        status = self._lib.switchback_linear_forward(self.pointer, self._x_at, self._y_at, save)
+        if status:
+            check(status)
+
+    def forward_codes(
+        self, x: int, rows: int, stride: int, y: int, codes: int, absmax: int
+    ) -> None:
+        """The same, and codes[rows,K] and absmax[rows] of x."""
+        m, d, q = self._x, self._y, self._codes
+        m.data, m.rows, m.stride = x, rows, stride
+        d.data, d.rows = y, rows
+        q.data, q.rows = codes, rows
+        status = self._lib.switchback_linear_forward_codes(
+            self.pointer, self._x_at, self._y_at, self._codes_at, absmax
+        )
+        if status:
+            check(status)
+
+    def backward(
+        self,
+        g: int,
+        rows: int,
+        stride: int,
+        dx: int | None,
+        dw,
+        db,
+        x: int,
+        x_stride: int,
+        absmax: int | None,
+    ) -> None:
+        """dx[rows,K], and the tensors dw[N,K] and db[N], each unless it is None.
+
+        x[rows,K] is the input or, with its absmax[rows], its codes; 0: dw is None.
+        """
+        m, d, w, b = self._g, self._dx, self._dw, self._db
+        m.data, m.rows, m.stride = g, rows, stride
+        d.data, d.rows = dx, rows
+        w.data = b.data = None
+        if dw is not None:
+            w.data, w.dtype = dw.data_ptr(), DTYPES[dw.dtype]
+        if db is not None:
+            b.data, b.dtype = db.data_ptr(), DTYPES[db.dtype]
+        kept = None
+        if x and absmax is None:
+            p = self._x
+            p.data, p.rows, p.stride = x, rows, x_stride
+            kept = self._x_at
+        elif x:
+            p = self._codes
+            p.data, p.rows = x, rows
+            kept = self._codes_at
+        check(self._lib.switchback_linear_backward_from(self.pointer, self._grads_at, kept, absmax))
+
+    def cached_bytes(self) -> int:
+        """Bytes of int8 codes and packed weights."""
+        out = ctypes.c_size_t()
+        with self.context.lock:
+            check(self._lib.switchback_linear_cached_weight_bytes(self.pointer, ctypes.byref(out)))
+        return out.value

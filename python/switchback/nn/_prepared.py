@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The weight as int8 codes: how a module changes between that form and the float one.
+
+The codes are the buffer W_int8[N,K], their scales the buffer state_W (float32): [N] in mode rowwise,
+[1] in mode global. Checkpoints that hold these keys instead of the weight have this form.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .. import ops
+from .._errors import InvalidState
+from .._tensors import FLOATS
+
+CODES, SCALES = "W_int8", "state_W"
+
+
+def prepare(module) -> None:
+    """Puts codes in place of the float weight."""
+    if module.mode in ("standard", "auto") or module.is_prepared:
+        return
+    if "weight" not in module._parameters:
+        raise InvalidState(
+            "prepare_for_eval: the weight is computed from other parameters (a parametrization); "
+            "remove that first, leaving its result"
+        )
+    weight = module.weight
+    # Not as tensors of inference mode, which could not be used outside of it.
+    with torch.inference_mode(False), torch.no_grad():
+        quantize = ops.quantize_rowwise if module.mode == "rowwise" else ops.quantize_global
+        codes, scales = quantize(weight)
+    _set_codes(module, codes, scales)
+
+
+def take_form_of(module, state_dict, prefix: str, rest: tuple):
+    """Gives the module the form, codes or float weight, that it has in a state_dict.
+
+    Returns the state_dict to load (scales converted), and whether it was rejected, which
+    error_msgs then says. `rest` is what _load_from_state_dict gets behind the prefix.
+    """
+    missing_keys, error_msgs = rest[2], rest[4]
+    has_float = prefix + "weight" in state_dict
+    found = [name for name in (CODES, SCALES) if prefix + name in state_dict]
+    if has_float or not found or module.mode in ("standard", "auto"):
+        if has_float and module.is_prepared:
+            _set_float(module)
+        return state_dict, False
+    if len(found) == 1:
+        missing_keys.extend(prefix + name for name in (CODES, SCALES) if name not in found)
+        return state_dict, True
+    codes, scales = state_dict[prefix + CODES], state_dict[prefix + SCALES]
+    problems = _problems(module, codes, scales)
+    if problems:
+        error_msgs.extend(f"{prefix}{problem}" for problem in problems)
+        return state_dict, True
+    own = {key: value for key, value in state_dict.items() if key.startswith(prefix)}
+    own[prefix + SCALES] = scales.detach().reshape(-1).to(torch.float32)
+    if not module.is_prepared:
+        device = module.weight.device
+        with torch.inference_mode(False):
+            _set_codes(
+                module,
+                torch.empty(codes.shape, dtype=torch.int8, device=device),
+                torch.empty(scales.numel(), dtype=torch.float32, device=device),
+            )
+    return own, False
+
+
+def _problems(module, codes, scales) -> list[str]:
+    """What is wrong with a checkpoint's codes and scales, in words."""
+    shape = (module.out_features, module.in_features)
+    count = shape[0] if module.mode == "rowwise" else 1
+    found = []
+    if codes.dtype is not torch.int8 or tuple(codes.shape) != shape:
+        found.append(
+            f"{CODES}: it is {codes.dtype} of shape {tuple(codes.shape)}; it must be torch.int8 of shape "
+            f"{shape}, [out_features, in_features]"
+        )
+    elif not codes.is_meta and bool((codes == -128).any()):
+        found.append(f"{CODES}: it holds the code -128; codes are from -127 to 127")
+    if scales.dtype not in FLOATS and scales.dtype is not torch.float64:
+        found.append(f"{SCALES}: it is {scales.dtype}; it must be floating point")
+    if scales.numel() != count:
+        other = {
+            1: "SwitchBackLinear or SwitchBackLinearGlobal",
+            shape[0]: "SwitchBackLinearVectorwise",
+        }
+        hint = other.get(scales.numel())
+        found.append(
+            f"{SCALES}: it has shape {tuple(scales.shape)}; a layer in mode {module.mode} has {count} "
+            f"scale{'s' if count > 1 else ''}" + (f": load it into {hint}" if hint else "")
+        )
+    return found
+
+
+def _set_codes(module, codes, scales) -> None:
+    if module.weight is not None:
+        module._float = {"dtype": module.weight.dtype, "requires_grad": module.weight.requires_grad}
+    module.register_buffer(CODES, codes)
+    module.register_buffer(SCALES, scales)
+    module.weight = None
+    module._layers.release()
+
+
+def _set_float(module) -> None:
+    """A float weight to load into, in place of the codes."""
+    device = module.W_int8.device
+    dtype = module._float["dtype"] if module.bias is None else module.bias.dtype
+    del module.W_int8, module.state_W
+    with torch.inference_mode(False):
+        weight = torch.empty((module.out_features, module.in_features), dtype=dtype, device=device)
+        module.weight = torch.nn.Parameter(weight, requires_grad=module._float["requires_grad"])
+    module._layers.release()

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's kernels as functions on NumPy arrays or torch tensors.
+
+Each returns arrays of the kind, and on the device, of its first argument; the others must be of that
+kind too. Floating point inputs are float32, float16 or bfloat16; codes are int8, scales float32.
+Matrices are [rows, cols] with rows that may be apart; other strides are copied first. Nothing here
+is recorded for autograd.
+
+absmax is the largest magnitude of a row, a column or the matrix; the code of an element is
+round_half_even(127 * (x / absmax)) in float32. A group that holds a NaN or an Inf has it for its
+absmax, and codes 0. Errors: TypeError for what is not an array or has a wrong dtype, ValueError for
+a wrong shape, both naming the argument.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from . import _abi
+from ._arrays import Operand, Vector, arrays_like
+from ._errors import InvalidArgument
+from ._library import check, library
+
+__all__ = [
+    "dequantize_rowwise",
+    "gemm_dequantize",
+    "gemm_s8s8s32",
+    "quantize_columnwise_transpose",
+    "quantize_global",
+    "quantize_global_transpose",
+    "quantize_rowwise",
+]
+
+
+def quantize_rowwise(x):
+    """Codes [M,K] and absmax [M] of x[M,K]: one scale per row."""
+    return _quantize("quantize_rowwise", x, transpose=False, scales=lambda rows, cols: rows)
+
+
+def quantize_columnwise_transpose(w):
+    """Codes [K,N] and absmax [K] of w[N,K]: one scale per column of w, codes stored transposed."""
+    name = "quantize_columnwise_transpose"
+    return _quantize(name, w, transpose=True, scales=lambda rows, cols: cols)
+
+
+def quantize_global(w):
+    """Codes [N,K] and absmax [1] of w[N,K]: one scale."""
+    return _quantize("quantize_global", w, transpose=False, scales=lambda rows, cols: 1)
+
+
+def quantize_global_transpose(w):
+    """Codes [K,N] and absmax [1] of w[N,K]: one scale, codes stored transposed."""
+    return _quantize("quantize_global_transpose", w, transpose=True, scales=lambda rows, cols: 1)
+
+
+def dequantize_rowwise(q, absmax, dtype=None):
+    """x[M,K] = absmax[M] * (q[M,K] / 127), rounded once to dtype (default: float32)."""
+    op = "dequantize_rowwise"
+    arrays = arrays_like(q, op)
+    codes = _matrix(arrays, q, "q", (_abi.S8,))
+    rows, cols = codes.matrix.rows, codes.matrix.cols
+    scales = _scales(arrays, absmax, "absmax", (rows,), "M")
+    x = arrays.empty((rows, cols), _output_code(arrays, dtype))
+    out = _output(arrays, x)
+    _call(arrays, library().switchback_dequantize_rowwise, codes, scales, out)
+    return x
+
+
+def gemm_s8s8s32(a, b):
+    """d[M,N] = a[M,K] . b[N,K]^T, int32 sums of int8 products, exact; K is at most 133144."""
+    arrays = arrays_like(a, "gemm_s8s8s32")
+    left = _matrix(arrays, a, "a", (_abi.S8,))
+    right = _matrix(arrays, b, "b", (_abi.S8,))
+    d = arrays.empty((left.matrix.rows, right.matrix.rows), _abi.S32)
+    out = _output(arrays, d)
+    _call(arrays, library().switchback_gemm_s8s8s32, left, right, out)
+    return d
+
+
+def gemm_dequantize(a, b, absmax_a, absmax_b, bias=None, dtype=None):
+    """d[M,N] = absmax_b * (absmax_a * ((a[M,K] . b[N,K]^T) / 127^2)) + bias, rounded once to dtype.
+
+    a and b are int8 codes, absmax_a [M], absmax_b [N] or [1], bias [N] of any floating point dtype;
+    dtype is float32 unless given.
+    """
+    arrays = arrays_like(a, "gemm_dequantize")
+    left = _matrix(arrays, a, "a", (_abi.S8,))
+    right = _matrix(arrays, b, "b", (_abi.S8,))
+    rows, cols = left.matrix.rows, right.matrix.rows
+    scales_a = _scales(arrays, absmax_a, "absmax_a", (rows,), "M")
+    scales_b = _scales(arrays, absmax_b, "absmax_b", (cols, 1), "N or 1")
+    d = arrays.empty((rows, cols), _output_code(arrays, dtype))
+    out = _output(arrays, d)
+    args = _abi.GemmArgs(a=left.matrix, b=right.matrix, d=out.matrix)
+    args.absmax_a = scales_a.address
+    args.absmax_b, args.absmax_b_count = scales_b.address, scales_b.count
+    if bias is not None:
+        code = arrays.code_of(bias, "bias")
+        _require_dtype(arrays, "bias", bias, code, _abi.FLOATS)
+        _require_shape(arrays, "bias", bias, (cols,), "N")
+        bias = arrays.vector(bias)
+        args.bias, args.bias_dtype = bias.address, code
+    _call(arrays, library().switchback_gemm_dequantize, Vector(args, ctypes.addressof(args), 1))
+    return d
+
+
+def _quantize(op: str, x, transpose: bool, scales):
+    arrays = arrays_like(x, op)
+    given = _matrix(arrays, x, "x" if op == "quantize_rowwise" else "w", _abi.FLOATS)
+    rows, cols = given.matrix.rows, given.matrix.cols
+    q = arrays.empty((cols, rows) if transpose else (rows, cols), _abi.S8)
+    absmax = arrays.empty((scales(rows, cols),), _abi.F32)
+    out = _output(arrays, q)
+    scale = arrays.vector(absmax)
+    _call(arrays, getattr(library(), "switchback_" + op), given, out, scale)
+    return q, absmax
+
+
+def _matrix(arrays, array, name: str, codes: tuple[int, ...]) -> Operand:
+    code = arrays.code_of(array, name)
+    _require_dtype(arrays, name, array, code, codes)
+    if len(array.shape) != 2:
+        raise InvalidArgument(
+            f"{arrays.op}: {name} has shape {tuple(array.shape)}; it must have two dimensions"
+        )
+    return arrays.matrix(array, code)
+
+
+def _scales(arrays, array, name: str, counts: tuple[int, ...], meaning: str):
+    _require_dtype(arrays, name, array, arrays.code_of(array, name), (_abi.F32,))
+    _require_shape(arrays, name, array, counts, meaning)
+    return arrays.vector(array)
+
+
+def _output(arrays, array) -> Operand:
+    return arrays.matrix(array, arrays.code_of(array, "output"))
+
+
+def _output_code(arrays, dtype) -> int:
+    if dtype is None:
+        return _abi.F32
+    code = arrays.code_of_dtype(dtype)
+    if code not in _abi.FLOATS:
+        raise TypeError(f"{arrays.op}: dtype = {dtype}; it must be float32, float16 or bfloat16")
+    return code
+
+
+def _require_dtype(arrays, name: str, array, code, codes: tuple[int, ...]) -> None:
+    if code not in codes:
+        allowed = " or ".join(_abi.DTYPE_NAMES[c] for c in codes)
+        raise TypeError(f"{arrays.op}: {name} has dtype {array.dtype}; it must be {allowed}")
+
+
+def _require_shape(arrays, name: str, array, counts: tuple[int, ...], meaning: str) -> None:
+    if len(array.shape) != 1 or array.shape[0] not in counts:
+        allowed = " or ".join(f"({count},)" for count in counts)
+        raise InvalidArgument(
+            f"{arrays.op}: {name} has shape {tuple(array.shape)}; it must be {allowed}: {meaning}"
+        )
+
+
+def _call(arrays, function, *arguments: Operand | Vector) -> None:
+    context = arrays.context
+    with context.lock:
+        context.enter()
+        check(function(context.pointer, *(argument.address for argument in arguments)))

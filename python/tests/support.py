@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests share: where things lie, NumPy references, and running other processes."""
+
+import os
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(PACKAGE)
+DIGITS = os.path.join(ROOT, "data", "digits", "digits.csv")
+
+
+def require_torch():
+    """torch, or the test module is skipped."""
+    try:
+        import torch
+    except ImportError as error:
+        raise unittest.SkipTest(f"torch is not installed: {error}") from error
+    return torch
+
+
+def torch_at_least(major, minor):
+    import torch
+
+    version = tuple(
+        int(part) for part in torch.__version__.split("+")[0].split("a")[0].split(".")[:2]
+    )
+    return version >= (major, minor)
+
+
+def run_python(*arguments, env=None, timeout=300, cwd=None):
+    """Runs this interpreter with one thread of each kind; returns what subprocess.run does."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=PACKAGE)
+    environment.update(env or {})
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=environment,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def absmax_of(x, axis):
+    """The scale of each group, in float32: NaN if it holds one, else Inf if it holds one."""
+    return np.max(np.abs(x.astype(np.float32)), axis=axis)  # np.max propagates NaN
+
+
+def codes_of(x, absmax):
+    """round_half_even(127 * (x / absmax)) in float32; groups of zeros, NaN or Inf have codes 0."""
+    usable = np.isfinite(absmax) & (absmax > 0)
+    divisor = np.where(usable, absmax, np.float32(1)).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        scaled = np.float32(127) * (x.astype(np.float32) / divisor)
+    return np.where(usable, np.rint(np.where(usable, scaled, 0)), 0).astype(np.int8)
+
+
+def quantize_rows(x):
+    absmax = absmax_of(x, 1)
+    return codes_of(x, absmax[:, None]), absmax
+
+
+def relative_error(got, want):
+    """||got - want|| / ||want||, of tensors."""
+    got, want = got.detach().double(), want.detach().double()
+    return float((got - want).norm() / want.norm())

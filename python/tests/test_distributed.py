@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several processes on this machine, and layers cut into shards."""
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+from support import DIGITS, PACKAGE, require_torch, run_python, torch_at_least
+
+torch = require_torch()
+
+from switchback import nn as sb  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+EXAMPLES = os.path.join(PACKAGE, "examples")
+HAS_GLOO = (
+    torch.distributed.is_available() and torch.distributed.is_gloo_available()
+    if hasattr(torch.distributed, "is_gloo_available")
+    else torch.distributed.is_available()
+)
+
+
+def torchrun(*arguments, processes=2):
+    options = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+    if sys.version_info >= (3, 11) and not torch_at_least(2, 0):
+        # There, torchrun trips over its own defaults for these two.
+        options += ["--redirects=0:1", "--tee=0:2"]
+    return run_python(*options, *arguments)
+
+
+@unittest.skipUnless(HAS_GLOO, "this torch has no gloo")
+class DataParallel(unittest.TestCase):
+    @unittest.skipUnless(os.path.exists(DIGITS), "the digits are not there")
+    def test_two_processes_train_as_one_does(self):
+        script = os.path.join(EXAMPLES, "ddp.py")
+        with tempfile.TemporaryDirectory() as folder:
+            for layer in ("SwitchBackLinearVectorwise", "SwitchBackLinearGlobalMemEfficient"):
+                results = []
+                for launch, extra in (
+                    (run_python, ()),
+                    (torchrun, ()),
+                    (torchrun, ("--accumulate=2",)),
+                ):
+                    out = os.path.join(folder, "out.json")
+                    done = launch(
+                        script,
+                        "--data",
+                        DIGITS,
+                        "--steps",
+                        "10",
+                        "--layer",
+                        layer,
+                        "--out",
+                        out,
+                        *extra,
+                    )
+                    # Not the exit status: gloo's threads sometimes abort a process that ends, with
+                    # layers of torch's own too.
+                    self.assertTrue(os.path.exists(out), done.stdout + done.stderr)
+                    with open(out, encoding="utf-8") as file:
+                        results.append(json.load(file)["losses"])
+                    os.remove(out)
+                one, *others = results
+                self.assertLess(one[-1], one[0])
+                # Inputs and gradients are quantized row by row, and halving the batch doubles
+                # gradients exactly: in each step all products but dW = G^T X have the same bits.
+                # dW is summed in two parts: it moves by some 2^-24 of itself, and with it weights;
+                # a weight that is that near to where its code changes moves by 1 / 127 of its
+                # scale. Some 80,000 weights, 10 steps, roundings of 2^-24 * 127 of a code: of the
+                # order of 10 codes, each moving a loss of 2.3 by less than 1e-5.
+                for other in others:
+                    for a, b in zip(one, other):
+                        self.assertLess(abs(a - b), 1e-4)
+
+
+class Shards(unittest.TestCase):
+    """Tensor parallelism by hand: each process has a slice of W."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.x = torch.randn(6, 40)
+        self.g = torch.randn(6, 24)
+
+    def shard(self, make, whole, rows=slice(None), cols=slice(None), bias=True):
+        weight = whole.weight.detach()[rows, cols]
+        layer = make(weight.shape[1], weight.shape[0], bias)
+        state = {"weight": weight}
+        if bias:
+            state["bias"] = whole.bias.detach()[rows]
+        layer.load_state_dict(state)
+        return layer
+
+    def test_rows_of_a_rowwise_weight(self):
+        # Column parallel: one scale per row of W, so a slice computes the slice, to the bit.
+        whole = sb.SwitchBackLinearVectorwise(40, 24)
+        y = whole(self.x)
+        y.backward(self.g)
+        for rows in (slice(0, 8), slice(8, 24)):
+            part = self.shard(sb.SwitchBackLinearVectorwise, whole, rows)
+            z = part(self.x)
+            self.assertTrue(torch.equal(z, y[:, rows]))
+            z.backward(self.g[:, rows])
+            # dW's columns of G are independent; the product's blocking may add in another order:
+            # 6 terms below 10 each, a few roundings.
+            self.assertLess(
+                float((part.weight.grad - whole.weight.grad[rows]).abs().max()), 60 * 2.0**-22
+            )
+            # dX does differ from the whole's: G and the columns of W are scaled per shard.
+
+    def test_rows_of_a_global_weight_have_a_scale_of_their_own(self):
+        whole = sb.SwitchBackLinearGlobal(40, 24)
+        with torch.no_grad():
+            whole.weight[0, 0] = 3  # one large element, in the first shard
+        exact = torch.nn.functional.linear(self.x, whole.weight, whole.bias).detach()
+        part = self.shard(sb.SwitchBackLinearGlobal, whole, slice(8, 24))
+        error = (part(self.x) - exact[:, 8:]).norm()
+        self.assertLess(float(error), float((whole(self.x) - exact)[:, 8:].norm()))
+
+    def test_columns_have_scales_of_their_own(self):
+        # Row parallel: a shard scales its part of each row of X, and of W, by itself. The sum is
+        # not the whole's to the bit, and not further from the exact result than its bound: a code
+        # is off by at most half a step, so each of 40 products by (|x| sw + |w| sx + sw sx / 2)
+        # / 254, s the absmax of a row.
+        whole = sb.SwitchBackLinearVectorwise(40, 24, bias=False)
+        weight = whole.weight.detach()
+        exact = self.x.double() @ weight.double().t()
+        total = sum(
+            self.shard(sb.SwitchBackLinearVectorwise, whole, cols=cols, bias=False)(self.x[:, cols])
+            for cols in (slice(0, 16), slice(16, 40))
+        )
+        sx, sw = self.x.abs().amax(1, keepdim=True), weight.abs().amax(1)
+        bound = (
+            self.x.abs().sum(1, keepdim=True) * sw + weight.abs().sum(1) * sx + 40 * sx * sw / 254
+        ) / 254
+        self.assertTrue(((total.double() - exact).abs() <= bound).all())
+        self.assertFalse(torch.equal(total, whole(self.x)))
+
+
+@unittest.skipUnless(HAS_GLOO and torch_at_least(2, 6), "sharding on the CPU needs torch 2.6")
+class Sharded(unittest.TestCase):
+    """torch 1.13's FSDP needs a GPU."""
+
+    def check(self, how):
+        done = torchrun(os.path.join(HERE, "fsdp_worker.py"), how)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_fully_shard(self):
+        self.check("fully_shard")
+
+    def test_fully_sharded_data_parallel(self):
+        self.check("FullyShardedDataParallel")
+
+
+if __name__ == "__main__":
+    unittest.main()

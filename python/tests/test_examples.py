@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples and the benchmark run, and say what they are for."""
+
+import os
+import unittest
+
+from support import DIGITS, PACKAGE, require_torch, run_python
+
+require_torch()
+
+
+class Examples(unittest.TestCase):
+    @unittest.skipUnless(os.path.exists(DIGITS), "the digits are not there")
+    def test_digits(self):
+        script = os.path.join(PACKAGE, "examples", "digits.py")
+        done = run_python(script, "--data", DIGITS)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("SwitchBackLinear - nn.Linear", done.stdout)
+        # A tolerance that nothing meets but luck: the check is not asleep.
+        done = run_python(
+            script, "--data", DIGITS, "--epochs", "1", "--seeds", "1", "--tolerance", "-1"
+        )
+        self.assertEqual(done.returncode, 1)
+
+    def test_overhead(self):
+        done = run_python(
+            os.path.join(PACKAGE, "benchmarks", "overhead.py"), "--rounds", "3", "--calls", "5"
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("forward", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding, loading and checking the library; threads of its own, forks, and Python threads."""
+
+import os
+import tempfile
+import threading
+import types
+import unittest
+from unittest import mock
+
+import numpy as np
+from support import run_python
+
+import switchback
+from switchback import _abi, _context, _library, ops
+from switchback._context import Context
+
+
+class FakeFunction:
+    def __init__(self, value):
+        self.value = value
+
+    def __call__(self):
+        return self.value
+
+
+class FakeLibrary:
+    def __init__(self, major, minor):
+        self.switchback_abi_version = FakeFunction(major << 16 | minor)
+
+
+class Loading(unittest.TestCase):
+    def test_versions(self):
+        major, minor = switchback.abi_version()
+        self.assertEqual(major, _abi.VERSION_MAJOR)
+        self.assertGreaterEqual(minor, _abi.VERSION_MINOR)
+        self.assertRegex(switchback.library_version(), r"^\d+\.\d+\.\d+")
+        self.assertTrue(switchback.library_path())
+
+    def test_abi_of_another_version(self):
+        major, minor = _abi.VERSION_MAJOR, _abi.VERSION_MINOR
+        for good in ((major, minor), (major, minor + 1), (major, 65535)):
+            _library.check_abi(FakeLibrary(*good), "a.so")
+        for bad in ((major, minor - 1), (major + 1, minor), (0, minor)):
+            with self.assertRaises(switchback.LibraryError) as caught:
+                _library.check_abi(FakeLibrary(*bad), "a.so")
+            for word in ("a.so", f"{bad[0]}.{bad[1]}", f"{major}.{minor}"):
+                self.assertIn(word, str(caught.exception))
+        with self.assertRaisesRegex(ImportError, "not libswitchback"):
+            _library.check_abi(object(), "a.so")
+
+    def fails_to_load(self, path):
+        done = run_python(
+            "-c",
+            "import switchback; switchback.library_version()",
+            env={"SWITCHBACK_LIBRARY": path},
+        )
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("LibraryError", done.stderr)
+        self.assertIn(path, done.stderr)
+        self.assertIn("Set SWITCHBACK_LIBRARY", done.stderr)
+        return done.stderr
+
+    def test_a_missing_library(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.fails_to_load(os.path.join(folder, "libswitchback.so"))
+
+    def test_a_file_that_is_no_library(self):
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(b"no library")
+            file.flush()
+            self.fails_to_load(file.name)
+
+    def test_another_library(self):
+        import _ctypes
+
+        self.assertIn("not libswitchback", self.fails_to_load(_ctypes.__file__))
+
+    def test_import_loads_neither_torch_nor_the_library(self):
+        done = run_python(
+            "-c",
+            "import sys, switchback; assert 'torch' not in sys.modules; dir(switchback); "
+            "assert 'torch' not in sys.modules",
+            env={"SWITCHBACK_LIBRARY": "/nowhere"},
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_what_is_installed(self):
+        done = run_python("-m", "switchback", env={"SWITCHBACK_LIBRARY": switchback.library_path()})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in (switchback.__version__, switchback.library_path(), "numpy", "cpu"):
+            self.assertIn(word, done.stdout)
+        done = run_python("-m", "switchback", env={"SWITCHBACK_LIBRARY": "/nowhere"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nowhere", done.stderr)
+
+    def test_unknown_attribute(self):
+        with self.assertRaises(AttributeError):
+            switchback.no_such_name  # noqa: B018
+
+    def test_statuses(self):
+        kinds = {1: ValueError, 2: NotImplementedError, 3: MemoryError, 5: OSError, 9: RuntimeError}
+        for status, kind in kinds.items():
+            with self.assertRaises(kind) as caught:
+                _library.check(status)
+            self.assertIsInstance(caught.exception, switchback.Error)
+        self.assertEqual(switchback.OutOfMemory("").status, "out_of_memory")
+        _library.check(0)
+
+
+class Threads(unittest.TestCase):
+    def tearDown(self):
+        switchback.set_num_threads(1)
+
+    def test_set_num_threads(self):
+        x = np.random.default_rng(0).standard_normal((50, 70)).astype(np.float32)
+        before = ops.quantize_rowwise(x)
+        for count in (2, 1):
+            switchback.set_num_threads(count)
+            self.assertEqual(switchback.get_num_threads(), count)
+            for a, b in zip(before, ops.quantize_rowwise(x)):
+                np.testing.assert_array_equal(a, b)
+        for bad in (-1, 1.5, "2", True):
+            with self.assertRaises(ValueError):
+                switchback.set_num_threads(bad)
+
+    def test_many_python_threads(self):
+        rng = np.random.default_rng(1)
+        inputs = [rng.standard_normal((20 + i, 30)).astype(np.float32) for i in range(4)]
+        wants = [ops.quantize_rowwise(x) for x in inputs]
+        failures = []
+
+        def work(x, want):
+            for turn in range(50):
+                if turn == 25:
+                    switchback.set_num_threads(1)  # others are using the context that this retires
+                got = ops.quantize_rowwise(x)
+                if not all(np.array_equal(a, b) for a, b in zip(got, want)):
+                    failures.append(turn)
+
+        threads = [threading.Thread(target=work, args=pair) for pair in zip(inputs, wants)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
+
+class Streams(unittest.TestCase):
+    """What a CUDA device needs, with stand-ins for it."""
+
+    def test_the_callers_stream_is_followed(self):
+        context = Context("cpu", 1)
+        calls = []
+
+        class Fake:
+            @staticmethod
+            def switchback_context_set_stream(pointer, stream):
+                calls.append((pointer, stream))
+                return 0
+
+        context.stream = 7
+        for stream in (7, 8, 8, 9, 8):
+            now = mock.patch.object(_context, "_current_stream", lambda device, s=stream: s)
+            with now, mock.patch.object(_context, "library", Fake):
+                context.enter()
+        self.assertEqual(calls, [(context.pointer, s) for s in (8, 9, 8)])
+
+    def test_the_legacy_stream_has_a_name(self):
+        for given, want in ((0, 1), (5, 5)):
+            stream = types.SimpleNamespace(cuda_stream=given)
+            torch = types.SimpleNamespace(
+                cuda=types.SimpleNamespace(current_stream=lambda device, s=stream: s)
+            )
+            with mock.patch.dict("sys.modules", torch=torch):
+                self.assertEqual(_context._current_stream("cuda:0"), want)
+
+    def test_layers_are_destroyed_by_whoever_holds_the_context(self):
+        context = Context("cpu", 1)
+        destroyed = []
+
+        class Fake:
+            @staticmethod
+            def switchback_linear_destroy(layer):
+                destroyed.append(layer)
+
+        with mock.patch.object(_context, "library", Fake):
+            context.destroy_layer(1)
+            self.assertEqual(destroyed, [1])
+            with context.lock:
+                # A finalizer in another thread: it must not wait.
+                thread = threading.Thread(target=context.destroy_layer, args=(2,))
+                thread.start()
+                thread.join(30)
+                self.assertFalse(thread.is_alive())
+                self.assertEqual(destroyed, [1])
+                context.destroy_dead_layers()
+            self.assertEqual(destroyed, [1, 2])
+
+
+_FORK = """
+import os, sys, signal
+import numpy as np
+import switchback
+from switchback import ops
+switchback.set_num_threads(2)
+x = np.random.default_rng(0).standard_normal((3000, 700)).astype(np.float32)
+want = ops.quantize_rowwise(x)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # OpenMP's threads are not here: waiting for them would take forever
+    assert switchback.get_num_threads() == 1
+    got = ops.quantize_rowwise(x)
+    assert all(np.array_equal(a, b) for a, b in zip(got, want))
+    switchback.set_num_threads(1)
+    try:
+        switchback.set_num_threads(2)
+    except switchback.Error as error:
+        assert "fork" in str(error)
+    else:
+        raise AssertionError("two threads after a fork")
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+assert all(np.array_equal(a, b) for a, b in zip(ops.quantize_rowwise(x), want))
+"""
+
+
+@unittest.skipUnless(hasattr(os, "fork"), "no fork here")
+class Fork(unittest.TestCase):
+    def test_child_and_parent_go_on(self):
+        done = run_python("-c", _FORK)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

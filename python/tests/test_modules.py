@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modules as classes: names, arguments, errors, forks, and tools that trace."""
+
+import unittest
+
+from support import require_torch, run_python, torch_at_least
+
+torch = require_torch()
+
+import switchback  # noqa: E402
+from switchback import nn as sb  # noqa: E402
+
+
+class Construction(unittest.TestCase):
+    def test_names_and_arguments(self):
+        for make, mode, lean in (
+            (sb.SwitchBackLinear, "global", False),
+            (sb.SwitchBackLinearGlobal, "global", False),
+            (sb.SwitchBackLinearGlobalMemEfficient, "global", True),
+            (sb.SwitchBackLinearVectorwise, "rowwise", False),
+            (sb.StandardLinear, "standard", False),
+        ):
+            layer = make(5, 3, bias=False, device="cpu", dtype=torch.float16)
+            self.assertIsInstance(layer, torch.nn.Linear)
+            self.assertIsInstance(layer, sb.SwitchBackLinear)
+            self.assertEqual((layer.mode, layer.mem_efficient), (mode, lean))
+            self.assertEqual((layer.in_features, layer.out_features, layer.bias), (5, 3, None))
+            self.assertEqual((layer.weight.dtype, layer.weight.shape), (torch.float16, (3, 5)))
+            self.assertIn(f"mode={mode}", repr(layer))
+            self.assertIs(getattr(switchback, make.__name__), make)
+        layer = sb.SwitchBackLinear(5, 3, True, None, None, True, True)
+        self.assertTrue(layer.vector_wise_quantization and layer.mem_efficient)
+        self.assertIn("mem_efficient=True", repr(layer))
+
+    def test_initialisation_is_that_of_linear(self):
+        torch.manual_seed(0)
+        want = torch.nn.Linear(5, 3)
+        torch.manual_seed(0)
+        got = sb.SwitchBackLinear(5, 3)
+        self.assertTrue(torch.equal(got.weight, want.weight) and torch.equal(got.bias, want.bias))
+
+    def test_what_contradicts_itself(self):
+        for options in (
+            {"mode": "int4"},
+            {"mode": "global", "vector_wise_quantization": True},
+            {"mode": "standard", "mem_efficient": True},
+            {"mode": "auto", "mem_efficient": True},
+        ):
+            with self.assertRaisesRegex(ValueError, str(options["mode"])):
+                sb.SwitchBackLinear(5, 3, **options)
+        for features in ((0, 3), (3, 0)):
+            with self.assertRaisesRegex(ValueError, "at least 1"):
+                sb.SwitchBackLinear(*features)
+
+
+class Errors(unittest.TestCase):
+    def setUp(self):
+        self.layer = sb.SwitchBackLinear(5, 3)
+
+    def raises(self, kind, words, call):
+        with self.assertRaises(kind) as caught:
+            call()
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+    def test_dtype(self):
+        x = torch.randn(2, 5)
+        self.raises(TypeError, ("torch.float64", "float32"), lambda: self.layer(x.double()))
+        self.raises(TypeError, ("torch.int64",), lambda: self.layer(x.long()))
+        self.raises(
+            TypeError, ("torch.float16", "torch.float32", ".to("), lambda: self.layer(x.half())
+        )
+        self.raises(
+            TypeError, ("torch.float64",), lambda: sb.SwitchBackLinear(5, 3, dtype=torch.float64)(x)
+        )
+        layer = sb.SwitchBackLinear(5, 3)
+        layer.bias = torch.nn.Parameter(torch.zeros(3).half())
+        self.raises(TypeError, ("bias", "torch.float16"), lambda: layer(x))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            self.raises(TypeError, ("torch.float64",), lambda: self.layer(x.double()))
+
+    def test_shape(self):
+        self.raises(
+            ValueError, ("(2, 4)", "in_features = 5"), lambda: self.layer(torch.randn(2, 4))
+        )
+        self.raises(ValueError, ("()",), lambda: self.layer(torch.tensor(1.0)))
+        self.raises(ValueError, ("(5, 0)",), lambda: self.layer(torch.randn(5, 0)))
+        self.layer.weight = torch.nn.Parameter(torch.randn(4, 5))
+        self.raises(ValueError, ("weight", "4"), lambda: self.layer(torch.randn(2, 5)))
+        self.layer.weight = torch.nn.Parameter(torch.randn(3, 5))
+        self.assertEqual(self.layer(torch.randn(2, 5)).shape, (2, 3))
+        self.layer.bias = torch.nn.Parameter(torch.randn(4))
+        self.raises(ValueError, ("bias", "4"), lambda: self.layer(torch.randn(2, 5)))
+
+    def test_what_is_no_plain_tensor(self):
+        x = torch.randn(2, 5)
+        self.raises(TypeError, ("list",), lambda: self.layer([[1.0] * 5]))
+        self.raises(TypeError, ("ndarray",), lambda: self.layer(x.numpy()))
+        self.raises(TypeError, ("NoneType",), lambda: self.layer(None))
+        self.raises(TypeError, ("sparse",), lambda: self.layer(x.to_sparse()))
+        nested = (
+            torch.nested_tensor if hasattr(torch, "nested_tensor") else torch.nested.nested_tensor
+        )
+        self.raises(TypeError, ("nested",), lambda: self.layer(nested([x, x])))
+        from torch._subclasses import FakeTensorMode
+
+        with FakeTensorMode():
+            fake = torch.empty(2, 5)
+        self.raises(TypeError, ("FakeTensor",), lambda: self.layer(fake))
+
+        class Named(torch.Tensor):
+            pass
+
+        self.assertEqual(self.layer(x.as_subclass(Named)).shape, (2, 3))
+
+    def test_device(self):
+        x = torch.randn(2, 5)
+        self.raises(ValueError, ("meta", "cpu", ".to("), lambda: self.layer(x.to("meta")))
+        layer = sb.SwitchBackLinear(5, 3, device="meta")
+        self.raises(NotImplementedError, ("meta", "cuda"), lambda: layer(x.to("meta")))
+        self.raises(ValueError, ("meta",), lambda: layer(x))
+
+    def test_a_weight_that_was_freed(self):
+        # Between uses, sharded parameters have a shape and no memory.
+        weight = self.layer.weight
+        storage = (
+            weight.untyped_storage() if hasattr(weight, "untyped_storage") else weight.storage()
+        )
+        x = torch.randn(2, 5)
+        self.layer(x)
+        storage.resize_(0)
+        self.raises(ValueError, ("storage",), lambda: self.layer(x))
+
+    def test_a_failure_leaves_the_layer_usable(self):
+        x = torch.randn(2, 5)
+        want = self.layer(x)
+        weight = self.layer.weight
+        self.layer.weight = torch.nn.Parameter(torch.randn(4, 5))
+        with self.assertRaises(ValueError):
+            self.layer(x)
+        self.layer.weight = weight
+        self.assertTrue(torch.equal(self.layer(x), want))
+
+    def test_jit_trace(self):
+        self.raises(
+            RuntimeError, ("trace",), lambda: torch.jit.trace(self.layer, torch.randn(2, 5))
+        )
+
+
+_FORK = """
+import os, sys, signal
+import torch
+import switchback
+from switchback import nn as sb
+torch.manual_seed(0)
+switchback.set_num_threads(2)
+layer = sb.SwitchBackLinear(300, 200)
+x = torch.randn(64, 300)
+want = layer(x)
+want.sum().backward()
+want_grad = layer.weight.grad.clone()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    torch.set_num_threads(1)
+    layer.zero_grad()
+    y = layer(x)
+    assert torch.equal(y, want)
+    y.sum().backward()
+    assert torch.equal(layer.weight.grad, want_grad)
+    del layer
+    sys.stdout.flush()
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+assert torch.equal(layer(x), want)
+"""
+
+
+class Processes(unittest.TestCase):
+    def test_fork(self):
+        done = run_python("-c", _FORK)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_exit_with_layers_alive(self):
+        script = (
+            "import torch, threading\nfrom switchback import nn as sb\n"
+            "layer = sb.SwitchBackLinear(30, 20)\n"
+            "x = torch.randn(4, 30, requires_grad=True)\ny = layer(x)\n"
+            "thread = threading.Thread(target=lambda: layer(x)); thread.start()\n"
+        )
+        done = run_python("-c", script)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+@unittest.skipUnless(torch_at_least(2, 1), "torch.compile needs torch 2.1")
+class Compile(unittest.TestCase):
+    def test_the_graph_breaks_and_results_stay(self):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            sb.SwitchBackLinear(5, 8), torch.nn.ReLU(), sb.SwitchBackLinear(8, 3)
+        )
+        compiled = torch.compile(model, backend="eager")
+        x, g = torch.randn(4, 5), torch.randn(4, 3)
+        results = []
+        for run in (model, compiled, compiled):
+            model.zero_grad()
+            given = x.clone().requires_grad_()
+            y = run(given)
+            y.backward(g)
+            results.append([y, given.grad, *[p.grad.clone() for p in model.parameters()]])
+        for other in results[1:]:
+            for a, b in zip(results[0], other):
+                self.assertTrue(torch.equal(a, b))
+
+    def test_export_says_no(self):
+        with self.assertRaises(Exception):  # noqa: B017, whatever torch makes of it
+            torch.export.export(sb.SwitchBackLinear(5, 3), (torch.randn(2, 5),))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels on arrays and tensors, bit for bit against NumPy."""
+
+import unittest
+
+import numpy as np
+from support import absmax_of, codes_of, quantize_rows
+
+import switchback
+from switchback import ops
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+SHAPES = ((1, 1), (13, 83), (5, 64), (3, 129), (64, 1), (0, 7), (7, 0), (0, 0))
+
+
+def awkward(rows, cols, dtype=np.float32, seed=0):
+    """Normal values, with what rounding and scaling can stumble over in the first rows."""
+    x = np.random.default_rng(seed).standard_normal((rows, cols)).astype(np.float32)
+    if rows >= 5 and cols >= 2:
+        x[0] = 0
+        x[1] *= 1e-6  # f16: absmax below 1.5e-5, most of it subnormal
+        x[2, 1] = np.nan
+        x[3, 0] = -np.inf
+        # Halves of a code: 127 * (x / 127) is exact.
+        x[4] = np.resize(np.array([127, 0.5, 1.5, -0.5, -2.5], np.float32), cols)
+    return x.astype(dtype)
+
+
+def padded(x, margin=3):
+    """The same values in rows that are apart."""
+    wide = np.zeros((x.shape[0], x.shape[1] + margin), x.dtype)
+    wide[:, : x.shape[1]] = x
+    return wide[:, : x.shape[1]]
+
+
+def variants(x):
+    yield x
+    yield padded(x)
+    yield np.asfortranarray(x)
+    yield np.ascontiguousarray(x[::-1])[::-1]
+
+
+class QuantizeNumpy(unittest.TestCase):
+    def check(self, x, q, absmax, want_q, want_absmax):
+        self.assertEqual((q.dtype, absmax.dtype), (np.int8, np.float32))
+        np.testing.assert_array_equal(absmax, want_absmax)
+        np.testing.assert_array_equal(q, want_q)
+
+    def test_rowwise(self):
+        for dtype in (np.float32, np.float16):
+            for rows, cols in SHAPES:
+                if cols == 0:
+                    continue
+                x = awkward(rows, cols, dtype)
+                want = quantize_rows(x)
+                for given in variants(x):
+                    with self.subTest(dtype=dtype, shape=x.shape, strides=given.strides):
+                        self.check(x, *ops.quantize_rowwise(given), *want)
+
+    def test_columnwise_transpose(self):
+        for dtype in (np.float32, np.float16):
+            w = awkward(13, 83, dtype).T.copy()
+            want_q, want_absmax = quantize_rows(np.ascontiguousarray(w.T))
+            for given in variants(w):
+                self.check(w, *ops.quantize_columnwise_transpose(given), want_q, want_absmax)
+
+    def test_global(self):
+        for dtype in (np.float32, np.float16):
+            w = awkward(4, 4, dtype, seed=1)  # no special rows
+            absmax = absmax_of(w, None).reshape(1)
+            q = codes_of(w, absmax)
+            for given in variants(w):
+                self.check(w, *ops.quantize_global(given), q, absmax)
+                self.check(w, *ops.quantize_global_transpose(given), q.T, absmax)
+        w[1, 1] = np.nan
+        self.check(w, *ops.quantize_global(w), np.zeros_like(q), np.array([np.nan], np.float32))
+
+    def test_read_only_and_misaligned(self):
+        x = awkward(13, 83)
+        want = quantize_rows(x)
+        x.flags.writeable = False
+        self.check(x, *ops.quantize_rowwise(x), *want)
+        raw = np.zeros(x.nbytes + 1, np.uint8)
+        shifted = raw[1:].view(np.uint8)[: x.nbytes].view(np.float32).reshape(x.shape)
+        shifted[:] = x
+        self.check(x, *ops.quantize_rowwise(shifted), *want)
+
+    def test_rows_that_are_one(self):
+        row = awkward(6, 31)[5:]
+        want = quantize_rows(row.repeat(4, 0))
+        self.check(row, *ops.quantize_rowwise(np.broadcast_to(row, (4, 31))), *want)
+
+    def test_dequantize(self):
+        x = awkward(6, 31, seed=2)
+        q, absmax = ops.quantize_rowwise(x)
+        for dtype in (None, np.float16):
+            got = ops.dequantize_rowwise(padded(q), absmax, dtype)
+            with np.errstate(invalid="ignore"):
+                want = absmax[:, None] * (q.astype(np.float32) / np.float32(127))
+            np.testing.assert_array_equal(got, want.astype(dtype or np.float32))
+            self.assertTrue(np.isnan(got[2]).all() and np.isnan(got[3]).all())
+
+
+class ProductsNumpy(unittest.TestCase):
+    def test_gemm_s8s8s32(self):
+        rng = np.random.default_rng(3)
+        for m, n, k in ((1, 1, 1), (13, 332, 83), (7, 5, 300), (0, 4, 3), (3, 2, 0)):
+            a = rng.integers(-127, 128, (m, k), np.int8)
+            b = rng.integers(-127, 128, (n, k), np.int8)
+            want = a.astype(np.int32) @ b.astype(np.int32).T
+            for left, right in ((a, b), (padded(a), padded(b)), (np.asfortranarray(a), b)):
+                got = ops.gemm_s8s8s32(left, right)
+                self.assertEqual(got.dtype, np.int32)
+                np.testing.assert_array_equal(got, want)
+
+    def test_gemm_dequantize(self):
+        rng = np.random.default_rng(4)
+        m, n, k = 13, 37, 83
+        a, b = rng.integers(-127, 128, (m, k), np.int8), rng.integers(-127, 128, (n, k), np.int8)
+        rows = rng.random(m, np.float32)
+        bias = rng.standard_normal(n).astype(np.float16)
+        sums = (a.astype(np.int32) @ b.astype(np.int32).T).astype(np.float32)
+        constant = np.float32(1) / np.float32(127 * 127)
+        for scales in (rng.random(n, np.float32), rng.random(1, np.float32)):
+            for given_bias in (None, bias):
+                for dtype in (None, np.float16):
+                    want = scales[None, :] * (rows[:, None] * (sums * constant))
+                    if given_bias is not None:
+                        want = want + bias.astype(np.float32)
+                    got = ops.gemm_dequantize(a, b, rows, scales, given_bias, dtype)
+                    np.testing.assert_array_equal(got, want.astype(dtype or np.float32))
+
+
+class Rejections(unittest.TestCase):
+    def rejects(self, kind, words, function, *arguments, **options):
+        with self.assertRaises(kind) as caught:
+            function(*arguments, **options)
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+    def test_dtype(self):
+        x = np.zeros((2, 3))
+        self.rejects(TypeError, ("x", "float64", "float32"), ops.quantize_rowwise, x)
+        self.rejects(TypeError, ("w", "int8"), ops.quantize_global, x.astype(np.int8))
+        self.rejects(TypeError, (">f4",), ops.quantize_rowwise, x.astype(">f4"))
+        codes = x.astype(np.int8)
+        self.rejects(TypeError, ("absmax", "float64"), ops.dequantize_rowwise, codes, np.zeros(2))
+        scales = np.zeros(2, np.float32)
+        self.rejects(TypeError, ("dtype", "int32"), ops.dequantize_rowwise, codes, scales, np.int32)
+        self.rejects(TypeError, ("b ", "float64"), ops.gemm_s8s8s32, codes, x)
+
+    def test_shape(self):
+        codes = np.zeros((2, 3), np.int8)
+        scales = np.zeros(2, np.float32)
+        self.rejects(
+            ValueError, ("x", "(4,)", "two"), ops.quantize_rowwise, np.zeros(4, np.float32)
+        )
+        self.rejects(ValueError, ("absmax", "(2,)"), ops.dequantize_rowwise, codes, scales[:1])
+        self.rejects(
+            ValueError,
+            ("absmax_b",),
+            ops.gemm_dequantize,
+            codes,
+            codes,
+            scales,
+            np.zeros(3, np.float32),
+        )
+        self.rejects(
+            ValueError,
+            ("bias", "(2,)"),
+            ops.gemm_dequantize,
+            codes,
+            codes,
+            scales,
+            scales,
+            np.zeros(3, np.float32),
+        )
+        with self.assertRaises(switchback.InvalidArgument) as caught:
+            ops.gemm_s8s8s32(codes, np.zeros((2, 4), np.int8))  # found by the library
+        self.assertEqual(caught.exception.status, "invalid_argument")
+        self.assertIn("4", str(caught.exception))
+
+    def test_not_an_array(self):
+        self.rejects(TypeError, ("list", "numpy"), ops.quantize_rowwise, [[1.0]])
+        self.rejects(TypeError, ("None",), ops.quantize_rowwise, None)
+        codes = np.zeros((2, 3), np.int8)
+        self.rejects(TypeError, ("absmax", "list"), ops.dequantize_rowwise, codes, [1.0, 1.0])
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class Torch(unittest.TestCase):
+    def test_equals_numpy(self):
+        x = awkward(13, 83)
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            tensor = torch.from_numpy(x).to(dtype)
+            want = quantize_rows(tensor.float().numpy())
+            strided = torch.cat([tensor, tensor], 1)[:, :83]
+            expanded = tensor[5:6].expand(4, -1)
+            for given in (
+                tensor,
+                strided,
+                tensor.t().contiguous().t(),
+                tensor.clone().requires_grad_(),
+            ):
+                q, absmax = ops.quantize_rowwise(given)
+                self.assertEqual(
+                    (q.dtype, absmax.dtype, q.device), (torch.int8, torch.float32, tensor.device)
+                )
+                np.testing.assert_array_equal(q.numpy(), want[0])
+                np.testing.assert_array_equal(absmax.numpy(), want[1])
+            q, _ = ops.quantize_rowwise(expanded)
+            np.testing.assert_array_equal(q.numpy(), want[0][5:6].repeat(4, 0))
+            q, absmax = ops.quantize_columnwise_transpose(tensor.t())
+            np.testing.assert_array_equal(q.numpy(), want[0])
+            widened = ops.dequantize_rowwise(q, absmax, dtype)
+            self.assertEqual(widened.dtype, dtype)
+
+    def test_products(self):
+        a = torch.randint(-127, 128, (13, 83), dtype=torch.int8)
+        b = torch.randint(-127, 128, (9, 83), dtype=torch.int8)
+        want = a.int().numpy() @ b.int().numpy().T
+        np.testing.assert_array_equal(ops.gemm_s8s8s32(a, b).numpy(), want)
+        ones = torch.ones(13), torch.ones(1)
+        bias = torch.ones(9, dtype=torch.bfloat16)
+        got = ops.gemm_dequantize(a, b, *ones, bias, dtype=torch.bfloat16)
+        floats = want.astype(np.float32) * (np.float32(1) / np.float32(127 * 127)) + 1
+        self.assertTrue(torch.equal(got, torch.from_numpy(floats).bfloat16()))
+
+    def test_a_negated_view(self):
+        z = torch.complex(torch.ones(2, 3), torch.ones(2, 3)).conj().imag
+        self.assertTrue(z.is_neg())
+        q, _ = ops.quantize_rowwise(z)
+        self.assertTrue((q == -127).all())
+
+    def test_rejects(self):
+        x = torch.zeros(2, 3)
+        with self.assertRaisesRegex(TypeError, "float64"):
+            ops.quantize_rowwise(x.double())
+        with self.assertRaisesRegex(TypeError, "sparse"):
+            ops.quantize_rowwise(x.to_sparse())
+        with self.assertRaisesRegex(switchback.Unsupported, "meta"):
+            ops.quantize_rowwise(x.to("meta"))
+        with self.assertRaisesRegex(TypeError, "ndarray"):
+            ops.gemm_s8s8s32(x.to(torch.int8), np.zeros((2, 3), np.int8))
+        freed = torch.zeros(4, 4)
+        (freed.untyped_storage() if hasattr(freed, "untyped_storage") else freed.storage()).resize_(
+            0
+        )
+        with self.assertRaisesRegex(ValueError, "storage"):
+            ops.quantize_rowwise(freed)
+
+
+if __name__ == "__main__":
+    unittest.main()

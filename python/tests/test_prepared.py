@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""prepare_for_eval, and checkpoints of either form."""
+
+import collections
+import copy
+import io
+import unittest
+
+from support import quantize_rows, require_torch
+
+torch = require_torch()
+
+from switchback import nn as sb  # noqa: E402
+
+K, N = 19, 11
+KINDS = (sb.SwitchBackLinear, sb.SwitchBackLinearGlobalMemEfficient, sb.SwitchBackLinearVectorwise)
+
+
+def through_a_file(state):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    return torch.load(buffer)
+
+
+class Prepared(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.x = torch.randn(4, K)
+
+    def test_form_and_outputs(self):
+        for make in KINDS:
+            for dtype in (torch.float32, torch.float16, torch.bfloat16):
+                layer = make(K, N, dtype=dtype).eval()
+                x = self.x.to(dtype)
+                weight = layer.weight.detach().clone()
+                with torch.no_grad():
+                    want = layer(x)
+                    self.assertIs(layer.prepare_for_eval(), layer)
+                    self.assertTrue(torch.equal(layer(x), want))
+                    self.assertTrue(layer.is_prepared)
+                self.assertIsNone(layer.weight)
+                state = layer.state_dict()
+                self.assertEqual(set(state), {"W_int8", "state_W", "bias"})
+                self.assertEqual(
+                    (state["W_int8"].dtype, state["W_int8"].shape), (torch.int8, (N, K))
+                )
+                count = N if layer.mode == "rowwise" else 1
+                self.assertEqual(
+                    (state["state_W"].dtype, state["state_W"].shape), (torch.float32, (count,))
+                )
+                self.assertEqual([n for n, _ in layer.named_parameters()], ["bias"])
+                if layer.mode == "rowwise":
+                    q, absmax = quantize_rows(weight.float().numpy())
+                    self.assertTrue(torch.equal(state["W_int8"], torch.from_numpy(q)))
+                    self.assertTrue(torch.equal(state["state_W"], torch.from_numpy(absmax)))
+                codes = layer.W_int8
+                layer.prepare_for_eval()  # again: nothing happens
+                self.assertIs(layer.W_int8, codes)
+
+    def test_any_input_dtype(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N).eval().prepare_for_eval()
+        with torch.no_grad():
+            want = layer(self.x)
+            for dtype, error in ((torch.float16, 2.0**-11), (torch.bfloat16, 2.0**-8)):
+                y = layer(self.x.to(dtype))
+                self.assertEqual(y.dtype, dtype)
+                # x rounded, then y rounded: each by `error` of its size. The sum over K of
+                # |x||w| bounds what the former does; a code may move by one besides.
+                bound = 2 * (error + 2 / 127) * (self.x.abs().sum(1, keepdim=True) * 0.25 + 1)
+                self.assertTrue(((y.float() - want).abs() <= bound).all())
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                self.assertTrue(torch.equal(layer(self.x), y))
+            self.assertEqual(layer(self.x[:0]).shape, (0, N))
+
+    def test_casts_leave_scales_alone(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N).eval().prepare_for_eval()
+        scales = layer.state_W.clone()
+        with torch.no_grad():
+            want = layer(self.x.half())
+        for cast in (
+            layer.half,
+            layer.bfloat16,
+            layer.double,
+            layer.float,
+            lambda: layer.to("cpu"),
+        ):
+            cast()
+            self.assertEqual(layer.W_int8.dtype, torch.int8)
+            self.assertEqual(layer.state_W.dtype, torch.float32)
+            self.assertTrue(torch.equal(layer.state_W, scales))
+        layer.half()
+        self.assertEqual(layer.bias.dtype, torch.float16)
+        with torch.no_grad():
+            self.assertLess(
+                float((layer(self.x.half()) - want).abs().max()), 2e-3
+            )  # the bias' rounding
+
+    def test_there_is_no_backward(self):
+        layer = sb.SwitchBackLinear(K, N).prepare_for_eval()
+        x = self.x.clone().requires_grad_()
+        with self.assertRaisesRegex(RuntimeError, "float weight"):
+            layer(x)  # training
+        with torch.no_grad():
+            layer(x)
+        layer(self.x)
+        layer.eval()
+        y = layer(x)
+        with self.assertRaisesRegex(RuntimeError, "prepared for eval"):
+            y.sum().backward()
+        with torch.inference_mode():
+            layer(self.x)
+
+    def test_a_graph_made_before(self):
+        layer = sb.SwitchBackLinear(K, N)
+        x = self.x.clone().requires_grad_()
+        want = torch.autograd.grad(layer(x).sum(), x)[0]
+        y = layer(x)
+        layer.prepare_for_eval()
+        with torch.no_grad():
+            z = layer(self.x)
+        self.assertTrue(torch.equal(torch.autograd.grad(y.sum(), x)[0], want))
+        with torch.no_grad():
+            self.assertTrue(torch.equal(layer(self.x), z))
+
+    def test_a_graph_made_before_that_needs_no_weight(self):
+        layer = sb.SwitchBackLinear(K, N)
+        weight = layer.weight
+        y = layer(self.x)
+        want = torch.autograd.grad(layer(self.x).sum(), weight)[0]
+        layer.prepare_for_eval()
+        with torch.no_grad():
+            layer(self.x)
+        self.assertTrue(torch.equal(torch.autograd.grad(y.sum(), weight)[0], want))
+
+    def test_prepared_in_inference_mode(self):
+        layer = sb.SwitchBackLinear(K, N).eval()
+        with torch.inference_mode():
+            layer.prepare_for_eval()
+        self.assertFalse(layer.W_int8.is_inference())
+        with torch.no_grad():
+            layer(self.x)
+
+    def test_changes_are_followed(self):
+        layer = sb.SwitchBackLinear(K, N).eval().prepare_for_eval()
+        with torch.no_grad():
+            y = layer(self.x)
+            layer.state_W.mul_(2)
+            layer.bias.mul_(2)
+            self.assertTrue(torch.equal(layer(self.x), 2 * y))
+            layer.bias.zero_()
+            y = layer(self.x)
+            layer.W_int8.neg_()
+            self.assertTrue(torch.equal(layer(self.x), -y))
+
+    def test_modes_that_keep_the_float_weight(self):
+        for layer in (sb.StandardLinear(K, N), sb.SwitchBackLinear(K, N, mode="auto")):
+            want = layer(self.x)
+            layer.prepare_for_eval()
+            self.assertFalse(layer.is_prepared)
+            self.assertTrue(torch.equal(layer(self.x), want))
+
+    def test_copies(self):
+        layer = sb.SwitchBackLinear(K, N).eval().prepare_for_eval()
+        with torch.no_grad():
+            self.assertTrue(torch.equal(copy.deepcopy(layer)(self.x), layer(self.x)))
+        self.assertIn("prepared_for_eval", repr(layer))
+
+
+class Checkpoints(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.x = torch.randn(4, K)
+
+    def model(self, make, **options):
+        return torch.nn.Sequential(
+            collections.OrderedDict(
+                first=make(K, 16, **options), act=torch.nn.ReLU(), last=make(16, N, **options)
+            )
+        )
+
+    def test_float(self):
+        for make in KINDS:
+            model, fresh = self.model(make), self.model(make)
+            state = through_a_file(model.state_dict())
+            self.assertEqual(set(state), set(self.model(torch.nn.Linear).state_dict()))
+            fresh.load_state_dict(state)
+            self.assertTrue(torch.equal(fresh(self.x), model(self.x)))
+            fresh.load_state_dict(through_a_file(self.model(torch.nn.Linear).state_dict()))
+
+    def test_prepared_into_float_and_back(self):
+        for make in KINDS:
+            model, fresh = self.model(make), self.model(make)
+            floats = through_a_file(model.state_dict())
+            with torch.no_grad():
+                want = model(self.x)
+                fresh(self.x)
+            for layer in (model.first, model.last):
+                layer.prepare_for_eval()
+            codes = through_a_file(model.state_dict())
+            self.assertEqual(str(fresh.load_state_dict(codes)), "<All keys matched successfully>")
+            with torch.no_grad():
+                self.assertTrue(torch.equal(fresh(self.x), want))
+            self.assertEqual(set(fresh.state_dict()), set(codes))
+            fresh.load_state_dict(codes)  # prepared into prepared
+            self.assertEqual(str(fresh.load_state_dict(floats)), "<All keys matched successfully>")
+            self.assertEqual(set(fresh.state_dict()), set(floats))
+            y = fresh(self.x)
+            self.assertTrue(torch.equal(y, want))
+            y.sum().backward()  # it trains again
+            self.assertIsNotNone(fresh.first.weight.grad)
+
+    def test_float_dtype_after_prepared(self):
+        layer = sb.SwitchBackLinear(K, N, dtype=torch.bfloat16)
+        floats = through_a_file(layer.state_dict())
+        layer.prepare_for_eval()
+        layer.load_state_dict(floats)
+        self.assertEqual(layer.weight.dtype, torch.bfloat16)
+        layer.prepare_for_eval()
+        layer.float()
+        layer.load_state_dict(floats)
+        self.assertEqual((layer.weight.dtype, layer.bias.dtype), (torch.float32,) * 2)
+
+    def test_scales_as_others_wrote_them(self):
+        for make, shapes in (
+            (sb.SwitchBackLinear, ((), (1,), (1, 1))),
+            (sb.SwitchBackLinearVectorwise, ((N,), (N, 1))),
+        ):
+            source = make(K, N).eval().prepare_for_eval()
+            for shape in shapes:
+                for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+                    state = source.state_dict()
+                    state["state_W"] = state["state_W"].reshape(shape).to(dtype)
+                    given = dict(state)
+                    layer = make(K, N)
+                    layer.load_state_dict(state)
+                    self.assertEqual(layer.state_W.dtype, torch.float32)
+                    self.assertTrue(
+                        torch.equal(layer.state_W, given["state_W"].float().reshape(-1))
+                    )
+                    self.assertIs(state["state_W"], given["state_W"])  # not changed for others
+                    with torch.no_grad():
+                        layer(self.x)
+
+    def test_what_does_not_fit(self):
+        good = sb.SwitchBackLinearVectorwise(K, N).prepare_for_eval().state_dict()
+
+        def rejected(words, make=sb.SwitchBackLinearVectorwise, **changes):
+            state = {**good, **changes}
+            state = {key: value for key, value in state.items() if value is not None}
+            layer = make(K, N)
+            before = layer(self.x)
+            with self.assertRaises(RuntimeError) as caught:
+                layer.load_state_dict(state)
+            for word in words:
+                self.assertIn(word, str(caught.exception))
+            self.assertFalse(layer.is_prepared)
+            self.assertTrue(torch.equal(layer(self.x), before))
+
+        rejected(("W_int8", "(11, 18)"), W_int8=torch.zeros(N, K - 1, dtype=torch.int8))
+        rejected(("W_int8", "torch.float32"), W_int8=torch.zeros(N, K))
+        rejected(("W_int8", "-128"), W_int8=torch.full((N, K), -128, dtype=torch.int8))
+        rejected(("state_W", "(3,)", "11"), state_W=torch.zeros(3))
+        rejected(("state_W", "torch.int32"), state_W=torch.zeros(N, dtype=torch.int32))
+        rejected(("state_W", "SwitchBackLinearGlobal"), state_W=torch.zeros(1))
+        rejected(("state_W", "SwitchBackLinearVectorwise"), sb.SwitchBackLinear)
+        rejected(("Missing", "state_W"), state_W=None)
+        rejected(("Missing", "W_int8"), W_int8=None)
+        # Both forms at once are taken for the float one; a layer without codes takes no codes.
+        for make, state in (
+            (sb.SwitchBackLinearVectorwise, {**good, "weight": torch.zeros(N, K)}),
+            (sb.StandardLinear, good),
+        ):
+            with self.assertRaisesRegex(RuntimeError, "Unexpected.*W_int8"):
+                make(K, N).load_state_dict(state)
+
+    def test_strict_off_and_partial(self):
+        layer = sb.SwitchBackLinear(K, N)
+        result = layer.load_state_dict({"bias": torch.zeros(N)}, strict=False)
+        self.assertEqual(result.missing_keys, ["weight"])
+        layer.prepare_for_eval()
+        result = layer.load_state_dict({"bias": torch.ones(N)}, strict=False)
+        self.assertEqual(set(result.missing_keys), {"W_int8", "state_W"})
+        self.assertTrue(layer.is_prepared)
+
+    def test_assign(self):
+        layer = sb.SwitchBackLinear(K, N).prepare_for_eval()
+        fresh = sb.SwitchBackLinear(K, N, device="meta")
+        try:
+            fresh.load_state_dict(layer.state_dict(), assign=True)
+        except TypeError:
+            self.skipTest("this torch cannot assign")
+        with torch.no_grad():
+            self.assertTrue(torch.equal(fresh(self.x), layer(self.x)))
+
+
+if __name__ == "__main__":
+    unittest.main()

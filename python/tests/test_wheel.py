@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel: its tag, what it carries, and that it works where it is unpacked."""
+
+import glob
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+from support import PACKAGE, run_python
+
+import switchback
+
+MISSING = [
+    name for name in ("pip", "setuptools", "wheel") if importlib.util.find_spec(name) is None
+]
+
+
+@unittest.skipIf(MISSING, f"a wheel cannot be built without {MISSING}")
+class Wheel(unittest.TestCase):
+    def build(self, folder, **variables):
+        source = os.path.join(folder, "source", "python")
+        shutil.copytree(
+            PACKAGE,
+            source,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"),
+        )
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SWITCHBACK_")}
+        environment.pop("PYTHONPATH", None)
+        environment.update(variables)
+        return subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "wheel",
+                "--no-deps",
+                "--no-build-isolation",
+                "-w",
+                folder,
+                source,
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    def test_a_wheel_with_a_library(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # An installation: the library, one it needs, and configurations.
+            prefix = os.path.join(folder, "prefix")
+            configs = os.path.join(prefix, "share", "switchback", "configs")
+            os.makedirs(os.path.join(prefix, "lib"))
+            os.makedirs(configs)
+            shutil.copy(
+                os.path.realpath(switchback.library_path()),
+                os.path.join(prefix, "lib", "libswitchback.so"),
+            )
+            for path in (
+                os.path.join(prefix, "lib", "libneeded.so.1"),
+                os.path.join(configs, "one.jsonl"),
+            ):
+                with open(path, "w", encoding="utf-8"):
+                    pass
+            done = self.build(folder, SWITCHBACK_PREFIX=prefix, SWITCHBACK_BUNDLE="libneeded.so.1")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            (path,) = glob.glob(os.path.join(folder, "*.whl"))
+            self.assertRegex(
+                os.path.basename(path), r"^switchback-[0-9.]+-py3-none-linux_\w+\.whl$"
+            )
+            with zipfile.ZipFile(path) as packed:
+                names = set(packed.namelist())
+                packed.extractall(os.path.join(folder, "unpacked"))
+            for name in (
+                "lib/libswitchback.so",
+                "lib/libneeded.so.1",
+                "share/switchback/configs/one.jsonl",
+                "nn/linear.py",
+                "ops.py",
+            ):
+                self.assertIn("switchback/" + name, names)
+            self.assertFalse([name for name in names if re.search("tests|examples|setup", name)])
+            environment = {"PYTHONPATH": os.path.join(folder, "unpacked"), "SWITCHBACK_LIBRARY": ""}
+            script = (
+                "import switchback, numpy; print(switchback.library_path()); "
+                "switchback.quantize_rowwise(numpy.ones((2, 3), 'f4'))"
+            )
+            done = run_python("-c", script, env=environment, cwd=folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(os.path.join("unpacked", "switchback", "lib"), done.stdout)
+
+    def test_a_library_built_by_cmake(self):
+        # A stand-in for cmake: notes what it is asked and installs the library under test.
+        with tempfile.TemporaryDirectory() as folder:
+            programs, notes = os.path.join(folder, "bin"), os.path.join(folder, "notes")
+            os.mkdir(programs)
+            path = os.path.join(programs, "cmake")
+            library = os.path.realpath(switchback.library_path())
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(
+                    f'#!/bin/sh\necho "$@" >> {notes}\n'
+                    '[ "$1" = --install ] || exit 0\n'
+                    'mkdir -p "$4/lib/x86_64-linux-gnu" "$4/share/switchback/configs"\n'
+                    f'cp {library} "$4/lib/x86_64-linux-gnu/libswitchback.so.9.9"\n'
+                    'echo > "$4/share/switchback/configs/two.jsonl"\n'
+                )
+            os.chmod(path, 0o755)
+            os.mkdir(os.path.join(folder, "source"))
+            with open(os.path.join(folder, "source", "CMakeLists.txt"), "w", encoding="utf-8"):
+                pass
+            search = programs + os.pathsep + os.environ["PATH"]
+            done = self.build(folder, PATH=search, SWITCHBACK_CMAKE_ARGS="-DONE=1 '-DTWO=a b'")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            with open(notes, encoding="utf-8") as file:
+                configure, build, install = file.read().splitlines()
+            self.assertIn(
+                "-DSWITCHBACK_TESTS=OFF -DSWITCHBACK_BENCH=OFF -DONE=1 -DTWO=a b", configure
+            )
+            self.assertTrue(build.startswith("--build") and install.startswith("--install"))
+            (path,) = glob.glob(os.path.join(folder, "*.whl"))
+            with zipfile.ZipFile(path) as packed:
+                names = packed.namelist()
+            self.assertIn("switchback/lib/libswitchback.so", names)
+            self.assertIn("switchback/share/switchback/configs/two.jsonl", names)
+
+    def test_nothing_to_pack(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.build(folder, SWITCHBACK_LIBRARY=os.path.join(folder, "none.so"))
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("none.so: there is no such file", done.stdout + done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.build(folder)  # a copy of python/ alone
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("no C++ sources", done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
