@@ -76,7 +76,7 @@ def from_sources(stage):
             "-DSWITCHBACK_BENCH=OFF",
             *more,
         ),
-        ("--build", build, "--parallel"),
+        ("--build", build, "--parallel", os.cpu_count() or 1),
         ("--install", build, "--prefix", stage),
     )
     for arguments in steps:

@@ -31,12 +31,17 @@ def torch_at_least(major, minor):
     return version >= (major, minor)
 
 
-def run_python(*arguments, env=None, timeout=300, cwd=None):
-    """Runs this interpreter with one thread of each kind; returns what subprocess.run does."""
+def run_python(*arguments, **options):
+    """Runs this interpreter as run_program does."""
+    return run_program(sys.executable, *arguments, **options)
+
+
+def run_program(*arguments, env=None, timeout=300, cwd=None):
+    """Runs a program with one thread of each kind; returns what subprocess.run does."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=PACKAGE)
     environment.update(env or {})
     return subprocess.run(
-        [sys.executable, *arguments],
+        arguments,
         env=environment,
         cwd=cwd,
         capture_output=True,

@@ -12,7 +12,7 @@ import tempfile
 import unittest
 import zipfile
 
-from support import PACKAGE, run_python
+from support import DIGITS, PACKAGE, require_torch, run_program, run_python
 
 import switchback
 
@@ -96,6 +96,29 @@ class Wheel(unittest.TestCase):
             done = run_python("-c", script, env=environment, cwd=folder)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(os.path.join("unpacked", "switchback", "lib"), done.stdout)
+
+    def test_an_empty_environment_trains_with_it(self):
+        require_torch()
+        with tempfile.TemporaryDirectory() as folder:
+            library = os.path.realpath(switchback.library_path())
+            done = self.build(folder, SWITCHBACK_LIBRARY=library)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            (wheel,) = glob.glob(os.path.join(folder, "*.whl"))
+            # Empty but for torch, NumPy and pip, which are the system's.
+            home = os.path.join(folder, "environment")
+            nothing = {"PYTHONPATH": "", "SWITCHBACK_LIBRARY": ""}
+            steps = (
+                (sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", home),
+                (os.path.join(home, "bin", "python"), "-m", "pip", "install")
+                + ("--no-deps", "--no-index", wheel),
+                (os.path.join(home, "bin", "python"), os.path.join(PACKAGE, "examples", "digits.py"))
+                + ("--data", DIGITS, "--epochs", "5", "--seeds", "1", "--tolerance", "5"),
+                (os.path.join(home, "bin", "python"), "-m", "switchback"),
+            )
+            for step in steps:
+                done = run_program(*step, env=nothing, cwd=folder)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn(home, done.stdout)  # the library of this environment
 
     def test_a_library_built_by_cmake(self):
         # A stand-in for cmake: notes what it is asked and installs the library under test.

@@ -21,6 +21,15 @@ package        | nlohmann-json3-dev | 0
 package        | libgtest-dev | 0
 package        | libopenblas-openmp-dev libopenblas-dev | 0
 '
+# For the tests of the Python package, which skip what is not there.
+python_needs='
+package        | python3-torch | 0
+package        | python3-numpy | 0
+package        | python3-pip | 0
+package        | python3-setuptools | 0
+package        | python3-wheel | 0
+package        | python3-venv | 0
+'
 fuzz_needs='
 command:clang++ | clang | 0
 '
@@ -136,6 +145,8 @@ install_needs() {
 }
 
 install_build_dependencies() { install_needs "$build_needs"; }
+# Those of a build and of its tests.
+install_test_dependencies() { install_needs "$build_needs$python_needs"; }
 
 # Whether clang can link a fuzz target here (its run-time library may be a package of its own).
 can_fuzz() {
