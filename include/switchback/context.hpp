@@ -28,13 +28,13 @@ struct DeviceAllocator {
 struct ContextOptions {
   /// "cpu", "cuda" (the first), "cuda:N", or empty for the best device of this machine: a CUDA
   /// device this build can use, else the CPU.
-  std::string device;
+  std::string device = {};
   /// CPU threads; 0 means every core this process may run on. A CUDA Context uses one.
   int threads = 0;
   /// Upper bound on the instruction set used on a CPU, for tests and comparisons: "scalar", "sse4",
   /// "avx2", "avx_vnni", "avx512", "avx512_vnni", "amx", or empty for no bound. Codes and int32
   /// sums are the same at every level.
-  std::string isa;
+  std::string isa = {};
   /// CUDA: the stream (a cudaStream_t of that device) on which every operation is queued; it must
   /// outlive the Context. Null makes an own one, ordered with the legacy default stream. (That one
   /// itself is cudaStreamLegacy, (void*)1.) Must be null on the CPU.

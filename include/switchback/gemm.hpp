@@ -56,10 +56,10 @@ SWITCHBACK_API void pack_weight(Context& context, MatrixView<const std::int8_t> 
 
 /// d[M,N] = a[M,K] · b[N,K]ᵀ in int32.
 struct GemmS8S8S32Args {
-  MatrixView<const std::int8_t> a;
-  MatrixView<const std::int8_t> b;         ///< data null when packed_b is given
+  MatrixView<const std::int8_t> a = {};
+  MatrixView<const std::int8_t> b = {};    ///< data null when packed_b is given
   const PackedWeight* packed_b = nullptr;  ///< takes the place of b
-  MatrixView<std::int32_t> d;
+  MatrixView<std::int32_t> d = {};
   std::string_view engine = {};  ///< forces an engine by name; empty = chosen
 };
 SWITCHBACK_API void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args);
@@ -67,12 +67,12 @@ SWITCHBACK_API void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args);
 /// d[M,N] = absmax_b · (absmax_a · (a[M,K] · b[N,K]ᵀ · c)) + bias, c = 1/(127·127) (0x38820610), in
 /// f32 in that order, rounded once to the type of d.
 struct GemmArgs {
-  MatrixView<const std::int8_t> a;
-  MatrixView<const std::int8_t> b;         ///< data null when packed_b is given
+  MatrixView<const std::int8_t> a = {};
+  MatrixView<const std::int8_t> b = {};    ///< data null when packed_b is given
   const PackedWeight* packed_b = nullptr;  ///< takes the place of b
-  AnyMatrix d;                             ///< f32, f16 or bf16
-  std::span<const float> absmax_a;         ///< [M]
-  std::span<const float> absmax_b;         ///< [N], or [1] for one scale of the whole of b
+  AnyMatrix d = {};                        ///< f32, f16 or bf16
+  std::span<const float> absmax_a = {};    ///< [M]
+  std::span<const float> absmax_b = {};    ///< [N], or [1] for one scale of the whole of b
   ConstAnyMatrix bias = {};                ///< [1,N] f32, f16 or bf16; data null = none
   std::string_view engine = {};            ///< forces an engine by name; empty = chosen
 };
@@ -82,9 +82,9 @@ SWITCHBACK_API void gemm(Context& context, const GemmArgs& args);
 /// of f32, f16, bf16; d has their type or f32. A layer's passes:
 ///   forward X[M,K] · W[N,K]ᵀ  transpose_b;   dX G[M,N] · W[N,K]  neither;   dW Gᵀ · X transpose_a.
 struct StandardGemmArgs {
-  ConstAnyMatrix a;
-  ConstAnyMatrix b;
-  AnyMatrix d;
+  ConstAnyMatrix a = {};
+  ConstAnyMatrix b = {};
+  AnyMatrix d = {};
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;       ///< add to what d holds

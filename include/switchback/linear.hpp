@@ -22,7 +22,7 @@ struct LinearOptions {
   std::int64_t out_features = 0;  ///< N
   Mode mode = Mode::rowwise;
   DType dtype = DType::f32;  ///< of x, weight and g: f32, f16 or bf16
-  std::string engine;        ///< forces the engine of the int8 products (of all products in mode
+  std::string engine = {};   ///< forces the engine of the int8 products (of all products in mode
                              ///< standard); empty = chosen; must be empty in mode automatic
   /// Mode automatic: the modes it may use, allow_mode(Mode::standard) | allow_mode(Mode::rowwise) |
   /// allow_mode(Mode::global) or some of them; 0 = all three. What it takes for a pass over M rows
@@ -46,17 +46,17 @@ enum class Save : std::int32_t {
 
 /// Gradients of the last forward that saved. A matrix with null data is skipped.
 struct LinearGrads {
-  ConstAnyMatrix g;         ///< [M,N], the layer's dtype: the gradient of y
-  AnyMatrix dx;             ///< [M,K], the layer's dtype or f32
-  AnyMatrix dw;             ///< [N,K], the layer's dtype or f32
-  AnyMatrix db;             ///< [1,N], the layer's dtype or f32
+  ConstAnyMatrix g = {};    ///< [M,N], the layer's dtype: the gradient of y
+  AnyMatrix dx = {};        ///< [M,K], the layer's dtype or f32
+  AnyMatrix dw = {};        ///< [N,K], the layer's dtype or f32
+  AnyMatrix db = {};        ///< [1,N], the layer's dtype or f32
   bool accumulate = false;  ///< add into dw and db; dx is always overwritten
 };
 
 /// What a caller kept of a forward's input: x itself, or the codes and row scales it was given.
 struct KeptInput {
-  ConstAnyMatrix x;               ///< [M,K], the layer's dtype, or s8: codes
-  std::span<const float> absmax;  ///< [M] of codes; empty beside the layer's dtype
+  ConstAnyMatrix x = {};               ///< [M,K], the layer's dtype, or s8: codes
+  std::span<const float> absmax = {};  ///< [M] of codes; empty beside the layer's dtype
 };
 
 struct LinearState;  // src/linear/linear_state.hpp

@@ -38,15 +38,15 @@ SWITCHBACK_API TuneMode parse_tune_mode(std::string_view name);
 
 struct TunerOptions {
   /// In words; empty: $SWITCHBACK_TUNE, else read.
-  std::string mode;
+  std::string mode = {};
   /// Where caches lie; empty: $SWITCHBACK_TUNE_CACHE, else $XDG_CACHE_HOME/switchback, else
   /// $HOME/.cache/switchback. It need not exist to be read.
-  std::string cache_directory;
+  std::string cache_directory = {};
   /// A read-only list behind the cache; empty: $SWITCHBACK_TUNE_SYSTEM, else what was installed
   /// with the library (share/switchback/configs beside its lib folder).
-  std::string system_directory;
+  std::string system_directory = {};
   /// Mode record: the file; empty: $SWITCHBACK_TUNE_RECORD, else recorded.jsonl in the cache.
-  std::string record_file;
+  std::string record_file = {};
   /// Whether a problem that differs in its number of rows M from one that was measured takes that
   /// one's configuration, if both are in one bucket: powers of two and 3/2 of them above 16.
   bool near_shapes = false;

@@ -2,9 +2,10 @@
 """The examples and the benchmark run, and say what they are for."""
 
 import os
+import re
 import unittest
 
-from support import DIGITS, PACKAGE, require_torch, run_python
+from support import DIGITS, PACKAGE, ROOT, require_torch, run_python
 
 require_torch()
 
@@ -21,6 +22,15 @@ class Examples(unittest.TestCase):
             script, "--data", DIGITS, "--epochs", "1", "--seeds", "1", "--tolerance", "-1"
         )
         self.assertEqual(done.returncode, 1)
+
+    def test_readme(self):
+        for name in (os.path.join(ROOT, "README.md"), os.path.join(PACKAGE, "README.md")):
+            with open(name, encoding="utf-8") as file:
+                programs = re.findall(r"^```python\n(import .*?)^```$", file.read(), re.M | re.S)
+            self.assertTrue(programs, name)
+            for program in programs:
+                done = run_python("-c", program)
+                self.assertEqual(done.returncode, 0, program + done.stderr)
 
     def test_overhead(self):
         done = run_python(

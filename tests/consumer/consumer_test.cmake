@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs a build into an empty prefix, moves that prefix, and lets a C++ and a C program find the
 # library there: by find_package and by pkg-config. Then the archives that CPack makes.
-# Called with BUILD, SOURCE (tests/consumer), WORK (a folder that this removes), GENERATOR, C, CXX,
-# LIBDIR, PKG_CONFIG (may be empty), READELF (may be empty).
+# Called with BUILD, SOURCE (tests/consumer), README, WORK (a folder that this removes), GENERATOR, C,
+# CXX, LIBDIR, PKG_CONFIG (may be empty).
+include("${CMAKE_CURRENT_LIST_DIR}/readme_blocks.cmake")
+
 function(run what)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE _status OUTPUT_VARIABLE _out ERROR_VARIABLE _out)
   if(NOT _status EQUAL 0)
@@ -61,6 +63,25 @@ if(PKG_CONFIG)
   set(ENV{LD_LIBRARY_PATH} "${prefix}/${LIBDIR}")
   run("the program of pkg-config" "${WORK}/pc")
   message(STATUS "${output}")
+  # The README's programs, word for word, as its section on linking compiles them.
+  foreach(_language cpp c)
+    readme_blocks("${README}" ${_language} _blocks)
+    if(NOT _blocks)
+      message(FATAL_ERROR "the README shows no program in ${_language}")
+    endif()
+    foreach(_block IN LISTS _blocks)
+      readme_program("${_block}" _program)
+      file(WRITE "${WORK}/readme.${_language}" "${_program}")
+      if(_language STREQUAL "c")
+        set(_compiler "${C}" -std=c11)
+      else()
+        set(_compiler "${CXX}" -std=c++20)
+      endif()
+      run("compiling what the README shows" ${_compiler} -Wall -Wextra -Werror "${WORK}/readme.${_language}"
+          -o "${WORK}/readme" ${_flags})
+      run("the program that the README shows" "${WORK}/readme")
+    endforeach()
+  endforeach()
   unset(ENV{LD_LIBRARY_PATH})
 endif()
 

@@ -21,3 +21,5 @@ sources() {
     \( -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) \
     2>/dev/null | LC_ALL=C sort
 }
+
+python_sources() { find python -type f -name '*.py' -not -path 'python/build/*' | LC_ALL=C sort; }

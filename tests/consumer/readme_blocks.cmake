@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+# readme_blocks(FILE LANGUAGE OUT): the fenced blocks of a language in a text of Markdown that begin
+# with an #include, so that they are programs and not fragments.
+function(readme_blocks file language out)
+  file(READ "${file}" _text)
+  # Lists split at semicolons and brackets; programs are full of both.
+  string(REPLACE ";" "<semicolon>" _text "${_text}")
+  string(REPLACE "[" "<bracket>" _text "${_text}")
+  string(REPLACE "]" "<tekcarb>" _text "${_text}")
+  string(REGEX MATCHALL "```${language}\n#include[^`]*```" _blocks "${_text}")
+  set(_programs "")
+  foreach(_block IN LISTS _blocks)
+    string(REGEX REPLACE "^```${language}\n(.*)```$" "\\1" _block "${_block}")
+    list(APPEND _programs "${_block}")
+  endforeach()
+  set(${out} "${_programs}" PARENT_SCOPE)
+endfunction()
+# The text of one of them as it was.
+function(readme_program block out)
+  string(REPLACE "<semicolon>" ";" block "${block}")
+  string(REPLACE "<bracket>" "[" block "${block}")
+  string(REPLACE "<tekcarb>" "]" block "${block}")
+  set(${out} "${block}" PARENT_SCOPE)
+endfunction()
