@@ -2,7 +2,6 @@
 # Install rules, the CMake and pkg-config packages, and CPack's archives. Components: runtime (the
 # shared library and the tuned configurations), dev (headers, packages, the link to link with), bench
 # (the program). Everything finds everything else relative to itself, so that a prefix can be moved.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 file(STRINGS "${PROJECT_SOURCE_DIR}/include/switchback/switchback.h" _abi
