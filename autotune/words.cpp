@@ -71,7 +71,8 @@ constexpr std::array int8_choice = {Word{0, "engine", int8_engine},
                                     Word{3, "nc"},
                                     Word{4, "kc"},
                                     Word{5, "threads"},
-                                    Word{6, "algorithm"}};
+                                    Word{6, "algorithm"},
+                                    Word{11, "cluster"}};
 constexpr std::array standard_choice = {Word{0, "engine", standard_engine}, Word{1, "pack_b"},
                                         Word{2, "algorithm"}};
 constexpr std::array layer_choice = {Word{0, "engine", mode}, Word{1, "second"}, Word{2, "third"}};

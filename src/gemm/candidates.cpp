@@ -48,6 +48,8 @@ std::string_view engine_name(EngineId id) noexcept {
       return "cublaslt_panels";
     case EngineId::dp4a:
       return "dp4a";
+    case EngineId::fused:
+      return "fused";
   }
   return "unknown";
 }
@@ -64,7 +66,8 @@ std::string describe(const GemmConfig& c) {
   return fmt::format("{} {} mc={} nc={} kc={} threads={}", engine_name(c.engine),
                      c.weights == Weights::packed ? "packed" : "plain", c.mc, c.nc, c.kc,
                      c.threads) +
-         (c.algorithm != 0 ? fmt::format(" algorithm={}", c.algorithm) : "") + describe(c.cublaslt);
+         (c.algorithm != 0 ? fmt::format(" algorithm={}", c.algorithm) : "") +
+         describe(c.cublaslt) + (c.cluster != 0 ? fmt::format(" cluster={}", c.cluster) : "");
 }
 
 ConfigQuery config_query(const GemmProblem& p, const ContextState& state) noexcept {
@@ -126,7 +129,8 @@ ConfigChoice to_choice(const GemmConfig& c) noexcept {
                   cublaslt[0],
                   cublaslt[1],
                   cublaslt[2],
-                  cublaslt[3]};
+                  cublaslt[3],
+                  c.cluster};
   return choice;
 }
 
@@ -139,7 +143,8 @@ GemmConfig from_choice(const ConfigChoice& choice) noexcept {
           w[4],
           w[5],
           w[6],
-          from_words({w[7], w[8], w[9], w[10]})};
+          from_words({w[7], w[8], w[9], w[10]}),
+          w[11]};
 }
 
 std::vector<GemmConfig> candidates(const GemmProblem& problem, const Context& context) {
@@ -147,7 +152,9 @@ std::vector<GemmConfig> candidates(const GemmProblem& problem, const Context& co
   std::vector<GemmConfig> found = {default_config(problem, context)};
   std::vector<GemmConfig> more;
   for (const Engine* engine : engines(state.device.kind)) {
-    if (problem.packed_for != EngineId::none && engine->id != problem.packed_for) continue;
+    if (problem.packed_for != EngineId::none &&
+        !reads_layout(state.device.kind, *engine, problem.packed_for))
+      continue;
     if (refusal(*engine, problem, state).empty()) engine->candidates(problem, state, more);
   }
   for (const GemmConfig& config : more) {
@@ -173,7 +180,8 @@ GemmConfig default_config(const GemmProblem& problem, const Context& context) {
     return engine->default_config(problem, state);
   }
   for (const Engine* engine : engines(state.device.kind))
-    if (refusal(*engine, problem, state).empty()) return engine->default_config(problem, state);
+    if (!engine->only_tuned && refusal(*engine, problem, state).empty())
+      return engine->default_config(problem, state);
   return engines(state.device.kind).back()->default_config(problem, state);
 }
 
@@ -182,7 +190,8 @@ std::string check_config(const GemmProblem& problem, const GemmConfig& config,
   const Engine* engine = find_engine(state.device.kind, config.engine);
   if (engine == nullptr)
     return fmt::format("engine number {} is unknown", static_cast<std::int64_t>(config.engine));
-  if (problem.packed_for != EngineId::none && problem.packed_for != config.engine)
+  if (problem.packed_for != EngineId::none &&
+      !reads_layout(state.device.kind, *engine, problem.packed_for))
     return fmt::format("b is packed for engine '{}', not for '{}'", engine_name(problem.packed_for),
                        engine->name);
   const std::string_view reason = refusal(*engine, problem, state);
@@ -190,14 +199,18 @@ std::string check_config(const GemmProblem& problem, const GemmConfig& config,
   if (config.weights != Weights::plain && config.weights != Weights::packed)
     return fmt::format("weights = {} is neither plain (0) nor packed (1)",
                        static_cast<std::int64_t>(config.weights));
-  if (config.mc < 0 || config.nc < 0 || config.kc < 0 || config.threads < 0 || config.algorithm < 0)
-    return fmt::format("mc={} nc={} kc={} threads={} algorithm={}; none may be negative", config.mc,
-                       config.nc, config.kc, config.threads, config.algorithm);
+  if (config.mc < 0 || config.nc < 0 || config.kc < 0 || config.threads < 0 ||
+      config.algorithm < 0 || config.cluster < 0)
+    return fmt::format("mc={} nc={} kc={} threads={} algorithm={} cluster={}; none may be negative",
+                       config.mc, config.nc, config.kc, config.threads, config.algorithm,
+                       config.cluster);
   if (config.algorithm >= most_ranked_algorithms)
     return fmt::format("algorithm={}; a ranking has at most {} places", config.algorithm,
                        most_ranked_algorithms);
   if (std::string invalid = out_of_range(config.cublaslt); !invalid.empty()) return invalid;
-  if (config.cublaslt == CublasLtChoice{}) return {};
+  if (config.cublaslt == CublasLtChoice{} && config.cluster == 0) return {};
+  if (engine->refuses_config == nullptr && config.cluster != 0)
+    return fmt::format("engine '{}' has no clusters", engine->name);
   if (engine->refuses_config == nullptr)
     return fmt::format("engine '{}' has no algorithms or workspace of cuBLASLt", engine->name);
   // An empty product is not the library's.

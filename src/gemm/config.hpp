@@ -29,6 +29,7 @@ struct GemmConfig {
   /// cublaslt: the place in the library's own ranking, where no algorithm is given.
   std::int64_t algorithm = 0;
   CublasLtChoice cublaslt = {};
+  std::int64_t cluster = 0;  ///< fused: blocks that share what they read; mc and nc are its tiles
 
   friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
 };
@@ -37,9 +38,10 @@ struct GemmConfig {
 std::string describe(const GemmConfig& config);
 
 /// Whether nobody vouches that it runs: a library's checks passed it, but may have missed that it
-/// hangs or faults. The tuner tries such a one where that does no harm.
+/// hangs or faults; or it is our own and may never have run on such a device. The tuner tries such
+/// a one where that does no harm.
 inline bool is_risky(const GemmConfig& config) noexcept {
-  return config.cublaslt.unranked;
+  return config.cublaslt.unranked || config.engine == EngineId::fused;
 }
 
 ConfigChoice to_choice(const GemmConfig& config) noexcept;

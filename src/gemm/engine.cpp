@@ -50,10 +50,15 @@ const Engine* find_engine(DeviceKind device, std::string_view name) noexcept {
   return nullptr;
 }
 
+bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) noexcept {
+  const Engine* packer = find_engine(device, packed_for);
+  return packer != nullptr && packer->layout == engine.layout;
+}
+
 const Engine& packing_engine(const ContextState& state) noexcept {
   const std::span<const Engine* const> all = engines(state.device.kind);
   for (const Engine* engine : all)
-    if (engine->unavailable(state).empty()) return *engine;
+    if (!engine->only_tuned && engine->unavailable(state).empty()) return *engine;
   return *all.back();
 }
 

@@ -41,6 +41,9 @@ struct Engine {
   void (*run)(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
               const GemmOperands& operands);
 
+  /// Whose packed layout this engine reads; its own, unless engines of a device share one.
+  EngineId layout;
+
   /// The stride of a packed B[n,k] where that is its rows with zeros around them, so that codes can
   /// be written to it directly; null for an engine that rearranges them.
   std::int64_t (*packed_stride)(std::int64_t n, std::int64_t k) = nullptr;
@@ -53,6 +56,9 @@ struct Engine {
   /// See gemm_int8::provenance(); null: nothing to add.
   std::string (*provenance)(const GemmProblem& problem, const GemmConfig& config,
                             const ContextState& state) = nullptr;
+
+  /// Runs where it is named or a tuner has proven it, and never by default.
+  bool only_tuned = false;
 };
 
 /// All engines of this build for a kind of device, in order of preference. The last one takes every
@@ -61,6 +67,9 @@ std::span<const Engine* const> engines(DeviceKind device) noexcept;
 /// By number or name; null when there is none.
 const Engine* find_engine(DeviceKind device, EngineId id) noexcept;
 const Engine* find_engine(DeviceKind device, std::string_view name) noexcept;
+
+/// Whether an engine reads what was packed for another.
+bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) noexcept;
 
 /// The engine that weights are packed for when nobody names one: the first that runs here.
 const Engine& packing_engine(const ContextState& state) noexcept;

@@ -92,7 +92,10 @@ void check_inputs(const Inputs& in, GemmProblem& problem, GemmOperands& operands
     const PackedWeightState& packed = in.packed_b->state();
     core::require(packed.cols == problem.k, "{}: packed_b is [{},{}]; it must be [N,K] = [{},{}]",
                   in.op, packed.rows, packed.cols, packed.rows, problem.k);
-    core::require(in.engine.empty() || in.engine == packed.engine->name,
+    const Engine* named = gemm_int8::find_engine(in.state.device.kind, in.engine);
+    core::require(in.engine.empty() ||
+                      (named != nullptr &&
+                       gemm_int8::reads_layout(in.state.device.kind, *named, packed.engine->id)),
                   "{}: packed_b is packed for engine '{}'; it cannot be used by engine '{}'", in.op,
                   packed.engine->name, in.engine);
     if (packed.device != in.state.device)
@@ -117,9 +120,9 @@ void check_inputs(const Inputs& in, GemmProblem& problem, GemmOperands& operands
   operands.d = in.d.data;
 }
 
-// The engine that is forced by name or by what b is packed for; null if any will do.
-const Engine* demanded_engine(const ContextState& state, std::string_view op,
-                              const GemmProblem& problem, std::string_view forced) {
+// The engine that is forced by name, null if none is.
+const Engine* forced_engine(const ContextState& state, std::string_view op,
+                            const GemmProblem& problem, std::string_view forced) {
   if (!forced.empty()) {
     const Engine* engine = &named_engine(op, forced, state);
     const std::string_view reason = engine->rejects(problem);
@@ -128,26 +131,27 @@ const Engine* demanded_engine(const ContextState& state, std::string_view op,
                  gemm_int8::describe(problem), reason);
     return engine;
   }
-  if (problem.packed_for == EngineId::none) return nullptr;
-  const Engine* engine = gemm_int8::find_engine(state.device.kind, problem.packed_for);
-  const std::string_view reason = engine->unavailable(state);
-  if (!reason.empty())
-    core::fail(Status::unsupported,
-               "{}: packed_b is packed for engine '{}', which is not available: {}", op,
-               engine->name, reason);
-  return engine;
+  if (problem.packed_for != EngineId::none) {
+    const Engine* packer = gemm_int8::find_engine(state.device.kind, problem.packed_for);
+    const std::string_view reason = packer->unavailable(state);
+    if (!reason.empty())
+      core::fail(Status::unsupported,
+                 "{}: packed_b is packed for engine '{}', which is not available: {}", op,
+                 packer->name, reason);
+  }
+  return nullptr;
 }
 
 // Runs the tuned configuration if there is one that holds here; else false, and the source is told.
 bool run_tuned(Context& context, const GemmProblem& problem, const GemmOperands& operands,
-               const Engine* demanded) {
+               const Engine* forced) {
   const ContextState& state = context.state();
   if (state.config_source == nullptr) return false;
   const ConfigQuery query = gemm_int8::config_query(problem, state);
   ConfigChoice choice;
   if (!state.config_source->find(query, state, choice)) return false;
   const GemmConfig config = gemm_int8::from_choice(choice);
-  if (demanded != nullptr && config.engine != demanded->id) return false;
+  if (forced != nullptr && config.engine != forced->id) return false;
   const std::string reason = gemm_int8::check_config(problem, config, state);
   if (!reason.empty()) {
     state.config_source->refused(query, choice, reason);
@@ -225,10 +229,10 @@ void choose_and_run(Context& context, std::string_view op, GemmProblem problem,
   ContextState& state = context.state();
   problem.alignment =
       core::alignment_class(state, {operands.a, operands.b, operands.packed_b, operands.d});
-  const Engine* demanded = demanded_engine(state, op, problem, forced);
-  if (run_tuned(context, problem, operands, demanded)) return;
-  const GemmConfig config = demanded != nullptr ? demanded->default_config(problem, state)
-                                                : gemm_int8::default_config(problem, context);
+  const Engine* engine = forced_engine(state, op, problem, forced);
+  if (run_tuned(context, problem, operands, engine)) return;
+  const GemmConfig config = engine != nullptr ? engine->default_config(problem, state)
+                                              : gemm_int8::default_config(problem, context);
   try {
     return gemm_int8::run(context, problem, config, operands);
   } catch (const Error& error) {

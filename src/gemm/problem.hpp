@@ -23,6 +23,7 @@ enum class EngineId : std::int64_t {
   cublaslt = 6,
   cublaslt_panels = 7,
   dp4a = 8,
+  fused = 9,
 };
 
 /// "avx512_vnni"; "unknown" for a number that is none.

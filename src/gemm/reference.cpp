@@ -64,8 +64,8 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const Gem
 
 }  // namespace
 
-const Engine reference_engine = {EngineId::reference,   "reference",  accepts_all,
-                                 accepts_every_problem, packed_bytes, pack,
-                                 default_config,        candidates,   run};
+const Engine reference_engine = {
+    EngineId::reference, "reference", accepts_all, accepts_every_problem, packed_bytes, pack,
+    default_config,      candidates,  run,         EngineId::reference};
 
 }  // namespace switchback::gemm_int8

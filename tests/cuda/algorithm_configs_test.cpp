@@ -197,6 +197,50 @@ TEST_F(CudaAlgorithmConfigs, PanelsTakeAnAlgorithmToo) {
   }
 }
 
+// One packed layout serves every engine of the device: a layer's weight is packed before it is
+// known which of them is fastest for a batch.
+TEST_F(CudaAlgorithmConfigs, EnginesReadWhatOthersPacked) {
+  Context context(emulated());
+  const std::array<EngineId, 3> engines = {EngineId::cublaslt, EngineId::cublaslt_panels,
+                                           EngineId::dp4a};
+  for (const EngineId packer : engines) {
+    // K and N have zeros around them when packed; an eighth of the L2 cache holds 130 rows of sums.
+    Product product(context, 150, 1001, 18, DType::f32);
+    PackedWeight packed;
+    pack_weight(context, product.b->view(), packed, gemm_int8::engine_name(packer));
+    product.problem.packed_for = packer;
+    product.problem.stride_b = 0;
+    std::set<EngineId> tried;
+    for (const GemmConfig& config : product.candidates()) {
+      tried.insert(config.engine);
+      EXPECT_EQ(product.refusal(config), "");
+    }
+    EXPECT_EQ(tried, (std::set<EngineId>(engines.begin(), engines.end())));
+    for (const EngineId reader : engines) {
+      SCOPED_TRACE(std::string(gemm_int8::engine_name(packer)) + " read by " +
+                   std::string(gemm_int8::engine_name(reader)));
+      GemmArgs args;
+      args.a = product.a->view();
+      args.packed_b = &packed;
+      args.d = product.d_f32->view();
+      args.absmax_a = product.absmax_a->span();
+      args.absmax_b = product.absmax_b->span();
+      args.engine = gemm_int8::engine_name(reader);
+      gemm(context, args);
+      EXPECT_TRUE(product.right());
+      // And where a tuner says so.
+      args.engine = {};
+      GemmConfig config;
+      config.engine = reader;
+      const auto source = tune(context, config);
+      gemm(context, args);
+      EXPECT_TRUE(product.right());
+      EXPECT_TRUE(source->reasons.empty());
+      context.set_config_source(nullptr);
+    }
+  }
+}
+
 TEST_F(CudaAlgorithmConfigs, CandidatesRunNothing) {
   Context context(emulated());
   Product product(context, 64, 64, 256);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong: memory, launches, a missing or picky cuBLASLt. Errors name the call, the status
 // and the problem, and the next call works.
+#include <algorithm>
+
 #include <cuda_runtime.h>
 
 #include "cuda/cuda_support.hpp"
@@ -90,10 +92,14 @@ TEST_F(Cuda, AnAlgorithmThatIsRefusedWhenItRunsIsFollowedByTheNext) {
 TEST_F(Cuda, WithoutCublasLtTheDeviceMultipliesByItself) {
   options().cublaslt_missing = true;
   Context context(emulated());
-  std::vector<EngineInfo> engines = gemm_engines(context);
-  if (engines.front().available) GTEST_SKIP() << "another test has loaded the library";
-  EXPECT_NE(engines.front().reason.find("cuBLASLt was not found"), std::string::npos);
-  EXPECT_NE(engines.front().reason.find("SWITCHBACK_CUBLASLT"), std::string::npos);
+  const std::vector<EngineInfo> engines = gemm_engines(context);
+  const auto cublaslt = std::find_if(engines.begin(), engines.end(), [](const EngineInfo& engine) {
+    return engine.name == "cublaslt";
+  });
+  ASSERT_NE(cublaslt, engines.end());
+  if (cublaslt->available) GTEST_SKIP() << "another test has loaded the library";
+  EXPECT_NE(cublaslt->reason.find("cuBLASLt was not found"), std::string::npos);
+  EXPECT_NE(cublaslt->reason.find("SWITCHBACK_CUBLASLT"), std::string::npos);
   Product product(context);
   product.run();
   EXPECT_TRUE(product.right());

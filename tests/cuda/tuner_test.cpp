@@ -3,11 +3,15 @@
 // being captured, versions that change.
 #include "switchback/tuner.hpp"
 
+#include <set>
+#include <string>
+
 #include "autotune/problem.hpp"
 #include "autotune/tune.hpp"
 #include "autotune/tuner_state.hpp"
 #include "cuda/cuda_support.hpp"
 #include "gemm/candidates.hpp"
+#include "support/device_memory.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace switchback::test {
@@ -70,6 +74,32 @@ TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
   }
   EXPECT_GE(failures, 1);
   EXPECT_EQ(outcome.records.back().type, RecordType::winner);
+}
+
+// Engines that leave no int32 are proven by their outputs, and b packed for one is tried with all
+// that read it.
+TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
+  show_fused_products(true);
+  Context context(emulated());
+  gemm_int8::GemmProblem p = problem();
+  p.m = 150, p.n = p.stride_d = 1024;  // of more rows than an eighth of the L2 cache holds
+  p.k = p.stride_a = 16;
+  p.packed_for = gemm_int8::EngineId::cublaslt;
+  p.stride_b = 0;
+  autotune::SearchOptions search;
+  search.effort = autotune::Effort::quick;
+  search.probe = [](const ConfigChoice&) { return std::string(); };
+  const autotune::TuneOutcome outcome =
+      autotune::tune_problem(context, gemm_int8::config_query(p, context.state()),
+                             autotune::machine_of(context.state()), {}, std::move(search));
+  show_fused_products(false);
+  std::set<std::string> measured;
+  for (const Record& record : outcome.records) {
+    EXPECT_NE(record.type, RecordType::fail) << record.why;
+    if (record.type == RecordType::sample) measured.insert(record.candidate.engine);
+  }
+  for (const char* engine : {"cublaslt", "cublaslt_panels", "dp4a", "fused"})
+    EXPECT_TRUE(measured.contains(engine)) << engine;
 }
 
 // The library's own bytes stand beside the words of an algorithm.

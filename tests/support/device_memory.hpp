@@ -8,6 +8,9 @@ namespace switchback::test {
 
 /// Makes the emulated device known to the library, its work done when a call returns.
 DeviceMemory install_emulated_device();
+/// Whether contexts of the emulated device have fused products: by a stand-in for kernels that only
+/// a GPU can run. Not at first.
+void show_fused_products(bool show) noexcept;
 /// Memory of the real CUDA device 0. Defined where the build has a toolkit.
 DeviceMemory cuda_memory();
 

@@ -146,7 +146,7 @@ struct Blocked {
                                  std::string_view (*unavailable)(const ContextState&)) {
     return {Id,           name, unavailable,    accepts_every_problem,
             packed_bytes, pack, default_config, candidates,
-            run};
+            run,          Id};
   }
 };
 

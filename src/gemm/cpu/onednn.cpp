@@ -101,8 +101,8 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
 
 }  // namespace
 
-const Engine onednn_engine = {EngineId::onednn, "onednn",     unavailable,
-                              rejects,          packed_bytes, pack,
-                              default_config,   candidates,   run};
+const Engine onednn_engine = {
+    EngineId::onednn, "onednn",   unavailable, rejects,         packed_bytes, pack,
+    default_config,   candidates, run,         EngineId::onednn};
 
 }  // namespace switchback::gemm_int8

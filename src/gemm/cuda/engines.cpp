@@ -11,8 +11,9 @@ namespace switchback {
 namespace gemm_int8::SWITCHBACK_CUDA_NS {
 
 std::span<const Engine* const> int8_engines() noexcept {
-  static constexpr std::array<const Engine*, 3> all = {&cublaslt_engine, &cublaslt_panels_engine,
-                                                       &dp4a_engine};
+  // The last takes every problem.
+  static constexpr std::array<const Engine*, 4> all = {&fused_engine, &cublaslt_engine,
+                                                       &cublaslt_panels_engine, &dp4a_engine};
   return all;
 }
 

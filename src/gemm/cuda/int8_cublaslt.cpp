@@ -84,6 +84,7 @@ const Engine cublaslt_engine = {EngineId::cublaslt,
                                 default_config,
                                 candidates,
                                 run,
+                                EngineId::cublaslt,
                                 products::packed_stride,
                                 refuses_config,
                                 provenance};

@@ -63,6 +63,7 @@ const Engine dp4a_engine = {EngineId::dp4a,
                             default_config,
                             candidates,
                             run,
+                            EngineId::cublaslt,
                             products::packed_stride};
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

@@ -10,5 +10,6 @@ namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
 extern const Engine cublaslt_engine;
 extern const Engine cublaslt_panels_engine;
 extern const Engine dp4a_engine;
+extern const Engine fused_engine;
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

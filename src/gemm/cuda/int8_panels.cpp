@@ -195,6 +195,7 @@ const Engine cublaslt_panels_engine = {EngineId::cublaslt_panels,
                                        default_config,
                                        candidates,
                                        run,
+                                       EngineId::cublaslt,
                                        products::packed_stride,
                                        refuses_config,
                                        provenance};

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the fused product of Hopper, built on CUTLASS: TMA loads, WGMMA s8, persistent and
+// warp-specialised blocks. One file a shape of tiles includes this and compiles in minutes.
+//
+// The epilogue is the expression of fused.hpp, operation by operation, each rounded to f32 (device
+// code is compiled without contraction); the last conversion rounds to nearest even.
+#pragma once
+
+#include <cutlass/cutlass.h>
+#include <cutlass/gemm/device/gemm_universal_adapter.h>
+#include <cutlass/epilogue/collective/collective_builder.hpp>
+#include <cutlass/epilogue/fusion/sm90_callbacks_tma_warpspecialized.hpp>
+#include <cutlass/gemm/collective/collective_builder.hpp>
+#include <cutlass/gemm/kernel/gemm_universal.hpp>
+
+#include "gemm/cuda/fused.hpp"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+template <class Output, int TileM, int TileN, int Cluster, bool Cooperative>
+struct FusedSm90 {
+  using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::_128>;
+  using ClusterShape = cute::Shape<cute::Int<Cluster>, cute::_1, cute::_1>;
+  using RowMajor = cutlass::layout::RowMajor;
+  using ColumnMajor = cutlass::layout::ColumnMajor;
+  using MainSchedule =
+      cute::conditional_t<Cooperative, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
+                          cutlass::gemm::KernelTmaWarpSpecializedPingpong>;
+  using EpilogueSchedule =
+      cute::conditional_t<Cooperative, cutlass::epilogue::TmaWarpSpecializedCooperative,
+                          cutlass::epilogue::TmaWarpSpecialized>;
+  static constexpr int output_alignment = 16 / static_cast<int>(sizeof(Output));
+
+  template <template <class> class Operation, class Left, class Right, class To = float>
+  using Apply = cutlass::epilogue::fusion::Sm90EVT<
+      cutlass::epilogue::fusion::Sm90Compute<Operation, To, float,
+                                             cutlass::FloatRoundStyle::round_to_nearest>,
+      Left, Right>;
+  using Sums = cutlass::epilogue::fusion::Sm90AccFetch;
+  using Constant = cutlass::epilogue::fusion::Sm90ScalarBroadcast<float>;
+  // Their addresses may be any: they are read an element at a time, once a tile.
+  using ScaleA =
+      cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
+                                                  cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
+  using ScaleB =
+      cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
+                                                  cute::Stride<cute::_0, bool, cute::_0>, 1>;
+  using Bias =
+      cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
+                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1>;
+  using Scaled =
+      Apply<cutlass::multiplies, ScaleB,
+            Apply<cutlass::multiplies, ScaleA, Apply<cutlass::multiplies, Constant, Sums>>>;
+  using Dequantize = Apply<cutlass::plus, Scaled, Bias, Output>;
+
+  using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
+      cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, RowMajor,
+      output_alignment, Output, RowMajor, output_alignment, EpilogueSchedule,
+      Dequantize>::CollectiveOp;
+  using Main = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, std::int8_t, RowMajor, 16, std::int8_t,
+      ColumnMajor, 16, std::int32_t, Tile, ClusterShape,
+      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+          sizeof(typename Epilogue::SharedStorage))>,
+      MainSchedule>::CollectiveOp;
+  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
+                                                      Epilogue, cutlass::gemm::PersistentScheduler>;
+  using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+
+  static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
+    constexpr float c = 0x1.040c2p-14f;  // 1 / (127 · 127), 0x38820610
+    const auto rows_of = [](std::int64_t stride) {
+      return cute::make_stride(stride, cute::_1{}, std::int64_t{0});
+    };
+    typename Gemm::Arguments arguments{
+        cutlass::gemm::GemmUniversalMode::kGemm,
+        {p.m, p.n, p.k, 1},
+        {p.a, rows_of(p.a_stride), p.b, rows_of(p.b_stride)},
+        // The leaves of the expression in their order, each operation's own (none) behind its two.
+        {{{{p.absmax_b, 0.0f, {cute::_0{}, !p.scalar_b, cute::_0{}}},
+           {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
+           {}},
+          // Adding -0 changes nothing, the sign of a zero neither.
+          {p.bias, -0.0f, {}},
+          {}},
+         nullptr,
+         {},
+         static_cast<Output*>(p.d),
+         rows_of(p.d_stride)}};
+    arguments.hw_info.sm_count = p.multiprocessors;
+    return arguments;
+  }
+
+  static std::size_t workspace_bytes(const FusedArguments& p) {
+    return Gemm::get_workspace_size(arguments_of(p));
+  }
+
+  static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
+    const typename Gemm::Arguments arguments = arguments_of(p);
+    if (Gemm::can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
+    Gemm gemm;
+    if (gemm.initialize(arguments, workspace, stream) != cutlass::Status::kSuccess ||
+        gemm.run(stream) != cutlass::Status::kSuccess) {
+      const cudaError_t status = cudaGetLastError();
+      return status == cudaSuccess ? cudaErrorUnknown : status;
+    }
+    return cudaSuccess;
+  }
+};
+
+/// A shape of tiles for every type of output.
+template <int TileM, int TileN, int Cluster, bool Cooperative>
+struct FusedSm90Shape {
+  template <class Output>
+  using For = FusedSm90<Output, TileM, TileN, Cluster, Cooperative>;
+
+  static std::size_t workspace_bytes(DType output, const FusedArguments& p) {
+    switch (output) {
+      case DType::f32:
+        return For<float>::workspace_bytes(p);
+      case DType::f16:
+        return For<cutlass::half_t>::workspace_bytes(p);
+      default:
+        return For<cutlass::bfloat16_t>::workspace_bytes(p);
+    }
+  }
+  static cudaError_t launch(DType output, const FusedArguments& p, void* workspace,
+                            cudaStream_t stream) {
+    switch (output) {
+      case DType::f32:
+        return For<float>::launch(p, workspace, stream);
+      case DType::f16:
+        return For<cutlass::half_t>::launch(p, workspace, stream);
+      case DType::bf16:
+        return For<cutlass::bfloat16_t>::launch(p, workspace, stream);
+      default:
+        return cudaErrorInvalidValue;
+    }
+  }
+  static constexpr FusedVariant variant() {
+    return {TileM, TileN, Cluster, workspace_bytes, launch};
+  }
+};
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS
