@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "autotune/task.hpp"
 
+#include <fmt/format.h>
+
 #include "autotune/problem.hpp"
 #include "autotune/tasks.hpp"
 #include "autotune/words.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "core/cpu/memory.hpp"
+#include "core/device.hpp"
 
 namespace switchback::autotune {
 
@@ -104,6 +108,15 @@ double task_bytes(const ConfigQuery& query) noexcept {
   // Floats of 4 bytes, the images of results and what engines take besides.
   const double layers = query.op == ConfigOp::layer_mode ? 3 : 1;
   return size_of(query).elements * 12 * layers;
+}
+
+std::string too_large(const ConfigQuery& query, const ContextState& state) {
+  const std::size_t free =
+      state.runtime != nullptr ? state.runtime->free_bytes() : core::available_memory_bytes();
+  // Where the system does not tell, the allocations will.
+  if (free == 0 || task_bytes(query) <= static_cast<double>(free)) return {};
+  return fmt::format("it takes {:.1f} GB, and there are {:.1f} GB", task_bytes(query) * 1e-9,
+                     static_cast<double>(free) * 1e-9);
 }
 
 double task_cost(const ConfigQuery& query) noexcept {

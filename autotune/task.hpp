@@ -54,6 +54,9 @@ bool matches(const ConfigQuery& query, const ContextState& state) noexcept;
 
 /// Bytes of its operands and results, before they are taken.
 double task_bytes(const ConfigQuery& query) noexcept;
+/// "it takes 3.2 GB, and there are 1.1 GB", where its operands do not fit into what is free of the
+/// Context's memory; else empty.
+std::string too_large(const ConfigQuery& query, const ContextState& state);
 /// How long it takes relative to others, roughly: what a budget is shared out by.
 double task_cost(const ConfigQuery& query) noexcept;
 

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <memory>
 
+#include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
 #include "linear/mode.hpp"
@@ -68,6 +69,8 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
       timer->stop();
       return timer->seconds();
     };
+  if (const std::string why = too_large(query, context.state()); !why.empty())
+    core::fail(Status::out_of_memory, "tune: {}: {}", describe(query), why);
   const std::unique_ptr<Task> task = make_task(context, query);
   TuneOutcome outcome;
   outcome.search = search(*task, options);

@@ -89,11 +89,10 @@ std::string prove(Context& context, const Prober& prober, const ConfigQuery& que
                   const ConfigChoice& choice, bool& not_run) {
   try {
     // What was measured on a larger machine of the same kind may not fit into this one.
-    const auto memory = static_cast<double>(available_memory_bytes());
-    not_run = context.state().on_cpu() && memory > 0 && autotune::task_bytes(query) > memory;
-    if (not_run)
-      return fmt::format("it takes {}, and there is {}", format_bytes(autotune::task_bytes(query)),
-                         format_bytes(memory));
+    if (std::string too_large = autotune::too_large(query, context.state()); !too_large.empty()) {
+      not_run = true;
+      return too_large;
+    }
     const std::unique_ptr<autotune::Task> task = autotune::make_task(context, query);
     std::string why = task->check(task->candidates().front());
     if (!why.empty()) return "the default is wrong: " + why;

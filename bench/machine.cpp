@@ -72,13 +72,6 @@ nlohmann::ordered_json hypervisor() {
 #endif
 }
 
-std::size_t pages(int name) {
-  const long count = sysconf(name);
-  const long size = sysconf(_SC_PAGESIZE);
-  return count > 0 && size > 0 ? static_cast<std::size_t>(count) * static_cast<std::size_t>(size)
-                               : 0;
-}
-
 nlohmann::ordered_json feature_names(const core::CpuFeatures& f) {
   nlohmann::ordered_json names = nlohmann::ordered_json::array();
   const auto add = [&](bool has, const char* name) {
@@ -120,27 +113,6 @@ std::string busy_warning() {
       "warning: the load average is {:.1f} on {} cores; other programs are running, and what is "
       "measured beside them is not what this machine can do",
       load, core::available_cores());
-}
-
-std::size_t memory_bytes() {
-  return pages(_SC_PHYS_PAGES);
-}
-
-std::size_t available_memory_bytes() {
-  // MemAvailable counts the page cache that can be dropped; free pages alone say too little.
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  std::string rest;
-  std::size_t kib = 0;
-  while (file >> key) {
-    if (key == "MemAvailable:" && file >> kib) return kib * 1024;
-    std::getline(file, rest);
-  }
-#if defined(_SC_AVPHYS_PAGES)
-  return pages(_SC_AVPHYS_PAGES);
-#else
-  return 0;
-#endif
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/cpu/memory.hpp"
 #include "switchback/context.hpp"
 
 namespace switchback::bench {
@@ -26,8 +27,7 @@ std::string tool_commit();
 /// that measured rates are not the machine's; empty when they do not.
 std::string busy_warning();
 
-/// Bytes of memory, and the part of it that can be had now; 0 where the system does not tell.
-std::size_t memory_bytes();
-std::size_t available_memory_bytes();
+using core::available_memory_bytes;
+using core::memory_bytes;
 
 }  // namespace switchback::bench

@@ -173,11 +173,14 @@ GemmConfig default_config(const GemmProblem& problem, const Context& context) {
     core::require(engine != nullptr, "gemm: packed_for = {}; there is no such engine",
                   static_cast<std::int64_t>(problem.packed_for));
     const std::string_view reason = refusal(*engine, problem, state);
-    if (!reason.empty())
-      core::fail(Status::unsupported,
-                 "gemm: b is packed for engine '{}', which cannot run here: {}", engine->name,
-                 reason);
-    return engine->default_config(problem, state);
+    if (reason.empty()) return engine->default_config(problem, state);
+    // Others of the device may take the problem and read the same layout.
+    for (const Engine* other : engines(state.device.kind))
+      if (!other->only_tuned && reads_layout(state.device.kind, *other, engine->id) &&
+          refusal(*other, problem, state).empty())
+        return other->default_config(problem, state);
+    core::fail(Status::unsupported, "gemm: b is packed for engine '{}', which cannot run here: {}",
+               engine->name, reason);
   }
   for (const Engine* engine : engines(state.device.kind))
     if (!engine->only_tuned && refusal(*engine, problem, state).empty())

@@ -160,6 +160,24 @@ TEST(Tuner, MeasuresOnlyWhatIsNotKnown) {
   EXPECT_EQ(tuner->tune(context, {small}, limits).tuned, again.keys);
 }
 
+// A grid made for a large machine: what does not fit is named, and takes nothing from this one.
+TEST(Tuner, WhatDoesNotFitIntoMemoryIsNamed) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  TuneLimits limits;
+  limits.max_candidates = 1;
+  const TuneShape vast{std::int64_t{1} << 24, 130000, 130000, DType::f32, false};
+  const TuneSummary summary = tuner->tune(context, {vast, {3, 16, 16, DType::f32, false}}, limits);
+  EXPECT_GT(summary.failed, 0);
+  EXPECT_GT(summary.tuned, 0);
+  ASSERT_FALSE(tuner->warnings().empty());
+  for (const std::string& warning : tuner->warnings()) {
+    EXPECT_NE(warning.find("was not measured: tune: "), std::string::npos) << warning;
+    EXPECT_NE(warning.find(" it takes "), std::string::npos) << warning;
+  }
+}
+
 TEST(Tuner, ProgressEndsItAndWhatWasMeasuredStays) {
   const TemporaryDirectory directory;
   Context context(test::device_options());

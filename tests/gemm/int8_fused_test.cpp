@@ -223,8 +223,23 @@ TEST_F(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
   // Forced, that is an error; chosen, another engine does it.
   Product odd(8, 13, 32, DType::f32, Codes::random);
   EXPECT_THROW(odd.run(context(), "fused", true, DType::f32, false), Error);
-  EXPECT_EQ(odd.run(context(), "", true, DType::f32, false),
-            odd.run(context(), "dp4a", true, DType::f32, false));
+  const auto want = odd.run(context(), "dp4a", true, DType::f32, false);
+  EXPECT_EQ(odd.run(context(), "", true, DType::f32, false), want);
+  // Packed for it, too.
+  PackedWeight packed;
+  pack_weight(context(), MatrixView<const std::int8_t>(odd.b.data(), odd.n, odd.k), packed,
+              "fused");
+  Vector<std::byte> d(want.size(), std::byte{0x5a});
+  GemmArgs args;
+  args.a = {odd.a.data(), odd.m, odd.k};
+  args.packed_b = &packed;
+  args.d = {d.data(), odd.output, odd.m, odd.n, odd.stride};
+  args.absmax_a = odd.absmax_a;
+  args.absmax_b = odd.absmax_b;
+  args.bias = {odd.bias.data(), DType::f32, 1, odd.n, odd.n};
+  gemm(context(), args);
+  context().synchronize();
+  EXPECT_EQ(d, want);
 }
 
 }  // namespace
