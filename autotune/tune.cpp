@@ -70,7 +70,7 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
       return timer->seconds();
     };
   if (const std::string why = too_large(query, context.state()); !why.empty())
-    core::fail(Status::out_of_memory, "tune: {}: {}", describe(query), why);
+    core::fail(Status::out_of_memory, "{}", why);  // callers name the problem
   const std::unique_ptr<Task> task = make_task(context, query);
   TuneOutcome outcome;
   outcome.search = search(*task, options);
