@@ -76,6 +76,22 @@ build() {
   shift 2
   forget_moved_build "$build_preset"
   logged "build/$build_preset/configure.log" cmake --preset "$build_preset"
+  # A line now and then: a build of minutes should not look like one that hangs.
+  (
+    trap 'kill "$nap" 2>/dev/null; exit 0' TERM
+    while :; do
+      sleep 30 &
+      nap=$!
+      wait "$nap"
+      at=$(grep -oE '^\[[0-9]+/[0-9]+\]' "build/$build_preset/build.log" 2>/dev/null | tail -n 1)
+      [ -z "$at" ] || printf 'building %s: %s\n' "$build_preset" "$at" >&2
+    done
+  ) &
+  ticker=$!
+  build_status=0
   logged "build/$build_preset/build.log" \
-    cmake --build --preset "$build_preset" --parallel "$build_jobs" "$@"
+    cmake --build --preset "$build_preset" --parallel "$build_jobs" "$@" || build_status=$?
+  kill "$ticker" 2>/dev/null || true
+  wait "$ticker" 2>/dev/null || true
+  return "$build_status"
 }
