@@ -39,9 +39,10 @@ function(switchback_target_defaults target)
 endfunction()
 
 # Sources of a target that a build with SWITCHBACK_TOGETHER compiles as one: they spend their time on
-# the same templates. A source for itself stays what every other build compiles, ci's among them.
+# the same templates. A source for itself stays what every other build compiles, ci's among them (but
+# for those of tests, group `tests`).
 function(switchback_together target group)
-  if(SWITCHBACK_TOGETHER)
+  if(SWITCHBACK_TOGETHER OR (SWITCHBACK_QUICK_BUILD AND group STREQUAL "tests"))
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
     set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
   endif()

@@ -236,19 +236,19 @@ const Record* best_of(const std::vector<Record>& records) {
 }
 
 TEST(SnapshotBest, TakesMostEffortThenTheLatestThenTheSmallerText) {
-  const std::string early = "2026-01-01T00:00:00Z";
-  const std::string late = "2026-02-01T00:00:00Z";
+  const std::string january = "2026-01-01T00:00:00Z";
+  const std::string february = "2026-02-01T00:00:00Z";
   std::vector<Record> records = {
-      winner_of(1, Effort::quick, late), winner_of(1, Effort::thorough, early, 64),
-      winner_of(1, Effort::thorough, early, 32), winner_of(1, Effort::normal, late)};
+      winner_of(1, Effort::quick, february), winner_of(1, Effort::thorough, january, 64),
+      winner_of(1, Effort::thorough, january, 32), winner_of(1, Effort::normal, february)};
   std::sort(records.begin(), records.end(),
             [](const Record& a, const Record& b) { return to_line(a) < to_line(b); });
   do {
-    ASSERT_EQ(*best_of(records), winner_of(1, Effort::thorough, early, 32));
+    ASSERT_EQ(*best_of(records), winner_of(1, Effort::thorough, january, 32));
   } while (std::next_permutation(
       records.begin(), records.end(),
       [](const Record& a, const Record& b) { return to_line(a) < to_line(b); }));
-  records.push_back(winner_of(1, Effort::thorough, late, 64));
+  records.push_back(winner_of(1, Effort::thorough, february, 64));
   EXPECT_EQ(best_of(records), &records.back());
   EXPECT_EQ(best_of({}), nullptr);
   EXPECT_EQ(best_of({record_of(RecordType::sample, 1), record_of(RecordType::fail, 1)}), nullptr);
