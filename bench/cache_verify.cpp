@@ -12,7 +12,6 @@
 #include "bench/cache.hpp"
 #include "bench/cache_files.hpp"
 #include "bench/cli.hpp"
-#include "bench/machine.hpp"
 #include "bench/probe.hpp"
 #include "bench/run_signals.hpp"
 #include "bench/table.hpp"

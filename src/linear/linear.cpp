@@ -2,11 +2,11 @@
 // Entry of the linear layer: validates, keeps the layer's state, hands over to the passes.
 #include "switchback/linear.hpp"
 
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "core/check.hpp"
+#include "linear/copy.hpp"
 #include "linear/linear_state.hpp"
 #include "linear/mode.hpp"
 #include "linear/passes.hpp"
@@ -136,12 +136,8 @@ void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& lay
 core::AlignedBuffer copy_of_bias(const LinearState& layer, ConstAnyMatrix bias) {
   core::AlignedBuffer copy = layer.context->make_buffer();
   if (bias.data == nullptr) return copy;
-  const std::size_t bytes = static_cast<std::size_t>(bias.cols) * dtype_size_bytes(bias.dtype);
-  copy.reserve(bytes);
-  if (layer.context->runtime != nullptr)
-    layer.context->runtime->copy(copy.as<void>(), bytes, bias.data, bytes, bytes, 1);
-  else
-    std::memcpy(copy.as<void>(), bias.data, bytes);
+  copy.reserve(static_cast<std::size_t>(bias.cols) * dtype_size_bytes(bias.dtype));
+  linear::copy_dense(*layer.context, bias, copy.as<void>());
   return copy;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/weight_cache.hpp"
 
-#include <cstring>
 #include <utility>
 
+#include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "gemm/packed_weight.hpp"
+#include "linear/copy.hpp"
 
 namespace switchback::linear {
 
@@ -45,14 +46,10 @@ void QuantizedWeight::finish(Context& context, MatrixView<const std::int8_t> cod
 void QuantizedWeight::set(Context& context, MatrixView<const std::int8_t> codes,
                           std::span<const float> absmax, WeightScales scales,
                           std::string_view engine) {
-  const ContextState& state = context.state();
+  ContextState& state = context.state();
   QuantizedWeight made;
   const std::span<float> own = made.begin(state, static_cast<std::int64_t>(absmax.size()));
-  if (state.runtime != nullptr)
-    state.runtime->copy(own.data(), absmax.size_bytes(), absmax.data(), absmax.size_bytes(),
-                        absmax.size_bytes(), 1);
-  else
-    std::memcpy(own.data(), absmax.data(), absmax.size_bytes());
+  copy_dense(state, core::operand("absmax", absmax).matrix, own.data());
   pack_weight(context, codes, made.packed_, engine);
   made.scales_ = scales;
   made.valid_ = true;
@@ -84,11 +81,7 @@ const QuantizedWeight& WeightCache::forward(Context& context, ConstAnyMatrix w, 
     const std::span<float> absmax = forward_.begin(state, 1);
     const std::span<float> absmax_backward = backward_.begin(state, 1);
     quantize_global_and_transpose(context, w, q, q_t, absmax);
-    if (state.runtime != nullptr)
-      state.runtime->copy(absmax_backward.data(), sizeof(float), absmax.data(), sizeof(float),
-                          sizeof(float), 1);
-    else
-      absmax_backward[0] = absmax[0];
+    copy_dense(state, core::operand("absmax", absmax).matrix, absmax_backward.data());
   }
   forward_.finish(context, q, scales, engine);
   backward_.finish(context, q_t, scales, engine);

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "linear/copy.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "core/device.hpp"
+
+namespace switchback::linear {
+
+void copy_dense(ContextState& state, ConstAnyMatrix from, void* to) {
+  const std::size_t element = dtype_size_bytes(from.dtype);
+  const std::size_t row_bytes = static_cast<std::size_t>(from.cols) * element;
+  if (row_bytes == 0) return;
+  if (state.runtime != nullptr)
+    return state.runtime->copy(to, row_bytes, from.data,
+                               static_cast<std::size_t>(from.stride) * element, row_bytes,
+                               from.rows);
+  constexpr std::int64_t task_bytes = 1 << 18;
+  const auto grain = std::max<std::int64_t>(1, task_bytes / static_cast<std::int64_t>(row_bytes));
+  state.threads.for_ranges(from.rows, grain, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t r = begin; r < end; ++r)
+      std::memcpy(
+          static_cast<char*>(to) + static_cast<std::size_t>(r) * row_bytes,
+          static_cast<const char*>(from.data) + static_cast<std::size_t>(r * from.stride) * element,
+          row_bytes);
+  });
+}
+
+}  // namespace switchback::linear
