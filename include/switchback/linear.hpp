@@ -40,7 +40,8 @@ constexpr std::uint32_t allow_mode(Mode mode) noexcept {
 enum class Save : std::int32_t {
   nothing = 0,  ///< inference; an earlier saved forward stays saved
   copy = 1,     ///< what backward needs of x is copied into the layer
-  borrow = 2,   ///< x stays the caller's and must not change until backward has run
+  borrow = 2,   ///< x stays the caller's and must not change until backward has run; a forward
+                ///< whose output takes its memory forgets the one that borrowed it
   caller = 3,   ///< the caller keeps x for backward_from; an earlier saved forward stays saved
 };
 

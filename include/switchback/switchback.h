@@ -361,7 +361,9 @@ SWITCHBACK_API switchback_status switchback_linear_set_quantized_weight(
 enum {
   SWITCHBACK_SAVE_NOTHING = 0, /* inference; an earlier saved forward stays saved */
   SWITCHBACK_SAVE_COPY = 1,    /* what backward needs of x is copied into the layer */
-  SWITCHBACK_SAVE_BORROW = 2,  /* x stays the caller's and must not change until backward has run */
+  /* x stays the caller's and must not change until backward has run; a forward whose output takes
+   * its memory forgets the one that borrowed it. */
+  SWITCHBACK_SAVE_BORROW = 2,
   /* Since 1.3. The caller keeps x, or its codes, for switchback_linear_backward_from; an earlier
    * saved forward stays saved. */
   SWITCHBACK_SAVE_CALLER = 3

@@ -164,20 +164,25 @@ void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix
   core::check_shape(op, "y", y, x.rows, "M", layer.options.out_features, "N");
 }
 
-// What a forward must not overwrite besides x: the weight and the bias, if they are the caller's,
-// and x that an earlier forward borrowed, unless this one takes its place.
+// What a forward must not overwrite besides x: the weight and the bias, if they are the caller's.
 struct ReadByForward {
-  core::Operand weight, bias, borrowed;
+  core::Operand weight, bias;
 };
-ReadByForward read_by_forward(const LinearState& layer, Save save) {
+ReadByForward read_by_forward(const LinearState& layer) {
   const ConstAnyMatrix none;
   const bool callers = refers_to_caller(layer);
-  const bool keeps_borrowed =
-      (save == Save::nothing || save == Save::caller) && layer.saved.valid && layer.saved.borrowed;
   return {core::operand("weight", callers ? layer.weight : none),
-          core::operand("bias", callers ? layer.bias : none),
-          core::operand("x borrowed by an earlier forward",
-                        keeps_borrowed ? layer.saved.input.x : none)};
+          core::operand("bias", callers ? layer.bias : none)};
+}
+
+// Output about to be written where an earlier forward borrowed x: that forward is forgotten. It is
+// no error: the caller may be done with it, after backward or without, and the memory may have been
+// freed and handed out again since. Should backward be called for it after all, it is refused.
+void forget_overwritten(LinearState& layer, ConstAnyMatrix output) {
+  linear::SavedForward& saved = layer.saved;
+  if (!saved.valid || !saved.borrowed || !core::overlaps(saved.input.x, output)) return;
+  saved.valid = false;
+  saved.overwritten = true;
 }
 
 // rows_name says where the number of rows comes from; input, weight and bias are what outputs must
@@ -321,9 +326,10 @@ void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
                 "{}: save = {}; it must be nothing (0), copy (1), borrow (2) or caller (3)", op,
                 static_cast<std::int32_t>(save));
   check_forward(op, layer, x, y, save);
-  const ReadByForward read = read_by_forward(layer, save);
+  const ReadByForward read = read_by_forward(layer);
   core::check_operands(*layer.context, op, {core::operand("y", y)},
-                       {core::operand("x", x), read.weight, read.bias, read.borrowed});
+                       {core::operand("x", x), read.weight, read.bias});
+  forget_overwritten(layer, y);
   linear::forward_pass(layer, x, y, save);
 }
 
@@ -338,11 +344,14 @@ void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<s
   core::check_matrix(op, "codes", codes);
   core::check_shape(op, "codes", codes, x.rows, "M", layer.options.in_features, "K");
   core::check_span(op, "absmax", absmax, x.rows, "M");
-  const ReadByForward read = read_by_forward(layer, Save::caller);
+  const ReadByForward read = read_by_forward(layer);
   core::check_operands(
       *layer.context, op,
       {core::operand("y", y), core::operand("codes", codes), core::operand("absmax", absmax)},
-      {core::operand("x", x), read.weight, read.bias, read.borrowed});
+      {core::operand("x", x), read.weight, read.bias});
+  forget_overwritten(layer, y);
+  forget_overwritten(layer, codes);
+  forget_overwritten(layer, {absmax.data(), DType::f32, 1, x.rows, x.rows});
   linear::forward_pass(layer, x, y, Save::caller, {codes, absmax.data()});
 }
 
@@ -350,6 +359,11 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
   constexpr std::string_view op = "backward";
   LinearState& layer = usable(state_, op);
   check_trains(op, layer);
+  if (layer.saved.overwritten)
+    core::fail(Status::invalid_state,
+               "{}: x borrowed by forward was overwritten by an output of a later forward; borrow "
+               "only what stays until backward has run, or call forward with save = copy",
+               op);
   if (!layer.saved.valid)
     core::fail(Status::invalid_state,
                "{}: no forward has saved anything; call forward with save = copy or borrow first",

@@ -23,6 +23,7 @@ struct SavedForward {
 
   bool valid = false;
   bool borrowed = false;
+  bool overwritten = false;  ///< x was borrowed and a later output took its memory: not valid
   std::int64_t rows = 0;
   KeptInput input;               ///< the caller's memory or that below
   core::AlignedBuffer copy;      ///< [M,K] in the layer's dtype
@@ -31,7 +32,7 @@ struct SavedForward {
   std::size_t needed_bytes = 0;  ///< of what is kept, the caller's memory included
 
   void release() noexcept {
-    valid = false;
+    valid = overwritten = false;
     input = {};
     copy.release();
     codes.release();

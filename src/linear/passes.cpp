@@ -22,7 +22,7 @@ std::size_t count_of(std::int64_t rows) {
 void begin_saving(LinearState& layer, std::int64_t rows, Save save) {
   SavedForward& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
-  saved.valid = false;
+  saved.valid = saved.overwritten = false;
   if (layer.saves_codes()) {
     saved.codes.reserve(bytes_of(rows, k, DType::s8));
     saved.absmax.reserve(bytes_of(rows, 1, DType::f32));

@@ -183,14 +183,39 @@ TEST(LinearState, BorrowedInputIsGuarded) {
       EXPECT_NO_THROW(backward());
       continue;
     }
-    EXPECT_EQ(failure(Status::invalid_argument, forward),
-              "forward: output y overlaps input x borrowed by an earlier forward; they must not "
-              "share memory");
     EXPECT_EQ(failure(Status::invalid_argument, backward),
               "backward: output dx overlaps input x borrowed by forward; they must not share "
               "memory");
-    // A forward that saves lets go of the earlier x.
+    t.backward(layer);
+    EXPECT_TRUE(t.gradients_right());
+    // The caller is done with x: its memory may become an output. backward cannot run again.
+    EXPECT_NO_THROW(forward());
+    EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
+    EXPECT_EQ(failure(Status::invalid_state, backward),
+              "backward: x borrowed by forward was overwritten by an output of a later forward; "
+              "borrow only what stays until backward has run, or call forward with save = copy");
+    // A forward that saves makes up for it.
     EXPECT_NO_THROW(layer.forward(other.x.any(), over_x, Save::copy));
+    EXPECT_NO_THROW(layer.backward({t.g.any(), t.dx.any(), {}, {}, false}));
+  }
+}
+
+// A forward that borrowed and never got a backward, whose x was freed: whoever gets that memory
+// next may use it for any output.
+TEST(LinearState, AbandonedBorrowedInputIsForgotten) {
+  Context context(test::device_options());
+  for (const Mode mode : {Mode::rowwise, Mode::global}) {
+    LayerTrial t(small_case(mode));
+    SwitchbackLinear layer = t.make(context);
+    LayerTrial other(small_case(mode));
+    std::int8_t* const memory = static_cast<std::int8_t*>(t.x.any().data);
+    const auto again = [&] { layer.backward({t.g.any(), t.dx.any(), {}, {}, false}); };
+    t.forward(layer, Save::borrow);
+    other.forward(layer, Save::caller);  // elsewhere: still saved
+    EXPECT_NO_THROW(again());
+    std::vector<float> absmax(4);
+    layer.forward_codes(other.x.any(), other.y.any(), {memory, 4, 6}, absmax);
+    EXPECT_FALSE(failure(Status::invalid_state, again).empty());
   }
 }
 
