@@ -23,6 +23,13 @@ enum class Mode : std::int32_t {
   automatic = 4,             ///< the fastest of what the caller allows (see the tuner)
 };
 
+/// What is done to each element between two layers. The values are pinned.
+enum class Activation : std::int32_t {
+  none = 0,
+  gelu_tanh = 1,  ///< x/2 · (1 + tanh(sqrt(2/pi) · (x + 0.044715·x³)))
+  gelu_erf = 2,   ///< x/2 · (1 + erf(x/sqrt(2)))
+};
+
 /// "f32", "f16", "bf16", "s8", "s32"; "unknown" for any other value.
 SWITCHBACK_API std::string_view dtype_name(DType dtype) noexcept;
 /// Bytes of one element; 0 for an unknown value.
@@ -35,6 +42,11 @@ SWITCHBACK_API DType parse_dtype(std::string_view name);
 SWITCHBACK_API std::string_view mode_name(Mode mode) noexcept;
 /// The inverse of mode_name. Throws Error(invalid_argument) that lists the names.
 SWITCHBACK_API Mode parse_mode(std::string_view name);
+
+/// "none", "gelu_tanh", "gelu_erf"; "unknown" for any other value.
+SWITCHBACK_API std::string_view activation_name(Activation activation) noexcept;
+/// The inverse of activation_name. Throws Error(invalid_argument) that lists the names.
+SWITCHBACK_API Activation parse_activation(std::string_view name);
 
 /// IEEE 754 binary16: storage and exact conversions, no arithmetic. Conversion from float rounds to
 /// nearest even, overflows to Inf, keeps subnormals, and keeps NaN a (quiet) NaN.

@@ -68,4 +68,24 @@ Mode parse_mode(std::string_view name) {
              "mode '{}' is not one of standard, rowwise, global, global_mem_efficient, auto", name);
 }
 
+std::string_view activation_name(Activation activation) noexcept {
+  switch (activation) {
+    case Activation::none:
+      return "none";
+    case Activation::gelu_tanh:
+      return "gelu_tanh";
+    case Activation::gelu_erf:
+      return "gelu_erf";
+  }
+  return "unknown";
+}
+
+Activation parse_activation(std::string_view name) {
+  for (const Activation activation :
+       {Activation::none, Activation::gelu_tanh, Activation::gelu_erf})
+    if (name == activation_name(activation)) return activation;
+  core::fail(Status::invalid_argument, "activation '{}' is not one of none, gelu_tanh, gelu_erf",
+             name);
+}
+
 }  // namespace switchback

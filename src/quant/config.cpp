@@ -228,6 +228,12 @@ void run(ContextState& state, const Problem& p, const Config& c, const Operands&
       return cpu::dequantize_rowwise(state, c, o);
     case Op::cast_to_int8:
       return cpu::cast_to_int8(state, c, o);
+    case Op::activation_forward:
+    case Op::activation_backward:
+      return cpu::activation(state, c, o);
+    case Op::activation_forward_quantize:
+    case Op::activation_backward_quantize:
+      return cpu::activation_quantize(state, c, o);
   }
 }
 

@@ -27,6 +27,14 @@ std::string_view op_name(Op op) noexcept {
       return "dequantize_rowwise";
     case Op::cast_to_int8:
       return "cast_to_int8";
+    case Op::activation_forward:
+      return "activation_forward";
+    case Op::activation_backward:
+      return "activation_backward";
+    case Op::activation_forward_quantize:
+      return "activation_forward_quantize";
+    case Op::activation_backward_quantize:
+      return "activation_backward_quantize";
   }
   return "unknown";
 }

@@ -14,7 +14,7 @@
 
 namespace switchback::quant {
 
-/// The operations, named as the functions of switchback/quant.hpp. The values are pinned: they are
+/// The operations, named as the public functions. The values are pinned: they are
 /// part of tuning records.
 enum class Op : std::int64_t {
   rowwise = 0,
@@ -27,7 +27,17 @@ enum class Op : std::int64_t {
   global_and_transpose = 7,
   dequantize_rowwise = 8,
   cast_to_int8 = 9,
+  // Those of switchback/activation.hpp, which are not tuned.
+  activation_forward = 10,
+  activation_backward = 11,
+  activation_forward_quantize = 12,
+  activation_backward_quantize = 13,
 };
+
+/// Whether there is anything to tune: a configuration may be asked for and kept.
+constexpr bool is_tuned(Op op) noexcept {
+  return op <= Op::cast_to_int8;
+}
 
 /// The name of the public function.
 std::string_view op_name(Op op) noexcept;
@@ -64,7 +74,10 @@ struct Operands {
 
   MatrixView<const std::int8_t> codes;  ///< dequantize_rowwise reads these …
   const float* scales = nullptr;        ///< … and these [rows],
-  AnyMatrix y;                          ///< and writes this [rows,cols]
+  AnyMatrix y;                          ///< and writes this [rows,cols], as activations do:
+
+  Activation activation = Activation::none;  ///< y = activation(x), or
+  ConstAnyMatrix g;                          ///< y = g[rows,cols] · activation'(x)
 };
 
 }  // namespace switchback::quant

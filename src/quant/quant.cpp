@@ -3,8 +3,8 @@
 
 #include "core/check.hpp"
 #include "core/context_state.hpp"
-#include "quant/config.hpp"
 #include "quant/cpu/engine.hpp"
+#include "quant/dispatch.hpp"
 #include "quant/problem.hpp"
 
 namespace switchback {
@@ -20,6 +20,7 @@ using core::operand;
 using quant::Op;
 using quant::op_name;
 using quant::Operands;
+using quant::run;
 
 void check_input(Op op, std::string_view argument, ConstAnyMatrix x) {
   check_matrix(op_name(op), argument, x);
@@ -30,33 +31,6 @@ void check_codes(Op op, std::string_view argument, ConstAnyMatrix q, std::int64_
                  std::string_view rows_name, std::int64_t cols, std::string_view cols_name) {
   check_matrix(op_name(op), argument, q);
   check_shape(op_name(op), argument, q, rows, rows_name, cols, cols_name);
-}
-
-void run(Context& context, Op op, const Operands& operands) {
-  ContextState& state = context.state();
-  quant::Problem problem;
-  problem.op = op;
-  const bool dequantize = op == Op::dequantize_rowwise;
-  const ConstAnyMatrix floats = dequantize ? ConstAnyMatrix(operands.y) : operands.x;
-  problem.dtype = floats.dtype;
-  problem.rows = floats.rows;
-  problem.cols = floats.cols;
-  problem.device = state.device.kind;
-  if (state.on_cpu()) {
-    problem.threads = state.threads.count();
-    problem.isa = state.features.level();
-  }
-  const auto element = static_cast<std::int64_t>(dtype_size_bytes(floats.dtype));
-  problem.alignment = core::alignment_class(
-      state, {floats.data, operands.q.data, operands.q_t.data, operands.codes.data},
-      {floats.stride * element});
-  quant::Config config = quant::default_config(problem);
-  ConfigChoice tuned;
-  quant::Config choice;
-  if (state.config_source && state.config_source->find(quant::to_query(problem), state, tuned) &&
-      quant::from_choice(tuned, choice) && quant::accepts(choice, problem))
-    config = choice;
-  quant::run(state, problem, config, operands);
 }
 
 }  // namespace

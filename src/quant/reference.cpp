@@ -2,9 +2,12 @@
 #include "quant/reference.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 
 #include "core/unaligned.hpp"
+#include "quant/gelu.hpp"
 #include "quant/scalar.hpp"
 #include "switchback/quant.hpp"
 
@@ -90,6 +93,42 @@ void cast_to_int8(ConstAnyMatrix x, MatrixView<std::int8_t> q) {
       put(q, r, c, truncate(at(x, r, c)));
 }
 
+void activation_forward(ConstAnyMatrix x, Activation activation, AnyMatrix y) {
+  for (std::int64_t r = 0; r < x.rows; ++r)
+    for (std::int64_t c = 0; c < x.cols; ++c)
+      core::store_float(y.data, y.dtype, r * y.stride + c,
+                        canonical(gelu::value(activation, at(x, r, c))));
+}
+
+void activation_backward(ConstAnyMatrix g, ConstAnyMatrix x, Activation activation, AnyMatrix dx) {
+  for (std::int64_t r = 0; r < x.rows; ++r)
+    for (std::int64_t c = 0; c < x.cols; ++c)
+      core::store_float(dx.data, dx.dtype, r * dx.stride + c,
+                        canonical(at(g, r, c) * gelu::derivative(activation, at(x, r, c))));
+}
+
+float rounded_to(DType dtype, float value) {
+  std::array<std::byte, sizeof(float)> element;
+  core::store_float(element.data(), dtype, 0, value);
+  return core::load_float(element.data(), dtype, 0);
+}
+
+// Codes of activation(x), rounded to x's type; y may be absent.
+void activation_forward_quantize(const Operands& o) {
+  for (std::int64_t r = 0; r < o.x.rows; ++r) {
+    const auto rounded = [&](std::int64_t c) {
+      return rounded_to(o.x.dtype, gelu::value(o.activation, at(o.x, r, c)));
+    };
+    float absmax = 0.0f;
+    for (std::int64_t c = 0; c < o.x.cols; ++c)
+      absmax = larger_magnitude(absmax, rounded(c));
+    core::store(o.absmax, r, absmax);
+    for (std::int64_t c = 0; c < o.x.cols; ++c)
+      put(o.q, r, c, code(rounded(c), absmax));
+  }
+  if (o.y.data != nullptr) activation_forward(o.x, o.activation, o.y);
+}
+
 }  // namespace
 
 void run(Op op, const Operands& o) noexcept {
@@ -114,6 +153,17 @@ void run(Op op, const Operands& o) noexcept {
       return dequantize_rowwise(o.codes, o.scales, o.y);
     case Op::cast_to_int8:
       return cast_to_int8(o.x, o.q);
+    case Op::activation_forward:
+      return activation_forward(o.x, o.activation, o.y);
+    case Op::activation_backward:
+      return activation_backward(o.g, o.x, o.activation, o.y);
+    case Op::activation_forward_quantize:
+      return activation_forward_quantize(o);
+    case Op::activation_backward_quantize:
+      activation_backward(o.g, o.x, o.activation, o.y);
+      rowwise(o.y, o.q, o.absmax);
+      if (o.column_sums != nullptr) column_sums(o.y, o.column_sums, o.accumulate);
+      return;
   }
 }
 

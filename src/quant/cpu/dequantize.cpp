@@ -7,49 +7,11 @@
 #include "hwy/foreach_target.h"
 //
 #include "quant/cpu/engine.hpp"
+#include "quant/cpu/narrow-inl.h"
 #include "quant/cpu/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
-
-HWY_INLINE void narrow(VF v, float* p) {
-  hn::StoreU(v, F32(), p);
-}
-
-// v is no NaN.
-HWY_INLINE void narrow(VF v, bfloat16* p) {
-  const U32 du;
-  const VU bits = hn::BitCast(du, v);
-  const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const VU upper = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu))));
-  hn::StoreU(hn::TruncateTo(U16(), upper), U16(), reinterpret_cast<std::uint16_t*>(p));
-}
-
-// v is no NaN.
-HWY_INLINE void narrow(VF v, half* p) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  const auto bits = hn::BitCast(U16(), hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), v));
-#else
-  // Highway's software conversion truncates.
-  const U32 du;
-  const VU all = hn::BitCast(du, v);
-  const VU magnitude = hn::And(all, hn::Set(du, 0x7FFFFFFFu));
-  const VU sign = hn::ShiftRight<16>(hn::AndNot(hn::Set(du, 0x7FFFFFFFu), all));
-  const VU odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
-  // Exponents move by 112; half a unit in the last place less one, and one more for odd, rounds.
-  const VU normal = hn::ShiftRight<13>(
-      hn::Sub(hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xFFFu))), hn::Set(du, 0x38000000u)));
-  // Added to 1/2, a subnormal half stands in the last bits, rounded by the addition.
-  const VU half_one = hn::BitCast(du, hn::Set(F32(), 0.5f));
-  const VU subnormal = hn::Sub(
-      hn::BitCast(du, hn::Add(hn::BitCast(F32(), magnitude), hn::Set(F32(), 0.5f))), half_one);
-  const VU finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), subnormal, normal);
-  const VU result =
-      hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x47800000u)), finite, hn::Set(du, 0x7C00u));
-  const auto bits = hn::TruncateTo(U16(), hn::Or(result, sign));
-#endif
-  hn::StoreU(bits, U16(), reinterpret_cast<std::uint16_t*>(p));
-}
 
 // absmax · (q / 127). With a fused multiply-add, q·high + q·low with high + low = 1/127 to 2^-53
 // rounds to the quotient for each of the 256 codes (tested); without one, division does.

@@ -26,6 +26,10 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
                const Operands& o);
 void dequantize_rowwise(ContextState& state, const Config& config, const Operands& o);
 void cast_to_int8(ContextState& state, const Config& config, const Operands& o);
+/// activation_forward, or activation_backward if there is g.
+void activation(ContextState& state, const Config& config, const Operands& o);
+/// The same with the quantization of the result.
+void activation_quantize(ContextState& state, const Config& config, const Operands& o);
 
 /// The scale of the whole matrix, all threads at work.
 Scale global_scale(ContextState& state, const Config& config, ConstAnyMatrix x);

@@ -31,11 +31,11 @@ class Run {
   void operator()() {
     switch (problem_.op) {
       case Op::rowwise:
-        return rowwise();
+        return rowwise(o_.x);
       case Op::rowwise_column_sums:
         return rowwise_column_sums();
       case Op::column_sums:
-        return column_sums();
+        return column_sums(o_.x);
       case Op::global:
       case Op::global_transpose:
       case Op::global_and_transpose:
@@ -49,6 +49,13 @@ class Run {
       case Op::cast_to_int8:
         if (!empty()) done(launch_cast(launch_, o_.x, o_.q));
         return;
+      case Op::activation_forward:
+      case Op::activation_backward:
+        if (!empty()) done(launch_activation(launch_, o_.g, o_.x, o_.activation, o_.y));
+        return;
+      case Op::activation_forward_quantize:
+      case Op::activation_backward_quantize:
+        return activation_quantize();
     }
   }
 
@@ -62,41 +69,63 @@ class Run {
                : nullptr;
   }
 
-  void rowwise() {
+  void rowwise(ConstAnyMatrix x) {
     if (empty()) return zero(launch_, o_.absmax, problem_.rows);
     unsigned* const row_bits = rowwise_scratch();
-    done(launch_rowwise(launch_, o_.x, o_.q, o_.absmax, row_bits));
+    done(launch_rowwise(launch_, x, o_.q, o_.absmax, row_bits));
   }
 
   [[nodiscard]] std::int64_t sum_blocks() const {
     return (problem_.rows + sum_block_rows - 1) / sum_block_rows;
   }
 
-  void column_sums() {
+  /// Scratch of the sums of blocks of rows; null where there is none.
+  float* sums_scratch() {
+    return empty() ? nullptr : frame_.take<float>(sum_blocks() * problem_.cols);
+  }
+
+  void column_sums(ConstAnyMatrix x) { column_sums(x, sums_scratch()); }
+  void column_sums(ConstAnyMatrix x, float* block_sums) {
     if (problem_.cols == 0) return;
-    const std::int64_t blocks = sum_blocks();
-    float* const block_sums = blocks == 0 ? nullptr : frame_.take<float>(blocks * problem_.cols);
-    if (blocks != 0) done(launch_block_sums(launch_, o_.x, block_sums));
-    done(launch_finish_sums(launch_, block_sums, blocks, problem_.cols, o_.column_sums,
-                            o_.accumulate));
+    if (block_sums != nullptr) done(launch_block_sums(launch_, x, block_sums));
+    done(launch_finish_sums(launch_, block_sums, block_sums == nullptr ? 0 : sum_blocks(),
+                            problem_.cols, o_.column_sums, o_.accumulate));
   }
 
   void rowwise_column_sums() {
+    float* const block_sums = sums_scratch();  // first: what is refused has queued nothing
     if (empty() || !rowwise_sums_together(launch_, o_.x, o_.q)) {
-      // Scratch first: what is refused has queued nothing.
-      const std::int64_t blocks = problem_.cols == 0 ? 0 : sum_blocks();
-      float* const block_sums = blocks == 0 ? nullptr : frame_.take<float>(blocks * problem_.cols);
-      rowwise();
-      if (problem_.cols == 0) return;
-      if (blocks != 0) done(launch_block_sums(launch_, o_.x, block_sums));
-      return done(launch_finish_sums(launch_, block_sums, blocks, problem_.cols, o_.column_sums,
-                                     o_.accumulate));
+      rowwise(o_.x);
+      return column_sums(o_.x, block_sums);
     }
-    const std::int64_t blocks = sum_blocks();
-    float* const block_sums = frame_.take<float>(blocks * problem_.cols);
     done(launch_rowwise_column_sums(launch_, o_.x, o_.q, o_.absmax, block_sums));
-    done(launch_finish_sums(launch_, block_sums, blocks, problem_.cols, o_.column_sums,
+    done(launch_finish_sums(launch_, block_sums, sum_blocks(), problem_.cols, o_.column_sums,
                             o_.accumulate));
+  }
+
+  void activation_quantize() {
+    const bool sums = o_.column_sums != nullptr;
+    float* const block_sums = sums ? sums_scratch() : nullptr;
+    if (empty()) {
+      zero(launch_, o_.absmax, problem_.rows);
+      if (sums) column_sums(o_.x, block_sums);
+      return;
+    }
+    if (activation_rowwise_together(o_.g, o_.x, o_.y, o_.q)) {
+      done(launch_activation_rowwise(launch_, o_.g, o_.x, o_.activation, o_.y, o_.q, o_.absmax));
+      if (sums) column_sums(o_.y, block_sums);
+      return;
+    }
+    AnyMatrix y = o_.y;
+    if (y.data == nullptr) {
+      const auto bytes = static_cast<std::int64_t>(dtype_size_bytes(o_.x.dtype));
+      y = AnyMatrix(frame_.take<std::byte>(problem_.rows * problem_.cols * bytes), o_.x.dtype,
+                    problem_.rows, problem_.cols, problem_.cols);
+    }
+    unsigned* const row_bits = rowwise_scratch();
+    done(launch_activation(launch_, o_.g, o_.x, o_.activation, y));
+    done(launch_rowwise(launch_, y, o_.q, o_.absmax, row_bits));
+    if (sums) column_sums(y, block_sums);
   }
 
   void global() {

@@ -45,6 +45,15 @@ cudaError_t launch_cast(const Launch& launch, ConstAnyMatrix x, Codes q);
 cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes, const float* scales,
                               AnyMatrix y);
 
+/// y = activation(x), or g · activation'(x) if g has data; g and y are then of one type.
+cudaError_t launch_activation(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
+                              Activation activation, AnyMatrix y);
+/// Whether launch_activation_rowwise takes the matrices; g and y may have no data.
+bool activation_rowwise_together(ConstAnyMatrix g, ConstAnyMatrix x, AnyMatrix y, Codes q) noexcept;
+/// Codes and absmax of the rows of the same, and y itself unless it has no data; all of one type.
+cudaError_t launch_activation_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
+                                      Activation activation, AnyMatrix y, Codes q, float* absmax);
+
 /// The bits of the largest magnitudes of columns and, unless null, of rows.
 cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, unsigned* column_bits,
                                   unsigned* row_bits);

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: vectors of f32 rounded to elements and stored. Included once for each Highway
+// target.
+#if defined(SWITCHBACK_QUANT_CPU_NARROW_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef SWITCHBACK_QUANT_CPU_NARROW_INL
+#undef SWITCHBACK_QUANT_CPU_NARROW_INL
+#else
+#define SWITCHBACK_QUANT_CPU_NARROW_INL
+#endif
+
+#include "quant/cpu/elements-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace switchback::quant::HWY_NAMESPACE {
+
+HWY_INLINE VF canonical_nan(VF v) {
+  return hn::IfThenElse(hn::IsNaN(v), hn::BitCast(F32(), hn::Set(U32(), nan_bits)), v);
+}
+
+HWY_INLINE void store_bits(VU bits, void* p) {
+  hn::StoreU(hn::TruncateTo(U16(), bits), U16(), static_cast<std::uint16_t*>(p));
+}
+
+// narrow(): v is no NaN. narrow_any(): NaN is stored as the one that operations store.
+
+HWY_INLINE void narrow(VF v, float* p) {
+  hn::StoreU(v, F32(), p);
+}
+HWY_INLINE void narrow_any(VF v, float* p) {
+  narrow(canonical_nan(v), p);
+}
+
+HWY_INLINE void narrow(VF v, bfloat16* p) {
+  const U32 du;
+  const VU bits = hn::BitCast(du, v);
+  const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  store_bits(hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu)))), p);
+}
+// That NaN has no bits that rounding could carry on from.
+HWY_INLINE void narrow_any(VF v, bfloat16* p) {
+  narrow(canonical_nan(v), p);
+}
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+HWY_INLINE void narrow(VF v, half* p) {
+  const auto bits = hn::BitCast(U16(), hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), v));
+  hn::StoreU(bits, U16(), reinterpret_cast<std::uint16_t*>(p));
+}
+HWY_INLINE void narrow_any(VF v, half* p) {
+  narrow(canonical_nan(v), p);
+}
+#else
+// Highway's software conversion truncates.
+HWY_INLINE VU half_bits(VF v) {
+  const U32 du;
+  const VU all = hn::BitCast(du, v);
+  const VU magnitude = hn::And(all, hn::Set(du, 0x7FFFFFFFu));
+  const VU sign = hn::ShiftRight<16>(hn::AndNot(hn::Set(du, 0x7FFFFFFFu), all));
+  const VU odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
+  // Exponents move by 112; half a unit in the last place less one, and one more for odd, rounds.
+  const VU normal = hn::ShiftRight<13>(
+      hn::Sub(hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xFFFu))), hn::Set(du, 0x38000000u)));
+  // Added to 1/2, a subnormal half stands in the last bits, rounded by the addition.
+  const VU half_one = hn::BitCast(du, hn::Set(F32(), 0.5f));
+  const VU subnormal = hn::Sub(
+      hn::BitCast(du, hn::Add(hn::BitCast(F32(), magnitude), hn::Set(F32(), 0.5f))), half_one);
+  const VU finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), subnormal, normal);
+  const VU result =
+      hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x47800000u)), finite, hn::Set(du, 0x7C00u));
+  return hn::Or(result, sign);
+}
+HWY_INLINE void narrow(VF v, half* p) {
+  store_bits(half_bits(v), p);
+}
+HWY_INLINE void narrow_any(VF v, half* p) {
+  const U32 du;
+  const VU magnitude = hn::And(hn::BitCast(du, v), hn::Set(du, 0x7FFFFFFFu));
+  const auto number = hn::Lt(magnitude, hn::Set(du, 0x7F800001u));
+  store_bits(hn::IfThenElse(number, half_bits(v), hn::Set(du, 0x7E00u)), p);
+}
+#endif
+
+}  // namespace switchback::quant::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

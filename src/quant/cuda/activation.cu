@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code: GELU and its derivative, alone and with the quantization of the result by row.
+#include "quant/cuda/gelu.cuh"
+#include "quant/cuda/kernels.hpp"
+#include "quant/cuda/shapes.cuh"
+
+namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+struct ActivationArguments {
+  const void* g;  // null: forward
+  const void* x;
+  void* y;
+  std::int64_t rows, packs, g_stride, x_stride, y_stride;
+  bool tanh_form;
+  Tiles tiles;
+};
+
+constexpr int each = 2;
+
+// The pack of the rounded values f(0), f(1), ….
+template <class T, int V, class F>
+__device__ __forceinline__ Pack<T, V> rounded_pack(F f) {
+  Pack<T, V> pack;
+  if constexpr (V == 1) {
+    pack.element = narrow<T>(f(0));
+  } else {
+    unsigned words[4];
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      if constexpr (sizeof(T) == 4) {
+        words[w] = __float_as_uint(narrow<T>(f(w)));
+      } else {
+        const T first = narrow<T>(f(2 * w));
+        const T second = narrow<T>(f(2 * w + 1));
+        words[w] = first.bits | (static_cast<unsigned>(second.bits) << 16);
+      }
+    }
+    pack.words = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+  return pack;
+}
+
+template <class T, int V>
+__device__ __forceinline__ void store_pack(T* row, std::int64_t index, const Pack<T, V>& pack) {
+  if constexpr (V == 1)
+    store_element(row + index, pack.element);
+  else
+    reinterpret_cast<uint4*>(row)[index] = pack.words;
+}
+
+// Floor: each element is read once (forward) or two are (backward), and one is written; and some 60
+// instructions an element, which an H200 (33.5 T/s) is 1.8 ps at, more than its memory needs for
+// any but f32 backward (2.5). sm_90: at most 48 registers. G is the type of g and y where there is
+// g, else that of all.
+template <class G, class T, int V, bool backward>
+__global__ void __launch_bounds__(512) activation_kernel(ActivationArguments a) {
+  for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
+    const Place place = place_of(tile, a.tiles.across);
+    const std::int64_t row = place.down * blockDim.y + threadIdx.y;
+    if (row >= a.rows) continue;
+    const std::int64_t begin = place.across * each * blockDim.x + threadIdx.x;
+    const T* const x_row = static_cast<const T*>(a.x) + row * a.x_stride;
+    const G* const g_row = static_cast<const G*>(a.g) + row * a.g_stride;
+    G* const y_row = static_cast<G*>(a.y) + row * a.y_stride;
+    Pack<T, V> x[each];
+    Pack<G, V> g[each];
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      x[i] = zero_pack<T, V>();
+      if (pack < a.packs) x[i] = load_pack<T, V>(x_row, pack);
+      if constexpr (backward) {
+        g[i] = zero_pack<G, V>();
+        if (pack < a.packs) g[i] = load_pack<G, V>(g_row, pack);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t pack = begin + i * blockDim.x;
+      if (pack >= a.packs) continue;
+      store_pack<G, V>(y_row, pack, rounded_pack<G, V>([&](int v) {
+                         if constexpr (backward)
+                           return __fmul_rn(value(g[i], v),
+                                            activation_slope(a.tanh_form, value(x[i], v)));
+                         else
+                           return activated(a.tanh_form, value(x[i], v));
+                       }));
+    }
+  }
+}
+
+struct RowsArguments {
+  const void* g;
+  const void* x;
+  void* y;  // null: not wanted
+  std::int8_t* q;
+  float* absmax;
+  std::int64_t rows, packs, g_stride, x_stride, y_stride, q_stride;
+  std::int64_t first_row;  // of this grid
+  bool tanh_form;
+};
+
+constexpr int most_row_threads = 512;  // that leaves registers enough
+
+// A row stays in the registers of blockDim.x threads, R packs each. Floor: forward reads x and
+// writes the codes, f32 5, f16 and bf16 3 bytes an element; backward reads g and x and writes dx
+// and the codes, 13 and 7; the instructions of above besides, which a pass of its own would hide no
+// better. sm_90: at most 79 registers, 128 bytes of shared memory.
+template <class T, int R, bool backward>
+__global__ void __launch_bounds__(most_row_threads) activation_rowwise_kernel(RowsArguments a) {
+  constexpr int V = vector_elements<T>;
+  __shared__ unsigned maxima[32];
+  const std::int64_t row =
+      a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const int packs = row < a.rows ? static_cast<int>(a.packs) : 0;
+  const T* const x_row = static_cast<const T*>(a.x) + row * a.x_stride;
+  const T* const g_row = static_cast<const T*>(a.g) + row * a.g_stride;
+  Pack<T, V> y[R];
+  Pack<T, V> g[backward ? R : 1];
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+    const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
+    y[i] = zero_pack<T, V>();
+    if (pack < packs) y[i] = load_pack<T, V>(x_row, pack);
+    if constexpr (backward) {
+      g[i] = zero_pack<T, V>();
+      if (pack < packs) g[i] = load_pack<T, V>(g_row, pack);
+    }
+  }
+  Largest<T, V> largest;
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+    const Pack<T, V> x = y[i];
+    // Both functions and the gradient make 0 of 0, which packs that are not there hold.
+    y[i] = rounded_pack<T, V>([&](int v) {
+      if constexpr (backward)
+        return __fmul_rn(value(g[i], v), activation_slope(a.tanh_form, value(x, v)));
+      else
+        return activated(a.tanh_form, value(x, v));
+    });
+    largest.add(y[i]);
+  }
+  const float absmax = absmax_from_bits(row_max(largest.all(), maxima));
+  const Scale scale = scale_of(absmax);
+  if (threadIdx.x == 0 && row < a.rows) store_element(a.absmax + row, absmax);
+  std::int8_t* const q_row = a.q + row * a.q_stride;
+  T* const y_row = static_cast<T*>(a.y) + row * a.y_stride;
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+    const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
+    if (pack >= packs) continue;
+    if (a.y != nullptr) store_pack<T, V>(y_row, pack, y[i]);
+    store_codes<V>(q_row, pack, pack_codes(y[i], scale));
+  }
+}
+
+constexpr int default_threads = 256;
+
+template <class G, class T, bool backward>
+cudaError_t start(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x, Activation activation,
+                  AnyMatrix y) {
+  constexpr bool one_type = sizeof(G) == sizeof(T);
+  constexpr int V = one_type ? vector_elements<T> : 1;
+  const bool packed =
+      V > 1 && is_packed<T>(x) && is_packed<G>(ConstAnyMatrix(y)) && (!backward || is_packed<G>(g));
+  const std::int64_t packs = packed ? x.cols / V : x.cols;
+  const int threads = launch.block_threads > 0 && launch.block_threads <= 512 ? launch.block_threads
+                                                                              : default_threads;
+  const dim3 block = block_of_rows(threads_of_row(packs, each, threads), threads);
+  const Tiles tiles = tiles_of(x.rows, packs, each, block);
+  const ActivationArguments a = {g.data,   x.data,   y.data,
+                                 x.rows,   packs,    g.stride,
+                                 x.stride, y.stride, activation == Activation::gelu_tanh,
+                                 tiles};
+  return core::SWITCHBACK_CUDA_NS::launch(
+      backward ? "activation_backward" : "activation_forward",
+      packed ? activation_kernel<G, T, V, backward> : activation_kernel<G, T, 1, backward>,
+      dim3(grid_of(tiles.count)), block, 0, launch.stream, a);
+}
+
+template <class T>
+cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
+                          Activation activation, AnyMatrix y, Codes q, float* absmax) {
+  RowsArguments a = {g.data,
+                     x.data,
+                     y.data,
+                     q.data,
+                     absmax,
+                     x.rows,
+                     x.cols / vector_elements<T>,
+                     g.stride,
+                     x.stride,
+                     y.stride,
+                     q.stride,
+                     0,
+                     activation == Activation::gelu_tanh};
+  const bool backward = g.data != nullptr;
+  const int threads =
+      a.packs > std::int64_t{4} * default_threads ? most_row_threads : default_threads;
+  const auto with = [&](auto kernel, int packs_each) {
+    const dim3 block = block_of_rows(threads_of_row(a.packs, packs_each, threads), threads);
+    cudaError_t status = cudaSuccess;
+    for (a.first_row = 0; a.first_row < a.rows && status == cudaSuccess;
+         a.first_row += most_blocks * block.y)
+      status = core::SWITCHBACK_CUDA_NS::launch(
+          backward ? "activation_backward_quantize" : "activation_forward_quantize", kernel,
+          dim3(grid_of(divide_up<std::int64_t>(a.rows - a.first_row, block.y))), block, 0,
+          launch.stream, a);
+    return status;
+  };
+  if (a.packs > 64)
+    return backward ? with(activation_rowwise_kernel<T, 4, true>, 4)
+                    : with(activation_rowwise_kernel<T, 4, false>, 4);
+  return backward ? with(activation_rowwise_kernel<T, 1, true>, 1)
+                  : with(activation_rowwise_kernel<T, 1, false>, 1);
+}
+
+}  // namespace
+
+cudaError_t launch_activation(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
+                              Activation activation, AnyMatrix y) {
+  return for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    if (g.data == nullptr) return start<T, T, false>(launch, g, x, activation, y);
+    if (g.dtype == x.dtype) return start<T, T, true>(launch, g, x, activation, y);
+    return start<float, T, true>(launch, g, x, activation, y);
+  });
+}
+
+bool activation_rowwise_together(ConstAnyMatrix g, ConstAnyMatrix x, AnyMatrix y,
+                                 Codes q) noexcept {
+  bool takes = false;
+  (void)for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    takes = is_packed<T>(x) && are_packed<T>(q) && (g.data == nullptr || is_packed<T>(g)) &&
+            (y.data == nullptr || is_packed<T>(ConstAnyMatrix(y))) &&
+            x.cols / vector_elements<T> <= 4 * most_row_threads;
+    return cudaSuccess;
+  });
+  return takes;
+}
+
+cudaError_t launch_activation_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
+                                      Activation activation, AnyMatrix y, Codes q, float* absmax) {
+  return for_type(x.dtype, [&](auto element) {
+    return start_rowwise<decltype(element)>(launch, g, x, activation, y, q, absmax);
+  });
+}
+
+}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
