@@ -29,6 +29,11 @@ struct LinearOptions {
   /// is the fastest of them as the Context's tuner measured it (see tuner.hpp), and standard, if
   /// allowed, where nothing was measured.
   std::uint32_t allow = 0;
+  /// What x goes through first: y = activation(x) · Wᵀ + b, where the int8 modes quantize the
+  /// result in the pass that computes it. dx stays the gradient of x, dw is that of activation(x),
+  /// which backward makes again. (A tuner's times for mode automatic are those without an
+  /// activation.)
+  Activation activation = Activation::none;
 };
 
 /// The bit of a mode in LinearOptions::allow.
@@ -52,6 +57,17 @@ struct LinearGrads {
   AnyMatrix dw = {};        ///< [N,K], the layer's dtype or f32
   AnyMatrix db = {};        ///< [1,N], the layer's dtype or f32
   bool accumulate = false;  ///< add into dw and db; dx is always overwritten
+
+  // An MLP is two layers, the second with an activation. Where its derivative is taken is free:
+  // by the second layer, for dx; or, with dx_of_activation there and y_activation here, by the
+  // first one, in the pass that quantizes its g. Bit for bit the same, one pass over memory less.
+  ConstAnyMatrix y = {};  ///< [M,N], the layer's dtype: what forward wrote; with y_activation only
+  /// What y went through, if g is the gradient of y_activation(y): g · y_activation'(y), rounded to
+  /// g's type, takes the place of g.
+  Activation y_activation = Activation::none;
+  /// Of a layer with an activation: dx is the gradient of activation(x), not of x. Where codes are
+  /// all that was kept of x (global_mem_efficient), there is no other.
+  bool dx_of_activation = false;
 };
 
 /// What a caller kept of a forward's input: x itself, or the codes and row scales it was given.

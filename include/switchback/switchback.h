@@ -37,7 +37,7 @@ extern "C" {
 /* The ABI this header declares. A library of the same major version and of the same or a higher
  * minor version serves programs that were compiled with it. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 3
+#define SWITCHBACK_ABI_VERSION_MINOR 4
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -236,6 +236,34 @@ SWITCHBACK_API switchback_status switchback_cast_to_int8(switchback_context* con
                                                          const switchback_matrix* x,
                                                          const switchback_matrix* q);
 
+/* Since 1.4. What is done to each element between two layers: x/2 . (1 + tanh(sqrt(2/pi) . (x +
+ * 0.044715 x^3))), and x/2 . (1 + erf(x/sqrt(2))). */
+enum { SWITCHBACK_NO_ACTIVATION = 0, SWITCHBACK_GELU_TANH = 1, SWITCHBACK_GELU_ERF = 2 };
+
+/* Since 1.4. y[M,K] = activation(x[M,K]), in the type of x: computed in f32, within 2^-22 .
+ * max(1, |x|), and rounded once. */
+SWITCHBACK_API switchback_status switchback_activation_forward(switchback_context* context,
+                                                               const switchback_matrix* x,
+                                                               int32_t activation,
+                                                               const switchback_matrix* y);
+/* Since 1.4. dx[M,K] = g[M,K] . activation'(x[M,K]); g and dx in one type, that of x or f32. */
+SWITCHBACK_API switchback_status switchback_activation_backward(switchback_context* context,
+                                                                const switchback_matrix* g,
+                                                                const switchback_matrix* x,
+                                                                int32_t activation,
+                                                                const switchback_matrix* dx);
+/* Since 1.4. q[M,K], absmax[M] of activation(x[M,K]), and that itself too unless y is NULL: in one
+ * pass what switchback_activation_forward and then switchback_quantize_rowwise give. */
+SWITCHBACK_API switchback_status switchback_activation_forward_quantize(
+    switchback_context* context, const switchback_matrix* x, int32_t activation,
+    const switchback_matrix* q, float* absmax, const switchback_matrix* y_or_null);
+/* Since 1.4. dx[M,N] = g[M,N] . activation'(x[M,N]), all in one type, its q[M,N] and absmax[M], and
+ * (unless NULL) its column_sums[N], added to what they hold if accumulate is 1. */
+SWITCHBACK_API switchback_status switchback_activation_backward_quantize(
+    switchback_context* context, const switchback_matrix* g, const switchback_matrix* x,
+    int32_t activation, const switchback_matrix* dx, const switchback_matrix* q, float* absmax,
+    float* column_sums_or_null, int32_t accumulate);
+
 /* ---- Products ---------------------------------------------------------------------------------
  */
 
@@ -323,6 +351,10 @@ typedef struct switchback_linear_options {
    * SWITCHBACK_ROWWISE | 1 << SWITCHBACK_GLOBAL or some of them; 0 = all three. It takes the
    * fastest of them as it was tuned, and standard, if allowed, where nothing was. */
   uint32_t allow;
+  uint32_t reserved; /* not read */
+  /* Since 1.4. What x goes through first, SWITCHBACK_GELU_TANH, ...: y = activation(x) . W^T + b.
+   * dx stays the gradient of x, dw is that of activation(x). */
+  int32_t activation;
 } switchback_linear_options;
 
 SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* context,
@@ -382,6 +414,16 @@ typedef struct switchback_linear_grads {
   switchback_matrix dw; /* [N,K]                          NULL data = skip */
   switchback_matrix db; /* [1,N] */
   int32_t accumulate;   /* 1: add into dw and db; dx is always overwritten */
+  int32_t reserved;     /* not read */
+  /* Since 1.4. Where g is the gradient of y_activation(y): y[M,N] in the layer's dtype, what
+   * forward wrote, and what it went through. g . y_activation'(y), rounded to g's type, takes the
+   * place of g, in the pass that quantizes it. */
+  switchback_matrix y;
+  int32_t y_activation; /* SWITCHBACK_NO_ACTIVATION: y has NULL data */
+  /* Since 1.4. 1: dx of a layer with an activation is the gradient of activation(x), not of x: for
+   * the layer that made x, as its g with y_activation. The only one there is where codes are all
+   * that was kept of x (global_mem_efficient). */
+  int32_t dx_of_activation;
 } switchback_linear_grads;
 
 /* Gradients of the last forward that saved; may be called more than once for it. */

@@ -47,13 +47,16 @@ SwitchbackLinear& read_linear(std::string_view op, switchback_linear* linear) {
   return linear->linear;
 }
 LinearGrads read_grads(std::string_view op, const switchback_linear_grads* grads) {
-  const auto given = read_struct(op, "grads", grads, {});
+  const auto given = read_struct(op, "grads", grads, {offsetof(switchback_linear_grads, y)});
   LinearGrads cpp;
   cpp.g = read_matrix(op, "g", given.g);
   cpp.dx = read_optional_matrix(op, "dx", given.dx);
   cpp.dw = read_optional_matrix(op, "dw", given.dw);
   cpp.db = read_optional_matrix(op, "db", given.db);
   cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
+  cpp.y = read_optional_matrix(op, "y", given.y);
+  cpp.y_activation = static_cast<Activation>(given.y_activation);
+  cpp.dx_of_activation = read_flag(op, "dx_of_activation", given.dx_of_activation);
   return cpp;
 }
 
@@ -70,8 +73,9 @@ switchback_status switchback_linear_create(switchback_context* context,
   return guard([&] {
     constexpr std::string_view op = "linear_create";
     check_pointer(op, "context", context);
-    const auto given =
-        read_struct(op, "options", options, {offsetof(switchback_linear_options, allow)});
+    const auto given = read_struct(op, "options", options,
+                                   {offsetof(switchback_linear_options, allow),
+                                    offsetof(switchback_linear_options, activation)});
     check_pointer(op, "out", out);
     LinearOptions cpp;
     cpp.in_features = given.in_features;
@@ -80,6 +84,7 @@ switchback_status switchback_linear_create(switchback_context* context,
     cpp.dtype = read_float_dtype(op, "dtype", given.dtype);
     cpp.engine = read_name(given.engine);
     cpp.allow = given.allow;
+    cpp.activation = static_cast<Activation>(given.activation);
     *out = new switchback_linear(context->context, cpp);
   });
 }

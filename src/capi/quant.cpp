@@ -4,6 +4,7 @@
 
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
+#include "switchback/activation.hpp"
 
 using namespace switchback;
 using namespace switchback::capi;
@@ -132,5 +133,67 @@ switchback_status switchback_cast_to_int8(switchback_context* context, const swi
     Context& ctx = read_context(op, context);
     const AnyMatrix in = read_matrix(op, "x", x);
     cast_to_int8(ctx, in, read_view<std::int8_t>(op, "q", q));
+  });
+}
+
+switchback_status switchback_activation_forward(switchback_context* context,
+                                                const switchback_matrix* x, int32_t activation,
+                                                const switchback_matrix* y) {
+  return guard([&] {
+    constexpr std::string_view op = "activation_forward";
+    Context& ctx = read_context(op, context);
+    const AnyMatrix in = read_matrix(op, "x", x);
+    const AnyMatrix out = read_matrix(op, "y", y);
+    activation_forward(ctx, in, static_cast<Activation>(activation), out);
+  });
+}
+
+switchback_status switchback_activation_backward(switchback_context* context,
+                                                 const switchback_matrix* g,
+                                                 const switchback_matrix* x, int32_t activation,
+                                                 const switchback_matrix* dx) {
+  return guard([&] {
+    constexpr std::string_view op = "activation_backward";
+    Context& ctx = read_context(op, context);
+    const AnyMatrix gradient = read_matrix(op, "g", g);
+    const AnyMatrix in = read_matrix(op, "x", x);
+    const AnyMatrix out = read_matrix(op, "dx", dx);
+    activation_backward(ctx, gradient, in, static_cast<Activation>(activation), out);
+  });
+}
+
+switchback_status switchback_activation_forward_quantize(switchback_context* context,
+                                                         const switchback_matrix* x,
+                                                         int32_t activation,
+                                                         const switchback_matrix* q, float* absmax,
+                                                         const switchback_matrix* y_or_null) {
+  return guard([&] {
+    constexpr std::string_view op = "activation_forward_quantize";
+    Context& ctx = read_context(op, context);
+    const AnyMatrix in = read_matrix(op, "x", x);
+    const auto codes = read_view<std::int8_t>(op, "q", q);
+    const AnyMatrix out =
+        y_or_null == nullptr ? AnyMatrix() : read_optional_matrix(op, "y", *y_or_null);
+    activation_forward_quantize(ctx, in, static_cast<Activation>(activation), codes,
+                                read_span(absmax, in.rows), out);
+  });
+}
+
+switchback_status switchback_activation_backward_quantize(
+    switchback_context* context, const switchback_matrix* g, const switchback_matrix* x,
+    int32_t activation, const switchback_matrix* dx, const switchback_matrix* q, float* absmax,
+    float* column_sums_or_null, int32_t accumulate) {
+  return guard([&] {
+    constexpr std::string_view op = "activation_backward_quantize";
+    Context& ctx = read_context(op, context);
+    const AnyMatrix gradient = read_matrix(op, "g", g);
+    const AnyMatrix in = read_matrix(op, "x", x);
+    const AnyMatrix out = read_matrix(op, "dx", dx);
+    const auto codes = read_view<std::int8_t>(op, "q", q);
+    const bool add = read_flag(op, "accumulate", accumulate);
+    std::span<float> sums;
+    if (column_sums_or_null != nullptr) sums = read_span(column_sums_or_null, in.cols);
+    activation_backward_quantize(ctx, gradient, in, static_cast<Activation>(activation), out, codes,
+                                 read_span(absmax, in.rows), sums, add);
   });
 }

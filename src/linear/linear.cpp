@@ -73,6 +73,9 @@ void check_options(const Context& context, const LinearOptions& options) {
   check_features("in_features", options.in_features, options, "the forward pass");
   check_features("out_features", options.out_features, options, "dX");
   core::check_float("linear", "dtype", options.dtype);
+  core::require(activation_name(options.activation) != "unknown",
+                "linear: activation = {}; it must be none (0), gelu_tanh (1) or gelu_erf (2)",
+                static_cast<std::int32_t>(options.activation));
   check_engine(context, options);
 }
 
@@ -185,6 +188,35 @@ void forget_overwritten(LinearState& layer, ConstAnyMatrix output) {
   saved.overwritten = true;
 }
 
+// The activations at both ends of backward. `x` is what was kept of the forward's input.
+void check_activations(std::string_view op, const LinearState& layer, const LinearGrads& grads,
+                       std::int64_t rows, std::string_view rows_name, ConstAnyMatrix x) {
+  const Activation of_y = grads.y_activation;
+  core::require(activation_name(of_y) != "unknown",
+                "{}: y_activation = {}; it must be none (0), gelu_tanh (1) or gelu_erf (2)", op,
+                static_cast<std::int32_t>(of_y));
+  if (of_y != Activation::none) {
+    core::check_matrix(op, "y", grads.y);
+    check_dtype(op, "y", grads.y.dtype, layer.options.dtype);
+    core::check_shape(op, "y", grads.y, rows, rows_name, layer.options.out_features, "N");
+  } else {
+    core::require(grads.y.data == nullptr,
+                  "{}: y is given, but y_activation is none; only the derivative of an activation "
+                  "reads y",
+                  op);
+  }
+  const bool activates = layer.options.activation != Activation::none;
+  core::require(activates || !grads.dx_of_activation,
+                "{}: dx_of_activation is set, but the layer has no activation", op);
+  const bool reads_x = activates && grads.dx.data != nullptr && !grads.dx_of_activation;
+  core::require(!reads_x || (x.data != nullptr && x.dtype != DType::s8) || grads.g.rows == 0,
+                "{}: dx of a layer with activation {} takes its derivative at x, of which {} was "
+                "kept; set dx_of_activation, and let the layer that made x take the derivative "
+                "(y_activation)",
+                op, activation_name(layer.options.activation),
+                x.data == nullptr ? "nothing" : "codes alone");
+}
+
 // rows_name says where the number of rows comes from; input, weight and bias are what outputs must
 // not overlap besides g.
 void check_grads(std::string_view op, const LinearState& layer, const LinearGrads& grads,
@@ -205,8 +237,8 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
       *layer.context, op,
       {core::operand("dx", wanted(grads.dx)), core::operand("dw", wanted(grads.dw)),
        core::operand("db", wanted(grads.db))},
-      {core::operand("g", grads.g), core::operand("weight", weight), core::operand("bias", bias),
-       input});
+      {core::operand("g", grads.g), core::operand("y", grads.y), core::operand("weight", weight),
+       core::operand("bias", bias), input});
 }
 
 void check_trains(std::string_view op, const LinearState& layer) {
@@ -368,6 +400,8 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
     core::fail(Status::invalid_state,
                "{}: no forward has saved anything; call forward with save = copy or borrow first",
                op);
+  check_activations(op, layer, grads, layer.saved.rows, "M of the saved forward",
+                    layer.saved.input.x);
   check_grads(op, layer, grads, layer.saved.rows, "M of the saved forward",
               core::operand("x borrowed by forward",
                             layer.saved.borrowed ? layer.saved.input.x : ConstAnyMatrix()),
@@ -397,6 +431,7 @@ void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& 
                     "{}: absmax holds {} floats; it must be empty, since x ({}) is no codes", op,
                     input.absmax.size(), dtype_name(x.dtype));
   }
+  check_activations(op, layer, grads, grads.g.rows, "M", x);
   check_grads(op, layer, grads, grads.g.rows, "M", core::operand("x", x),
               reads_weight ? layer.weight : ConstAnyMatrix(), {});
   linear::backward_pass(layer, grads, input);

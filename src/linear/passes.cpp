@@ -4,6 +4,7 @@
 #include "core/unaligned.hpp"
 #include "linear/copy.hpp"
 #include "linear/mode.hpp"
+#include "switchback/activation.hpp"
 
 namespace switchback::linear {
 
@@ -15,6 +16,21 @@ std::size_t bytes_of(std::int64_t rows, std::int64_t cols, DType dtype) {
 
 std::size_t count_of(std::int64_t rows) {
   return static_cast<std::size_t>(rows);
+}
+
+AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::int64_t rows,
+                      std::int64_t cols) {
+  auto* const data = frame.take<std::byte>(static_cast<std::int64_t>(bytes_of(rows, cols, dtype)));
+  return {data, dtype, rows, cols, cols};
+}
+
+// What the products of the layer read for x, in floating point: x, or activation(x) in the frame.
+ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& frame,
+                                 ConstAnyMatrix x) {
+  if (layer.options.activation == Activation::none) return x;
+  const AnyMatrix activated = take_matrix(frame, x.dtype, x.rows, x.cols);
+  activation_forward(*layer.context->owner, x, layer.options.activation, activated);
+  return activated;
 }
 
 // Takes the memory a saving forward needs before anything is computed. From here until the forward
@@ -78,7 +94,10 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
   const QuantizedWeight& w =
       layer.cache.forward(context, layer.weight, scales_of(mode), layer.options.engine,
                           trains && dx_follows(layer, mode, x.rows));
-  quantize_rowwise(context, x, q, absmax);
+  if (layer.options.activation == Activation::none)
+    quantize_rowwise(context, x, q, absmax);
+  else
+    activation_forward_quantize(context, x, layer.options.activation, q, absmax);
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
@@ -90,9 +109,10 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
   gemm(context, args);
 }
 
-// dx = G · W from codes, and the column sums of g in the same read of g where they are wanted.
-void quantized_dx(LinearState& layer, Mode mode, const LinearGrads& grads,
-                  std::span<float> column_sums_of_g) {
+// da = G · W from codes, and the column sums of G in the same read of it where they are wanted. G
+// is grads.g, or grads.g · y_activation'(y), which is then written to `derived`.
+void quantized_da(LinearState& layer, Mode mode, const LinearGrads& grads, AnyMatrix derived,
+                  AnyMatrix da, std::span<float> column_sums_of_g) {
   Context& context = context_of(layer);
   const ConstAnyMatrix g = grads.g;
   core::Workspace::Frame frame(layer.context->workspace);
@@ -100,48 +120,51 @@ void quantized_dx(LinearState& layer, Mode mode, const LinearGrads& grads,
   const std::span<float> absmax(frame.take<float>(g.rows), count_of(g.rows));
   const QuantizedWeight& w =
       layer.cache.backward(context, layer.weight, scales_of(mode), layer.options.engine);
-  if (column_sums_of_g.data() != nullptr)
+  if (grads.y_activation != Activation::none)
+    activation_backward_quantize(context, g, grads.y, grads.y_activation, derived, q, absmax,
+                                 column_sums_of_g);
+  else if (column_sums_of_g.data() != nullptr)
     quantize_rowwise_column_sums(context, g, q, absmax, column_sums_of_g);
   else
     quantize_rowwise(context, g, q, absmax);
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
-  args.d = grads.dx;
+  args.d = da;
   args.absmax_a = absmax;
   args.absmax_b = w.absmax();
   args.engine = layer.options.engine;
   gemm(context, args);
 }
 
-void standard_dx(LinearState& layer, const LinearGrads& grads) {
+void standard_da(LinearState& layer, ConstAnyMatrix g, AnyMatrix da) {
   StandardGemmArgs args;
-  args.a = grads.g;
+  args.a = g;
   args.b = layer.weight;
-  args.d = grads.dx;
+  args.d = da;
   args.engine = layer.options.engine;
   gemm_standard(context_of(layer), args);
 }
 
-// dw = Gᵀ · X in floating point, X from its codes if those are what was kept.
-void weight_gradient(LinearState& layer, const LinearGrads& grads, const KeptInput& input) {
+// dw = Gᵀ · X in floating point, X (activated) from its codes if those are what was kept.
+void weight_gradient(LinearState& layer, const LinearGrads& grads, ConstAnyMatrix g,
+                     const KeptInput& input) {
   Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   StandardGemmArgs args;
-  args.a = grads.g;
+  args.a = g;
   args.transpose_a = true;
-  args.b = input.x;
   args.d = grads.dw;
   args.accumulate = grads.accumulate;
   if (layer.options.mode == Mode::standard) args.engine = layer.options.engine;
   if (input.x.dtype == DType::s8) {
     const MatrixView<const std::int8_t> q(static_cast<const std::int8_t*>(input.x.data),
                                           input.x.rows, input.x.cols, input.x.stride);
-    auto* x = frame.take<std::byte>(
-        static_cast<std::int64_t>(bytes_of(q.rows, q.cols, layer.options.dtype)));
-    const AnyMatrix widened(x, layer.options.dtype, q.rows, q.cols, q.cols);
+    const AnyMatrix widened = take_matrix(frame, layer.options.dtype, q.rows, q.cols);
     dequantize_rowwise(context, q, input.absmax, widened);
     args.b = widened;
+  } else {
+    args.b = input_of_products(layer, frame, input.x);
   }
   gemm_standard(context, args);
 }
@@ -178,11 +201,13 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     layer.packed.pack(context_of(layer), layer.weight);
     layer.tried_to_pack = true;
   }
-  if (layer.packed.takes(x, y)) {
-    layer.packed.multiply(context_of(layer), x, layer.bias, y);
+  core::Workspace::Frame frame(layer.context->workspace);
+  const ConstAnyMatrix a = input_of_products(layer, frame, x);
+  if (layer.packed.takes(a, y)) {
+    layer.packed.multiply(context_of(layer), a, layer.bias, y);
   } else {
     StandardGemmArgs args;
-    args.a = x;
+    args.a = a;
     args.b = layer.weight;
     args.transpose_b = true;
     args.d = y;
@@ -203,12 +228,25 @@ void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput
   const Mode mode =
       !wants_dx ? Mode::standard
                 : mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, wants_db, true);
-  // The sums ride on the quantizing of g where there is one.
-  const bool sums_alone = wants_db && mode == Mode::standard;
-  if (wants_dx && mode != Mode::standard) quantized_dx(layer, mode, grads, sums);
-  if (wants_dx && mode == Mode::standard) standard_dx(layer, grads);
-  if (sums_alone) column_sums(context, grads.g, sums);
-  if (grads.dw.data != nullptr) weight_gradient(layer, grads, input);
+  const bool derives = grads.y_activation != Activation::none;
+  const AnyMatrix derived =
+      derives ? take_matrix(frame, grads.g.dtype, grads.g.rows, grads.g.cols) : AnyMatrix();
+  const ConstAnyMatrix g = derives ? ConstAnyMatrix(derived) : grads.g;
+  const Activation activation = layer.options.activation;
+  const bool activates = activation != Activation::none && !grads.dx_of_activation;
+  const AnyMatrix da = wants_dx && activates
+                           ? take_matrix(frame, grads.dx.dtype, grads.dx.rows, grads.dx.cols)
+                           : grads.dx;
+  if (wants_dx && mode != Mode::standard) {
+    // The sums ride on the quantizing of g.
+    quantized_da(layer, mode, grads, derived, da, sums);
+  } else {
+    if (derives) activation_backward(context, grads.g, grads.y, grads.y_activation, derived);
+    if (wants_dx) standard_da(layer, g, da);
+    if (wants_db) column_sums(context, g, sums);
+  }
+  if (wants_dx && activates) activation_backward(context, da, input.x, activation, grads.dx);
+  if (grads.dw.data != nullptr) weight_gradient(layer, grads, g, input);
   if (wants_db && layer.context->runtime != nullptr) {
     const auto n = static_cast<std::int64_t>(sums.size());
     layer.context->runtime->convert({sums.data(), DType::f32, 1, n, n}, grads.db, grads.accumulate);

@@ -83,6 +83,7 @@ void gemm_tests(void);
 void linear_tests(void);
 void linear_error_tests(void);
 void linear_kept_tests(void);
+void activation_tests(void);
 void tune_tests(void);
 
 #endif

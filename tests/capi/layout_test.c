@@ -82,7 +82,9 @@ AT(switchback_linear_options, mode, 24);
 AT(switchback_linear_options, dtype, 28);
 AT(switchback_linear_options, engine, 32);
 AT(switchback_linear_options, allow, 40);
-_Static_assert(sizeof(switchback_linear_options) == 48, "grown? add the field and the old size");
+AT(switchback_linear_options, reserved, 44);
+AT(switchback_linear_options, activation, 48);
+_Static_assert(sizeof(switchback_linear_options) == 56, "grown? add the field and the old size");
 
 AT(switchback_linear_grads, struct_size, 0);
 AT(switchback_linear_grads, g, 8);
@@ -90,7 +92,11 @@ AT(switchback_linear_grads, dx, 48);
 AT(switchback_linear_grads, dw, 88);
 AT(switchback_linear_grads, db, 128);
 AT(switchback_linear_grads, accumulate, 168);
-_Static_assert(sizeof(switchback_linear_grads) == 176, "grown? add the field and the old size");
+AT(switchback_linear_grads, reserved, 172);
+AT(switchback_linear_grads, y, 176);
+AT(switchback_linear_grads, y_activation, 216);
+AT(switchback_linear_grads, dx_of_activation, 220);
+_Static_assert(sizeof(switchback_linear_grads) == 224, "grown? add the field and the old size");
 
 AT(switchback_engine_info, name, 0);
 AT(switchback_engine_info, available, 8);

@@ -25,6 +25,7 @@ int main(void) {
   run("linear", linear_tests);
   run("linear errors", linear_error_tests);
   run("linear, kept input and quantized weight", linear_kept_tests);
+  run("activation", activation_tests);
   run("tune", tune_tests);
   printf("%d checks, %d failed\n", checks_made, checks_failed);
   return checks_failed == 0 ? 0 : 1;

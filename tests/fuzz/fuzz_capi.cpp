@@ -40,6 +40,7 @@ class Session {
   void create_context();
   void one_call();
   void quantize(int which);
+  void activation(bool backward);
   void pack();
   void gemm_int32(bool packed);
   void gemm_dequantize();
@@ -146,6 +147,39 @@ void Session::quantize(int which) {
       break;
   }
   operands.check(s, "quantize");
+}
+
+void Session::activation(bool backward) {
+  Operands operands(input_);
+  const std::int64_t m = size(), n = size();
+  const std::int32_t type = float_type();
+  const auto x = operands.matrix(type, m, n, Access::read);
+  const auto g = operands.matrix(input_.rarely(5) ? float_type() : type, m, n, Access::read);
+  const auto y = operands.matrix(g.dtype, m, n, Access::write);
+  const auto q = operands.matrix(SWITCHBACK_S8, m, n, Access::write);
+  const std::int64_t most = std::max(m, n) + 1;
+  float* absmax = operands.floats(most, Access::write);
+  float* sums = operands.floats(most, Access::write);
+  const auto* px = Operands::pointer(input_, x);
+  const auto* pg = Operands::pointer(input_, g);
+  const auto* py = Operands::pointer(input_, y);
+  const auto* pq = Operands::pointer(input_, q);
+  const std::int32_t which = input_.rarely(20) ? input_.below(9) - 4 : 1 + input_.below(2);
+  const bool quantized = input_.below(2) == 1;
+  const std::int32_t accumulate = flag();
+  operands.remember();
+  switchback_context* c = context();
+  switchback_status s = SWITCHBACK_OK;
+  if (backward && quantized)
+    s = switchback_activation_backward_quantize(c, pg, px, which, py, pq, absmax,
+                                                accumulate == 1 ? sums : nullptr, accumulate);
+  else if (backward)
+    s = switchback_activation_backward(c, pg, px, which, py);
+  else if (quantized)
+    s = switchback_activation_forward_quantize(c, px, which, pq, absmax, py);
+  else
+    s = switchback_activation_forward(c, px, which, py);
+  operands.check(s, "activation");
 }
 
 void Session::pack() {
@@ -259,6 +293,7 @@ void Session::create_layer() {
   options.dtype = input_.rarely(40) ? 3 + input_.below(9) : float_type();
   options.engine = engine(options.mode == SWITCHBACK_STANDARD ? SWITCHBACK_ENGINES_GEMM_STANDARD
                                                               : SWITCHBACK_ENGINES_GEMM);
+  options.activation = input_.rarely(3) ? input_.below(4) : SWITCHBACK_NO_ACTIVATION;
   const SizedStruct<switchback_linear_options> sized(input_, options, sizeof(std::size_t));
   switchback_linear* made = nullptr;
   const switchback_status status = switchback_linear_create(context(), sized.get(), &made);
@@ -367,6 +402,11 @@ void Session::backward(bool from_kept) {
     grads.dw = operands.matrix(gradient_type(), layer_n_, layer_k_, Access::write);
   if ((wanted & 4) == 0) grads.db = operands.matrix(gradient_type(), 1, layer_n_, Access::write);
   grads.accumulate = flag();
+  if (input_.rarely(3)) {
+    grads.y_activation = input_.below(4);
+    grads.y = operands.matrix(layer_type_, rows, layer_n_, Access::read);
+    grads.dx_of_activation = flag();
+  }
   const SizedStruct<switchback_linear_grads> sized(input_, grads, sizeof(std::size_t));
   if (from_kept) {
     const bool codes = input_.below(2) == 1;
@@ -386,7 +426,7 @@ void Session::backward(bool from_kept) {
 }
 
 void Session::one_call() {
-  const int which = input_.below(29);
+  const int which = input_.below(31);
   if (which < 10) return quantize(which);
   switch (which) {
     case 10:
@@ -401,6 +441,9 @@ void Session::one_call() {
       return gemm_standard();
     case 15:
       return create_layer();
+    case 29:
+    case 30:
+      return activation(which == 30);
     default:
       break;
   }

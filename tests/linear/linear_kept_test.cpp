@@ -27,10 +27,6 @@ LayerCase case_of(Mode mode, DType dtype, std::int64_t m = 13) {
   return c;
 }
 
-LinearGrads grads_of(LayerTrial& t) {
-  return {t.g.any(), t.dx.any(), t.dw.any(), t.db.any(), false};
-}
-
 // Codes and scales of a matrix's rows, or of the whole, in memory of the device.
 struct Codes {
   Codes(std::int64_t rows, std::int64_t cols, std::int64_t scales)
@@ -74,8 +70,8 @@ TEST(LinearKept, ForwardsOfOneLayerAreIndependent) {
       a.forward(layer, Save::caller);
       b.forward(layer, Save::caller);
       EXPECT_EQ(layer.saved_for_backward_bytes(), kept_bytes);
-      layer.backward_from({a.x.any(), {}}, grads_of(a));
-      layer.backward_from({b.x.any(), {}}, grads_of(b));
+      layer.backward_from({a.x.any(), {}}, a.grads());
+      layer.backward_from({b.x.any(), {}}, b.grads());
       saved.backward(layer);
       for (LayerTrial* t : {&a, &b, &saved}) {
         EXPECT_TRUE(t->y_right());
@@ -105,7 +101,7 @@ TEST(LinearKept, CodesStandInForTheInput) {
       EXPECT_EQ(codes.absmax, want.absmax);
       EXPECT_TRUE(t.y_right());
       EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
-      layer.backward_from(codes.kept(), grads_of(t));
+      layer.backward_from(codes.kept(), t.grads());
       EXPECT_TRUE(t.dx_right());
       EXPECT_TRUE(t.db_right());
       if (mode != Mode::global_mem_efficient) {  // for that one dw_right does it by itself
@@ -164,7 +160,7 @@ TEST(LinearKept, EmptyBatch) {
     SwitchbackLinear layer = t.make(context);
     Codes none(0, c.k, 0);
     layer.forward_codes(t.x.any(), t.y.any(), none.view, none.scales());
-    layer.backward_from(none.kept(), grads_of(t));
+    layer.backward_from(none.kept(), t.grads());
     EXPECT_TRUE(t.gradients_right());  // zeros
   }
 }
@@ -179,7 +175,7 @@ TEST(LinearKept, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
     return [&] { layer.forward_codes(t.x.any(), t.y.any(), to.view, to.scales()); };
   };
   const auto backward = [&](const KeptInput& input) {
-    return [&, input] { layer.backward_from(input, grads_of(t)); };
+    return [&, input] { layer.backward_from(input, t.grads()); };
   };
   Codes wrong_scales(13, 33, 12);
   const std::span<float> over_y(static_cast<float*>(t.y.any().data), 13);
@@ -211,7 +207,7 @@ TEST(LinearKept, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
   }
   EXPECT_EQ(codes.data, Codes(13, 33, 13).data);
   const std::string no_input =
-      failure(Status::invalid_argument, [&] { layer.backward_from({}, grads_of(t)); });
+      failure(Status::invalid_argument, [&] { layer.backward_from({}, t.grads()); });
   EXPECT_TRUE(no_input.starts_with("backward_from: x ")) << no_input;
 
   for (const Mode mode : {Mode::standard, Mode::automatic}) {
@@ -226,7 +222,7 @@ TEST(LinearKept, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
   SwitchbackLinear bare(context, t.options());
   EXPECT_EQ(failure(Status::invalid_state,
                     [&] {
-                      bare.backward_from({t.x.any(), {}}, grads_of(t));
+                      bare.backward_from({t.x.any(), {}}, t.grads());
                     }),
             "backward_from: the layer has no weight; call set_weight first");
 }

@@ -90,8 +90,18 @@ class LayerTrial {
     layer.set_weight(w.any(), c_.bias ? ConstAnyMatrix(bias.any()) : ConstAnyMatrix());
   }
   void forward(SwitchbackLinear& layer, Save save) { layer.forward(x.any(), y.any(), save); }
+  /// All of them wanted.
+  LinearGrads grads(bool accumulate = false) {
+    LinearGrads all;
+    all.g = g.any();
+    all.dx = dx.any();
+    all.dw = dw.any();
+    all.db = db.any();
+    all.accumulate = accumulate;
+    return all;
+  }
   void backward(SwitchbackLinear& layer, bool accumulate = false) {
-    layer.backward({g.any(), dx.any(), dw.any(), db.any(), accumulate});
+    layer.backward(grads(accumulate));
   }
   /// Outputs hold NaN: whoever reads them is seen, and so is who does not write them.
   void spoil() {
