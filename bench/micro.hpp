@@ -22,8 +22,8 @@ namespace switchback::bench {
 using MicroShape = VerifyShape;
 
 struct MicroOptions {
-  std::vector<MicroShape> shapes;  ///< of gemm and layer; empty: the default ones
-  DType dtype = DType::f32;        ///< of the layer
+  std::vector<MicroShape> shapes;  ///< of products, layers and MLPs; empty: the default ones
+  DType dtype = DType::f32;        ///< of the layer and the MLP
   std::vector<DType> quantize_dtypes = {DType::f32, DType::f16, DType::bf16};
   double min_time_s = 0;   ///< of each group of rivals; 0: what the claim needs
   double time_factor = 1;  ///< on the default min_time_s
@@ -40,10 +40,10 @@ struct Target {
 
 /// One subject against its rival. Ratios are of the rounds' own times: rival / subject.
 struct MicroRow {
-  std::string bench;    ///< "gemm", "layer", "quantize"
+  std::string bench;    ///< "gemm", "layer", "activation", "quantize"
   std::string subject;  ///< an engine, or what the layer does, or an operation
   std::string rival;    ///< empty: none
-  std::string variant;  ///< a layer's mode, or where a quantize's data lies
+  std::string variant;  ///< a layer's mode, an activation, or where a quantize's data lies
   DType dtype = DType::f32;
   MicroShape shape;
   Stats subject_ms;
@@ -63,6 +63,7 @@ std::string verdict(const std::optional<Target>& target, double value);
 using MicroSink = std::function<void(const MicroRow&)>;
 void micro_gemm(Context& context, const MicroOptions& options, const MicroSink& sink);
 void micro_layer(Context& context, const MicroOptions& options, const MicroSink& sink);
+void micro_activation(Context& context, const MicroOptions& options, const MicroSink& sink);
 void micro_quantize(Context& context, const MicroOptions& options, const MicroSink& sink);
 
 /// A property of the tuner and the bar it must stay under (or, negative, reach).

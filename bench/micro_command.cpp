@@ -32,7 +32,7 @@ struct MicroArguments {
   bool json = false;
 };
 
-constexpr const char* bench_names[] = {"gemm", "layer", "quantize", "tuner"};
+constexpr const char* bench_names[] = {"gemm", "layer", "activation", "quantize", "tuner"};
 
 std::string shape_text(const MicroShape& s) {
   return s.dim_out > 0 ? fmt::format("{}/{}/{}", s.batch, s.dim_in, s.dim_out)
@@ -56,6 +56,9 @@ Table table_for(std::string_view bench) {
     return Table(
         {"M/K/N", "what", "mode", "ms", "best rival", "rival ms", "ratio", target, "verdict"},
         {"what", "mode", "best rival", target, "verdict"});
+  if (bench == "activation")
+    return Table({"size", "what", "activation", "ms", "rival", "rival ms", "ratio"},
+                 {"what", "activation", "rival"});
   return Table(
       {"data", "dtype", "operation", "ms", "GB/s", "best copy", "ratio", target, "verdict"},
       {"dtype", "operation", "best copy", target, "verdict"});
@@ -85,6 +88,14 @@ std::vector<std::string> cells(const MicroRow& r) {
             ratio,
             target_text(r.target),
             judged};
+  if (r.bench == "activation")
+    return {shape_text(r.shape),
+            r.subject,
+            r.variant,
+            time,
+            r.rival,
+            number_with_spread(r.rival_ms.median_ms, r.rival_ms.mad_ms),
+            ratio};
   return {r.variant + " " + shape_text(r.shape),
           dtype,
           r.subject,
@@ -105,6 +116,11 @@ const char* explanation(std::string_view bench) {
     return "int8 layer (quantize, product, dequantize) against the fastest floating point product "
            "of the same\ndtype: the best engine of each pass. A full step is forward, dX and dW "
            "with a new W.";
+  if (bench == "activation")
+    return "GELU fused with quantization against the two by themselves, and the training step of "
+           "an MLP\n(Linear K -> N, GELU, Linear N -> K, weights new, mode rowwise) with the one, "
+           "the "
+           "other, and standard layers.";
   return "operation against a copy that reads and writes as many bytes once, plain or streaming "
          "stores,\nwhichever is faster. An absmax over all of W, or a column of it, needs a second "
          "read.";
@@ -153,7 +169,7 @@ void run_micro(const MicroArguments& arguments) {
   for (const std::string& name : arguments.benches)
     core::require(
         std::find(std::begin(bench_names), std::end(bench_names), name) != std::end(bench_names),
-        "micro '{}' is not one of gemm, layer, quantize, tuner", name);
+        "micro '{}' is not one of gemm, layer, activation, quantize, tuner", name);
 
   Context context(arguments.context);
   if (context.state().runtime != nullptr)
@@ -210,6 +226,7 @@ void run_micro(const MicroArguments& arguments) {
     };
     if (bench == std::string_view("gemm")) micro_gemm(context, options, sink);
     if (bench == std::string_view("layer")) micro_layer(context, options, sink);
+    if (bench == std::string_view("activation")) micro_activation(context, options, sink);
     if (bench == std::string_view("quantize")) micro_quantize(context, options, sink);
     fmt::print(tables, "\nmicro {}: {}\n\n{}", bench, explanation(bench), table.text());
     std::fflush(tables);
@@ -227,16 +244,16 @@ void add_micro_command(CLI::App& app) {
       "micro", "Measures the claims of speed: products, layers and quantize against their rivals");
   command
       ->add_option("bench", arguments->benches,
-                   "gemm, layer, quantize (default: these three), tuner")
+                   "gemm, layer, activation, quantize (default: these four), tuner")
       ->type_name("NAME");
   add_context_options(*command, arguments->context);
   command
       ->add_option("--shape", arguments->shapes,
-                   "batch,dim_in,dim_out of gemm and layer; may be repeated")
+                   "batch,dim_in,dim_out of gemm, layer and activation; may be repeated")
       ->type_name("B,I,O");
   command
       ->add_option("--dtype", arguments->dtype,
-                   "f32, f16 or bf16 of the layer and its rivals (default f32) and of quantize "
+                   "f32, f16 or bf16 of layers and their rivals (default f32) and of quantize "
                    "(default: all)")
       ->type_name("NAME");
   command

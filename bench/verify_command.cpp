@@ -249,7 +249,7 @@ void add_verify_command(CLI::App& app) {
       ->type_name("LIST");
   command
       ->add_option("--op", arguments->ops,
-                   "of quantize, gemm_int8, gemm_standard, layer (default: all)")
+                   "of quantize, activation, gemm_int8, gemm_standard, layer (default: all)")
       ->type_name("LIST");
   command
       ->add_option("--data", arguments->data,

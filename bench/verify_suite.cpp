@@ -75,7 +75,8 @@ std::string instruction_set(const Context& context) {
 }  // namespace
 
 const std::vector<std::string>& verify_ops() {
-  static const std::vector<std::string> ops = {"quantize", "gemm_int8", "gemm_standard", "layer"};
+  static const std::vector<std::string> ops = {"quantize", "activation", "gemm_int8",
+                                               "gemm_standard", "layer"};
   return ops;
 }
 
@@ -225,12 +226,12 @@ VerifySummary run_verify(const VerifyOptions& options,
   const VisibleMemory visible(context);
   Suite suite(context, options, sink, summary);
   for (const VerifyShape& shape : shapes) {
-    if (suite.wants("quantize"))
-      for (const ContextOptions& step : isa_steps(options)) {
-        Context capped(step);
-        Suite on_isa(capped, options, sink, summary);
-        verify_quantize(on_isa, shape);
-      }
+    for (const ContextOptions& step : isa_steps(options)) {
+      Context capped(step);
+      Suite on_isa(capped, options, sink, summary);
+      if (suite.wants("quantize")) verify_quantize(on_isa, shape);
+      if (suite.wants("activation")) verify_activation(on_isa, shape);
+    }
     if (suite.wants("gemm_int8")) verify_gemm_int8(suite, shape);
     if (suite.wants("gemm_standard")) verify_gemm_standard(suite, shape);
     if (suite.wants("layer")) verify_layer(suite, shape);

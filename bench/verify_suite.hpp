@@ -80,6 +80,7 @@ Visible<float> as_floats(ConstAnyMatrix m);
 
 // The parts. Each makes the checks of one shape.
 void verify_quantize(Suite& suite, const VerifyShape& shape);
+void verify_activation(Suite& suite, const VerifyShape& shape);
 void verify_gemm_int8(Suite& suite, const VerifyShape& shape);
 void verify_gemm_standard(Suite& suite, const VerifyShape& shape);
 void verify_layer(Suite& suite, const VerifyShape& shape);

@@ -31,8 +31,8 @@ struct LinearOptions {
   std::uint32_t allow = 0;
   /// What x goes through first: y = activation(x) · Wᵀ + b, where the int8 modes quantize the
   /// result in the pass that computes it. dx stays the gradient of x, dw is that of activation(x),
-  /// which backward makes again. (A tuner's times for mode automatic are those without an
-  /// activation.)
+  /// which a forward that saves keeps beside x and backward_from makes again. (A tuner's times for
+  /// mode automatic are those without an activation.)
   Activation activation = Activation::none;
 };
 

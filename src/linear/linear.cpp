@@ -384,7 +384,7 @@ void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<s
   forget_overwritten(layer, y);
   forget_overwritten(layer, codes);
   forget_overwritten(layer, {absmax.data(), DType::f32, 1, x.rows, x.rows});
-  linear::forward_pass(layer, x, y, Save::caller, {codes, absmax.data()});
+  linear::forward_pass(layer, x, y, Save::caller, {codes, absmax.data(), {}});
 }
 
 void SwitchbackLinear::backward(const LinearGrads& grads) {
@@ -406,7 +406,7 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
               core::operand("x borrowed by forward",
                             layer.saved.borrowed ? layer.saved.input.x : ConstAnyMatrix()),
               layer.weight, layer.bias);
-  linear::backward_pass(layer, grads, layer.saved.input);
+  linear::backward_pass(layer, grads, layer.saved.input, linear::saved_activation(layer));
 }
 
 void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& grads) {

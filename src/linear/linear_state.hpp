@@ -16,19 +16,25 @@ namespace switchback {
 
 namespace linear {
 
-/// What the last saving forward kept: x, or its codes and row scales. The buffers only grow.
+/// What the last saving forward kept: x, and what its activation made of it, or the codes and row
+/// scales of that. The buffers only grow.
 struct SavedForward {
   explicit SavedForward(const ContextState& context)
-      : copy(context.make_buffer()), codes(context.make_buffer()), absmax(context.make_buffer()) {}
+      : copy(context.make_buffer()),
+        codes(context.make_buffer()),
+        absmax(context.make_buffer()),
+        activation_of_x(context.make_buffer()) {}
 
   bool valid = false;
   bool borrowed = false;
   bool overwritten = false;  ///< x was borrowed and a later output took its memory: not valid
   std::int64_t rows = 0;
-  KeptInput input;               ///< the caller's memory or that below
-  core::AlignedBuffer copy;      ///< [M,K] in the layer's dtype
-  core::AlignedBuffer codes;     ///< [M,K]
-  core::AlignedBuffer absmax;    ///< [M]
+  KeptInput input;             ///< the caller's memory or that below
+  core::AlignedBuffer copy;    ///< [M,K] in the layer's dtype
+  core::AlignedBuffer codes;   ///< [M,K]
+  core::AlignedBuffer absmax;  ///< [M]
+  /// [M,K] in the layer's dtype, of a layer with an activation that saves x: what dw reads.
+  core::AlignedBuffer activation_of_x;
   std::size_t needed_bytes = 0;  ///< of what is kept, the caller's memory included
 
   void release() noexcept {
@@ -37,6 +43,7 @@ struct SavedForward {
     copy.release();
     codes.release();
     absmax.release();
+    activation_of_x.release();
     needed_bytes = 0;
   }
 };

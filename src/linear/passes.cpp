@@ -24,11 +24,13 @@ AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::int64_t r
   return {data, dtype, rows, cols, cols};
 }
 
-// What the products of the layer read for x, in floating point: x, or activation(x) in the frame.
+// What the products of the layer read for x, in floating point: x, or activation(x), which is put
+// `into` that place or into the frame.
 ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& frame,
-                                 ConstAnyMatrix x) {
+                                 ConstAnyMatrix x, AnyMatrix into = {}) {
   if (layer.options.activation == Activation::none) return x;
-  const AnyMatrix activated = take_matrix(frame, x.dtype, x.rows, x.cols);
+  const AnyMatrix activated =
+      into.data != nullptr ? into : take_matrix(frame, x.dtype, x.rows, x.cols);
   activation_forward(*layer.context->owner, x, layer.options.activation, activated);
   return activated;
 }
@@ -42,9 +44,23 @@ void begin_saving(LinearState& layer, std::int64_t rows, Save save) {
   if (layer.saves_codes()) {
     saved.codes.reserve(bytes_of(rows, k, DType::s8));
     saved.absmax.reserve(bytes_of(rows, 1, DType::f32));
-  } else if (save == Save::copy) {
-    saved.copy.reserve(bytes_of(rows, k, layer.options.dtype));
+    return;
   }
+  const std::size_t bytes = bytes_of(rows, k, layer.options.dtype);
+  if (save == Save::copy) saved.copy.reserve(bytes);
+  if (layer.options.activation != Activation::none) saved.activation_of_x.reserve(bytes);
+}
+
+// Where a saving forward leaves what backward needs of x.
+MadeOfInput place_of_saved(LinearState& layer, std::int64_t rows) {
+  SavedForward& saved = layer.saved;
+  const std::int64_t k = layer.options.in_features;
+  MadeOfInput place;
+  if (layer.saves_codes())
+    place = {{saved.codes.as<std::int8_t>(), rows, k}, saved.absmax.as<float>(), {}};
+  else if (layer.options.activation != Activation::none)
+    place.activated = {saved.activation_of_x.as<void>(), layer.options.dtype, rows, k, k};
+  return place;
 }
 
 void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
@@ -63,7 +79,8 @@ void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
       copy_dense(*layer.context, x, saved.copy.as<void>());
       saved.input.x = {saved.copy.as<void>(), x.dtype, x.rows, k, k};
     }
-    saved.needed_bytes = bytes_of(x.rows, k, x.dtype);
+    const std::size_t matrices = layer.options.activation != Activation::none ? 2 : 1;
+    saved.needed_bytes = matrices * bytes_of(x.rows, k, x.dtype);
   }
   saved.valid = true;
 }
@@ -82,7 +99,7 @@ bool dx_follows(const LinearState& layer, Mode mode, std::int64_t rows) {
 }
 
 void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool trains,
-                       const CodesOfInput& out) {
+                       const MadeOfInput& out) {
   Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   const MatrixView<std::int8_t> q =
@@ -97,7 +114,7 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
   if (layer.options.activation == Activation::none)
     quantize_rowwise(context, x, q, absmax);
   else
-    activation_forward_quantize(context, x, layer.options.activation, q, absmax);
+    activation_forward_quantize(context, x, layer.options.activation, q, absmax, out.activated);
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
@@ -148,7 +165,7 @@ void standard_da(LinearState& layer, ConstAnyMatrix g, AnyMatrix da) {
 
 // dw = Gᵀ · X in floating point, X (activated) from its codes if those are what was kept.
 void weight_gradient(LinearState& layer, const LinearGrads& grads, ConstAnyMatrix g,
-                     const KeptInput& input) {
+                     const KeptInput& input, ConstAnyMatrix activated) {
   Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   StandardGemmArgs args;
@@ -164,7 +181,7 @@ void weight_gradient(LinearState& layer, const LinearGrads& grads, ConstAnyMatri
     dequantize_rowwise(context, q, input.absmax, widened);
     args.b = widened;
   } else {
-    args.b = input_of_products(layer, frame, input.x);
+    args.b = activated.data != nullptr ? activated : input_of_products(layer, frame, input.x);
   }
   gemm_standard(context, args);
 }
@@ -184,12 +201,11 @@ void prepare_weight(LinearState& layer) {
                       layer.options.engine, false);
 }
 
-void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, CodesOfInput out) {
+void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, MadeOfInput out) {
   const bool trains = save != Save::nothing;
   const bool saves = trains && save != Save::caller;
   if (saves) begin_saving(layer, x.rows, save);
-  if (saves && layer.saves_codes())
-    out = {{layer.saved.codes.as<std::int8_t>(), x.rows, x.cols}, layer.saved.absmax.as<float>()};
+  if (saves) out = place_of_saved(layer, x.rows);
   const Mode mode =
       mode_of_pass(layer, Pass::forward, x.rows, y.dtype, layer.bias.data != nullptr, trains);
   if (mode != Mode::standard) {
@@ -202,7 +218,7 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     layer.tried_to_pack = true;
   }
   core::Workspace::Frame frame(layer.context->workspace);
-  const ConstAnyMatrix a = input_of_products(layer, frame, x);
+  const ConstAnyMatrix a = input_of_products(layer, frame, x, out.activated);
   if (layer.packed.takes(a, y)) {
     layer.packed.multiply(context_of(layer), a, layer.bias, y);
   } else {
@@ -218,7 +234,15 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
   if (saves) finish_saving(layer, x, save);
 }
 
-void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input) {
+ConstAnyMatrix saved_activation(const LinearState& layer) {
+  if (layer.options.activation == Activation::none || layer.saves_codes()) return {};
+  const std::int64_t k = layer.options.in_features;
+  return {layer.saved.activation_of_x.as<const void>(), layer.options.dtype, layer.saved.rows, k,
+          k};
+}
+
+void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
+                   ConstAnyMatrix activated) {
   Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   const bool wants_dx = grads.dx.data != nullptr;
@@ -246,7 +270,7 @@ void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput
     if (wants_db) column_sums(context, g, sums);
   }
   if (wants_dx && activates) activation_backward(context, da, input.x, activation, grads.dx);
-  if (grads.dw.data != nullptr) weight_gradient(layer, grads, g, input);
+  if (grads.dw.data != nullptr) weight_gradient(layer, grads, g, input, activated);
   if (wants_db && layer.context->runtime != nullptr) {
     const auto n = static_cast<std::int64_t>(sums.size());
     layer.context->runtime->convert({sums.data(), DType::f32, 1, n, n}, grads.db, grads.accumulate);

@@ -7,16 +7,21 @@
 
 namespace switchback::linear {
 
-/// Where a forward leaves the codes and row scales of x; null data: in scratch memory.
-struct CodesOfInput {
+/// Where a forward leaves what it makes of x; null data: in scratch memory, if it makes it at all.
+struct MadeOfInput {
   MatrixView<std::int8_t> codes;  ///< [M,K]
   float* absmax = nullptr;        ///< [M]
+  AnyMatrix activated;            ///< [M,K]: activation(x)
 };
 
 void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save,
-                  CodesOfInput out = {});
-/// input is what the forward kept; only dw reads it.
-void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input);
+                  MadeOfInput out = {});
+/// activation(x) of the saved forward, as far as it was kept.
+ConstAnyMatrix saved_activation(const LinearState& layer);
+/// input is what was kept of the forward's x: dw reads it, and dx through an activation.
+/// `activated` is activation(x) if that was kept too; dw reads it instead.
+void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
+                   ConstAnyMatrix activated = {});
 /// Makes the quantized weight that forward reads.
 void prepare_weight(LinearState& layer);
 

@@ -71,6 +71,25 @@ TEST(Micro, LayerMeasuresForwardAndStep) {
   }
 }
 
+TEST(Micro, ActivationMeasuresFusedAgainstSeparate) {
+  Context context({.device = "cpu", .threads = 2, .isa = {}});
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    MicroOptions options = tiny();
+    options.dtype = dtype;
+    std::multiset<std::string> subjects;
+    micro_activation(context, options, [&](const MicroRow& row) {
+      expect_measured(row);
+      subjects.insert(row.subject);
+      EXPECT_EQ(row.bench, "activation");
+      EXPECT_EQ(row.dtype, dtype);
+      EXPECT_FALSE(row.rival.empty());
+    });
+    // Both forms of each operation; the step against separate operations and standard layers.
+    for (const char* subject : {"forward + quantize", "backward + quantize + sums", "MLP step"})
+      EXPECT_EQ(subjects.count(subject), 2u * options.shapes.size()) << subject;
+  }
+}
+
 TEST(Micro, QuantizeMeasuresEveryOperationAgainstACopy) {
   Context context({.device = "cpu", .threads = 2, .isa = {}});
   MicroOptions options = tiny();

@@ -233,10 +233,12 @@ TEST(Suite, PassesAndCoversEveryOperationAndMode) {
   EXPECT_GT(summary.passed, 1000);
   EXPECT_EQ(ops,
             (std::set<std::string>{
-                "cast_to_int8", "column_sums", "dequantize_rowwise", "gemm", "gemm_s8s8s32",
-                "gemm_standard", "layer", "quantize_columnwise_transpose", "quantize_global",
-                "quantize_global_and_transpose", "quantize_global_transpose", "quantize_rowwise",
-                "quantize_rowwise_and_columnwise_transpose", "quantize_rowwise_column_sums"}));
+                "activation_backward", "activation_backward_quantize", "activation_forward",
+                "activation_forward_quantize", "cast_to_int8", "column_sums", "dequantize_rowwise",
+                "gemm", "gemm_s8s8s32", "gemm_standard", "layer", "quantize_columnwise_transpose",
+                "quantize_global", "quantize_global_and_transpose", "quantize_global_transpose",
+                "quantize_rowwise", "quantize_rowwise_and_columnwise_transpose",
+                "quantize_rowwise_column_sums"}));
   EXPECT_EQ(modes,
             (std::set<std::string>{"", "standard", "rowwise", "global", "global_mem_efficient"}));
 }

@@ -181,6 +181,22 @@ TEST(LinearActivation, MlpGivesTheSameEitherWay) {
     }
 }
 
+// What must live on for backward: x and activation(x), or the codes of the latter.
+TEST(LinearActivation, ReportsTheMemoryItKeeps) {
+  Context context(test::device_options());
+  for (const Mode mode : test::all_modes) {
+    LayerTrial t(case_of(mode, DType::bf16, 13, DType::bf16));
+    SwitchbackLinear layer = layer_of(t, context, Activation::gelu_tanh);
+    for (const Save save : {Save::copy, Save::borrow}) {
+      t.forward(layer, save);
+      EXPECT_EQ(layer.saved_for_backward_bytes(), mode == Mode::global_mem_efficient
+                                                      ? std::size_t{13 * 40 + 13 * 4}
+                                                      : std::size_t{2 * 13 * 40 * 2})
+          << mode_name(mode);
+    }
+  }
+}
+
 TEST(LinearActivation, EvalAndEmptyBatches) {
   Context context(test::device_options());
   for (const Mode mode : test::all_modes) {

@@ -213,8 +213,9 @@ TEST(LinearState, AbandonedBorrowedInputIsForgotten) {
     t.forward(layer, Save::borrow);
     other.forward(layer, Save::caller);  // elsewhere: still saved
     EXPECT_NO_THROW(again());
-    std::vector<float> absmax(4);
-    layer.forward_codes(other.x.any(), other.y.any(), {memory, 4, 6}, absmax);
+    test::Vector<float> absmax(4, 0.0f);
+    layer.forward_codes(other.x.any(), other.y.any(), {memory, 4, 6},
+                        {absmax.data(), absmax.size()});
     EXPECT_FALSE(failure(Status::invalid_state, again).empty());
   }
 }
