@@ -34,6 +34,10 @@ struct LinearOptions {
   /// which a forward that saves keeps beside x and backward_from makes again. (A tuner's times for
   /// mode automatic are those without an activation.)
   Activation activation = Activation::none;
+  /// On a device: backward computes dw on a stream of its own, beside the passes of dx. The results
+  /// are the same; whether it is faster depends on shapes and device, and it takes more scratch
+  /// memory. The CPU's threads are all at work either way.
+  bool overlap_dw = false;
 };
 
 /// The bit of a mode in LinearOptions::allow.

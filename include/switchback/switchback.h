@@ -355,6 +355,9 @@ typedef struct switchback_linear_options {
   /* Since 1.4. What x goes through first, SWITCHBACK_GELU_TANH, ...: y = activation(x) . W^T + b.
    * dx stays the gradient of x, dw is that of activation(x). */
   int32_t activation;
+  /* Since 1.4. 1: on a device, backward computes dw on a stream of its own, beside the passes of
+   * dx. The results are the same. */
+  int32_t overlap_dw;
 } switchback_linear_options;
 
 SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* context,

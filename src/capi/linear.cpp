@@ -85,6 +85,7 @@ switchback_status switchback_linear_create(switchback_context* context,
     cpp.engine = read_name(given.engine);
     cpp.allow = given.allow;
     cpp.activation = static_cast<Activation>(given.activation);
+    cpp.overlap_dw = read_flag(op, "overlap_dw", given.overlap_dw);
     *out = new switchback_linear(context->context, cpp);
   });
 }

@@ -89,6 +89,14 @@ class DeviceRuntime : public MemorySource {
   /// Waits until everything queued so far is done, and throws what went wrong in it.
   virtual void synchronize() = 0;
 
+  /// Queues on a stream beside the first from here on, behind what is queued so far. False, and
+  /// nothing is changed, where that stream would have to be made during a capture.
+  virtual bool enter_beside() = 0;
+  /// Queues on the first stream again, which does not wait for the other.
+  virtual void leave_beside() noexcept = 0;
+  /// What is queued on the first stream from here on waits for the other.
+  virtual void join_beside() = 0;
+
   virtual std::unique_ptr<DeviceTimer> make_timer() = 0;
   /// From here on what is queued is recorded and not run.
   virtual void begin_capture() = 0;

@@ -19,9 +19,11 @@ Workspace::Frame::Frame(Workspace& workspace) noexcept
 }
 
 Workspace::Frame::~Frame() {
+  --workspace_.depth_;
+  if (workspace_.holds_ > 0) return;
   workspace_.block_ = block_;
   workspace_.offset_ = offset_;
-  if (--workspace_.depth_ > 0 || workspace_.blocks_.size() < 2 || workspace_.pinned_) return;
+  if (workspace_.depth_ > 0 || workspace_.blocks_.size() < 2 || workspace_.pinned_) return;
   const std::size_t total = workspace_.capacity_bytes();
   workspace_.blocks_.clear();
   workspace_.block_ = 0;

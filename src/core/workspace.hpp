@@ -43,6 +43,20 @@ class Workspace {
     std::size_t offset_;
   };
 
+  /// Inside a Frame: while it lives, what Frames give back is not given out again before the Frame
+  /// around it ends. For pieces that a second stream still uses when the call that took them is
+  /// done.
+  class Hold {
+   public:
+    explicit Hold(Workspace& workspace) noexcept : workspace_(workspace) { ++workspace_.holds_; }
+    ~Hold() { --workspace_.holds_; }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    Workspace& workspace_;
+  };
+
   [[nodiscard]] std::size_t capacity_bytes() const noexcept;
 
  private:
@@ -56,6 +70,7 @@ class Workspace {
   std::size_t block_ = 0;
   std::size_t offset_ = 0;
   int depth_ = 0;
+  int holds_ = 0;
   bool pinned_ = false;
 };
 

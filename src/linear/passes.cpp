@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/passes.hpp"
 
+#include <optional>
+#include <utility>
+
 #include "core/unaligned.hpp"
 #include "linear/copy.hpp"
 #include "linear/mode.hpp"
@@ -194,6 +197,39 @@ void store_bias_gradient(AnyMatrix db, std::span<const float> sums, bool accumul
   }
 }
 
+// Work of a device beside that of its first stream: what is queued before leave() runs beside what
+// is queued between leave() and join(). Scratch memory is not shared between the two. Where the
+// device has no such stream it is all one queue.
+class Beside {
+ public:
+  explicit Beside(ContextState& state) : state_(state), hold_(std::in_place, state.workspace) {
+    entered_ = state.runtime->enter_beside();
+  }
+  // Also when something failed: a capture that was forked and not joined could not be ended.
+  ~Beside() {
+    state_.runtime->leave_beside();
+    try {
+      join();
+    } catch (...) {
+    }
+  }
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+
+  void leave() {
+    state_.runtime->leave_beside();
+    hold_.reset();
+  }
+  void join() {
+    if (std::exchange(entered_, false)) state_.runtime->join_beside();
+  }
+
+ private:
+  ContextState& state_;
+  std::optional<core::Workspace::Hold> hold_;
+  bool entered_ = false;
+};
+
 }  // namespace
 
 void prepare_weight(LinearState& layer) {
@@ -261,6 +297,16 @@ void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput
   const AnyMatrix da = wants_dx && activates
                            ? take_matrix(frame, grads.dx.dtype, grads.dx.rows, grads.dx.cols)
                            : grads.dx;
+  bool wants_dw = grads.dw.data != nullptr;
+  std::optional<Beside> beside;
+  // Not where dw would have to wait for g, which is derived where it is quantized.
+  if (layer.options.overlap_dw && wants_dw && wants_dx && !derives &&
+      layer.context->runtime != nullptr) {
+    beside.emplace(*layer.context);
+    weight_gradient(layer, grads, g, input, activated);
+    beside->leave();
+    wants_dw = false;
+  }
   if (wants_dx && mode != Mode::standard) {
     // The sums ride on the quantizing of g.
     quantized_da(layer, mode, grads, derived, da, sums);
@@ -270,7 +316,8 @@ void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput
     if (wants_db) column_sums(context, g, sums);
   }
   if (wants_dx && activates) activation_backward(context, da, input.x, activation, grads.dx);
-  if (grads.dw.data != nullptr) weight_gradient(layer, grads, g, input, activated);
+  if (wants_dw) weight_gradient(layer, grads, g, input, activated);
+  if (beside) beside->join();
   if (wants_db && layer.context->runtime != nullptr) {
     const auto n = static_cast<std::int64_t>(sums.size());
     layer.context->runtime->convert({sums.data(), DType::f32, 1, n, n}, grads.db, grads.accumulate);

@@ -83,7 +83,10 @@ static switchback_linear* layer_with(switchback_context* context, int32_t activa
   options.dtype = SWITCHBACK_F32;
   options.engine = NULL;
   options.allow = 0;
-  if (size == sizeof(options)) options.activation = activation;
+  if (size == sizeof(options)) {
+    options.activation = activation;
+    options.overlap_dw = 1; /* of no effect on a CPU */
+  }
   switchback_linear* layer = NULL;
   CHECK_OK(switchback_linear_create(context, &options, &layer));
   const switchback_matrix mw = matrix_of(w, SWITCHBACK_F32, N, K);
@@ -167,6 +170,11 @@ static void layers(switchback_context* context) {
   options.activation = 3;
   switchback_linear* none = NULL;
   CHECK_INVALID("linear: activation = 3; it must be none (0), gelu_tanh (1) or gelu_erf (2)",
+                switchback_linear_create(context, &options, &none));
+  CHECK(none == NULL);
+  options.activation = 0;
+  options.overlap_dw = 3;
+  CHECK_INVALID("linear_create: overlap_dw = 3; it must be 0 or 1",
                 switchback_linear_create(context, &options, &none));
   CHECK(none == NULL);
 }

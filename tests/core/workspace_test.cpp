@@ -47,6 +47,36 @@ TEST(Workspace, SteadyStateAllocatesNothing) {
   EXPECT_EQ(workspace.capacity_bytes(), after_first);
 }
 
+TEST(Workspace, WhatIsHeldIsNotGivenOutAgain) {
+  Workspace workspace;
+  for (int i = 0; i < 3; ++i) {
+    Workspace::Frame outer(workspace);
+    char* const first = outer.take<char>(1000);
+    char* held = nullptr;
+    {
+      const Workspace::Hold hold(workspace);
+      {
+        Workspace::Frame inner(workspace);
+        held = inner.take<char>(5000);
+      }
+      Workspace::Frame inner(workspace);
+      EXPECT_GE(inner.take<char>(5000), held + 5000);
+    }
+    char* after = nullptr;
+    {
+      Workspace::Frame inner(workspace);
+      after = inner.take<char>(100);
+      EXPECT_GE(after, held + 10000);
+    }
+    Workspace::Frame inner(workspace);
+    EXPECT_EQ(inner.take<char>(100), after) << "only what was held is kept";
+    EXPECT_LT(first, held);
+  }
+  Workspace::Frame frame(workspace);
+  EXPECT_NE(frame.take<char>(60000), nullptr);
+  EXPECT_LE(workspace.capacity_bytes(), std::size_t{1} << 16) << "all of it came back";
+}
+
 TEST(Workspace, ImpossibleSizesThrowAndLeaveItUsable) {
   Workspace workspace;
   Workspace::Frame frame(workspace);

@@ -62,12 +62,19 @@ TEST_F(Cuda, EveryQuantizeOperationCanBeCaptured) {
 }
 
 TEST_F(Cuda, AStepOfEveryModeCanBeCaptured) {
-  for (const Mode mode :
-       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
+  for (const auto& [mode, overlap] : {std::pair{Mode::standard, false},
+                                      {Mode::rowwise, false},
+                                      {Mode::global, false},
+                                      {Mode::global_mem_efficient, false},
+                                      {Mode::rowwise, true}}) {
     SCOPED_TRACE(mode_name(mode));
     Context context(emulated());
-    SwitchbackLinear layer(context,
-                           {.in_features = k, .out_features = n, .mode = mode, .engine = ""});
+    LinearOptions layer_options;
+    layer_options.in_features = k;
+    layer_options.out_features = n;
+    layer_options.mode = mode;
+    layer_options.overlap_dw = overlap;
+    SwitchbackLinear layer(context, layer_options);
     const DeviceMatrix<float> w(context, normal_matrix<float>(n, k, 9));
     const DeviceMatrix<float> bias(context, normal_matrix<float>(1, n, 10));
     const DeviceMatrix<float> x(context, m, k);

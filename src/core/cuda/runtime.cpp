@@ -154,9 +154,9 @@ void Runtime::close() noexcept {
   if (switched) (void)cudaSetDevice(index_);
   gemm_.reset();
   // Both keep running what is queued on them.
-  side_event_ = Event();
+  side_.release();
+  beside_stream_.release();
   switch_event_ = Event();
-  if (side_stream_ != nullptr) (void)cudaStreamDestroy(side_stream_);
   if (own_stream_) (void)cudaStreamDestroy(stream_);
   if (switched) (void)cudaSetDevice(before);
   (void)cudaGetLastError();
@@ -228,14 +228,21 @@ void* Runtime::allocate(std::size_t bytes) {
     data = allocator_.allocate(allocator_.user, bytes, stream_);
     if (data == nullptr)
       fail(Status::out_of_memory, "the Context's allocator gave no memory for {} bytes", bytes);
-    return data;
-  }
-  if (pools_)
+  } else if (pools_) {
     check(cudaMallocAsync(&data, bytes, stream_), "cudaMallocAsync",
           fmt::format("{} bytes", bytes));
-  else
+  } else {
     check(cudaMalloc(&data, bytes), "cudaMalloc", fmt::format("{} bytes", bytes));
+  }
+  // The memory is the first stream's; the one beside it may use it once that has got there.
+  if (beside_) start_beside();
   return data;
+}
+
+void Runtime::start_beside() {
+  check(cudaEventRecord(beside_stream_.event(), stream_), "cudaEventRecord");
+  check(cudaStreamWaitEvent(beside_stream_.get(), beside_stream_.event(), 0),
+        "cudaStreamWaitEvent");
 }
 
 void Runtime::release(void* data, std::size_t bytes) noexcept {
@@ -255,19 +262,19 @@ void Runtime::copy(void* to, std::size_t to_stride_bytes, const void* from,
   const CurrentDevice current(index_);
   const auto height = static_cast<std::size_t>(rows);
   if (height == 1 || (to_stride_bytes == row_bytes && from_stride_bytes == row_bytes)) {
-    check(cudaMemcpyAsync(to, from, row_bytes * height, cudaMemcpyDefault, stream_),
+    check(cudaMemcpyAsync(to, from, row_bytes * height, cudaMemcpyDefault, cuda_stream()),
           "cudaMemcpyAsync", fmt::format("{} bytes", row_bytes * height));
     return;
   }
   check(cudaMemcpy2DAsync(to, to_stride_bytes, from, from_stride_bytes, row_bytes, height,
-                          cudaMemcpyDefault, stream_),
+                          cudaMemcpyDefault, cuda_stream()),
         "cudaMemcpy2DAsync", fmt::format("{} rows of {} bytes", height, row_bytes));
 }
 
 void Runtime::fill(void* data, int byte, std::size_t bytes) {
   if (bytes == 0) return;
   const CurrentDevice current(index_);
-  check(cudaMemsetAsync(data, byte, bytes, stream_), "cudaMemsetAsync",
+  check(cudaMemsetAsync(data, byte, bytes, cuda_stream()), "cudaMemsetAsync",
         fmt::format("{} bytes", bytes));
 }
 
@@ -309,15 +316,41 @@ std::unique_ptr<DeviceGraph> Runtime::end_capture() {
   return std::make_unique<Graph>(*this, executable);
 }
 
+void SideStream::make() {
+  event_ = Event(false);
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+}
+
+void SideStream::release() noexcept {
+  event_ = Event();
+  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+  stream_ = nullptr;
+}
+
 cudaStream_t Runtime::side_stream() {
-  if (side_stream_ == nullptr) {
+  if (!side_.made()) {
     refuse_in_capture("a second stream");
     const CurrentDevice current(index_);
-    side_event_ = Event(false);
-    check(cudaStreamCreateWithFlags(&side_stream_, cudaStreamNonBlocking),
-          "cudaStreamCreateWithFlags");
+    side_.make();
   }
-  return side_stream_;
+  return side_.get();
+}
+
+bool Runtime::enter_beside() {
+  const CurrentDevice current(index_);
+  if (!beside_stream_.made()) {
+    if (capturing()) return false;
+    beside_stream_.make();
+  }
+  start_beside();
+  beside_ = true;
+  return true;
+}
+
+void Runtime::join_beside() {
+  const CurrentDevice current(index_);
+  check(cudaEventRecord(beside_stream_.event(), beside_stream_.get()), "cudaEventRecord");
+  check(cudaStreamWaitEvent(stream_, beside_stream_.event(), 0), "cudaStreamWaitEvent");
 }
 
 }  // namespace switchback::core::SWITCHBACK_CUDA_NS

@@ -39,6 +39,26 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+/// A stream that is ordered with others by events alone, and an event to do it with.
+class SideStream {
+ public:
+  SideStream() = default;
+  ~SideStream() { release(); }
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+  [[nodiscard]] bool made() const noexcept { return stream_ != nullptr; }
+  /// On the current device.
+  void make();
+  /// What is queued keeps running.
+  void release() noexcept;
+  [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
+  [[nodiscard]] cudaEvent_t event() const noexcept { return event_.get(); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  Event event_;
+};
+
 /// Something a higher layer keeps with the device: the handle of a library, its plans.
 class Extension {
  public:
@@ -67,20 +87,26 @@ class Runtime final : public DeviceRuntime {
   std::shared_ptr<MemorySource> visible_memory() override;
   void convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) override;
   void synchronize() override;
+  bool enter_beside() override;
+  void leave_beside() noexcept override { beside_ = false; }
+  void join_beside() override;
   std::unique_ptr<DeviceTimer> make_timer() override;
   void begin_capture() override;
   std::unique_ptr<DeviceGraph> end_capture() override;
   void close() noexcept override;
 
   [[nodiscard]] int index() const noexcept { return index_; }
-  [[nodiscard]] cudaStream_t cuda_stream() const noexcept { return stream_; }
+  /// Where work is queued.
+  [[nodiscard]] cudaStream_t cuda_stream() const noexcept {
+    return beside_ ? beside_stream_.get() : stream_;
+  }
   [[nodiscard]] int compute_capability() const noexcept { return info_.compute_capability(); }
 
-  /// A second stream of the device, for work that runs beside the first; ordered by events alone.
-  /// Made on first use, which must not fall into a capture.
+  /// A second stream of the device, for parts of one operation; ordered by events alone. Made on
+  /// first use, which must not fall into a capture. (Operations run beside each other on a third.)
   cudaStream_t side_stream();
   /// An event to order the two streams by, made with side_stream(): calls in turn share it.
-  [[nodiscard]] cudaEvent_t side_event() const noexcept { return side_event_.get(); }
+  [[nodiscard]] cudaEvent_t side_event() const noexcept { return side_.event(); }
 
   /// What a layer keeps here, in a place of its own: null until it put something there.
   enum class Slot { gemm };
@@ -91,13 +117,16 @@ class Runtime final : public DeviceRuntime {
 
  private:
   void refuse_in_capture(std::string_view what) const;
+  /// What is queued on the stream beside the first waits for what is queued on that so far.
+  void start_beside();
 
   int index_;
   DeviceInfo info_;
   DeviceAllocator allocator_;
   cudaStream_t stream_ = nullptr;
-  cudaStream_t side_stream_ = nullptr;
-  Event side_event_;
+  SideStream side_;
+  SideStream beside_stream_;
+  bool beside_ = false;
   Event switch_event_;  ///< orders a new stream behind the one before
   bool own_stream_ = false;
   bool closed_ = false;
