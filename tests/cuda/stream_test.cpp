@@ -89,10 +89,11 @@ TEST_F(Cuda, OverlappedStepsAreTheSameInAnyOrder) {
       SCOPED_TRACE(mode_name(mode));
       if (mode == Mode::global_mem_efficient && activation != Activation::none) continue;
       std::optional<std::array<Matrix<float>, 4>> want;
-      for (const std::uint64_t seed : {0, 1, 2, 3, 4, 5, 6}) {
+      for (std::uint64_t seed = 0; seed < 12; ++seed) {
         const bool overlap = seed > 0;
-        switchback_cuda_emu::reset();
-        options().schedule_seed = seed;
+        switchback_cuda_emu::Options schedule;
+        schedule.schedule_seed = seed;
+        switchback_cuda_emu::reset(schedule);
         Context context(emulated());
         LayerOnDevice on_device(context, mode, overlap, activation);
         const std::size_t waits = calls("cudaStreamWaitEvent");
