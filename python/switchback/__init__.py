@@ -24,6 +24,10 @@ from ._library import abi_version, library_path, library_version
 from ._version import __version__
 
 _OPS = (
+    "activation_backward",
+    "activation_backward_quantize",
+    "activation_forward",
+    "activation_forward_quantize",
     "dequantize_rowwise",
     "gemm_dequantize",
     "gemm_s8s8s32",

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 
 VERSION_MAJOR = 1
-VERSION_MINOR = 3
+VERSION_MINOR = 4
 
 F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
@@ -15,6 +15,8 @@ DTYPE_NAMES = ("float32", "float16", "bfloat16", "int8", "int32")
 
 STANDARD, ROWWISE, GLOBAL, GLOBAL_MEM_EFFICIENT, AUTO = range(5)
 MODES = {"standard": STANDARD, "rowwise": ROWWISE, "global": GLOBAL, "auto": AUTO}
+
+ACTIVATIONS = {"gelu_tanh": 1, "gelu_erf": 2}
 
 SAVE_NOTHING, SAVE_COPY, SAVE_BORROW, SAVE_CALLER = range(4)
 
@@ -116,6 +118,10 @@ _FAILING = {
     "switchback_quantize_global": (_P, _P, _P, _P),
     "switchback_quantize_global_transpose": (_P, _P, _P, _P),
     "switchback_dequantize_rowwise": (_P, _P, _P, _P),
+    "switchback_activation_forward": (_P, _P, c_int32, _P),
+    "switchback_activation_backward": (_P, _P, _P, c_int32, _P),
+    "switchback_activation_forward_quantize": (_P, _P, c_int32, _P, _P, _P),
+    "switchback_activation_backward_quantize": (_P, _P, _P, c_int32, _P, _P, _P, _P, c_int32),
     "switchback_gemm_s8s8s32": (_P, _P, _P, _P),
     "switchback_gemm_dequantize": (_P, _P),
     "switchback_linear_create": (_P, _P, POINTER(c_void_p)),

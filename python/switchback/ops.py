@@ -22,6 +22,10 @@ from ._errors import InvalidArgument
 from ._library import check, library
 
 __all__ = [
+    "activation_backward",
+    "activation_backward_quantize",
+    "activation_forward",
+    "activation_forward_quantize",
     "dequantize_rowwise",
     "gemm_dequantize",
     "gemm_s8s8s32",
@@ -64,6 +68,59 @@ def dequantize_rowwise(q, absmax, dtype=None):
     out = _output(arrays, x)
     _call(arrays, library().switchback_dequantize_rowwise, codes, scales, out)
     return x
+
+
+def activation_forward(x, activation):
+    """activation(x[M,K]) in x's dtype; activation is "gelu_tanh" or "gelu_erf".
+
+    Computed in float32, within 2^-22 * max(1, |x|), and rounded once.
+    """
+    arrays = arrays_like(x, "activation_forward")
+    given = _matrix(arrays, x, "x", _abi.FLOATS)
+    which = _activation(arrays, activation)
+    y = arrays.empty((given.matrix.rows, given.matrix.cols), given.matrix.dtype)
+    _call(arrays, library().switchback_activation_forward, given, which, _output(arrays, y))
+    return y
+
+
+def activation_backward(g, x, activation):
+    """g[M,K] * activation'(x[M,K]) in g's dtype, which is x's or float32."""
+    arrays = arrays_like(g, "activation_backward")
+    gradient = _matrix(arrays, g, "g", _abi.FLOATS)
+    given = _matrix(arrays, x, "x", _abi.FLOATS)
+    which = _activation(arrays, activation)
+    dx = arrays.empty((given.matrix.rows, given.matrix.cols), gradient.matrix.dtype)
+    out = _output(arrays, dx)
+    _call(arrays, library().switchback_activation_backward, gradient, given, which, out)
+    return dx
+
+
+def activation_forward_quantize(x, activation):
+    """Codes [M,K] and absmax [M] of activation(x[M,K]): those of its rounded values, in one pass."""
+    arrays = arrays_like(x, "activation_forward_quantize")
+    given = _matrix(arrays, x, "x", _abi.FLOATS)
+    which = _activation(arrays, activation)
+    rows, cols = given.matrix.rows, given.matrix.cols
+    q, absmax = arrays.empty((rows, cols), _abi.S8), arrays.empty((rows,), _abi.F32)
+    out, scale = _output(arrays, q), arrays.vector(absmax)
+    function = library().switchback_activation_forward_quantize
+    _call(arrays, function, given, which, out, scale, None)
+    return q, absmax
+
+
+def activation_backward_quantize(g, x, activation):
+    """dx = g * activation'(x), all [M,N] in one dtype, then its codes, absmax [M], column sums [N]."""
+    arrays = arrays_like(g, "activation_backward_quantize")
+    gradient = _matrix(arrays, g, "g", _abi.FLOATS)
+    given = _matrix(arrays, x, "x", _abi.FLOATS)
+    which = _activation(arrays, activation)
+    rows, cols = given.matrix.rows, given.matrix.cols
+    dx, q = arrays.empty((rows, cols), given.matrix.dtype), arrays.empty((rows, cols), _abi.S8)
+    absmax, sums = arrays.empty((rows,), _abi.F32), arrays.empty((cols,), _abi.F32)
+    outputs = (_output(arrays, dx), _output(arrays, q), arrays.vector(absmax), arrays.vector(sums))
+    function = library().switchback_activation_backward_quantize
+    _call(arrays, function, gradient, given, which, *outputs, 0)
+    return dx, q, absmax, sums
 
 
 def gemm_s8s8s32(a, b):
@@ -116,6 +173,13 @@ def _quantize(op: str, x, transpose: bool, scales):
     return q, absmax
 
 
+def _activation(arrays, name) -> int:
+    if name not in _abi.ACTIVATIONS:
+        allowed = " or ".join(repr(known) for known in _abi.ACTIVATIONS)
+        raise InvalidArgument(f"{arrays.op}: activation = {name!r}; it must be {allowed}")
+    return _abi.ACTIVATIONS[name]
+
+
 def _matrix(arrays, array, name: str, codes: tuple[int, ...]) -> Operand:
     code = arrays.code_of(array, name)
     _require_dtype(arrays, name, array, code, codes)
@@ -159,8 +223,8 @@ def _require_shape(arrays, name: str, array, counts: tuple[int, ...], meaning: s
         )
 
 
-def _call(arrays, function, *arguments: Operand | Vector) -> None:
+def _call(arrays, function, *arguments: Operand | Vector | int | None) -> None:
     context = arrays.context
     with context.lock:
         context.enter()
-        check(function(context.pointer, *(argument.address for argument in arguments)))
+        check(function(context.pointer, *(getattr(argument, "address", argument) for argument in arguments)))

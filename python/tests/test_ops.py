@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels on arrays and tensors, bit for bit against NumPy."""
 
+import math
 import unittest
 
 import numpy as np
@@ -103,6 +104,50 @@ class QuantizeNumpy(unittest.TestCase):
                 want = absmax[:, None] * (q.astype(np.float32) / np.float32(127))
             np.testing.assert_array_equal(got, want.astype(dtype or np.float32))
             self.assertTrue(np.isnan(got[2]).all() and np.isnan(got[3]).all())
+
+
+class ActivationNumpy(unittest.TestCase):
+    @staticmethod
+    def exact(activation, x):
+        """Value and derivative in float64."""
+        if activation == "gelu_erf":
+            phi = np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in x.ravel()]).reshape(x.shape)
+            return x * phi, phi + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+        root = math.sqrt(2 / math.pi)
+        t = np.tanh(root * (x + 0.044715 * x**3))
+        slope = root * (1 + 3 * 0.044715 * x * x)
+        return 0.5 * x * (1 + t), 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope
+
+    def test_values_codes_and_gradients(self):
+        rng = np.random.default_rng(5)
+        x = (3 * rng.standard_normal((13, 83))).astype(np.float32)
+        g = rng.standard_normal((13, 83)).astype(np.float32)
+        for activation in ("gelu_tanh", "gelu_erf"):
+            value, slope = self.exact(activation, x.astype(np.float64))
+            y = ops.activation_forward(padded(x), activation)
+            np.testing.assert_allclose(y, value, rtol=0, atol=15 * 2.0**-22)
+            dx = ops.activation_backward(g, np.asfortranarray(x), activation)
+            np.testing.assert_allclose(dx, g * slope, rtol=0, atol=6 * 2.0**-22)
+            q, absmax = ops.activation_forward_quantize(x, activation)
+            want = ops.quantize_rowwise(y)
+            np.testing.assert_array_equal(q, want[0])
+            np.testing.assert_array_equal(absmax, want[1])
+            both, q, absmax, sums = ops.activation_backward_quantize(g, x, activation)
+            want = ops.quantize_rowwise(dx)
+            np.testing.assert_array_equal(both, dx)
+            np.testing.assert_array_equal(q, want[0])
+            np.testing.assert_array_equal(absmax, want[1])
+            np.testing.assert_allclose(sums, dx.sum(0), rtol=1e-4, atol=1e-5)
+
+    def test_dtypes(self):
+        x = awkward(6, 31, np.float16)
+        self.assertEqual(ops.activation_forward(x, "gelu_erf").dtype, np.float16)
+        g = np.ones((6, 31), np.float32)
+        self.assertEqual(ops.activation_backward(g, x, "gelu_erf").dtype, np.float32)
+        with self.assertRaisesRegex(ValueError, "g has dtype f32; it must be x's, f16"):
+            ops.activation_backward_quantize(g, x, "gelu_erf")
+        with self.assertRaisesRegex(ValueError, "activation = 'relu'; it must be 'gelu_tanh' or"):
+            ops.activation_forward(x, "relu")
 
 
 class ProductsNumpy(unittest.TestCase):
