@@ -95,14 +95,7 @@ static switchback_linear* layer_with(switchback_context* context, int32_t activa
 }
 
 static switchback_linear_grads grads_into(float* to_dx, float* to_dw, float* to_db) {
-  switchback_linear_grads grads;
-  memset(&grads, 0, sizeof(grads));
-  grads.struct_size = sizeof(grads);
-  grads.g = matrix_of(g, SWITCHBACK_F32, M, N);
-  grads.dx = matrix_of(to_dx, SWITCHBACK_F32, M, K);
-  grads.dw = matrix_of(to_dw, SWITCHBACK_F32, N, K);
-  grads.db = matrix_of(to_db, SWITCHBACK_F32, 1, N);
-  return grads;
+  return linear_grads(M, K, N, g, to_dx, to_dw, to_db);
 }
 
 static void layers(switchback_context* context) {

@@ -60,6 +60,34 @@ static inline switchback_context* cpu_context(int32_t threads) {
   return context;
 }
 
+/* An f32 layer without a weight. */
+static inline switchback_linear* new_linear(switchback_context* context, int64_t k, int64_t n,
+                                            int32_t mode) {
+  switchback_linear_options options;
+  memset(&options, 0, sizeof(options));
+  options.struct_size = sizeof(options);
+  options.in_features = k;
+  options.out_features = n;
+  options.mode = mode;
+  options.dtype = SWITCHBACK_F32;
+  switchback_linear* layer = NULL;
+  CHECK_OK(switchback_linear_create(context, &options, &layer));
+  return layer;
+}
+
+/* All gradients of an f32 layer. */
+static inline switchback_linear_grads linear_grads(int64_t m, int64_t k, int64_t n, float* g,
+                                                   float* dx, float* dw, float* db) {
+  switchback_linear_grads grads;
+  memset(&grads, 0, sizeof(grads));
+  grads.struct_size = sizeof(grads);
+  grads.g = matrix_of(g, SWITCHBACK_F32, m, n);
+  grads.dx = matrix_of(dx, SWITCHBACK_F32, m, k);
+  grads.dw = matrix_of(dw, SWITCHBACK_F32, n, k);
+  grads.db = matrix_of(db, SWITCHBACK_F32, 1, n);
+  return grads;
+}
+
 /* Outputs are filled with this before calls that must fail, and looked at afterwards. */
 enum { untouched_byte = 0x5A };
 static inline void mark(void* data, size_t bytes) {

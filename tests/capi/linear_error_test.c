@@ -60,14 +60,7 @@ static void before_a_weight(void) {
 }
 
 static switchback_linear_grads all_grads(void) {
-  switchback_linear_grads grads;
-  memset(&grads, 0, sizeof(grads));
-  grads.struct_size = sizeof(grads);
-  grads.g = matrix_of(g, SWITCHBACK_F32, M, N);
-  grads.dx = matrix_of(dx, SWITCHBACK_F32, M, K);
-  grads.dw = matrix_of(dw, SWITCHBACK_F32, N, K);
-  grads.db = matrix_of(db, SWITCHBACK_F32, 1, N);
-  return grads;
+  return linear_grads(M, K, N, g, dx, dw, db);
 }
 
 static void null_arguments(switchback_linear* layer) {

@@ -14,26 +14,11 @@ static int8_t codes[M * K], wq[N * K];
 static float absmax[M], w_absmax[N];
 
 static switchback_linear* new_layer(switchback_context* context, int32_t mode) {
-  switchback_linear_options options;
-  memset(&options, 0, sizeof(options));
-  options.struct_size = sizeof(options);
-  options.in_features = K;
-  options.out_features = N;
-  options.mode = mode;
-  switchback_linear* layer = NULL;
-  CHECK_OK(switchback_linear_create(context, &options, &layer));
-  return layer;
+  return new_linear(context, K, N, mode);
 }
 
 static switchback_linear_grads grads_into(float* to_dx, float* to_dw, float* to_db) {
-  switchback_linear_grads grads;
-  memset(&grads, 0, sizeof(grads));
-  grads.struct_size = sizeof(grads);
-  grads.g = matrix_of(g, SWITCHBACK_F32, M, N);
-  grads.dx = matrix_of(to_dx, SWITCHBACK_F32, M, K);
-  grads.dw = matrix_of(to_dw, SWITCHBACK_F32, N, K);
-  grads.db = matrix_of(to_db, SWITCHBACK_F32, 1, N);
-  return grads;
+  return linear_grads(M, K, N, g, to_dx, to_dw, to_db);
 }
 
 /* The gradients of a forward that saved are those of one whose caller kept x, whatever ran since.

@@ -72,15 +72,7 @@ static void want_step(int32_t mode) {
 }
 
 static switchback_linear* new_layer(switchback_context* context, int32_t mode) {
-  switchback_linear_options options;
-  memset(&options, 0, sizeof(options));
-  options.struct_size = sizeof(options);
-  options.in_features = K;
-  options.out_features = N;
-  options.mode = mode;
-  options.dtype = SWITCHBACK_F32;
-  switchback_linear* layer = NULL;
-  CHECK_OK(switchback_linear_create(context, &options, &layer));
+  switchback_linear* layer = new_linear(context, K, N, mode);
   const switchback_matrix mw = matrix_of(w, SWITCHBACK_F32, N, K);
   const switchback_matrix mbias = matrix_of(bias, SWITCHBACK_F32, 1, N);
   CHECK_OK(switchback_linear_set_weight(layer, &mw, &mbias));
@@ -88,14 +80,7 @@ static switchback_linear* new_layer(switchback_context* context, int32_t mode) {
 }
 
 static switchback_linear_grads all_grads(void) {
-  switchback_linear_grads grads;
-  memset(&grads, 0, sizeof(grads));
-  grads.struct_size = sizeof(grads);
-  grads.g = matrix_of(g, SWITCHBACK_F32, M, N);
-  grads.dx = matrix_of(dx, SWITCHBACK_F32, M, K);
-  grads.dw = matrix_of(dw, SWITCHBACK_F32, N, K);
-  grads.db = matrix_of(db, SWITCHBACK_F32, 1, N);
-  return grads;
+  return linear_grads(M, K, N, g, dx, dw, db);
 }
 
 /* dw of the memory-efficient mode sums M products that are not integers: each of |g| <= 16 and

@@ -6,21 +6,17 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <numbers>
 #include <string>
 #include <vector>
 
-#include "core/context_state.hpp"
-#include "quant/cpu/targets.hpp"
+#include "quant/backends.hpp"
 #include "quant/every_op.hpp"
 #include "quant/gelu.hpp"
-#include "support/contexts.hpp"
 #include "support/generators.hpp"
 #include "support/matrix.hpp"
 #include "switchback/activation.hpp"
-#include "switchback/error.hpp"
 #include "switchback/quant.hpp"
 
 namespace switchback::test {
@@ -122,39 +118,6 @@ TEST(Gelu, NamesRoundTrip) {
 }
 
 // ---- Engines
-
-std::vector<std::pair<std::string, Context>>& contexts() {
-  static auto* const all = [] {
-    auto* list = new std::vector<std::pair<std::string, Context>>;
-    if (!on_cpu()) {
-      list->emplace_back(device(), Context(device_options()));
-      return list;
-    }
-    std::int64_t last = -1;
-    for (const auto& options :
-         under_thread_sanitizer ? std::vector<ContextOptions>() : isa_contexts()) {
-      Context context(options);
-      const std::int64_t targets = quant::cpu::allowed_targets(context.state().features);
-      if (targets != last) list->emplace_back(describe(options), std::move(context));
-      last = targets;
-    }
-    ContextOptions threads = cpu_options();
-    threads.threads = 3;
-    list->emplace_back(describe(threads), Context(threads));
-    return list;
-  }();
-  return *all;
-}
-
-Context& reference() {
-  static Context context = [] {
-    ContextOptions options = cpu_options();
-    options.isa = "scalar";
-    options.threads = 1;
-    return Context(options);
-  }();
-  return context;
-}
 
 // What the four operations make of x and g.
 template <class T>
@@ -402,16 +365,6 @@ TEST(Activations_, WorkspaceSettles) {
 }
 
 // ---- What is refused
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
-}
 
 TEST(ActivationValidation, NamesArgumentValueAndRule) {
   Context context(cpu_options());

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/context_state.hpp"
+#include "quant/backends.hpp"
 #include "quant/config.hpp"
 #include "quant/every_op.hpp"
 #include "support/contexts.hpp"
@@ -36,16 +37,6 @@ class BlockThreads : public ConfigSource {
  private:
   std::int64_t threads_;
 };
-
-Context& reference() {
-  static Context context = [] {
-    ContextOptions options = cpu_options();
-    options.isa = "scalar";
-    options.threads = 1;
-    return Context(options);
-  }();
-  return context;
-}
 
 template <class T>
 Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}) {

@@ -14,6 +14,7 @@
 #endif
 
 #include "core/context_state.hpp"
+#include "quant/backends.hpp"
 #include "quant/config.hpp"
 #include "quant/cpu/targets.hpp"
 #include "quant/every_op.hpp"
@@ -27,42 +28,6 @@ namespace {
 
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
-// Each instruction set that has kernels of its own here, on one thread, and the best one on three:
-// how work is cut for threads does not depend on the instruction set. Contexts are kept, so that
-// workspaces are used by many shapes one after the other.
-std::vector<std::pair<std::string, Context>>& contexts() {
-  static auto* const all = [] {
-    auto* list = new std::vector<std::pair<std::string, Context>>;
-    if (!on_cpu()) {
-      list->emplace_back(device(), Context(device_options()));
-      return list;
-    }
-    std::int64_t last = -1;
-    for (const auto& options :
-         under_thread_sanitizer ? std::vector<ContextOptions>() : isa_contexts()) {
-      Context context(options);
-      const std::int64_t targets = quant::cpu::allowed_targets(context.state().features);
-      if (targets != last) list->emplace_back(describe(options), std::move(context));
-      last = targets;
-    }
-    ContextOptions threads = cpu_options();
-    threads.threads = 3;
-    list->emplace_back(describe(threads), Context(threads));
-    return list;
-  }();
-  return *all;
-}
-
-Context& reference() {
-  static Context context = [] {
-    ContextOptions options = cpu_options();
-    options.isa = "scalar";
-    options.threads = 1;
-    return Context(options);
-  }();
-  return context;
-}
 
 template <class T>
 void check(const Matrix<T>& x, Layout layout = {}) {

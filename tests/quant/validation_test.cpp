@@ -4,26 +4,17 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "switchback/error.hpp"
+#include "quant/backends.hpp"
 #include "switchback/quant.hpp"
 
 namespace switchback {
 namespace {
 
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
-}
+using test::refusal;
 
 // Operands of a [2,3] matrix, all valid.
 class Validation : public ::testing::Test {
