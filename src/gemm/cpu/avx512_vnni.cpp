@@ -137,62 +137,6 @@ void pack_panel(const int8_t* b, int64_t stride_b, int n, int64_t k, void* panel
   }
 }
 
-// 6 × 64: 24 accumulators, 4 vectors of B, 1 of A. Zen 5 at 2 threads: 0.94 of the rate of vpdpbusd
-// on registers alone (12 × 32: 0.92, 14 × 32: 0.72 without a copy of A, 8 × 48: 0.94 but worse at
-// K = 1024).
-template <int Rows>
-void tile(const void* a_, int64_t stride_a, const void* panel, int64_t k, const int32_t* start,
-          int32_t* sums) {
-  const auto* a = static_cast<const int8_t*>(a_);
-  const auto* b = static_cast<const uint8_t*>(panel);
-  __m512i acc[Rows][vectors];
-  if (start != nullptr) {
-    SWITCHBACK_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      SWITCHBACK_UNROLL
-      for (int v = 0; v < vectors; ++v)
-        acc[r][v] = _mm512_set1_epi32(start[r]);
-    }
-  } else {
-    SWITCHBACK_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      SWITCHBACK_UNROLL
-      for (int v = 0; v < vectors; ++v)
-        acc[r][v] = _mm512_load_si512(sums + r * panel_cols + v * 16);
-    }
-  }
-  for (int64_t group = k / 4; group > 0; --group) {
-    __m512i columns[vectors];
-    SWITCHBACK_UNROLL
-    for (int v = 0; v < vectors; ++v)
-      columns[v] = _mm512_load_si512(b + v * 64);
-    SWITCHBACK_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      const __m512i row = _mm512_set1_epi32(load4(a + r * stride_a));
-      SWITCHBACK_UNROLL
-      for (int v = 0; v < vectors; ++v)
-        dot4(acc[r][v], columns[v], row);
-    }
-    a += 4;
-    b += panel_cols * 4;
-  }
-  if ((k & 3) != 0) {
-    SWITCHBACK_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      const __m512i row = _mm512_set1_epi32(load_rest(a + r * stride_a, k & 3));
-      SWITCHBACK_UNROLL
-      for (int v = 0; v < vectors; ++v)
-        dot4(acc[r][v], _mm512_load_si512(b + v * 64), row);
-    }
-  }
-  SWITCHBACK_UNROLL
-  for (int r = 0; r < Rows; ++r) {
-    SWITCHBACK_UNROLL
-    for (int v = 0; v < vectors; ++v)
-      _mm512_store_si512(sums + r * panel_cols + v * 16, acc[r][v]);
-  }
-}
-
 // Rows of A against Cols rows of B, dot products along k.
 template <int Rows, int Cols>
 inline __attribute__((always_inline)) void plain_block(const int8_t* a, int64_t stride_a,
@@ -321,6 +265,66 @@ void copy_sums(const EpilogueTile& t) {
   }
 }
 
+constexpr MicroKernel::Epilogue epilogues[5] = {dequantize<StoreF32>, dequantize<StoreF16>,
+                                                dequantize<StoreBf16>, nullptr, copy_sums};
+
+// 6 × 64: 24 accumulators, 4 vectors of B, 1 of A. Zen 5 at 2 threads: 0.94 of the rate of vpdpbusd
+// on registers alone (12 × 32: 0.92, 14 × 32: 0.72 without a copy of A, 8 × 48: 0.94 but worse at
+// K = 1024).
+template <int Rows>
+void tile(const Tile& t) {
+  const auto* a = static_cast<const int8_t*>(t.a);
+  const int64_t stride_a = t.stride_a_bytes;
+  const auto* b = static_cast<const uint8_t*>(t.panel);
+  __m512i acc[Rows][vectors];
+  if (t.start != nullptr) {
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        acc[r][v] = _mm512_set1_epi32(t.start[r]);
+    }
+  } else {
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        acc[r][v] = _mm512_load_si512(t.sums + r * panel_cols + v * 16);
+    }
+  }
+  for (int64_t group = t.k / 4; group > 0; --group) {
+    __m512i columns[vectors];
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      columns[v] = _mm512_load_si512(b + v * 64);
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const __m512i row = _mm512_set1_epi32(load4(a + r * stride_a));
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        dot4(acc[r][v], columns[v], row);
+    }
+    a += 4;
+    b += panel_cols * 4;
+  }
+  if ((t.k & 3) != 0) {
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const __m512i row = _mm512_set1_epi32(load_rest(a + r * stride_a, t.k & 3));
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        dot4(acc[r][v], _mm512_load_si512(b + v * 64), row);
+    }
+  }
+  SWITCHBACK_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      _mm512_store_si512(t.sums + r * panel_cols + v * 16, acc[r][v]);
+  }
+  if (t.out != nullptr) epilogues[t.output](*t.out);
+}
+
 constexpr MicroKernel kernel = {
     6,
     panel_cols,
@@ -329,7 +333,7 @@ constexpr MicroKernel kernel = {
     pack_panel,
     {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},
     {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
-    {dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums},
+    {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
 };
 
 }  // namespace

@@ -68,10 +68,8 @@ struct Run {
     return a_copy != nullptr ? k4 * kernel.a_copy_bytes : p.stride_a;
   }
 
-  void finish(const std::int32_t* sums, std::int64_t row, int rows, std::int64_t col) const {
-    run_epilogue(kernel, p, o.d, scales,
-                 {row, col, rows, std::min<std::int64_t>(kernel.cols, p.n - col)}, sums,
-                 kernel.cols);
+  [[nodiscard]] Part part(std::int64_t row, int rows, std::int64_t col) const {
+    return {row, col, rows, std::min<std::int64_t>(kernel.cols, p.n - col)};
   }
 
   // Rows [row0, row1) × columns [col0, col1) of d from packed B. Pieces of k are summed in `sums`
@@ -88,9 +86,11 @@ struct Run {
         for (std::int64_t t = 0; t < tiles.count; ++t) {
           const std::int64_t row = row0 + tiles.begin(t);
           const int rows = static_cast<int>(tiles.begin(t + 1) - tiles.begin(t));
-          kernel.tile[rows - 1](a_at(row, k0), a_stride_bytes(), panel, k1 - k0,
-                                k0 == 0 ? start + row : nullptr, at);
-          if (k1 == p.k) finish(at, row, rows, col);
+          const EpilogueTile out =
+              epilogue_tile(p, o.d, scales, part(row, rows, col), at, kernel.cols);
+          kernel.tile[rows - 1]({a_at(row, k0), a_stride_bytes(), panel, k1 - k0,
+                                 k0 == 0 ? start + row : nullptr, at, k1 == p.k ? &out : nullptr,
+                                 static_cast<int>(p.output)});
           if (kc < p.k) at += tile_size;
         }
       }
@@ -107,7 +107,7 @@ struct Run {
         const int rows = static_cast<int>(tiles.begin(t + 1) - tiles.begin(t));
         kernel.plain[rows - 1](o.a + row * p.stride_a, p.stride_a, o.b + col * p.stride_b,
                                p.stride_b, cols, p.k, start + row, sums);
-        finish(sums, row, rows, col);
+        run_epilogue(kernel, p, o.d, scales, part(row, rows, col), sums, kernel.cols);
       }
     }
   }

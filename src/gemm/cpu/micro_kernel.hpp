@@ -34,6 +34,19 @@ struct EpilogueTile {
   int64_t stride_d_bytes;
 };
 
+/// Rows of A times one panel of B, and what becomes of the sums.
+struct Tile {
+  const void* a;  ///< codes of the first row, as MicroKernel::a_copy_bytes says
+  int64_t stride_a_bytes;
+  const void* panel;
+  int64_t k;  ///< codes summed
+  /// What each row's sums start from; null: they go on from what `sums` holds.
+  const int32_t* start;
+  int32_t* sums;            ///< rows of `cols`, 64-byte aligned
+  const EpilogueTile* out;  ///< null: `sums` is the result; else it is scratch
+  int output;               ///< with `out`: the number of d's DType
+};
+
 struct MicroKernel {
   static constexpr int max_rows = 6;
   static constexpr int max_cols = 64;
@@ -53,13 +66,11 @@ struct MicroKernel {
   /// take A's missing codes for zero, and nobody looks at the sums of missing columns.
   void (*pack_panel)(const int8_t* b, int64_t stride_b, int n, int64_t k, void* panel);
 
-  /// tile[r−1]: sums of r rows of A and one panel, over k codes. Starts from `start` (one number a
-  /// row) or, where that is null, from what sums holds. sums has rows of `cols`, 64-byte aligned.
-  using Tile = void (*)(const void* a, int64_t stride_a_bytes, const void* panel, int64_t k,
-                        const int32_t* start, int32_t* sums);
-  Tile tile[max_rows];
+  /// tile[r−1]: a tile of r rows.
+  using TileFunction = void (*)(const Tile& tile);
+  TileFunction tile[max_rows];
 
-  /// plain[r−1]: the same without packing: n rows of B (at most `cols`) as they lie.
+  /// plain[r−1]: sums of r rows of A without packing: n rows of B (at most `cols`) as they lie.
   using Plain = void (*)(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b,
                          int n, int64_t k, const int32_t* start, int32_t* sums);
   Plain plain[max_rows];
