@@ -121,7 +121,10 @@ constexpr MicroKernel kernel = {
     2,
     prepare_row,
     pack_panel<0>,
+    panel_cols,
     {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},
+    0,
+    {},
     {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
     {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
 };
