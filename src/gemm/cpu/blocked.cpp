@@ -101,9 +101,9 @@ struct Run {
 
   // Rows [row0, row1) × columns [col0, col1) of d from packed B. Pieces of k are summed in `sums`
   // (one tile's room, or with several pieces the whole block's). While a panel is used, its tiles
-  // fetch the next one into the second-level cache, each its share.
+  // fetch the next one into the second-level cache, each its share; after the last comes next_col.
   void packed_block(std::int64_t row0, std::int64_t row1, std::int64_t col0, std::int64_t col1,
-                    std::int32_t* sums) const {
+                    std::int64_t next_col, std::int32_t* sums) const {
     const RowTiles tiles(row1 - row0, kernel.rows);
     const std::int64_t tile_size = std::int64_t{kernel.rows} * kernel.cols;
     const std::int64_t panel_bytes = kernel.cols * k4;
@@ -115,8 +115,9 @@ struct Run {
       std::int32_t* at = sums;
       for (std::int64_t col = col0; col < col1; col += kernel.cols) {
         const std::int8_t* panel = panels + col * k4 + k0 * kernel.strip_cols;
-        const std::int8_t* next = panel + panel_bytes;
-        const std::int8_t* end = fetch && col + kernel.cols < col1 ? next + panel_bytes : next;
+        const std::int8_t* next =
+            panels + (col + kernel.cols < col1 ? col + kernel.cols : next_col) * k4;
+        const std::int8_t* end = fetch ? next + panel_bytes : next;
         for (std::int64_t t = 0; t < tiles.count; ++t) {
           const std::int64_t row = row0 + tiles.begin(t);
           const int rows = static_cast<int>(tiles.begin(t + 1) - tiles.begin(t));
@@ -279,13 +280,16 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
     const std::int64_t col = task / row_blocks * run.nc;
     const std::int64_t row_end = std::min(row + run.mc, p.m);
     const std::int64_t col_end = std::min(col + run.nc, p.n);
+    // What this worker does next, as likely as not.
+    const std::int64_t next_task = std::min(task + state.threads.count(), tasks - 1);
+    const std::int64_t next_col = next_task / row_blocks * run.nc;
     std::int32_t* own_sums = sums + worker * sums_size;
     if (plain)
       run.plain_block(row, row_end, col, col_end, own_sums);
     else if (run.narrow(row_end - row))
       run.narrow_block(row, row_end, col, col_end, own_sums);
     else
-      run.packed_block(row, row_end, col, col_end, own_sums);
+      run.packed_block(row, row_end, col, col_end, next_col, own_sums);
   });
 }
 
