@@ -85,6 +85,9 @@ struct Run {
     return a + row * a_row_bytes + code * a_code_bytes;
   }
 
+  [[nodiscard]] const std::int8_t* panel_at(std::int64_t col, std::int64_t code) const {
+    return panels + col * k4 + code * kernel.strip_cols;
+  }
   [[nodiscard]] std::int64_t strip_bytes() const { return kernel.strip_cols * k4; }
 
   [[nodiscard]] Part part(std::int64_t row, int rows, std::int64_t col, std::int64_t cols) const {
@@ -106,27 +109,33 @@ struct Run {
                     std::int64_t next_col, std::int32_t* sums) const {
     const RowTiles tiles(row1 - row0, kernel.rows);
     const std::int64_t tile_size = std::int64_t{kernel.rows} * kernel.cols;
-    const std::int64_t panel_bytes = kernel.cols * k4;
-    const bool fetch = kc >= p.k && tiles.count >= fetching_tiles;
-    const std::int64_t lines = ceil_div(lines_of_4_groups(kernel.cols), tiles.count);
-    const std::int64_t share = k4 / 16 * lines * 64;
+    const std::int64_t lines =
+        tiles.count < fetching_tiles ? 0 : ceil_div(lines_of_4_groups(kernel.cols), tiles.count);
     for (std::int64_t k0 = 0; k0 < p.k; k0 += kc) {
       const std::int64_t k1 = std::min(k0 + kc, p.k);
+      const std::int64_t piece_bytes = kernel.strip_cols * round_up(k1 - k0, 4);
+      const std::int64_t share_bytes = (k1 - k0) / 16 * lines * 64;
       std::int32_t* at = sums;
       for (std::int64_t col = col0; col < col1; col += kernel.cols) {
-        const std::int8_t* panel = panels + col * k4 + k0 * kernel.strip_cols;
-        const std::int8_t* next =
-            panels + (col + kernel.cols < col1 ? col + kernel.cols : next_col) * k4;
-        const std::int8_t* end = fetch ? next + panel_bytes : next;
+        const std::int8_t* panel = panel_at(col, k0);
+        const std::int8_t* next = col + kernel.cols < col1 ? panel_at(col + kernel.cols, k0)
+                                  : k1 < p.k               ? panel_at(col0, k1)
+                                                           : panel_at(next_col, 0);
         for (std::int64_t t = 0; t < tiles.count; ++t) {
           const std::int64_t row = row0 + tiles.begin(t);
           const int rows = static_cast<int>(tiles.begin(t + 1) - tiles.begin(t));
           const EpilogueTile out =
               epilogue_tile(p, o.d, scales, part(row, rows, col, kernel.cols), at, kernel.cols);
+          // This tile's share of the next panel's strips.
+          const std::int64_t done = t * share_bytes;
+          const std::int64_t strip = done / piece_bytes;
+          const std::int8_t* ahead = next + strip * strip_bytes() + done % piece_bytes;
+          const std::int8_t* end = strip * kernel.strip_cols < kernel.cols
+                                       ? next + strip * strip_bytes() + piece_bytes
+                                       : ahead;
           kernel.tile[rows - 1]({a_at(row, k0), a_row_bytes, panel, strip_bytes(), k1 - k0,
                                  k0 == 0 ? start + row : nullptr, at, k1 == p.k ? &out : nullptr,
-                                 static_cast<int>(p.output), next + t * share, end,
-                                 static_cast<int>(lines)});
+                                 static_cast<int>(p.output), ahead, end, static_cast<int>(lines)});
           if (kc < p.k) at += tile_size;
         }
       }
@@ -150,7 +159,7 @@ struct Run {
       for (std::int64_t k0 = 0; k0 < p.k; k0 += length) {
         const std::int64_t k1 = std::min(k0 + length, p.k);
         const std::int64_t share = round_up(k1 - k0, 4) / 16 * lines * 64;
-        const std::int8_t* strip = panels + col * k4 + k0 * kernel.strip_cols;
+        const std::int8_t* strip = panel_at(col, k0);
         for (std::int64_t t = 0; t < tiles.count; ++t) {
           const std::int64_t row = row0 + tiles.begin(t);
           const int rows = static_cast<int>(tiles.begin(t + 1) - tiles.begin(t));
