@@ -102,7 +102,7 @@ TEST(Int8Sums, StridesAndMisalignment) {
   }
 }
 
-// AVX-512 has tiles of few rows: 3 to 12, two of them to 24, which share pieces of 512 codes, and
+// AVX-512 has tiles of few rows: 1 to 12, two of them to 24, which share pieces of 512 codes, and
 // copies rows that are a multiple of 2048 apart.
 TEST(Int8Sums, FewRows) {
   Random random(9);

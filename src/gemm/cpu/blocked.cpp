@@ -56,10 +56,10 @@ constexpr std::int64_t lines_of_4_groups(std::int64_t cols) {
 // the CPU drops such requests, and reading alone is faster.
 constexpr std::int64_t fetching_tiles = 4;
 
-// Narrow tiles: from 3 rows on (one or two wait for memory alone, and are as fast or faster in wide
-// tiles) to as many as two tiles hold.
-constexpr std::int64_t narrow_from = 3;
+// Narrow tiles hold all rows of a block that two of them can hold.
 constexpr std::int64_t narrow_tiles = 2;
+// Rows that leave the CPU's own prefetchers time enough; asking for more makes them slower.
+constexpr std::int64_t unfetched_rows = 2;
 // Codes of a piece of k that two narrow tiles share: 16 KiB of a strip of 32 columns.
 constexpr std::int64_t narrow_piece = 512;
 // Codes between what one narrow tile reads and what it fetches: 8 KiB. Zen 5, one thread, 12 rows,
@@ -99,7 +99,7 @@ struct Run {
   }
 
   [[nodiscard]] bool narrow(std::int64_t rows) const {
-    return panels != nullptr && rows >= narrow_from && rows <= narrow_tiles * kernel.narrow_rows;
+    return panels != nullptr && rows <= narrow_tiles * kernel.narrow_rows;
   }
 
   // Rows [row0, row1) × columns [col0, col1) of d from packed B. Pieces of k are summed in `sums`
@@ -153,8 +153,9 @@ struct Run {
         kernel.strip_cols * (tiles.count == 1 ? narrow_distance : narrow_piece);
     const std::int64_t lines = ceil_div(lines_of_4_groups(kernel.strip_cols), tiles.count);
     const std::int64_t tile_size = std::int64_t{kernel.narrow_rows} * kernel.strip_cols;
-    const std::int8_t* end =
-        panels + std::min(round_up(col1, kernel.strip_cols), round_up(p.n, kernel.cols)) * k4;
+    const std::int64_t end_col =
+        std::min(round_up(col1, kernel.strip_cols), round_up(p.n, kernel.cols));
+    const std::int8_t* end = panel_at(row1 - row0 <= unfetched_rows ? 0 : end_col, 0);
     for (std::int64_t col = col0; col < col1; col += kernel.strip_cols) {
       for (std::int64_t k0 = 0; k0 < p.k; k0 += length) {
         const std::int64_t k1 = std::min(k0 + length, p.k);
