@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "bench/ceilings.hpp"
 #include "bench/copy_kernel.hpp"
@@ -41,7 +42,7 @@ Middle share_of(const Timed& subject, double operations, const Timed& ceiling,
   return {ratio.median * factor, ratio.mad * factor};
 }
 
-// X, W and Y of one shape in f32, their codes, and a packed W for each int8 engine.
+// X, W and Y of one shape in f32, their codes, and a packed W for each int8 engine and output.
 class Product {
  public:
   Product(Context& context, const MicroShape& shape, std::uint64_t seed)
@@ -62,9 +63,9 @@ class Product {
     quantize_rowwise(context, w_.any(), q_w_.view<std::int8_t>(), absmax_w_);
   }
 
-  // The engine's packed W is the same whatever the output.
+  // A packed W for each output: one that another call has just read would come from a cache.
   Rival int8(const std::string& engine, DType output) {
-    std::shared_ptr<PackedWeight>& packed = packed_[engine];
+    std::shared_ptr<PackedWeight>& packed = packed_[{engine, output}];
     if (packed == nullptr) {
       packed = std::make_shared<PackedWeight>();
       pack_weight(context_, q_w_.view<const std::int8_t>(), *packed, engine);
@@ -104,7 +105,7 @@ class Product {
   Context& context_;
   HostMatrix x_, w_, y_, read_, q_x_, q_w_;
   std::vector<float> absmax_x_, absmax_w_;
-  std::map<std::string, std::shared_ptr<PackedWeight>> packed_;
+  std::map<std::pair<std::string, DType>, std::shared_ptr<PackedWeight>> packed_;
 };
 
 }  // namespace
