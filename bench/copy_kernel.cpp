@@ -2,6 +2,7 @@
 #include "bench/copy_kernel.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "core/context_state.hpp"
@@ -73,6 +74,51 @@ __attribute__((target("avx2"))) void copy_avx2(const char* from, char* to, Group
 
 #endif
 
+using ReadKernel = std::uint64_t (*)(const char* from, std::int64_t lines);
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx512f"))) std::uint64_t read_avx512(const char* from, std::int64_t lines) {
+  __m512i all[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
+                    _mm512_setzero_si512()};
+  std::int64_t line = 0;
+  for (; line + 4 <= lines; line += 4)
+    for (int i = 0; i < 4; ++i)
+      all[i] = _mm512_or_si512(all[i], _mm512_load_si512(from + (line + i) * line_bytes));
+  for (; line < lines; ++line)
+    all[0] = _mm512_or_si512(all[0], _mm512_load_si512(from + line * line_bytes));
+  alignas(64) std::uint64_t words[8];
+  _mm512_store_si512(
+      words, _mm512_or_si512(_mm512_or_si512(all[0], all[1]), _mm512_or_si512(all[2], all[3])));
+  std::uint64_t result = 0;
+  for (const std::uint64_t word : words)
+    result |= word;
+  return result;
+}
+
+#endif
+
+std::uint64_t read_portable(const char* from, std::int64_t lines) {
+  std::uint64_t words[line_bytes / 8] = {};
+  for (std::int64_t line = 0; line < lines; ++line) {
+    std::uint64_t next[line_bytes / 8];
+    std::memcpy(next, from + line * line_bytes, line_bytes);
+    for (std::size_t w = 0; w < line_bytes / 8; ++w)
+      words[w] |= next[w];
+  }
+  std::uint64_t all = 0;
+  for (const std::uint64_t word : words)
+    all |= word;
+  return all;
+}
+
+ReadKernel pick_read() {
+#if defined(__x86_64__)
+  if (core::cpu_features().avx512) return read_avx512;
+#endif
+  return read_portable;
+}
+
 void copy_portable(const char* from, char* to, Group group, std::int64_t groups) {
   using Line = std::uint64_t[line_bytes / 8];
   for (std::int64_t g = 0; g < groups; ++g) {
@@ -132,6 +178,18 @@ void copy_lines(Context& context, const void* from, void* to, Traffic traffic, S
         kernel(static_cast<const char*>(from) + begin * group.reads * line_bytes,
                static_cast<char*>(to) + begin * group.writes * line_bytes, group, end - begin);
       });
+}
+
+std::uint64_t read_lines(Context& context, const void* from, std::int64_t bytes) {
+  const ReadKernel kernel = pick_read();
+  std::atomic<std::uint64_t> all{0};
+  context.state().threads.for_ranges(
+      bytes / line_bytes, (std::int64_t{128} << 10) / line_bytes,
+      [&](std::int64_t begin, std::int64_t end, int /*worker*/) {
+        all.fetch_or(kernel(static_cast<const char*>(from) + begin * line_bytes, end - begin),
+                     std::memory_order_relaxed);
+      });
+  return all;
 }
 
 }  // namespace switchback::bench

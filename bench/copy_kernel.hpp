@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: copies as fast as this machine makes them: the bandwidth that memory-bound operations are
-// held against.
+// Bench: copies and reads as fast as this machine makes them: the bandwidth that memory-bound
+// operations are held against.
 #pragma once
 
 #include <cstdint>
@@ -27,5 +27,9 @@ Traffic in_lines(Traffic wanted);
 /// written, so no load can be dropped; a 1 : 1 copy is a copy. Streaming stores bypass the caches
 /// (on CPUs that have none of them the stores are plain).
 void copy_lines(Context& context, const void* from, void* to, Traffic traffic, Stores stores);
+
+/// Reads every whole line of 64 bytes of `from`, which is 64-byte aligned, once, on the Context's
+/// threads. The result is all of them combined by or, 8 bytes wide.
+std::uint64_t read_lines(Context& context, const void* from, std::int64_t bytes);
 
 }  // namespace switchback::bench

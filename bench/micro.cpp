@@ -104,6 +104,14 @@ nlohmann::ordered_json to_json(const MicroRow& row) {
     json["share_of_ceiling"] = row.share.median;
     json["share_mad"] = row.share.mad;
   }
+  json["output"] = nullptr;
+  json["share_of_reading_w"] = nullptr;
+  json["share_of_reading_w_mad"] = nullptr;
+  if (row.bench == "gemm") json["output"] = std::string(dtype_name(row.output));
+  if (row.read_share) {
+    json["share_of_reading_w"] = row.read_share->median;
+    json["share_of_reading_w_mad"] = row.read_share->mad;
+  }
   json["reference_target"] = nullptr;
   if (row.target)
     json["reference_target"] = {{"of", row.bench == "gemm" ? "share_of_ceiling" : "ratio"},

@@ -25,6 +25,9 @@ struct MicroOptions {
   std::vector<MicroShape> shapes;  ///< of products, layers and MLPs; empty: the default ones
   DType dtype = DType::f32;        ///< of the layer and the MLP
   std::vector<DType> quantize_dtypes = {DType::f32, DType::f16, DType::bf16};
+  std::vector<DType> outputs = {DType::f32};  ///< of int8 products of gemm
+  /// gemm: everything in the caches is driven out before each call.
+  bool cold = false;
   double min_time_s = 0;   ///< of each group of rivals; 0: what the claim needs
   double time_factor = 1;  ///< on the default min_time_s
   std::uint64_t seed = 1;
@@ -53,6 +56,10 @@ struct MicroRow {
   double gb_s = 0;      ///< of quantize: bytes read and written a second, in 1e9
   std::string ceiling;  ///< of products: the instruction whose rate in registers is the ceiling
   Middle share;         ///< of that ceiling, in the same rounds
+  DType output = DType::f32;  ///< of products: what they write
+  /// Of int8 products: the time it takes to read the bytes of W's codes once, from a buffer that
+  /// was touched as long ago, over the time of the call.
+  std::optional<Middle> read_share;
   std::optional<Target> target;  ///< of `ratio`, or of `share` in gemm
 };
 nlohmann::ordered_json to_json(const MicroRow& row);

@@ -25,6 +25,7 @@ struct MicroArguments {
   MicroOptions options;
   std::vector<std::string> benches;
   std::vector<std::string> shapes;
+  std::vector<std::string> outputs;
   std::string dtype;
   std::string min_time;
   std::string out;
@@ -50,8 +51,9 @@ std::string percent(const Middle& share) {
 Table table_for(std::string_view bench) {
   const std::string target = "reference target";
   if (bench == "gemm")
-    return Table({"M/K/N", "engine", "ms", "GOP/s", "of ceiling", ": best f32", target, "verdict"},
-                 {"engine", target, "verdict"});
+    return Table({"M/K/N", "engine", "output", "ms", "GOP/s", "of ceiling", "of reading W",
+                  ": best f32", target, "verdict"},
+                 {"engine", "output", target, "verdict"});
   if (bench == "layer")
     return Table(
         {"M/K/N", "what", "mode", "ms", "best rival", "rival ms", "ratio", target, "verdict"},
@@ -72,9 +74,11 @@ std::vector<std::string> cells(const MicroRow& r) {
   if (r.bench == "gemm")
     return {shape_text(r.shape),
             r.variant + " " + r.subject,
+            std::string(dtype_name(r.output)),
             time,
             number(r.gop_s),
             percent(r.share),
+            r.read_share ? percent(*r.read_share) : "",
             ratio,
             target_text(r.target),
             judged};
@@ -109,9 +113,11 @@ std::vector<std::string> cells(const MicroRow& r) {
 
 const char* explanation(std::string_view bench) {
   if (bench == "gemm")
-    return "int8 engines with W packed, scales and f32 output included; f32 engines X·Wᵀ. Share of "
-           "the rate\nof the best int8 (or f32) instruction in registers, measured in the same "
-           "rounds.";
+    return "int8 engines with W packed, scales and rounded output included; f32 engines X·Wᵀ. "
+           "Share "
+           "of the\nrate of the best int8 (or f32) instruction in registers, and time of reading "
+           "as "
+           "many bytes as W has\ncodes over the engine's, measured in the same rounds.";
   if (bench == "layer")
     return "int8 layer (quantize, product, dequantize) against the fastest floating point product "
            "of the same\ndtype: the best engine of each pass. A full step is forward, dX and dW "
@@ -162,6 +168,13 @@ void run_micro(const MicroArguments& arguments) {
     core::require(options.dtype == DType::f32 || dtype_size_bytes(options.dtype) == 2,
                   "--dtype '{}' is not one of f32, f16, bf16", arguments.dtype);
     options.quantize_dtypes = {options.dtype};
+  }
+  if (!arguments.outputs.empty()) options.outputs.clear();
+  for (const std::string& text : arguments.outputs) {
+    options.outputs.push_back(parse_dtype(text));
+    core::require(
+        options.outputs.back() == DType::f32 || dtype_size_bytes(options.outputs.back()) == 2,
+        "--output '{}' is not one of f32, f16, bf16", text);
   }
   if (!arguments.min_time.empty())
     options.min_time_s = parse_duration_s("--min-time", arguments.min_time);
@@ -256,6 +269,13 @@ void add_micro_command(CLI::App& app) {
                    "f32, f16 or bf16 of layers and their rivals (default f32) and of quantize "
                    "(default: all)")
       ->type_name("NAME");
+  command
+      ->add_option(
+          "--output", arguments->outputs,
+          "f32, f16 or bf16 out of the int8 products of gemm (default f32); may be repeated")
+      ->type_name("NAME");
+  command->add_flag("--cold", arguments->options.cold,
+                    "gemm: W and all else from memory, not from caches");
   command
       ->add_option("--min-time", arguments->min_time,
                    "time of each group of rivals (default 4s products, 2s forwards, 4s steps, "

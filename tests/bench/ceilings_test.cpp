@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <cmath>
 #include <vector>
 
@@ -56,6 +58,26 @@ TEST(CopyLines, CombinesLinesReadTogether) {
   for (std::int64_t line = 0; line < lines * 4; ++line)
     for (std::int64_t b = 0; b < 64; ++b)
       ASSERT_EQ(f[line * 64 + b], to.as<unsigned char>()[line / 4 * 64 + b]);
+}
+
+TEST(ReadLines, ReadsEveryWholeLineOnce) {
+  Context context({.device = "cpu", .threads = 2, .isa = {}});
+  core::AlignedBuffer from;
+  constexpr std::int64_t most = 3 * (std::int64_t{128} << 10) + 5 * 64 + 63;
+  from.reserve(most);
+  auto* bytes = from.as<unsigned char>();
+  for (const std::int64_t size : {std::int64_t{0}, std::int64_t{63}, std::int64_t{64}, most}) {
+    const std::int64_t end = size / 64 * 64;
+    std::fill_n(bytes, most, static_cast<unsigned char>(0));
+    EXPECT_EQ(read_lines(context, bytes, size), 0u);
+    for (std::int64_t at = 0; at < end; at += 64 * 97) {
+      bytes[at + 5] = 0x40;
+      EXPECT_EQ(read_lines(context, bytes, size), 0x40ull << 40) << at;
+      bytes[at + 5] = 0;
+    }
+    if (end < most) bytes[end] = 0xFF;  // of a line that is not whole
+    EXPECT_EQ(read_lines(context, bytes, size), 0u);
+  }
 }
 
 TEST(CopyLines, TrafficInLines) {

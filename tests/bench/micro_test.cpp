@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -50,8 +51,29 @@ TEST(Micro, GemmMeasuresBothSidesAndTheirShareOfTheCeiling) {
     EXPECT_TRUE(std::isfinite(row.share.median));
     EXPECT_FALSE(row.ceiling.empty());
     EXPECT_FALSE(row.target.has_value());  // the claims are of larger shapes
+    EXPECT_EQ(row.output, DType::f32);
+    EXPECT_EQ(row.read_share.has_value(), row.variant == "int8");
+    if (row.read_share) {
+      EXPECT_GT(row.read_share->median, 0);
+    }
   });
   EXPECT_EQ(variants, (std::set<std::string>{"int8", "f32"}));
+}
+
+TEST(Micro, GemmMeasuresEveryOutputCold) {
+  Context context({.device = "cpu", .threads = 2, .isa = {}});
+  MicroOptions options = tiny();
+  options.outputs = {DType::bf16, DType::f32, DType::f16};
+  options.cold = true;
+  std::map<std::string, std::vector<DType>> outputs;
+  micro_gemm(context, options, [&](const MicroRow& row) {
+    expect_measured(row);
+    if (row.variant == "int8") outputs[row.subject].push_back(row.output);
+    EXPECT_EQ(to_json(row)["output"], std::string(dtype_name(row.output)));
+  });
+  EXPECT_FALSE(outputs.empty());
+  for (const auto& [engine, written] : outputs)
+    EXPECT_EQ(written, options.outputs) << engine;
 }
 
 TEST(Micro, LayerMeasuresForwardAndStep) {
@@ -200,6 +222,7 @@ TEST(Commands, UsageAndDeviceErrorsHaveTheirCodes) {
                                                        {"verify", "--nothing"},
                                                        {"micro", "nothing"},
                                                        {"micro", "--dtype", "s8"},
+                                                       {"micro", "--output", "s32"},
                                                        {"micro", "--min-time", "soon"},
                                                        {"info", "--threads", "-1"}};
   for (const auto& arguments : usage)

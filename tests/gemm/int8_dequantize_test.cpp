@@ -126,6 +126,54 @@ TEST(Int8Dequantize, EveryOutputScaleAndBias) {
   }
 }
 
+// Tiles of whole columns leave from registers, the others through memory.
+TEST(Int8Dequantize, WholeAndCutTilesOfEveryHeight) {
+  Random random(28);
+  for (const std::int64_t m : {1, 6, 7, 13, 24, 29})
+    for (const std::int64_t n : {63, 160}) {
+      SCOPED_TRACE(::testing::Message() << "m=" << m << " n=" << n);
+      Matrix<std::int8_t> a(m, 39);
+      Matrix<std::int8_t> b(n, 39);
+      fill_codes(a, random);
+      fill_codes(b, random);
+      Vector<float> bias = random_bias<float>(n, random);
+      Scales scales{random_scales(m, random), random_scales(n, random), as_row(bias)};
+      expect_all_outputs(a, b, scales);
+      // One NaN in one column and row: its neighbours in the tile keep their values.
+      scales.a[static_cast<std::size_t>(m / 2)] = std::bit_cast<float>(0xFFC54321u);
+      expect_all_outputs(a, b, scales);
+    }
+}
+
+// Every value that rounding to 16 bits has to get right, in whole tiles of wide and narrow kernels:
+// ties, carries into the exponent, subnormals, the ends of the range.
+TEST(Int8Dequantize, RoundingInWholeTiles) {
+  Random random(29);
+  for (const std::int64_t m : {2, 8, 30}) {
+    Matrix<std::int8_t> a(m, 4);
+    Matrix<std::int8_t> b(128, 4);
+    fill_codes(a, random);
+    for (std::int64_t j = 0; j < 128; ++j)
+      for (std::int64_t l = 0; l < 4; ++l)
+        b.set(j, l, 0);  // the bias alone comes out
+    for (int round = 0; round < 2; ++round) {
+      Vector<float> bias(128);
+      for (std::size_t j = 0; j < bias.size(); ++j) {
+        // Any finite pattern; every other one with the low bits of a tie in f16 or bf16.
+        auto bits = static_cast<std::uint32_t>(random.below(0x7F80)) << 16 |
+                    static_cast<std::uint32_t>(random.below(0x10000));
+        if (j % 4 == 1) bits = (bits & 0xFFFF0000u) | 0x8000u;
+        if (j % 4 == 2) bits = (0x38000000u + (bits & 0x0FFFE000u)) | 0x1000u;
+        if (j % 4 == 3) bits = 0x33000000u + (bits & 0x07FFFFFFu);
+        if (j % 2 == 1 && round % 2 == 1) bits |= 0x80000000u;
+        bias[j] = std::bit_cast<float>(bits);
+      }
+      const Scales scales{Vector<float>(static_cast<std::size_t>(m), 1.0f), {1.0f}, as_row(bias)};
+      expect_all_outputs(a, b, scales);
+    }
+  }
+}
+
 TEST(Int8Dequantize, StridesAndMisalignment) {
   Random random(22);
   Matrix<std::int8_t> a(13, 37, {2, 1});

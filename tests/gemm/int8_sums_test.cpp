@@ -102,6 +102,38 @@ TEST(Int8Sums, StridesAndMisalignment) {
   }
 }
 
+// AVX-512 has tiles of few rows: 1 to 12, two of them to 24, which share pieces of 512 codes, and
+// copies rows that are a multiple of 2048 apart.
+TEST(Int8Sums, FewRows) {
+  Random random(9);
+  std::vector<Shape> shapes;
+  for (const std::int64_t m : {1, 2, 3, 6, 7, 11, 12, 13, 16, 17, 23, 24, 25, 36, 37})
+    shapes.push_back({m, 97, 95});
+  for (const std::int64_t k : {511, 512, 513, 1027, 2048})
+    for (const std::int64_t m : {2, 12, 13, 24})
+      shapes.push_back({m, 65, k});
+  for (const std::int64_t n : {31, 32, 33, 64, 96, 127, 128, 129, 160})
+    shapes.push_back({17, n, 530});
+  for (const Shape& s : shapes) {
+    SCOPED_TRACE(::testing::Message() << "m=" << s.m << " n=" << s.n << " k=" << s.k);
+    for (const std::int64_t padding : {0, 3}) {
+      if (padding != 0 && s.k % 2048 != 0) continue;
+      Matrix<std::int8_t> a(s.m, s.k, {padding, 0});
+      Matrix<std::int8_t> b(s.n, s.k);
+      fill_codes(a, random);
+      fill_codes(b, random);
+      const Matrix<std::int32_t> want = reference_sums(a, b);
+      for_engines([&](Context& context, const std::string& engine) {
+        if (engine == "reference") return;
+        Matrix<std::int32_t> d(s.m, s.n, {padding, 0});
+        multiply(context, a, b, d, engine, Give::packed);
+        EXPECT_TRUE(same(d, want));
+        EXPECT_TRUE(d.guards_intact());
+      });
+    }
+  }
+}
+
 // All products at ±127², up to the largest K that is exact.
 TEST(Int8Sums, ExtremesUpToTheLargestK) {
   if (under_thread_sanitizer) GTEST_SKIP() << "of values, not of threads";

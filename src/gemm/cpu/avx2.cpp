@@ -69,12 +69,12 @@ inline __attribute__((always_inline)) void half_tile(const int16_t* a, int64_t s
 }
 
 template <int Rows>
-void tile(const void* a, int64_t stride_a_bytes, const void* panel, int64_t k, const int32_t* start,
-          int32_t* sums) {
-  const auto* b = static_cast<const unsigned char*>(panel);
+void tile(const Tile& t) {
+  const auto* b = static_cast<const unsigned char*>(t.panel);
   for (int half = 0; half < 2; ++half)
-    half_tile<Rows>(static_cast<const int16_t*>(a), stride_a_bytes / 2, b + 32 * half, (k + 3) / 4,
-                    start, sums + 8 * half);
+    half_tile<Rows>(static_cast<const int16_t*>(t.a), t.stride_a_bytes / 2, b + 32 * half,
+                    (t.k + 3) / 4, t.start, t.sums + 8 * half);
+  finish(t);
 }
 
 // Rows of A against two rows of B (the second may be the first again), dot products along k.
@@ -121,9 +121,12 @@ constexpr MicroKernel kernel = {
     2,
     prepare_row,
     pack_panel<0>,
+    panel_cols,
     {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},
+    0,
+    {},
     {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
-    {dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums},
+    {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
 };
 
 }  // namespace

@@ -2,7 +2,7 @@
 // Engine zone: the tile kernels of AVX-512 VNNI.
 //
 // vpdpbusd multiplies unsigned by signed bytes. B is the unsigned operand, stored as code + 128 in
-// panels of 64 columns; A stays the signed codes the quantizer wrote, and so needs no copy. Since
+// strips of 32 columns; A stays the signed codes the quantizer wrote, and so needs no copy. Since
 // Σ(b + 128)·a = Σ b·a + 128·Σ a, a row's sums start from −128·Σ a. Sums may wrap on the way; int32
 // arithmetic modulo 2³² makes the final one exact.
 #include "gemm/cpu/micro_kernel.hpp"
@@ -16,7 +16,7 @@ namespace switchback::gemm_int8 {
 namespace {
 
 constexpr int panel_cols = 64;
-constexpr int vectors = panel_cols / 16;
+constexpr int strip_cols = 32;
 
 // By assembler: GCC 12 copies the accumulator of the intrinsic and then spills.
 inline __attribute__((always_inline)) void dot4(__m512i& sum, __m512i u8, __m512i s8) {
@@ -102,11 +102,12 @@ inline __attribute__((always_inline)) void transpose16(__m512i (&r)[16]) {
 
 void pack_panel(const int8_t* b, int64_t stride_b, int n, int64_t k, void* panel) {
   auto* out = static_cast<uint8_t*>(panel);
+  const int64_t strip_bytes = strip_cols * ((k + 3) / 4 * 4);
   const __m512i offset = _mm512_set1_epi8(static_cast<char>(0x80));
   for (int64_t i = 0; i < k; i += 64) {
     const int64_t codes = k - i < 64 ? k - i : 64;
     const int groups = static_cast<int>((codes + 3) / 4);
-    for (int v = 0; v < vectors; ++v) {
+    for (int v = 0; v < panel_cols / 16; ++v) {
       __m512i rows[16];
       if (codes == 64 && n >= 16 * v + 16) {
         SWITCHBACK_UNROLL
@@ -123,73 +124,17 @@ void pack_panel(const int8_t* b, int64_t stride_b, int n, int64_t k, void* panel
                   : offset;
       }
       transpose16(rows);
-      uint8_t* at = out + i * panel_cols + v * 64;
+      uint8_t* at = out + v / 2 * strip_bytes + i * strip_cols + v % 2 * 64;
       if (groups == 16) {
         SWITCHBACK_UNROLL
         for (int g = 0; g < 16; ++g)
-          _mm512_store_si512(at + g * panel_cols * 4, rows[g]);
+          _mm512_store_si512(at + g * strip_cols * 4, rows[g]);
       } else {
         SWITCHBACK_UNROLL
         for (int g = 0; g < 16; ++g)
-          if (g < groups) _mm512_store_si512(at + g * panel_cols * 4, rows[g]);
+          if (g < groups) _mm512_store_si512(at + g * strip_cols * 4, rows[g]);
       }
     }
-  }
-}
-
-// 6 × 64: 24 accumulators, 4 vectors of B, 1 of A. Zen 5 at 2 threads: 0.94 of the rate of vpdpbusd
-// on registers alone (12 × 32: 0.92, 14 × 32: 0.72 without a copy of A, 8 × 48: 0.94 but worse at
-// K = 1024).
-template <int Rows>
-void tile(const void* a_, int64_t stride_a, const void* panel, int64_t k, const int32_t* start,
-          int32_t* sums) {
-  const auto* a = static_cast<const int8_t*>(a_);
-  const auto* b = static_cast<const uint8_t*>(panel);
-  __m512i acc[Rows][vectors];
-  if (start != nullptr) {
-    SWITCHBACK_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      SWITCHBACK_UNROLL
-      for (int v = 0; v < vectors; ++v)
-        acc[r][v] = _mm512_set1_epi32(start[r]);
-    }
-  } else {
-    SWITCHBACK_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      SWITCHBACK_UNROLL
-      for (int v = 0; v < vectors; ++v)
-        acc[r][v] = _mm512_load_si512(sums + r * panel_cols + v * 16);
-    }
-  }
-  for (int64_t group = k / 4; group > 0; --group) {
-    __m512i columns[vectors];
-    SWITCHBACK_UNROLL
-    for (int v = 0; v < vectors; ++v)
-      columns[v] = _mm512_load_si512(b + v * 64);
-    SWITCHBACK_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      const __m512i row = _mm512_set1_epi32(load4(a + r * stride_a));
-      SWITCHBACK_UNROLL
-      for (int v = 0; v < vectors; ++v)
-        dot4(acc[r][v], columns[v], row);
-    }
-    a += 4;
-    b += panel_cols * 4;
-  }
-  if ((k & 3) != 0) {
-    SWITCHBACK_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      const __m512i row = _mm512_set1_epi32(load_rest(a + r * stride_a, k & 3));
-      SWITCHBACK_UNROLL
-      for (int v = 0; v < vectors; ++v)
-        dot4(acc[r][v], _mm512_load_si512(b + v * 64), row);
-    }
-  }
-  SWITCHBACK_UNROLL
-  for (int r = 0; r < Rows; ++r) {
-    SWITCHBACK_UNROLL
-    for (int v = 0; v < vectors; ++v)
-      _mm512_store_si512(sums + r * panel_cols + v * 16, acc[r][v]);
   }
 }
 
@@ -321,15 +266,208 @@ void copy_sums(const EpilogueTile& t) {
   }
 }
 
+constexpr MicroKernel::Epilogue epilogues[5] = {dequantize<StoreF32>, dequantize<StoreF16>,
+                                                dequantize<StoreBf16>, nullptr, copy_sums};
+
+alignas(64) constexpr uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                          23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                          45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+
+inline __attribute__((always_inline)) __m512i round_bf16(__m512i u) {
+  const __m512i even = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  return _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), even);
+}
+
+// The epilogue of a tile of whole columns, from its registers. It leaves to the epilogue of sums
+// what it says false to: other columns and outputs, and a NaN on its way to 16 bits.
+template <int Rows, int Vectors>
+inline __attribute__((always_inline)) bool dequantize_tile(const Tile& t,
+                                                           __m512i (&acc)[Rows][Vectors]) {
+  const EpilogueTile& out = *t.out;
+  if (out.cols != Vectors * 16 || t.output > 2) return false;
+  const __m512 c = _mm512_castsi512_ps(_mm512_set1_epi32(0x38820610));  // 1 / (127 · 127)
+  auto* d = static_cast<unsigned char*>(out.d);
+  const __m512i odd_words = _mm512_load_si512(odd);
+  __mmask16 nan = 0;
+  SWITCHBACK_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    __m512 y[Vectors];
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < Vectors; ++v) {
+      const __m512 sum = _mm512_cvtepi32_ps(acc[r][v]);
+      y[v] = _mm512_mul_ps(_mm512_set1_ps(out.scale_a[r]), _mm512_mul_ps(sum, c));
+      y[v] = _mm512_mul_ps(_mm512_loadu_ps(out.scale_b + v * 16), y[v]);
+      y[v] = _mm512_add_ps(y[v], _mm512_loadu_ps(out.bias + v * 16));
+    }
+    if (t.output == 0) {
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < Vectors; ++v)
+        _mm512_storeu_ps(d + v * 64, y[v]);
+    } else {
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < Vectors; v += 2) {
+        nan |= _mm512_cmp_ps_mask(y[v], y[v + 1], _CMP_UNORD_Q);
+        if (t.output == 1) {
+          constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+          const __m256i low = _mm512_cvtps_ph(y[v], nearest);
+          const __m256i high = _mm512_cvtps_ph(y[v + 1], nearest);
+          _mm512_storeu_si512(d + v * 32, _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
+        } else {
+          const __m512i low = round_bf16(_mm512_castps_si512(y[v]));
+          const __m512i high = round_bf16(_mm512_castps_si512(y[v + 1]));
+          _mm512_storeu_si512(d + v * 32, _mm512_permutex2var_epi16(low, odd_words, high));
+        }
+      }
+    }
+    d += out.stride_d_bytes;
+  }
+  return nan == 0;
+}
+
+inline __attribute__((always_inline)) void fetch4(const int8_t* lines) {
+  SWITCHBACK_UNROLL
+  for (int i = 0; i < 4; ++i)
+    _mm_prefetch(lines + i * 64, _MM_HINT_T0);
+}
+
+// The cache lines of a tile's output, asked for one by one while its sums grow. Stores to lines
+// that are still far away would hold up the next tile: 3 % at M = K = 1024, N = 4096.
+class OutputLines {
+ public:
+  inline __attribute__((always_inline)) OutputLines(const Tile& t, int rows, int cols) {
+    if (t.out == nullptr || t.out->cols < cols) return;
+    const int per_row = (t.output == 1 || t.output == 2 ? cols * 2 : cols * 4) / 64;
+    row_ = static_cast<const char*>(t.out->d);
+    stride_ = t.out->stride_d_bytes;
+    column_mask_ = per_row - 1;
+    count_ = rows * per_row;
+  }
+  inline __attribute__((always_inline)) void fetch_one() {
+    if (next_ >= count_) return;
+    __builtin_prefetch(row_ + (next_ & column_mask_) * 64, 1);
+    ++next_;
+    if ((next_ & column_mask_) == 0) row_ += stride_;
+  }
+
+ private:
+  const char* row_ = nullptr;
+  int64_t stride_ = 0;
+  int column_mask_ = 0;
+  int count_ = 0;
+  int next_ = 0;
+};
+
+// Rows × 32·Strips columns. With Parts, that many sums of every place take turns: few places alone
+// would wait for the latency of vpdpbusd.
+//
+// 6 × 64: 24 accumulators, 4 vectors of B, 1 of A. On Zen 5, of the rate of vpdpbusd on registers
+// alone: 0.98 with the panel in the second-level cache, 0.97 with the epilogue at K = 1024, 0.92 to
+// 0.96 as a whole product of 256 rows and more. Other shapes as whole products, before anything was
+// fetched ahead: 12 × 32 0.92 where this had 0.94, 14 × 32 0.72 without a copy of A, 8 × 48 0.94
+// but worse at K = 1024. What did not pay: fetching the start of the next tile's panel into
+// the first-level cache, and all lines of the output at once.
+template <int Rows, int Strips, int Parts>
+void tile(const Tile& t) {
+  constexpr int vectors = 2 * Strips;
+  const auto* a = static_cast<const int8_t*>(t.a);
+  const int64_t stride_a = t.stride_a_bytes;
+  const auto* b = static_cast<const uint8_t*>(t.panel);
+  const int64_t strip_bytes = t.strip_bytes;
+  __m512i acc[Parts][Rows][vectors];
+  SWITCHBACK_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      acc[0][r][v] = t.start != nullptr ? _mm512_set1_epi32(t.start[r])
+                                        : _mm512_load_si512(t.sums + (r * vectors + v) * 16);
+      SWITCHBACK_UNROLL
+      for (int p = 1; p < Parts; ++p)
+        acc[p][r][v] = _mm512_setzero_si512();
+    }
+  }
+  const auto step = [&](int p) __attribute__((always_inline)) {
+    __m512i columns[vectors];
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      columns[v] = _mm512_load_si512(b + v / 2 * strip_bytes + v % 2 * 64);
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const __m512i row = _mm512_set1_epi32(load4(a + r * stride_a));
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        dot4(acc[p][r][v], columns[v], row);
+    }
+    a += 4;
+    b += strip_cols * 4;
+  };
+  const int8_t* ahead = t.ahead;
+  OutputLines output(t, Strips == 2 ? Rows : 0, vectors * 16);
+  // GCC reads the lines of 4 groups in an order of its own, which the CPU's prefetchers follow
+  // badly: 5 % at 8 rows and weights from memory. (3 to 5 rows and wide tiles measured no better in
+  // order.)
+  constexpr bool in_order = Strips == 1 && (Rows <= 2 || Parts == 1);
+  int64_t groups = t.k / 4;
+  for (; groups >= 4; groups -= 4) {
+    if constexpr (Strips == 2) output.fetch_one();
+    if (ahead < t.ahead_end) {
+      if constexpr (Strips == 1) {
+        fetch4(ahead);
+        if (t.ahead_lines > 4) fetch4(ahead + 256);
+      } else {
+        for (int line = 0; line < t.ahead_lines; ++line)
+          _mm_prefetch(ahead + line * 64, _MM_HINT_T1);
+      }
+      ahead += t.ahead_lines * 64;
+    }
+    SWITCHBACK_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      step(i % Parts);
+      if constexpr (in_order) asm volatile("" ::: "memory");
+    }
+  }
+  for (; groups > 0; --groups)
+    step(0);
+  if ((t.k & 3) != 0) {
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const __m512i row = _mm512_set1_epi32(load_rest(a + r * stride_a, t.k & 3));
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        dot4(acc[0][r][v], _mm512_load_si512(b + v / 2 * strip_bytes + v % 2 * 64), row);
+    }
+  }
+  SWITCHBACK_UNROLL
+  for (int p = 1; p < Parts; ++p) {
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        acc[0][r][v] = _mm512_add_epi32(acc[0][r][v], acc[p][r][v]);
+    }
+  }
+  if (t.out != nullptr && dequantize_tile<Rows, vectors>(t, acc[0])) return;
+  SWITCHBACK_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      _mm512_store_si512(t.sums + (r * vectors + v) * 16, acc[0][r][v]);
+  }
+  if (t.out != nullptr) epilogues[t.output](*t.out);
+}
+
 constexpr MicroKernel kernel = {
     6,
     panel_cols,
     0,
     prepare_row,
     pack_panel,
-    {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},
+    strip_cols,
+    {tile<1, 2, 1>, tile<2, 2, 1>, tile<3, 2, 1>, tile<4, 2, 1>, tile<5, 2, 1>, tile<6, 2, 1>},
+    12,
+    {tile<1, 1, 4>, tile<2, 1, 4>, tile<3, 1, 4>, tile<4, 1, 2>, tile<5, 1, 2>, tile<6, 1, 1>,
+     tile<7, 1, 1>, tile<8, 1, 1>, tile<9, 1, 1>, tile<10, 1, 1>, tile<11, 1, 1>, tile<12, 1, 1>},
     {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
-    {dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums},
+    {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
 };
 
 }  // namespace

@@ -46,20 +46,20 @@ int32_t prepare_row(const int8_t* a, int64_t k, void*) {
 
 // 6 × 16: 12 accumulators, 2 vectors of B, 1 of A, of 16 registers.
 template <int Rows>
-void tile(const void* a_, int64_t stride_a, const void* panel, int64_t k, const int32_t* start,
-          int32_t* sums) {
-  const auto* a = static_cast<const int8_t*>(a_);
-  const auto* b = static_cast<const __m256i*>(panel);
-  auto* out = reinterpret_cast<__m256i*>(sums);
+void tile(const Tile& t) {
+  const auto* a = static_cast<const int8_t*>(t.a);
+  const int64_t stride_a = t.stride_a_bytes;
+  const auto* b = static_cast<const __m256i*>(t.panel);
+  auto* sums = reinterpret_cast<__m256i*>(t.sums);
   __m256i acc[Rows][2];
   SWITCHBACK_UNROLL
   for (int r = 0; r < Rows; ++r) {
     SWITCHBACK_UNROLL
     for (int v = 0; v < 2; ++v)
       acc[r][v] =
-          start != nullptr ? _mm256_set1_epi32(start[r]) : _mm256_load_si256(out + 2 * r + v);
+          t.start != nullptr ? _mm256_set1_epi32(t.start[r]) : _mm256_load_si256(sums + 2 * r + v);
   }
-  for (int64_t group = k / 4; group > 0; --group) {
+  for (int64_t group = t.k / 4; group > 0; --group) {
     const __m256i left = _mm256_load_si256(b);
     const __m256i right = _mm256_load_si256(b + 1);
     SWITCHBACK_UNROLL
@@ -71,19 +71,20 @@ void tile(const void* a_, int64_t stride_a, const void* panel, int64_t k, const 
     a += 4;
     b += 2;
   }
-  if ((k & 3) != 0) {
+  if ((t.k & 3) != 0) {
     SWITCHBACK_UNROLL
     for (int r = 0; r < Rows; ++r) {
-      const __m256i row = _mm256_set1_epi32(load_rest(a + r * stride_a, k & 3));
+      const __m256i row = _mm256_set1_epi32(load_rest(a + r * stride_a, t.k & 3));
       dot4(acc[r][0], _mm256_load_si256(b), row);
       dot4(acc[r][1], _mm256_load_si256(b + 1), row);
     }
   }
   SWITCHBACK_UNROLL
   for (int r = 0; r < Rows; ++r) {
-    _mm256_store_si256(out + 2 * r, acc[r][0]);
-    _mm256_store_si256(out + 2 * r + 1, acc[r][1]);
+    _mm256_store_si256(sums + 2 * r, acc[r][0]);
+    _mm256_store_si256(sums + 2 * r + 1, acc[r][1]);
   }
+  finish(t);
 }
 
 // Rows of A against two rows of B (the second may be the first again), dot products along k.
@@ -136,9 +137,12 @@ constexpr MicroKernel kernel = {
     0,
     prepare_row,
     pack_panel<0x80>,
+    panel_cols,
     {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},
+    0,
+    {},
     {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
-    {dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums},
+    {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
 };
 
 }  // namespace

@@ -26,9 +26,8 @@ EpilogueScales epilogue_scales(core::Workspace::Frame& frame, const GemmProblem&
   return {scale_a, scale_b, bias};
 }
 
-void run_epilogue(const MicroKernel& kernel, const GemmProblem& p, void* d,
-                  const EpilogueScales& scales, const Part& part, const std::int32_t* sums,
-                  std::int64_t stride_sums) {
+EpilogueTile epilogue_tile(const GemmProblem& p, void* d, const EpilogueScales& scales,
+                           const Part& part, const std::int32_t* sums, std::int64_t stride_sums) {
   const auto element_bytes = static_cast<std::int64_t>(dtype_size_bytes(p.output));
   EpilogueTile tile{};
   tile.sums = sums;
@@ -42,7 +41,13 @@ void run_epilogue(const MicroKernel& kernel, const GemmProblem& p, void* d,
   }
   tile.d = static_cast<char*>(d) + (part.row * p.stride_d + part.col) * element_bytes;
   tile.stride_d_bytes = p.stride_d * element_bytes;
-  kernel.epilogue[static_cast<int>(p.output)](tile);
+  return tile;
+}
+
+void run_epilogue(const MicroKernel& kernel, const GemmProblem& p, void* d,
+                  const EpilogueScales& scales, const Part& part, const std::int32_t* sums,
+                  std::int64_t stride_sums) {
+  kernel.epilogue[static_cast<int>(p.output)](epilogue_tile(p, d, scales, part, sums, stride_sums));
 }
 
 }  // namespace switchback::gemm_int8

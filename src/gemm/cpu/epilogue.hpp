@@ -26,6 +26,10 @@ struct Part {
   std::int64_t row, col, rows, cols;
 };
 
+/// What an epilogue needs to write a part of d from its sums.
+EpilogueTile epilogue_tile(const GemmProblem& problem, void* d, const EpilogueScales& scales,
+                           const Part& part, const std::int32_t* sums, std::int64_t stride_sums);
+
 /// Writes a part of d from its sums.
 void run_epilogue(const MicroKernel& kernel, const GemmProblem& problem, void* d,
                   const EpilogueScales& scales, const Part& part, const std::int32_t* sums,

@@ -34,9 +34,28 @@ struct EpilogueTile {
   int64_t stride_d_bytes;
 };
 
+/// Rows of A times one panel of B, and what becomes of the sums.
+struct Tile {
+  const void* a;  ///< codes of the first row, as MicroKernel::a_copy_bytes says
+  int64_t stride_a_bytes;
+  const void* panel;    ///< or, of narrow tiles, strip
+  int64_t strip_bytes;  ///< from one strip of the panel to the next
+  int64_t k;            ///< codes summed
+  /// What each row's sums start from; null: they go on from what `sums` holds.
+  const int32_t* start;
+  int32_t* sums;            ///< rows of `cols`, 64-byte aligned
+  const EpilogueTile* out;  ///< null: `sums` is the result; else it is scratch
+  int output;               ///< with `out`: the number of d's DType
+  /// Memory that comes next: each 4 groups fetch ahead_lines of it, up to its end.
+  const int8_t* ahead;
+  const int8_t* ahead_end;
+  int ahead_lines;
+};
+
 struct MicroKernel {
   static constexpr int max_rows = 6;
   static constexpr int max_cols = 64;
+  static constexpr int max_narrow_rows = 12;
 
   int rows;  ///< of a tile, at most max_rows
   int cols;  ///< of a tile and of a panel of B, at most max_cols
@@ -48,18 +67,23 @@ struct MicroKernel {
   /// 4 codes.
   int32_t (*prepare_row)(const int8_t* a, int64_t k, void* copy);
 
-  /// B's rows [0, n) × codes [0, k) into one panel: groups of 4 codes along k; in a group, `cols`
-  /// rows of B. `cols`·4·⌈k/4⌉ bytes, 64-byte aligned. What is not there may hold anything: tiles
-  /// take A's missing codes for zero, and nobody looks at the sums of missing columns.
+  /// B's rows [0, n) × codes [0, k) into one panel: strips of strip_cols columns; in a strip,
+  /// groups of 4 codes along k; in a group, strip_cols rows of B. `cols`·4·⌈k/4⌉ bytes, 64-byte
+  /// aligned. What is not there may hold anything: tiles take A's missing codes for zero, and
+  /// nobody looks at the sums of missing columns.
   void (*pack_panel)(const int8_t* b, int64_t stride_b, int n, int64_t k, void* panel);
+  int strip_cols;
 
-  /// tile[r−1]: sums of r rows of A and one panel, over k codes. Starts from `start` (one number a
-  /// row) or, where that is null, from what sums holds. sums has rows of `cols`, 64-byte aligned.
-  using Tile = void (*)(const void* a, int64_t stride_a_bytes, const void* panel, int64_t k,
-                        const int32_t* start, int32_t* sums);
-  Tile tile[max_rows];
+  /// tile[r−1]: a tile of r rows.
+  using TileFunction = void (*)(const Tile& tile);
+  TileFunction tile[max_rows];
 
-  /// plain[r−1]: the same without packing: n rows of B (at most `cols`) as they lie.
+  /// narrow[r−1]: a tile of r rows and one strip, for an A of few rows: more of them meet each byte
+  /// of B when it comes from memory, and it comes in one stream. narrow_rows is 0 without.
+  int narrow_rows;
+  TileFunction narrow[max_narrow_rows];
+
+  /// plain[r−1]: sums of r rows of A without packing: n rows of B (at most `cols`) as they lie.
   using Plain = void (*)(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b,
                          int n, int64_t k, const int32_t* start, int32_t* sums);
   Plain plain[max_rows];
