@@ -54,12 +54,14 @@ __device__ __forceinline__ half narrow<half>(float value) {
   return result;
 }
 
-/// c + the dot product of four signed bytes and four signed bytes.
+/// c + the dot product of four signed bytes and four signed bytes, modulo 2^32.
 __device__ __forceinline__ int dot4(int a, int b, int c) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
+  auto sum = static_cast<unsigned>(c);
   for (int i = 0; i < 4; ++i)
-    c += static_cast<std::int8_t>(a >> (8 * i)) * static_cast<std::int8_t>(b >> (8 * i));
-  return c;
+    sum += static_cast<unsigned>(static_cast<std::int8_t>(a >> (8 * i)) *
+                                 static_cast<std::int8_t>(b >> (8 * i)));
+  return static_cast<int>(sum);
 #else
   return __dp4a(a, b, c);
 #endif
