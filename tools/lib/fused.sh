@@ -31,7 +31,7 @@ obtain_cutlass() {
     say "SWITCHBACK_CUTLASS_DIR = $SWITCHBACK_CUTLASS_DIR holds no CUTLASS"
   elif ! python3 -m pip --version >/dev/null 2>&1; then
     say "not found, and there is no pip to ask for $cutlass_package"
-  elif mkdir -p build && python3 -m pip install --quiet --disable-pip-version-check --no-input \
+  elif mkdir -p build && python3 -m pip install --quiet --disable-pip-version-check --no-input --retries 2 \
     --no-deps --target "$cutlass_folder" "$cutlass_package" >build/cutlass.log 2>&1 &&
     place=$(cutlass_place); then
     say "$cutlass_package, in $place"
@@ -47,6 +47,28 @@ build_fused() {
   rm -rf build/fused/src/gemm/CMakeFiles/switchback_gemm_fused_*.dir
   build fused "$1" --target switchback_gemm_fused
   check_kernels build/fused/build.log
+}
+
+# Runs the kernels of 8.x on the emulated device, in the build of a preset that has everything else
+# of the tests, and leaves that build as it was: without them it tests no slower than before.
+test_fused() {
+  if ctest --test-dir "build/$1" -N -R '^gemm_fused_sm80_test$' | grep -q 'Total Tests: 1'; then
+    say "ran among the tests of $1, which found CUTLASS by itself"
+    return 0
+  fi
+  logged "build/$1/configure_fused.log" cmake -S . -B "build/$1" -DSWITCHBACK_CUTLASS=HEADERS \
+    "-DSWITCHBACK_CUTLASS_DIR=$(cutlass_place)"
+  test_status=0
+  if ! ctest --test-dir "build/$1" -N -R '^gemm_fused_sm80_test$' | grep -q 'Total Tests: 1'; then
+    say "left out: that takes g++, and a build with the CUDA backend"
+  else
+    logged "build/$1/build_fused.log" cmake --build "build/$1" --parallel "$2" \
+      --target gemm_fused_sm80_test &&
+      ctest --test-dir "build/$1" --output-on-failure -R '^gemm_fused_sm80_test$' || test_status=$?
+  fi
+  logged "build/$1/configure_fused.log" cmake -S . -B "build/$1" -DSWITCHBACK_CUTLASS=AUTO \
+    -DSWITCHBACK_CUTLASS_DIR=
+  return "$test_status"
 }
 
 # check_kernels LOG: what ptxas -v said of each kernel of a build, as a table; fails if one keeps

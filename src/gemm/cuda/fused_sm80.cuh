@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cutlass/cutlass.h>
-#include <cutlass/device_kernel.h>
 #include <cutlass/gemm/kernel/default_gemm_universal_with_visitor.h>
 
 // Uses what the above includes.
@@ -16,6 +15,7 @@
 #include <algorithm>
 
 #include "core/cuda/launch.cuh"
+#include "core/cuda/ptx.cuh"
 #include "gemm/cuda/fused_variant.hpp"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
@@ -47,12 +47,11 @@ struct cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 32>, 32, std::int8_t,
 
   CUTLASS_DEVICE void operator()(FragmentC& d, const FragmentA& a, const FragmentB& b,
                                  const FragmentC& c) const {
-    const auto* a4 = reinterpret_cast<const std::uint32_t*>(&a);
-    const auto* b2 = reinterpret_cast<const std::uint32_t*>(&b);
-    const auto* c4 = reinterpret_cast<const std::uint32_t*>(&c);
-    auto* d4 = reinterpret_cast<std::uint32_t*>(&d);
-    cute::SM80_16x8x32_S32S8S8S32_TN::fma(d4[0], d4[1], d4[2], d4[3], a4[0], a4[1], a4[2], a4[3],
-                                          b2[0], b2[1], c4[0], c4[1], c4[2], c4[3]);
+    using Four = int[4];
+    using Two = int[2];
+    switchback::core::SWITCHBACK_CUDA_NS::multiply_add_16x8x32(
+        reinterpret_cast<Four&>(d), reinterpret_cast<const Four&>(a),
+        reinterpret_cast<const Two&>(b), reinterpret_cast<const Four&>(c));
   }
 };
 
@@ -151,6 +150,17 @@ struct FusedColumns : cutlass::epilogue::threadblock::detail::VisitorImpl2x<> {
   const Params* params_;
 };
 
+namespace {
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kThreadCount)
+    fused_sm80_kernel(typename Kernel::Params params) {
+  SWITCHBACK_DYNAMIC_SHARED(typename Kernel::SharedStorage, shared);
+  Kernel::invoke(params, *shared);
+}
+
+}  // namespace
+
 template <class Output, int TileM, int TileN, int TileK, int WarpM, int WarpN, int Stages>
 struct FusedSm80 {
   using Tile = cutlass::gemm::GemmShape<TileM, TileN, TileK>;
@@ -211,7 +221,7 @@ struct FusedSm80 {
     params.swizzle_log_tile = width | (along_n ? FusedOrder::along_n : 0);
     const dim3 grid = along_n ? FusedOrder::grid_of(tiles.n(), tiles.m(), width)
                               : FusedOrder::grid_of(tiles.m(), tiles.n(), width);
-    void (*kernel)(typename Kernel::Params) = &cutlass::Kernel2<Kernel>;
+    void (*kernel)(typename Kernel::Params) = &fused_sm80_kernel<Kernel>;
     if (const cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, shared_bytes);
         status != cudaSuccess)
       return status;
