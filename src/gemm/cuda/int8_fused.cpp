@@ -48,10 +48,11 @@ std::string_view unavailable(const ContextState& state) {
 
 std::string_view rejects(const GemmProblem& p) {
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(p.output));
-  constexpr std::int64_t most = std::numeric_limits<int>::max();
+  // Rows and columns are counted in int, those of the last tile that d has not too.
+  constexpr std::int64_t most = std::numeric_limits<int>::max() - 256;
   if (p.scale == ScaleMode::none) return "it has no int32 output";
   if (p.k == 0) return "k is 0";
-  if (p.m > most || p.n > most) return "m or n is 2^31 or more";
+  if (p.m > most || p.n > most) return "m or n is 2^31 - 256 or more";
   if (p.alignment != access_bytes) return "an operand's address is no multiple of 16 bytes";
   if (p.n * element % access_bytes != 0) return "the bytes of a row of d are no multiple of 16";
   if (p.stride_d * element % access_bytes != 0)
