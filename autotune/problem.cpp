@@ -333,7 +333,7 @@ CandidateText to_text(ConfigOp op, const ConfigChoice& choice) {
     const std::int64_t value = choice.words[word.index];
     if (word.index == 0)
       text.engine = word_text(word, value);
-    else
+    else if (value != 0 || !word.unless_zero)
       text.attributes.emplace_back(word.name, value);
   }
   if (const int at = cublaslt_words_at(op); at >= 0) {

@@ -72,7 +72,10 @@ constexpr std::array int8_choice = {Word{0, "engine", int8_engine},
                                     Word{4, "kc"},
                                     Word{5, "threads"},
                                     Word{6, "algorithm"},
-                                    Word{11, "cluster"}};
+                                    Word{11, "cluster"},
+                                    Word{12, "cluster_n", integer, false, true},
+                                    Word{13, "raster", integer, false, true},
+                                    Word{14, "swizzle", integer, false, true}};
 constexpr std::array standard_choice = {Word{0, "engine", standard_engine}, Word{1, "pack_b"},
                                         Word{2, "algorithm"}};
 constexpr std::array layer_choice = {Word{0, "engine", mode}, Word{1, "second"}, Word{2, "third"}};

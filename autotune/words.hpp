@@ -35,6 +35,9 @@ struct Word {
   const char* name = "";
   WordKind kind = WordKind::integer;
   bool is_rows = false;  ///< the m that near shapes differ in
+  /// Of a choice: not written where it is zero, so that configurations which had no such word are
+  /// still written, compared and read by others as they were.
+  bool unless_zero = false;
 };
 
 inline constexpr std::array<ConfigOp, 4> all_ops = {ConfigOp::quantize, ConfigOp::gemm_int8,

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # CUTLASS, whose headers the fused products of the CUDA backend are built on: used if they are found
-# (SWITCHBACK_CUTLASS = AUTO), demanded (ON) or left out (OFF). Looked for in SWITCHBACK_CUTLASS_DIR (a
+# (SWITCHBACK_CUTLASS = AUTO), demanded (ON), left out (OFF), or there for tests alone, which compile
+# them for the emulated device (HEADERS). Looked for in SWITCHBACK_CUTLASS_DIR (a
 # checkout or a folder that holds include/cutlass), as a CMake package, and in the Python package
 # nvidia-cutlass. Its kernels take minutes to compile.
-set(SWITCHBACK_CUTLASS AUTO CACHE STRING "AUTO (if it is found), ON or OFF")
-set_property(CACHE SWITCHBACK_CUTLASS PROPERTY STRINGS AUTO ON OFF)
+set(SWITCHBACK_CUTLASS AUTO CACHE STRING "AUTO (if it is found), ON, OFF or HEADERS (for tests alone)")
+set_property(CACHE SWITCHBACK_CUTLASS PROPERTY STRINGS AUTO ON OFF HEADERS)
 set(SWITCHBACK_CUTLASS_DIR "" CACHE PATH "Where CUTLASS lies: holds include/cutlass/cutlass.h")
 
 # The versions the kernels were written and compiled with; the collective builders of others differ.
@@ -46,10 +47,13 @@ if(SWITCHBACK_HAVE_CUDA AND NOT SWITCHBACK_CUTLASS STREQUAL "OFF")
   endforeach()
   if(SWITCHBACK_HAVE_CUTLASS)
     message(STATUS "CUTLASS: ${SWITCHBACK_CUTLASS_VERSION} in ${SWITCHBACK_CUTLASS_INCLUDE}")
-  elseif(SWITCHBACK_CUTLASS STREQUAL "ON")
-    message(FATAL_ERROR "SWITCHBACK_CUTLASS = ON, but CUTLASS ${SWITCHBACK_CUTLASS_OLDEST} or later was "
+  elseif(NOT SWITCHBACK_CUTLASS STREQUAL "AUTO")
+    message(FATAL_ERROR "SWITCHBACK_CUTLASS = ${SWITCHBACK_CUTLASS}, but CUTLASS ${SWITCHBACK_CUTLASS_OLDEST} or later was "
                         "not found; SWITCHBACK_CUTLASS_DIR says where it lies")
   else()
     message(STATUS "CUTLASS: not found, the fused engine is left out")
+  endif()
+  if(SWITCHBACK_CUTLASS STREQUAL "HEADERS")
+    set(SWITCHBACK_HAVE_CUTLASS OFF)
   endif()
 endif()

@@ -34,7 +34,7 @@ struct ConfigQuery {
 
 /// A configuration as plain numbers; words[0] is the engine's id.
 struct ConfigChoice {
-  std::array<std::int64_t, 12> words{};
+  std::array<std::int64_t, 15> words{};
   friend bool operator==(const ConfigChoice&, const ConfigChoice&) = default;
 };
 

@@ -67,7 +67,10 @@ std::string describe(const GemmConfig& c) {
                      c.weights == Weights::packed ? "packed" : "plain", c.mc, c.nc, c.kc,
                      c.threads) +
          (c.algorithm != 0 ? fmt::format(" algorithm={}", c.algorithm) : "") +
-         describe(c.cublaslt) + (c.cluster != 0 ? fmt::format(" cluster={}", c.cluster) : "");
+         describe(c.cublaslt) + (c.cluster != 0 ? fmt::format(" cluster={}", c.cluster) : "") +
+         (c.cluster_n != 0 ? fmt::format("x{}", c.cluster_n) : "") +
+         (c.raster != 0 ? fmt::format(" raster={}", c.raster) : "") +
+         (c.swizzle != 0 ? fmt::format(" swizzle={}", c.swizzle) : "");
 }
 
 ConfigQuery config_query(const GemmProblem& p, const ContextState& state) noexcept {
@@ -130,7 +133,10 @@ ConfigChoice to_choice(const GemmConfig& c) noexcept {
                   cublaslt[1],
                   cublaslt[2],
                   cublaslt[3],
-                  c.cluster};
+                  c.cluster,
+                  c.cluster_n,
+                  c.raster,
+                  c.swizzle};
   return choice;
 }
 
@@ -144,7 +150,10 @@ GemmConfig from_choice(const ConfigChoice& choice) noexcept {
           w[5],
           w[6],
           from_words({w[7], w[8], w[9], w[10]}),
-          w[11]};
+          w[11],
+          w[12],
+          w[13],
+          w[14]};
 }
 
 std::vector<GemmConfig> candidates(const GemmProblem& problem, const Context& context) {
@@ -203,17 +212,25 @@ std::string check_config(const GemmProblem& problem, const GemmConfig& config,
     return fmt::format("weights = {} is neither plain (0) nor packed (1)",
                        static_cast<std::int64_t>(config.weights));
   if (config.mc < 0 || config.nc < 0 || config.kc < 0 || config.threads < 0 ||
-      config.algorithm < 0 || config.cluster < 0)
-    return fmt::format("mc={} nc={} kc={} threads={} algorithm={} cluster={}; none may be negative",
-                       config.mc, config.nc, config.kc, config.threads, config.algorithm,
-                       config.cluster);
+      config.algorithm < 0 || config.cluster < 0 || config.cluster_n < 0 || config.raster < 0 ||
+      config.swizzle < 0)
+    return fmt::format(
+        "mc={} nc={} kc={} threads={} algorithm={} cluster={}x{} raster={} swizzle={}; "
+        "none may be negative",
+        config.mc, config.nc, config.kc, config.threads, config.algorithm, config.cluster,
+        config.cluster_n, config.raster, config.swizzle);
   if (config.algorithm >= most_ranked_algorithms)
     return fmt::format("algorithm={}; a ranking has at most {} places", config.algorithm,
                        most_ranked_algorithms);
   if (std::string invalid = out_of_range(config.cublaslt); !invalid.empty()) return invalid;
-  if (config.cublaslt == CublasLtChoice{} && config.cluster == 0) return {};
-  if (engine->refuses_config == nullptr && config.cluster != 0)
+  const bool is_fused = engine->id == EngineId::fused;
+  if (!is_fused && (config.cluster != 0 || config.cluster_n != 0))
     return fmt::format("engine '{}' has no clusters", engine->name);
+  if (!is_fused && (config.raster != 0 || config.swizzle != 0))
+    return fmt::format("engine '{}' has no order of tiles", engine->name);
+  if (is_fused && config.cublaslt != CublasLtChoice{})
+    return fmt::format("engine '{}' has no algorithms or workspace of cuBLASLt", engine->name);
+  if (!is_fused && config.cublaslt == CublasLtChoice{}) return {};
   if (engine->refuses_config == nullptr)
     return fmt::format("engine '{}' has no algorithms or workspace of cuBLASLt", engine->name);
   // An empty product is not the library's.

@@ -29,7 +29,13 @@ struct GemmConfig {
   /// cublaslt: the place in the library's own ranking, where no algorithm is given.
   std::int64_t algorithm = 0;
   CublasLtChoice cublaslt = {};
-  std::int64_t cluster = 0;  ///< fused: blocks that share what they read; mc and nc are its tiles
+  // fused, whose tiles are mc, nc and kc: which blocks share what they read, and the order of
+  // tiles.
+  std::int64_t cluster = 0;    ///< blocks of a cluster along m
+  std::int64_t cluster_n = 0;  ///< and along n; 0 = 1
+  std::int64_t raster =
+      0;  ///< side of d that the order goes along; 0 = the fewer tiles, 1 = m, 2 = n
+  std::int64_t swizzle = 0;  ///< tiles across a strip of that order: 2, 4 or 8; 0 = 1
 
   friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
 };

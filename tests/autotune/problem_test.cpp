@@ -123,6 +123,21 @@ TEST(Problem, ConfigurationsComeBack) {
   EXPECT_NE(
       describe(to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(g))).find("cublaslt_tile=20"),
       std::string::npos);
+  gemm_int8::GemmConfig fused;
+  fused.engine = gemm_int8::EngineId::fused;
+  fused.mc = 128, fused.nc = 256, fused.cluster = 2;
+  // As it was written before clusters had two sides and tiles an order, and still is.
+  CandidateText older;
+  older.engine = "fused";
+  older.attributes = {{"packed", 0},  {"mc", 128},      {"nc", 256},   {"kc", 0},
+                      {"threads", 0}, {"algorithm", 0}, {"cluster", 2}};
+  EXPECT_EQ(describe(to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(fused))), describe(older));
+  std::string why_older;
+  EXPECT_EQ(to_choice(ConfigOp::gemm_int8, older, why_older), gemm_int8::to_choice(fused))
+      << why_older;
+  fused.cluster = 1, fused.cluster_n = 2, fused.raster = 1, fused.swizzle = 8;
+  round_trip(ConfigOp::gemm_int8, gemm_int8::to_choice(fused));
+  EXPECT_EQ(gemm_int8::from_choice(gemm_int8::to_choice(fused)), fused);
   standard::Config s;
   s.engine = standard::EngineId::onednn_matmul;
   s.pack_b = true;

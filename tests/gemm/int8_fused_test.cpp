@@ -2,11 +2,17 @@
 // The fused engine: what it takes, that nobody gets it unasked, and that it stores the bits of the
 // device's own unfused kernels. On a GPU this is its proof; on the emulated device, where a
 // stand-in computes, the proof of everything around the kernels.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <set>
+#include <stdexcept>
 
+#include "core/context_state.hpp"
 #include "gemm/candidates.hpp"
 #include "gemm/engine.hpp"
 #include "gemm/int8_support.hpp"
@@ -19,21 +25,31 @@ using gemm_int8::EngineId;
 using gemm_int8::GemmConfig;
 using gemm_int8::GemmProblem;
 
-class Int8Fused : public ::testing::Test {
+// Of each generation that has kernels: of an emulated device the one that is said, of a GPU its
+// own.
+class Int8Fused : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     if (on_cpu()) GTEST_SKIP() << "a device's engine";
+    if (!on_emulated() && GetParam() != 90) GTEST_SKIP() << "a GPU is what it is";
     show_fused_products(true);
+    if (on_emulated()) emulate_compute_capability(GetParam());
     context_.emplace(device_options());
     for (const EngineInfo& engine : gemm_engines(*context_))
       if (engine.name == "fused" && !engine.available) GTEST_SKIP() << engine.reason;
   }
-  void TearDown() override { show_fused_products(false); }
+  void TearDown() override {
+    context_.reset();
+    show_fused_products(false);
+    if (on_emulated()) emulate_compute_capability(90);
+  }
   Context& context() { return *context_; }
 
  private:
   std::optional<Context> context_;
 };
+INSTANTIATE_TEST_SUITE_P(Int8FusedOn, Int8Fused, ::testing::Values(80, 90),
+                         ::testing::PrintToStringParamName());
 
 std::size_t count(std::int64_t n) {
   return static_cast<std::size_t>(n);
@@ -102,7 +118,26 @@ struct Product {
     args.engine = engine;
     gemm(context, args);
     context.synchronize();
+    say_nan_alike(d);
     return d;
+  }
+
+  // Which NaN it is that a NaN becomes, nobody promises: CUTLASS's kernels leave it to the device.
+  void say_nan_alike(Vector<std::byte>& d) const {
+    const auto alike = [&]<class T>(T) {
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+          T value;
+          std::byte* at = d.data() + count(i * stride + j) * sizeof value;
+          std::memcpy(&value, at, sizeof value);
+          if (!std::isnan(static_cast<float>(value))) continue;
+          value = T(std::numeric_limits<float>::quiet_NaN());
+          std::memcpy(at, &value, sizeof value);
+        }
+    };
+    if (output == DType::f32) return alike(float{});
+    if (output == DType::f16) return alike(half{});
+    alike(bfloat16{});
   }
 
   gemm_int8::GemmOperands operands(void* d) const {
@@ -123,7 +158,7 @@ struct Product {
   Vector<float> absmax_a, absmax_b, bias;
 };
 
-TEST_F(Int8Fused, HasTheBitsOfTheUnfusedKernels) {
+TEST_P(Int8Fused, HasTheBitsOfTheUnfusedKernels) {
   struct Shape {
     std::int64_t m, n, k;
   };
@@ -148,7 +183,7 @@ TEST_F(Int8Fused, HasTheBitsOfTheUnfusedKernels) {
 }
 
 // The largest sums there are: 127 · 127 · K just below 2^31.
-TEST_F(Int8Fused, ExtremesUpToTheLargestK) {
+TEST_P(Int8Fused, ExtremesUpToTheLargestK) {
   for (const std::int64_t k : {std::int64_t{4096}, max_exact_k}) {
     Product product(3, 16, k, DType::f32, Codes::extreme);
     const auto want = product.run(context(), "dp4a", true, DType::f32, false);
@@ -156,45 +191,182 @@ TEST_F(Int8Fused, ExtremesUpToTheLargestK) {
   }
 }
 
-TEST_F(Int8Fused, EveryShapeOfTilesIsRight) {
-  Product product(200, 272, 208, DType::f16, Codes::random);
-  const auto want = product.run(context(), "dp4a", true, DType::f32, false);
-  GemmProblem problem;
-  problem.m = 200, problem.n = problem.stride_d = 272;
-  problem.k = problem.stride_a = problem.stride_b = 208;
-  problem.output = DType::f16;
-  problem.scale = gemm_int8::ScaleMode::row_col;
-  problem.has_bias = true;
-  problem.alignment = 16;
-  int shapes = 0;
+GemmProblem problem_of(std::int64_t m, std::int64_t n, std::int64_t k) {
+  GemmProblem p;
+  p.m = m, p.n = p.stride_d = n;
+  p.k = p.stride_a = p.stride_b = k;
+  p.output = DType::bf16;
+  p.scale = gemm_int8::ScaleMode::row_col;
+  p.alignment = 16;
+  return p;
+}
+
+// Of fewer stages than a pipeline has, of a part of a stage, and of more tiles than run at once.
+TEST_P(Int8Fused, EveryShapeAndOrderOfTilesIsRight) {
+  const GemmProblem large = on_emulated() ? problem_of(600, 800, 32) : problem_of(1500, 4112, 1040);
+  std::vector<GemmProblem> problems = {large};
+  for (const DType output : {DType::f32, DType::f16, DType::bf16})
+    for (GemmProblem problem : {problem_of(200, 272, 208), problem_of(130, 272, 16)}) {
+      problem.output = output;
+      problems.push_back(problem);
+    }
+  for (GemmProblem& problem : problems) {
+    Product product(problem.m, problem.n, problem.k, problem.output, Codes::random);
+    const auto want = product.run(context(), "dp4a", true, DType::f32, false);
+    const bool has_orders = problem == large;
+    problem.has_bias = true;
+    std::set<std::int64_t> shapes, rasters, swizzles;
+    for (const GemmConfig& config : gemm_int8::candidates(problem, context())) {
+      if (config.engine != EngineId::fused) continue;
+      shapes.insert(config.mc * 1024 + config.nc);
+      rasters.insert(config.raster);
+      swizzles.insert(config.swizzle);
+      SCOPED_TRACE(describe(config));
+      EXPECT_TRUE(gemm_int8::is_risky(config)) << "a tuner tries it in another process first";
+      EXPECT_EQ(gemm_int8::from_choice(gemm_int8::to_choice(config)), config);
+      Vector<std::byte> d(want.size(), std::byte{0x5a});
+      gemm_int8::run(context(), problem, config, product.operands(d.data()));
+      context().synchronize();
+      product.say_nan_alike(d);
+      ASSERT_EQ(d, want);
+    }
+    EXPECT_GE(shapes.size(), 2u);
+    if (has_orders) {
+      EXPECT_GE(rasters.size(), 2u);
+      EXPECT_GE(swizzles.size(), 2u);
+    }
+  }
+}
+
+TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
+  GemmProblem problem = problem_of(200, 272, 208);
   for (const GemmConfig& config : gemm_int8::candidates(problem, context())) {
     if (config.engine != EngineId::fused) continue;
-    ++shapes;
-    SCOPED_TRACE(describe(config));
-    EXPECT_TRUE(gemm_int8::is_risky(config)) << "a tuner tries it in another process first";
-    EXPECT_EQ(gemm_int8::from_choice(gemm_int8::to_choice(config)), config);
-    Vector<std::byte> d(want.size(), std::byte{0x5a});
-    gemm_int8::run(context(), problem, config, product.operands(d.data()));
-    context().synchronize();
-    EXPECT_EQ(d, want);
     GemmConfig unknown = config;
     unknown.cluster = 7;
+    EXPECT_EQ(
+        gemm_int8::check_config(problem, unknown, context().state()),
+        fmt::format("engine 'fused': there is no kernel of tiles {}x{} (kc={}) in clusters of "
+                    "7x{} for this device",
+                    config.mc, config.nc, config.kc, config.cluster_n > 1 ? 2 : 1));
+    unknown = config;
+    unknown.raster = 3;
     EXPECT_EQ(gemm_int8::check_config(problem, unknown, context().state()),
-              "engine 'fused': this build has no kernel of tiles " + std::to_string(config.mc) +
-                  "x" + std::to_string(config.nc) + " in clusters of 7");
+              "engine 'fused': raster=3; it must be 0 (the side with fewer tiles), 1 (m) or 2 (n)");
+    unknown = config;
+    unknown.swizzle = 3;
+    EXPECT_EQ(gemm_int8::check_config(problem, unknown, context().state()),
+              "engine 'fused': swizzle=3; it must be 0, 2, 4 or 8");
+    unknown = config;
+    unknown.cublaslt.workspace_mib = 32;
+    EXPECT_EQ(gemm_int8::check_config(problem, unknown, context().state()),
+              "engine 'fused' has no algorithms or workspace of cuBLASLt");
   }
-  EXPECT_GE(shapes, 2);
   // What a damaged cache may hold.
   GemmConfig none;
   none.engine = EngineId::fused;
-  Vector<std::byte> d(want.size());
+  EXPECT_NE(gemm_int8::check_config(problem, none, context().state()), "");
+  Product product(200, 272, 208, DType::bf16, Codes::random);
+  Vector<std::byte> d(count(200 * 272) * sizeof(bfloat16));
   EXPECT_THROW(gemm_int8::run(context(), problem, none, product.operands(d.data())), Error);
   EXPECT_NE(gemm_int8::default_config(problem, context()).engine, EngineId::fused)
       << "nobody gets it before it was proven there";
   EXPECT_NE(gemm_int8::packing_engine(context().state()).id, EngineId::fused);
 }
 
-TEST_F(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
+// Codes that no quantizer makes: their sums pass 2^31 on the way and come back, so that a kernel
+// which saturates would be wrong.
+TEST_P(Int8Fused, SumsMayPassTheLargestIntegerOnTheWay) {
+  constexpr std::int64_t up = 131088;
+  Product product(2, 16, max_exact_k, DType::f32, Codes::extreme);
+  for (std::int64_t i = 0; i < product.m; ++i)
+    for (std::int64_t k = 0; k < product.k; ++k)
+      product.a[count(i * product.k + k)] = k < up ? std::int8_t{-128} : std::int8_t{127};
+  for (std::int8_t& q : product.b)
+    q = std::int8_t{-128};
+  const auto want = product.run(context(), "dp4a", true, DType::f32, false);
+  EXPECT_EQ(product.run(context(), "fused", true, DType::f32, false), want);
+  float first = 0.0f;
+  std::memcpy(&first, want.data() + count(product.stride) * sizeof(float), sizeof first);
+  const std::int64_t sum = 128 * 128 * up - 128 * 127 * (max_exact_k - up);
+  static_assert(128 * 128 * up > std::numeric_limits<std::int32_t>::max());
+  ASSERT_LE(sum, std::numeric_limits<std::int32_t>::max());
+  const float scaled = static_cast<float>(sum) * 0x1.040c2p-14f;
+  const float y = product.absmax_b[0] * (product.absmax_a[1] * scaled) + product.bias[0];
+  EXPECT_EQ(first, y);
+}
+
+// Orders of tiles are tried where there are tiles to order, and not too many.
+TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
+  const auto all_of = [&](const GemmProblem& p) {
+    std::vector<GemmConfig> all;
+    for (const GemmConfig& config : gemm_int8::candidates(p, context()))
+      if (config.engine == EngineId::fused) {
+        EXPECT_EQ(gemm_int8::check_config(p, config, context().state()), "") << describe(config);
+        EXPECT_EQ(std::count(all.begin(), all.end(), config), 0) << describe(config);
+        all.push_back(config);
+      }
+    return all;
+  };
+  const auto sets = [](const std::vector<GemmConfig>& all, auto member) {
+    std::set<std::int64_t> values;
+    for (const GemmConfig& config : all)
+      values.insert(config.*member);
+    return values;
+  };
+  using Values = std::set<std::int64_t>;
+  const auto large = all_of(problem_of(16384, 16384, 4096));
+  EXPECT_EQ(sets(large, &GemmConfig::swizzle), (Values{0, 8}));
+  // 128 rows of tiles are more than 64 columns of them, and square tiles are as many both ways.
+  EXPECT_TRUE(sets(large, &GemmConfig::raster).contains(1));
+  EXPECT_LE(large.size(), 40u);
+  const auto wide = all_of(problem_of(1024, 65536, 4096));
+  EXPECT_EQ(sets(wide, &GemmConfig::raster), (Values{0, 2}));
+  // All tiles at once: no order.
+  const auto small = all_of(problem_of(128, 128, 4096));
+  EXPECT_EQ(sets(small, &GemmConfig::raster), (Values{0}));
+  EXPECT_EQ(sets(small, &GemmConfig::swizzle), (Values{0}));
+  EXPECT_LT(small.size(), large.size());
+  // A decode step is not tried with tiles of 256 rows, nor computed by them when nothing is known.
+  for (const GemmConfig& config : all_of(problem_of(1, 4096, 4096)))
+    EXPECT_LE(config.mc, 64) << describe(config);
+  const auto* engine =
+      gemm_int8::find_engine(context().state().device.kind, std::string_view("fused"));
+  const auto usual = [&](std::int64_t m) {
+    return engine->default_config(problem_of(m, 4096, 4096), context().state()).mc;
+  };
+  EXPECT_LE(usual(1), 64);
+  EXPECT_GE(usual(4096), 128);
+}
+
+// What caches hold that are older than orders, sides of clusters and other generations.
+TEST_P(Int8Fused, OlderConfigurationsMeanWhatTheyMeant) {
+  GemmConfig older;
+  older.engine = EngineId::fused;
+  older.mc = 128, older.nc = 256, older.cluster = 2;
+  const std::string reason =
+      gemm_int8::check_config(problem_of(512, 512, 512), older, context().state());
+  EXPECT_EQ(reason.empty(), context().state().runtime->info().compute_capability() == 90) << reason;
+  EXPECT_EQ(describe(older), "fused plain mc=128 nc=256 kc=0 threads=0 cluster=2");
+  older.cluster = 1, older.cluster_n = 2, older.raster = 1, older.swizzle = 8;
+  EXPECT_EQ(describe(older),
+            "fused plain mc=128 nc=256 kc=0 threads=0 cluster=1x2 raster=1 swizzle=8");
+  // Nobody else has what these say.
+  GemmConfig other;
+  other.engine = EngineId::dp4a;
+  other.cluster_n = 2;
+  EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
+            "engine 'dp4a' has no clusters");
+  other.cluster_n = 0, other.swizzle = 4;
+  EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
+            "engine 'dp4a' has no order of tiles");
+  other.swizzle = -4;
+  EXPECT_NE(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state())
+                .find("swizzle=-4; none may be negative"),
+            std::string::npos);
+}
+
+TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
   const auto reason = [&](const std::function<void(GemmProblem&)>& change) {
     GemmProblem p;
     p.m = 32, p.n = p.stride_d = 64;
@@ -215,6 +387,9 @@ TEST_F(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
   EXPECT_EQ(reason([](GemmProblem& p) { p.stride_d = 65; }),
             "the bytes between rows of d are no multiple of 16");
   EXPECT_EQ(reason([](GemmProblem& p) { p.k = 0; }), "k is 0");
+  EXPECT_EQ(reason([](GemmProblem& p) { p.m = (std::int64_t{1} << 31) - 256; }),
+            "m or n is 2^31 - 256 or more");
+  EXPECT_EQ(reason([](GemmProblem& p) { p.m = (std::int64_t{1} << 31) - 257; }), "");
   EXPECT_EQ(reason([](GemmProblem& p) {
               p.output = DType::s32;
               p.scale = gemm_int8::ScaleMode::none;
@@ -240,6 +415,74 @@ TEST_F(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
   gemm(context(), args);
   context().synchronize();
   EXPECT_EQ(d, want);
+}
+
+// Which devices have it, and which of its tiles: a matter of generation and of shared memory.
+class Int8FusedDevices : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!on_emulated()) GTEST_SKIP() << "a GPU is what it is";
+  }
+  void TearDown() override {
+    show_fused_products(false);
+    emulate_compute_capability(90);
+  }
+  static EngineInfo engine(const Context& context) {
+    for (const EngineInfo& one : gemm_engines(context))
+      if (one.name == "fused") return one;
+    throw std::logic_error("no engine 'fused'");
+  }
+};
+
+TEST_F(Int8FusedDevices, GenerationsAndSharedMemory) {
+  show_fused_products(true);
+  struct Case {
+    int capability;
+    std::int64_t deepest;  // of its tiles, 0: Hopper's; negative: none
+  };
+  for (const Case& c : {Case{75, -1}, Case{80, 128}, Case{86, 64}, Case{87, 128}, Case{89, 64},
+                        Case{90, 0}, Case{100, -1}, Case{120, -1}}) {
+    SCOPED_TRACE(c.capability);
+    emulate_compute_capability(c.capability);
+    const Context context(device_options());
+    const EngineInfo info = engine(context);
+    ASSERT_EQ(info.available, c.deepest >= 0) << info.reason;
+    EXPECT_EQ(info.reason,
+              info.available ? "" : "its kernels are for compute capability 8.x and 9.0");
+    std::int64_t deepest = -1;
+    bool has_clusters = false;
+    for (const GemmConfig& config : gemm_int8::candidates(problem_of(4096, 4096, 4096), context)) {
+      if (config.engine != EngineId::fused) continue;
+      if (config.mc == 256 || deepest < 0) deepest = std::max(deepest, config.kc);
+      has_clusters = has_clusters || config.cluster > 1;
+    }
+    EXPECT_EQ(deepest, c.deepest);
+    EXPECT_EQ(has_clusters, c.capability == 90);
+  }
+  show_fused_products(false);
+  const Context context(device_options());
+  EXPECT_EQ(engine(context).reason, "its kernels are for compute capability 8.x and 9.0");
+  emulate_compute_capability(86);
+  const Context hidden(device_options());
+  EXPECT_EQ(engine(hidden).reason, "the emulated device shows its fused products on demand");
+}
+
+// A configuration of one device is none of another.
+TEST_F(Int8FusedDevices, AnotherDevicesTilesAreRefused) {
+  show_fused_products(true);
+  const GemmProblem problem = problem_of(4096, 4096, 4096);
+  emulate_compute_capability(80);
+  GemmConfig deep;
+  const Context ampere(device_options());
+  for (const GemmConfig& config : gemm_int8::candidates(problem, ampere))
+    if (config.engine == EngineId::fused && config.mc == 256 && config.kc == 128) deep = config;
+  ASSERT_EQ(deep.engine, EngineId::fused);
+  EXPECT_EQ(gemm_int8::check_config(problem, deep, ampere.state()), "");
+  emulate_compute_capability(86);
+  const Context smaller(device_options());
+  EXPECT_EQ(gemm_int8::check_config(problem, deep, smaller.state()),
+            "engine 'fused': there is no kernel of tiles 256x128 (kc=128) in clusters of 1x1 for "
+            "this device");
 }
 
 }  // namespace

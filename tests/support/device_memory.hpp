@@ -11,6 +11,8 @@ DeviceMemory install_emulated_device();
 /// Whether contexts of the emulated device have fused products: by a stand-in for kernels that only
 /// a GPU can run. Not at first.
 void show_fused_products(bool show) noexcept;
+/// What contexts of the emulated device find it to be from now on: 90, as at first, is 9.0.
+void emulate_compute_capability(int compute_capability) noexcept;
 /// Memory of the real CUDA device 0. Defined where the build has a toolkit.
 DeviceMemory cuda_memory();
 

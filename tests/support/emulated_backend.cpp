@@ -28,6 +28,10 @@ void* Library::symbol(const char* name) const noexcept {
 
 namespace test {
 
+void emulate_compute_capability(int compute_capability) noexcept {
+  switchback_cuda_emu::options().compute_capability = compute_capability;
+}
+
 DeviceMemory install_emulated_device() {
   core::install_device_platform(DeviceKind::emulated, &core::cuda_emulated::platform);
   quant::install_device_engine(DeviceKind::emulated, &quant::cuda_emulated::engine);

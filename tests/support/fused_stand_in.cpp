@@ -6,6 +6,7 @@
 #include "gemm/cuda/fused.hpp"
 #include "gemm/cuda/kernels.hpp"
 #include "support/device_memory.hpp"
+#include "switchback_cuda_emu/control.h"
 
 namespace switchback {
 
@@ -31,14 +32,30 @@ bool keeps_the_rules(DType output, const FusedArguments& p) {
          is_multiple(p.d) && p.m > 0 && p.n > 0 && p.k > 0 && p.k % 16 == 0 &&
          p.a_stride % 16 == 0 && p.a_stride >= p.k && p.b_stride % 16 == 0 && p.b_stride >= p.k &&
          p.n * element % 16 == 0 && p.d_stride * element % 16 == 0 && p.d_stride >= p.n &&
-         p.absmax_a != nullptr && p.absmax_b != nullptr && p.multiprocessors > 0;
+         p.absmax_a != nullptr && p.absmax_b != nullptr && p.multiprocessors > 0 &&
+         (p.raster == FusedRaster::heuristic || p.raster == FusedRaster::along_m ||
+          p.raster == FusedRaster::along_n) &&
+         (p.swizzle == 1 || p.swizzle == 2 || p.swizzle == 4 || p.swizzle == 8);
 }
 
 std::size_t workspace_bytes(DType, const FusedArguments& p) {
   return static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n) * sizeof(std::int32_t);
 }
 
+// Code of one generation does not run on another, and no block gets more shared memory than there
+// is.
+bool runs_here(bool for_sm90, std::size_t shared_bytes) {
+  int most = 0;
+  if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) != cudaSuccess)
+    return false;
+  const int capability = switchback_cuda_emu::options().compute_capability;
+  return (for_sm90 ? capability == 90 : capability / 10 == 8) &&
+         shared_bytes <= static_cast<std::size_t>(most);
+}
+
+template <bool ForSm90, std::size_t SharedBytes>
 cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaStream_t stream) {
+  if (!runs_here(ForSm90, SharedBytes)) return cudaErrorNoKernelImageForDevice;
   if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
   auto* sums = static_cast<std::int32_t*>(workspace);
   const Dp4aArguments product = {p.a, p.b, sums, p.m, p.n, p.k, p.a_stride, p.b_stride, p.n};
@@ -48,13 +65,34 @@ cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaS
   return launch_epilogue(output, epilogue, p.multiprocessors, stream);
 }
 
+template <bool ForSm90, int TileM, int TileN, int TileK, int ClusterM, int ClusterN, int SharedKib>
+constexpr FusedVariant variant() {
+  constexpr std::size_t shared_bytes = std::size_t{SharedKib} << 10;
+  return {TileM,    TileN,        TileK,           ClusterM,
+          ClusterN, shared_bytes, workspace_bytes, launch<ForSm90, shared_bytes>};
+}
+
+std::span<const FusedVariant> if_shown(std::span<const FusedVariant> all, std::string_view& why) {
+  if (shown) return all;
+  why = "the emulated device shows its fused products on demand";
+  return {};
+}
+
 }  // namespace
 
-std::span<const FusedVariant> fused_variants(int, std::string_view& why_none) noexcept {
-  static constexpr FusedVariant all[] = {{128, 256, 2, workspace_bytes, launch},
-                                         {64, 128, 1, workspace_bytes, launch}};
-  why_none = shown ? "" : "the emulated device shows its fused products on demand";
-  return shown ? std::span<const FusedVariant>(all) : std::span<const FusedVariant>();
+std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcept {
+  static constexpr FusedVariant all[] = {
+      variant<false, 128, 128, 64, 1, 1, 48>(), variant<false, 256, 128, 64, 1, 1, 96>(),
+      variant<false, 64, 128, 64, 1, 1, 48>(), variant<false, 32, 64, 128, 1, 1, 72>(),
+      variant<false, 256, 128, 128, 1, 1, 144>()};
+  return if_shown(all, why_none);
+}
+
+std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept {
+  static constexpr FusedVariant all[] = {
+      variant<true, 128, 256, 0, 2, 1, 200>(), variant<true, 64, 128, 0, 1, 1, 200>(),
+      variant<true, 128, 256, 0, 1, 2, 200>(), variant<true, 128, 256, 0, 1, 1, 200>()};
+  return if_shown(all, why_none);
 }
 
 }  // namespace products::SWITCHBACK_CUDA_NS

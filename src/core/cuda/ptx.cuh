@@ -54,14 +54,55 @@ __device__ __forceinline__ half narrow<half>(float value) {
   return result;
 }
 
-/// c + the dot product of four signed bytes and four signed bytes.
+/// c + the dot product of four signed bytes and four signed bytes, modulo 2^32.
 __device__ __forceinline__ int dot4(int a, int b, int c) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
+  auto sum = static_cast<unsigned>(c);
   for (int i = 0; i < 4; ++i)
-    c += static_cast<std::int8_t>(a >> (8 * i)) * static_cast<std::int8_t>(b >> (8 * i));
-  return c;
+    sum += static_cast<unsigned>(static_cast<std::int8_t>(a >> (8 * i)) *
+                                 static_cast<std::int8_t>(b >> (8 * i)));
+  return static_cast<int>(sum);
 #else
   return __dp4a(a, b, c);
+#endif
+}
+
+/// d[16,8] = c[16,8] + a[16,32] · b[8,32]ᵀ of signed bytes, modulo 2^32, by a warp. Lane 4g + t has
+/// of a the bytes 4t … 4t + 3 of rows g and g + 8, then 16 columns on, the same two; of b those of
+/// row g, then 16 columns on; of c and d columns 2t and 2t + 1 of row g, then of row g + 8.
+__device__ __forceinline__ void multiply_add_16x8x32(int (&d)[4], const int (&a)[4],
+                                                     const int (&b)[2], const int (&c)[4]) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto both = [](int first, int second) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(second)) << 32 |
+           static_cast<std::uint32_t>(first);
+  };
+  const auto first_of = [](std::uint64_t two) { return static_cast<int>(two); };
+  const auto second_of = [](std::uint64_t two) { return static_cast<int>(two >> 32); };
+  const std::uint64_t mine[] = {both(a[0], a[1]), both(a[2], a[3]), both(b[0], b[1])};
+  int sums[4] = {c[0], c[1], c[2], c[3]};
+  for (int t = 0; t < 4; ++t) {
+    const std::uint64_t left = __shfl_sync(0xFFFFFFFFu, mine[0], lane / 4 * 4 + t);
+    const std::uint64_t right = __shfl_sync(0xFFFFFFFFu, mine[1], lane / 4 * 4 + t);
+    for (int side = 0; side < 2; ++side) {
+      const std::uint64_t codes_b =
+          __shfl_sync(0xFFFFFFFFu, mine[2], (lane % 4 * 2 + side) * 4 + t);
+      sums[side] = dot4(first_of(left), first_of(codes_b), sums[side]);
+      sums[side] = dot4(first_of(right), second_of(codes_b), sums[side]);
+      sums[2 + side] = dot4(second_of(left), first_of(codes_b), sums[2 + side]);
+      sums[2 + side] = dot4(second_of(right), second_of(codes_b), sums[2 + side]);
+    }
+  }
+  for (int i = 0; i < 4; ++i)
+    d[i] = sums[i];
+#else
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%10, %11, %12, %13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]),
+        "r"(c[2]), "r"(c[3]));
 #endif
 }
 

@@ -12,6 +12,14 @@
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
+/// Along which side of d neighbouring tiles are made one after the other, so that they share what
+/// they read in the L2 cache.
+enum class FusedRaster : std::int64_t {
+  heuristic = 0,  ///< along n, or along m if that has fewer tiles
+  along_m = 1,
+  along_n = 2,
+};
+
 /// d[m,n] = absmax_b · (absmax_a · (float(a[m,k] · b[n,k]ᵀ) · c)) + bias, rounded once to d's type.
 /// Addresses of a, b and d and the bytes between their rows are multiples of 16, k is one of 16,
 /// and the bytes of a row of d too.
@@ -26,23 +34,36 @@ struct FusedArguments {
   std::int64_t a_stride, b_stride, d_stride;
   bool scalar_b;
   int multiprocessors;
+  FusedRaster raster;
+  int swizzle;  ///< tiles across a strip along that side: 1, 2, 4 or 8, as far as d has them
 };
 
-/// One shape of a fused kernel: rows and columns of d a block makes at a time, and the blocks of a
-/// cluster, which share what they read.
+/// One shape of a fused kernel: rows and columns of d a block makes at a time, and how much of the
+/// inner dimension a stage of its pipeline holds; the blocks of a cluster, which share what they
+/// read, along m and n.
 struct FusedVariant {
   int tile_m;
   int tile_n;
-  int cluster;
+  int tile_k;
+  int cluster_m;
+  int cluster_n;
+  std::size_t shared_bytes;  ///< of a block
   /// Scratch it wants, 256-byte aligned.
   std::size_t (*workspace_bytes)(DType output, const FusedArguments& arguments);
   cudaError_t (*launch)(DType output, const FusedArguments& arguments, void* workspace,
                         cudaStream_t stream);
 };
 
-/// Those of this build for a compute capability (90 is sm_90, whose code runs on no other); the
-/// first is the one to use when nothing better is known. Where there is none, `why_none` says why.
+/// Those of this build for a compute capability (90 is 9.0) whose blocks may have so much shared
+/// memory: code of 8.0 runs on all of 8.x, that of 9.0 on no other. The first is the one to use
+/// when nothing better is known. Where there is none, `why_none` says why.
 std::span<const FusedVariant> fused_variants(int compute_capability,
+                                             std::size_t shared_bytes_per_block,
                                              std::string_view& why_none) noexcept;
+
+/// Those that were compiled for 8.0 and 9.0. What not every device of 8.x has the shared memory for
+/// comes last.
+std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcept;
+std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept;
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

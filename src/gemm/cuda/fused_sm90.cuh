@@ -13,14 +13,14 @@
 #include <cutlass/gemm/collective/collective_builder.hpp>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
-#include "gemm/cuda/fused.hpp"
+#include "gemm/cuda/fused_variant.hpp"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-template <class Output, int TileM, int TileN, int Cluster, bool Cooperative>
+template <class Output, int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
 struct FusedSm90 {
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::_128>;
-  using ClusterShape = cute::Shape<cute::Int<Cluster>, cute::_1, cute::_1>;
+  using ClusterShape = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
   using RowMajor = cutlass::layout::RowMajor;
   using ColumnMajor = cutlass::layout::ColumnMajor;
   using MainSchedule =
@@ -67,6 +67,8 @@ struct FusedSm90 {
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
                                                       Epilogue, cutlass::gemm::PersistentScheduler>;
   using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+  using Order = typename Kernel::TileScheduler::RasterOrderOptions;
+  static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
 
   static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
     constexpr float c = 0x1.040c2p-14f;  // 1 / (127 · 127), 0x38820610
@@ -89,6 +91,10 @@ struct FusedSm90 {
          static_cast<Output*>(p.d),
          rows_of(p.d_stride)}};
     arguments.hw_info.sm_count = p.multiprocessors;
+    arguments.scheduler.max_swizzle_size = p.swizzle;
+    arguments.scheduler.raster_order = p.raster == FusedRaster::along_m   ? Order::AlongM
+                                       : p.raster == FusedRaster::along_n ? Order::AlongN
+                                                                          : Order::Heuristic;
     return arguments;
   }
 
@@ -110,37 +116,13 @@ struct FusedSm90 {
 };
 
 /// A shape of tiles for every type of output.
-template <int TileM, int TileN, int Cluster, bool Cooperative>
-struct FusedSm90Shape {
-  template <class Output>
-  using For = FusedSm90<Output, TileM, TileN, Cluster, Cooperative>;
-
-  static std::size_t workspace_bytes(DType output, const FusedArguments& p) {
-    switch (output) {
-      case DType::f32:
-        return For<float>::workspace_bytes(p);
-      case DType::f16:
-        return For<cutlass::half_t>::workspace_bytes(p);
-      default:
-        return For<cutlass::bfloat16_t>::workspace_bytes(p);
-    }
-  }
-  static cudaError_t launch(DType output, const FusedArguments& p, void* workspace,
-                            cudaStream_t stream) {
-    switch (output) {
-      case DType::f32:
-        return For<float>::launch(p, workspace, stream);
-      case DType::f16:
-        return For<cutlass::half_t>::launch(p, workspace, stream);
-      case DType::bf16:
-        return For<cutlass::bfloat16_t>::launch(p, workspace, stream);
-      default:
-        return cudaErrorInvalidValue;
-    }
-  }
-  static constexpr FusedVariant variant() {
-    return {TileM, TileN, Cluster, workspace_bytes, launch};
-  }
-};
+template <int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
+constexpr FusedVariant fused_sm90() {
+  return fused_variant<
+      FusedSm90<float, TileM, TileN, ClusterM, ClusterN, Cooperative>,
+      FusedSm90<cutlass::half_t, TileM, TileN, ClusterM, ClusterN, Cooperative>,
+      FusedSm90<cutlass::bfloat16_t, TileM, TileN, ClusterM, ClusterN, Cooperative>>(
+      TileM, TileN, 0, ClusterM, ClusterN);
+}
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "gemm/cuda/fused_kernels.hpp"
 #include "gemm/cuda/fused_sm90.cuh"
-#include "gemm/cuda/fused_sm90_variants.hpp"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-const FusedVariant fused_sm90_128x256 = FusedSm90Shape<128, 256, 2, true>::variant();
+const FusedVariant fused_sm90_128x256_2x1 = fused_sm90<128, 256, 2, 1, true>();
+const FusedVariant fused_sm90_128x256_1x2 = fused_sm90<128, 256, 1, 2, true>();
+const FusedVariant fused_sm90_128x256_1x1 = fused_sm90<128, 256, 1, 1, true>();
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

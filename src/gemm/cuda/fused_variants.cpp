@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gemm/cuda/fused.hpp"
 
-#include <array>
-#if defined(SWITCHBACK_HAVE_CUTLASS)
-#include "gemm/cuda/fused_sm90_variants.hpp"
-#endif
-
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-std::span<const FusedVariant> fused_variants([[maybe_unused]] int compute_capability,
+std::span<const FusedVariant> fused_variants(int compute_capability,
+                                             std::size_t shared_bytes_per_block,
                                              std::string_view& why_none) noexcept {
-#if defined(SWITCHBACK_HAVE_CUTLASS)
-  if (compute_capability == 90) {
-    static const std::array all = {fused_sm90_128x256, fused_sm90_256x128, fused_sm90_128x128,
-                                   fused_sm90_64x256, fused_sm90_64x128};
-    why_none = {};
-    return all;
-  }
-  why_none = "its kernels are for compute capability 9.0 alone";
-#else
-  why_none = "the library was built without CUTLASS";
-#endif
-  return {};
+  why_none = {};
+  std::span<const FusedVariant> built;
+  if (compute_capability == 90)
+    built = built_for_sm90(why_none);
+  else if (compute_capability / 10 == 8)
+    built = built_for_sm80(why_none);
+  else
+    why_none = "its kernels are for compute capability 8.x and 9.0";
+  std::size_t fit = 0;
+  while (fit < built.size() && built[fit].shared_bytes <= shared_bytes_per_block)
+    ++fit;
+  if (fit == 0 && !built.empty())
+    why_none = "its kernels want more shared memory than a block has here";
+  return built.first(fit);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: what CUTLASS's headers want of nvcc, for the host compiler and the emulated device.
+// Included ahead of everything (see CMakeLists.txt beside it).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+// The toolkit's headers of narrow types want these of its headers of types, which the emulated
+// device has its own of.
+#define __NV_SILENCE_DEPRECATION_BEGIN
+#define __NV_SILENCE_DEPRECATION_END
+struct alignas(16) long4 {
+  long x, y, z, w;
+};
+struct alignas(16) ulong4 {
+  unsigned long x, y, z, w;
+};
+struct alignas(16) double4_16a {
+  double x, y, z, w;
+};
+struct alignas(32) double4_32a {
+  double x, y, z, w;
+};
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+// Named by templates that nobody here instantiates.
+__half2 __hfma2(__half2, __half2, __half2);
+__nv_bfloat162 __hfma2(__nv_bfloat162, __nv_bfloat162, __nv_bfloat162);
+namespace cutlass {
+namespace arch {
+std::uint32_t SmId();
+int LaneId();
+template <int Bytes>
+void shared_load(void* to, std::uint32_t address);
+template <int Bytes>
+void shared_store(std::uint32_t address, const void* from);
+}  // namespace arch
+template <class Operator>
+void device_kernel(typename Operator::Params params);
+}  // namespace cutlass
+
+// CUTLASS's own is 0 for a host compiler.
+#include <cutlass/cutlass.h>
+#define canonical_warp_idx_sync() (static_cast<int>(threadIdx.x) / 32)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# The kernels that are built on CUTLASS: where it comes from, and what the assembler says of them.
+# Sourced after common.sh.
+# shellcheck shell=sh
+
+# What the kernels were written and compiled with; later ones of 4.x may do.
+cutlass_package=nvidia-cutlass==4.2.0.0
+cutlass_folder=build/cutlass
+
+# Prints the folder that holds include/cutlass (or cutlass); fails if there is none yet.
+cutlass_place() {
+  for place in "${SWITCHBACK_CUTLASS_DIR:-}" "$cutlass_folder/cutlass_library/source" \
+    "$(python3 -c "import importlib.util as u
+print(u.find_spec('cutlass_library').submodule_search_locations[0])" 2>/dev/null)/source"; do
+    if [ -n "$place" ] && { [ -f "$place/include/cutlass/version.h" ] ||
+      [ -f "$place/cutlass/version.h" ]; }; then
+      (cd "$place" && pwd)
+      return 0
+    fi
+    # Another than the one that was named is not what was asked for.
+    [ "$place" != "${SWITCHBACK_CUTLASS_DIR:-}" ] || [ -z "$place" ] || return 1
+  done
+  return 1
+}
+
+# Looks for CUTLASS, and asks pip for its headers where there are none. Having none is no failure.
+obtain_cutlass() {
+  if place=$(cutlass_place); then
+    say "found in $place"
+  elif [ -n "${SWITCHBACK_CUTLASS_DIR:-}" ]; then
+    say "SWITCHBACK_CUTLASS_DIR = $SWITCHBACK_CUTLASS_DIR holds no CUTLASS"
+  elif ! python3 -m pip --version >/dev/null 2>&1; then
+    say "not found, and there is no pip to ask for $cutlass_package"
+  elif mkdir -p build && python3 -m pip install --quiet --disable-pip-version-check --no-input --retries 2 \
+    --no-deps --target "$cutlass_folder" "$cutlass_package" >build/cutlass.log 2>&1 &&
+    place=$(cutlass_place); then
+    say "$cutlass_package, in $place"
+  else
+    say "not found, and pip could not get $cutlass_package (log: build/cutlass.log)"
+  fi
+}
+
+# Compiles the kernels, every one of them anew, so that the log speaks of all.
+build_fused() {
+  SWITCHBACK_CUTLASS_DIR=$(cutlass_place)
+  export SWITCHBACK_CUTLASS_DIR
+  rm -rf build/fused/src/gemm/CMakeFiles/switchback_gemm_fused_*.dir
+  build fused "$1" --target switchback_gemm_fused
+  check_kernels build/fused/build.log
+}
+
+# Runs the kernels of 8.x on the emulated device, in the build of a preset that has everything else
+# of the tests, and leaves that build as it was: without them it tests no slower than before.
+test_fused() {
+  if ctest --test-dir "build/$1" -N -R '^gemm_fused_sm80_test$' | grep -q 'Total Tests: 1'; then
+    say "ran among the tests of $1, which found CUTLASS by itself"
+    return 0
+  fi
+  logged "build/$1/configure_fused.log" cmake -S . -B "build/$1" -DSWITCHBACK_CUTLASS=HEADERS \
+    "-DSWITCHBACK_CUTLASS_DIR=$(cutlass_place)"
+  test_status=0
+  if ! ctest --test-dir "build/$1" -N -R '^gemm_fused_sm80_test$' | grep -q 'Total Tests: 1'; then
+    say "left out: that takes g++, and a build with the CUDA backend"
+  else
+    logged "build/$1/build_fused.log" cmake --build "build/$1" --parallel "$2" \
+      --target gemm_fused_sm80_test &&
+      ctest --test-dir "build/$1" --output-on-failure -R '^gemm_fused_sm80_test$' || test_status=$?
+  fi
+  logged "build/$1/configure_fused.log" cmake -S . -B "build/$1" -DSWITCHBACK_CUTLASS=AUTO \
+    -DSWITCHBACK_CUTLASS_DIR=
+  return "$test_status"
+}
+
+# check_kernels LOG: what ptxas -v said of each kernel of a build, as a table; fails if one keeps
+# registers in memory, or if there is none.
+check_kernels() {
+  awk '
+    /^\[[0-9]+\/[0-9]+\] Building CUDA object/ { n = split($NF, path, "/"); file = path[n] }
+    /Compiling entry function/ { split($0, quoted, "\047"); architecture = quoted[4] }
+    / bytes stack frame, / { stack = $1; stores = $5; loads = $9 }
+    /: Used [0-9]+ registers/ {
+      match($0, /Used [0-9]+ registers/)
+      registers = substr($0, RSTART + 5, RLENGTH - 15)
+      key = sprintf("%-32s %-8s %4d registers, %d bytes of stack, %d spilled", file, architecture,
+                    registers, stack, stores + loads)
+      if (!(key in times)) order[++rows] = key
+      ++times[key]
+      ++kernels
+      if (stack + stores + loads > 0) ++bad
+    }
+    END {
+      for (i = 1; i <= rows; ++i) printf "%s (%d kernels)\n", order[i], times[order[i]]
+      printf "%d kernels, %d of them with registers in memory\n", kernels, bad
+      exit kernels == 0 || bad > 0
+    }' "$1"
+}
