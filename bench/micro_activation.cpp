@@ -12,7 +12,7 @@ namespace switchback::bench {
 namespace {
 
 constexpr double operation_min_time_s = 0.5;
-constexpr double step_min_time_s = 4;
+constexpr double mlp_min_time_s = 4;
 
 MicroRow row_of(const MicroOptions& options, const MicroShape& shape, std::string subject,
                 Activation activation, const Timed& fused, const Timed& pair) {
@@ -160,7 +160,7 @@ void steps(Context& context, const MicroOptions& options, const MicroShape& shap
   const std::vector<Timed> timed = race({{"fused", [&] { fused.step(); }},
                                          {"GELU by itself", [&] { pairs.step(); }},
                                          {"standard layers", [&] { standard.step(); }}},
-                                        measuring(options, step_min_time_s));
+                                        measuring(options, mlp_min_time_s));
   sink(row_of(options, shape, "MLP step", Mlp::gelu, timed[0], timed[1]));
   sink(row_of(options, shape, "MLP step", Mlp::gelu, timed[0], timed[2]));
 }
