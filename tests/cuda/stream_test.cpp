@@ -8,6 +8,7 @@
 
 #include "cuda/cuda_support.hpp"
 #include "gemm/candidates.hpp"
+#include "support/contexts.hpp"
 
 namespace switchback::test {
 namespace {
@@ -89,7 +90,9 @@ TEST_F(Cuda, OverlappedStepsAreTheSameInAnyOrder) {
       SCOPED_TRACE(mode_name(mode));
       if (mode == Mode::global_mem_efficient && activation != Activation::none) continue;
       std::optional<std::array<Matrix<float>, 4>> want;
-      for (std::uint64_t seed = 0; seed < 12; ++seed) {
+      // ThreadSanitizer sees no more in one order than in another.
+      const std::uint64_t seeds = under_thread_sanitizer ? 3 : 12;
+      for (std::uint64_t seed = 0; seed < seeds; ++seed) {
         const bool overlap = seed > 0;
         switchback_cuda_emu::Options schedule;
         schedule.schedule_seed = seed;
