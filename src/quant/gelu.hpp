@@ -8,9 +8,10 @@
 //              P(a) = 1 - P(-a)
 //
 // (Hendrycks and Gimpel 2016, arXiv 1606.08415.) Against the exact functions, |x| <= 15: values and
-// derivatives differ by at most 2^-22 · max(1, |x|); the erf form also keeps 7 of 2^-24 relative
-// for negative x, where 1 + erf would lose them all. NaN and Inf stay visible: the value at Inf is
-// Inf, at -Inf it is NaN, both derivatives there are NaN.
+// derivatives differ by at most 2^-22 · max(1, |x|); the values of the erf form also by at most 10
+// · 2^-24 of themselves for negative x, where 1 + erf would lose all digits, down to the
+// subnormals. NaN and Inf stay visible: the value at Inf is Inf, at -Inf it is NaN, both
+// derivatives there are NaN.
 #pragma once
 
 #include <algorithm>
