@@ -64,6 +64,12 @@ void check_features(std::string_view name, std::int64_t features, const LinearOp
                 name, features, mode_name(mode), max_exact_k, product);
 }
 
+void check_activation(std::string_view op, std::string_view argument, Activation activation) {
+  core::require(activation_name(activation) != "unknown",
+                "{}: {} = {}; it must be none (0), gelu_tanh (1) or gelu_erf (2)", op, argument,
+                static_cast<std::int32_t>(activation));
+}
+
 void check_options(const Context& context, const LinearOptions& options) {
   core::require(mode_name(options.mode) != "unknown",
                 "linear: mode = {}; it must be standard (0), rowwise (1), global (2), "
@@ -73,9 +79,7 @@ void check_options(const Context& context, const LinearOptions& options) {
   check_features("in_features", options.in_features, options, "the forward pass");
   check_features("out_features", options.out_features, options, "dX");
   core::check_float("linear", "dtype", options.dtype);
-  core::require(activation_name(options.activation) != "unknown",
-                "linear: activation = {}; it must be none (0), gelu_tanh (1) or gelu_erf (2)",
-                static_cast<std::int32_t>(options.activation));
+  check_activation("linear", "activation", options.activation);
   check_engine(context, options);
 }
 
@@ -191,11 +195,8 @@ void forget_overwritten(LinearState& layer, ConstAnyMatrix output) {
 // The activations at both ends of backward. `x` is what was kept of the forward's input.
 void check_activations(std::string_view op, const LinearState& layer, const LinearGrads& grads,
                        std::int64_t rows, std::string_view rows_name, ConstAnyMatrix x) {
-  const Activation of_y = grads.y_activation;
-  core::require(activation_name(of_y) != "unknown",
-                "{}: y_activation = {}; it must be none (0), gelu_tanh (1) or gelu_erf (2)", op,
-                static_cast<std::int32_t>(of_y));
-  if (of_y != Activation::none) {
+  check_activation(op, "y_activation", grads.y_activation);
+  if (grads.y_activation != Activation::none) {
     core::check_matrix(op, "y", grads.y);
     check_dtype(op, "y", grads.y.dtype, layer.options.dtype);
     core::check_shape(op, "y", grads.y, rows, rows_name, layer.options.out_features, "N");

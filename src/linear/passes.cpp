@@ -270,11 +270,8 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
   if (saves) finish_saving(layer, x, save);
 }
 
-ConstAnyMatrix saved_activation(const LinearState& layer) {
-  if (layer.options.activation == Activation::none || layer.saves_codes()) return {};
-  const std::int64_t k = layer.options.in_features;
-  return {layer.saved.activation_of_x.as<const void>(), layer.options.dtype, layer.saved.rows, k,
-          k};
+ConstAnyMatrix saved_activation(LinearState& layer) {
+  return place_of_saved(layer, layer.saved.rows).activated;
 }
 
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,

@@ -17,7 +17,7 @@ struct MadeOfInput {
 void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save,
                   MadeOfInput out = {});
 /// activation(x) of the saved forward, as far as it was kept.
-ConstAnyMatrix saved_activation(const LinearState& layer);
+ConstAnyMatrix saved_activation(LinearState& layer);
 /// input is what was kept of the forward's x: dw reads it, and dx through an activation.
 /// `activated` is activation(x) if that was kept too; dw reads it instead.
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
