@@ -19,37 +19,6 @@ struct ActivationArguments {
 
 constexpr int each = 2;
 
-// The pack of the rounded values f(0), f(1), ….
-template <class T, int V, class F>
-__device__ __forceinline__ Pack<T, V> rounded_pack(F f) {
-  Pack<T, V> pack;
-  if constexpr (V == 1) {
-    pack.element = narrow<T>(f(0));
-  } else {
-    unsigned words[4];
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      if constexpr (sizeof(T) == 4) {
-        words[w] = __float_as_uint(narrow<T>(f(w)));
-      } else {
-        const T first = narrow<T>(f(2 * w));
-        const T second = narrow<T>(f(2 * w + 1));
-        words[w] = first.bits | (static_cast<unsigned>(second.bits) << 16);
-      }
-    }
-    pack.words = make_uint4(words[0], words[1], words[2], words[3]);
-  }
-  return pack;
-}
-
-template <class T, int V>
-__device__ __forceinline__ void store_pack(T* row, std::int64_t index, const Pack<T, V>& pack) {
-  if constexpr (V == 1)
-    store_element(row + index, pack.element);
-  else
-    reinterpret_cast<uint4*>(row)[index] = pack.words;
-}
-
 // Floor: each element is read once (forward) or two are (backward), and one is written; and some 60
 // instructions an element, which an H200 (33.5 T/s) is 1.8 ps at, more than its memory needs for
 // any but f32 backward (2.5). sm_90: at most 48 registers. G is the type of g and y where there is

@@ -32,26 +32,6 @@ __device__ __forceinline__ float restored(float q, float scale) {
   return __fmul_rn(scale, __fmaf_rn(rest, inverse, near));
 }
 
-template <class T>
-__device__ __forceinline__ void store_values(T* row, std::int64_t pack, uint2 codes, float scale) {
-  constexpr int V = vector_elements<T>;
-  uint4 out;
-  unsigned words[4];
-#pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    if constexpr (V == 4) {
-      words[w] = __float_as_uint(narrow<T>(restored(signed_byte(codes.x, w), scale)));
-    } else {
-      const unsigned four = w < 2 ? codes.x : codes.y;
-      const T first = narrow<T>(restored(signed_byte(four, w % 2 * 2), scale));
-      const T second = narrow<T>(restored(signed_byte(four, w % 2 * 2 + 1), scale));
-      words[w] = first.bits | (static_cast<unsigned>(second.bits) << 16);
-    }
-  }
-  out = make_uint4(words[0], words[1], words[2], words[3]);
-  reinterpret_cast<uint4*>(row)[pack] = out;
-}
-
 // Floor: each code is read once and its float written once. sm_90: 32 registers.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) dequantize_kernel(DequantizeArguments a) {
@@ -84,10 +64,10 @@ __global__ void __launch_bounds__(1024) dequantize_kernel(DequantizeArguments a)
       if (pack >= a.packs) continue;
       codes[i].x ^= sign_bits;
       codes[i].y ^= sign_bits;
-      if constexpr (V == 1)
-        store_element(to + pack, narrow<T>(restored(signed_byte(codes[i].x, 0), scale)));
-      else
-        store_values<T>(to, pack, codes[i], scale);
+      store_pack<T, V>(to, pack, rounded_pack<T, V>([&](int v) {
+                         return restored(signed_byte(v < 4 ? codes[i].x : codes[i].y, v % 4),
+                                         scale);
+                       }));
     }
   }
 }
