@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "autotune/record.hpp"
+#include "core/check.hpp"
 #include "core/config_source.hpp"
 #include "core/context_state.hpp"
 
@@ -76,3 +77,13 @@ std::string mismatch(ConfigOp op, std::string_view engine, const Environment& th
                      const Environment& now);
 
 }  // namespace switchback::autotune
+
+/// describe()
+template <>
+struct fmt::formatter<switchback::autotune::Machine>
+    : switchback::core::DescribedFormatter<switchback::autotune::Machine,
+                                           switchback::autotune::describe> {};
+template <>
+struct fmt::formatter<switchback::ConfigQuery>
+    : switchback::core::DescribedFormatter<switchback::ConfigQuery,
+                                           switchback::autotune::describe> {};

@@ -36,9 +36,10 @@ std::string number(std::string_view name, double value) {
 void check_key(const Key& key) {
   const bool one_line = std::none_of(key.json.begin(), key.json.end(),
                                      [](char c) { return static_cast<unsigned char>(c) < 0x20; });
-  require(key.json.starts_with('{') && key.json.ends_with('}') && one_line &&
-              nlohmann::json::accept(key.json),
-          "record: key = {}; it must be a JSON object on one line", quoted(key.json));
+  if (!key.json.starts_with('{') || !key.json.ends_with('}') || !one_line ||
+      !nlohmann::json::accept(key.json))
+    core::fail(Status::invalid_argument, "record: key = {}; it must be a JSON object on one line",
+               quoted(key.json));
   require(key.sha == to_hex(sha256(key.json)),
           "record: key_sha = '{}'; it must be the SHA-256 of the key", key.sha);
 }

@@ -78,7 +78,7 @@ std::unique_ptr<Task> make_task(Context& context, const ConfigQuery& query) {
   core::require(matches(query, context.state()),
                 "tune: {} is a problem of another device, number of threads or instruction set "
                 "than this Context's ({}, {} threads, {})",
-                describe(query), context.device(), context.threads(), context.isa());
+                query, context.state().device, context.threads(), context.isa());
   switch (query.op) {
     case ConfigOp::quantize: {
       quant::Problem p;

@@ -52,8 +52,8 @@ std::shared_ptr<Tuner> Tuner::open(const Context& context, const TunerOptions& o
 
 void Tuner::attach(Context& context) const {
   const autotune::Machine there = autotune::machine_of(context.state());
-  core::require(there == state_->machine, "attach: the Context is of {}; the tuner is of {}",
-                autotune::describe(there), autotune::describe(state_->machine));
+  core::require(there == state_->machine, "attach: the Context is of {}; the tuner is of {}", there,
+                state_->machine);
   context.set_config_source(state_->mode == TuneMode::off ? nullptr : state_);
 }
 
@@ -78,8 +78,8 @@ TuneSummary Tuner::tune(Context& context, const std::vector<TuneShape>& shapes,
                 "negative",
                 limits.budget_s, limits.budget_per_key_s, limits.max_candidates);
   const autotune::Machine there = autotune::machine_of(context.state());
-  core::require(there == state_->machine, "tune: the Context is of {}; the tuner is of {}",
-                autotune::describe(there), autotune::describe(state_->machine));
+  core::require(there == state_->machine, "tune: the Context is of {}; the tuner is of {}", there,
+                state_->machine);
   autotune::SessionOptions session;
   session.limits = limits;
   bool stopped = false;

@@ -267,9 +267,9 @@ void check_new_file(std::string_view argument, const fs::path& file, bool force)
   std::error_code ignored;
   const fs::file_status status = fs::status(file, ignored);
   if (!fs::exists(status)) return;
-  core::require(fs::is_regular_file(status), "{} {}: it is no regular file", argument,
-                file.string());
-  core::require(force, "{} {}: the file exists; --force replaces it", argument, file.string());
+  const std::string name = file.string();
+  core::require(fs::is_regular_file(status), "{} {}: it is no regular file", argument, name);
+  core::require(force, "{} {}: the file exists; --force replaces it", argument, name);
 }
 
 void write_new_file(const fs::path& file, std::string_view text) {

@@ -368,7 +368,7 @@ int run_command(const RunOptions& options) {
   const std::vector<SelectedCase> selected = select_cases(options.cases);
   Context context(options.context);
   core::require(context.state().runtime != nullptr || !(options.graphs || options.cold_cache),
-                "--graph and --cold are for a CUDA device; this is {}", context.device());
+                "--graph and --cold are for a CUDA device; this is {}", context.state().device);
   const Engines engines = resolve_engines(context, options.engines);
   const auto plan = [&](const Rates& rates) {
     std::vector<PlannedCase> planned;

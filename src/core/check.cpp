@@ -30,8 +30,8 @@ bool is_empty(ConstAnyMatrix m) {
 
 }  // namespace
 
-std::string describe(ConstAnyMatrix m) {
-  return fmt::format("[{},{}] stride {} {}", m.rows, m.cols, m.stride, dtype_name(m.dtype));
+void fail_formatted(Status status, fmt::string_view format, fmt::format_args args) {
+  throw Error(status, fmt::vformat(format, args));
 }
 
 void check_matrix(std::string_view op, std::string_view argument, ConstAnyMatrix m) {
@@ -47,12 +47,12 @@ void check_matrix(std::string_view op, std::string_view argument, ConstAnyMatrix
   const auto limit =
       std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(element_bytes(m));
   require(m.cols <= limit && m.rows - 1 <= (limit - m.cols) / m.stride,
-          "{}: {} {} spans more bytes than a 64-bit signed count holds", op, argument, describe(m));
+          "{}: {} {} spans more bytes than a 64-bit signed count holds", op, argument, m);
   require(m.data != nullptr, "{}: {} {} has a null pointer; only an empty matrix may", op, argument,
-          describe(m));
+          m);
   const auto range = extent(m);
   require(range.end >= range.begin, "{}: {} {} at {} runs past the end of the address space", op,
-          argument, describe(m), m.data);
+          argument, m, m.data);
 }
 
 void check_float(std::string_view op, std::string_view argument, DType dtype) {

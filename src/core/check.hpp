@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Core: argument validation for entry points. Every rejection names the argument, its value and the
-// rule. Messages read "OPERATION: ARGUMENT …".
+// rule. Messages read "OPERATION: ARGUMENT …". A message costs nothing until it is thrown: what it
+// names is passed as values, which are formatted then.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,27 +11,44 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "switchback/error.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::core {
 
+/// Throws Error(status) with a message that is formatted here, out of line.
+[[noreturn]] void fail_formatted(Status status, fmt::string_view format, fmt::format_args args);
+
 /// Throws Error(status) with a formatted message.
 template <class... Args>
 [[noreturn]] void fail(Status status, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(status, fmt::format(format, std::forward<Args>(args)...));
+  fail_formatted(status, format, fmt::make_format_args(args...));
 }
 
-/// Throws Error(invalid_argument) unless the condition holds.
+/// Whether an argument was made for the message alone: a string that is a temporary. It would be
+/// made, with memory from the heap, by every call that succeeds as well.
+template <class Arg>
+inline constexpr bool made_for_message = std::is_same_v<std::remove_cv_t<Arg>, std::string>;
+
+/// Throws Error(invalid_argument) unless the condition holds. Arguments are evaluated either way,
+/// so strings are not built among them: pass the value and give its type a fmt::formatter
+/// (DescribedFormatter is a short way), or write `if (!condition) fail(…)`.
 template <class... Args>
-void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+requires(!(made_for_message<Args> ||
+           ...)) void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) [[unlikely]]
-    throw Error(Status::invalid_argument, fmt::format(format, std::forward<Args>(args)...));
+    fail_formatted(Status::invalid_argument, format, fmt::make_format_args(args...));
 }
 
-/// "[3,4] stride 4 f32"
-std::string describe(ConstAnyMatrix m);
+/// The base of a fmt::formatter for a type that has a function which describes a value of it.
+template <class T, std::string (*describe)(const T&)>
+struct DescribedFormatter : fmt::formatter<std::string_view> {
+  auto format(const T& value, fmt::format_context& context) const {
+    return fmt::formatter<std::string_view>::format(describe(value), context);
+  }
+};
 
 /// Non-negative sizes, stride >= cols, no overflow of the byte extent, a pointer unless empty.
 void check_matrix(std::string_view op, std::string_view argument, ConstAnyMatrix m);
@@ -65,3 +83,13 @@ void check_disjoint(std::string_view op, std::initializer_list<Operand> outputs,
                     std::initializer_list<Operand> inputs);
 
 }  // namespace switchback::core
+
+/// "[3,4] stride 4 f32"
+template <>
+struct fmt::formatter<switchback::ConstAnyMatrix> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  auto format(const switchback::ConstAnyMatrix& m, fmt::format_context& context) const {
+    return fmt::format_to(context.out(), "[{},{}] stride {} {}", m.rows, m.cols, m.stride,
+                          switchback::dtype_name(m.dtype));
+  }
+};

@@ -49,6 +49,12 @@ const DevicePlatform* device_platform(DeviceKind kind) noexcept {
   return platforms()[static_cast<std::size_t>(kind)];
 }
 
+std::string_view device_kind_name(DeviceKind kind) noexcept {
+  for (const auto& named : named_kinds)
+    if (named.kind == kind) return named.name;
+  return "cpu";
+}
+
 void install_device_platform(DeviceKind kind, const DevicePlatform* platform) noexcept {
   platforms()[static_cast<std::size_t>(kind)] = platform;
 }
@@ -75,7 +81,7 @@ void check_operands(const ContextState& state, std::string_view op,
       if (m.data == nullptr || m.rows == 0 || m.cols == 0) continue;
       const std::string reason = state.runtime->wrong_memory(m.data);
       require(reason.empty(), "{}: {} at {} {}; it must be memory of {}", op, operand.name, m.data,
-              reason, device_name(state.device));
+              reason, state.device);
     }
 }
 
@@ -110,9 +116,7 @@ Device parse_device(const std::string& name) {
 }
 
 std::string device_name(Device device) {
-  for (const auto& [name, kind] : core::named_kinds)
-    if (device.kind == kind) return fmt::format("{}:{}", name, device.index);
-  return "cpu";
+  return fmt::format("{}", device);
 }
 
 }  // namespace switchback

@@ -119,6 +119,9 @@ const DevicePlatform* device_platform(DeviceKind kind) noexcept;
 /// Makes a kind of device known. Tests bring the emulated device by it, before they use any.
 void install_device_platform(DeviceKind kind, const DevicePlatform* platform) noexcept;
 
+/// "cpu", "cuda", "emulated"
+std::string_view device_kind_name(DeviceKind kind) noexcept;
+
 /// The class of operands' alignment that a tuned configuration may depend on: 16 if all addresses
 /// (and the distances of rows in bytes, where they are given too) are multiples of 16, else 1;
 /// always 0 on the CPU, whose engines do not care.
@@ -131,3 +134,15 @@ void check_operands(const ContextState& state, std::string_view op,
                     std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs);
 
 }  // namespace switchback::core
+
+/// device_name()
+template <>
+struct fmt::formatter<switchback::Device> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  auto format(const switchback::Device& device, fmt::format_context& context) const {
+    const std::string_view kind = switchback::core::device_kind_name(device.kind);
+    return device.kind == switchback::DeviceKind::cpu
+               ? fmt::format_to(context.out(), "{}", kind)
+               : fmt::format_to(context.out(), "{}:{}", kind, device.index);
+  }
+};

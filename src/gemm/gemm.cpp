@@ -101,7 +101,7 @@ void check_inputs(const Inputs& in, GemmProblem& problem, GemmOperands& operands
     if (packed.device != in.state.device)
       core::fail(Status::invalid_argument,
                  "{}: packed_b was packed on device {}; it cannot be used on {}", in.op,
-                 device_name(packed.device), device_name(in.state.device));
+                 packed.device, in.state.device);
     problem.n = packed.rows;
     problem.packed_for = packed.engine->id;
     operands.packed_b = packed.buffer.as<const void>();

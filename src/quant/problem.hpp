@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/check.hpp"
 #include "core/config_source.hpp"
 #include "core/cpu/isa.hpp"
 #include "core/device_kind.hpp"
@@ -81,3 +82,9 @@ struct Operands {
 };
 
 }  // namespace switchback::quant
+
+/// to_string()
+template <>
+struct fmt::formatter<switchback::quant::Problem>
+    : switchback::core::DescribedFormatter<switchback::quant::Problem,
+                                           switchback::quant::to_string> {};

@@ -5,7 +5,10 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "core/device.hpp"
 
 namespace switchback::core {
 namespace {
@@ -32,6 +35,48 @@ TEST(CheckMatrix, NamesArgumentValueAndRule) {
   EXPECT_EQ(message_of({nullptr, DType::f32, 2, 2, 2}),
             "op: x [2,2] stride 2 f32 has a null pointer; only an empty matrix may");
   EXPECT_NE(message_of({data, static_cast<DType>(9), 2, 2, 2}).find("dtype 9"), std::string::npos);
+}
+
+// A message is thrown rarely and checked for always: require() does not compile with a string that
+// was made for it, and formats the values it was given only when it throws.
+template <class Arg>
+concept MayBeInMessage = requires(Arg&& arg) {
+  require(true, "{}", std::forward<Arg>(arg));
+};
+static_assert(MayBeInMessage<ConstAnyMatrix> && MayBeInMessage<Device>);
+static_assert(MayBeInMessage<const std::string&> && MayBeInMessage<std::string&>);
+static_assert(MayBeInMessage<std::string_view> && MayBeInMessage<const char*>);
+static_assert(!MayBeInMessage<std::string> && !MayBeInMessage<const std::string>);
+
+struct Counted {
+  int* formatted;
+};
+std::string count(const Counted& value) {
+  ++*value.formatted;
+  return "counted";
+}
+
+}  // namespace
+}  // namespace switchback::core
+
+template <>
+struct fmt::formatter<switchback::core::Counted>
+    : switchback::core::DescribedFormatter<switchback::core::Counted, switchback::core::count> {};
+
+namespace switchback::core {
+namespace {
+
+TEST(Require, FormatsOnlyWhatItThrows) {
+  int formatted = 0;
+  require(true, "{}", Counted{&formatted});
+  EXPECT_EQ(formatted, 0);
+  try {
+    require(false, "{} {} {}", Counted{&formatted}, Device{DeviceKind::emulated, 2}, Device{});
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "counted emulated:2 cpu");
+  }
+  EXPECT_EQ(formatted, 1);
 }
 
 TEST(CheckMatrix, EmptyMayBeNull) {

@@ -11,7 +11,7 @@ void convert_matrix(Runtime& runtime, ConstAnyMatrix from, AnyMatrix to, bool ac
                                       from.stride, to.stride, accumulate};
   const DType from_type = from.data == nullptr ? DType::f32 : from.dtype;
   check(launch_convert(from_type, to.dtype, arguments, runtime.cuda_stream()), "kernel convert",
-        describe(to));
+        "{}", ConstAnyMatrix(to));
 }
 
 }  // namespace switchback::core::SWITCHBACK_CUDA_NS

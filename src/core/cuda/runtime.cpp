@@ -42,8 +42,8 @@ class Managed final : public MemorySource {
   void* allocate(std::size_t bytes) override {
     const CurrentDevice current(index_);
     void* data = nullptr;
-    check(cudaMallocManaged(&data, bytes, cudaMemAttachGlobal), "cudaMallocManaged",
-          fmt::format("{} bytes", bytes));
+    check(cudaMallocManaged(&data, bytes, cudaMemAttachGlobal), "cudaMallocManaged", "{} bytes",
+          bytes);
     return data;
   }
   void release(void* data, std::size_t) noexcept override { (void)cudaFree(data); }
@@ -229,10 +229,9 @@ void* Runtime::allocate(std::size_t bytes) {
     if (data == nullptr)
       fail(Status::out_of_memory, "the Context's allocator gave no memory for {} bytes", bytes);
   } else if (pools_) {
-    check(cudaMallocAsync(&data, bytes, stream_), "cudaMallocAsync",
-          fmt::format("{} bytes", bytes));
+    check(cudaMallocAsync(&data, bytes, stream_), "cudaMallocAsync", "{} bytes", bytes);
   } else {
-    check(cudaMalloc(&data, bytes), "cudaMalloc", fmt::format("{} bytes", bytes));
+    check(cudaMalloc(&data, bytes), "cudaMalloc", "{} bytes", bytes);
   }
   // The memory is the first stream's; the one beside it may use it once that has got there.
   if (beside_) start_beside();
@@ -263,19 +262,18 @@ void Runtime::copy(void* to, std::size_t to_stride_bytes, const void* from,
   const auto height = static_cast<std::size_t>(rows);
   if (height == 1 || (to_stride_bytes == row_bytes && from_stride_bytes == row_bytes)) {
     check(cudaMemcpyAsync(to, from, row_bytes * height, cudaMemcpyDefault, cuda_stream()),
-          "cudaMemcpyAsync", fmt::format("{} bytes", row_bytes * height));
+          "cudaMemcpyAsync", "{} bytes", row_bytes * height);
     return;
   }
   check(cudaMemcpy2DAsync(to, to_stride_bytes, from, from_stride_bytes, row_bytes, height,
                           cudaMemcpyDefault, cuda_stream()),
-        "cudaMemcpy2DAsync", fmt::format("{} rows of {} bytes", height, row_bytes));
+        "cudaMemcpy2DAsync", "{} rows of {} bytes", height, row_bytes);
 }
 
 void Runtime::fill(void* data, int byte, std::size_t bytes) {
   if (bytes == 0) return;
   const CurrentDevice current(index_);
-  check(cudaMemsetAsync(data, byte, bytes, cuda_stream()), "cudaMemsetAsync",
-        fmt::format("{} bytes", bytes));
+  check(cudaMemsetAsync(data, byte, bytes, cuda_stream()), "cudaMemsetAsync", "{} bytes", bytes);
 }
 
 std::shared_ptr<MemorySource> Runtime::visible_memory() {

@@ -3,9 +3,7 @@
 
 namespace switchback::core::SWITCHBACK_CUDA_NS {
 
-void check(cudaError_t status, std::string_view call, std::string_view problem) {
-  if (status == cudaSuccess) [[likely]]
-    return;
+void fail_status(cudaError_t status, std::string_view call, std::string_view problem) {
   // An error that was reported here is not to be found again by somebody else's cudaGetLastError.
   (void)cudaGetLastError();
   const bool memory = status == cudaErrorMemoryAllocation;

@@ -10,7 +10,23 @@
 
 namespace switchback::core::SWITCHBACK_CUDA_NS {
 
+/// Throws Error(out_of_memory or device_error): "CALL of PROBLEM: …".
+[[noreturn]] void fail_status(cudaError_t status, std::string_view call,
+                              std::string_view problem = {});
+
 /// Throws Error(out_of_memory or device_error) unless the status is cudaSuccess.
-void check(cudaError_t status, std::string_view call, std::string_view problem = {});
+inline void check(cudaError_t status, std::string_view call) {
+  if (status != cudaSuccess) [[unlikely]]
+    fail_status(status, call);
+}
+
+/// The same with what was asked for, which is formatted only then.
+template <class... Args>
+requires(!(made_for_message<Args> || ...)) void check(cudaError_t status, std::string_view call,
+                                                      fmt::format_string<Args...> problem,
+                                                      Args&&... args) {
+  if (status != cudaSuccess) [[unlikely]]
+    fail_status(status, call, fmt::vformat(problem, fmt::make_format_args(args...)));
+}
 
 }  // namespace switchback::core::SWITCHBACK_CUDA_NS

@@ -61,7 +61,7 @@ class Run {
 
  private:
   [[nodiscard]] bool empty() const { return problem_.rows == 0 || problem_.cols == 0; }
-  void done(cudaError_t status) const { check(status, "a kernel", to_string(problem_)); }
+  void done(cudaError_t status) const { check(status, "a kernel", "{}", problem_); }
 
   unsigned* rowwise_scratch() {
     return rowwise_splits(launch_, problem_.rows, problem_.cols)
