@@ -38,8 +38,12 @@ Context::Context(const ContextOptions& options) {
   try {
     state_ = std::make_shared<ContextState>(device, features, threads, std::move(runtime));
   } catch (const std::system_error& error) {
-    core::fail(Status::out_of_memory, "context: could not start {} threads: {}", threads,
-               error.what());
+    core::fail(
+        Status::out_of_memory,
+        "context: threads = {}; {} more threads must be creatable, and are not ({}): ask for "
+        "fewer, or raise the limit on the user's processes (ulimit -u)",
+        options.threads > 0 ? fmt::format("{}", threads) : fmt::format("0 (all {} cores)", threads),
+        threads - 1, error.code().message());
   }
   state_->owner = this;
 }
@@ -75,10 +79,13 @@ void Context::set_stream(void* stream) {
                 "set_stream: the context's device is cpu; it has no stream");
   core::require(stream != nullptr,
                 "set_stream: stream is a null pointer; the legacy default stream is (void*)1");
+  core::check_process(*state_, "set_stream");
   state_->runtime->set_stream(stream);
 }
 void Context::synchronize() {
-  if (state_->runtime != nullptr) state_->runtime->synchronize();
+  if (state_->runtime == nullptr) return;
+  core::check_process(*state_, "synchronize");
+  state_->runtime->synchronize();
 }
 
 void Context::set_config_source(std::shared_ptr<const ConfigSource> source) noexcept {

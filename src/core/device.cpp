@@ -71,10 +71,19 @@ std::int64_t alignment_class(const ContextState& state,
   return usual;
 }
 
+void check_process(const ContextState& state, std::string_view op) {
+  if (state.runtime != nullptr && state.threads.inherited())
+    fail(Status::invalid_state,
+         "{}: the Context was made before fork(), on {}; a device's Context does not survive "
+         "fork(): make one in the child, which must be the first to use the device",
+         op, state.device);
+}
+
 void check_operands(const ContextState& state, std::string_view op,
                     std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs) {
   check_disjoint(op, outputs, inputs);
   if (state.runtime == nullptr) return;
+  check_process(state, op);
   for (const auto& list : {outputs, inputs})
     for (const Operand& operand : list) {
       const ConstAnyMatrix& m = operand.matrix;

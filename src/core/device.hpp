@@ -129,7 +129,12 @@ std::int64_t alignment_class(const ContextState& state,
                              std::initializer_list<const void*> addresses,
                              std::initializer_list<std::int64_t> strides_bytes = {}) noexcept;
 
-/// check_disjoint, and on a device: every operand lies in memory that the device can use.
+/// Throws Error(invalid_state) where a parent process made a Context of a device before fork(): a
+/// device's context is that process' own. A CPU Context passes.
+void check_process(const ContextState& state, std::string_view op);
+
+/// check_disjoint, and on a device: check_process, and every operand lies in memory that the device
+/// can use.
 void check_operands(const ContextState& state, std::string_view op,
                     std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs);
 

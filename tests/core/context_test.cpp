@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "core/cpu/isa.hpp"
+#include "support/forked.hpp"
 #include "switchback/error.hpp"
+#include "switchback/quant.hpp"
 
 namespace switchback {
 namespace {
@@ -27,6 +29,24 @@ TEST(Context, DefaultsTakeTheWholeMachine) {
   EXPECT_EQ(context.device(), "cpu");
   EXPECT_EQ(context.threads(), core::available_cores());
   EXPECT_EQ(context.isa(), core::isa_name(core::cpu_features().level()));
+}
+
+TEST(AfterFork, AContextOfADeviceIsRefused) {
+  Context device({.device = "emulated:0"});
+  const auto refused = [](const auto& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.status() == Status::invalid_state &&
+             std::string(error.what()).find("does not survive fork()") != std::string::npos;
+    }
+    return false;
+  };
+  EXPECT_TRUE(test::in_child([&] {
+    return refused([&] { device.synchronize(); }) && refused([&] { device.set_stream(&device); }) &&
+           refused([&] { column_sums(device, {}, {}); });
+  }));
+  device.synchronize();
 }
 
 TEST(Context, BadOptionsAreNamed) {

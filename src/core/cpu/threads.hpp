@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Core: the threads of a CPU Context. Built on OpenMP where there is one, because oneDNN, OpenBLAS
 // and PyTorch run on it: one pool for all, none left spinning against the others. Without OpenMP
-// (and under ThreadSanitizer, which cannot follow it) an own pool does the same.
+// (and under ThreadSanitizer, which cannot follow it) a pool of the library's own does the same.
+//
+// After fork() a child has none of these threads: there everything runs on the calling thread, with
+// the same results. Without OpenMP, an object that the child itself makes has threads again.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +12,28 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/cpu/forks.hpp"
+
 namespace switchback::core {
 
 class Threads {
  public:
+  /// Throws std::system_error (or bad_alloc) if so many threads cannot be had.
   explicit Threads(int count);
   ~Threads();
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
 
   [[nodiscard]] int count() const noexcept { return count_; }
+  /// Whether this was made by a parent process, before fork().
+  [[nodiscard]] bool inherited() const noexcept { return fork_generation_ != fork_generation(); }
 
   /// Calls f(task, worker) for each task in [0, tasks), each once, worker in [0, count()). Tasks
   /// are handed out in ascending order to whichever worker is free, so results must not depend on
-  /// which worker runs what. f must not throw. While it runs, the floating-point environment is the
-  /// default one (round to nearest, no flush to zero), whatever the caller set.
+  /// which worker runs what. Where threads cannot be had (a limit on processes, when this is the
+  /// calling thread's first call) the caller runs them all. f must not throw. While it runs, the
+  /// floating-point environment is the default one (round to nearest, no flush to zero), whatever
+  /// the caller set.
   template <class F>
   void for_each(std::int64_t tasks, F&& f) {
     using Function = std::remove_reference_t<F>;
@@ -49,14 +59,16 @@ class Threads {
 
   struct Pool;
   int count_;
+  unsigned fork_generation_;
   std::unique_ptr<Pool> pool_;
 };
 
-/// "OpenMP" or "own pool".
+/// "OpenMP" or "switchback's own pool".
 const char* threads_backend() noexcept;
 
 /// Sets how many threads OpenMP libraries (oneDNN, OpenBLAS) use when called from this thread, for
-/// the life of the object. Does nothing without OpenMP.
+/// the life of the object: `count`, or one after fork() and where threads cannot be had. Does
+/// nothing if there is no OpenMP in the process.
 class ScopedLibraryThreads {
  public:
   explicit ScopedLibraryThreads(int count) noexcept;

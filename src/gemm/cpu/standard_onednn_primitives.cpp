@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/check.hpp"
+#include "core/cpu/forks.hpp"
 #include "gemm/cpu/standard_onednn.hpp"
 
 namespace switchback::standard {
@@ -120,6 +121,11 @@ std::unique_ptr<Prepared> prepare(const dnnl::engine& engine, const Problem& p, 
 class Cache {
  public:
   Prepared& get(const Problem& problem, LayoutB layout) {
+    // A primitive runs on as many threads as it was made for, and a parent's are not here.
+    if (fork_generation_ != core::fork_generation()) {
+      entries_.clear();
+      fork_generation_ = core::fork_generation();
+    }
     const auto same = [&](const std::unique_ptr<Prepared>& entry) {
       return entry->layout == layout && entry->problem == problem;
     };
@@ -147,6 +153,7 @@ class Cache {
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
   std::vector<std::unique_ptr<Prepared>> entries_;
+  unsigned fork_generation_ = core::fork_generation();
 };
 
 // The C calls: the C++ ones take a std::unordered_map of arguments, made anew each time.

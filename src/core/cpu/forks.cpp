@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cpu/forks.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+
+namespace switchback::core {
+
+namespace {
+
+std::atomic<unsigned> generation{0};
+
+// When the library is loaded, before any thread can have used it. pthread_atfork() fails only
+// without memory; then forks go unnoticed, as they do without it. The C library drops the handler
+// when the library is unloaded.
+[[maybe_unused]] const int registered =
+    pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
+
+}  // namespace
+
+unsigned fork_generation() noexcept {
+  return generation.load(std::memory_order_relaxed);
+}
+
+}  // namespace switchback::core

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads on a pool of the library's own.
+#include <dlfcn.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/cpu/float_environment.hpp"
+#include "core/cpu/forks.hpp"
+#include "core/cpu/threads.hpp"
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+namespace switchback::core {
+
+namespace {
+
+void relax() noexcept {
+#if defined(__SSE__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Something that threads wait for. They look at it for a few microseconds, as long as the pauses
+// between the parts of one call last, and then sleep.
+class Event {
+ public:
+  // Returns once `happened()`, which reads what was stored (sequentially consistent) before a call
+  // of announce().
+  template <class Happened>
+  void wait(int looks, Happened happened) {
+    for (int look = 0; look < looks; ++look) {
+      if (happened()) return;
+      relax();
+    }
+    // The sleeper counts itself before it looks again, the announcer stores before it reads the
+    // count: one of them sees the other.
+    std::unique_lock lock(mutex_);
+    sleepers_.fetch_add(1);
+    changed_.wait(lock, happened);
+    sleepers_.fetch_sub(1);
+  }
+
+  void announce() {
+    if (sleepers_.load() == 0) return;
+    // Whoever counted itself has either not looked yet or is asleep when this has the mutex.
+    { const std::scoped_lock lock(mutex_); }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> sleepers_{0};
+};
+
+}  // namespace
+
+// A job has a door. The caller describes the job, opens the door and takes tasks from an atomic
+// counter; workers that find the door open go in and take tasks too. Once no task is left the
+// caller closes the door and waits for those inside. A worker that is slow to wake, or that has no
+// core to run on, finds the door closed: nobody waits for it.
+struct Threads::Pool {
+  static constexpr std::uint64_t inside_mask = 0xFFFF;  // how many workers are inside
+  static constexpr std::uint64_t open_bit = inside_mask + 1;
+  static constexpr std::uint64_t number_step = 2 * open_bit;  // above it, the job's number
+
+  Event opened;
+  Event left;
+  std::atomic<std::uint64_t> door{0};
+  std::atomic<bool> stop{false};
+  // Of the present job; written while the door is closed and nobody inside.
+  std::int64_t tasks = 0;
+  void* function = nullptr;
+  Call call = nullptr;
+  std::atomic<std::int64_t> next{0};
+
+  int looks = 0;
+  std::vector<std::thread> workers;
+
+  void work(int worker) {
+    const DefaultFloatEnvironment environment;
+    for (std::int64_t task = next.fetch_add(1, std::memory_order_relaxed); task < tasks;
+         task = next.fetch_add(1, std::memory_order_relaxed))
+      call(function, task, worker);
+  }
+
+  // Goes in if the door is open for another job than `seen`, which is that job's number then.
+  bool enter(std::uint64_t& seen) {
+    std::uint64_t now = door.load();
+    while ((now & open_bit) != 0 && now / number_step != seen)
+      if (door.compare_exchange_weak(now, now + 1)) {
+        seen = now / number_step;
+        return true;
+      }
+    return false;
+  }
+
+  void loop(int worker) {
+    std::uint64_t seen = 0;
+    for (;;) {
+      bool entered = false;
+      opened.wait(looks, [&] { return stop.load() || (entered = enter(seen)); });
+      if (!entered) return;
+      work(worker);
+      if ((door.fetch_sub(1) & (open_bit | inside_mask)) == 1) left.announce();
+    }
+  }
+
+  void run_job() {
+    next.store(0, std::memory_order_relaxed);
+    door.store((door.load() / number_step + 1) * number_step + open_bit);
+    opened.announce();
+    work(0);
+    if ((door.fetch_and(~open_bit) & inside_mask) != 0)
+      left.wait(looks, [&] { return (door.load() & inside_mask) == 0; });
+  }
+
+  void shut_down() {
+    stop.store(true);
+    opened.announce();
+    for (auto& worker : workers)
+      worker.join();
+    workers.clear();
+  }
+};
+
+Threads::Threads(int count) : count_(count), fork_generation_(fork_generation()) {
+  if (count == 1) return;
+  // Looking takes a core's time; where there are not enough of them, a thread that works needs it.
+  constexpr int looks = 100;  // 1 to 5 microseconds, by how long the CPU pauses
+  auto pool = std::make_unique<Pool>();
+  pool->looks = static_cast<unsigned>(count) <= std::thread::hardware_concurrency() ? looks : 0;
+  try {
+    pool->workers.reserve(static_cast<std::size_t>(count - 1));
+    for (int worker = 1; worker < count; ++worker)
+      pool->workers.emplace_back([pool = pool.get(), worker] { pool->loop(worker); });
+  } catch (...) {
+    pool->shut_down();
+    throw;
+  }
+  pool_ = std::move(pool);
+}
+
+Threads::~Threads() {
+  if (pool_ == nullptr) return;
+  if (inherited())
+    // The workers are the parent's. They cannot be joined here, and what they slept on counts them
+    // for good, so it cannot be destroyed either: the child leaves that memory as it is.
+    static_cast<void>(pool_.release());
+  else
+    pool_->shut_down();
+}
+
+void Threads::run(std::int64_t tasks, void* function, Call call) {
+  if (tasks <= 0) return;
+  if (pool_ == nullptr || tasks == 1 || inherited()) {
+    const DefaultFloatEnvironment environment;
+    for (std::int64_t task = 0; task < tasks; ++task)
+      call(function, task, 0);
+    return;
+  }
+  pool_->tasks = tasks;
+  pool_->function = function;
+  pool_->call = call;
+  pool_->run_job();
+}
+
+const char* threads_backend() noexcept {
+  return "switchback's own pool";
+}
+
+namespace {
+
+// OpenMP of a library beside this one, if it is in the process: a system's oneDNN and OpenBLAS
+// bring it along though this library is built without.
+struct OpenMp {
+  int (*get_max_threads)() = find<int (*)()>("omp_get_max_threads");
+  void (*set_num_threads)(int) = find<void (*)(int)>("omp_set_num_threads");
+
+  [[nodiscard]] bool is_there() const noexcept {
+    return get_max_threads != nullptr && set_num_threads != nullptr;
+  }
+  static const OpenMp& get() noexcept {
+    static const OpenMp found;
+    return found;
+  }
+
+ private:
+  template <class Function>
+  static Function find(const char* name) noexcept {
+    return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+  }
+};
+
+}  // namespace
+
+ScopedLibraryThreads::ScopedLibraryThreads(int count) noexcept {
+  const OpenMp& openmp = OpenMp::get();
+  if (!openmp.is_there()) return;
+  previous_ = openmp.get_max_threads();
+  // A parent's OpenMP threads are not here; a region of more than one thread would wait for them.
+  const int threads = fork_generation() == 0 ? count : 1;
+  if (previous_ != threads) openmp.set_num_threads(threads);
+}
+ScopedLibraryThreads::~ScopedLibraryThreads() {
+  if (previous_ > 0 && previous_ != OpenMp::get().get_max_threads())
+    OpenMp::get().set_num_threads(previous_);
+}
+
+}  // namespace switchback::core
