@@ -46,13 +46,17 @@ void check_matrix(std::string_view op, std::string_view argument, ConstAnyMatrix
   if (m.rows == 0 || m.cols == 0) return;
   const auto limit =
       std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(element_bytes(m));
-  require(m.cols <= limit && m.rows - 1 <= (limit - m.cols) / m.stride,
-          "{}: {} {} spans more bytes than a 64-bit signed count holds", op, argument, describe(m));
-  require(m.data != nullptr, "{}: {} {} has a null pointer; only an empty matrix may", op, argument,
-          describe(m));
+  // Not by require(), for which describe() would be called each time: that allocates.
+  if (m.cols > limit || m.rows - 1 > (limit - m.cols) / m.stride)
+    fail(Status::invalid_argument, "{}: {} {} spans more bytes than a 64-bit signed count holds",
+         op, argument, describe(m));
+  if (m.data == nullptr)
+    fail(Status::invalid_argument, "{}: {} {} has a null pointer; only an empty matrix may", op,
+         argument, describe(m));
   const auto range = extent(m);
-  require(range.end >= range.begin, "{}: {} {} at {} runs past the end of the address space", op,
-          argument, describe(m), m.data);
+  if (range.end < range.begin)
+    fail(Status::invalid_argument, "{}: {} {} at {} runs past the end of the address space", op,
+         argument, describe(m), m.data);
 }
 
 void check_float(std::string_view op, std::string_view argument, DType dtype) {

@@ -1,116 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every allocation of the C ABI's calls, made to fail one after the other: each failure is reported
-// as out_of_memory, leaves outputs and objects as they were, and nothing crashes or leaks.
-//
-// This program replaces operator new and aligned_alloc for itself and the shared library it tests.
-// Only the library's own allocations fail: what others (oneDNN) do without memory is up to them.
-#include <dlfcn.h>
+// as out_of_memory, leaves outputs and objects as they were, and nothing crashes or leaks. These
+// are sequences of calls on one object; each function on its own is in
+// out_of_memory_functions_test.cpp.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
+#include <cstdint>
 #include <functional>
-#include <new>
 #include <vector>
 
+#include "capi/failing_allocations.hpp"
 #include "switchback/switchback.h"
 
-namespace {
-
-// Allocations that may still succeed; negative: all of them.
-thread_local long allocations_left = -1;
-// Whether one was refused since the last reset.
-thread_local bool refused = false;
-
-// Whether code of the library under test (this program, if that is static) lies at the address.
-bool is_ours(void* code) {
-  Dl_info there = {};
-  Dl_info library = {};
-  return dladdr(code, &there) != 0 &&
-         dladdr(reinterpret_cast<void*>(&switchback_abi_version), &library) != 0 &&
-         there.dli_fbase == library.dli_fbase;
-}
-
-bool may_allocate(void* caller) {
-  if (allocations_left < 0 || !is_ours(caller)) return true;
-  if (allocations_left == 0) {
-    refused = true;
-    return false;
-  }
-  --allocations_left;
-  return true;
-}
-
-void* allocate(std::size_t bytes, std::size_t align, void* caller) {
-  if (!may_allocate(caller)) return nullptr;
-  void* memory = nullptr;
-  if (align <= alignof(std::max_align_t)) return std::malloc(bytes == 0 ? 1 : bytes);
-  return posix_memalign(&memory, align, bytes) == 0 ? memory : nullptr;
-}
-
-void* allocate_or_throw(std::size_t bytes, std::size_t align, void* caller) {
-  void* memory = allocate(bytes, align, caller);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-// The library's large buffers come from aligned_alloc.
-extern "C" void* aligned_alloc(std::size_t align, std::size_t bytes) noexcept {
-  return allocate(bytes, std::max(align, sizeof(void*)), __builtin_return_address(0));
-}
-
-void* operator new(std::size_t bytes) {
-  return allocate_or_throw(bytes, 1, __builtin_return_address(0));
-}
-void* operator new[](std::size_t bytes) {
-  return allocate_or_throw(bytes, 1, __builtin_return_address(0));
-}
-void* operator new(std::size_t bytes, std::align_val_t align) {
-  return allocate_or_throw(bytes, static_cast<std::size_t>(align), __builtin_return_address(0));
-}
-void* operator new[](std::size_t bytes, std::align_val_t align) {
-  return allocate_or_throw(bytes, static_cast<std::size_t>(align), __builtin_return_address(0));
-}
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  return allocate(bytes, 1, __builtin_return_address(0));
-}
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
-  return allocate(bytes, 1, __builtin_return_address(0));
-}
-
-// GCC sees through a replaced pair at -O3 and takes free() for the wrong partner of operator new.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-#endif
-
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-
+namespace switchback {
 namespace {
 
 // Calls `call` with the first, second, ... allocation failing until it needs no more than allowed.
@@ -118,11 +20,9 @@ namespace {
 long sweep(const std::function<switchback_status()>& call,
            const std::function<void()>& check_failure) {
   for (long allowed = 0; allowed < 2000; ++allowed) {
-    refused = false;
-    allocations_left = allowed;
+    test::refuse_allocations(allowed, test::Refuse::from_then);
     const switchback_status status = call();
-    allocations_left = -1;
-    if (!refused) {
+    if (!test::stop_refusing()) {
       EXPECT_EQ(status, SWITCHBACK_OK) << switchback_last_error();
       return allowed;
     }
@@ -285,3 +185,4 @@ INSTANTIATE_TEST_SUITE_P(Modes, OutOfMemoryInMode,
                                            SWITCHBACK_GLOBAL, SWITCHBACK_GLOBAL_MEM_EFFICIENT));
 
 }  // namespace
+}  // namespace switchback
