@@ -13,6 +13,22 @@ namespace {
 constexpr int max_threads = 4096;
 }
 
+bool ContextState::find_config(const ConfigQuery& query, ConfigChoice& choice) {
+  if (config_source == nullptr) return false;
+  bool found = false;
+  if (stage == core::Stage::performance && rehearsed_lookups.next(query, found, choice))
+    return found;
+  found = config_source->find(query, *this, choice);
+  if (stage == core::Stage::rehearsal) rehearsed_lookups.add(query, found, choice);
+  return found;
+}
+
+void ContextState::refuse_config(const ConfigQuery& query, const ConfigChoice& choice,
+                                 std::string_view reason) noexcept {
+  config_source->refused(query, choice, reason);
+  if (stage == core::Stage::rehearsal) rehearsed_lookups.refuse();
+}
+
 Context::Context(const ContextOptions& options) {
   const Device device = parse_device(options.device);
   core::require(options.threads >= 0 && options.threads <= max_threads,

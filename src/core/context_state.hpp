@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "core/config_source.hpp"
@@ -11,11 +12,18 @@
 #include "core/cpu/threads.hpp"
 #include "core/device.hpp"
 #include "core/device_kind.hpp"
+#include "core/rehearsed_lookups.hpp"
 #include "core/workspace.hpp"
 
 namespace switchback {
 
 class Context;
+
+namespace core {
+/// What a run of an operation is: all there is, or one of the two runs of a sequence
+/// (core/rehearsal.hpp).
+enum class Stage { single, rehearsal, performance };
+}  // namespace core
 
 struct ContextState : std::enable_shared_from_this<ContextState> {
   ContextState(Device device_, core::CpuFeatures features_, int threads_,
@@ -35,6 +43,12 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   /// An empty buffer of the device's memory.
   [[nodiscard]] core::AlignedBuffer make_buffer() const { return core::AlignedBuffer(runtime); }
 
+  /// Asks the ConfigSource; in the second run of a sequence, what the rehearsal was answered.
+  bool find_config(const ConfigQuery& query, ConfigChoice& choice);
+  /// Tells the ConfigSource that what find_config() gave last cannot be used.
+  void refuse_config(const ConfigQuery& query, const ConfigChoice& choice,
+                     std::string_view reason) noexcept;
+
   Device device;
   core::CpuFeatures features;  ///< of the CPU, after the cap of ContextOptions::isa
   core::Threads threads;
@@ -43,6 +57,8 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   /// The Context that holds this now; objects that outlive a move of it keep the state instead.
   Context* owner = nullptr;
   std::shared_ptr<const ConfigSource> config_source;
+  core::Stage stage = core::Stage::single;
+  core::RehearsedLookups rehearsed_lookups;
 };
 
 }  // namespace switchback

@@ -97,6 +97,11 @@ class DeviceRuntime : public MemorySource {
   /// What is queued on the first stream from here on waits for the other.
   virtual void join_beside() = 0;
 
+  /// While on, nothing is queued: the rehearsal of core/rehearsal.hpp. Memory is given out, streams
+  /// and plans are made.
+  void rehearse(bool on) noexcept { rehearsing_ = on; }
+  [[nodiscard]] bool rehearsing() const noexcept { return rehearsing_; }
+
   virtual std::unique_ptr<DeviceTimer> make_timer() = 0;
   /// From here on what is queued is recorded and not run.
   virtual void begin_capture() = 0;
@@ -104,6 +109,9 @@ class DeviceRuntime : public MemorySource {
 
   /// The Context is gone: memory is given back from here on without its stream.
   virtual void close() noexcept = 0;
+
+ private:
+  bool rehearsing_ = false;
 };
 
 /// A kind of device that this process can use.

@@ -145,16 +145,16 @@ const Engine* forced_engine(const ContextState& state, std::string_view op,
 // Runs the tuned configuration if there is one that holds here; else false, and the source is told.
 bool run_tuned(Context& context, const GemmProblem& problem, const GemmOperands& operands,
                const Engine* forced) {
-  const ContextState& state = context.state();
+  ContextState& state = context.state();
   if (state.config_source == nullptr) return false;
   const ConfigQuery query = gemm_int8::config_query(problem, state);
   ConfigChoice choice;
-  if (!state.config_source->find(query, state, choice)) return false;
+  if (!state.find_config(query, choice)) return false;
   const GemmConfig config = gemm_int8::from_choice(choice);
   if (forced != nullptr && config.engine != forced->id) return false;
   const std::string reason = gemm_int8::check_config(problem, config, state);
   if (!reason.empty()) {
-    state.config_source->refused(query, choice, reason);
+    state.refuse_config(query, choice, reason);
     return false;
   }
   try {
@@ -162,7 +162,7 @@ bool run_tuned(Context& context, const GemmProblem& problem, const GemmOperands&
     return true;
   } catch (const Error& error) {
     if (error.status() != Status::unsupported) throw;
-    state.config_source->refused(query, choice, error.what());
+    state.refuse_config(query, choice, error.what());
     return false;
   }
 }

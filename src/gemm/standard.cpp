@@ -130,13 +130,13 @@ bool run_tuned(ContextState& state, const Problem& problem, const Operands& oper
   if (state.config_source == nullptr) return false;
   const ConfigQuery query = to_query(problem);
   ConfigChoice choice;
-  if (!state.config_source->find(query, state, choice)) return false;
+  if (!state.find_config(query, choice)) return false;
   Config tuned;
   const std::string reason = from_choice(choice, tuned)
                                  ? check_config(problem, tuned, state)
                                  : "its numbers are no configuration of this version";
   if (!reason.empty()) {
-    state.config_source->refused(query, choice, reason);
+    state.refuse_config(query, choice, reason);
     return false;
   }
   try {
@@ -144,7 +144,7 @@ bool run_tuned(ContextState& state, const Problem& problem, const Operands& oper
     return true;
   } catch (const Error& error) {
     if (error.status() != Status::unsupported) throw;
-    state.config_source->refused(query, choice, error.what());
+    state.refuse_config(query, choice, error.what());
     return false;
   }
 }

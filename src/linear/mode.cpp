@@ -96,7 +96,7 @@ Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType 
   const std::int64_t inner =
       pass == Pass::forward ? layer.options.in_features : layer.options.out_features;
   if (inner > max_exact_k) return Mode::standard;
-  const ContextState& state = *layer.context;
+  ContextState& state = *layer.context;
   const std::uint32_t allowed = allowed_modes(layer);
   const QuantizedWeight& codes =
       pass == Pass::forward ? layer.cache.forward_codes() : layer.cache.backward_codes();
@@ -117,9 +117,7 @@ Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType 
   }
   ModeRanking ranking;
   ConfigChoice choice;
-  if (state.config_source == nullptr ||
-      !state.config_source->find(to_query(problem), state, choice) || !from_choice(choice, ranking))
-    ranking = {};
+  if (!state.find_config(to_query(problem), choice) || !from_choice(choice, ranking)) ranking = {};
   const Mode fastest = first_allowed(ranking, allowed);
   if (fastest == Mode::standard || !codes.valid() || codes.scales() == scales_of(fastest))
     return fastest;

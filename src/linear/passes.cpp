@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/rehearsal.hpp"
 #include "core/unaligned.hpp"
 #include "linear/copy.hpp"
 #include "linear/mode.hpp"
@@ -114,10 +115,6 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
   const QuantizedWeight& w =
       layer.cache.forward(context, layer.weight, scales_of(mode), layer.options.engine,
                           trains && dx_follows(layer, mode, x.rows));
-  if (layer.options.activation == Activation::none)
-    quantize_rowwise(context, x, q, absmax);
-  else
-    activation_forward_quantize(context, x, layer.options.activation, q, absmax, out.activated);
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
@@ -126,20 +123,29 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
   args.absmax_b = w.absmax();
   args.bias = layer.bias;
   args.engine = layer.options.engine;
-  gemm(context, args);
+  const auto pass = [&] {
+    if (layer.options.activation == Activation::none)
+      quantize_rowwise(context, x, q, absmax);
+    else
+      activation_forward_quantize(context, x, layer.options.activation, q, absmax, out.activated);
+    gemm(context, args);
+  };
+  // Codes that are handed out are written before the product asks for memory.
+  if (out.codes.data != nullptr)
+    core::all_or_nothing(*layer.context, pass);
+  else
+    pass();
 }
 
 // da = G · W from codes, and the column sums of G in the same read of it where they are wanted. G
 // is grads.g, or grads.g · y_activation'(y), which is then written to `derived`.
-void quantized_da(LinearState& layer, Mode mode, const LinearGrads& grads, AnyMatrix derived,
-                  AnyMatrix da, std::span<float> column_sums_of_g) {
+void quantized_da(LinearState& layer, const QuantizedWeight& w, const LinearGrads& grads,
+                  AnyMatrix derived, AnyMatrix da, std::span<float> column_sums_of_g) {
   Context& context = context_of(layer);
   const ConstAnyMatrix g = grads.g;
   core::Workspace::Frame frame(layer.context->workspace);
   const MatrixView<std::int8_t> q(frame.take<std::int8_t>(g.rows * g.cols), g.rows, g.cols);
   const std::span<float> absmax(frame.take<float>(g.rows), count_of(g.rows));
-  const QuantizedWeight& w =
-      layer.cache.backward(context, layer.weight, scales_of(mode), layer.options.engine);
   if (grads.y_activation != Activation::none)
     activation_backward_quantize(context, g, grads.y, grads.y_activation, derived, q, absmax,
                                  column_sums_of_g);
@@ -274,17 +280,17 @@ ConstAnyMatrix saved_activation(LinearState& layer) {
   return place_of_saved(layer, layer.saved.rows).activated;
 }
 
-void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
-                   ConstAnyMatrix activated) {
+namespace {
+
+// The whole backward, with dX from the codes of W if there are some, else in floating point.
+void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
+                  ConstAnyMatrix activated, const QuantizedWeight* codes) {
   Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   const bool wants_dx = grads.dx.data != nullptr;
   const bool wants_db = grads.db.data != nullptr;
   std::span<float> sums;
   if (wants_db) sums = {frame.take<float>(grads.g.cols), static_cast<std::size_t>(grads.g.cols)};
-  const Mode mode =
-      !wants_dx ? Mode::standard
-                : mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, wants_db, true);
   const bool derives = grads.y_activation != Activation::none;
   const AnyMatrix derived =
       derives ? take_matrix(frame, grads.g.dtype, grads.g.rows, grads.g.cols) : AnyMatrix();
@@ -304,9 +310,9 @@ void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput
     beside->leave();
     wants_dw = false;
   }
-  if (wants_dx && mode != Mode::standard) {
+  if (codes != nullptr) {
     // The sums ride on the quantizing of g.
-    quantized_da(layer, mode, grads, derived, da, sums);
+    quantized_da(layer, *codes, grads, derived, da, sums);
   } else {
     if (derives) activation_backward(context, grads.g, grads.y, grads.y_activation, derived);
     if (wants_dx) standard_da(layer, g, da);
@@ -323,6 +329,23 @@ void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput
     layer.context->threads.for_each(
         1, [&](std::int64_t, int) { store_bias_gradient(grads.db, sums, grads.accumulate); });
   }
+}
+
+}  // namespace
+
+void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
+                   ConstAnyMatrix activated) {
+  const QuantizedWeight* codes = nullptr;
+  if (grads.dx.data != nullptr) {
+    const Mode mode =
+        mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
+    // No output, and kept: made for good, whether there is memory for the rest or not.
+    if (mode != Mode::standard)
+      codes = &layer.cache.backward(context_of(layer), layer.weight, scales_of(mode),
+                                    layer.options.engine);
+  }
+  core::all_or_nothing(*layer.context,
+                       [&] { run_backward(layer, grads, input, activated, codes); });
 }
 
 }  // namespace switchback::linear

@@ -27,8 +27,7 @@ void run(Context& context, Op op, const Operands& operands) {
   Config config = default_config(problem);
   ConfigChoice tuned;
   Config choice;
-  if (is_tuned(op) && state.config_source &&
-      state.config_source->find(to_query(problem), state, tuned) && from_choice(tuned, choice) &&
+  if (is_tuned(op) && state.find_config(to_query(problem), tuned) && from_choice(tuned, choice) &&
       accepts(choice, problem))
     config = choice;
   run(state, problem, config, operands);

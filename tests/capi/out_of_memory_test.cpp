@@ -1,38 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every allocation of the C ABI's calls, made to fail one after the other: each failure is reported
-// as out_of_memory, leaves outputs and objects as they were, and nothing crashes or leaks.
-//
-// This program replaces operator new and aligned_alloc for itself and the shared library it tests.
-// Only the library's own allocations fail: what others (oneDNN) do without memory is up to them.
+// as out_of_memory, leaves outputs and objects as they were, and nothing crashes or leaks. These
+// are sequences of calls on one object; each function on its own is in
+// out_of_memory_functions_test.cpp.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
-#include "capi/allocation_hooks.hpp"
+#include "capi/failing_allocations.hpp"
 #include "switchback/switchback.h"
 
-namespace {
-
-// Allocations that may still succeed; negative: all of them.
-thread_local long allocations_left = -1;
-// Whether one was refused since the last reset.
-thread_local bool refused = false;
-
-}  // namespace
-
-bool switchback::test::may_allocate(void* caller) {
-  if (allocations_left < 0 || !is_of_library(caller)) return true;
-  if (allocations_left == 0) {
-    refused = true;
-    return false;
-  }
-  --allocations_left;
-  return true;
-}
-
+namespace switchback {
 namespace {
 
 // Calls `call` with the first, second, ... allocation failing until it needs no more than allowed.
@@ -40,11 +20,9 @@ namespace {
 long sweep(const std::function<switchback_status()>& call,
            const std::function<void()>& check_failure) {
   for (long allowed = 0; allowed < 2000; ++allowed) {
-    refused = false;
-    allocations_left = allowed;
+    test::refuse_allocations(allowed, test::Refuse::from_then);
     const switchback_status status = call();
-    allocations_left = -1;
-    if (!refused) {
+    if (!test::stop_refusing()) {
       EXPECT_EQ(status, SWITCHBACK_OK) << switchback_last_error();
       return allowed;
     }
@@ -207,3 +185,4 @@ INSTANTIATE_TEST_SUITE_P(Modes, OutOfMemoryInMode,
                                            SWITCHBACK_GLOBAL, SWITCHBACK_GLOBAL_MEM_EFFICIENT));
 
 }  // namespace
+}  // namespace switchback

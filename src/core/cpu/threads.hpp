@@ -36,6 +36,7 @@ class Threads {
   /// the caller set.
   template <class F>
   void for_each(std::int64_t tasks, F&& f) {
+    if (rehearsing_) return;
     using Function = std::remove_reference_t<F>;
     run(tasks, const_cast<void*>(static_cast<const void*>(std::addressof(f))),
         [](void* function, std::int64_t task, int worker) {
@@ -53,6 +54,9 @@ class Threads {
     });
   }
 
+  /// While on, for_each and for_ranges call nothing: the rehearsal of core/rehearsal.hpp.
+  void rehearse(bool on) noexcept { rehearsing_ = on; }
+
  private:
   using Call = void (*)(void* function, std::int64_t task, int worker);
   void run(std::int64_t tasks, void* function, Call call);
@@ -60,6 +64,7 @@ class Threads {
   struct Pool;
   int count_;
   unsigned fork_generation_;
+  bool rehearsing_ = false;
   std::unique_ptr<Pool> pool_;
 };
 

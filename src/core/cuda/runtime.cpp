@@ -257,7 +257,7 @@ void Runtime::release(void* data, std::size_t bytes) noexcept {
 
 void Runtime::copy(void* to, std::size_t to_stride_bytes, const void* from,
                    std::size_t from_stride_bytes, std::size_t row_bytes, std::int64_t rows) {
-  if (row_bytes == 0 || rows == 0) return;
+  if (row_bytes == 0 || rows == 0 || rehearsing()) return;
   const CurrentDevice current(index_);
   const auto height = static_cast<std::size_t>(rows);
   if (height == 1 || (to_stride_bytes == row_bytes && from_stride_bytes == row_bytes)) {
@@ -271,7 +271,7 @@ void Runtime::copy(void* to, std::size_t to_stride_bytes, const void* from,
 }
 
 void Runtime::fill(void* data, int byte, std::size_t bytes) {
-  if (bytes == 0) return;
+  if (bytes == 0 || rehearsing()) return;
   const CurrentDevice current(index_);
   check(cudaMemsetAsync(data, byte, bytes, cuda_stream()), "cudaMemsetAsync", "{} bytes", bytes);
 }
@@ -281,7 +281,7 @@ std::shared_ptr<MemorySource> Runtime::visible_memory() {
 }
 
 void Runtime::convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) {
-  if (to.rows == 0 || to.cols == 0) return;
+  if (to.rows == 0 || to.cols == 0 || rehearsing()) return;
   const CurrentDevice current(index_);
   convert_matrix(*this, from, to, accumulate);
 }
@@ -340,12 +340,13 @@ bool Runtime::enter_beside() {
     if (capturing()) return false;
     beside_stream_.make();
   }
-  start_beside();
+  if (!rehearsing()) start_beside();
   beside_ = true;
   return true;
 }
 
 void Runtime::join_beside() {
+  if (rehearsing()) return;
   const CurrentDevice current(index_);
   check(cudaEventRecord(beside_stream_.event(), beside_stream_.get()), "cudaEventRecord");
   check(cudaStreamWaitEvent(stream_, beside_stream_.event(), 0), "cudaStreamWaitEvent");

@@ -86,12 +86,15 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   for (std::int64_t row = 0; row < p.m; row += mc) {
     const std::int64_t rows = std::min(mc, p.m - row);
     const std::int32_t no_offset = 0;
-    const dnnl_status_t status =
-        dnnl_gemm_s8s8s32('N', 'T', 'F', rows, p.n, p.k, 1.0f, o.a + row * p.stride_a, p.stride_a,
-                          0, b, stride_b, 0, 0.0f, sums, stride_sums, &no_offset);
+    dnnl_status_t status = dnnl_success;
+    state.threads.for_each(1, [&](std::int64_t, int) {
+      status =
+          dnnl_gemm_s8s8s32('N', 'T', 'F', rows, p.n, p.k, 1.0f, o.a + row * p.stride_a, p.stride_a,
+                            0, b, stride_b, 0, 0.0f, sums, stride_sums, &no_offset);
+    });
     if (status != dnnl_success)
-      core::fail(Status::internal, "oneDNN: dnnl_gemm_s8s8s32 failed with status {}",
-                 static_cast<int>(status));
+      core::fail(status == dnnl_out_of_memory ? Status::out_of_memory : Status::internal,
+                 "oneDNN: dnnl_gemm_s8s8s32 failed with status {}", static_cast<int>(status));
     state.threads.for_ranges(rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
       run_epilogue(kernel, p, o.d, scales, {row + begin, 0, end - begin, p.n},
                    sums + begin * stride_sums, stride_sums);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/rehearsal.hpp"
 #include "gemm/cpu/standard_convert.hpp"
 
 namespace switchback::standard {
@@ -48,26 +49,33 @@ void run_widened(ContextState& context, const Problem& p, const Config& config,
   auto* a = frame.take<float>(rows * p.k);
   auto* b = frame.take<float>(cols * p.k);
   auto* sum = direct ? nullptr : frame.take<float>(rows * cols);
-  for (std::int64_t i = 0; i < p.m; i += rows) {
-    const std::int64_t m = std::min(rows, p.m - i);
-    const auto part_a = slice(operands.a, p.input, p.lda, p.k, p.transpose_a, i, m);
-    widen(context, part_a, a, part_a.cols);
-    for (std::int64_t j = 0; j < p.n; j += cols) {
-      const std::int64_t n = std::min(cols, p.n - j);
-      const auto part_b = slice(operands.b, p.input, p.ldb, p.k, !p.transpose_b, j, n);
-      widen(context, part_b, b, part_b.cols);
-      const AnyMatrix part_d(at(operands.d, p.output, i * p.ldd + j), p.output, m, n, p.ldd);
-      float* target = direct ? static_cast<float*>(part_d.data) : sum;
-      const std::int64_t ld_target = direct ? p.ldd : n;
-      core(context,
-           {p.transpose_a, p.transpose_b, m, n, p.k, a, part_a.cols, b, part_b.cols, target,
-            ld_target, direct && p.accumulate},
-           config);
-      if (!direct || bias != nullptr)
-        finish(context, target, ld_target, bias != nullptr ? bias + j : nullptr,
-               !direct && p.accumulate, part_d);
+  const auto panels = [&] {
+    for (std::int64_t i = 0; i < p.m; i += rows) {
+      const std::int64_t m = std::min(rows, p.m - i);
+      const auto part_a = slice(operands.a, p.input, p.lda, p.k, p.transpose_a, i, m);
+      widen(context, part_a, a, part_a.cols);
+      for (std::int64_t j = 0; j < p.n; j += cols) {
+        const std::int64_t n = std::min(cols, p.n - j);
+        const auto part_b = slice(operands.b, p.input, p.ldb, p.k, !p.transpose_b, j, n);
+        widen(context, part_b, b, part_b.cols);
+        const AnyMatrix part_d(at(operands.d, p.output, i * p.ldd + j), p.output, m, n, p.ldd);
+        float* target = direct ? static_cast<float*>(part_d.data) : sum;
+        const std::int64_t ld_target = direct ? p.ldd : n;
+        core(context,
+             {p.transpose_a, p.transpose_b, m, n, p.k, a, part_a.cols, b, part_b.cols, target,
+              ld_target, direct && p.accumulate},
+             config);
+        if (!direct || bias != nullptr)
+          finish(context, target, ld_target, bias != nullptr ? bias + j : nullptr,
+                 !direct && p.accumulate, part_d);
+      }
     }
-  }
+  };
+  // The last panels are smaller: the core may need memory for those when others are written.
+  if (p.m > rows || p.n > cols)
+    core::all_or_nothing(context, panels);
+  else
+    panels();
 }
 
 }  // namespace
@@ -87,14 +95,13 @@ void run_on_f32(ContextState& context, const Problem& p, const Config& config,
                 const Operands& operands, F32Core core) {
   if (p.input != DType::f32) return run_widened(context, p, config, operands, core);
   auto* d = static_cast<float*>(operands.d);
+  core::Workspace::Frame frame(context.workspace);
+  const float* bias = bias_as_f32(context, frame, p, operands);
   core(context,
        {p.transpose_a, p.transpose_b, p.m, p.n, p.k, static_cast<const float*>(operands.a), p.lda,
         static_cast<const float*>(operands.b), p.ldb, d, p.ldd, p.accumulate},
        config);
-  if (!p.bias) return;
-  core::Workspace::Frame frame(context.workspace);
-  finish(context, d, p.ldd, bias_as_f32(context, frame, p, operands), false,
-         {d, DType::f32, p.m, p.n, p.ldd});
+  if (bias != nullptr) finish(context, d, p.ldd, bias, false, {d, DType::f32, p.m, p.n, p.ldd});
 }
 
 }  // namespace switchback::standard

@@ -161,6 +161,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
     lanes[static_cast<std::size_t>(i)].workspace = frame.take<std::byte>(workspace_bytes);
 
   // All memory is there: from here on work is queued.
+  if (device.rehearsing()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);
   const auto queue_panel = [&](std::int64_t i, const Lane& lane) {

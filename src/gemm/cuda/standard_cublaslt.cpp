@@ -166,6 +166,7 @@ void run(ContextState& state, const Problem& p, const Config& config, const Oper
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
 
   // All memory is there: from here on work is queued.
+  if (device.rehearsing()) return;
   queue_conversion(device, a);
   queue_conversion(device, b);
   if (p.bias) queue_conversion(device, bias);

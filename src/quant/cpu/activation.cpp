@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "quant/cpu/activation.cpp"
 #include "hwy/foreach_target.h"
 //
+#include "core/rehearsal.hpp"
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/engine.hpp"
 #include "quant/cpu/narrow-inl.h"
@@ -242,11 +243,14 @@ void activation_quantize(ContextState& state, const Config& config, const Operan
   if (few && o.y.data == nullptr)
     whole.y = AnyMatrix(frame.take<std::byte>(rows * row_bytes), o.x.dtype, rows, o.x.cols,
                         row_bytes / element);
-  if (few) {
-    activation(state, config, whole);
-    if (blocks > 0) return rowwise_column_sums(state, config, of_result(whole));
-    return rowwise(state, config, of_result(whole));
-  }
+  if (few)
+    return core::all_or_nothing(state, [&] {
+      activation(state, config, whole);
+      if (blocks > 0)
+        rowwise_column_sums(state, config, of_result(whole));
+      else
+        rowwise(state, config, of_result(whole));
+    });
   const std::int64_t at_once = std::clamp<std::int64_t>(bytes_in_cache / row_bytes, 1, 8);
   const std::int64_t grain =
       blocks > 0

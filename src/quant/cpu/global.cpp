@@ -101,7 +101,7 @@ void global(ContextState& state, const Config& config, const Operands& o) {
     q = {q.data, 1, x.cols};
   }
   const Scale scale = global_scale(state, config, x);
-  core::store(o.absmax, 0, scale.absmax);
+  state.threads.for_each(1, [&](std::int64_t, int) { core::store(o.absmax, 0, scale.absmax); });
   const Cut cut(x.rows, x.cols, task_elements(state, config, x.rows, x.cols));
   const auto kernel = codes_kernel(state.features);
   const std::int64_t tasks = cut.tasks();

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "quant/cpu/rowwise.cpp"
 #include "hwy/foreach_target.h"
 //
+#include "core/rehearsal.hpp"
 #include "hwy/cache_control.h"
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/engine.hpp"
@@ -98,8 +99,10 @@ void rowwise_column_sums(ContextState& state, const Config& config, const Operan
   const std::int64_t blocks = sum_blocks(o.x.rows);
   // Too few blocks to go round: two operations, each over all threads.
   if (blocks < 2 * state.threads.count() && state.threads.count() > 1) {
-    column_sums(state, config, o);
-    return rowwise(state, config, o);
+    return core::all_or_nothing(state, [&] {
+      column_sums(state, config, o);
+      rowwise(state, config, o);
+    });
   }
   core::Workspace::Frame frame(state.workspace);
   float* const sums = frame.take<float>(blocks * o.x.cols);

@@ -455,7 +455,8 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
   if (problem.op == Op::global_transpose || problem.op == Op::global_and_transpose) {
     job.q = o.q;
     job.scale = global_scale(state, config, o.x);
-    core::store(o.absmax, 0, job.scale.absmax);
+    state.threads.for_each(1,
+                           [&](std::int64_t, int) { core::store(o.absmax, 0, job.scale.absmax); });
     if (job.scale.method == Scale::Method::none) {
       fill_zero(state, o.q);
       return fill_zero(state, o.q_t);

@@ -16,17 +16,14 @@ static_assert(sum_block_rows == column_sum_block_rows);
 using core::SWITCHBACK_CUDA_NS::check;
 using Frame = core::Workspace::Frame;
 
-/// The groups of an empty matrix, or the codes of none: nothing to read.
-void zero(const Launch& launch, float* values, std::int64_t count) {
-  if (values == nullptr || count == 0) return;
-  check(cudaMemsetAsync(values, 0, static_cast<std::size_t>(count) * sizeof(float), launch.stream),
-        "cudaMemsetAsync");
-}
-
 class Run {
  public:
   Run(ContextState& state, const Problem& problem, const Launch& launch, const Operands& operands)
-      : frame_(state.workspace), problem_(problem), launch_(launch), o_(operands) {}
+      : frame_(state.workspace),
+        rehearsing_(state.runtime->rehearsing()),
+        problem_(problem),
+        launch_(launch),
+        o_(operands) {}
 
   void operator()() {
     switch (problem_.op) {
@@ -44,14 +41,14 @@ class Run {
       case Op::rowwise_and_columnwise_transpose:
         return columnwise();
       case Op::dequantize_rowwise:
-        if (!empty()) done(launch_dequantize(launch_, o_.codes, o_.scales, o_.y));
+        if (!empty()) queue(launch_dequantize, o_.codes, o_.scales, o_.y);
         return;
       case Op::cast_to_int8:
-        if (!empty()) done(launch_cast(launch_, o_.x, o_.q));
+        if (!empty()) queue(launch_cast, o_.x, o_.q);
         return;
       case Op::activation_forward:
       case Op::activation_backward:
-        if (!empty()) done(launch_activation(launch_, o_.g, o_.x, o_.activation, o_.y));
+        if (!empty()) queue(launch_activation, o_.g, o_.x, o_.activation, o_.y);
         return;
       case Op::activation_forward_quantize:
       case Op::activation_backward_quantize:
@@ -61,7 +58,22 @@ class Run {
 
  private:
   [[nodiscard]] bool empty() const { return problem_.rows == 0 || problem_.cols == 0; }
-  void done(cudaError_t status) const { check(status, "a kernel", "{}", problem_); }
+
+  /// Calls a launcher, unless this is a rehearsal.
+  template <class... Parameters, class... Arguments>
+  void queue(cudaError_t (*launcher)(const Launch&, Parameters...),
+             const Arguments&... arguments) const {
+    if (rehearsing_) return;
+    check(launcher(launch_, arguments...), "a kernel", "{}", problem_);
+  }
+
+  /// The groups of an empty matrix, or the codes of none: nothing to read.
+  void zero(float* values, std::int64_t count) const {
+    if (values == nullptr || count == 0 || rehearsing_) return;
+    check(
+        cudaMemsetAsync(values, 0, static_cast<std::size_t>(count) * sizeof(float), launch_.stream),
+        "cudaMemsetAsync");
+  }
 
   unsigned* rowwise_scratch() {
     return rowwise_splits(launch_, problem_.rows, problem_.cols)
@@ -70,9 +82,9 @@ class Run {
   }
 
   void rowwise(ConstAnyMatrix x) {
-    if (empty()) return zero(launch_, o_.absmax, problem_.rows);
+    if (empty()) return zero(o_.absmax, problem_.rows);
     unsigned* const row_bits = rowwise_scratch();
-    done(launch_rowwise(launch_, x, o_.q, o_.absmax, row_bits));
+    queue(launch_rowwise, x, o_.q, o_.absmax, row_bits);
   }
 
   [[nodiscard]] std::int64_t sum_blocks() const {
@@ -87,9 +99,9 @@ class Run {
   void column_sums(ConstAnyMatrix x) { column_sums(x, sums_scratch()); }
   void column_sums(ConstAnyMatrix x, float* block_sums) {
     if (problem_.cols == 0) return;
-    if (block_sums != nullptr) done(launch_block_sums(launch_, x, block_sums));
-    done(launch_finish_sums(launch_, block_sums, block_sums == nullptr ? 0 : sum_blocks(),
-                            problem_.cols, o_.column_sums, o_.accumulate));
+    if (block_sums != nullptr) queue(launch_block_sums, x, block_sums);
+    queue(launch_finish_sums, block_sums, block_sums == nullptr ? 0 : sum_blocks(), problem_.cols,
+          o_.column_sums, o_.accumulate);
   }
 
   void rowwise_column_sums() {
@@ -98,21 +110,21 @@ class Run {
       rowwise(o_.x);
       return column_sums(o_.x, block_sums);
     }
-    done(launch_rowwise_column_sums(launch_, o_.x, o_.q, o_.absmax, block_sums));
-    done(launch_finish_sums(launch_, block_sums, sum_blocks(), problem_.cols, o_.column_sums,
-                            o_.accumulate));
+    queue(launch_rowwise_column_sums, o_.x, o_.q, o_.absmax, block_sums);
+    queue(launch_finish_sums, block_sums, sum_blocks(), problem_.cols, o_.column_sums,
+          o_.accumulate);
   }
 
   void activation_quantize() {
     const bool sums = o_.column_sums != nullptr;
     float* const block_sums = sums ? sums_scratch() : nullptr;
     if (empty()) {
-      zero(launch_, o_.absmax, problem_.rows);
+      zero(o_.absmax, problem_.rows);
       if (sums) column_sums(o_.x, block_sums);
       return;
     }
     if (activation_rowwise_together(o_.g, o_.x, o_.y, o_.q)) {
-      done(launch_activation_rowwise(launch_, o_.g, o_.x, o_.activation, o_.y, o_.q, o_.absmax));
+      queue(launch_activation_rowwise, o_.g, o_.x, o_.activation, o_.y, o_.q, o_.absmax);
       if (sums) column_sums(o_.y, block_sums);
       return;
     }
@@ -123,35 +135,36 @@ class Run {
                     problem_.rows, problem_.cols, problem_.cols);
     }
     unsigned* const row_bits = rowwise_scratch();
-    done(launch_activation(launch_, o_.g, o_.x, o_.activation, y));
-    done(launch_rowwise(launch_, y, o_.q, o_.absmax, row_bits));
+    queue(launch_activation, o_.g, o_.x, o_.activation, y);
+    queue(launch_rowwise, y, o_.q, o_.absmax, row_bits);
     if (sums) column_sums(y, block_sums);
   }
 
   void global() {
-    if (empty()) return zero(launch_, o_.absmax, 1);
+    if (empty()) return zero(o_.absmax, 1);
     unsigned* const bits = frame_.take<unsigned>(1);
-    done(launch_absmax(launch_, o_.x, bits, false));
+    queue(launch_absmax, o_.x, bits, false);
     if (problem_.op == Op::global)
-      done(launch_codes(launch_, o_.x, o_.q, bits, false, o_.absmax));
+      queue(launch_codes, o_.x, o_.q, bits, false, o_.absmax);
     else
-      done(launch_global_transpose(launch_, o_.x, o_.q, o_.q_t, bits, o_.absmax));
+      queue(launch_global_transpose, o_.x, o_.q, o_.q_t, bits, o_.absmax);
   }
 
   void columnwise() {
     const bool rows_too = problem_.op == Op::rowwise_and_columnwise_transpose;
     if (empty()) {
-      if (rows_too) zero(launch_, o_.absmax, problem_.rows);
-      return zero(launch_, o_.absmax_cols, problem_.cols);
+      if (rows_too) zero(o_.absmax, problem_.rows);
+      return zero(o_.absmax_cols, problem_.cols);
     }
     unsigned* const column_bits = frame_.take<unsigned>(problem_.cols);
     unsigned* const row_bits = rows_too ? frame_.take<unsigned>(problem_.rows) : nullptr;
-    done(launch_absmax_columns(launch_, o_.x, column_bits, row_bits));
-    done(launch_columnwise_transpose(launch_, o_.x, o_.q, o_.absmax, row_bits, o_.q_t,
-                                     o_.absmax_cols, column_bits));
+    queue(launch_absmax_columns, o_.x, column_bits, row_bits);
+    queue(launch_columnwise_transpose, o_.x, o_.q, o_.absmax, row_bits, o_.q_t, o_.absmax_cols,
+          column_bits);
   }
 
   Frame frame_;
+  const bool rehearsing_;
   const Problem& problem_;
   const Launch& launch_;
   const Operands& o_;

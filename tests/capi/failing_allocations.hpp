@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocations of the library under test, made to fail. A program that links failing_allocations.cpp
+// has operator new and aligned_alloc replaced, for itself and for the shared library.
+#pragma once
+
+namespace switchback::test {
+
+enum class Refuse {
+  once,      ///< one allocation fails, those after it succeed
+  from_then  ///< it and all after it fail
+};
+
+/// From here on in this thread: `allowed` allocations of the library succeed, then one fails.
+void refuse_allocations(long allowed, Refuse how) noexcept;
+/// Ends that. Whether an allocation was refused.
+bool stop_refusing() noexcept;
+
+}  // namespace switchback::test

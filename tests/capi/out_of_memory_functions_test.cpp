@@ -1,0 +1,689 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every function of the C ABI that returns a status, with the first, second, ... of its allocations
+// failing, that one alone and all from there on. Each time: the status is out_of_memory, every byte
+// of every output is as it was, and the same call, repeated, gives what it gives where nothing
+// fails. A function that the header declares and that has no case here fails the test.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <regex>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "capi/failing_allocations.hpp"
+#include "switchback/switchback.h"
+
+namespace switchback::test {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+void expect_ok(switchback_status status) {
+  ASSERT_EQ(status, SWITCHBACK_OK) << switchback_last_error();
+}
+
+std::size_t element_bytes(std::int32_t dtype) {
+  return dtype == SWITCHBACK_S8 ? 1 : dtype == SWITCHBACK_F16 || dtype == SWITCHBACK_BF16 ? 2 : 4;
+}
+
+// A context as new, what a call needs on it, the call, and what it writes.
+class World {
+ public:
+  explicit World(std::int32_t threads) {
+    switchback_context_options options = {};
+    options.struct_size = sizeof(options);
+    options.device = "cpu";
+    options.threads = threads;
+    options.tune = "read";
+    options.tune_cache = "/nonexistent";
+    expect_ok(switchback_context_create(&options, &context));
+  }
+  ~World() {
+    switchback_linear_destroy(layer);
+    switchback_packed_weight_destroy(packed);
+    switchback_context_destroy(context);
+  }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  /// Values between -1 and 1, or codes, the same in every World.
+  switchback_matrix input(std::int32_t dtype, std::int64_t rows, std::int64_t cols) {
+    const std::size_t size = element_bytes(dtype);
+    Bytes& bytes = memory_.emplace_back(static_cast<std::size_t>(rows * cols) * size);
+    for (std::byte* at = bytes.data(); at < bytes.data() + bytes.size(); at += size) {
+      seed_ = seed_ * 1664525u + 1013904223u;
+      const std::uint32_t random = seed_ >> 8;
+      std::uint32_t bits = 0;
+      // A sign, an exponent of 1/4 or 1/2, and a random rest.
+      if (size == 4) bits = (random & 1) << 31 | (125u + (random >> 1 & 1)) << 23 | random >> 2;
+      if (dtype == SWITCHBACK_F16)
+        bits = (random & 1) << 15 | (13u + (random >> 1 & 1)) << 10 | (random >> 2 & 0x3FFu);
+      if (dtype == SWITCHBACK_BF16)
+        bits = (random & 1) << 15 | (125u + (random >> 1 & 1)) << 7 | (random >> 2 & 0x7Fu);
+      if (size == 1) bits = random % 255u - 127u;
+      std::memcpy(at, &bits, size);
+    }
+    return {bytes.data(), dtype, rows, cols, cols};
+  }
+  /// The same, and the call writes to it.
+  switchback_matrix output(std::int32_t dtype, std::int64_t rows, std::int64_t cols) {
+    const switchback_matrix matrix = input(dtype, rows, cols);
+    outputs_.push_back(memory_.back());
+    return matrix;
+  }
+  float* floats(std::int64_t count) {
+    return static_cast<float*>(output(SWITCHBACK_F32, 1, count).data);
+  }
+  const float* scales(std::int64_t count) {
+    auto* const values = static_cast<float*>(input(SWITCHBACK_F32, 1, count).data);
+    for (std::int64_t i = 0; i < count; ++i)
+      values[i] = 1.0f + values[i] * values[i];
+    return values;
+  }
+  /// A variable that the call writes to.
+  template <class T>
+  T* result(T initial = {}) {
+    Bytes& bytes = memory_.emplace_back(sizeof(T));
+    std::memcpy(bytes.data(), &initial, sizeof(T));
+    outputs_.push_back(bytes);
+    return reinterpret_cast<T*>(bytes.data());
+  }
+
+  /// Every byte that the call may write.
+  [[nodiscard]] Bytes written() const {
+    Bytes all;
+    for (const std::span<const std::byte> output : outputs_)
+      all.insert(all.end(), output.begin(), output.end());
+    return all;
+  }
+
+  /// A layer over K = in, N = out with a weight and a bias, and what follows by its mode.
+  void make_layer(std::int32_t mode, std::int32_t dtype, std::int64_t in, std::int64_t out,
+                  std::int32_t activation = SWITCHBACK_NO_ACTIVATION) {
+    switchback_linear_options options = {};
+    options.struct_size = sizeof(options);
+    options.in_features = in;
+    options.out_features = out;
+    options.mode = mode;
+    options.dtype = dtype;
+    options.activation = activation;
+    expect_ok(switchback_linear_create(context, &options, &layer));
+    weight = input(dtype, out, in);
+    bias = input(SWITCHBACK_F32, 1, out);
+    expect_ok(switchback_linear_set_weight(layer, &weight, &bias));
+  }
+
+  switchback_context* context = nullptr;
+  switchback_packed_weight* packed = nullptr;
+  switchback_linear* layer = nullptr;
+  switchback_matrix weight = {};
+  switchback_matrix bias = {};
+
+  std::function<switchback_status()> call;
+  /// What the call made, if that is not in outputs of its own: run after it has succeeded.
+  std::function<void()> look = [] {};
+  /// Checks that an object is what it was: run after the call has failed.
+  std::function<void()> look_unchanged = [] {};
+  /// Its outputs are addresses of what it makes, or text: those of two Worlds differ.
+  bool makes_addresses = false;
+
+ private:
+  std::deque<Bytes> memory_;
+  std::vector<std::span<std::byte>> outputs_;
+  std::uint32_t seed_ = 1;
+};
+
+struct Case {
+  std::string function;
+  std::string what;
+  std::function<void(World&)> prepare;
+  std::int32_t threads = 1;
+};
+
+// A thread of its own: what libraries keep for a thread is made anew.
+template <class F>
+void in_new_thread(const F& f) {
+  std::thread(f).join();
+}
+
+// Runs the case with `allowed` allocations; false once there are no more than that.
+bool run_with(const Case& c, const Bytes& want, long allowed, Refuse how) {
+  bool was_refused = false;
+  in_new_thread([&] {
+    SCOPED_TRACE(c.function + " " + c.what + ", allocation " + std::to_string(allowed) +
+                 (how == Refuse::once ? " alone" : " and all after it"));
+    World world(c.threads);
+    c.prepare(world);
+    const Bytes before = world.written();
+    refuse_allocations(allowed, how);
+    switchback_status status = world.call();
+    was_refused = stop_refusing();
+    // A call may do without what it cannot have; then its results are the usual ones.
+    if (was_refused && status != SWITCHBACK_OK) {
+      EXPECT_EQ(status, SWITCHBACK_OUT_OF_MEMORY) << switchback_last_error();
+      EXPECT_STRNE(switchback_last_error(), "");
+      EXPECT_TRUE(world.written() == before) << "an output was changed";
+      world.look_unchanged();
+      status = world.call();
+    }
+    EXPECT_EQ(status, SWITCHBACK_OK) << switchback_last_error();
+    world.look();
+    EXPECT_TRUE(world.makes_addresses || world.written() == want)
+        << "the results are not those of an undisturbed call";
+  });
+  return was_refused;
+}
+
+void sweep(const Case& c) {
+  Bytes want;
+  in_new_thread([&] {
+    World world(c.threads);
+    c.prepare(world);
+    expect_ok(world.call());
+    world.look();
+    want = world.written();
+  });
+  for (const Refuse how : {Refuse::once, Refuse::from_then})
+    for (long allowed = 0;; ++allowed) {
+      ASSERT_LT(allowed, 2000) << "it never succeeds";
+      if (!run_with(c, want, allowed, how) || ::testing::Test::HasFailure()) break;
+    }
+}
+
+constexpr std::int64_t M = 20, N = 170, K = 130;
+
+void quantize_cases(std::vector<Case>& cases) {
+  const auto add = [&](std::string name, std::function<void(World&)> prepare) {
+    cases.push_back({name, "of one thread", prepare, 1});
+    cases.push_back({name, "of two threads", prepare, 2});
+  };
+  // One long row, which threads share, and several.
+  for (const std::int64_t rows : {std::int64_t{1}, M}) {
+    const std::int64_t cols = rows == M ? K : 8320;
+    const auto one_scale = [&](auto function, std::int64_t scales, bool transposed) {
+      return [=](World& w) {
+        const auto x = w.input(SWITCHBACK_F32, rows, cols);
+        const auto q =
+            transposed ? w.output(SWITCHBACK_S8, cols, rows) : w.output(SWITCHBACK_S8, rows, cols);
+        float* const absmax = w.floats(scales);
+        w.call = [=, &w] { return function(w.context, &x, &q, absmax); };
+      };
+    };
+    add("switchback_quantize_rowwise", one_scale(switchback_quantize_rowwise, rows, false));
+    add("switchback_quantize_columnwise_transpose",
+        one_scale(switchback_quantize_columnwise_transpose, cols, true));
+    add("switchback_quantize_global", one_scale(switchback_quantize_global, 1, false));
+    add("switchback_quantize_global_transpose",
+        one_scale(switchback_quantize_global_transpose, 1, true));
+    add("switchback_quantize_rowwise_column_sums", [=](World& w) {
+      const auto x = w.input(SWITCHBACK_F32, rows, cols);
+      const auto q = w.output(SWITCHBACK_S8, rows, cols);
+      float* const absmax = w.floats(rows);
+      float* const sums = w.floats(cols);
+      w.call = [=, &w] {
+        return switchback_quantize_rowwise_column_sums(w.context, &x, &q, absmax, sums, 1);
+      };
+    });
+    add("switchback_column_sums", [=](World& w) {
+      const auto x = w.input(SWITCHBACK_BF16, rows, cols);
+      float* const sums = w.floats(cols);
+      w.call = [=, &w] { return switchback_column_sums(w.context, &x, sums, 1); };
+    });
+    add("switchback_quantize_rowwise_and_columnwise_transpose", [=](World& w) {
+      const auto x = w.input(SWITCHBACK_F32, rows, cols);
+      const auto q = w.output(SWITCHBACK_S8, rows, cols);
+      const auto q_t = w.output(SWITCHBACK_S8, cols, rows);
+      float* const by_row = w.floats(rows);
+      float* const by_column = w.floats(cols);
+      w.call = [=, &w] {
+        return switchback_quantize_rowwise_and_columnwise_transpose(w.context, &x, &q, by_row, &q_t,
+                                                                    by_column);
+      };
+    });
+    add("switchback_quantize_global_and_transpose", [=](World& w) {
+      const auto x = w.input(SWITCHBACK_F32, rows, cols);
+      const auto q = w.output(SWITCHBACK_S8, rows, cols);
+      const auto q_t = w.output(SWITCHBACK_S8, cols, rows);
+      float* const absmax = w.floats(1);
+      w.call = [=, &w] {
+        return switchback_quantize_global_and_transpose(w.context, &x, &q, &q_t, absmax);
+      };
+    });
+    add("switchback_dequantize_rowwise", [=](World& w) {
+      const auto q = w.input(SWITCHBACK_S8, rows, cols);
+      const float* const absmax = w.scales(rows);
+      const auto x = w.output(SWITCHBACK_F16, rows, cols);
+      w.call = [=, &w] { return switchback_dequantize_rowwise(w.context, &q, absmax, &x); };
+    });
+    add("switchback_cast_to_int8", [=](World& w) {
+      const auto x = w.input(SWITCHBACK_F32, rows, cols);
+      const auto q = w.output(SWITCHBACK_S8, rows, cols);
+      w.call = [=, &w] { return switchback_cast_to_int8(w.context, &x, &q); };
+    });
+    add("switchback_activation_forward", [=](World& w) {
+      const auto x = w.input(SWITCHBACK_F32, rows, cols);
+      const auto y = w.output(SWITCHBACK_F32, rows, cols);
+      w.call = [=, &w] {
+        return switchback_activation_forward(w.context, &x, SWITCHBACK_GELU_ERF, &y);
+      };
+    });
+    add("switchback_activation_backward", [=](World& w) {
+      const auto g = w.input(SWITCHBACK_F32, rows, cols);
+      const auto x = w.input(SWITCHBACK_F32, rows, cols);
+      const auto dx = w.output(SWITCHBACK_F32, rows, cols);
+      w.call = [=, &w] {
+        return switchback_activation_backward(w.context, &g, &x, SWITCHBACK_GELU_TANH, &dx);
+      };
+    });
+    for (const bool wants_y : {false, true})
+      add("switchback_activation_forward_quantize", [=](World& w) {
+        const auto x = w.input(SWITCHBACK_F32, rows, cols);
+        const auto q = w.output(SWITCHBACK_S8, rows, cols);
+        float* const absmax = w.floats(rows);
+        const auto y = w.output(SWITCHBACK_F32, rows, cols);
+        w.call = [=, &w] {
+          return switchback_activation_forward_quantize(w.context, &x, SWITCHBACK_GELU_TANH, &q,
+                                                        absmax, wants_y ? &y : nullptr);
+        };
+      });
+    for (const bool wants_sums : {false, true})
+      add("switchback_activation_backward_quantize", [=](World& w) {
+        const auto g = w.input(SWITCHBACK_F32, rows, cols);
+        const auto x = w.input(SWITCHBACK_F32, rows, cols);
+        const auto dx = w.output(SWITCHBACK_F32, rows, cols);
+        const auto q = w.output(SWITCHBACK_S8, rows, cols);
+        float* const absmax = w.floats(rows);
+        float* const sums = w.floats(cols);
+        w.call = [=, &w] {
+          return switchback_activation_backward_quantize(w.context, &g, &x, SWITCHBACK_GELU_TANH,
+                                                         &dx, &q, absmax,
+                                                         wants_sums ? sums : nullptr, wants_sums);
+        };
+      });
+  }
+}
+
+void product_cases(std::vector<Case>& cases) {
+  cases.push_back({"switchback_packed_weight_create", "", [](World& w) {
+                     w.makes_addresses = true;
+                     auto** const out = w.result<switchback_packed_weight*>();
+                     w.call = [=, &w] {
+                       const switchback_status status = switchback_packed_weight_create(out);
+                       w.packed = *out;
+                       return status;
+                     };
+                   }});
+  const auto pack = [](World& w, std::int64_t rows) {
+    const auto b = w.input(SWITCHBACK_S8, rows, K);
+    if (w.packed == nullptr) expect_ok(switchback_packed_weight_create(&w.packed));
+    return [b, &w] { return switchback_pack_weight(w.context, &b, w.packed, nullptr); };
+  };
+  cases.push_back({"switchback_packed_weight_bytes", "", [=](World& w) {
+                     expect_ok(pack(w, N)());
+                     auto* const bytes = w.result<std::size_t>();
+                     w.call = [=, &w] { return switchback_packed_weight_bytes(w.packed, bytes); };
+                   }});
+  // In place of a smaller one, which a failure leaves there.
+  cases.push_back({"switchback_pack_weight", "", [=](World& w) {
+                     constexpr std::int64_t few = 3;
+                     expect_ok(pack(w, few)());
+                     const auto a = w.input(SWITCHBACK_S8, M, K);
+                     const auto product = w.output(SWITCHBACK_S32, M, N);
+                     w.call = pack(w, N);
+                     w.look = [=, &w] {
+                       expect_ok(switchback_gemm_s8s8s32_packed(w.context, &a, w.packed, &product));
+                     };
+                     w.look_unchanged = [=, &w] {
+                       const auto old = w.input(SWITCHBACK_S32, M, few);
+                       expect_ok(switchback_gemm_s8s8s32_packed(w.context, &a, w.packed, &old));
+                     };
+                   }});
+  for (const std::int32_t threads : {1, 2}) {
+    cases.push_back({"switchback_gemm_s8s8s32", "",
+                     [](World& w) {
+                       const auto a = w.input(SWITCHBACK_S8, M, K);
+                       const auto b = w.input(SWITCHBACK_S8, N, K);
+                       const auto d = w.output(SWITCHBACK_S32, M, N);
+                       w.call = [=, &w] { return switchback_gemm_s8s8s32(w.context, &a, &b, &d); };
+                     },
+                     threads});
+    cases.push_back({"switchback_gemm_s8s8s32_packed", "",
+                     [=](World& w) {
+                       expect_ok(pack(w, N)());
+                       const auto a = w.input(SWITCHBACK_S8, M, K);
+                       const auto d = w.output(SWITCHBACK_S32, M, N);
+                       w.call = [=, &w] {
+                         return switchback_gemm_s8s8s32_packed(w.context, &a, w.packed, &d);
+                       };
+                     },
+                     threads});
+    cases.push_back({"switchback_gemm_dequantize", "",
+                     [](World& w) {
+                       switchback_gemm_args args = {};
+                       args.struct_size = sizeof(args);
+                       args.a = w.input(SWITCHBACK_S8, M, K);
+                       args.b = w.input(SWITCHBACK_S8, N, K);
+                       args.d = w.output(SWITCHBACK_BF16, M, N);
+                       args.absmax_a = w.scales(M);
+                       args.absmax_b = w.scales(N);
+                       args.absmax_b_count = N;
+                       args.bias = w.scales(N);
+                       w.call = [=, &w] { return switchback_gemm_dequantize(w.context, &args); };
+                     },
+                     threads});
+  }
+  // Large enough for several panels of widened operands, whose last ones are smaller.
+  for (const char* engine : {"", "onednn_matmul", "onednn_sgemm", "openblas", "reference"})
+    for (const std::int32_t dtype : {SWITCHBACK_F32, SWITCHBACK_F16})
+      for (const bool panels : {false, true}) {
+        if (panels && (dtype == SWITCHBACK_F32 || std::string(engine) != "onednn_matmul")) continue;
+        cases.push_back({"switchback_gemm_standard",
+                         std::string(engine) + (dtype == SWITCHBACK_F32 ? " f32" : " f16") +
+                             (panels ? " in panels" : ""),
+                         [=](World& w) {
+                           const std::int64_t n = panels ? 300 : 70;
+                           const std::int64_t k = panels ? 9000 : K;
+                           switchback_gemm_standard_args args = {};
+                           args.struct_size = sizeof(args);
+                           const std::int64_t m = panels ? 2 : M;
+                           args.a = w.input(dtype, m, k);
+                           args.b = w.input(dtype, k, n);
+                           args.d = w.output(SWITCHBACK_F32, m, n);
+                           args.bias = w.scales(n);
+                           args.accumulate = 1;
+                           args.engine = engine;
+                           w.call = [=, &w] { return switchback_gemm_standard(w.context, &args); };
+                         }});
+      }
+}
+
+void context_cases(std::vector<Case>& cases) {
+  cases.push_back({"switchback_context_create", "", [](World& w) {
+                     w.makes_addresses = true;
+                     switchback_context_destroy(w.context);
+                     w.context = nullptr;
+                     auto** const out = w.result<switchback_context*>();
+                     w.call = [=, &w] {
+                       switchback_context_options options = {};
+                       options.struct_size = sizeof(options);
+                       options.device = "cpu";
+                       options.threads = 1;
+                       const switchback_status status = switchback_context_create(&options, out);
+                       w.context = *out;
+                       return status;
+                     };
+                   }});
+  const auto add = [&](std::string name, auto function, auto initial) {
+    cases.push_back({name, "", [=](World& w) {
+                       using T = decltype(initial);
+                       w.makes_addresses = std::is_pointer_v<T>;
+                       T* const out = w.result<T>(initial);
+                       w.call = [=, &w] { return function(w.context, out); };
+                     }});
+  };
+  const char* const text = nullptr;
+  add("switchback_context_device", switchback_context_device, text);
+  add("switchback_context_isa", switchback_context_isa, text);
+  add("switchback_context_tune_warnings", switchback_context_tune_warnings, text);
+  add("switchback_context_threads", switchback_context_threads, std::int32_t{7});
+  add("switchback_context_workspace_bytes", switchback_context_workspace_bytes, std::size_t{7});
+  add("switchback_context_tune_counters", switchback_context_tune_counters,
+      switchback_tune_counters{7, 7, 7});
+  cases.push_back({"switchback_context_synchronize", "", [](World& w) {
+                     w.call = [&w] { return switchback_context_synchronize(w.context); };
+                   }});
+  for (const std::int32_t operation :
+       {SWITCHBACK_ENGINES_QUANTIZE, SWITCHBACK_ENGINES_GEMM, SWITCHBACK_ENGINES_GEMM_STANDARD})
+    cases.push_back({"switchback_engines", std::to_string(operation), [=](World& w) {
+                       w.makes_addresses = true;
+                       auto** const out = w.result<const switchback_engine_info*>();
+                       auto* const count = w.result<std::size_t>(7);
+                       w.call = [=, &w] {
+                         return switchback_engines(w.context, operation, out, count);
+                       };
+                     }});
+}
+
+constexpr std::int32_t int8_modes[] = {SWITCHBACK_ROWWISE, SWITCHBACK_GLOBAL,
+                                       SWITCHBACK_GLOBAL_MEM_EFFICIENT};
+constexpr std::int32_t modes[] = {SWITCHBACK_STANDARD, SWITCHBACK_ROWWISE, SWITCHBACK_GLOBAL,
+                                  SWITCHBACK_GLOBAL_MEM_EFFICIENT, SWITCHBACK_AUTO};
+
+std::string in_mode(std::int32_t mode) {
+  return "in mode " + std::to_string(mode);
+}
+
+void layer_cases(std::vector<Case>& cases) {
+  cases.push_back({"switchback_linear_create", "", [](World& w) {
+                     w.makes_addresses = true;
+                     auto** const out = w.result<switchback_linear*>();
+                     w.call = [=, &w] {
+                       switchback_linear_options options = {};
+                       options.struct_size = sizeof(options);
+                       options.in_features = K;
+                       options.out_features = N;
+                       options.mode = SWITCHBACK_ROWWISE;
+                       options.engine = "reference";
+                       const switchback_status status =
+                           switchback_linear_create(w.context, &options, out);
+                       w.layer = *out;
+                       return status;
+                     };
+                   }});
+  // What a layer's state is, a forward over new rows shows.
+  const auto show_by_forward = [](World& w) {
+    const auto x = w.input(SWITCHBACK_F32, M, K);
+    const auto y = w.output(SWITCHBACK_F32, M, N);
+    w.look = [=, &w] { expect_ok(switchback_linear_forward(w.layer, &x, &y, 0)); };
+  };
+  for (const std::int32_t mode : modes) {
+    const auto add = [&](std::string name, std::function<void(World&)> prepare) {
+      cases.push_back({name, in_mode(mode), [=](World& w) {
+                         w.make_layer(mode, SWITCHBACK_F32, K, N);
+                         prepare(w);
+                       }});
+    };
+    add("switchback_linear_set_weight", [=](World& w) {
+      show_by_forward(w);
+      const auto other = w.input(SWITCHBACK_F32, N, K);
+      w.call = [=, &w] { return switchback_linear_set_weight(w.layer, &other, &w.bias); };
+    });
+    add("switchback_linear_weight_updated", [=](World& w) {
+      show_by_forward(w);
+      w.call = [&w] { return switchback_linear_weight_updated(w.layer); };
+    });
+    add("switchback_linear_prepare_for_eval", [=](World& w) {
+      show_by_forward(w);
+      w.call = [&w] { return switchback_linear_prepare_for_eval(w.layer); };
+    });
+    add("switchback_linear_pass_modes", [](World& w) {
+      auto* const forward = w.result<std::int32_t>(77);
+      auto* const dx = w.result<std::int32_t>(77);
+      w.call = [=, &w] { return switchback_linear_pass_modes(w.layer, M, 1, forward, dx); };
+    });
+    const auto add_bytes = [&](std::string name, auto function) {
+      add(name, [=](World& w) {
+        auto* const bytes = w.result<std::size_t>(77);
+        w.call = [=, &w] { return function(w.layer, bytes); };
+      });
+    };
+    add_bytes("switchback_linear_saved_for_backward_bytes",
+              switchback_linear_saved_for_backward_bytes);
+    add_bytes("switchback_linear_cached_weight_bytes", switchback_linear_cached_weight_bytes);
+  }
+  for (const std::int32_t mode : int8_modes)
+    cases.push_back({"switchback_linear_set_quantized_weight", in_mode(mode), [=](World& w) {
+                       w.make_layer(mode, SWITCHBACK_F32, K, N);
+                       show_by_forward(w);
+                       const auto codes = w.input(SWITCHBACK_S8, N, K);
+                       const std::int64_t count = mode == SWITCHBACK_ROWWISE ? N : 1;
+                       const float* const absmax = w.scales(count);
+                       w.call = [=, &w] {
+                         return switchback_linear_set_quantized_weight(w.layer, &codes, absmax,
+                                                                       count, &w.bias);
+                       };
+                     }});
+}
+
+// Gradients of all that is asked for, added to what is there.
+switchback_linear_grads gradients(World& w, std::int32_t dtype, bool dx, bool dw, bool db) {
+  switchback_linear_grads grads = {};
+  grads.struct_size = sizeof(grads);
+  grads.accumulate = 1;
+  grads.g = w.input(dtype, M, N);
+  if (dx) grads.dx = w.output(dtype, M, K);
+  if (dw) grads.dw = w.output(SWITCHBACK_F32, N, K);
+  if (db) grads.db = w.output(dtype, 1, N);
+  return grads;
+}
+
+// With an activation in front of the layer and one behind it.
+void activate_both_ends(World& w, std::int32_t mode, std::int32_t dtype,
+                        switchback_linear_grads& grads) {
+  grads.y = w.input(dtype, M, N);
+  grads.y_activation = SWITCHBACK_GELU_ERF;
+  grads.dx_of_activation = mode == SWITCHBACK_GLOBAL_MEM_EFFICIENT ? 1 : 0;
+}
+
+void forward_cases(std::vector<Case>& cases) {
+  for (const std::int32_t mode : modes)
+    for (const std::int32_t activation : {SWITCHBACK_NO_ACTIVATION, SWITCHBACK_GELU_TANH}) {
+      // Its backward shows that the forward saved what it should.
+      cases.push_back({"switchback_linear_forward", in_mode(mode),
+                       [=](World& w) {
+                         w.make_layer(mode, SWITCHBACK_F32, K, N, activation);
+                         const auto x = w.input(SWITCHBACK_F32, M, K);
+                         const auto y = w.output(SWITCHBACK_F32, M, N);
+                         const auto grads = gradients(w, SWITCHBACK_F32, false, true, true);
+                         w.call = [=, &w] {
+                           return switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_COPY);
+                         };
+                         w.look = [=, &w] {
+                           expect_ok(switchback_linear_backward(w.layer, &grads));
+                         };
+                       },
+                       activation == SWITCHBACK_NO_ACTIVATION ? 1 : 2});
+      if (mode == SWITCHBACK_STANDARD || mode == SWITCHBACK_AUTO) continue;
+      cases.push_back({"switchback_linear_forward_codes", in_mode(mode), [=](World& w) {
+                         w.make_layer(mode, SWITCHBACK_BF16, K, N, activation);
+                         const auto x = w.input(SWITCHBACK_BF16, M, K);
+                         const auto y = w.output(SWITCHBACK_F32, M, N);
+                         const auto codes = w.output(SWITCHBACK_S8, M, K);
+                         float* const absmax = w.floats(M);
+                         w.call = [=, &w] {
+                           return switchback_linear_forward_codes(w.layer, &x, &y, &codes, absmax);
+                         };
+                       }});
+    }
+}
+
+struct BackwardKind {
+  const char* what;
+  std::int32_t dtype;
+  bool dx, dw, db, activations;
+  bool warm;  ///< a forward and a backward have run before
+  std::int32_t threads;
+  bool everywhere;  ///< in every mode, else in two; backward_from too
+};
+constexpr BackwardKind backward_kinds[] = {
+    {"all", SWITCHBACK_F32, true, true, true, false, false, 1, true},
+    {"all again", SWITCHBACK_F32, true, true, true, false, true, 1, false},
+    {"all with activations", SWITCHBACK_F32, true, true, true, true, false, 1, false},
+    {"all with activations in f16", SWITCHBACK_F16, true, true, true, true, false, 2, true},
+    {"all in bf16", SWITCHBACK_BF16, true, true, true, false, false, 1, false},
+    {"dx", SWITCHBACK_F32, true, false, false, false, false, 1, false},
+    {"dw and db", SWITCHBACK_F32, false, true, true, false, false, 1, false},
+    {"dx and db with activations", SWITCHBACK_F32, true, false, true, true, true, 1, false},
+};
+
+void backward_cases(std::vector<Case>& cases) {
+  for (const std::int32_t mode : modes)
+    for (const BackwardKind& kind : backward_kinds) {
+      if (!kind.everywhere && mode != SWITCHBACK_STANDARD && mode != SWITCHBACK_ROWWISE) continue;
+      const std::int32_t activation =
+          kind.activations ? SWITCHBACK_GELU_TANH : SWITCHBACK_NO_ACTIVATION;
+      const std::string what = std::string(kind.what) + " " + in_mode(mode);
+      cases.push_back({"switchback_linear_backward", what,
+                       [=](World& w) {
+                         w.make_layer(mode, kind.dtype, K, N, activation);
+                         const auto x = w.input(kind.dtype, M, K);
+                         const auto y = w.input(kind.dtype, M, N);
+                         auto grads = gradients(w, kind.dtype, kind.dx, kind.dw, kind.db);
+                         if (kind.activations) activate_both_ends(w, mode, kind.dtype, grads);
+                         for (int step = 0; step < (kind.warm ? 2 : 1); ++step) {
+                           expect_ok(
+                               switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_COPY));
+                           if (kind.warm && step == 0)
+                             expect_ok(switchback_linear_backward(w.layer, &grads));
+                         }
+                         w.call = [=, &w] { return switchback_linear_backward(w.layer, &grads); };
+                       },
+                       kind.threads});
+      if (!kind.everywhere) continue;
+      cases.push_back({"switchback_linear_backward_from", what,
+                       [=](World& w) {
+                         w.make_layer(mode, kind.dtype, K, N, activation);
+                         auto grads = gradients(w, kind.dtype, kind.dx, kind.dw, kind.db);
+                         const bool codes = mode == SWITCHBACK_GLOBAL_MEM_EFFICIENT;
+                         if (kind.activations) activate_both_ends(w, mode, kind.dtype, grads);
+                         const auto x = w.input(codes ? SWITCHBACK_S8 : kind.dtype, M, K);
+                         const float* const absmax = codes ? w.scales(M) : nullptr;
+                         w.call = [=, &w] {
+                           return switchback_linear_backward_from(w.layer, &grads, &x, absmax);
+                         };
+                       },
+                       kind.threads});
+    }
+}
+
+using Cases = void (*)(std::vector<Case>&);
+constexpr Cases all_cases[] = {context_cases, quantize_cases, product_cases,
+                               layer_cases,   forward_cases,  backward_cases};
+
+class OutOfMemoryIn : public ::testing::TestWithParam<Cases> {};
+
+TEST_P(OutOfMemoryIn, NothingIsChangedAndTheCallCanBeRepeated) {
+  std::vector<Case> cases;
+  GetParam()(cases);
+  for (const Case& c : cases) {
+    sweep(c);
+    if (HasFailure()) return;  // one report says enough
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Functions, OutOfMemoryIn, ::testing::ValuesIn(all_cases));
+
+TEST(OutOfMemoryFunctions, EveryFunctionThatReturnsAStatusHasACase) {
+  std::ifstream file(SWITCHBACK_C_HEADER);
+  const std::string header{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // Has nothing to do but on CUDA.
+  std::set<std::string> covered = {"switchback_context_set_stream"};
+  for (const Cases cases_of : all_cases) {
+    std::vector<Case> cases;
+    cases_of(cases);
+    for (const Case& c : cases)
+      covered.insert(c.function);
+  }
+  const std::regex declaration("switchback_status\\s+(switchback_\\w+)\\(");
+  std::set<std::string> declared;
+  for (std::sregex_iterator at(header.begin(), header.end(), declaration), end; at != end; ++at)
+    declared.insert((*at)[1]);
+  EXPECT_GE(declared.size(), 40u);
+  for (const std::string& function : declared)
+    EXPECT_TRUE(covered.contains(function)) << function << " has no case in this file";
+  for (const std::string& function : covered)
+    EXPECT_TRUE(declared.contains(function)) << function << " is not declared";
+}
+
+}  // namespace
+}  // namespace switchback::test

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// A layer's passes on a device that has no memory left at the first, second, ... allocation: what
+// is reported, that no output was written, and that the repeated call gives what it should.
+#include <string>
+#include <vector>
+
+#include "cuda/cuda_support.hpp"
+
+namespace switchback::test {
+namespace {
+
+using switchback_cuda_emu::options;
+
+// Enough for several blocks of scratch memory, of 64 KiB and more.
+constexpr std::int64_t m = 300;
+constexpr std::int64_t n = 96;
+constexpr std::int64_t k = 84;
+
+struct Pass {
+  Mode mode = Mode::rowwise;
+  bool overlap_dw = false;
+  bool activations = false;
+
+  [[nodiscard]] std::string text() const {
+    return std::string(mode_name(mode)) + (overlap_dw ? " beside" : "") +
+           (activations ? " with activations" : "");
+  }
+};
+
+// A layer on a new device, behind a forward, and gradients with something in them.
+class Step {
+ public:
+  explicit Step(const Pass& pass) : context_(emulated()), layer_(context_, layer_options(pass)) {
+    layer_.set_weight(w_.view(), ConstAnyMatrix());
+    const bool codes = pass.mode == Mode::global_mem_efficient;
+    grads_.g = g_.view();
+    grads_.dx = dx_.view();
+    grads_.dw = dw_.view();
+    grads_.db = db_.view();
+    grads_.accumulate = true;
+    if (pass.activations) {
+      grads_.y = y_.view();
+      grads_.y_activation = Activation::gelu_erf;
+      grads_.dx_of_activation = codes;
+    }
+  }
+  void forward() { layer_.forward(x_.view(), y_.view(), Save::copy); }
+  void backward() { layer_.backward(grads_); }
+  void backward_from() { layer_.backward_from({x_.view(), {}}, grads_); }
+  void forward_codes() {
+    layer_.forward_codes(x_.view(), y_.view(), codes_.view(), absmax_.span());
+  }
+  /// Everything that is in the outputs.
+  std::vector<Matrix<float>> outputs() {
+    std::vector<Matrix<float>> all;
+    for (const DeviceMatrix<float>* output : {&dx_, &dw_, &db_, &y_, &absmax_})
+      all.push_back(output->download());
+    return all;
+  }
+  Matrix<std::int8_t> codes() { return codes_.download(); }
+
+ private:
+  static LinearOptions layer_options(const Pass& pass) {
+    LinearOptions o;
+    o.in_features = k;
+    o.out_features = n;
+    o.mode = pass.mode;
+    o.overlap_dw = pass.overlap_dw;
+    if (pass.activations) o.activation = Activation::gelu_tanh;
+    return o;
+  }
+  DeviceMatrix<float> normal(std::int64_t rows, std::int64_t cols) {
+    return DeviceMatrix<float>(context_, normal_matrix<float>(rows, cols, ++seed_));
+  }
+
+  Context context_;
+  std::uint64_t seed_ = 0;
+  DeviceMatrix<float> w_ = normal(n, k), x_ = normal(m, k), g_ = normal(m, n), y_ = normal(m, n),
+                      dx_ = normal(m, k), dw_ = normal(n, k), db_ = normal(1, n),
+                      absmax_ = normal(1, m);
+  DeviceMatrix<std::int8_t> codes_{context_, Matrix<std::int8_t>(m, k)};
+  SwitchbackLinear layer_;
+  LinearGrads grads_;
+};
+
+// Runs call(step) on a new Step for each number of allocations that succeed, up to all it needs,
+// and returns that.
+template <class Prepare, class Call>
+std::int64_t sweep(const Pass& pass, const Prepare& prepare, const Call& call) {
+  std::vector<Matrix<float>> want;
+  {
+    Step step(pass);
+    prepare(step);
+    call(step);
+    want = step.outputs();
+  }
+  for (std::int64_t allowed = 0; allowed < 100; ++allowed) {
+    SCOPED_TRACE(pass.text() + ", memory for " + std::to_string(allowed) + " allocations");
+    Step step(pass);
+    prepare(step);
+    const std::vector<Matrix<float>> before = step.outputs();
+    const Matrix<std::int8_t> codes = step.codes();
+    options().fail_allocation_after = allowed;
+    const std::string message = message_of(Status::out_of_memory, [&] { call(step); });
+    options().fail_allocation_after = -1;
+    if (!message.empty()) {
+      EXPECT_TRUE(step.outputs() == before);
+      EXPECT_TRUE(step.codes() == codes);
+      call(step);
+    }
+    EXPECT_TRUE(step.outputs() == want);
+    if (message.empty()) return allowed;
+  }
+  ADD_FAILURE() << "it never succeeds";
+  return 0;
+}
+
+constexpr Mode every_mode[] = {Mode::standard, Mode::rowwise, Mode::global,
+                               Mode::global_mem_efficient, Mode::automatic};
+
+TEST_F(Cuda, ABackwardWithoutMemoryHasWrittenNothing) {
+  for (const Mode mode : every_mode)
+    for (const bool overlap_dw : {false, true})
+      for (const bool activations : {false, true}) {
+        const Pass pass = {mode, overlap_dw, activations};
+        sweep(
+            pass, [](Step& step) { step.forward(); }, [](Step& step) { step.backward(); });
+        // Without a forward before it there is no scratch memory yet.
+        EXPECT_GT(sweep(
+                      pass, [](Step&) {}, [](Step& step) { step.backward_from(); }),
+                  0);
+      }
+}
+
+TEST_F(Cuda, AForwardWithoutMemoryHasWrittenNothing) {
+  for (const Mode mode : every_mode)
+    EXPECT_GT(sweep(
+                  {mode, false, true}, [](Step&) {}, [](Step& step) { step.forward(); }),
+              0);
+  for (const Mode mode : {Mode::rowwise, Mode::global, Mode::global_mem_efficient})
+    EXPECT_GT(sweep(
+                  {mode, false, false}, [](Step&) {}, [](Step& step) { step.forward_codes(); }),
+              0);
+}
+
+// What the second backward finds there, it does not ask for again.
+TEST_F(Cuda, ASecondBackwardQueuesNoMoreThanTheFirst) {
+  Step step({Mode::rowwise, false, false});
+  step.forward();
+  step.backward();
+  const std::size_t allocated = switchback_cuda_emu::calls("cudaMallocAsync");
+  const std::size_t launched = switchback_cuda_emu::calls("launch");
+  step.backward();
+  EXPECT_EQ(switchback_cuda_emu::calls("cudaMallocAsync"), allocated);
+  const std::size_t once = switchback_cuda_emu::calls("launch") - launched;
+  step.backward();
+  EXPECT_EQ(switchback_cuda_emu::calls("launch") - launched, 2 * once);
+}
+
+}  // namespace
+}  // namespace switchback::test
