@@ -3,6 +3,7 @@
 // torch.cuda.graph captures, and captures beside other threads' work on the legacy default stream.
 #include <cuda_runtime.h>
 
+#include <functional>
 #include <thread>
 #include <tuple>
 
@@ -23,6 +24,20 @@ struct Streams {
   cudaStream_t first = nullptr;
   cudaStream_t second = nullptr;
 };
+
+// What a call on a stream that is being captured by its owner becomes; null if it fails.
+cudaGraphExec_t captured(Context& context, cudaStream_t stream, const std::function<void()>& call) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  context.set_stream(stream);
+  EXPECT_TRUE(context.state().runtime->capturing());
+  call();
+  if (cudaStreamEndCapture(stream, &graph) != cudaSuccess) return nullptr;
+  EXPECT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  return executable;
+}
 
 void refill(Context& context, const DeviceMatrix<float>& to, const Matrix<float>& data) {
   const std::size_t bytes = to.span().size_bytes();
@@ -46,16 +61,11 @@ TEST_F(Cuda, AStreamThatIsBeingCapturedIsTakenUp) {
       on_device.step();
       on_device.step();
       context.synchronize();  // as torch.cuda.graph does, before it captures
-      ASSERT_EQ(cudaStreamBeginCapture(streams.second, cudaStreamCaptureModeGlobal), cudaSuccess);
-      context.set_stream(streams.second);
-      EXPECT_TRUE(context.state().runtime->capturing());
-      on_device.layer.weight_updated();  // so that the graph quantizes the weight too
-      on_device.step();
-      cudaGraph_t graph = nullptr;
-      ASSERT_EQ(cudaStreamEndCapture(streams.second, &graph), cudaSuccess);
-      cudaGraphExec_t executable = nullptr;
-      ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
-      ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+      const cudaGraphExec_t graph = captured(context, streams.second, [&] {
+        on_device.layer.weight_updated();  // so that the graph quantizes the weight too
+        on_device.step();
+      });
+      ASSERT_NE(graph, nullptr);
 
       const auto results = [&] {
         return std::tuple(on_device.y.download(), on_device.dx.download(), on_device.dw.download(),
@@ -64,7 +74,7 @@ TEST_F(Cuda, AStreamThatIsBeingCapturedIsTakenUp) {
       for (const std::uint64_t seed : {12, 13}) {
         refill(context, on_device.x,
                normal_matrix<float>(LayerOnDevice::m, LayerOnDevice::k, seed));
-        ASSERT_EQ(cudaGraphLaunch(executable, streams.second), cudaSuccess);
+        ASSERT_EQ(cudaGraphLaunch(graph, streams.second), cudaSuccess);
         ASSERT_EQ(cudaStreamSynchronize(streams.second), cudaSuccess);
         const auto replayed = results();
         context.set_stream(streams.first);
@@ -72,7 +82,7 @@ TEST_F(Cuda, AStreamThatIsBeingCapturedIsTakenUp) {
         on_device.step();
         EXPECT_TRUE(replayed == results()) << "data of seed " << seed;
       }
-      ASSERT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+      ASSERT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
     }
 }
 
@@ -87,26 +97,21 @@ TEST_F(Cuda, ACaptureOnAnotherStreamKeepsItsWorkspace) {
   const DeviceMatrix<float> sums(context, 1, 37);
   column_sums(context, x.view(), sums.span());
   context.synchronize();
-  ASSERT_EQ(cudaStreamBeginCapture(streams.second, cudaStreamCaptureModeGlobal), cudaSuccess);
-  context.set_stream(streams.second);
-  column_sums(context, x.view(), sums.span());
-  cudaGraph_t graph = nullptr;
-  ASSERT_EQ(cudaStreamEndCapture(streams.second, &graph), cudaSuccess);
-  cudaGraphExec_t executable = nullptr;
-  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
-  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  const cudaGraphExec_t graph =
+      captured(context, streams.second, [&] { column_sums(context, x.view(), sums.span()); });
+  ASSERT_NE(graph, nullptr);
   context.set_stream(streams.first);
   const DeviceMatrix<float> large(context, normal_matrix<float>(2000, 700, 6));
   const DeviceMatrix<float> large_sums(context, 1, 700);
   for (int i = 0; i < 2; ++i)
     column_sums(context, large.view(), large_sums.span());
   refill(context, x, normal_matrix<float>(33, 37, 7));
-  ASSERT_EQ(cudaGraphLaunch(executable, streams.second), cudaSuccess);
+  ASSERT_EQ(cudaGraphLaunch(graph, streams.second), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(streams.second), cudaSuccess);
   const Matrix<float> replayed = sums.download();
   column_sums(context, x.view(), sums.span());
   EXPECT_TRUE(replayed == sums.download());
-  ASSERT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+  ASSERT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
 }
 
 TEST_F(Cuda, AFirstCallInACaptureIsRefusedAndTheCaptureGoesOn) {
