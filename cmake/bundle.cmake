@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Gathers what runs on a machine with a driver and nothing else: programs, the libraries they need
 # beside the system's, grids, gpu-check. Called by the target `bundle` with PROGRAMS, OUTPUT (a
-# folder) and SOURCE_DIR.
+# folder), SOURCE_DIR, and STRIP, which may be empty.
 file(REMOVE_RECURSE "${OUTPUT}")
 file(MAKE_DIRECTORY "${OUTPUT}/bin" "${OUTPUT}/lib" "${OUTPUT}/data")
 file(COPY ${PROGRAMS} DESTINATION "${OUTPUT}/bin")
+if(STRIP)
+  file(GLOB _copies "${OUTPUT}/bin/*")
+  execute_process(COMMAND "${STRIP}" ${_copies} COMMAND_ERROR_IS_FATAL ANY)
+endif()
 file(COPY "${SOURCE_DIR}/data/grids" DESTINATION "${OUTPUT}/data")
 file(COPY "${SOURCE_DIR}/tools/gpu-check" "${SOURCE_DIR}/LICENSE" DESTINATION "${OUTPUT}")
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${PROGRAMS} RESOLVED_DEPENDENCIES_VAR _libraries

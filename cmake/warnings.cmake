@@ -12,6 +12,8 @@ function(switchback_target_defaults target)
     "$<${_host}:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wcast-qual;-Wundef;-ffp-contract=off>"
     # The same for device code (CMake before 3.26 does not know that nvcc has C++20). No FMA, no flush to zero: they are nvcc's options for the above.
     "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-fmad=false;-ftz=false;-prec-div=true;-Xcompiler=-Wall,-Wextra,-ffp-contract=off;-Xptxas=-warn-spills>"
+    # Code for every generation, of which a machine loads one: a quarter of the size.
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xfatbin=-compress-all>"
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
     # GCC 12 and 13 see overlapping copies inside std::string's operator+ where there are none.
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)

@@ -77,7 +77,7 @@ def from_sources(stage):
             *more,
         ),
         ("--build", build, "--parallel", os.cpu_count() or 1),
-        ("--install", build, "--prefix", stage),
+        ("--install", build, "--prefix", stage, "--strip"),
     )
     for arguments in steps:
         command = ["cmake", *map(str, arguments)]

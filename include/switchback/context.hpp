@@ -73,6 +73,11 @@ class SWITCHBACK_API Context {
   /// CUDA: queues on another stream of the device from here on, the caller's, behind what was
   /// queued before; both streams must exist. Null is refused (the legacy default stream is
   /// (void*)1), and so is the CPU, which has none.
+  ///
+  /// The other stream may be one that is being captured. What is captured cannot wait for what was
+  /// queued before, so the caller sees to it that the graph runs behind that: by waiting for the
+  /// stream or the device before the capture, as torch.cuda.graph does. While the present stream is
+  /// being captured, the call is refused.
   void set_stream(void* stream);
   /// Waits until everything queued is done, and throws what went wrong in it. Nothing on the CPU.
   void synchronize();

@@ -139,7 +139,10 @@ SWITCHBACK_API switchback_status switchback_context_threads(const switchback_con
 SWITCHBACK_API switchback_status switchback_context_synchronize(switchback_context* context);
 /* Since 1.3. CUDA: queues on another stream of the device from here on, the caller's, behind what
  * was queued before; both streams must exist. NULL is refused: name the legacy default stream as
- * cudaStreamLegacy, (void*)1. Refused on the CPU too, where there is none. */
+ * cudaStreamLegacy, (void*)1. Refused on the CPU too, where there is none, and while the present
+ * stream is being captured. The other stream may be one that is being captured: its graph does not
+ * wait for what was queued before, so the caller sees to that, by waiting for the stream or the
+ * device before the capture, as torch.cuda.graph does. */
 SWITCHBACK_API switchback_status switchback_context_set_stream(switchback_context* context,
                                                                void* stream);
 /* Bytes of scratch memory held now. */

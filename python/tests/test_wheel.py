@@ -148,6 +148,7 @@ class Wheel(unittest.TestCase):
                 "-DSWITCHBACK_TESTS=OFF -DSWITCHBACK_BENCH=OFF -DONE=1 -DTWO=a b", configure
             )
             self.assertTrue(build.startswith("--build") and install.startswith("--install"))
+            self.assertTrue(install.endswith(" --strip"))
             (path,) = glob.glob(os.path.join(folder, "*.whl"))
             with zipfile.ZipFile(path) as packed:
                 names = packed.namelist()

@@ -65,7 +65,7 @@ class DeviceRuntime : public MemorySource {
   /// The cudaStream_t.
   [[nodiscard]] virtual void* stream() const noexcept = 0;
   /// Queues on another stream, the caller's, from here on, behind what is queued on the present
-  /// one.
+  /// one; but for a stream that is being captured, which can wait for nothing outside.
   virtual void set_stream(void* stream) = 0;
   [[nodiscard]] virtual bool capturing() const = 0;
   /// Bytes of the device's memory that nobody has taken.
@@ -103,7 +103,7 @@ class DeviceRuntime : public MemorySource {
   [[nodiscard]] bool rehearsing() const noexcept { return rehearsing_; }
 
   virtual std::unique_ptr<DeviceTimer> make_timer() = 0;
-  /// From here on what is queued is recorded and not run.
+  /// From here on what is queued is recorded and not run, whatever other threads do meanwhile.
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<DeviceGraph> end_capture() = 0;
 

@@ -16,42 +16,6 @@ namespace {
 using switchback_cuda_emu::calls;
 using switchback_cuda_emu::options;
 
-struct LayerOnDevice {
-  static constexpr std::int64_t m = 37, n = 40, k = 50;
-  explicit LayerOnDevice(Context& context, Mode mode, bool overlap = false,
-                         Activation activation = Activation::none)
-      : layer(context, options_of(mode, overlap, activation)),
-        w(context, normal_matrix<float>(n, k, 1)),
-        x(context, normal_matrix<float>(m, k, 2)),
-        g(context, normal_matrix<float>(m, n, 3)),
-        y(context, m, n),
-        dx(context, m, k),
-        dw(context, n, k),
-        db(context, 1, n) {
-    layer.set_weight(w.view());
-  }
-  void step() {
-    layer.forward(x.view(), y.view(), Save::copy);
-    LinearGrads grads;
-    grads.g = g.view();
-    grads.dx = dx.view();
-    grads.dw = dw.view();
-    grads.db = db.view();
-    layer.backward(grads);
-  }
-  static LinearOptions options_of(Mode mode, bool overlap, Activation activation) {
-    LinearOptions o;
-    o.in_features = k;
-    o.out_features = n;
-    o.mode = mode;
-    o.activation = activation;
-    o.overlap_dw = overlap;
-    return o;
-  }
-  SwitchbackLinear layer;
-  DeviceMatrix<float> w, x, g, y, dx, dw, db;
-};
-
 constexpr Mode modes[] = {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient};
 
 TEST_F(Cuda, ASteadyStepNeitherWaitsNorAllocates) {

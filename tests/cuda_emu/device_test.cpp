@@ -54,6 +54,57 @@ TEST_F(CudaEmuDevice, PropertiesFollowTheOptions) {
 
 __global__ void nothing_kernel() {}
 
+// As on a GPU, where that takes memory of it.
+TEST_F(CudaEmuDevice, WhatNeedsADeviceSetsTheCurrentOneUp) {
+  emu::options().device_count = 2;
+  int device = -1;
+  ASSERT_EQ(cudaGetDevice(&device), cudaSuccess);
+  cudaDeviceProp properties{};
+  ASSERT_EQ(cudaGetDeviceProperties(&properties, 1), cudaSuccess);
+  EXPECT_FALSE(emu::has_context(0));
+  ASSERT_EQ(cudaFree(nullptr), cudaSuccess);
+  EXPECT_TRUE(emu::has_context(0));
+  EXPECT_FALSE(emu::has_context(1));
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_TRUE(emu::has_context(1));
+}
+
+// A context that was pushed says which device is the current one, until it is popped.
+TEST_F(CudaEmuDevice, APushedContextIsTheCurrentDevice) {
+  emu::options().device_count = 2;
+  const auto function_of = [](const char* name) {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    EXPECT_EQ(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found),
+              cudaSuccess);
+    EXPECT_EQ(found, function != nullptr ? cudaDriverEntryPointSuccess
+                                         : cudaDriverEntryPointSymbolNotFound);
+    return function;
+  };
+  const auto current = [] {
+    int device = -1;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    return device;
+  };
+  EXPECT_EQ(function_of("cuNothing"), nullptr);
+  const auto retain =
+      reinterpret_cast<int (*)(void**, int)>(function_of("cuDevicePrimaryCtxRetain"));
+  const auto push = reinterpret_cast<int (*)(void*)>(function_of("cuCtxPushCurrent"));
+  const auto pop = reinterpret_cast<int (*)(void**)>(function_of("cuCtxPopCurrent"));
+  void* context = nullptr;
+  ASSERT_EQ(retain(&context, 1), 0);
+  EXPECT_EQ(current(), 0);
+  ASSERT_EQ(push(context), 0);
+  EXPECT_EQ(current(), 1);
+  ASSERT_EQ(cudaFree(nullptr), cudaSuccess);
+  void* popped = nullptr;
+  ASSERT_EQ(pop(&popped), 0);
+  EXPECT_EQ(popped, context);
+  EXPECT_EQ(current(), 0);
+  EXPECT_NE(pop(&popped), 0) << "there is no other";
+  EXPECT_FALSE(emu::has_context(0));
+}
+
 TEST_F(CudaEmuDevice, Occupancy) {
   int blocks = -1;
   ASSERT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, nothing_kernel, 256, 0),

@@ -36,6 +36,11 @@ DeviceInfo describe_device(int index) {
   return info;
 }
 
+// An error that nobody is told of is not to be found by somebody else's cudaGetLastError.
+void forget(cudaError_t status) noexcept {
+  if (status != cudaSuccess) (void)cudaGetLastError();
+}
+
 class Managed final : public MemorySource {
  public:
   explicit Managed(int index) : index_(index) {}
@@ -46,7 +51,10 @@ class Managed final : public MemorySource {
           bytes);
     return data;
   }
-  void release(void* data, std::size_t) noexcept override { (void)cudaFree(data); }
+  void release(void* data, std::size_t) noexcept override {
+    const CurrentDevice current(index_, std::nothrow);
+    forget(cudaFree(data));
+  }
 
  private:
   int index_;
@@ -54,14 +62,25 @@ class Managed final : public MemorySource {
 
 class Timer final : public DeviceTimer {
  public:
-  explicit Timer(Runtime& owner) : owner_(owner), start_(true), stop_(true) {}
+  explicit Timer(Runtime& owner)
+      : owner_(owner), index_(owner.index()), start_(true), stop_(true) {}
+  ~Timer() override {
+    const CurrentDevice current(index_, std::nothrow);
+    start_ = Event();
+    stop_ = Event();
+  }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
   void start() override {
+    const CurrentDevice current(index_);
     check(cudaEventRecord(start_.get(), owner_.cuda_stream()), "cudaEventRecord");
   }
   void stop() override {
+    const CurrentDevice current(index_);
     check(cudaEventRecord(stop_.get(), owner_.cuda_stream()), "cudaEventRecord");
   }
   double seconds() override {
+    const CurrentDevice current(index_);
     check(cudaEventSynchronize(stop_.get()), "cudaEventSynchronize");
     float milliseconds = 0.0f;
     check(cudaEventElapsedTime(&milliseconds, start_.get(), stop_.get()), "cudaEventElapsedTime");
@@ -70,39 +89,39 @@ class Timer final : public DeviceTimer {
 
  private:
   Runtime& owner_;
+  int index_;
   Event start_;
   Event stop_;
 };
 
 class Graph final : public DeviceGraph {
  public:
-  Graph(Runtime& owner, cudaGraphExec_t executable) : owner_(owner), executable_(executable) {}
-  ~Graph() override { (void)cudaGraphExecDestroy(executable_); }
+  Graph(Runtime& owner, cudaGraphExec_t executable)
+      : owner_(owner), index_(owner.index()), executable_(executable) {}
+  ~Graph() override {
+    const CurrentDevice current(index_, std::nothrow);
+    forget(cudaGraphExecDestroy(executable_));
+  }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
   void launch() override {
-    const CurrentDevice current(owner_.index());
+    const CurrentDevice current(index_);
     check(cudaGraphLaunch(executable_, owner_.cuda_stream()), "cudaGraphLaunch");
   }
 
  private:
   Runtime& owner_;
+  int index_;
   cudaGraphExec_t executable_;
 };
 
+bool captures(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 }  // namespace
-
-CurrentDevice::CurrentDevice(int index) {
-  int now = 0;
-  check(cudaGetDevice(&now), "cudaGetDevice");
-  if (now == index) return;
-  check(cudaSetDevice(index), "cudaSetDevice");
-  before_ = now;
-}
-
-CurrentDevice::~CurrentDevice() {
-  if (before_ >= 0) (void)cudaSetDevice(before_);
-}
 
 Event::Event(bool timing) {
   check(cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming),
@@ -110,7 +129,7 @@ Event::Event(bool timing) {
 }
 
 Event::~Event() {
-  if (event_ != nullptr) (void)cudaEventDestroy(event_);
+  if (event_ != nullptr) forget(cudaEventDestroy(event_));
 }
 
 Event::Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
@@ -149,41 +168,41 @@ Runtime::~Runtime() {
 void Runtime::close() noexcept {
   if (closed_) return;
   closed_ = true;
-  int before = 0;
-  const bool switched = cudaGetDevice(&before) == cudaSuccess && before != index_;
-  if (switched) (void)cudaSetDevice(index_);
+  const CurrentDevice current(index_, std::nothrow);
   gemm_.reset();
-  // Both keep running what is queued on them.
+  // They keep running what is queued on them.
+  capture_.release();
   side_.release();
   beside_stream_.release();
   switch_event_ = Event();
-  if (own_stream_) (void)cudaStreamDestroy(stream_);
-  if (switched) (void)cudaSetDevice(before);
-  (void)cudaGetLastError();
+  if (own_stream_) forget(cudaStreamDestroy(stream_));
 }
 
 void Runtime::set_stream(void* stream) {
   const auto next = static_cast<cudaStream_t>(stream);
   if (next == stream_) return;
-  refuse_in_capture("another stream");
   const CurrentDevice current(index_);
-  if (switch_event_.get() == nullptr) switch_event_ = Event(false);
-  check(cudaEventRecord(switch_event_.get(), stream_), "cudaEventRecord");
-  check(cudaStreamWaitEvent(next, switch_event_.get(), 0), "cudaStreamWaitEvent");
+  refuse_in_capture("another stream");
+  // What is captured cannot wait for what is not: whoever began that capture has seen to it that
+  // its graph runs behind what is queued here.
+  if (!captures(next)) {
+    if (switch_event_.get() == nullptr) switch_event_ = Event(false);
+    check(cudaEventRecord(switch_event_.get(), stream_), "cudaEventRecord");
+    check(cudaStreamWaitEvent(next, switch_event_.get(), 0), "cudaStreamWaitEvent");
+  }
   // Destroyed once what is queued on it has run.
-  if (own_stream_) (void)cudaStreamDestroy(stream_);
+  if (own_stream_) forget(cudaStreamDestroy(stream_));
   own_stream_ = false;
   stream_ = next;
 }
 
 bool Runtime::capturing() const {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream_, &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
+  const CurrentDevice current(index_);
+  return captures(first_stream());
 }
 
 void Runtime::refuse_in_capture(std::string_view what) const {
-  if (capturing())
+  if (captures(first_stream()))
     fail(Status::invalid_state,
          "{} is needed while the stream is being captured; run the same call once before the "
          "capture",
@@ -199,6 +218,7 @@ std::size_t Runtime::free_bytes() const {
 }
 
 std::string Runtime::wrong_memory(const void* data) const {
+  const CurrentDevice current(index_);
   cudaPointerAttributes attributes{};
   const cudaError_t status = cudaPointerGetAttributes(&attributes, data);
   if (status != cudaSuccess) {
@@ -221,8 +241,8 @@ std::string Runtime::wrong_memory(const void* data) const {
 }
 
 void* Runtime::allocate(std::size_t bytes) {
-  refuse_in_capture(fmt::format("a new allocation of {} bytes", bytes));
   const CurrentDevice current(index_);
+  refuse_in_capture(fmt::format("a new allocation of {} bytes", bytes));
   void* data = nullptr;
   if (allocator_.allocate != nullptr) {
     data = allocator_.allocate(allocator_.user, bytes, stream_);
@@ -239,20 +259,18 @@ void* Runtime::allocate(std::size_t bytes) {
 }
 
 void Runtime::start_beside() {
-  check(cudaEventRecord(beside_stream_.event(), stream_), "cudaEventRecord");
+  check(cudaEventRecord(beside_stream_.event(), first_stream()), "cudaEventRecord");
   check(cudaStreamWaitEvent(beside_stream_.get(), beside_stream_.event(), 0),
         "cudaStreamWaitEvent");
 }
 
 void Runtime::release(void* data, std::size_t bytes) noexcept {
   if (data == nullptr) return;
+  const CurrentDevice current(index_, std::nothrow);
   if (allocator_.release != nullptr)
     return allocator_.release(allocator_.user, data, bytes, closed_ ? nullptr : stream_);
   // Without a stream to order it by, cudaFree waits for whatever may still use the memory.
-  if (pools_ && !closed_)
-    (void)cudaFreeAsync(data, stream_);
-  else
-    (void)cudaFree(data);
+  forget(pools_ && !closed_ ? cudaFreeAsync(data, stream_) : cudaFree(data));
 }
 
 void Runtime::copy(void* to, std::size_t to_stride_bytes, const void* from,
@@ -287,8 +305,8 @@ void Runtime::convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) {
 }
 
 void Runtime::synchronize() {
-  refuse_in_capture("waiting for the stream");
   const CurrentDevice current(index_);
+  refuse_in_capture("waiting for the stream");
   check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
@@ -299,14 +317,18 @@ std::unique_ptr<DeviceTimer> Runtime::make_timer() {
 
 void Runtime::begin_capture() {
   const CurrentDevice current(index_);
-  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+  refuse_in_capture("a capture");
+  if (!capture_.made()) capture_.make();
+  check(cudaStreamBeginCapture(capture_.get(), cudaStreamCaptureModeThreadLocal),
         "cudaStreamBeginCapture");
+  captures_ = true;
 }
 
 std::unique_ptr<DeviceGraph> Runtime::end_capture() {
   const CurrentDevice current(index_);
   cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+  captures_ = false;
+  check(cudaStreamEndCapture(capture_.get(), &graph), "cudaStreamEndCapture");
   cudaGraphExec_t executable = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
   (void)cudaGraphDestroy(graph);
@@ -321,14 +343,14 @@ void SideStream::make() {
 
 void SideStream::release() noexcept {
   event_ = Event();
-  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+  if (stream_ != nullptr) forget(cudaStreamDestroy(stream_));
   stream_ = nullptr;
 }
 
 cudaStream_t Runtime::side_stream() {
   if (!side_.made()) {
-    refuse_in_capture("a second stream");
     const CurrentDevice current(index_);
+    refuse_in_capture("a second stream");
     side_.make();
   }
   return side_.get();
@@ -337,7 +359,7 @@ cudaStream_t Runtime::side_stream() {
 bool Runtime::enter_beside() {
   const CurrentDevice current(index_);
   if (!beside_stream_.made()) {
-    if (capturing()) return false;
+    if (captures(first_stream())) return false;
     beside_stream_.make();
   }
   if (!rehearsing()) start_beside();
@@ -349,7 +371,7 @@ void Runtime::join_beside() {
   if (rehearsing()) return;
   const CurrentDevice current(index_);
   check(cudaEventRecord(beside_stream_.event(), beside_stream_.get()), "cudaEventRecord");
-  check(cudaStreamWaitEvent(stream_, beside_stream_.event(), 0), "cudaStreamWaitEvent");
+  check(cudaStreamWaitEvent(first_stream(), beside_stream_.event(), 0), "cudaStreamWaitEvent");
 }
 
 }  // namespace switchback::core::SWITCHBACK_CUDA_NS

@@ -9,21 +9,10 @@
 
 #include "core/context_state.hpp"
 #include "core/cuda/api.hpp"
+#include "core/cuda/current_device.hpp"
 #include "core/device.hpp"
 
 namespace switchback::core::SWITCHBACK_CUDA_NS {
-
-/// Makes a device the calling thread's current one for a scope, as every call here needs.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int index);
-  ~CurrentDevice();
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  int before_ = -1;  ///< -1: it was the current one already
-};
 
 class Event {
  public:
@@ -98,7 +87,7 @@ class Runtime final : public DeviceRuntime {
   [[nodiscard]] int index() const noexcept { return index_; }
   /// Where work is queued.
   [[nodiscard]] cudaStream_t cuda_stream() const noexcept {
-    return beside_ ? beside_stream_.get() : stream_;
+    return beside_ ? beside_stream_.get() : first_stream();
   }
   [[nodiscard]] int compute_capability() const noexcept { return info_.compute_capability(); }
 
@@ -116,6 +105,11 @@ class Runtime final : public DeviceRuntime {
   }
 
  private:
+  /// The stream operations are queued on that do not run beside others.
+  [[nodiscard]] cudaStream_t first_stream() const noexcept {
+    return captures_ ? capture_.get() : stream_;
+  }
+  /// The device is current.
   void refuse_in_capture(std::string_view what) const;
   /// What is queued on the stream beside the first waits for what is queued on that so far.
   void start_beside();
@@ -124,6 +118,11 @@ class Runtime final : public DeviceRuntime {
   DeviceInfo info_;
   DeviceAllocator allocator_;
   cudaStream_t stream_ = nullptr;
+  /// begin_capture() captures this one, which is ordered with no other: during the capture of one
+  /// that is ordered with the legacy default stream, any other thread's use of that would be an
+  /// error there and end the capture here. Graphs are launched on `stream_`.
+  SideStream capture_;
+  bool captures_ = false;
   SideStream side_;
   SideStream beside_stream_;
   bool beside_ = false;

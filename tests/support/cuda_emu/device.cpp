@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
+#include <vector>
 
 #include "state.hpp"
 
@@ -107,7 +109,74 @@ bool device_attribute(cudaDeviceAttr attribute, int* value) {
   return known;
 }
 
+bool has_context(int device) {
+  const std::lock_guard guard(lock());
+  return valid_device(device) && state().devices[device].has_context;
+}
+
+namespace {
+
+// The driver's functions, whose CUresult is 0 for success. The current context says which device is
+// the runtime's current one.
+constexpr int driver_success = 0;
+constexpr int driver_invalid_context = 201;
+thread_local std::vector<int> pushed_over;  // the current devices of before, oldest first
+
+int primary_context_state(int device, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = has_context(device) ? 1 : 0;
+  return driver_success;
+}
+int retain_primary_context(void** context, int device) {
+  const std::lock_guard guard(lock());
+  *context = &state().devices[device];
+  state().devices[device].has_context = true;
+  return driver_success;
+}
+int push_context(void* context) {
+  const std::lock_guard guard(lock());
+  auto* device = static_cast<Device*>(context);
+  pushed_over.push_back(current_device());
+  current_device() = device->id;
+  device->has_context = true;
+  return driver_success;
+}
+int pop_context(void** context) {
+  if (pushed_over.empty()) return driver_invalid_context;
+  const std::lock_guard guard(lock());
+  *context = &state().devices[current_device()];
+  current_device() = pushed_over.back();
+  pushed_over.pop_back();
+  return driver_success;
+}
+
+}  // namespace
+
 namespace names {
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* result) {
+  return call_without_context("cudaGetDriverEntryPointByVersion", [&] {
+    if (symbol == nullptr || function == nullptr || result == nullptr || flags != cudaEnableDefault)
+      return cudaErrorInvalidValue;
+    const std::string_view name = symbol;
+    void* found = nullptr;
+    if (name == "cuDevicePrimaryCtxGetState")
+      found = reinterpret_cast<void*>(&primary_context_state);
+    else if (name == "cuDevicePrimaryCtxRetain")
+      found = reinterpret_cast<void*>(&retain_primary_context);
+    else if (name == "cuCtxPushCurrent")
+      found = reinterpret_cast<void*>(&push_context);
+    else if (name == "cuCtxPopCurrent")
+      found = reinterpret_cast<void*>(&pop_context);
+    *function = found;
+    *result = found != nullptr && static_cast<int>(version) <= options().driver_version
+                  ? cudaDriverEntryPointSuccess
+                  : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+  });
+}
 
 cudaError_t cudaDriverGetVersion(int* version) {
   return call_without_device("cudaDriverGetVersion", [&] {
@@ -145,12 +214,13 @@ cudaError_t cudaSetDevice(int device) {
     if (o.device_count < 1) return cudaErrorNoDevice;
     if (!valid_device(device)) return cudaErrorInvalidDevice;
     current_device() = device;
+    state().devices[device].has_context = true;
     return state().devices[device].sticky;
   });
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  return call("cudaGetDevice", Safety::always, [&] {
+  return call_without_context("cudaGetDevice", [&] {
     if (device == nullptr) return cudaErrorInvalidValue;
     *device = current_device();
     return cudaSuccess;
@@ -158,7 +228,7 @@ cudaError_t cudaGetDevice(int* device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  return call("cudaDeviceGetAttribute", Safety::always, [&] {
+  return call_without_context("cudaDeviceGetAttribute", [&] {
     if (value == nullptr) return cudaErrorInvalidValue;
     if (!valid_device(device)) return cudaErrorInvalidDevice;
     int result = 0;
@@ -169,7 +239,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  return call("cudaGetDeviceProperties", Safety::always, [&] {
+  return call_without_context("cudaGetDeviceProperties", [&] {
     if (properties == nullptr) return cudaErrorInvalidValue;
     if (!valid_device(device)) return cudaErrorInvalidDevice;
     const auto value = [](cudaDeviceAttr attribute) {
@@ -218,7 +288,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int length, int device) {
-  return call("cudaDeviceGetPCIBusId", Safety::always, [&] {
+  return call_without_context("cudaDeviceGetPCIBusId", [&] {
     if (bus_id == nullptr || length < 13) return cudaErrorInvalidValue;
     if (!valid_device(device)) return cudaErrorInvalidDevice;
     std::snprintf(bus_id, static_cast<std::size_t>(length), "0000:%02x:00.0",

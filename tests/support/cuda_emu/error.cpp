@@ -64,6 +64,15 @@ cudaError_t call_without_device(const char* name, const std::function<cudaError_
 }
 
 cudaError_t call(const char* name, Safety safety, const std::function<cudaError_t()>& body) {
+  return call_without_context(name, [&]() -> cudaError_t {
+    state().devices[current_device()].has_context = true;
+    if (safety == Safety::unsafe_in_capture)
+      if (const cudaError_t error = check_unsafe()) return error;
+    return body();
+  });
+}
+
+cudaError_t call_without_context(const char* name, const std::function<cudaError_t()>& body) {
   return call_without_device(name, [&]() -> cudaError_t {
     State& s = state();
     if (s.options.driver_version / 1000 < s.options.runtime_version / 1000)
@@ -73,8 +82,6 @@ cudaError_t call(const char* name, Safety safety, const std::function<cudaError_
     if (s.in_host_function) return cudaErrorNotPermitted;
     if (!valid_device(current_device())) current_device() = 0;
     if (const cudaError_t error = s.devices[current_device()].sticky) return error;
-    if (safety == Safety::unsafe_in_capture)
-      if (const cudaError_t error = check_unsafe()) return error;
     return body();
   });
 }

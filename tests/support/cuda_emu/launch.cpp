@@ -92,6 +92,7 @@ void reset(const Options& to) {
     s.devices[i].sticky = cudaSuccess;
     s.devices[i].used_bytes = 0;
     s.devices[i].pool_threshold = 0;
+    s.devices[i].has_context = false;
   }
   s.dynamic_shared_limits.clear();
   s.calls.clear();

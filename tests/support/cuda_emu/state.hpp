@@ -84,6 +84,7 @@ struct Device {
   cudaError_t sticky = cudaSuccess;
   std::size_t used_bytes = 0;
   std::uint64_t pool_threshold = 0;
+  bool has_context = false;  ///< its primary context is active
 };
 
 struct State {
@@ -110,10 +111,12 @@ struct State {
 State& state();
 std::recursive_mutex& lock();
 
-/// A call of the API: takes the lock, counts, lets failures be injected, reports sticky errors, and
-/// remembers the error of `body`.
+/// A call of the API: takes the lock, counts, lets failures be injected, sets the current device up
+/// if nothing has, reports sticky errors, and remembers the error of `body`.
 enum class Safety { always, unsafe_in_capture };
 cudaError_t call(const char* name, Safety safety, const std::function<cudaError_t()>& body);
+/// The same for queries of devices, which need no context of the current one.
+cudaError_t call_without_context(const char* name, const std::function<cudaError_t()>& body);
 /// The same without devices: for queries that work on a machine that has none.
 cudaError_t call_without_device(const char* name, const std::function<cudaError_t()>& body);
 /// Counts a call for the injector; cudaSuccess or the injected error.

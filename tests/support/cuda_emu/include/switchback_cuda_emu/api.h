@@ -239,6 +239,12 @@ inline constexpr unsigned cudaHostAllocMapped = 2;
 inline constexpr unsigned cudaHostAllocWriteCombined = 4;
 inline constexpr unsigned cudaHostRegisterDefault = 0;
 inline constexpr unsigned cudaHostRegisterPortable = 1;
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1,
+  cudaDriverEntryPointVersionNotSufficent = 2,
+};
+inline constexpr unsigned cudaEnableDefault = 0;
 inline constexpr unsigned cudaMemAttachGlobal = 1;
 inline constexpr unsigned cudaMemAttachHost = 2;
 
@@ -249,6 +255,10 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
+/// Of the driver there are the functions for primary contexts.
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* result);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);

@@ -66,6 +66,10 @@ void run_pending();
 /// What the last fault of a device was, in words; empty: none since the last reset.
 std::string last_fault();
 
+/// Whether a device has been set up for this process, which takes memory of a real one: by a call
+/// that needs a device and found it the current one, or by one that was for it.
+bool has_context(int device);
+
 struct Usage {
   std::size_t allocations = 0;   ///< live ones of all kinds
   std::size_t device_bytes = 0;  ///< of all devices

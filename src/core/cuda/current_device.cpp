@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cuda/current_device.hpp"
+
+#include <map>
+#include <mutex>
+
+#include "core/cuda/status.hpp"
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+// The driver's functions for contexts. The runtime knows where they are, so that nothing links the
+// driver, and has called cuInit. A device's ordinal is its CUdevice; CUresult is 0 for success.
+class Driver {
+ public:
+  static Driver& get() {
+    static Driver driver;
+    return driver;
+  }
+
+  // Whether something in this process uses the device. True where it cannot be known.
+  [[nodiscard]] bool is_used(int index) const noexcept {
+    unsigned flags = 0;
+    int active = 0;
+    return get_state_ == nullptr || get_state_(index, &flags, &active) != 0 || active != 0;
+  }
+  // Makes the device's primary context, which is the one the runtime uses, the thread's current
+  // one. That does not change which device the thread has chosen by cudaSetDevice.
+  bool push(int index) noexcept {
+    if (retain_ == nullptr || push_ == nullptr || pop_ == nullptr) return false;
+    const std::lock_guard guard(mutex_);
+    try {
+      Context& context = contexts_[index];
+      // Never released, as the runtime does not release it either.
+      if (context == nullptr && retain_(&context, index) != 0) context = nullptr;
+      return context != nullptr && push_(context) == 0;
+    } catch (...) {
+      return false;
+    }
+  }
+  void pop() const noexcept {
+    Context popped = nullptr;
+    (void)pop_(&popped);
+  }
+
+ private:
+  using Context = void*;
+
+  Driver() {
+    find("cuDevicePrimaryCtxGetState", get_state_);
+    find("cuDevicePrimaryCtxRetain", retain_);
+    find("cuCtxPushCurrent", push_);
+    find("cuCtxPopCurrent", pop_);
+  }
+  template <class Function>
+  static void find(const char* name, Function*& function) noexcept {
+    void* address = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    constexpr unsigned version = 12000;
+#if CUDART_VERSION >= 12050
+    const cudaError_t status =
+        cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &found);
+#else
+    (void)version;
+    const cudaError_t status = cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, &found);
+#endif
+    if (status == cudaSuccess && found == cudaDriverEntryPointSuccess)
+      function = reinterpret_cast<Function*>(address);
+    else
+      (void)cudaGetLastError();
+  }
+
+  int (*get_state_)(int, unsigned*, int*) = nullptr;
+  int (*retain_)(Context*, int) = nullptr;
+  int (*push_)(Context) = nullptr;
+  int (*pop_)(Context*) = nullptr;
+  std::mutex mutex_;
+  std::map<int, Context> contexts_;
+};
+
+}  // namespace
+
+CurrentDevice::CurrentDevice(int index) {
+  const char* call = "";
+  check(enter(index, call), call);
+}
+
+CurrentDevice::CurrentDevice(int index, std::nothrow_t) noexcept {
+  const char* call = "";
+  if (enter(index, call) != cudaSuccess) (void)cudaGetLastError();
+}
+
+cudaError_t CurrentDevice::enter(int index, const char*& call) noexcept {
+  call = "cudaGetDevice";
+  int now = 0;
+  if (const cudaError_t status = cudaGetDevice(&now); status != cudaSuccess) return status;
+  if (now == index) return cudaSuccess;
+  Driver& driver = Driver::get();
+  if (!driver.is_used(now) && driver.push(index)) {
+    pushed_ = true;
+    return cudaSuccess;
+  }
+  call = "cudaSetDevice";
+  const cudaError_t status = cudaSetDevice(index);
+  if (status == cudaSuccess) before_ = now;
+  return status;
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (pushed_)
+    Driver::get().pop();
+  else if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess)
+    (void)cudaGetLastError();
+}
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: how the epilogues read scales and biases: of any float type, at any address.
+#pragma once
+
+#include "core/cuda/ptx.cuh"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+/// Element `at` of values of a float type, in f32, which has them all.
+__device__ __forceinline__ float load_float(const void* values, DType type, std::int64_t at) {
+  using core::SWITCHBACK_CUDA_NS::load_element;
+  using core::SWITCHBACK_CUDA_NS::widen;
+  switch (type) {
+    case DType::f16:
+      return widen(load_element(static_cast<const half*>(values) + at));
+    case DType::bf16:
+      return widen(load_element(static_cast<const bfloat16*>(values) + at));
+    default:
+      return load_element(static_cast<const float*>(values) + at);
+  }
+}
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compiles device code to PTX (no assembler, no GPU: seconds) and counts the kernels that have a store
+# of a vector of words to global memory. A store that was written as one and came out as four of 4
+# bytes is as right as before and makes four times the transactions, which no other test sees. Called
+# by the test vector_stores_test with NVCC, SOURCE_DIR and OUTPUT (a file).
+set(_failures "")
+
+# expect_stores(FILE VECTORS COUNT): so many kernels of the file store vectors of so many words (a
+# regular expression's set of digits). Fewer are a failure; so are more, which are to be expected here.
+function(expect_stores file vectors count)
+  execute_process(
+    COMMAND "${NVCC}" -ptx -O3 -DNDEBUG -std=c++20 -fmad=false -arch=compute_80
+            "-I${SOURCE_DIR}/include" "-I${SOURCE_DIR}/src" "${SOURCE_DIR}/src/${file}" -o "${OUTPUT}"
+    COMMAND_ERROR_IS_FATAL ANY)
+  file(STRINGS "${OUTPUT}" _lines REGEX "^\\.?[a-z ]*\\.entry |st\\.global[a-z.]*\\.v[${vectors}]\\.")
+  set(_found 0)
+  set(_is_new FALSE)
+  foreach(_line IN LISTS _lines)
+    if(_line MATCHES "\\.entry ")
+      set(_is_new TRUE)
+    elseif(_is_new)
+      math(EXPR _found "${_found} + 1")
+      set(_is_new FALSE)
+    endif()
+  endforeach()
+  message(STATUS "${file}: ${_found} kernels with stores of vectors, expected ${count}")
+  if(NOT _found EQUAL count)
+    set(_failures "${_failures} ${file}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# The dequantize of a product: f32, f16, bf16 and int32.
+expect_stores(gemm/cuda/epilogue.cu 4 4)
+expect_stores(gemm/cuda/pad.cu 4 1)
+expect_stores(quant/cuda/dequantize.cu 4 3)
+expect_stores(quant/cuda/column_sums.cu 4 3)
+# Codes are a quarter or half of what they are made of: 4 or 8 bytes.
+expect_stores(quant/cuda/global.cu 24 4)
+expect_stores(quant/cuda/rowwise.cu 24 19)
+expect_stores(quant/cuda/transpose.cu 24 4)
+expect_stores(quant/cuda/activation.cu 24 18)
+if(_failures)
+  message(FATAL_ERROR "other stores than expected in:${_failures}")
+endif()
