@@ -41,14 +41,26 @@ File open_file(const std::filesystem::path& path, int flags, unsigned mode = 066
 /// A file larger than this is no cache: it is not read.
 inline constexpr std::int64_t max_file_bytes = std::int64_t{4} << 30;
 
+/// Follows symbolic links to the name of a file, which need not be there. What is in the way, in
+/// words, or empty. For root that is also a link of another user.
+std::string resolve_links(const std::filesystem::path& path, std::filesystem::path& target);
+
+/// Why a process of root must not use an open file, which another user can have put there: it
+/// belongs neither to root nor to the owner of its directory, or all may write to that directory.
+/// Empty: it may; other processes may use what they can open.
+std::string untrusted(const File& file, const std::filesystem::path& path);
+
 enum class ReadResult { ok, missing, failed };
 /// What a regular file holds at this moment. On failure `why` says what is wrong, without the name.
 ReadResult read_file(const std::filesystem::path& path, std::string& text, std::string& why);
+/// The same of a file of a cache, which must not be untrusted().
+ReadResult read_trusted_file(const std::filesystem::path& path, std::string& text,
+                             std::string& why);
 
 /// Writes all of it by one call at the current position, or behind the end with O_APPEND, and sends
-/// it to the disk. An empty text on success; else what failed, and an unknown part is written: no
-/// second call tries the rest, since at a limit on file sizes the system may answer that with a
-/// signal that ends the process.
+/// it to the disk. An empty text on success; else what failed, and an unknown part is written. At a
+/// limit on file sizes that is an error like any other: the signal SIGXFSZ, which would end the
+/// process, is held back from this thread and taken away.
 std::string write_and_sync(const File& file, std::string_view bytes);
 
 /// Makes names in a directory last: of files created and renamed.

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the table that look-ups of the hot path end in: queries that were answered before, with
-// their answers. Readers take no lock and write nothing that others read.
+// Tuner: what look-ups of the hot path end in: a table of queries that were answered before, and a
+// set of queries of which something is known. Both have a bound that is fixed when they are made.
+// Readers take no lock and write nothing that others read; one thread at a time writes.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -19,85 +24,164 @@ struct Answer {
   bool refused = false;                      ///< there is an entry, which cannot be used
 };
 
-/// Open addressing, insert only. A slot is written before it is published by its state; a table
-/// that fills up is replaced by a larger one and kept for readers that are still in it.
+/// Mixes all words: shapes differ in few bits of few of them.
+inline std::uint64_t hash_of(const ConfigQuery& query) noexcept {
+  std::uint64_t h = static_cast<std::uint64_t>(query.op) * 0x9E3779B97F4A7C15ull;
+  for (const std::int64_t word : query.words) {
+    h = (h ^ static_cast<std::uint64_t>(word)) * 0xFF51AFD7ED558CCDull;
+    h ^= h >> 29;
+  }
+  return h ^ (h >> 32);
+}
+
+/// Queries and their answers, by open addressing. Slots point at entries that are used again, and
+/// never freed, while the table lives: an entry is read between two looks at its version, which is
+/// odd while it is written. A reader that meets a write finds nothing, as it would in an empty
+/// table.
 class LookupTable {
  public:
-  LookupTable() {
-    tables_.push_back(std::make_unique<Table>(first_slots));
-    publish();
+  /// For at most so many answers.
+  explicit LookupTable(std::size_t most)
+      : most_(most), slots_(std::bit_ceil(2 * std::max<std::size_t>(most, 1))) {}
+
+  [[nodiscard]] bool find(const ConfigQuery& query, std::uint64_t hash,
+                          Answer& answer) const noexcept {
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = hash & mask;
+    for (std::size_t i = 0; i <= mask; ++i, at = (at + 1) & mask) {
+      const Entry* entry = slots_[at].load(std::memory_order_acquire);
+      if (entry == nullptr) return false;
+      if (entry->read(query, answer)) return true;
+    }
+    return false;
   }
 
-  /// Null if the query was not answered yet. The answer stays where it is.
-  [[nodiscard]] const Answer* find(const ConfigQuery& query) const noexcept {
-    const Table& table = *current_.load(std::memory_order_acquire);
-    for (std::size_t at = hash(query) & table.mask;; at = (at + 1) & table.mask) {
-      const Slot& slot = table.slots[at];
-      if (!slot.used.load(std::memory_order_acquire)) return nullptr;
-      if (slot.query == query) return &slot.answer;
-    }
-  }
-
-  /// Adds an answer to a query that has none. One thread at a time.
-  void insert(const ConfigQuery& query, const Answer& answer) {
-    if (find(query) != nullptr) return;
-    Table* table = tables_.back().get();
-    if (2 * (count_ + 1) > table->slots.size()) {
-      auto larger = std::make_unique<Table>(2 * table->slots.size());
-      for (const Slot& slot : table->slots)
-        if (slot.used.load(std::memory_order_relaxed)) larger->put(slot.query, slot.answer);
-      tables_.push_back(std::move(larger));
-      table = tables_.back().get();
-      table->put(query, answer);
-      publish();
-    } else {
-      table->put(query, answer);
-    }
+  /// Adds an answer to a query that has none; false if there is no room for it.
+  bool insert(const ConfigQuery& query, std::uint64_t hash, const Answer& answer) {
+    Answer ignored;
+    if (find(query, hash, ignored)) return true;
+    if (count_ >= most_) return false;
+    if (count_ == blocks_.size() * block_entries)
+      blocks_.push_back(std::make_unique<std::array<Entry, block_entries>>());
+    Entry& entry = (*blocks_[count_ / block_entries])[count_ % block_entries];
+    entry.write(query, answer);
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = hash & mask;
+    while (slots_[at].load(std::memory_order_relaxed) != nullptr)
+      at = (at + 1) & mask;
+    slots_[at].store(&entry, std::memory_order_release);
     ++count_;
+    return true;
   }
 
-  /// Forgets every answer: something new is known. Readers may still get an old one.
-  void clear() {
-    tables_.push_back(std::make_unique<Table>(first_slots));
+  /// Forgets every answer. Readers may still get an old one.
+  void clear() noexcept {
+    if (count_ == 0) return;
+    for (std::atomic<const Entry*>& slot : slots_)
+      slot.store(nullptr, std::memory_order_relaxed);
     count_ = 0;
-    publish();
   }
 
-  /// Mixes all words: shapes differ in few bits of few of them.
-  static std::size_t hash(const ConfigQuery& query) noexcept {
-    std::uint64_t h = static_cast<std::uint64_t>(query.op) * 0x9E3779B97F4A7C15ull;
-    for (const std::int64_t word : query.words) {
-      h = (h ^ static_cast<std::uint64_t>(word)) * 0xFF51AFD7ED558CCDull;
-      h ^= h >> 29;
-    }
-    return static_cast<std::size_t>(h ^ (h >> 32));
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return slots_.size() * sizeof(slots_[0]) + blocks_.size() * sizeof(*blocks_[0]);
+  }
+  /// What bytes() can come to.
+  [[nodiscard]] static std::size_t most_bytes(std::size_t most) noexcept {
+    const std::size_t blocks = (most + block_entries - 1) / block_entries;
+    return std::bit_ceil(2 * std::max<std::size_t>(most, 1)) * sizeof(std::atomic<const Entry*>) +
+           blocks * sizeof(std::array<Entry, block_entries>);
   }
 
  private:
-  struct Slot {
-    std::atomic<bool> used = false;
-    ConfigQuery query;
-    Answer answer;
-  };
-  struct Table {
-    explicit Table(std::size_t size) : slots(size), mask(size - 1) {}
-    void put(const ConfigQuery& query, const Answer& answer) {
-      std::size_t at = hash(query) & mask;
-      while (slots[at].used.load(std::memory_order_relaxed))
-        at = (at + 1) & mask;
-      slots[at].query = query;
-      slots[at].answer = answer;
-      slots[at].used.store(true, std::memory_order_release);
+  static constexpr std::size_t words = std::tuple_size_v<decltype(ConfigQuery::words)> + 1;
+  static_assert(words == std::tuple_size_v<decltype(ConfigChoice::words)> + 1);
+  static constexpr std::size_t block_entries = 64;
+
+  class Entry {
+   public:
+    // Loads acquire and stores release, so that a reader who got any word of a later write also
+    // sees that its version is another.
+    bool read(const ConfigQuery& query, Answer& answer) const noexcept {
+      const std::uint32_t version = version_.load(std::memory_order_acquire);
+      if (version % 2 != 0) return false;
+      if (query_[0].load(std::memory_order_acquire) != static_cast<std::int64_t>(query.op))
+        return false;
+      for (std::size_t i = 1; i < words; ++i)
+        if (query_[i].load(std::memory_order_acquire) != query.words[i - 1]) return false;
+      const std::int64_t kind = answer_[0].load(std::memory_order_acquire);
+      for (std::size_t i = 1; i < words; ++i)
+        answer.choice.words[i - 1] = answer_[i].load(std::memory_order_acquire);
+      answer.origin = static_cast<TuneOrigin>(kind / 2);
+      answer.refused = kind % 2 != 0;
+      return version_.load(std::memory_order_relaxed) == version;
     }
-    std::vector<Slot> slots;
-    std::size_t mask;
+    void write(const ConfigQuery& query, const Answer& answer) noexcept {
+      const std::uint32_t version = version_.load(std::memory_order_relaxed);
+      version_.store(version + 1, std::memory_order_relaxed);
+      query_[0].store(static_cast<std::int64_t>(query.op), std::memory_order_release);
+      answer_[0].store(static_cast<std::int64_t>(answer.origin) * 2 + (answer.refused ? 1 : 0),
+                       std::memory_order_release);
+      for (std::size_t i = 1; i < words; ++i) {
+        query_[i].store(query.words[i - 1], std::memory_order_release);
+        answer_[i].store(answer.choice.words[i - 1], std::memory_order_release);
+      }
+      version_.store(version + 2, std::memory_order_release);
+    }
+
+   private:
+    std::atomic<std::uint32_t> version_ = 0;
+    std::array<std::atomic<std::int64_t>, words> query_{};
+    std::array<std::atomic<std::int64_t>, words> answer_{};
   };
-  static constexpr std::size_t first_slots = 256;
 
-  void publish() noexcept { current_.store(tables_.back().get(), std::memory_order_release); }
+  std::size_t most_;
+  std::vector<std::atomic<const Entry*>> slots_;
+  std::vector<std::unique_ptr<std::array<Entry, block_entries>>> blocks_;
+  std::size_t count_ = 0;
+};
 
-  std::vector<std::unique_ptr<Table>> tables_;
-  std::atomic<const Table*> current_ = nullptr;
+/// Hashes of queries. Two queries of one hash are the same to it, so it may take a query for one
+/// that it has; that it has none is certain.
+class QuerySet {
+ public:
+  explicit QuerySet(std::size_t most)
+      : most_(most), slots_(std::bit_ceil(2 * std::max<std::size_t>(most, 1))) {}
+
+  [[nodiscard]] bool contains(std::uint64_t hash) const noexcept {
+    const std::size_t mask = slots_.size() - 1;
+    for (std::size_t at = hash & mask;; at = (at + 1) & mask) {
+      const std::uint64_t there = slots_[at].load(std::memory_order_relaxed);
+      if (there == 0) return false;
+      if (there == stored(hash)) return true;
+    }
+  }
+  /// False if there is no room for it.
+  bool insert(std::uint64_t hash) noexcept {
+    if (contains(hash)) return true;
+    if (count_ >= most_) return false;
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = hash & mask;
+    while (slots_[at].load(std::memory_order_relaxed) != 0)
+      at = (at + 1) & mask;
+    slots_[at].store(stored(hash), std::memory_order_relaxed);
+    ++count_;
+    return true;
+  }
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    for (const std::atomic<std::uint64_t>& slot : slots_)
+      if (const std::uint64_t hash = slot.load(std::memory_order_relaxed); hash != 0) visit(hash);
+  }
+  [[nodiscard]] std::size_t most() const noexcept { return most_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return slots_.size() * sizeof(slots_[0]); }
+
+ private:
+  // 0 is an empty slot.
+  static std::uint64_t stored(std::uint64_t hash) noexcept { return hash == 0 ? 1 : hash; }
+
+  std::size_t most_;
+  std::vector<std::atomic<std::uint64_t>> slots_;
   std::size_t count_ = 0;
 };
 

@@ -53,6 +53,24 @@ Operand copy_of(Context& context, const Operand& from);
 /// large ones in memory.
 std::size_t rotation(Context& context, double bytes) noexcept;
 
+/// Uses the caches as the other operations of a step do between two calls of one: each thread reads
+/// and writes memory of its own, several times as much as the task has operands, but no less than
+/// fills the caches of the cores and no more than fills the last one.
+class CacheSweep {
+ public:
+  CacheSweep(Context& context, double task_bytes);
+  /// Takes its memory when it is first run. Without memory it does nothing.
+  void run() noexcept;
+  /// About how long it takes.
+  [[nodiscard]] double seconds() const noexcept;
+
+ private:
+  Context& context_;
+  std::size_t bytes_ = 0;
+  bool failed_ = false;
+  core::AlignedBuffer buffer_;
+};
+
 /// Normal data, or codes from -127 to 127. A block of a million values, repeated from other offsets
 /// in each row: as random for an engine as fresh ones, and made at the speed of a copy.
 void fill_random(Context& context, AnyMatrix m, std::uint64_t seed);

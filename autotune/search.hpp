@@ -33,6 +33,14 @@ struct SearchOptions {
   /// Proves a risky candidate elsewhere before it runs here: why it must not run, or empty. Without
   /// it risky candidates are left out.
   std::function<std::string(const ConfigChoice&)> probe;
+  /// What a would-be winner is confirmed under, beside the default: before each call, `disturb`
+  /// leaves the caches as other operations would, and takes about `disturb_s` seconds; `renew`
+  /// makes the task anew, with operands elsewhere in memory, in about `renew_s` seconds, or returns
+  /// null where it cannot. Without them calls follow each other on the operands there are.
+  std::function<void()> disturb;
+  double disturb_s = 0;
+  std::function<Task*()> renew;
+  double renew_s = 0;
   /// Called as candidates are timed, for progress: how many are done, of how many, and the best
   /// speed-up over the default so far.
   std::function<void(std::size_t done, std::size_t all, double speedup)> progress;

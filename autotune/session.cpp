@@ -22,9 +22,7 @@ namespace {
 constexpr double least_share_s = 0.1;
 
 struct QueryHash {
-  std::size_t operator()(const ConfigQuery& query) const noexcept {
-    return LookupTable::hash(query);
-  }
+  std::size_t operator()(const ConfigQuery& query) const noexcept { return hash_of(query); }
 };
 
 // Gives the Context its own look-ups back.
@@ -79,6 +77,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
   SessionResult result;
   TuneSummary& summary = result.summary;
   summary.keys = static_cast<std::int64_t>(queries.size());
+  const std::int64_t lost_before = tuner.stored().lost;
 
   std::vector<std::size_t> todo;
   for (std::size_t i = 0; i < queries.size(); ++i) {
@@ -140,6 +139,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
         const bool decided = outcome.search.effort != Effort::cut;
         // That there was no time to look again is not worth a line.
         if (pass == 0 || decided) tuner.add(outcome.records);
+        summary.lost = tuner.stored().lost - lost_before;
         if (outcome.search.effort < options.effort) cut.push_back(todo[t]);
         if (decided && tuned.insert(todo[t]).second) ++summary.tuned;
         if (decided && outcome.search.winner() != 0 && changed.insert(todo[t]).second)
@@ -164,6 +164,8 @@ SessionResult run_session(TunerState& tuner, Context& context,
     todo = std::move(cut);
     if (!bounded || limits.budget_per_key_s > 0 || seconds_between(Clock::now(), end) <= 0) break;
   }
+  tuner.flush();
+  summary.lost = tuner.stored().lost - lost_before;
   return result;
 }
 

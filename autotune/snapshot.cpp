@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "autotune/snapshot.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 #include <utility>
 
 #include "autotune/file.hpp"
@@ -23,7 +25,7 @@ void Snapshot::warn(const std::filesystem::path& file, std::int64_t line, std::s
 void Snapshot::add_file(const std::filesystem::path& file) {
   std::string text;
   std::string why;
-  switch (read_file(file, text, why)) {
+  switch (read_trusted_file(file, text, why)) {
     case ReadResult::missing:
       return;
     case ReadResult::failed:
@@ -109,9 +111,31 @@ std::vector<std::string> Snapshot::key_hashes() const {
   return hashes;
 }
 
+void Snapshot::for_each_key(const std::function<void(const Key&)>& visit) const {
+  for (const Digest& digest : order_)
+    for (std::uint32_t i = by_key_.at(digest).first; i != none; i = lines_[i].next) {
+      Record record;
+      if (!parse_line(lines_[i], record, nullptr)) continue;
+      visit(record.key);
+      break;
+    }
+}
+
+std::string latest_time() {
+  constexpr std::time_t day_s = 24 * 60 * 60;
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr) + day_s));
+}
+
+bool is_later(std::string_view a, std::string_view b) {
+  const std::string latest = latest_time();
+  const bool a_is_wrong = a > latest;
+  const bool b_is_wrong = b > latest;
+  return a_is_wrong != b_is_wrong ? b_is_wrong : a > b;
+}
+
 bool better_winner(const Record& a, const Record& b) {
   if (a.effort != b.effort) return a.effort > b.effort;
-  if (a.time != b.time) return a.time > b.time;
+  if (a.time != b.time) return is_later(a.time, b.time);
   return to_line(a) < to_line(b);
 }
 

@@ -41,9 +41,9 @@ class Snapshot {
   /// out, with a warning in `warnings` if that is given.
   [[nodiscard]] std::vector<Record> find(const Key& key,
                                          std::vector<Warning>* warnings = nullptr) const;
-  /// The winner of a key among `records` that `usable` accepts: most effort first, then the latest
-  /// time, then the smaller text. Nothing before a tombstone counts, and no winner that a fail of
-  /// the same candidate and the same hard environment follows. Null if there is none.
+  /// The winner of a key among `records` that `usable` accepts: the best by better_winner().
+  /// Nothing before a tombstone counts, and no winner that a fail of the same candidate and the
+  /// same hard environment follows. Null if there is none.
   static const Record* best(std::span<const Record> records,
                             const std::function<bool(const Record&)>& usable);
 
@@ -53,6 +53,11 @@ class Snapshot {
                 std::vector<Warning>* warnings = nullptr) const;
   /// The hashes of all keys that have winners, fails or tombstones, in order of appearance.
   [[nodiscard]] std::vector<std::string> key_hashes() const;
+
+  /// How many keys that is.
+  [[nodiscard]] std::size_t keys() const noexcept { return order_.size(); }
+  /// Calls with each of these keys; those without a line that can be parsed are left out.
+  void for_each_key(const std::function<void(const Key&)>& visit) const;
 
   /// How many lines are records, as far as is known before they are parsed.
   [[nodiscard]] std::int64_t lines() const noexcept {
@@ -96,8 +101,15 @@ class Snapshot {
   std::vector<Warning> warnings_;
 };
 
-/// Whether winner `a` is to be taken rather than `b`: more effort, then the later time, then the
-/// smaller text.
+/// Whether time `a` of a record is later than `b`. One that is more than a day ahead of the clock
+/// is of a clock that was wrong, and earlier than all that are not: what is measured now goes
+/// before it.
+bool is_later(std::string_view a, std::string_view b);
+/// The latest time that is taken for one: a day from now, in the form of a record's.
+std::string latest_time();
+
+/// Whether winner `a` is to be taken rather than `b`: more effort, then the later time as of
+/// is_later(), then the smaller text.
 bool better_winner(const Record& a, const Record& b);
 
 }  // namespace switchback::autotune

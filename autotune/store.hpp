@@ -3,9 +3,15 @@
 //
 // <cache>/v1/<environment>/tune.jsonl holds records, one a line, appended only. Writers hold an
 // advisory lock on tune.jsonl.lock beside it; readers never lock. Compaction writes a new file and
-// renames it over the old one.
+// renames it over the old one, with the owner and the permissions of the old one.
+//
+// Where tune.jsonl is a symbolic link, all of this is done to the file that it names and beside
+// that one. A process of root uses no file that another user could have put there: a link must be
+// root's, and a file root's or of its directory's owner, who must be the only one that may write to
+// that directory (see untrusted() in file.hpp).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -16,6 +22,7 @@
 #include "autotune/merge.hpp"
 #include "autotune/record.hpp"
 #include "autotune/snapshot.hpp"
+#include "switchback/error.hpp"
 
 namespace switchback::autotune {
 
@@ -26,11 +33,26 @@ std::filesystem::path default_cache_directory();
 /// The file of an environment (the hash of a machine's part of keys) below a cache directory.
 std::filesystem::path cache_file(const std::filesystem::path& cache, std::string_view environment);
 
-/// Appends to one file of a cache. Throws Error(io_error) that names the file and what failed, and
-/// Error(invalid_argument) for a record that to_line() refuses, before anything is touched.
+/// How long a writer waits for the lock that another process holds.
+struct LockWait {
+  std::chrono::milliseconds most = std::chrono::seconds(30);
+  std::function<void(const std::string&)> tell;  ///< once, after a second, with what it waits for
+  std::function<bool()> stop;                    ///< asked meanwhile; true ends the wait
+};
+
+/// The lock is held by another process, and the wait for it is over. Nothing was changed.
+class Locked : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Appends to one file of a cache. Throws Error(io_error) that names the file and what failed,
+/// Locked, and Error(invalid_argument) for a record that to_line() refuses, before anything is
+/// touched.
 class Store {
  public:
-  explicit Store(std::filesystem::path file);
+  explicit Store(std::filesystem::path file, LockWait wait = {});
+  void set_wait(LockWait wait) { wait_ = std::move(wait); }
 
   [[nodiscard]] const std::filesystem::path& file() const noexcept { return file_; }
 
@@ -59,6 +81,7 @@ class Store {
 
  private:
   std::filesystem::path file_;
+  LockWait wait_;
 };
 
 }  // namespace switchback::autotune

@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <memory>
 
+#include "autotune/operands.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
@@ -71,7 +73,19 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
     };
   if (const std::string why = too_large(query, context.state()); !why.empty())
     core::fail(Status::out_of_memory, "{}", why);  // callers name the problem
+  const Clock::time_point start = Clock::now();
   const std::unique_ptr<Task> task = make_task(context, query);
+  options.renew_s = 1.5 * std::chrono::duration<double>(Clock::now() - start).count();
+  std::unique_ptr<Task> elsewhere;
+  options.renew = [&]() -> Task* {
+    elsewhere.reset();
+    if (!too_large(query, context.state()).empty()) return nullptr;
+    elsewhere = make_task(context, query);
+    return elsewhere.get();
+  };
+  CacheSweep sweep(context, task_bytes(query));
+  options.disturb = [&] { sweep.run(); };
+  options.disturb_s = sweep.seconds();
   TuneOutcome outcome;
   outcome.search = search(*task, options);
   const SearchResult& found = outcome.search;

@@ -64,7 +64,8 @@ std::string Tuner::cache_file() const {
   return state_->store ? state_->store->file().string() : "";
 }
 TunerCounters Tuner::counters() const noexcept {
-  return {state_->hits.load(), state_->misses.load(), state_->refusals.load()};
+  return {state_->hits.load(), state_->misses.load(), state_->refusals.load(),
+          state_->memory_bytes()};
 }
 std::vector<std::string> Tuner::warnings() const {
   return state_->warnings();

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <stdlib.h>  // NOLINT: secure_getenv is glibc's
+#include <sys/auxv.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,22 +24,37 @@ using namespace autotune;
 
 namespace {
 
+// A program that runs with more rights than its user takes no names of files from that user.
 std::string from_environment(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = ::secure_getenv(name);
   return value == nullptr ? "" : value;
 }
 
-// share/switchback/configs beside the folder that this code was loaded from: of an installed
-// library, of a build and of a program that was linked with it alike. (One folder higher where
-// libraries lie in lib/<architecture>.)
-std::filesystem::path installed_list() {
-  Dl_info info;
-  if (dladdr(reinterpret_cast<const void*>(&installed_list), &info) == 0 ||
-      info.dli_fname == nullptr)
-    return {};
+// The file that this code was loaded from, links resolved. Of the program itself the loader only
+// knows the name it was started by, which may be one that a shell looked up in PATH.
+std::filesystem::path own_file() {
+  Dl_info own;
+  if (::dladdr(reinterpret_cast<const void*>(&own_file), &own) == 0) return {};
+  const auto headers = static_cast<std::uintptr_t>(::getauxval(AT_PHDR));
+  Dl_info program;
+  const bool is_program = headers != 0 &&
+                          ::dladdr(reinterpret_cast<const void*>(headers), &program) != 0 &&
+                          program.dli_fbase == own.dli_fbase;
   std::error_code error;
-  const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
-  if (error) return {};
+  std::filesystem::path file;
+  if (is_program) file = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (file.empty() && own.dli_fname != nullptr)
+    file = std::filesystem::canonical(own.dli_fname, error);
+  return file;
+}
+
+// share/switchback/configs beside the folder of that file: of an installed library, of a build and
+// of a program that was linked with it alike. (One folder higher where libraries lie in
+// lib/<architecture>.)
+std::filesystem::path installed_list() {
+  const std::filesystem::path file = own_file();
+  if (file.empty()) return {};
+  std::error_code error;
   const std::filesystem::path list = std::filesystem::path("share") / "switchback" / "configs";
   const std::filesystem::path prefix = file.parent_path().parent_path();
   const std::filesystem::path higher = prefix.parent_path() / list;
@@ -46,6 +63,18 @@ std::filesystem::path installed_list() {
     return higher;
   return prefix / list;
 }
+
+// What is remembered of look-ups, besides problems that files know: answers to problems that nobody
+// knows, and problems that are measured while the tuner lives.
+constexpr std::size_t most_misses = 2048;
+constexpr std::size_t most_new = 1024;
+// Knowing all known problems takes some 30 microseconds of each. Where there are more, or where
+// near shapes count, what was remembered is forgotten when it is too much.
+constexpr std::size_t most_indexed = 8192;
+constexpr std::size_t most_refused = 4096;
+constexpr std::size_t most_recorded = 65536;
+constexpr std::int64_t most_measured = 16384;
+constexpr std::size_t most_warning_bytes = 4096;
 
 // Look-ups that a measurement makes are not to be measured in turn, but for the parts of a layer.
 thread_local int measuring_depth = 0;
@@ -79,6 +108,7 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
                                    ? from_environment("SWITCHBACK_TUNE_RECORD")
                                    : options.record_file;
   if (!recorded.empty()) record_file = recorded;
+  answers_.emplace(mode == TuneMode::off ? 1 : most_misses + most_new);
   if (mode == TuneMode::off) return;
 
   if (store) cache.add_file(store->file());
@@ -95,9 +125,35 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
   for (const Snapshot* snapshot : {&cache, &system_list})
     for (const Warning& warning : snapshot->warnings())
       warn(autotune::describe(warning));
+  const std::size_t keys = cache.keys() + system_list.keys();
+  if (keys > 0) answers_.emplace(keys + most_misses + most_new);
+  if (keys == 0) index_known();
+  if (mode == TuneMode::record) recorded_.emplace(most_recorded);
+}
+
+TunerState::~TunerState() {
+  try {
+    flush();
+  } catch (...) {  // out of memory
+  }
+}
+
+void TunerState::flush() const {
+  const std::lock_guard lock(mutex_);
+  next_try_ = {};
+  write_unsaved();
+  std::string error;
+  if (!unrecorded_.empty()) {
+    autotune::Store file(record_file);
+    write(file, unrecorded_, record_failed_, "what is not in the cache is not recorded", error);
+  }
 }
 
 void TunerState::warn(std::string text) const {
+  if (text.size() > most_warning_bytes) {
+    text.resize(most_warning_bytes);
+    text += " …";
+  }
   {
     const std::lock_guard lock(warnings_mutex_);
     constexpr std::size_t most = 1000;
@@ -133,30 +189,122 @@ bool TunerState::give(const Answer& answer, const ConfigQuery& query, ConfigChoi
 
 bool TunerState::find(const ConfigQuery& query, const ContextState& state,
                       ConfigChoice& choice) const {
-  if (!stale_.load(std::memory_order_acquire))
-    if (const Answer* answer = answers_.find(query)) return give(*answer, query, choice);
+  if (!stale_.load(std::memory_order_acquire)) {
+    const std::uint64_t hash = hash_of(query);
+    Answer answer;
+    if (answers_->find(query, hash, answer)) return give(answer, query, choice);
+    if (is_settled_miss(hash)) return give({}, query, choice);
+  }
   return first_answer(query, state, choice);
+}
+
+bool TunerState::is_settled_miss(std::uint64_t hash) const noexcept {
+  const QuerySet* known = known_.load(std::memory_order_acquire);
+  if (known == nullptr || mode == TuneMode::tune || known->contains(hash)) return false;
+  return mode != TuneMode::record || recording_over_.load(std::memory_order_relaxed) ||
+         recorded_->contains(hash);
+}
+
+void TunerState::index_known() const {
+  if (options.near_shapes || cache.keys() + system_list.keys() > most_indexed) return;
+  auto known = std::make_unique<QuerySet>(cache.keys() + system_list.keys() + most_new);
+  const auto add = [&](const Key& key) {
+    std::string why;
+    const std::optional<KeyParts> parts = parse_key(key.json, why);
+    if (parts && parts->machine == machine && parts->policy == policy)
+      known->insert(hash_of(parts->query));
+  };
+  for (const Snapshot* snapshot : {&cache, &system_list})
+    snapshot->for_each_key(add);
+  for (const auto& [key, records] : fresh_)
+    if (!records.empty()) add(records.front().key);
+  known_sets_.push_back(std::move(known));
+  known_.store(known_sets_.back().get(), std::memory_order_release);
+}
+
+void TunerState::add_known(const ConfigQuery& query) const {
+  if (known_sets_.empty() || known_sets_.back()->insert(hash_of(query))) return;
+  // Readers may still be in the smaller one; all of them together are no larger than the last.
+  auto larger = std::make_unique<QuerySet>(2 * known_sets_.back()->most());
+  known_sets_.back()->for_each([&](std::uint64_t hash) { larger->insert(hash); });
+  larger->insert(hash_of(query));
+  known_sets_.push_back(std::move(larger));
+  known_.store(known_sets_.back().get(), std::memory_order_release);
+}
+
+void TunerState::remember(const ConfigQuery& query, std::uint64_t hash,
+                          const Answer& answer) const {
+  const auto forget = [&] {
+    answers_->clear();
+    misses_remembered_ = 0;
+  };
+  // Entries of files are bounded by the files; what is near one of them is not.
+  const bool bounded = answer.origin == TuneOrigin::exact ||
+                       answer.origin == TuneOrigin::system_list ||
+                       (answer.refused && !options.near_shapes);
+  if (!bounded) {
+    if (is_settled_miss(hash)) return;
+    if (misses_remembered_ >= most_misses) {
+      if (known_sets_.empty()) index_known();
+      if (known_sets_.empty()) forget();
+    }
+    if (!known_sets_.empty() && misses_remembered_ >= most_misses) {
+      if (is_settled_miss(hash)) return;
+      forget();
+    }
+    ++misses_remembered_;
+  }
+  if (answers_->insert(query, hash, answer)) return;
+  forget();
+  answers_->insert(query, hash, answer);
+}
+
+std::int64_t TunerState::memory_bytes() const {
+  if (mode == TuneMode::off) return 0;
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = answers_->bytes();
+  for (const auto& set : known_sets_)
+    bytes += set->bytes();
+  for (const std::optional<QuerySet>* set : {&recorded_, &refused_})
+    if (*set) bytes += (*set)->bytes();
+  return static_cast<std::int64_t>(bytes);
+}
+
+std::int64_t TunerState::most_memory_bytes() const {
+  const std::lock_guard lock(mutex_);
+  const std::size_t keys = cache.keys() + system_list.keys();
+  const std::size_t known = keys + most_new + static_cast<std::size_t>(fresh_.size());
+  // A set has two slots for each of its queries, rounded up to a power of two, and its predecessors
+  // as many again.
+  return static_cast<std::int64_t>(LookupTable::most_bytes(keys + most_misses + most_new) +
+                                   (8 * known + 4 * most_refused + 4 * most_recorded) *
+                                       sizeof(std::uint64_t));
 }
 
 bool TunerState::first_answer(const ConfigQuery& query, const ContextState& state,
                               ConfigChoice& choice) const {
+  const std::uint64_t hash = hash_of(query);
   Answer answer;
+  bool may_measure = mode == TuneMode::tune;
   {
     const std::lock_guard lock(mutex_);
-    if (stale_.exchange(false, std::memory_order_acq_rel)) answers_.clear();
-    const Answer* known = answers_.find(query);
-    answer = known != nullptr ? *known : resolve(query, state);
-    if (known != nullptr || answer.origin != TuneOrigin::fallback || mode != TuneMode::tune) {
-      if (known == nullptr && mode == TuneMode::record && answer.origin == TuneOrigin::fallback &&
-          !is_empty(query))
-        record_miss(query);
-      answers_.insert(query, answer);
+    if (stale_.exchange(false, std::memory_order_acq_rel)) {
+      answers_->clear();
+      misses_remembered_ = 0;
+    }
+    const bool is_known = answers_->find(query, hash, answer);
+    if (!is_known) answer = resolve(query, state);
+    may_measure = may_measure && !is_known && answer.origin == TuneOrigin::fallback &&
+                  measured_ < most_measured;
+    if (!may_measure) {
+      if (!is_known && mode == TuneMode::record && answer.origin == TuneOrigin::fallback)
+        record_miss(query, hash);
+      if (!is_known) remember(query, hash, answer);
       return give(answer, query, choice);
     }
   }
-  const bool may_measure =
-      !is_empty(query) && !(state.runtime != nullptr && state.runtime->capturing()) &&
-      (measuring_depth == 0 || (measuring_layer && query.op != ConfigOp::layer_mode));
+  may_measure = !is_empty(query) && !(state.runtime != nullptr && state.runtime->capturing()) &&
+                (measuring_depth == 0 || (measuring_layer && query.op != ConfigOp::layer_mode));
   if (!may_measure) return give(answer, query, choice);  // and it is asked again
   const std::unique_lock turn(measuring_mutex(), std::try_to_lock);
   if (!turn.owns_lock()) return give(answer, query, choice);
@@ -168,7 +316,10 @@ bool TunerState::first_answer(const ConfigQuery& query, const ContextState& stat
   --measuring_depth;
   if (found) answer = {*found, TuneOrigin::exact, false};
   const std::lock_guard lock(mutex_);
-  answers_.insert(query, answer);
+  if (++measured_ == most_measured)
+    warn(fmt::format("mode tune has measured {} problems in this process; others run the default",
+                     most_measured));
+  remember(query, hash, answer);
   return give(answer, query, choice);
 }
 
@@ -201,19 +352,82 @@ void TunerState::add(std::vector<Record> records) {
   stale_.store(true, std::memory_order_release);
 }
 
+// Appends what waits to a file. True: it is there, and nothing waits. What cannot be written is
+// dropped; what meets another process's lock stays, as far as there is room for it.
+bool TunerState::write(autotune::Store& file, std::vector<Record>& waiting, bool& failed,
+                       const char* consequence, std::string& error) const {
+  // Who was locked out once does not wait again before it was let in.
+  autotune::LockWait wait = lock_wait;
+  if (locked_out_) wait.most = {};
+  // Each try prepares all lines that wait.
+  constexpr std::size_t few = 64;
+  const Clock::time_point now = Clock::now();
+  if (locked_out_ && waiting.size() > few && now < next_try_) return false;
+  next_try_ = now + std::chrono::seconds(1);
+  file.set_wait(std::move(wait));
+  try {
+    file.append(waiting);
+    waiting.clear();
+    locked_out_ = false;
+    return true;
+  } catch (const autotune::Locked& locked) {
+    locked_out_ = true;
+    error = locked.what();
+    warn(fmt::format("{}; what is to be written is kept, and tried again with the next",
+                     locked.what()));
+    if (waiting.size() <= most_recorded) return false;
+  } catch (const Error& cause) {
+    error = cause.what();
+  }
+  failed = true;
+  waiting.clear();
+  warn(fmt::format("{}; {}", error, consequence));
+  return false;
+}
+
+void TunerState::write_unsaved() const {
+  if (unsaved_.empty()) return;
+  autotune::Store file(*store);
+  if (write(file, unsaved_, store_failed_, "what is measured is known to this process alone",
+            stored_.error)) {
+    stored_.stored += unsaved_calls_;
+    stored_.error.clear();
+    unsaved_calls_ = 0;
+  } else if (store_failed_) {
+    stored_.lost += unsaved_calls_;
+    unsaved_calls_ = 0;
+  }
+}
+
+TunerState::Stored TunerState::stored() const {
+  const std::lock_guard lock(mutex_);
+  Stored all = stored_;
+  all.lost += unsaved_calls_;
+  return all;
+}
+
 void TunerState::store_records(std::vector<Record> records) const {
   const std::lock_guard lock(mutex_);
+  if (records.empty()) return;
   if (store && !store_failed_) {
-    try {
-      autotune::Store(*store).append(records);
-    } catch (const Error& error) {
-      store_failed_ = true;
-      warn(fmt::format("{}; what is measured is known to this process alone", error.what()));
+    unsaved_.insert(unsaved_.end(), records.begin(), records.end());
+    ++unsaved_calls_;
+    write_unsaved();
+  } else {
+    ++stored_.lost;
+    if (!store) {
+      stored_.error =
+          "there is no cache directory: none of SWITCHBACK_TUNE_CACHE, XDG_CACHE_HOME "
+          "and HOME is set";
+      warn(stored_.error + "; what is measured is known to this process alone");
     }
   }
   families_indexed_ = false;
   for (Record& record : records) {
     if (record.type == RecordType::sample) continue;
+    std::string why;
+    if (const std::optional<KeyParts> parts = parse_key(record.key.json, why))
+      add_known(parts->query);
     std::vector<Record>& known = fresh_[record.key.json];
     known.push_back(std::move(record));
   }
@@ -296,7 +510,7 @@ std::optional<ConfigChoice> TunerState::near(const ConfigQuery& query,
 Answer TunerState::resolve(const ConfigQuery& query, const ContextState& state) const {
   Answer answer;
   if (machine.backend != machine_of(state).backend || is_empty(query)) return answer;
-  if (std::find(refused_.begin(), refused_.end(), query) != refused_.end()) {
+  if (refused_ && refused_->contains(hash_of(query))) {
     answer.refused = true;
     return answer;
   }
@@ -319,8 +533,11 @@ void TunerState::refused(const ConfigQuery& query, const ConfigChoice& choice,
   try {
     {
       const std::lock_guard lock(mutex_);
-      if (std::find(refused_.begin(), refused_.end(), query) == refused_.end())
-        refused_.push_back(query);
+      if (!refused_) refused_.emplace(most_refused);
+      if (!refused_->insert(hash_of(query))) {
+        refused_.emplace(most_refused);  // near shapes: the others are told again
+        refused_->insert(hash_of(query));
+      }
     }
     stale_.store(true, std::memory_order_release);
     warn(fmt::format("{}: its entry is not used: {}: {}", autotune::describe(query),
@@ -345,19 +562,28 @@ bool TunerState::knows(const ConfigQuery& query, const ContextState& state, Effo
   return best != nullptr && best->effort >= effort;
 }
 
-void TunerState::record_miss(const ConfigQuery& query) const {
-  if (record_file.empty() || record_failed_) return;
+void TunerState::record_miss(const ConfigQuery& query, std::uint64_t hash) const {
+  if (recording_over_.load(std::memory_order_relaxed) || recorded_->contains(hash)) return;
+  if (record_file.empty() || record_failed_) {
+    recording_over_.store(true, std::memory_order_relaxed);
+    return;
+  }
+  if (!recorded_->insert(hash)) {
+    recording_over_.store(true, std::memory_order_relaxed);
+    warn(
+        fmt::format("{} problems were recorded in {}; others are not", most_recorded, record_file));
+    return;
+  }
+  if (is_empty(query)) return;
   Record record;
   record.type = RecordType::miss;
   record.key = key_of(query, machine, policy);
   record.env = environment;
   record.time = time_now();
-  try {
-    autotune::Store(record_file).append(std::span(&record, 1));
-  } catch (const Error& error) {
-    record_failed_ = true;
-    warn(fmt::format("{}; what is not in the cache is not recorded", error.what()));
-  }
+  unrecorded_.push_back(std::move(record));
+  autotune::Store file(record_file);
+  std::string error;
+  write(file, unrecorded_, record_failed_, "what is not in the cache is not recorded", error);
 }
 
 }  // namespace switchback

@@ -67,8 +67,21 @@ std::string no_winner(const KeyGroup& group) {
 
 }  // namespace
 
+std::string wrong_mode() {
+  const std::string mode = variable("SWITCHBACK_TUNE");
+  if (mode.empty()) return {};
+  try {
+    (void)parse_tune_mode(mode);
+    return {};
+  } catch (const Error& error) {
+    return fmt::format("{}; a tuner is not opened with it", error.what());
+  }
+}
+
 int cache_path(const CacheOptions& options) {
   const CacheView view(options);
+  const std::string wrong = wrong_mode();
+  if (!wrong.empty()) StatusLine(false).warning(wrong);
   const TunerState& tuner = view.tuner();
   const auto set_by = [](const char* name, const char* otherwise) {
     return variable(name).empty() ? std::string(otherwise) : std::string(name);
@@ -102,6 +115,7 @@ int cache_path(const CacheOptions& options) {
     }
     for (const char* name : names)
       json["variables"][name] = variable(name);
+    if (!wrong.empty()) json["wrong"] = wrong;
     print_json(json);
     return exit_codes::ok;
   }
@@ -111,7 +125,10 @@ int cache_path(const CacheOptions& options) {
   fmt::print("This machine: {}\n\n{}\n", machine, table.text());
   Table variables({"variable", "value"}, {"value"});
   for (const char* name : names)
-    variables.add({name, variable(name).empty() ? "not set" : variable(name)});
+    variables.add({name, variable(name).empty() ? "not set"
+                         : !wrong.empty() && name == names[0]
+                             ? variable(name) + " (no mode: off, read, record, tune or require)"
+                             : variable(name)});
   fmt::print("{}", variables.text());
   return exit_codes::ok;
 }

@@ -20,6 +20,9 @@ constexpr const char* cache_footer =
 found it, in one file for each kind of machine. A key is a problem on a machine; it is named by the
 first digits of its hash, at least four.
 
+Commands that write wait at most 60 s for another process that holds the cache's lock, and say so.
+A cache of root's own, or one that nobody but its owner may write to, is all that root reads.
+
 Exit codes: 0 fine; 1 something is wrong in a file, or a file cannot be read or written; 2 usage;
 5 no such device; 130 interrupted.
 
@@ -45,8 +48,10 @@ constexpr const char* show_footer =
   switchback-bench cache show 3f2a90)";
 
 constexpr const char* explain_footer =
-    R"(For each problem every record that a look-up comes across, what each check says of it, and what
-runs: from the cache, a near shape, the system list, or the default.
+    R"(Of a key every record that a look-up comes across, what each check says of it, and what runs: from
+the cache, a near shape, the system list, or the default. Of shapes a line for each problem.
+A winner of more effort goes first, then the later one; a date more than a day ahead of the clock
+is of a clock that was wrong, and goes behind all others.
 
 Examples:
   switchback-bench cache explain 3f2a90
@@ -62,7 +67,8 @@ Examples:
 
 constexpr const char* merge_footer =
     R"(Of each key and set of libraries the winner of most effort stays, then the latest. The order of
-the arguments makes no difference.
+the arguments makes no difference. Lines that cannot be read are left out, and the exit code is 1;
+without any record no file is written.
 
 Examples:
   switchback-bench cache merge all.jsonl a.jsonl b.jsonl
@@ -77,7 +83,8 @@ Examples:
   switchback-bench cache export tuned.jsonl --winners --all)";
 
 constexpr const char* import_footer =
-    R"(Each record goes to the folder of its machine. Nothing is written if a file cannot be read.
+    R"(Each record goes to the folder of its machine. Nothing is written if a file cannot be read; lines
+that cannot be read are left out, and the exit code is 1.
 
 Examples:
   switchback-bench cache import tuned.jsonl

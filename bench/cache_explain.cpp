@@ -188,6 +188,10 @@ class Explainer {
     if (winner.effort != loser.effort)
       return fmt::format("effort {} goes before {}", autotune::effort_name(winner.effort),
                          autotune::effort_name(loser.effort));
+    if (winner.time != loser.time && loser.time > winner.time)
+      return fmt::format(
+          "of equal effort {} goes before {}, which is more than a day ahead of the clock",
+          winner.time, loser.time);
     if (winner.time != loser.time)
       return fmt::format("of equal effort the later goes first, {} before {}", winner.time,
                          loser.time);
@@ -277,12 +281,31 @@ void explain_text(const KeyGroup& group, const Explanation& e) {
     fmt::print("runs: {}, the default: {}\n\n", printable(e.runs), printable(e.why));
 }
 
+// One of many problems, in the table it belongs to.
+void add_line(const KeyGroup& group, const Explanation& e, Table& found, Table& refusals,
+              Table& unknown) {
+  const std::string key = short_hash(group.key);
+  const std::string problem = fmt::format("{}: {}", describe(group), e.runs);
+  if (e.from != nullptr) {
+    found.add(
+        {key, std::string(tune_origin_name(e.origin)), speedup_text(e.from->record), problem});
+    return;
+  }
+  if (e.considered.empty()) {
+    unknown.add({key, problem});
+    return;
+  }
+  refusals.add({key, std::to_string(e.considered.size()),
+                fmt::format("{}; {}", problem, e.considered.back().outcome)});
+}
+
 void warn_of_mode(StatusLine& out) {
   const char* mode = std::getenv("SWITCHBACK_TUNE");
   if (mode != nullptr && std::string_view(mode) == "off")
     out.warning(
         "SWITCHBACK_TUNE is off: programs look nothing up and run the defaults; this is "
         "what they would find");
+  if (const std::string why = wrong_mode(); !why.empty()) out.warning(why);
 }
 
 }  // namespace
@@ -305,7 +328,11 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
     return exit_codes::ok;
   }
 
-  Table unknown({"problem", "key", "default"}, {"key", "default"});
+  // A line each: what is long is last, where a terminal has room for it.
+  Table found({"key", "from", "speed-up", "problem: what runs"}, {"from", "problem: what runs"});
+  Table refusals({"key", "entries", "problem: what runs, and why"},
+                 {"problem: what runs, and why"});
+  Table unknown({"key", "problem: what runs"}, {"problem: what runs"});
   std::int64_t problems = 0;
   std::int64_t tuned = 0;
   std::int64_t refused = 0;
@@ -323,14 +350,17 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
     refused += is_default && !explanation.considered.empty() ? 1 : 0;
     if (options.json)
       explain_json(group, explanation);
-    else if (explanation.considered.empty())
-      unknown.add({describe(group), short_hash(group.key), explanation.runs});
     else
-      explain_text(group, explanation);
+      add_line(group, explanation, found, refusals, unknown);
   }
   if (options.json) return exit_codes::ok;
+  if (!found.empty()) fmt::print("These run what was found:\n{}\n", found.text());
+  if (!refusals.empty())
+    fmt::print("Of these something is known, and the default runs:\n{}\n", refusals.text());
   if (!unknown.empty())
     fmt::print("Nothing is known of these; the default runs:\n{}\n", unknown.text());
+  if (!found.empty() || !refusals.empty())
+    fmt::print("'switchback-bench cache explain KEY' shows every record of one and each check.\n");
   fmt::print("{} problems: {} run what was found, {} the default", problems, tuned,
              problems - tuned);
   fmt::print("{}\n", refused > 0 ? fmt::format(", {} of those in spite of entries", refused) : "");

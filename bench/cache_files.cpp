@@ -47,11 +47,12 @@ std::string place_of(const CacheLine& line) {
   return fmt::format("{}:{}", line.file.string(), line.number);
 }
 
-CacheFile read_cache_file(const fs::path& path, TuneOrigin origin) {
+CacheFile read_cache_file(const fs::path& path, TuneOrigin origin, bool trusted) {
   CacheFile file;
   file.path = path;
   file.origin = origin;
-  switch (autotune::read_file(path, file.text, file.problem)) {
+  switch (trusted ? autotune::read_trusted_file(path, file.text, file.problem)
+                  : autotune::read_file(path, file.text, file.problem)) {
     case autotune::ReadResult::missing:
       return file;
     case autotune::ReadResult::failed:
@@ -112,6 +113,19 @@ fs::path cache_directory_of(const CacheOptions& options) {
                 "--cache: there is no cache directory; name one, or set SWITCHBACK_TUNE_CACHE, "
                 "XDG_CACHE_HOME or HOME");
   return directory;
+}
+
+autotune::LockWait patient(StatusLine& out) {
+  return {std::chrono::seconds(60), [&out](const std::string& what) { out.warning(what); }, {}};
+}
+
+void warn_of_lines(const std::vector<autotune::Warning>& lines, std::string_view more,
+                   StatusLine& out) {
+  for (std::size_t i = 0; i < std::min(lines.size(), most_shown); ++i)
+    out.warning(autotune::describe(lines[i]));
+  if (lines.size() > most_shown)
+    out.warning(fmt::format("{}: {} more lines {}", lines.front().file.string(),
+                            lines.size() - most_shown, more));
 }
 
 std::int64_t warn_of_skipped(const CacheFile& file, StatusLine& out) {

@@ -42,11 +42,20 @@ struct CacheFile {
   std::vector<autotune::Warning> newer;    ///< lines of a schema to come
 };
 /// Never throws for what is in a file.
-CacheFile read_cache_file(const std::filesystem::path& path, TuneOrigin origin = TuneOrigin::exact);
+/// `trusted`: a file of a cache, as the library reads it; else one that a person named.
+CacheFile read_cache_file(const std::filesystem::path& path, TuneOrigin origin = TuneOrigin::exact,
+                          bool trusted = true);
 std::vector<autotune::Record> records_of(const CacheFile& file);
 /// The tune.jsonl of every machine below a cache directory, by name. Throws Error(io_error) if the
 /// directory is there and cannot be read.
 std::vector<std::filesystem::path> files_of_cache(const std::filesystem::path& cache);
+/// What is wrong with the mode in the environment; empty if it is one, or none.
+std::string wrong_mode();
+/// How commands wait for the lock of a cache: long, and saying so.
+autotune::LockWait patient(StatusLine& out);
+/// Warnings of lines, the first hundred; `more` says what the others are.
+void warn_of_lines(const std::vector<autotune::Warning>& lines, std::string_view more,
+                   StatusLine& out);
 /// What the options name or the usual one. Throws Error(invalid_argument) if there is none.
 std::filesystem::path cache_directory_of(const CacheOptions& options);
 /// Warnings of what could not be read, the first hundred of a file; returns how many lines that is.
@@ -124,6 +133,9 @@ void print_json(const nlohmann::ordered_json& object);
 /// skipped. Throws Error that names the argument for what cannot be read.
 std::vector<CacheFile> read_inputs(std::string_view argument, const std::vector<std::string>& names,
                                    StatusLine& out);
+/// How many lines of inputs cannot be read, which makes a command fail; names files that are no
+/// caches at all.
+std::int64_t report_bad_inputs(const std::vector<CacheFile>& files, StatusLine& out);
 /// A table, or a line each.
 void report_conflicts(const CacheOptions& options,
                       const std::vector<autotune::Conflict>& conflicts);

@@ -32,7 +32,7 @@ class Tombstones {
     for (const Record& record : records) {
       if (record.type != RecordType::tombstone) continue;
       const auto [entry, is_new] = latest_.try_emplace(record.key.json, record);
-      if (!is_new && is_later(record, entry->second)) entry->second = record;
+      if (!is_new && goes_before(record, entry->second)) entry->second = record;
     }
   }
 
@@ -58,7 +58,7 @@ class Tombstones {
       started[tombstone->first] = true;
       if (record.type == RecordType::tombstone) continue;
       const bool knows = buried != own.end() && records[buried->second] == tombstone->second;
-      if (keep_all || knows || record.time > tombstone->second.time)
+      if (keep_all || knows || autotune::is_later(record.time, tombstone->second.time))
         kept.push_back(std::move(record));
       else
         ++dropped;
@@ -68,8 +68,9 @@ class Tombstones {
   }
 
  private:
-  static bool is_later(const Record& a, const Record& b) {
-    return a.time != b.time ? a.time > b.time : autotune::to_line(a) > autotune::to_line(b);
+  static bool goes_before(const Record& a, const Record& b) {
+    return a.time != b.time ? autotune::is_later(a.time, b.time)
+                            : autotune::to_line(a) > autotune::to_line(b);
   }
   std::map<std::string, Record> latest_;
 };
@@ -158,12 +159,13 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
       incoming.caches[entry->second].push_back(line.record);
     }
   }
+  const int code = report_bad_inputs(files, out) > 0 ? exit_codes::failed : exit_codes::ok;
   std::vector<Conflict> conflicts;
   Imported sum;
   Table table({"for", "added", "known", "other wins", "forgotten", "conflicts", "file"}, {"file"});
   for (const auto& each : machines) {
     const Incoming& incoming = each.second;
-    autotune::Store store(autotune::cache_file(directory, each.first));
+    autotune::Store store(autotune::cache_file(directory, each.first), patient(out));
     const CacheFile current = read_cache_file(store.file());
     if (!current.problem.empty())
       core::fail(Status::io_error, "{}: {}", store.file().string(), current.problem);
@@ -198,7 +200,7 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
                 {"conflicts", conflicts.size()},
                 {"unreadable", unreadable},
                 {"misses", misses}});
-    return exit_codes::ok;
+    return code;
   }
   if (!table.empty()) fmt::print("{}\n", table.text());
   fmt::print("{} records added, {} already there, {} conflicts, {} unreadable\n", sum.added,
@@ -211,7 +213,7 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
   if (misses > 0)
     fmt::print("{} misses were left out: they are for 'switchback-bench tune --recorded'\n",
                misses);
-  return exit_codes::ok;
+  return code;
 }
 
 }  // namespace switchback::bench

@@ -73,7 +73,7 @@ std::vector<CacheFile> read_inputs(std::string_view argument, const std::vector<
     core::require(!paths.empty(), "{} {}: it is a directory without a cache (v1/*/tune.jsonl)",
                   argument, name);
     for (const fs::path& path : paths) {
-      files.push_back(read_cache_file(path));
+      files.push_back(read_cache_file(path, TuneOrigin::exact, false));
       const CacheFile& file = files.back();
       if (!file.exists)
         core::fail(Status::io_error, "{} {}: there is no such file", argument, path.string());
@@ -83,6 +83,16 @@ std::vector<CacheFile> read_inputs(std::string_view argument, const std::vector<
     }
   }
   return files;
+}
+
+std::int64_t report_bad_inputs(const std::vector<CacheFile>& files, StatusLine& out) {
+  std::int64_t lines = 0;
+  for (const CacheFile& file : files) {
+    lines += static_cast<std::int64_t>(file.skipped.size());
+    if (file.lines > 0 && file.records.empty() && file.newer.empty())
+      out.warning(fmt::format("{}: there is no record in it", file.path.string()));
+  }
+  return lines;
 }
 
 void report_conflicts(const CacheOptions& options, const std::vector<Conflict>& conflicts) {
@@ -134,11 +144,27 @@ int cache_merge(const CacheOptions& options, const CacheMergeOptions& what) {
   std::vector<Conflict> conflicts;
   std::vector<Record> merged = autotune::merge(caches, conflicts);
   std::set<std::string> newer = newer_lines(files);
+  const std::int64_t bad = report_bad_inputs(files, out);
+  const int code = bad > 0 ? exit_codes::failed : exit_codes::ok;
+  if (merged.empty() && newer.empty()) {
+    if (options.json)
+      print_json({{"type", "merge"},
+                  {"out", ""},
+                  {"files", files.size()},
+                  {"read", given},
+                  {"written", 0},
+                  {"winners", 0},
+                  {"conflicts", conflicts.size()},
+                  {"unreadable", bad}});
+    else
+      fmt::print("There is no record to merge, and no file was written.\n");
+    return code;
+  }
   fs::path lock = what.out;
   lock += ".lock";
   if (fs::exists(lock, ignored)) {
     // A file that programs append to.
-    autotune::Store(what.out).update([&](std::vector<Record> current) {
+    autotune::Store(what.out, patient(out)).update([&](std::vector<Record> current) {
       if (has_out) caches.push_back(std::move(current));
       conflicts.clear();
       merged = autotune::merge(caches, conflicts);
@@ -162,14 +188,16 @@ int cache_merge(const CacheOptions& options, const CacheMergeOptions& what) {
                 {"read", given},
                 {"written", merged.size()},
                 {"winners", count(merged, RecordType::winner)},
-                {"conflicts", conflicts.size()}});
-    return exit_codes::ok;
+                {"conflicts", conflicts.size()},
+                {"unreadable", bad}});
+    return code;
   }
   report_machines(merged);
   fmt::print("{} records of {} files became {} in {}, {} of them winners; {} conflicts\n", given,
              files.size(), merged.size(), what.out, count(merged, RecordType::winner),
              conflicts.size());
-  return exit_codes::ok;
+  if (bad > 0) fmt::print("{} lines of them cannot be read and were left out\n", bad);
+  return code;
 }
 
 int cache_export(const CacheOptions& options, const CacheExportOptions& what) {

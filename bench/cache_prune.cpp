@@ -129,7 +129,7 @@ std::vector<fs::path> files_with_key(const fs::path& cache, const std::string& b
 }
 
 Dropped prune(const CacheFile& file, const Filter& filter, const CachePruneOptions& what,
-              const std::optional<Record>& tombstone) {
+              const std::optional<Record>& tombstone, StatusLine& out) {
   Dropped dropped;
   dropped.bytes_before = file.text.size();
   std::vector<Record> kept = filter.apply(records_of(file), dropped);
@@ -142,7 +142,7 @@ Dropped prune(const CacheFile& file, const Filter& filter, const CachePruneOptio
     dropped.bytes_after = compaction.text.size();
     return dropped;
   }
-  autotune::Store store(file.path);
+  autotune::Store store(file.path, patient(out));
   if (filtered)
     store.update(
         [&](std::vector<Record> records) { return filter.apply(std::move(records), dropped); });
@@ -183,7 +183,7 @@ int cache_prune(const CacheOptions& options, const CachePruneOptions& what) {
                    path.string());
       continue;
     }
-    const Dropped dropped = prune(file, filter, what, tombstone);
+    const Dropped dropped = prune(file, filter, what, tombstone, out);
     const std::uintmax_t saved =
         dropped.bytes_before - std::min(dropped.bytes_before, dropped.bytes_after);
     if (options.json) {

@@ -189,9 +189,8 @@ int cache_verify(const CacheOptions& options, bool run) {
     const CacheFile file = read_cache_file(paths[i]);
     const Audit found = audit(file, i < in_folders);
     warn_of_skipped(file, out);
-    for (const auto* warnings : {&found.unreadable, &found.misplaced})
-      for (const autotune::Warning& warning : *warnings)
-        out.warning(autotune::describe(warning));
+    warn_of_lines(found.unreadable, "are of problems that are unknown here", out);
+    warn_of_lines(found.misplaced, "are of other machines than their folder's", out);
     for (const autotune::Warning& warning : file.skipped)
       ++why_skipped[warning.what];
     wrong = wrong || !file.problem.empty() || !file.skipped.empty() || !found.misplaced.empty();

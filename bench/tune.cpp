@@ -140,7 +140,12 @@ class Tune {
       text += fmt::format(", {} left to the default or cut short: the budget was over", s.cut);
     text += fmt::format(", in {}.\n", format_duration(elapsed_s()));
     const std::string file = tuner_.cache_file();
-    if (!file.empty()) text += fmt::format("Cache: {}\n", file);
+    const TunerState::Stored stored = tuner_.state().stored();
+    if (stored.lost > 0)
+      text += fmt::format("Not stored: what was measured of {} problems: {}\n", stored.lost,
+                          printable(stored.error));
+    if (!file.empty() && (stored.lost == 0 || stored.stored > 0))
+      text += fmt::format("Cache: {}\n", file);
     return text;
   }
 
@@ -156,6 +161,10 @@ class Tune {
     object["changed"] = s.changed;
     object["cut"] = s.cut;
     object["failed"] = s.failed;
+    const TunerState::Stored stored = tuner_.state().stored();
+    object["stored"] = stored.stored;
+    object["lost"] = stored.lost;
+    object["store_error"] = stored.error;
     object["interrupted"] = result.interrupted;
     object["wall_s"] = elapsed_s();
     for (std::size_t i = 0; i < tallies_.size(); ++i) {
@@ -271,14 +280,26 @@ int tune_command(const TuneOptions& options) {
         std::max(1e-6, options.limits.budget_s -
                            std::chrono::duration<double>(autotune::Clock::now() - start).count());
   Tune tune(left, context, *tuner, std::move(queries), out);
+  tuner->state().lock_wait = {std::chrono::seconds(60),
+                              [&](const std::string& text) { out.warning(text); },
+                              [] { return StopSignals::requested(); }};
   const autotune::SessionResult result = tune.run();
+  const TunerState::Stored stored = tuner->state().stored();
   if (options.json)
     fmt::print("{}\n", tune.json(result).dump());
   else if (!options.quiet)
     fmt::print("{}", tune.table(result));
   if (result.interrupted) {
-    out.warning("interrupted: what was measured is kept; run it again to go on");
+    out.warning(
+        stored.lost > 0
+            ? fmt::format("interrupted; {} problems that were measured are not stored", stored.lost)
+            : "interrupted: what was measured is kept; run it again to go on");
     return exit_codes::interrupted;
+  }
+  if (stored.lost > 0) {
+    out.warning(fmt::format("what was measured of {} problems is not in the cache: {}", stored.lost,
+                            stored.error));
+    return exit_codes::failed;
   }
   const TuneSummary& summary = result.summary;
   if (summary.tuned == 0 && summary.known == 0 && summary.cut > 0) {

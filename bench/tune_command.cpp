@@ -17,14 +17,16 @@ namespace {
 constexpr const char* tune_footer =
     R"(For every shape the products, quantize operations and whole passes that a layer comes to are
 measured in each engine and configuration that can run them. Each is first proven right on random
-data; the winner replaces the default only if it is 4 % faster beyond doubt. Winners go to the
-cache as they are found: an interrupted run loses nothing, and the next one goes on from there.
+data; the winner replaces the default only if it is 4 % faster beyond doubt, among others in turns
+and once more beside the default alone, on operands elsewhere in memory and with caches that were
+used between calls. Winners go to the cache as they are found: an interrupted run loses nothing,
+and the next one goes on from there.
 
 Programs use the cache by attaching a tuner (switchback/tuner.hpp; in C and Python it is on by
 default) and 'switchback-bench run --mode tuned' shows what it gains. SWITCHBACK_TUNE_CACHE names
 another directory; SWITCHBACK_TUNE is off, read (default), record, tune or require.
 
-Exit codes: 0 done, also when the budget ended it; 2 usage; 5 no such device; 6 the budget was
+Exit codes: 0 done, also when the budget ended it; 1 not all of it could be stored; 2 usage; 5 no such device; 6 the budget was
 below one measurement; 130 interrupted (what was measured is kept).
 
 Examples:

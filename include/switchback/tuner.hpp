@@ -8,6 +8,10 @@
 //
 // `switchback-bench tune` fills a cache; so does Tuner::tune(). A configuration changes speed,
 // never a code or an int32 sum.
+//
+// Modes record and tune, and Tuner::tune(), write to files under a lock that other processes may
+// hold. They wait no longer than a second for it, in all: then a warning says so, and what is to be
+// written is kept and tried again with the next, without waiting, until the lock is had.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +29,14 @@ namespace switchback {
 
 /// What is done with a problem that a Context runs into.
 enum class TuneMode : std::int32_t {
-  off = 0,     ///< nothing is looked up
-  read = 1,    ///< looked up; the default configuration where nothing is known
-  record = 2,  ///< as read, and what was not known is written to a file that `tune` takes
-  tune = 3,    ///< what is not known is measured then and there (never while a stream is captured)
+  off = 0,   ///< nothing is looked up
+  read = 1,  ///< looked up; the default configuration where nothing is known
+  /// As read, and what was not known is written to a file that `tune` takes: the first 65536
+  /// distinct problems.
+  record = 2,
+  /// What is not known is measured then and there (never while a stream is captured): the first
+  /// 16384 problems.
+  tune = 3,
   require = 4  ///< what is not known is an error
 };
 /// "off", "read", "record", "tune", "require"; "unknown" for any other value.
@@ -74,6 +82,10 @@ struct TunerCounters {
   std::int64_t hits = 0;
   std::int64_t misses = 0;
   std::int64_t refused = 0;  ///< misses among them for which there is an entry that cannot be used
+  /// Bytes that are remembered of look-ups, however many distinct problems there were: below 2 MB
+  /// and 350 bytes for each problem that the cache and the system list know. Mode record adds 1 MB,
+  /// and mode tune 350 bytes for each problem it measures.
+  std::int64_t memory_bytes = 0;
 };
 
 /// One layer to measure everything for.
@@ -95,10 +107,11 @@ struct TuneLimits {
 struct TuneSummary {
   std::int64_t keys = 0;     ///< problems of these shapes
   std::int64_t known = 0;    ///< not measured: known already
-  std::int64_t tuned = 0;    ///< measured and stored
+  std::int64_t tuned = 0;    ///< measured
   std::int64_t changed = 0;  ///< of those: another configuration than the default won
   std::int64_t cut = 0;      ///< left to the default: the time was over, or they could not run
   std::int64_t failed = 0;   ///< candidates that were wrong or could not run
+  std::int64_t lost = 0;     ///< measured, and known to this process alone: warnings say why
 };
 
 struct TunerState;  // autotune/tuner_state.hpp

@@ -204,6 +204,41 @@ TEST(StoreProcesses, AFullDiskIsAnErrorAndChangesNothing) {
   }
 }
 
+// The signal that the system sends at the limit would end a program that does not expect it, and is
+// none of the library's to ignore for the whole process.
+TEST(StoreProcesses, ALimitOnFileSizesEndsNoProcess) {
+  const test::TemporaryDirectory directory;
+  const fs::path file = cache_file(directory.path(), "abc");
+  Store(file).append(std::vector{winner_of(1), winner_of(2)});
+  const std::string before = content(file);
+  for (const std::size_t limit : {before.size() / 2, before.size(), before.size() + 10}) {
+    const pid_t child = start([&] {
+      ::signal(SIGXFSZ, SIG_DFL);
+      const rlimit size{limit, limit};
+      if (::setrlimit(RLIMIT_FSIZE, &size) != 0) return 1;
+      Store store(file);
+      try {
+        store.append(std::vector{winner_of(3)});
+        return 2;
+      } catch (const Error& error) {
+        if (error.status() != Status::io_error) return 3;
+      }
+      if (content(file) != before) return 4;
+      // Nothing is left behind: the signal is not pending, not blocked, and does what it did.
+      sigset_t pending;
+      sigset_t blocked;
+      if (::sigpending(&pending) != 0 || ::sigismember(&pending, SIGXFSZ) != 0) return 5;
+      if (::pthread_sigmask(SIG_SETMASK, nullptr, &blocked) != 0) return 6;
+      if (::sigismember(&blocked, SIGXFSZ) != 0) return 7;
+      struct sigaction action {};
+      if (::sigaction(SIGXFSZ, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return 8;
+      return 0;
+    });
+    expect_success(child);
+    EXPECT_EQ(content(file), before);
+  }
+}
+
 // Somebody clears the cache while others write: they make it anew and do not write into the void.
 TEST(StoreProcesses, ARemovedCacheIsMadeAnew) {
   const test::TemporaryDirectory directory;

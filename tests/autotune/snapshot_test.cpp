@@ -11,6 +11,7 @@
 
 #include "autotune/records.hpp"
 #include "autotune/store.hpp"
+#include "autotune/tune.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace switchback::autotune {
@@ -252,6 +253,29 @@ TEST(SnapshotBest, TakesMostEffortThenTheLatestThenTheSmallerText) {
   EXPECT_EQ(best_of(records), &records.back());
   EXPECT_EQ(best_of({}), nullptr);
   EXPECT_EQ(best_of({record_of(RecordType::sample, 1), record_of(RecordType::fail, 1)}), nullptr);
+}
+
+// A clock that was wrong once does not decide for ever: what is measured now goes first.
+TEST(SnapshotBest, DatesAheadOfTheClockGoBehind) {
+  const std::string now = time_now();
+  const auto best_time = [](const std::vector<Record>& records) {
+    return Snapshot::best(records, [](const Record&) { return true; })->time;
+  };
+  const std::string wrong = "9876-01-01T00:00:00Z";
+  const std::string more_wrong = "9877-01-01T00:00:00Z";
+  EXPECT_EQ(best_time({winner_of(1, Effort::normal, wrong), winner_of(1, Effort::normal, now)}),
+            now);
+  EXPECT_EQ(best_time({winner_of(1, Effort::normal, now), winner_of(1, Effort::normal, wrong)}),
+            now);
+  EXPECT_EQ(
+      best_time({winner_of(1, Effort::normal, more_wrong), winner_of(1, Effort::normal, wrong)}),
+      more_wrong);
+  // Effort still goes first: no date makes a hasty measurement a thorough one.
+  EXPECT_EQ(best_time({winner_of(1, Effort::thorough, wrong), winner_of(1, Effort::normal, now)}),
+            wrong);
+  EXPECT_TRUE(is_later(now, wrong));
+  EXPECT_FALSE(is_later(wrong, now));
+  EXPECT_FALSE(is_later(now, now));
 }
 
 TEST(SnapshotBest, AsksWhatIsUsable) {

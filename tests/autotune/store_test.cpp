@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "autotune/store.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -273,6 +277,120 @@ TEST_F(StoreTest, UpdateSeesTheRecordsAndReplacesThem) {
   EXPECT_EQ(content(file), expected);
   store.append(std::vector{winner_of(8)});  // and the lock is free again
   EXPECT_EQ(content(file), expected + lines_of({winner_of(8)}));
+}
+
+// Somebody else's lock: it is given up after a while, and nothing has changed.
+TEST_F(StoreTest, ALockOfAnotherIsNotWaitedForForever) {
+  const std::vector<Record> records = {winner_of(1)};
+  store.append(records);
+  const int held = ::open((file.string() + ".lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(held, 0);
+  ASSERT_EQ(::flock(held, LOCK_EX), 0);
+  store.set_wait({std::chrono::milliseconds(30), {}, {}});
+  const std::string before = content(file);
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { store.append(records); }, [&] { store.compact(false); },
+           [&] { store.replace(records); }, [&] { store.update([](auto all) { return all; }); }}) {
+    try {
+      call();
+      FAIL() << "nothing was thrown";
+    } catch (const Locked& locked) {
+      EXPECT_EQ(locked.status(), Status::io_error);
+      EXPECT_NE(std::string(locked.what()).find(file.string() + ".lock: another process holds"),
+                std::string::npos)
+          << locked.what();
+    }
+  }
+  EXPECT_EQ(content(file), before);
+  // A wait can be ended, and says what it is for after a second.
+  int asked = 0;
+  store.set_wait({std::chrono::hours(1), {}, [&] { return ++asked > 3; }});
+  EXPECT_THROW(store.append(records), Locked);
+  std::string told;
+  store.set_wait({std::chrono::hours(1), [&](const std::string& text) { told = text; },
+                  [&] { return !told.empty(); }});
+  EXPECT_THROW(store.append(records), Locked);
+  EXPECT_NE(told.find("waiting for another process"), std::string::npos) << told;
+  ::close(held);
+  store.append(records);
+  EXPECT_EQ(content(file), before + before);
+}
+
+// A link is a second name: whoever writes by it writes the same file under the same lock.
+TEST_F(StoreTest, LinksAreFollowedByAll) {
+  const fs::path target = directory / "elsewhere" / "real.jsonl";
+  fs::create_directories(target.parent_path());
+  fs::create_directories(file.parent_path());
+  fs::create_symlink("../../../elsewhere/real.jsonl", file);
+  store.append(std::vector{winner_of(1, Effort::quick)});
+  store.append(std::vector{winner_of(1)});
+  EXPECT_EQ(store.compact(true), 1);
+  store.update([](std::vector<Record> records) {
+    records.push_back(winner_of(2));
+    return records;
+  });
+  EXPECT_TRUE(fs::is_symlink(file));
+  EXPECT_EQ(content(target), lines_of({winner_of(1), winner_of(2)}));
+  EXPECT_EQ(names(), Names{"tune.jsonl"});  // the lock is beside the file
+  EXPECT_TRUE(fs::exists(target.string() + ".lock"));
+
+  fs::remove(file);
+  fs::create_symlink("tune.jsonl", file);
+  EXPECT_NE(
+      io_error([&] { store.append(std::vector{winner_of(1)}); }).find("too many symbolic links"),
+      std::string::npos);
+}
+
+TEST_F(StoreTest, RewritingKeepsPermissionsAndOwner) {
+  store.append(std::vector{winner_of(1, Effort::quick), winner_of(1)});
+  ASSERT_EQ(::chmod(file.c_str(), 0664), 0);
+  constexpr uid_t somebody = 65534;
+  const bool is_root = ::geteuid() == 0;
+  if (is_root) {
+    ASSERT_EQ(::chown(file.c_str(), somebody, somebody), 0);
+    ASSERT_EQ(::chown(file.parent_path().c_str(), somebody, somebody), 0);
+  }
+  EXPECT_EQ(store.compact(true), 1);
+  struct stat status {};
+  ASSERT_EQ(::stat(file.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0664u);
+  EXPECT_EQ(status.st_uid, is_root ? somebody : ::geteuid());
+}
+
+// What another user can have put there is neither read nor written by root.
+TEST_F(StoreTest, RootTrustsNoFileThatOthersCanHavePutThere) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make such files";
+  constexpr uid_t somebody = 65534;
+  store.append(std::vector{winner_of(1)});
+  const std::string before = content(file);
+  const auto refused = [&](const std::string& why) {
+    EXPECT_NE(io_error([&] { store.append(std::vector{winner_of(2)}); }).find(why),
+              std::string::npos);
+    EXPECT_NE(io_error([&] { store.update([](auto all) { return all; }); }).find(why),
+              std::string::npos);
+    Snapshot snapshot;
+    snapshot.add_file(file);
+    EXPECT_EQ(snapshot.lines(), 0);
+    ASSERT_EQ(snapshot.warnings().size(), 1u);
+    EXPECT_NE(snapshot.warnings()[0].what.find(why), std::string::npos);
+  };
+  ASSERT_EQ(::chown(file.c_str(), somebody, somebody), 0);
+  refused("it belongs to user 65534");
+  ASSERT_EQ(::chown(file.parent_path().c_str(), somebody, somebody), 0);
+  fs::permissions(file.parent_path(), fs::perms::all);
+  refused("it belongs to user 65534");
+  EXPECT_EQ(content(file), before);
+  fs::permissions(file.parent_path(), fs::perms::others_write, fs::perm_options::remove);
+  store.append(std::vector{winner_of(2)});  // of the directory's owner, and of nobody else
+
+  put(directory / "victim", before);
+  fs::remove(file);
+  fs::create_symlink(directory / "victim", file);
+  ASSERT_EQ(::lchown(file.c_str(), somebody, somebody), 0);
+  refused("is a symbolic link of user 65534");
+  EXPECT_EQ(content(directory / "victim"), before);
+  ASSERT_EQ(::lchown(file.c_str(), 0, 0), 0);
+  store.append(std::vector{winner_of(2)});
 }
 
 class DefaultDirectory : public testing::Test {

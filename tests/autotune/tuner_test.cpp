@@ -3,7 +3,10 @@
 // processes find, and what it must not use it does not.
 #include "switchback/tuner.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <set>
@@ -432,6 +435,58 @@ TEST(Tuner, ManyThreadsLookUpWhileOneTunes) {
   ConfigChoice choice;
   for (const ConfigQuery& query : queries)
     EXPECT_TRUE(tuner->state().find(query, context.state(), choice));
+}
+
+// Another process sleeps on the lock: what is written waits, and goes with the next.
+TEST(Tuner, ALockOfAnotherProcessKeepsWhatIsRecorded) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const auto tuner = Tuner::open(context, options_in(directory, "record"));
+  tuner->state().lock_wait.most = std::chrono::milliseconds(20);
+  tuner->attach(context);
+  const std::string lock = directory / "recorded.jsonl.lock";
+  const int held = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(held, 0);
+  ASSERT_EQ(::flock(held, LOCK_EX), 0);
+  use_layer(context, Mode::rowwise);
+  EXPECT_FALSE(std::filesystem::exists(directory / "recorded.jsonl"));
+  const auto warnings = tuner->warnings();
+  ASSERT_FALSE(warnings.empty());
+  EXPECT_NE(warnings[0].find("another process holds this lock"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find("is kept, and tried again"), std::string::npos) << warnings[0];
+  ::close(held);
+  use_layer(context, Mode::global);  // other problems among them
+  autotune::Snapshot recorded;
+  recorded.add_file(directory / "recorded.jsonl");
+  std::set<std::string> keys;
+  recorded.for_each([&](const Record& record) { keys.insert(record.key.json); });
+  EXPECT_EQ(static_cast<std::int64_t>(keys.size()), recorded.lines());
+  EXPECT_GE(keys.size(), 8u);
+}
+
+TEST(Tuner, WhatWaitsForALockIsCountedAsLostUntilItIsWritten) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  tuner->state().lock_wait.most = std::chrono::milliseconds(20);
+  const std::string lock = tuner->cache_file() + ".lock";
+  std::filesystem::create_directories(std::filesystem::path(lock).parent_path());
+  const int held = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(held, 0);
+  ASSERT_EQ(::flock(held, LOCK_EX), 0);
+  TuneLimits limits = quick();
+  limits.max_candidates = 1;
+  const TuneShape small{3, 16, 16, DType::f32, false};
+  const TuneSummary summary = tuner->tune(context, {small}, limits);
+  EXPECT_GT(summary.lost, 0);
+  EXPECT_FALSE(std::filesystem::exists(tuner->cache_file()));
+  ::close(held);
+  tuner->state().flush();
+  EXPECT_EQ(tuner->state().stored().lost, 0);
+  EXPECT_EQ(tuner->state().stored().stored, summary.lost);
+  autotune::Snapshot stored;
+  stored.add_file(tuner->cache_file());
+  EXPECT_EQ(static_cast<std::int64_t>(stored.keys()), summary.keys);
 }
 
 TEST(Tuner, ArgumentsAreChecked) {

@@ -142,6 +142,36 @@ TEST_F(Cache, ImportWritesNothingIfAFileCannotBeRead) {
   EXPECT_EQ(content(in("file")), "mine\n");
 }
 
+// A script that carries the wrong file sees it.
+TEST_F(Cache, GarbageIsAnErrorAndMakesNoFile) {
+  put(in("garbage"), "not a record\nnor this\n");
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"import", in("garbage").string()},
+           {"merge", in("out.jsonl").string(), in("garbage").string()}}) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.code, 1) << arguments[0];
+    expect_part(result.err, in("garbage").string() + ": there is no record in it");
+  }
+  EXPECT_FALSE(fs::exists(in("out.jsonl")));
+  EXPECT_FALSE(fs::exists(cache()));
+  // What can be read is taken all the same.
+  write(in("good.jsonl"), {record(RecordType::winner, product())});
+  put(in("half.jsonl"), content(in("good.jsonl")) + "noise\n");
+  const Result half = run({"import", in("half.jsonl").string(), "--json"});
+  EXPECT_EQ(half.code, 1);
+  EXPECT_EQ(lines(half.out).back()["added"], 1);
+  EXPECT_EQ(lines(half.out).back()["unreadable"], 1);
+  const Result merged = run({"merge", in("out.jsonl").string(), in("half.jsonl").string()});
+  EXPECT_EQ(merged.code, 1);
+  expect_part(merged.out, "1 lines of them cannot be read");
+  EXPECT_EQ(read(in("out.jsonl")).size(), 1u);
+  // An empty file is nothing wrong.
+  put(in("empty.jsonl"), "");
+  EXPECT_EQ(run({"import", in("empty.jsonl").string()}).code, 0);
+  EXPECT_EQ(run({"merge", in("none.jsonl").string(), in("empty.jsonl").string()}).code, 0);
+  EXPECT_FALSE(fs::exists(in("none.jsonl")));
+}
+
 TEST_F(Cache, ImportHonoursWhatWasForgottenSince) {
   const ConfigQuery query = product();
   store({record(RecordType::tombstone, query, 0, Effort::normal, day)});

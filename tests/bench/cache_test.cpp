@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `switchback-bench cache` path, list, show, explain and verify: what they print and how they end.
+#include <cstdlib>
+
 #include "bench/cache_fixture.hpp"
 
 namespace switchback::bench {
@@ -36,6 +38,37 @@ TEST_F(Cache, PathSaysWhereEverythingIsAndWhatSaysSo) {
   EXPECT_EQ(program["places"][0]["set_by"], "--cache");
   EXPECT_EQ(program["places"][1]["exists"], false);
   EXPECT_EQ(program["variables"]["SWITCHBACK_TUNE_CACHE"], cache().string());
+}
+
+// The list that was installed is found however the program was started.
+TEST_F(Cache, TheSystemListIsFoundByAnyName) {
+  const fs::path program = SWITCHBACK_BENCH_PROGRAM;
+  const fs::path link = in("other-name");
+  fs::create_symlink(program, link);
+  const auto list_of = [&](const std::string& command) {
+    const std::string shell = fmt::format(
+        "unset SWITCHBACK_TUNE_SYSTEM; cd /; PATH={}:{}:$PATH; {} cache path --json > {}",
+        program.parent_path().string(), in("").string(), command, in("out").string());
+    EXPECT_EQ(std::system(shell.c_str()), 0) << shell;
+    const json path = lines(content(in("out"))).at(0);
+    for (const json& place : path["places"])
+      if (place["what"] == "system list") return place["path"].get<std::string>();
+    return std::string();
+  };
+  const std::string list = list_of(program.string());
+  EXPECT_TRUE(list.ends_with("share/switchback/configs")) << list;
+  EXPECT_EQ(list_of(program.filename().string()), list);
+  EXPECT_EQ(list_of(link.string()), list);
+  EXPECT_EQ(list_of("other-name"), list);
+}
+
+TEST_F(Cache, AModeThatIsNoneIsNamed) {
+  const std::string shell = fmt::format("SWITCHBACK_TUNE=bogus {} cache path --cache {} > {} 2> {}",
+                                        SWITCHBACK_BENCH_PROGRAM, cache().string(),
+                                        in("out").string(), in("err").string());
+  EXPECT_EQ(std::system(shell.c_str()), 0);
+  expect_part(content(in("err")), "mode 'bogus' is not one of off, read, record, tune, require");
+  expect_part(content(in("out")), "bogus (no mode: off, read, record, tune or require)");
 }
 
 TEST_F(Cache, ListHasALineForEachKey) {
@@ -218,6 +251,51 @@ TEST_F(Cache, ExplainTakesShapes) {
               fmt::format("{} problems: 1 run what was found, {} the default", all, all - 1));
 }
 
+// Twenty problems are one table, not twenty.
+TEST_F(Cache, ExplainOfShapesHasALineForEachProblem) {
+  std::vector<Record> winners;
+  for (const ConfigQuery& query :
+       autotune::queries_of(context_.state(), {{4, 16, 8, DType::f32, false}}))
+    winners.push_back(record(RecordType::winner, query));
+  Record refused = winners.back();
+  winners.pop_back();
+  refused.env.kernels = "of old";
+  winners.push_back(refused);
+  store(winners);
+  const Result result = here({"explain", "--shape", "4,16,8"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  const auto count = [&](const std::string& part) {
+    std::size_t found = 0;
+    for (std::size_t at = result.out.find(part); at != std::string::npos;
+         at = result.out.find(part, at + 1))
+      ++found;
+    return found;
+  };
+  EXPECT_EQ(count("problem: what runs"), 2u) << result.out;
+  expect_part(result.out, "These run what was found:");
+  expect_part(result.out, "Of these something is known, and the default runs:");
+  expect_part(result.out, "refused: ");
+  for (const Record& winner : winners)
+    EXPECT_EQ(count(winner.key.sha.substr(0, 12)), 1u);
+  EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'),
+            static_cast<std::ptrdiff_t>(winners.size()) + 14);
+}
+
+TEST_F(Cache, ADateAheadOfTheClockLosesAndSaysSo) {
+  const ConfigQuery query = product();
+  store({record(RecordType::winner, query, 0, Effort::normal, "9876-01-01T00:00:00Z")});
+  Record now = record(RecordType::winner, query, 1);
+  now.time = autotune::time_now();
+  store({now});
+  const json explained = lines(here({"explain", now.key.sha, "--json"}).out).at(0);
+  EXPECT_EQ(explained["runs"]["line"], 2);
+  expect_part(explained["why"], "goes before 9876-01-01T00:00:00Z, which is more than a day ahead");
+  ASSERT_EQ(here({"prune"}).code, 0);
+  const std::vector<Record> kept = read(file());
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0], now);
+}
+
 TEST_F(Cache, ExplainFollowsNearShapes) {
   // 33 and 40 rows are of the bucket that ends at 48.
   store({record(RecordType::winner, product(40), 1)});
@@ -284,6 +362,17 @@ TEST_F(Cache, VerifyFindsRecordsInAnotherMachinesFolder) {
     EXPECT_EQ(listed[i]["usable"].get<bool>(), listed[i]["winner"]["file"] == file().string());
   const std::string key = record(RecordType::winner, product()).key.sha;
   EXPECT_EQ(lines(here({"show", key, "--json"}).out).at(0)["winner"]["file"], file().string());
+}
+
+TEST_F(Cache, VerifyNamesTheFirstOfManyAndCountsTheRest) {
+  std::vector<Record> many(250, record(RecordType::sample, product()));
+  for (std::size_t i = 0; i < many.size(); ++i)
+    many[i].stats.count = static_cast<std::int64_t>(i);
+  write(file(other_machine()), many);
+  const Result result = run({"verify"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 101);
+  expect_part(result.err, "150 more lines are of other machines than their folder's");
 }
 
 TEST_F(Cache, VerifyProvesWinnersAgain) {

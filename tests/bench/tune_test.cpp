@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `switchback-bench tune` and `run --mode tuned`, as people run them.
+#include <sys/stat.h>
+
 #include "bench/cache_fixture.hpp"
 #include "quant/problem.hpp"
 
@@ -121,13 +123,40 @@ TEST_F(TuneCli, ABudgetBelowOneMeasurementIsSaid) {
   EXPECT_NE(result.err.find("is below one measurement"), std::string::npos) << result.err;
 }
 
-TEST_F(TuneCli, ADirectoryInPlaceOfTheFileIsAWarningAndNothingIsLost) {
+// What is in the way is left alone, and a script sees that nothing was kept.
+TEST_F(TuneCli, ADirectoryInPlaceOfTheFileIsAnErrorAndNothingIsLost) {
   fs::create_directories(file());
   put(file() / "mine.txt", "keep");
   const Result result = tune();
-  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.code, 1) << result.err;
   EXPECT_NE(result.err.find("known to this process alone"), std::string::npos) << result.err;
+  expect_part(result.out, "Not stored: what was measured of ");
+  EXPECT_EQ(result.out.find("Cache: "), std::string::npos) << result.out;
   EXPECT_EQ(content(file() / "mine.txt"), "keep");
+}
+
+TEST_F(TuneCli, WhatCannotBeStoredIsSaid) {
+  const auto expect_lost = [&](const Result& result, const std::string& why) {
+    EXPECT_EQ(result.code, 1) << result.err;
+    const json summary = json::parse(result.out);
+    EXPECT_EQ(summary["stored"], 0);
+    EXPECT_EQ(summary["lost"], summary["tuned"]);
+    expect_part(summary["store_error"], why);
+    expect_part(result.err, why);
+  };
+  put(in("file"), "mine");
+  expect_lost(tune({"--json", "--cache", in("file").string()}), "Not a directory");
+  fs::create_directories(file().parent_path());
+  fs::create_symlink("tune.jsonl", file());
+  expect_lost(tune({"--json"}), "too many symbolic links");
+  fs::remove(file());
+  ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
+  expect_lost(tune({"--json"}), "it is no regular file");
+  fs::remove(file());
+  const json good = json::parse(tune({"--json"}).out);
+  EXPECT_EQ(good["stored"], good["tuned"]);
+  EXPECT_EQ(good["lost"], 0);
+  EXPECT_EQ(good["store_error"], "");
 }
 
 }  // namespace

@@ -27,8 +27,9 @@ void find(const Library& library, const char* name, Function& function, std::str
 
 Loaded load() {
   Loaded loaded;
-  // SWITCHBACK_CUBLASLT names the file where the loader would not find it.
-  const char* given = std::getenv("SWITCHBACK_CUBLASLT");
+  // SWITCHBACK_CUBLASLT names the file where the loader would not find it. Its code runs with the
+  // rights of this program, so that a program with more rights than its user does not ask.
+  const char* given = ::secure_getenv("SWITCHBACK_CUBLASLT");
   const Library library =
       given != nullptr && *given != '\0'
           ? Library({given})

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is remembered of look-ups: within its bound, right, and readable while it is written.
+#include "autotune/lookup.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "autotune/records.hpp"
+#include "autotune/tuner_state.hpp"
+#include "core/context_state.hpp"
+#include "quant/config.hpp"
+#include "quant/problem.hpp"
+#include "support/temporary_directory.hpp"
+
+namespace switchback::autotune {
+namespace {
+
+ConfigQuery query_of(std::int64_t i) {
+  ConfigQuery query;
+  query.words[0] = i % 1000;
+  query.words[3] = i / 1000;
+  return query;
+}
+// Every word tells of which query it is.
+Answer answer_of(std::int64_t i) {
+  Answer answer;
+  answer.choice.words.fill(i);
+  answer.origin = TuneOrigin::exact;
+  answer.refused = i % 2 != 0;
+  return answer;
+}
+bool is_answer_of(const Answer& answer, std::int64_t i) {
+  return answer.choice == answer_of(i).choice && answer.origin == TuneOrigin::exact &&
+         answer.refused == (i % 2 != 0);
+}
+
+TEST(LookupTable, FindsWhatWasInsertedUntilItIsFull) {
+  constexpr std::int64_t most = 1000;
+  LookupTable table(most);
+  Answer answer;
+  for (std::int64_t i = 0; i < most; ++i) {
+    EXPECT_FALSE(table.find(query_of(i), hash_of(query_of(i)), answer));
+    EXPECT_TRUE(table.insert(query_of(i), hash_of(query_of(i)), answer_of(i)));
+    EXPECT_TRUE(table.insert(query_of(i), hash_of(query_of(i)), answer_of(i)));  // it has it
+  }
+  EXPECT_EQ(table.size(), static_cast<std::size_t>(most));
+  EXPECT_FALSE(table.insert(query_of(most), hash_of(query_of(most)), answer_of(most)));
+  EXPECT_FALSE(table.find(query_of(most), hash_of(query_of(most)), answer));
+  for (std::int64_t i = 0; i < most; ++i) {
+    ASSERT_TRUE(table.find(query_of(i), hash_of(query_of(i)), answer));
+    EXPECT_TRUE(is_answer_of(answer, i));
+  }
+  EXPECT_LE(table.bytes(), LookupTable::most_bytes(most));
+}
+
+TEST(LookupTable, ClearingTakesNoMemory) {
+  LookupTable table(100);
+  for (int round = 0; round < 1000; ++round) {
+    for (std::int64_t i = 0; i < 100; ++i)
+      ASSERT_TRUE(table.insert(query_of(round + i), hash_of(query_of(round + i)), answer_of(i)));
+    table.clear();
+    Answer answer;
+    ASSERT_FALSE(table.find(query_of(round), hash_of(query_of(round)), answer));
+  }
+  EXPECT_LE(table.bytes(), LookupTable::most_bytes(100));
+}
+
+// Queries of one hash are told apart by their words.
+TEST(LookupTable, CollisionsAreResolved) {
+  LookupTable table(10);
+  for (std::int64_t i = 0; i < 10; ++i)
+    ASSERT_TRUE(table.insert(query_of(i), 7, answer_of(i)));
+  Answer answer;
+  for (std::int64_t i = 0; i < 10; ++i) {
+    ASSERT_TRUE(table.find(query_of(i), 7, answer));
+    EXPECT_TRUE(is_answer_of(answer, i));
+  }
+  EXPECT_FALSE(table.find(query_of(10), 7, answer));
+}
+
+// Entries are used again for other queries while readers are in them: what they get is an answer to
+// their query or none, never a mixture.
+TEST(LookupTable, ReadersSeeWholeAnswersWhileItIsRewritten) {
+  constexpr std::int64_t queries = 200;
+  LookupTable table(50);
+  std::atomic<bool> done = false;
+  std::atomic<std::int64_t> found = 0;
+  std::vector<std::thread> readers;
+  for (int t = 0; t < 2; ++t)
+    readers.emplace_back([&] {
+      Answer answer;
+      while (!done.load())
+        for (std::int64_t i = 0; i < queries; ++i)
+          if (table.find(query_of(i), hash_of(query_of(i)), answer)) {
+            EXPECT_TRUE(is_answer_of(answer, i));
+            ++found;
+          }
+    });
+  for (std::int64_t i = 0; i < 20'000 || (found.load() == 0 && i < 2'000'000); ++i) {
+    const std::int64_t q = i * 7 % queries;
+    if (!table.insert(query_of(q), hash_of(query_of(q)), answer_of(q))) table.clear();
+  }
+  done.store(true);
+  for (std::thread& reader : readers)
+    reader.join();
+  EXPECT_GT(found.load(), 0);
+}
+
+TEST(QuerySet, HasWhatWasInsertedAndNothingElse) {
+  QuerySet set(500);
+  EXPECT_TRUE(set.insert(0));
+  EXPECT_TRUE(set.insert(0));
+  for (std::int64_t i = 1; i < 500; ++i)
+    EXPECT_TRUE(set.insert(hash_of(query_of(i))));
+  EXPECT_FALSE(set.insert(hash_of(query_of(500))));
+  EXPECT_TRUE(set.contains(0));
+  for (std::int64_t i = 1; i < 1000; ++i)
+    EXPECT_EQ(set.contains(hash_of(query_of(i))), i < 500) << i;
+}
+
+class TunerMemory : public testing::Test {
+ protected:
+  TunerMemory() : context({"cpu", 1, ""}), machine(machine_of(context.state())) {}
+
+  [[nodiscard]] std::shared_ptr<Tuner> open(const std::string& mode, bool near = false) const {
+    TunerOptions options;
+    options.mode = mode;
+    options.near_shapes = near;
+    options.cache_directory = directory.path().string();
+    options.system_directory = (directory / "system").string();
+    options.record_file = (directory / "recorded.jsonl").string();
+    return Tuner::open(context, options);
+  }
+  [[nodiscard]] ConfigQuery problem(std::int64_t i) const {
+    quant::Problem p;
+    p.rows = 1 + i % 5000;
+    p.cols = 1 + i / 5000;
+    p.isa = context.state().features.level();
+    return quant::to_query(p);
+  }
+  // A cache that knows the problems 0, step, 2 · step, …
+  void fill(std::int64_t count, std::int64_t step) const {
+    std::vector<Record> records;
+    for (std::int64_t i = 0; i < count; ++i) {
+      Record record = test::winner_of(1);
+      const ConfigQuery query = problem(i * step);
+      quant::Problem p;
+      ASSERT_TRUE(quant::from_query(query, p));
+      record.key = key_of(query, machine);
+      record.env = environment_of(context.state());
+      record.candidate = to_text(ConfigOp::quantize, quant::to_choice(quant::default_config(p)));
+      records.push_back(std::move(record));
+    }
+    Store(cache_file(directory.path(), environment_name(machine))).append(records);
+  }
+  [[nodiscard]] bool find(const Tuner& tuner, std::int64_t i) const {
+    ConfigChoice choice;
+    return tuner.state().find(problem(i), context.state(), choice);
+  }
+
+  test::TemporaryDirectory directory;
+  Context context;
+  Machine machine;
+};
+
+TEST_F(TunerMemory, OfAnEmptyCacheNothingIsRemembered) {
+  const auto tuner = open("read");
+  const std::int64_t before = tuner->counters().memory_bytes;
+  for (std::int64_t i = 0; i < 200'000; ++i)
+    ASSERT_FALSE(find(*tuner, i));
+  EXPECT_EQ(tuner->counters().misses, 200'000);
+  EXPECT_EQ(tuner->counters().memory_bytes, before);
+  EXPECT_LT(before, 200'000);
+}
+
+TEST_F(TunerMemory, HasABoundAndWinnersAreFoundAllTheSame) {
+  constexpr std::int64_t known = 300;
+  constexpr std::int64_t step = 211;
+  fill(known, step);
+  const auto tuner = open("read");
+  constexpr std::int64_t problems = 200'000;
+  for (int round = 0; round < 2; ++round)
+    for (std::int64_t i = 0; i < problems; ++i)
+      ASSERT_EQ(find(*tuner, i), i % step == 0 && i / step < known) << i;
+  EXPECT_EQ(tuner->counters().hits, 2 * known);
+  EXPECT_EQ(tuner->counters().misses, 2 * (problems - known));
+  // The documented bound.
+  EXPECT_LE(tuner->counters().memory_bytes, 2'000'000 + 350 * known);
+  EXPECT_LE(tuner->counters().memory_bytes, tuner->state().most_memory_bytes());
+}
+
+TEST_F(TunerMemory, NearShapesHaveTheSameBound) {
+  fill(20, 5000);  // one row, of 1 to 20 columns
+  const auto tuner = open("read", true);
+  std::int64_t found = 0;
+  for (std::int64_t i = 0; i < 20'000; ++i)
+    found += find(*tuner, i) ? 1 : 0;
+  EXPECT_GT(found, 0);
+  EXPECT_LE(tuner->counters().memory_bytes, 2'000'000 + 350 * 20);
+}
+
+TEST_F(TunerMemory, RecordsEachProblemOnceWithTheSameBound) {
+  const auto tuner = open("record");
+  constexpr std::int64_t problems = 40;
+  for (int round = 0; round < 3; ++round)
+    for (std::int64_t i = 0; i < problems; ++i)
+      ASSERT_FALSE(find(*tuner, i));
+  Snapshot recorded;
+  recorded.add_file(directory / "recorded.jsonl");
+  EXPECT_EQ(recorded.lines(), problems);
+  EXPECT_LE(tuner->counters().memory_bytes, 3'000'000);
+}
+
+}  // namespace
+}  // namespace switchback::autotune
