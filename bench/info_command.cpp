@@ -110,7 +110,8 @@ void run_info(const InfoArguments& arguments) {
     flush_stdout();
   }
   if (arguments.measure) {
-    LoadMonitor load(context.threads());
+    const bool device = context.state().runtime != nullptr;
+    LoadMonitor load(device ? 1 : context.threads());
     fmt::print(stderr, "measuring what this machine can do …\n");
     const Ceilings c = measure_ceilings(context, ceilings_budget_s);
     std::string warning;
@@ -123,7 +124,6 @@ void run_info(const InfoArguments& arguments) {
     json["ceilings"] = {{"copy_gb_s", c.copy_gb_s},   {"copy_l3_gb_s", c.copy_l3_gb_s},
                         {"s8_tops", c.s8_tops},       {"s8_instruction", c.s8_instruction},
                         {"f32_tflops", c.f32_tflops}, {"f32_instruction", c.f32_instruction}};
-    const bool device = context.state().runtime != nullptr;
     if (device) json["ceilings"]["bf16_tflops"] = c.bf16_tflops;
     if (!arguments.json) {
       Table table({"ceiling", "rate", "of"}, {"of"});

@@ -462,11 +462,12 @@ int run_command(const RunOptions& options) {
       planned.push_back(plan_case(c.shape, c.repeat, options.dtype, options.fields, rates));
     return Schedule(std::move(planned), options.min_time_s);
   };
-  LoadMonitor load(context.threads());
+  // Another device than the CPU needs no more of it than the thread that queues the work.
+  const bool on_cpu = context.state().runtime == nullptr;
+  LoadMonitor load(on_cpu ? context.threads() : 1);
   if (options.dry_run) {
     // A device's ceilings do not depend on who else uses the CPU; a forced engine has a pace that
     // the plan knows nothing of.
-    const bool on_cpu = context.state().runtime == nullptr;
     const Rates rates =
         on_cpu && options.engines.empty()
             ? calibrated_rates(options, context.threads(), std::string(context.device()))

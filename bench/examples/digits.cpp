@@ -7,8 +7,8 @@
 //                  [--seeds N] [--epochs N] [--save FILE]
 //
 // Trains five networks of either kind, one after the other, and says on stderr how long that will
-// take (a minute or so on two cores); --seeds 1 trains one. An installed package has the data beside
-// this file.
+// take (a minute or so on two cores); --seeds 1 trains one of either. An installed package has the
+// data beside this file.
 //
 // --save writes the int8 network of the last seed, prequantized, for example_digits_infer. Ends
 // with 0 if the mean accuracies differ by at most half a point, 1 if by more, 2 for wrong
