@@ -332,7 +332,7 @@ class Run {
       // Asked anew each time: others use this machine too.
       const auto memory = static_cast<double>(free_bytes(context_) + context_.workspace_bytes());
       if (free_bytes(context_) > 0 && planned.bytes > memory) {
-        const std::string why = fmt::format("needs {}, {} of memory are available",
+        const std::string why = fmt::format("needs {}; {} of memory is available",
                                             format_bytes(planned.bytes), format_bytes(memory));
         ++tally_.oom;
         output_.write(skipped_case_line(planned.shape, number, CaseStatus::oom, why));
