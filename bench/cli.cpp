@@ -4,12 +4,20 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <limits>
+#include <memory>
 #include <new>
+#include <sstream>
+#include <system_error>
 
 #include "bench/machine.hpp"
+#include "bench/parse_error.hpp"
 #include "bench/table.hpp"
+#include "bench/terminal.hpp"
 #include "core/check.hpp"
 #include "core/cpu/isa.hpp"
 
@@ -42,9 +50,31 @@ int exit_code() noexcept {
   return process_exit_code;
 }
 
-int run_cli(int argc, const char* const* argv) {
+namespace {
+
+// Help as wide as the terminal, within what can be read; 80 where there is none.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    return wrapped_help(CLI::Formatter::make_help(app, std::move(name), mode), columns(),
+                        get_column_width());
+  }
+  std::string make_footer(const CLI::App* app) const override {
+    return filled_paragraphs(CLI::Formatter::make_footer(app), columns());
+  }
+
+ private:
+  static std::size_t columns() {
+    const std::size_t terminal = terminal_columns(stdout);
+    return terminal == 0 ? 80 : std::clamp<std::size_t>(terminal, 60, 120);
+  }
+};
+
+int parse_and_run(int argc, const char* const* argv) {
   CLI::App app("Measures int8 linear layers against floating point ones on this machine.",
                "switchback-bench");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", tool_name());
   app.require_subcommand(1);
   app.footer(
@@ -63,15 +93,37 @@ int run_cli(int argc, const char* const* argv) {
   set_exit_code(exit_codes::ok);
   try {
     app.parse(argc, argv);
-    return exit_code();
   } catch (const CLI::ParseError& error) {
     // --help and --version are errors to CLI11, with the exit code of a success.
-    return app.exit(error) == 0 ? exit_codes::ok : exit_codes::usage;
+    if (error.get_exit_code() != 0) {
+      print_error(parse_error_text(app, error));
+      return exit_codes::usage;
+    }
+    std::ostringstream text;
+    app.exit(error, text, text);
+    fmt::print("{}", text.str());
+  }
+  flush_stdout();
+  return exit_code();
+}
+
+}  // namespace
+
+int run_cli(int argc, const char* const* argv) {
+  try {
+    return parse_and_run(argc, argv);
   } catch (const Error& error) {
     print_error(error.what());
     return exit_code_for(error.status());
   } catch (const std::bad_alloc&) {
     print_error("out of memory");
+    return exit_codes::failed;
+  } catch (const std::system_error& error) {
+    // What fmt throws when a stream does not take what is printed to it.
+    print_error(std::ferror(stdout) != 0
+                    ? "standard output: cannot be written: " + error.code().message()
+                    : fmt::format("unexpected: {}", error.what()));
+    std::clearerr(stdout);
     return exit_codes::failed;
   } catch (const std::exception& error) {
     print_error(fmt::format("unexpected: {}", error.what()));
@@ -82,8 +134,10 @@ int run_cli(int argc, const char* const* argv) {
 void add_context_options(CLI::App& command, ContextOptions& options) {
   command.add_option("--device", options.device, "cpu, cuda or cuda:N; default: the best there is")
       ->type_name("NAME");
-  command.add_option("--threads", options.threads, "CPU threads; 0 (default): every core")
-      ->type_name("N");
+  // The library has the last word on how many there may be.
+  add_integer_option(
+      command, "--threads", [&options](std::uint64_t n) { options.threads = static_cast<int>(n); },
+      0, 4096, "CPU threads; 0 (default): every core");
   std::string names;
   for (const core::Isa isa : core::all_isas())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", core::isa_name(isa));
@@ -91,6 +145,35 @@ void add_context_options(CLI::App& command, ContextOptions& options) {
       .add_option("--isa", options.isa,
                   fmt::format("instruction set at most: {}; default: the best this CPU has", names))
       ->type_name("NAME");
+}
+
+CLI::Option* add_integer_option(CLI::App& command, const std::string& name,
+                                std::function<void(std::uint64_t)> take, std::uint64_t low,
+                                std::uint64_t high, const std::string& description) {
+  return command
+      .add_option_function<std::string>(
+          name,
+          [name, take = std::move(take), low, high](const std::string& text) {
+            take(parse_integer(name, text, low, high));
+          },
+          description)
+      ->type_name("N");
+}
+
+void add_seed_option(CLI::App& command, std::uint64_t& seed) {
+  add_integer_option(
+      command, "--seed", [&seed](std::uint64_t n) { seed = n; }, 0,
+      std::numeric_limits<std::uint64_t>::max(), "of the random data (default 1)");
+}
+
+std::uint64_t parse_integer(std::string_view option, std::string_view text, std::uint64_t low,
+                            std::uint64_t high) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  core::require(error == std::errc() && rest == end && value >= low && value <= high,
+                "{} '{}': it must be an integer from {} to {}", option, text, low, high);
+  return value;
 }
 
 double parse_duration_s(std::string_view option, std::string_view text) {

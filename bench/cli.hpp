@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +15,8 @@
 // Only the files that declare options include CLI11: it takes seconds to compile.
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace switchback::bench {
 
@@ -53,6 +55,17 @@ int run_cli(int argc, const char* const* argv);
 
 /// --device, --threads and --isa, as every subcommand that computes spells them.
 void add_context_options(CLI::App& command, ContextOptions& options);
+/// --seed of the random data.
+void add_seed_option(CLI::App& command, std::uint64_t& seed);
+/// An option that takes an integer from low to high; another value is refused by parse_integer().
+CLI::Option* add_integer_option(CLI::App& command, const std::string& name,
+                                std::function<void(std::uint64_t)> take, std::uint64_t low,
+                                std::uint64_t high, const std::string& description);
+
+/// A whole number from low to high. Throws Error(invalid_argument) that names the option, the text
+/// and the rule; nothing wraps around.
+std::uint64_t parse_integer(std::string_view option, std::string_view text, std::uint64_t low,
+                            std::uint64_t high);
 
 /// "90", "90s", "1.5m", "2h", "500ms" in seconds. Throws Error(invalid_argument) that names the
 /// option.
@@ -61,6 +74,10 @@ double parse_duration_s(std::string_view option, std::string_view text);
 std::string format_duration(double seconds);
 /// "1.3 GiB", "512 KiB", "12 B"
 std::string format_bytes(double bytes);
+/// How --shape reads, everywhere.
+inline constexpr const char* shape_help =
+    "one shape M,K,N: the batch (rows of X), dim_in and dim_out; MxKxN, as shapes are printed, is "
+    "the same";
 /// "a,b, c" → {"a","b","c"}; empty parts are dropped.
 std::vector<std::string> split_list(std::string_view text, char separator = ',');
 

@@ -352,21 +352,36 @@ Case case_of_shape(std::int64_t batch_size, std::int64_t dim_in, std::int64_t di
   return c;
 }
 
-Case parse_shape(std::string_view text) {
-  std::int64_t sides[3] = {0, 0, 0};
-  const char* at = text.data();
-  const char* end = text.data() + text.size();
+std::array<std::int64_t, 3> parse_sides(std::string_view text,
+                                        const std::array<std::int64_t, 3>& highest) {
+  const char separator = text.find('x') != std::string_view::npos ? 'x' : ',';
+  std::array<std::int64_t, 3> sides{};
+  std::size_t count = 0;
   bool valid = true;
-  for (int i = 0; i < 3 && valid; ++i) {
-    const auto [rest, error] = std::from_chars(at, end, sides[i]);
-    valid = error == std::errc() && sides[i] > 0 &&
-            sides[i] <= (i == 0 ? grid_limits::batch_size : max_exact_k) &&
-            (i == 2 ? rest == end : rest != end && *rest == ',');
-    at = rest + (i < 2 && valid ? 1 : 0);
+  for (std::string_view rest = text; valid; ++count) {
+    const std::size_t end = std::min(rest.find(separator), rest.size());
+    std::string_view part = rest.substr(0, end);
+    // After a comma a space is no mistake.
+    if (separator == ',' && count > 0 && part.starts_with(' ')) part.remove_prefix(1);
+    std::int64_t side = 0;
+    const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), side);
+    valid = count < 3 && error == std::errc() && stop == part.data() + part.size() && side >= 1 &&
+            side <= highest[count];
+    if (valid) sides[count] = side;
+    if (end == rest.size()) break;
+    rest.remove_prefix(end + 1);
   }
-  core::require(valid, "--shape '{}': not batch,dim_in,dim_out with batch 1 to {} and dims 1 to {}",
-                text, grid_limits::batch_size, max_exact_k);
-  return case_of_shape(sides[0], sides[1], sides[2]);
+  core::require(valid && count == 2,
+                "--shape '{}': it must be M,K,N (or MxKxN): the batch from 1 to {}, dim_in from 1 "
+                "to {}, dim_out from 1 to {}",
+                text, highest[0], highest[1], highest[2]);
+  return sides;
+}
+
+Case parse_shape(std::string_view text) {
+  const auto [batch_size, dim_in, dim_out] =
+      parse_sides(text, {grid_limits::batch_size, max_exact_k, max_exact_k});
+  return case_of_shape(batch_size, dim_in, dim_out);
 }
 
 bool case_less(const Case& a, const Case& b) noexcept {

@@ -2,6 +2,7 @@
 // Bench: which shapes are measured: one case, and grids of them as read from YAML.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,7 +35,11 @@ std::string case_id(const Case& c);
 /// that gives the wide side.
 Case case_of_shape(std::int64_t batch_size, std::int64_t dim_in, std::int64_t dim_out);
 
-/// Parses "batch,dim_in,dim_out" of --shape. Throws Error(invalid_argument).
+/// "1,1024,4096", or as cases are printed, "1x1024x4096": batch (M), dim_in (K), dim_out (N), each
+/// from 1 to `highest`'s. Throws Error(invalid_argument).
+std::array<std::int64_t, 3> parse_sides(std::string_view text,
+                                        const std::array<std::int64_t, 3>& highest);
+/// The shape of --shape; see parse_sides(). Throws Error(invalid_argument).
 Case parse_shape(std::string_view text);
 
 /// The order of cases: ascending by work, then batch_size, dim_in, dim_out. Results come early, and

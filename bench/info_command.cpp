@@ -10,9 +10,11 @@
 
 #include "bench/ceilings.hpp"
 #include "bench/cli.hpp"
+#include "bench/cpu_load.hpp"
 #include "bench/machine.hpp"
 #include "bench/micro.hpp"
 #include "bench/table.hpp"
+#include "bench/terminal.hpp"
 #include "core/context_state.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/quant.hpp"
@@ -80,7 +82,7 @@ void print_machine(const nlohmann::ordered_json& machine) {
     else
       table.add({key, cell(value)});
   }
-  fmt::print("{}\n", table.text());
+  fmt::print("{}\n", table.text_for(stdout));
 }
 
 void print_engines(const std::vector<EngineList>& lists) {
@@ -88,7 +90,7 @@ void print_engines(const std::vector<EngineList>& lists) {
   for (const EngineList& list : lists)
     for (const EngineInfo& engine : list.engines)
       table.add({list.operations, engine.name, engine.available ? "yes" : "no", engine.reason});
-  fmt::print("{}\n", table.text());
+  fmt::print("{}\n", table.text_for(stdout, 2));
 }
 
 void run_info(const InfoArguments& arguments) {
@@ -105,18 +107,23 @@ void run_info(const InfoArguments& arguments) {
     print_machine(machine);
     fmt::print("tuned configurations: {}\n\n", config_source(context));
     print_engines(lists);
-    std::fflush(stdout);
+    flush_stdout();
   }
   if (arguments.measure) {
-    json["warning"] = busy_warning();
-    if (const std::string warning = busy_warning(); !warning.empty())
-      fmt::print(stderr, "{}\n", warning);
+    const bool device = context.state().runtime != nullptr;
+    LoadMonitor load(device ? 1 : context.threads());
     fmt::print(stderr, "measuring what this machine can do …\n");
     const Ceilings c = measure_ceilings(context, ceilings_budget_s);
+    std::string warning;
+    if (const std::optional<double> others = load.others_cores(); load.disturbs(others))
+      warning = fmt::format(
+          "warning: {} meanwhile; the ceilings of the machine are higher than what follows",
+          load_text(*others, load.cores()));
+    json["warning"] = warning;
+    if (!warning.empty()) fmt::print(stderr, "{}\n", warning);
     json["ceilings"] = {{"copy_gb_s", c.copy_gb_s},   {"copy_l3_gb_s", c.copy_l3_gb_s},
                         {"s8_tops", c.s8_tops},       {"s8_instruction", c.s8_instruction},
                         {"f32_tflops", c.f32_tflops}, {"f32_instruction", c.f32_instruction}};
-    const bool device = context.state().runtime != nullptr;
     if (device) json["ceilings"]["bf16_tflops"] = c.bf16_tflops;
     if (!arguments.json) {
       Table table({"ceiling", "rate", "of"}, {"of"});
@@ -130,15 +137,15 @@ void run_info(const InfoArguments& arguments) {
       if (device)
         table.add({"bf16", number(c.bf16_tflops) + " TFLOP/s", "bf16 product of the same size"});
       table.add({"f32", number(c.f32_tflops) + " TFLOP/s", c.f32_instruction + where});
-      fmt::print("{}\n", table.text());
-      std::fflush(stdout);
+      fmt::print("{}\n", table.text_for(stdout));
+      flush_stdout();
     }
     if (device) {
       if (arguments.json) fmt::print("{}\n", json.dump(2));
       return;
     }
-    fmt::print(stderr, "measuring a product of {} x {} x {} …\n", medium.batch, medium.dim_in,
-               medium.dim_out);
+    fmt::print(stderr, "measuring a product of shape {}x{}x{} (MxKxN) …\n", medium.batch,
+               medium.dim_in, medium.dim_out);
     MicroOptions options;
     options.shapes = {medium};
     options.min_time_s = products_budget_s;
@@ -150,7 +157,7 @@ void run_info(const InfoArguments& arguments) {
                  fmt::format("{:.0f} %", 100 * row.share.median),
                  number_with_spread(row.ratio.median, row.ratio.mad)});
     });
-    if (!arguments.json) fmt::print("{}", table.text());
+    if (!arguments.json) fmt::print("{}", table.text_for(stdout));
   }
   if (arguments.json) fmt::print("{}\n", json.dump(2));
 }
@@ -163,7 +170,9 @@ void add_info_command(CLI::App& app) {
       "info", "Shows the machine, the engines and why one is missing, and measures the ceilings");
   add_context_options(*command, arguments->context);
   command->add_flag("--json", arguments->json, "one JSON document on stdout");
-  command->add_flag("!--no-measure", arguments->measure, "leave out what takes time (3 seconds)");
+  command->add_flag_callback(
+      "--no-measure", [arguments] { arguments->measure = false; },
+      "leave out what takes time (3 seconds)");
   command->callback([arguments] { run_info(*arguments); });
 }
 

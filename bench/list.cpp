@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -26,6 +27,7 @@ using Json = nlohmann::ordered_json;
 struct Listing {
   Table table;
   Json json = Json::array();
+  std::size_t keys = 1;  ///< columns that say what a row is of
 };
 
 Listing list_grids() {
@@ -58,6 +60,7 @@ Listing list_engines(const Context& context) {
   add("int8 product", gemm_engines(context));
   add("floating point product", gemm_standard_engines(context));
   add("quantize", quantize_engines(context));
+  out.keys = 2;
   return out;
 }
 
@@ -92,6 +95,11 @@ Listing list_isas() {
   return out;
 }
 
+// As records have it: a whole number without a point.
+Json width_json(double wm) {
+  return wm == std::floor(wm) ? Json(static_cast<std::int64_t>(wm)) : Json(wm);
+}
+
 Listing list_cases(const CaseSelection& selection) {
   Listing out{
       Table({"case", "batch_size", "dim_in", "dim_out", "wm", "switch", "repeat", "memory"})};
@@ -105,10 +113,10 @@ Listing list_cases(const CaseSelection& selection) {
                         {"batch_size", c.batch_size},
                         {"dim_in", c.dim_in},
                         {"dim_out", c.dim_out},
-                        {"wm", c.wm},
+                        {"wm", width_json(c.wm)},
                         {"switch", c.narrows},
                         {"repeat", selected.repeat},
-                        {"f32_bytes", bytes}});
+                        {"f32_bytes", static_cast<std::int64_t>(bytes)}});
   }
   return out;
 }
@@ -130,6 +138,7 @@ void add_list_command(CLI::App& app) {
   add_context_options(*command, options->context);
   command->add_flag("--json", options->json, "as a JSON array");
   command->footer(
+      "Cases come in the order in which 'run' measures them: by work, the smallest first.\n\n"
       "Examples:\n  switchback-bench list engines\n"
       "  switchback-bench list cases --grid llm --filter 'batch_size=1'");
   command->callback([options] {
@@ -145,7 +154,7 @@ void add_list_command(CLI::App& app) {
     if (options->json)
       fmt::print("{}\n", listing.json.dump(2, ' ', false, Json::error_handler_t::replace));
     else
-      fmt::print("{}", listing.table.text());
+      fmt::print("{}", listing.table.text_for(stdout, listing.keys));
     set_exit_code(exit_codes::ok);
   });
 }

@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "bench/build_info.hpp"
+#include "bench/cpu_load.hpp"
 #include "bench/nvml.hpp"
 #include "core/context_state.hpp"
 #include "gemm/library_versions.hpp"
@@ -107,12 +109,13 @@ std::string tool_name() {
 }
 
 std::string busy_warning() {
-  double load = 0;
-  if (getloadavg(&load, 1) != 1 || load < 0.5 * core::available_cores()) return {};
+  LoadMonitor monitor(core::available_cores());
+  std::this_thread::sleep_for(std::chrono::milliseconds(220));
+  const std::optional<double> others = monitor.others_cores();
+  if (!monitor.disturbs(others)) return {};
   return fmt::format(
-      "warning: the load average is {:.1f} on {} cores; other programs are running, and what is "
-      "measured beside them is not what this machine can do",
-      load, core::available_cores());
+      "warning: {} just now; what is measured beside them is not what this machine can do",
+      load_text(*others, monitor.cores()));
 }
 
 namespace {

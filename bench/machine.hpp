@@ -23,8 +23,9 @@ std::string tool_name();
 std::string tool_version();
 std::string tool_commit();
 
-/// What to tell a person when other programs keep the cores busy (by the system's load average), so
-/// that measured rates are not the machine's; empty when they do not.
+/// What to tell a person when other programs keep the cores busy, so that measured rates are not
+/// the machine's; empty when they do not. Watches for a fifth of a second, during which the caller
+/// is idle: what ran before, such as a build, does not count.
 std::string busy_warning();
 
 using core::available_memory_bytes;

@@ -99,6 +99,8 @@ struct Timed {
   std::vector<double> times_ms;
   Stats stats;
 };
+/// Rounds of a group of rivals that no deadline cuts: of fewer calls there is no spread to show.
+inline constexpr int fewest_micro_rounds = 3;
 /// Times the rivals interleaved.
 std::vector<Timed> race(const std::vector<Rival>& rivals, const MeasureOptions& options);
 /// Without those more than `factor` times slower than the fastest (of two calls each): nobody would

@@ -31,7 +31,11 @@ MicroRow row_of(const MicroOptions& options, const MicroShape& shape, std::strin
 
 MeasureOptions measuring(const MicroOptions& options, double default_s) {
   const double s = options.min_time_s > 0 ? options.min_time_s : default_s * options.time_factor;
-  return {.repeat = 5, .min_time_s = s, .deadline = deadline_in(4 * s), .warmup = 2};
+  return {.repeat = 5,
+          .min_time_s = s,
+          .deadline = deadline_in(4 * s),
+          .fewest = fewest_micro_rounds,
+          .warmup = 2};
 }
 
 // [batch, dim_out] of a layer: what lies between the two layers of an MLP.

@@ -10,9 +10,11 @@
 #include <memory>
 
 #include "bench/cli.hpp"
+#include "bench/cpu_load.hpp"
 #include "bench/machine.hpp"
 #include "bench/micro.hpp"
 #include "bench/table.hpp"
+#include "bench/terminal.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 
@@ -31,12 +33,13 @@ struct MicroArguments {
   std::string out;
   bool quick = false;
   bool json = false;
+  bool targets = false;
 };
 
 constexpr const char* bench_names[] = {"gemm", "layer", "activation", "quantize", "tuner"};
 
 std::string shape_text(const MicroShape& s) {
-  return s.dim_out > 0 ? fmt::format("{}/{}/{}", s.batch, s.dim_in, s.dim_out)
+  return s.dim_out > 0 ? fmt::format("{}x{}x{}", s.batch, s.dim_in, s.dim_out)
                        : fmt::format("{}x{}", s.batch, s.dim_in);
 }
 
@@ -44,31 +47,48 @@ std::string target_text(const std::optional<Target>& t) {
   return t ? fmt::format("{} ({}, {})", t->target, t->floor, t->stretch) : "";
 }
 
-std::string percent(const Middle& share) {
-  return fmt::format("{:.0f} ± {:.0f} %", 100 * share.median, 100 * share.mad);
+std::string percent(const Middle& share, std::int64_t samples) {
+  return samples < 3 ? fmt::format("{:.0f} %", 100 * share.median)
+                     : fmt::format("{:.0f} ± {:.0f} %", 100 * share.median, 100 * share.mad);
 }
 
-Table table_for(std::string_view bench) {
+// The columns that lead a table, and are repeated where it does not fit.
+std::size_t keys_of(std::string_view bench) {
+  return bench == "layer" || bench == "activation" ? 3 : bench == "gemm" ? 2 : 1;
+}
+
+Table table_for(std::string_view bench, bool targets) {
   const std::string target = "reference target";
-  if (bench == "gemm")
-    return Table({"M/K/N", "engine", "output", "ms", "GOP/s", "of ceiling", "of reading W",
-                  ": best f32", target, "verdict"},
-                 {"engine", "output", target, "verdict"});
-  if (bench == "layer")
-    return Table(
-        {"M/K/N", "what", "mode", "ms", "best rival", "rival ms", "ratio", target, "verdict"},
-        {"what", "mode", "best rival", target, "verdict"});
-  if (bench == "activation")
+  std::vector<std::string> header, left;
+  if (bench == "gemm") {
+    header = {"MxKxN", "engine",     "output",       "ms",
+              "GOP/s", "of ceiling", "of reading W", ": best f32"};
+    left = {"engine", "output"};
+  } else if (bench == "layer") {
+    header = {"MxKxN", "what", "mode", "ms", "best rival", "rival ms", "ratio"};
+    left = {"what", "mode", "best rival"};
+  } else if (bench == "activation") {
     return Table({"size", "what", "activation", "ms", "rival", "rival ms", "ratio"},
                  {"what", "activation", "rival"});
-  return Table(
-      {"data", "dtype", "operation", "ms", "GB/s", "best copy", "ratio", target, "verdict"},
-      {"dtype", "operation", "best copy", target, "verdict"});
+  } else {
+    header = {"data", "dtype", "operation", "ms", "GB/s", "best copy", "ratio"};
+    left = {"dtype", "operation", "best copy"};
+  }
+  if (targets) {
+    header.insert(header.end(), {target, "verdict"});
+    left.insert(left.end(), {target, "verdict"});
+  }
+  return Table(std::move(header), std::move(left));
 }
 
+// For the columns of table_for(); what has no column there is dropped.
 std::vector<std::string> cells(const MicroRow& r) {
-  const std::string time = number_with_spread(r.subject_ms.median_ms, r.subject_ms.mad_ms);
-  const std::string ratio = number_with_spread(r.ratio.median, r.ratio.mad);
+  const std::int64_t samples = r.subject_ms.count;
+  const std::string time = number_with_spread(r.subject_ms.median_ms, r.subject_ms.mad_ms, samples);
+  const std::string rival_time =
+      number_with_spread(r.rival_ms.median_ms, r.rival_ms.mad_ms, r.rival_ms.count);
+  const std::string ratio =
+      samples < 3 ? number(r.ratio.median) : number_with_spread(r.ratio.median, r.ratio.mad);
   const std::string judged = verdict(r.target, r.bench == "gemm" ? r.share.median : r.ratio.median);
   const std::string dtype(dtype_name(r.dtype));
   if (r.bench == "gemm")
@@ -77,29 +97,16 @@ std::vector<std::string> cells(const MicroRow& r) {
             std::string(dtype_name(r.output)),
             time,
             number(r.gop_s),
-            percent(r.share),
-            r.read_share ? percent(*r.read_share) : "",
+            percent(r.share, samples),
+            r.read_share ? percent(*r.read_share, samples) : "",
             ratio,
             target_text(r.target),
             judged};
   if (r.bench == "layer")
-    return {shape_text(r.shape),
-            r.subject,
-            r.variant,
-            time,
-            r.rival,
-            number_with_spread(r.rival_ms.median_ms, r.rival_ms.mad_ms),
-            ratio,
-            target_text(r.target),
-            judged};
+    return {shape_text(r.shape),   r.subject, r.variant, time, r.rival, rival_time, ratio,
+            target_text(r.target), judged};
   if (r.bench == "activation")
-    return {shape_text(r.shape),
-            r.subject,
-            r.variant,
-            time,
-            r.rival,
-            number_with_spread(r.rival_ms.median_ms, r.rival_ms.mad_ms),
-            ratio};
+    return {shape_text(r.shape), r.subject, r.variant, time, r.rival, rival_time, ratio};
   return {r.variant + " " + shape_text(r.shape),
           dtype,
           r.subject,
@@ -132,6 +139,11 @@ const char* explanation(std::string_view bench) {
          "read.";
 }
 
+// Tables are on standard output or, beside JSON, on standard error.
+void flush(std::FILE* tables) {
+  if (tables == stdout) flush_stdout();
+}
+
 void run_tuner(Context& context, const MicroOptions& options, std::FILE* tables,
                const std::function<void(const nlohmann::ordered_json&)>& write) {
   Table table({"what", "measured", "unit", "bar", "verdict", "note"}, {"unit", "verdict", "note"});
@@ -155,8 +167,8 @@ void run_tuner(Context& context, const MicroOptions& options, std::FILE* tables,
            {"note", row.note}});
     fmt::print(stderr, "micro tuner: {}: {} {}\n", row.what, number(row.value.median), row.unit);
   });
-  fmt::print(tables, "\nmicro tuner\n\n{}", table.text());
-  std::fflush(tables);
+  fmt::print(tables, "\nmicro tuner\n\n{}", table.text_for(tables));
+  flush(tables);
 }
 
 void run_micro(const MicroArguments& arguments) {
@@ -197,7 +209,7 @@ void run_micro(const MicroArguments& arguments) {
   const auto write = [&](const nlohmann::ordered_json& json) {
     if (arguments.json) {
       fmt::print("{}\n", json.dump());
-      std::fflush(stdout);
+      flush_stdout();
     }
     if (out.is_open()) out << json.dump() << '\n' << std::flush;
   };
@@ -215,10 +227,13 @@ void run_micro(const MicroArguments& arguments) {
   fmt::print(tables, "{} on {}, isa {}, {} threads\n", tool_name(),
              printable(start["machine"]["cpu"].get<std::string>()), context.isa(),
              context.threads());
-  fmt::print(
-      tables,
-      "Medians ± median absolute deviations; ratios above 1 are for the int8 side. Reference "
-      "targets\n(target (floor, stretch)) were set on a two-core Cascade Lake machine.\n");
+  fmt::print(tables,
+             "Medians ± median absolute deviations; ratios above 1 are for the int8 side.\n");
+  if (arguments.targets)
+    fmt::print(tables,
+               "Reference targets, as target (floor, stretch), were set on a two-core Cascade Lake "
+               "machine.\n");
+  LoadMonitor load(context.threads());
 
   for (const char* bench : bench_names) {
     // The tuner makes no claim about a machine: it is measured when it is asked for.
@@ -230,21 +245,31 @@ void run_micro(const MicroArguments& arguments) {
       run_tuner(context, options, tables, write);
       continue;
     }
-    Table table = table_for(bench);
+    Table table = table_for(bench, arguments.targets);
     const MicroSink sink = [&](const MicroRow& row) {
       table.add(cells(row));
       write(to_json(row));
       fmt::print(stderr, "micro {}: {} {} {}: {}\n", bench, shape_text(row.shape), row.variant,
-                 row.subject, number_with_spread(row.ratio.median, row.ratio.mad));
+                 row.subject,
+                 number_with_spread(row.ratio.median, row.ratio.mad, row.subject_ms.count));
     };
     if (bench == std::string_view("gemm")) micro_gemm(context, options, sink);
     if (bench == std::string_view("layer")) micro_layer(context, options, sink);
     if (bench == std::string_view("activation")) micro_activation(context, options, sink);
     if (bench == std::string_view("quantize")) micro_quantize(context, options, sink);
-    fmt::print(tables, "\nmicro {}: {}\n\n{}", bench, explanation(bench), table.text());
-    std::fflush(tables);
+    fmt::print(tables, "\nmicro {}: {}\n\n{}", bench, explanation(bench),
+               table.text_for(tables, keys_of(bench)));
+    flush(tables);
   }
-  write({{"type", "micro_end"}});
+  const std::optional<double> others = load.others_cores_overall();
+  nlohmann::ordered_json end;
+  end["type"] = "micro_end";
+  end["others_cores"] = others ? nlohmann::ordered_json(*others) : nullptr;
+  end["disturbed"] = load.disturbs(others);
+  write(end);
+  if (load.disturbs(others))
+    fmt::print(tables, "\nDo not trust these numbers: {} meanwhile.\n",
+               load_text(*others, load.cores()));
   if (out.is_open() && !out.flush())
     core::fail(Status::io_error, "--out '{}': could not be written to the end", arguments.out);
 }
@@ -262,8 +287,9 @@ void add_micro_command(CLI::App& app) {
   add_context_options(*command, arguments->context);
   command
       ->add_option("--shape", arguments->shapes,
-                   "batch,dim_in,dim_out of gemm, layer and activation; may be repeated")
-      ->type_name("B,I,O");
+                   std::string(shape_help) + ", of gemm, layer and activation; may be given again")
+      ->type_name("M,K,N")
+      ->allow_extra_args(false);
   command
       ->add_option("--dtype", arguments->dtype,
                    "f32, f16 or bf16 of layers and their rivals (default f32) and of quantize "
@@ -281,14 +307,19 @@ void add_micro_command(CLI::App& app) {
                    "time of each group of rivals (default 4s products, 2s forwards, 4s steps, "
                    "300ms quantize)")
       ->type_name("TIME");
-  command
-      ->add_option("--quantize-bytes", arguments->options.quantize_bytes,
-                   "floats and codes of a quantize, in place of sizes past L3 and in it")
-      ->check(CLI::NonNegativeNumber)
+  add_integer_option(
+      *command, "--quantize-bytes",
+      [arguments](std::uint64_t n) {
+        arguments->options.quantize_bytes = static_cast<std::int64_t>(n);
+      },
+      0, std::uint64_t{1} << 50,
+      "floats and codes of a quantize, in place of sizes past L3 and in it (0: those)")
       ->type_name("BYTES");
   command->add_flag("--quick", arguments->quick, "a fifth of the time");
-  command->add_option("--seed", arguments->options.seed, "of the random data (default 1)")
-      ->type_name("N");
+  add_seed_option(*command, arguments->options.seed);
+  command->add_flag("--targets", arguments->targets,
+                    "for those who work on the kernels: the ratios they are held to, and whether "
+                    "these are met");
   command->add_flag("--json", arguments->json,
                     "one JSON object a line on stdout, tables on stderr");
   command->add_option("--out", arguments->out, "the JSON objects into a file")->type_name("FILE");

@@ -146,8 +146,10 @@ void micro_gemm(Context& context, const MicroOptions& options, const MicroSink& 
     rivals.insert(rivals.end(), f32.begin(), f32.end());
     const double min_time_s =
         options.min_time_s > 0 ? options.min_time_s : default_min_time_s * options.time_factor;
-    MeasureOptions measure_options{
-        .repeat = 5, .min_time_s = min_time_s, .deadline = deadline_in(4 * min_time_s)};
+    MeasureOptions measure_options{.repeat = 5,
+                                   .min_time_s = min_time_s,
+                                   .deadline = deadline_in(4 * min_time_s),
+                                   .fewest = fewest_micro_rounds};
     if (options.cold)
       measure_options.before_each = [&] {
         read_lines(context, others.any().data, static_cast<std::int64_t>(others.size_bytes()));

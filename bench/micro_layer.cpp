@@ -133,7 +133,10 @@ struct Setting {
 
   [[nodiscard]] MeasureOptions measuring(double default_s) const {
     const double s = options.min_time_s > 0 ? options.min_time_s : default_s * options.time_factor;
-    return {.repeat = min_rounds, .min_time_s = s, .deadline = deadline_in(4 * s)};
+    return {.repeat = min_rounds,
+            .min_time_s = s,
+            .deadline = deadline_in(4 * s),
+            .fewest = fewest_micro_rounds};
   }
 
   void row(const std::string& subject, Mode mode, const Timed& timed, const Timed& rival,

@@ -121,6 +121,7 @@ void race_with_copy(Context& context, const MicroOptions& options, const MicroSi
   const std::vector<Timed> timed = race(rivals, {.repeat = 5,
                                                  .min_time_s = min_time_s,
                                                  .deadline = deadline_in(4 * min_time_s),
+                                                 .fewest = fewest_micro_rounds,
                                                  .warmup = 2});
   const Timed& best = fastest(timed, 0, 2);
   MicroRow row;

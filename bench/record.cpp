@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -36,8 +37,14 @@ std::int64_t read_integer(const Json& object, const char* key, std::int64_t high
   return value.get<std::int64_t>();
 }
 
+bool is_cast(std::string_view key) {
+  return key == "cast_x" || key == "cast_g" || key == "cast_w";
+}
+
 std::optional<double> read_time(const Json& object, std::string_view key) {
-  const Json& value = object[std::string(key)];
+  const auto found = object.find(std::string(key));
+  if (found == object.end()) return std::nullopt;  // only a cast's, see RecordKeys
+  const Json& value = *found;
   if (value.is_null()) return std::nullopt;
   require(value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= 0,
           "{} is {}; it must be a time in ms, or null", key, value);
@@ -86,7 +93,28 @@ std::string to_line(const Record& record) {
   return line + "}";
 }
 
+std::string kind_of_line(std::string_view line) {
+  const Json object = Json::parse(line, nullptr, false);
+  if (!object.is_object()) return {};
+  const auto found = object.find("type");
+  if (found == object.end() || !found->is_string()) return {};
+  const auto type = found->get<std::string>();
+  if (type == "run_start" || type == "case" || type == "run_end")
+    return "a line of a run file (NAME.run.jsonl), which says how the records of NAME.jsonl beside "
+           "it came about; give that one";
+  if (type.starts_with("micro"))
+    return "a line of what 'micro --out' writes, ratios and not records; 'micro' prints its tables "
+           "itself";
+  if (type.starts_with("verify") || type == "check") return "a line of what 'verify --out' writes";
+  if (type == "info") return "what 'info --json' prints";
+  return {};
+}
+
 Record parse_record(std::string_view line) {
+  return parse_record(line, RecordKeys::all);
+}
+
+Record parse_record(std::string_view line, RecordKeys allowed) {
   // Keys as they come, so that one given twice is seen.
   std::vector<std::string> keys;
   bool nested = false;
@@ -100,11 +128,18 @@ Record parse_record(std::string_view line) {
         nested = true;
       return !nested;
     });
-  } catch (const nlohmann::json::exception& error) {
-    core::fail(Status::invalid_argument, "not JSON ({})", error.what());
+  } catch (const Json::parse_error& error) {
+    core::fail(Status::invalid_argument, "not JSON at byte {}", error.byte);
+  } catch (const nlohmann::json::exception&) {
+    core::fail(Status::invalid_argument, "not JSON that can be read");
   }
+  if (const std::string kind = kind_of_line(line); !kind.empty())
+    core::fail(Status::invalid_argument, "no record but {}", kind);
   require(!nested && object.is_object(), "not a flat JSON object");
-  const auto& wanted = record_keys();
+  std::vector<std::string> wanted = record_keys();
+  if (allowed == RecordKeys::all_or_without_casts &&
+      std::none_of(keys.begin(), keys.end(), is_cast))
+    std::erase_if(wanted, is_cast);
   for (std::size_t i = 0; i < std::max(keys.size(), wanted.size()); ++i) {
     require(i < keys.size(), "no key '{}'; a record has {} keys", wanted[i], wanted.size());
     require(i < wanted.size(), "a surplus key '{}'; a record has {} keys", keys[i], wanted.size());
@@ -136,14 +171,19 @@ Record parse_record(std::string_view line) {
   return record;
 }
 
-std::vector<Record> parse_records(std::string_view text, std::string_view file_name) {
+std::vector<Record> parse_records(std::string_view text, std::string_view file_name,
+                                  RecordKeys keys) {
   std::vector<Record> records;
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
     try {
-      records.push_back(parse_record(text.substr(0, end)));
+      records.push_back(parse_record(line, keys));
     } catch (const Error& error) {
-      core::fail(Status::invalid_argument, "{}:{}: {}", file_name, number, error.what());
+      const bool other_file = !line.starts_with("{\"repeat\"") && kind_of_line(line).empty();
+      core::fail(
+          Status::invalid_argument, "{}:{}: {}{}", file_name, number, error.what(),
+          other_file ? "; a file of records holds one JSON object a line, {\"repeat\": …" : "");
     }
     text.remove_prefix(std::min(end + 1, text.size()));
   }

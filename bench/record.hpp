@@ -45,8 +45,21 @@ std::string to_line(const Record& record);
 /// parts.
 Record parse_record(std::string_view line);
 
+/// Which keys a line must have.
+enum class RecordKeys {
+  all,
+  /// Or all but cast_x, cast_g and cast_w, as the first published records: those times are nothing.
+  all_or_without_casts,
+};
+Record parse_record(std::string_view line, RecordKeys keys);
+
 /// All records of a file's text. Throws Error(invalid_argument) "FILE:LINE: …".
-std::vector<Record> parse_records(std::string_view text, std::string_view file_name);
+std::vector<Record> parse_records(std::string_view text, std::string_view file_name,
+                                  RecordKeys keys = RecordKeys::all);
+
+/// What a file is that has this line where a record should be: "a run file (…)", by the "type" that
+/// lines of this program's other files have; empty if it has none.
+std::string kind_of_line(std::string_view line);
 
 /// A finite double as Python's json writes it: "0.1", "1.0", "1e-07", "1e+16".
 std::string number_text(double value);

@@ -33,6 +33,7 @@ std::string read_all(int fd, const std::string& path) {
 }  // namespace
 
 std::string read_file(const std::string& path) {
+  if (path == "-") return read_all(STDIN_FILENO, "standard input");
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) core::fail(Status::io_error, "{}: cannot be read: {}", path, std::strerror(errno));
   struct Closer {

@@ -64,7 +64,8 @@ class LineFile {
   std::vector<std::string> notes_;
 };
 
-/// Reads a whole file. Throws Error(io_error) with the system's reason.
+/// Reads a whole file, or standard input if the path is "-". Throws Error(io_error) with the
+/// system's reason.
 std::string read_file(const std::string& path);
 
 }  // namespace switchback::bench

@@ -11,6 +11,7 @@
 #include "autotune/tune.hpp"
 #include "bench/ceilings.hpp"
 #include "bench/cli.hpp"
+#include "bench/cpu_load.hpp"
 #include "bench/grid_filter.hpp"
 #include "bench/machine.hpp"
 #include "bench/report.hpp"
@@ -20,6 +21,7 @@
 #include "bench/run_progress.hpp"
 #include "bench/run_signals.hpp"
 #include "bench/table.hpp"
+#include "bench/terminal.hpp"
 #include "bench/tuned_report.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -100,34 +102,79 @@ class Schedule {
   Pace pace_;
 };
 
-int dry_run(const RunOptions& options, const Schedule& schedule, double memory) {
-  Table table({"case", "repeat", "memory", "time", "note"}, {"note"});
+// How far off an estimate may be, either way: other shapes and more threads reach other rates than
+// the one it was calibrated with.
+constexpr double estimate_doubt = 2;
+
+// What this machine reaches, for a plan that other programs do not spoil: one small shape on one
+// thread, whose calls are shorter than a turn of the scheduler, and of each field the fastest of
+// many. The other threads are taken to do as well.
+Rates calibrated_rates(const RunOptions& options, int threads, const std::string& device) {
+  const Case shape = case_of_shape(64, 512, 512);
+  ContextOptions one = options.context;
+  one.device = device;
+  one.threads = 1;
+  Context context(one);
+  CaseOptions case_options;
+  case_options.dtype = options.dtype;
+  case_options.repeat = 15;
+  case_options.seed = options.seed;
+  const CaseResult result = run_case(context, shape, case_options);
+  const auto rate = [&](std::initializer_list<Field> fields, double each, double guess) {
+    double seconds = 0;
+    double amount = 0;
+    for (const Field field : fields) {
+      const Stats& stats = result.field(field).stats;
+      if (stats.count == 0) continue;
+      seconds += stats.min_ms * 1e-3;
+      amount += each;
+    }
+    return seconds > 0 ? amount / seconds * threads : guess;
+  };
+  const Rates guess;
+  const double operations = 2 * shape.macs();
+  const double bytes = static_cast<double>(shape.dim_in) * static_cast<double>(shape.dim_out) *
+                       static_cast<double>(dtype_size_bytes(options.dtype) + 1);
+  using enum Field;
+  return {.standard_ops_s =
+              rate({standard_fwd, standard_gw, standard_gx}, operations, guess.standard_ops_s),
+          .int8_ops_s = rate({fwd_packed, bwd_packed}, operations, guess.int8_ops_s),
+          // What lies in a cache here does not in larger shapes.
+          .bytes_s = 0.5 * rate({w_quantize_rowwise, w_quantize_global}, bytes, 2 * guess.bytes_s)};
+}
+
+int dry_run(const RunOptions& options, const Schedule& schedule, double memory, LoadMonitor& load) {
+  Table table({"case", "repeat", "memory", "about", "note"}, {"note"});
   double total_s = 0;
   std::size_t too_large = 0;
   for (const PlannedCase& planned : schedule.cases()) {
     const bool fits = memory <= 0 || planned.bytes <= memory;
+    const double time_s = planned.total_s(options.min_time_s);
     if (fits)
-      total_s += planned.total_s(options.min_time_s);
+      total_s += time_s;
     else
       ++too_large;
     table.add({case_id(planned.shape), std::to_string(planned.repeat), format_bytes(planned.bytes),
-               fits ? format_duration(planned.total_s(options.min_time_s)) : "-",
-               fits ? "" : "more than the memory there is"});
+               fits ? format_duration(time_s) : "-", fits ? "" : "more than the memory there is"});
   }
   fmt::print(
-      "{}{} cases, about {}, {} of memory to be had{}\n", table.text(), schedule.cases().size(),
-      format_duration(total_s), format_bytes(memory),
+      "{}{} cases, about {} (roughly {} to {} on a quiet machine), {} of memory available{}\n",
+      table.text_for(stdout), schedule.cases().size(), format_duration(total_s),
+      format_duration(total_s / estimate_doubt), format_duration(total_s * estimate_doubt),
+      format_bytes(memory),
       too_large > 0 ? fmt::format("; {} cases need more and would be skipped", too_large) : "");
+  if (const std::optional<double> others = load.others_cores(); load.disturbs(others))
+    fmt::print("Just now {}: beside them it takes longer.\n", load_text(*others, load.cores()));
   return exit_codes::ok;
 }
 
-/// Counts of a run by how its cases ended.
 // Of the memory operands lie in; 0 where the system does not tell.
 std::size_t free_bytes(const Context& context) {
   const auto& runtime = context.state().runtime;
   return runtime != nullptr ? runtime->free_bytes() : available_memory_bytes();
 }
 
+/// Counts of a run by how its cases ended.
 struct Tally {
   std::int64_t measured = 0, resumed = 0, wrong = 0, unsupported = 0, oom = 0;
 };
@@ -135,14 +182,15 @@ struct Tally {
 class Run {
  public:
   Run(const RunOptions& options, Context& context, Schedule schedule, const Ceilings& ceilings,
-      const Engines& engines, RunOutput& output, Clock::time_point start)
+      const Engines& engines, RunOutput& output, Clock::time_point start, LoadMonitor& load)
       : options_(options),
         context_(context),
         schedule_(std::move(schedule)),
         ceilings_(ceilings),
         output_(output),
         start_(start),
-        progress_(static_cast<std::int64_t>(schedule_.cases().size()), options.quiet) {
+        progress_(static_cast<std::int64_t>(schedule_.cases().size()), options.quiet),
+        load_(load) {
     case_options_.dtype = options.dtype;
     case_options_.fields = options.fields;
     case_options_.min_time_s = options.min_time_s;
@@ -156,6 +204,7 @@ class Run {
     if (options.deadline_s)
       case_options_.deadline = start + autotune::from_seconds(*options.deadline_s);
     report_.where = "On this machine";
+    load_at_start_ = load_.others_cores();
     report_.s8_tops = ceilings.s8_tops > 0 ? std::optional(ceilings.s8_tops) : std::nullopt;
   }
 
@@ -170,10 +219,13 @@ class Run {
     header.fields = options_.fields;
     header.cases = static_cast<std::int64_t>(schedule_.cases().size());
     if (options_.tuned) header.mode = "tuned";
+    header.others_cores = load_at_start_;
     const nlohmann::ordered_json start_line = run_start_line(context_, header, ceilings_);
     output_.write(start_line);
     report_.machine = parse_run_log({json_line(start_line)}).machine;
     take_existing();
+    warn_of_duplicates();
+    warn_of_load(load_at_start_);
 
     std::string reason = "complete";
     try {
@@ -234,6 +286,34 @@ class Run {
     }
   }
 
+  // Once: whoever waits can stop it now.
+  void warn_of_load(std::optional<double> others) {
+    if (load_warned_ || !load_.disturbs(others)) return;
+    load_warned_ = true;
+    progress_.note(
+        fmt::format("switchback-bench: {}: what is measured beside them is not what this "
+                    "machine can do",
+                    load_text(*others, load_.cores())));
+  }
+
+  // Appended records of a shape that the file has: readers take the last one.
+  void warn_of_duplicates() {
+    if (!options_.append) return;
+    std::size_t again = 0;
+    for (const PlannedCase& planned : schedule_.cases())
+      again += std::any_of(output_.records().begin(), output_.records().end(),
+                           [&](const Record& record) {
+                             return shape_of(record.shape) == shape_of(planned.shape);
+                           })
+                   ? 1
+                   : 0;
+    if (again > 0)
+      progress_.warning(fmt::format(
+          "{}: it has records of {} of these shapes already; both stay, and the last one counts in "
+          "'report' (--resume would skip them)",
+          options_.out, again));
+  }
+
   std::string run_cases() {
     const auto& cases = schedule_.cases();
     for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -252,7 +332,7 @@ class Run {
       // Asked anew each time: others use this machine too.
       const auto memory = static_cast<double>(free_bytes(context_) + context_.workspace_bytes());
       if (free_bytes(context_) > 0 && planned.bytes > memory) {
-        const std::string why = fmt::format("needs {}, {} of memory can be had",
+        const std::string why = fmt::format("needs {}; {} of memory is available",
                                             format_bytes(planned.bytes), format_bytes(memory));
         ++tally_.oom;
         output_.write(skipped_case_line(planned.shape, number, CaseStatus::oom, why));
@@ -271,6 +351,10 @@ class Run {
   }
 
   void finish_case(std::size_t i, const CaseResult& result) {
+    CaseLoad load;
+    load.others_cores = load_.others_cores();
+    load.disturbed = load_.disturbs(load.others_cores);
+    warn_of_load(load.others_cores);
     const auto number = static_cast<std::int64_t>(i) + 1;
     schedule_.took(i, result);
     if (result.status == CaseStatus::oom) {
@@ -281,11 +365,10 @@ class Run {
       if (result.status == CaseStatus::unsupported) ++tally_.unsupported;
       const Record record = result.record();
       output_.write(record);
-      report_.add({record, result.median_ms(Field::fwd_packed),
-                   result.median_ms(Field::standard_fwd_packed)});
+      report_.add(report_row(result, load.others_cores, load.disturbed));
       tuned_.add(result);
     }
-    output_.write(case_line(result, number, schedule_.cases()[i], options_.dtype, ceilings_));
+    output_.write(case_line(result, number, schedule_.cases()[i], options_.dtype, ceilings_, load));
     progress_.done(number, result, schedule_.left_s(i + 1));
   }
 
@@ -305,17 +388,20 @@ class Run {
     line["unsupported"] = tally_.unsupported;
     line["oom"] = tally_.oom;
     line["wall_s"] = elapsed_s();
+    const std::optional<double> others = load_.others_cores_overall();
+    line["others_cores"] = others ? nlohmann::ordered_json(*others) : nullptr;
+    line["trusted"] = !not_to_be_trusted(report_);
     return line;
   }
 
   // To people: where the records do not go.
   void print_report() {
     if (options_.quiet || report_.rows.empty()) return;
-    fmt::print(output_.to_stdout() ? stderr : stdout, "\n{}\n{}", report_table(report_),
+    std::FILE* to = output_.to_stdout() ? stderr : stdout;
+    fmt::print(to, "\n{}\n{}{}", report_table(report_, terminal_columns(to)), report_doubt(report_),
                report_sentence(report_));
     if (tuner_ == nullptr) return;
-    fmt::print(output_.to_stdout() ? stderr : stdout, "\n{}{}", tuned_.table(),
-               tuned_.sentence(tuner_->counters()));
+    fmt::print(to, "\n{}{}", tuned_.table(), tuned_.sentence(tuner_->counters()));
   }
 
   const RunOptions& options_;
@@ -331,6 +417,9 @@ class Run {
   Tally tally_;
   std::shared_ptr<Tuner> tuner_;
   TunedReport tuned_;
+  LoadMonitor& load_;
+  std::optional<double> load_at_start_;
+  bool load_warned_ = false;
 };
 
 }  // namespace
@@ -362,9 +451,6 @@ std::vector<SelectedCase> select_cases(const CaseSelection& selection) {
 
 int run_command(const RunOptions& options) {
   const Clock::time_point start = Clock::now();
-  core::require(
-      options.dtype == DType::f32 || options.dtype == DType::f16 || options.dtype == DType::bf16,
-      "--dtype {}: it must be f32, f16 or bf16", dtype_name(options.dtype));
   const std::vector<SelectedCase> selected = select_cases(options.cases);
   Context context(options.context);
   core::require(context.state().runtime != nullptr || !(options.graphs || options.cold_cache),
@@ -376,9 +462,18 @@ int run_command(const RunOptions& options) {
       planned.push_back(plan_case(c.shape, c.repeat, options.dtype, options.fields, rates));
     return Schedule(std::move(planned), options.min_time_s);
   };
-  if (options.dry_run)
-    return dry_run(options, plan(rates_from(measure_ceilings(context, ceilings_budget_s))),
-                   static_cast<double>(free_bytes(context)));
+  // Another device than the CPU needs no more of it than the thread that queues the work.
+  const bool on_cpu = context.state().runtime == nullptr;
+  LoadMonitor load(on_cpu ? context.threads() : 1);
+  if (options.dry_run) {
+    // A device's ceilings do not depend on who else uses the CPU; a forced engine has a pace that
+    // the plan knows nothing of.
+    const Rates rates =
+        on_cpu && options.engines.empty()
+            ? calibrated_rates(options, context.threads(), std::string(context.device()))
+            : rates_from(measure_ceilings(context, ceilings_budget_s));
+    return dry_run(options, plan(rates), static_cast<double>(free_bytes(context)), load);
+  }
 
   const StopSignals signals;
   const OpenMode mode = options.append || options.resume ? OpenMode::append : OpenMode::create;
@@ -392,7 +487,7 @@ int run_command(const RunOptions& options) {
                     options.out, output.log().setting[i], setting[i]);
   }
   const Ceilings ceilings = measure_ceilings(context, ceilings_budget_s);
-  return Run(options, context, plan(rates_from(ceilings)), ceilings, engines, output, start)
+  return Run(options, context, plan(rates_from(ceilings)), ceilings, engines, output, start, load)
       .execute();
 }
 

@@ -20,7 +20,11 @@ Each field is checked on that data before it is timed, then all take turns, repe
 up and `repeat` timed ones; a record holds medians in ms, null for what was not measured or is
 wrong. rowwise_* and global_* include packing W's codes, as in a training step, where W is new each
 time; the run file beside the records has them with W packed before, and everything else there is to
-know. 'switchback-bench list fields' explains them all.
+know. 'switchback-bench list fields' explains them all. Cases are measured, and records written, in
+the order of their work, the smallest first.
+
+Other programs spoil a measurement. What they use is watched and written into the run file, and the
+table marks rows whose times differ too much; where those are many the last sentence says so.
 
 Exit codes: 0 done; 1 a wrong result, a failed case or file; 2 usage; 5 no such device or engine
 here; 6 the deadline came first; 130 interrupted (what was measured is kept).
@@ -48,9 +52,7 @@ void add_selection_options(CLI::App& command, CaseSelection& selection) {
                   "given again. Default without --shape: quick")
       ->type_name("FILE")
       ->allow_extra_args(false);
-  command
-      .add_option("--shape", selection.shapes,
-                  "batch,dim_in,dim_out: one shape; may be given again")
+  command.add_option("--shape", selection.shapes, std::string(shape_help) + "; may be given again")
       ->type_name("M,K,N")
       ->allow_extra_args(false);
   command.add_option("--filter", selection.filters, filter_help)
@@ -62,7 +64,6 @@ void add_run_command(CLI::App& app) {
   struct Text {
     RunOptions options;
     std::string dtype = "f32", fields = "all", deadline, min_time, mode = "default";
-    int repeat = 0;
   };
   auto text = std::make_shared<Text>();
   RunOptions& options = text->options;
@@ -72,9 +73,10 @@ void add_run_command(CLI::App& app) {
   add_context_options(*command, options.context);
   command->add_option("--dtype", text->dtype, "input type: f32, f16 or bf16 (default f32)")
       ->type_name("NAME");
-  CLI::Option* repeat =
-      command->add_option("--repeat", text->repeat, "timed calls a field (default: the grid's)")
-          ->type_name("N");
+  add_integer_option(
+      *command, "--repeat",
+      [text](std::uint64_t n) { text->options.cases.repeat = static_cast<int>(n); }, 1,
+      grid_limits::repeat, "timed calls a field (default: the grid's)");
   command
       ->add_option("--min-time", text->min_time,
                    "time each shape at least so long, with more rounds than --repeat if need be")
@@ -119,13 +121,20 @@ void add_run_command(CLI::App& app) {
       ->type_name("NAME");
   command->add_option("--cache", options.cache, "directory of the tuning cache")->type_name("DIR");
   command->add_flag("--dry-run", options.dry_run,
-                    "print the shapes with their memory and estimated time, measure none");
-  command->add_flag("--quiet", options.quiet, "no progress and no table, only warnings");
-  command->add_option("--seed", options.seed, "of the random data (default 1)")->type_name("N");
+                    "print the shapes with their memory and a rough estimate of their time, from "
+                    "measuring one small shape");
+  command->add_flag("--quiet", options.quiet,
+                    "no progress, no table and no word on noise, only what went wrong");
+  add_seed_option(*command, options.seed);
   command->footer(run_footer);
-  command->callback([text, repeat, &app] {
+  command->callback([text, &app] {
     RunOptions& o = text->options;
     o.dtype = parse_dtype(text->dtype);
+    core::require(o.dtype == DType::f32 || o.dtype == DType::f16 || o.dtype == DType::bf16,
+                  "--dtype '{}': it must be f32, f16 or bf16", text->dtype);
+    core::require(!(o.append || o.resume) || o.out != "-",
+                  "--{} needs --out FILE: standard output holds no records to go on from",
+                  o.append ? "append" : "resume");
     o.fields = parse_fields(text->fields);
     core::require(text->mode == "default" || text->mode == "tuned",
                   "--mode '{}' is not one of default, tuned", text->mode);
@@ -133,11 +142,6 @@ void add_run_command(CLI::App& app) {
     core::require(o.cache.empty() || o.tuned, "--cache {}: it is for --mode tuned", o.cache);
     core::require(!o.tuned || o.engines.empty(),
                   "--engine and --mode tuned: a forced engine is not the tuned one");
-    if (repeat->count() > 0) {
-      core::require(text->repeat >= 1 && text->repeat <= grid_limits::repeat,
-                    "--repeat {}: it must be 1 to {}", text->repeat, grid_limits::repeat);
-      o.cases.repeat = text->repeat;
-    }
     if (!text->min_time.empty()) o.min_time_s = parse_duration_s("--min-time", text->min_time);
     if (!text->deadline.empty()) o.deadline_s = parse_duration_s("--deadline", text->deadline);
     o.arguments = "run";

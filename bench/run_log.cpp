@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "autotune/tune.hpp"
 #include "bench/machine.hpp"
 #include "core/check.hpp"
@@ -53,6 +55,14 @@ Json shape_line(const Case& c, std::int64_t number, CaseStatus status, const std
   return line;
 }
 
+Json load_json(std::optional<double> others_cores) {
+  Json json;
+  json["others_cores"] = others_cores ? Json(*others_cores) : Json(nullptr);
+  double average = 0;
+  json["average_1min"] = ::getloadavg(&average, 1) == 1 ? Json(average) : Json(nullptr);
+  return json;
+}
+
 std::optional<double> number_at(const Json& object, const char* key) {
   if (!object.is_object()) return std::nullopt;
   const auto at = object.find(key);
@@ -65,6 +75,27 @@ std::string text_at(const Json& object, const char* key) {
   const auto at = object.find(key);
   if (at == object.end()) return "";
   return at->is_string() ? at->get<std::string>() : at->dump();
+}
+
+RunLog::Noise noise_of(const Json& line) {
+  RunLog::Noise noise;
+  if (const auto load = line.find("load"); load != line.end())
+    noise.others_cores = number_at(*load, "others_cores");
+  if (const auto disturbed = line.find("disturbed");
+      disturbed != line.end() && disturbed->is_boolean())
+    noise.disturbed = disturbed->get<bool>();
+  const auto fields = line.find("fields");
+  if (fields == line.end() || !fields->is_object()) return noise;
+  for (std::size_t i = 0; i < record_fields; ++i) {
+    const auto field = fields->find(std::string(field_table()[i].name));
+    if (field == fields->end()) continue;
+    Stats& stats = noise.parts[i];
+    stats.count = static_cast<std::int64_t>(number_at(*field, "count").value_or(0));
+    stats.p20_ms = number_at(*field, "p20_ms").value_or(0);
+    stats.median_ms = number_at(*field, "median_ms").value_or(0);
+    stats.p80_ms = number_at(*field, "p80_ms").value_or(0);
+  }
+  return noise;
 }
 
 std::vector<std::string> setting_of(const Json& machine, const std::string& dtype) {
@@ -112,6 +143,7 @@ Json run_start_line(const Context& context, const RunHeader& header, const Ceili
   line["fields"] = std::move(fields);
   line["cases"] = header.cases;
   line["mode"] = header.mode;
+  line["load"] = load_json(header.others_cores);
   line["ceilings"] = {{"s8_tops", ceilings.s8_tops},
                       {"f32_tflops", ceilings.f32_tflops},
                       {"copy_gb_s", ceilings.copy_gb_s},
@@ -122,13 +154,15 @@ Json run_start_line(const Context& context, const RunHeader& header, const Ceili
 }
 
 Json case_line(const CaseResult& result, std::int64_t number, const PlannedCase& planned,
-               DType dtype, const Ceilings& ceilings) {
+               DType dtype, const Ceilings& ceilings, const CaseLoad& load) {
   Json line = shape_line(result.shape, number, result.status, result.why);
   line["repeat"] = result.repeat;
   line["rounds"] = result.rounds;
   line["planned_bytes"] = planned.bytes;
   line["setup_s"] = result.setup_s;
   line["wall_s"] = result.wall_s;
+  line["load"] = load_json(load.others_cores);
+  line["disturbed"] = load.disturbed;
   for (const Field field : {Field::fwd_packed, Field::bwd_packed, Field::standard_fwd_packed}) {
     const std::optional<double> ms = result.median_ms(field);
     line[std::string(field_name(field)) + "_ms"] = ms ? Json(*ms) : Json(nullptr);
@@ -213,6 +247,7 @@ RunLog parse_run_log(const std::vector<std::string>& lines) {
         log.fwd_packed_ms[text_at(line, "id")] = *ms;
       if (const auto ms = number_at(line, "standard_fwd_packed_ms"); ms && *ms > 0)
         log.standard_fwd_packed_ms[text_at(line, "id")] = *ms;
+      log.noise[text_at(line, "id")] = noise_of(line);
     }
   }
   return log;

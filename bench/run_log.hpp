@@ -2,6 +2,7 @@
 // Bench: the lines of the run file beside a record file: how each record came about.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -34,12 +35,19 @@ struct RunHeader {
   std::string arguments;
   FieldSet fields = every_field();
   std::int64_t cases = 0;
-  std::string mode = "default";  ///< or "tuned"
+  std::string mode = "default";                       ///< or "tuned"
+  std::optional<double> others_cores = std::nullopt;  ///< used by other programs at the start
 };
 nlohmann::ordered_json run_start_line(const Context& context, const RunHeader& header,
                                       const Ceilings& ceilings);
+/// What other programs did while a case was measured; see LoadMonitor.
+struct CaseLoad {
+  std::optional<double> others_cores;
+  bool disturbed = false;
+};
 nlohmann::ordered_json case_line(const CaseResult& result, std::int64_t number,
-                                 const PlannedCase& planned, DType dtype, const Ceilings& ceilings);
+                                 const PlannedCase& planned, DType dtype, const Ceilings& ceilings,
+                                 const CaseLoad& load);
 /// A case that was not begun.
 nlohmann::ordered_json skipped_case_line(const Case& c, std::int64_t number, CaseStatus status,
                                          const std::string& why);
@@ -53,6 +61,13 @@ struct RunLog {
   std::string machine;            ///< "CPU, isa, threads, dtype" of the last run_start
   std::map<std::string, double> fwd_packed_ms;           ///< by case id
   std::map<std::string, double> standard_fwd_packed_ms;  ///< by case id
+  /// How steady the times of a case were and who else was running, by case id.
+  struct Noise {
+    std::array<Stats, record_fields> parts{};
+    std::optional<double> others_cores;
+    bool disturbed = false;
+  };
+  std::map<std::string, Noise> noise;
   /// What a resumed run must share with the last one, as "key=value" in one order.
   std::vector<std::string> setting;
 };

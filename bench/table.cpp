@@ -6,17 +6,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/terminal.hpp"
+
 namespace switchback::bench {
 
 namespace {
 
-// Code points, which is what a terminal shows of the text these tables hold (no wide or combining
-// characters).
-std::size_t width(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
+// Narrower than this, a column of text is a column of single words.
+constexpr std::size_t narrowest_text = 18;
+constexpr std::size_t gap = 2;
 
 int digits_after_point(double value) {
   const double magnitude = std::abs(value);
@@ -41,33 +39,106 @@ void Table::add(std::vector<std::string> row) {
   rows_.push_back(std::move(row));
 }
 
-std::string Table::text() const {
+std::vector<std::size_t> Table::widths() const {
   std::vector<std::size_t> widths;
   for (std::size_t i = 0; i < header_.size(); ++i) {
-    std::size_t widest = width(header_[i]);
+    std::size_t widest = text_columns(header_[i]);
     for (const auto& row : rows_)
-      widest = std::max(widest, width(row[i]));
+      widest = std::max(widest, text_columns(row[i]));
     widths.push_back(widest);
   }
+  return widths;
+}
+
+std::string Table::block(const std::vector<std::size_t>& columns,
+                         const std::vector<std::size_t>& widths) const {
   std::string out;
-  const auto add_line = [&](const std::vector<std::string>& cells) {
+  const auto add_line = [&](const auto& cell_of) {
     std::string line;
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      const std::string padding(widths[i] - width(cells[i]), ' ');
-      if (i > 0) line += "  ";
-      line += left_[i] ? cells[i] + padding : padding + cells[i];
+    for (const std::size_t i : columns) {
+      const std::string cell = cell_of(i);
+      const std::string padding(widths[i] - text_columns(cell), ' ');
+      if (i != columns.front()) line += std::string(gap, ' ');
+      line += left_[i] ? cell + padding : padding + cell;
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + '\n';
   };
-  add_line(header_);
-  std::vector<std::string> rule;
-  for (const std::size_t w : widths)
-    rule.emplace_back(w, '-');
-  add_line(rule);
+  add_line([&](std::size_t i) { return header_[i]; });
+  add_line([&](std::size_t i) { return std::string(widths[i], '-'); });
   for (const auto& row : rows_)
-    add_line(row);
+    add_line([&](std::size_t i) { return row[i]; });
   return out;
+}
+
+Table Table::with_last_column_of(std::size_t columns) const {
+  Table table(header_);
+  table.left_ = left_;
+  for (const auto& row : rows_) {
+    std::vector<std::string> cells = row;
+    std::string_view rest = row.back();
+    do {
+      std::size_t end = rest.size();
+      while (end > 0 && text_columns(rest.substr(0, end)) > columns)
+        end = rest.find_last_of(' ', end - 1);
+      // A word too long for the column stays whole.
+      if (end == 0 || end == std::string_view::npos) end = std::min(rest.find(' ', 1), rest.size());
+      cells.back() = rest.substr(0, end);
+      table.rows_.push_back(cells);
+      std::fill(cells.begin(), cells.end(), "");
+      rest.remove_prefix(end);
+      rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    } while (!rest.empty());
+  }
+  return table;
+}
+
+std::string Table::text() const {
+  return text(0);
+}
+
+std::string Table::text(std::size_t columns, std::size_t keys) const {
+  const std::vector<std::size_t> widths = this->widths();
+  std::vector<std::size_t> shown;
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < header_.size(); ++i) {
+    shown.push_back(i);
+    total += widths[i] + (i > 0 ? gap : 0);
+  }
+  if (columns == 0 || total <= columns || header_.size() <= keys) return block(shown, widths);
+
+  const std::size_t last = header_.size() - 1;
+  const std::size_t before = total - widths[last];
+  if (left_[last] && before + narrowest_text <= columns) {
+    const Table narrow = with_last_column_of(columns - before);
+    return narrow.block(shown, narrow.widths());
+  }
+
+  std::size_t key_width = 0;
+  for (std::size_t i = 0; i < keys; ++i)
+    key_width += widths[i] + (i > 0 ? gap : 0);
+  std::string out;
+  for (std::size_t i = keys; i < header_.size();) {
+    shown.resize(keys);
+    std::size_t width = key_width;
+    // One column at least, even where it is too wide.
+    do {
+      width += gap + widths[i];
+      shown.push_back(i++);
+    } while (i < header_.size() && width + gap + widths[i] <= columns);
+    out += (out.empty() ? "" : "\n") + block(shown, widths);
+  }
+  return out;
+}
+
+std::string Table::text_for(std::FILE* stream, std::size_t keys) const {
+  return text(terminal_columns(stream), keys);
+}
+
+std::size_t text_columns(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
 }
 
 std::string printable(std::string_view text) {
@@ -97,6 +168,11 @@ std::string number_with_spread(double value, double spread) {
   const int digits = std::max(digits_after_point(value), 0);
   return digits > 6 ? fmt::format("{:.2e} ± {:.0e}", value, spread)
                     : fmt::format("{:.{}f} ± {:.{}f}", value, digits, spread, digits);
+}
+
+std::string number_with_spread(double value, double spread, std::int64_t samples) {
+  if (samples >= 3) return number_with_spread(value, spread);
+  return fmt::format("{} ({} call{})", number(value), samples, samples == 1 ? "" : "s");
 }
 
 }  // namespace switchback::bench

@@ -2,6 +2,9 @@
 // Bench: plain text tables for people.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +23,19 @@ class Table {
   [[nodiscard]] bool empty() const noexcept { return rows_.empty(); }
   /// The table with its header, a rule below it, and a newline after each line.
   [[nodiscard]] std::string text() const;
+  /// The same for `columns` columns (0: as wide as it is). A last column of text is broken between
+  /// words if that is enough; else the table comes in blocks one below the other, each with as many
+  /// columns as fit behind the first `keys` ones.
+  [[nodiscard]] std::string text(std::size_t columns, std::size_t keys = 1) const;
+  /// For the stream it is printed to; see terminal_columns().
+  [[nodiscard]] std::string text_for(std::FILE* stream, std::size_t keys = 1) const;
 
  private:
+  [[nodiscard]] std::vector<std::size_t> widths() const;
+  [[nodiscard]] std::string block(const std::vector<std::size_t>& columns,
+                                  const std::vector<std::size_t>& widths) const;
+  [[nodiscard]] Table with_last_column_of(std::size_t columns) const;
+
   std::vector<std::string> header_;
   std::vector<bool> left_;
   std::vector<std::vector<std::string>> rows_;
@@ -30,10 +44,16 @@ class Table {
 /// `text` with control characters replaced by '?'.
 std::string printable(std::string_view text);
 
+/// Columns a terminal needs for the text: its code points, since these texts hold no wide or
+/// combining characters.
+std::size_t text_columns(std::string_view text);
+
 /// A value with about three significant digits and no exponent for everyday sizes: "0.0123",
 /// "3.61", "947", "1204"; "-" for NaN.
 std::string number(double value);
 /// "3.61 ± 0.04"
 std::string number_with_spread(double value, double spread);
+/// The same of so many samples; of fewer than three, which show no spread: "3.61 (1 call)".
+std::string number_with_spread(double value, double spread, std::int64_t samples);
 
 }  // namespace switchback::bench

@@ -32,7 +32,7 @@ std::vector<std::vector<double>> sample_interleaved(
     return rounds >= options.repeat && total_ms >= options.min_time_s * 1e3;
   };
   // A round is never cut: ratios pair the times of one round.
-  for (int round = 0; round == 0 || !(enough(round) || late()); ++round) {
+  for (int round = 0; round < options.fewest || !(enough(round) || late()); ++round) {
     for (std::size_t i = 0; i < callables.size(); ++i) {
       prepare();
       const Clock::time_point start = options.now();

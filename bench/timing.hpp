@@ -16,11 +16,13 @@ using Clock = std::chrono::steady_clock;
 using Now = std::function<Clock::time_point()>;
 
 /// When to stop. A measurement ends after `repeat` calls of each callable that together took at
-/// least min_time_s, or at the deadline; each callable is timed once even if that has passed.
+/// least min_time_s, or at the deadline; each callable is timed `fewest` times even if that has
+/// passed.
 struct MeasureOptions {
   int repeat = 10;
   double min_time_s = 0;
   std::optional<Clock::time_point> deadline = std::nullopt;
+  int fewest = 1;
   int warmup = 1;  ///< calls before the first timed one (of each callable); the deadline ends them
   std::function<void()> before_each = nullptr;  ///< called before every call, outside its time
   Now now = [] { return Clock::now(); };        ///< tests set their own clock

@@ -22,7 +22,7 @@ struct VerifyShape {
   std::int64_t dim_out = 0;
 };
 
-/// "batch,dim_in,dim_out" of --shape. Throws Error(invalid_argument).
+/// The shape of --shape; see parse_sides(). Throws Error(invalid_argument).
 VerifyShape parse_verify_shape(std::string_view text);
 /// The cases of a grid file, or of a built-in grid by its name. Throws Error.
 std::vector<VerifyShape> verify_shapes_of_grid(const std::string& file_or_name);

@@ -45,11 +45,11 @@ std::string value_text(double value) {
 // A line a person can act on: what, where, and by how much.
 std::string explain(const Check& check) {
   const Comparison& c = check.comparison;
-  std::string text = fmt::format(
-      "{} {}{}{} of {} -> {}, engine {}, isa {}, {} threads, {} data, batch x in x out {}",
-      check.op, check.mode, check.mode.empty() ? "" : " ", check.part, check.dtype,
-      check.output.empty() ? "?" : check.output, check.engine, check.isa, check.threads,
-      data_name(check.data), verified_shape(check.shape));
+  std::string text =
+      fmt::format("{} {}{}{} of {} -> {}, engine {}, isa {}, {} threads, {} data, shape MxKxN {}",
+                  check.op, check.mode, check.mode.empty() ? "" : " ", check.part, check.dtype,
+                  check.output.empty() ? "?" : check.output, check.engine, check.isa, check.threads,
+                  data_name(check.data), verified_shape(check.shape));
   if (c.wrong > 0)
     text += fmt::format("\n    {} of {} wrong; worst [{},{}]: {} where {} is right", c.wrong,
                         c.compared, c.worst.row, c.worst.col, value_text(c.worst.got),
@@ -111,7 +111,7 @@ class VerifyReport {
                  line.largest_share == 0 ? "equal" : number(line.largest_share),
                  number(line.largest_error), number(line.smallest_snr_db)});
     }
-    fmt::print(to, "{}", table.text());
+    fmt::print(to, "{}", table.text_for(to, 3));
     fmt::print(to,
                "\n'of bound': the largest error as a share of what is allowed, 'equal' where the "
                "bits must be\nand are the same; relative error and SNR: the worst of random normal "
@@ -236,9 +236,11 @@ void add_verify_command(CLI::App& app) {
       "verify", "Checks every operation, layer mode, dtype and engine against f64 references");
   add_context_options(*command, arguments->options.context);
   command
-      ->add_option("--shape", arguments->shapes,
-                   "batch,dim_in,dim_out; may be repeated (default: odd, small and medium ones)")
-      ->type_name("B,I,O");
+      ->add_option(
+          "--shape", arguments->shapes,
+          std::string(shape_help) + "; may be given again (default: odd, small and medium ones)")
+      ->type_name("M,K,N")
+      ->allow_extra_args(false);
   command->add_option("--grid", arguments->grid, "shapes of a grid file, or of a built-in grid")
       ->type_name("FILE");
   command->add_option("--dtype", arguments->dtypes, "of f32, f16, bf16 (default: all)")
@@ -260,8 +262,7 @@ void add_verify_command(CLI::App& app) {
       ->add_option("--engine", arguments->options.engine,
                    "check the products of this engine alone (default: every available one)")
       ->type_name("NAME");
-  command->add_option("--seed", arguments->options.seed, "of the random data (default 1)")
-      ->type_name("N");
+  add_seed_option(*command, arguments->options.seed);
   command->add_flag("--json", arguments->json,
                     "one JSON object a check on stdout, table on stderr");
   command->add_option("--out", arguments->out, "the JSON objects into a file")->type_name("FILE");

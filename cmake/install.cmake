@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Install rules, the CMake and pkg-config packages, and CPack's archives. Components: runtime (the
-# shared library and the tuned configurations), dev (headers, packages, the link to link with), bench
-# (the program). Everything finds everything else relative to itself, so that a prefix can be moved.
+# shared library and the tuned configurations), dev (headers, packages, the link to link with, the
+# README and the examples), bench (the program). Everything finds everything else relative to itself, so that a prefix can be moved.
 include(CMakePackageConfigHelpers)
 
 file(STRINGS "${PROJECT_SOURCE_DIR}/include/switchback/switchback.h" _abi
@@ -22,6 +22,11 @@ install(DIRECTORY include/switchback DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" C
 install(DIRECTORY data/configs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/switchback/configs"
         COMPONENT runtime FILES_MATCHING PATTERN "*.jsonl")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
+install(FILES README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT dev)
+install(DIRECTORY bench/examples/ DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT dev)
+install(FILES data/digits/digits.csv DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT dev)
+install(FILES data/digits/README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT dev
+        RENAME digits.md)
 if(SWITCHBACK_BENCH)
   install(TARGETS switchback-bench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT bench)
 endif()
@@ -71,7 +76,6 @@ if(SWITCHBACK_TOP_LEVEL)
   set(CPACK_PACKAGE_NAME switchback)
   set(CPACK_PACKAGE_VENDOR "The switchback authors")
   set(CPACK_PACKAGE_CONTACT "The switchback authors")
-  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
   set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
   set(CPACK_STRIP_FILES ON)
   set(CPACK_GENERATOR TGZ)
@@ -87,7 +91,20 @@ if(SWITCHBACK_TOP_LEVEL)
   endif()
   set(CPACK_DEB_COMPONENT_INSTALL ON)
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-  set(CPACK_DEBIAN_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+  set(CPACK_DEBIAN_BENCH_PACKAGE_SECTION science)
+  # The first line of a description is its package's summary; CPack would put a common one before.
+  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")
+  set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "int8 linear layers that train and infer - shared library
+Linear layers with int8 products for training and for inference: quantize kernels, int8
+products with the dequantize in their epilogue, layers on top of them, and an autotuner, for
+C++ and C programs.")
+  set(CPACK_DEBIAN_DEV_DESCRIPTION "int8 linear layers that train and infer - development files
+Headers of the C++ and the C interface, the CMake and pkg-config packages, and examples.")
+  set(CPACK_DEBIAN_BENCH_DESCRIPTION "int8 linear layers that train and infer - measuring program
+switchback-bench says whether int8 layers pay on a machine and from which size on, checks every
+operation against references, and tunes the library for the machine.")
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS ON)
   set(CPACK_COMPONENT_DEV_DEPENDS runtime)

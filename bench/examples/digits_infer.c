@@ -2,7 +2,7 @@
 /* Example: recognises handwritten digits in C with a network whose weights came quantized, from
  * `example_digits --save FILE`: no floating point weight exists here.
  *
- *   example_digits_infer FILE data/digits/digits.csv
+ *   example_digits_infer FILE digits.csv
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -163,7 +163,7 @@ int main(int argc, char** argv) {
   options.struct_size = sizeof options;
   options.device = "cpu";
   if (argc != 3) {
-    fprintf(stderr, "usage: example_digits_infer NETWORK data/digits/digits.csv\n");
+    fprintf(stderr, "usage: example_digits_infer NETWORK digits.csv\n");
     return 2;
   }
   ok = switchback_context_create(&options, &net.context) == SWITCHBACK_OK ||

@@ -8,14 +8,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "bench/cpu_load.hpp"
 #include "bench/record.hpp"
 #include "bench/record_file.hpp"
+#include "bench/table.hpp"
+#include "core/cpu/isa.hpp"
 
 extern char** environ;
 
@@ -33,6 +38,8 @@ class Cli : public testing::Test {
     std::string name = testing::TempDir() + "cli_XXXXXX";
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
     directory = name;
+    output = in("stdout");
+    ::unsetenv("COLUMNS");
   }
   void TearDown() override {
     const int ignored = std::system(("rm -rf '" + directory + "'").c_str());
@@ -49,9 +56,8 @@ class Cli : public testing::Test {
     argv.push_back(nullptr);
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&files, 1, in("stdout").c_str(), O_WRONLY | O_CREAT | O_TRUNC,
-                                     0600);
+    posix_spawn_file_actions_addopen(&files, 0, input.c_str(), O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_addopen(&files, 2, in("stderr").c_str(), O_WRONLY | O_CREAT | O_TRUNC,
                                      0600);
     // A test run in the background may have been started with SIGINT ignored.
@@ -76,7 +82,7 @@ class Cli : public testing::Test {
     EXPECT_EQ(::waitpid(child, &status, 0), child);
     Result result;
     result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-    result.out = read_file(in("stdout"));
+    if (output == in("stdout")) result.out = read_file(output);
     result.err = read_file(in("stderr"));
     return result;
   }
@@ -99,7 +105,16 @@ class Cli : public testing::Test {
   }
 
   std::string directory;
+  std::string input = "/dev/null", output;  // of the program
 };
+
+Record some_record() {
+  Record record;
+  record.repeat = 10;
+  record.shape = case_of_shape(16, 1024, 4096);
+  record.times_ms.fill(0.5);
+  return record;
+}
 
 TEST_F(Cli, RecordsGoToStandardOutputAndAllElseToStderr) {
   const Result result = run(tiny());
@@ -213,6 +228,178 @@ TEST_F(Cli, UsageErrorsNameTheOption) {
   expect({"run", "--grid", in("bad.yaml")}, 2, "bad.yaml:3:9: repeat = -1");
 }
 
+TEST_F(Cli, UnknownWordsAreNamedWithWhatIsMeant) {
+  const auto expect = [&](const std::vector<std::string>& arguments, const std::string& part) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
+    EXPECT_EQ(result.err.find("Could not convert"), std::string::npos) << result.err;
+  };
+  expect({}, "name a subcommand: run, tune, cache, report, list, verify, micro, info");
+  expect({"rum"}, "'rum' is no subcommand; did you mean 'run'?");
+  expect({"nosuch"}, "'nosuch' is no subcommand; there are run, tune, cache");
+  expect({"cache", "nosuch"}, "'nosuch' is no subcommand of 'cache'; there are ");
+  expect({"run", "--sead", "1"}, "'--sead' is no option of 'run'; did you mean '--seed'?");
+  expect({"list", "--nosuch=3"}, "'--nosuch' is no option of 'list'; there are ");
+  expect({"list", "grids", "more"}, "'more': 'list' takes no such argument");
+  expect({"run", "--out"}, "--out: it takes one value, FILE, and is given once");
+  expect(tiny({"--threads", "2"}), "--threads: it takes one value, N, and is given once");
+  expect({"report"}, "FILE is required");
+}
+
+TEST_F(Cli, ValuesAreRefusedAsTypedWithTheirRule) {
+  const auto expect = [&](const std::vector<std::string>& arguments, const std::string& part) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
+  };
+  for (const std::string command : {"run", "verify", "micro"})
+    for (const std::string seed : {"-1", "18446744073709551616", "1e3", ""})
+      expect({command, "--seed", seed}, "--seed '" + seed +
+                                            "': it must be an integer from 0 to "
+                                            "18446744073709551615");
+  expect({"run", "--threads", "abc"}, "--threads 'abc': it must be an integer from 0 to 4096");
+  expect({"run", "--repeat", "1.5"}, "--repeat '1.5': it must be an integer from 1 to 1000000");
+  expect(tiny({"--dtype", "int8"}), "--dtype 'int8': it must be f32, f16 or bf16");
+  expect(tiny({"--append"}), "--append needs --out FILE");
+  expect(tiny({"--resume", "--out", "-"}), "--resume needs --out FILE");
+  for (const std::string command : {"run", "verify", "micro"})
+    for (const std::string shape : {"1x2", "1,2x3", "0x1x1"})
+      expect({command, "--shape", shape}, "--shape '" + shape + "': it must be M,K,N (or MxKxN)");
+}
+
+TEST_F(Cli, AFullStandardOutputIsAnError) {
+  std::ofstream(in("r.jsonl")) << to_line(some_record()) << '\n';
+  output = "/dev/full";
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"list", "grids"},
+        {"list", "cases", "--grid", "reference", "--json"},
+        {"report", in("r.jsonl")},
+        {"info", "--no-measure"},
+        {"run", "--help"},
+        {"--version"}}) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.code, 1) << arguments.front();
+    EXPECT_NE(result.err.find("standard output: cannot be written: No space left on device"),
+              std::string::npos)
+        << arguments.front() << "\n"
+        << result.err;
+  }
+}
+
+TEST_F(Cli, HelpFitsTheTerminal) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{},
+                                             {"run"},
+                                             {"tune"},
+                                             {"cache"},
+                                             {"cache", "explain"},
+                                             {"report"},
+                                             {"list"},
+                                             {"verify"},
+                                             {"micro"},
+                                             {"info"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.emplace_back("--help");
+    const Result help = run(arguments);
+    EXPECT_EQ(help.code, 0) << help.err;
+    EXPECT_EQ(help.out.find("{false}"), std::string::npos) << help.out;
+    std::istringstream lines(help.out);
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_LE(text_columns(line), 80u) << line;
+  }
+}
+
+TEST_F(Cli, TablesFitTheTerminal) {
+  std::ofstream(in("r.jsonl")) << to_line(some_record()) << '\n';
+  ::setenv("COLUMNS", "70", 1);
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"list", "fields"},
+                                                    {"list", "engines"},
+                                                    {"report", in("r.jsonl")},
+                                                    {"info", "--no-measure"}}) {
+    std::istringstream lines(run(arguments).out);
+    for (std::string line; std::getline(lines, line);)
+      // Sentences are left to the terminal.
+      if (line.find("  ") != std::string::npos) EXPECT_LE(text_columns(line), 70u) << line;
+  }
+  ::unsetenv("COLUMNS");
+}
+
+TEST_F(Cli, ReportReadsStandardInputAndNamesOtherFiles) {
+  std::ofstream(in("r.jsonl")) << to_line(some_record()) << '\n' << to_line(some_record()) << '\n';
+  input = in("r.jsonl");
+  const Result piped = run({"report", "-"});
+  EXPECT_EQ(piped.code, 0) << piped.err;
+  EXPECT_EQ(piped.out.find("standard input: 1 shape, of what machine is not told; 1 earlier record "
+                           "of the same shape is left out"),
+            0u)
+      << piped.out;
+  const auto expect = [&](const std::string& content, const std::string& part) {
+    std::ofstream(in("x.jsonl")) << content << '\n';
+    const Result result = run({"report", in("x.jsonl")});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find("json.exception"), std::string::npos) << result.err;
+  };
+  expect(R"({"type":"run_start","schema":1,"machine":{}})",
+         "x.jsonl:1: no record but a line of a run file (NAME.run.jsonl)");
+  expect(R"({"type":"micro_start","v":1,"machine":{}})", "1: no record but a line of what 'micro");
+  expect("batch,ms",
+         "x.jsonl:1: not JSON at byte 1; a file of records holds one JSON object a line");
+  const Result resumed = run(tiny({"--resume", "--out", in("x.jsonl")}));
+  EXPECT_EQ(resumed.code, 2);
+  EXPECT_NE(resumed.err.find("x.jsonl:1: not JSON at byte 1; the file is left"), std::string::npos)
+      << resumed.err;
+}
+
+TEST_F(Cli, AppendingAShapeThatIsThereIsSaid) {
+  ASSERT_EQ(run(tiny({"--out", in("r.jsonl"), "--quiet"})).code, 0);
+  const Result again =
+      run({"run", "--shape", "2x8x16", "--repeat", "2", "--append", "--out", in("r.jsonl")});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(again.err.find("it has records of 1 of these shapes already"), std::string::npos)
+      << again.err;
+  const Result report = run({"report", in("r.jsonl")});
+  EXPECT_NE(
+      report.out.find("r.jsonl: 2 shapes; 1 earlier record of the same shape is left out, the "
+                      "last one counts\n"),
+      std::string::npos)
+      << report.out;
+}
+
+// Every core is kept busy by this process, which is another one than that which measures.
+TEST_F(Cli, ADisturbedMachineIsNoticed) {
+  LoadMonitor monitor(core::available_cores());
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> spinners;
+  for (int i = 0; i < 2 * core::available_cores(); ++i)
+    spinners.emplace_back([&] {
+      while (!stop) {
+      }
+    });
+  const Result result = run(
+      {"run", "--shape", "2,8,16", "--repeat", "3", "--min-time", "500ms", "--out", in("r.jsonl")});
+  const Result report = run({"report", in("r.jsonl")});
+  stop = true;
+  for (std::thread& spinner : spinners)
+    spinner.join();
+  if (!monitor.others_cores()) GTEST_SKIP() << "this system does not count the time of its cores";
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.err.find("what is measured beside them is not"), std::string::npos)
+      << result.err;
+  for (const std::string& out : {result.out, report.out})
+    EXPECT_NE(out.find("Do not trust these numbers: 1 of 1 rows is in doubt: other programs were "
+                       "running (1); they used up to "),
+              std::string::npos)
+        << out;
+  const auto log = lines(read_file(in("r.run.jsonl")));
+  EXPECT_TRUE(log[0]["load"]["others_cores"].is_number());
+  EXPECT_GT(log[1]["load"]["others_cores"].get<double>(), 0.1);
+  EXPECT_EQ(log[1]["disturbed"], true);
+  EXPECT_GT(log[2]["others_cores"].get<double>(), 0.1);
+  EXPECT_EQ(log[2]["trusted"], false);
+}
+
 TEST_F(Cli, HelpAndDryRunMeasureNothing) {
   const Result help = run({"run", "--help"});
   EXPECT_EQ(help.code, 0);
@@ -221,6 +408,8 @@ TEST_F(Cli, HelpAndDryRunMeasureNothing) {
   EXPECT_EQ(dry.code, 0) << dry.err;
   EXPECT_NE(dry.out.find("2x8x16"), std::string::npos);
   EXPECT_NE(dry.out.find("2 cases, about"), std::string::npos);
+  EXPECT_NE(dry.out.find("(roughly "), std::string::npos);
+  EXPECT_NE(dry.out.find(" of memory available\n"), std::string::npos);
   EXPECT_NE(::access(in("r.jsonl").c_str(), F_OK), 0);
 }
 
@@ -292,7 +481,13 @@ TEST_F(Cli, ListsAreForPeopleAndForPrograms) {
         << people.out;
   }
   const Result cases = run({"list", "cases", "--grid", "reference", "--json"});
-  EXPECT_EQ(nlohmann::json::parse(cases.out).size(), 142u);
+  const nlohmann::json rows = nlohmann::json::parse(cases.out);
+  EXPECT_EQ(rows.size(), 142u);
+  for (const nlohmann::json& row : rows) {
+    // Numbers as records have them: "wm": 4, not 4.0.
+    EXPECT_EQ(row["wm"].is_number_integer(), row["wm"] == std::floor(row["wm"].get<double>()));
+    EXPECT_TRUE(row["f32_bytes"].is_number_integer());
+  }
 }
 
 }  // namespace

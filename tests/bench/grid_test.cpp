@@ -328,8 +328,10 @@ TEST(Grid, DamagedFilesThrowNothingButErrors) {
 TEST(Shape, IsParsedOrRefused) {
   const Case c = parse_shape("16,1024,4096");
   EXPECT_EQ(shape(c), Shape(16, 4096, 1024, 4, false));
-  for (const char* bad : {"", "1", "1,2", "1,2,3,4", "0,2,3", "1,-2,3", "1,2,133145", "1,2,x",
-                          "a,2,3", "1,2,3 ", ",2,3", "99999999999999999999,1,1"})
+  EXPECT_EQ(parse_shape(case_id(c)), c);
+  for (const char* bad :
+       {"", "1", "1,2", "1,2,3,4", "0,2,3", "1,-2,3", "1,2,133145", "1,2,x", "a,2,3", "1,2,3 ",
+        ",2,3", "1x2", "1x2,3", "1x2x", "x2x3", "99999999999999999999,1,1"})
     EXPECT_THROW(parse_shape(bad), Error) << bad;
 }
 

@@ -159,6 +159,39 @@ TEST(Record, RefusesWhatIsNoRecord) {
             0u);
 }
 
+// The first published record there is: 22 keys, without the casts.
+constexpr const char* without_casts =
+    R"({"repeat": 64, "batch_size": 8192, "dim_out": 4096, "dim_in": 1024, "wm": 4, "switch": false, )"
+    R"("standard_fwd": 0.28139352798461914, "standard_gw": 0.2811811864376068, )"
+    R"("standard_gx": 0.30258670449256897, "rowwise_fwd": 0.1994594931602478, )"
+    R"("rowwise_bwd": 0.16159191727638245, "global_fwd": 0.19502267241477966, )"
+    R"("global_bwd": 0.16080215573310852, "x_quantize_rowwise": 0.03306940197944641, )"
+    R"("g_quantize_rowwise": 0.08210167288780212, "w_quantize_rowwise": 0.03385916352272034, )"
+    R"("w_quantize_colwise_transpose": 0.08635595440864563, )"
+    R"("w_quantize_global": 0.09237229824066162, )"
+    R"("w_quantize_global_transpose": 0.10007619857788086, "time_standard": 0.8651614189147949, )"
+    R"("time_rowwise": 0.8776187896728516, "time_global": 0.944625586271286})";
+
+TEST(Record, OfTheFirstPublicationHasNoCasts) {
+  const Record record = parse_record(without_casts, RecordKeys::all_or_without_casts);
+  EXPECT_EQ(*record.time(Field::standard_fwd), 0.28139352798461914);
+  EXPECT_FALSE(record.time(Field::cast_x));
+  EXPECT_EQ(*record.time_global(), 0.944625586271286);
+  // What a run goes on from has all of them.
+  EXPECT_EQ(message_of(without_casts), "key 20 is 'time_standard'; it must be 'cast_x'");
+  const std::string one_cast =
+      replaced(without_casts, ", \"time_standard\"", ", \"cast_g\": 1.0, \"time_standard\"");
+  EXPECT_THROW(parse_record(one_cast, RecordKeys::all_or_without_casts), Error);
+}
+
+TEST(Record, OtherFilesOfThisProgramAreNamed) {
+  EXPECT_NE(kind_of_line(R"({"type":"case","case":1})").find("run file"), std::string::npos);
+  EXPECT_NE(kind_of_line(R"({"type":"micro","v":1})").find("micro"), std::string::npos);
+  EXPECT_NE(kind_of_line(R"({"type":"verify_start"})").find("verify"), std::string::npos);
+  EXPECT_EQ(kind_of_line(to_line(example())), "");
+  EXPECT_EQ(kind_of_line("no JSON"), "");
+}
+
 TEST(Record, FilesNameTheBadLine) {
   const std::string good = to_line(example());
   try {

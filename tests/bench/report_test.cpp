@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include "switchback/error.hpp"
 
@@ -124,6 +126,96 @@ TEST(Report, PublishedRecords) {
   EXPECT_NE(table.find("0.47x"), std::string::npos);
   EXPECT_NE(table.find("0.41x"), std::string::npos);
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 142 + 4);
+}
+
+/// Times of every field that lie that far around the record's, 20th to 80th percentile.
+std::array<Stats, record_fields> spread(const Record& record, double relative, std::int64_t count) {
+  std::array<Stats, record_fields> parts;
+  for (std::size_t i = 0; i < record_fields; ++i) {
+    const double ms = record.times_ms[i].value_or(0);
+    parts[i] = {.count = count,
+                .min_ms = 0,
+                .p20_ms = (1 - relative) * ms,
+                .median_ms = ms,
+                .p80_ms = (1 + relative) * ms,
+                .max_ms = 0,
+                .mad_ms = 0};
+  }
+  return parts;
+}
+
+TEST(Report, ErrorsOfRatiosComeFromTheSpreadOfTheirParts) {
+  ReportRow r = row(256, 8, 1.6, 2);
+  // One part alone makes each sum, so the error is that of two medians: 1.25 / 0.84 of half the
+  // distance of the percentiles, over the root of the count, and the root of two for the ratio.
+  r.record.times_ms.fill(0.0);
+  r.record.times_ms[index(Field::standard_fwd)] = 3;
+  r.record.times_ms[index(Field::rowwise_fwd)] = 2;
+  r.record.times_ms[index(Field::global_fwd)] = 4;
+  const std::optional<double> error = step_error(r.record, spread(r.record, 0.2, 4));
+  ASSERT_TRUE(error);
+  EXPECT_NEAR(*error, 1.25 / 0.84 * 0.2 / 2 * std::sqrt(2.0), 1e-12);
+  EXPECT_EQ(step_error(r.record, spread(r.record, 0, 4)), 0.0);
+  EXPECT_FALSE(step_error(r.record, spread(r.record, 0.2, 2)));  // too few to tell
+}
+
+TEST(Report, DoubtsRowsThatSayNothing) {
+  ReportRow good = row(256, 8, 1.6, 2);
+  good.step_error = 0.02;
+  EXPECT_EQ(good.doubt(), "");
+  ReportRow uneven = good;
+  uneven.step_error = 0.3;
+  EXPECT_NE(uneven.doubt(), "");
+  ReportRow disturbed = good;
+  disturbed.disturbed = true;
+  disturbed.others_cores = 1.3;
+  EXPECT_NE(disturbed.doubt(), "");
+  EXPECT_NE(row(256, 8, 1.6, 9).doubt(), "");  // 16.06x and 0.00x were once shown as results
+  EXPECT_NE(row(256, 8, 0.001, 2).doubt(), "");
+  EXPECT_EQ(row(256, 8, 0.26, 2).doubt(), "");
+
+  Report report;
+  report.add(good);
+  for (std::int64_t batch : {512, 1024, 2048}) {
+    ReportRow more = row(batch, 8, 1.6, 2);
+    more.step_error = 0.01;
+    report.add(more);
+  }
+  EXPECT_EQ(report_doubt(report), "");
+  EXPECT_FALSE(not_to_be_trusted(report));
+  EXPECT_NE(report_table(report).find(" 2 %"), std::string::npos);
+  report.add(uneven);
+  EXPECT_EQ(report_doubt(report), "1 of 4 rows is in doubt (!): its times differ too much (1).\n");
+  EXPECT_FALSE(not_to_be_trusted(report));
+  EXPECT_NE(report_table(report).find("30 % !"), std::string::npos);
+  report.rows[1].disturbed = true;
+  report.rows[1].others_cores = 1.3;
+  EXPECT_TRUE(not_to_be_trusted(report));
+  EXPECT_EQ(report_doubt(report),
+            "Do not trust these numbers: 2 of 4 rows are in doubt: its times differ too much (1), "
+            "other programs were running (1); they used up to 1.3 cores. Measure again on a quiet "
+            "machine. What they say:\n");
+}
+
+TEST(Report, TinyRatiosAreNotShownAsZero) {
+  Report report;
+  report.add(row(1, 8, 0.00108, 2));
+  const std::string table = report_table(report);
+  EXPECT_NE(table.find("0.00108x"), std::string::npos) << table;
+  EXPECT_EQ(table.find("0.00x"), std::string::npos) << table;
+}
+
+TEST(Report, HeadingsSayWhatIsKnownOfAFile) {
+  Report report;
+  report.add(row(1, 8, 1, 1));
+  EXPECT_EQ(report_heading(report, "a.jsonl"),
+            "a.jsonl: 1 shape; of what machine is not told: there is no a.run.jsonl\n");
+  report.machine = "CPU, avx512_vnni, 2 threads, f32";
+  report.without_casts = true;
+  report.add(row(1, 8, 2, 1));
+  EXPECT_EQ(report_heading(report, "a.jsonl"),
+            "a.jsonl: 1 shape; its records have 22 of the 25 keys, cast_x, cast_g and cast_w are "
+            "missing; 1 earlier record of the same shape is left out, the last one counts\n");
 }
 
 TEST(Report, RefusesWhatIsNoRecordFile) {

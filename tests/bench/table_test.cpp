@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "bench/terminal.hpp"
+
 namespace switchback::bench {
 namespace {
 
@@ -39,6 +41,52 @@ TEST(Table, ShortRowsArePadded) {
   Table table({"a", "b", "c"});
   table.add({"1"});
   EXPECT_EQ(table.text(), "a  b  c\n-  -  -\n1\n");
+}
+
+TEST(Table, BreaksALastColumnOfText) {
+  Table table({"name", "what it is"}, {"what it is"});
+  table.add({"a", "a word and another word and more of them"});
+  table.add({"b", ""});
+  EXPECT_EQ(table.text(32),
+            "name  what it is\n"
+            "----  -----------------------\n"
+            "a     a word and another word\n"
+            "      and more of them\n"
+            "b\n");
+  EXPECT_EQ(table.text(80), table.text());
+}
+
+TEST(Table, ComesInBlocksThatFit) {
+  Table table({"m", "k", "first", "second", "third"});
+  table.add({"1", "2", "11111111", "22222222", "33333333"});
+  const std::string text = table.text(26, 2);
+  EXPECT_EQ(text,
+            "m  k     first    second\n"
+            "-  -  --------  --------\n"
+            "1  2  11111111  22222222\n"
+            "\n"
+            "m  k     third\n"
+            "-  -  --------\n"
+            "1  2  33333333\n");
+  EXPECT_EQ(table.text(0, 2), table.text());
+}
+
+TEST(Help, IsBrokenBetweenWordsBehindItsColumn) {
+  EXPECT_EQ(wrapped_help("  --out FILE    where the records go to\n", 34, 16),
+            "  --out FILE    where the records\n"
+            "                go to\n");
+  EXPECT_EQ(wrapped_help("  run --grid llm --out llm.jsonl\n", 20, 16),
+            "  run --grid llm\n      --out\n      llm.jsonl\n");
+  EXPECT_EQ(wrapped_help("one two three\n\nfour\n", 9, 30), "one two\nthree\n\nfour\n");
+  EXPECT_EQ(wrapped_help("a-word-that-is-long\n", 9, 30), "a-word-that-is-long\n");
+  EXPECT_EQ(filled_paragraphs("one\ntwo three\n\n  code\nfour\n", 80),
+            "one two three\n\n  code\nfour\n");
+}
+
+TEST(Number, OfFewSamplesHasNoSpread) {
+  EXPECT_EQ(number_with_spread(3.614, 0.041, 3), "3.61 ± 0.04");
+  EXPECT_EQ(number_with_spread(3.614, 0, 1), "3.61 (1 call)");
+  EXPECT_EQ(number_with_spread(104, 0, 2), "104 (2 calls)");
 }
 
 TEST(Number, ThreeSignificantDigits) {

@@ -74,6 +74,16 @@ TEST(Timing, DeadlineEndsAfterAtLeastOneCall) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST(Timing, NoDeadlineCutsTheFewestRounds) {
+  FakeClock clock;
+  MeasureOptions options = options_for(clock);
+  options.repeat = 1000;
+  options.fewest = 3;
+  options.warmup = 0;
+  options.deadline = clock.time;
+  EXPECT_EQ(measure(options, [&] { clock.pass_ms(10); }).count, 3);
+}
+
 TEST(Timing, RepeatZeroStillMeasures) {
   FakeClock clock;
   MeasureOptions options = options_for(clock);

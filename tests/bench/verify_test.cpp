@@ -358,11 +358,13 @@ TEST(Suite, JsonIsCompleteAndParses) {
 
 TEST(VerifyShape, Parses) {
   const VerifyShape s = parse_verify_shape("3, 5,7");
+  const VerifyShape printed = parse_verify_shape("3x5x7");
+  EXPECT_EQ(printed.dim_in, 5);
   EXPECT_EQ(s.batch, 3);
   EXPECT_EQ(s.dim_in, 5);
   EXPECT_EQ(s.dim_out, 7);
   for (const char* bad :
-       {"", "1,2", "1,2,3,4", "0,1,1", "-1,2,3", "1x2x3", "1,2,3e3", "9999999999999,1,1"})
+       {"", "1,2", "1,2,3,4", "0,1,1", "-1,2,3", "1x2,3", "1,2,3e3", "9999999999999,1,1"})
     EXPECT_THROW(parse_verify_shape(bad), Error) << bad;
 }
 

@@ -35,7 +35,8 @@ foreach(_text IN LISTS _texts)
   endforeach()
 endforeach()
 foreach(_file include/switchback/switchback.h include/switchback/linear.hpp
-              share/switchback/configs bin/switchback-bench)
+              share/switchback/configs bin/switchback-bench share/doc/switchback/README.md
+              share/doc/switchback/examples/digits.csv)
   if(NOT EXISTS "${prefix}/${_file}")
     message(FATAL_ERROR "${_file} was not installed")
   endif()
@@ -53,6 +54,10 @@ run("the C++ program" "${WORK}/package/consumer_cpp")
 message(STATUS "${output}")
 run("the C program" "${WORK}/package/consumer_c")
 message(STATUS "${output}")
+run("configuring the installed examples" "${CMAKE_COMMAND}"
+    -S "${prefix}/share/doc/switchback/examples" -B "${WORK}/examples" -G "${GENERATOR}"
+    "-DCMAKE_C_COMPILER=${C}" "-DCMAKE_CXX_COMPILER=${CXX}" "-DCMAKE_PREFIX_PATH=${prefix}")
+run("building the installed examples" "${CMAKE_COMMAND}" --build "${WORK}/examples")
 run("the installed switchback-bench" "${prefix}/bin/switchback-bench" list grids)
 
 if(PKG_CONFIG)
@@ -102,10 +107,21 @@ endif()
 # Debian packages, where their tools are: one a component, and together all of those files.
 file(GLOB _debs "${WORK}/archives/*.deb")
 if(_debs)
+  set(_descriptions "")
   foreach(_deb IN LISTS _debs)
     run("dpkg-deb" dpkg-deb -x "${_deb}" "${WORK}/debian")
-    run("dpkg-deb" dpkg-deb -f "${_deb}" Package Depends)
+    run("dpkg-deb" dpkg-deb -f "${_deb}" Package Section Depends Description)
     message(STATUS "${output}")
+    list(APPEND _descriptions "${output}")
+  endforeach()
+  foreach(_text "Section: libs\n" "Section: libdevel" "Section: science"
+                "Description: int8 linear layers that train and infer - shared library\n"
+                "Description: int8 linear layers that train and infer - development files\n"
+                "Description: int8 linear layers that train and infer - measuring program\n")
+    string(FIND "${_descriptions}" "${_text}" _found)
+    if(_found EQUAL -1)
+      message(FATAL_ERROR "no package has '${_text}':\n${_descriptions}")
+    endif()
   endforeach()
   file(GLOB_RECURSE _in_debs RELATIVE "${WORK}/debian/usr" "${WORK}/debian/usr/*")
   if(NOT _in_debs STREQUAL _in_prefix)

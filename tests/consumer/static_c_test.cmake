@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# The package of a static library says what a project without C++ lacks. A script has no language at
+# all, so it stands for a project of C alone. Called with SOURCE (the project) and WORK (a folder).
+file(REMOVE_RECURSE "${WORK}")
+file(MAKE_DIRECTORY "${WORK}")
+set(PACKAGE_INIT "")
+set(SWITCHBACK_SHARED OFF)
+configure_file("${SOURCE}/cmake/switchback-config.cmake.in" "${WORK}/switchback-config.cmake" @ONLY)
+find_package(switchback QUIET CONFIG PATHS "${WORK}" NO_DEFAULT_PATH)
+if(switchback_FOUND OR NOT switchback_NOT_FOUND_MESSAGE MATCHES "LANGUAGES C CXX")
+  message(FATAL_ERROR "found: ${switchback_FOUND}, message: ${switchback_NOT_FOUND_MESSAGE}")
+endif()
+file(REMOVE_RECURSE "${WORK}")
