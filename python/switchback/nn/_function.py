@@ -14,7 +14,7 @@ from ._autocast import autocast_dtype
 from ._layer import LayerSet
 
 
-def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool, training: bool):
+def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     """y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded for autograd where it is on.
 
     y has x's dtype, under autocast autocast's. TypeError or InvalidArgument for operands that do
@@ -37,9 +37,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool, training: boo
     # lose the tangents without a word.
     if (recorded and torch.is_grad_enabled()) or getattr(forward_ad, "_current_level", -1) >= 0:
         return _Linear.apply(x, weight, bias, layers, mem_efficient)
-    # No optimizer's step announces itself by a backward through here, so in training every
-    # forward looks anew: a teacher's weights, say, that follow another model's through .data.
-    return _product(x, weight, bias, layers, _abi.SAVE_NOTHING, anew=training)
+    return _product(x, weight, bias, layers, _abi.SAVE_NOTHING, once=False)
 
 
 def prepared_linear(x, codes, absmax, bias, layers: LayerSet, training: bool):
@@ -95,14 +93,14 @@ def _check_bias(bias, weight) -> None:
         )
 
 
-def _product(x, weight, bias, layers: LayerSet, save: int, anew: bool):
+def _product(x, weight, bias, layers: LayerSet, save: int, once: bool):
     memory, rows, stride = as_rows(x, layers.in_features)
     y = x.new_empty((*x.shape[:-1], layers.out_features))
     if rows:
         layer = layers.layer(x.dtype, x.device)
         with layer.context.lock:
             layer.context.enter()
-            layer.use_weight(weight, bias, layers, anew)
+            layer.use_weight(weight, bias, layers, once)
             layer.forward(memory.data_ptr(), rows, stride, y.data_ptr(), save)
     return y
 
@@ -117,7 +115,7 @@ def _product_and_codes(x, weight, bias, layers: LayerSet):
         layer = layers.layer(x.dtype, x.device)
         with layer.context.lock:
             layer.context.enter()
-            layer.use_weight(weight, bias, layers, anew=False)
+            layer.use_weight(weight, bias, layers, once=True)
             layer.forward_codes(
                 memory.data_ptr(), rows, stride, y.data_ptr(), codes.data_ptr(), absmax.data_ptr()
             )
@@ -149,7 +147,7 @@ class _Linear(Function):
         if mem_efficient and wants_dw:
             y, codes, absmax = _product_and_codes(x, weight, bias, layers)
         else:
-            y = _product(x, weight, bias, layers, _abi.SAVE_CALLER, anew=False)
+            y = _product(x, weight, bias, layers, _abi.SAVE_CALLER, once=True)
         kept_x = x if wants_dw and codes is None else None
         ctx.save_for_backward(kept_x, weight if wants_dx else None, codes, absmax)
         return y
@@ -179,13 +177,11 @@ class _Linear(Function):
             elif x is not None:
                 x, _, stride_of_kept = as_rows(x, in_features)
                 kept = x.data_ptr()
-            layer = layers.layer(dtype, g.device)
+            layer = layers.layer_for_backward(dtype, g.device)
             with layer.context.lock:
                 layer.context.enter()
                 if wants_dx:
                     layer.use_weight_of_forward(weight)
-                else:
-                    layer.use_any_weight()
                 layer.backward(
                     g.data_ptr(),
                     rows,

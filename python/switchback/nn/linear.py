@@ -63,13 +63,12 @@ class SwitchBackLinear(torch.nn.Linear):
             return prepared_linear(
                 x, self.W_int8, self.state_W, self.bias, self._layers, self.training
             )
-        return linear(x, self.weight, self.bias, self._layers, self.mem_efficient, self.training)
+        return linear(x, self.weight, self.bias, self._layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
-        """To be called when the weight was changed in a way autograd cannot see, such as `.data`.
+        """To be called in reuse_weight_codes() when the weight was changed past autograd (`.data`).
 
-        Not needed after a backward through the module, in training mode without gradients, and
-        after load_state_dict() and to(): the next forward looks at the weight anew by itself.
+        Elsewhere every change is noticed: the next forward looks at the weight by itself.
         """
         self._layers.weight_updated()
 
