@@ -8,7 +8,7 @@ from torch.autograd import Function, forward_ad
 from torch.autograd.function import once_differentiable
 
 from .. import _abi
-from .._errors import InvalidArgument, InvalidState
+from .._errors import InvalidArgument, InvalidState, Unsupported
 from .._tensors import FLOATS, as_rows, check_device, memory_of
 from ._autocast import autocast_dtype
 from ._layer import LayerSet
@@ -33,9 +33,8 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     if bias is not None:
         _check_bias(bias, weight)
         recorded = recorded or bias.requires_grad
-    # Without a derivative of its own for forward mode, Function says so; going past it would
-    # lose the tangents without a word.
-    if (recorded and torch.is_grad_enabled()) or getattr(forward_ad, "_current_level", -1) >= 0:
+    _refuse_tangents(x, weight, bias)
+    if recorded and torch.is_grad_enabled():
         return _Linear.apply(x, weight, bias, layers, mem_efficient)
     return _product(x, weight, bias, layers, _abi.SAVE_NOTHING, once=False)
 
@@ -48,11 +47,26 @@ def prepared_linear(x, codes, absmax, bias, layers: LayerSet, training: bool):
             "forward: x requires a gradient and the layer was prepared for eval, which has none; load "
             "a float weight (load_state_dict) to train, or run it under torch.no_grad()"
         )
+    _refuse_tangents(x, bias)
     recorded = x.requires_grad or (bias is not None and bias.requires_grad)
     if recorded and torch.is_grad_enabled():
         return _Prepared.apply(x, codes, absmax, bias, layers)
     return _prepared_product(x, codes, absmax, bias, layers)
 
+
+def _refuse_tangents(*tensors) -> None:
+    """Unsupported for a dual tensor of forward mode, whose tangent would be lost without a word."""
+    if getattr(forward_ad, "_current_level", -1) < 0:
+        return
+    for tensor in tensors:
+        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise Unsupported(
+                "forward: forward mode (torch.autograd.forward_ad, jvp) has no derivative of a "
+                "switchback layer; use backward(), or nn.Linear in its place"
+            )
+
+
+_in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 _ALLOWED = "it must be torch.float32, torch.float16 or torch.bfloat16"
 
@@ -63,6 +77,12 @@ def checked_input(x, weight, layers: LayerSet):
         raise RuntimeError(
             "forward: torch.jit.trace cannot record a switchback layer, only what it made once; trace "
             "the model with nn.Linear in its place"
+        )
+    if _in_transform():
+        raise Unsupported(
+            "forward: transforms of torch.func (vmap, grad, jvp, jacrev) cannot go through a switchback "
+            "layer, whose products run outside of torch; use backward() or torch.autograd.grad, a "
+            "loop in place of vmap, or nn.Linear in its place"
         )
     x = memory_of(x, "forward", "x")
     if x.dim() == 0 or x.shape[-1] != layers.in_features:

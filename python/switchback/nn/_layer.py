@@ -137,6 +137,7 @@ class Layer:
         # memory from becoming that of another tensor with the same key.
         self._borrowed: tuple = ()
         self._lent_at: tuple = ()
+        self._lent: _abi.Matrix | None = None
         self._is_copy = False
         self._stream = context.stream
         self._sources: tuple = ()
@@ -151,7 +152,6 @@ class Layer:
         self._on_cpu = context.device == "cpu"
         self._is_standard = mode == _abi.STANDARD
         # Arguments, filled in anew by each call.
-        self._lent = _abi.Matrix(None, code, out_features, in_features, in_features)
         self._digest = (ctypes.c_uint64 * 2)()
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
         self._y = _abi.Matrix(None, code, 0, out_features, out_features)
@@ -283,12 +283,14 @@ class Layer:
             bias_memory = memory_of(bias_source, "forward", "bias").contiguous()
             check_storage(bias_memory, "forward", "bias")
             bias_matrix = ctypes.byref(self._bias_matrix(bias_memory))
-        cols = matrix.shape[1]
-        lent = self._lent
-        lent.data, lent.stride = matrix.data_ptr(), max(matrix.stride(0), cols)
+        rows, cols = matrix.shape
+        lent = _abi.Matrix(
+            matrix.data_ptr(), DTYPES[self._dtype], rows, cols, max(matrix.stride(0), cols)
+        )
         self._weight_key = self._fingerprint = None  # until it is certain
         check(self._lib.switchback_linear_set_weight(self.pointer, ctypes.byref(lent), bias_matrix))
         self._borrowed, self._sources = (matrix, bias_memory), (source, bias_source)
+        self._lent = lent
         self._lent_at = (lent.data, 0 if bias_memory is None else bias_memory.data_ptr())
         self._is_copy = matrix is not source or bias_memory is not bias_source
         self._stream = self.context.stream
