@@ -7,9 +7,10 @@ import ctypes
 import os
 import sys
 import threading
+import warnings
 import weakref
 
-from . import _abi
+from . import _abi, _cuda_memory
 from ._errors import Error
 from ._library import check, library
 
@@ -23,7 +24,9 @@ class Context:
     """
 
     def __init__(self, device: str, threads: int, torch_threads: int | None = None):
-        options = _abi.ContextOptions(device=device.encode(), threads=threads)
+        # Only tensors come from a CUDA device, so torch is there.
+        memory = _cuda_memory.options_for(device) if device != "cpu" else {}
+        options = _abi.ContextOptions(device=device.encode(), threads=threads, **memory)
         if device != "cpu":
             options.stream = _current_stream(device)
         out = ctypes.c_void_p()
@@ -93,6 +96,8 @@ def context_for(device: str) -> Context:
         with _registry_lock:
             found = _contexts.get(device)
             if found is None:
+                if _forked_after_use:
+                    _spare_torch_a_hang()
                 _used = True
                 found = _contexts[device] = Context(device, *_threads_for(device))
     return found
@@ -189,6 +194,20 @@ def _after_fork_in_child() -> None:
     _num_threads = 1
     for device in list(_contexts):
         _retire(device)
+
+
+def _spare_torch_a_hang() -> None:
+    """In such a child, torch's own parallel regions wait for OpenMP's threads as well, forever."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() > 1:
+        warnings.warn(
+            "switchback is used in a process forked from one that had used it. OpenMP's threads did not "
+            "come along, and torch would wait for them: torch.set_num_threads(1) was called. Start "
+            "processes with the 'spawn' or 'forkserver' method to use more threads",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        torch.set_num_threads(1)
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
