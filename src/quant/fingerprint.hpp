@@ -34,7 +34,7 @@
 
 namespace switchback::quant::hash {
 
-inline constexpr std::int64_t block_bytes = 4096;
+inline constexpr std::int64_t block_bytes = 8192;
 inline constexpr std::int64_t chunk_bytes = 64;  ///< also between the keys of two sums
 inline constexpr int sums = 3;
 inline constexpr std::int64_t task_blocks = 16;
@@ -125,6 +125,7 @@ struct Bytes {
   const unsigned char* block(std::int64_t index, unsigned char (&buffer)[block_bytes]) const {
     const std::int64_t count = size_of_block(index);
     std::int64_t at = index * block_bytes;
+    if (row == size && count == block_bytes) return data + at;
     if (at / row == (at + count - 1) / row && count % chunk_bytes == 0)
       return data + at / row * stride + at % row;
     for (std::int64_t copied = 0; copied < count;) {

@@ -60,10 +60,10 @@ class FingerprintOnCpu : public ::testing::Test {
 };
 
 TEST_F(FingerprintOnCpu, TailsOfEveryLength) {
-  // A chunk is 64 bytes, a block 4096, a task 16 blocks.
+  // A chunk is 64 bytes, a block 8192, a task 16 blocks.
   for (std::int64_t n = 0; n <= 130; ++n)
     check(numbers<std::int8_t>(1, n).view());
-  for (const std::int64_t base : {4096, 8192, 16 * 4096, 3 * 16 * 4096})
+  for (const std::int64_t base : {8192, 16384, 16 * 8192, 3 * 16 * 8192})
     for (const std::int64_t by : {-65, -64, -63, -1, 0, 1, 63, 64, 65})
       check(numbers<std::int8_t>(1, base + by).view());
 }
@@ -75,7 +75,7 @@ TEST_F(FingerprintOnCpu, RowsApartAndMisaligned) {
                                    {3, 63},
                                    {65, 64},
                                    {9, 1000},
-                                   {40, 1024},
+                                   {40, 2048},
                                    {3, 5000}}) {
     const Fingerprint want = of_reference(numbers<float>(rows, cols).view());
     for (const std::int64_t padding : {0, 1, 13})
@@ -107,7 +107,7 @@ class FingerprintChanges : public ::testing::Test {
 TEST_F(FingerprintChanges, EveryBit) {
   // In place and gathered, one block and two.
   for (const auto& [rows, cols, padding] :
-       {std::array<std::int64_t, 3>{3, 7, 0}, {3, 7, 2}, {5, 260, 0}, {5, 260, 4}}) {
+       {std::array<std::int64_t, 3>{3, 7, 0}, {3, 7, 2}, {5, 520, 0}, {5, 520, 4}}) {
     auto x = numbers<std::int32_t>(rows, cols, {padding, 0});
     const Fingerprint before = of(x.view());
     std::set<Fingerprint> seen = {before};
@@ -125,7 +125,7 @@ TEST_F(FingerprintChanges, EveryBit) {
 }
 
 TEST_F(FingerprintChanges, ElementsAndRowsThatChangePlaces) {
-  auto x = numbers<float>(6, 1024);  // rows of one block
+  auto x = numbers<float>(6, 2048);  // rows of one block
   std::set<Fingerprint> seen = {of(x.view())};
   const auto swapped = [&](std::int64_t r, std::int64_t c, std::int64_t r2, std::int64_t c2) {
     const float a = x.get(r, c);
@@ -138,10 +138,10 @@ TEST_F(FingerprintChanges, ElementsAndRowsThatChangePlaces) {
     swapped(0, 0, 0, c);
   }
   for (std::int64_t r = 1; r < 6; ++r) {
-    for (std::int64_t c = 0; c < 1024; ++c)
+    for (std::int64_t c = 0; c < 2048; ++c)
       swapped(0, c, r, c);
     EXPECT_TRUE(seen.insert(of(x.view())).second) << r;
-    for (std::int64_t c = 0; c < 1024; ++c)
+    for (std::int64_t c = 0; c < 2048; ++c)
       swapped(0, c, r, c);
   }
 }

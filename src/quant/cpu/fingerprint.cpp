@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "quant/cpu/fingerprint.cpp"
 #include "hwy/foreach_target.h"
 //
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #include "quant/cpu/engine.hpp"
@@ -27,7 +28,7 @@ void BlockSums(const unsigned char* data, std::int64_t chunks, const std::uint32
   const hn::Repartition<std::uint64_t, D> wide;
   constexpr std::int64_t lanes = static_cast<std::int64_t>(hn::MaxLanes(D()));
   constexpr std::int64_t chunk = hash::chunk_bytes / 4;
-  static_assert(chunk % lanes == 0 && hash::sums == 3);
+  static_assert(chunk <= 4 * lanes && chunk % lanes == 0 && hash::sums == 3);
   const auto* const words = reinterpret_cast<const std::uint32_t*>(data);
   const auto products = [&](hn::Vec<D> x, const std::uint32_t* k) HWY_ATTR {
     const auto a = hn::Add(x, hn::Load(d, k));
@@ -36,11 +37,24 @@ void BlockSums(const unsigned char* data, std::int64_t chunks, const std::uint32
   auto sum_0 = hn::Zero(wide);
   auto sum_1 = hn::Zero(wide);
   auto sum_2 = hn::Zero(wide);
-  for (std::int64_t i = 0; i < chunks * chunk; i += lanes) {
+  const auto add = [&](std::int64_t i) HWY_ATTR {
     const auto x = hn::LoadU(d, words + i);
     sum_0 = hn::Add(sum_0, products(x, key + i));
     sum_1 = hn::Add(sum_1, products(x, key + i + chunk));
     sum_2 = hn::Add(sum_2, products(x, key + i + 2 * chunk));
+  };
+  for (std::int64_t i = 0; i < chunks * chunk; i += chunk) {
+    // The products hold up the loads behind them, so lines are asked for well before: here and,
+    // past the end, what is most likely the next block's.
+    constexpr std::uintptr_t ahead_bytes = 4096;
+    hwy::Prefetch(reinterpret_cast<const unsigned char*>(
+        reinterpret_cast<std::uintptr_t>(words + i) + ahead_bytes));
+    add(i);
+    if constexpr (lanes < chunk) add(i + lanes);
+    if constexpr (2 * lanes < chunk) {
+      add(i + 2 * lanes);
+      add(i + 3 * lanes);
+    }
   }
   sum[0] = hn::GetLane(hn::SumOfLanes(wide, sum_0));
   sum[1] = hn::GetLane(hn::SumOfLanes(wide, sum_1));
