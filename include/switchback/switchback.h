@@ -376,7 +376,10 @@ SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* co
 SWITCHBACK_API void switchback_linear_destroy(switchback_linear* or_null);
 
 /* weight[N,K] in the layer's dtype and bias[1,N] (f32, f16 or bf16; NULL or NULL data: none): the
- * caller's memory, borrowed until replaced. Leaves eval mode. */
+ * caller's memory, borrowed until replaced. Leaves eval mode. The layer does not see changes of the
+ * elements: until switchback_linear_weight_updated, forwards and backwards use int8 codes of what
+ * the weight was, and the results are wrong without an error. Compare values of
+ * switchback_fingerprint where others may write to the weight unseen. */
 SWITCHBACK_API switchback_status
 switchback_linear_set_weight(switchback_linear* linear, const switchback_matrix* weight,
                              const switchback_matrix* bias_or_null);
