@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `micro quantize`: each operation against a copy that reads and writes as many bytes.
+// Bench: `micro quantize`: each operation against a copy that reads and writes as many bytes, and
+// fingerprint, which writes none, against a read.
 #include <algorithm>
 #include <cmath>
 
@@ -8,6 +9,7 @@
 #include "bench/host_matrix.hpp"
 #include "bench/micro.hpp"
 #include "bench/random_data.hpp"
+#include "switchback/fingerprint.hpp"
 
 namespace switchback::bench {
 
@@ -21,6 +23,8 @@ struct Buffers {
   HostMatrix codes;  // q[rows,columns], and behind it q_t[columns,rows]
   std::vector<float> absmax_rows, absmax_cols, sums;
   float absmax_all = 0;
+  Fingerprint seen{};
+  std::uint64_t read = 0;
 
   Buffers(Context& context, DType dtype, std::int64_t rows, std::uint64_t seed)
       : x(dtype, rows, columns),
@@ -42,7 +46,7 @@ struct Buffers {
 
 struct Operation {
   const char* name;
-  int code_matrices;  // written (or, by dequantize, read)
+  int code_matrices;  // written (or, by dequantize, read); 0: it only reads
   bool dequantizes;
   std::function<void(Context&, Buffers&)> call;
   std::optional<Target> target;  // of f32 past the caches
@@ -86,6 +90,8 @@ std::vector<Operation> operations() {
        std::nullopt},
       {"cast to int8", 1, false, [](Context& c, Buffers& b) { cast_to_int8(c, b.x.any(), b.q()); },
        std::nullopt},
+      {"fingerprint", 0, false, [](Context& c, Buffers& b) { b.seen = fingerprint(c, b.x.any()); },
+       Target{0.8, 0.9, 0.97}},
       // Last: a copy of its traffic leaves no floats in x.
       {"dequantize rowwise", 1, true,
        [](Context& c, Buffers& b) { dequantize_rowwise(c, b.q(), b.absmax_rows, b.x.any()); },
@@ -99,22 +105,29 @@ struct Place {
   std::int64_t bytes;
 };
 
-void race_with_copy(Context& context, const MicroOptions& options, const MicroSink& sink,
-                    const Operation& operation, const Place& place, Buffers& buffers) {
+void race_with_memory(Context& context, const MicroOptions& options, const MicroSink& sink,
+                      const Operation& operation, const Place& place, Buffers& buffers) {
   const auto floats = static_cast<std::int64_t>(buffers.x.size_bytes());
   const std::int64_t codes = operation.code_matrices * buffers.x.rows() * columns;
-  const Traffic traffic =
-      in_lines(operation.dequantizes ? Traffic{codes, floats} : Traffic{floats, codes});
+  const bool only_reads = codes == 0;
+  const Traffic traffic = only_reads ? Traffic{floats, 0}
+                                     : in_lines(operation.dequantizes ? Traffic{codes, floats}
+                                                                      : Traffic{floats, codes});
   // From and to where the operation reads and writes.
   void* x = buffers.x.any().data;
   void* q = buffers.codes.any().data;
   const void* from = operation.dequantizes ? q : x;
   void* to = operation.dequantizes ? x : q;
   std::vector<Rival> rivals;
-  rivals.push_back(
-      {"copy, plain stores", [&] { copy_lines(context, from, to, traffic, Stores::plain); }});
-  rivals.push_back({"copy, streaming stores",
-                    [&] { copy_lines(context, from, to, traffic, Stores::streaming); }});
+  if (only_reads) {
+    rivals.push_back({"read", [&] { buffers.read |= read_lines(context, x, floats); }});
+  } else {
+    rivals.push_back(
+        {"copy, plain stores", [&] { copy_lines(context, from, to, traffic, Stores::plain); }});
+    rivals.push_back({"copy, streaming stores",
+                      [&] { copy_lines(context, from, to, traffic, Stores::streaming); }});
+  }
+  const std::size_t subject = rivals.size();
   rivals.push_back({operation.name, [&] { operation.call(context, buffers); }});
   const double min_time_s =
       options.min_time_s > 0 ? options.min_time_s : default_min_time_s * options.time_factor;
@@ -123,7 +136,7 @@ void race_with_copy(Context& context, const MicroOptions& options, const MicroSi
                                                  .deadline = deadline_in(4 * min_time_s),
                                                  .fewest = fewest_micro_rounds,
                                                  .warmup = 2});
-  const Timed& best = fastest(timed, 0, 2);
+  const Timed& best = fastest(timed, 0, subject);
   MicroRow row;
   row.bench = "quantize";
   row.subject = operation.name;
@@ -131,11 +144,11 @@ void race_with_copy(Context& context, const MicroOptions& options, const MicroSi
   row.variant = place.name;
   row.dtype = buffers.x.dtype();
   row.shape = {buffers.x.rows(), buffers.x.cols(), 0};
-  row.subject_ms = timed[2].stats;
+  row.subject_ms = timed[subject].stats;
   row.rival_ms = best.stats;
-  row.ratio = speed_ratio(best.times_ms, timed[2].times_ms);
+  row.ratio = speed_ratio(best.times_ms, timed[subject].times_ms);
   row.gb_s = static_cast<double>(traffic.read_bytes + traffic.write_bytes) /
-             (timed[2].stats.median_ms * 1e-3) * 1e-9;
+             (timed[subject].stats.median_ms * 1e-3) * 1e-9;
   if (row.dtype == DType::f32 && place.name == std::string_view("past the caches"))
     row.target = operation.target;
   sink(row);
@@ -156,7 +169,7 @@ void micro_quantize(Context& context, const MicroOptions& options, const MicroSi
       const std::int64_t rows = std::max<std::int64_t>(1, place.bytes / row_bytes);
       Buffers buffers(context, dtype, rows, options.seed);
       for (const Operation& operation : operations())
-        race_with_copy(context, options, sink, operation, place, buffers);
+        race_with_memory(context, options, sink, operation, place, buffers);
     }
   }
 }

@@ -5,6 +5,7 @@ The library is, in this order,
   $SWITCHBACK_LIBRARY   a file: a libswitchback.so that was built or installed,
   $SWITCHBACK_PREFIX    a folder: the prefix that it was installed to,
   built with CMake from the sources around this folder ($SWITCHBACK_CMAKE_ARGS: more arguments).
+The configurations are those beside the library (share/switchback/configs), else this checkout's.
 $SWITCHBACK_BUNDLE names files beside the library that are packed with it: libraries it needs and the
 target machines do not have, "libdnnl.so.2 libhwy.so.1". An installed library looks there first.
 """
@@ -117,12 +118,16 @@ class BuildWithLibrary(build_py):
                     raise SystemExit(f"SWITCHBACK_BUNDLE: {name} does not lie beside {library}")
                 shutil.copy2(library.parent / name, package / "lib" / name)
             for folder in (
-                library.parent.parent,
-                library.parent.parent.parent,
-            ):  # lib/, lib/<machine>/
-                if (folder / CONFIGS).is_dir():
-                    shutil.copytree(folder / CONFIGS, package / CONFIGS, dirs_exist_ok=True)
+                library.parent.parent / CONFIGS,  # of lib/
+                library.parent.parent.parent / CONFIGS,  # of lib/<machine>/
+                SOURCES / "data" / "configs",  # a build tree may have none
+            ):
+                if folder.is_dir():
+                    shutil.copytree(folder, package / CONFIGS, dirs_exist_ok=True)
+                    print(f"libswitchback: packed the tuned configurations in {folder}")
                     break
+            else:
+                print(f"libswitchback: there are no tuned configurations beside {library} to pack")
         print(f"libswitchback: packed {library}")
 
 

@@ -102,7 +102,10 @@ class SWITCHBACK_API SwitchbackLinear {
   [[nodiscard]] Mode dx_mode(std::int64_t rows) const;
 
   /// weight[N,K] in the layer's dtype and bias[1,N] (f32, f16 or bf16; default: none), both
-  /// borrowed until replaced. Leaves eval mode.
+  /// borrowed until replaced. Leaves eval mode. The layer does not see changes of the elements:
+  /// until weight_updated() is called, forwards and backwards use int8 codes of what the weight
+  /// was, and the results are wrong without an error. Compare fingerprints
+  /// (switchback/fingerprint.hpp) where others may write to the weight unseen.
   void set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias = {});
   /// The weight as codes[N,K] (from -127 to 127) and their scales: absmax[N], one a row, in mode
   /// rowwise, absmax[1] in the modes global and global_mem_efficient; refused in the others. What

@@ -37,7 +37,7 @@ extern "C" {
 /* The ABI this header declares. A library of the same major version and of the same or a higher
  * minor version serves programs that were compiled with it. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 4
+#define SWITCHBACK_ABI_VERSION_MINOR 5
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -269,6 +269,16 @@ SWITCHBACK_API switchback_status switchback_activation_backward_quantize(
     int32_t activation, const switchback_matrix* dx, const switchback_matrix* q, float* absmax,
     float* column_sums_or_null, int32_t accumulate);
 
+/* Since 1.5. A fingerprint of x[rows,cols], of any dtype: of shape, dtype and the bits of the
+ * elements. Within a process equal matrices have equal ones, and two given matrices that differ
+ * have the same one with a probability of at most 2^-95 (up to 1 TiB each), over a key that the
+ * process draws at its first call. It reads x once, a fraction of what quantizing x costs, and so
+ * tells whether codes made of x are still those of x. CPU only: SWITCHBACK_UNSUPPORTED elsewhere,
+ * where it would have to wait for the stream. */
+SWITCHBACK_API switchback_status switchback_fingerprint(switchback_context* context,
+                                                        const switchback_matrix* x,
+                                                        uint64_t out[2]);
+
 /* ---- Products ---------------------------------------------------------------------------------
  */
 
@@ -371,7 +381,10 @@ SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* co
 SWITCHBACK_API void switchback_linear_destroy(switchback_linear* or_null);
 
 /* weight[N,K] in the layer's dtype and bias[1,N] (f32, f16 or bf16; NULL or NULL data: none): the
- * caller's memory, borrowed until replaced. Leaves eval mode. */
+ * caller's memory, borrowed until replaced. Leaves eval mode. The layer does not see changes of the
+ * elements: until switchback_linear_weight_updated, forwards and backwards use int8 codes of what
+ * the weight was, and the results are wrong without an error. Compare values of
+ * switchback_fingerprint where others may write to the weight unseen. */
 SWITCHBACK_API switchback_status
 switchback_linear_set_weight(switchback_linear* linear, const switchback_matrix* weight,
                              const switchback_matrix* bias_or_null);

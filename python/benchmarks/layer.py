@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether int8 pays in PyTorch here: layers of switchback against nn.Linear, shape by shape.
 
-For each shape the forward of inference (no_grad, the weight's codes cached) and a training step
+For each shape the forward of inference (no_grad, in reuse_weight_codes(), as a prepared layer's),
+the same by default (checked: that the weight did not change is proven), and a training step
 (forward, backward, and a change of the weight as an optimizer makes it) of nn.Linear and of each
 switchback layer run in turns. Printed are nn.Linear's median time and, for the others, the median of
 the ratios of neighbours with half the distance between its quartiles.
@@ -51,9 +52,13 @@ def seconds(function):
 def runs(module, x, g):
     """The inference forward and the training step of a module."""
 
-    def forward():
+    def checked():
         with torch.no_grad():
             module.eval()(x)
+
+    def forward():
+        with sb.reuse_weight_codes():
+            checked()
 
     def step():
         module.train()
@@ -63,11 +68,11 @@ def runs(module, x, g):
             module.weight.add_(module.weight.grad, alpha=0.0)
         module.weight.grad = module.bias.grad = None
 
-    return {"forward": forward, "step": step}
+    return {"forward": forward, "checked": checked, "step": step}
 
 
 def compare(shape, dtype, device, names, min_time):
-    """Prints two lines for one shape."""
+    """Prints three lines for one shape."""
     rows, k, n = shape
     torch.manual_seed(0)
     make = {"nn.Linear": torch.nn.Linear, **{name: LAYERS[name] for name in names}}
@@ -75,7 +80,7 @@ def compare(shape, dtype, device, names, min_time):
     x = torch.randn(rows, k, device=device, dtype=dtype)
     g = torch.randn(rows, n, device=device, dtype=dtype) * 0.01
     functions = {name: runs(module, x, g) for name, module in modules.items()}
-    for what in ("forward", "step"):
+    for what in ("forward", "checked", "step"):
         for _ in range(2):  # warm
             longest = max(seconds(functions[name][what]) for name in make)
         rounds = max(5, min(200, int(min_time / (longest * len(make)))))

@@ -16,7 +16,7 @@ import torch
 
 import switchback
 from switchback import _abi
-from switchback.nn import SwitchBackLinearVectorwise
+from switchback.nn import SwitchBackLinearVectorwise, reuse_weight_codes
 
 
 def per_call(function, calls):
@@ -87,7 +87,7 @@ class Bare:
 
 
 def measure(rows, features, rounds, calls):
-    """Prints three lines for one number of rows."""
+    """Prints four lines for one number of rows."""
     torch.manual_seed(0)
     module = SwitchBackLinearVectorwise(features, features)
     x, g = torch.randn(rows, features), torch.randn(rows, features)
@@ -102,6 +102,9 @@ def measure(rows, features, rounds, calls):
 
     with torch.no_grad():
         compare(f"{shape}: forward, no_grad", lambda: module(x), bare.forward, rounds, calls)
+        with reuse_weight_codes():
+            label = f"{shape}: the same, codes reused"
+            compare(label, lambda: module(x), bare.forward, rounds, calls)
     module.train()
     module(wanting)
     compare(

@@ -31,6 +31,9 @@ _OPS = (
     "dequantize_rowwise",
     "gemm_dequantize",
     "gemm_s8s8s32",
+    "int8_matmul_mixed_dequantize",
+    "int8_matmul_rowwise_dequantize",
+    "quantize_columnwise_and_transpose",
     "quantize_columnwise_transpose",
     "quantize_global",
     "quantize_global_transpose",
@@ -38,10 +41,14 @@ _OPS = (
 )
 _LAYERS = (
     "StandardLinear",
+    "StandardLinearFunction",
     "SwitchBackLinear",
+    "SwitchBackLinearBnb",
     "SwitchBackLinearGlobal",
     "SwitchBackLinearGlobalMemEfficient",
     "SwitchBackLinearVectorwise",
+    "SwitchBackMultiheadAttention",
+    "prepare_for_eval",
     "replace_linear",
     "reuse_weight_codes",
 )

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 
 VERSION_MAJOR = 1
-VERSION_MINOR = 4
+VERSION_MINOR = 5
 
 F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
@@ -122,6 +122,7 @@ _FAILING = {
     "switchback_activation_backward": (_P, _P, _P, c_int32, _P),
     "switchback_activation_forward_quantize": (_P, _P, c_int32, _P, _P, _P),
     "switchback_activation_backward_quantize": (_P, _P, _P, c_int32, _P, _P, _P, _P, c_int32),
+    "switchback_fingerprint": (_P, _P, _P),
     "switchback_gemm_s8s8s32": (_P, _P, _P, _P),
     "switchback_gemm_dequantize": (_P, _P),
     "switchback_linear_create": (_P, _P, POINTER(c_void_p)),

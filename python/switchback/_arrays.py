@@ -58,6 +58,13 @@ class _NumpyArrays:
             self._bfloat16 = dtype
         return _CODES.get(dtype.name) if dtype.isnative else None
 
+    def dtype_of(self, code: int):
+        return _abi.DTYPE_NAMES[code]
+
+    def cast(self, array, name: str, code: int):
+        self.code_of(array, name)
+        return array.astype(_abi.DTYPE_NAMES[code], copy=False)
+
     def matrix(self, array, code: int) -> Operand:
         rows, cols = array.shape
         size = array.itemsize
@@ -105,6 +112,15 @@ class _TorchArrays:
     def code_of_dtype(self, dtype) -> int | None:
         return self._tensors.DTYPES.get(dtype)
 
+    def dtype_of(self, code: int):
+        import torch
+
+        return getattr(torch, _abi.DTYPE_NAMES[code])
+
+    def cast(self, array, name: str, code: int):
+        self.code_of(array, name)
+        return array.to(self.dtype_of(code))
+
     def matrix(self, array, code: int) -> Operand:
         cols = array.shape[1]
         array = self._memory(array)
@@ -123,7 +139,7 @@ class _TorchArrays:
     def empty(self, shape: tuple[int, ...], code: int):
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, _abi.DTYPE_NAMES[code]), device=self._device)
+        return torch.empty(shape, dtype=self.dtype_of(code), device=self._device)
 
 
 def arrays_like(array, op: str):

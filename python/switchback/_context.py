@@ -7,9 +7,10 @@ import ctypes
 import os
 import sys
 import threading
+import warnings
 import weakref
 
-from . import _abi
+from . import _abi, _cuda_memory
 from ._errors import Error
 from ._library import check, library
 
@@ -22,8 +23,10 @@ class Context:
     ends with the last of them; everybody else gets another one.
     """
 
-    def __init__(self, device: str, threads: int):
-        options = _abi.ContextOptions(device=device.encode(), threads=threads)
+    def __init__(self, device: str, threads: int, torch_threads: int | None = None):
+        # Only tensors come from a CUDA device, so torch is there.
+        memory = _cuda_memory.options_for(device) if device != "cpu" else {}
+        options = _abi.ContextOptions(device=device.encode(), threads=threads, **memory)
         if device != "cpu":
             options.stream = _current_stream(device)
         out = ctypes.c_void_p()
@@ -32,11 +35,20 @@ class Context:
         self.device = device
         self.lock = threading.RLock()
         self.retired = False
+        self._torch_threads = torch_threads  # what torch said, if that is what it has
         self._pid = os.getpid()
         self.stream = options.stream  # None on the CPU
         self._dead_layers: list[int] = []
         # Not at exit: layers and streams may be gone by then, and the process takes all with it.
         weakref.finalize(self, _destroy, self.pointer, self._pid, self._dead_layers).atexit = False
+
+    def is_current(self) -> bool:
+        """Whether it is the one to use: not retired, nor of another number of threads than torch's."""
+        if self._torch_threads is not None and _torch_threads_changed(self._torch_threads):
+            with _registry_lock:
+                if _contexts.get(self.device) is self:
+                    _retire(self.device)
+        return not self.retired
 
     def enter(self) -> None:
         """To be called with the lock held: queues on the caller's stream from here on."""
@@ -80,20 +92,22 @@ def context_for(device: str) -> Context:
     """The context of "cpu" or "cuda:N", made if there is none."""
     global _used
     found = _contexts.get(device)
-    if found is None:
+    if found is None or not found.is_current():
         with _registry_lock:
             found = _contexts.get(device)
             if found is None:
+                if _forked_after_use:
+                    _spare_torch_a_hang()
                 _used = True
-                found = _contexts[device] = Context(device, _threads_for(device))
+                found = _contexts[device] = Context(device, *_threads_for(device))
     return found
 
 
 def set_num_threads(count: int) -> None:
     """The CPU threads of calls from here on, in every Python thread; 0: all cores this process may use.
 
-    Until this is called it is what torch.get_num_threads() says at the first use, or all cores
-    where torch is not loaded. Results do not depend on it.
+    Until this is called it is what torch.get_num_threads() says, which is followed when it changes,
+    or all cores where torch is not loaded. Results do not depend on it.
     """
     global _num_threads
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
@@ -121,13 +135,30 @@ _used = False
 _forked_after_use = False
 
 
-def _threads_for(device: str) -> int:
+def _threads_for(device: str) -> tuple[int, int | None]:
+    """The threads of a new context, and whether it is torch's number: then that, else None."""
     if device != "cpu":
-        return 0
+        return 0, None
     if _num_threads is not None:
-        return _num_threads
+        return _num_threads, None
     torch = sys.modules.get("torch")
-    return torch.get_num_threads() if torch is not None else 0
+    if torch is None:
+        return 0, None
+    _seen.threads = torch.get_num_threads()
+    return _seen.threads, _seen.threads
+
+
+# torch's number of threads is one for each Python thread. What is followed is the last that changed
+# it, so that two threads with numbers of their own do not make contexts in turns.
+_seen = threading.local()
+
+
+def _torch_threads_changed(in_use: int) -> bool:
+    """Whether this thread has another number than when it was last asked, and than is in use."""
+    now = sys.modules["torch"].get_num_threads()
+    before = getattr(_seen, "threads", in_use)
+    _seen.threads = now
+    return now != before and now != in_use
 
 
 def _retire(device: str) -> None:
@@ -163,6 +194,20 @@ def _after_fork_in_child() -> None:
     _num_threads = 1
     for device in list(_contexts):
         _retire(device)
+
+
+def _spare_torch_a_hang() -> None:
+    """In such a child, torch's own parallel regions wait for OpenMP's threads as well, forever."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() > 1:
+        warnings.warn(
+            "switchback is used in a process forked from one that had used it. OpenMP's threads did not "
+            "come along, and torch would wait for them: torch.set_num_threads(1) was called. Start "
+            "processes with the 'spawn' or 'forkserver' method to use more threads",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        torch.set_num_threads(1)
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -29,6 +29,9 @@ __all__ = [
     "dequantize_rowwise",
     "gemm_dequantize",
     "gemm_s8s8s32",
+    "int8_matmul_mixed_dequantize",
+    "int8_matmul_rowwise_dequantize",
+    "quantize_columnwise_and_transpose",
     "quantize_columnwise_transpose",
     "quantize_global",
     "quantize_global_transpose",
@@ -159,6 +162,46 @@ def gemm_dequantize(a, b, absmax_a, absmax_b, bias=None, dtype=None):
         args.bias, args.bias_dtype = bias.address, code
     _call(arrays, library().switchback_gemm_dequantize, Vector(args, ctypes.addressof(args), 1))
     return d
+
+
+# ---- The names of bitsandbytes.triton. quantize_rowwise, quantize_global, quantize_global_transpose
+# and dequantize_rowwise have theirs here already; scales are float32 here and float16 there.
+
+
+def quantize_columnwise_and_transpose(x):
+    """quantize_columnwise_transpose under bitsandbytes' name."""
+    return quantize_columnwise_transpose(x)
+
+
+def int8_matmul_rowwise_dequantize(a, b, state_x, state_w, bias=None, dtype=None):
+    """a[M,K] . b[K,N] of codes, with state_x[M], state_w[N] and bias[N], as gemm_dequantize.
+
+    b is transposed, as there: pass codes[N,K].t(), which is read in place. dtype is float16 as there
+    unless given.
+    """
+    return _matmul_dequantize("int8_matmul_rowwise_dequantize", a, b, state_x, state_w, bias, dtype)
+
+
+def int8_matmul_mixed_dequantize(a, b, state_x, state_w, bias=None, dtype=None):
+    """The same with one scale for b: state_w has one element."""
+    return _matmul_dequantize("int8_matmul_mixed_dequantize", a, b, state_x, state_w, bias, dtype)
+
+
+def _matmul_dequantize(op: str, a, b, state_x, state_w, bias, dtype):
+    arrays = arrays_like(a, op)
+    for name, array in (("a", a), ("b", b)):
+        _require_dtype(arrays, name, array, arrays.code_of(array, name), (_abi.S8,))
+        if len(array.shape) != 2:
+            raise InvalidArgument(
+                f"{op}: {name} has shape {tuple(array.shape)}; it must have two dimensions"
+            )
+    if dtype is None:
+        dtype = arrays.dtype_of(_abi.F16)
+    scales = [
+        arrays.cast(scale, name, _abi.F32).reshape(-1)
+        for name, scale in (("state_x", state_x), ("state_w", state_w))
+    ]
+    return gemm_dequantize(a, b.T, *scales, bias, dtype)
 
 
 def _quantize(op: str, x, transpose: bool, scales):

@@ -9,10 +9,10 @@ import unittest
 from unittest import mock
 
 import numpy as np
-from support import run_python
+from support import require_torch, run_python
 
 import switchback
-from switchback import _abi, _context, _library, ops
+from switchback import _abi, _context, _cuda_memory, _library, ops
 from switchback._context import Context
 
 
@@ -146,6 +146,119 @@ class Threads(unittest.TestCase):
         self.assertEqual(failures, [])
 
 
+_FOLLOW = """
+import torch, switchback, switchback.nn
+torch.set_num_threads(2)
+layer = switchback.nn.SwitchBackLinear(70, 50).eval()
+x = torch.randn(20, 70)
+y = layer(x)
+assert switchback.get_num_threads() == 2
+torch.set_num_threads(1)
+again = layer(x)
+assert switchback.get_num_threads() == 1, switchback.get_num_threads()
+assert torch.equal(again, y)
+y.sum().backward()
+torch.set_num_threads(2)
+switchback.quantize_rowwise(x)
+assert switchback.get_num_threads() == 2
+switchback.set_num_threads(1)  # from here on it is this
+torch.set_num_threads(2)
+layer(x)
+assert switchback.get_num_threads() == 1
+"""
+
+
+class FollowsTorch(unittest.TestCase):
+    def test_the_number_of_threads(self):
+        require_torch()
+        done = run_python("-c", _FOLLOW, env={"OMP_NUM_THREADS": "2"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_threads_with_numbers_of_their_own_do_not_take_turns(self):
+        fake = types.SimpleNamespace(get_num_threads=lambda: numbers[threading.get_ident()])
+        numbers = {threading.get_ident(): 4}
+        found = []
+
+        def other():
+            numbers[threading.get_ident()] = 2
+            found.extend(_context._torch_threads_changed(4) for _ in range(3))
+
+        with mock.patch.dict("sys.modules", torch=fake):
+            with mock.patch.object(_context, "_seen", threading.local()):
+                self.assertFalse(_context._torch_threads_changed(4))
+                thread = threading.Thread(target=other)
+                thread.start()
+                thread.join()
+                self.assertEqual(found, [True, False, False])  # it has 2 now, once
+                self.assertFalse(_context._torch_threads_changed(2))
+                numbers[threading.get_ident()] = 3
+                self.assertTrue(_context._torch_threads_changed(2))
+
+
+class TorchsMemory(unittest.TestCase):
+    """torch's caching allocator behind the library's, with stand-ins for both."""
+
+    def setUp(self):
+        self.calls = calls = []
+
+        class Cuda:
+            fails = False
+
+            def caching_allocator_alloc(self, size, device, stream):
+                if self.fails:
+                    raise RuntimeError("CUDA out of memory")
+                calls.append(("alloc", size, device, stream))
+                return 0x1000
+
+            def caching_allocator_delete(self, address):
+                if self.fails:
+                    raise RuntimeError("no")
+                calls.append(("delete", address))
+
+            def synchronize(self, device):
+                calls.append(("synchronize", device))
+
+            def ExternalStream(self, stream, device):  # noqa: N802
+                return types.SimpleNamespace(
+                    synchronize=lambda: calls.append(("wait", stream, device))
+                )
+
+        self.cuda = Cuda()
+        patch = mock.patch.dict("sys.modules", torch=types.SimpleNamespace(cuda=self.cuda))
+        patch.start()
+        self.addCleanup(patch.stop)
+        options = _abi.ContextOptions(device=b"cuda:3", **_cuda_memory.options_for("cuda:3"))
+        self.user = options.allocator_user
+        self.allocate = _cuda_memory._Allocate(options.allocate)
+        self.release = _cuda_memory._Release(options.release)
+
+    def test_in_the_order_of_a_stream(self):
+        address = self.allocate(self.user, 512, 7)
+        self.assertEqual(address, 0x1000)
+        self.release(self.user, address, 512, 7)
+        self.assertEqual(self.calls, [("alloc", 512, 3, 7), ("delete", 0x1000)])
+        self.assertEqual(_cuda_memory._stream_of, {})
+
+    def test_the_legacy_stream_is_torchs_default(self):
+        self.release(self.user, self.allocate(self.user, 512, 1), 512, 1)
+        self.assertEqual(self.calls, [("alloc", 512, 3, 0), ("delete", 0x1000)])
+
+    def test_another_stream_is_waited_for(self):
+        self.release(self.user, self.allocate(self.user, 512, 7), 512, 8)
+        self.assertEqual(self.calls[1:], [("wait", 8, 3), ("delete", 0x1000)])
+
+    def test_a_context_that_is_gone(self):
+        self.release(self.user, self.allocate(self.user, 512, 7), 512, None)
+        self.assertEqual(self.calls[1:], [("synchronize", 3), ("delete", 0x1000)])
+
+    def test_no_exception_leaves(self):
+        address = self.allocate(self.user, 512, 7)
+        self.cuda.fails = True
+        self.assertIsNone(self.allocate(self.user, 512, 7))
+        self.release(self.user, address, 512, 7)
+        _cuda_memory._stream_of.clear()
+
+
 class Streams(unittest.TestCase):
     """What a CUDA device needs, with stand-ins for it."""
 
@@ -226,8 +339,41 @@ assert all(np.array_equal(a, b) for a, b in zip(ops.quantize_rowwise(x), want))
 """
 
 
+_FORK_WITH_TORCH = """
+import os, sys, signal, warnings
+import torch
+import switchback.nn
+torch.set_num_threads(2)
+layer = switchback.nn.SwitchBackLinear(256, 256)
+x = torch.randn(64, 256, requires_grad=True)
+def step():
+    layer.weight.grad = layer.bias.grad = None
+    (layer(x).relu() @ torch.ones(256, 256)).square().sum().backward()
+    return layer.weight.grad.clone()
+want = step()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # neither torch's OpenMP threads nor the library's are here
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        got = step()
+    assert [w for w in caught if "spawn" in str(w.message)], caught
+    assert torch.get_num_threads() == 1
+    assert torch.allclose(got, want, rtol=1e-3, atol=1e-3 * float(want.abs().max()))
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+step()
+"""
+
+
 @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
 class Fork(unittest.TestCase):
+    def test_torch_in_the_child(self):
+        require_torch()
+        done = run_python("-c", _FORK_WITH_TORCH, env={"OMP_NUM_THREADS": "2"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_child_and_parent_go_on(self):
         done = run_python("-c", _FORK)
         self.assertEqual(done.returncode, 0, done.stderr)

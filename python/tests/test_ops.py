@@ -5,7 +5,7 @@ import math
 import unittest
 
 import numpy as np
-from support import absmax_of, codes_of, quantize_rows
+from support import absmax_of, codes_of, quantize_rows, require_torch
 
 import switchback
 from switchback import ops
@@ -297,6 +297,70 @@ class Torch(unittest.TestCase):
         )
         with self.assertRaisesRegex(ValueError, "storage"):
             ops.quantize_rowwise(freed)
+
+
+class NamesOfBitsandbytes(unittest.TestCase):
+    """The kernels under the names, and with the arguments, that bitsandbytes.triton had."""
+
+    def setUp(self):
+        rng = np.random.default_rng(3)
+        self.x = rng.standard_normal((5, 17)).astype(np.float32)
+        self.w = rng.standard_normal((9, 17)).astype(np.float32)
+        self.bias = rng.standard_normal(9).astype(np.float32)
+
+    def test_quantize(self):
+        for name in ("quantize_rowwise", "quantize_global", "quantize_global_transpose"):
+            self.assertTrue(callable(getattr(switchback, name)))
+        got = switchback.quantize_columnwise_and_transpose(self.w)
+        for a, b in zip(got, ops.quantize_columnwise_transpose(self.w)):
+            np.testing.assert_array_equal(a, b)
+
+    def test_products(self):
+        q, state_x = ops.quantize_rowwise(self.x)
+        for quantize, function in (
+            (ops.quantize_rowwise, switchback.int8_matmul_rowwise_dequantize),
+            (ops.quantize_global, switchback.int8_matmul_mixed_dequantize),
+        ):
+            codes, state_w = quantize(self.w)
+            for bias in (None, self.bias):
+                for dtype in (None, np.float32):
+                    got = function(q, codes.T, state_x, state_w, bias, dtype=dtype)
+                    want = ops.gemm_dequantize(
+                        q, codes, state_x, state_w, bias, dtype or np.float16
+                    )
+                    np.testing.assert_array_equal(got, want)
+                    self.assertEqual(got.dtype, dtype or np.float16)
+            # Scales as they were there: float16, and with more dimensions.
+            half = function(q, codes.T, state_x.astype(np.float16)[:, None], state_w, None)
+            self.assertEqual(half.shape, (5, 9))
+        with self.assertRaisesRegex(ValueError, "int8_matmul_mixed_dequantize: b has shape"):
+            switchback.int8_matmul_mixed_dequantize(q, codes[0], state_x, state_w)
+
+    def test_torch(self):
+        torch = require_torch()
+        x, w = torch.from_numpy(self.x), torch.from_numpy(self.w)
+        q, state_x = ops.quantize_rowwise(x)
+        codes, state_w = ops.quantize_global(w)
+        y = switchback.int8_matmul_mixed_dequantize(q, codes.t(), state_x, state_w, None)
+        self.assertIs(y.dtype, torch.float16)
+        self.assertTrue(
+            torch.equal(y, ops.gemm_dequantize(q, codes, state_x, state_w, dtype=torch.float16))
+        )
+
+    def test_layers(self):
+        torch = require_torch()
+        x = torch.from_numpy(self.x)
+        layer = switchback.SwitchBackLinearBnb(17, 9, memory_efficient_backward=True)
+        self.assertTrue(layer.mem_efficient and layer.vector_wise_quantization)
+        twin = switchback.SwitchBackLinearVectorwise(17, 9)
+        twin.load_state_dict(layer.state_dict())
+        self.assertTrue(torch.equal(layer(x), twin(x)))
+        with self.assertRaisesRegex(ValueError, "threshold = 6.0"):
+            switchback.SwitchBackLinearBnb(17, 9, threshold=6.0)
+        with self.assertRaisesRegex(ValueError, "has_fp16_weights"):
+            switchback.SwitchBackLinearBnb(17, 9, has_fp16_weights=False)
+        y = switchback.StandardLinearFunction.apply(x, layer.weight, layer.bias)
+        self.assertTrue(torch.equal(y, torch.nn.functional.linear(x, layer.weight, layer.bias)))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 import contextlib
 import unittest
 
-from support import require_torch
+from support import relative_error, require_torch
 
 torch = require_torch()
 
@@ -14,9 +14,12 @@ from switchback.nn._layer import Layer  # noqa: E402
 K, N = 19, 11
 
 
+TOLD = ("switchback_linear_set_weight", "switchback_linear_weight_updated")
+
+
 @contextlib.contextmanager
-def counted():
-    """Counts how often a layer of the library is told of a weight."""
+def counted(names=TOLD):
+    """Counts how often a layer of the library is told of a weight, or calls other functions."""
     calls = []
 
     class Counting:
@@ -24,7 +27,7 @@ def counted():
             self._library = library
 
         def __getattr__(self, name):
-            if name in ("switchback_linear_set_weight", "switchback_linear_weight_updated"):
+            if name in names:
                 calls.append(name)
             return getattr(self._library, name)
 
@@ -130,11 +133,14 @@ class Weight(unittest.TestCase):
 
     def test_weight_updated(self):
         layer = sb.SwitchBackLinearVectorwise(K, N).eval()
-        with torch.no_grad():
+        with torch.no_grad(), sb.reuse_weight_codes():
             stale = layer(self.x)
             layer.weight.data.mul_(2)
             self.assertTrue(torch.equal(layer(self.x), stale))  # as documented
             layer.weight_updated()
+            self.assertTrue(torch.equal(layer(self.x), self.fresh(layer)))
+            layer.weight.data.mul_(2)
+        with torch.no_grad():
             self.assertTrue(torch.equal(layer(self.x), self.fresh(layer)))
 
     def test_codes_are_used_again(self):
@@ -242,6 +248,313 @@ class Weight(unittest.TestCase):
         self.assertEqual(layer._layers.cached_bytes(), 0)
         layer.half()
         self.assertEqual(layer(self.x.half()).dtype, torch.float16)
+
+
+def recorded(layer, x):
+    """A forward that autograd records."""
+    with torch.enable_grad():
+        return layer(x).detach()
+
+
+def unrecorded(layer, x):
+    with torch.no_grad():
+        return layer(x)
+
+
+def differentiated(layer, x):
+    """A forward whose backward gives dx alone where the parameters are frozen."""
+    x = x.clone().requires_grad_()
+    y = layer(x)
+    y.sum().backward()
+    layer.zero_grad()
+    return y.detach()
+
+
+class ChangesUnseen(unittest.TestCase):
+    """Changes that autograd's version counter does not count."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.x = torch.randn(4, K)
+        self.q = torch.randn(N, K)
+
+    def changes(self):
+        q = self.q
+
+        def moving_average(weight):
+            weight.data.mul_(0.1).add_(q.data, alpha=0.9)
+
+        def target_network(weight):
+            weight.data.copy_(-q)
+
+        def merge(weight):
+            weight.data += q
+
+        def initialised(weight):
+            weight.data.normal_()
+
+        def for_each(weight):
+            torch._foreach_mul_([weight.data], 3.0)
+            torch._foreach_add_([weight.data], [q])
+
+        def through_numpy(weight):
+            weight.detach().numpy()[:] = q.numpy() * 2
+
+        def one_element(weight):
+            weight.data[N - 1, K - 1] += 9.0
+
+        def signs(weight):
+            weight.data.neg_()
+
+        def rows_change_places(weight):
+            weight.data.copy_(weight.data.flip(0))
+
+        return [value for name, value in locals().items() if name not in ("self", "q")]
+
+    def check(self, layer, forward, changes=None):
+        twin = type(layer)(K, N)
+        for change in changes or self.changes():
+            for times in (1, 2, 3):  # codes of a first forward, and those known to be used again
+                for _ in range(times):
+                    forward(layer, self.x)
+                change(layer.weight)
+                twin.load_state_dict(layer.state_dict())
+                with self.subTest(change=change.__name__, times=times):
+                    self.assertTrue(torch.equal(forward(layer, self.x), unrecorded(twin, self.x)))
+
+    def test_every_change_in_every_mode(self):
+        kinds = (
+            sb.SwitchBackLinear,
+            sb.SwitchBackLinearVectorwise,
+            sb.SwitchBackLinearGlobalMemEfficient,
+            sb.StandardLinear,
+        )
+        for kind in kinds:
+            for training in (False, True):
+                for frozen in (False, True):
+                    for forward in (recorded, unrecorded, differentiated):
+                        with self.subTest(
+                            kind=kind.__name__,
+                            training=training,
+                            frozen=frozen,
+                            forward=forward.__name__,
+                        ):
+                            layer = kind(K, N).train(training).requires_grad_(not frozen)
+                            self.check(layer, forward)
+
+    def test_in_turns(self):
+        # Evaluated between steps, with the averaged weight swapped in and out again.
+        layer = sb.SwitchBackLinearVectorwise(K, N)
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+        twin = sb.SwitchBackLinearVectorwise(K, N)
+        average = layer.weight.detach().clone()
+        for _ in range(4):
+            layer.train()
+            layer(self.x).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            average.mul_(0.9).add_(layer.weight.detach(), alpha=0.1)
+            layer.eval()
+            for _ in range(2):
+                own = layer.weight.detach().clone()
+                layer.weight.data.copy_(average)
+                twin.load_state_dict(layer.state_dict())
+                self.assertTrue(torch.equal(unrecorded(layer, self.x), unrecorded(twin, self.x)))
+                layer.weight.data.copy_(own)
+                twin.load_state_dict(layer.state_dict())
+                self.assertTrue(torch.equal(unrecorded(layer, self.x), unrecorded(twin, self.x)))
+
+    def test_an_adapter_that_is_merged(self):
+        # As PEFT's LoRA layers do it, with the base layer frozen.
+        class Adapted(torch.nn.Module):
+            def __init__(self, base):
+                super().__init__()
+                self.base = base.requires_grad_(False)
+                self.a = torch.nn.Parameter(torch.randn(3, K))
+                self.b = torch.nn.Parameter(torch.randn(N, 3))
+                self.merged = False
+
+            def forward(self, x):
+                y = self.base(x)
+                return y if self.merged else y + x @ self.a.t() @ self.b.t()
+
+            def merge(self, sign):
+                self.base.weight.data += sign * (self.b @ self.a).detach()
+                self.merged = not self.merged
+
+        for training in (False, True):
+            model = Adapted(sb.SwitchBackLinearVectorwise(K, N)).train(training)
+            optimizer = torch.optim.SGD([model.a, model.b], 0.01)
+            for _ in range(3):
+                x = self.x.clone().requires_grad_()
+                model(x).square().mean().backward()
+                optimizer.step()
+            with torch.no_grad():
+                apart = model(self.x)
+                model.merge(+1)
+                merged = model(self.x)
+                model.merge(-1)
+                again = model(self.x)
+            # Codes of W and of W + BA differ by a rounding of 1/254 of a row's largest magnitude each.
+            # 5 % is ten times their usual effect, and a twentieth of what a lost adapter makes.
+            self.assertLess(relative_error(merged, apart), 0.05)
+            self.assertLess(relative_error(again, apart), 0.05)
+            twin = sb.SwitchBackLinearVectorwise(K, N)
+            twin.load_state_dict(model.base.state_dict())
+            self.assertTrue(torch.equal(unrecorded(model.base, self.x), unrecorded(twin, self.x)))
+
+    def test_copies_that_the_library_reads_instead(self):
+        def autocast(layer, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return unrecorded(layer, x)
+
+        for kind in (sb.SwitchBackLinearVectorwise, sb.StandardLinear):
+            layer = kind(K, N).eval()
+            twin = kind(K, N)
+            transposed = kind(K, N).eval()
+            transposed.weight = torch.nn.Parameter(torch.randn(K, N).t())
+            apart = kind(K, N).eval()
+            apart.weight = torch.nn.Parameter(torch.randn(N, 2 * K)[:, ::2])
+            apart.bias = torch.nn.Parameter(torch.randn(2 * N)[::2])
+            for module, forward in (
+                (layer, autocast),
+                (transposed, unrecorded),
+                (transposed, differentiated),
+                (apart, unrecorded),
+                (apart, recorded),
+            ):
+                for change in self.changes():
+                    forward(module, self.x)
+                    forward(module, self.x)
+                    change(module.weight)
+                    module.bias.data.add_(1.0)
+                    twin.load_state_dict(module.state_dict())
+                    with self.subTest(kind=kind.__name__, change=change.__name__):
+                        self.assertTrue(
+                            torch.equal(forward(module, self.x), forward(twin, self.x))
+                        )
+
+    def test_a_bias(self):
+        layer = sb.SwitchBackLinear(K, N).eval()
+        y = unrecorded(layer, self.x)
+        layer.bias.data.fill_(0.0)
+        without = unrecorded(layer, self.x)
+        self.assertFalse(torch.equal(without, y))
+        self.assertTrue(
+            torch.equal(without, unrecorded(layer, self.x))
+            and torch.equal(layer.bias, torch.zeros(N))
+        )
+
+    def test_codes_of_backward_are_those_of_the_same_weight(self):
+        # A backward between a change and its undoing makes codes of the changed weight.
+        layer = sb.SwitchBackLinearVectorwise(K, N).eval().requires_grad_(False)
+        kept = layer.weight.detach().clone()
+        unrecorded(layer, self.x)
+        x = self.x.clone().requires_grad_()
+        unrecorded(layer, self.x)
+        y = layer(x)
+        layer.weight.data.mul_(-3.0)
+        y.sum().backward()
+        layer.weight.data.copy_(kept)
+        (want,) = torch.autograd.grad(sb_twin(layer)(x).sum(), x)
+        (got,) = torch.autograd.grad(layer(x).sum(), x)
+        self.assertTrue(torch.equal(got, want))
+
+    def test_inference_tensors(self):
+        with torch.inference_mode():
+            layer = sb.SwitchBackLinear(K, N).eval()
+            with counted() as calls:
+                layer(self.x)
+                layer(self.x)
+                layer(self.x)
+                self.assertEqual(len(calls), 1)
+                with sb.reuse_weight_codes():  # torch counts nothing that could be trusted
+                    layer.weight.mul_(2.0)
+                    self.assertTrue(torch.equal(layer(self.x), sb_twin(layer)(self.x)))
+
+    def test_where_there_are_no_fingerprints(self):
+        # As on a GPU, where one would have to be waited for.
+        layer = sb.SwitchBackLinearVectorwise(K, N).eval()
+        with counted() as calls:
+            unrecorded(layer, self.x)
+            (found,) = layer._layers._layers.values()
+            found._on_cpu = False
+            for forward in (unrecorded, recorded):
+                self.check(layer, forward)
+            del calls[:]
+            for _ in range(3):
+                unrecorded(layer, self.x)
+            self.assertEqual(len(calls), 3)
+            with sb.reuse_weight_codes():
+                for _ in range(3):
+                    unrecorded(layer, self.x)
+            self.assertEqual(len(calls), 3)
+
+
+class Cost(unittest.TestCase):
+    """What is read of a weight, and when."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.x = torch.randn(4, K)
+
+    def test_training_takes_no_fingerprints(self):
+        with counted(("switchback_fingerprint",)) as taken:
+            layer = sb.SwitchBackLinearVectorwise(K, N)
+            optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+            for _ in range(4):
+                layer(self.x).sum().backward()
+                optimizer.step()
+            self.assertEqual(len(taken), 0)
+            with sb.reuse_weight_codes():
+                for _ in range(4):
+                    layer(self.x).sum().backward()
+            self.assertEqual(len(taken), 0)
+
+    def test_inference_takes_one_a_forward(self):
+        with counted(("switchback_fingerprint",)) as taken:
+            layer = sb.SwitchBackLinearVectorwise(K, N).eval()
+            for _ in range(4):
+                unrecorded(layer, self.x)
+            self.assertEqual(len(taken), 4)
+            with sb.reuse_weight_codes():
+                for _ in range(4):
+                    unrecorded(layer, self.x)
+            self.assertEqual(len(taken), 4)
+            layer.prepare_for_eval()
+            for _ in range(4):
+                unrecorded(layer, self.x)
+            self.assertEqual(len(taken), 4)
+            standard = sb.StandardLinear(K, N).eval()  # makes nothing of its weight
+            for _ in range(4):
+                unrecorded(standard, self.x)
+            self.assertEqual(len(taken), 4)
+
+    def test_a_layer_used_twice_a_step_quantizes_once(self):
+        with counted() as told:
+            layer = sb.SwitchBackLinearVectorwise(K, N)
+            for step in range(4):
+                (layer(self.x).sum() + layer(self.x).square().sum()).backward()
+                if step > 0:  # by the first step it is known to be
+                    self.assertEqual(len(told), 1)
+                del told[:]
+
+    def test_a_frozen_layer_quantizes_once(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N).requires_grad_(False)
+        with counted() as told:
+            for _ in range(2):
+                differentiated(layer, self.x)
+            del told[:]
+            for _ in range(4):
+                differentiated(layer, self.x)
+            self.assertEqual(told, [])
+
+
+def sb_twin(layer):
+    """A module of the same kind and weight that has not seen another one."""
+    twin = type(layer)(K, N)
+    twin.load_state_dict(layer.state_dict())
+    return twin.train(layer.training).requires_grad_(layer.weight.requires_grad)
 
 
 if __name__ == "__main__":

@@ -100,10 +100,20 @@ class Wheel(unittest.TestCase):
     def test_an_empty_environment_trains_with_it(self):
         require_torch()
         with tempfile.TemporaryDirectory() as folder:
-            library = os.path.realpath(switchback.library_path())
+            # A library with nothing beside it, in a checkout that has configurations.
+            library = os.path.join(folder, "alone", "libswitchback.so")
+            os.mkdir(os.path.dirname(library))
+            shutil.copy(os.path.realpath(switchback.library_path()), library)
+            configs = os.path.join(folder, "source", "data", "configs")
+            os.makedirs(configs)
+            with open(os.path.join(configs, "list.jsonl"), "w", encoding="utf-8"):
+                pass
             done = self.build(folder, SWITCHBACK_LIBRARY=library)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             (wheel,) = glob.glob(os.path.join(folder, "*.whl"))
+            with zipfile.ZipFile(wheel) as packed:
+                configs = [name for name in packed.namelist() if "share/switchback/configs/" in name]
+            self.assertIn("switchback/share/switchback/configs/list.jsonl", configs)
             # Empty but for torch, NumPy and pip, which are the system's.
             home = os.path.join(folder, "environment")
             nothing = {"PYTHONPATH": "", "SWITCHBACK_LIBRARY": ""}

@@ -2,9 +2,12 @@
 // C ABI: quantization.
 #include "switchback/quant.hpp"
 
+#include <cstring>
+
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
 #include "switchback/activation.hpp"
+#include "switchback/fingerprint.hpp"
 
 using namespace switchback;
 using namespace switchback::capi;
@@ -133,6 +136,18 @@ switchback_status switchback_cast_to_int8(switchback_context* context, const swi
     Context& ctx = read_context(op, context);
     const AnyMatrix in = read_matrix(op, "x", x);
     cast_to_int8(ctx, in, read_view<std::int8_t>(op, "q", q));
+  });
+}
+
+switchback_status switchback_fingerprint(switchback_context* context, const switchback_matrix* x,
+                                         uint64_t out[2]) {
+  return guard([&] {
+    constexpr std::string_view op = "fingerprint";
+    Context& ctx = read_context(op, context);
+    const AnyMatrix in = read_matrix(op, "x", x);
+    check_pointer(op, "out", out);
+    const Fingerprint result = fingerprint(ctx, in);
+    std::memcpy(out, result.data(), sizeof(result));
   });
 }
 

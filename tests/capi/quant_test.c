@@ -292,6 +292,33 @@ static void rejections(void) {
   CHECK(untouched(out, sizeof(out)));
 }
 
+static void fingerprints(void) {
+  float in[2][3] = {{1.0f, 2.0f, 3.0f}, {4.0f, 5.0f, 6.0f}};
+  uint64_t before[2], after[2] = {7, 7};
+  const switchback_matrix m = matrix_of(in, SWITCHBACK_F32, 2, 3);
+  CHECK_OK(switchback_fingerprint(context, &m, before));
+  CHECK_OK(switchback_fingerprint(context, &m, after));
+  CHECK(before[0] == after[0] && before[1] == after[1]);
+  in[1][2] = -6.0f;
+  CHECK_OK(switchback_fingerprint(context, &m, after));
+  CHECK(before[0] != after[0] || before[1] != after[1]);
+  in[1][2] = 6.0f;
+  CHECK_OK(switchback_fingerprint(context, &m, after));
+  CHECK(before[0] == after[0] && before[1] == after[1]);
+  const switchback_matrix none = matrix_of(NULL, SWITCHBACK_S8, 0, 5);
+  CHECK_OK(switchback_fingerprint(context, &none, after));
+  CHECK(before[0] != after[0] || before[1] != after[1]);
+
+  after[0] = after[1] = 7;
+  switchback_matrix bad = m;
+  bad.stride = 2;
+  CHECK_INVALID("context is a null", switchback_fingerprint(NULL, &m, after));
+  CHECK_INVALID("x is a null", switchback_fingerprint(context, NULL, after));
+  CHECK_INVALID("stride = 2", switchback_fingerprint(context, &bad, after));
+  CHECK_INVALID("out is a null", switchback_fingerprint(context, &m, NULL));
+  CHECK(after[0] == 7 && after[1] == 7);
+}
+
 void quant_tests(void) {
   for (int32_t threads = 1; threads <= 3; threads += 2) {
     context = cpu_context(threads);
@@ -301,6 +328,7 @@ void quant_tests(void) {
     back_and_cast();
     strides();
     empty();
+    fingerprints();
     rejections();
     switchback_context_destroy(context);
   }

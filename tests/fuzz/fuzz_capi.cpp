@@ -40,6 +40,7 @@ class Session {
   void create_context();
   void one_call();
   void quantize(int which);
+  void fingerprint(const switchback_matrix* x);
   void activation(bool backward);
   void pack();
   void gemm_int32(bool packed);
@@ -147,6 +148,18 @@ void Session::quantize(int which) {
       break;
   }
   operands.check(s, "quantize");
+  fingerprint(px);
+}
+
+// Reads nothing of the input, so that what the kept inputs mean does not depend on it.
+void Session::fingerprint(const switchback_matrix* x) {
+  std::uint64_t first[2] = {1, 2};
+  std::uint64_t second[2] = {1, 2};
+  const switchback_status s = switchback_fingerprint(context_, x, first);
+  FUZZ_REQUIRE(s == SWITCHBACK_OK || s == SWITCHBACK_INVALID_ARGUMENT, "fingerprint: status %d", s);
+  FUZZ_REQUIRE(switchback_fingerprint(context_, x, second) == s, "fingerprint: another status");
+  FUZZ_REQUIRE(std::memcmp(first, second, sizeof(first)) == 0, "fingerprint: another value");
+  FUZZ_REQUIRE(s == SWITCHBACK_OK || (first[0] == 1 && first[1] == 2), "fingerprint: wrote");
 }
 
 void Session::activation(bool backward) {

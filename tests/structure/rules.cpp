@@ -23,13 +23,14 @@ constexpr std::array<Layer, 7> layers = {{{"core", 0},
                                           {"capi", 5},
                                           {"bench", 6}}};
 // Public headers that are not named after their layer.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> public_headers = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> public_headers = {
     {{"context.hpp", "core"},
      {"error.hpp", "core"},
      {"export.h", "core"},
      {"matrix.hpp", "core"},
      {"types.hpp", "core"},
      {"activation.hpp", "quant"},
+     {"fingerprint.hpp", "quant"},
      {"quant.hpp", "quant"},
      {"gemm.hpp", "gemm"},
      {"linear.hpp", "linear"},

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch layers on the library. They need torch 1.13 or later."""
 
+from ._attention import SwitchBackMultiheadAttention
 from ._layer import reuse_weight_codes
-from ._replace import replace_linear
+from ._replace import prepare_for_eval, replace_linear
 from .linear import (
     StandardLinear,
+    StandardLinearFunction,
     SwitchBackLinear,
+    SwitchBackLinearBnb,
     SwitchBackLinearGlobal,
     SwitchBackLinearGlobalMemEfficient,
     SwitchBackLinearVectorwise,
@@ -13,10 +16,14 @@ from .linear import (
 
 __all__ = [
     "StandardLinear",
+    "StandardLinearFunction",
     "SwitchBackLinear",
+    "SwitchBackLinearBnb",
     "SwitchBackLinearGlobal",
     "SwitchBackLinearGlobalMemEfficient",
     "SwitchBackLinearVectorwise",
+    "SwitchBackMultiheadAttention",
+    "prepare_for_eval",
     "replace_linear",
     "reuse_weight_codes",
 ]

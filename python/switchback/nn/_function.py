@@ -8,13 +8,13 @@ from torch.autograd import Function, forward_ad
 from torch.autograd.function import once_differentiable
 
 from .. import _abi
-from .._errors import InvalidArgument, InvalidState
+from .._errors import InvalidArgument, InvalidState, Unsupported
 from .._tensors import FLOATS, as_rows, check_device, memory_of
 from ._autocast import autocast_dtype
 from ._layer import LayerSet
 
 
-def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool, training: bool):
+def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     """y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded for autograd where it is on.
 
     y has x's dtype, under autocast autocast's. TypeError or InvalidArgument for operands that do
@@ -33,13 +33,10 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool, training: boo
     if bias is not None:
         _check_bias(bias, weight)
         recorded = recorded or bias.requires_grad
-    # Without a derivative of its own for forward mode, Function says so; going past it would
-    # lose the tangents without a word.
-    if (recorded and torch.is_grad_enabled()) or getattr(forward_ad, "_current_level", -1) >= 0:
+    _refuse_tangents(x, weight, bias)
+    if recorded and torch.is_grad_enabled():
         return _Linear.apply(x, weight, bias, layers, mem_efficient)
-    # No optimizer's step announces itself by a backward through here, so in training every
-    # forward looks anew: a teacher's weights, say, that follow another model's through .data.
-    return _product(x, weight, bias, layers, _abi.SAVE_NOTHING, anew=training)
+    return _product(x, weight, bias, layers, _abi.SAVE_NOTHING, once=False)
 
 
 def prepared_linear(x, codes, absmax, bias, layers: LayerSet, training: bool):
@@ -50,11 +47,26 @@ def prepared_linear(x, codes, absmax, bias, layers: LayerSet, training: bool):
             "forward: x requires a gradient and the layer was prepared for eval, which has none; load "
             "a float weight (load_state_dict) to train, or run it under torch.no_grad()"
         )
+    _refuse_tangents(x, bias)
     recorded = x.requires_grad or (bias is not None and bias.requires_grad)
     if recorded and torch.is_grad_enabled():
         return _Prepared.apply(x, codes, absmax, bias, layers)
     return _prepared_product(x, codes, absmax, bias, layers)
 
+
+def _refuse_tangents(*tensors) -> None:
+    """Unsupported for a dual tensor of forward mode, whose tangent would be lost without a word."""
+    if getattr(forward_ad, "_current_level", -1) < 0:
+        return
+    for tensor in tensors:
+        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise Unsupported(
+                "forward: forward mode (torch.autograd.forward_ad, jvp) has no derivative of a "
+                "switchback layer; use backward(), or nn.Linear in its place"
+            )
+
+
+_in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 _ALLOWED = "it must be torch.float32, torch.float16 or torch.bfloat16"
 
@@ -65,6 +77,12 @@ def checked_input(x, weight, layers: LayerSet):
         raise RuntimeError(
             "forward: torch.jit.trace cannot record a switchback layer, only what it made once; trace "
             "the model with nn.Linear in its place"
+        )
+    if _in_transform():
+        raise Unsupported(
+            "forward: transforms of torch.func (vmap, grad, jvp, jacrev) cannot go through a switchback "
+            "layer, whose products run outside of torch; use backward() or torch.autograd.grad, a "
+            "loop in place of vmap, or nn.Linear in its place"
         )
     x = memory_of(x, "forward", "x")
     if x.dim() == 0 or x.shape[-1] != layers.in_features:
@@ -95,14 +113,14 @@ def _check_bias(bias, weight) -> None:
         )
 
 
-def _product(x, weight, bias, layers: LayerSet, save: int, anew: bool):
+def _product(x, weight, bias, layers: LayerSet, save: int, once: bool):
     memory, rows, stride = as_rows(x, layers.in_features)
     y = x.new_empty((*x.shape[:-1], layers.out_features))
     if rows:
         layer = layers.layer(x.dtype, x.device)
         with layer.context.lock:
             layer.context.enter()
-            layer.use_weight(weight, bias, layers, anew)
+            layer.use_weight(weight, bias, layers, once)
             layer.forward(memory.data_ptr(), rows, stride, y.data_ptr(), save)
     return y
 
@@ -117,7 +135,7 @@ def _product_and_codes(x, weight, bias, layers: LayerSet):
         layer = layers.layer(x.dtype, x.device)
         with layer.context.lock:
             layer.context.enter()
-            layer.use_weight(weight, bias, layers, anew=False)
+            layer.use_weight(weight, bias, layers, once=True)
             layer.forward_codes(
                 memory.data_ptr(), rows, stride, y.data_ptr(), codes.data_ptr(), absmax.data_ptr()
             )
@@ -149,7 +167,7 @@ class _Linear(Function):
         if mem_efficient and wants_dw:
             y, codes, absmax = _product_and_codes(x, weight, bias, layers)
         else:
-            y = _product(x, weight, bias, layers, _abi.SAVE_CALLER, anew=False)
+            y = _product(x, weight, bias, layers, _abi.SAVE_CALLER, once=True)
         kept_x = x if wants_dw and codes is None else None
         ctx.save_for_backward(kept_x, weight if wants_dx else None, codes, absmax)
         return y
@@ -179,13 +197,11 @@ class _Linear(Function):
             elif x is not None:
                 x, _, stride_of_kept = as_rows(x, in_features)
                 kept = x.data_ptr()
-            layer = layers.layer(dtype, g.device)
+            layer = layers.layer_for_backward(dtype, g.device)
             with layer.context.lock:
                 layer.context.enter()
                 if wants_dx:
                     layer.use_weight_of_forward(weight)
-                else:
-                    layer.use_any_weight()
                 layer.backward(
                     g.data_ptr(),
                     rows,

@@ -3,6 +3,11 @@
 
 A library layer borrows the weight's memory and keeps the int8 codes it made of it until it is told
 that the weight has changed. What it is told is decided here, in `Layer.use_weight`.
+
+autograd counts the changes it sees. Those it does not see, through `.data` or NumPy, are ordinary
+in clients that know nothing of codes: moving averages, merged adapters, optimizers. So codes are
+used by a second forward only if the weight's fingerprint proves that they are those of its bytes
+now, which costs a fraction of making them.
 """
 
 from __future__ import annotations
@@ -27,8 +32,9 @@ def reuse_weight_codes():
     """Within it, in this thread, a weight counts as changed only if torch says so.
 
     For gradient accumulation: the int8 codes of a weight are made by the first microbatch and used
-    by the others. Changes that go past autograd's version counter (through `.data`, by optimizers
-    or sharding that work there) need `weight_updated()` inside; leaving it ends the reuse.
+    by the others. For inference: a forward does not look at the weight to see whether it changed.
+    Changes that go past autograd's version counter (through `.data` or NumPy, by optimizers or
+    sharding that work there) need `weight_updated()` inside; leaving it ends the reuse.
     """
     before = getattr(_reuse, "on", False)
     _reuse.on = True
@@ -43,8 +49,13 @@ def _key(tensor) -> tuple:
     try:
         version = tensor._version
     except RuntimeError:  # an inference tensor: nobody counts its changes
-        version = object()
+        version = None
     return tensor.data_ptr(), version, tensor.shape, tensor.stride()
+
+
+def _is_counted(key: tuple | None) -> bool:
+    """Whether torch counts the changes of the tensor with this key; None: there is none to change."""
+    return key is None or key[1] is not None
 
 
 class LayerSet:
@@ -64,7 +75,15 @@ class LayerSet:
     def layer(self, dtype: torch.dtype, device: torch.device) -> Layer:
         """The layer for inputs of `dtype` on `device`, of the context that is used there now."""
         found = self._layers.get((dtype, device))
-        if found is None or found.context.retired:
+        if found is None or not found.context.is_current():
+            found = self._make(dtype, device)
+        return found
+
+    def layer_for_backward(self, dtype: torch.dtype, device: torch.device) -> Layer:
+        """The same, but one that has not been given codes for inference in the meantime."""
+        found = self.layer(dtype, device)
+        if found.holds_codes:
+            del self._layers[(dtype, device)]
             found = self._make(dtype, device)
         return found
 
@@ -98,8 +117,7 @@ class Layer:
     def __init__(self, owner: LayerSet, dtype: torch.dtype, context: Context):
         self._lib = library()
         self.context = context
-        self._owner = owner.__reduce__()[1]
-        in_features, out_features, mode = self._owner
+        in_features, out_features, mode = owner.__reduce__()[1]
         code = DTYPES[dtype]
         options = _abi.LinearOptions(
             in_features=in_features, out_features=out_features, mode=mode, dtype=code
@@ -119,13 +137,22 @@ class Layer:
         # memory from becoming that of another tensor with the same key.
         self._borrowed: tuple = ()
         self._lent_at: tuple = ()
+        self._lent: _abi.Matrix | None = None
         self._is_copy = False
         self._stream = context.stream
         self._sources: tuple = ()
         self._weight_key: tuple | None = None
         self._bias_key: tuple | None = None
         self._updates = self._weight_gradients = -1
+        # Of the weight when the codes were made; None: it was not looked at, and proves nothing.
+        self._fingerprint: tuple | None = None
+        self._read_by_backward = False  # since then
+        self._met = False  # another forward with this weight since then
+        self._meets_again = False  # so it was for the codes before these
+        self._on_cpu = context.device == "cpu"
+        self._is_standard = mode == _abi.STANDARD
         # Arguments, filled in anew by each call.
+        self._digest = (ctypes.c_uint64 * 2)()
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
         self._y = _abi.Matrix(None, code, 0, out_features, out_features)
         self._codes = _abi.Matrix(None, _abi.S8, 0, in_features, in_features)
@@ -144,43 +171,92 @@ class Layer:
 
     # ---- The weight
 
-    def use_weight(self, weight, bias, owner: LayerSet, anew: bool) -> None:
+    def use_weight(self, weight, bias, owner: LayerSet, once: bool) -> None:
         """For forward: makes the layer's weight and bias these, with codes of what they are now.
 
         The codes are kept only if the weight's key is the one they were made under, nobody
-        announced a change, and no backward has made a gradient of it since, which an optimizer or
-        a sharding scheme may have used without telling autograd; nor if `anew`. Where codes are to
-        be reused (reuse_weight_codes) the last two do not count.
+        announced a change, no backward has made a gradient of it since, which an optimizer or a
+        sharding scheme may have used without telling autograd, and the weight's fingerprint is
+        still what it was. Where codes are to be reused (reuse_weight_codes) the last two do not
+        count. once: these codes are likely to serve one forward and its backward, so that taking a
+        fingerprint of the weight would be a waste.
         """
         key = _key(weight)
         bias_key = None if bias is None else _key(bias)
-        same = self._holds(key) and bias_key == self._bias_key
-        if same and owner.updates == self._updates:
-            if getattr(_reuse, "on", False):
-                return
-            if not anew and owner.weight_gradients == self._weight_gradients:
+        same = (
+            self._holds(key) and bias_key == self._bias_key and owner.updates == self._updates
+        )
+        if same and getattr(_reuse, "on", False) and _is_counted(key) and _is_counted(bias_key):
+            return
+        met = same and owner.weight_gradients == self._weight_gradients
+        if not met:
+            self._meets_again, self._met = self._met, False
+        else:
+            self._met = True
+        fingerprint = None
+        if met and self._may_prove():
+            fingerprint = self._fingerprint_of(weight)
+            if fingerprint == self._fingerprint:
+                self._copy_bias_anew()
                 return
         # Read first: what changes meanwhile is then a change.
         updates, weight_gradients = owner.updates, owner.weight_gradients
         if same and not self._is_copy:
+            self._fingerprint = None
             check(self._lib.switchback_linear_weight_updated(self.pointer))
         else:
             self._lend(weight, key, bias, bias_key)
         self._updates, self._weight_gradients = updates, weight_gradients
+        if fingerprint is None and self._may_prove() and (self._meets_again or not once):
+            fingerprint = self._fingerprint_of(weight)
+        self._fingerprint, self._read_by_backward = fingerprint, False
 
     def use_weight_of_forward(self, weight) -> None:
         """For backward: makes the layer's weight this one; codes of the same key are used again."""
         key = _key(weight)
         if not self._holds(key):
             self._lend(weight, key, None, None)
+        elif self._fingerprint is not None and not self._read_by_backward:
+            # The first backward makes codes of its own, of what the weight is now. They would stay
+            # beside those of forward, which the fingerprint speaks for.
+            fingerprint = self._fingerprint_of(weight)
+            if fingerprint != self._fingerprint:
+                self._lend(weight, key, None, None)
+                self._fingerprint = fingerprint
+        self._read_by_backward = True
 
-    def use_any_weight(self) -> None:
-        """For a backward that looks at no weight: the library wants to have one all the same."""
-        if self._weight_key is None or not self._holds(self._weight_key):
-            in_features, out_features, _ = self._owner
-            device = torch.device(self.context.device)
-            weight = torch.zeros(out_features, in_features, dtype=self._dtype, device=device)
-            self._lend(weight, None, None, None)
+    @property
+    def holds_codes(self) -> bool:
+        """Whether the weight is codes that were given, which have no backward."""
+        return self._weight_key is not None and self._weight_key[0] == "codes"
+
+    def _may_prove(self) -> bool:
+        """Whether a fingerprint can be had, and saves anything: without codes nothing is made anew."""
+        return self._on_cpu and (self._is_copy or not self._is_standard)
+
+    def _fingerprint_of(self, weight) -> tuple:
+        """Of the bytes of the weight that the library has, or has a copy of."""
+        matrix = self._lent
+        if self._is_copy:
+            source = memory_of(weight.detach(), "forward", "weight")
+            check_storage(source, "forward", "weight")
+            if source.stride(0) == 1 and source.stride(1) > 1:
+                source = source.t()  # rows that lie one behind the other need not be copied
+            source, rows, stride = as_rows(source, source.shape[1])
+            matrix = _abi.Matrix(
+                source.data_ptr(), DTYPES[source.dtype], rows, source.shape[1], stride
+            )
+        check(
+            self._lib.switchback_fingerprint(
+                self.context.pointer, ctypes.byref(matrix), self._digest
+            )
+        )
+        return tuple(self._digest)
+
+    def _copy_bias_anew(self) -> None:
+        """A bias that the library cannot read in place may have changed behind autograd too."""
+        if self._borrowed[1] is not self._sources[1]:
+            self._borrowed[1].copy_(self._sources[1])
 
     def _holds(self, key) -> bool:
         """Whether what is lent was made from the weight of this key, and may still be used.
@@ -211,9 +287,10 @@ class Layer:
         lent = _abi.Matrix(
             matrix.data_ptr(), DTYPES[self._dtype], rows, cols, max(matrix.stride(0), cols)
         )
-        self._weight_key = None  # until it is certain
+        self._weight_key = self._fingerprint = None  # until it is certain
         check(self._lib.switchback_linear_set_weight(self.pointer, ctypes.byref(lent), bias_matrix))
         self._borrowed, self._sources = (matrix, bias_memory), (source, bias_source)
+        self._lent = lent
         self._lent_at = (lent.data, 0 if bias_memory is None else bias_memory.data_ptr())
         self._is_copy = matrix is not source or bias_memory is not bias_source
         self._stream = self.context.stream
@@ -234,6 +311,7 @@ class Layer:
         key = ("codes", _key(codes), _key(absmax))
         if (
             key == self._weight_key
+            and all(map(_is_counted, (*key[1:], bias_key)))
             and bias_key == self._bias_key
             and owner.updates == self._updates
         ):
@@ -247,7 +325,7 @@ class Layer:
         lent = _abi.Matrix(codes.data_ptr(), _abi.S8, rows, cols, cols)
         bias_memory = None if bias is None else bias.detach().contiguous()
         bias_matrix = None if bias is None else ctypes.byref(self._bias_matrix(bias_memory))
-        self._weight_key = None
+        self._weight_key = self._fingerprint = None
         check(
             self._lib.switchback_linear_set_quantized_weight(
                 self.pointer, ctypes.byref(lent), absmax.data_ptr(), absmax.numel(), bias_matrix

@@ -16,21 +16,45 @@ from .._tensors import FLOATS
 CODES, SCALES = "W_int8", "state_W"
 
 
-def prepare(module) -> None:
-    """Puts codes in place of the float weight."""
-    if module.mode in ("standard", "auto") or module.is_prepared:
+def prepare(module, keep_float: bool = False) -> None:
+    """Puts codes in place of the float weight; keep_float: beside it, and not into state_dict."""
+    if not _is_to_be_prepared(module):
         return
     if "weight" not in module._parameters:
         raise InvalidState(
             "prepare_for_eval: the weight is computed from other parameters (a parametrization); "
             "remove that first, leaving its result"
         )
-    weight = module.weight
     # Not as tensors of inference mode, which could not be used outside of it.
     with torch.inference_mode(False), torch.no_grad():
         quantize = ops.quantize_rowwise if module.mode == "rowwise" else ops.quantize_global
-        codes, scales = quantize(weight)
-    _set_codes(module, codes, scales)
+        codes, scales = quantize(module._weight_rows())
+    _set_codes(module, codes, scales, keep_float)
+
+
+def prepare_model(model, kind: type) -> None:
+    """Prepares the modules of this kind, and keeps ties: see switchback.nn.prepare_for_eval."""
+    users: dict = {}
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            users.setdefault(parameter, []).append(module)
+    done: dict = {}
+    for module in model.modules():
+        if not isinstance(module, kind) or not _is_to_be_prepared(module):
+            continue
+        weight = module._parameters.get("weight")
+        tied = users.get(weight, ())
+        first = done.setdefault((weight, module.mode, module._weight_shape()), module)
+        if not all(isinstance(user, kind) and _is_to_be_prepared(user, True) for user in tied):
+            prepare(module, keep_float=True)
+        elif first is module:
+            prepare(module)
+        else:
+            _set_codes(module, first.W_int8, first.state_W)
+
+
+def _is_to_be_prepared(module, or_was: bool = False) -> bool:
+    return module.mode not in ("standard", "auto") and (or_was or not module.is_prepared)
 
 
 def take_form_of(module, state_dict, prefix: str, rest: tuple):
@@ -56,7 +80,7 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
         return state_dict, True
     own = {key: value for key, value in state_dict.items() if key.startswith(prefix)}
     own[prefix + SCALES] = scales.detach().reshape(-1).to(torch.float32)
-    if not module.is_prepared:
+    if module.weight is not None:
         device = module.weight.device
         with torch.inference_mode(False):
             _set_codes(
@@ -94,12 +118,13 @@ def _problems(module, codes, scales) -> list[str]:
     return found
 
 
-def _set_codes(module, codes, scales) -> None:
+def _set_codes(module, codes, scales, keep_float: bool = False) -> None:
     if module.weight is not None:
         module._float = {"dtype": module.weight.dtype, "requires_grad": module.weight.requires_grad}
-    module.register_buffer(CODES, codes)
-    module.register_buffer(SCALES, scales)
-    module.weight = None
+    module.register_buffer(CODES, codes, persistent=not keep_float)
+    module.register_buffer(SCALES, scales, persistent=not keep_float)
+    if not keep_float:
+        module.weight = None
     module._layers.release()
 
 
@@ -108,7 +133,10 @@ def _set_float(module) -> None:
     device = module.W_int8.device
     dtype = module._float["dtype"] if module.bias is None else module.bias.dtype
     del module.W_int8, module.state_W
+    if module.weight is not None:  # it was kept, because others have it too
+        module._layers.release()
+        return
     with torch.inference_mode(False):
-        weight = torch.empty((module.out_features, module.in_features), dtype=dtype, device=device)
+        weight = torch.empty(module._weight_shape(), dtype=dtype, device=device)
         module.weight = torch.nn.Parameter(weight, requires_grad=module._float["requires_grad"])
     module._layers.release()

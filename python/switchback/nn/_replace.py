@@ -1,24 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts switchback layers in the place of a model's nn.Linear modules."""
+"""Puts switchback layers in the place of a model's linear modules, and their codes in that of weights."""
 
 from __future__ import annotations
 
 import fnmatch
+import warnings
 
 import torch
 
-from .linear import SwitchBackLinear
+from . import _prepared
+from ._attention import SwitchBackMultiheadAttention, attention_like
+from ._conv1d import conv1d_like, is_conv1d
+from .linear import Int8Layer, SwitchBackLinear
 
 
 def replace_linear(
-    model, layer=SwitchBackLinear, *, include=None, exclude=None, replaced=None, **options
+    model,
+    layer=SwitchBackLinear,
+    *,
+    include=None,
+    exclude=None,
+    replaced=None,
+    attention=False,
+    **options,
 ):
-    """Replaces the nn.Linear modules of a model, in place, and returns the model.
+    """Replaces the linear modules of a model, in place, and returns the model.
 
     The new modules have the very Parameters of the old ones, so that optimizers go on working, and
-    their hooks and training flag. Only modules whose type is nn.Linear itself are replaced. One
+    their hooks and training flag. Replaced are modules whose type is nn.Linear itself, and the
+    Conv1D of transformers (GPT-2), whose replacement is still one, with its weight [in, out]. One
     that occurs several times is replaced by one; the first of its names counts. If the model
-    itself is an nn.Linear, what takes its place is returned.
+    itself is such a module, what takes its place is returned. A UserWarning names selected modules
+    that look linear and are left alone: of subclasses of nn.Linear, and nn.MultiheadAttention.
 
     Args:
         layer: the class, or what makes one: called as layer(in_features, out_features, bias=...,
@@ -26,23 +39,79 @@ def replace_linear(
         include, exclude: names as of named_modules(), glob patterns for them ("blocks.*.mlp.*"),
             callables (name, module) -> bool, or a list of these. Default: all, and none.
         replaced: a list, to which the names of what was replaced are appended.
+        attention: whether nn.MultiheadAttention is replaced too, by SwitchBackMultiheadAttention,
+            which computes its projections with such layers.
 
     ValueError, with nothing replaced, if a selected module computes its weight from other
     parameters (weight_norm, pruning), or has hooks on its state_dict.
     """
-    selected = {}
+    selected: dict = {}
+    left: dict = {}
+    inside: set = set()  # modules that are computed by the one they are part of
     for name, module in model.named_modules():
-        if type(module) is torch.nn.Linear and _selected(name, module, include, exclude):
+        if isinstance(module, torch.nn.MultiheadAttention):
+            inside.update(module.children())
+        done = isinstance(module, (Int8Layer, SwitchBackMultiheadAttention))
+        if done or module in inside:
+            continue
+        is_attention = type(module) is torch.nn.MultiheadAttention
+        is_known = type(module) is torch.nn.Linear or is_conv1d(module)
+        if not (is_known or is_attention or isinstance(module, torch.nn.Linear)):
+            continue
+        # Rules that were written for linear layers read their attributes.
+        judged = module.out_proj if is_attention and not attention else module
+        if not _selected(name, judged, include, exclude):
+            continue
+        if is_known:
             _check_replaceable(name, module)
             selected[module] = name
+        elif is_attention and attention:
+            _check_hooks(name, module)
+            _check_replaceable(f"{name}.out_proj", module.out_proj)
+            selected[module] = name
+        else:
+            left[module] = name
     made = {old: _replacement(old, layer, options) for old in selected}
+    for old in [old for old, new in made.items() if new is None]:
+        left[old] = selected.pop(old)
+        del made[old]
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
             if child in made:
                 parent._modules[name] = made[child]
     if replaced is not None:
         replaced.extend(selected.values())
+    if left:
+        _warn_of(left)
     return made.get(model, model)
+
+
+def prepare_for_eval(model):
+    """prepare_for_eval() of every switchback layer of a model, in place; returns the model.
+
+    Keeps ties. Layers with one weight get the same codes. Where modules of other kinds use the
+    weight too (the embedding of a tied head), it stays in its place, shared with them, and the
+    codes do not enter state_dict, which has the keys and the size that it had.
+    """
+    _prepared.prepare_model(model, Int8Layer)
+    return model
+
+
+def _warn_of(left: dict) -> None:
+    names = ", ".join(f"{name!r} ({type(module).__name__})" for module, name in left.items())
+    hints = []
+    if any(type(module) is torch.nn.MultiheadAttention for module in left):
+        hints.append("attention=True replaces nn.MultiheadAttention")
+    if any(isinstance(module, torch.nn.LazyLinear) for module in left):
+        hints.append("run a batch through LazyLinear first, which makes it an nn.Linear")
+    if any(is_conv1d(module) for module in left):
+        hints.append("a Conv1D needs a layer that is a SwitchBackLinear")
+    hints.append("exclude what is to stay, and this is not said")
+    warnings.warn(
+        f"replace_linear left alone {names}: only modules whose type is nn.Linear itself or "
+        f"transformers' Conv1D are replaced; {'; '.join(hints)}",
+        stacklevel=3,
+    )
 
 
 def _check_replaceable(name: str, module) -> None:
@@ -51,6 +120,10 @@ def _check_replaceable(name: str, module) -> None:
             f"replace_linear: the parameters of {name!r} are {sorted(module._parameters)}; they must be "
             "weight and bias: remove what computes them, or exclude it"
         )
+    _check_hooks(name, module)
+
+
+def _check_hooks(name: str, module) -> None:
     for kind, hooks in vars(module).items():
         if "state_dict" in kind and hooks:
             raise ValueError(
@@ -76,18 +149,27 @@ def _matches(name: str, module, rules, default: bool) -> bool:
 
 
 def _replacement(old, layer, options):
-    # On the meta device nothing is allocated or initialised; the parameters are the old ones.
-    new = layer(
-        old.in_features,
-        old.out_features,
-        bias=old.bias is not None,
-        device="meta",
-        dtype=old.weight.dtype,
-        **options,
-    )
+    """The module that takes the place of `old`; None if `layer` makes none for its kind."""
+    if is_conv1d(old):
+        inner = _made(layer, *old.weight.shape, old.bias is not None, old.weight.dtype, options)
+        return conv1d_like(old, inner) if isinstance(inner, Int8Layer) else None
+    if type(old) is torch.nn.MultiheadAttention:
+        out_proj = _replacement_of_linear(old.out_proj, layer, options)
+        return attention_like(old, out_proj, out_proj) if isinstance(out_proj, Int8Layer) else None
+    return _replacement_of_linear(old, layer, options)
+
+
+def _replacement_of_linear(old, layer, options):
+    bias, dtype = old.bias is not None, old.weight.dtype
+    new = _made(layer, old.in_features, old.out_features, bias, dtype, options)
     new.weight, new.bias = old.weight, old.bias
     new.train(old.training)
     for name, value in vars(old).items():
         if "_hook" in name and "state_dict" not in name:
             vars(new)[name] = value
     return new
+
+
+def _made(layer, in_features: int, out_features: int, bias: bool, dtype, options):
+    # On the meta device nothing is allocated or initialised; the parameters are the old ones.
+    return layer(in_features, out_features, bias=bias, device="meta", dtype=dtype, **options)

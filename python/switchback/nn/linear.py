@@ -3,15 +3,119 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 from .. import _abi
+from .._errors import Unsupported
 from . import _prepared
 from ._function import linear, prepared_linear
 from ._layer import LayerSet
 
 
-class SwitchBackLinear(torch.nn.Linear):
+class Int8Layer:
+    """What the modules have in common whose weight the library holds; mixed into torch.nn.Modules.
+
+    Such a module has in_features (K), out_features (N), bias[N] or None, and the parameter weight,
+    of which `_weight_rows` gives the [N,K] form.
+    """
+
+    def _init_int8(self, mode: str, mem_efficient: bool) -> None:
+        """To be called at the end of __init__, when the parameters are there."""
+        self.mode = mode
+        self.mem_efficient = mem_efficient
+        self._float = {"dtype": self.weight.dtype, "requires_grad": True}
+        self._layers = LayerSet(self.in_features, self.out_features, _abi.MODES[mode])
+
+    def _weight_rows(self):
+        """The weight as [N,K], in its own memory."""
+        return self.weight
+
+    def _weight_shape(self) -> tuple[int, int]:
+        """The shape of the parameter."""
+        return self.out_features, self.in_features
+
+    @property
+    def vector_wise_quantization(self) -> bool:
+        """Whether the weight has one scale per row."""
+        return self.mode == "rowwise"
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the weight is int8 codes, made by prepare_for_eval() or loaded."""
+        return "W_int8" in self._buffers
+
+    def forward(self, x):
+        """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
+        if self.is_prepared:
+            return prepared_linear(
+                x, self.W_int8, self.state_W, self.bias, self._layers, self.training
+            )
+        return linear(x, self._weight_rows(), self.bias, self._layers, self.mem_efficient)
+
+    def weight_updated(self) -> None:
+        """To be called in reuse_weight_codes() when the weight was changed past autograd (`.data`).
+
+        Elsewhere every change is noticed: the next forward looks at the weight by itself.
+        """
+        self._layers.weight_updated()
+
+    def prepare_for_eval(self):
+        """Replaces the weight by its int8 codes: the buffers W_int8[N,K] and state_W[N] or [1].
+
+        The weight parameter becomes None; outputs stay the same to the bit. For inference only: to
+        train again, load a state_dict with a float weight. Does nothing when it was done already,
+        and in the modes standard and auto, which need the float weight. Returns the module. For a
+        model with tied weights there is switchback.nn.prepare_for_eval(model).
+        """
+        _prepared.prepare(self)
+        return self
+
+    def extra_repr(self) -> str:
+        words = [super().extra_repr(), f"mode={self.mode}"]
+        if self.mem_efficient:
+            words.append("mem_efficient=True")
+        if self.is_prepared:
+            words.append("prepared_for_eval=True")
+        return ", ".join(word for word in words if word)
+
+    def __prepare_scriptable__(self):
+        raise Unsupported(
+            f"torch.jit.script: {type(self).__name__} cannot be compiled, its products run outside of "
+            "torch; script the model with nn.Linear in its place"
+        )
+
+    def _load_from_state_dict(self, state_dict, prefix, *rest):
+        state_dict, rejected = _prepared.take_form_of(self, state_dict, prefix, rest)
+        if not rejected:
+            super()._load_from_state_dict(state_dict, prefix, *rest)
+        self._layers.weight_updated()
+
+    def _apply(self, fn, *args, **kwargs):
+        scales = self._buffers.get("state_W")
+        super()._apply(fn, *args, **kwargs)
+        if scales is not None and self.state_W.dtype is not torch.float32:
+            self.state_W = scales.to(self.state_W.device)  # scales are float32, whatever x is
+        if self._parameters.get("weight") is not None:
+            self._float["dtype"] = self.weight.dtype
+        self._layers.release()
+        return self
+
+    def _replicate_for_data_parallel(self):
+        replica = super()._replicate_for_data_parallel()
+        replica._layers = LayerSet(self.in_features, self.out_features, _abi.MODES[self.mode])
+        return replica
+
+
+def adopt(new, old) -> None:
+    """Gives a module that was not initialised what `old` has: its parameters, hooks, all attributes."""
+    tables = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+    for name, value in vars(old).items():
+        new.__dict__[name] = copy.copy(value) if name in tables else value
+
+
+class SwitchBackLinear(Int8Layer, torch.nn.Linear):
     """nn.Linear whose forward product and input gradient are int8 products (arXiv 2304.13013).
 
     Args:
@@ -42,75 +146,7 @@ class SwitchBackLinear(torch.nn.Linear):
             if value < 1:
                 raise ValueError(f"SwitchBackLinear: {name} = {value}; it must be at least 1")
         super().__init__(in_features, out_features, bias=bias, device=device, dtype=dtype)
-        self.mode = mode
-        self.mem_efficient = mem_efficient
-        self._float = {"dtype": self.weight.dtype, "requires_grad": True}
-        self._layers = LayerSet(in_features, out_features, _abi.MODES[mode])
-
-    @property
-    def vector_wise_quantization(self) -> bool:
-        """Whether the weight has one scale per row."""
-        return self.mode == "rowwise"
-
-    @property
-    def is_prepared(self) -> bool:
-        """Whether the weight is int8 codes, made by prepare_for_eval() or loaded."""
-        return "W_int8" in self._buffers
-
-    def forward(self, x):
-        """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
-        if self.is_prepared:
-            return prepared_linear(
-                x, self.W_int8, self.state_W, self.bias, self._layers, self.training
-            )
-        return linear(x, self.weight, self.bias, self._layers, self.mem_efficient, self.training)
-
-    def weight_updated(self) -> None:
-        """To be called when the weight was changed in a way autograd cannot see, such as `.data`.
-
-        Not needed after a backward through the module, in training mode without gradients, and
-        after load_state_dict() and to(): the next forward looks at the weight anew by itself.
-        """
-        self._layers.weight_updated()
-
-    def prepare_for_eval(self):
-        """Replaces the weight by its int8 codes: the buffers W_int8[N,K] and state_W[N] or [1].
-
-        The weight parameter becomes None; outputs stay the same to the bit. For inference only: to
-        train again, load a state_dict with a float weight. Does nothing when it was done already,
-        and in the modes standard and auto, which need the float weight. Returns the module.
-        """
-        _prepared.prepare(self)
-        return self
-
-    def extra_repr(self) -> str:
-        words = [super().extra_repr(), f"mode={self.mode}"]
-        if self.mem_efficient:
-            words.append("mem_efficient=True")
-        if self.is_prepared:
-            words.append("prepared_for_eval=True")
-        return ", ".join(words)
-
-    def _load_from_state_dict(self, state_dict, prefix, *rest):
-        state_dict, rejected = _prepared.take_form_of(self, state_dict, prefix, rest)
-        if not rejected:
-            super()._load_from_state_dict(state_dict, prefix, *rest)
-        self._layers.weight_updated()
-
-    def _apply(self, fn, *args, **kwargs):
-        scales = self._buffers.get("state_W")
-        super()._apply(fn, *args, **kwargs)
-        if scales is not None and self.state_W.dtype is not torch.float32:
-            self.state_W = scales.to(self.state_W.device)  # scales are float32, whatever x is
-        if self._parameters.get("weight") is not None:
-            self._float["dtype"] = self.weight.dtype
-        self._layers.release()
-        return self
-
-    def _replicate_for_data_parallel(self):
-        replica = super()._replicate_for_data_parallel()
-        replica._layers = LayerSet(self.in_features, self.out_features, _abi.MODES[self.mode])
-        return replica
+        self._init_int8(mode, mem_efficient)
 
 
 class SwitchBackLinearGlobal(SwitchBackLinear):
@@ -151,6 +187,49 @@ class StandardLinear(SwitchBackLinear):
         super().__init__(in_features, out_features, bias, device, dtype, mode="standard")
 
 
+class SwitchBackLinearBnb(SwitchBackLinearVectorwise):
+    """SwitchBackLinearVectorwise under the name and with the arguments of bitsandbytes.nn.
+
+    has_fp16_weights=False and a threshold for outliers are refused: prepare_for_eval() stands for
+    the first, nothing for the second. memory_efficient_backward is mem_efficient.
+    """
+
+    def __init__(
+        self,
+        input_features,
+        output_features,
+        bias=True,
+        has_fp16_weights=True,
+        memory_efficient_backward=False,
+        threshold=0.0,
+        index=None,
+        device=None,
+        dtype=None,
+    ):
+        if not has_fp16_weights:
+            raise ValueError(
+                "SwitchBackLinearBnb: has_fp16_weights = False; it must be True: for int8 weights load "
+                "or train it, then call prepare_for_eval()"
+            )
+        if threshold != 0.0:
+            raise ValueError(
+                f"SwitchBackLinearBnb: threshold = {threshold}; it must be 0: there are no outlier columns"
+            )
+        super().__init__(
+            input_features, output_features, bias, device, dtype, memory_efficient_backward
+        )
+        self.index = index
+
+
+class StandardLinearFunction:
+    """torch.nn.functional.linear under the name that bitsandbytes' StandardLinear had for it."""
+
+    @staticmethod
+    def apply(input, weight, bias=None):
+        """y[..., N] = input[..., K] . weight[N,K]^T + bias[N]."""
+        return torch.nn.functional.linear(input, weight, bias)
+
+
 def _mode_of(mode, vector_wise_quantization: bool, mem_efficient: bool) -> str:
     if mode is None:
         return "rowwise" if vector_wise_quantization else "global"
@@ -171,4 +250,4 @@ def _mode_of(mode, vector_wise_quantization: bool, mem_efficient: bool) -> str:
 
 if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
     # ctypes calls are nothing that can be traced: a compiled model breaks its graph here.
-    SwitchBackLinear.forward = torch.compiler.disable(SwitchBackLinear.forward)
+    Int8Layer.forward = torch.compiler.disable(Int8Layer.forward)

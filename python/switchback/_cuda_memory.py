@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets a context take the device memory that it needs from torch's caching allocator.
+
+Then torch's statistics count it, and torch gives back what it caches before memory runs out. The
+functions are called by the library, in the middle of calls: no exception leaves them, and they live
+as long as the process, as a layer may outlive its context.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+from . import _abi
+
+_Allocate = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+)
+_Release = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+)
+
+# The stream that torch knows each address by: it gives memory to others in the order of that one.
+_stream_of: dict[int, int] = {}
+
+
+def options_for(device: str) -> dict:
+    """Members of ContextOptions for "cuda:N"."""
+    index = int(device.rpartition(":")[2])
+    return {
+        "allocate": ctypes.cast(_allocate, ctypes.c_void_p),
+        "release": ctypes.cast(_release, ctypes.c_void_p),
+        "allocator_user": index + 1,  # an address that is not null
+    }
+
+
+def _cuda():
+    return sys.modules["torch"].cuda
+
+
+def _torch_stream(stream: int) -> int:
+    return 0 if stream == _abi.LEGACY_STREAM else stream
+
+
+@_Allocate
+def _allocate(user, size, stream):
+    try:
+        stream = _torch_stream(stream or 0)
+        address = _cuda().caching_allocator_alloc(size, user - 1, stream)
+        _stream_of[address] = stream
+        return address
+    except BaseException:
+        return None  # which the library reports as being out of memory
+
+
+@_Release
+def _release(user, data, size, stream):
+    try:
+        cuda = _cuda()
+        if stream is None:  # the context is gone, and with it the order
+            cuda.synchronize(user - 1)
+        elif _torch_stream(stream) != _stream_of.get(data):
+            cuda.ExternalStream(stream, device=user - 1).synchronize()
+        cuda.caching_allocator_delete(data)
+        _stream_of.pop(data, None)
+    except BaseException:
+        pass  # better lost than given to somebody while it is in use

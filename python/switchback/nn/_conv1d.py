@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""transformers' Conv1D, the linear layer of GPT-2 whose weight is [in, out], on the library."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from .linear import Int8Layer, adopt
+
+
+def is_conv1d(module) -> bool:
+    """Whether it is such a layer. transformers need not be installed: it is known by its form."""
+    weight = getattr(module, "_parameters", {}).get("weight")
+    return (
+        type(module).__name__ == "Conv1D"
+        and not isinstance(module, torch.nn.modules.conv._ConvNd)
+        and weight is not None
+        and weight.dim() == 2
+        and getattr(module, "nf", None) == weight.shape[1]
+    )
+
+
+class _Int8Conv1D(Int8Layer):
+    """Mixed into the class that is replaced: still an instance of it, with its parameters.
+
+    The weight keeps the form [in, out], so that checkpoints, optimizers, ties and whatever adapts
+    such layers (LoRA) go on working. The library reads it transposed, from a copy.
+    """
+
+    def _weight_rows(self):
+        return self.weight.t()
+
+    def _weight_shape(self) -> tuple[int, int]:
+        return self.in_features, self.out_features
+
+    def __repr__(self):
+        return f"{type(self).__name__}(nf={self.out_features}, nx={self.in_features}, {self.extra_repr()})"
+
+    def __reduce_ex__(self, protocol):
+        return _new, (type(self).__bases__[1],), self.__dict__
+
+
+@functools.lru_cache(maxsize=None)
+def _class_for(kind: type) -> type:
+    return type("SwitchBack" + kind.__name__, (_Int8Conv1D, kind), {"__module__": __name__})
+
+
+def _new(kind: type):
+    made = _class_for(kind)
+    return made.__new__(made)
+
+
+def conv1d_like(old, inner):
+    """What takes the place of `old`, in the mode of the switchback layer `inner`."""
+    new = _new(type(old))
+    adopt(new, old)
+    new.in_features, new.out_features = old.weight.shape
+    new._init_int8(inner.mode, inner.mem_efficient)
+    return new

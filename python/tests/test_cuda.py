@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On a GPU: the layers against the CPU, CUDA graphs, and torch's allocator. Skipped without one."""
+
+import unittest
+
+from support import relative_error, require_torch
+
+torch = require_torch()
+
+import switchback  # noqa: E402
+from switchback import nn as sb  # noqa: E402
+
+
+def usable():
+    """Whether torch has a GPU and the library can use it."""
+    if not torch.cuda.is_available():
+        return False
+    try:
+        switchback.quantize_rowwise(torch.ones(2, 2, device="cuda"))
+    except switchback.Error:
+        return False
+    return True
+
+
+@unittest.skipUnless(usable(), "no GPU that torch and the library can use")
+class Cuda(unittest.TestCase):
+    K, N, M = 256, 320, 64
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.x = torch.randn(self.M, self.K, device="cuda")
+
+    def layer(self, **options):
+        return sb.SwitchBackLinearVectorwise(self.K, self.N, device="cuda", **options)
+
+    def test_forward_and_backward_are_those_of_the_cpu(self):
+        layer = self.layer()
+        twin = sb.SwitchBackLinearVectorwise(self.K, self.N)
+        twin.load_state_dict(layer.state_dict())
+        results = []
+        for module, device in ((layer, "cuda"), (twin, "cpu")):
+            x = self.x.to(device).requires_grad_()
+            y = module(x)
+            y.square().sum().backward()
+            results.append([y, x.grad, module.weight.grad, module.bias.grad])
+        for got, want in zip(*results):
+            # Codes are the same; sums of floats may be in another order, or in TF32's 10 bits.
+            self.assertLess(relative_error(got.cpu(), want), 2e-3)
+
+    def test_a_change_behind_autograd(self):
+        layer = self.layer().eval()
+        with torch.no_grad():
+            layer(self.x)
+            y = layer(self.x)
+            layer.weight.data.mul_(-2.0)
+            layer.bias.data.zero_()
+            want = torch.nn.functional.linear(self.x, layer.weight)
+            self.assertLess(relative_error(layer(self.x), want), 0.05)  # int8's own is 0.01
+            self.assertFalse(torch.equal(layer(self.x), y))
+
+    def captured(self, run):
+        """A graph of run(), after runs outside of it that allocate what it needs."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):  # on a stream of its own
+            result = run()
+        return graph, result
+
+    def test_a_graph_of_inference(self):
+        for prepared in (False, True):
+            layer = self.layer().eval()
+            if prepared:
+                layer.prepare_for_eval()
+            x = self.x.clone()
+            with torch.no_grad():
+                graph, y = self.captured(lambda m=layer, t=x: m(t))
+                for _ in range(3):
+                    x.normal_()
+                    graph.replay()
+                    got = y.clone()
+                    self.assertTrue(torch.equal(got, layer(x)))
+
+    def test_a_graph_of_a_training_step(self):
+        layer = self.layer()
+        twin = self.layer()
+        twin.load_state_dict(layer.state_dict())
+        x = self.x.clone()
+
+        def step():
+            for parameter in layer.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.zero_()
+            loss = layer(x).square().mean()
+            loss.backward()
+            return loss
+
+        graph, loss = self.captured(step)
+        for _ in range(3):
+            x.normal_()
+            with torch.no_grad():
+                layer.weight.mul_(0.9)
+                twin.weight.copy_(layer.weight)
+            graph.replay()
+            twin.zero_grad()
+            want = twin(x).square().mean()
+            want.backward()
+            # As in the first test.
+            self.assertLess(relative_error(loss, want), 2e-3)
+            self.assertLess(relative_error(layer.weight.grad, twin.weight.grad), 2e-3)
+
+    def test_graphed_callables(self):
+        layer = self.layer()
+        twin = self.layer()
+        twin.load_state_dict(layer.state_dict())
+        graphed = torch.cuda.make_graphed_callables(layer, (self.x.clone().requires_grad_(),))
+        for _ in range(3):
+            x = torch.randn_like(self.x).requires_grad_()
+            y, want = graphed(x), twin(x)
+            self.assertLess(relative_error(y, want), 2e-3)
+            (got,) = torch.autograd.grad(y.sum(), x)
+            (dx,) = torch.autograd.grad(want.sum(), x)
+            self.assertLess(relative_error(got, dx), 2e-3)
+
+    def test_scratch_memory_is_torchs(self):
+        before = torch.cuda.memory_allocated()
+        layer = sb.SwitchBackLinear(4096, 4096, device="cuda")
+        parameters = torch.cuda.memory_allocated() - before
+        with torch.no_grad():
+            layer(torch.randn(64, 4096, device="cuda"))
+        self.assertGreater(torch.cuda.memory_allocated() - before, parameters + 4096 * 4096 // 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

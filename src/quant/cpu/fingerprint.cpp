@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the hash of fingerprint() with vectors and threads.
+#include "quant/cpu/targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quant/cpu/fingerprint.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+#include "quant/cpu/engine.hpp"
+#include "quant/cpu/fingerprint.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace switchback::quant::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The three NH sums of a block.
+void BlockSums(const unsigned char* data, std::int64_t chunks, const std::uint32_t* key,
+               std::uint64_t (&sum)[hash::sums]) {
+#if HWY_TARGET == HWY_SCALAR  // vectors of one lane have no pairs
+  hash::block_sums(data, chunks, key, sum);
+#else
+  using D = hn::CappedTag<std::uint32_t, hash::chunk_bytes / 4>;
+  const D d;
+  const hn::Repartition<std::uint64_t, D> wide;
+  constexpr std::int64_t lanes = static_cast<std::int64_t>(hn::MaxLanes(D()));
+  constexpr std::int64_t chunk = hash::chunk_bytes / 4;
+  static_assert(chunk <= 4 * lanes && chunk % lanes == 0 && hash::sums == 3);
+  const auto* const words = reinterpret_cast<const std::uint32_t*>(data);
+  const auto products = [&](hn::Vec<D> x, const std::uint32_t* k) HWY_ATTR {
+    const auto a = hn::Add(x, hn::Load(d, k));
+    return hn::MulEven(a, hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, a))));
+  };
+  auto sum_0 = hn::Zero(wide);
+  auto sum_1 = hn::Zero(wide);
+  auto sum_2 = hn::Zero(wide);
+  const auto add = [&](std::int64_t i) HWY_ATTR {
+    const auto x = hn::LoadU(d, words + i);
+    sum_0 = hn::Add(sum_0, products(x, key + i));
+    sum_1 = hn::Add(sum_1, products(x, key + i + chunk));
+    sum_2 = hn::Add(sum_2, products(x, key + i + 2 * chunk));
+  };
+  for (std::int64_t i = 0; i < chunks * chunk; i += chunk) {
+    // The products hold up the loads behind them, so lines are asked for well before: here and,
+    // past the end, what is most likely the next block's.
+    constexpr std::uintptr_t ahead_bytes = 4096;
+    hwy::Prefetch(reinterpret_cast<const unsigned char*>(
+        reinterpret_cast<std::uintptr_t>(words + i) + ahead_bytes));
+    add(i);
+    if constexpr (lanes < chunk) add(i + lanes);
+    if constexpr (2 * lanes < chunk) {
+      add(i + 2 * lanes);
+      add(i + 3 * lanes);
+    }
+  }
+  sum[0] = hn::GetLane(hn::SumOfLanes(wide, sum_0));
+  sum[1] = hn::GetLane(hn::SumOfLanes(wide, sum_1));
+  sum[2] = hn::GetLane(hn::SumOfLanes(wide, sum_2));
+#endif
+}
+
+}  // namespace switchback::quant::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace switchback::quant {
+
+HWY_EXPORT(BlockSums);
+
+namespace cpu {
+
+hash::Field fingerprint(ContextState& state, const hash::Key& key, ConstAnyMatrix x) {
+  hash::Field value = hash::of_shape(key, x);
+  if (x.rows == 0 || x.cols == 0) return value;
+  const hash::Bytes bytes(x);
+  const auto kernel = HWY_DISPATCH_TABLE(BlockSums)[table_index(state.features)];
+  const std::int64_t blocks = bytes.blocks();
+  const std::int64_t tasks = (blocks + hash::task_blocks - 1) / hash::task_blocks;
+  core::Workspace::Frame frame(state.workspace);
+  auto* const values = frame.take<hash::Field>(tasks);
+  // A task's value is that of its coefficients alone; behind others they move up by a power.
+  state.threads.for_ranges(
+      blocks, hash::task_blocks, [&](std::int64_t begin, std::int64_t end, int) {
+        unsigned char buffer[hash::block_bytes];
+        hash::Field part = 0;
+        for (std::int64_t b = begin; b < end; ++b) {
+          std::uint64_t sum[hash::sums];
+          kernel(bytes.block(b, buffer), bytes.chunks_of_block(b), key.words, sum);
+          part = hash::with_block(key, part, sum);
+        }
+        values[begin / hash::task_blocks] = part;
+      });
+  const std::int64_t last = 2 * (blocks - (tasks - 1) * hash::task_blocks);
+  for (std::int64_t task = 0; task < tasks; ++task) {
+    const hash::Field up = task + 1 < tasks ? key.point_of_task : hash::power(key.point, last);
+    value = hash::add(hash::multiply(value, up), values[task]);
+  }
+  return value;
+}
+
+}  // namespace cpu
+}  // namespace switchback::quant
+#endif

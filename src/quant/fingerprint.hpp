@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: the hash behind fingerprint(): its key, its arithmetic, and how a matrix is cut.
+//
+// The elements of x in row-major order, without what lies between rows, are a string of bytes. It
+// is cut into blocks of block_bytes; the last is filled up with zeros to a multiple of chunk_bytes.
+//
+// 1. Each block is reduced by NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, CRYPTO '99).
+// With
+//    its 32-bit words m[i] and those of a uniformly random key k[i],
+//      sum[t] = Σ_i (m[2i] + k[2i + 16t]) · (m[2i+1] + k[2i+1 + 16t])  mod 2^64,  t = 0, 1, 2,
+//    additions mod 2^32. For two different blocks, take the last pair i in which they differ. Given
+//    all of the key but the two words that this pair meets in sum t, sum t is equal for both blocks
+//    for at most one in 2^32 values of one of these words (the paper's lemma). Sum t meets there
+//    words with a higher index than any on which an equality of the sums before t depends, so the
+//    bounds multiply: all three sums are equal with a probability of at most 2^-96.
+// 2. The 192 bits of the sums are two numbers c below 2^96. Those of all blocks, behind rows, cols
+//    and dtype, are the coefficients of a polynomial with a leading 1 over the field of p =
+//    2^127-1, whose value at a uniformly random point is the fingerprint. Two different polynomials
+//    of degree d have the same value at no more than d of the p points (rounded up: (d + 2) /
+//    2^127, with how the point is drawn).
+//
+// Matrices of different shape or dtype have different polynomials. Of one shape, those that differ
+// do so in some block: the polynomials are the same with at most 2^-96, else have the same value
+// with d · 2^-127, d = 3 + 2 · blocks: less than 2^-97 up to 2^40 bytes. Matrices must not be
+// chosen by who knows something of the key, which lives and dies with the process.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "switchback/fingerprint.hpp"
+
+namespace switchback::quant::hash {
+
+inline constexpr std::int64_t block_bytes = 8192;
+inline constexpr std::int64_t chunk_bytes = 64;  ///< also between the keys of two sums
+inline constexpr int sums = 3;
+inline constexpr std::int64_t task_blocks = 16;
+
+__extension__ using Field = unsigned __int128;  ///< below prime, where nothing else is said
+inline constexpr Field prime = (Field(1) << 127) - 1;
+
+/// x mod prime.
+constexpr Field reduced(Field x) noexcept {
+  const Field folded = (x & prime) + (x >> 127);
+  return folded >= prime ? folded - prime : folded;
+}
+
+constexpr Field add(Field a, Field b) noexcept {
+  return reduced(a + b);
+}
+
+constexpr Field multiply(Field a, Field b) noexcept {
+  constexpr auto low = [](Field x) { return static_cast<std::uint64_t>(x); };
+  constexpr auto high = [](Field x) { return static_cast<std::uint64_t>(x >> 64); };
+  const Field ll = Field(low(a)) * low(b);
+  const Field lh = Field(low(a)) * high(b);
+  const Field hl = Field(high(a)) * low(b);
+  const Field middle = Field(high(ll)) + low(lh) + low(hl);
+  const Field lower = middle << 64 | low(ll);
+  const Field upper = Field(high(a)) * high(b) + high(lh) + high(hl) + high(middle);
+  // 2^128 is 2, and 2^127 is 1. upper is below 2^126.
+  return reduced((upper << 1) + (lower >> 127) + (lower & prime));
+}
+
+constexpr Field power(Field base, std::int64_t exponent) noexcept {
+  Field result = 1;
+  for (; exponent > 0; exponent >>= 1, base = multiply(base, base))
+    if ((exponent & 1) != 0) result = multiply(result, base);
+  return result;
+}
+
+struct Key {
+  alignas(64) std::uint32_t words[(block_bytes + (sums - 1) * chunk_bytes) / 4];
+  Field point;
+  Field point_of_task;  ///< point to the power of the coefficients of a whole task
+};
+
+/// This process's, drawn at the first call.
+const Key& key();
+
+/// The value at `point` of the polynomial with coefficients `value`, then those of one more block.
+constexpr Field with_block(const Key& k, Field value, const std::uint64_t (&sum)[sums]) noexcept {
+  const Field first = Field(sum[1] & 0xFFFFFFFFu) << 64 | sum[0];
+  const Field second = Field(sum[1] >> 32) << 64 | sum[2];
+  value = add(multiply(value, k.point), first);
+  return add(multiply(value, k.point), second);
+}
+
+/// The value of the polynomial of the shape alone.
+constexpr Field of_shape(const Key& k, ConstAnyMatrix x) noexcept {
+  Field value = 1;
+  for (const std::int64_t c : {x.rows, x.cols, static_cast<std::int64_t>(x.dtype)})
+    value = add(multiply(value, k.point), static_cast<Field>(c));
+  return value;
+}
+
+/// The bytes of a matrix's elements, in order.
+struct Bytes {
+  const unsigned char* data;
+  std::int64_t row;     ///< bytes of a row
+  std::int64_t stride;  ///< bytes from row to row
+  std::int64_t size;
+
+  explicit Bytes(ConstAnyMatrix x) noexcept
+      : data(static_cast<const unsigned char*>(x.data)),
+        row(x.cols * static_cast<std::int64_t>(dtype_size_bytes(x.dtype))),
+        stride(x.stride * static_cast<std::int64_t>(dtype_size_bytes(x.dtype))),
+        size(x.rows * row) {
+    if (stride == row || x.rows == 1) row = stride = size;  // one long row
+  }
+
+  [[nodiscard]] std::int64_t blocks() const noexcept {
+    return (size + block_bytes - 1) / block_bytes;
+  }
+  [[nodiscard]] std::int64_t size_of_block(std::int64_t block) const noexcept {
+    return std::min(block_bytes, size - block * block_bytes);
+  }
+  [[nodiscard]] std::int64_t chunks_of_block(std::int64_t block) const noexcept {
+    return (size_of_block(block) + chunk_bytes - 1) / chunk_bytes;
+  }
+  /// Where the block lies: in place if it can be read there, else copied to `buffer`.
+  const unsigned char* block(std::int64_t index, unsigned char (&buffer)[block_bytes]) const {
+    const std::int64_t count = size_of_block(index);
+    std::int64_t at = index * block_bytes;
+    if (row == size && count == block_bytes) return data + at;
+    if (at / row == (at + count - 1) / row && count % chunk_bytes == 0)
+      return data + at / row * stride + at % row;
+    for (std::int64_t copied = 0; copied < count;) {
+      const std::int64_t run = std::min(count - copied, row - at % row);
+      std::memcpy(buffer + copied, data + at / row * stride + at % row,
+                  static_cast<std::size_t>(run));
+      copied += run;
+      at += run;
+    }
+    const std::int64_t end = chunks_of_block(index) * chunk_bytes;
+    std::memset(buffer + count, 0, static_cast<std::size_t>(end - count));
+    return buffer;
+  }
+};
+
+/// The three NH sums of a block at data, `words` being those of the key.
+void block_sums(const unsigned char* data, std::int64_t chunks, const std::uint32_t* words,
+                std::uint64_t (&sum)[sums]) noexcept;
+/// The readable form: the oracle of tests, and the engine of machines without a vector unit.
+Field reference(const Key& k, ConstAnyMatrix x) noexcept;
+
+}  // namespace switchback::quant::hash

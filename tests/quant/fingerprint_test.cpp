@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// fingerprint(): the same on every instruction set and thread count and for every layout, another
+// one after every change, and its arithmetic. That two different matrices have one fingerprint has
+// a probability of 2^-95, so that not even the millions compared here can be seen to.
+#include "switchback/fingerprint.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/context_state.hpp"
+#include "quant/backends.hpp"
+#include "quant/fingerprint.hpp"
+#include "support/contexts.hpp"
+#include "support/generators.hpp"
+#include "support/matrix.hpp"
+
+namespace switchback::test {
+namespace {
+
+namespace hash = quant::hash;
+
+Fingerprint of_reference(ConstAnyMatrix x) {
+  const hash::Field value = hash::reference(hash::key(), x);
+  return {static_cast<std::uint64_t>(value), static_cast<std::uint64_t>(value >> 64)};
+}
+
+template <class T>
+Matrix<T> numbers(std::int64_t rows, std::int64_t cols, Layout layout = {}) {
+  Matrix<T> x(rows, cols, layout);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < cols; ++c)
+      x.set(r, c, static_cast<T>((r * cols + c) % 251 - 125));
+  return x;
+}
+
+std::string shape_of(ConstAnyMatrix x) {
+  return std::to_string(x.rows) + " x " + std::to_string(x.cols) + " stride " +
+         std::to_string(x.stride);
+}
+
+// ---- Every engine against the reference
+
+class FingerprintOnCpu : public ::testing::Test {
+ protected:
+  FingerprintOnCpu() {
+    for (const ContextOptions& options : all_contexts())
+      contexts_.emplace_back(describe(options), Context(options));
+  }
+  void check(ConstAnyMatrix x) {
+    const Fingerprint want = of_reference(x);
+    for (auto& [name, context] : contexts_)
+      ASSERT_EQ(fingerprint(context, x), want) << name << ": " << shape_of(x);
+  }
+  std::vector<std::pair<std::string, Context>> contexts_;
+};
+
+TEST_F(FingerprintOnCpu, TailsOfEveryLength) {
+  // A chunk is 64 bytes, a block 8192, a task 16 blocks.
+  for (std::int64_t n = 0; n <= 130; ++n)
+    check(numbers<std::int8_t>(1, n).view());
+  for (const std::int64_t base : {8192, 16384, 16 * 8192, 3 * 16 * 8192})
+    for (const std::int64_t by : {-65, -64, -63, -1, 0, 1, 63, 64, 65})
+      check(numbers<std::int8_t>(1, base + by).view());
+}
+
+TEST_F(FingerprintOnCpu, RowsApartAndMisaligned) {
+  for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 5},
+                                   {7, 1},
+                                   {5000, 1},
+                                   {3, 63},
+                                   {65, 64},
+                                   {9, 1000},
+                                   {40, 2048},
+                                   {3, 5000}}) {
+    const Fingerprint want = of_reference(numbers<float>(rows, cols).view());
+    for (const std::int64_t padding : {0, 1, 13})
+      for (const std::int64_t misalignment : {0, 1, 3}) {
+        const auto x = numbers<float>(rows, cols, {padding, misalignment});
+        check(x.view());
+        // The same elements, so the same fingerprint.
+        EXPECT_EQ(of_reference(x.view()), want) << shape_of(x.view());
+      }
+  }
+}
+
+TEST_F(FingerprintOnCpu, EveryDtype) {
+  check(numbers<float>(37, 41).view());
+  check(numbers<half>(37, 41, {3, 1}).view());
+  check(numbers<bfloat16>(37, 41).view());
+  check(numbers<std::int32_t>(37, 41, {3, 0}).view());
+  check(numbers<std::int8_t>(37, 41).view());
+}
+
+// ---- Changes
+
+class FingerprintChanges : public ::testing::Test {
+ protected:
+  Fingerprint of(ConstAnyMatrix x) { return fingerprint(context_, x); }
+  Context context_{cpu_options()};
+};
+
+TEST_F(FingerprintChanges, EveryBit) {
+  // In place and gathered, one block and two.
+  for (const auto& [rows, cols, padding] :
+       {std::array<std::int64_t, 3>{3, 7, 0}, {3, 7, 2}, {5, 520, 0}, {5, 520, 4}}) {
+    auto x = numbers<std::int32_t>(rows, cols, {padding, 0});
+    const Fingerprint before = of(x.view());
+    std::set<Fingerprint> seen = {before};
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; ++c) {
+        const std::int32_t value = x.get(r, c);
+        for (int bit = 0; bit < 32; ++bit) {
+          x.set(r, c, static_cast<std::int32_t>(static_cast<std::uint32_t>(value) ^ (1u << bit)));
+          ASSERT_TRUE(seen.insert(of(x.view())).second) << r << "," << c << " bit " << bit;
+        }
+        x.set(r, c, value);
+      }
+    EXPECT_EQ(of(x.view()), before);
+  }
+}
+
+TEST_F(FingerprintChanges, ElementsAndRowsThatChangePlaces) {
+  auto x = numbers<float>(6, 2048);  // rows of one block
+  std::set<Fingerprint> seen = {of(x.view())};
+  const auto swapped = [&](std::int64_t r, std::int64_t c, std::int64_t r2, std::int64_t c2) {
+    const float a = x.get(r, c);
+    x.set(r, c, x.get(r2, c2));
+    x.set(r2, c2, a);
+  };
+  for (std::int64_t c = 1; c < 200; ++c) {
+    swapped(0, 0, 0, c);
+    EXPECT_TRUE(seen.insert(of(x.view())).second) << c;
+    swapped(0, 0, 0, c);
+  }
+  for (std::int64_t r = 1; r < 6; ++r) {
+    for (std::int64_t c = 0; c < 2048; ++c)
+      swapped(0, c, r, c);
+    EXPECT_TRUE(seen.insert(of(x.view())).second) << r;
+    for (std::int64_t c = 0; c < 2048; ++c)
+      swapped(0, c, r, c);
+  }
+}
+
+TEST_F(FingerprintChanges, SignsAndZeros) {
+  Matrix<float> x(4, 40);
+  std::set<Fingerprint> seen = {of(x.view())};
+  for (std::int64_t r = 0; r < 4; ++r)
+    for (std::int64_t c = 0; c < 40; ++c) {
+      x.set(r, c, -0.0f);  // each step has one more
+      EXPECT_TRUE(seen.insert(of(x.view())).second);
+    }
+}
+
+TEST_F(FingerprintChanges, ShapeDtypeAndStride) {
+  const std::vector<std::int32_t> zeros(96 * 3);
+  std::set<Fingerprint> seen;
+  const auto other = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
+    EXPECT_TRUE(seen.insert(of({zeros.data(), dtype, rows, cols, cols})).second)
+        << dtype_name(dtype) << " " << rows << " x " << cols;
+  };
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::s8, DType::s32})
+    for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{0, 0},
+                                     {0, 3},
+                                     {3, 0},
+                                     {1, 1},
+                                     {1, 2},
+                                     {2, 1},
+                                     {1, 96},
+                                     {96, 1},
+                                     {8, 12},
+                                     {12, 8}})
+      other(dtype, rows, cols);
+  const auto x = numbers<float>(10, 10);
+  EXPECT_NE(of({x.data(), DType::f32, 4, 5, 5}), of({x.data(), DType::f32, 4, 5, 6}));
+}
+
+// ---- Arithmetic
+
+TEST(FingerprintField, ProductsAndPowers) {
+  using hash::Field;
+  constexpr Field last = hash::prime - 1;
+  static_assert(hash::reduced(hash::prime) == 0 && hash::reduced(~Field(0)) == 1);
+  static_assert(hash::multiply(last, last) == 1);  // (-1)^2
+  static_assert(hash::multiply(Field(1) << 126, 2) == 1);
+  static_assert(hash::multiply(Field(1) << 100, Field(1) << 100) == Field(1) << 73);
+  static_assert(hash::add(last, 1) == 0);
+  // The long way: doubling and adding.
+  Random random(7);
+  const auto draw = [&] {
+    return hash::reduced((Field(random.next()) << 64 | random.next()) & hash::prime);
+  };
+  for (int i = 0; i < 200; ++i) {
+    const Field a = draw();
+    const Field b = draw();
+    Field sum = 0;
+    for (int bit = 126; bit >= 0; --bit) {
+      sum = hash::add(sum, sum);
+      if ((b >> bit & 1) != 0) sum = hash::add(sum, a);
+    }
+    EXPECT_TRUE(hash::multiply(a, b) == sum) << i;
+  }
+  const Field base = draw();
+  Field product = 1;
+  for (int exponent = 0; exponent < 40; ++exponent) {
+    EXPECT_TRUE(hash::power(base, exponent) == product) << exponent;
+    product = hash::multiply(product, base);
+  }
+}
+
+// ---- What is refused
+
+TEST(FingerprintRefuses, WhatIsNoMatrix) {
+  Context context(cpu_options());
+  const float x = 1.0f;
+  EXPECT_EQ(refusal([&] {
+              static_cast<void>(fingerprint(context, {&x, DType::f32, -1, 1, 1}));
+            }),
+            "fingerprint: x has rows = -1; it must not be negative");
+  EXPECT_EQ(refusal([&] {
+              static_cast<void>(fingerprint(context, {&x, static_cast<DType>(9), 1, 1, 1}));
+            }),
+            "fingerprint: x has dtype 9; it must be one of f32 (0), f16 (1), bf16 (2), s8 (3), "
+            "s32 (4)");
+}
+
+TEST(FingerprintEngines, RefusesADevice) {
+  Context context(device_options());
+  const Matrix<float> x(3, 4);
+  if (on_cpu()) {
+    EXPECT_EQ(fingerprint(context, x.view()), of_reference(x.view()));
+    return;
+  }
+  try {
+    static_cast<void>(fingerprint(context, x.view()));
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::unsupported);
+    EXPECT_EQ(std::string(error.what()),
+              "fingerprint: the context is on " + device() +
+                  "; it must be on the cpu: a device's memory cannot be looked at without waiting "
+                  "for its stream");
+  }
+}
+
+}  // namespace
+}  // namespace switchback::test
