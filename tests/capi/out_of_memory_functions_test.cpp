@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <fstream>
@@ -269,6 +270,11 @@ void quantize_cases(std::vector<Case>& cases) {
       const auto x = w.input(SWITCHBACK_F32, rows, cols);
       const auto q = w.output(SWITCHBACK_S8, rows, cols);
       w.call = [=, &w] { return switchback_cast_to_int8(w.context, &x, &q); };
+    });
+    add("switchback_fingerprint", [=](World& w) {
+      const auto x = w.input(SWITCHBACK_F32, rows, cols);
+      auto* const out = w.result<std::array<std::uint64_t, 2>>();
+      w.call = [=, &w] { return switchback_fingerprint(w.context, &x, out->data()); };
     });
     add("switchback_activation_forward", [=](World& w) {
       const auto x = w.input(SWITCHBACK_F32, rows, cols);
