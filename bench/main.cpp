@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -7,7 +8,9 @@
 #include "bench/micro_call.hpp"
 
 // `micro call` reports what a call allocates, so this program counts. Only the plain form: the
-// others of the standard library come down to it, and the aligned ones are not used here.
+// others of the standard library come down to it, and the aligned ones are not used here. (A
+// sanitizer's do not, and do not like to be mixed: its builds do not count.)
+#if defined(SWITCHBACK_COUNT_ALLOCATIONS)
 namespace {
 std::atomic<std::int64_t> allocations{0};
 }
@@ -34,7 +37,11 @@ void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
+#endif
+
 int main(int argc, char** argv) {
+#if defined(SWITCHBACK_COUNT_ALLOCATIONS)
   switchback::bench::allocations_so_far = []() noexcept { return allocations.load(); };
+#endif
   return switchback::bench::run_cli(argc, argv);
 }
