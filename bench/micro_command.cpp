@@ -13,6 +13,7 @@
 #include "bench/cpu_load.hpp"
 #include "bench/machine.hpp"
 #include "bench/micro.hpp"
+#include "bench/micro_call.hpp"
 #include "bench/table.hpp"
 #include "bench/terminal.hpp"
 #include "core/check.hpp"
@@ -36,7 +37,7 @@ struct MicroArguments {
   bool targets = false;
 };
 
-constexpr const char* bench_names[] = {"gemm", "layer", "activation", "quantize", "tuner"};
+constexpr const char* bench_names[] = {"gemm", "layer", "activation", "quantize", "call", "tuner"};
 
 std::string shape_text(const MicroShape& s) {
   return s.dim_out > 0 ? fmt::format("{}x{}x{}", s.batch, s.dim_in, s.dim_out)
@@ -171,6 +172,27 @@ void run_tuner(Context& context, const MicroOptions& options, std::FILE* tables,
   flush(tables);
 }
 
+void run_call(Context& context, const MicroOptions& options, std::FILE* tables,
+              const std::function<void(const nlohmann::ordered_json&)>& write) {
+  Table table({"8x64x64", "through", "ns", "allocations"}, {"through"});
+  micro_call(context, options, [&](const CallRow& row) {
+    table.add({row.what, row.how, number_with_spread(row.ns.median, row.ns.mad),
+               row.allocations ? number(*row.allocations) : "-"});
+    nlohmann::ordered_json json = {{"type", "micro"},       {"bench", "call"},
+                                   {"what", row.what},      {"through", row.how},
+                                   {"ns", row.ns.median},   {"mad_ns", row.ns.mad},
+                                   {"allocations", nullptr}};
+    if (row.allocations) json["allocations"] = *row.allocations;
+    write(json);
+  });
+  fmt::print(tables,
+             "\nmicro call: a layer with next to nothing to compute (mode rowwise, f32, bias), so "
+             "that what\nremains is what a call costs; a step is weight_updated, forward and "
+             "backward. Through Python:\npython/benchmarks/overhead.py.\n\n{}",
+             table.text());
+  std::fflush(tables);
+}
+
 void run_micro(const MicroArguments& arguments) {
   MicroOptions options = arguments.options;
   for (const std::string& text : arguments.shapes)
@@ -194,7 +216,7 @@ void run_micro(const MicroArguments& arguments) {
   for (const std::string& name : arguments.benches)
     core::require(
         std::find(std::begin(bench_names), std::end(bench_names), name) != std::end(bench_names),
-        "micro '{}' is not one of gemm, layer, activation, quantize, tuner", name);
+        "micro '{}' is not one of gemm, layer, activation, quantize, call, tuner", name);
 
   Context context(arguments.context);
   if (context.state().runtime != nullptr)
@@ -245,6 +267,10 @@ void run_micro(const MicroArguments& arguments) {
       run_tuner(context, options, tables, write);
       continue;
     }
+    if (bench == std::string_view("call")) {
+      run_call(context, options, tables, write);
+      continue;
+    }
     Table table = table_for(bench, arguments.targets);
     const MicroSink sink = [&](const MicroRow& row) {
       table.add(cells(row));
@@ -282,7 +308,7 @@ void add_micro_command(CLI::App& app) {
       "micro", "Measures the claims of speed: products, layers and quantize against their rivals");
   command
       ->add_option("bench", arguments->benches,
-                   "gemm, layer, activation, quantize (default: these four), tuner")
+                   "gemm, layer, activation, quantize, call (default: these five), tuner")
       ->type_name("NAME");
   add_context_options(*command, arguments->context);
   command

@@ -29,7 +29,8 @@ struct ContextOptions {
   /// "cpu", "cuda" (the first), "cuda:N", or empty for the best device of this machine: a CUDA
   /// device this build can use, else the CPU.
   std::string device = {};
-  /// CPU threads; 0 means every core this process may run on. A CUDA Context uses one.
+  /// CPU threads; 0 means every core this process may run on. A CUDA Context uses one. Where they
+  /// cannot be created (a limit on processes), the Context is not: Error(out_of_memory).
   int threads = 0;
   /// Upper bound on the instruction set used on a CPU, for tests and comparisons: "scalar", "sse4",
   /// "avx2", "avx_vnni", "avx512", "avx512_vnni", "amx", or empty for no bound. Codes and int32
@@ -46,6 +47,13 @@ struct ContextOptions {
 /// Everything an operation needs besides its operands. Move-only; used by one thread at a time.
 /// Creating one starts nothing expensive; the first operations allocate the workspace, which grows
 /// to the largest need and is then reused, so that a steady state allocates nothing.
+///
+/// After fork() a child may use and destroy its parent's CPU Contexts and what was made with them,
+/// and make its own. All its work is done by the calling thread, with the results of one thread
+/// (built without OpenMP, Contexts it makes have threads again). A CUDA Context does not survive:
+/// its calls throw Error(invalid_state); the child may only destroy it. Fork while no other thread
+/// is inside a call of the library: a lock that it holds (the tuner's, in its first look-up of a
+/// problem) stays locked in the child. Children of vfork() may only exec.
 ///
 /// On a CUDA device all pointers (matrices, scales, biases) are of that device, operations are
 /// queued on the stream and do not wait for it, and whatever did not have to allocate can be

@@ -16,6 +16,12 @@
  *   know is zero (up to 4096 bytes); any other size is refused.
  * - A context, and all that was made with it, is used by one thread at a time. Different contexts
  *   may be used at the same time.
+ * - After fork() a child may use and destroy its parent's CPU contexts and what was made with them,
+ *   and create its own. All its work is done by the calling thread, with the results of one thread
+ *   (built without OpenMP, contexts it creates have threads again). A CUDA context does not
+ *   survive: its calls return SWITCHBACK_INVALID_STATE; the child may only destroy it. Fork while
+ *   no other thread is inside a call of this library: a lock that it holds (the tuner's, in its
+ *   first look-up of a problem) stays locked in the child. Children of vfork() may only exec.
  *
  * Y[M,N] = X[M,K] . W[N,K]^T + b; dX = G . W; dW = G^T . X; db = column sums of G.
  */
@@ -101,7 +107,8 @@ typedef struct switchback_context switchback_context;
 typedef struct switchback_context_options {
   size_t struct_size;
   const char* device; /* "cpu", "cuda", "cuda:0"; NULL or "" = the best there is */
-  int32_t threads;    /* CPU threads; 0 = all cores this process may use */
+  int32_t threads;    /* CPU threads; 0 = all cores this process may use. If they cannot be created:
+                         SWITCHBACK_OUT_OF_MEMORY */
   void* stream;    /* CUDA stream to queue on, the caller's, which outlives the context; NULL = an
                       own one, ordered with the legacy default stream; NULL on the CPU */
   const char* isa; /* upper bound on the CPU's instruction set: "scalar", "sse4", "avx2",

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "bench/cli.hpp"
+#include "bench/micro_call.hpp"
 
 namespace switchback::bench {
 namespace {
@@ -123,6 +124,23 @@ TEST(Micro, QuantizeMeasuresEveryOperationAgainstACopy) {
     EXPECT_GT(row.gb_s, 0);
   });
   EXPECT_EQ(subjects.size(), 9u);
+}
+
+TEST(Micro, CallMeasuresBothLanguagesAgainstPlainLoops) {
+  Context context({.device = "cpu", .threads = 1, .isa = {}});
+  allocations_so_far = []() noexcept { return std::int64_t{0}; };
+  std::set<std::string> rows;
+  micro_call(context, tiny(), [&](const CallRow& row) {
+    rows.insert(row.what + ", " + row.how);
+    EXPECT_GT(row.ns.median, 0);
+    EXPECT_EQ(row.allocations, 0.0);
+  });
+  allocations_so_far = nullptr;
+  std::set<std::string> want;
+  for (const char* what : {"forward, W codes cached", "training step, W new"})
+    for (const char* how : {"C++", "C", "plain loops"})
+      want.insert(std::string(what) + ", " + how);
+  EXPECT_EQ(rows, want);
 }
 
 TEST(Micro, VerdictsFollowTheTarget) {

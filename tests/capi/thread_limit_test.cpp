@@ -114,6 +114,19 @@ TEST(ThreadLimit, AContextWithoutItsThreadsIsNotMade) {
   later.forward();
 }
 
+// Regions of fewer threads on the same calling thread: OpenMP lets the others go meanwhile.
+TEST(ThreadLimit, ASmallerContextInBetweenTakesNothingForGranted) {
+  for (const std::int32_t mode : {SWITCHBACK_ROWWISE, SWITCHBACK_STANDARD}) {
+    Layer large(mode, 4);
+    Layer small(mode, 2);
+    const std::vector<float> want = large.forward();
+    EXPECT_EQ(small.forward(), want);
+    const Limit limit(0);
+    EXPECT_EQ(large.forward(), want) << mode;
+    EXPECT_EQ(small.forward(), want) << mode;
+  }
+}
+
 TEST(ThreadLimit, AnotherThreadOfTheProgramGoesOnByItself) {
   for (const std::int32_t mode : {SWITCHBACK_ROWWISE, SWITCHBACK_STANDARD}) {
     Layer layer(mode, 3);

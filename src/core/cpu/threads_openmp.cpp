@@ -3,14 +3,11 @@
 #include <omp.h>
 
 #include <atomic>
-#include <mutex>
-#include <system_error>
-#include <thread>
-#include <vector>
 
 #include "core/cpu/float_environment.hpp"
 #include "core/cpu/forks.hpp"
 #include "core/cpu/threads.hpp"
+#include "core/cpu/trial.hpp"
 
 namespace switchback::core {
 
@@ -27,32 +24,8 @@ namespace {
 // takes the last threads between the trial and the region; a library beside this one starts a
 // smaller region on the same thread, after which libgomp lets the others go and creates them again
 // in the next larger one; or OMP_STACKSIZE asks for stacks so much larger than the default ones of
-// the trial that they do not fit. A host that has to survive these as well sets threads to 1 or
-// builds with SWITCHBACK_OPENMP=OFF.
+// the trial that they do not fit. A host that has to survive these as well sets threads to 1.
 thread_local int team_size = 1;
-
-// Throws std::system_error (or bad_alloc) if `count` more threads cannot be alive at once.
-void try_to_create(int count) {
-  std::mutex gate;
-  std::vector<std::thread> threads;
-  const auto open = [&] {
-    for (std::thread& thread : threads)
-      thread.join();
-  };
-  threads.reserve(static_cast<std::size_t>(count));
-  {
-    std::unique_lock closed(gate);
-    try {
-      for (int i = 0; i < count; ++i)
-        threads.emplace_back([&gate] { const std::scoped_lock pass(gate); });
-    } catch (...) {
-      closed.unlock();
-      open();
-      throw;
-    }
-  }
-  open();
-}
 
 // Whether a region that is started here gets no threads of its own: within another region, unless
 // the host allows nesting, it runs on the calling thread.
@@ -63,7 +36,7 @@ bool region_is_nested() noexcept {
 // Makes sure that the calling thread's next region of this size creates no thread.
 void start_team(int count) {
   if (count <= team_size || region_is_nested()) return;
-  try_to_create(count - team_size);
+  try_threads(count - team_size);
 #pragma omp parallel num_threads(count)
   {}
   team_size = count;
@@ -73,6 +46,7 @@ void start_team(int count) {
 // where libgomp would wait for threads that only the parent has, and where threads cannot be had.
 int usable_threads(int count) noexcept {
   if (count == 1 || fork_generation() != 0) return 1;
+  if (count < team_size && !region_is_nested()) team_size = count;  // the others are let go
   if (count <= team_size) return count;
   try {
     start_team(count);

@@ -12,6 +12,7 @@
 #include "core/cpu/float_environment.hpp"
 #include "core/cpu/forks.hpp"
 #include "core/cpu/threads.hpp"
+#include "core/cpu/trial.hpp"
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -208,7 +209,18 @@ ScopedLibraryThreads::ScopedLibraryThreads(int count) noexcept {
   if (!openmp.is_there()) return;
   previous_ = openmp.get_max_threads();
   // A parent's OpenMP threads are not here; a region of more than one thread would wait for them.
-  const int threads = fork_generation() == 0 ? count : 1;
+  // And libgomp ends the process if it cannot create its threads (see threads_openmp.cpp).
+  int threads = fork_generation() == 0 ? count : 1;
+  static thread_local int tried = 1;
+  if (threads > 1 && threads < tried) tried = threads;  // OpenMP lets the others go
+  if (threads > tried) {
+    try {
+      try_threads(threads - tried);
+      tried = threads;
+    } catch (...) {
+      threads = 1;
+    }
+  }
   if (previous_ != threads) openmp.set_num_threads(threads);
 }
 ScopedLibraryThreads::~ScopedLibraryThreads() {
