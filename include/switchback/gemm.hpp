@@ -3,8 +3,11 @@
 // point.
 //
 // The int8 products take B as [N,K], rows contiguous along the inner dimension, as nn.Linear stores
-// its weight. int32 sums are exact for K <= max_exact_k; a larger K is refused. Every engine,
-// configuration and thread count gives identical int32 sums.
+// its weight. Every engine, configuration and thread count gives identical int32 sums, and they are
+// exact: up to K = max_exact_k_of_any_codes (131071) whatever the codes, up to K = max_exact_k
+// (133144) of codes from -127 to 127, which all quantizers make. A larger K is refused. So is a
+// code of -128 between the two, by the CPU; a device does not look, and its sums could overflow
+// there.
 //
 // Inputs and outputs must not overlap. M, N or K may be zero; K = 0 gives zeros (plus bias).
 #pragma once
@@ -22,6 +25,11 @@
 #include "switchback/quant.hpp"
 
 namespace switchback {
+
+/// The largest inner dimension for which int32 sums of int8 products are exact whatever the codes,
+/// -128 (as cast_to_int8 makes it) among them: 128·128·K < 2^31. (max_exact_k is that of codes from
+/// -127 to 127.)
+inline constexpr std::int64_t max_exact_k_of_any_codes = 131071;
 
 struct PackedWeightState;  // src/gemm/packed_weight.hpp
 

@@ -5,7 +5,9 @@
  * - A function that can fail returns a status, 0 for success. switchback_last_error() says what was
  *   wrong with the last call that failed in the calling thread. No C++ exception crosses.
  * - A failed call leaves its outputs, *out included, as they were. (A failure of the machine in the
- *   middle of a call, SWITCHBACK_DEVICE_ERROR, is the exception: outputs are then undefined.)
+ *   middle of a call, SWITCHBACK_DEVICE_ERROR, is the exception: outputs are then undefined. So are
+ *   they where a BLAS library finds no memory while it computes: oneDNN's dnnl_sgemm and
+ *   dnnl_gemm_s8s8s32 ask for some then.)
  * - A pointer must not be NULL unless its name ends in _or_null or its comment says so.
  * - Matrices and scales are memory of the context's device that the caller owns. They need not be
  *   aligned. Outputs must not overlap inputs or each other.
@@ -59,7 +61,7 @@ enum {
   SWITCHBACK_INVALID_ARGUMENT =
       1,                        /* a shape, stride, pointer, dtype, name or value breaks a rule */
   SWITCHBACK_UNSUPPORTED = 2,   /* valid, but this build, machine or engine cannot do it */
-  SWITCHBACK_OUT_OF_MEMORY = 3, /* memory could not be had; nothing was changed */
+  SWITCHBACK_OUT_OF_MEMORY = 3, /* memory could not be had; outputs are as they were */
   SWITCHBACK_DEVICE_ERROR = 4,  /* the device is missing or failed */
   SWITCHBACK_IO_ERROR = 5,      /* a file could not be read or written */
   SWITCHBACK_INVALID_STATE = 6, /* the object cannot do this now (backward before forward, ...) */
@@ -305,7 +307,12 @@ SWITCHBACK_API switchback_status switchback_pack_weight(switchback_context* cont
 SWITCHBACK_API switchback_status
 switchback_packed_weight_bytes(const switchback_packed_weight* packed, size_t* out);
 
-/* d[M,N] (s32) = a[M,K] . b[N,K]^T of int8 matrices, exact; K is at most 133144. */
+/* d[M,N] (s32) = a[M,K] . b[N,K]^T of int8 matrices, exact: up to K = 131071 whatever the codes, up
+ * to K = 133144 of codes from -127 to 127, which all quantizers make. A larger K is refused. So is
+ * a code of -128 between the two, by the CPU (in packed weights, when they are packed); a CUDA
+ * device does not look, and its sums could overflow there. This holds for
+ * switchback_gemm_dequantize too.
+ */
 SWITCHBACK_API switchback_status switchback_gemm_s8s8s32(switchback_context* context,
                                                          const switchback_matrix* a,
                                                          const switchback_matrix* b,
@@ -412,7 +419,8 @@ SWITCHBACK_API switchback_status switchback_linear_prepare_for_eval(switchback_l
  * others. What switchback_quantize_rowwise and switchback_quantize_global make of a weight gives
  * the layer that prepare_for_eval gives. Everything is copied and may be freed afterwards (on a
  * CUDA device once the stream is there). The layer is then prepared for eval; it trains again after
- * set_weight. */
+ * set_weight. A code of -128 is refused on the CPU; on a CUDA device, which would have to be waited
+ * for, nobody looks. */
 SWITCHBACK_API switchback_status switchback_linear_set_quantized_weight(
     switchback_linear* linear, const switchback_matrix* codes, const float* absmax,
     int64_t absmax_count, const switchback_matrix* bias_or_null);
@@ -429,7 +437,8 @@ enum {
   SWITCHBACK_SAVE_CALLER = 3
 };
 
-/* y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). */
+/* y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). One that saves and finds no
+ * memory has forgotten what an earlier one saved. */
 SWITCHBACK_API switchback_status switchback_linear_forward(switchback_linear* linear,
                                                            const switchback_matrix* x,
                                                            const switchback_matrix* y,

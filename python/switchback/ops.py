@@ -127,7 +127,12 @@ def activation_backward_quantize(g, x, activation):
 
 
 def gemm_s8s8s32(a, b):
-    """d[M,N] = a[M,K] . b[N,K]^T, int32 sums of int8 products, exact; K is at most 133144."""
+    """d[M,N] = a[M,K] . b[N,K]^T, int32 sums of int8 products.
+
+    They are exact up to K = 131071, and up to K = 133144 for codes from -127 to 127, as the
+    quantizers make them. A larger K is refused; so is -128 with K above 131071 on the CPU, while a
+    CUDA device does not look for it.
+    """
     arrays = arrays_like(a, "gemm_s8s8s32")
     left = _matrix(arrays, a, "a", (_abi.S8,))
     right = _matrix(arrays, b, "b", (_abi.S8,))

@@ -253,6 +253,11 @@ void run(Context& context, const GemmProblem& problem, const GemmConfig& config,
   ContextState& state = context.state();
   const std::string reason = check_config(problem, config, state);
   if (!reason.empty()) core::fail(Status::unsupported, "gemm: {}", reason);
+  run_checked(state, problem, config, operands);
+}
+
+void run_checked(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
+                 const GemmOperands& operands) {
   if (problem.m == 0 || problem.n == 0) return;
   // Nothing to sum: only the epilogue is left, which the last engine of a device does.
   const Engine& engine = problem.k == 0 ? *engines(state.device.kind).back()

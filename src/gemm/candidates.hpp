@@ -35,5 +35,8 @@ std::string provenance(const GemmProblem& problem, const GemmConfig& config,
 /// cannot; operands are not validated.
 void run(Context& context, const GemmProblem& problem, const GemmConfig& config,
          const GemmOperands& operands);
+/// The same of a configuration that check_config() has passed.
+void run_checked(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
+                 const GemmOperands& operands);
 
 }  // namespace switchback::gemm_int8

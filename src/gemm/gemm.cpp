@@ -7,6 +7,7 @@
 
 #include "core/check.hpp"
 #include "gemm/candidates.hpp"
+#include "gemm/codes.hpp"
 #include "gemm/packed_weight.hpp"
 
 namespace switchback {
@@ -62,6 +63,14 @@ void check_k(std::string_view op, std::int64_t k) {
   core::require(k <= max_exact_k,
                 "{}: K = {}; it must be at most {}, or the int32 sums of codes could overflow", op,
                 k, max_exact_k);
+}
+
+// Where K is such that a code of -128 could make a sum overflow, there is none.
+void check_codes(ContextState& state, std::string_view op, std::string_view argument,
+                 MatrixView<const std::int8_t> m) {
+  if (m.data == nullptr || m.cols <= max_exact_k_of_any_codes) return;
+  gemm_int8::check_codes(state, op, argument, m,
+                         " where K is above 131071, or the int32 sums could overflow");
 }
 
 // What gemm_s8s8s32 and gemm share: a, b or packed_b, d and the engine's name.
@@ -158,7 +167,7 @@ bool run_tuned(Context& context, const GemmProblem& problem, const GemmOperands&
     return false;
   }
   try {
-    gemm_int8::run(context, problem, config, operands);
+    gemm_int8::run_checked(state, problem, config, operands);
     return true;
   } catch (const Error& error) {
     if (error.status() != Status::unsupported) throw;
@@ -184,7 +193,7 @@ MatrixView<std::int8_t> gemm_int8::begin_packed_rows(Context& context, std::int6
                                                      std::string_view engine) {
   ContextState& state = context.state();
   const Engine* packer = named_or_first("pack_weight", state, engine);
-  if (packer->packed_stride == nullptr) return {};
+  if (packer->packed_stride == nullptr || state.runtime == nullptr) return {};
   if (out.empty()) out = PackedWeight();  // a moved-from object has no state
   PackedWeightState& packed = out.state();
   const std::size_t bytes = packer->packed_bytes(n, k);
@@ -209,6 +218,7 @@ void pack_weight(Context& context, MatrixView<const std::int8_t> b, PackedWeight
   if (out.empty()) out = PackedWeight();  // a moved-from object has no state
   PackedWeightState& packed = out.state();
   core::check_operands(state, op, {}, {core::operand("b", b)});
+  check_codes(state, op, "b", b);
   packed.buffer.reserve(packer->packed_bytes(b.rows, b.cols), state.runtime);
   packed.engine = nullptr;  // until the bytes are on their way: a device can fail here
   packer->pack(state, b, packed.buffer.as<void>());
@@ -254,6 +264,8 @@ void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args) {
                operands);
   core::check_operands(context.state(), op, {core::operand("d", args.d)},
                        {core::operand("a", args.a), core::operand("b", args.b)});
+  check_codes(context.state(), op, "a", args.a);
+  check_codes(context.state(), op, "b", args.b);
   choose_and_run(context, op, problem, operands, args.engine);
 }
 
@@ -289,6 +301,8 @@ void gemm(Context& context, const GemmArgs& args) {
       {core::operand("a", args.a), core::operand("b", args.b),
        core::operand("absmax_a", args.absmax_a), core::operand("absmax_b", args.absmax_b),
        core::operand("bias", args.bias)});
+  check_codes(context.state(), op, "a", args.a);
+  check_codes(context.state(), op, "b", args.b);
   choose_and_run(context, op, problem, operands, args.engine);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/check.hpp"
+#include "gemm/codes.hpp"
 #include "linear/copy.hpp"
 #include "linear/linear_state.hpp"
 #include "linear/mode.hpp"
@@ -323,6 +324,7 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
   core::check_operands(*layer.context, op, {},
                        {core::operand("codes", codes), core::operand("absmax", absmax),
                         core::operand("bias", bias)});
+  gemm_int8::check_codes(*layer.context, op, "codes", codes, "");
   core::AlignedBuffer own_bias = copy_of_bias(layer, bias);
   layer.cache.set_forward(*layer.context->owner, codes, absmax, linear::scales_of(options.mode),
                           options.engine);

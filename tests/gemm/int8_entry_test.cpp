@@ -121,6 +121,52 @@ TEST(Int8Entry, RefusesKBeyondExactSums) {
   EXPECT_TRUE(packed.empty());
 }
 
+// Where K is too large for sums of any codes, codes are looked at: by the CPU, which need not wait.
+TEST(Int8Entry, RefusesMinus128WhereItsSumsCouldOverflow) {
+  ContextOptions options;
+  options.device = "cpu";
+  options.threads = 2;
+  Context context(options);
+  for (const std::int64_t k : {max_exact_k_of_any_codes + 1, max_exact_k}) {
+    Matrix<std::int8_t> a(3, k, {5, 0});
+    Matrix<std::int8_t> b(2, k);
+    fill_constant(a, 127);
+    fill_constant(b, -127);
+    b.set(1, k - 1, -128);
+    b.set(1, k - 2, -128);
+    Matrix<std::int32_t> d(3, 2);
+    const Matrix<std::int32_t> before = d;
+    GemmS8S8S32Args args;
+    args.a = a.view();
+    args.b = b.view();
+    args.d = d.view();
+    const std::string rule =
+        "] = -128; codes must be from -127 to 127 where K is above 131071, or the int32 sums could "
+        "overflow";
+    const std::string in_b = "b[1," + std::to_string(k - 2) + rule;
+    expect_error(Status::invalid_argument, "gemm_s8s8s32: " + in_b,
+                 [&] { gemm_s8s8s32(context, args); });
+    EXPECT_TRUE(d == before);
+    PackedWeight packed;
+    expect_error(Status::invalid_argument, "pack_weight: " + in_b,
+                 [&] { pack_weight(context, b.view(), packed); });
+    EXPECT_TRUE(packed.empty());
+    fill_constant(b, -127);
+    gemm_s8s8s32(context, args);
+    EXPECT_EQ(d.get(2, 1), -127 * 127 * k);
+    a.set(2, 0, -128);
+    const Vector<float> scales(3, 1.0f);
+    Matrix<float> y(3, 2);
+    GemmArgs scaled;
+    scaled.a = a.view();
+    scaled.b = b.view();
+    scaled.d = AnyMatrix(y.data(), DType::f32, 3, 2, y.stride());
+    scaled.absmax_a = {scales.data(), 3};
+    scaled.absmax_b = {scales.data(), 2};
+    expect_error(Status::invalid_argument, "gemm: a[2,0" + rule, [&] { gemm(context, scaled); });
+  }
+}
+
 TEST(Int8Entry, RefusesUnknownAndUnavailableEngines) {
   Context context(device_options());
   Call call;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -182,6 +183,40 @@ TEST(Int8Sums, CodesOfMinus128AreExact) {
       EXPECT_EQ(lowest.get(1, 2), 128 * 128 * 1000);
     }
   });
+}
+
+// The largest sums there are: to 131071 of -128 · -128, and from there on of codes that quantizers
+// make. One more product of -128 · -128 would be 2^31.
+TEST(Int8Sums, ExactAtTheEdgesOfK) {
+  if (under_thread_sanitizer) GTEST_SKIP() << "of values, not of threads";
+  struct Edge {
+    std::int64_t k;
+    int a, b;
+  };
+  const Edge edges[] = {{max_exact_k_of_any_codes, -128, -128},
+                        {max_exact_k_of_any_codes, -128, 127},
+                        {max_exact_k_of_any_codes + 1, 127, 127},
+                        {max_exact_k_of_any_codes + 1, -127, 127},
+                        {max_exact_k, -127, -127}};
+  static_assert(128 * 128 * max_exact_k_of_any_codes <= std::numeric_limits<std::int32_t>::max());
+  static_assert(128 * 128 * (max_exact_k_of_any_codes + 1) >
+                std::numeric_limits<std::int32_t>::max());
+  for (const Edge& edge : edges) {
+    SCOPED_TRACE(::testing::Message() << edge.k << " times " << edge.a << " · " << edge.b);
+    Matrix<std::int8_t> a(2, edge.k);
+    Matrix<std::int8_t> b(3, edge.k);
+    fill_constant(a, static_cast<std::int8_t>(edge.a));
+    fill_constant(b, static_cast<std::int8_t>(edge.b));
+    for_engines([&](Context& context, const std::string& engine) {
+      for (const Give give : {Give::plain, Give::packed}) {
+        Matrix<std::int32_t> d(2, 3);
+        multiply(context, a, b, d, engine, give);
+        for (std::int64_t i = 0; i < 2; ++i)
+          for (std::int64_t j = 0; j < 3; ++j)
+            ASSERT_EQ(d.get(i, j), edge.a * edge.b * edge.k) << i << "," << j;
+      }
+    });
+  }
 }
 
 // Several blocks in each direction, so that every loop of the drivers turns more than once.

@@ -301,6 +301,13 @@ TEST(LinearQuantizedWeight, ARefusedOneLeavesTheOneBefore) {
             "set_quantized_weight: absmax holds 1 floats; it must hold N (mode rowwise) = 21");
   EXPECT_EQ(set(codes.view, codes.scales(), t.w.any()),
             "set_quantized_weight: bias is [21,33]; it must be [1,N] = [1,21]");
+  if (test::on_cpu()) {  // a device would have to be waited for
+    Codes lowest = codes_of_weight(context, t, Mode::rowwise);
+    lowest.view.data[7 * lowest.view.stride + 30] = -128;
+    lowest.view.data[20 * lowest.view.stride] = -128;
+    EXPECT_EQ(set(lowest.view, codes.scales(), {}),
+              "set_quantized_weight: codes[7,30] = -128; codes must be from -127 to 127");
+  }
   t.forward(layer, Save::nothing);
   EXPECT_TRUE(t.y_right());
   LayerTrial s(case_of(Mode::standard, DType::f32));
