@@ -38,10 +38,10 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
 
 void AlignedBuffer::reserve(std::size_t bytes) {
   if (bytes <= capacity_) return;
+  // Ahead of the new memory: what is to be lost need not be there beside it.
+  release();
   if (source_ != nullptr) {
-    void* fresh = source_->allocate(bytes);
-    release();
-    data_ = fresh;
+    data_ = source_->allocate(bytes);
     capacity_ = bytes;
     return;
   }
@@ -57,7 +57,6 @@ void AlignedBuffer::reserve(std::size_t bytes) {
       // Advice only: without huge pages it is the same memory, a little slower.
       if (align == huge_page_bytes) (void)madvise(fresh, rounded, MADV_HUGEPAGE);
 #endif
-      release();
       data_ = fresh;
       capacity_ = rounded;
       return;
@@ -67,13 +66,10 @@ void AlignedBuffer::reserve(std::size_t bytes) {
 }
 
 void AlignedBuffer::reserve(std::size_t bytes, const std::shared_ptr<MemorySource>& source) {
-  if (source != source_) {
-    AlignedBuffer fresh(source);
-    fresh.reserve(bytes);
-    *this = std::move(fresh);
-  } else {
-    reserve(bytes);
-  }
+  if (source == source_ && bytes <= capacity_) return;
+  AlignedBuffer fresh(source);
+  fresh.reserve(bytes);
+  *this = std::move(fresh);
 }
 
 void AlignedBuffer::release() noexcept {

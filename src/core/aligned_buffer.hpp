@@ -26,10 +26,12 @@ class AlignedBuffer {
   AlignedBuffer(const AlignedBuffer&) = delete;
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;
 
-  /// At least `bytes` of memory. Contents are lost when it has to grow; a failure throws
-  /// Error(out_of_memory) and leaves the buffer as it was.
+  /// At least `bytes` of memory. To grow, the buffer first gives back what it has, with its
+  /// contents: there is never both. A failure throws Error(out_of_memory) and leaves it empty.
   void reserve(std::size_t bytes);
-  /// The same, of another source than before: that one's memory is given back.
+  /// At least `bytes` of memory of this source, perhaps another one than before, for what must not
+  /// be lost to a failure: what there was is given back once there is enough, and a failure leaves
+  /// the buffer as it was.
   void reserve(std::size_t bytes, const std::shared_ptr<MemorySource>& source);
   /// Gives the memory back.
   void release() noexcept;

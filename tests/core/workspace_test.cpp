@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 
 #include "switchback/error.hpp"
 
@@ -83,6 +85,76 @@ TEST(Workspace, ImpossibleSizesThrowAndLeaveItUsable) {
   EXPECT_THROW((void)frame.take<float>(-1), Error);
   EXPECT_THROW((void)frame.take<float>(std::numeric_limits<std::int64_t>::max()), Error);
   EXPECT_NE(frame.take<float>(10), nullptr);
+}
+
+// Memory of a device that has little: counts what is there at a time, and gives no more than it
+// has.
+class Scarce final : public MemorySource {
+ public:
+  explicit Scarce(std::size_t bytes) : most_(bytes) {}
+  void* allocate(std::size_t bytes) override {
+    if (bytes > most_ - live_) throw Error(Status::out_of_memory, "there is no more");
+    live_ += bytes;
+    return std::malloc(bytes);
+  }
+  void release(void* data, std::size_t bytes) noexcept override {
+    live_ -= bytes;
+    std::free(data);
+  }
+  [[nodiscard]] std::size_t live() const noexcept { return live_; }
+
+ private:
+  std::size_t most_;
+  std::size_t live_ = 0;
+};
+
+TEST(Workspace, WhatIsTooSmallIsGivenBackBeforeMoreIsAskedFor) {
+  constexpr std::size_t mebi = std::size_t{1} << 20;
+  const auto source = std::make_shared<Scarce>(10 * mebi);
+  Workspace workspace(source);
+  for (const std::int64_t mebis : {4, 8, 10}) {
+    {
+      Workspace::Frame frame(workspace);
+      EXPECT_NE(frame.take<std::byte>(mebis << 20), nullptr);
+    }
+    EXPECT_EQ(source->live(), static_cast<std::size_t>(mebis) * mebi);
+  }
+  // What there never is, takes nothing from who comes after.
+  {
+    Workspace::Frame frame(workspace);
+    EXPECT_THROW((void)frame.take<std::byte>(11 << 20), Error);
+    EXPECT_NE(frame.take<std::byte>(9 << 20), nullptr);
+  }
+  // What is in use stays.
+  Workspace::Frame outer(workspace);
+  auto* const kept = outer.take<std::byte>(1 << 20);
+  *kept = std::byte{7};
+  {
+    Workspace::Frame inner(workspace);
+    EXPECT_THROW((void)inner.take<std::byte>(10 << 20), Error);
+  }
+  EXPECT_EQ(*kept, std::byte{7});
+}
+
+TEST(AlignedBuffer, GrowsInTheRoomItHad) {
+  const auto source = std::make_shared<Scarce>(1000);
+  AlignedBuffer buffer(source);
+  buffer.reserve(600);
+  buffer.reserve(900);
+  EXPECT_EQ(buffer.capacity_bytes(), 900u);
+  EXPECT_EQ(source->live(), 900u);
+  EXPECT_THROW(buffer.reserve(1001), Error);
+  EXPECT_EQ(buffer.capacity_bytes(), 0u) << "nobody is to find memory that is gone";
+  EXPECT_EQ(buffer.as<void>(), nullptr);
+  buffer.reserve(10);
+  EXPECT_NE(buffer.as<void>(), nullptr);
+  // But for what must outlive a failure.
+  void* const before = buffer.as<void>();
+  EXPECT_THROW(buffer.reserve(995, source), Error);
+  EXPECT_EQ(buffer.as<void>(), before);
+  EXPECT_EQ(buffer.capacity_bytes(), 10u);
+  buffer.reserve(900, source);
+  EXPECT_EQ(source->live(), 900u);
 }
 
 }  // namespace

@@ -182,6 +182,55 @@ TEST_P(Int8Fused, HasTheBitsOfTheUnfusedKernels) {
         }
 }
 
+// The elements of a vector, the first of them at an address that is a multiple of nothing.
+template <class T>
+class Moved {
+ public:
+  explicit Moved(std::span<const T> from) : count_(from.size()), bytes_(from.size_bytes() + 1) {
+    std::memcpy(bytes_.data() + 1, from.data(), from.size_bytes());
+  }
+  const T* data() const { return reinterpret_cast<const T*>(bytes_.data() + 1); }
+  std::span<const T> span() const { return {data(), count_}; }
+
+ private:
+  std::size_t count_;
+  Vector<std::byte> bytes_;
+};
+
+TEST_P(Int8Fused, ScalesAndBiasMayLieAnywhere) {
+  for (const DType output : {DType::f32, DType::f16, DType::bf16})
+    for (const DType bias_type : {DType::f32, DType::f16, DType::bf16})
+      for (const bool per_column : {true, false}) {
+        SCOPED_TRACE(::testing::Message()
+                     << dtype_name(output) << ", bias " << dtype_name(bias_type));
+        Product product(65, 272, 96, output, Codes::random);
+        const auto want = product.run(context(), "dp4a", per_column, bias_type, false);
+        Vector<half> narrow_bias(product.bias.size());
+        for (std::size_t j = 0; j < narrow_bias.size(); ++j)
+          narrow_bias[j].bits =
+              bias_type == DType::f16 ? half(product.bias[j]).bits : bfloat16(product.bias[j]).bits;
+        const Moved<float> absmax_a(product.absmax_a);
+        const Moved<float> absmax_b(product.absmax_b);
+        const Moved<float> wide(product.bias);
+        const Moved<half> narrow(narrow_bias);
+        Vector<std::byte> d(want.size(), std::byte{0x5a});
+        GemmArgs args;
+        args.a = {product.a.data(), product.m, product.k};
+        args.b = {product.b.data(), product.n, product.k};
+        args.d = {d.data(), output, product.m, product.n, product.stride};
+        args.absmax_a = absmax_a.span();
+        args.absmax_b = absmax_b.span().first(per_column ? count(product.n) : 1);
+        args.bias = {bias_type == DType::f32 ? static_cast<const void*>(wide.data())
+                                             : static_cast<const void*>(narrow.data()),
+                     bias_type, 1, product.n, product.n};
+        args.engine = "fused";
+        gemm(context(), args);
+        context().synchronize();
+        product.say_nan_alike(d);
+        ASSERT_EQ(d, want);
+      }
+}
+
 // The largest sums there are: 127 · 127 · K just below 2^31.
 TEST_P(Int8Fused, ExtremesUpToTheLargestK) {
   for (const std::int64_t k : {std::int64_t{4096}, max_exact_k}) {
@@ -386,6 +435,15 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
             "the bytes of a row of d are no multiple of 16");
   EXPECT_EQ(reason([](GemmProblem& p) { p.stride_d = 65; }),
             "the bytes between rows of d are no multiple of 16");
+  // One row, with any number for the distance to the next, is a matrix too.
+  constexpr std::int64_t tebi = std::int64_t{1} << 40;
+  for (const auto stride : {&GemmProblem::stride_a, &GemmProblem::stride_b}) {
+    EXPECT_EQ(reason([&](GemmProblem& p) { p.*stride = tebi; }),
+              "the bytes between rows of an operand are 2^40 or more");
+    EXPECT_EQ(reason([&](GemmProblem& p) { p.*stride = tebi - 16; }), "");
+  }
+  EXPECT_EQ(reason([](GemmProblem& p) { p.stride_d = tebi / 2; }),
+            "the bytes between rows of an operand are 2^40 or more");
   EXPECT_EQ(reason([](GemmProblem& p) { p.k = 0; }), "k is 0");
   EXPECT_EQ(reason([](GemmProblem& p) { p.m = (std::int64_t{1} << 31) - 256; }),
             "m or n is 2^31 - 256 or more");

@@ -6,7 +6,8 @@
 set(_failures "")
 
 # expect_stores(FILE VECTORS COUNT): so many kernels of the file store vectors of so many words (a
-# regular expression's set of digits). Fewer are a failure; so are more, which are to be expected here.
+# regular expression's set of digits). Any other number is a failure: what adds such kernels says so
+# below.
 function(expect_stores file vectors count)
   execute_process(
     COMMAND "${NVCC}" -ptx -O3 -DNDEBUG -std=c++20 -fmad=false -arch=compute_80

@@ -57,12 +57,19 @@ template <bool ForSm90, std::size_t SharedBytes>
 cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaStream_t stream) {
   if (!runs_here(ForSm90, SharedBytes)) return cudaErrorNoKernelImageForDevice;
   if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
+  // A load at such an address is a fault on a GPU, and nothing to a CPU.
+  if (reinterpret_cast<std::uintptr_t>(p.absmax_a) % alignof(float) != 0)
+    return cudaErrorMisalignedAddress;
   auto* sums = static_cast<std::int32_t*>(workspace);
   const Dp4aArguments product = {p.a, p.b, sums, p.m, p.n, p.k, p.a_stride, p.b_stride, p.n};
   if (const cudaError_t status = launch_dp4a(product, stream); status != cudaSuccess) return status;
-  const EpilogueArguments epilogue = {sums,       p.n,        p.d,    p.d_stride, p.m,       p.n,
-                                      p.absmax_a, p.absmax_b, p.bias, DType::f32, p.scalar_b};
-  return launch_epilogue(output, epilogue, p.multiprocessors, stream);
+  const EpilogueArguments epilogue = {sums,       p.n,        p.d,    p.d_stride,  p.m,       p.n,
+                                      p.absmax_a, p.absmax_b, p.bias, p.bias_type, p.scalar_b};
+  if (const cudaError_t status = launch_epilogue(output, epilogue, p.multiprocessors, stream);
+      status != cudaSuccess)
+    return status;
+  // As CUTLASS does: whoever's error that is.
+  return cudaGetLastError();
 }
 
 template <bool ForSm90, int TileM, int TileN, int TileK, int ClusterM, int ClusterN, int SharedKib>

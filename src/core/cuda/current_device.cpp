@@ -15,8 +15,9 @@ namespace {
 class Driver {
  public:
   static Driver& get() {
-    static Driver driver;
-    return driver;
+    // Never destroyed: a static Context may end after it would.
+    static auto* const driver = new Driver;
+    return *driver;
   }
 
   // Whether something in this process uses the device. True where it cannot be known.

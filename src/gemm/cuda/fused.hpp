@@ -22,14 +22,16 @@ enum class FusedRaster : std::int64_t {
 
 /// d[m,n] = absmax_b · (absmax_a · (float(a[m,k] · b[n,k]ᵀ) · c)) + bias, rounded once to d's type.
 /// Addresses of a, b and d and the bytes between their rows are multiples of 16, k is one of 16,
-/// and the bytes of a row of d too.
+/// and the bytes of a row of d too; the bytes between rows are less than 2^40. absmax_a is aligned
+/// to its elements; absmax_b and the bias may lie anywhere.
 struct FusedArguments {
   const std::int8_t* a;
   const std::int8_t* b;
   void* d;
   const float* absmax_a;  ///< [m]
   const float* absmax_b;  ///< [n], or [1] if scalar_b
-  const float* bias;      ///< [n] or null
+  const void* bias;       ///< [n] or null
+  DType bias_type;
   int m, n, k;
   std::int64_t a_stride, b_stride, d_stride;
   bool scalar_b;

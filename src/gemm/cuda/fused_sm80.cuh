@@ -17,6 +17,7 @@
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
 #include "gemm/cuda/fused_variant.hpp"
+#include "gemm/cuda/load_float.cuh"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
@@ -84,15 +85,11 @@ struct FusedOrder {
   }
 };
 
-/// Leaf of the epilogue: a value for each column of d, or one for all. The address may be any, so
-/// they are read an element at a time, once a tile.
+/// Leaf of the epilogue: a value for each column of d, or one for all, of any float type. The
+/// address may be any, so they are read an element at a time, once a tile.
 template <class ThreadMap>
 struct FusedColumns : cutlass::epilogue::threadblock::detail::VisitorImpl2x<> {
-  struct Arguments {
-    const float* data;  ///< null: `otherwise`
-    float otherwise;
-    bool one;  ///< data has one element, for every column
-  };
+  using Arguments = FloatColumns;
   using Params = Arguments;
   struct SharedStorage {};
 
@@ -118,9 +115,7 @@ struct FusedColumns : cutlass::epilogue::threadblock::detail::VisitorImpl2x<> {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < cute::size(values_); ++i) {
         const int column = cute::get<1>(coordinates_(i));
-        values_(i) = params_->otherwise;
-        if (params_->data != nullptr && column < n_)
-          values_(i) = params_->data[params_->one ? 0 : column];
+        values_(i) = column < n_ ? params_->at(column) : params_->otherwise;
       }
     }
     template <class Sum, int Count>
@@ -205,9 +200,11 @@ struct FusedSm80 {
     using Arguments = typename Kernel::Arguments;
     typename Dequantize::Arguments epilogue{
         // The leaves of the expression in their order, each operation's own (none) behind its two.
-        {{{p.absmax_b, 0.0f, p.scalar_b}, {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}}, {}},
+        {{{p.absmax_b, DType::f32, 0.0f, p.scalar_b},
+          {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
+          {}},
          // Adding -0 changes nothing, the sign of a zero neither.
-         {p.bias, -0.0f, false},
+         {p.bias, p.bias_type, -0.0f, false},
          {}},
         {static_cast<Output*>(p.d), {p.d_stride, cute::_1{}, cute::_0{}}}};
     const Arguments arguments(cutlass::gemm::GemmUniversalMode::kGemm, {p.m, p.n, p.k}, 1, epilogue,

@@ -13,9 +13,86 @@
 #include <cutlass/gemm/collective/collective_builder.hpp>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
+#include <cstring>
+
 #include "gemm/cuda/fused_variant.hpp"
+#include "gemm/cuda/load_float.cuh"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+/// Leaf of the epilogue: a value for each column of d, or one for all, of any float type and at any
+/// address. CUTLASS's leaf for such a row, but for how it gets from global to shared memory, once a
+/// tile: CUTLASS's reads one type, and faults where an address is no multiple of its size.
+template <class Tile>
+struct FusedColumnsSm90
+    : cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
+                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1> {
+  using Row =
+      cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
+                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1>;
+  using SharedStorage = typename Row::SharedStorage;
+  using Arguments = FloatColumns;
+  using Params = Arguments;
+
+  template <class Shape>
+  static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
+    return arguments;
+  }
+  template <class Shape>
+  static bool can_implement(const Shape&, const Arguments&) {
+    return true;
+  }
+  template <class Shape>
+  static std::size_t get_workspace_size(const Shape&, const Arguments&) {
+    return 0;
+  }
+  template <class Shape>
+  static cutlass::Status initialize_workspace(const Shape&, const Arguments&, void*, cudaStream_t,
+                                              cutlass::CudaHostAdapter* = nullptr) {
+    return cutlass::Status::kSuccess;
+  }
+
+  CUTLASS_HOST_DEVICE FusedColumnsSm90() {}
+  CUTLASS_HOST_DEVICE FusedColumnsSm90(const Params& params, const SharedStorage& shared)
+      : Row({nullptr, params.otherwise, {}}, shared), columns_(params) {}
+  // What CUTLASS's leaf says is of the row that it would read, and it has none.
+  CUTLASS_DEVICE bool is_zero() const { return false; }
+
+  template <class RowCallbacks>
+  struct Callbacks : RowCallbacks {
+    CUTLASS_DEVICE Callbacks(const RowCallbacks& row, int first, const Params& columns)
+        : RowCallbacks(row), first_(first), columns_(columns) {}
+
+    CUTLASS_DEVICE void begin() {
+      auto shared = cute::filter_zeros(this->tGS_sRow);
+      const auto places = cute::filter_zeros(this->tGS_cRow, this->tGS_gRow.stride());
+      for (int i = 0; i < cute::size(shared); ++i) {
+        const int column = cute::get<1>(places(i));
+        if (column >= cute::size<1>(Tile{})) continue;
+        // Behind the last column too, so that the tile is read from shared memory unconditionally.
+        shared(i) = cute::elem_less(places(i), this->residue_cRow)
+                        ? columns_.at(static_cast<std::int64_t>(first_) + column)
+                        : columns_.otherwise;
+      }
+    }
+
+   private:
+    int first_;
+    const Params& columns_;
+  };
+
+  template <bool ReferenceSource, class... Of>
+  CUTLASS_DEVICE auto get_consumer_store_callbacks(
+      const cutlass::epilogue::fusion::detail::ConsumerStoreArgs<Of...>& arguments) {
+    auto row = Row::template get_consumer_store_callbacks<ReferenceSource>(arguments);
+    const int first = static_cast<int>(cute::get<1>(arguments.tile_coord_mnkl)) *
+                      static_cast<int>(cute::size<1>(Tile{}));
+    return Callbacks<decltype(row)>(row, first, columns_);
+  }
+
+ private:
+  Params columns_;
+};
 
 template <class Output, int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
 struct FusedSm90 {
@@ -38,16 +115,12 @@ struct FusedSm90 {
       Left, Right>;
   using Sums = cutlass::epilogue::fusion::Sm90AccFetch;
   using Constant = cutlass::epilogue::fusion::Sm90ScalarBroadcast<float>;
-  // Their addresses may be any: they are read an element at a time, once a tile.
+  // Read an element at a time, once a tile.
   using ScaleA =
       cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
                                                   cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
-  using ScaleB =
-      cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
-                                                  cute::Stride<cute::_0, bool, cute::_0>, 1>;
-  using Bias =
-      cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
-                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1>;
+  using ScaleB = FusedColumnsSm90<Tile>;
+  using Bias = FusedColumnsSm90<Tile>;
   using Scaled =
       Apply<cutlass::multiplies, ScaleB,
             Apply<cutlass::multiplies, ScaleA, Apply<cutlass::multiplies, Constant, Sums>>>;
@@ -80,11 +153,11 @@ struct FusedSm90 {
         {p.m, p.n, p.k, 1},
         {p.a, rows_of(p.a_stride), p.b, rows_of(p.b_stride)},
         // The leaves of the expression in their order, each operation's own (none) behind its two.
-        {{{{p.absmax_b, 0.0f, {cute::_0{}, !p.scalar_b, cute::_0{}}},
+        {{{{p.absmax_b, DType::f32, 0.0f, p.scalar_b},
            {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
            {}},
           // Adding -0 changes nothing, the sign of a zero neither.
-          {p.bias, -0.0f, {}},
+          {p.bias, p.bias_type, -0.0f, false},
           {}},
          nullptr,
          {},
@@ -106,12 +179,26 @@ struct FusedSm90 {
     const typename Gemm::Arguments arguments = arguments_of(p);
     if (Gemm::can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
     Gemm gemm;
-    if (gemm.initialize(arguments, workspace, stream) != cutlass::Status::kSuccess ||
-        gemm.run(stream) != cutlass::Status::kSuccess) {
-      const cudaError_t status = cudaGetLastError();
-      return status == cudaSuccess ? cudaErrorUnknown : status;
-    }
-    return cudaSuccess;
+    if (gemm.initialize(arguments, workspace, stream) != cutlass::Status::kSuccess)
+      return failure(cudaGetLastError());
+    // It does not report a descriptor that the driver refused. That one is left empty.
+    const auto& mainloop = gemm.params().mainloop;
+    if (is_empty(mainloop.tma_load_a) || is_empty(mainloop.tma_load_b) ||
+        is_empty(gemm.params().epilogue.tma_store_d))
+      return cudaErrorInvalidValue;
+    return gemm.run(stream) == cutlass::Status::kSuccess ? cudaSuccess
+                                                         : failure(cudaGetLastError());
+  }
+
+ private:
+  static cudaError_t failure(cudaError_t status) {
+    return status == cudaSuccess ? cudaErrorUnknown : status;
+  }
+  template <class Copy>
+  static bool is_empty(const Copy& copy) {
+    const auto* descriptor = copy.get_tma_descriptor();
+    constexpr unsigned char empty[sizeof *descriptor] = {};
+    return std::memcmp(descriptor, empty, sizeof empty) == 0;
   }
 };
 

@@ -5,6 +5,7 @@
 // int8 gained.
 #include "gemm/cuda/int8_engines.hpp"
 #include "gemm/cuda/int8_operands.hpp"
+#include "gemm/cuda/int8_panels.hpp"
 
 namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
 
@@ -25,53 +26,53 @@ GemmConfig default_config(const GemmProblem&, const ContextState&) {
   return config;
 }
 
-products::Product expected_product(const GemmProblem& p, const GemmConfig& config) {
-  const std::int64_t ld =
-      products::sums_in_place(p, nullptr) ? p.stride_d : products::padded_n(p.n);
-  return products::expected_product(p, config, products::padded_m(p.m), ld);
+Cut cut(const GemmProblem& p, const ContextState& state) {
+  return cut_rows(p, panel_rows(p, most_sums_bytes(state)));
+}
+
+products::Product expected_product(const GemmProblem& p, const GemmConfig& config,
+                                   const ContextState& state) {
+  if (products::sums_in_place(p, nullptr))
+    return products::expected_product(p, config, products::padded_m(p.m), p.stride_d);
+  return products::expected_product(p, config, cut(p, state).rows, products::padded_n(p.n));
 }
 
 std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
-  return products::refusal(runtime(state), expected_product(p, config));
+  if (products::sums_in_place(p, nullptr))
+    return products::refusal(runtime(state), expected_product(p, config, state));
+  return refuses_panels(p, config, state, cut(p, state));
 }
 
 std::string provenance(const GemmProblem& p, const GemmConfig& config, const ContextState& state) {
-  return products::algorithm_hex(runtime(state), expected_product(p, config));
+  return products::algorithm_hex(runtime(state), expected_product(p, config, state));
 }
 
 void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
   const GemmConfig usual = default_config(p, state);
   if (p.m == 0 || p.n == 0) return out.push_back(usual);
   for (const GemmConfig& config :
-       products::algorithm_candidates(runtime(state), expected_product(p, usual), usual))
+       products::algorithm_candidates(runtime(state), expected_product(p, usual, state), usual))
     out.push_back(config);
 }
 
 void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
          const GemmOperands& o) {
+  if (!products::sums_in_place(p, o.d)) return run_panels(state, p, config, o, cut(p, state), 1);
   Runtime& device = runtime(state);
   const CurrentDevice current(device.index());
   core::Workspace::Frame frame(state.workspace);
   const products::StagedCodes a = products::stage_a(frame, p, o);
   const products::StagedCodes b = products::stage_b(frame, p, o);
-  const std::int64_t m = products::padded_m(p.m);
-  const std::int64_t n = products::padded_n(p.n);
-  const bool in_place = products::sums_in_place(p, o.d);
-  auto* sums = in_place ? static_cast<std::int32_t*>(o.d) : frame.take<std::int32_t>(m * n);
-  const std::int64_t stride_sums = in_place ? p.stride_d : n;
-
   products::Plans& plans = products::Plans::of(device);
   products::Plan& plan =
-      plans.plan(products::panel_product(a, b, m, p.n, p.k, stride_sums, a.data, sums, config));
+      plans.plan(products::panel_product(a, b, p.m, p.n, p.k, p.stride_d, a.data, o.d, config));
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
   // All memory is there: from here on work is queued.
   if (device.rehearsing()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);
-  plan.run(plans.handle(), b.data, a.data, sums, nullptr, workspace, device.cuda_stream());
-  if (!in_place)
-    products::queue_epilogue(device, p, o, sums, stride_sums, 0, p.m, device.cuda_stream());
+  plan.run(plans.handle(), b.data, a.data, o.d, nullptr, workspace, device.cuda_stream());
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the product on the device's ordinary units. It needs no library and no padding,
 // takes every problem, and is what a product falls back to where cuBLASLt is missing.
+#include <algorithm>
+
 #include "core/cuda/status.hpp"
 #include "gemm/cuda/int8_engines.hpp"
 #include "gemm/cuda/int8_operands.hpp"
+#include "gemm/cuda/int8_panels.hpp"
 
 namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
 
@@ -36,21 +39,33 @@ void candidates(const GemmProblem& problem, const ContextState& state,
 void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const GemmOperands& o) {
   Runtime& device = runtime(state);
   const CurrentDevice current(device.index());
+  const cudaStream_t stream = device.cuda_stream();
   core::Workspace::Frame frame(state.workspace);
-  const std::int64_t n = (p.n + 3) / 4 * 4;
-  auto* sums = p.k == 0 ? nullptr : frame.take<std::int32_t>(p.m * n);
-  if (device.rehearsing()) return;
-  if (p.k != 0) {
-    const bool packed = o.packed_b != nullptr;
-    const products::Dp4aArguments arguments = {
-        o.a,        packed ? static_cast<const std::int8_t*>(o.packed_b) : o.b,
-        sums,       p.m,
-        p.n,        p.k,
-        p.stride_a, packed ? products::padded_k(p.k) : p.stride_b,
-        n};
-    check(products::launch_dp4a(arguments, device.cuda_stream()), "kernel dp4a");
+  if (p.k == 0) {
+    if (!device.rehearsing()) products::queue_epilogue(device, p, o, nullptr, 0, 0, p.m, stream);
+    return;
   }
-  products::queue_epilogue(device, p, o, sums, n, 0, p.m, device.cuda_stream());
+  const std::int64_t n = (p.n + 3) / 4 * 4;
+  const std::int64_t rows = std::min(p.m, panel_rows(p, most_sums_bytes(state)));
+  auto* sums = frame.take<std::int32_t>(rows * n);
+  // All memory is there: from here on work is queued.
+  if (device.rehearsing()) return;
+  const bool packed = o.packed_b != nullptr;
+  for (std::int64_t first = 0; first < p.m; first += rows) {
+    const std::int64_t here = std::min(rows, p.m - first);
+    const products::Dp4aArguments arguments = {
+        o.a + first * p.stride_a,
+        packed ? static_cast<const std::int8_t*>(o.packed_b) : o.b,
+        sums,
+        here,
+        p.n,
+        p.k,
+        p.stride_a,
+        packed ? products::padded_k(p.k) : p.stride_b,
+        n};
+    check(products::launch_dp4a(arguments, stream), "kernel dp4a");
+    products::queue_epilogue(device, p, o, sums, n, first, here, stream);
+  }
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <limits>
 
 #include "core/check.hpp"
-#include "core/cuda/elementwise.hpp"
 #include "core/cuda/status.hpp"
 #include "gemm/cuda/fused.hpp"
 #include "gemm/cuda/int8_engines.hpp"
@@ -29,6 +28,8 @@ using core::SWITCHBACK_CUDA_NS::runtime;
 
 // What its memory accesses move at a time.
 constexpr std::int64_t access_bytes = 16;
+// What a descriptor of the copies of 9.0 does not hold. It holds whatever else is not rejected.
+constexpr std::int64_t most_row_bytes = std::int64_t{1} << 40;
 
 std::span<const products::FusedVariant> variants(const ContextState& state, std::string_view& why) {
   const core::DeviceInfo& info = runtime(state).info();
@@ -57,6 +58,8 @@ std::string_view rejects(const GemmProblem& p) {
   if (p.n * element % access_bytes != 0) return "the bytes of a row of d are no multiple of 16";
   if (p.stride_d * element % access_bytes != 0)
     return "the bytes between rows of d are no multiple of 16";
+  if (std::max({p.stride_a, p.stride_b, p.stride_d * element}) >= most_row_bytes)
+    return "the bytes between rows of an operand are 2^40 or more";
   return {};
 }
 
@@ -145,15 +148,17 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   // Rows of its tiles that a has not are not read: only the inner dimension needs zeros.
   const products::StagedCodes a = products::stage(frame, o.a, p.m, p.k, p.stride_a, p.m);
   const products::StagedCodes b = products::stage_b(frame, p, o);
-  const bool widens_bias = p.has_bias && p.bias != DType::f32;
-  auto* bias = widens_bias ? frame.take<float>(p.n) : nullptr;
+  // The kernels read the scales of rows by words.
+  const bool moves_absmax = reinterpret_cast<std::uintptr_t>(o.absmax_a) % sizeof(float) != 0;
+  auto* absmax_a = moves_absmax ? frame.take<float>(p.m) : nullptr;
   const products::FusedArguments arguments = {
       a.data,
       b.data,
       o.d,
-      o.absmax_a,
+      moves_absmax ? absmax_a : o.absmax_a,
       o.absmax_b,
-      widens_bias ? bias : static_cast<const float*>(o.bias),
+      p.has_bias ? o.bias : nullptr,
+      p.bias,
       static_cast<int>(p.m),
       static_cast<int>(p.n),
       static_cast<int>(products::padded_k(p.k)),
@@ -170,9 +175,13 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   if (device.rehearsing()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);
-  if (widens_bias)
-    core::SWITCHBACK_CUDA_NS::convert_matrix(device, {o.bias, p.bias, 1, p.n, p.n},
-                                             {bias, DType::f32, 1, p.n, p.n}, false);
+  if (moves_absmax) {
+    const std::size_t bytes = static_cast<std::size_t>(p.m) * sizeof(float);
+    device.copy(absmax_a, bytes, o.absmax_a, bytes, bytes, 1);
+  }
+  // CUTLASS ends by asking for the last error, and takes one that an earlier call of anybody's has
+  // left for its own.
+  (void)cudaGetLastError();
   check(variant->launch(p.output, arguments, workspace, device.cuda_stream()), "kernel fused");
 }
 

@@ -2,6 +2,8 @@
 // Engine zone: the product in panels of rows whose int32 sums stay in the L2 cache until they are
 // dequantized. Two panels are in flight, on two streams: while one is dequantized, which waits for
 // memory, the next one multiplies.
+#include "gemm/cuda/int8_panels.hpp"
+
 #include <algorithm>
 #include <array>
 
@@ -19,7 +21,6 @@ using core::SWITCHBACK_CUDA_NS::CurrentDevice;
 using core::SWITCHBACK_CUDA_NS::Runtime;
 using core::SWITCHBACK_CUDA_NS::runtime;
 
-// Rows of a panel are a multiple of what a block of the library's kernels computes.
 constexpr std::int64_t row_multiple = 128;
 
 std::string_view rejects(const GemmProblem& p) {
@@ -37,9 +38,8 @@ GemmConfig with_rows(std::int64_t rows) {
 
 // Rows whose int32 sums are `eighths` of the L2 cache.
 GemmConfig with_part_of_l2(const GemmProblem& p, const ContextState& state, std::int64_t eighths) {
-  const auto bytes = static_cast<std::int64_t>(state.runtime->info().l2_bytes) / 8 * eighths;
-  const std::int64_t rows = bytes / (4 * products::padded_n(std::max<std::int64_t>(p.n, 1)));
-  return with_rows(std::max(row_multiple, rows / row_multiple * row_multiple));
+  return with_rows(
+      panel_rows(p, static_cast<std::int64_t>(state.runtime->info().l2_bytes) / 8 * eighths));
 }
 
 // The two panels in flight have half of the L2 cache: the other half is for the operands.
@@ -54,35 +54,13 @@ void candidates(const GemmProblem& p, const ContextState& state, std::vector<Gem
   }
 }
 
-// How the rows are cut. A last panel of few rows is moved up to overlap the one before it: the same
-// rows twice, with the same results, instead of a size the library may refuse.
-struct Cut {
-  std::int64_t rows = 0;
-  std::int64_t panels = 0;
-  std::int64_t rest = 0;       ///< rows of the last panel that no other has
-  std::int64_t last_rows = 0;  ///< of the last panel
-};
-
 Cut cut(const GemmProblem& p, const GemmConfig& config, const ContextState& state) {
-  const std::int64_t m = products::padded_m(p.m);
-  const std::int64_t wanted = config.mc == 0 ? default_config(p, state).mc : config.mc;
-  Cut cut;
-  cut.rows = std::min(products::padded_m(wanted), m);
-  cut.panels = (m + cut.rows - 1) / cut.rows;
-  cut.rest = m - (cut.panels - 1) * cut.rows;
-  cut.last_rows = std::min(std::max(cut.rest, products::padded_m(1)), m);
-  return cut;
+  return cut_rows(p, config.mc == 0 ? default_config(p, state).mc : config.mc);
 }
 
 std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
-  const Cut parts = cut(p, config, state);
-  std::string reason;
-  for (const std::int64_t rows : {parts.rows, parts.last_rows})
-    if (reason.empty())
-      reason = products::refusal(
-          runtime(state), products::expected_product(p, config, rows, products::padded_n(p.n)));
-  return reason;
+  return refuses_panels(p, config, state, cut(p, config, state));
 }
 
 std::string provenance(const GemmProblem& p, const GemmConfig& config, const ContextState& state) {
@@ -128,6 +106,45 @@ class Fork {
 
 void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
          const GemmOperands& o) {
+  run_panels(state, p, config, o, cut(p, config, state), 2);
+}
+
+}  // namespace
+
+Cut cut_rows(const GemmProblem& p, std::int64_t rows) {
+  const std::int64_t m = products::padded_m(p.m);
+  Cut cut;
+  cut.rows = std::min(products::padded_m(rows), m);
+  cut.panels = (m + cut.rows - 1) / cut.rows;
+  cut.rest = m - (cut.panels - 1) * cut.rows;
+  cut.last_rows = std::min(std::max(cut.rest, products::padded_m(1)), m);
+  return cut;
+}
+
+std::int64_t panel_rows(const GemmProblem& p, std::int64_t bytes) {
+  const std::int64_t rows = bytes / (4 * products::padded_n(std::max<std::int64_t>(p.n, 1)));
+  return std::max(row_multiple, rows / row_multiple * row_multiple);
+}
+
+std::int64_t most_sums_bytes(const ContextState& state) {
+  constexpr std::int64_t most = std::int64_t{256} << 20;
+  constexpr std::size_t part_of_memory = 64;
+  return std::min(most,
+                  static_cast<std::int64_t>(state.runtime->info().memory_bytes / part_of_memory));
+}
+
+std::string refuses_panels(const GemmProblem& p, const GemmConfig& config,
+                           const ContextState& state, const Cut& parts) {
+  std::string reason;
+  for (const std::int64_t rows : {parts.rows, parts.last_rows})
+    if (reason.empty())
+      reason = products::refusal(
+          runtime(state), products::expected_product(p, config, rows, products::padded_n(p.n)));
+  return reason;
+}
+
+void run_panels(ContextState& state, const GemmProblem& p, const GemmConfig& config,
+                const GemmOperands& o, const Cut& parts, int streams) {
   Runtime& device = runtime(state);
   const CurrentDevice current(device.index());
   core::Workspace::Frame frame(state.workspace);
@@ -135,14 +152,13 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   const products::StagedCodes b = products::stage_b(frame, p, o);
   const std::int64_t m = products::padded_m(p.m);
   const std::int64_t n = products::padded_n(p.n);
-  const Cut parts = cut(p, config, state);
   const std::int64_t rows = parts.rows;
   const std::int64_t panels = parts.panels;
   const std::int64_t last_rows = parts.last_rows;
 
   products::Plans& plans = products::Plans::of(device);
   std::array<Lane, 2> lanes;
-  const int lanes_used = panels > 1 ? 2 : 1;
+  const int lanes_used = panels > 1 ? streams : 1;
   for (int i = 0; i < lanes_used; ++i) {
     Lane& lane = lanes[static_cast<std::size_t>(i)];
     lane.stream = i == 0 ? device.cuda_stream() : device.side_stream();
@@ -174,7 +190,11 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
     const std::int64_t real = std::min(count, p.m - first);  // without the padding of few rows
     products::queue_epilogue(device, p, o, lane.sums, n, first, real, lane.stream);
   };
-  if (panels == 1) return queue_panel(0, lanes[0]);
+  if (lanes_used == 1) {
+    for (std::int64_t i = 0; i < panels; ++i)
+      queue_panel(i, lanes[0]);
+    return;
+  }
   Fork fork(lanes[0].stream, lanes[1].stream, device.side_event());
   // A last panel that overlaps the one before it runs behind that, in one lane.
   const bool overlaps = parts.rest < last_rows;
@@ -184,8 +204,6 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   }
   fork.join();
 }
-
-}  // namespace
 
 const Engine cublaslt_panels_engine = {EngineId::cublaslt_panels,
                                        "cublaslt_panels",

@@ -20,4 +20,17 @@ __device__ __forceinline__ float load_float(const void* values, DType type, std:
   }
 }
 
+/// A value of a float type for each column of d, at any address; or one for all.
+struct FloatColumns {
+  const void* data;  ///< null: `otherwise`
+  DType type;
+  float otherwise;
+  bool one;  ///< data has one element, for every column
+
+  /// That of a column which d has.
+  [[nodiscard]] __device__ __forceinline__ float at(std::int64_t column) const {
+    return data != nullptr ? load_float(data, type, one ? 0 : column) : otherwise;
+  }
+};
+
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS
