@@ -207,7 +207,8 @@ bool TunerState::is_settled_miss(std::uint64_t hash) const noexcept {
 
 void TunerState::index_known() const {
   if (options.near_shapes || cache.keys() + system_list.keys() > most_indexed) return;
-  auto known = std::make_unique<QuerySet>(cache.keys() + system_list.keys() + most_new);
+  auto known =
+      std::make_unique<QuerySet>(cache.keys() + system_list.keys() + fresh_.size() + most_new);
   const auto add = [&](const Key& key) {
     std::string why;
     const std::optional<KeyParts> parts = parse_key(key.json, why);

@@ -141,20 +141,23 @@ class TunerMemory : public testing::Test {
     p.isa = context.state().features.level();
     return quant::to_query(p);
   }
-  // A cache that knows the problems 0, step, 2 · step, …
-  void fill(std::int64_t count, std::int64_t step) const {
+  // Winners of the problems 0, step, 2 · step, …
+  [[nodiscard]] std::vector<Record> winners(std::int64_t count, std::int64_t step) const {
     std::vector<Record> records;
     for (std::int64_t i = 0; i < count; ++i) {
       Record record = test::winner_of(1);
       const ConfigQuery query = problem(i * step);
       quant::Problem p;
-      ASSERT_TRUE(quant::from_query(query, p));
+      EXPECT_TRUE(quant::from_query(query, p));
       record.key = key_of(query, machine);
       record.env = environment_of(context.state());
       record.candidate = to_text(ConfigOp::quantize, quant::to_choice(quant::default_config(p)));
       records.push_back(std::move(record));
     }
-    Store(cache_file(directory.path(), environment_name(machine))).append(records);
+    return records;
+  }
+  void fill(std::int64_t count, std::int64_t step) const {
+    Store(cache_file(directory.path(), environment_name(machine))).append(winners(count, step));
   }
   [[nodiscard]] bool find(const Tuner& tuner, std::int64_t i) const {
     ConfigChoice choice;
@@ -190,6 +193,28 @@ TEST_F(TunerMemory, HasABoundAndWinnersAreFoundAllTheSame) {
   // The documented bound.
   EXPECT_LE(tuner->counters().memory_bytes, 2'000'000 + 350 * known);
   EXPECT_LE(tuner->counters().memory_bytes, tuner->state().most_memory_bytes());
+}
+
+// More than there is room for in the table and in the set of known problems, before and after that
+// set is made.
+TEST_F(TunerMemory, WhatIsMeasuredMeanwhileIsFound) {
+  constexpr std::int64_t measured = 1500;
+  constexpr std::int64_t step = 3;
+  for (const bool known_before : {false, true}) {
+    if (known_before) fill(1, 1);
+    const auto tuner = open("read");
+    const auto expect_winners = [&](std::int64_t count) {
+      for (std::int64_t i = 0; i < 3 * step * measured; ++i)
+        ASSERT_EQ(find(*tuner, i), i == 0 || (i % step == 0 && i / step < count)) << i;
+    };
+    std::vector<Record> all = winners(2 * measured, step);
+    tuner->state().add({all.begin(), all.begin() + measured});
+    expect_winners(measured);
+    tuner->state().add({all.begin() + measured, all.end()});
+    expect_winners(2 * measured);
+    EXPECT_LE(tuner->counters().memory_bytes, tuner->state().most_memory_bytes());
+    std::filesystem::remove(tuner->cache_file());
+  }
 }
 
 TEST_F(TunerMemory, NearShapesHaveTheSameBound) {

@@ -120,11 +120,13 @@ TEST_F(Cache, LinesThatCannotBeReadAreNamed) {
 
 TEST_F(Cache, ShowHasEverythingOfAKey) {
   const ConfigQuery query = product();
+  // Where there are only two candidates, the one that wins.
+  const std::size_t third = std::min<std::size_t>(2, choices(query).size() - 1);
   Record slow = record(RecordType::sample, query, 0);
   Record fast = record(RecordType::sample, query, 1);
   fast.env.kernels = slow.env.kernels = "";
-  store({record(RecordType::sample, query, 2, Effort::quick, "2025-01-01T00:00:00Z"),
-         record(RecordType::tombstone, query), slow, fast, record(RecordType::fail, query, 2),
+  store({record(RecordType::sample, query, third, Effort::quick, "2025-01-01T00:00:00Z"),
+         record(RecordType::tombstone, query), slow, fast, record(RecordType::fail, query, third),
          record(RecordType::winner, query, 1)});
   const std::string sha = slow.key.sha;
   const Result people = here({"show", sha.substr(0, 6)});
