@@ -275,4 +275,8 @@ def _call(arrays, function, *arguments: Operand | Vector | int | None) -> None:
     context = arrays.context
     with context.lock:
         context.enter()
-        check(function(context.pointer, *(getattr(argument, "address", argument) for argument in arguments)))
+        check(
+            function(
+                context.pointer, *(getattr(argument, "address", argument) for argument in arguments)
+            )
+        )

@@ -125,7 +125,7 @@ class Conv(unittest.TestCase):
             self.assertTrue(torch.equal(conv(self.x), twin(self.x)))
 
     def test_what_only_has_the_name_stays(self):
-        class Conv1D(nn.Module):  # noqa: F811
+        class Conv1D(nn.Module):
             def __init__(self):
                 super().__init__()
                 self.weight = nn.Parameter(torch.randn(3, 3))

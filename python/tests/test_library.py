@@ -183,16 +183,16 @@ class FollowsTorch(unittest.TestCase):
             numbers[threading.get_ident()] = 2
             found.extend(_context._torch_threads_changed(4) for _ in range(3))
 
-        with mock.patch.dict("sys.modules", torch=fake):
-            with mock.patch.object(_context, "_seen", threading.local()):
-                self.assertFalse(_context._torch_threads_changed(4))
-                thread = threading.Thread(target=other)
-                thread.start()
-                thread.join()
-                self.assertEqual(found, [True, False, False])  # it has 2 now, once
-                self.assertFalse(_context._torch_threads_changed(2))
-                numbers[threading.get_ident()] = 3
-                self.assertTrue(_context._torch_threads_changed(2))
+        seen = mock.patch.object(_context, "_seen", threading.local())
+        with mock.patch.dict("sys.modules", torch=fake), seen:
+            self.assertFalse(_context._torch_threads_changed(4))
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+            self.assertEqual(found, [True, False, False])  # it has 2 now, once
+            self.assertFalse(_context._torch_threads_changed(2))
+            numbers[threading.get_ident()] = 3
+            self.assertTrue(_context._torch_threads_changed(2))
 
 
 class TorchsMemory(unittest.TestCase):
@@ -218,7 +218,7 @@ class TorchsMemory(unittest.TestCase):
             def synchronize(self, device):
                 calls.append(("synchronize", device))
 
-            def ExternalStream(self, stream, device):  # noqa: N802
+            def ExternalStream(self, stream, device):
                 return types.SimpleNamespace(
                     synchronize=lambda: calls.append(("wait", stream, device))
                 )

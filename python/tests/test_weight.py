@@ -430,9 +430,7 @@ class ChangesUnseen(unittest.TestCase):
                     module.bias.data.add_(1.0)
                     twin.load_state_dict(module.state_dict())
                     with self.subTest(kind=kind.__name__, change=change.__name__):
-                        self.assertTrue(
-                            torch.equal(forward(module, self.x), forward(twin, self.x))
-                        )
+                        self.assertTrue(torch.equal(forward(module, self.x), forward(twin, self.x)))
 
     def test_a_bias(self):
         layer = sb.SwitchBackLinear(K, N).eval()

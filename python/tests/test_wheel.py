@@ -112,7 +112,9 @@ class Wheel(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             (wheel,) = glob.glob(os.path.join(folder, "*.whl"))
             with zipfile.ZipFile(wheel) as packed:
-                configs = [name for name in packed.namelist() if "share/switchback/configs/" in name]
+                configs = [
+                    name for name in packed.namelist() if "share/switchback/configs/" in name
+                ]
             self.assertIn("switchback/share/switchback/configs/list.jsonl", configs)
             # Empty but for torch, NumPy and pip, which are the system's.
             home = os.path.join(folder, "environment")
@@ -121,7 +123,10 @@ class Wheel(unittest.TestCase):
                 (sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", home),
                 (os.path.join(home, "bin", "python"), "-m", "pip", "install")
                 + ("--no-deps", "--no-index", wheel),
-                (os.path.join(home, "bin", "python"), os.path.join(PACKAGE, "examples", "digits.py"))
+                (
+                    os.path.join(home, "bin", "python"),
+                    os.path.join(PACKAGE, "examples", "digits.py"),
+                )
                 + ("--data", DIGITS, "--epochs", "5", "--seeds", "1", "--tolerance", "5"),
                 (os.path.join(home, "bin", "python"), "-m", "switchback"),
             )

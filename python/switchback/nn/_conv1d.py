@@ -42,7 +42,7 @@ class _Int8Conv1D(Int8Layer):
         return _new, (type(self).__bases__[1],), self.__dict__
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _class_for(kind: type) -> type:
     return type("SwitchBack" + kind.__name__, (_Int8Conv1D, kind), {"__module__": __name__})
 

@@ -183,9 +183,7 @@ class Layer:
         """
         key = _key(weight)
         bias_key = None if bias is None else _key(bias)
-        same = (
-            self._holds(key) and bias_key == self._bias_key and owner.updates == self._updates
-        )
+        same = self._holds(key) and bias_key == self._bias_key and owner.updates == self._updates
         if same and getattr(_reuse, "on", False) and _is_counted(key) and _is_counted(bias_key):
             return
         met = same and owner.weight_gradients == self._weight_gradients
