@@ -15,7 +15,7 @@ enum class Status : std::int32_t {
   ok = 0,
   invalid_argument = 1,  ///< a shape, stride, pointer, dtype, name or value breaks a rule
   unsupported = 2,       ///< valid, but this build, machine or engine cannot do it
-  out_of_memory = 3,     ///< memory could not be had; nothing was changed
+  out_of_memory = 3,     ///< memory could not be had; outputs are as they were
   device_error = 4,      ///< the device is missing or failed
   io_error = 5,          ///< a file could not be read or written
   invalid_state = 6,     ///< the object cannot do this now (backward before a saving forward, …)
