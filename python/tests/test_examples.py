@@ -39,6 +39,12 @@ class Examples(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("forward", done.stdout)
 
+    def test_weight(self):
+        small = ("--rounds", "2", "--seconds", "0.001", "--shape", "2,32,48")
+        done = run_python(os.path.join(PACKAGE, "benchmarks", "weight.py"), *small)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("fingerprint", done.stdout)
+
 
 if __name__ == "__main__":
     unittest.main()

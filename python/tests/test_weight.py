@@ -537,6 +537,24 @@ class Cost(unittest.TestCase):
                     self.assertEqual(len(told), 1)
                 del told[:]
 
+    def test_a_backward_without_dx_is_lent_no_weight(self):
+        with counted() as told:
+            layer = sb.SwitchBackLinearVectorwise(K, N)
+            y = layer(self.x)
+            (want,) = torch.autograd.grad(y.sum(), [layer.weight], retain_graph=True)
+            layer.to(torch.float32)  # lets go of the weight
+            del told[:]
+            (got,) = torch.autograd.grad(y.sum(), [layer.weight], retain_graph=True)
+            self.assertTrue(torch.equal(got, want))
+            self.assertEqual(told, [])
+            weight = layer.weight
+            layer.prepare_for_eval()
+            prepared = unrecorded(layer, self.x)
+            (got,) = torch.autograd.grad(y.sum(), [weight])
+            self.assertTrue(torch.equal(got, want))
+            self.assertEqual(told, [])
+            self.assertTrue(torch.equal(unrecorded(layer, self.x), prepared))
+
     def test_a_frozen_layer_quantizes_once(self):
         layer = sb.SwitchBackLinearVectorwise(K, N).requires_grad_(False)
         with counted() as told:

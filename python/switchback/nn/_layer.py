@@ -83,7 +83,7 @@ class LayerSet:
         """The same, but one that has not been given codes for inference in the meantime."""
         found = self.layer(dtype, device)
         if found.holds_codes:
-            del self._layers[(dtype, device)]
+            self._layers.pop((dtype, device), None)
             found = self._make(dtype, device)
         return found
 
