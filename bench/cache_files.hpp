@@ -118,7 +118,9 @@ double speedup_of(const autotune::Record& record);
 std::string speedup_text(const autotune::Record& record);
 /// Engine and what is not zero of its attributes; of a layer's pass, modes from the fastest on.
 std::string words_of(const autotune::CandidateText& candidate, std::optional<ConfigOp> op);
-/// What runs when nothing is known.
+/// The configuration that runs where nothing is known.
+ConfigChoice default_choice(const ConfigQuery& query, const Context& context);
+/// The same in words.
 autotune::CandidateText default_of(const ConfigQuery& query, const Context& context);
 
 nlohmann::ordered_json to_json(const autotune::CandidateText& candidate);

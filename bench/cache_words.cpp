@@ -17,8 +17,6 @@ using autotune::Record;
 using autotune::RecordType;
 using nlohmann::ordered_json;
 
-namespace {
-
 ConfigChoice default_choice(const ConfigQuery& query, const Context& context) {
   switch (query.op) {
     case ConfigOp::quantize: {
@@ -44,7 +42,7 @@ ConfigChoice default_choice(const ConfigQuery& query, const Context& context) {
              static_cast<std::int64_t>(query.op));
 }
 
-}  // namespace
+namespace {}  // namespace
 
 std::string short_hash(const autotune::Key& key) {
   return key.sha.substr(0, 12);

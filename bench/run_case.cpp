@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "bench/cache_files.hpp"
 #include "bench/plan.hpp"
 #include "bench/run_check.hpp"
 #include "bench/run_operands.hpp"
@@ -46,6 +47,30 @@ struct StandardProduct {
   ConstAnyMatrix a, b;
   AnyMatrix d;
   bool transpose_a = false, transpose_b = false;
+};
+
+/// Notes whether what a source answers is anything but the default.
+class WatchedSource final : public ConfigSource {
+ public:
+  WatchedSource(const Context& context, const ConfigSource& source)
+      : context_(context), source_(source) {}
+  bool find(const ConfigQuery& query, const ContextState& state,
+            ConfigChoice& choice) const override {
+    const bool found = source_.find(query, state, choice);
+    if (found && choice != default_choice(query, context_)) differs_ = true;
+    return found;
+  }
+  void refused(const ConfigQuery& query, const ConfigChoice& choice,
+               std::string_view reason) const noexcept override {
+    source_.refused(query, choice, reason);
+    differs_ = false;
+  }
+  [[nodiscard]] bool differs() const noexcept { return differs_; }
+
+ private:
+  const Context& context_;
+  const ConfigSource& source_;
+  mutable bool differs_ = false;
 };
 
 class CaseRun {
@@ -304,6 +329,9 @@ class CaseRun {
       timed_.push_back({field, Part::field, std::move(call), {}, nullptr, nullptr});
       return;
     }
+    const auto watched = std::make_shared<WatchedSource>(context_, *options_.tuned);
+    with_source(call, watched)();
+    result_.fields[index(field)].tuned = watched->differs();
     timed_.push_back({field, Part::field, with_source(call, options_.tuned), {}, nullptr, nullptr});
     timed_.push_back(
         {field, Part::field_default, with_source(std::move(call), nullptr), {}, nullptr, nullptr});

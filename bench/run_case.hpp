@@ -58,6 +58,7 @@ struct FieldResult {
   double error = 0;        ///< see SampleCheck::error
   Stats default_stats;     ///< of the default configuration, where a tuned one is measured too
   Middle tuned_speedup{};  ///< over it, in the same rounds
+  bool tuned = false;      ///< whether another configuration than the default ran
 };
 
 /// Rounds after which tuned and default configurations have been in each other's place; speed-ups

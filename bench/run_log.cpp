@@ -190,6 +190,7 @@ Json case_line(const CaseResult& result, std::int64_t number, const PlannedCase&
     if (field.default_stats.count > 0) {
       out["default_median_ms"] = field.default_stats.median_ms;
       out["default_mad_ms"] = field.default_stats.mad_ms;
+      out["tuned"] = field.tuned;
       out["tuned_speedup"] = field.tuned_speedup.median;
       out["tuned_speedup_mad"] = field.tuned_speedup.mad;
     }

@@ -24,6 +24,11 @@ void for_each_field(const CaseResult& result, const Visit& visit) {
       visit(field_name(static_cast<Field>(i)), result.fields[i]);
 }
 
+// Whether any pass of a layer in mode auto is not what the standard layer beside it does.
+bool differs(std::string_view first_mode, std::string_view second_mode) {
+  return first_mode != mode_name(Mode::standard) || second_mode != mode_name(Mode::standard);
+}
+
 }  // namespace
 
 bool slower_beyond_noise(const Middle& speedup, double rival_ms, std::int64_t rounds) noexcept {
@@ -53,7 +58,7 @@ std::string TunedReport::table() const {
   for (const CaseResult& c : cases_) {
     std::vector<double> gains;
     for_each_field(c, [&](std::string_view, const FieldResult& field) {
-      gains.push_back(field.tuned_speedup.median);
+      if (field.tuned) gains.push_back(field.tuned_speedup.median);
     });
     std::vector<std::string> row = {case_id(c.shape)};
     if (gains.empty()) {
@@ -73,13 +78,15 @@ std::string TunedReport::table() const {
   }
   if (table.empty()) return {};
   return table.text() +
-         "field gain: the middle of the fields, tuned against default configurations in the same "
-         "rounds.\nauto: a layer that chooses its mode against a standard one, a training step "
-         "and the forward of inference.\n";
+         "field gain: the median speed-up of the fields that ran another configuration than the "
+         "default, over the default\nin the same rounds. auto: a layer that chooses its mode over "
+         "a "
+         "standard one, in a training step and in inference.\n";
 }
 
 std::string TunedReport::sentence(const TunerCounters& counters) const {
   std::int64_t fields = 0;
+  std::int64_t tuned = 0;
   std::int64_t faster = 0;
   std::string slower;
   const auto add_slower = [&](const CaseResult& c, std::string_view what, const Middle& speedup) {
@@ -90,6 +97,9 @@ std::string TunedReport::sentence(const TunerCounters& counters) const {
   for (const CaseResult& c : cases_) {
     for_each_field(c, [&](std::string_view name, const FieldResult& field) {
       ++fields;
+      // The same code twice differs by noise alone.
+      if (!field.tuned) return;
+      ++tuned;
       if (field.tuned_speedup.median >= 1 + autotune::usual_least_gain) ++faster;
       if (slower_beyond_noise(field.tuned_speedup, field.default_stats.median_ms,
                               field.stats.count))
@@ -97,19 +107,22 @@ std::string TunedReport::sentence(const TunerCounters& counters) const {
     });
     if (!c.layer) continue;
     steps.push_back(c.layer->step_speedup.median);
-    if (slower_beyond_noise(c.layer->step_speedup, c.layer->standard_step.median_ms,
+    if (differs(c.layer->forward_mode, c.layer->dx_mode) &&
+        slower_beyond_noise(c.layer->step_speedup, c.layer->standard_step.median_ms,
                             c.layer->auto_step.count))
       add_slower(c, "auto step", c.layer->step_speedup);
-    if (slower_beyond_noise(c.layer->forward_speedup, c.layer->standard_forward.median_ms,
+    if (differs(c.layer->eval_mode, c.layer->eval_mode) &&
+        slower_beyond_noise(c.layer->forward_speedup, c.layer->standard_forward.median_ms,
                             c.layer->auto_forward.count))
       add_slower(c, "auto eval", c.layer->forward_speedup);
   }
-  std::string text = fmt::format("Of {} fields {} are at least 2 % faster tuned", fields, faster);
+  std::string text = fmt::format(
+      "Of {} fields {} ran a configuration that is not the default, {} of them at least 2 % faster",
+      fields, tuned, faster);
   if (!steps.empty())
-    text +=
-        fmt::format("; steps in mode auto take 1/{:.2f} to 1/{:.2f} of the time of standard ones",
-                    *std::min_element(steps.begin(), steps.end()),
-                    *std::max_element(steps.begin(), steps.end()));
+    text += fmt::format("; training steps in mode auto run at {:.2f}x to {:.2f}x of standard ones",
+                        *std::min_element(steps.begin(), steps.end()),
+                        *std::max_element(steps.begin(), steps.end()));
   text += slower.empty() ? "; nothing is slower beyond noise.\n"
                          : fmt::format("; slower beyond noise: {}.\n", slower);
   if (counters.misses > 0 && counters.hits == 0)

@@ -232,5 +232,31 @@ TEST(TunedReport, SlownessBeyondNoise) {
   EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 1.0, 3));      // not one cycle of rounds
 }
 
+// The default beside itself may be measured at any ratio: only another configuration can be slower.
+TEST(TunedReport, NamesFieldsOfAnotherConfigurationAlone) {
+  CaseResult result;
+  result.shape = case_of_shape(16, 64, 128);
+  for (const Field field : {Field::rowwise_fwd, Field::global_fwd}) {
+    FieldResult& measured = result.fields[index(field)];
+    measured.stats.count = measured.default_stats.count = 40;
+    measured.stats.median_ms = 2;
+    measured.default_stats.median_ms = 1;
+    measured.tuned_speedup = {0.5, 0.001};
+    measured.tuned = field == Field::rowwise_fwd;
+  }
+  result.layer.emplace();
+  result.layer->forward_mode = result.layer->dx_mode = result.layer->eval_mode = "standard";
+  result.layer->auto_step.count = result.layer->auto_forward.count = 40;
+  result.layer->standard_step.median_ms = result.layer->standard_forward.median_ms = 1;
+  result.layer->step_speedup = result.layer->forward_speedup = {0.5, 0.001};
+  TunedReport report;
+  report.add(result);
+  const std::string of_one = report.sentence({.hits = 1, .misses = 1});
+  EXPECT_NE(of_one.find("Of 2 fields 1 ran"), std::string::npos) << of_one;
+  EXPECT_NE(of_one.find("rowwise_fwd (0.50x)"), std::string::npos) << of_one;
+  for (const char* const same : {"global_fwd", "auto step", "auto eval"})
+    EXPECT_EQ(of_one.find(same), std::string::npos) << of_one;
+}
+
 }  // namespace
 }  // namespace switchback::bench

@@ -86,6 +86,7 @@ TEST_F(TuneCli, WritesRecordsOfTheTunedBest) {
     seen = true;
     EXPECT_GT(object["fields"]["rowwise_fwd"]["default_median_ms"].get<double>(), 0);
     EXPECT_GT(object["fields"]["x_quantize_rowwise"]["tuned_speedup"].get<double>(), 0);
+    EXPECT_TRUE(object["fields"]["x_quantize_rowwise"]["tuned"].is_boolean());
     EXPECT_FALSE(object["fields"]["cast_x"].contains("default_median_ms"));
     EXPECT_GT(object["layer"]["auto_step_speedup"].get<double>(), 0);
     EXPECT_NE(object["layer"]["auto_forward_mode"], "auto");
