@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -122,14 +123,14 @@ int cache_path(const CacheOptions& options) {
   Table table({"what", "where", "state", "set by"}, {"where", "state", "set by"});
   for (const Place& place : places)
     table.add({place.name, place.path.string(), state_of(place.path), place.set_by});
-  fmt::print("This machine: {}\n\n{}\n", machine, table.text());
+  fmt::print("This machine: {}\n\n{}\n", machine, table.text_for(stdout));
   Table variables({"variable", "value"}, {"value"});
   for (const char* name : names)
     variables.add({name, variable(name).empty() ? "not set"
                          : !wrong.empty() && name == names[0]
                              ? variable(name) + " (no mode: off, read, record, tune or require)"
                              : variable(name)});
-  fmt::print("{}", variables.text());
+  fmt::print("{}", variables.text_for(stdout));
   return exit_codes::ok;
 }
 
@@ -215,7 +216,7 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
     fmt::print("There is nothing in the cache yet ({}); 'switchback-bench tune' fills it.\n",
                where);
   } else {
-    if (!table.empty()) fmt::print("{}\n", table.text());
+    if (!table.empty()) fmt::print("{}\n", table.text_for(stdout));
     fmt::print("{} {}{} in {}\n", keys, keys == 1 ? "key" : "keys",
                shown == keys ? "" : fmt::format(", {} of them shown,", shown), where);
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -271,7 +272,7 @@ void explain_text(const KeyGroup& group, const Explanation& e) {
                date_of(record), speedup_text(record), place_of(*entry.line), checks_text(entry),
                entry.outcome});
   }
-  if (!table.empty()) fmt::print("{}", table.text());
+  if (!table.empty()) fmt::print("{}", table.text_for(stdout));
   if (!e.looked_up)
     fmt::print("runs: nothing here looks it up; it is {}\n\n", printable(e.why));
   else if (e.from != nullptr)
@@ -354,11 +355,12 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
       add_line(group, explanation, found, refusals, unknown);
   }
   if (options.json) return exit_codes::ok;
-  if (!found.empty()) fmt::print("These run what was found:\n{}\n", found.text());
+  if (!found.empty()) fmt::print("These run what was found:\n{}\n", found.text_for(stdout));
   if (!refusals.empty())
-    fmt::print("Of these something is known, and the default runs:\n{}\n", refusals.text());
+    fmt::print("Of these something is known, and the default runs:\n{}\n",
+               refusals.text_for(stdout));
   if (!unknown.empty())
-    fmt::print("Nothing is known of these; the default runs:\n{}\n", unknown.text());
+    fmt::print("Nothing is known of these; the default runs:\n{}\n", unknown.text_for(stdout));
   if (!found.empty() || !refusals.empty())
     fmt::print("'switchback-bench cache explain KEY' shows every record of one and each check.\n");
   fmt::print("{} problems: {} run what was found, {} the default", problems, tuned,

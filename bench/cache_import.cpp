@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -202,7 +203,7 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
                 {"misses", misses}});
     return code;
   }
-  if (!table.empty()) fmt::print("{}\n", table.text());
+  if (!table.empty()) fmt::print("{}\n", table.text_for(stdout));
   fmt::print("{} records added, {} already there, {} conflicts, {} unreadable\n", sum.added,
              sum.known, conflicts.size(), unreadable);
   if (sum.forgotten > 0)

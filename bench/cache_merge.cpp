@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -57,7 +58,7 @@ void report_machines(const std::vector<Record>& records) {
   Table table({"for", "winners"});
   for (const auto& [machine, winners] : machines_of(records))
     table.add({machine, std::to_string(winners)});
-  if (!table.empty()) fmt::print("{}\n", table.text());
+  if (!table.empty()) fmt::print("{}\n", table.text_for(stdout));
 }
 
 }  // namespace
@@ -124,7 +125,7 @@ void report_conflicts(const CacheOptions& options, const std::vector<Conflict>& 
                              std::string(autotune::effort_name(record->effort)), date_of(*record)});
     table.add(std::move(row));
   }
-  if (!table.empty()) fmt::print("{}\n", table.text());
+  if (!table.empty()) fmt::print("{}\n", table.text_for(stdout));
 }
 
 int cache_merge(const CacheOptions& options, const CacheMergeOptions& what) {

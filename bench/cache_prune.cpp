@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -213,7 +214,7 @@ int cache_prune(const CacheOptions& options, const CachePruneOptions& what) {
     add("of other libraries or kernels", dropped.stale);
     add("samples", dropped.samples);
     add("superseded, forgotten, repeated or unreadable", dropped.other);
-    fmt::print("{}", table.empty() ? "" : table.text());
+    fmt::print("{}", table.empty() ? "" : table.text_for(stdout));
     if (tombstone)
       fmt::print("{} {}: {}\n", what.dry_run ? "would forget" : "forgot",
                  short_hash(tombstone->key), tombstone->key.json);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "bench/cache.hpp"
@@ -37,7 +38,7 @@ std::string environment_table(const autotune::Environment& then, const autotune:
   add("driver", then.driver, now.driver);
   add("product", then.product, now.product);
   add("version", then.tool, now.tool);
-  return table.text();
+  return table.text_for(stdout);
 }
 
 void print_winner(const Picked& picked, std::optional<ConfigOp> op,
@@ -138,8 +139,8 @@ int cache_show(const CacheOptions& options, const std::string& key) {
                   std::string(autotune::effort_name(record.effort)), date_of(record),
                   place_of(*line), note});
   }
-  if (!measured.empty()) fmt::print("\n{}", measured.text());
-  if (!failed.empty()) fmt::print("\n{}", failed.text());
+  if (!measured.empty()) fmt::print("\n{}", measured.text_for(stdout));
+  if (!failed.empty()) fmt::print("\n{}", failed.text_for(stdout));
   for (const CacheLine* line : lines)
     if (line->record.type == RecordType::tombstone)
       fmt::print("\nforgotten at {} ({}): what is before that in this file does not count\n",

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <new>
@@ -158,7 +159,7 @@ bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& co
                   {"why", why}});
   }
   out.clear();
-  if (!options.json && !table.empty()) fmt::print("\n{}", table.text());
+  if (!options.json && !table.empty()) fmt::print("\n{}", table.text_for(stdout));
   return true;
 }
 
@@ -167,7 +168,7 @@ std::string reasons(const std::map<std::string, std::int64_t>& counts) {
   Table table({"why lines were skipped", "lines"});
   for (const auto& [why, count] : counts)
     table.add({why, std::to_string(count)});
-  return table.empty() ? "" : "\n" + table.text();
+  return table.empty() ? "" : "\n" + table.text_for(stdout);
 }
 
 }  // namespace
@@ -219,7 +220,8 @@ int cache_verify(const CacheOptions& options, bool run) {
     fmt::print("There is nothing in the cache yet ({}); 'switchback-bench tune' fills it.\n",
                directory.string());
   if (!options.json && !paths.empty())
-    fmt::print("Cache {}\n\n{}{}", directory.string(), table.text(), reasons(why_skipped));
+    fmt::print("Cache {}\n\n{}{}", directory.string(), table.text_for(stdout),
+               reasons(why_skipped));
 
   ProofCounts counts;
   if (run && !prove_winners(options, out, counts)) {

@@ -189,8 +189,8 @@ void run_call(Context& context, const MicroOptions& options, std::FILE* tables,
              "\nmicro call: a layer with next to nothing to compute (mode rowwise, f32, bias), so "
              "that what\nremains is what a call costs; a step is weight_updated, forward and "
              "backward. Through Python:\npython/benchmarks/overhead.py.\n\n{}",
-             table.text());
-  std::fflush(tables);
+             table.text_for(tables));
+  flush(tables);
 }
 
 void run_micro(const MicroArguments& arguments) {

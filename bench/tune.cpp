@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
@@ -131,9 +132,9 @@ class Tune {
     const TuneSummary& s = result.summary;
     std::string text;
     if (!table.empty())
-      text += table.text() +
-              "changed: another configuration than the default won; gain: how much faster it is, "
-              "the middle of them.\n";
+      text += table.text_for(stdout) +
+              "changed: another configuration than the default won; gain: the median speed-up of "
+              "those.\n";
     text += fmt::format("{} problems: {} measured", s.keys, s.tuned);
     if (s.known > 0) text += fmt::format(", {} known already", s.known);
     if (s.cut > 0)
