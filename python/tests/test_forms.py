@@ -298,6 +298,13 @@ class Attention(unittest.TestCase):
             new.in_proj_weight.data.mul_(0.5)
             self.assertTrue(torch.equal(new(x, x, x)[0], copy.deepcopy(new)(x, x, x)[0]))
 
+    @unittest.skipUnless(torch_at_least(2, 1), "torch.compiler.disable is of torch 2.1")
+    def test_compiled(self):
+        _, new = self.both(sb.SwitchBackLinearVectorwise)
+        x = torch.randn(5, 2, self.E)
+        compiled = torch.compile(new, backend="eager")
+        self.assertTrue(torch.equal(compiled(x, x, x)[0], new(x, x, x)[0]))
+
     def test_in_an_encoder_layer(self):
         layer = nn.TransformerEncoderLayer(self.E, self.H, 48, dropout=0.0, batch_first=True)
         x = torch.randn(2, 5, self.E)

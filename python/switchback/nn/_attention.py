@@ -155,3 +155,10 @@ def attention_like(old, inner, out_proj):
     new._init_int8(inner.mode, inner.mem_efficient)
     new.out_proj = out_proj
     return new
+
+
+if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
+    # As in linear.py: a compiled model breaks its graph at each product.
+    SwitchBackMultiheadAttention._linear = torch.compiler.disable(
+        SwitchBackMultiheadAttention._linear
+    )
