@@ -111,7 +111,8 @@ class SWITCHBACK_API SwitchbackLinear {
   /// rowwise, absmax[1] in the modes global and global_mem_efficient; refused in the others. What
   /// quantize_rowwise and quantize_global make of a weight gives the layer that prepare_for_eval
   /// gives. Everything is copied. The layer is then prepared for eval, until set_weight. A code of
-  /// -128 is refused on the CPU; on a device, which would have to be waited for, nobody looks.
+  /// -128 is refused on the CPU; a device does not check, because the call would have to wait for
+  /// it.
   void set_quantized_weight(MatrixView<const std::int8_t> codes, std::span<const float> absmax,
                             ConstAnyMatrix bias = {});
   /// Says that the caller changed the weight's or the bias' elements. Leaves eval mode.
@@ -123,8 +124,8 @@ class SWITCHBACK_API SwitchbackLinear {
   /// set_weight().
   void prepare_for_eval();
 
-  /// y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). One that saves and finds no
-  /// memory has forgotten what an earlier one saved.
+  /// y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). A saving forward that
+  /// runs out of memory drops what an earlier one saved.
   void forward(ConstAnyMatrix x, AnyMatrix y, Save save = Save::nothing);
   /// A forward with Save::caller that hands out what it made of x: codes[M,K] and absmax[M], a
   /// quarter or half the bytes of x, for the int8 modes.

@@ -124,9 +124,10 @@ typedef struct switchback_context_options {
   /* Since 1.2. What is done with tuned configurations: "off", "read" (look them up in the cache of
    * this machine), "record" (and write down what is missing, for `switchback-bench tune`), "tune"
    * (measure what is missing when it is first met), "require" (what is missing is an error); NULL
-   * or "" = $SWITCHBACK_TUNE, else "read". "record" and "tune" write under a lock; they wait at most
-   * a second, in all, for another process that holds it. What is remembered of look-ups takes below
-   * 2 MB and 350 bytes for each problem in the cache, however many distinct problems there are. */
+   * or "" = $SWITCHBACK_TUNE, else "read". "record" and "tune" write under a lock; they wait at
+   * most a second, in all, for another process that holds it. What is remembered of look-ups takes
+   * below 2 MB and 350 bytes for each problem in the cache, however many distinct problems there
+   * are. */
   const char* tune;
   /* The directory of the cache; NULL or "" = $SWITCHBACK_TUNE_CACHE, else the user's cache. */
   const char* tune_cache;
@@ -419,8 +420,8 @@ SWITCHBACK_API switchback_status switchback_linear_prepare_for_eval(switchback_l
  * others. What switchback_quantize_rowwise and switchback_quantize_global make of a weight gives
  * the layer that prepare_for_eval gives. Everything is copied and may be freed afterwards (on a
  * CUDA device once the stream is there). The layer is then prepared for eval; it trains again after
- * set_weight. A code of -128 is refused on the CPU; on a CUDA device, which would have to be waited
- * for, nobody looks. */
+ * set_weight. A code of -128 is refused on the CPU; a CUDA device does not check, because the call
+ * would have to wait for it. */
 SWITCHBACK_API switchback_status switchback_linear_set_quantized_weight(
     switchback_linear* linear, const switchback_matrix* codes, const float* absmax,
     int64_t absmax_count, const switchback_matrix* bias_or_null);
@@ -437,8 +438,8 @@ enum {
   SWITCHBACK_SAVE_CALLER = 3
 };
 
-/* y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). One that saves and finds no
- * memory has forgotten what an earlier one saved. */
+/* y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). A saving forward that
+ * runs out of memory drops what an earlier one saved. */
 SWITCHBACK_API switchback_status switchback_linear_forward(switchback_linear* linear,
                                                            const switchback_matrix* x,
                                                            const switchback_matrix* y,
