@@ -8,8 +8,8 @@ namespace switchback::test {
 namespace {
 
 struct Codes {
-  Codes(std::int64_t m, std::int64_t n, std::int64_t k)
-      : a(m, k), b(n, k), absmax_a(1, m), absmax_b(1, n) {
+  Codes(std::int64_t rows, std::int64_t cols, std::int64_t inner)
+      : a(rows, inner), b(cols, inner), absmax_a(1, rows), absmax_b(1, cols) {
     Random random(11);
     fill_codes(a, random);
     fill_codes(b, random);
@@ -24,16 +24,16 @@ struct Codes {
 // M x N sums would be more than twice what there may be at a time. One panel after another has the
 // bits of all at once, also where the last one is moved up.
 TEST_F(Cuda, TheSumsOfALargeProductHaveALimit) {
-  constexpr std::int64_t n = 256, k = 20;
+  constexpr std::int64_t cols = 256, inner = 20;
   constexpr std::size_t limit = std::size_t{1} << 20;
   struct Case {
-    std::int64_t m;
+    std::int64_t rows;
     const char* engine;
   };
   for (const Case& c : {Case{2048 + 300, "cublaslt"}, {2048 + 5, "cublaslt"}, {2048 + 5, "dp4a"}}) {
-    const std::int64_t m = c.m;
-    SCOPED_TRACE(::testing::Message() << c.engine << ", M " << m);
-    const Codes codes(m, n, k);
+    const std::int64_t rows = c.rows;
+    SCOPED_TRACE(::testing::Message() << c.engine << ", M " << rows);
+    const Codes codes(rows, cols, inner);
     const auto run = [&](std::size_t memory_bytes, std::size_t& workspace_bytes) {
       switchback_cuda_emu::Options machine;
       machine.total_memory_bytes = memory_bytes;
@@ -43,7 +43,7 @@ TEST_F(Cuda, TheSumsOfALargeProductHaveALimit) {
       const DeviceMatrix<std::int8_t> b(context, codes.b);
       const DeviceMatrix<float> absmax_a(context, codes.absmax_a);
       const DeviceMatrix<float> absmax_b(context, codes.absmax_b);
-      const DeviceMatrix<float> d(context, m, n);
+      const DeviceMatrix<float> d(context, rows, cols);
       GemmArgs args;
       args.a = a.view();
       args.b = b.view();
@@ -67,7 +67,7 @@ TEST_F(Cuda, TheSumsOfALargeProductHaveALimit) {
     EXPECT_TRUE(run(64 * limit, limited) == want);
     EXPECT_EQ(passes(), 3);
     // The rest is the same for both: codes with padding, and what the library wants.
-    EXPECT_LE(limited + static_cast<std::size_t>(m * n) * 4 - limit, whole + 4096);
+    EXPECT_LE(limited + static_cast<std::size_t>(rows * cols) * 4 - limit, whole + 4096);
   }
 }
 
