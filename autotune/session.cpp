@@ -90,6 +90,13 @@ SessionResult run_session(TunerState& tuner, Context& context,
   std::vector<double> needed_s(queries.size(), 0.0);
   std::unordered_set<std::size_t> tuned;
   std::unordered_set<std::size_t> changed;
+  std::unordered_set<std::size_t> added;
+  // A problem that a second pass measured again is one problem.
+  const auto count_lost = [&] {
+    const auto measured = static_cast<std::int64_t>(added.size());
+    summary.lost = std::min(tuner.stored().lost - lost_before, measured);
+    result.stored = measured - summary.lost;
+  };
   summary.cut = summary.keys - summary.known;
   // What a first pass had no time for gets what it left over: costs are guesses.
   constexpr int most_passes = 4;
@@ -138,8 +145,11 @@ SessionResult run_session(TunerState& tuner, Context& context,
         needed_s[todo[t]] = seconds_between(now, Clock::now()) + 60 * usual.stats.median_ms / 1e3;
         const bool decided = outcome.search.effort != Effort::cut;
         // That there was no time to look again is not worth a line.
-        if (pass == 0 || decided) tuner.add(outcome.records);
-        summary.lost = tuner.stored().lost - lost_before;
+        if (pass == 0 || decided) {
+          tuner.add(outcome.records);
+          added.insert(todo[t]);
+        }
+        count_lost();
         if (outcome.search.effort < options.effort) cut.push_back(todo[t]);
         if (decided && tuned.insert(todo[t]).second) ++summary.tuned;
         if (decided && outcome.search.winner() != 0 && changed.insert(todo[t]).second)
@@ -165,7 +175,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
     if (!bounded || limits.budget_per_key_s > 0 || seconds_between(Clock::now(), end) <= 0) break;
   }
   tuner.flush();
-  summary.lost = tuner.stored().lost - lost_before;
+  count_lost();
   return result;
 }
 

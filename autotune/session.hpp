@@ -35,6 +35,7 @@ std::vector<ConfigQuery> queries_of(const ContextState& state,
 struct SessionResult {
   TuneSummary summary;
   bool interrupted = false;
+  std::int64_t stored = 0;  ///< problems whose measurements are in the cache
 };
 /// Measures those that are not known yet, in this order, and adds each to the tuner as it is done.
 /// Until it returns, the Context looks its configurations up in the tuner.

@@ -141,11 +141,10 @@ class Tune {
       text += fmt::format(", {} left to the default or cut short: the budget was over", s.cut);
     text += fmt::format(", in {}.\n", format_duration(elapsed_s()));
     const std::string file = tuner_.cache_file();
-    const TunerState::Stored stored = tuner_.state().stored();
-    if (stored.lost > 0)
-      text += fmt::format("Not stored: what was measured of {} problems: {}\n", stored.lost,
-                          printable(stored.error));
-    if (!file.empty() && (stored.lost == 0 || stored.stored > 0))
+    if (s.lost > 0)
+      text += fmt::format("Not stored: what was measured of {} problems: {}\n", s.lost,
+                          printable(tuner_.state().stored().error));
+    if (!file.empty() && (s.lost == 0 || result.stored > 0))
       text += fmt::format("Cache: {}\n", file);
     return text;
   }
@@ -162,10 +161,9 @@ class Tune {
     object["changed"] = s.changed;
     object["cut"] = s.cut;
     object["failed"] = s.failed;
-    const TunerState::Stored stored = tuner_.state().stored();
-    object["stored"] = stored.stored;
-    object["lost"] = stored.lost;
-    object["store_error"] = stored.error;
+    object["stored"] = result.stored;
+    object["lost"] = s.lost;
+    object["store_error"] = tuner_.state().stored().error;
     object["interrupted"] = result.interrupted;
     object["wall_s"] = elapsed_s();
     for (std::size_t i = 0; i < tallies_.size(); ++i) {
@@ -285,21 +283,20 @@ int tune_command(const TuneOptions& options) {
                               [&](const std::string& text) { out.warning(text); },
                               [] { return StopSignals::requested(); }};
   const autotune::SessionResult result = tune.run();
-  const TunerState::Stored stored = tuner->state().stored();
+  const std::int64_t lost = result.summary.lost;
   if (options.json)
     fmt::print("{}\n", tune.json(result).dump());
   else if (!options.quiet)
     fmt::print("{}", tune.table(result));
   if (result.interrupted) {
     out.warning(
-        stored.lost > 0
-            ? fmt::format("interrupted; {} problems that were measured are not stored", stored.lost)
-            : "interrupted: what was measured is kept; run it again to go on");
+        lost > 0 ? fmt::format("interrupted; {} problems that were measured are not stored", lost)
+                 : "interrupted: what was measured is kept; run it again to go on");
     return exit_codes::interrupted;
   }
-  if (stored.lost > 0) {
-    out.warning(fmt::format("what was measured of {} problems is not in the cache: {}", stored.lost,
-                            stored.error));
+  if (lost > 0) {
+    out.warning(fmt::format("what was measured of {} problems is not in the cache: {}", lost,
+                            tuner->state().stored().error));
     return exit_codes::failed;
   }
   const TuneSummary& summary = result.summary;
