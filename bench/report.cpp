@@ -347,9 +347,8 @@ std::string report_heading(const Report& report, const std::string& path) {
   std::string text = fmt::format("{}: {} shape{}", path == "-" ? "standard input" : path,
                                  report.rows.size(), report.rows.size() == 1 ? "" : "s");
   if (report.machine.empty())
-    text += path == "-"
-                ? ", of what machine is not told"
-                : fmt::format("; of what machine is not told: there is no {}", run_log_path(path));
+    text += path == "-" ? ", machine unknown"
+                        : fmt::format("; machine unknown: there is no {}", run_log_path(path));
   if (report.without_casts)
     text += "; its records have 22 of the 25 keys, cast_x, cast_g and cast_w are missing";
   if (report.replaced > 0)

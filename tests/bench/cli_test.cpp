@@ -331,7 +331,7 @@ TEST_F(Cli, ReportReadsStandardInputAndNamesOtherFiles) {
   input = in("r.jsonl");
   const Result piped = run({"report", "-"});
   EXPECT_EQ(piped.code, 0) << piped.err;
-  EXPECT_EQ(piped.out.find("standard input: 1 shape, of what machine is not told; 1 earlier record "
+  EXPECT_EQ(piped.out.find("standard input: 1 shape, machine unknown; 1 earlier record "
                            "of the same shape is left out"),
             0u)
       << piped.out;

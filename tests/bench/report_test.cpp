@@ -209,7 +209,7 @@ TEST(Report, HeadingsSayWhatIsKnownOfAFile) {
   Report report;
   report.add(row(1, 8, 1, 1));
   EXPECT_EQ(report_heading(report, "a.jsonl"),
-            "a.jsonl: 1 shape; of what machine is not told: there is no a.run.jsonl\n");
+            "a.jsonl: 1 shape; machine unknown: there is no a.run.jsonl\n");
   report.machine = "CPU, avx512_vnni, 2 threads, f32";
   report.without_casts = true;
   report.add(row(1, 8, 2, 1));

@@ -10,6 +10,14 @@ enum class Refuse {
   from_then  ///< it and all after it fail
 };
 
+/// Of how many allocations one is made to fail. Sanitizers, which take ten times as long, look at
+/// samples of what the plain build does in full.
+#if defined(SWITCHBACK_TEST_SANITIZED)
+inline constexpr long sample_step = 10;
+#else
+inline constexpr long sample_step = 1;
+#endif
+
 /// From here on in this thread: `allowed` allocations of the library succeed, then one fails.
 void refuse_allocations(long allowed, Refuse how) noexcept;
 /// Ends that. Whether an allocation was refused.
