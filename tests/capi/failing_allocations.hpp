@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations of the library under test, made to fail. A program that links failing_allocations.cpp
-// has operator new and aligned_alloc replaced, for itself and for the shared library.
+// Allocations of the library under test, made to fail. On top of allocation_hooks.cpp, for which
+// failing_allocations.cpp defines may_allocate(): a program links both.
 #pragma once
 
 namespace switchback::test {
