@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/check.hpp"
-#include "gemm/engine.hpp"
-#include "gemm/standard_problem.hpp"
+#include "gemm/floating/problem.hpp"
+#include "gemm/int8/engine.hpp"
 #include "linear/mode.hpp"
 #include "quant/problem.hpp"
 
@@ -98,7 +98,7 @@ class Lister {
 
   void standard(std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a, bool transpose_b,
                 bool bias = false) {
-    standard::Problem p;
+    floating::Problem p;
     p.m = m;
     p.n = n;
     p.k = k;
@@ -114,7 +114,7 @@ class Lister {
     p.threads = state_.on_cpu() ? state_.threads.count() : 1;
     if (state_.runtime != nullptr)
       p.compute_capability = state_.runtime->info().compute_capability();
-    add(standard::to_query(p));
+    add(floating::to_query(p));
   }
 
   void layer(linear::Pass pass, linear::WeightCodes codes, bool bias) {

@@ -13,10 +13,10 @@
 #include "autotune/words.hpp"
 #include "core/cpu/isa.hpp"
 #include "core/device.hpp"
-#include "gemm/cublaslt_choice.hpp"
+#include "gemm/cublaslt/choice.hpp"
+#include "gemm/floating/problem.hpp"
+#include "gemm/int8/problem.hpp"
 #include "gemm/library_versions.hpp"
-#include "gemm/problem.hpp"
-#include "gemm/standard_problem.hpp"
 #include "linear/mode.hpp"
 #include "quant/problem.hpp"
 
@@ -146,7 +146,7 @@ void set_machine(ConfigQuery& query, const Machine& machine) {
                                               : machine.backend == "emulated" ? DeviceKind::emulated
                                                                               : DeviceKind::cpu);
   query.words[device_word(query.op)] = kind;
-  if (query.op == ConfigOp::gemm_standard && kind != 0)
+  if (query.op == ConfigOp::gemm_floating && kind != 0)
     query.words[11] = machine.compute_capability;
 }
 
@@ -239,7 +239,7 @@ Family family_of(const ConfigQuery& query, const Machine& machine, const Policy&
   Members members = members_of(query, machine, policy);
   Family family;
   // In dW = Gᵀ · X the tokens are the inner dimension.
-  const bool inner = query.op == ConfigOp::gemm_standard && (query.words[8] & 1) != 0;
+  const bool inner = query.op == ConfigOp::gemm_floating && (query.words[8] & 1) != 0;
   for (const Word& word : query_words(query.op))
     if (inner ? std::string_view(word.name) == "k" : word.is_rows) {
       family.m = query.words[word.index];
@@ -267,9 +267,9 @@ std::string describe(const ConfigQuery& query) {
       if (gemm_int8::from_query(query, problem)) return "int8 " + gemm_int8::describe(problem);
       break;
     }
-    case ConfigOp::gemm_standard: {
-      standard::Problem problem;
-      if (standard::from_query(query, problem)) return "standard " + standard::describe(problem);
+    case ConfigOp::gemm_floating: {
+      floating::Problem problem;
+      if (floating::from_query(query, problem)) return "standard " + floating::describe(problem);
       break;
     }
     case ConfigOp::layer_mode: {
@@ -285,7 +285,7 @@ namespace {
 
 // Where the words of a CublasLtChoice begin in a choice of this op; -1: it has none.
 int cublaslt_words_at(ConfigOp op) {
-  return op == ConfigOp::gemm_int8 ? 7 : op == ConfigOp::gemm_standard ? 3 : -1;
+  return op == ConfigOp::gemm_int8 ? 7 : op == ConfigOp::gemm_floating ? 3 : -1;
 }
 constexpr std::string_view cublaslt_prefix = "cublaslt_";
 constexpr const char* workspace_name = "workspace_mib";
@@ -418,7 +418,7 @@ std::string mismatch(ConfigOp op, std::string_view engine, const Environment& th
     return everything || engine.starts_with(library);
   };
   const bool library_only =
-      uses("onednn") || uses("openblas") || (uses("cublaslt") && op == ConfigOp::gemm_standard);
+      uses("onednn") || uses("openblas") || (uses("cublaslt") && op == ConfigOp::gemm_floating);
   if ((everything || !library_only) && then.kernels != now.kernels)
     return differs("kernels", then.kernels, now.kernels);
   if (uses("onednn") && then.onednn != now.onednn)

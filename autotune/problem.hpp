@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "autotune/record.hpp"
+#include "autotune/store/record.hpp"
 #include "core/check.hpp"
 #include "core/config_source.hpp"
 #include "core/context_state.hpp"

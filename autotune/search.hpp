@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "autotune/record.hpp"
 #include "autotune/statistics.hpp"
+#include "autotune/store/record.hpp"
 #include "autotune/task.hpp"
 
 namespace switchback::autotune {

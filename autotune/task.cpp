@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "autotune/problem.hpp"
-#include "autotune/tasks.hpp"
+#include "autotune/tasks/tasks.hpp"
 #include "autotune/words.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -34,7 +34,7 @@ Origin origin_of(const ConfigQuery& query) noexcept {
       return {device, w[4], w[5]};
     case ConfigOp::gemm_int8:
       return {device, w[11], w[10]};
-    case ConfigOp::gemm_standard:
+    case ConfigOp::gemm_floating:
       return {device, w[9], -1};
     case ConfigOp::layer_mode:
       return {device, w[8], w[9]};
@@ -54,7 +54,7 @@ Size size_of(const ConfigQuery& query) noexcept {
     case ConfigOp::quantize:
       return {word(2) * word(3), 0};
     case ConfigOp::gemm_int8:
-    case ConfigOp::gemm_standard:
+    case ConfigOp::gemm_floating:
       return {word(0) * word(2) + word(1) * word(2) + word(0) * word(1),
               2 * word(0) * word(1) * word(2)};
     case ConfigOp::layer_mode:
@@ -90,10 +90,10 @@ std::unique_ptr<Task> make_task(Context& context, const ConfigQuery& query) {
       if (!gemm_int8::from_query(query, p)) no_problem(query);
       return make_int8_task(context, p);
     }
-    case ConfigOp::gemm_standard: {
-      standard::Problem p;
-      if (!standard::from_query(query, p)) no_problem(query);
-      return make_standard_task(context, p);
+    case ConfigOp::gemm_floating: {
+      floating::Problem p;
+      if (!floating::from_query(query, p)) no_problem(query);
+      return make_floating_task(context, p);
     }
     case ConfigOp::layer_mode: {
       linear::PassProblem p;

@@ -9,7 +9,7 @@
 #include <ctime>
 #include <memory>
 
-#include "autotune/operands.hpp"
+#include "autotune/tasks/operands.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"

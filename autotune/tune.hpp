@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "autotune/problem.hpp"
-#include "autotune/record.hpp"
 #include "autotune/search.hpp"
+#include "autotune/store/record.hpp"
 #include "core/config_source.hpp"
 #include "switchback/context.hpp"
 

@@ -15,7 +15,7 @@
 
 #include "autotune/lookup.hpp"
 #include "autotune/problem.hpp"
-#include "autotune/store.hpp"
+#include "autotune/store/store.hpp"
 #include "autotune/tune.hpp"
 #include "core/config_source.hpp"
 #include "switchback/tuner.hpp"

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "autotune/problem.hpp"
-#include "gemm/candidates.hpp"
-#include "gemm/standard_engine.hpp"
+#include "gemm/floating/engine.hpp"
+#include "gemm/int8/candidates.hpp"
 #include "linear/mode.hpp"
 #include "quant/config.hpp"
 
@@ -30,12 +30,12 @@ std::string refusal(const ConfigQuery& query, const ConfigChoice& choice,
       if (!gemm_int8::from_query(query, problem)) return no_configuration;
       return gemm_int8::check_config(problem, gemm_int8::from_choice(choice), state);
     }
-    case ConfigOp::gemm_standard: {
-      standard::Problem problem;
-      standard::Config config;
-      if (!standard::from_query(query, problem) || !standard::from_choice(choice, config))
+    case ConfigOp::gemm_floating: {
+      floating::Problem problem;
+      floating::Config config;
+      if (!floating::from_query(query, problem) || !floating::from_choice(choice, config))
         return no_configuration;
-      return standard::check_config(problem, config, state);
+      return floating::check_config(problem, config, state);
     }
     case ConfigOp::layer_mode: {
       linear::ModeRanking ranking;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "autotune/record.hpp"
+#include "autotune/store/record.hpp"
 #include "core/config_source.hpp"
 #include "core/context_state.hpp"
 

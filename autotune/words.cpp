@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/cpu/isa.hpp"
-#include "gemm/engine.hpp"
-#include "gemm/standard_problem.hpp"
+#include "gemm/floating/problem.hpp"
+#include "gemm/int8/engine.hpp"
 #include "linear/mode.hpp"
 #include "quant/config.hpp"
 
@@ -110,7 +110,7 @@ std::string name_of(WordKind kind, std::int64_t value) {
                  ? std::string(quant::engine_name(static_cast<quant::Engine>(value)))
                  : std::string();
     case standard_engine:
-      return named(standard::engine_name(static_cast<standard::EngineId>(value)));
+      return named(floating::engine_name(static_cast<floating::EngineId>(value)));
     case mode:
       return named(mode_name(static_cast<Mode>(value)));
     case integer:
@@ -127,7 +127,7 @@ std::string_view op_name(ConfigOp op) noexcept {
       return "quantize";
     case ConfigOp::gemm_int8:
       return "gemm_int8";
-    case ConfigOp::gemm_standard:
+    case ConfigOp::gemm_floating:
       return "gemm_standard";
     case ConfigOp::layer_mode:
       return "layer_mode";
@@ -141,7 +141,7 @@ std::span<const Word> query_words(ConfigOp op) noexcept {
       return quantize_query;
     case ConfigOp::gemm_int8:
       return int8_query;
-    case ConfigOp::gemm_standard:
+    case ConfigOp::gemm_floating:
       return standard_query;
     case ConfigOp::layer_mode:
       return layer_query;
@@ -155,7 +155,7 @@ std::span<const Word> choice_words(ConfigOp op) noexcept {
       return quantize_choice;
     case ConfigOp::gemm_int8:
       return int8_choice;
-    case ConfigOp::gemm_standard:
+    case ConfigOp::gemm_floating:
       return standard_choice;
     case ConfigOp::layer_mode:
       return layer_choice;

@@ -41,7 +41,7 @@ struct Word {
 };
 
 inline constexpr std::array<ConfigOp, 4> all_ops = {ConfigOp::quantize, ConfigOp::gemm_int8,
-                                                    ConfigOp::gemm_standard, ConfigOp::layer_mode};
+                                                    ConfigOp::gemm_floating, ConfigOp::layer_mode};
 
 /// "quantize", "gemm_int8", "gemm_standard", "layer_mode"
 std::string_view op_name(ConfigOp op) noexcept;

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <new>
 
-#include "bench/cli.hpp"
-#include "bench/micro_call.hpp"
+#include "bench/cli/cli.hpp"
+#include "bench/micro/call.hpp"
 
 // `micro call` reports what a call allocates, so this program counts. Only the plain form: the
 // others of the standard library come down to it, and the aligned ones are not used here. (A

@@ -31,7 +31,7 @@ namespace switchback {
 /// -127 to 127.)
 inline constexpr std::int64_t max_exact_k_of_any_codes = 131071;
 
-struct PackedWeightState;  // src/gemm/packed_weight.hpp
+struct PackedWeightState;  // src/gemm/int8/packed_weight.hpp
 
 /// An int8 matrix B[N,K] rearranged once for the engine that will read it many times. It owns its
 /// memory and does not refer to the matrix it was made from; packing again into the same object

@@ -17,7 +17,7 @@ struct ContextState;
 enum class ConfigOp : std::int64_t {
   quantize = 1,
   gemm_int8 = 2,
-  gemm_standard = 3,
+  gemm_floating = 3,
   layer_mode = 4
 };
 

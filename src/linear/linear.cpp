@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/check.hpp"
-#include "gemm/codes.hpp"
+#include "gemm/int8/codes.hpp"
 #include "linear/copy.hpp"
 #include "linear/linear_state.hpp"
 #include "linear/mode.hpp"

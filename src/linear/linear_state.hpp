@@ -8,7 +8,7 @@
 
 #include "core/aligned_buffer.hpp"
 #include "core/context_state.hpp"
-#include "gemm/standard_packed.hpp"
+#include "gemm/floating/packed.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/linear.hpp"
 
@@ -69,7 +69,7 @@ struct LinearState {
   bool eval = false;
   core::AlignedBuffer eval_bias;          ///< the bias' bytes, once the caller may free it
   linear::WeightCache cache;              ///< of the int8 modes
-  standard::PackedStandardWeight packed;  ///< of mode standard in eval
+  floating::PackedStandardWeight packed;  ///< of mode standard in eval
   bool tried_to_pack = false;             ///< in this eval: mode auto packs when it first gains
   linear::SavedForward saved;
 

@@ -5,7 +5,7 @@
 
 #include "core/check.hpp"
 #include "core/context_state.hpp"
-#include "gemm/packed_weight.hpp"
+#include "gemm/int8/packed_weight.hpp"
 #include "linear/copy.hpp"
 
 namespace switchback::linear {

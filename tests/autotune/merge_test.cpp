@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/merge.hpp"
+#include "autotune/store/merge.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "autotune/records.hpp"
-#include "autotune/snapshot.hpp"
+#include "autotune/store/snapshot.hpp"
 
 namespace switchback::autotune {
 namespace {

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "autotune/layer_queries.hpp"
-#include "gemm/config.hpp"
-#include "gemm/standard_problem.hpp"
+#include "gemm/floating/problem.hpp"
+#include "gemm/int8/config.hpp"
 #include "linear/mode.hpp"
 #include "quant/config.hpp"
 #include "support/device.hpp"
@@ -56,15 +56,15 @@ TEST(Problem, KeysOfADevice) {
   gpu.multiprocessors = 132;
   gpu.memory_gib = 144;
   gpu.mig = "1g.18gb";
-  standard::Problem p;
+  floating::Problem p;
   p.m = 3, p.n = 5, p.k = 7, p.lda = 7, p.ldb = 7, p.ldd = 5;
   p.device = DeviceKind::cuda;
   p.compute_capability = 90;
-  const Key key = key_of(standard::to_query(p), gpu);
+  const Key key = key_of(floating::to_query(p), gpu);
   std::string why;
   const auto parts = parse_key(key.json, why);
   ASSERT_TRUE(parts.has_value()) << why;
-  EXPECT_EQ(parts->query, standard::to_query(p));
+  EXPECT_EQ(parts->query, floating::to_query(p));
   EXPECT_EQ(parts->machine, gpu);
   EXPECT_EQ(key.json.find("index"), std::string::npos);  // never which of several
   EXPECT_NE(environment_name(gpu), environment_name(machine()));
@@ -138,10 +138,10 @@ TEST(Problem, ConfigurationsComeBack) {
   fused.cluster = 1, fused.cluster_n = 2, fused.raster = 1, fused.swizzle = 8;
   round_trip(ConfigOp::gemm_int8, gemm_int8::to_choice(fused));
   EXPECT_EQ(gemm_int8::from_choice(gemm_int8::to_choice(fused)), fused);
-  standard::Config s;
-  s.engine = standard::EngineId::onednn_matmul;
+  floating::Config s;
+  s.engine = floating::EngineId::onednn_matmul;
   s.pack_b = true;
-  round_trip(ConfigOp::gemm_standard, standard::to_choice(s));
+  round_trip(ConfigOp::gemm_floating, floating::to_choice(s));
   round_trip(ConfigOp::layer_mode,
              linear::to_choice({{Mode::global, Mode::standard, Mode::rowwise}}));
 
@@ -205,9 +205,9 @@ TEST(Problem, WhatAnEntryWasMeasuredWithMattersAsFarAsItsEngineDependsOnIt) {
             "measured with kernels 'k1', this is 'k2'");
   EXPECT_EQ(differs(ConfigOp::gemm_int8, "avx512_vnni", onednn), "");
   EXPECT_NE(differs(ConfigOp::gemm_int8, "onednn", onednn), "");
-  EXPECT_EQ(differs(ConfigOp::gemm_standard, "onednn_matmul", kernels), "");
-  EXPECT_NE(differs(ConfigOp::gemm_standard, "onednn_matmul", onednn), "");
-  EXPECT_EQ(differs(ConfigOp::gemm_standard, "openblas", onednn), "");
+  EXPECT_EQ(differs(ConfigOp::gemm_floating, "onednn_matmul", kernels), "");
+  EXPECT_NE(differs(ConfigOp::gemm_floating, "onednn_matmul", onednn), "");
+  EXPECT_EQ(differs(ConfigOp::gemm_floating, "openblas", onednn), "");
   EXPECT_NE(differs(ConfigOp::gemm_int8, "cublaslt_panels", cublaslt), "");
   EXPECT_NE(differs(ConfigOp::gemm_int8, "cublaslt", kernels), "");  // it dequantizes itself
   EXPECT_NE(differs(ConfigOp::layer_mode, "rowwise", onednn), "");

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "autotune/records.hpp"
-#include "autotune/store.hpp"
+#include "autotune/store/store.hpp"
 #include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
 

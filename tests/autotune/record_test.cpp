@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/record.hpp"
+#include "autotune/store/record.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "autotune/records.hpp"
-#include "autotune/sha256.hpp"
+#include "autotune/store/sha256.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::autotune {

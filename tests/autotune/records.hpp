@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "autotune/crc32.hpp"
-#include "autotune/record.hpp"
+#include "autotune/store/crc32.hpp"
+#include "autotune/store/record.hpp"
 
 namespace switchback::test {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/sha256.hpp"
+#include "autotune/store/sha256.hpp"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 
-#include "autotune/crc32.hpp"
+#include "autotune/store/crc32.hpp"
 
 namespace switchback::autotune {
 namespace {

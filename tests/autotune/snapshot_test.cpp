@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/snapshot.hpp"
+#include "autotune/store/snapshot.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "autotune/records.hpp"
-#include "autotune/store.hpp"
+#include "autotune/store/store.hpp"
 #include "autotune/tune.hpp"
 #include "support/temporary_directory.hpp"
 

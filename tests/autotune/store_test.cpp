@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/store.hpp"
+#include "autotune/store/store.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

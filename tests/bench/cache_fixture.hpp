@@ -17,7 +17,7 @@
 #include "autotune/problem.hpp"
 #include "autotune/records.hpp"
 #include "autotune/session.hpp"
-#include "autotune/store.hpp"
+#include "autotune/store/store.hpp"
 #include "autotune/task.hpp"
 #include "autotune/tune.hpp"
 #include "core/context_state.hpp"

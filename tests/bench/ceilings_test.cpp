@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/ceilings.hpp"
+#include "bench/machine/ceilings.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-#include "bench/copy_kernel.hpp"
+#include "bench/machine/copy_kernel.hpp"
 #include "core/aligned_buffer.hpp"
 #include "support/contexts.hpp"
 

@@ -16,10 +16,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "bench/cpu_load.hpp"
-#include "bench/record.hpp"
-#include "bench/record_file.hpp"
-#include "bench/table.hpp"
+#include "bench/cli/table.hpp"
+#include "bench/machine/cpu_load.hpp"
+#include "bench/run/record.hpp"
+#include "bench/workload/record_file.hpp"
 #include "core/cpu/isa.hpp"
 
 extern char** environ;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/cpu_load.hpp"
+#include "bench/machine/cpu_load.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 // run, verify and info on a device whose memory this program cannot read: the emulated one.
 #include <gtest/gtest.h>
 
-#include "bench/ceilings.hpp"
-#include "bench/machine.hpp"
-#include "bench/run_case.hpp"
-#include "bench/verify.hpp"
+#include "bench/machine/ceilings.hpp"
+#include "bench/machine/machine.hpp"
+#include "bench/run/case.hpp"
+#include "bench/verify/verify.hpp"
 #include "support/device.hpp"
 
 namespace switchback::bench {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/grid_filter.hpp"
+#include "bench/grid/filter.hpp"
 
 #include <gtest/gtest.h>
 

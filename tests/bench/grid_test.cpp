@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/grid.hpp"
+#include "bench/grid/grid.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <sstream>
 #include <tuple>
 
-#include "bench/record.hpp"
-#include "bench/record_file.hpp"
+#include "bench/run/record.hpp"
+#include "bench/workload/record_file.hpp"
 #include "support/generators.hpp"
 #include "switchback/error.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/micro.hpp"
+#include "bench/micro/micro.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include <sstream>
 #include <thread>
 
-#include "bench/cli.hpp"
-#include "bench/micro_call.hpp"
+#include "bench/cli/cli.hpp"
+#include "bench/micro/call.hpp"
 
 namespace switchback::bench {
 namespace {

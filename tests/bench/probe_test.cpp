@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Candidates that are proven in a process of their own.
-#include "bench/probe.hpp"
+#include "bench/machine/probe.hpp"
 
 #include <gtest/gtest.h>
 
 #include "autotune/layer_queries.hpp"
 #include "core/context_state.hpp"
-#include "gemm/candidates.hpp"
+#include "gemm/int8/candidates.hpp"
 
 namespace switchback::bench {
 namespace {

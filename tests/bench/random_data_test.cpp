@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/random_data.hpp"
+#include "bench/measure/random_data.hpp"
 
 #include <gtest/gtest.h>
 

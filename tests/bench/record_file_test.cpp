@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/record_file.hpp"
+#include "bench/workload/record_file.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <fstream>
 
-#include "bench/record.hpp"
-#include "bench/run_log.hpp"
+#include "bench/run/record.hpp"
+#include "bench/workload/log.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {

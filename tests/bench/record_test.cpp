@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/record.hpp"
+#include "bench/run/record.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "bench/record_file.hpp"
+#include "bench/workload/record_file.hpp"
 #include "support/generators.hpp"
 #include "switchback/error.hpp"
 

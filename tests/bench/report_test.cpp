@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/report.hpp"
-#include "bench/tuned_report.hpp"
+#include "bench/report/report.hpp"
+#include "bench/report/tuned_report.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/run_case.hpp"
+#include "bench/run/case.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "bench/host_matrix.hpp"
-#include "bench/plan.hpp"
-#include "bench/random_data.hpp"
-#include "bench/run_check.hpp"
-#include "bench/run_operands.hpp"
+#include "bench/measure/host_matrix.hpp"
+#include "bench/measure/random_data.hpp"
+#include "bench/run/check.hpp"
+#include "bench/run/operands.hpp"
+#include "bench/run/plan.hpp"
 #include "support/contexts.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/quant.hpp"

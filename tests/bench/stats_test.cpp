@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/stats.hpp"
+#include "bench/measure/stats.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/table.hpp"
+#include "bench/cli/table.hpp"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "bench/terminal.hpp"
+#include "bench/cli/terminal.hpp"
 
 namespace switchback::bench {
 namespace {

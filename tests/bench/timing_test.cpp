@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/timing.hpp"
+#include "bench/measure/timing.hpp"
 
 #include <gtest/gtest.h>
 

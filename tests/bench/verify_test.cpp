@@ -2,7 +2,7 @@
 // A verifier is worth what it catches: comparators on results that are wrong by one code, one unit
 // in the last place or one NaN, and every check of the suite with one element of its output
 // changed.
-#include "bench/verify.hpp"
+#include "bench/verify/verify.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "bench/verify_oracle.hpp"
-#include "bench/verify_suite.hpp"
+#include "bench/verify/oracle.hpp"
+#include "bench/verify/suite.hpp"
 #include "core/unaligned.hpp"
 #include "support/matrix.hpp"
 #include "switchback/error.hpp"

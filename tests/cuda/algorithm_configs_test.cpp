@@ -8,8 +8,8 @@
 #include <set>
 
 #include "cuda/cuda_support.hpp"
-#include "gemm/candidates.hpp"
-#include "gemm/standard_engine.hpp"
+#include "gemm/floating/engine.hpp"
+#include "gemm/int8/candidates.hpp"
 
 namespace switchback::test {
 namespace {
@@ -497,8 +497,8 @@ struct StandardProduct {
     args.accumulate = accumulate;
     gemm_standard(context, args);
   }
-  void run(const standard::Config& config) {
-    standard::run(context, problem, config, {a->data(), b->data(), d->data(), {}});
+  void run(const floating::Config& config) {
+    floating::run(context, problem, config, {a->data(), b->data(), d->data(), {}});
   }
   bool right() {
     const bool is_right = d->download() == *want;
@@ -507,7 +507,7 @@ struct StandardProduct {
   }
   Context& context;
   bool accumulate;
-  standard::Problem problem;
+  floating::Problem problem;
   std::optional<DeviceMatrix<std::uint16_t>> a, b;
   std::optional<DeviceMatrix<float>> old, d;
   std::optional<Matrix<float>> want;
@@ -519,21 +519,21 @@ TEST_F(CudaAlgorithmConfigs, EveryStandardCandidateIsRight) {
   for (const DType input : {DType::bf16, DType::f16})
     for (const bool accumulate : {false, true}) {
       StandardProduct product(context, input, accumulate);
-      const auto all = standard::candidates(product.problem, context);
+      const auto all = floating::candidates(product.problem, context);
       EXPECT_GT(all.size(), 40u);
-      EXPECT_EQ(all.front(), standard::default_config(product.problem));
-      EXPECT_TRUE(standard::is_risky(all.back()));
-      EXPECT_FALSE(standard::is_risky(all[1]));
+      EXPECT_EQ(all.front(), floating::default_config(product.problem));
+      EXPECT_TRUE(floating::is_risky(all.back()));
+      EXPECT_FALSE(floating::is_risky(all[1]));
       std::set<std::string> seen;
       for (auto i = all.begin(); i != all.end(); ++i) {
         SCOPED_TRACE(describe(*i));
-        EXPECT_EQ(i->engine, standard::EngineId::cublaslt) << "tf32 is another product";
+        EXPECT_EQ(i->engine, floating::EngineId::cublaslt) << "tf32 is another product";
         EXPECT_EQ(std::find(i + 1, all.end(), *i), all.end());
-        EXPECT_EQ(standard::check_config(product.problem, *i, context.state()), "");
-        standard::Config back;
-        EXPECT_TRUE(standard::from_choice(standard::to_choice(*i), back));
+        EXPECT_EQ(floating::check_config(product.problem, *i, context.state()), "");
+        floating::Config back;
+        EXPECT_TRUE(floating::from_choice(floating::to_choice(*i), back));
         EXPECT_EQ(back, *i);
-        EXPECT_TRUE(seen.insert(standard::provenance(product.problem, *i, context.state())).second);
+        EXPECT_TRUE(seen.insert(floating::provenance(product.problem, *i, context.state())).second);
         product.run(*i);
         EXPECT_TRUE(product.right());
       }
@@ -544,13 +544,13 @@ TEST_F(CudaAlgorithmConfigs, ARefusedStandardOneLeavesTheDefaultWhatItAddsTo) {
   for (const bool at_check : {true, false}) {
     Context context(emulated());
     StandardProduct product(context, DType::bf16, true);
-    standard::Config config;
-    config.engine = standard::EngineId::cublaslt;
+    floating::Config config;
+    config.engine = floating::EngineId::cublaslt;
     config.cublaslt = chosen().cublaslt;
     (at_check ? options().refuse_at_check : options().refuse_at_run) =
         pattern_of(*config.cublaslt.algorithm);
     const auto source =
-        std::make_shared<Tuned>(ConfigOp::gemm_standard, standard::to_choice(config));
+        std::make_shared<Tuned>(ConfigOp::gemm_floating, floating::to_choice(config));
     context.set_config_source(source);
     for (std::size_t i = 1; i < 3; ++i) {
       product.call();
@@ -566,18 +566,18 @@ TEST_F(CudaAlgorithmConfigs, ARefusedStandardOneLeavesTheDefaultWhatItAddsTo) {
 
 TEST_F(CudaAlgorithmConfigs, Tf32TakesAnAlgorithmAndIsNoCandidate) {
   Context context(emulated());
-  standard::Problem problem;
+  floating::Problem problem;
   problem.m = problem.n = problem.k = problem.lda = problem.ldb = problem.ldd = 64;
   problem.device = context.state().device.kind;
   problem.compute_capability = 90;
-  standard::Config config;
-  config.engine = standard::EngineId::cublaslt_tf32;
+  floating::Config config;
+  config.engine = floating::EngineId::cublaslt_tf32;
   config.cublaslt = chosen().cublaslt;
-  EXPECT_EQ(standard::check_config(problem, config, context.state()), "");
-  for (const standard::Config& candidate : standard::candidates(problem, context))
-    EXPECT_EQ(candidate.engine, standard::EngineId::cublaslt);
+  EXPECT_EQ(floating::check_config(problem, config, context.state()), "");
+  for (const floating::Config& candidate : floating::candidates(problem, context))
+    EXPECT_EQ(candidate.engine, floating::EngineId::cublaslt);
   problem.k = 0;
-  EXPECT_EQ(standard::candidates(problem, context).size(), 1u);
+  EXPECT_EQ(floating::candidates(problem, context).size(), 1u);
 }
 
 }  // namespace

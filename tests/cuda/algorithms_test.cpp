@@ -4,10 +4,10 @@
 #include <set>
 
 #include "cuda/cuda_support.hpp"
-#include "gemm/candidates.hpp"
-#include "gemm/cuda/cublaslt.hpp"
-#include "gemm/cuda/cublaslt_build.hpp"
-#include "gemm/cuda/cublaslt_search.hpp"
+#include "gemm/cublaslt/cuda/build.hpp"
+#include "gemm/cublaslt/cuda/cublaslt.hpp"
+#include "gemm/cublaslt/cuda/search.hpp"
+#include "gemm/int8/candidates.hpp"
 
 namespace switchback::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cuda/cuda_support.hpp"
-#include "gemm/candidates.hpp"
+#include "gemm/int8/candidates.hpp"
 #include "support/contexts.hpp"
 
 namespace switchback::test {

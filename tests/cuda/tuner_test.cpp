@@ -10,7 +10,7 @@
 #include "autotune/tune.hpp"
 #include "autotune/tuner_state.hpp"
 #include "cuda/cuda_support.hpp"
-#include "gemm/candidates.hpp"
+#include "gemm/int8/candidates.hpp"
 #include "support/device_memory.hpp"
 #include "support/temporary_directory.hpp"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes as a grid file. What must hold: no crash, no exception but Error(invalid_argument) with a
-// message, and a grid that is accepted keeps the promises of bench/grid.hpp.
+// message, and a grid that is accepted keeps the promises of bench/grid/grid.hpp.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-#include "bench/grid.hpp"
+#include "bench/grid/grid.hpp"
 #include "fuzz/input.hpp"
 #include "switchback/error.hpp"
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Algorithms of cuBLASLt as numbers: what is stored of them is what is read, in every build.
-#include "gemm/cublaslt_algorithm.hpp"
+#include "gemm/cublaslt/algorithm.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <limits>
 
-#include "gemm/candidates.hpp"
-#include "gemm/cublaslt_choice.hpp"
-#include "gemm/standard_engine.hpp"
+#include "gemm/cublaslt/choice.hpp"
+#include "gemm/floating/engine.hpp"
+#include "gemm/int8/candidates.hpp"
 #include "support/contexts.hpp"
 #include "support/generators.hpp"
 
@@ -132,12 +132,12 @@ TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
     EXPECT_EQ(gemm_int8::is_risky(int8), choice.unranked);
     EXPECT_NE(gemm_int8::describe(int8).find(describe(choice)), std::string::npos);
 
-    standard::Config config{standard::EngineId::cublaslt, false, random.below(64)};
+    floating::Config config{floating::EngineId::cublaslt, false, random.below(64)};
     config.cublaslt = choice;
-    standard::Config back;
-    EXPECT_TRUE(standard::from_choice(standard::to_choice(config), back));
+    floating::Config back;
+    EXPECT_TRUE(floating::from_choice(floating::to_choice(config), back));
     EXPECT_EQ(back, config);
-    EXPECT_EQ(standard::is_risky(config), choice.unranked);
+    EXPECT_EQ(floating::is_risky(config), choice.unranked);
   }
 }
 
@@ -164,11 +164,11 @@ TEST(CublasLtChoice, WhatNoVersionStoresIsRefused) {
     for (std::size_t i = 0; i < words.size(); ++i)
       choice.words[7 + i] = words[i];
     EXPECT_NE(gemm_int8::check_config({}, gemm_int8::from_choice(choice), context.state()), "");
-    choice.words = {static_cast<std::int64_t>(standard::EngineId::reference)};
+    choice.words = {static_cast<std::int64_t>(floating::EngineId::reference)};
     for (std::size_t i = 0; i < words.size(); ++i)
       choice.words[3 + i] = words[i];
-    standard::Config config;
-    EXPECT_FALSE(standard::from_choice(choice, config));
+    floating::Config config;
+    EXPECT_FALSE(floating::from_choice(choice, config));
   }
 }
 
@@ -185,13 +185,13 @@ TEST(CublasLtChoice, EnginesWithoutTheLibrarySayThatTheyHaveNone) {
   config.algorithm = most_ranked_algorithms;
   EXPECT_EQ(gemm_int8::check_config(problem, config, context.state()),
             "algorithm=64; a ranking has at most 64 places");
-  standard::Problem p;
+  floating::Problem p;
   p.m = p.n = p.k = p.lda = p.ldb = p.ldd = 1;
-  standard::Config standard_config;
+  floating::Config standard_config;
   standard_config.cublaslt.workspace_mib = 0;
-  EXPECT_EQ(standard::check_config(p, standard_config, context.state()),
+  EXPECT_EQ(floating::check_config(p, standard_config, context.state()),
             "engine 'reference' has no algorithms or workspace of cuBLASLt");
-  EXPECT_EQ(standard::provenance(p, {}, context.state()), "");
+  EXPECT_EQ(floating::provenance(p, {}, context.state()), "");
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 #include <stdexcept>
 
 #include "core/context_state.hpp"
-#include "gemm/candidates.hpp"
-#include "gemm/engine.hpp"
+#include "gemm/int8/candidates.hpp"
+#include "gemm/int8/engine.hpp"
 #include "gemm/int8_support.hpp"
 #include "support/device_memory.hpp"
 

@@ -12,7 +12,7 @@
 
 #include "core/config_source.hpp"
 #include "core/context_state.hpp"
-#include "gemm/candidates.hpp"
+#include "gemm/int8/candidates.hpp"
 #include "support/contexts.hpp"
 #include "support/generators.hpp"
 #include "support/matrix.hpp"

@@ -57,9 +57,9 @@ TEST(Structure, AnIncludeThatPointsUpIsCaught) {
   EXPECT_EQ(found[0].line, 2);
   EXPECT_EQ(found[0].what, "include \"gemm/gemm.hpp\" points up: core is below gemm");
   EXPECT_EQ(layers("src/quant/x.hpp", "linear/state.hpp").size(), 1u);
-  EXPECT_EQ(layers("src/quant/cpu/x.hpp", "gemm/engine.hpp").size(), 1u);
+  EXPECT_EQ(layers("src/quant/cpu/x.hpp", "gemm/int8/engine.hpp").size(), 1u);
   EXPECT_EQ(layers("src/linear/x.cpp", "autotune/tuner.hpp").size(), 1u);
-  EXPECT_EQ(layers("autotune/x.cpp", "bench/grid.hpp").size(), 1u);
+  EXPECT_EQ(layers("autotune/x.cpp", "bench/grid/grid.hpp").size(), 1u);
   EXPECT_EQ(layers("src/core/x.cpp", "switchback/linear.hpp").size(), 1u);
   EXPECT_EQ(layers("include/switchback/types.hpp", "switchback/quant.hpp").size(), 1u);
   EXPECT_EQ(layers("src/linear/x.cpp", "switchback/switchback.h").size(), 1u);
@@ -69,7 +69,7 @@ TEST(Structure, AnIncludeThatPointsUpIsCaught) {
 
 TEST(Structure, IncludesThatPointDownOrAcrossTheLayerPass) {
   EXPECT_TRUE(layers("src/gemm/x.cpp", "core/check.hpp").empty());
-  EXPECT_TRUE(layers("src/gemm/cpu/x.cpp", "gemm/engine.hpp").empty());
+  EXPECT_TRUE(layers("src/gemm/cpu/x.cpp", "gemm/int8/engine.hpp").empty());
   EXPECT_TRUE(layers("src/linear/x.cpp", "quant/problem.hpp").empty());
   EXPECT_TRUE(layers("src/capi/x.cpp", "switchback/linear.hpp").empty());
   EXPECT_TRUE(layers("bench/x.cpp", "autotune/tuner.hpp").empty());

@@ -31,8 +31,8 @@ function(expect_stores file vectors count)
 endfunction()
 
 # The dequantize of a product: f32, f16, bf16 and int32.
-expect_stores(gemm/cuda/epilogue.cu 4 4)
-expect_stores(gemm/cuda/pad.cu 4 1)
+expect_stores(gemm/int8/cuda/epilogue.cu 4 4)
+expect_stores(gemm/int8/cuda/pad.cu 4 1)
 expect_stores(quant/cuda/dequantize.cu 4 3)
 expect_stores(quant/cuda/column_sums.cu 4 3)
 # Codes are a quarter or half of what they are made of: 4 or 8 bytes.

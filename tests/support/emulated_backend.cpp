@@ -36,7 +36,7 @@ DeviceMemory install_emulated_device() {
   core::install_device_platform(DeviceKind::emulated, &core::cuda_emulated::platform);
   quant::install_device_engine(DeviceKind::emulated, &quant::cuda_emulated::engine);
   gemm_int8::install_engines(DeviceKind::emulated, gemm_int8::cuda_emulated::int8_engines());
-  standard::install_engines(DeviceKind::emulated, standard::cuda_emulated::standard_engines());
+  floating::install_engines(DeviceKind::emulated, floating::cuda_emulated::standard_engines());
   install_cublaslt_version(DeviceKind::emulated, &products::cuda_emulated::cublaslt_version);
   switchback_cuda_emu::options().deferred = false;
   return {[](std::size_t bytes) -> void* {

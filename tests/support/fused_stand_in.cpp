@@ -3,8 +3,8 @@
 // says, and computes with the backend's own kernels through int32.
 #include <cstdint>
 
-#include "gemm/cuda/fused.hpp"
-#include "gemm/cuda/kernels.hpp"
+#include "gemm/int8/cuda/fused/fused.hpp"
+#include "gemm/int8/cuda/kernels.hpp"
 #include "support/device_memory.hpp"
 #include "switchback_cuda_emu/control.h"
 

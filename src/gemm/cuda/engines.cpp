@@ -3,8 +3,8 @@
 
 #include <array>
 
-#include "gemm/cuda/int8_engines.hpp"
-#include "gemm/cuda/standard_cublaslt.hpp"
+#include "gemm/floating/cuda/cublaslt.hpp"
+#include "gemm/int8/cuda/engines.hpp"
 
 namespace switchback {
 
@@ -19,13 +19,13 @@ std::span<const Engine* const> int8_engines() noexcept {
 
 }  // namespace gemm_int8::SWITCHBACK_CUDA_NS
 
-namespace standard::SWITCHBACK_CUDA_NS {
+namespace floating::SWITCHBACK_CUDA_NS {
 
 std::span<const Engine* const> standard_engines() noexcept {
   static constexpr std::array<const Engine*, 2> all = {&cublaslt_engine, &cublaslt_tf32_engine};
   return all;
 }
 
-}  // namespace standard::SWITCHBACK_CUDA_NS
+}  // namespace floating::SWITCHBACK_CUDA_NS
 
 }  // namespace switchback

@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "gemm/engine.hpp"
-#include "gemm/standard_engine.hpp"
+#include "gemm/floating/engine.hpp"
+#include "gemm/int8/engine.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -31,7 +31,7 @@ std::string cublaslt_version();
 
 }  // namespace switchback::products
 
-namespace switchback::standard {
+namespace switchback::floating {
 
 namespace cuda {
 std::span<const Engine* const> standard_engines() noexcept;
@@ -40,4 +40,4 @@ namespace cuda_emulated {
 std::span<const Engine* const> standard_engines() noexcept;
 }
 
-}  // namespace switchback::standard
+}  // namespace switchback::floating

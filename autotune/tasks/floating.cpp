@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuner: floating point products, compared with sums in f64.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "autotune/random_data.hpp"
+#include "autotune/tasks/operands.hpp"
+#include "autotune/tasks/tasks.hpp"
+#include "core/context_state.hpp"
+#include "core/unaligned.hpp"
+#include "gemm/floating/engine.hpp"
+
+namespace switchback::autotune {
+
+namespace {
+
+using floating::Config;
+using floating::Problem;
+
+// Of the result of rounding to a type, relative to the value.
+double rounding(DType dtype) {
+  return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
+}
+
+// A matrix as the host reads it.
+class OnHost {
+ public:
+  OnHost(Context& context, ConstAnyMatrix m) : matrix_(m) {
+    if (context.state().runtime == nullptr) return;
+    image_ = read_back(context, m);
+    matrix_ = {image_.data(), m.dtype, m.rows, m.cols, m.cols};
+  }
+  [[nodiscard]] double at(std::int64_t r, std::int64_t c) const {
+    return core::load_float(matrix_.data, matrix_.dtype, r * matrix_.stride + c);
+  }
+
+ private:
+  std::vector<std::byte> image_;
+  ConstAnyMatrix matrix_;
+};
+
+struct Sample {
+  std::int64_t row, col;
+  double want, bound;
+};
+constexpr int samples = 400;
+
+class StandardTask final : public Task {
+ public:
+  StandardTask(Context& context, const Problem& p) : context_(context), problem_(p) {
+    a_ = Operand(context, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda,
+                 p.alignment);
+    b_ = Operand(context, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb,
+                 p.alignment);
+    d_ = Operand(context, p.output, p.m, p.n, p.ldd, p.alignment);
+    fill_random(context, a_.any(), 1);
+    fill_random(context, b_.any(), 2);
+    operands_.a = a_.data();
+    operands_.b = b_.data();
+    operands_.d = d_.data();
+    if (p.bias) {
+      bias_ = Operand(context, DType::f32, 1, p.n);
+      fill_random(context, bias_.any(), 3);
+      operands_.bias = bias_.any();
+    }
+    sample();
+    const double bytes = (static_cast<double>(p.m) * static_cast<double>(p.k) +
+                          static_cast<double>(p.n) * static_cast<double>(p.k)) *
+                             static_cast<double>(dtype_size_bytes(p.input)) +
+                         static_cast<double>(p.m) * static_cast<double>(p.n) *
+                             static_cast<double>(dtype_size_bytes(p.output));
+    further_.resize(rotation(context, bytes) - 1);
+    for (Further& set : further_) {
+      set.a = copy_of(context, a_);
+      set.b = copy_of(context, b_);
+      set.d = Operand(context, p.output, p.m, p.n, p.ldd, p.alignment);
+      if (p.accumulate) fill_random(context, set.d.any(), 4);
+    }
+  }
+
+  std::vector<ConfigChoice> candidates() override {
+    std::vector<ConfigChoice> choices;
+    const std::vector<Config> configs = floating::candidates(problem_, context_);
+    for (const Config& config : configs) {
+      // The reference is for tests: it takes part only where nothing else does.
+      if (config.engine == floating::EngineId::reference && config != configs.front()) continue;
+      choices.push_back(floating::to_choice(config));
+    }
+    return choices;
+  }
+
+  std::string check(const ConfigChoice& choice) override {
+    Config config;
+    if (!floating::from_choice(choice, config)) return "the numbers are no configuration";
+    const std::string reason = floating::check_config(problem_, config, context_.state());
+    if (!reason.empty()) return reason;
+    if (problem_.accumulate)
+      fill_random(context_, d_.any(), 4);
+    else
+      poison(context_, d_.any());
+    floating::run(context_, problem_, config, operands_);
+    const OnHost d(context_, d_.any());
+    for (const Sample& s : samples_) {
+      const double got = d.at(s.row, s.col);
+      // Also false for a NaN.
+      if (!(std::abs(got - s.want) <= s.bound))
+        return fmt::format("element ({},{}) is {:g}, not {:g} within {:g}", s.row, s.col, got,
+                           s.want, s.bound);
+    }
+    return {};
+  }
+
+  void run(const ConfigChoice& choice) override {
+    Config config;
+    if (!floating::from_choice(choice, config)) return;
+    const std::size_t set = next_++ % (further_.size() + 1);
+    floating::Operands o = operands_;
+    if (set > 0) {
+      const Further& other = further_[set - 1];
+      o.a = other.a.data();
+      o.b = other.b.data();
+      o.d = other.d.data();
+    }
+    floating::run(context_, problem_, config, o);
+  }
+
+  std::int64_t scratch_bytes(const ConfigChoice& choice) override {
+    Config config;
+    if (!floating::from_choice(choice, config) || problem_.device == DeviceKind::cpu) return 0;
+    return workspace_bytes(config.cublaslt);
+  }
+  bool is_risky(const ConfigChoice& choice) override {
+    Config config;
+    return floating::from_choice(choice, config) && floating::is_risky(config);
+  }
+  std::string provenance(const ConfigChoice& choice) override {
+    Config config;
+    if (!floating::from_choice(choice, config)) return {};
+    return floating::provenance(problem_, config, context_.state());
+  }
+
+ private:
+  // What some elements must be. Every sum in f32 of K products, in whatever order, is off by a
+  // multiple of 2^-24 · Σ|a · b|: at worst K times, of random signs about √K times. The bound is
+  // four times that with room for short sums; an error in indexing is off by √K times |a · b|
+  // itself, which is hundreds of times more.
+  void sample() {
+    const Problem& p = problem_;
+    if (p.accumulate) fill_random(context_, d_.any(), 4);
+    const OnHost a(context_, a_.any());
+    const OnHost b(context_, b_.any());
+    const OnHost d(context_, d_.any());
+    const OnHost bias(context_, bias_.any());
+    const double sum_error = (64 + 4 * std::sqrt(static_cast<double>(p.k))) * 0x1p-24;
+    for (int i = 0; i < samples; ++i) {
+      const auto pick = [&](std::int64_t size, std::uint64_t salt) {
+        if (i < 2) return i == 0 ? std::int64_t{0} : size - 1;
+        return static_cast<std::int64_t>(random_bits(salt, static_cast<std::uint64_t>(i)) %
+                                         static_cast<std::uint64_t>(size));
+      };
+      Sample s{pick(p.m, 11), pick(p.n, 12), 0, 0};
+      double magnitude = 0;
+      for (std::int64_t q = 0; q < p.k; ++q) {
+        const double product = (p.transpose_a ? a.at(q, s.row) : a.at(s.row, q)) *
+                               (p.transpose_b ? b.at(s.col, q) : b.at(q, s.col));
+        s.want += product;
+        magnitude += std::abs(product);
+      }
+      if (p.bias) s.want += bias.at(0, s.col);
+      if (p.accumulate) s.want += d.at(s.row, s.col);
+      s.bound = sum_error * (magnitude + std::abs(s.want) + 8) +
+                2 * rounding(p.output) * (std::abs(s.want) + 8);
+      samples_.push_back(s);
+    }
+  }
+
+  Context& context_;
+  Problem problem_;
+  Operand a_, b_, d_, bias_;
+  floating::Operands operands_;
+  // Operands elsewhere in memory, for runs to take turns with.
+  struct Further {
+    Operand a, b, d;
+  };
+  std::vector<Further> further_;
+  std::size_t next_ = 0;
+  std::vector<Sample> samples_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_floating_task(Context& context, const Problem& problem) {
+  return std::make_unique<StandardTask>(context, problem);
+}
+
+}  // namespace switchback::autotune

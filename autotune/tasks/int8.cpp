@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuner: int8 products. The int32 sums of a configuration are proven before its time is taken.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "autotune/random_data.hpp"
+#include "autotune/tasks/operands.hpp"
+#include "autotune/tasks/tasks.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "gemm/int8/candidates.hpp"
+#include "gemm/int8/engine.hpp"
+
+namespace switchback::autotune {
+
+namespace {
+
+using gemm_int8::Engine;
+using gemm_int8::EngineId;
+using gemm_int8::GemmConfig;
+using gemm_int8::GemmOperands;
+using gemm_int8::GemmProblem;
+using gemm_int8::ScaleMode;
+
+// Whether sums[m,n] = a[m,k] · b[n,k]ᵀ exactly, in all elements, for the price of reading them
+// (Freivalds 1977): sums · r = a · (bᵀ · r) for a random vector r, in integers modulo 2^64. An
+// error e in a row escapes only if the sum of e · r over that row is 0 modulo 2^64, which for
+// random odd and even r of 64 bits happens once in 2^(64 - z) where 2^z divides e, z < 32.
+std::string check_sums(std::span<const std::byte> a, std::span<const std::byte> b,
+                       std::span<const std::byte> sums, std::int64_t m, std::int64_t n,
+                       std::int64_t k) {
+  const auto* codes_a = reinterpret_cast<const std::int8_t*>(a.data());
+  const auto* codes_b = reinterpret_cast<const std::int8_t*>(b.data());
+  std::vector<std::uint64_t> r(static_cast<std::size_t>(n));
+  for (std::size_t j = 0; j < r.size(); ++j)
+    r[j] = random_bits(77, j);
+  std::vector<std::uint64_t> b_r(static_cast<std::size_t>(k), 0);
+  for (std::int64_t j = 0; j < n; ++j)
+    for (std::int64_t p = 0; p < k; ++p)
+      b_r[static_cast<std::size_t>(p)] +=
+          static_cast<std::uint64_t>(static_cast<std::int64_t>(codes_b[j * k + p])) *
+          r[static_cast<std::size_t>(j)];
+  for (std::int64_t i = 0; i < m; ++i) {
+    std::uint64_t want = 0;
+    for (std::int64_t p = 0; p < k; ++p)
+      want += static_cast<std::uint64_t>(static_cast<std::int64_t>(codes_a[i * k + p])) *
+              b_r[static_cast<std::size_t>(p)];
+    std::uint64_t got = 0;
+    for (std::int64_t j = 0; j < n; ++j) {
+      std::int32_t sum = 0;
+      std::memcpy(&sum, sums.data() + static_cast<std::size_t>(i * n + j) * sizeof sum, sizeof sum);
+      got += static_cast<std::uint64_t>(static_cast<std::int64_t>(sum)) *
+             r[static_cast<std::size_t>(j)];
+    }
+    if (got != want) return fmt::format("the int32 sums of row {} are wrong", i);
+  }
+  return {};
+}
+
+// What is compared has as many rows as fit: the images of its results are kept.
+constexpr std::int64_t checked_elements = std::int64_t{1} << 24;
+
+class Int8Task final : public Task {
+ public:
+  Int8Task(Context& context, const GemmProblem& problem) : context_(context), problem_(problem) {
+    const GemmProblem& p = problem_;
+    checked_ = p;
+    checked_.m = std::min(
+        p.m, std::max<std::int64_t>(64, checked_elements / std::max<std::int64_t>(1, p.n)));
+    sums_ = checked_;
+    sums_.output = DType::s32;
+    sums_.scale = ScaleMode::none;
+    sums_.has_bias = false;
+    sums_.bias = DType::f32;
+    sums_.stride_d = p.n;
+    a_ = Operand(context, DType::s8, p.m, p.k, p.stride_a, p.alignment);
+    b_ = Operand(context, DType::s8, p.n, p.k, p.stride_b, p.alignment);
+    d_ = Operand(context, p.output, p.m, p.n, p.stride_d, p.alignment);
+    fill_random(context, a_.any(), 1);
+    fill_random(context, b_.any(), 2);
+    operands_.a = static_cast<const std::int8_t*>(a_.data());
+    operands_.b = static_cast<const std::int8_t*>(b_.data());
+    operands_.d = d_.data();
+    if (p.output != DType::s32) {
+      d_sums_ = Operand(context, DType::s32, checked_.m, p.n);
+      absmax_a_ = Operand(context, DType::f32, 1, p.m);
+      absmax_b_ = Operand(context, DType::f32, 1, p.scale == ScaleMode::row_col ? p.n : 1);
+      fill_scales(context, absmax_a_.floats(), p.m, 3);
+      fill_scales(context, absmax_b_.floats(), p.scale == ScaleMode::row_col ? p.n : 1, 4);
+      operands_.absmax_a = absmax_a_.floats();
+      operands_.absmax_b = absmax_b_.floats();
+    }
+    if (p.has_bias) {
+      bias_ = Operand(context, p.bias, 1, p.n);
+      fill_random(context, bias_.any(), 5);
+      operands_.bias = bias_.data();
+    }
+    const double bytes = static_cast<double>(p.m) * static_cast<double>(p.k) +
+                         static_cast<double>(p.n) * static_cast<double>(p.k) +
+                         static_cast<double>(p.m) * static_cast<double>(p.n) *
+                             static_cast<double>(dtype_size_bytes(p.output));
+    further_.resize(rotation(context, bytes) - 1);
+    if (p.packed_for == EngineId::none) {
+      for (Further& set : further_)
+        take_copies(set, a_, b_);
+      return;
+    }
+    const Engine* engine = gemm_int8::find_engine(context.state().device.kind, p.packed_for);
+    core::require(engine != nullptr && engine->unavailable(context.state()).empty(),
+                  "tune: b is packed for engine '{}', which is not here",
+                  gemm_int8::engine_name(p.packed_for));
+    packed_ =
+        Operand(context, DType::s8, 1, static_cast<std::int64_t>(engine->packed_bytes(p.n, p.k)));
+    engine->pack(context.state(), b_.view<const std::int8_t>(), packed_.data());
+    operands_.packed_b = packed_.data();
+    operands_.b = nullptr;
+    for (Further& set : further_)
+      take_copies(set, a_, packed_);
+  }
+
+  std::vector<ConfigChoice> candidates() override {
+    std::vector<ConfigChoice> choices;
+    const std::vector<GemmConfig> configs = gemm_int8::candidates(problem_, context_);
+    for (const GemmConfig& config : configs) {
+      // The reference is for tests: it takes part only where nothing else does.
+      if (config.engine == EngineId::reference && config != configs.front()) continue;
+      choices.push_back(gemm_int8::to_choice(config));
+    }
+    return choices;
+  }
+
+  std::string check(const ConfigChoice& choice) override {
+    const GemmConfig config = gemm_int8::from_choice(choice);
+    // An engine whose int32 leave no trace is held to the outputs of one that was proven by them.
+    const Engine* engine = gemm_int8::find_engine(context_.state().device.kind, config.engine);
+    if (engine == nullptr || engine->rejects(sums_).empty()) {
+      std::string where = check_int32(config);
+      if (!where.empty()) return where;
+    }
+    if (problem_.output == DType::s32) return {};
+
+    AnyMatrix d = d_.any();
+    d.rows = checked_.m;
+    if (want_.empty()) want_ = expected_rows();
+    poison(context_, d);
+    gemm_int8::run(context_, checked_, config, operands_);
+    // The reference's rows first, then those of the first configuration that agreed with it.
+    AnyMatrix compared = d;
+    compared.rows = want_rows_;
+    std::string where = difference(context_, compared, want_);
+    if (where.empty() && want_rows_ < d.rows) {
+      want_ = read_back(context_, d);
+      want_rows_ = d.rows;
+    }
+    return where;
+  }
+
+  std::string check_int32(const GemmConfig& config) {
+    GemmOperands o = operands_;
+    o.absmax_a = o.absmax_b = nullptr;
+    o.bias = nullptr;
+    const Operand& out = d_sums_.empty() ? d_ : d_sums_;
+    o.d = out.data();
+    sums_.stride_d = out.any().stride;
+    AnyMatrix sums = out.any();
+    sums.rows = checked_.m;
+    poison(context_, sums);
+    gemm_int8::run(context_, sums_, config, o);
+    if (want_sums_.empty()) {
+      std::vector<std::byte> got = read_back(context_, sums);
+      AnyMatrix a = a_.any();
+      a.rows = checked_.m;
+      std::string where = check_sums(read_back(context_, a), read_back(context_, b_.any()), got,
+                                     checked_.m, problem_.n, problem_.k);
+      if (!where.empty()) return where;
+      want_sums_ = std::move(got);
+    } else {
+      const std::string where = difference(context_, sums, want_sums_);
+      if (!where.empty()) return "int32 sums: " + where;
+    }
+    return {};
+  }
+
+  void run(const ConfigChoice& choice) override {
+    const std::size_t set = next_++ % (further_.size() + 1);
+    GemmOperands o = operands_;
+    if (set > 0) {
+      const Further& other = further_[set - 1];
+      o.a = static_cast<const std::int8_t*>(other.a.data());
+      if (o.packed_b != nullptr)
+        o.packed_b = other.b.data();
+      else
+        o.b = static_cast<const std::int8_t*>(other.b.data());
+      o.d = other.d.data();
+    }
+    gemm_int8::run(context_, problem_, gemm_int8::from_choice(choice), o);
+  }
+
+  std::int64_t scratch_bytes(const ConfigChoice& choice) override {
+    const GemmConfig config = gemm_int8::from_choice(choice);
+    const bool library =
+        config.engine == EngineId::cublaslt || config.engine == EngineId::cublaslt_panels;
+    return library ? workspace_bytes(config.cublaslt) : 0;
+  }
+  bool is_risky(const ConfigChoice& choice) override {
+    return gemm_int8::is_risky(gemm_int8::from_choice(choice));
+  }
+  std::string provenance(const ConfigChoice& choice) override {
+    return gemm_int8::provenance(problem_, gemm_int8::from_choice(choice), context_.state());
+  }
+
+ private:
+  // Operands elsewhere in memory, for runs to take turns with: b or packed b.
+  struct Further {
+    Operand a, b, d;
+  };
+  void take_copies(Further& set, const Operand& a, const Operand& b) {
+    set.a = copy_of(context_, a);
+    set.b = copy_of(context_, b);
+    const GemmProblem& p = problem_;
+    set.d = Operand(context_, p.output, p.m, p.n, p.stride_d, p.alignment);
+  }
+
+  // The first rows of d by the last engine of the device: the reference, or its stand-in there.
+  std::vector<std::byte> expected_rows() {
+    constexpr std::int64_t most_products = std::int64_t{1} << 23;
+    GemmProblem p = checked_;
+    p.m = std::clamp<std::int64_t>(most_products / std::max<std::int64_t>(1, p.n * p.k), 1,
+                                   checked_.m);
+    p.packed_for = EngineId::none;
+    p.stride_b = b_.any().stride;
+    GemmOperands o = operands_;
+    o.packed_b = nullptr;
+    o.b = static_cast<const std::int8_t*>(b_.data());
+    const Engine& oracle = *gemm_int8::engines(context_.state().device.kind).back();
+    oracle.run(context_.state(), p, oracle.default_config(p, context_.state()), o);
+    AnyMatrix d = d_.any();
+    d.rows = want_rows_ = p.m;
+    return read_back(context_, d);
+  }
+
+  Context& context_;
+  GemmProblem problem_;
+  GemmProblem checked_;  ///< its first rows
+  GemmProblem sums_;     ///< those rows in int32
+  Operand a_, b_, d_, d_sums_, absmax_a_, absmax_b_, bias_, packed_;
+  GemmOperands operands_;
+  std::vector<Further> further_;
+  std::size_t next_ = 0;
+  std::vector<std::byte> want_sums_;
+  std::vector<std::byte> want_;
+  std::int64_t want_rows_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_int8_task(Context& context, const GemmProblem& problem) {
+  return std::make_unique<Int8Task>(context, problem);
+}
+
+}  // namespace switchback::autotune

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuner: the tasks of each kind of problem, one a file.
+#pragma once
+
+#include <memory>
+
+#include "autotune/task.hpp"
+#include "gemm/floating/problem.hpp"
+#include "gemm/int8/problem.hpp"
+#include "linear/mode.hpp"
+#include "quant/problem.hpp"
+
+namespace switchback::autotune {
+
+std::unique_ptr<Task> make_quantize_task(Context& context, const quant::Problem& problem);
+std::unique_ptr<Task> make_int8_task(Context& context, const gemm_int8::GemmProblem& problem);
+std::unique_ptr<Task> make_floating_task(Context& context, const floating::Problem& problem);
+std::unique_ptr<Task> make_layer_task(Context& context, const linear::PassProblem& problem);
+
+}  // namespace switchback::autotune

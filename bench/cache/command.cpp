@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: the options of `switchback-bench cache`.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <memory>
+
+#include "autotune/words.hpp"
+#include "bench/cache/cache.hpp"
+#include "bench/cli/cli.hpp"
+#include "bench/grid/grid.hpp"
+#include "core/check.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+constexpr const char* cache_footer =
+    R"(A cache holds which configuration is the fastest for each problem, as 'switchback-bench tune'
+found it, in one file for each kind of machine. A key is a problem on a machine; it is named by the
+first digits of its hash, at least four.
+
+Commands that write wait at most 60 s for another process that holds the cache's lock, and say so.
+A cache of root's own, or one that nobody but its owner may write to, is all that root reads.
+
+Exit codes: 0 fine; 1 something is wrong in a file, or a file cannot be read or written; 2 usage;
+5 no such device; 130 interrupted.
+
+Examples:
+  switchback-bench cache list
+  switchback-bench cache explain --shape 512,4096,11008
+  switchback-bench cache export tuned.jsonl --winners; switchback-bench cache import tuned.jsonl)";
+
+constexpr const char* path_footer =
+    R"(Example:
+  switchback-bench cache path)";
+
+constexpr const char* list_footer =
+    R"(One line a key: the winner, its time, how many times as fast as the default it is, and whether
+this Context (--device, --threads, --isa) uses it.
+
+Examples:
+  switchback-bench cache list --op gemm_int8 --filter onednn
+  switchback-bench cache list --all --json)";
+
+constexpr const char* show_footer =
+    R"(Example:
+  switchback-bench cache show 3f2a90)";
+
+constexpr const char* explain_footer =
+    R"(Of a key every record that a look-up comes across, what each check says of it, and what runs: from
+the cache, a near shape, the system list, or the default. Of shapes a line for each problem.
+A winner of more effort goes first, then the later one; a date more than a day ahead of the clock
+is of a clock that was wrong, and goes behind all others.
+
+Examples:
+  switchback-bench cache explain 3f2a90
+  switchback-bench cache explain --shape 512,4096,11008 --dtype bf16 --threads 4)";
+
+constexpr const char* verify_footer =
+    R"(Exit code 1 if a line cannot be read (unless a newer version wrote it), lies in another machine's
+folder or, with --run, a winner is wrong.
+
+Examples:
+  switchback-bench cache verify
+  switchback-bench cache verify --run)";
+
+constexpr const char* merge_footer =
+    R"(Of each key and set of libraries the winner of most effort stays, then the latest. The order of
+the arguments makes no difference. Lines that cannot be read are left out, and the exit code is 1;
+without any record no file is written.
+
+Examples:
+  switchback-bench cache merge all.jsonl a.jsonl b.jsonl
+  switchback-bench cache merge all.jsonl ~/.cache/switchback node7-cache)";
+
+constexpr const char* export_footer =
+    R"(What 'import' takes on another machine, and a directory of the system list
+(SWITCHBACK_TUNE_SYSTEM). What was superseded or forgotten is left out.
+
+Examples:
+  switchback-bench cache export tuned.jsonl
+  switchback-bench cache export tuned.jsonl --winners --all)";
+
+constexpr const char* import_footer =
+    R"(Each record goes to the folder of its machine. Nothing is written if a file cannot be read; lines
+that cannot be read are left out, and the exit code is 1.
+
+Examples:
+  switchback-bench cache import tuned.jsonl
+  switchback-bench cache import node7-cache node8-cache)";
+
+constexpr const char* prune_footer =
+    R"(Rewrites this machine's file with what is worth keeping. With --key it is the file of that key.
+
+Examples:
+  switchback-bench cache prune --dry-run
+  switchback-bench cache prune --samples --stale
+  switchback-bench cache prune --older-than 180
+  switchback-bench cache prune --key 3f2a90)";
+
+CLI::App* add(CLI::App& parent, const char* name, const char* description, const char* examples,
+              CacheOptions& options, bool needs_context) {
+  CLI::App* command = parent.add_subcommand(name, description);
+  command->add_option("--cache", options.cache, "cache directory; default: as the library's")
+      ->type_name("DIR");
+  command->add_flag("--json", options.json, "one JSON object a line");
+  if (needs_context) add_context_options(*command, options.context);
+  command->footer(examples);
+  return command;
+}
+
+template <class Extra>
+struct CacheArguments {
+  CacheOptions options;
+  Extra extra;
+};
+
+ConfigOp parse_op(const std::string& name) {
+  std::string names;
+  for (const ConfigOp op : autotune::all_ops) {
+    if (autotune::op_name(op) == name) return op;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", autotune::op_name(op));
+  }
+  core::fail(Status::invalid_argument, "--op '{}' is not one of {}", name, names);
+}
+
+// The digits of a hash are given as they are shown, or as somebody shouted them.
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+void add_list(CLI::App& cache) {
+  struct Extra {
+    CacheListOptions what;
+    std::string op;
+  };
+  auto a = std::make_shared<CacheArguments<Extra>>();
+  CLI::App* command =
+      add(cache, "list", "The keys of this machine, one a line", list_footer, a->options, true);
+  command
+      ->add_option("--op", a->extra.op,
+                   "only quantize, gemm_int8, gemm_standard or layer_mode problems")
+      ->type_name("OP");
+  command
+      ->add_option("--filter", a->extra.what.filter,
+                   "only lines with this text in the problem or the winner")
+      ->type_name("TEXT");
+  command->add_flag("--all", a->extra.what.all, "the keys of every machine");
+  command->callback([a] {
+    if (!a->extra.op.empty()) a->extra.what.op = parse_op(a->extra.op);
+    set_exit_code(cache_list(a->options, a->extra.what));
+  });
+}
+
+void add_show(CLI::App& cache) {
+  auto a = std::make_shared<CacheArguments<std::string>>();
+  CLI::App* command =
+      add(cache, "show", "All that is known of one key: winner, candidates, environment",
+          show_footer, a->options, true);
+  command->add_option("KEY", a->extra, "the first digits of a key's hash")->required();
+  command->callback([a] { set_exit_code(cache_show(a->options, lower(a->extra))); });
+}
+
+void add_explain(CLI::App& cache) {
+  struct Extra {
+    CacheExplainOptions what;
+    std::vector<std::string> shapes;
+    std::string dtype = "f32";
+    bool bias = false;
+  };
+  auto a = std::make_shared<CacheArguments<Extra>>();
+  CLI::App* command = add(cache, "explain", "Why a configuration is used or refused",
+                          explain_footer, a->options, true);
+  CLI::Option* key = command->add_option("KEY", a->extra.what.key, "the first digits of a hash");
+  CLI::Option* shape =
+      command
+          ->add_option(
+              "--shape", a->extra.shapes,
+              "every problem of a layer: M,K,N (rows, dim_in, dim_out); may be given again")
+          ->type_name("M,K,N")
+          ->allow_extra_args(false)
+          ->excludes(key);
+  CLI::Option* dtype =
+      command
+          ->add_option("--dtype", a->extra.dtype, "of the shapes: f32, f16 or bf16 (default f32)")
+          ->type_name("NAME");
+  command->add_flag("--bias", a->extra.bias, "also what layers with a bias come to");
+  command->add_flag("--near-shapes", a->extra.what.near_shapes,
+                    "as with TunerOptions::near_shapes");
+  command->add_flag("--strict", a->extra.what.strict, "as with TunerOptions::strict");
+  command->callback([a, key, shape, dtype] {
+    core::require(key->count() + shape->count() > 0,
+                  "explain: it needs a KEY or --shape M,K,N; 'switchback-bench cache list' shows "
+                  "the keys");
+    core::require(shape->count() > 0 || (dtype->count() == 0 && !a->extra.bias),
+                  "explain {}: --dtype and --bias are for --shape; a key has its own",
+                  a->extra.what.key);
+    a->extra.what.key = lower(a->extra.what.key);
+    // An empty KEY is one that matches nothing, not one that was left out.
+    core::require(key->count() == 0 || !a->extra.what.key.empty(), "KEY '': it must not be empty");
+    const DType type = parse_dtype(a->extra.dtype);
+    core::require(type == DType::f32 || type == DType::f16 || type == DType::bf16,
+                  "--dtype {}: it must be f32, f16 or bf16", a->extra.dtype);
+    for (const std::string& text : a->extra.shapes) {
+      const Case c = parse_shape(text);
+      a->extra.what.shapes.push_back({c.batch_size, c.dim_in, c.dim_out, type, a->extra.bias});
+    }
+    set_exit_code(cache_explain(a->options, a->extra.what));
+  });
+}
+
+void add_verify(CLI::App& cache) {
+  auto a = std::make_shared<CacheArguments<bool>>();
+  CLI::App* command = add(cache, "verify", "Read every line; with --run prove the winners again",
+                          verify_footer, a->options, true);
+  command->add_flag("--run", a->extra, "prove every winner of this machine again");
+  command->callback([a] { set_exit_code(cache_verify(a->options, a->extra)); });
+}
+
+void add_merge(CLI::App& cache) {
+  auto a = std::make_shared<CacheArguments<CacheMergeOptions>>();
+  CLI::App* command =
+      add(cache, "merge", "Make one file of many caches", merge_footer, a->options, false);
+  command->add_option("OUT", a->extra.out, "file to write")->required();
+  command->add_option("IN", a->extra.in, "cache files and cache directories")->required();
+  command->add_flag("--force", a->extra.force, "OUT may exist, and be among the inputs");
+  command->callback([a] { set_exit_code(cache_merge(a->options, a->extra)); });
+}
+
+void add_export(CLI::App& cache) {
+  auto a = std::make_shared<CacheArguments<CacheExportOptions>>();
+  CLI::App* command = add(cache, "export", "Write what is worth carrying elsewhere to one file",
+                          export_footer, a->options, true);
+  command->add_option("FILE", a->extra.out, "file to write")->required();
+  command->add_flag("--winners", a->extra.winners,
+                    "without samples (what failed stays in: it keeps wrong winners out)");
+  command->add_flag("--all", a->extra.all, "what is known of every machine");
+  command->add_flag("--force", a->extra.force, "FILE may exist");
+  command->callback([a] { set_exit_code(cache_export(a->options, a->extra)); });
+}
+
+void add_import(CLI::App& cache) {
+  auto a = std::make_shared<CacheArguments<CacheImportOptions>>();
+  CLI::App* command =
+      add(cache, "import", "Add files to the cache", import_footer, a->options, false);
+  command->add_option("FILE", a->extra.in, "cache files and cache directories")->required();
+  command->add_flag("--forgotten", a->extra.forgotten,
+                    "also records of keys that were forgotten here since");
+  command->callback([a] { set_exit_code(cache_import(a->options, a->extra)); });
+}
+
+void add_prune(CLI::App& cache) {
+  auto a = std::make_shared<CacheArguments<CachePruneOptions>>();
+  CachePruneOptions& what = a->extra;
+  CLI::App* command = add(cache, "prune", "Drop what is superseded, and what else you name",
+                          prune_footer, a->options, true);
+  CLI::Option* older =
+      command->add_option("--older-than", what.older_than_days, "records older than so many days")
+          ->type_name("DAYS");
+  command->add_flag("--samples", what.samples, "times of candidates that did not win");
+  CLI::Option* stale = command->add_flag(
+      "--stale", what.stale,
+      "winners that other kernels or libraries than this machine's were measured with");
+  CLI::Option* key =
+      command->add_option("--key", what.key, "forget a key, by the first digits of its hash")
+          ->type_name("KEY")
+          // Its file may be another machine's, to which nothing here is a measure.
+          ->excludes(stale);
+  command->add_flag("--dry-run", what.dry_run, "say what would be dropped, write nothing");
+  command->callback([a, older, key] {
+    constexpr std::int64_t most_days = 36500;
+    core::require(older->count() == 0 ||
+                      (a->extra.older_than_days >= 1 && a->extra.older_than_days <= most_days),
+                  "--older-than {}: it must be 1 to {} days", a->extra.older_than_days, most_days);
+    a->extra.key = lower(a->extra.key);
+    core::require(key->count() == 0 || !a->extra.key.empty(), "--key '': it must not be empty");
+    set_exit_code(cache_prune(a->options, a->extra));
+  });
+}
+
+}  // namespace
+
+void add_cache_command(CLI::App& app) {
+  CLI::App* cache =
+      app.add_subcommand("cache", "Look into tuning caches, check them, and carry them elsewhere");
+  cache->require_subcommand(1);
+  cache->footer(cache_footer);
+  auto path = std::make_shared<CacheOptions>();
+  add(*cache, "path", "Where caches lie, and what says so", path_footer, *path, true)
+      ->callback([path] { set_exit_code(cache_path(*path)); });
+  add_list(*cache);
+  add_show(*cache);
+  add_explain(*cache);
+  add_verify(*cache);
+  add_merge(*cache);
+  add_export(*cache);
+  add_import(*cache);
+  add_prune(*cache);
+}
+
+}  // namespace switchback::bench

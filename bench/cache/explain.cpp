@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "autotune/session.hpp"
+#include "autotune/task.hpp"
+#include "autotune/validity.hpp"
+#include "bench/cache/cache.hpp"
+#include "bench/cache/files.hpp"
+#include "bench/cli/cli.hpp"
+#include "bench/cli/table.hpp"
+#include "core/context_state.hpp"
+
+namespace switchback::bench {
+
+using autotune::Record;
+using autotune::RecordType;
+using nlohmann::ordered_json;
+
+namespace {
+
+// One record that a look-up comes across, and what it makes of it.
+struct Considered {
+  const CacheLine* line = nullptr;
+  TuneOrigin origin = TuneOrigin::exact;
+  std::string of;  ///< of a near shape: its problem
+  std::vector<autotune::Verdict> verdicts;
+  bool usable = false;
+  std::string outcome;  ///< "wins: …", "refused: …"
+};
+
+struct Explanation {
+  std::vector<Considered> considered;
+  bool looked_up = false;  ///< the problem is one of this Context
+  TuneOrigin origin = TuneOrigin::fallback;
+  autotune::CandidateText candidate;  ///< the configuration
+  std::string runs;                   ///< the same in words
+  const CacheLine* from = nullptr;
+  std::string why;  ///< why that runs
+};
+
+class Explainer {
+ public:
+  Explainer(const CacheView& view, const std::vector<KeyGroup>& groups)
+      : view_(view), groups_(groups) {}
+
+  // Of a problem, or of a key that is none here.
+  [[nodiscard]] Explanation explain(const KeyGroup& group) const {
+    Explanation result;
+    const std::string foreign = view_.foreign(group);
+    consider(result, group.cache, TuneOrigin::exact, group, foreign, "");
+    result.looked_up = foreign.empty();
+    if (!result.looked_up) {
+      consider(result, group.system_list, TuneOrigin::system_list, group, foreign, "");
+      result.why = foreign;
+      return result;
+    }
+    if (view_.tuner().options.near_shapes) consider_near(result, group);
+    consider(result, group.system_list, TuneOrigin::system_list, group, foreign, "");
+    decide(result, group.parts->query);
+    return result;
+  }
+
+ private:
+  void consider_near(Explanation& result, const KeyGroup& group) const {
+    const TunerState& tuner = view_.tuner();
+    const auto family = [&](const autotune::KeyParts& parts) {
+      return autotune::family_of(parts.query, parts.machine, parts.policy);
+    };
+    const autotune::Family own = family(*group.parts);
+    std::vector<std::pair<double, const KeyGroup*>> near;
+    for (const KeyGroup& other : groups_) {
+      if (!other.parts || other.misplaced || other.cache.empty() || other.key == group.key ||
+          other.parts->machine != tuner.machine || other.parts->policy != tuner.policy)
+        continue;
+      const autotune::Family its = family(*other.parts);
+      if (its.key == own.key && autotune::m_bucket(its.m) == autotune::m_bucket(own.m))
+        near.emplace_back(
+            std::abs(std::log(static_cast<double>(its.m) / static_cast<double>(own.m))), &other);
+    }
+    // As in a look-up, which asks the nearest alone.
+    std::stable_sort(near.begin(), near.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [distance, other] : near)
+      consider(result, other->cache, TuneOrigin::near_shape, group, "", describe(*other));
+  }
+
+  // Adds the winners, fails and tombstones of one source in its order.
+  void consider(Explanation& result, const std::vector<const CacheLine*>& lines, TuneOrigin origin,
+                const KeyGroup& group, const std::string& foreign, const std::string& of) const {
+    std::size_t begin = lines.size();
+    while (begin > 0 && lines[begin - 1]->record.type != RecordType::tombstone)
+      --begin;
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const Record& record = lines[i]->record;
+      if (record.type == RecordType::sample) continue;
+      Considered entry{lines[i], origin, of, {}, false, {}};
+      if (record.type == RecordType::tombstone) {
+        entry.outcome = "from here on the key is forgotten";
+      } else if (i < begin) {
+        entry.outcome = "forgotten at " + lines[begin - 1]->record.time;
+      } else if (record.type == RecordType::fail) {
+        entry.outcome = "was wrong or could not run: " + record.why;
+      } else if (!foreign.empty()) {
+        entry.outcome = "refused: " + foreign;
+      } else {
+        judge(entry, *group.parts, lines, i);
+      }
+      result.considered.push_back(std::move(entry));
+    }
+  }
+
+  void judge(Considered& entry, const autotune::KeyParts& parts,
+             const std::vector<const CacheLine*>& lines, std::size_t at) const {
+    const TunerState& tuner = view_.tuner();
+    const Record& record = entry.line->record;
+    std::optional<ConfigChoice> choice;
+    entry.verdicts = autotune::judge(record, parts.query, view_.context.state(), tuner.environment,
+                                     tuner.options.strict, choice);
+    if (!choice) {
+      entry.outcome = fmt::format("refused: {}: {}", entry.verdicts.back().validator,
+                                  entry.verdicts.back().why);
+      return;
+    }
+    for (std::size_t i = at + 1; i < lines.size(); ++i) {
+      const Record& later = lines[i]->record;
+      if (later.type != RecordType::fail || !(later.candidate == record.candidate) ||
+          !autotune::same_hard(later.env, record.env))
+        continue;
+      entry.outcome =
+          fmt::format("refused: it failed later ({}): {}", place_of(*lines[i]), later.why);
+      return;
+    }
+    entry.usable = true;
+  }
+
+  // Asks the tuner, and says of the usable ones which it took and why.
+  void decide(Explanation& result, const ConfigQuery& query) const {
+    const autotune::Answer answer = view_.tuner().look_up(query, view_.context.state());
+    result.origin = answer.origin;
+    if (answer.origin == TuneOrigin::fallback) {
+      take_default(result, query, answer.refused);
+      return;
+    }
+    result.candidate = autotune::to_text(query.op, answer.choice);
+    result.runs = words_of(result.candidate, query.op);
+    const Considered* winner = nullptr;
+    const Considered* second = nullptr;
+    for (const Considered& entry : result.considered)
+      if (entry.usable && entry.origin == answer.origin && gives(entry, query, answer.choice) &&
+          (winner == nullptr ||
+           (entry.of == winner->of &&
+            autotune::better_winner(entry.line->record, winner->line->record))))
+        winner = &entry;
+    if (winner == nullptr) return;
+    for (const Considered& entry : result.considered)
+      if (&entry != winner && entry.usable && entry.origin == answer.origin &&
+          entry.of == winner->of &&
+          (second == nullptr || autotune::better_winner(entry.line->record, second->line->record)))
+        second = &entry;
+    result.from = winner->line;
+    result.why = second == nullptr ? "the only entry there that holds here"
+                                   : reason(winner->line->record, second->line->record);
+    for (Considered& entry : result.considered) {
+      if (!entry.usable) continue;
+      if (&entry == winner)
+        entry.outcome = "wins: " + result.why;
+      else if (entry.origin == winner->origin && entry.of == winner->of)
+        entry.outcome = "holds; loses: " + reason(winner->line->record, entry.line->record);
+      else if (entry.origin == winner->origin)
+        entry.outcome = "holds; another number of rows is nearer";
+      else
+        entry.outcome = fmt::format("holds; the {} goes first", tune_origin_name(winner->origin));
+    }
+  }
+
+  static bool gives(const Considered& entry, const ConfigQuery& query, const ConfigChoice& choice) {
+    std::string why;
+    return autotune::to_choice(query.op, entry.line->record.candidate, why) == choice;
+  }
+
+  static std::string reason(const Record& winner, const Record& loser) {
+    if (winner.effort != loser.effort)
+      return fmt::format("effort {} goes before {}", autotune::effort_name(winner.effort),
+                         autotune::effort_name(loser.effort));
+    if (winner.time != loser.time && loser.time > winner.time)
+      return fmt::format(
+          "of equal effort {} goes before {}, which is more than a day ahead of the clock",
+          winner.time, loser.time);
+    if (winner.time != loser.time)
+      return fmt::format("of equal effort the later goes first, {} before {}", winner.time,
+                         loser.time);
+    return "of equal effort and time the smaller text goes first";
+  }
+
+  void take_default(Explanation& result, const ConfigQuery& query, bool refused) const {
+    result.candidate = default_of(query, view_.context);
+    result.runs = words_of(result.candidate, query.op);
+    result.why = refused                     ? "no entry holds here"
+                 : result.considered.empty() ? "nothing is known of it"
+                                             : "no winner is known of it";
+  }
+
+  const CacheView& view_;
+  const std::vector<KeyGroup>& groups_;
+};
+
+std::string origin_text(const Considered& entry) {
+  std::string text(tune_origin_name(entry.origin));
+  return entry.of.empty() ? text : fmt::format("{} ({})", text, entry.of);
+}
+
+std::string checks_text(const Considered& entry) {
+  std::string text;
+  for (const autotune::Verdict& verdict : entry.verdicts)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", verdict.validator,
+                        verdict.why.empty() ? "ok" : "no");
+  return text.empty() ? "-" : text;
+}
+
+void explain_json(const KeyGroup& group, const Explanation& e) {
+  ordered_json json;
+  json["type"] = "explain";
+  json["key_sha"] = group.key.sha;
+  if (group.parts) {
+    json["problem"] = describe(group);
+    json["machine"] = autotune::describe(group.parts->machine);
+  } else {
+    json["unreadable"] = group.why;
+  }
+  json["records"] = ordered_json::array();
+  for (const Considered& entry : e.considered) {
+    ordered_json record = to_json(*entry.line);
+    record["origin"] = tune_origin_name(entry.origin);
+    if (!entry.of.empty()) record["of"] = entry.of;
+    record["verdicts"] = ordered_json::array();
+    for (const autotune::Verdict& verdict : entry.verdicts)
+      record["verdicts"].push_back({{"validator", verdict.validator},
+                                    {"passed", verdict.why.empty()},
+                                    {"why", verdict.why}});
+    record["outcome"] = entry.outcome;
+    json["records"].push_back(std::move(record));
+  }
+  if (e.looked_up) {
+    json["runs"] = {{"origin", tune_origin_name(e.origin)}, {"candidate", to_json(e.candidate)}};
+    if (e.from != nullptr) json["runs"]["file"] = e.from->file.string();
+    if (e.from != nullptr) json["runs"]["line"] = e.from->number;
+  } else {
+    json["runs"] = nullptr;
+  }
+  json["why"] = e.why;
+  print_json(json);
+}
+
+void explain_text(const KeyGroup& group, const Explanation& e) {
+  fmt::print("{} (key {})\n", printable(describe(group)), short_hash(group.key));
+  const std::optional<ConfigOp> op =
+      group.parts ? std::optional(group.parts->query.op) : std::nullopt;
+  Table table({"record", "configuration", "origin", "effort", "date", "speed-up", "from", "checks",
+               "outcome"},
+              {"configuration", "origin", "effort", "date", "from", "checks", "outcome"});
+  for (const Considered& entry : e.considered) {
+    const Record& record = entry.line->record;
+    table.add({std::string(autotune::record_type_name(record.type)), words_of(record.candidate, op),
+               origin_text(entry), std::string(autotune::effort_name(record.effort)),
+               date_of(record), speedup_text(record), place_of(*entry.line), checks_text(entry),
+               entry.outcome});
+  }
+  if (!table.empty()) fmt::print("{}", table.text_for(stdout));
+  if (!e.looked_up)
+    fmt::print("runs: nothing here looks it up; it is {}\n\n", printable(e.why));
+  else if (e.from != nullptr)
+    fmt::print("runs: {}, from the {} ({}): {}\n\n", printable(e.runs), tune_origin_name(e.origin),
+               printable(place_of(*e.from)), printable(e.why));
+  else
+    fmt::print("runs: {}, the default: {}\n\n", printable(e.runs), printable(e.why));
+}
+
+// One of many problems, in the table it belongs to.
+void add_line(const KeyGroup& group, const Explanation& e, Table& found, Table& refusals,
+              Table& unknown) {
+  const std::string key = short_hash(group.key);
+  const std::string problem = fmt::format("{}: {}", describe(group), e.runs);
+  if (e.from != nullptr) {
+    found.add(
+        {key, std::string(tune_origin_name(e.origin)), speedup_text(e.from->record), problem});
+    return;
+  }
+  if (e.considered.empty()) {
+    unknown.add({key, problem});
+    return;
+  }
+  refusals.add({key, std::to_string(e.considered.size()),
+                fmt::format("{}; {}", problem, e.considered.back().outcome)});
+}
+
+void warn_of_mode(StatusLine& out) {
+  const char* mode = std::getenv("SWITCHBACK_TUNE");
+  if (mode != nullptr && std::string_view(mode) == "off")
+    out.warning(
+        "SWITCHBACK_TUNE is off: programs look nothing up and run the defaults; this is "
+        "what they would find");
+  if (const std::string why = wrong_mode(); !why.empty()) out.warning(why);
+}
+
+}  // namespace
+
+int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) {
+  const CacheView view(options, what.near_shapes, what.strict);
+  StatusLine out(false);
+  warn_of_mode(out);
+  // A key may be any machine's; what is looked up is only in this one's file.
+  const bool by_key = !what.key.empty();
+  const std::vector<CacheFile> files = view.read(by_key);
+  for (const CacheFile& file : files)
+    warn_of_skipped(file, out);
+  const std::vector<KeyGroup> groups = group_keys(files);
+  const Explainer explainer(view, groups);
+  if (by_key) {
+    const KeyGroup& group = find_key(groups, what.key);
+    const Explanation explanation = explainer.explain(group);
+    options.json ? explain_json(group, explanation) : explain_text(group, explanation);
+    return exit_codes::ok;
+  }
+
+  // A line each: what is long is last, where a terminal has room for it.
+  Table found({"key", "from", "speed-up", "problem: what runs"}, {"from", "problem: what runs"});
+  Table refusals({"key", "entries", "problem: what runs, and why"},
+                 {"problem: what runs, and why"});
+  Table unknown({"key", "problem: what runs"}, {"problem: what runs"});
+  std::int64_t problems = 0;
+  std::int64_t tuned = 0;
+  std::int64_t refused = 0;
+  for (const ConfigQuery& query : autotune::queries_of(view.context.state(), what.shapes)) {
+    KeyGroup group;
+    group.key = autotune::key_of(query, view.tuner().machine, view.tuner().policy);
+    group.parts = {query, view.tuner().machine, view.tuner().policy};
+    const auto known = std::find_if(groups.begin(), groups.end(),
+                                    [&](const KeyGroup& other) { return other.key == group.key; });
+    if (known != groups.end()) group = *known;
+    const Explanation explanation = explainer.explain(group);
+    ++problems;
+    const bool is_default = explanation.origin == TuneOrigin::fallback;
+    tuned += is_default ? 0 : 1;
+    refused += is_default && !explanation.considered.empty() ? 1 : 0;
+    if (options.json)
+      explain_json(group, explanation);
+    else
+      add_line(group, explanation, found, refusals, unknown);
+  }
+  if (options.json) return exit_codes::ok;
+  if (!found.empty()) fmt::print("These run what was found:\n{}\n", found.text_for(stdout));
+  if (!refusals.empty())
+    fmt::print("Of these something is known, and the default runs:\n{}\n",
+               refusals.text_for(stdout));
+  if (!unknown.empty())
+    fmt::print("Nothing is known of these; the default runs:\n{}\n", unknown.text_for(stdout));
+  if (!found.empty() || !refusals.empty())
+    fmt::print("'switchback-bench cache explain KEY' shows every record of one and each check.\n");
+  fmt::print("{} problems: {} run what was found, {} the default", problems, tuned,
+             problems - tuned);
+  fmt::print("{}\n", refused > 0 ? fmt::format(", {} of those in spite of entries", refused) : "");
+  if (tuned < problems)
+    fmt::print("'switchback-bench tune' with the same shape measures what is missing.\n");
+  return exit_codes::ok;
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/cache/files.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "autotune/store/file.hpp"
+#include "autotune/store/line.hpp"
+#include "autotune/task.hpp"
+#include "autotune/validity.hpp"
+#include "autotune/words.hpp"
+#include "bench/cli/cli.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+
+namespace switchback::bench {
+
+namespace fs = std::filesystem;
+using autotune::Record;
+using autotune::RecordType;
+
+namespace {
+
+constexpr std::size_t least_digits = 4;
+constexpr std::size_t most_shown = 100;
+
+TunerOptions tuner_options(const CacheOptions& options, bool near_shapes, bool strict) {
+  TunerOptions tuner;
+  // What is known is to be seen also where the environment says that nothing is looked up.
+  tuner.mode = "read";
+  tuner.cache_directory = options.cache;
+  tuner.near_shapes = near_shapes;
+  tuner.strict = strict;
+  return tuner;
+}
+
+}  // namespace
+
+std::string place_of(const CacheLine& line) {
+  return fmt::format("{}:{}", line.file.string(), line.number);
+}
+
+CacheFile read_cache_file(const fs::path& path, TuneOrigin origin, bool trusted) {
+  CacheFile file;
+  file.path = path;
+  file.origin = origin;
+  switch (trusted ? autotune::read_trusted_file(path, file.text, file.problem)
+                  : autotune::read_file(path, file.text, file.problem)) {
+    case autotune::ReadResult::missing:
+      return file;
+    case autotune::ReadResult::failed:
+      file.exists = true;
+      return file;
+    case autotune::ReadResult::ok:
+      file.exists = true;
+      break;
+  }
+  autotune::for_each_line(file.text, [&](std::int64_t number, std::string_view text, bool ended) {
+    if (text.find_first_not_of(" \t\r") == std::string_view::npos) return;
+    ++file.lines;
+    CacheLine line;
+    std::string why;
+    switch (autotune::parse(text, line.record, why)) {
+      case autotune::LineKind::record:
+        line.file = path;
+        line.number = number;
+        file.records.push_back(std::move(line));
+        break;
+      case autotune::LineKind::newer:
+        file.newer.push_back({path, number, std::move(why)});
+        break;
+      default:
+        file.skipped.push_back({path, number, ended ? why : "it is cut short: " + why});
+    }
+  });
+  return file;
+}
+
+std::vector<Record> records_of(const CacheFile& file) {
+  std::vector<Record> records;
+  for (const CacheLine& line : file.records)
+    records.push_back(line.record);
+  return records;
+}
+
+std::vector<fs::path> files_of_cache(const fs::path& cache) {
+  // The library names the files; only their folders are to be found.
+  const fs::path folders = autotune::cache_file(cache, "any").parent_path().parent_path();
+  const fs::path name = autotune::cache_file(cache, "any").filename();
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator it(folders, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (fs::exists(it->path() / name, ignored)) files.push_back(it->path() / name);
+  }
+  if (error && error != std::errc::no_such_file_or_directory)
+    autotune::fail_io(folders, "the directory cannot be read", error.value());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+fs::path cache_directory_of(const CacheOptions& options) {
+  fs::path directory =
+      options.cache.empty() ? autotune::default_cache_directory() : fs::path(options.cache);
+  core::require(!directory.empty(),
+                "--cache: there is no cache directory; name one, or set SWITCHBACK_TUNE_CACHE, "
+                "XDG_CACHE_HOME or HOME");
+  return directory;
+}
+
+autotune::LockWait patient(StatusLine& out) {
+  return {std::chrono::seconds(60), [&out](const std::string& what) { out.warning(what); }, {}};
+}
+
+void warn_of_lines(const std::vector<autotune::Warning>& lines, std::string_view more,
+                   StatusLine& out) {
+  for (std::size_t i = 0; i < std::min(lines.size(), most_shown); ++i)
+    out.warning(autotune::describe(lines[i]));
+  if (lines.size() > most_shown)
+    out.warning(fmt::format("{}: {} more lines {}", lines.front().file.string(),
+                            lines.size() - most_shown, more));
+}
+
+std::int64_t warn_of_skipped(const CacheFile& file, StatusLine& out) {
+  if (!file.problem.empty()) out.warning(file.path.string() + ": " + file.problem);
+  std::size_t shown = 0;
+  for (const auto* warnings : {&file.skipped, &file.newer})
+    for (const autotune::Warning& warning : *warnings)
+      if (++shown <= most_shown) out.warning(autotune::describe(warning));
+  if (shown > most_shown)
+    out.warning(
+        fmt::format("{}: {} more lines were skipped", file.path.string(), shown - most_shown));
+  return static_cast<std::int64_t>(shown);
+}
+
+CacheView::CacheView(const CacheOptions& options, bool near_shapes, bool strict)
+    : context(options.context),
+      tuner_(Tuner::open(context, tuner_options(options, near_shapes, strict))) {
+  // Says what is wrong where there is no directory at all.
+  (void)cache_directory_of(options);
+}
+
+std::vector<CacheFile> CacheView::read(bool all) const {
+  std::vector<CacheFile> files;
+  if (all) {
+    for (const fs::path& path : files_of_cache(tuner().cache_directory))
+      files.push_back(read_cache_file(path));
+  } else {
+    files.push_back(read_cache_file(tuner().store->file()));
+  }
+  for (const fs::path& path : tuner().system_files)
+    files.push_back(read_cache_file(path, TuneOrigin::system_list));
+  return files;
+}
+
+std::string CacheView::foreign(const KeyGroup& group) const {
+  if (!group.parts) return group.why;
+  const autotune::KeyParts& parts = *group.parts;
+  if (group.misplaced)
+    return fmt::format("in another machine's folder, where nothing finds it (it is of {})",
+                       autotune::describe(parts.machine));
+  if (parts.machine != tuner().machine)
+    return fmt::format("of another machine: {}", autotune::describe(parts.machine));
+  if (parts.policy != tuner().policy) return "timed in another way than look-ups ask for";
+  if (autotune::matches(parts.query, context.state())) return {};
+  std::string text = "of another Context:";
+  for (const autotune::Word& word : autotune::query_words(parts.query.op))
+    for (const std::string_view name : {"threads", "isa"})
+      if (word.name == name)
+        text +=
+            fmt::format(" --{} {}", name, autotune::word_text(word, parts.query.words[word.index]));
+  return text;
+}
+
+std::vector<KeyGroup> group_keys(const std::vector<CacheFile>& files) {
+  std::vector<KeyGroup> groups;
+  // A key that lies in a folder that is not its own is seen by nobody: a group of its own.
+  std::map<std::pair<std::string, std::string>, std::size_t> index;
+  for (const CacheFile& file : files)
+    for (const CacheLine& line : file.records) {
+      if (line.record.type == RecordType::miss) continue;
+      std::string why;
+      const std::optional<autotune::KeyParts> parts =
+          autotune::parse_key(line.record.key.json, why);
+      const bool cached = file.origin == TuneOrigin::exact;
+      const std::string own = parts ? autotune::environment_name(parts->machine) : std::string();
+      const std::string folder = cached ? file.path.parent_path().filename().string() : own;
+      const auto [entry, is_new] = index.try_emplace({folder, line.record.key.json}, groups.size());
+      if (is_new) groups.push_back({line.record.key, parts, why, parts && folder != own, {}, {}});
+      KeyGroup& group = groups[entry->second];
+      (cached ? group.cache : group.system_list).push_back(&line);
+    }
+  return groups;
+}
+
+const KeyGroup& find_key(const std::vector<KeyGroup>& groups, std::string_view beginning) {
+  const bool digits = beginning.size() >= least_digits && beginning.size() <= 64 &&
+                      beginning.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  core::require(
+      digits,
+      "KEY '{}': it must be {} to 64 hexadecimal digits, the beginning of a key's hash as "
+      "'switchback-bench cache list' shows it",
+      beginning, least_digits);
+  std::vector<const KeyGroup*> found;
+  for (const KeyGroup& group : groups)
+    if (group.key.sha.starts_with(beginning)) found.push_back(&group);
+  core::require(!found.empty(),
+                "KEY '{}': no key begins so; 'switchback-bench cache list --all' shows the {} that "
+                "there are",
+                beginning, groups.size());
+  const bool one = std::all_of(found.begin(), found.end(), [&](const KeyGroup* group) {
+    return group->key.sha == found.front()->key.sha;
+  });
+  if (one)
+    return **std::min_element(found.begin(), found.end(), [](const KeyGroup* a, const KeyGroup* b) {
+      return !a->misplaced && b->misplaced;
+    });
+  std::string matches;
+  constexpr std::size_t most_matches = 20;
+  for (std::size_t i = 0; i < found.size() && i < most_matches; ++i)
+    matches += fmt::format("{}{} ({})", i == 0 ? "" : ", ", short_hash(found[i]->key),
+                           describe(*found[i]));
+  if (found.size() > most_matches)
+    matches += fmt::format(" and {} more", found.size() - most_matches);
+  core::fail(Status::invalid_argument, "KEY '{}': {} keys begin so: {}; give more digits",
+             beginning, found.size(), matches);
+}
+
+std::string describe(const KeyGroup& group) {
+  return group.parts ? autotune::describe(group.parts->query)
+                     : fmt::format("cannot be read here: {}", group.why);
+}
+
+const CacheLine* best_line(const std::vector<const CacheLine*>& lines,
+                           const std::function<bool(const Record&)>& usable) {
+  std::vector<Record> records;
+  records.reserve(lines.size());
+  for (const CacheLine* line : lines)
+    records.push_back(line->record);
+  const Record* best = autotune::Snapshot::best(records, usable);
+  return best == nullptr ? nullptr : lines[static_cast<std::size_t>(best - records.data())];
+}
+
+Picked pick(const KeyGroup& group, const CacheView& view) {
+  Picked picked;
+  picked.why = view.foreign(group);
+  std::string refused;
+  if (picked.why.empty()) {
+    const TunerState& tuner = view.tuner();
+    const auto usable = [&](const Record& record) {
+      std::optional<ConfigChoice> choice;
+      const std::vector<autotune::Verdict> verdicts =
+          autotune::judge(record, group.parts->query, view.context.state(), tuner.environment,
+                          tuner.options.strict, choice);
+      if (!choice) refused = verdicts.back().why;
+      return choice.has_value();
+    };
+    for (const auto& [lines, origin] : {std::pair(&group.cache, TuneOrigin::exact),
+                                        std::pair(&group.system_list, TuneOrigin::system_list)})
+      if (const CacheLine* line = best_line(*lines, usable)) return {line, origin, true, {}};
+    picked.why = refused;
+  }
+  const auto any = [](const Record&) { return true; };
+  for (const auto& [lines, origin] : {std::pair(&group.cache, TuneOrigin::exact),
+                                      std::pair(&group.system_list, TuneOrigin::system_list)}) {
+    picked.origin = origin;
+    picked.line = best_line(*lines, any);
+    if (picked.line != nullptr) break;
+  }
+  return picked;
+}
+
+void check_new_file(std::string_view argument, const fs::path& file, bool force) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(file, ignored);
+  if (!fs::exists(status)) return;
+  const std::string name = file.string();
+  core::require(fs::is_regular_file(status), "{} {}: it is no regular file", argument, name);
+  core::require(force, "{} {}: the file exists; --force replaces it", argument, name);
+}
+
+void write_new_file(const fs::path& file, std::string_view text) {
+  std::error_code ignored;
+  // What a link names is replaced, not the link.
+  const fs::path target = fs::is_symlink(file, ignored) ? fs::canonical(file, ignored) : file;
+  fs::path temporary = target;
+  temporary += fmt::format(".tmp{}", ::getpid());
+  const autotune::File out = autotune::open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
+  if (!out.is_open()) autotune::fail_io(temporary, "it cannot be created", errno);
+  const std::string error = autotune::write_and_sync(out, text);
+  if (!error.empty()) {
+    fs::remove(temporary, ignored);
+    core::fail(Status::io_error, "{}: it cannot be written: {}", temporary.string(), error);
+  }
+  std::error_code failed;
+  fs::rename(temporary, target, failed);
+  if (failed) {
+    fs::remove(temporary, ignored);
+    autotune::fail_io(target, "it cannot be replaced", failed.value());
+  }
+  autotune::sync_directory(autotune::directory_of(target));
+}
+
+std::string lines_of(const std::vector<Record>& records) {
+  std::string text;
+  for (const Record& record : records)
+    text += autotune::to_line(record) + '\n';
+  return text;
+}
+
+}  // namespace switchback::bench

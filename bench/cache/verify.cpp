@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "autotune/task.hpp"
+#include "bench/cache/cache.hpp"
+#include "bench/cache/files.hpp"
+#include "bench/cli/cli.hpp"
+#include "bench/cli/signals.hpp"
+#include "bench/cli/table.hpp"
+#include "bench/machine/probe.hpp"
+#include "core/context_state.hpp"
+
+namespace switchback::bench {
+
+namespace fs = std::filesystem;
+using autotune::RecordType;
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr std::array<RecordType, 5> types = {RecordType::winner, RecordType::sample,
+                                             RecordType::fail, RecordType::tombstone,
+                                             RecordType::miss};
+
+// What one file came to.
+struct Audit {
+  std::array<std::int64_t, types.size()> records{};
+  std::vector<autotune::Warning> unreadable;  ///< records of problems that are unknown here
+  std::vector<autotune::Warning> misplaced;   ///< records that no look-up finds in this folder
+};
+
+Audit audit(const CacheFile& file, bool in_folder) {
+  Audit result;
+  const std::string folder = file.path.parent_path().filename().string();
+  for (const CacheLine& line : file.records) {
+    for (std::size_t i = 0; i < types.size(); ++i)
+      if (types[i] == line.record.type) ++result.records[i];
+    std::string why;
+    const std::optional<autotune::KeyParts> parts = autotune::parse_key(line.record.key.json, why);
+    if (!parts) {
+      result.unreadable.push_back({file.path, line.number, why});
+      continue;
+    }
+    const std::string own = autotune::environment_name(parts->machine);
+    if (in_folder && own != folder)
+      result.misplaced.push_back(
+          {file.path, line.number,
+           fmt::format("it is of {}, whose folder is {}; nothing finds it here",
+                       autotune::describe(parts->machine), own)});
+  }
+  return result;
+}
+
+ordered_json to_json(const CacheFile& file, const Audit& audit) {
+  ordered_json json;
+  json["type"] = "file";
+  json["file"] = file.path.string();
+  json["bytes"] = file.text.size();
+  json["lines"] = file.lines;
+  for (std::size_t i = 0; i < types.size(); ++i)
+    json["records"][std::string(autotune::record_type_name(types[i]))] = audit.records[i];
+  json["skipped"] = file.skipped.size();
+  json["newer"] = file.newer.size();
+  json["unreadable_problems"] = audit.unreadable.size();
+  json["misplaced"] = audit.misplaced.size();
+  if (!file.problem.empty()) json["problem"] = file.problem;
+  return json;
+}
+
+struct ProofCounts {
+  std::int64_t proven = 0;
+  std::int64_t wrong = 0;
+  std::int64_t refused = 0;  ///< not used here anyway
+  std::int64_t foreign = 0;  ///< of another Context
+  std::int64_t not_run = 0;  ///< for want of memory
+};
+
+// Why a winner is not right any more; empty if it is. Sets `not_run` if that could not be found
+// out.
+std::string prove(Context& context, const Prober& prober, const ConfigQuery& query,
+                  const ConfigChoice& choice, bool& not_run) {
+  try {
+    // What was measured on a larger machine of the same kind may not fit into this one.
+    if (std::string too_large = autotune::too_large(query, context.state()); !too_large.empty()) {
+      not_run = true;
+      return too_large;
+    }
+    const std::unique_ptr<autotune::Task> task = autotune::make_task(context, query);
+    std::string why = task->check(task->candidates().front());
+    if (!why.empty()) return "the default is wrong: " + why;
+    if (task->is_risky(choice)) why = prober.why_not(query, choice);
+    if (why.empty()) why = task->check(choice);
+    context.synchronize();
+    return why;
+  } catch (const Error& error) {
+    not_run = error.status() == Status::out_of_memory;
+    return error.what();
+  } catch (const std::bad_alloc&) {
+    not_run = true;
+    return "its memory could not be had";
+  }
+}
+
+// Proves the winners of this machine. False if it was interrupted.
+bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& counts) {
+  CacheView view(options);
+  const Prober prober(options.context);
+  std::vector<CacheFile> files;
+  files.push_back(read_cache_file(view.tuner().store->file()));
+  const std::vector<KeyGroup> groups = group_keys(files);
+  const StopSignals signals;
+  Table table({"problem", "winner", "from", "what is wrong"}, {"winner", "from", "what is wrong"});
+  std::size_t done = 0;
+  for (const KeyGroup& group : groups) {
+    if (StopSignals::requested()) return false;
+    ++done;
+    const Picked picked = pick(group, view);
+    if (!view.foreign(group).empty()) {
+      ++counts.foreign;
+      continue;
+    }
+    if (picked.line == nullptr) continue;
+    if (!picked.usable) {
+      ++counts.refused;
+      continue;
+    }
+    const ConfigQuery& query = group.parts->query;
+    out.status(fmt::format("[{}/{}] {}, {} wrong so far", done, groups.size(), describe(group),
+                           counts.wrong));
+    std::string why;
+    const autotune::CandidateText& candidate = picked.line->record.candidate;
+    // What is usable has words that are known.
+    const ConfigChoice choice = *autotune::to_choice(query.op, candidate, why);
+    bool not_run = false;
+    why = prove(view.context, prober, query, choice, not_run);
+    if (why.empty()) {
+      ++counts.proven;
+      continue;
+    }
+    const std::string words = words_of(candidate, query.op);
+    ++(not_run ? counts.not_run : counts.wrong);
+    if (not_run)
+      out.warning(fmt::format("{}: {} could not be run: {}", describe(group), words, why));
+    else
+      table.add({describe(group), words, place_of(*picked.line), why});
+    if (options.json)
+      print_json({{"type", not_run ? "not_run" : "wrong"},
+                  {"key_sha", group.key.sha},
+                  {"problem", describe(group)},
+                  {"winner", bench::to_json(*picked.line)},
+                  {"why", why}});
+  }
+  out.clear();
+  if (!options.json && !table.empty()) fmt::print("\n{}", table.text_for(stdout));
+  return true;
+}
+
+// How many lines were skipped for what reason.
+std::string reasons(const std::map<std::string, std::int64_t>& counts) {
+  Table table({"why lines were skipped", "lines"});
+  for (const auto& [why, count] : counts)
+    table.add({why, std::to_string(count)});
+  return table.empty() ? "" : "\n" + table.text_for(stdout);
+}
+
+}  // namespace
+
+int cache_verify(const CacheOptions& options, bool run) {
+  StatusLine out(false);
+  const fs::path directory = cache_directory_of(options);
+  std::vector<fs::path> paths = files_of_cache(directory);
+  const std::size_t in_folders = paths.size();
+  std::error_code ignored;
+  if (fs::exists(directory / "recorded.jsonl", ignored))
+    paths.push_back(directory / "recorded.jsonl");
+
+  Table table({"file", "lines", "winners", "samples", "fails", "tombstones", "misses", "skipped",
+               "newer", "unknown here", "misplaced"});
+  std::map<std::string, std::int64_t> why_skipped;
+  bool wrong = false;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    const CacheFile file = read_cache_file(paths[i]);
+    const Audit found = audit(file, i < in_folders);
+    warn_of_skipped(file, out);
+    warn_of_lines(found.unreadable, "are of problems that are unknown here", out);
+    warn_of_lines(found.misplaced, "are of other machines than their folder's", out);
+    for (const autotune::Warning& warning : file.skipped)
+      ++why_skipped[warning.what];
+    wrong = wrong || !file.problem.empty() || !file.skipped.empty() || !found.misplaced.empty();
+    if (options.json) {
+      print_json(to_json(file, found));
+      for (const autotune::Warning& warning : file.skipped)
+        print_json(bench::to_json(warning, "skipped"));
+      for (const autotune::Warning& warning : file.newer)
+        print_json(bench::to_json(warning, "newer"));
+      for (const autotune::Warning& warning : found.unreadable)
+        print_json(bench::to_json(warning, "unreadable_problem"));
+      for (const autotune::Warning& warning : found.misplaced)
+        print_json(bench::to_json(warning, "misplaced"));
+      continue;
+    }
+    std::vector<std::string> row = {file.path.lexically_relative(directory).string(),
+                                    std::to_string(file.lines)};
+    for (const std::int64_t count : found.records)
+      row.push_back(std::to_string(count));
+    for (const std::size_t count :
+         {file.skipped.size(), file.newer.size(), found.unreadable.size(), found.misplaced.size()})
+      row.push_back(std::to_string(count));
+    table.add(std::move(row));
+  }
+  if (!options.json && paths.empty())
+    fmt::print("There is nothing in the cache yet ({}); 'switchback-bench tune' fills it.\n",
+               directory.string());
+  if (!options.json && !paths.empty())
+    fmt::print("Cache {}\n\n{}{}", directory.string(), table.text_for(stdout),
+               reasons(why_skipped));
+
+  ProofCounts counts;
+  if (run && !prove_winners(options, out, counts)) {
+    out.warning("interrupted: not every winner was proven");
+    return exit_codes::interrupted;
+  }
+  wrong = wrong || counts.wrong > 0;
+  if (options.json) {
+    ordered_json json = {{"type", "summary"}, {"cache", directory.string()}, {"ok", !wrong}};
+    if (run)
+      json["winners"] = {{"right", counts.proven},
+                         {"wrong", counts.wrong},
+                         {"refused", counts.refused},
+                         {"not_of_this_context", counts.foreign},
+                         {"not_run", counts.not_run}};
+    print_json(json);
+  } else if (run) {
+    fmt::print("\nWinners: {} right, {} wrong", counts.proven, counts.wrong);
+    if (counts.refused > 0) fmt::print(", {} not used here anyway", counts.refused);
+    if (counts.foreign > 0)
+      fmt::print(", {} of another device, number of threads or instruction set", counts.foreign);
+    if (counts.not_run > 0) fmt::print(", {} could not be run", counts.not_run);
+    fmt::print("\n");
+  }
+  return wrong ? exit_codes::failed : exit_codes::ok;
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "bench/cache/files.hpp"
+#include "core/check.hpp"
+#include "gemm/floating/problem.hpp"
+#include "gemm/int8/candidates.hpp"
+#include "linear/mode.hpp"
+#include "quant/config.hpp"
+
+namespace switchback::bench {
+
+using autotune::Record;
+using autotune::RecordType;
+using nlohmann::ordered_json;
+
+ConfigChoice default_choice(const ConfigQuery& query, const Context& context) {
+  switch (query.op) {
+    case ConfigOp::quantize: {
+      quant::Problem p;
+      if (quant::from_query(query, p)) return quant::to_choice(quant::default_config(p));
+      break;
+    }
+    case ConfigOp::gemm_int8: {
+      gemm_int8::GemmProblem p;
+      if (gemm_int8::from_query(query, p))
+        return gemm_int8::to_choice(gemm_int8::default_config(p, context));
+      break;
+    }
+    case ConfigOp::gemm_floating: {
+      floating::Problem p;
+      if (floating::from_query(query, p)) return floating::to_choice(floating::default_config(p));
+      break;
+    }
+    case ConfigOp::layer_mode:
+      return linear::to_choice(linear::ModeRanking{});
+  }
+  core::fail(Status::invalid_argument, "cache: the query of op {} is no problem",
+             static_cast<std::int64_t>(query.op));
+}
+
+namespace {}  // namespace
+
+std::string short_hash(const autotune::Key& key) {
+  return key.sha.substr(0, 12);
+}
+
+std::string date_of(const Record& record) {
+  return record.time.substr(0, 10);
+}
+
+double speedup_of(const Record& record) {
+  const double median_ms = record.stats.median_ms;
+  return median_ms > 0 && record.default_median_ms > 0 ? record.default_median_ms / median_ms : 0;
+}
+
+std::string speedup_text(const Record& record) {
+  const double speedup = speedup_of(record);
+  return speedup > 0 ? fmt::format("{:.2f}x", speedup) : "-";
+}
+
+std::string words_of(const autotune::CandidateText& candidate, std::optional<ConfigOp> op) {
+  std::string text = candidate.engine;
+  for (const auto& [name, value] : candidate.attributes) {
+    if (op == ConfigOp::layer_mode) {
+      const std::string_view mode = mode_name(static_cast<Mode>(value));
+      if (mode != "unknown") {
+        fmt::format_to(std::back_inserter(text), ", then {}", mode);
+        continue;
+      }
+    }
+    if (value != 0) fmt::format_to(std::back_inserter(text), " {}={}", name, value);
+  }
+  return text;
+}
+
+autotune::CandidateText default_of(const ConfigQuery& query, const Context& context) {
+  return autotune::to_text(query.op, default_choice(query, context));
+}
+
+ordered_json to_json(const autotune::CandidateText& candidate) {
+  ordered_json json;
+  json["engine"] = candidate.engine;
+  ordered_json& attributes = json["attributes"] = ordered_json::object();
+  for (const auto& [name, value] : candidate.attributes)
+    attributes[name] = value;
+  if (!candidate.algo_hex.empty()) json["algo_hex"] = candidate.algo_hex;
+  return json;
+}
+
+ordered_json to_json(const autotune::Environment& env) {
+  return {{"kernels", env.kernels},   {"cublaslt", env.cublaslt}, {"onednn", env.onednn},
+          {"openblas", env.openblas}, {"driver", env.driver},     {"product", env.product},
+          {"tool", env.tool}};
+}
+
+ordered_json to_json(const CacheLine& line) {
+  const Record& r = line.record;
+  ordered_json json;
+  json["record"] = autotune::record_type_name(r.type);
+  if (r.type != RecordType::tombstone) json["candidate"] = to_json(r.candidate);
+  if (r.type == RecordType::fail) json["why"] = r.why;
+  if (r.stats.count > 0)
+    json["stats"] = {{"n", r.stats.count},       {"min_ms", r.stats.min_ms},
+                     {"p20_ms", r.stats.p20_ms}, {"median_ms", r.stats.median_ms},
+                     {"p80_ms", r.stats.p80_ms}, {"mad_ms", r.stats.mad_ms},
+                     {"max_ms", r.stats.max_ms}};
+  if (speedup_of(r) > 0) {
+    json["default_median_ms"] = r.default_median_ms;
+    json["speedup"] = speedup_of(r);
+  }
+  json["effort"] = autotune::effort_name(r.effort);
+  json["budget_hit"] = r.budget_hit;
+  json["time"] = r.time;
+  json["env"] = to_json(r.env);
+  json["file"] = line.file.string();
+  json["line"] = line.number;
+  return json;
+}
+
+ordered_json to_json(const autotune::Warning& warning, std::string_view type) {
+  return {{"type", type},
+          {"file", warning.file.string()},
+          {"line", warning.line},
+          {"why", warning.what}};
+}
+
+void print_json(const ordered_json& object) {
+  fmt::print("{}\n", object.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+}
+
+}  // namespace switchback::bench

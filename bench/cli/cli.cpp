@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/cli/cli.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <new>
+#include <sstream>
+#include <system_error>
+
+#include "bench/cli/parse_error.hpp"
+#include "bench/cli/table.hpp"
+#include "bench/cli/terminal.hpp"
+#include "bench/machine/machine.hpp"
+#include "core/check.hpp"
+#include "core/cpu/isa.hpp"
+
+namespace switchback::bench {
+
+namespace {
+int process_exit_code = exit_codes::ok;
+
+void print_error(std::string_view message) {
+  fmt::print(stderr, "switchback-bench: {}\n", printable(message));
+}
+}  // namespace
+
+int exit_code_for(Status status) noexcept {
+  switch (status) {
+    case Status::invalid_argument:
+      return exit_codes::usage;
+    case Status::device_error:
+    case Status::unsupported:
+      return exit_codes::device;
+    default:
+      return exit_codes::failed;
+  }
+}
+
+void set_exit_code(int code) noexcept {
+  process_exit_code = code;
+}
+int exit_code() noexcept {
+  return process_exit_code;
+}
+
+namespace {
+
+// Help as wide as the terminal, within what can be read; 80 where there is none.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    return wrapped_help(CLI::Formatter::make_help(app, std::move(name), mode), columns(),
+                        get_column_width());
+  }
+  std::string make_footer(const CLI::App* app) const override {
+    return filled_paragraphs(CLI::Formatter::make_footer(app), columns());
+  }
+
+ private:
+  static std::size_t columns() {
+    const std::size_t terminal = terminal_columns(stdout);
+    return terminal == 0 ? 80 : std::clamp<std::size_t>(terminal, 60, 120);
+  }
+};
+
+int parse_and_run(int argc, const char* const* argv) {
+  CLI::App app("Measures int8 linear layers against floating point ones on this machine.",
+               "switchback-bench");
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.set_version_flag("--version", tool_name());
+  app.require_subcommand(1);
+  app.footer(
+      "'switchback-bench COMMAND --help' explains a command. Without options,\n"
+      "'switchback-bench run' takes about a minute and says whether int8 pays here.");
+  add_run_command(app);
+  add_tune_command(app);
+  add_cache_command(app);
+  add_probe_command(app);
+  add_report_command(app);
+  add_list_command(app);
+  add_verify_command(app);
+  add_micro_command(app);
+  add_info_command(app);
+
+  set_exit_code(exit_codes::ok);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // --help and --version are errors to CLI11, with the exit code of a success.
+    if (error.get_exit_code() != 0) {
+      print_error(parse_error_text(app, error));
+      return exit_codes::usage;
+    }
+    std::ostringstream text;
+    app.exit(error, text, text);
+    fmt::print("{}", text.str());
+  }
+  flush_stdout();
+  return exit_code();
+}
+
+}  // namespace
+
+int run_cli(int argc, const char* const* argv) {
+  try {
+    return parse_and_run(argc, argv);
+  } catch (const Error& error) {
+    print_error(error.what());
+    return exit_code_for(error.status());
+  } catch (const std::bad_alloc&) {
+    print_error("out of memory");
+    return exit_codes::failed;
+  } catch (const std::system_error& error) {
+    // What fmt throws when a stream does not take what is printed to it.
+    print_error(std::ferror(stdout) != 0
+                    ? "standard output: cannot be written: " + error.code().message()
+                    : fmt::format("unexpected: {}", error.what()));
+    std::clearerr(stdout);
+    return exit_codes::failed;
+  } catch (const std::exception& error) {
+    print_error(fmt::format("unexpected: {}", error.what()));
+    return exit_codes::failed;
+  }
+}
+
+void add_context_options(CLI::App& command, ContextOptions& options) {
+  command.add_option("--device", options.device, "cpu, cuda or cuda:N; default: the best there is")
+      ->type_name("NAME");
+  // The library has the last word on how many there may be.
+  add_integer_option(
+      command, "--threads", [&options](std::uint64_t n) { options.threads = static_cast<int>(n); },
+      0, 4096, "CPU threads; 0 (default): every core");
+  std::string names;
+  for (const core::Isa isa : core::all_isas())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", core::isa_name(isa));
+  command
+      .add_option("--isa", options.isa,
+                  fmt::format("instruction set at most: {}; default: the best this CPU has", names))
+      ->type_name("NAME");
+}
+
+CLI::Option* add_integer_option(CLI::App& command, const std::string& name,
+                                std::function<void(std::uint64_t)> take, std::uint64_t low,
+                                std::uint64_t high, const std::string& description) {
+  return command
+      .add_option_function<std::string>(
+          name,
+          [name, take = std::move(take), low, high](const std::string& text) {
+            take(parse_integer(name, text, low, high));
+          },
+          description)
+      ->type_name("N");
+}
+
+void add_seed_option(CLI::App& command, std::uint64_t& seed) {
+  add_integer_option(
+      command, "--seed", [&seed](std::uint64_t n) { seed = n; }, 0,
+      std::numeric_limits<std::uint64_t>::max(), "of the random data (default 1)");
+}
+
+std::uint64_t parse_integer(std::string_view option, std::string_view text, std::uint64_t low,
+                            std::uint64_t high) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  core::require(error == std::errc() && rest == end && value >= low && value <= high,
+                "{} '{}': it must be an integer from {} to {}", option, text, low, high);
+  return value;
+}
+
+double parse_duration_s(std::string_view option, std::string_view text) {
+  const std::string copy(text);
+  std::size_t used = 0;
+  double value = -1;
+  try {
+    // stod would take "inf", "nan" and hexadecimal too.
+    if (!copy.empty() && (copy[0] == '.' || (copy[0] >= '0' && copy[0] <= '9')) &&
+        copy.find_first_of("xX") == std::string::npos)
+      value = std::stod(copy, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  const std::string_view unit = text.substr(std::min(used, text.size()));
+  double factor = 0;
+  if (unit.empty() || unit == "s") factor = 1;
+  if (unit == "ms") factor = 1e-3;
+  if (unit == "m" || unit == "min") factor = 60;
+  if (unit == "h") factor = 3600;
+  core::require(used > 0 && factor > 0 && value > 0 && value * factor <= 1e9,
+                "{} '{}': not a duration above zero such as 90, 90s, 1.5m, 2h or 500ms", option,
+                text);
+  return value * factor;
+}
+
+std::string format_duration(double seconds) {
+  if (!(seconds >= 0)) return "?";
+  if (seconds < 10) return fmt::format("{:.1f} s", seconds);
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string format_bytes(double bytes) {
+  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < std::size(units)) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", bytes)
+                   : fmt::format("{:.{}f} {}", bytes, bytes < 100 ? 1 : 0, units[unit]);
+}
+
+std::vector<std::string> split_list(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    std::string_view part = text.substr(0, end);
+    while (!part.empty() && part.front() == ' ')
+      part.remove_prefix(1);
+    while (!part.empty() && part.back() == ' ')
+      part.remove_suffix(1);
+    if (!part.empty()) parts.emplace_back(part);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+}  // namespace switchback::bench

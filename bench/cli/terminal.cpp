@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/cli/terminal.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "bench/cli/table.hpp"
+#include "core/check.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+// Below this a table of numbers cannot be laid out at all.
+constexpr std::size_t fewest_columns = 40;
+
+// Each line of a text without its newline.
+template <class Function>
+void for_each_line(std::string_view text, const Function& function) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    function(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+// Appends `line` broken at spaces, later lines indented by `indent`. A word longer than a line
+// stays whole: it may be a path or a command to copy.
+void add_wrapped(std::string& out, std::string_view line, std::size_t columns, std::size_t indent) {
+  indent = std::min(indent, columns / 2);
+  const std::string gap(indent, ' ');
+  bool first = true;
+  while (text_columns(line) + (first ? 0 : indent) > columns) {
+    const std::size_t room = columns - (first ? 0 : indent);
+    // Spaces before the text itself are its indentation, not a place to break.
+    const std::size_t begin = std::max(line.find_first_not_of(' '), first ? indent : 0);
+    std::size_t at = std::string_view::npos;
+    for (std::size_t i = begin; i < line.size(); ++i) {
+      if (line[i] != ' ') continue;
+      if (text_columns(line.substr(0, i)) > room && at != std::string_view::npos) break;
+      at = i;
+      if (text_columns(line.substr(0, i)) > room) break;
+    }
+    if (at == std::string_view::npos) break;
+    std::string_view part = line.substr(0, at);
+    part = part.substr(0, part.find_last_not_of(' ') + 1);
+    out.append(first ? "" : gap).append(part).append("\n");
+    line.remove_prefix(at);
+    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+    first = false;
+  }
+  out.append(first ? "" : gap).append(line).append("\n");
+}
+
+}  // namespace
+
+std::size_t terminal_columns(std::FILE* stream) {
+  if (const char* columns = std::getenv("COLUMNS")) {
+    std::size_t value = 0;
+    const char* end = columns + std::strlen(columns);
+    const auto [rest, error] = std::from_chars(columns, end, value);
+    if (error == std::errc() && rest == end && value >= fewest_columns) return value;
+  }
+  winsize size{};
+  const int fd = ::fileno(stream);
+  if (::isatty(fd) == 1 && ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= fewest_columns)
+    return size.ws_col;
+  return 0;
+}
+
+void flush_stdout() {
+  errno = 0;
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (!failed) return;
+  const int reason = errno;
+  // Told once: the flush at the end of the program has nothing to add.
+  std::clearerr(stdout);
+  core::fail(Status::io_error, "standard output: cannot be written{}{}", reason == 0 ? "" : ": ",
+             reason == 0 ? "" : std::strerror(reason));
+}
+
+std::string wrapped_help(std::string_view text, std::size_t columns,
+                         std::size_t description_column) {
+  std::string out;
+  for_each_line(text, [&](std::string_view line) {
+    const std::size_t begin = std::min(line.find_first_not_of(' '), line.size());
+    // A description stands behind its option, at least two spaces away.
+    const bool described =
+        line.size() > description_column && description_column > 2 &&
+        line[description_column] != ' ' &&
+        line.substr(description_column - 2, 2).find_first_not_of(' ') == std::string_view::npos;
+    add_wrapped(out, line, columns, described ? description_column : begin == 0 ? 0 : begin + 4);
+  });
+  return out;
+}
+
+std::string filled_paragraphs(std::string_view text, std::size_t columns) {
+  std::string out;
+  std::string paragraph;
+  const auto end_paragraph = [&] {
+    if (!paragraph.empty()) add_wrapped(out, paragraph, columns, 0);
+    paragraph.clear();
+  };
+  for_each_line(text, [&](std::string_view line) {
+    if (!line.empty() && line.front() != ' ') {
+      paragraph.append(paragraph.empty() ? "" : " ").append(line);
+      return;
+    }
+    end_paragraph();
+    out.append(line).append("\n");
+  });
+  end_paragraph();
+  return out;
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/machine/ceilings.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "bench/machine/copy_kernel.hpp"
+#include "bench/machine/machine.hpp"
+#include "bench/measure/host_matrix.hpp"
+#include "bench/measure/timing.hpp"
+#include "core/context_state.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+// The loops are assembly: a compiler would spill, reorder or drop multiply-adds that nobody reads.
+// Twelve (AVX2) or sixteen accumulators hide a latency of four to five at two a cycle.
+#if defined(__x86_64__)
+
+#define SWITCHBACK_TIMES_12(op) \
+  op(0) op(1) op(2) op(3) op(4) op(5) op(6) op(7) op(8) op(9) op(10) op(11)
+#define SWITCHBACK_TIMES_16(op) SWITCHBACK_TIMES_12(op) op(12) op(13) op(14) op(15)
+#define SWITCHBACK_CLOBBER_16                                                                    \
+  "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+      "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
+
+__attribute__((target("avx512f,avx512vnni"))) void vpdpbusd_zmm(long steps) {
+#define ZERO(i) "vpxord %%zmm" #i ", %%zmm" #i ", %%zmm" #i "\n"
+#define STEP(i) "vpdpbusd %%zmm17, %%zmm16, %%zmm" #i "\n"
+  asm volatile(SWITCHBACK_TIMES_16(ZERO) "vpternlogd $0xFF, %%zmm16, %%zmm16, %%zmm16\n"
+               "vpternlogd $0xFF, %%zmm17, %%zmm17, %%zmm17\n"
+               "1:\n" SWITCHBACK_TIMES_16(STEP) "dec %0\n"
+               "jnz 1b\n"
+               : "+r"(steps)
+               :
+               : SWITCHBACK_CLOBBER_16, "xmm16", "xmm17");
+#undef ZERO
+#undef STEP
+}
+
+__attribute__((target("avx512f"))) void fma_zmm(long steps) {
+#define ZERO(i) "vpxord %%zmm" #i ", %%zmm" #i ", %%zmm" #i "\n"
+#define STEP(i) "vfmadd231ps %%zmm17, %%zmm16, %%zmm" #i "\n"
+  const float one = 1.0f;
+  asm volatile(SWITCHBACK_TIMES_16(ZERO) "vbroadcastss %1, %%zmm16\n"
+               "vbroadcastss %1, %%zmm17\n"
+               "1:\n" SWITCHBACK_TIMES_16(STEP) "dec %0\n"
+               "jnz 1b\n"
+               : "+r"(steps)
+               : "m"(one)
+               : SWITCHBACK_CLOBBER_16, "xmm16", "xmm17");
+#undef ZERO
+#undef STEP
+}
+
+// AVX-512 without VNNI, AVX2 and SSE: codes widened to 16 bits, the exact way there.
+__attribute__((target("avx512f,avx512bw"))) void vpmaddwd_zmm(long steps) {
+#define ZERO(i) "vpxord %%zmm" #i ", %%zmm" #i ", %%zmm" #i "\n"
+#define STEP(i)                          \
+  "vpmaddwd %%zmm17, %%zmm16, %%zmm18\n" \
+  "vpaddd %%zmm18, %%zmm" #i ", %%zmm" #i "\n"
+  asm volatile(SWITCHBACK_TIMES_16(ZERO) "vpternlogd $0xFF, %%zmm16, %%zmm16, %%zmm16\n"
+               "vpternlogd $0xFF, %%zmm17, %%zmm17, %%zmm17\n"
+               "1:\n" SWITCHBACK_TIMES_16(STEP) "dec %0\n"
+               "jnz 1b\n"
+               : "+r"(steps)
+               :
+               : SWITCHBACK_CLOBBER_16, "xmm16", "xmm17", "xmm18");
+#undef ZERO
+#undef STEP
+}
+
+__attribute__((target("avx2"))) void vpdpbusd_ymm(long steps) {
+#define ZERO(i) "vpxor %%ymm" #i ", %%ymm" #i ", %%ymm" #i "\n"
+#define STEP(i) "%{vex%} vpdpbusd %%ymm13, %%ymm12, %%ymm" #i "\n"
+  asm volatile(SWITCHBACK_TIMES_12(ZERO) "vpcmpeqd %%ymm12, %%ymm12, %%ymm12\n"
+               "vpcmpeqd %%ymm13, %%ymm13, %%ymm13\n"
+               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
+               "jnz 1b\n"
+               "vzeroupper\n"
+               : "+r"(steps)
+               :
+               : SWITCHBACK_CLOBBER_16);
+#undef ZERO
+#undef STEP
+}
+
+__attribute__((target("avx2"))) void vpmaddwd_ymm(long steps) {
+#define ZERO(i) "vpxor %%ymm" #i ", %%ymm" #i ", %%ymm" #i "\n"
+#define STEP(i)                          \
+  "vpmaddwd %%ymm13, %%ymm12, %%ymm14\n" \
+  "vpaddd %%ymm14, %%ymm" #i ", %%ymm" #i "\n"
+  asm volatile(SWITCHBACK_TIMES_12(ZERO) "vpcmpeqd %%ymm12, %%ymm12, %%ymm12\n"
+               "vpcmpeqd %%ymm13, %%ymm13, %%ymm13\n"
+               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
+               "jnz 1b\n"
+               "vzeroupper\n"
+               : "+r"(steps)
+               :
+               : SWITCHBACK_CLOBBER_16);
+#undef ZERO
+#undef STEP
+}
+
+__attribute__((target("avx2,fma"))) void fma_ymm(long steps) {
+#define ZERO(i) "vpxor %%ymm" #i ", %%ymm" #i ", %%ymm" #i "\n"
+#define STEP(i) "vfmadd231ps %%ymm13, %%ymm12, %%ymm" #i "\n"
+  const float one = 1.0f;
+  asm volatile(SWITCHBACK_TIMES_12(ZERO) "vbroadcastss %1, %%ymm12\n"
+               "vbroadcastss %1, %%ymm13\n"
+               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
+               "jnz 1b\n"
+               "vzeroupper\n"
+               : "+r"(steps)
+               : "m"(one)
+               : SWITCHBACK_CLOBBER_16);
+#undef ZERO
+#undef STEP
+}
+
+// Two-operand instructions overwrite an input, hence the copies.
+void pmaddwd_xmm(long steps) {
+#define ZERO(i) "pxor %%xmm" #i ", %%xmm" #i "\n"
+#define STEP(i)                \
+  "movdqa %%xmm12, %%xmm14\n"  \
+  "pmaddwd %%xmm13, %%xmm14\n" \
+  "paddd %%xmm14, %%xmm" #i "\n"
+  asm volatile(SWITCHBACK_TIMES_12(ZERO) "pcmpeqd %%xmm12, %%xmm12\n"
+               "pcmpeqd %%xmm13, %%xmm13\n"
+               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
+               "jnz 1b\n"
+               : "+r"(steps)
+               :
+               : SWITCHBACK_CLOBBER_16);
+#undef ZERO
+#undef STEP
+}
+
+void mulps_xmm(long steps) {
+#define ZERO(i) "pxor %%xmm" #i ", %%xmm" #i "\n"
+#define STEP(i)               \
+  "movaps %%xmm12, %%xmm14\n" \
+  "mulps %%xmm13, %%xmm14\n"  \
+  "addps %%xmm14, %%xmm" #i "\n"
+  const float one = 1.0f;
+  asm volatile(SWITCHBACK_TIMES_12(ZERO) "movss %1, %%xmm12\n"
+               "shufps $0, %%xmm12, %%xmm12\n"
+               "movaps %%xmm12, %%xmm13\n"
+               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
+               "jnz 1b\n"
+               : "+r"(steps)
+               : "m"(one)
+               : SWITCHBACK_CLOBBER_16);
+#undef ZERO
+#undef STEP
+}
+
+#undef SWITCHBACK_TIMES_12
+#undef SWITCHBACK_TIMES_16
+#undef SWITCHBACK_CLOBBER_16
+
+#else
+
+// Elsewhere: vectors of the compiler's making. The empty assembly makes every step happen.
+constexpr int portable_accumulators = 8;
+using Floats = float __attribute__((vector_size(16)));
+using Ints = std::int32_t __attribute__((vector_size(16)));
+
+template <class V>
+void portable_loop(long steps) {
+  V a[portable_accumulators] = {};
+  V x = V{} + 1;
+  V y = V{} + 1;
+  for (long i = 0; i < steps; ++i) {
+    asm volatile("" ::: "memory");
+    for (V& accumulator : a)
+      accumulator += x * y;
+  }
+  asm volatile("" : : "g"(&a) : "memory");
+}
+
+#endif
+
+// Steps that take about a millisecond, so that starting the threads does not count.
+long calibrate(const RegisterLoop& loop) {
+  for (long steps = 1000;; steps *= 2) {
+    const Stats s = measure({.repeat = 1}, [&] { loop.run(steps); });
+    if (s.min_ms > 0.5 || steps > (1L << 32)) return steps;
+  }
+}
+
+double loop_rate(Context& context, const RegisterLoop& loop, double budget_s) {
+  const long steps = calibrate(loop);
+  double operations = 0;
+  const Stats s =
+      measure({.repeat = 3, .min_time_s = budget_s, .deadline = deadline_in(2 * budget_s)},
+              [&] { operations = run_on_all_threads(context, loop, steps); });
+  return operations / (s.min_ms * 1e-3);
+}
+
+double copy_rate(Context& context, std::int64_t total_bytes, double budget_s) {
+  if (total_bytes <= 0) return 0;
+  const std::int64_t half_bytes = total_bytes / 2;
+  const HostMatrix from(DType::s8, 1, half_bytes);
+  const HostMatrix to(DType::s8, 1, half_bytes);
+  // Touched by the threads that copy, so that the pages exist (and lie near them).
+  copy_lines(context, to.any().data, from.any().data, {half_bytes, half_bytes}, Stores::plain);
+  const auto copy = [&](Stores stores) {
+    return [&, stores] {
+      copy_lines(context, from.any().data, to.any().data, {half_bytes, half_bytes}, stores);
+    };
+  };
+  const std::vector<std::function<void()>> copies = {copy(Stores::plain), copy(Stores::streaming)};
+  const auto stats = measure_interleaved(
+      {.repeat = 3, .min_time_s = budget_s, .deadline = deadline_in(2 * budget_s), .warmup = 2},
+      copies);
+  const double best_ms = std::min(stats[0].min_ms, stats[1].min_ms);
+  return static_cast<double>(2 * half_bytes) / (best_ms * 1e-3);
+}
+
+}  // namespace
+
+RegisterLoop int8_loop([[maybe_unused]] const Context& context) {
+#if defined(__x86_64__)
+  const core::CpuFeatures& f = context.state().features;
+  // Two operations × four products a 32-bit lane × lanes × accumulators.
+  if (f.avx512_vnni) return {"vpdpbusd zmm", 2.0 * 64 * 16, vpdpbusd_zmm};
+  if (f.avx512) return {"vpmaddwd zmm", 2.0 * 32 * 16, vpmaddwd_zmm};
+  if (f.avx_vnni) return {"vpdpbusd ymm", 2.0 * 32 * 12, vpdpbusd_ymm};
+  if (f.avx2) return {"vpmaddwd ymm", 2.0 * 16 * 12, vpmaddwd_ymm};
+  return {"pmaddwd xmm", 2.0 * 8 * 12, pmaddwd_xmm};
+#else
+  return {"int32 vector multiply-add", 2.0 * 4 * portable_accumulators, portable_loop<Ints>};
+#endif
+}
+
+RegisterLoop f32_loop([[maybe_unused]] const Context& context) {
+#if defined(__x86_64__)
+  const core::CpuFeatures& f = context.state().features;
+  if (f.avx512) return {"vfmadd231ps zmm", 2.0 * 16 * 16, fma_zmm};
+  if (f.avx2) return {"vfmadd231ps ymm", 2.0 * 8 * 12, fma_ymm};
+  return {"mulps + addps xmm", 2.0 * 4 * 12, mulps_xmm};
+#else
+  return {"f32 vector multiply-add", 2.0 * 4 * portable_accumulators, portable_loop<Floats>};
+#endif
+}
+
+double run_on_all_threads(Context& context, const RegisterLoop& loop, long steps) {
+  // Several tasks a thread: one that wakes late takes fewer of them.
+  constexpr int tasks_per_thread = 8;
+  const std::int64_t tasks = std::int64_t{context.threads()} * tasks_per_thread;
+  const long steps_per_task = std::max(steps / tasks_per_thread, 1L);
+  context.state().threads.for_each(
+      tasks, [&](std::int64_t /*task*/, int /*worker*/) { loop.run(steps_per_task); });
+  return loop.operations_per_step * static_cast<double>(steps_per_task) *
+         static_cast<double>(tasks);
+}
+
+std::int64_t past_caches_bytes() {
+  const auto l3 = static_cast<std::int64_t>(core::cpu_caches().l3_bytes);
+  const std::int64_t wanted = std::max<std::int64_t>(8 * l3, std::int64_t{128} << 20);
+  const auto memory = static_cast<std::int64_t>(available_memory_bytes());
+  return memory > 0 ? std::min(wanted, memory / 4) : wanted;
+}
+
+std::int64_t inside_l3_bytes(int threads) {
+  const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
+  const auto l3 = static_cast<std::int64_t>(core::cpu_caches().l3_bytes);
+  // A quarter of L3, which a virtual machine may share; more where the threads' L2s hold that.
+  return std::min(std::max(l3 / 4, 2 * l2 * threads), l3 / 2);
+}
+
+Ceilings measure_ceilings(Context& context, double budget_s) {
+  if (context.state().runtime != nullptr) return measure_device_ceilings(context, budget_s);
+  const double part_s = budget_s / 4;
+  const RegisterLoop s8 = int8_loop(context);
+  const RegisterLoop f32 = f32_loop(context);
+  Ceilings c;
+  c.copy_gb_s = copy_rate(context, past_caches_bytes(), part_s) * 1e-9;
+  c.copy_l3_gb_s = copy_rate(context, inside_l3_bytes(context.threads()), part_s) * 1e-9;
+  c.s8_tops = loop_rate(context, s8, part_s) * 1e-12;
+  c.f32_tflops = loop_rate(context, f32, part_s) * 1e-12;
+  c.s8_instruction = s8.instruction;
+  c.f32_instruction = f32.instruction;
+  return c;
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: what a device beside the CPU could do at most: a copy past its caches, and the products of
+// its own library on a shape that suits it.
+#include <algorithm>
+#include <functional>
+
+#include "bench/machine/ceilings.hpp"
+#include "bench/measure/context_matrix.hpp"
+#include "core/context_state.hpp"
+#include "switchback/error.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+// The fastest call of those that fit into the budget, by the device's clock.
+double best_seconds(core::DeviceRuntime& runtime, double budget_s,
+                    const std::function<void()>& call) {
+  const auto timer = runtime.make_timer();
+  call();  // makes plans and takes memory
+  double best = 1e30;
+  double total = 0;
+  for (int i = 0; i < 3 || total < budget_s; ++i) {
+    timer->start();
+    call();
+    timer->stop();
+    const double seconds = std::max(timer->seconds(), 1e-9);
+    best = std::min(best, seconds);
+    total += seconds;
+  }
+  return best;
+}
+
+// Large enough to fill a device, or what the emulated one does in an instant.
+std::int64_t square(const Context& context) {
+  return context.state().device.kind == DeviceKind::emulated ? 32 : 8192;
+}
+
+double copy_rate(Context& context, double budget_s) {
+  core::DeviceRuntime& runtime = *context.state().runtime;
+  const bool emulated = context.state().device.kind == DeviceKind::emulated;
+  const std::size_t wanted = emulated ? std::size_t{1} << 16 : std::size_t{1} << 30;
+  const std::size_t bytes = std::min(wanted, runtime.free_bytes() / 8);
+  const auto count = static_cast<std::int64_t>(bytes);
+  const ContextMatrix from(context, DType::s8, 1, count);
+  const ContextMatrix to(context, DType::s8, 1, count);
+  runtime.fill(from.any().data, 1, bytes);
+  const double seconds = best_seconds(runtime, budget_s, [&] {
+    runtime.copy(to.any().data, bytes, from.any().data, bytes, bytes, 1);
+  });
+  return 2.0 * static_cast<double>(bytes) / seconds;
+}
+
+// Operations a second of d[n,n] = a[n,n] · b[n,n]ᵀ; 0 where there is no engine for it.
+double product_rate(Context& context, DType type, double budget_s) {
+  const std::int64_t n = square(context);
+  const bool s8 = type == DType::s8;
+  const ContextMatrix a(context, type, n, n);
+  const ContextMatrix b(context, type, n, n);
+  const ContextMatrix d(context, s8 ? DType::s32 : type, n, n);
+  core::DeviceRuntime& runtime = *context.state().runtime;
+  // Random: a device that switches fewer bits clocks higher.
+  if (s8) {
+    const ContextMatrix random(context, DType::f32, n, n);
+    const ContextMatrix absmax(context, DType::f32, 1, n);
+    fill_normal_anywhere(context, random.any(), 1);
+    quantize_rowwise(context, random.any(), a.view<std::int8_t>(), absmax.floats());
+    quantize_rowwise(context, random.any(), b.view<std::int8_t>(), absmax.floats());
+    context.synchronize();
+  } else {
+    fill_normal_anywhere(context, a.any(), 1);
+    fill_normal_anywhere(context, b.any(), 2);
+  }
+  try {
+    const double seconds = best_seconds(runtime, budget_s, [&] {
+      if (s8) {
+        GemmS8S8S32Args args;
+        args.a = a.view<const std::int8_t>();
+        args.b = b.view<const std::int8_t>();
+        args.d = d.view<std::int32_t>();
+        gemm_s8s8s32(context, args);
+      } else {
+        StandardGemmArgs args;
+        args.a = a.any();
+        args.b = b.any();
+        args.d = d.any();
+        args.transpose_b = true;
+        gemm_standard(context, args);
+      }
+    });
+    const auto size = static_cast<double>(n);
+    return 2 * size * size * size / seconds;
+  } catch (const Error& error) {
+    if (error.status() != Status::unsupported) throw;
+    return 0;
+  }
+}
+
+}  // namespace
+
+Ceilings measure_device_ceilings(Context& context, double budget_s) {
+  const double part_s = budget_s / 4;
+  Ceilings c;
+  c.copy_gb_s = copy_rate(context, part_s) * 1e-9;
+  c.s8_tops = product_rate(context, DType::s8, part_s) * 1e-12;
+  c.bf16_tflops = product_rate(context, DType::bf16, part_s) * 1e-12;
+  c.f32_tflops = product_rate(context, DType::f32, part_s) * 1e-12;
+  const std::string size = std::to_string(square(context));
+  c.s8_instruction = "s8 product of " + size + " x " + size + " x " + size;
+  c.f32_instruction = "f32 product of the same size";
+  return c;
+}
+
+}  // namespace switchback::bench

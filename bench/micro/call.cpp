@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/micro/call.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "bench/measure/host_matrix.hpp"
+#include "bench/measure/random_data.hpp"
+#include "core/check.hpp"
+#include "switchback/linear.hpp"
+#include "switchback/switchback.h"
+
+namespace switchback::bench {
+
+std::int64_t (*allocations_so_far)() noexcept = nullptr;
+
+namespace {
+
+constexpr double default_min_time_s = 0.5;
+constexpr int rounds = 21;
+// Calls timed together, so that reading the clock does not count.
+constexpr int forwards_together = 200;
+constexpr int steps_together = 50;
+
+constexpr std::int64_t batch = 8;
+constexpr std::int64_t in = 64;
+constexpr std::int64_t out = 64;
+
+// The operands that everybody computes on.
+struct Operands {
+  Operands(Context& context, std::uint64_t seed) {
+    for (HostMatrix* m : {&x, &w, &bias, &g, &y, &dx, &dw, &db})
+      fill_normal(context, m->any(), seed++);
+  }
+  HostMatrix x{DType::f32, batch, in}, w{DType::f32, out, in}, bias{DType::f32, 1, out},
+      g{DType::f32, batch, out}, y{DType::f32, batch, out}, dx{DType::f32, batch, in},
+      dw{DType::f32, out, in}, db{DType::f32, 1, out};
+};
+
+float* data(const HostMatrix& m) {
+  return m.view<float>().data;
+}
+
+// What the layer computes, by loops that a compiler may vectorize and that check nothing.
+class PlainLoops {
+ public:
+  explicit PlainLoops(const Operands& operands) : o_(operands) { quantize_weight(); }
+
+  void forward() {
+    quantize(data(o_.x), batch, in, 1, in, codes_.data(), absmax_.data());
+    product(codes_.data(), absmax_.data(), w_codes_.data(), w_absmax_.data(), out, in,
+            data(o_.bias), data(o_.y));
+  }
+
+  void step() {
+    quantize_weight();
+    forward();
+    // dX from the columns of W, each with its scale; dW and db in floating point.
+    const float* w = data(o_.w);
+    const float* x = data(o_.x);
+    const float* g = data(o_.g);
+    quantize(w, in, out, in, 1, w_t_codes_.data(), w_t_absmax_.data());
+    quantize(g, batch, out, 1, out, codes_.data(), absmax_.data());
+    product(codes_.data(), absmax_.data(), w_t_codes_.data(), w_t_absmax_.data(), in, out, nullptr,
+            data(o_.dx));
+    float* dw = data(o_.dw);
+    float* db = data(o_.db);
+    for (std::int64_t i = 0; i < out; ++i) {
+      float sum = 0;
+      std::fill_n(dw + i * in, in, 0.0f);
+      for (std::int64_t row = 0; row < batch; ++row) {
+        const float value = g[row * out + i];
+        sum += value;
+        for (std::int64_t j = 0; j < in; ++j)
+          dw[i * in + j] += value * x[row * in + j];
+      }
+      db[i] = sum;
+    }
+  }
+
+ private:
+  void quantize_weight() {
+    quantize(data(o_.w), out, in, 1, in, w_codes_.data(), w_absmax_.data());
+  }
+
+  // Rows of codes of elements that lie `step` apart, rows `stride` apart.
+  static void quantize(const float* values, std::int64_t rows, std::int64_t cols, std::int64_t step,
+                       std::int64_t stride, std::int8_t* codes, float* absmax) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      float largest = 0;
+      for (std::int64_t c = 0; c < cols; ++c)
+        largest = std::max(largest, std::fabs(values[r * stride + c * step]));
+      const float scale = largest > 0 ? 127.0f / largest : 0.0f;
+      for (std::int64_t c = 0; c < cols; ++c)
+        codes[r * cols + c] =
+            static_cast<std::int8_t>(std::lrintf(values[r * stride + c * step] * scale));
+      absmax[r] = largest;
+    }
+  }
+
+  static void product(const std::int8_t* a, const float* absmax_a, const std::int8_t* b,
+                      const float* absmax_b, std::int64_t n, std::int64_t k, const float* bias,
+                      float* d) {
+    for (std::int64_t i = 0; i < batch; ++i)
+      for (std::int64_t j = 0; j < n; ++j) {
+        std::int32_t sum = 0;
+        for (std::int64_t l = 0; l < k; ++l)
+          sum += a[i * k + l] * b[j * k + l];
+        const float value =
+            static_cast<float>(sum) * absmax_a[i] * absmax_b[j] * (1.0f / (127.0f * 127.0f));
+        d[i * n + j] = bias == nullptr ? value : value + bias[j];
+      }
+  }
+
+  static constexpr std::size_t most = static_cast<std::size_t>(in > out ? in : out);
+  const Operands& o_;
+  std::array<std::int8_t, most * most> w_codes_{}, w_t_codes_{}, codes_{};
+  std::array<float, most> w_absmax_{}, w_t_absmax_{}, absmax_{};
+};
+
+class CppLayer {
+ public:
+  CppLayer(Context& context, const Operands& operands) : o_(operands), layer_(context, options()) {
+    layer_.set_weight(o_.w.any(), o_.bias.any());
+  }
+  void forward() { layer_.forward(o_.x.any(), o_.y.any()); }
+  void step() {
+    layer_.weight_updated();
+    layer_.forward(o_.x.any(), o_.y.any(), Save::borrow);
+    LinearGrads grads;
+    grads.g = o_.g.any();
+    grads.dx = o_.dx.any();
+    grads.dw = o_.dw.any();
+    grads.db = o_.db.any();
+    layer_.backward(grads);
+  }
+
+ private:
+  static LinearOptions options() {
+    LinearOptions made;
+    made.in_features = in;
+    made.out_features = out;
+    return made;
+  }
+  const Operands& o_;
+  SwitchbackLinear layer_;
+};
+
+void check(switchback_status status) {
+  if (status != SWITCHBACK_OK)
+    core::fail(static_cast<Status>(status), "micro call: {}", switchback_last_error());
+}
+
+class CLayer {
+ public:
+  CLayer(const Context& context, const Operands& operands) : o_(operands) {
+    const std::string isa(context.isa());
+    switchback_context_options options = {};
+    options.struct_size = sizeof(options);
+    options.device = "cpu";
+    options.threads = context.threads();
+    options.isa = isa.c_str();
+    switchback_context* made = nullptr;
+    check(switchback_context_create(&options, &made));
+    context_.reset(made);
+    switchback_linear_options layer_options = {};
+    layer_options.struct_size = sizeof(layer_options);
+    layer_options.in_features = in;
+    layer_options.out_features = out;
+    layer_options.mode = SWITCHBACK_ROWWISE;
+    switchback_linear* layer = nullptr;
+    check(switchback_linear_create(made, &layer_options, &layer));
+    layer_.reset(layer);
+    const switchback_matrix w = matrix(o_.w);
+    const switchback_matrix bias = matrix(o_.bias);
+    check(switchback_linear_set_weight(layer, &w, &bias));
+    x_ = matrix(o_.x);
+    y_ = matrix(o_.y);
+    grads_.struct_size = sizeof(grads_);
+    grads_.g = matrix(o_.g);
+    grads_.dx = matrix(o_.dx);
+    grads_.dw = matrix(o_.dw);
+    grads_.db = matrix(o_.db);
+  }
+  void forward() {
+    check(switchback_linear_forward(layer_.get(), &x_, &y_, SWITCHBACK_SAVE_NOTHING));
+  }
+  void step() {
+    check(switchback_linear_weight_updated(layer_.get()));
+    check(switchback_linear_forward(layer_.get(), &x_, &y_, SWITCHBACK_SAVE_BORROW));
+    check(switchback_linear_backward(layer_.get(), &grads_));
+  }
+
+ private:
+  static switchback_matrix matrix(const HostMatrix& m) {
+    return {data(m), SWITCHBACK_F32, m.rows(), m.cols(), m.cols()};
+  }
+  template <auto destroy>
+  struct Destroy {
+    template <class Handle>
+    void operator()(Handle* handle) const {
+      destroy(handle);
+    }
+  };
+  const Operands& o_;
+  std::unique_ptr<switchback_context, Destroy<switchback_context_destroy>> context_;
+  std::unique_ptr<switchback_linear, Destroy<switchback_linear_destroy>> layer_;
+  switchback_matrix x_ = {}, y_ = {};
+  switchback_linear_grads grads_ = {};
+};
+
+void compare(const MicroOptions& options, const CallSink& sink, const std::string& what,
+             const std::vector<Rival>& rivals, int together) {
+  std::vector<Rival> groups;
+  for (const Rival& rival : rivals)
+    groups.push_back({rival.name, [&rival, together] {
+                        for (int i = 0; i < together; ++i)
+                          rival.call();
+                      }});
+  const double s =
+      options.min_time_s > 0 ? options.min_time_s : default_min_time_s * options.time_factor;
+  const std::vector<Timed> timed = race(
+      groups, {.repeat = rounds, .min_time_s = s, .deadline = deadline_in(4 * s), .warmup = 2});
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    CallRow row;
+    row.what = what;
+    row.how = groups[i].name;
+    const double ns_per_ms = 1e6 / together;
+    row.ns.median = timed[i].stats.median_ms * ns_per_ms;
+    row.ns.mad = timed[i].stats.mad_ms * ns_per_ms;
+    if (allocations_so_far != nullptr) {
+      const std::int64_t before = allocations_so_far();
+      groups[i].call();
+      row.allocations = static_cast<double>(allocations_so_far() - before) / together;
+    }
+    sink(row);
+  }
+}
+
+}  // namespace
+
+void micro_call(Context& context, const MicroOptions& options, const CallSink& sink) {
+  const Operands operands(context, options.seed);
+  PlainLoops plain(operands);
+  CppLayer cpp(context, operands);
+  CLayer c(context, operands);
+  compare(options, sink, "forward, W codes cached",
+          {{"C++", [&] { cpp.forward(); }},
+           {"C", [&] { c.forward(); }},
+           {"plain loops", [&] { plain.forward(); }}},
+          forwards_together);
+  compare(options, sink, "training step, W new",
+          {{"C++", [&] { cpp.step(); }},
+           {"C", [&] { c.step(); }},
+           {"plain loops", [&] { plain.step(); }}},
+          steps_together);
+}
+
+}  // namespace switchback::bench

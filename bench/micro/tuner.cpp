@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: `micro tuner`: what a look-up costs a call, how long a large cache takes to load, and
+// whether tunes of one problem agree.
+#include <fmt/format.h>
+#include <stdlib.h>  // NOLINT: mkdtemp is POSIX
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "autotune/layer_queries.hpp"
+#include "autotune/lookup.hpp"
+#include "autotune/tune.hpp"
+#include "autotune/tuner_state.hpp"
+#include "bench/micro/micro.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "switchback/tuner.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "switchback_XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr)
+      core::fail(Status::io_error, "micro tuner: no folder could be made at {}", name);
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Distinct problems of one kind (of plain weights, which every engine takes): as many shapes.
+std::vector<ConfigQuery> many_queries(const Context& context, std::int64_t count) {
+  std::vector<ConfigQuery> queries;
+  const std::vector<ConfigQuery> some =
+      autotune::layer_queries(context.state(), {16, 64, 64, DType::f32, false});
+  const auto product = std::find_if(some.begin(), some.end(), [](const ConfigQuery& q) {
+    return q.op == ConfigOp::gemm_int8 && q.words[9] == 0;
+  });
+  for (std::int64_t i = 0; i < count; ++i) {
+    queries.push_back(*product);
+    queries.back().words[0] = 1 + i % 1000;
+    queries.back().words[1] = 8 * (1 + i / 1000);
+  }
+  return queries;
+}
+
+void write_cache(const std::filesystem::path& file, const Context& context,
+                 const std::vector<ConfigQuery>& queries) {
+  const autotune::Machine machine = autotune::machine_of(context.state());
+  autotune::Record record;
+  record.type = autotune::RecordType::winner;
+  record.env = autotune::environment_of(context.state());
+  record.time = autotune::time_now();
+  record.stats = {15, 1.01, 1.02, 1.03, 1.04, 1.2, 0.004};
+  record.default_median_ms = 1.1;
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream out(file, std::ios::binary);
+  for (const ConfigQuery& query : queries) {
+    ConfigChoice choice;
+    choice.words[0] = 1;  // the reference runs anywhere
+    record.key = autotune::key_of(query, machine);
+    record.candidate = autotune::to_text(query.op, choice);
+    out << autotune::to_line(record) << '\n';
+  }
+  if (!out.flush())
+    core::fail(Status::io_error, "micro tuner: {} could not be written", file.string());
+}
+
+double seconds_of(const std::function<void()>& call) {
+  const Clock::time_point start = Clock::now();
+  call();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Nanoseconds of one look-up, in rounds over all queries.
+Middle look_up_ns(const TunerState& tuner, const Context& context,
+                  const std::vector<ConfigQuery>& queries) {
+  ConfigChoice choice;
+  std::int64_t found = 0;
+  std::vector<double> rounds;
+  for (int round = 0; round < 101; ++round) {
+    const double seconds = seconds_of([&] {
+      for (const ConfigQuery& query : queries)
+        found += tuner.find(query, context.state(), choice) ? 1 : 0;
+    });
+    if (round > 0) rounds.push_back(seconds * 1e9 / static_cast<double>(queries.size()));
+  }
+  core::require(found >= 0, "micro tuner: {} look-ups", found);  // the loop has a result
+  return middle(rounds);
+}
+
+void measure_look_ups(Context& context, const TunerSink& sink) {
+  const TemporaryFolder folder;
+  TunerOptions options;
+  options.mode = "read";
+  options.cache_directory = folder.path().string();
+  options.system_directory = (folder.path() / "none").string();
+  const std::vector<ConfigQuery> known = many_queries(context, 2000);
+  write_cache(Tuner::open(context, options)->cache_file(), context,
+              {known.begin(), known.begin() + 1000});
+  const auto tuner = Tuner::open(context, options);
+  const std::span<const ConfigQuery> all(known);
+  const std::vector<ConfigQuery> hits(all.begin(), all.begin() + 1000);
+  const std::vector<ConfigQuery> misses(all.begin() + 1000, all.end());
+  sink({"look-up, hit", look_up_ns(tuner->state(), context, hits), "ns", 200, "1000 entries"});
+  sink({"look-up, miss", look_up_ns(tuner->state(), context, misses), "ns", 200,
+        "1000 entries, 1000 other problems"});
+  core::require(tuner->counters().hits == 101 * 1000 && tuner->counters().refused == 0,
+                "micro tuner: {} of {} look-ups hit", tuner->counters().hits, 101 * 1000);
+}
+
+void measure_loading(Context& context, const TunerSink& sink) {
+  constexpr std::int64_t records = 100000;
+  const TemporaryFolder folder;
+  TunerOptions options;
+  options.mode = "read";
+  options.cache_directory = folder.path().string();
+  options.system_directory = (folder.path() / "none").string();
+  const std::string file = Tuner::open(context, options)->cache_file();
+  write_cache(file, context, many_queries(context, records));
+  std::vector<double> read_ms, load_ms;
+  for (int round = 0; round < 7; ++round) {
+    // The floor: its bytes into memory.
+    read_ms.push_back(1e3 * seconds_of([&] {
+                        std::ifstream in(file, std::ios::binary);
+                        std::string text(std::filesystem::file_size(file), '\0');
+                        in.read(text.data(), static_cast<std::streamsize>(text.size()));
+                      }));
+    load_ms.push_back(1e3 * seconds_of([&] {
+                        const auto tuner = Tuner::open(context, options);
+                        core::require(tuner->state().cache.lines() == records,
+                                      "micro tuner: {} lines of {}", tuner->state().cache.lines(),
+                                      records);
+                      }));
+  }
+  const double megabytes = static_cast<double>(std::filesystem::file_size(file)) * 1e-6;
+  sink({"reading a file of that size", middle(read_ms), "ms", 0,
+        fmt::format("{:.0f} MB", megabytes)});
+  sink({"loading 100,000 records", middle(load_ms), "ms", 1000,
+        fmt::format("{:.0f} MB, {:.1f}x the reading", megabytes,
+                    middle(load_ms).median / middle(read_ms).median)});
+}
+
+// Tunes every problem of a shape ten times. A winner agrees with the most frequent one if it is the
+// same, or if neither clearly beats the other when they meet.
+void measure_agreement(Context& context, const MicroShape& shape, const TunerSink& sink) {
+  constexpr int tunes = 10;
+  const autotune::Machine machine = autotune::machine_of(context.state());
+  const std::vector<ConfigQuery> queries = autotune::layer_queries(
+      context.state(), {shape.batch, shape.dim_in, shape.dim_out, DType::f32, false});
+  std::int64_t same = 0, tied = 0, all = 0;
+  std::string worst;
+  for (const ConfigQuery& query : queries) {
+    std::vector<ConfigChoice> winners;
+    for (int i = 0; i < tunes; ++i)
+      winners.push_back(autotune::tune_problem(context, query, machine, {}, {}).choice);
+    const ConfigChoice usual = *std::max_element(
+        winners.begin(), winners.end(), [&](const ConfigChoice& a, const ConfigChoice& b) {
+          return std::count(winners.begin(), winners.end(), a) <
+                 std::count(winners.begin(), winners.end(), b);
+        });
+    const auto task = autotune::make_task(context, query);
+    static_cast<void>(task->check(task->candidates().front()));
+    for (const ConfigChoice& winner : winners) {
+      ++all;
+      if (winner == usual) {
+        ++same;
+        continue;
+      }
+      // Warm, in turns.
+      std::vector<double> a, b;
+      task->run(usual);
+      task->run(winner);
+      for (int round = 0; round < 41; ++round) {
+        a.push_back(1e3 * seconds_of([&] {
+                      for (int i = 0; i < 8; ++i)
+                        task->run(usual);
+                    }));
+        b.push_back(1e3 * seconds_of([&] {
+                      for (int i = 0; i < 8; ++i)
+                        task->run(winner);
+                    }));
+      }
+      if (autotune::decide({{&a, 0}, {&b, 0}}, task->least_gain()) == 0 &&
+          autotune::decide({{&b, 0}, {&a, 0}}, task->least_gain()) == 0)
+        ++tied;
+      else
+        worst += fmt::format("; {} apart by {:.1f} %", autotune::describe(query),
+                             100 * std::abs(speed_ratio(a, b).median - 1));
+    }
+  }
+  const double percent = 100.0 * static_cast<double>(same + tied) / static_cast<double>(all);
+  sink({"winners that agree or tie",
+        {percent, 0},
+        "%",
+        -95,
+        fmt::format("{} tunes of {} problems of {}/{}/{}: {} the same, {} tied{}", tunes,
+                    queries.size(), shape.batch, shape.dim_in, shape.dim_out, same, tied, worst)});
+}
+
+}  // namespace
+
+void micro_tuner(Context& context, const MicroOptions& options, const TunerSink& sink) {
+  measure_look_ups(context, sink);
+  measure_loading(context, sink);
+  std::vector<MicroShape> shapes = options.shapes;
+  if (shapes.empty()) {
+    MicroShape usual;
+    usual.batch = 256, usual.dim_in = 512, usual.dim_out = 1024;
+    shapes = {usual};
+  }
+  for (const MicroShape& shape : shapes)
+    measure_agreement(context, shape, sink);
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/report/report.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "bench/cli/cli.hpp"
+#include "bench/cli/table.hpp"
+#include "bench/cli/terminal.hpp"
+#include "bench/measure/stats.hpp"
+#include "bench/workload/log.hpp"
+#include "bench/workload/record_file.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+std::optional<double> faster(std::optional<double> a, std::optional<double> b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
+}
+
+std::string cell(std::optional<double> value) {
+  return value ? number(*value) : "-";
+}
+
+std::string times(std::optional<double> value) {
+  if (!value) return "-";
+  // "0.00x" would say nothing.
+  return *value < 0.095 ? fmt::format("{}x", number(*value)) : fmt::format("{:.2f}x", *value);
+}
+
+bool plausible(std::optional<double> speedup) {
+  return !speedup || (*speedup >= least_plausible_speedup && *speedup <= most_plausible_speedup);
+}
+
+// Square of the standard error of a sum of medians, in ms²; nothing where it cannot be told.
+std::optional<double> error_squared(const SumInfo& sum,
+                                    const std::array<Stats, record_fields>& parts) {
+  double total = 0;
+  for (const Field part : sum.parts) {
+    const Stats& s = parts[index(part)];
+    if (s.count < 3) return std::nullopt;
+    // Half the way from the 20th to the 80th percentile is 0.84 standard deviations of normal data,
+    // and the median's error 1.25 of them over the root of the count. Unlike the median deviation
+    // it sees a third of the calls being a hundred times faster than the others.
+    const double error_ms =
+        1.25 / 0.84 * 0.5 * (s.p80_ms - s.p20_ms) / std::sqrt(static_cast<double>(s.count));
+    total += error_ms * error_ms;
+  }
+  return total;
+}
+
+std::optional<double> ratio(std::optional<double> over, std::optional<double> under) {
+  if (!over || !under || !(*under > 0)) return std::nullopt;
+  return *over / *under;
+}
+
+/// Shapes with a speed-up to judge.
+struct Judged {
+  Case shape;
+  double speedup;
+};
+
+/// A way to call one shape larger than another.
+struct Size {
+  double (*of)(const Case&);
+  std::string (*text)(double);
+};
+constexpr Size sizes[] = {
+    {[](const Case& c) { return static_cast<double>(c.batch_size); },
+     [](double v) { return fmt::format("batch_size {:.0f}", v); }},
+    {[](const Case& c) { return static_cast<double>(std::min(c.dim_in, c.dim_out)); },
+     [](double v) { return fmt::format("a narrow side of {:.0f}", v); }},
+    {[](const Case& c) { return 2e-9 * c.macs(); },
+     [](double v) { return fmt::format("{} billion operations a product", number(v)); }},
+};
+
+std::string span(const std::vector<Judged>& judged) {
+  const auto [least, most] =
+      std::minmax_element(judged.begin(), judged.end(),
+                          [](const Judged& a, const Judged& b) { return a.speedup < b.speedup; });
+  return judged.size() == 1 ? fmt::format("{:.2f}x", least->speedup)
+                            : fmt::format("{:.2f}x to {:.2f}x", least->speedup, most->speedup);
+}
+
+std::string verdict(const std::vector<Judged>& judged) {
+  if (judged.empty()) return "cannot be judged (no record has all its parts)";
+  const auto pays = [](const Judged& j) { return j.speedup >= paying_speedup; };
+  const auto total = judged.size();
+  const auto paying = static_cast<std::size_t>(std::count_if(judged.begin(), judged.end(), pays));
+  if (paying == total)
+    return total == 1 ? fmt::format("pays at the one measured shape ({})", span(judged))
+                      : fmt::format("pays at all {} measured shapes ({})", total, span(judged));
+  if (paying == 0)
+    return total == 1
+               ? fmt::format("does not pay at the one measured shape ({})", span(judged))
+               : fmt::format("pays at none of the {} measured shapes ({})", total, span(judged));
+
+  // Of the ways to call a shape large, the one whose threshold leaves the most shapes above it.
+  std::string best_text;
+  std::vector<Judged> best_above;
+  for (const Size& size : sizes) {
+    double threshold = -1;  // the largest size at which int8 does not pay
+    for (const Judged& j : judged)
+      if (!pays(j)) threshold = std::max(threshold, size.of(j.shape));
+    std::vector<Judged> above;
+    double first = 0;
+    for (const Judged& j : judged) {
+      if (size.of(j.shape) <= threshold) continue;
+      first = above.empty() ? size.of(j.shape) : std::min(first, size.of(j.shape));
+      above.push_back(j);
+    }
+    if (above.size() > best_above.size()) {
+      best_above = std::move(above);
+      best_text = size.text(first);
+    }
+  }
+  // One shape above a threshold is no trend.
+  if (best_above.size() < 2) {
+    std::vector<double> speedups;
+    for (const Judged& j : judged)
+      speedups.push_back(j.speedup);
+    return fmt::format(
+        "pays at {} of the {} measured shapes, without a size from which on it always "
+        "does ({}, median {:.2f}x)",
+        paying, total, span(judged), middle(speedups).median);
+  }
+  const std::size_t below = total - best_above.size();
+  const std::size_t paying_below = paying - best_above.size();
+  return fmt::format("pays from {} on ({} at the {} shapes there; at {} of the {} below)",
+                     best_text, span(best_above), best_above.size(),
+                     paying_below == 0 ? std::string("none") : std::to_string(paying_below), below);
+}
+
+bool exists(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+}  // namespace
+
+std::optional<double> ReportRow::step_speedup() const {
+  return ratio(record.time_standard(), faster(record.time_rowwise(), record.time_global()));
+}
+
+std::optional<double> ReportRow::forward_speedup() const {
+  std::optional<double> product = fwd_packed_ms;
+  if (!product) product = faster(record.time(Field::rowwise_fwd), record.time(Field::global_fwd));
+  const std::optional<double> quantize = record.time(Field::x_quantize_rowwise);
+  if (!product || !quantize) return std::nullopt;
+  return ratio(faster(record.time(Field::standard_fwd), standard_fwd_packed_ms),
+               *product + *quantize);
+}
+
+std::string ReportRow::doubt() const {
+  if (disturbed) return "other programs were running";
+  if (step_error && *step_error > doubtful_error) return "its times differ too much";
+  if (!plausible(step_speedup()) || !plausible(forward_speedup()))
+    return "no kernel explains its ratio";
+  return {};
+}
+
+std::optional<double> step_error(const Record& record,
+                                 const std::array<Stats, record_fields>& parts) {
+  const auto relative_squared = [&](std::size_t sum) -> std::optional<double> {
+    const std::optional<double> total = sum_of(sum_table()[sum], record.times_ms);
+    const std::optional<double> error = error_squared(sum_table()[sum], parts);
+    if (!total || !error || !(*total > 0)) return std::nullopt;
+    return *error / (*total * *total);
+  };
+  const std::optional<double> rowwise = record.time_rowwise(), global = record.time_global();
+  const std::size_t faster_sum = !rowwise || (global && *global < *rowwise) ? 2 : 1;
+  const std::optional<double> standard = relative_squared(0), int8 = relative_squared(faster_sum);
+  if (!standard || !int8) return std::nullopt;
+  return std::sqrt(*standard + *int8);
+}
+
+void Report::add(const ReportRow& row) {
+  const Case& c = row.record.shape;
+  for (ReportRow& other : rows)
+    if (const Case& o = other.record.shape;
+        o.batch_size == c.batch_size && o.dim_in == c.dim_in && o.dim_out == c.dim_out) {
+      other = row;
+      ++replaced;
+      return;
+    }
+  rows.push_back(row);
+}
+
+std::string report_table(const Report& report, std::size_t columns) {
+  const bool with_errors = std::any_of(
+      report.rows.begin(), report.rows.end(),
+      [](const ReportRow& row) { return row.step_error.has_value() || !row.doubt().empty(); });
+  std::vector<std::string> header{"batch_size", "dim_in",     "dim_out", "standard ms",
+                                  "rowwise ms", "global ms",  "rowwise", "global",
+                                  "int8 TOPS",  "of ceiling", "forward"};
+  if (with_errors) header.emplace_back("error");
+  Table table(std::move(header));
+  std::vector<const ReportRow*> rows;
+  for (const ReportRow& row : report.rows)
+    rows.push_back(&row);
+  std::stable_sort(rows.begin(), rows.end(), [](const ReportRow* a, const ReportRow* b) {
+    return case_less(a->record.shape, b->record.shape);
+  });
+  bool any_packed = false;
+  for (const ReportRow* row : rows) {
+    const Record& r = row->record;
+    any_packed = any_packed || row->fwd_packed_ms.has_value();
+    std::optional<double> product = row->fwd_packed_ms;
+    if (!product) product = faster(r.time(Field::rowwise_fwd), r.time(Field::global_fwd));
+    std::optional<double> tops;
+    if (product && *product > 0) tops = 2 * r.shape.macs() / *product * 1e-9;
+    std::vector<std::string> cells = {
+        std::to_string(r.shape.batch_size),
+        std::to_string(r.shape.dim_in),
+        std::to_string(r.shape.dim_out),
+        cell(r.time_standard()),
+        cell(r.time_rowwise()),
+        cell(r.time_global()),
+        times(ratio(r.time_standard(), r.time_rowwise())),
+        times(ratio(r.time_standard(), r.time_global())),
+        cell(tops),
+        tops && report.s8_tops ? fmt::format("{:.0f} %", 100 * *tops / *report.s8_tops) : "-",
+        times(row->forward_speedup())};
+    if (with_errors)
+      cells.push_back((row->step_error ? fmt::format("{:.0f} %", 100 * *row->step_error) : "-") +
+                      (row->doubt().empty() ? "  " : " !"));
+    table.add(std::move(cells));
+  }
+  std::string text;
+  if (!report.machine.empty()) text += printable(report.machine) + "\n";
+  text += table.text(columns, 3);
+  text += fmt::format(
+      "ms: a training step's products and quantizing; rowwise, global: how much faster than "
+      "standard.\nint8 TOPS, forward: the int8 product of the forward pass{}, and quantizing X "
+      "with "
+      "it against standard.\n",
+      any_packed ? ", W packed before" : "");
+  if (with_errors)
+    text += "error: of the step's ratio, from the spread of its times; !: that row is in doubt.\n";
+  return text;
+}
+
+bool not_to_be_trusted(const Report& report) {
+  // A row or two may be spoilt by accident; a quarter of them are no accident.
+  const auto doubtful = std::count_if(report.rows.begin(), report.rows.end(),
+                                      [](const ReportRow& row) { return !row.doubt().empty(); });
+  return 4 * doubtful > static_cast<std::ptrdiff_t>(report.rows.size());
+}
+
+std::string report_doubt(const Report& report) {
+  std::map<std::string, int> reasons;
+  double others = 0;
+  int doubtful = 0;
+  for (const ReportRow& row : report.rows) {
+    const std::string why = row.doubt();
+    if (why.empty()) continue;
+    ++doubtful;
+    ++reasons[why];
+    if (row.disturbed) others = std::max(others, row.others_cores.value_or(0));
+  }
+  if (doubtful == 0) return {};
+  std::string text;
+  for (const auto& [why, count] : reasons)
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", why, count);
+  if (others > 0) text += fmt::format("; they used up to {:.1f} cores", others);
+  const std::size_t total = report.rows.size();
+  const char* verb = doubtful == 1 ? "is" : "are";
+  return not_to_be_trusted(report)
+             ? fmt::format(
+                   "Do not trust these numbers: {} of {} rows {} in doubt: {}. Measure "
+                   "again on a quiet machine. What they say:\n",
+                   doubtful, total, verb, text)
+             : fmt::format("{} of {} rows {} in doubt (!): {}.\n", doubtful, total, verb, text);
+}
+
+std::string report_sentence(const Report& report) {
+  std::vector<Judged> steps, forwards;
+  for (const ReportRow& row : report.rows) {
+    if (const auto speedup = row.step_speedup()) steps.push_back({row.record.shape, *speedup});
+    if (const auto speedup = row.forward_speedup())
+      forwards.push_back({row.record.shape, *speedup});
+  }
+  return fmt::format(
+      "{}, for training steps int8 {}; for the forward of inference, with W's codes "
+      "at hand, it {}.\n",
+      report.where, verdict(steps), verdict(forwards));
+}
+
+ReportRow report_row(const Record& record, const RunLog& log) {
+  const std::string id = case_id(record.shape);
+  const auto in = [&](const std::map<std::string, double>& times) {
+    const auto found = times.find(id);
+    return found != times.end() ? std::optional(found->second) : std::nullopt;
+  };
+  ReportRow row{record, in(log.fwd_packed_ms), in(log.standard_fwd_packed_ms)};
+  if (const auto noise = log.noise.find(id); noise != log.noise.end()) {
+    row.step_error = step_error(record, noise->second.parts);
+    row.others_cores = noise->second.others_cores;
+    row.disturbed = noise->second.disturbed;
+  }
+  return row;
+}
+
+ReportRow report_row(const CaseResult& result, std::optional<double> others_cores, bool disturbed) {
+  ReportRow row{result.record(), result.median_ms(Field::fwd_packed),
+                result.median_ms(Field::standard_fwd_packed)};
+  std::array<Stats, record_fields> parts;
+  for (std::size_t i = 0; i < record_fields; ++i)
+    parts[i] = result.fields[i].stats;
+  row.step_error = step_error(row.record, parts);
+  row.others_cores = others_cores;
+  row.disturbed = disturbed;
+  return row;
+}
+
+Report load_report(const std::string& path) {
+  Report report;
+  RunLog log;
+  const std::string name = path == "-" ? "standard input" : path;
+  const std::string beside = run_log_path(path);
+  if (path != "-" && exists(beside)) log = parse_run_log(split_list(read_file(beside), '\n'));
+  report.s8_tops = log.s8_tops;
+  report.machine = log.machine;
+  std::string text = read_file(path);
+  // A record that is being written, or was torn, is not a record yet.
+  if (const std::size_t last = text.find_last_of('\n'); last + 1 != text.size()) {
+    const std::string_view tail = std::string_view(text).substr(last + 1);
+    if (!nlohmann::json::accept(tail) && tail.starts_with("{\"repeat\"")) text.resize(last + 1);
+  }
+  for (const Record& record : parse_records(text, name, RecordKeys::all_or_without_casts))
+    report.add(report_row(record, log));
+  if (report.rows.empty())
+    throw Error(Status::invalid_argument, name + ": there is no record in it");
+  report.without_casts = text.find("\"cast_x\"") == std::string::npos;
+  return report;
+}
+
+std::string report_heading(const Report& report, const std::string& path) {
+  std::string text = fmt::format("{}: {} shape{}", path == "-" ? "standard input" : path,
+                                 report.rows.size(), report.rows.size() == 1 ? "" : "s");
+  if (report.machine.empty())
+    text += path == "-" ? ", machine unknown"
+                        : fmt::format("; machine unknown: there is no {}", run_log_path(path));
+  if (report.without_casts)
+    text += "; its records have 22 of the 25 keys, cast_x, cast_g and cast_w are missing";
+  if (report.replaced > 0)
+    text += fmt::format("; {} earlier record{} of the same shape {} left out, the last one counts",
+                        report.replaced, report.replaced == 1 ? "" : "s",
+                        report.replaced == 1 ? "is" : "are");
+  return printable(text) + "\n";
+}
+
+void add_report_command(CLI::App& app) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand(
+      "report", "Print a record file as a table and say whether int8 pays in it");
+  command
+      ->add_option("FILE", *path,
+                   "records of this program, or published ones with or without the three casts; - "
+                   "is standard input")
+      ->required();
+  command->footer(
+      "Rows come by work, the smallest first. Of several records of a shape the last one counts. "
+      "If "
+      "the run file NAME.run.jsonl lies beside NAME.jsonl, the table says what machine it is of, "
+      "and which rows are in doubt: the times behind them differ too much, or other programs were "
+      "running.\n\n"
+      "Examples:\n  switchback-bench report data/reference/switchback_a100_2023.jsonl\n"
+      "  switchback-bench run --out - | switchback-bench report -");
+  command->callback([path] {
+    const Report report = load_report(*path);
+    fmt::print("{}{}\n{}{}", report_heading(report, *path),
+               report_table(report, terminal_columns(stdout)), report_doubt(report),
+               report_sentence(report));
+    set_exit_code(exit_codes::ok);
+  });
+}
+
+}  // namespace switchback::bench

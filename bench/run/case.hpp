@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: measuring one case: operands, checks, choice of the floating point engines, timed rounds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/grid/grid.hpp"
+#include "bench/measure/stats.hpp"
+#include "bench/measure/timing.hpp"
+#include "bench/run/fields.hpp"
+#include "bench/run/record.hpp"
+#include "switchback/context.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::bench {
+
+/// Thrown out of a measurement when the user asked to stop.
+struct Interrupted {};
+
+struct CaseOptions {
+  DType dtype = DType::f32;
+  FieldSet fields = every_field();
+  int repeat = 10;
+  double min_time_s = 0;
+  std::uint64_t seed = 0;
+  /// Forced engines by name, checked to exist; empty = the library's choice for int8 products, the
+  /// fastest for floating point ones.
+  std::string int8_engine;
+  std::string standard_engine;
+  /// On a device: calls are captured and replayed as CUDA graphs; the L2 cache is emptied of the
+  /// operands before every timed call.
+  bool graphs = false;
+  bool cold_cache = false;
+  /// Where configurations are looked up; then each field is also timed in its default one in the
+  /// same rounds, and a step of a layer in mode auto beside one in mode standard. Null: nowhere.
+  std::shared_ptr<const ConfigSource> tuned;
+  /// Past this, no round begins beyond the third.
+  std::optional<Clock::time_point> deadline;
+  /// Asked before every call; true throws Interrupted.
+  std::function<bool()> interrupted = [] { return false; };
+};
+
+enum class CaseStatus { ok, skipped, wrong, unsupported, oom, timeout };
+std::string_view status_text(CaseStatus status) noexcept;
+
+struct FieldResult {
+  CaseStatus status = CaseStatus::skipped;  ///< skipped: was not asked for
+  std::string why;
+  Stats stats;
+  std::string engine;      ///< that ran, with its configuration where it has one; may be empty
+  double error = 0;        ///< see SampleCheck::error
+  Stats default_stats;     ///< of the default configuration, where a tuned one is measured too
+  Middle tuned_speedup{};  ///< over it, in the same rounds
+  bool tuned = false;      ///< whether another configuration than the default ran
+};
+
+/// Rounds after which tuned and default configurations have been in each other's place; speed-ups
+/// are of whole cycles.
+inline constexpr std::size_t tuned_cycle = 4;
+
+/// Whole passes of a layer, in mode auto beside mode standard, both with what was tuned.
+struct LayerResult {
+  Stats standard_step, auto_step;        ///< W updated, forward, dX and dW
+  Stats standard_forward, auto_forward;  ///< prepared for eval
+  Middle step_speedup{}, forward_speedup{};
+  std::string forward_mode, dx_mode, eval_mode;  ///< that mode auto took
+};
+
+struct CaseResult {
+  Case shape;
+  CaseStatus status = CaseStatus::ok;  ///< the worst of its fields'
+  std::string why;
+  int repeat = 0;  ///< timed calls asked for
+  int rounds = 0;  ///< timed calls made of each field
+  double setup_s = 0;
+  double wall_s = 0;
+  std::array<FieldResult, all_fields> fields;
+  std::optional<LayerResult> layer;
+
+  [[nodiscard]] const FieldResult& field(Field f) const { return fields[index(f)]; }
+  /// The median of a field that was measured and is right.
+  [[nodiscard]] std::optional<double> median_ms(Field f) const;
+  [[nodiscard]] Record record() const;
+};
+
+/// Measures the chosen fields: each is run once and checked, then all that passed are called in
+/// turns, repeat/2 rounds to warm up and `repeat` timed ones. A field that fails its check has
+/// status wrong, one whose engine refuses the problem unsupported; neither is timed. Memory that
+/// cannot be had makes the whole case oom. Throws Interrupted, and Error for what is none of these.
+CaseResult run_case(Context& context, const Case& c, const CaseOptions& options);
+
+}  // namespace switchback::bench

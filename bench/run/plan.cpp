@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/run/plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/run/operands.hpp"
+
+namespace switchback::bench {
+
+Rates rates_from(const Ceilings& ceilings) noexcept {
+  Rates rates;
+  // Shares of the ceilings that large products and quantize passes reach; small ones do worse,
+  // which the fixed cost of a call below stands for.
+  if (ceilings.f32_tflops > 0) rates.standard_ops_s = 0.75 * ceilings.f32_tflops * 1e12;
+  if (ceilings.s8_tops > 0) rates.int8_ops_s = 0.6 * ceilings.s8_tops * 1e12;
+  if (ceilings.copy_gb_s > 0) rates.bytes_s = 0.5 * ceilings.copy_gb_s * 1e9;
+  return rates;
+}
+
+double estimate_field_s(Field field, const Case& c, DType dtype, const Rates& rates) noexcept {
+  const auto m = static_cast<double>(c.batch_size);
+  const auto n = static_cast<double>(c.dim_out);
+  const auto k = static_cast<double>(c.dim_in);
+  const auto element = static_cast<double>(dtype_size_bytes(dtype));
+  constexpr double call_s = 5e-6;
+  const double ops = 2 * c.macs();
+  const double operands = m * k + n * k + m * n;
+  const auto pass = [&](double elements) {
+    return call_s + elements * (element + 1) / rates.bytes_s;
+  };
+  switch (field) {
+    case Field::standard_fwd:
+    case Field::standard_gw:
+    case Field::standard_gx:
+    case Field::standard_fwd_packed:
+      return call_s + std::max(ops / rates.standard_ops_s, operands * element / rates.bytes_s);
+    case Field::rowwise_fwd:
+    case Field::global_fwd:
+    case Field::rowwise_bwd:
+    case Field::global_bwd:
+      return call_s + ops / rates.int8_ops_s + 2 * n * k / rates.bytes_s + operands / rates.bytes_s;
+    case Field::fwd_packed:
+    case Field::bwd_packed:
+      return call_s + std::max(ops / rates.int8_ops_s, operands / rates.bytes_s);
+    case Field::x_quantize_rowwise:
+    case Field::cast_x:
+      return pass(m * k);
+    case Field::g_quantize_rowwise:
+    case Field::cast_g:
+      return pass(m * n);
+    case Field::w_quantize_rowwise:
+    case Field::w_quantize_global:
+    case Field::cast_w:
+      return pass(n * k);
+    case Field::w_quantize_colwise_transpose:
+    case Field::w_quantize_global_transpose:
+      return 2 * pass(n * k);
+  }
+  return call_s;
+}
+
+double estimate_round_s(const Case& c, DType dtype, const FieldSet& fields,
+                        const Rates& rates) noexcept {
+  double seconds = 0;
+  for (std::size_t i = 0; i < all_fields; ++i)
+    if (fields[i]) seconds += estimate_field_s(static_cast<Field>(i), c, dtype, rates);
+  return seconds;
+}
+
+double estimate_setup_s(const Case& c, DType dtype, const FieldSet& fields,
+                        const Rates& rates) noexcept {
+  double seconds = 0.002;
+  for (std::size_t i = 0; i < all_fields; ++i) {
+    if (!fields[i]) continue;
+    const bool standard = i <= index(Field::standard_gx);
+    // Once to check it, and the rival engines of a floating point pass a few times.
+    seconds += (standard ? 6 : 1) * estimate_field_s(static_cast<Field>(i), c, dtype, rates);
+  }
+  // Random data, poisoned outputs and the recomputed rows and columns.
+  const auto m = static_cast<double>(c.batch_size);
+  const auto n = static_cast<double>(c.dim_out);
+  const auto k = static_cast<double>(c.dim_in);
+  return seconds + (m * k + n * k + m * n) * 12e-9;
+}
+
+double PlannedCase::total_s(double min_time_s) const noexcept {
+  const double timed = std::max(static_cast<double>(repeat) * round_s, min_time_s);
+  return setup_s + static_cast<double>(repeat / 2) * round_s + timed;
+}
+
+double PlannedCase::shortest_s() const noexcept {
+  return setup_s + std::min(repeat, fewest_rounds) * round_s;
+}
+
+PlannedCase plan_case(const Case& c, int repeat, DType dtype, const FieldSet& fields,
+                      const Rates& rates) {
+  PlannedCase planned;
+  planned.shape = c;
+  planned.repeat = repeat;
+  planned.bytes = operand_bytes(c, dtype, fields);
+  planned.setup_s = estimate_setup_s(c, dtype, fields, rates);
+  planned.round_s = estimate_round_s(c, dtype, fields, rates);
+  return planned;
+}
+
+void Pace::add(double planned_s, double took_s) noexcept {
+  if (!(planned_s > 0) || !(took_s > 0)) return;
+  const double ratio = std::clamp(took_s / planned_s, 1e-2, 1e4);
+  // In the logarithm: half and double are equally wrong.
+  factor_ = known_ ? std::exp(0.5 * std::log(factor_) + 0.5 * std::log(ratio)) : ratio;
+  known_ = true;
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: what a run will take: memory and time of each case, before it is measured.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bench/grid/grid.hpp"
+#include "bench/machine/ceilings.hpp"
+#include "bench/run/fields.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::bench {
+
+/// What the estimates go by: the machine's ceilings, or a guess where they were not measured.
+struct Rates {
+  double standard_ops_s = 100e9;
+  double int8_ops_s = 300e9;
+  double bytes_s = 8e9;
+};
+/// The share of the ceilings that is reached in practice.
+Rates rates_from(const Ceilings& ceilings) noexcept;
+
+/// Seconds of one call of a field.
+double estimate_field_s(Field field, const Case& c, DType dtype, const Rates& rates) noexcept;
+/// Seconds of one round: each chosen field once.
+double estimate_round_s(const Case& c, DType dtype, const FieldSet& fields,
+                        const Rates& rates) noexcept;
+/// Seconds before the first timed call: data, checks, choice of engines.
+double estimate_setup_s(const Case& c, DType dtype, const FieldSet& fields,
+                        const Rates& rates) noexcept;
+
+struct PlannedCase {
+  Case shape;
+  int repeat = 0;
+  double bytes = 0;
+  double setup_s = 0;
+  double round_s = 0;
+
+  /// With `repeat` timed rounds, at least min_time_s of them, and half as many to warm up.
+  [[nodiscard]] double total_s(double min_time_s) const noexcept;
+  /// With the fewest rounds a deadline leaves.
+  [[nodiscard]] double shortest_s() const noexcept;
+};
+inline constexpr int fewest_rounds = 3;
+
+PlannedCase plan_case(const Case& c, int repeat, DType dtype, const FieldSet& fields,
+                      const Rates& rates);
+
+/// How long cases took compared with their plan, to correct what is left: recent cases count most.
+class Pace {
+ public:
+  void add(double planned_s, double took_s) noexcept;
+  [[nodiscard]] double factor() const noexcept { return factor_; }
+
+ private:
+  double factor_ = 1;
+  bool known_ = false;
+};
+
+}  // namespace switchback::bench

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/tune/tune.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "autotune/layer_queries.hpp"
+#include "autotune/session.hpp"
+#include "autotune/store/snapshot.hpp"
+#include "bench/cli/cli.hpp"
+#include "bench/cli/signals.hpp"
+#include "bench/cli/status_line.hpp"
+#include "bench/cli/table.hpp"
+#include "bench/machine/machine.hpp"
+#include "bench/machine/probe.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+using autotune::Effort;
+using autotune::TuneOutcome;
+
+// What a kind of problem came to, for the summary.
+struct Tally {
+  std::int64_t measured = 0;
+  std::int64_t changed = 0;
+  std::int64_t wrong = 0;
+  std::vector<double> speedups;  ///< of those that changed
+  double best = 1;
+};
+
+// The problems that a file of misses, or a cache, names, as far as they are of this machine.
+std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& context,
+                                       const autotune::Machine& machine, StatusLine& out) {
+  core::require(::access(file.c_str(), R_OK) == 0,
+                "--recorded {}: the file cannot be read; it is what SWITCHBACK_TUNE=record writes",
+                file);
+  autotune::Snapshot snapshot;
+  snapshot.add_file(file);
+  for (const autotune::Warning& warning : snapshot.warnings())
+    out.warning(autotune::describe(warning));
+  std::vector<ConfigQuery> queries;
+  std::int64_t foreign = 0;
+  std::vector<autotune::Warning> problems;
+  snapshot.for_each(
+      [&](const autotune::Record& record) {
+        if (record.type != autotune::RecordType::miss &&
+            record.type != autotune::RecordType::winner)
+          return;
+        std::string why;
+        const auto parts = autotune::parse_key(record.key.json, why);
+        if (!parts) return out.warning(fmt::format("{}: {}", file, why));
+        if (parts->machine != machine || !autotune::matches(parts->query, context.state())) {
+          ++foreign;
+          return;
+        }
+        queries.push_back(parts->query);
+      },
+      &problems);
+  for (const autotune::Warning& warning : problems)
+    out.warning(autotune::describe(warning));
+  if (foreign > 0)
+    out.warning(
+        fmt::format("{}: {} problems are of another machine, or of another number of threads or "
+                    "instruction set than this Context's; they are left out",
+                    file, foreign));
+  core::require(!queries.empty(), "--recorded {}: there is no problem of this machine in it", file);
+  return queries;
+}
+
+class Tune {
+ public:
+  Tune(const TuneOptions& options, Context& context, const Tuner& tuner,
+       std::vector<ConfigQuery> queries, StatusLine& out)
+      : options_(options),
+        context_(context),
+        tuner_(tuner),
+        queries_(std::move(queries)),
+        out_(out) {}
+
+  autotune::SessionResult run() {
+    start_ = autotune::Clock::now();
+    for (const ConfigQuery& query : queries_)
+      cost_left_ += autotune::task_cost(query);
+    autotune::SessionOptions session;
+    session.limits = options_.limits;
+    session.effort = options_.effort;
+    session.interrupted = StopSignals::requested;
+    const Prober prober(options_.context);
+    session.probe = [&](const ConfigQuery& query, const ConfigChoice& choice) {
+      return prober.why_not(query, choice);
+    };
+    session.begin = [&](std::size_t index, const ConfigQuery& query) { begin(index, query); };
+    session.candidate = [&](std::size_t done, std::size_t all, double speedup) {
+      out_.status(fmt::format("{} {}/{} candidates, best {:.2f}x{}", head_, done, all, speedup,
+                              time_left()));
+    };
+    session.end = [&](std::size_t, const ConfigQuery& query, const TuneOutcome* outcome,
+                      const std::string& why, const TuneSummary&) { end(query, outcome, why); };
+    autotune::SessionResult result =
+        autotune::run_session(tuner_.state(), context_, queries_, session);
+    out_.clear();
+    return result;
+  }
+
+  [[nodiscard]] double elapsed_s() const {
+    return std::chrono::duration<double>(autotune::Clock::now() - start_).count();
+  }
+
+  [[nodiscard]] std::string table(const autotune::SessionResult& result) const {
+    Table table({"problem", "measured", "changed", "gain", "best", "wrong"});
+    for (std::size_t i = 0; i < tallies_.size(); ++i) {
+      const Tally& tally = tallies_[i];
+      if (tally.measured == 0) continue;
+      table.add({std::string(autotune::op_name(autotune::all_ops[i])),
+                 std::to_string(tally.measured), std::to_string(tally.changed),
+                 tally.speedups.empty()
+                     ? "-"
+                     : fmt::format("{:.2f}x", autotune::middle(tally.speedups).median),
+                 tally.speedups.empty() ? "-" : fmt::format("{:.2f}x", tally.best),
+                 std::to_string(tally.wrong)});
+    }
+    const TuneSummary& s = result.summary;
+    std::string text;
+    if (!table.empty())
+      text += table.text_for(stdout) +
+              "changed: another configuration than the default won; gain: the median speed-up of "
+              "those.\n";
+    text += fmt::format("{} problems: {} measured", s.keys, s.tuned);
+    if (s.known > 0) text += fmt::format(", {} known already", s.known);
+    if (s.cut > 0)
+      text += fmt::format(", {} left to the default or cut short: the budget was over", s.cut);
+    text += fmt::format(", in {}.\n", format_duration(elapsed_s()));
+    const std::string file = tuner_.cache_file();
+    if (s.lost > 0)
+      text += fmt::format("Not stored: what was measured of {} problems: {}\n", s.lost,
+                          printable(tuner_.state().stored().error));
+    if (!file.empty() && (s.lost == 0 || result.stored > 0))
+      text += fmt::format("Cache: {}\n", file);
+    return text;
+  }
+
+  [[nodiscard]] nlohmann::ordered_json json(const autotune::SessionResult& result) const {
+    const TuneSummary& s = result.summary;
+    nlohmann::ordered_json object;
+    object["type"] = "tune";
+    object["machine"] = autotune::describe(tuner_.state().machine);
+    object["cache"] = tuner_.cache_file();
+    object["keys"] = s.keys;
+    object["known"] = s.known;
+    object["tuned"] = s.tuned;
+    object["changed"] = s.changed;
+    object["cut"] = s.cut;
+    object["failed"] = s.failed;
+    object["stored"] = result.stored;
+    object["lost"] = s.lost;
+    object["store_error"] = tuner_.state().stored().error;
+    object["interrupted"] = result.interrupted;
+    object["wall_s"] = elapsed_s();
+    for (std::size_t i = 0; i < tallies_.size(); ++i) {
+      nlohmann::ordered_json& op =
+          object["ops"][std::string(autotune::op_name(autotune::all_ops[i]))];
+      op["measured"] = tallies_[i].measured;
+      op["changed"] = tallies_[i].changed;
+      op["wrong"] = tallies_[i].wrong;
+      op["median_speedup"] = autotune::middle(tallies_[i].speedups).median;
+      op["best_speedup"] = tallies_[i].best;
+    }
+    return object;
+  }
+
+ private:
+  [[nodiscard]] std::string time_left() const {
+    const double pace = done_cost_ > 0 ? elapsed_s() / done_cost_ : 0;
+    double left_s = pace * cost_left_;
+    if (options_.limits.budget_s > 0)
+      left_s = std::min(left_s > 0 ? left_s : 1e18, options_.limits.budget_s - elapsed_s());
+    return left_s > 0 && left_s < 1e17 ? fmt::format(", about {} left", format_duration(left_s))
+                                       : "";
+  }
+
+  void begin(std::size_t index, const ConfigQuery& query) {
+    head_ = fmt::format("[{}/{}] {}:", index + 1, queries_.size(), autotune::describe(query));
+    out_.status(head_ + " ..." + time_left());
+  }
+
+  void end(const ConfigQuery& query, const TuneOutcome* outcome, const std::string& why) {
+    const double cost = autotune::task_cost(query);
+    cost_left_ -= cost;
+    done_cost_ += cost;
+    if (outcome == nullptr) return out_.note(fmt::format("{} not measured: {}", head_, why));
+    const auto at = std::find(autotune::all_ops.begin(), autotune::all_ops.end(), query.op) -
+                    autotune::all_ops.begin();
+    Tally& tally = tallies_[static_cast<std::size_t>(at)];
+    const autotune::SearchResult& found = outcome->search;
+    const autotune::Measured& winner = found.measured[found.winner()];
+    ++tally.measured;
+    for (const autotune::Measured& m : found.measured)
+      if (!m.failure.empty()) {
+        ++tally.wrong;
+        out_.note(fmt::format("{} {} is wrong or cannot run: {}", head_,
+                              autotune::describe(autotune::to_text(query.op, m.choice)),
+                              m.failure));
+      }
+    if (found.winner() == 0)
+      return out_.note(fmt::format("{} the default stays, {} ms{}", head_,
+                                   number(winner.stats.median_ms),
+                                   found.effort == Effort::cut ? " (no time to look)" : ""));
+    ++tally.changed;
+    tally.speedups.push_back(winner.speedup);
+    tally.best = std::max(tally.best, winner.speedup);
+    out_.note(fmt::format("{} {}, {} ms, {:.2f}x the default", head_,
+                          autotune::describe(autotune::to_text(query.op, outcome->choice)),
+                          number(winner.stats.median_ms), winner.speedup));
+  }
+
+  const TuneOptions& options_;
+  Context& context_;
+  const Tuner& tuner_;
+  std::vector<ConfigQuery> queries_;
+  StatusLine& out_;
+  autotune::Clock::time_point start_;
+  double cost_left_ = 0;
+  double done_cost_ = 0;
+  std::string head_;
+  std::array<Tally, autotune::all_ops.size()> tallies_;
+};
+
+}  // namespace
+
+int tune_command(const TuneOptions& options) {
+  const autotune::Clock::time_point start = autotune::Clock::now();
+  core::require(options.records.empty() || options.has_cases || options.recorded.empty(),
+                "--records {}: records are of shapes; name some by --grid or --shape",
+                options.records);
+  StatusLine out(options.quiet);
+  Context context(options.context);
+  TunerOptions tuner_options;
+  tuner_options.mode = "read";
+  tuner_options.cache_directory = options.cache;
+  tuner_options.warn = [&](const std::string& text) { out.warning(text); };
+  const auto tuner = Tuner::open(context, tuner_options);
+
+  std::vector<TuneShape> shapes;
+  if (options.has_cases || options.recorded.empty())
+    for (const SelectedCase& c : select_cases(options.cases))
+      shapes.push_back(
+          {c.shape.batch_size, c.shape.dim_in, c.shape.dim_out, options.dtype, options.bias});
+  std::vector<ConfigQuery> queries = autotune::queries_of(context.state(), shapes);
+  for (const std::string& file : options.recorded)
+    for (const ConfigQuery& query : read_recorded(file, context, tuner->state().machine, out))
+      if (std::find(queries.begin(), queries.end(), query) == queries.end())
+        queries.push_back(query);
+
+  if (options.dry_run) {
+    std::int64_t known = 0;
+    for (const ConfigQuery& query : queries)
+      known += tuner->state().knows(query, context.state(), options.effort) ? 1 : 0;
+    fmt::print("{} problems of {} shapes, {} of them known already in {}\n", queries.size(),
+               shapes.size(), known, tuner->cache_file());
+    return exit_codes::ok;
+  }
+  const std::string busy = busy_warning();
+  if (!busy.empty()) out.warning(busy);
+
+  std::optional<StopSignals> signals(std::in_place);
+  TuneOptions left = options;
+  if (options.limits.budget_s > 0)
+    left.limits.budget_s =
+        std::max(1e-6, options.limits.budget_s -
+                           std::chrono::duration<double>(autotune::Clock::now() - start).count());
+  Tune tune(left, context, *tuner, std::move(queries), out);
+  tuner->state().lock_wait = {std::chrono::seconds(60),
+                              [&](const std::string& text) { out.warning(text); },
+                              [] { return StopSignals::requested(); }};
+  const autotune::SessionResult result = tune.run();
+  const std::int64_t lost = result.summary.lost;
+  if (options.json)
+    fmt::print("{}\n", tune.json(result).dump());
+  else if (!options.quiet)
+    fmt::print("{}", tune.table(result));
+  if (result.interrupted) {
+    out.warning(
+        lost > 0 ? fmt::format("interrupted; {} problems that were measured are not stored", lost)
+                 : "interrupted: what was measured is kept; run it again to go on");
+    return exit_codes::interrupted;
+  }
+  if (lost > 0) {
+    out.warning(fmt::format("what was measured of {} problems is not in the cache: {}", lost,
+                            tuner->state().stored().error));
+    return exit_codes::failed;
+  }
+  const TuneSummary& summary = result.summary;
+  if (summary.tuned == 0 && summary.known == 0 && summary.cut > 0) {
+    out.warning(fmt::format(
+        "the budget of {:g} s is below one measurement; nothing was tuned. Give it more, or fewer "
+        "and smaller shapes",
+        options.limits.budget_s));
+    return exit_codes::deadline;
+  }
+  if (options.records.empty()) return exit_codes::ok;
+  signals.reset();  // the run has its own
+  RunOptions run;
+  run.cases = options.cases;
+  run.context = options.context;
+  run.dtype = options.dtype;
+  run.out = options.records;
+  run.tuned = true;
+  run.cache = options.cache;
+  run.quiet = options.quiet || options.json;
+  run.arguments = options.arguments;
+  return run_command(run);
+}
+
+}  // namespace switchback::bench

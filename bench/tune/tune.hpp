@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: `switchback-bench tune`: fills the tuning cache of this machine.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autotune/store/record.hpp"
+#include "bench/run/run.hpp"
+#include "switchback/context.hpp"
+#include "switchback/tuner.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::bench {
+
+struct TuneOptions {
+  CaseSelection cases;
+  bool has_cases = false;             ///< a grid or a shape was named
+  std::vector<std::string> recorded;  ///< files of problems that were missed
+  ContextOptions context;
+  DType dtype = DType::f32;
+  bool bias = false;
+  TuneLimits limits;
+  autotune::Effort effort = autotune::Effort::normal;
+  std::string cache;    ///< directory; empty: the usual one
+  std::string records;  ///< file for timing records with everything at its tuned best
+  bool json = false;
+  bool dry_run = false;
+  bool quiet = false;
+  std::string arguments;
+};
+
+/// Returns an exit code. Throws Error for what is wrong before the first problem.
+int tune_command(const TuneOptions& options);
+
+}  // namespace switchback::bench

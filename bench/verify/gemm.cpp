@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: `verify` of the matrix products, engine by engine.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "bench/measure/random_data.hpp"
+#include "bench/verify/suite.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+constexpr std::string_view sum_rule = "equal: int32 sums are exact for any order";
+constexpr std::string_view epilogue_rule =
+    "equal: absmax_b · (absmax_a · (sum · c)) + bias, each step rounded to f32, then once to the "
+    "output";
+
+// Random codes, and codes that saturate any kernel which adds pairs in 16 bits.
+enum class CodePattern { random, extreme };
+
+void fill_pattern(Context& context, Visible<std::int8_t>& codes, CodePattern pattern,
+                  std::uint64_t seed) {
+  fill_codes(context, {codes.data(), 1, static_cast<std::int64_t>(codes.size())}, seed);
+  if (pattern == CodePattern::random) return;
+  for (std::int8_t& code : codes)
+    code = code % 4 == 1 ? std::int8_t{-127} : std::int8_t{127};
+}
+
+// One way to finish a product.
+struct Epilogue {
+  DType output;
+  bool global;
+  bool bias;
+};
+constexpr Epilogue epilogues[] = {{DType::f32, false, true},
+                                  {DType::f32, true, false},
+                                  {DType::f16, false, false},
+                                  {DType::bf16, true, true}};
+
+class Int8Checks {
+ public:
+  Int8Checks(Suite& suite, const VerifyShape& shape, CodePattern pattern)
+      : suite_(suite),
+        shape_(shape),
+        data_(pattern == CodePattern::random ? Data::normal : Data::outliers),
+        rows_(suite.rows_for(shape.batch, shape.dim_out, shape.dim_in)),
+        a_(size(shape.batch, shape.dim_in)),
+        b_(size(shape.dim_out, shape.dim_in)),
+        absmax_a_(size(shape.batch, 1)),
+        absmax_b_(size(shape.dim_out, 1)),
+        bias_(size(shape.dim_out, 1)) {
+    Context& context = suite.context();
+    const std::uint64_t seed = suite.options().seed;
+    fill_pattern(context, a_, pattern, seed + 2);
+    fill_pattern(context, b_, pattern, seed + 3);
+    fill_normal(context, as_row(absmax_a_), seed + 4);
+    fill_normal(context, as_row(absmax_b_), seed + 5);
+    fill_normal(context, as_row(bias_), seed + 6);
+    // Scales are never negative; one is 0, and one says that its row was not finite.
+    for (float& scale : absmax_a_)
+      scale = std::abs(scale) + 0.01f;
+    for (float& scale : absmax_b_)
+      scale = std::abs(scale) + 0.01f;
+    if (absmax_a_.size() > 2) {
+      absmax_a_[1] = 0;
+      absmax_a_[2] = std::numeric_limits<float>::quiet_NaN();
+    }
+    if (absmax_b_.size() > 2) absmax_b_[2] = std::numeric_limits<float>::infinity();
+    sums_ = oracle::integer_product(context, a(), b(), rows_);
+  }
+
+  /// Empty: the engine the library chooses.
+  void with_engine(const std::string& engine) {
+    sum(engine, nullptr);
+    for (const Epilogue& epilogue : epilogues)
+      dequantized(engine, epilogue, nullptr);
+    PackedWeight packed;
+    if (!suite_.attempt(check("pack_weight", "call", engine),
+                        [&] { pack_weight(suite_.context(), b(), packed, engine); }))
+      return;
+    sum(engine, &packed);
+    for (const Epilogue& epilogue : epilogues)
+      dequantized(engine, epilogue, &packed);
+  }
+
+ private:
+  static std::size_t size(std::int64_t rows, std::int64_t cols) {
+    return static_cast<std::size_t>(rows * cols);
+  }
+  [[nodiscard]] MatrixView<const std::int8_t> a() const {
+    return {a_.data(), shape_.batch, shape_.dim_in};
+  }
+  [[nodiscard]] MatrixView<const std::int8_t> b() const {
+    return {b_.data(), shape_.dim_out, shape_.dim_in};
+  }
+  [[nodiscard]] Check check(const char* op, std::string part, const std::string& engine) const {
+    Check c = suite_.check(op, std::move(part), DType::s8, data_, shape_);
+    if (!engine.empty()) c.engine = engine;
+    return c;
+  }
+
+  void sum(const std::string& engine, const PackedWeight* packed) {
+    Visible<std::int32_t> d(size(shape_.batch, shape_.dim_out),
+                            std::numeric_limits<std::int32_t>::min());
+    GemmS8S8S32Args args;
+    args.a = a();
+    if (packed == nullptr) args.b = b();
+    args.packed_b = packed;
+    args.d = {d.data(), shape_.batch, shape_.dim_out};
+    args.engine = engine;
+    const Check c = check("gemm_s8s8s32", packed != nullptr ? "packed" : "plain", engine);
+    if (!suite_.attempt(c, [&] { gemm_s8s8s32(suite_.context(), args); })) return;
+    Visible<std::int32_t> want(sums_.begin(), sums_.end());
+    suite_.exact(c, args.d, rows_, as_matrix(want, shape_.dim_out), sum_rule);
+  }
+
+  void dequantized(const std::string& engine, const Epilogue& epilogue,
+                   const PackedWeight* packed) {
+    HostMatrix d = unwritten(epilogue.output, shape_.batch, shape_.dim_out);
+    GemmArgs args;
+    args.a = a();
+    if (packed == nullptr) args.b = b();
+    args.packed_b = packed;
+    args.d = d.any();
+    args.absmax_a = absmax_a_;
+    args.absmax_b = std::span<const float>(absmax_b_).first(epilogue.global ? 1 : absmax_b_.size());
+    if (epilogue.bias) args.bias = as_row(bias_);
+    args.engine = engine;
+    const Check c = check(
+        "gemm",
+        fmt::format("{} scales{}{}", epilogue.global ? "row x global" : "row x row",
+                    epilogue.bias ? ", bias" : "", packed != nullptr ? ", packed" : ", plain"),
+        engine);
+    if (!suite_.attempt(c, [&] { gemm(suite_.context(), args); })) return;
+    const Visible<float> values =
+        oracle::epilogue(sums_, rows_, absmax_a_, args.absmax_b,
+                         epilogue.bias ? std::span<const float>(bias_) : std::span<const float>(),
+                         shape_.dim_out, epilogue.output);
+    const HostMatrix want = in_dtype(values, shape_.dim_out, epilogue.output);
+    suite_.exact(c, d.any(), rows_, want.any(), epilogue_rule);
+  }
+
+  Suite& suite_;
+  VerifyShape shape_;
+  Data data_;
+  Rows rows_;
+  Visible<std::int8_t> a_;
+  Visible<std::int8_t> b_;
+  Visible<float> absmax_a_;
+  Visible<float> absmax_b_;
+  Visible<float> bias_;
+  std::vector<std::int64_t> sums_;
+};
+
+// The three products of a layer.
+struct Pass {
+  const char* name;
+  bool transpose_a;
+  bool transpose_b;
+};
+constexpr Pass passes[] = {{"forward", false, true}, {"dx", false, false}, {"dw", true, false}};
+
+class StandardChecks {
+ public:
+  StandardChecks(Suite& suite, const VerifyShape& shape, DType dtype, Data data, const Pass& pass)
+      : suite_(suite), shape_(shape), dtype_(dtype), data_(data), pass_(pass) {
+    // X[batch, dim_in], W[dim_out, dim_in], G[batch, dim_out] in the places the pass has for them.
+    const std::int64_t m = shape.batch;
+    const std::int64_t k = shape.dim_in;
+    const std::int64_t n = shape.dim_out;
+    const bool forward = pass.transpose_b;
+    a_ = forward ? HostMatrix(dtype, m, k) : HostMatrix(dtype, m, n);
+    b_ = pass.transpose_a ? HostMatrix(dtype, m, k) : HostMatrix(dtype, n, k);
+    rows_count_ = pass.transpose_a ? n : m;
+    cols_ = forward ? n : k;
+    Context& context = suite.context();
+    const std::uint64_t seed = suite.options().seed;
+    fill(context, a_.any(), data, seed + 7);
+    // Only one side is poisoned: both would leave nothing finite.
+    fill(context, b_.any(), data == Data::nonfinite ? Data::normal : data, seed + 8);
+    bias_.resize(static_cast<std::size_t>(cols_));
+    fill_normal(context, as_row(bias_), seed + 9);
+    const std::int64_t inner = pass.transpose_a || forward ? b_.cols() : n;
+    rows_ = suite.rows_for(rows_count_, cols_, pass.transpose_a ? m : inner);
+    product_ =
+        oracle::product(context, a_.any(), pass.transpose_a, b_.any(), pass.transpose_b, rows_);
+  }
+
+  void with_engine(const std::string& engine) {
+    const bool forward = pass_.transpose_b;
+    run(engine, dtype_, forward, false);
+    if (dtype_ != DType::f32) run(engine, DType::f32, false, false);
+    if (pass_.transpose_a) run(engine, DType::f32, false, true);
+  }
+
+ private:
+  void run(const std::string& engine, DType output, bool bias, bool accumulate) {
+    HostMatrix d = unwritten(output, rows_count_, cols_);
+    if (accumulate) fill_normal(suite_.context(), d.any(), suite_.options().seed + 10);
+    Visible<float> before;
+    if (accumulate)
+      for (const std::int64_t row : rows_)
+        for (std::int64_t col = 0; col < cols_; ++col)
+          before.push_back(static_cast<float>(element(d.any(), row, col)));
+    StandardGemmArgs args;
+    args.a = a_.any();
+    args.b = b_.any();
+    args.d = d.any();
+    args.transpose_a = pass_.transpose_a;
+    args.transpose_b = pass_.transpose_b;
+    args.accumulate = accumulate;
+    if (bias) args.bias = as_row(bias_);
+    args.engine = engine;
+    Check c = suite_.check(
+        "gemm_standard",
+        fmt::format("{}{}{}", pass_.name, bias ? ", bias" : "", accumulate ? ", accumulated" : ""),
+        dtype_, data_, shape_);
+    if (!engine.empty()) c.engine = engine;
+    if (!suite_.attempt(c, [&] { gemm_standard(suite_.context(), args); })) return;
+    const bool random = data_ == Data::normal;
+    const Reference reference = oracle::reference_of(
+        product_, random ? oracle::SumBound::random_data : oracle::SumBound::any_data, output,
+        bias ? std::span<const float>(bias_) : std::span<const float>(), before);
+    suite_.bounded(c, d.any(), rows_, reference,
+                   random ? "4·2⁻²⁴·√K·‖a·b‖₂ (random walk of f32 roundings) and one rounding"
+                          : "K·2⁻²⁴·Σ|a·b| (f32 sum in any order) and one rounding");
+  }
+
+  Suite& suite_;
+  VerifyShape shape_;
+  DType dtype_;
+  Data data_;
+  Pass pass_;
+  HostMatrix a_;
+  HostMatrix b_;
+  Visible<float> bias_;
+  std::int64_t rows_count_ = 0;
+  std::int64_t cols_ = 0;
+  Rows rows_;
+  oracle::Product product_;
+};
+
+}  // namespace
+
+void verify_gemm_int8(Suite& suite, const VerifyShape& shape) {
+  std::vector<std::string> engines = suite.engines(gemm_engines(suite.context()));
+  if (suite.options().engine.empty()) engines.emplace_back();
+  for (const CodePattern pattern : {CodePattern::random, CodePattern::extreme}) {
+    Int8Checks checks(suite, shape, pattern);
+    for (const std::string& engine : engines)
+      checks.with_engine(engine);
+  }
+}
+
+void verify_gemm_standard(Suite& suite, const VerifyShape& shape) {
+  std::vector<std::string> engines = suite.engines(gemm_standard_engines(suite.context()));
+  if (suite.options().engine.empty()) engines.emplace_back();
+  if (engines.empty()) return;
+  for (const DType dtype : suite.options().dtypes)
+    for (const Data data : {Data::normal, Data::outliers, Data::zeros, Data::nonfinite}) {
+      if (!suite.wants(data, shape)) continue;
+      for (const Pass& pass : passes) {
+        StandardChecks checks(suite, shape, dtype, data, pass);
+        for (const std::string& engine : engines)
+          checks.with_engine(engine);
+      }
+    }
+}
+
+}  // namespace switchback::bench

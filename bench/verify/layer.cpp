@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: `verify` of the linear layer: forward, dX, dW, db and their accumulation in every mode.
+#include <algorithm>
+#include <cstddef>
+
+#include "bench/measure/random_data.hpp"
+#include "bench/verify/suite.hpp"
+#include "switchback/gemm.hpp"
+#include "switchback/linear.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+using oracle::Codes;
+using oracle::Groups;
+using oracle::SumBound;
+
+// What int8 costs in accuracy on random data: the deviation of a code's rounding, absmax/127/√12,
+// of both operands. numerics.md states the limits these are; below some thousand elements or some
+// tens of products an element, chance decides and only equality is asked for.
+constexpr double relative_error_row_row = 0.014;
+constexpr double relative_error_row_global = 0.017;
+constexpr double smallest_cosine = 0.9998;
+constexpr std::int64_t enough_elements = 4096;
+constexpr std::int64_t enough_products = 32;
+
+constexpr std::string_view int8_rule =
+    "equal: quantize, integer product and dequantize of the oracle";
+
+class LayerChecks {
+ public:
+  LayerChecks(Suite& suite, const VerifyShape& shape, DType dtype, Data data)
+      : suite_(suite),
+        shape_(shape),
+        dtype_(dtype),
+        data_(data),
+        x_(dtype, shape.batch, shape.dim_in),
+        w_(dtype, shape.dim_out, shape.dim_in),
+        g_(dtype, shape.batch, shape.dim_out),
+        bias_(static_cast<std::size_t>(shape.dim_out)),
+        y_rows_(suite.rows_for(shape.batch, shape.dim_out, shape.dim_in)),
+        dx_rows_(suite.rows_for(shape.batch, shape.dim_in, shape.dim_out)),
+        dw_rows_(suite.rows_for(shape.dim_out, shape.dim_in, shape.batch)) {
+    Context& context = suite.context();
+    const std::uint64_t seed = suite.options().seed;
+    fill(context, x_.any(), data, seed + 11);
+    // A weight that is not finite would leave nothing of a layer with one scale to compare.
+    fill(context, w_.any(), data == Data::nonfinite ? Data::normal : data, seed + 12);
+    fill(context, g_.any(), data, seed + 13);
+    fill_normal(context, as_row(bias_), seed + 14);
+    y_product_ = oracle::product(context, x_.any(), false, w_.any(), true, y_rows_);
+    dx_product_ = oracle::product(context, g_.any(), false, w_.any(), false, dx_rows_);
+    dw_product_ = oracle::product(context, g_.any(), true, x_.any(), false, dw_rows_);
+    q_x_ = oracle::quantize(x_.any(), Groups::rows);
+    q_g_ = oracle::quantize(g_.any(), Groups::rows);
+  }
+
+  void in_mode(Mode mode, const std::string& engine) {
+    mode_ = mode;
+    engine_ = engine;
+    HostMatrix y = unwritten(dtype_, shape_.batch, shape_.dim_out);
+    HostMatrix y_eval = unwritten(dtype_, shape_.batch, shape_.dim_out);
+    HostMatrix dx = unwritten(dtype_, shape_.batch, shape_.dim_in);
+    HostMatrix dw = unwritten(DType::f32, shape_.dim_out, shape_.dim_in);
+    HostMatrix dw_twice = unwritten(DType::f32, shape_.dim_out, shape_.dim_in);
+    Visible<float> db(bias_.size(), unwritten_float);
+    Visible<float> db_twice(bias_.size());
+    const bool ran = suite_.attempt(check("call"), [&] {
+      LinearOptions options;
+      options.in_features = shape_.dim_in;
+      options.out_features = shape_.dim_out;
+      options.mode = mode;
+      options.dtype = dtype_;
+      options.engine = engine;
+      SwitchbackLinear layer(suite_.context(), options);
+      layer.set_weight(w_.any(), as_row(bias_));
+      layer.forward(x_.any(), y.any(), Save::copy);
+      LinearGrads grads;
+      grads.g = g_.any();
+      grads.dx = dx.any();
+      grads.dw = dw.any();
+      grads.db = as_row(db);
+      layer.backward(grads);
+      copy(dw, dw_twice);
+      db_twice = db;
+      grads.dx = {};
+      grads.dw = dw_twice.any();
+      grads.db = as_row(db_twice);
+      grads.accumulate = true;
+      layer.backward(grads);
+      layer.prepare_for_eval();
+      layer.forward(x_.any(), y_eval.any());
+    });
+    if (!ran) return;
+    const Visible<float> dw_before = compared_rows(dw, dw_rows_);
+    const Visible<float> db_before = db;
+    forward("forward", y);
+    forward("forward, eval", y_eval);
+    input_gradient(dx);
+    weight_gradient("dw", dw, {});
+    weight_gradient("dw, accumulated", dw_twice, dw_before);
+    bias_gradient(db, db_twice, db_before);
+  }
+
+ private:
+  [[nodiscard]] bool standard() const { return mode_ == Mode::standard; }
+  [[nodiscard]] bool rowwise() const { return mode_ == Mode::rowwise; }
+
+  [[nodiscard]] Check check(const char* part) const {
+    Check c = suite_.check("layer", part, dtype_, data_, shape_);
+    c.mode = std::string(mode_name(mode_));
+    if (!engine_.empty()) c.engine = engine_;
+    return c;
+  }
+
+  static void copy(const HostMatrix& from, HostMatrix& to) {
+    std::copy_n(from.view<const std::byte>().data, from.size_bytes(), to.view<std::byte>().data);
+  }
+
+  static Visible<float> compared_rows(const HostMatrix& m, const Rows& rows) {
+    Visible<float> values;
+    for (const std::int64_t row : rows)
+      for (std::int64_t col = 0; col < m.cols(); ++col)
+        values.push_back(static_cast<float>(element(m.any(), row, col)));
+    return values;
+  }
+
+  [[nodiscard]] SumBound sum_bound() const {
+    return data_ == Data::normal ? SumBound::random_data : SumBound::any_data;
+  }
+  [[nodiscard]] std::string_view sum_rule() const {
+    return data_ == Data::normal
+               ? "4·2⁻²⁴·√K·‖a·b‖₂ (random walk of f32 roundings) and one rounding"
+               : "K·2⁻²⁴·Σ|a·b| (f32 sum in any order) and one rounding";
+  }
+
+  // An output of an int8 product: codes of one side by rows of the output, codes of the other.
+  void int8_output(const char* part, HostMatrix& got, const Rows& rows, const Codes& a,
+                   const Codes& b, std::span<const float> bias, const oracle::Product& product) {
+    const auto sums = oracle::integer_product(suite_.context(), a.view(), b.view(), rows);
+    const Visible<float> values =
+        oracle::epilogue(sums, rows, a.absmax, b.absmax, bias, b.rows, got.dtype());
+    const HostMatrix want = in_dtype(values, b.rows, got.dtype());
+    const Reference f64 = oracle::reference_of(product, SumBound::any_data, got.dtype(), bias, {});
+    Accuracy accuracy;
+    accuracy.reference = &f64;
+    const auto compared = static_cast<std::int64_t>(values.size());
+    if (data_ == Data::normal && compared >= enough_elements && product.inner >= enough_products) {
+      accuracy.largest_relative_error =
+          rowwise() ? relative_error_row_row : relative_error_row_global;
+      accuracy.smallest_cosine = smallest_cosine;
+    }
+    suite_.exact(check(part), got.any(), rows, want.any(), int8_rule, accuracy);
+  }
+
+  void forward(const char* part, HostMatrix& y) {
+    if (standard()) {
+      const Reference reference = oracle::reference_of(y_product_, sum_bound(), dtype_, bias_, {});
+      return suite_.bounded(check(part), y.any(), y_rows_, reference, sum_rule());
+    }
+    const Codes q_w = oracle::quantize(w_.any(), rowwise() ? Groups::rows : Groups::all);
+    int8_output(part, y, y_rows_, q_x_, q_w, bias_, y_product_);
+  }
+
+  void input_gradient(HostMatrix& dx) {
+    if (standard()) {
+      const Reference reference = oracle::reference_of(dx_product_, sum_bound(), dtype_, {}, {});
+      return suite_.bounded(check("dx"), dx.any(), dx_rows_, reference, sum_rule());
+    }
+    const Codes q_w =
+        oracle::quantize(w_.any(), rowwise() ? Groups::columns : Groups::all).transposed();
+    int8_output("dx", dx, dx_rows_, q_g_, q_w, {}, dx_product_);
+  }
+
+  void weight_gradient(const char* part, HostMatrix& dw, const Visible<float>& before) {
+    const auto compare = [&](const oracle::Product& product) {
+      const Reference reference =
+          oracle::reference_of(product, sum_bound(), DType::f32, {}, before);
+      suite_.bounded(check(part), dw.any(), dw_rows_, reference, sum_rule());
+    };
+    if (mode_ != Mode::global_mem_efficient) return compare(dw_product_);
+    // From what was saved: the codes of X, back in the layer's dtype.
+    const HostMatrix x = in_dtype(oracle::dequantize(q_x_, dtype_), shape_.dim_in, dtype_);
+    compare(oracle::product(suite_.context(), g_.any(), true, x.any(), false, dw_rows_));
+  }
+
+  void bias_gradient(Visible<float>& db, Visible<float>& db_twice, const Visible<float>& before) {
+    Visible<float> want = oracle::column_sums(g_.any());
+    constexpr std::string_view rule = "equal: f32 sums of 128-row blocks, then of the blocks";
+    suite_.exact(check("db"), as_row(db), as_row(want), rule);
+    Visible<float> twice;
+    for (std::size_t i = 0; i < want.size(); ++i)
+      twice.push_back(
+          static_cast<float>(static_cast<double>(before[i]) + static_cast<double>(want[i])));
+    suite_.exact(check("db, accumulated"), as_row(db_twice), as_row(twice), rule);
+  }
+
+  Suite& suite_;
+  VerifyShape shape_;
+  DType dtype_;
+  Data data_;
+  Mode mode_ = Mode::standard;
+  std::string engine_;
+  HostMatrix x_;
+  HostMatrix w_;
+  HostMatrix g_;
+  Visible<float> bias_;
+  Rows y_rows_;
+  Rows dx_rows_;
+  Rows dw_rows_;
+  oracle::Product y_product_;
+  oracle::Product dx_product_;
+  oracle::Product dw_product_;
+  Codes q_x_;
+  Codes q_g_;
+};
+
+}  // namespace
+
+void verify_layer(Suite& suite, const VerifyShape& shape) {
+  const std::vector<std::string> int8_engines = suite.engines(gemm_engines(suite.context()));
+  const std::vector<std::string> standard_engines =
+      suite.engines(gemm_standard_engines(suite.context()));
+  for (const DType dtype : suite.options().dtypes)
+    for (const Data data : all_data()) {
+      if (!suite.wants(data, shape)) continue;
+      LayerChecks checks(suite, shape, dtype, data);
+      for (const Mode mode : suite.options().modes) {
+        if (suite.options().engine.empty()) checks.in_mode(mode, {});
+        // What an engine computes was checked on all data without the layer around it.
+        if (data != Data::normal) continue;
+        for (const std::string& engine : mode == Mode::standard ? standard_engines : int8_engines)
+          checks.in_mode(mode, engine);
+      }
+    }
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/verify/suite.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "bench/measure/visible_memory.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "core/unaligned.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+constexpr std::int64_t large_elements = std::int64_t{1} << 19;
+
+std::int64_t elements(const VerifyShape& s) {
+  return s.batch * s.dim_in + s.dim_out * s.dim_in + s.batch * s.dim_out;
+}
+
+template <class T>
+bool contains(const std::vector<T>& values, const T& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// The Contexts of the quantize operations, which have no engine to force: one for each instruction
+// set that changes what this CPU uses, from the wanted one down.
+std::vector<ContextOptions> isa_steps(const VerifyOptions& options) {
+  if (parse_device(options.context.device).kind != DeviceKind::cpu) return {options.context};
+  std::vector<ContextOptions> steps;
+  core::CpuFeatures features = core::cpu_features();
+  if (!options.context.isa.empty())
+    features = features.capped(core::parse_isa(options.context.isa));
+  std::vector<core::Isa> seen;
+  const auto& isas = core::all_isas();
+  for (auto isa = isas.rbegin(); isa != isas.rend(); ++isa) {
+    const core::Isa level = features.capped(*isa).level();
+    if (contains(seen, level)) continue;
+    seen.push_back(level);
+    ContextOptions step = options.context;
+    step.isa = std::string(core::isa_name(level));
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+// Refuses an engine that no list has, or that no list has available.
+void check_engine(const Context& context, const std::string& engine) {
+  if (engine.empty()) return;
+  std::string names;
+  std::string reason;
+  bool known = false;
+  for (const auto& list : {gemm_engines(context), gemm_standard_engines(context)})
+    for (const EngineInfo& info : list) {
+      names += (names.empty() ? "" : ", ") + info.name;
+      if (info.name != engine) continue;
+      if (info.available) return;
+      known = true;
+      reason = info.reason;
+    }
+  core::require(known, "--engine '{}' is not one of {}", engine, names);
+  core::fail(Status::unsupported, "--engine {}: {}", engine, reason);
+}
+
+std::string instruction_set(const Context& context) {
+  const auto& runtime = context.state().runtime;
+  if (runtime == nullptr) return std::string(context.isa());
+  return fmt::format("sm_{}{}", runtime->info().compute_major, runtime->info().compute_minor);
+}
+
+}  // namespace
+
+const std::vector<std::string>& verify_ops() {
+  static const std::vector<std::string> ops = {"quantize", "activation", "gemm_int8",
+                                               "gemm_standard", "layer"};
+  return ops;
+}
+
+const std::vector<VerifyShape>& default_verify_shapes() {
+  // One element; less than any vector; around 16, 32 and 64; a middle one that is not; one as wide
+  // as a layer.
+  static const std::vector<VerifyShape> shapes = {{1, 1, 1},     {3, 5, 7},       {17, 33, 65},
+                                                  {64, 128, 96}, {129, 257, 191}, {48, 512, 160}};
+  return shapes;
+}
+
+bool Suite::wants(std::string_view op) const {
+  return options_.ops.empty() || contains(options_.ops, std::string(op));
+}
+
+bool Suite::wants(Data data, const VerifyShape& shape) const {
+  if (!options_.data.empty()) return contains(options_.data, data);
+  if (elements(shape) <= large_elements) return true;
+  return data == Data::normal || data == Data::outliers || data == Data::nonfinite;
+}
+
+std::vector<std::string> Suite::engines(const std::vector<EngineInfo>& infos) const {
+  std::vector<std::string> names;
+  for (const EngineInfo& info : infos)
+    if (info.available && (options_.engine.empty() || info.name == options_.engine))
+      names.push_back(info.name);
+  return names;
+}
+
+Rows Suite::rows_for(std::int64_t rows, std::int64_t cols, std::int64_t inner) const {
+  const std::int64_t per_row = std::max<std::int64_t>(1, cols * inner);
+  return sample_rows(rows, options_.reference_macs / per_row, options_.seed);
+}
+
+Check Suite::check(std::string op, std::string part, DType dtype, Data data,
+                   const VerifyShape& shape) const {
+  Check c;
+  c.op = std::move(op);
+  c.part = std::move(part);
+  c.dtype = std::string(dtype_name(dtype));
+  c.engine = "chosen";
+  c.isa = instruction_set(context_);
+  c.threads = context_.threads();
+  c.data = data;
+  c.shape = shape;
+  return c;
+}
+
+void Suite::report(const Check& check) {
+  switch (check.outcome) {
+    case Check::Outcome::pass:
+      ++summary_.passed;
+      break;
+    case Check::Outcome::fail:
+      ++summary_.failed;
+      break;
+    case Check::Outcome::skipped:
+      ++summary_.skipped;
+      break;
+  }
+  sink_(check);
+}
+
+bool Suite::attempt(const Check& check, const std::function<void()>& operation) {
+  try {
+    operation();
+    context_.synchronize();
+    return true;
+  } catch (const Error& error) {
+    Check thrown = check;
+    // An engine may refuse a problem in so many words; anything else is a failure.
+    thrown.outcome =
+        error.status() == Status::unsupported ? Check::Outcome::skipped : Check::Outcome::fail;
+    thrown.reason = error.what();
+    report(thrown);
+    return false;
+  }
+}
+
+void Suite::exact(Check check, AnyMatrix written, const Rows& rows, ConstAnyMatrix want,
+                  std::string_view bound, const Accuracy& accuracy) {
+  check.output = std::string(dtype_name(written.dtype));
+  check.bound = std::string(bound);
+  if (options_.tamper) options_.tamper(check, written);
+  check.comparison = compare_exact(written, rows, want);
+  bool accurate = true;
+  if (accuracy.reference != nullptr) {
+    add_accuracy(check.comparison, written, rows, *accuracy.reference);
+    if (accuracy.largest_relative_error > 0) {
+      // Comparisons with a NaN are false: nothing measured is not accurate.
+      accurate = check.comparison.relative_error <= accuracy.largest_relative_error &&
+                 check.comparison.cosine >= accuracy.smallest_cosine;
+      check.bound += fmt::format("; relative error at most {}, cosine at least {}",
+                                 accuracy.largest_relative_error, accuracy.smallest_cosine);
+    }
+  }
+  check.outcome = check.comparison.pass() && accurate ? Check::Outcome::pass : Check::Outcome::fail;
+  if (!accurate) check.reason = "not accurate enough against f64";
+  report(check);
+}
+
+void Suite::exact(Check check, AnyMatrix written, ConstAnyMatrix want, std::string_view bound) {
+  exact(std::move(check), written, all_rows(written.rows), want, bound);
+}
+
+void Suite::bounded(Check check, AnyMatrix written, const Rows& rows, const Reference& reference,
+                    std::string_view bound) {
+  check.output = std::string(dtype_name(written.dtype));
+  check.bound = std::string(bound);
+  if (options_.tamper) options_.tamper(check, written);
+  check.comparison = compare_bounded(written, rows, reference);
+  add_accuracy(check.comparison, written, rows, reference);
+  check.outcome = check.comparison.pass() ? Check::Outcome::pass : Check::Outcome::fail;
+  report(check);
+}
+
+HostMatrix in_dtype(const Visible<float>& values, std::int64_t cols, DType dtype) {
+  const std::int64_t count = static_cast<std::int64_t>(values.size());
+  HostMatrix m(dtype, cols > 0 ? count / cols : 0, cols);
+  for (std::int64_t i = 0; i < count; ++i)
+    core::store_float(m.any().data, dtype, i, values[static_cast<std::size_t>(i)]);
+  return m;
+}
+
+HostMatrix unwritten(DType dtype, std::int64_t rows, std::int64_t cols) {
+  HostMatrix m(dtype, rows, cols);
+  std::memset(m.any().data, 0x6B, m.size_bytes());
+  return m;
+}
+
+Visible<float> as_floats(ConstAnyMatrix m) {
+  Visible<float> values;
+  values.reserve(static_cast<std::size_t>(m.rows * m.cols));
+  for (std::int64_t r = 0; r < m.rows; ++r)
+    for (std::int64_t c = 0; c < m.cols; ++c)
+      values.push_back(core::load_float(m.data, m.dtype, r * m.stride + c));
+  return values;
+}
+
+VerifySummary run_verify(const VerifyOptions& options,
+                         const std::function<void(const Check&)>& sink) {
+  const std::vector<VerifyShape>& shapes =
+      options.shapes.empty() ? default_verify_shapes() : options.shapes;
+  VerifySummary summary;
+  Context context(options.context);
+  check_engine(context, options.engine);
+  const VisibleMemory visible(context);
+  Suite suite(context, options, sink, summary);
+  for (const VerifyShape& shape : shapes) {
+    for (const ContextOptions& step : isa_steps(options)) {
+      Context capped(step);
+      Suite on_isa(capped, options, sink, summary);
+      if (suite.wants("quantize")) verify_quantize(on_isa, shape);
+      if (suite.wants("activation")) verify_activation(on_isa, shape);
+    }
+    if (suite.wants("gemm_int8")) verify_gemm_int8(suite, shape);
+    if (suite.wants("gemm_standard")) verify_gemm_standard(suite, shape);
+    if (suite.wants("layer")) verify_layer(suite, shape);
+  }
+  return summary;
+}
+
+nlohmann::ordered_json to_json(const Check& check) {
+  const auto finite = [](double value) -> nlohmann::ordered_json {
+    if (std::isfinite(value)) return value;
+    if (std::isnan(value)) return nullptr;
+    return value > 0 ? "inf" : "-inf";
+  };
+  const auto text = [](double value) -> nlohmann::ordered_json {
+    if (std::isfinite(value)) return value;
+    return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  };
+  const Comparison& c = check.comparison;
+  nlohmann::ordered_json json;
+  json["type"] = "check";
+  json["op"] = check.op;
+  json["part"] = check.part;
+  json["mode"] = nullptr;
+  if (!check.mode.empty()) json["mode"] = check.mode;
+  json["dtype"] = check.dtype;
+  json["output"] = check.output;
+  json["engine"] = check.engine;
+  json["isa"] = check.isa;
+  json["threads"] = check.threads;
+  json["data"] = std::string(data_name(check.data));
+  json["batch"] = check.shape.batch;
+  json["dim_in"] = check.shape.dim_in;
+  json["dim_out"] = check.shape.dim_out;
+  json["outcome"] = check.outcome == Check::Outcome::pass   ? "pass"
+                    : check.outcome == Check::Outcome::fail ? "fail"
+                                                            : "skipped";
+  json["reason"] = check.reason;
+  json["compared"] = c.compared;
+  json["wrong"] = c.wrong;
+  json["snr_db"] = finite(c.snr_db);
+  json["relative_error"] = finite(c.relative_error);
+  json["cosine"] = finite(c.cosine);
+  json["worst_share_of_bound"] = finite(c.worst_share);
+  json["worst"] = nullptr;
+  if (c.worst.row >= 0)
+    json["worst"] = {{"row", c.worst.row},
+                     {"col", c.worst.col},
+                     {"got", text(c.worst.got)},
+                     {"want", text(c.worst.want)}};
+  json["bound"] = check.bound;
+  return json;
+}
+
+}  // namespace switchback::bench

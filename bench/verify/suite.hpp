@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: what the parts of `verify` share: the Context under test, options, and how a check is
+// made and reported.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/measure/host_matrix.hpp"
+#include "bench/verify/oracle.hpp"
+#include "bench/verify/verify.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback::bench {
+
+/// Accuracy that a result of random data must reach besides.
+struct Accuracy {
+  const Reference* reference = nullptr;
+  double largest_relative_error = 0;  ///< 0: report, do not judge
+  double smallest_cosine = 0;
+};
+
+class Suite {
+ public:
+  Suite(Context& context, const VerifyOptions& options,
+        const std::function<void(const Check&)>& sink, VerifySummary& summary)
+      : context_(context), options_(options), sink_(sink), summary_(summary) {}
+
+  [[nodiscard]] Context& context() const noexcept { return context_; }
+  [[nodiscard]] const VerifyOptions& options() const noexcept { return options_; }
+  [[nodiscard]] bool wants(std::string_view op) const;
+  /// Whether checks of the data are wanted on matrices of the shape.
+  [[nodiscard]] bool wants(Data data, const VerifyShape& shape) const;
+  /// Names of the available engines to force, as the options filter them.
+  [[nodiscard]] std::vector<std::string> engines(const std::vector<EngineInfo>& infos) const;
+  /// The rows of an output [rows,cols] of the given inner dimension that are compared.
+  [[nodiscard]] Rows rows_for(std::int64_t rows, std::int64_t cols, std::int64_t inner) const;
+
+  /// A check with what the suite knows filled in.
+  [[nodiscard]] Check check(std::string op, std::string part, DType dtype, Data data,
+                            const VerifyShape& shape) const;
+  /// Runs the operation; false, and a skipped or failed check, when it throws.
+  bool attempt(const Check& check, const std::function<void()>& operation);
+
+  void exact(Check check, AnyMatrix written, const Rows& rows, ConstAnyMatrix want,
+             std::string_view bound, const Accuracy& accuracy = {});
+  void exact(Check check, AnyMatrix written, ConstAnyMatrix want, std::string_view bound);
+  void bounded(Check check, AnyMatrix written, const Rows& rows, const Reference& reference,
+               std::string_view bound);
+
+ private:
+  void report(const Check& check);
+
+  Context& context_;
+  const VerifyOptions& options_;
+  const std::function<void(const Check&)>& sink_;
+  VerifySummary& summary_;
+};
+
+/// Vectors as the [1,n] or [rows,cols] matrices that comparisons take.
+template <class T>
+AnyMatrix as_matrix(Visible<T>& values, std::int64_t cols) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  return {values.data(), dtype_of<T>, cols > 0 ? count / cols : 0, cols, cols};
+}
+template <class T>
+AnyMatrix as_row(Visible<T>& values) {
+  return as_matrix(values, static_cast<std::int64_t>(values.size()));
+}
+/// [rows,cols] of values that are exact in the dtype, in that dtype.
+HostMatrix in_dtype(const Visible<float>& values, std::int64_t cols, DType dtype);
+/// A matrix for an operation to write, filled with a finite value that no check expects: what is
+/// not written is seen, be the right value a number or a NaN.
+HostMatrix unwritten(DType dtype, std::int64_t rows, std::int64_t cols);
+inline constexpr float unwritten_float = 0x1.D6D6D6p+87f;
+/// The other way round.
+Visible<float> as_floats(ConstAnyMatrix m);
+
+// The parts. Each makes the checks of one shape.
+void verify_quantize(Suite& suite, const VerifyShape& shape);
+void verify_activation(Suite& suite, const VerifyShape& shape);
+void verify_gemm_int8(Suite& suite, const VerifyShape& shape);
+void verify_gemm_standard(Suite& suite, const VerifyShape& shape);
+void verify_layer(Suite& suite, const VerifyShape& shape);
+
+}  // namespace switchback::bench

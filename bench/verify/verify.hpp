@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: `verify`: every operation, layer mode, dtype and engine against references of its own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/verify/compare.hpp"
+#include "bench/verify/data.hpp"
+#include "switchback/context.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::bench {
+
+/// X[batch, dim_in], W[dim_out, dim_in].
+struct VerifyShape {
+  std::int64_t batch = 0;
+  std::int64_t dim_in = 0;
+  std::int64_t dim_out = 0;
+};
+
+/// The shape of --shape; see parse_sides(). Throws Error(invalid_argument).
+VerifyShape parse_verify_shape(std::string_view text);
+/// The cases of a grid file, or of a built-in grid by its name. Throws Error.
+std::vector<VerifyShape> verify_shapes_of_grid(const std::string& file_or_name);
+
+/// One thing that was checked.
+struct Check {
+  enum class Outcome { pass, fail, skipped };
+
+  std::string op;      ///< "quantize_rowwise", "gemm", "layer", …
+  std::string part;    ///< what of it: "codes", "absmax", "forward", "dw", …
+  std::string mode;    ///< of a layer, else empty
+  std::string dtype;   ///< of the input
+  std::string output;  ///< of the output
+  std::string engine;  ///< forced by name; "chosen" where the library picks
+  std::string isa;
+  int threads = 0;
+  Data data = Data::normal;
+  VerifyShape shape;
+
+  Outcome outcome = Outcome::pass;
+  std::string reason;  ///< why it was skipped, or what was thrown
+  Comparison comparison;
+  std::string bound;  ///< the rule a result had to keep, and where it comes from
+};
+
+nlohmann::ordered_json to_json(const Check& check);
+
+struct VerifyOptions {
+  ContextOptions context;
+  std::vector<VerifyShape> shapes;  ///< empty: the default ones
+  std::vector<DType> dtypes = {DType::f32, DType::f16, DType::bf16};
+  std::vector<Mode> modes = {Mode::standard, Mode::rowwise, Mode::global,
+                             Mode::global_mem_efficient};
+  std::vector<Data> data;        ///< empty: all, or on large shapes three of them
+  std::vector<std::string> ops;  ///< names of verify_ops(); empty: all
+  std::string engine;            ///< only this one of the products' engines; empty: all
+  std::uint64_t seed = 1;
+  /// Multiply-adds a reference may take; of a larger product a sample of the rows is compared.
+  std::int64_t reference_macs = std::int64_t{1} << 26;
+  /// Tests change what an operation wrote here, to see that the check fails.
+  std::function<void(const Check&, AnyMatrix written)> tamper;
+};
+
+/// The names VerifyOptions::ops knows.
+const std::vector<std::string>& verify_ops();
+/// Odd, small and medium ones.
+const std::vector<VerifyShape>& default_verify_shapes();
+
+struct VerifySummary {
+  std::int64_t passed = 0;
+  std::int64_t failed = 0;
+  std::int64_t skipped = 0;
+};
+/// Calls sink for each check as it is made. Throws Error for options that cannot be: an engine that
+/// does not exist (invalid_argument) or cannot run here (unsupported), a device that is missing.
+VerifySummary run_verify(const VerifyOptions& options,
+                         const std::function<void(const Check&)>& sink);
+
+}  // namespace switchback::bench

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/workload/log.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "autotune/tune.hpp"
+#include "bench/machine/machine.hpp"
+#include "core/check.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A rate and its share of a ceiling.
+void add_rate(Json& out, const char* key, double rate, double ceiling) {
+  out[key] = rate;
+  if (ceiling > 0) out["percent_of_ceiling"] = 100 * rate / ceiling;
+}
+
+void add_rates(Json& out, Field field, const Case& c, DType dtype, double ms,
+               const Ceilings& ceilings) {
+  if (!(ms > 0)) return;
+  const double seconds = ms * 1e-3;
+  if (is_standard_product(field)) {
+    add_rate(out, "tops", 2 * c.macs() / seconds * 1e-12, ceilings.f32_tflops);
+  } else if (is_int8_product(field)) {
+    add_rate(out, "tops", 2 * c.macs() / seconds * 1e-12, ceilings.s8_tops);
+  } else {
+    const bool of_x = field == Field::x_quantize_rowwise || field == Field::cast_x;
+    const bool of_g = field == Field::g_quantize_rowwise || field == Field::cast_g;
+    const double elements = of_x ? static_cast<double>(c.batch_size) * static_cast<double>(c.dim_in)
+                            : of_g
+                                ? static_cast<double>(c.batch_size) * static_cast<double>(c.dim_out)
+                                : static_cast<double>(c.dim_out) * static_cast<double>(c.dim_in);
+    // Each element read once, each code written once: what a cast moves.
+    const double bytes = elements * static_cast<double>(dtype_size_bytes(dtype) + 1);
+    add_rate(out, "gb_s", bytes / seconds * 1e-9, ceilings.copy_gb_s);
+  }
+}
+
+Json shape_line(const Case& c, std::int64_t number, CaseStatus status, const std::string& why) {
+  Json line;
+  line["type"] = "case";
+  line["case"] = number;
+  line["id"] = case_id(c);
+  line["status"] = status_text(status);
+  line["why"] = why.empty() ? Json(nullptr) : Json(why);
+  line["batch_size"] = c.batch_size;
+  line["dim_out"] = c.dim_out;
+  line["dim_in"] = c.dim_in;
+  return line;
+}
+
+Json load_json(std::optional<double> others_cores) {
+  Json json;
+  json["others_cores"] = others_cores ? Json(*others_cores) : Json(nullptr);
+  double average = 0;
+  json["average_1min"] = ::getloadavg(&average, 1) == 1 ? Json(average) : Json(nullptr);
+  return json;
+}
+
+std::optional<double> number_at(const Json& object, const char* key) {
+  if (!object.is_object()) return std::nullopt;
+  const auto at = object.find(key);
+  if (at == object.end() || !at->is_number()) return std::nullopt;
+  return at->get<double>();
+}
+
+std::string text_at(const Json& object, const char* key) {
+  if (!object.is_object()) return "";
+  const auto at = object.find(key);
+  if (at == object.end()) return "";
+  return at->is_string() ? at->get<std::string>() : at->dump();
+}
+
+RunLog::Noise noise_of(const Json& line) {
+  RunLog::Noise noise;
+  if (const auto load = line.find("load"); load != line.end())
+    noise.others_cores = number_at(*load, "others_cores");
+  if (const auto disturbed = line.find("disturbed");
+      disturbed != line.end() && disturbed->is_boolean())
+    noise.disturbed = disturbed->get<bool>();
+  const auto fields = line.find("fields");
+  if (fields == line.end() || !fields->is_object()) return noise;
+  for (std::size_t i = 0; i < record_fields; ++i) {
+    const auto field = fields->find(std::string(field_table()[i].name));
+    if (field == fields->end()) continue;
+    Stats& stats = noise.parts[i];
+    stats.count = static_cast<std::int64_t>(number_at(*field, "count").value_or(0));
+    stats.p20_ms = number_at(*field, "p20_ms").value_or(0);
+    stats.median_ms = number_at(*field, "median_ms").value_or(0);
+    stats.p80_ms = number_at(*field, "p80_ms").value_or(0);
+  }
+  return noise;
+}
+
+std::vector<std::string> setting_of(const Json& machine, const std::string& dtype) {
+  std::vector<std::string> setting;
+  for (const char* key : {"device", "cpu", "isa", "threads"})
+    setting.push_back(fmt::format("{}={}", key, text_at(machine, key)));
+  setting.push_back("dtype=" + dtype);
+  return setting;
+}
+
+}  // namespace
+
+std::string run_log_path(const std::string& record_path) {
+  constexpr std::string_view ending = ".jsonl";
+  std::string stem = record_path;
+  if (stem.size() > ending.size() && stem.ends_with(ending))
+    stem.resize(stem.size() - ending.size());
+  return stem + ".run.jsonl";
+}
+
+std::string json_line(const Json& object) {
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json run_start_line(const Context& context, const RunHeader& header, const Ceilings& ceilings) {
+  Json line;
+  line["type"] = "run_start";
+  line["schema"] = run_log_version;
+  line["time"] = autotune::time_now();
+  line["tool"] = tool_version();
+  line["commit"] = tool_commit();
+  line["machine"] = machine_json(context);
+  line["driver"] = nullptr;  // of a GPU, as the next
+  line["compute_capability"] = nullptr;
+  line["dtype"] = dtype_name(header.dtype);
+  line["timer"] = "std::chrono::steady_clock around one call";
+  line["statistic"] = "median";
+  line["cache"] = "as the other fields of the round leave it";
+  line["seed"] = header.seed;
+  line["grids"] = header.grids;
+  line["arguments"] = header.arguments;
+  Json fields = Json::array();
+  for (std::size_t i = 0; i < all_fields; ++i)
+    if (header.fields[i]) fields.push_back(field_table()[i].name);
+  line["fields"] = std::move(fields);
+  line["cases"] = header.cases;
+  line["mode"] = header.mode;
+  line["load"] = load_json(header.others_cores);
+  line["ceilings"] = {{"s8_tops", ceilings.s8_tops},
+                      {"f32_tflops", ceilings.f32_tflops},
+                      {"copy_gb_s", ceilings.copy_gb_s},
+                      {"copy_l3_gb_s", ceilings.copy_l3_gb_s},
+                      {"s8_instruction", ceilings.s8_instruction},
+                      {"f32_instruction", ceilings.f32_instruction}};
+  return line;
+}
+
+Json case_line(const CaseResult& result, std::int64_t number, const PlannedCase& planned,
+               DType dtype, const Ceilings& ceilings, const CaseLoad& load) {
+  Json line = shape_line(result.shape, number, result.status, result.why);
+  line["repeat"] = result.repeat;
+  line["rounds"] = result.rounds;
+  line["planned_bytes"] = planned.bytes;
+  line["setup_s"] = result.setup_s;
+  line["wall_s"] = result.wall_s;
+  line["load"] = load_json(load.others_cores);
+  line["disturbed"] = load.disturbed;
+  for (const Field field : {Field::fwd_packed, Field::bwd_packed, Field::standard_fwd_packed}) {
+    const std::optional<double> ms = result.median_ms(field);
+    line[std::string(field_name(field)) + "_ms"] = ms ? Json(*ms) : Json(nullptr);
+  }
+  Json fields = Json::object();
+  for (std::size_t i = 0; i < all_fields; ++i) {
+    const FieldResult& field = result.fields[i];
+    if (field.status == CaseStatus::skipped) continue;
+    Json out;
+    out["status"] = status_text(field.status);
+    if (!field.why.empty()) out["why"] = field.why;
+    if (!field.engine.empty()) out["engine"] = field.engine;
+    out["error"] = field.error;
+    const Stats& s = field.stats;
+    out["count"] = s.count;
+    if (s.count > 0) {
+      out["min_ms"] = s.min_ms;
+      out["p20_ms"] = s.p20_ms;
+      out["median_ms"] = s.median_ms;
+      out["p80_ms"] = s.p80_ms;
+      out["max_ms"] = s.max_ms;
+      out["mad_ms"] = s.mad_ms;
+      add_rates(out, static_cast<Field>(i), result.shape, dtype, s.median_ms, ceilings);
+    }
+    if (field.default_stats.count > 0) {
+      out["default_median_ms"] = field.default_stats.median_ms;
+      out["default_mad_ms"] = field.default_stats.mad_ms;
+      out["tuned"] = field.tuned;
+      out["tuned_speedup"] = field.tuned_speedup.median;
+      out["tuned_speedup_mad"] = field.tuned_speedup.mad;
+    }
+    fields[std::string(field_table()[i].name)] = std::move(out);
+  }
+  line["fields"] = std::move(fields);
+  if (result.layer) {
+    const LayerResult& layer = *result.layer;
+    Json out;
+    out["standard_step_ms"] = layer.standard_step.median_ms;
+    out["auto_step_ms"] = layer.auto_step.median_ms;
+    out["auto_step_speedup"] = layer.step_speedup.median;
+    out["auto_step_speedup_mad"] = layer.step_speedup.mad;
+    out["auto_forward_mode"] = layer.forward_mode;
+    out["auto_dx_mode"] = layer.dx_mode;
+    out["standard_eval_ms"] = layer.standard_forward.median_ms;
+    out["auto_eval_ms"] = layer.auto_forward.median_ms;
+    out["auto_eval_speedup"] = layer.forward_speedup.median;
+    out["auto_eval_speedup_mad"] = layer.forward_speedup.mad;
+    out["auto_eval_mode"] = layer.eval_mode;
+    line["layer"] = std::move(out);
+  }
+  return line;
+}
+
+Json skipped_case_line(const Case& c, std::int64_t number, CaseStatus status,
+                       const std::string& why) {
+  return shape_line(c, number, status, why);
+}
+
+void check_run_log_line(std::string_view line) {
+  const Json object = Json::parse(line, nullptr, false);
+  const std::string type = text_at(object, "type");
+  core::require(type == "run_start" || type == "case" || type == "run_end",
+                "not a line of a run file");
+}
+
+RunLog parse_run_log(const std::vector<std::string>& lines) {
+  RunLog log;
+  for (const std::string& text : lines) {
+    const Json line = Json::parse(text, nullptr, false);
+    const std::string type = text_at(line, "type");
+    if (type == "run_start") {
+      const auto machine = line.find("machine");
+      const Json empty;
+      const Json& on = machine != line.end() ? *machine : empty;
+      log.setting = setting_of(on, text_at(line, "dtype"));
+      log.machine = fmt::format("{}, {}, {} threads, {}", text_at(on, "cpu"), text_at(on, "isa"),
+                                text_at(on, "threads"), text_at(line, "dtype"));
+      if (const auto ceilings = line.find("ceilings"); ceilings != line.end())
+        if (const auto tops = number_at(*ceilings, "s8_tops"); tops && *tops > 0)
+          log.s8_tops = tops;
+    } else if (type == "case") {
+      if (const auto ms = number_at(line, "fwd_packed_ms"); ms && *ms > 0)
+        log.fwd_packed_ms[text_at(line, "id")] = *ms;
+      if (const auto ms = number_at(line, "standard_fwd_packed_ms"); ms && *ms > 0)
+        log.standard_fwd_packed_ms[text_at(line, "id")] = *ms;
+      log.noise[text_at(line, "id")] = noise_of(line);
+    }
+  }
+  return log;
+}
+
+std::vector<std::string> run_setting(const Context& context, DType dtype) {
+  return setting_of(machine_json(context), std::string(dtype_name(dtype)));
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/cublaslt/choice.hpp"
+
+#include <fmt/format.h>
+
+namespace switchback {
+
+namespace {
+
+constexpr std::int64_t most_workspace_mib = 4096;
+
+}  // namespace
+
+std::string describe(const CublasLtChoice& choice) {
+  std::string text;
+  if (choice.algorithm.has_value()) text += " " + describe(*choice.algorithm);
+  if (choice.workspace_mib != CublasLtChoice::usual_workspace)
+    text += fmt::format(" workspace={}MiB", choice.workspace_mib);
+  if (choice.unranked) text += " unranked";
+  return text;
+}
+
+std::string out_of_range(const CublasLtChoice& choice) {
+  if (choice.workspace_mib < CublasLtChoice::usual_workspace ||
+      choice.workspace_mib > most_workspace_mib)
+    return fmt::format("workspace_mib = {}; it must be 0 to {}, or -1 for the usual",
+                       choice.workspace_mib, most_workspace_mib);
+  if (choice.algorithm.has_value()) return out_of_range(*choice.algorithm);
+  return choice.unranked ? "unranked, but no algorithm is given" : "";
+}
+
+std::int64_t workspace_bytes(const CublasLtChoice& choice) noexcept {
+  const std::int64_t mib = choice.workspace_mib == CublasLtChoice::usual_workspace
+                               ? usual_workspace_mib
+                               : choice.workspace_mib;
+  return mib << 20;
+}
+
+CublasLtChoiceWords to_words(const CublasLtChoice& choice) noexcept {
+  const CublasLtWords algorithm = pack(choice.algorithm);
+  return {algorithm[0], algorithm[1], choice.workspace_mib + 1, choice.unranked ? 1 : 0};
+}
+
+CublasLtChoice from_words(const CublasLtChoiceWords& words) noexcept {
+  CublasLtChoice choice;
+  CublasLtAlgorithm invalid;
+  invalid.id = -1;
+  const bool known = unpack({words[0], words[1]}, choice.algorithm);
+  if (!known || words[3] < 0 || words[3] > 1) choice.algorithm = invalid;
+  // Far out of range is out of range, and can be subtracted from.
+  choice.workspace_mib =
+      words[2] < 0 || words[2] > most_workspace_mib + 1 ? most_workspace_mib + 1 : words[2] - 1;
+  choice.unranked = words[3] == 1;
+  return choice;
+}
+
+}  // namespace switchback

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/cublaslt/cuda/build.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+// Ends a preference when the ranking is there, or is not.
+struct Preference {
+  explicit Preference(const Product& product) {
+    check(CublasLt::get().preference_create(&handle), "cublasLtMatmulPreferenceCreate", product);
+  }
+  ~Preference() { (void)CublasLt::get().preference_destroy(handle); }
+  Preference(const Preference&) = delete;
+  Preference& operator=(const Preference&) = delete;
+  template <class Value>
+  void set(cublasLtMatmulPreferenceAttributes_t what, Value value, const Product& product) {
+    check(CublasLt::get().preference_set(handle, what, &value, sizeof value),
+          "cublasLtMatmulPreferenceSetAttribute", product);
+  }
+  cublasLtMatmulPreference_t handle = nullptr;
+};
+
+// An attribute as the library has it: its number, how many bytes its value has, and what
+// cublasLtMatmulAlgoInit() leaves in it.
+struct Attribute {
+  cublasLtMatmulAlgoConfigAttributes_t id;
+  std::size_t bytes;
+  std::int64_t initial;
+  std::int64_t CublasLtAlgorithm::*value;
+};
+
+constexpr std::array<Attribute, 8> settable = {{
+    {CUBLASLT_ALGO_CONFIG_TILE_ID, 4, 0, &CublasLtAlgorithm::tile},
+    {CUBLASLT_ALGO_CONFIG_STAGES_ID, 4, 0, &CublasLtAlgorithm::stages},
+    {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4, 1, &CublasLtAlgorithm::split_k},
+    {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4, 0, &CublasLtAlgorithm::reduction},
+    {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4, 0, &CublasLtAlgorithm::swizzle},
+    {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4, 0, &CublasLtAlgorithm::custom},
+    {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2, 0, &CublasLtAlgorithm::inner_shape},
+    {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2, 0, &CublasLtAlgorithm::cluster_shape},
+}};
+
+// Whether the product's pointers are aligned as the algorithm wants them; the check does not see
+// them. A version that does not know such a capability is not asked again.
+std::string misalignment(const Product& p, const cublasLtMatmulAlgo_t& algo) {
+  struct Operand {
+    cublasLtMatmulAlgoCapAttributes_t capability;
+    char name;
+    std::uint32_t alignment;
+  };
+  const std::array<Operand, 4> operands = {{
+      {CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES, 'A', p.align_a},
+      {CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_B_BYTES, 'B', p.align_b},
+      {CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_C_BYTES, 'C', p.align_d},
+      {CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES, 'D', p.align_d},
+  }};
+  for (const Operand& operand : operands) {
+    std::uint32_t wanted = 0;
+    const cublasStatus_t status =
+        CublasLt::get().algo_capability(&algo, operand.capability, &wanted, sizeof wanted, nullptr);
+    if (status == CUBLAS_STATUS_SUCCESS && wanted > operand.alignment)
+      return fmt::format("it wants {} aligned to {} bytes, which is aligned to {}", operand.name,
+                         wanted, operand.alignment);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<cublasLtMatmulHeuristicResult_t> ranking(cublasLtHandle_t handle, const Product& p,
+                                                     const Descriptors& descriptors, int most) {
+  Preference preference(p);
+  preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                 static_cast<std::size_t>(p.most_workspace_bytes), p);
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.align_a, p);
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.align_b, p);
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.align_d, p);
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.align_d, p);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+  int count = 0;
+  const cublasStatus_t status = CublasLt::get().heuristic(
+      handle, descriptors.matmul, descriptors.a, descriptors.b, descriptors.d, descriptors.d,
+      preference.handle, most, results.data(), &count);
+  // NOT_SUPPORTED is how it says that it found nothing.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+  check(status, "cublasLtMatmulAlgoGetHeuristic", p);
+  results.resize(static_cast<std::size_t>(count));
+  std::erase_if(results, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
+  return results;
+}
+
+Built build(cublasLtHandle_t handle, const Product& p, const Descriptors& descriptors,
+            const CublasLtAlgorithm& algorithm) {
+  const CublasLt& lt = CublasLt::get();
+  Built built;
+  const auto refused = [&](const std::string& why) {
+    built.refusal = fmt::format("algorithm {}: {}", describe(algorithm), why);
+    return built;
+  };
+  if (!CublasLt::cannot_build().empty()) return refused(CublasLt::cannot_build());
+  if (const std::string reason = out_of_range(algorithm); !reason.empty()) return refused(reason);
+  cublasLtMatmulAlgo_t& algo = built.result.algo;
+  cublasStatus_t status = lt.algo_init(handle, p.compute, p.scale_type(), p.type_a, p.type_b,
+                                       p.type_d, p.type_d, static_cast<int>(algorithm.id), &algo);
+  if (status != CUBLAS_STATUS_SUCCESS)
+    return refused("cublasLtMatmulAlgoInit: " + status_text(status));
+  for (const Attribute& attribute : settable) {
+    const std::int64_t value = algorithm.*attribute.value;
+    // It has that already; and an older version that does not know the attribute is not told of it.
+    if (value == attribute.initial) continue;
+    const auto wide = static_cast<std::uint32_t>(value);
+    const auto narrow = static_cast<std::uint16_t>(value);
+    const void* const from = attribute.bytes == 2 ? static_cast<const void*>(&narrow) : &wide;
+    status = lt.algo_set(&algo, attribute.id, from, attribute.bytes);
+    if (status != CUBLAS_STATUS_SUCCESS)
+      return refused(fmt::format("cublasLtMatmulAlgoConfigSetAttribute {}: {}",
+                                 static_cast<int>(attribute.id), status_text(status)));
+  }
+  cublasLtMatmulHeuristicResult_t checked{};
+  status = lt.algo_check(handle, descriptors.matmul, descriptors.a, descriptors.b, descriptors.d,
+                         descriptors.d, &algo, &checked);
+  if (status == CUBLAS_STATUS_SUCCESS) status = checked.state;
+  if (status != CUBLAS_STATUS_SUCCESS)
+    return refused("cublasLtMatmulAlgoCheck: " + status_text(status));
+  built.result.workspaceSize = checked.workspaceSize;
+  built.result.wavesCount = checked.wavesCount;
+  if (checked.workspaceSize > static_cast<std::size_t>(p.most_workspace_bytes))
+    return refused(fmt::format("it needs {} bytes of workspace, of which it may have {}",
+                               checked.workspaceSize, p.most_workspace_bytes));
+  if (const std::string reason = misalignment(p, algo); !reason.empty()) return refused(reason);
+  return built;
+}
+
+std::optional<CublasLtAlgorithm> attributes_of(const cublasLtMatmulAlgo_t& algo) {
+  const CublasLt& lt = CublasLt::get();
+  if (!CublasLt::cannot_build().empty()) return std::nullopt;
+  CublasLtAlgorithm algorithm;
+  std::int32_t id = 0;
+  if (lt.algo_get(&algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, nullptr) != CUBLAS_STATUS_SUCCESS)
+    return std::nullopt;
+  algorithm.id = id;
+  for (const Attribute& attribute : settable) {
+    std::uint32_t wide = 0;
+    std::uint16_t narrow = 0;
+    void* const to = attribute.bytes == 2 ? static_cast<void*>(&narrow) : &wide;
+    if (lt.algo_get(&algo, attribute.id, to, attribute.bytes, nullptr) != CUBLAS_STATUS_SUCCESS) {
+      // The shapes came with CUDA 11 and Hopper: what does not know them, does not use them.
+      if (attribute.bytes == 2) continue;
+      return std::nullopt;
+    }
+    algorithm.*attribute.value = attribute.bytes == 2 ? narrow : wide;
+  }
+  if (!out_of_range(algorithm).empty()) return std::nullopt;
+  return algorithm;
+}
+
+std::string to_hex(const cublasLtMatmulAlgo_t& algo) {
+  std::array<unsigned char, sizeof algo.data> bytes{};
+  std::memcpy(bytes.data(), algo.data, bytes.size());
+  std::string text;
+  for (const unsigned char byte : bytes)
+    text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+bool same_bytes(const cublasLtMatmulAlgo_t& x, const cublasLtMatmulAlgo_t& y) noexcept {
+  return std::memcmp(x.data, y.data, sizeof x.data) == 0;
+}
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS

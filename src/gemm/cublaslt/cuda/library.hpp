@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: cuBLASLt: its functions, found at run time, and a matrix product in its terms.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/cuda/api.hpp"
+#include "gemm/cublaslt/choice.hpp"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+/// The functions of the library that are used here.
+struct CublasLt {
+  decltype(&::cublasLtCreate) create = nullptr;
+  decltype(&::cublasLtDestroy) destroy = nullptr;
+  decltype(&::cublasLtGetVersion) version = nullptr;
+  decltype(&::cublasLtGetStatusName) status_name = nullptr;
+  decltype(&::cublasLtMatmul) matmul = nullptr;
+  decltype(&::cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&::cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&::cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&::cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&::cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&::cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&::cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+
+  // What builds algorithms from attributes. Without these there is still the library's ranking.
+  decltype(&::cublasLtMatmulAlgoGetIds) algo_ids = nullptr;
+  decltype(&::cublasLtMatmulAlgoInit) algo_init = nullptr;
+  decltype(&::cublasLtMatmulAlgoCheck) algo_check = nullptr;
+  decltype(&::cublasLtMatmulAlgoCapGetAttribute) algo_capability = nullptr;
+  decltype(&::cublasLtMatmulAlgoConfigSetAttribute) algo_set = nullptr;
+  decltype(&::cublasLtMatmulAlgoConfigGetAttribute) algo_get = nullptr;
+
+  /// Empty if the library was found whole, else why it was not.
+  static const std::string& missing();
+  /// Empty if algorithms can be built from attributes, else why they cannot.
+  static const std::string& cannot_build();
+  /// The functions; only where nothing is missing.
+  static const CublasLt& get();
+};
+
+/// A product in cuBLASLt's terms: column-major D[m,n] = alpha · op(A) · op(B) + beta · D (+ bias
+/// along m). Alignments are what the pointers of a call are multiples of, up to 256.
+struct Product {
+  cudaDataType_t type_a = CUDA_R_8I;
+  cudaDataType_t type_b = CUDA_R_8I;
+  cudaDataType_t type_d = CUDA_R_32I;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32I;
+  bool transpose_a = true;
+  bool transpose_b = false;
+  bool accumulate = false;
+  bool bias = false;  ///< of the type of D
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t lda = 0;
+  std::int64_t ldb = 0;
+  std::int64_t ldd = 0;
+  std::uint32_t align_a = 16;
+  std::uint32_t align_b = 16;
+  std::uint32_t align_d = 16;
+
+  // How: see choose().
+  std::int64_t place = 0;  ///< in the library's ranking
+  std::optional<CublasLtAlgorithm> algorithm;
+  std::int64_t most_workspace_bytes = usual_workspace_mib << 20;
+
+  /// The algorithm that is given, else the one at the place in the library's ranking.
+  void choose(std::int64_t ranked_place, const CublasLtChoice& choice);
+  /// Of alpha and beta.
+  [[nodiscard]] cudaDataType_t scale_type() const noexcept {
+    return compute == CUBLAS_COMPUTE_32I ? CUDA_R_32I : CUDA_R_32F;
+  }
+
+  friend bool operator==(const Product&, const Product&) = default;
+};
+std::string describe(const Product& product);
+/// The largest power of two up to 256 that divides the address.
+std::uint32_t alignment_of(const void* data) noexcept;
+
+/// Throws an Error with the call, the product and the status unless that is success.
+void check(cublasStatus_t status, std::string_view call, const Product& product);
+/// "CUBLAS_STATUS_NOT_SUPPORTED (15)"
+std::string status_text(cublasStatus_t status);
+
+/// What the library has to be told of a product.
+struct Descriptors {
+  explicit Descriptors(const Product& product);
+  ~Descriptors();
+  Descriptors(const Descriptors&) = delete;
+  Descriptors& operator=(const Descriptors&) = delete;
+  cublasLtMatmulDesc_t matmul = nullptr;
+  cublasLtMatrixLayout_t a = nullptr;
+  cublasLtMatrixLayout_t b = nullptr;
+  cublasLtMatrixLayout_t d = nullptr;
+
+ private:
+  Descriptors() = default;
+  void make(const Product& product);
+};
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS

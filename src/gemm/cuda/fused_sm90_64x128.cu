@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "gemm/cuda/fused_kernels.hpp"
-#include "gemm/cuda/fused_sm90.cuh"
-
-namespace switchback::products::SWITCHBACK_CUDA_NS {
-
-const FusedVariant fused_sm90_64x128_1x1 = fused_sm90<64, 128, 1, 1, false>();
-
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS

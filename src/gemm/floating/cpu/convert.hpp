@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: element loops around the f32 engines: widening operands, and adding bias and old
+// values before the single rounding to the output type.
+#pragma once
+
+#include <cstdint>
+
+#include "core/context_state.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::floating {
+
+/// dst[rows,cols] (leading dimension ld_dst) from src, widened to f32.
+void widen(ContextState& context, ConstAnyMatrix src, float* dst, std::int64_t ld_dst);
+
+/// d = round(sum + bias (+ d)), each step in f32. bias is null or bias[cols] in f32. sum may be d
+/// itself if d is f32 and accumulate is not asked for.
+void finish(ContextState& context, const float* sum, std::int64_t ld_sum, const float* bias,
+            bool accumulate, AnyMatrix d);
+
+}  // namespace switchback::floating

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/floating/cpu/f32.hpp"
+
+#include <algorithm>
+
+#include "core/rehearsal.hpp"
+#include "gemm/floating/cpu/convert.hpp"
+
+namespace switchback::floating {
+
+namespace {
+
+// A panel of b, read by every block of rows of a, should stay in a cache; a panel of a only bounds
+// the memory taken, since b is widened once for each of them.
+constexpr std::int64_t panel_b_elements = std::int64_t{2} << 20;
+constexpr std::int64_t panel_a_elements = std::int64_t{16} << 20;
+// Fewer rows or columns than this and the f32 product no longer hides the widening.
+constexpr std::int64_t smallest_panel = 256;
+
+std::int64_t panel_size(std::int64_t size, std::int64_t k, std::int64_t elements) {
+  const std::int64_t fitting = elements / k / 64 * 64;
+  return std::min(size, std::max(fitting, smallest_panel));
+}
+
+const void* at(const void* base, DType dtype, std::int64_t element) {
+  return static_cast<const char*>(base) +
+         element * static_cast<std::int64_t>(dtype_size_bytes(dtype));
+}
+
+void* at(void* base, DType dtype, std::int64_t element) {
+  return static_cast<char*>(base) + element * static_cast<std::int64_t>(dtype_size_bytes(dtype));
+}
+
+// The matrix as it lies in memory that holds [first, first + count) of the rows of op(x) (or, for
+// b, of the columns of op(x): the caller passes the opposite `transposed`).
+ConstAnyMatrix slice(const void* base, DType dtype, std::int64_t ld, std::int64_t k,
+                     bool transposed, std::int64_t first, std::int64_t count) {
+  if (transposed) return {at(base, dtype, first), dtype, k, count, ld};
+  return {at(base, dtype, first * ld), dtype, count, k, ld};
+}
+
+void run_widened(ContextState& context, const Problem& p, const Config& config,
+                 const Operands& operands, F32Core core) {
+  core::Workspace::Frame frame(context.workspace);
+  const float* bias = bias_as_f32(context, frame, p, operands);
+  const std::int64_t rows = panel_size(p.m, p.k, panel_a_elements);
+  const std::int64_t cols = panel_size(p.n, p.k, panel_b_elements);
+  const bool direct = p.output == DType::f32;
+  auto* a = frame.take<float>(rows * p.k);
+  auto* b = frame.take<float>(cols * p.k);
+  auto* sum = direct ? nullptr : frame.take<float>(rows * cols);
+  const auto panels = [&] {
+    for (std::int64_t i = 0; i < p.m; i += rows) {
+      const std::int64_t m = std::min(rows, p.m - i);
+      const auto part_a = slice(operands.a, p.input, p.lda, p.k, p.transpose_a, i, m);
+      widen(context, part_a, a, part_a.cols);
+      for (std::int64_t j = 0; j < p.n; j += cols) {
+        const std::int64_t n = std::min(cols, p.n - j);
+        const auto part_b = slice(operands.b, p.input, p.ldb, p.k, !p.transpose_b, j, n);
+        widen(context, part_b, b, part_b.cols);
+        const AnyMatrix part_d(at(operands.d, p.output, i * p.ldd + j), p.output, m, n, p.ldd);
+        float* target = direct ? static_cast<float*>(part_d.data) : sum;
+        const std::int64_t ld_target = direct ? p.ldd : n;
+        core(context,
+             {p.transpose_a, p.transpose_b, m, n, p.k, a, part_a.cols, b, part_b.cols, target,
+              ld_target, direct && p.accumulate},
+             config);
+        if (!direct || bias != nullptr)
+          finish(context, target, ld_target, bias != nullptr ? bias + j : nullptr,
+                 !direct && p.accumulate, part_d);
+      }
+    }
+  };
+  // The last panels are smaller: the core may need memory for those when others are written.
+  if (p.m > rows || p.n > cols)
+    core::all_or_nothing(context, panels);
+  else
+    panels();
+}
+
+}  // namespace
+
+const float* bias_as_f32(ContextState& context, core::Workspace::Frame& frame,
+                         const Problem& problem, const Operands& operands) {
+  if (!problem.bias) return nullptr;
+  // Copied even if it is f32: the loops that read it want it aligned, and it is one row.
+  auto* bias = frame.take<float>(problem.n);
+  ConstAnyMatrix row = operands.bias;
+  row.stride = row.cols;
+  widen(context, row, bias, problem.n);
+  return bias;
+}
+
+void run_on_f32(ContextState& context, const Problem& p, const Config& config,
+                const Operands& operands, F32Core core) {
+  if (p.input != DType::f32) return run_widened(context, p, config, operands, core);
+  auto* d = static_cast<float*>(operands.d);
+  core::Workspace::Frame frame(context.workspace);
+  const float* bias = bias_as_f32(context, frame, p, operands);
+  core(context,
+       {p.transpose_a, p.transpose_b, p.m, p.n, p.k, static_cast<const float*>(operands.a), p.lda,
+        static_cast<const float*>(operands.b), p.ldb, d, p.ldd, p.accumulate},
+       config);
+  if (bias != nullptr) finish(context, d, p.ldd, bias, false, {d, DType::f32, p.m, p.n, p.ldd});
+}
+
+}  // namespace switchback::floating

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: oneDNN matmul primitives, made once per thread and problem, and how they are run.
+#pragma once
+
+#if defined(SWITCHBACK_HAVE_ONEDNN)
+
+#include <cstdint>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "core/context_state.hpp"
+#include "gemm/floating/problem.hpp"
+
+namespace switchback::floating {
+
+/// How b reaches a matmul primitive.
+enum class LayoutB {
+  plain,        ///< as it lies
+  packed_here,  ///< reordered by the call that uses it
+  packed,       ///< reordered before; b[k,n] whose ldb and transpose_b say nothing any more
+};
+
+/// Runs a problem of f32 or bf16 inputs. bias is null or bias[n] in f32; packed b is what pack()
+/// made.
+void multiply(ContextState& context, const Problem& problem, LayoutB layout, const void* a,
+              const void* b, void* d, const float* bias);
+
+/// Bytes of a packed b[k,n]; 0 where packing gains nothing.
+std::size_t packed_bytes(std::int64_t k, std::int64_t n, DType dtype);
+/// Packs the transpose of w[n,k] (leading dimension ld): the b of x · wᵀ, for any number of rows of
+/// x.
+void pack_transposed(ContextState& context, const void* w, std::int64_t n, std::int64_t k,
+                     std::int64_t ld, DType dtype, void* packed);
+
+}  // namespace switchback::floating
+
+#endif

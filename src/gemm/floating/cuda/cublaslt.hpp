@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: floating point products by cuBLASLt.
+#pragma once
+
+#include "core/cuda/api.hpp"
+#include "gemm/floating/engine.hpp"
+
+namespace switchback::floating::SWITCHBACK_CUDA_NS {
+
+extern const Engine cublaslt_engine;
+extern const Engine cublaslt_tf32_engine;
+
+}  // namespace switchback::floating::SWITCHBACK_CUDA_NS

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: a floating point weight rearranged once for x · Wᵀ, for a layer that will not
+// change it (inference). No public operation takes one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/aligned_buffer.hpp"
+#include "switchback/context.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::floating {
+
+class PackedStandardWeight {
+ public:
+  /// Packs w[N,K], at least one element; f16 (and bf16 where the CPU does not multiply it) as f32.
+  /// Holds nothing afterwards where no engine here gains from packing.
+  void pack(Context& context, ConstAnyMatrix w);
+  void release() noexcept;
+  [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.capacity_bytes(); }
+
+  /// Whether multiply() can run y[M,N] from x[M,K] and is the fastest way.
+  [[nodiscard]] bool takes(ConstAnyMatrix x, AnyMatrix y) const noexcept;
+  /// y[M,N] = x[M,K] · W[N,K]ᵀ + bias. Operands validated, disjoint, and taken by takes().
+  void multiply(Context& context, ConstAnyMatrix x, ConstAnyMatrix bias, AnyMatrix y) const;
+
+ private:
+  core::AlignedBuffer buffer_;
+  std::int64_t rows_ = 0;  ///< N; 0: nothing packed
+  std::int64_t cols_ = 0;  ///< K
+  DType packed_as_ = DType::f32;
+};
+
+}  // namespace switchback::floating

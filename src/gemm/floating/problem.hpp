@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: what a floating point product is (Problem), how it may be computed (Config), and
+// which configuration is taken when nobody tuned one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config_source.hpp"
+#include "core/device_kind.hpp"
+#include "gemm/cublaslt/choice.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback {
+class Context;
+}
+
+namespace switchback::floating {
+
+/// Engines by number; the numbers are stored by tuners and never reused.
+enum class EngineId : std::int64_t {
+  reference = 0,
+  onednn_sgemm = 1,
+  onednn_matmul = 2,
+  openblas = 3,
+  cublaslt = 4,       ///< f32 products in f32
+  cublaslt_tf32 = 5,  ///< f32 products in tf32: 10 bits of each factor's significand
+};
+
+std::string_view engine_name(EngineId id);
+
+/// d[m,n] (+)= op(a)[m,k] · op(b)[k,n] (+ bias[n]). Leading dimensions are in elements of the
+/// matrices as they lie in memory; of a matrix of one row it is its width.
+struct Problem {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t lda = 0;
+  std::int64_t ldb = 0;
+  std::int64_t ldd = 0;
+  DType input = DType::f32;
+  DType output = DType::f32;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;
+  bool bias = false;
+  DeviceKind device = DeviceKind::cpu;
+  int threads = 1;             ///< of the CPU; 1 on another device
+  int compute_capability = 0;  ///< of a CUDA device: 90 is sm_90
+  std::int64_t alignment = 0;  ///< core::alignment_class of the operands
+  friend bool operator==(const Problem&, const Problem&) = default;
+};
+
+/// "m 16 n 4096 k 4096 NT f32 -> f32 + bias, accumulate, threads 2"
+std::string describe(const Problem& problem);
+ConfigQuery to_query(const Problem& problem);
+/// The inverse; false for words that are no problem.
+bool from_query(const ConfigQuery& query, Problem& problem);
+
+struct Config {
+  EngineId engine = EngineId::reference;
+  /// onednn_matmul: b is first reordered to the layout the library likes best. Pays where b is read
+  /// many times.
+  bool pack_b = false;
+  /// cublaslt: the place in the library's own ranking of its algorithms for the problem, where none
+  /// is given.
+  std::int64_t algorithm = 0;
+  CublasLtChoice cublaslt = {};
+  friend bool operator==(const Config&, const Config&) = default;
+};
+
+std::string describe(const Config& config);
+ConfigChoice to_choice(const Config& config);
+/// False for numbers that are no Config of this version.
+bool from_choice(const ConfigChoice& choice, Config& config);
+
+/// Whether nobody vouches that it runs; see gemm_int8::is_risky().
+inline bool is_risky(const Config& config) noexcept {
+  return config.cublaslt.unranked;
+}
+
+/// Every configuration that can run the problem in this Context, the default first. May take
+/// milliseconds, but runs no product. tf32 is never among them: it is a different product.
+std::vector<Config> candidates(const Problem& problem, const Context& context);
+/// The configuration a call takes when no ConfigSource knows better.
+Config default_config(const Problem& problem);
+
+}  // namespace switchback::floating

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: how an int8 product is computed. A configuration changes speed, never a bit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/config_source.hpp"
+#include "gemm/cublaslt/choice.hpp"
+#include "gemm/int8/problem.hpp"
+
+namespace switchback::gemm_int8 {
+
+/// How an engine reads B when it is given as it lies.
+enum class Weights : std::int64_t {
+  plain = 0,   ///< straight from the caller's rows
+  packed = 1,  ///< rearranged first, into the workspace (or by the caller, once)
+};
+
+struct GemmConfig {
+  EngineId engine = EngineId::reference;
+  Weights weights = Weights::plain;
+  // Blocking of the engine's loops: rows and columns of d a task owns, and the length of a piece of
+  // the inner dimension. Engines round them to their tiles; 0 = whole.
+  std::int64_t mc = 0;
+  std::int64_t nc = 0;
+  std::int64_t kc = 0;
+  std::int64_t threads = 0;  ///< at most so many of the Context's; 0 = all
+  /// cublaslt: the place in the library's own ranking, where no algorithm is given.
+  std::int64_t algorithm = 0;
+  CublasLtChoice cublaslt = {};
+  // fused, whose tiles are mc, nc and kc: which blocks share what they read, and the order of
+  // tiles.
+  std::int64_t cluster = 0;    ///< blocks of a cluster along m
+  std::int64_t cluster_n = 0;  ///< and along n; 0 = 1
+  std::int64_t raster =
+      0;  ///< side of d that the order goes along; 0 = the fewer tiles, 1 = m, 2 = n
+  std::int64_t swizzle = 0;  ///< tiles across a strip of that order: 2, 4 or 8; 0 = 1
+
+  friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
+};
+
+/// "avx512_vnni packed mc=96 nc=512 kc=1024 threads=0"
+std::string describe(const GemmConfig& config);
+
+/// Whether nobody vouches that it runs: a library's checks passed it, but may have missed that it
+/// hangs or faults; or it is our own and may never have run on such a device. The tuner tries such
+/// a one where that does no harm.
+inline bool is_risky(const GemmConfig& config) noexcept {
+  return config.cublaslt.unranked || config.engine == EngineId::fused;
+}
+
+ConfigChoice to_choice(const GemmConfig& config) noexcept;
+/// The inverse. What it holds is unchecked: see check_config().
+GemmConfig from_choice(const ConfigChoice& choice) noexcept;
+
+}  // namespace switchback::gemm_int8

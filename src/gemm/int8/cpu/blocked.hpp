@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the blocked int8 product all vector engines share: cache blocks, threads, packing,
+// epilogue. What differs between them is a MicroKernel.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/context_state.hpp"
+#include "gemm/int8/config.hpp"
+#include "gemm/int8/cpu/micro_kernel.hpp"
+#include "gemm/int8/problem.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::gemm_int8 {
+
+/// Bytes of B[n,k] in panels of the kernel.
+std::size_t blocked_packed_bytes(const MicroKernel& kernel, std::int64_t n, std::int64_t k);
+
+/// B into panels. `out` is 64-byte aligned.
+void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
+                  MatrixView<const std::int8_t> b, void* out);
+
+/// d = epilogue(a · bᵀ). B is read as operands and config.weights say: packed by the caller, packed
+/// here into the workspace, or straight from its rows.
+void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProblem& problem,
+                 const GemmConfig& config, const GemmOperands& operands);
+
+}  // namespace switchback::gemm_int8

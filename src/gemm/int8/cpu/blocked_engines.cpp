@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the vector engines: where each can run, and its configurations.
+#include <algorithm>
+
+#include "gemm/int8/cpu/blocked.hpp"
+#include "gemm/int8/engine.hpp"
+
+namespace switchback::gemm_int8 {
+
+namespace {
+
+std::string_view accepts_every_problem(const GemmProblem&) {
+  return {};
+}
+
+// One feature a kernel needs: does the CPU have it, does the Context allow it.
+std::string_view missing(const MicroKernel* kernel, bool cpu_has, bool context_has,
+                         std::string_view not_built, std::string_view not_there,
+                         std::string_view capped) {
+  if (kernel == nullptr) return not_built;
+  if (!cpu_has) return not_there;
+  if (!context_has) return capped;
+  return {};
+}
+
+std::string_view avx512_vnni_unavailable(const ContextState& state) {
+  return missing(avx512_vnni_kernel(), core::cpu_features().avx512_vnni, state.features.avx512_vnni,
+                 "this build has no AVX-512 VNNI code", "the CPU has no AVX-512 VNNI",
+                 "the Context's isa is capped below avx512_vnni");
+}
+std::string_view avx_vnni_unavailable(const ContextState& state) {
+  return missing(avx_vnni_kernel(), core::cpu_features().avx_vnni, state.features.avx_vnni,
+                 "this build has no AVX-VNNI code", "the CPU has no AVX-VNNI",
+                 "the Context's isa is capped below avx_vnni");
+}
+std::string_view avx2_unavailable(const ContextState& state) {
+  return missing(avx2_kernel(), core::cpu_features().avx2, state.features.avx2,
+                 "this build has no AVX2 code", "the CPU has no AVX2",
+                 "the Context's isa is capped below avx2");
+}
+
+// Rows of A up to which it is faster to read B where it lies than to pack it for this one call.
+// AVX-512 VNNI, 2 Zen 5 cores, K = N = 4096: 64 rows take 2.1 ms plain, 2.3 packed here, 1.5 packed
+// before; 16 rows 0.8, 1.5 and 0.45; 1024 rows 28, 21 and 20. The lines cross at about 95 rows.
+constexpr std::int64_t plain_rows = 96;
+
+// Rows of a block: the tallest that measured as well as any (96 … 168 within 1 % at K = 1024 and
+// 4096), cut evenly, so that the last block is no stub.
+constexpr std::int64_t most_rows = 168;
+// Columns of a block: 64 to 512 measured within 1 %; fewer make more tasks for more threads.
+constexpr std::int64_t most_cols = 256;
+// One thread takes all columns when A is so many times the second-level cache, to fetch it from
+// further away only once: 3 to 5 % on a Zen 5 core at 2048 and 4096 rows of 1408 and 4096 codes. On
+// two cores the same won nothing or lost 3 %.
+constexpr std::int64_t far_a = 4;
+constexpr std::int64_t tasks_per_thread = 4;
+constexpr std::int64_t usual_l2_bytes = std::int64_t{1} << 20;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// `size` in equal blocks of whole tiles, none above `most`.
+std::int64_t even_block(std::int64_t size, std::int64_t most, std::int64_t tile) {
+  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(size, most));
+  return std::max(tile, ceil_div(ceil_div(size, blocks), tile) * tile);
+}
+
+std::int64_t l2_bytes() {
+  const auto cached = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
+  return cached > 0 ? cached : usual_l2_bytes;
+}
+
+// A panel of B is read once for each 6 rows and should stay in the second-level cache: in half of
+// it. A longer K is cut into pieces of a quarter; a piece costs the sums one trip through the cache
+// (measured: 2 to 3 % at pieces of 512 codes, less with longer ones).
+std::int64_t default_kc(const MicroKernel& kernel, std::int64_t k) {
+  if (kernel.cols * k <= l2_bytes() / 2) return 0;
+  return even_block(k, std::max<std::int64_t>(256, l2_bytes() / 4 / kernel.cols), 64);
+}
+
+GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmProblem& p,
+                           const ContextState& state) {
+  GemmConfig config;
+  config.engine = id;
+  const bool packed = p.packed_for != EngineId::none;
+  config.weights = packed || p.m > plain_rows ? Weights::packed : Weights::plain;
+  if (p.m == 0 || p.n == 0 || p.k == 0) return config;
+  if (config.weights == Weights::packed) config.kc = default_kc(kernel, p.k);
+  const std::int64_t threads = state.threads.count();
+  config.mc = even_block(p.m, most_rows, kernel.rows);
+  const bool far = threads == 1 && config.weights == Weights::packed && config.kc == 0 &&
+                   p.m * p.k > far_a * l2_bytes();
+  // Narrower blocks until every thread has several; then shorter ones.
+  const std::int64_t wanted = threads == 1 ? 1 : threads * tasks_per_thread;
+  const std::int64_t col_blocks = ceil_div(wanted, ceil_div(p.m, config.mc));
+  config.nc =
+      even_block(p.n, std::min(far ? p.n : most_cols, ceil_div(p.n, col_blocks)), kernel.cols);
+  const std::int64_t row_blocks = ceil_div(wanted, ceil_div(p.n, config.nc));
+  config.mc = even_block(p.m, std::min(most_rows, ceil_div(p.m, row_blocks)), kernel.rows);
+  // A little short product is not worth cutting its rows: each block reads all of B again.
+  if (p.m <= 8 * kernel.rows) config.mc = even_block(p.m, most_rows, kernel.rows);
+  return config;
+}
+
+void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProblem& p,
+                        const ContextState& state, std::vector<GemmConfig>& out) {
+  const GemmConfig usual = blocked_default(kernel, id, p, state);
+  const auto add = [&](GemmConfig config) {
+    config.mc = even_block(p.m, config.mc, kernel.rows);
+    config.nc = even_block(p.n, config.nc, kernel.cols);
+    if (config.kc >= p.k) config.kc = 0;
+    for (const GemmConfig& other : out)
+      if (other == config) return;
+    out.push_back(config);
+  };
+  out.push_back(usual);
+  if (p.m == 0 || p.n == 0 || p.k == 0) return;
+  const bool given_packed = p.packed_for != EngineId::none;
+  for (const Weights weights : {Weights::packed, Weights::plain}) {
+    if (weights == Weights::plain && given_packed) continue;
+    for (const std::int64_t mc : {48, 96, 168, 336})
+      for (const std::int64_t nc : {64, 128, 256, 512})
+        add({id, weights, mc, nc, weights == Weights::packed ? usual.kc : 0, 0});
+  }
+  for (const std::int64_t kc : {0, 512, 1024, 2048})
+    add({id, Weights::packed, usual.mc, usual.nc, kc, 0});
+  // One thread: a product so small that waking the others costs more.
+  if (state.threads.count() > 1 && p.m * p.n * p.k < (std::int64_t{1} << 24)) {
+    GemmConfig alone = usual;
+    alone.threads = 1;
+    add(alone);
+  }
+}
+
+template <EngineId Id, const MicroKernel* (*Kernel)() noexcept>
+struct Blocked {
+  static std::size_t packed_bytes(std::int64_t n, std::int64_t k) {
+    return blocked_packed_bytes(*Kernel(), n, k);
+  }
+  static void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
+    blocked_pack(*Kernel(), state.threads, b, out);
+  }
+  static GemmConfig default_config(const GemmProblem& problem, const ContextState& state) {
+    return blocked_default(*Kernel(), Id, problem, state);
+  }
+  static void candidates(const GemmProblem& problem, const ContextState& state,
+                         std::vector<GemmConfig>& out) {
+    blocked_candidates(*Kernel(), Id, problem, state, out);
+  }
+  static void run(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
+                  const GemmOperands& operands) {
+    blocked_run(*Kernel(), state, problem, config, operands);
+  }
+  static constexpr Engine engine(std::string_view name,
+                                 std::string_view (*unavailable)(const ContextState&)) {
+    return {Id,           name, unavailable,    accepts_every_problem,
+            packed_bytes, pack, default_config, candidates,
+            run,          Id};
+  }
+};
+
+}  // namespace
+
+const Engine avx512_vnni_engine = Blocked<EngineId::avx512_vnni, avx512_vnni_kernel>::engine(
+    "avx512_vnni", avx512_vnni_unavailable);
+const Engine avx_vnni_engine =
+    Blocked<EngineId::avx_vnni, avx_vnni_kernel>::engine("avx_vnni", avx_vnni_unavailable);
+const Engine avx2_engine = Blocked<EngineId::avx2, avx2_kernel>::engine("avx2", avx2_unavailable);
+
+}  // namespace switchback::gemm_int8

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/int8/cpu/epilogue.hpp"
+
+#include <algorithm>
+
+#include "core/unaligned.hpp"
+
+namespace switchback::gemm_int8 {
+
+EpilogueScales epilogue_scales(core::Workspace::Frame& frame, const GemmProblem& p,
+                               const GemmOperands& o) {
+  if (p.scale == ScaleMode::none) return {};
+  constexpr std::int64_t multiple = MicroKernel::max_cols;
+  const std::int64_t padded = (p.n + multiple - 1) / multiple * multiple;
+  auto* scale_a = frame.take<float>(p.m);
+  auto* scale_b = frame.take<float>(padded);
+  auto* bias = frame.take<float>(padded);
+  for (std::int64_t i = 0; i < p.m; ++i)
+    scale_a[i] = core::load(o.absmax_a, i);
+  for (std::int64_t j = 0; j < p.n; ++j) {
+    scale_b[j] = core::load(o.absmax_b, p.scale == ScaleMode::row_col ? j : 0);
+    bias[j] = p.has_bias ? core::load_float(o.bias, p.bias, j) : -0.0f;
+  }
+  std::fill(scale_b + p.n, scale_b + padded, 0.0f);
+  std::fill(bias + p.n, bias + padded, 0.0f);
+  return {scale_a, scale_b, bias};
+}
+
+EpilogueTile epilogue_tile(const GemmProblem& p, void* d, const EpilogueScales& scales,
+                           const Part& part, const std::int32_t* sums, std::int64_t stride_sums) {
+  const auto element_bytes = static_cast<std::int64_t>(dtype_size_bytes(p.output));
+  EpilogueTile tile{};
+  tile.sums = sums;
+  tile.stride_sums = stride_sums;
+  tile.rows = part.rows;
+  tile.cols = part.cols;
+  if (scales.scale_a != nullptr) {
+    tile.scale_a = scales.scale_a + part.row;
+    tile.scale_b = scales.scale_b + part.col;
+    tile.bias = scales.bias + part.col;
+  }
+  tile.d = static_cast<char*>(d) + (part.row * p.stride_d + part.col) * element_bytes;
+  tile.stride_d_bytes = p.stride_d * element_bytes;
+  return tile;
+}
+
+void run_epilogue(const MicroKernel& kernel, const GemmProblem& p, void* d,
+                  const EpilogueScales& scales, const Part& part, const std::int32_t* sums,
+                  std::int64_t stride_sums) {
+  kernel.epilogue[static_cast<int>(p.output)](epilogue_tile(p, d, scales, part, sums, stride_sums));
+}
+
+}  // namespace switchback::gemm_int8

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: from int32 sums to d, with a MicroKernel's epilogue.
+#pragma once
+
+#include <cstdint>
+
+#include "core/workspace.hpp"
+#include "gemm/int8/cpu/micro_kernel.hpp"
+#include "gemm/int8/problem.hpp"
+
+namespace switchback::gemm_int8 {
+
+/// Scales and bias as epilogues read them: aligned, f32, one number a row and one a column.
+struct EpilogueScales {
+  const float* scale_a = nullptr;  ///< [m]
+  const float* scale_b = nullptr;  ///< [n rounded up to 64]
+  const float* bias = nullptr;     ///< likewise; −0 where there is none
+};
+
+/// Nothing for int32 outputs.
+EpilogueScales epilogue_scales(core::Workspace::Frame& frame, const GemmProblem& problem,
+                               const GemmOperands& operands);
+
+/// A part of d.
+struct Part {
+  std::int64_t row, col, rows, cols;
+};
+
+/// What an epilogue needs to write a part of d from its sums.
+EpilogueTile epilogue_tile(const GemmProblem& problem, void* d, const EpilogueScales& scales,
+                           const Part& part, const std::int32_t* sums, std::int64_t stride_sums);
+
+/// Writes a part of d from its sums.
+void run_epilogue(const MicroKernel& kernel, const GemmProblem& problem, void* d,
+                  const EpilogueScales& scales, const Part& part, const std::int32_t* sums,
+                  std::int64_t stride_sums);
+
+}  // namespace switchback::gemm_int8

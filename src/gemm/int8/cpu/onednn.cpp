@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: oneDNN's dnnl_gemm_s8s8s32 with our epilogue behind it.
+//
+// Without VNNI its kernels add pairs of products in 16 bits, which saturate on full-range codes:
+// the sums are wrong. So it runs on nothing but VNNI, and oneDNN is asked what it would use:
+// ONEDNN_MAX_CPU_ISA in the environment can take VNNI away from it on a CPU that has it.
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+
+#include "core/check.hpp"
+#include "gemm/int8/cpu/epilogue.hpp"
+#include "gemm/int8/engine.hpp"
+
+namespace switchback::gemm_int8 {
+
+namespace {
+
+std::string_view unavailable(const ContextState& state) {
+  if (avx512_vnni_kernel() == nullptr) return "this build has no AVX-512 VNNI code";
+  if (!core::cpu_features().avx512_vnni)
+    return "the CPU has no AVX-512 VNNI, without which oneDNN's int8 sums saturate";
+  if (!state.features.avx512_vnni) return "the Context's isa is capped below avx512_vnni";
+  // The values are sets of features: a higher level contains the bits of the lower ones.
+  static const bool vnni = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_vnni) ==
+                           dnnl_cpu_isa_avx512_core_vnni;
+  if (!vnni)
+    return "oneDNN is capped below avx512_core_vnni (ONEDNN_MAX_CPU_ISA), where its int8 sums "
+           "saturate";
+  return {};
+}
+
+std::string_view rejects(const GemmProblem&) {
+  return {};
+}
+
+std::size_t packed_bytes(std::int64_t n, std::int64_t k) {
+  return static_cast<std::size_t>(n) * static_cast<std::size_t>(k);
+}
+
+// It reads B as it lies; what is packed is a copy without gaps.
+void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
+  state.threads.for_ranges(b.rows, 64, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row)
+      std::copy_n(b.data + row * b.stride, b.cols, static_cast<std::int8_t*>(out) + row * b.cols);
+  });
+}
+
+// mc: the rows whose int32 sums are computed before they are dequantized.
+GemmConfig with_rows(std::int64_t rows) {
+  GemmConfig config;
+  config.engine = EngineId::onednn;
+  config.mc = rows;
+  return config;
+}
+
+// The int32 panel stays in the last-level cache between oneDNN and the epilogue: 4 MiB of it.
+GemmConfig default_config(const GemmProblem& p, const ContextState&) {
+  if (p.output == DType::s32) return with_rows(0);
+  const std::int64_t rows = (std::int64_t{4} << 20) / (4 * std::max<std::int64_t>(p.n, 1));
+  return with_rows(rows >= p.m ? 0 : std::max<std::int64_t>(64, rows));
+}
+
+void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
+  out.push_back(default_config(p, state));
+  out.push_back(with_rows(0));
+  for (const std::int64_t rows : {128, 512})
+    if (rows < p.m) out.push_back(with_rows(rows));
+}
+
+void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
+         const GemmOperands& o) {
+  core::Workspace::Frame frame(state.workspace);
+  const auto* b = o.packed_b != nullptr ? static_cast<const std::int8_t*>(o.packed_b) : o.b;
+  const std::int64_t stride_b = o.packed_b != nullptr ? p.k : p.stride_b;
+  const std::int64_t mc = config.mc == 0 ? p.m : std::min(config.mc, p.m);
+  const std::int64_t stride_sums = (p.n + 63) / 64 * 64;
+  auto* sums = frame.take<std::int32_t>(mc * stride_sums);
+  const EpilogueScales scales = epilogue_scales(frame, p, o);
+  const MicroKernel& kernel = *avx512_vnni_kernel();
+  const core::ScopedLibraryThreads library_threads(
+      config.threads == 0
+          ? state.threads.count()
+          : static_cast<int>(std::min<std::int64_t>(config.threads, state.threads.count())));
+
+  for (std::int64_t row = 0; row < p.m; row += mc) {
+    const std::int64_t rows = std::min(mc, p.m - row);
+    const std::int32_t no_offset = 0;
+    dnnl_status_t status = dnnl_success;
+    state.threads.for_each(1, [&](std::int64_t, int) {
+      status =
+          dnnl_gemm_s8s8s32('N', 'T', 'F', rows, p.n, p.k, 1.0f, o.a + row * p.stride_a, p.stride_a,
+                            0, b, stride_b, 0, 0.0f, sums, stride_sums, &no_offset);
+    });
+    if (status != dnnl_success)
+      core::fail(status == dnnl_out_of_memory ? Status::out_of_memory : Status::internal,
+                 "oneDNN: dnnl_gemm_s8s8s32 failed with status {}", static_cast<int>(status));
+    state.threads.for_ranges(rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
+      run_epilogue(kernel, p, o.d, scales, {row + begin, 0, end - begin, p.n},
+                   sums + begin * stride_sums, stride_sums);
+    });
+  }
+}
+
+}  // namespace
+
+const Engine onednn_engine = {
+    EngineId::onednn, "onednn",   unavailable, rejects,         packed_bytes, pack,
+    default_config,   candidates, run,         EngineId::onednn};
+
+}  // namespace switchback::gemm_int8

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: what the 256-bit kernels share: panels of 16 columns, the epilogue. Included by
+// their files alone, each compiled for its own instruction set, hence the unnamed namespace in a
+// header.
+#pragma once
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "gemm/int8/cpu/micro_kernel.hpp"
+
+namespace switchback::gemm_int8 {
+namespace {
+
+constexpr int panel_cols = 16;
+
+// `count` of 32 codes, zeros behind them; never reads past them.
+inline __m256i load_first(const int8_t* p, int64_t count) {
+  if (count >= 32) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  alignas(32) int8_t padded[32] = {};
+  memcpy(padded, p, static_cast<size_t>(count));
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(padded));
+}
+
+// 8 rows of 8 groups become 8 groups of 8 rows.
+inline void transpose8(__m256i (&r)[8]) {
+  __m256i t[8];
+  SWITCHBACK_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    t[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+  __m256i s[8];
+  SWITCHBACK_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    s[4 * i] = _mm256_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+    s[4 * i + 1] = _mm256_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+    s[4 * i + 2] = _mm256_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+    s[4 * i + 3] = _mm256_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+  }
+  SWITCHBACK_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm256_permute2x128_si256(s[i], s[i + 4], 0x20);
+    r[i + 4] = _mm256_permute2x128_si256(s[i], s[i + 4], 0x31);
+  }
+}
+
+template <unsigned char Offset>
+void pack_panel(const int8_t* b, int64_t stride_b, int n, int64_t k, void* panel) {
+  auto* out = static_cast<unsigned char*>(panel);
+  const __m256i offset = _mm256_set1_epi8(static_cast<char>(Offset));
+  for (int64_t i = 0; i < k; i += 32) {
+    const int64_t codes = k - i < 32 ? k - i : 32;
+    const int groups = static_cast<int>((codes + 3) / 4);
+    for (int half = 0; half < 2; ++half) {
+      __m256i rows[8];
+      SWITCHBACK_UNROLL
+      for (int r = 0; r < 8; ++r) {
+        const int row = 8 * half + r;
+        rows[r] = row < n ? load_first(b + row * stride_b + i, codes) : _mm256_setzero_si256();
+        rows[r] = _mm256_xor_si256(rows[r], offset);
+      }
+      transpose8(rows);
+      unsigned char* at = out + i * panel_cols + half * 32;
+      SWITCHBACK_UNROLL
+      for (int g = 0; g < 8; ++g)
+        if (g < groups)
+          _mm256_store_si256(reinterpret_cast<__m256i*>(at + g * panel_cols * 4), rows[g]);
+    }
+  }
+}
+
+// The sums of the 8 numbers of each of four vectors.
+inline __m128i sum_each(__m256i a, __m256i b, __m256i c, __m256i d) {
+  const __m256i abcd = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+  return _mm_add_epi32(_mm256_castsi256_si128(abcd), _mm256_extracti128_si256(abcd, 1));
+}
+
+// How 8 results are rounded; the bytes of the first `cols` of them are stored.
+inline void store_bytes(void* d, const void* from, int64_t cols, int bytes) {
+  memcpy(d, from, static_cast<size_t>(cols) * static_cast<size_t>(bytes));
+}
+
+struct StoreF32 {
+  static constexpr int bytes = 4;
+  static void store(void* d, int64_t cols, __m256 y) {
+    if (cols >= 8) return _mm256_storeu_ps(static_cast<float*>(d), y);
+    alignas(32) float buffer[8];
+    _mm256_store_ps(buffer, y);
+    store_bytes(d, buffer, cols, bytes);
+  }
+};
+
+inline void store_16_bit(void* d, int64_t cols, __m128i y) {
+  if (cols >= 8) return _mm_storeu_si128(static_cast<__m128i*>(d), y);
+  alignas(16) int16_t buffer[8];
+  _mm_store_si128(reinterpret_cast<__m128i*>(buffer), y);
+  store_bytes(d, buffer, cols, 2);
+}
+
+struct StoreF16 {
+  static constexpr int bytes = 2;
+  static void store(void* d, int64_t cols, __m256 y) {
+    // The instruction keeps a NaN's payload; half keeps its sign alone.
+    const __m256 nan = _mm256_cmp_ps(y, y, _CMP_UNORD_Q);
+    const __m256 sign = _mm256_and_ps(y, _mm256_set1_ps(-0.0f));
+    const __m256 quiet = _mm256_or_ps(sign, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000)));
+    const __m256 clean = _mm256_blendv_ps(y, quiet, nan);
+    store_16_bit(d, cols, _mm256_cvtps_ph(clean, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+};
+
+struct StoreBf16 {
+  static constexpr int bytes = 2;
+  static void store(void* d, int64_t cols, __m256 y) {
+    const __m256i u = _mm256_castps_si256(y);
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(y, y, _CMP_UNORD_Q));
+    const __m256i high = _mm256_srli_epi32(u, 16);
+    const __m256i even = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_srli_epi32(
+        _mm256_add_epi32(u, _mm256_add_epi32(even, _mm256_set1_epi32(0x7FFF))), 16);
+    const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+    const __m256i result = _mm256_blendv_epi8(rounded, quiet, nan);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(result, result), 0xD8);
+    store_16_bit(d, cols, _mm256_castsi256_si128(packed));
+  }
+};
+
+template <class Store>
+void dequantize(const EpilogueTile& t) {
+  const __m256 c = _mm256_castsi256_ps(_mm256_set1_epi32(0x38820610));  // 1 / (127 · 127)
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const int32_t* sums = t.sums + r * t.stride_sums;
+    auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
+    const __m256 scale_a = _mm256_set1_ps(t.scale_a[r]);
+    for (int64_t j = 0; j < t.cols; j += 8) {
+      const __m256 sum =
+          _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums + j)));
+      __m256 y = _mm256_mul_ps(scale_a, _mm256_mul_ps(sum, c));
+      y = _mm256_mul_ps(_mm256_loadu_ps(t.scale_b + j), y);
+      y = _mm256_add_ps(y, _mm256_loadu_ps(t.bias + j));
+      Store::store(d + j * Store::bytes, t.cols - j, y);
+    }
+  }
+}
+
+void copy_sums(const EpilogueTile& t) {
+  for (int64_t r = 0; r < t.rows; ++r)
+    store_bytes(static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes, t.sums + r * t.stride_sums,
+                t.cols, 4);
+}
+
+constexpr MicroKernel::Epilogue epilogues[5] = {dequantize<StoreF32>, dequantize<StoreF16>,
+                                                dequantize<StoreBf16>, nullptr, copy_sums};
+
+// A tile whose sums are complete in memory.
+inline void finish(const Tile& t) {
+  if (t.out != nullptr) epilogues[t.output](*t.out);
+}
+
+}  // namespace
+}  // namespace switchback::gemm_int8

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the tile kernels of AVX-512 VNNI.
+//
+// vpdpbusd multiplies unsigned by signed bytes. B is the unsigned operand, stored as code + 128 in
+// strips of 32 columns; A stays the signed codes the quantizer wrote, and so needs no copy. Since
+// Σ(b + 128)·a = Σ b·a + 128·Σ a, a row's sums start from −128·Σ a. Sums may wrap on the way; int32
+// arithmetic modulo 2³² makes the final one exact.
+#include "gemm/int8/cpu/micro_kernel.hpp"
+
+#if defined(__AVX512VNNI__)
+#include <immintrin.h>
+#include <string.h>
+
+namespace switchback::gemm_int8 {
+
+namespace {
+
+constexpr int panel_cols = 64;
+constexpr int strip_cols = 32;
+
+// By assembler: GCC 12 copies the accumulator of the intrinsic and then spills.
+inline __attribute__((always_inline)) void dot4(__m512i& sum, __m512i u8, __m512i s8) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u8), "v"(s8));
+}
+
+inline __attribute__((always_inline)) int32_t load4(const int8_t* p) {
+  int32_t value;
+  memcpy(&value, p, 4);
+  return value;
+}
+
+// 1 to 3 codes, zeros behind them; never reads past the row.
+inline __attribute__((always_inline)) int32_t load_rest(const int8_t* p, int64_t count) {
+  uint32_t value = 0;
+  for (int64_t i = 0; i < count; ++i)
+    value |= static_cast<uint32_t>(static_cast<uint8_t>(p[i])) << (8 * i);
+  return static_cast<int32_t>(value);
+}
+
+inline __mmask64 first64(int64_t count) {
+  return count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
+}
+inline __mmask16 first16(int64_t count) {
+  return static_cast<__mmask16>(count >= 16 ? 0xFFFFu : (1u << count) - 1u);
+}
+
+inline __attribute__((always_inline)) __m128i fold(__m512i v) {
+  const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+  return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+// The sum of 16 numbers, which may wrap (_mm512_reduce_add_epi32 adds signed integers).
+inline __attribute__((always_inline)) int32_t sum16(__m512i v) {
+  const __m128i sum = fold(v);
+  const __m128i pair = _mm_hadd_epi32(sum, sum);
+  return _mm_cvtsi128_si32(_mm_hadd_epi32(pair, pair));
+}
+
+int32_t prepare_row(const int8_t* a, int64_t k, void*) {
+  const __m512i ones = _mm512_set1_epi8(1);
+  __m512i sum0 = _mm512_setzero_si512();
+  __m512i sum1 = _mm512_setzero_si512();
+  int64_t i = 0;
+  for (; i + 128 <= k; i += 128) {
+    dot4(sum0, ones, _mm512_loadu_si512(a + i));
+    dot4(sum1, ones, _mm512_loadu_si512(a + i + 64));
+  }
+  for (; i < k; i += 64)
+    dot4(sum0, ones, _mm512_maskz_loadu_epi8(first64(k - i), a + i));
+  const auto sum = static_cast<uint32_t>(sum16(_mm512_add_epi32(sum0, sum1)));
+  return static_cast<int32_t>(0u - 128u * sum);
+}
+
+// 16 rows of 16 groups become 16 groups of 16 rows.
+inline __attribute__((always_inline)) void transpose16(__m512i (&r)[16]) {
+  __m512i t[16];
+  SWITCHBACK_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+  SWITCHBACK_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+  }
+  SWITCHBACK_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xDD);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xDD);
+  }
+  SWITCHBACK_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xDD);
+  }
+}
+
+void pack_panel(const int8_t* b, int64_t stride_b, int n, int64_t k, void* panel) {
+  auto* out = static_cast<uint8_t*>(panel);
+  const int64_t strip_bytes = strip_cols * ((k + 3) / 4 * 4);
+  const __m512i offset = _mm512_set1_epi8(static_cast<char>(0x80));
+  for (int64_t i = 0; i < k; i += 64) {
+    const int64_t codes = k - i < 64 ? k - i : 64;
+    const int groups = static_cast<int>((codes + 3) / 4);
+    for (int v = 0; v < panel_cols / 16; ++v) {
+      __m512i rows[16];
+      if (codes == 64 && n >= 16 * v + 16) {
+        SWITCHBACK_UNROLL
+        for (int r = 0; r < 16; ++r)
+          rows[r] = _mm512_xor_si512(_mm512_loadu_si512(b + (16 * v + r) * stride_b + i), offset);
+      } else {
+        const __mmask64 mask = first64(codes);
+        SWITCHBACK_UNROLL
+        for (int r = 0; r < 16; ++r)
+          rows[r] =
+              16 * v + r < n
+                  ? _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, b + (16 * v + r) * stride_b + i),
+                                     offset)
+                  : offset;
+      }
+      transpose16(rows);
+      uint8_t* at = out + v / 2 * strip_bytes + i * strip_cols + v % 2 * 64;
+      if (groups == 16) {
+        SWITCHBACK_UNROLL
+        for (int g = 0; g < 16; ++g)
+          _mm512_store_si512(at + g * strip_cols * 4, rows[g]);
+      } else {
+        SWITCHBACK_UNROLL
+        for (int g = 0; g < 16; ++g)
+          if (g < groups) _mm512_store_si512(at + g * strip_cols * 4, rows[g]);
+      }
+    }
+  }
+}
+
+// Rows of A against Cols rows of B, dot products along k.
+template <int Rows, int Cols>
+inline __attribute__((always_inline)) void plain_block(const int8_t* a, int64_t stride_a,
+                                                       const int8_t* b, int64_t stride_b, int64_t k,
+                                                       const int32_t* start, int32_t* sums) {
+  const __m512i offset = _mm512_set1_epi8(static_cast<char>(0x80));
+  __m512i acc[Rows][Cols];
+  SWITCHBACK_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    SWITCHBACK_UNROLL
+    for (int c = 0; c < Cols; ++c)
+      acc[r][c] = _mm512_setzero_si512();
+  }
+  int64_t i = 0;
+  for (; i + 64 <= k; i += 64) {
+    __m512i columns[Cols];
+    SWITCHBACK_UNROLL
+    for (int c = 0; c < Cols; ++c)
+      columns[c] = _mm512_xor_si512(_mm512_loadu_si512(b + c * stride_b + i), offset);
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const __m512i row = _mm512_loadu_si512(a + r * stride_a + i);
+      SWITCHBACK_UNROLL
+      for (int c = 0; c < Cols; ++c)
+        dot4(acc[r][c], columns[c], row);
+    }
+  }
+  if (i < k) {  // A's missing codes are zero, so B's do not matter
+    const __mmask64 mask = first64(k - i);
+    __m512i columns[Cols];
+    SWITCHBACK_UNROLL
+    for (int c = 0; c < Cols; ++c)
+      columns[c] = _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, b + c * stride_b + i), offset);
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const __m512i row = _mm512_maskz_loadu_epi8(mask, a + r * stride_a + i);
+      SWITCHBACK_UNROLL
+      for (int c = 0; c < Cols; ++c)
+        dot4(acc[r][c], columns[c], row);
+    }
+  }
+  SWITCHBACK_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    if constexpr (Cols == 4) {
+      const __m128i sum01 = _mm_hadd_epi32(fold(acc[r][0]), fold(acc[r][1]));
+      const __m128i sum23 = _mm_hadd_epi32(fold(acc[r][2]), fold(acc[r][3]));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + r * panel_cols),
+                       _mm_add_epi32(_mm_hadd_epi32(sum01, sum23), _mm_set1_epi32(start[r])));
+    } else {
+      SWITCHBACK_UNROLL
+      for (int c = 0; c < Cols; ++c)
+        sums[r * panel_cols + c] = static_cast<int32_t>(static_cast<uint32_t>(start[r]) +
+                                                        static_cast<uint32_t>(sum16(acc[r][c])));
+    }
+  }
+}
+
+template <int Rows>
+void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b, int n, int64_t k,
+           const int32_t* start, int32_t* sums) {
+  int c = 0;
+  for (; c + 4 <= n; c += 4)
+    plain_block<Rows, 4>(a, stride_a, b + c * stride_b, stride_b, k, start, sums + c);
+  for (; c < n; ++c)
+    plain_block<Rows, 1>(a, stride_a, b + c * stride_b, stride_b, k, start, sums + c);
+}
+
+// How 16 results are rounded and stored.
+struct StoreF32 {
+  static constexpr int bytes = 4;
+  static void store(void* d, __mmask16 mask, __m512 y) { _mm512_mask_storeu_ps(d, mask, y); }
+};
+
+struct StoreF16 {
+  static constexpr int bytes = 2;
+  static void store(void* d, __mmask16 mask, __m512 y) {
+    // The instruction keeps a NaN's payload; half keeps its sign alone.
+    const __mmask16 nan = _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q);
+    const __m512i sign = _mm512_and_si512(_mm512_castps_si512(y), _mm512_set1_epi32(INT32_MIN));
+    const __m512i quiet = _mm512_or_si512(sign, _mm512_set1_epi32(0x7FC00000));
+    const __m512 clean = _mm512_mask_blend_ps(nan, y, _mm512_castsi512_ps(quiet));
+    _mm256_mask_storeu_epi16(d, mask,
+                             _mm512_cvtps_ph(clean, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+};
+
+// By integers: vcvtneps2bf16 takes subnormals for zero.
+struct StoreBf16 {
+  static constexpr int bytes = 2;
+  static void store(void* d, __mmask16 mask, __m512 y) {
+    const __m512i u = _mm512_castps_si512(y);
+    const __mmask16 nan = _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q);
+    const __m512i high = _mm512_srli_epi32(u, 16);
+    const __m512i even = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_srli_epi32(
+        _mm512_add_epi32(u, _mm512_add_epi32(even, _mm512_set1_epi32(0x7FFF))), 16);
+    const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+    _mm256_mask_storeu_epi16(d, mask,
+                             _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet)));
+  }
+};
+
+template <class Store>
+void dequantize(const EpilogueTile& t) {
+  const __m512 c = _mm512_castsi512_ps(_mm512_set1_epi32(0x38820610));  // 1 / (127 · 127)
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const int32_t* sums = t.sums + r * t.stride_sums;
+    auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
+    const __m512 scale_a = _mm512_set1_ps(t.scale_a[r]);
+    for (int64_t j = 0; j < t.cols; j += 16) {
+      const __m512 sum = _mm512_cvtepi32_ps(_mm512_loadu_si512(sums + j));
+      __m512 y = _mm512_mul_ps(scale_a, _mm512_mul_ps(sum, c));
+      y = _mm512_mul_ps(_mm512_loadu_ps(t.scale_b + j), y);
+      y = _mm512_add_ps(y, _mm512_loadu_ps(t.bias + j));
+      Store::store(d + j * Store::bytes, first16(t.cols - j), y);
+    }
+  }
+}
+
+void copy_sums(const EpilogueTile& t) {
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const int32_t* sums = t.sums + r * t.stride_sums;
+    auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
+    for (int64_t j = 0; j < t.cols; j += 16)
+      _mm512_mask_storeu_epi32(d + j * 4, first16(t.cols - j), _mm512_loadu_si512(sums + j));
+  }
+}
+
+constexpr MicroKernel::Epilogue epilogues[5] = {dequantize<StoreF32>, dequantize<StoreF16>,
+                                                dequantize<StoreBf16>, nullptr, copy_sums};
+
+alignas(64) constexpr uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                          23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                          45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+
+inline __attribute__((always_inline)) __m512i round_bf16(__m512i u) {
+  const __m512i even = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  return _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), even);
+}
+
+// The epilogue of a tile of whole columns, from its registers. It leaves to the epilogue of sums
+// what it says false to: other columns and outputs, and a NaN on its way to 16 bits.
+template <int Rows, int Vectors>
+inline __attribute__((always_inline)) bool dequantize_tile(const Tile& t,
+                                                           __m512i (&acc)[Rows][Vectors]) {
+  const EpilogueTile& out = *t.out;
+  if (out.cols != Vectors * 16 || t.output > 2) return false;
+  const __m512 c = _mm512_castsi512_ps(_mm512_set1_epi32(0x38820610));  // 1 / (127 · 127)
+  auto* d = static_cast<unsigned char*>(out.d);
+  const __m512i odd_words = _mm512_load_si512(odd);
+  __mmask16 nan = 0;
+  SWITCHBACK_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    __m512 y[Vectors];
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < Vectors; ++v) {
+      const __m512 sum = _mm512_cvtepi32_ps(acc[r][v]);
+      y[v] = _mm512_mul_ps(_mm512_set1_ps(out.scale_a[r]), _mm512_mul_ps(sum, c));
+      y[v] = _mm512_mul_ps(_mm512_loadu_ps(out.scale_b + v * 16), y[v]);
+      y[v] = _mm512_add_ps(y[v], _mm512_loadu_ps(out.bias + v * 16));
+    }
+    if (t.output == 0) {
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < Vectors; ++v)
+        _mm512_storeu_ps(d + v * 64, y[v]);
+    } else {
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < Vectors; v += 2) {
+        nan |= _mm512_cmp_ps_mask(y[v], y[v + 1], _CMP_UNORD_Q);
+        if (t.output == 1) {
+          constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+          const __m256i low = _mm512_cvtps_ph(y[v], nearest);
+          const __m256i high = _mm512_cvtps_ph(y[v + 1], nearest);
+          _mm512_storeu_si512(d + v * 32, _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
+        } else {
+          const __m512i low = round_bf16(_mm512_castps_si512(y[v]));
+          const __m512i high = round_bf16(_mm512_castps_si512(y[v + 1]));
+          _mm512_storeu_si512(d + v * 32, _mm512_permutex2var_epi16(low, odd_words, high));
+        }
+      }
+    }
+    d += out.stride_d_bytes;
+  }
+  return nan == 0;
+}
+
+inline __attribute__((always_inline)) void fetch4(const int8_t* lines) {
+  SWITCHBACK_UNROLL
+  for (int i = 0; i < 4; ++i)
+    _mm_prefetch(lines + i * 64, _MM_HINT_T0);
+}
+
+// The cache lines of a tile's output, asked for one by one while its sums grow. Stores to lines
+// that are still far away would hold up the next tile: 3 % at M = K = 1024, N = 4096.
+class OutputLines {
+ public:
+  inline __attribute__((always_inline)) OutputLines(const Tile& t, int rows, int cols) {
+    if (t.out == nullptr || t.out->cols < cols) return;
+    const int per_row = (t.output == 1 || t.output == 2 ? cols * 2 : cols * 4) / 64;
+    row_ = static_cast<const char*>(t.out->d);
+    stride_ = t.out->stride_d_bytes;
+    column_mask_ = per_row - 1;
+    count_ = rows * per_row;
+  }
+  inline __attribute__((always_inline)) void fetch_one() {
+    if (next_ >= count_) return;
+    __builtin_prefetch(row_ + (next_ & column_mask_) * 64, 1);
+    ++next_;
+    if ((next_ & column_mask_) == 0) row_ += stride_;
+  }
+
+ private:
+  const char* row_ = nullptr;
+  int64_t stride_ = 0;
+  int column_mask_ = 0;
+  int count_ = 0;
+  int next_ = 0;
+};
+
+// Rows × 32·Strips columns. With Parts, that many sums of every place take turns: few places alone
+// would wait for the latency of vpdpbusd.
+//
+// 6 × 64: 24 accumulators, 4 vectors of B, 1 of A. On Zen 5, of the rate of vpdpbusd on registers
+// alone: 0.98 with the panel in the second-level cache, 0.97 with the epilogue at K = 1024, 0.92 to
+// 0.96 as a whole product of 256 rows and more. Other shapes as whole products, before anything was
+// fetched ahead: 12 × 32 0.92 where this had 0.94, 14 × 32 0.72 without a copy of A, 8 × 48 0.94
+// but worse at K = 1024. What did not pay: fetching the start of the next tile's panel into
+// the first-level cache, and all lines of the output at once.
+template <int Rows, int Strips, int Parts>
+void tile(const Tile& t) {
+  constexpr int vectors = 2 * Strips;
+  const auto* a = static_cast<const int8_t*>(t.a);
+  const int64_t stride_a = t.stride_a_bytes;
+  const auto* b = static_cast<const uint8_t*>(t.panel);
+  const int64_t strip_bytes = t.strip_bytes;
+  __m512i acc[Parts][Rows][vectors];
+  SWITCHBACK_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      acc[0][r][v] = t.start != nullptr ? _mm512_set1_epi32(t.start[r])
+                                        : _mm512_load_si512(t.sums + (r * vectors + v) * 16);
+      SWITCHBACK_UNROLL
+      for (int p = 1; p < Parts; ++p)
+        acc[p][r][v] = _mm512_setzero_si512();
+    }
+  }
+  const auto step = [&](int p) __attribute__((always_inline)) {
+    __m512i columns[vectors];
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      columns[v] = _mm512_load_si512(b + v / 2 * strip_bytes + v % 2 * 64);
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const __m512i row = _mm512_set1_epi32(load4(a + r * stride_a));
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        dot4(acc[p][r][v], columns[v], row);
+    }
+    a += 4;
+    b += strip_cols * 4;
+  };
+  const int8_t* ahead = t.ahead;
+  OutputLines output(t, Strips == 2 ? Rows : 0, vectors * 16);
+  // GCC reads the lines of 4 groups in an order of its own, which the CPU's prefetchers follow
+  // badly: 5 % at 8 rows and weights from memory. (3 to 5 rows and wide tiles measured no better in
+  // order.)
+  constexpr bool in_order = Strips == 1 && (Rows <= 2 || Parts == 1);
+  int64_t groups = t.k / 4;
+  for (; groups >= 4; groups -= 4) {
+    if constexpr (Strips == 2) output.fetch_one();
+    if (ahead < t.ahead_end) {
+      if constexpr (Strips == 1) {
+        fetch4(ahead);
+        if (t.ahead_lines > 4) fetch4(ahead + 256);
+      } else {
+        for (int line = 0; line < t.ahead_lines; ++line)
+          _mm_prefetch(ahead + line * 64, _MM_HINT_T1);
+      }
+      ahead += t.ahead_lines * 64;
+    }
+    SWITCHBACK_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      step(i % Parts);
+      if constexpr (in_order) asm volatile("" ::: "memory");
+    }
+  }
+  for (; groups > 0; --groups)
+    step(0);
+  if ((t.k & 3) != 0) {
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const __m512i row = _mm512_set1_epi32(load_rest(a + r * stride_a, t.k & 3));
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        dot4(acc[0][r][v], _mm512_load_si512(b + v / 2 * strip_bytes + v % 2 * 64), row);
+    }
+  }
+  SWITCHBACK_UNROLL
+  for (int p = 1; p < Parts; ++p) {
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        acc[0][r][v] = _mm512_add_epi32(acc[0][r][v], acc[p][r][v]);
+    }
+  }
+  if (t.out != nullptr && dequantize_tile<Rows, vectors>(t, acc[0])) return;
+  SWITCHBACK_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      _mm512_store_si512(t.sums + (r * vectors + v) * 16, acc[0][r][v]);
+  }
+  if (t.out != nullptr) epilogues[t.output](*t.out);
+}
+
+constexpr MicroKernel kernel = {
+    6,
+    panel_cols,
+    0,
+    prepare_row,
+    pack_panel,
+    strip_cols,
+    {tile<1, 2, 1>, tile<2, 2, 1>, tile<3, 2, 1>, tile<4, 2, 1>, tile<5, 2, 1>, tile<6, 2, 1>},
+    12,
+    {tile<1, 1, 4>, tile<2, 1, 4>, tile<3, 1, 4>, tile<4, 1, 2>, tile<5, 1, 2>, tile<6, 1, 1>,
+     tile<7, 1, 1>, tile<8, 1, 1>, tile<9, 1, 1>, tile<10, 1, 1>, tile<11, 1, 1>, tile<12, 1, 1>},
+    {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
+    {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
+};
+
+}  // namespace
+
+const MicroKernel* avx512_vnni_kernel() noexcept {
+  return &kernel;
+}
+
+}  // namespace switchback::gemm_int8
+
+#else
+
+namespace switchback::gemm_int8 {
+const MicroKernel* avx512_vnni_kernel() noexcept {
+  return nullptr;
+}
+}  // namespace switchback::gemm_int8
+
+#endif

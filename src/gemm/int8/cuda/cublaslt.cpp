@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the whole product by cuBLASLt into int32, then one pass that dequantizes. cuBLASLt
+// has no int8 product that leaves f16, bf16 or f32, and no scales by row and column, so the int32
+// are written and read once more: M·N·8 bytes, which for large K is little and for small K is what
+// int8 gained.
+#include "gemm/int8/cuda/engines.hpp"
+#include "gemm/int8/cuda/operands.hpp"
+#include "gemm/int8/cuda/panels.hpp"
+
+namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+namespace products = products::SWITCHBACK_CUDA_NS;
+using core::SWITCHBACK_CUDA_NS::CurrentDevice;
+using core::SWITCHBACK_CUDA_NS::Runtime;
+using core::SWITCHBACK_CUDA_NS::runtime;
+
+std::string_view rejects(const GemmProblem& p) {
+  return p.k == 0 ? "k is 0" : std::string_view();
+}
+
+GemmConfig default_config(const GemmProblem&, const ContextState&) {
+  GemmConfig config;
+  config.engine = EngineId::cublaslt;
+  return config;
+}
+
+Cut cut(const GemmProblem& p, const ContextState& state) {
+  return cut_rows(p, panel_rows(p, most_sums_bytes(state)));
+}
+
+products::Product expected_product(const GemmProblem& p, const GemmConfig& config,
+                                   const ContextState& state) {
+  if (products::sums_in_place(p, nullptr))
+    return products::expected_product(p, config, products::padded_m(p.m), p.stride_d);
+  return products::expected_product(p, config, cut(p, state).rows, products::padded_n(p.n));
+}
+
+std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
+                           const ContextState& state) {
+  if (products::sums_in_place(p, nullptr))
+    return products::refusal(runtime(state), expected_product(p, config, state));
+  return refuses_panels(p, config, state, cut(p, state));
+}
+
+std::string provenance(const GemmProblem& p, const GemmConfig& config, const ContextState& state) {
+  return products::algorithm_hex(runtime(state), expected_product(p, config, state));
+}
+
+void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
+  const GemmConfig usual = default_config(p, state);
+  if (p.m == 0 || p.n == 0) return out.push_back(usual);
+  for (const GemmConfig& config :
+       products::algorithm_candidates(runtime(state), expected_product(p, usual, state), usual))
+    out.push_back(config);
+}
+
+void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
+         const GemmOperands& o) {
+  if (!products::sums_in_place(p, o.d)) return run_panels(state, p, config, o, cut(p, state), 1);
+  Runtime& device = runtime(state);
+  const CurrentDevice current(device.index());
+  core::Workspace::Frame frame(state.workspace);
+  const products::StagedCodes a = products::stage_a(frame, p, o);
+  const products::StagedCodes b = products::stage_b(frame, p, o);
+  products::Plans& plans = products::Plans::of(device);
+  products::Plan& plan =
+      plans.plan(products::panel_product(a, b, p.m, p.n, p.k, p.stride_d, a.data, o.d, config));
+  auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
+  // All memory is there: from here on work is queued.
+  if (device.rehearsing()) return;
+  products::queue_copy(device, a);
+  products::queue_copy(device, b);
+  plan.run(plans.handle(), b.data, a.data, o.d, nullptr, workspace, device.cuda_stream());
+}
+
+}  // namespace
+
+const Engine cublaslt_engine = {EngineId::cublaslt,
+                                "cublaslt",
+                                products::cublaslt_unavailable,
+                                rejects,
+                                products::packed_bytes,
+                                products::pack,
+                                default_config,
+                                candidates,
+                                run,
+                                EngineId::cublaslt,
+                                products::packed_stride,
+                                refuses_config,
+                                provenance};
+
+}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

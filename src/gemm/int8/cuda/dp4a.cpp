@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the product on the device's ordinary units. It needs no library and no padding,
+// takes every problem, and is what a product falls back to where cuBLASLt is missing.
+#include <algorithm>
+
+#include "core/cuda/status.hpp"
+#include "gemm/int8/cuda/engines.hpp"
+#include "gemm/int8/cuda/operands.hpp"
+#include "gemm/int8/cuda/panels.hpp"
+
+namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+namespace products = products::SWITCHBACK_CUDA_NS;
+using core::SWITCHBACK_CUDA_NS::check;
+using core::SWITCHBACK_CUDA_NS::CurrentDevice;
+using core::SWITCHBACK_CUDA_NS::Runtime;
+using core::SWITCHBACK_CUDA_NS::runtime;
+
+std::string_view always_available(const ContextState&) {
+  return {};
+}
+std::string_view accepts_every_problem(const GemmProblem&) {
+  return {};
+}
+
+GemmConfig default_config(const GemmProblem&, const ContextState&) {
+  GemmConfig config;
+  config.engine = EngineId::dp4a;
+  return config;
+}
+
+void candidates(const GemmProblem& problem, const ContextState& state,
+                std::vector<GemmConfig>& out) {
+  out.push_back(default_config(problem, state));
+}
+
+void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const GemmOperands& o) {
+  Runtime& device = runtime(state);
+  const CurrentDevice current(device.index());
+  const cudaStream_t stream = device.cuda_stream();
+  core::Workspace::Frame frame(state.workspace);
+  if (p.k == 0) {
+    if (!device.rehearsing()) products::queue_epilogue(device, p, o, nullptr, 0, 0, p.m, stream);
+    return;
+  }
+  const std::int64_t n = (p.n + 3) / 4 * 4;
+  const std::int64_t rows = std::min(p.m, panel_rows(p, most_sums_bytes(state)));
+  auto* sums = frame.take<std::int32_t>(rows * n);
+  // All memory is there: from here on work is queued.
+  if (device.rehearsing()) return;
+  const bool packed = o.packed_b != nullptr;
+  for (std::int64_t first = 0; first < p.m; first += rows) {
+    const std::int64_t here = std::min(rows, p.m - first);
+    const products::Dp4aArguments arguments = {
+        o.a + first * p.stride_a,
+        packed ? static_cast<const std::int8_t*>(o.packed_b) : o.b,
+        sums,
+        here,
+        p.n,
+        p.k,
+        p.stride_a,
+        packed ? products::padded_k(p.k) : p.stride_b,
+        n};
+    check(products::launch_dp4a(arguments, stream), "kernel dp4a");
+    products::queue_epilogue(device, p, o, sums, n, first, here, stream);
+  }
+}
+
+}  // namespace
+
+const Engine dp4a_engine = {EngineId::dp4a,
+                            "dp4a",
+                            always_available,
+                            accepts_every_problem,
+                            products::packed_bytes,
+                            products::pack,
+                            default_config,
+                            candidates,
+                            run,
+                            EngineId::cublaslt,
+                            products::packed_stride};
+
+}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the product whose epilogue dequantizes: no int32 leaves the multiprocessors. Written
+// and read once more, they cost M·N·8 bytes: on an H200 about what int8 gains over bf16 at K =
+// 2048.
+//
+// Nobody vouches for a kernel on a machine it never ran on: the engine is never chosen by default.
+// A tuner tries its candidates apart from its own process, proves them, and only then times them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/check.hpp"
+#include "core/cuda/status.hpp"
+#include "gemm/int8/cuda/engines.hpp"
+#include "gemm/int8/cuda/fused/fused.hpp"
+#include "gemm/int8/cuda/operands.hpp"
+
+namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+namespace products = products::SWITCHBACK_CUDA_NS;
+using core::SWITCHBACK_CUDA_NS::check;
+using core::SWITCHBACK_CUDA_NS::CurrentDevice;
+using core::SWITCHBACK_CUDA_NS::Runtime;
+using core::SWITCHBACK_CUDA_NS::runtime;
+
+// What its memory accesses move at a time.
+constexpr std::int64_t access_bytes = 16;
+// What a descriptor of the copies of 9.0 does not hold. It holds whatever else is not rejected.
+constexpr std::int64_t most_row_bytes = std::int64_t{1} << 40;
+
+std::span<const products::FusedVariant> variants(const ContextState& state, std::string_view& why) {
+  const core::DeviceInfo& info = runtime(state).info();
+  return products::fused_variants(info.compute_capability(), info.shared_bytes_per_block, why);
+}
+
+std::span<const products::FusedVariant> variants(const ContextState& state) {
+  std::string_view why;
+  return variants(state, why);
+}
+
+std::string_view unavailable(const ContextState& state) {
+  std::string_view why;
+  (void)variants(state, why);
+  return why;
+}
+
+std::string_view rejects(const GemmProblem& p) {
+  const auto element = static_cast<std::int64_t>(dtype_size_bytes(p.output));
+  // Rows and columns are counted in int, those of the last tile that d has not too.
+  constexpr std::int64_t most = std::numeric_limits<int>::max() - 256;
+  if (p.scale == ScaleMode::none) return "it has no int32 output";
+  if (p.k == 0) return "k is 0";
+  if (p.m > most || p.n > most) return "m or n is 2^31 - 256 or more";
+  if (p.alignment != access_bytes) return "an operand's address is no multiple of 16 bytes";
+  if (p.n * element % access_bytes != 0) return "the bytes of a row of d are no multiple of 16";
+  if (p.stride_d * element % access_bytes != 0)
+    return "the bytes between rows of d are no multiple of 16";
+  if (std::max({p.stride_a, p.stride_b, p.stride_d * element}) >= most_row_bytes)
+    return "the bytes between rows of an operand are 2^40 or more";
+  return {};
+}
+
+GemmConfig config_of(const products::FusedVariant& variant) {
+  GemmConfig config;
+  config.engine = EngineId::fused;
+  config.mc = variant.tile_m;
+  config.nc = variant.tile_n;
+  config.kc = variant.tile_k;
+  config.cluster = variant.cluster_m;
+  config.cluster_n = variant.cluster_n > 1 ? variant.cluster_n : 0;
+  return config;
+}
+
+const products::FusedVariant* find_variant(const ContextState& state, GemmConfig config) {
+  config.raster = config.swizzle = 0;
+  for (const products::FusedVariant& variant : variants(state))
+    if (config_of(variant) == config) return &variant;
+  return nullptr;
+}
+
+// A tile of more than twice the rows there are wastes most of its work. Small ones are never waste:
+// there, b is all that is to be read.
+bool is_worth(const products::FusedVariant& variant, std::int64_t m) {
+  constexpr int small = 64;
+  return variant.tile_m <= small || variant.tile_m < 2 * m;
+}
+
+GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
+  const std::span<const products::FusedVariant> all = variants(state);
+  const products::FusedVariant* fewest_rows = &all.front();
+  for (const products::FusedVariant& variant : all) {
+    if (variant.tile_m < 2 * p.m) return config_of(variant);
+    if (variant.tile_m < fewest_rows->tile_m) fewest_rows = &variant;
+  }
+  return config_of(*fewest_rows);
+}
+
+// Each shape; where d has more tiles than run at once, and they are large, in both directions, and
+// in the widest strips.
+void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
+  constexpr std::int64_t large = 128;
+  for (const products::FusedVariant& variant : variants(state)) {
+    if (!is_worth(variant, p.m)) continue;
+    GemmConfig config = config_of(variant);
+    out.push_back(config);
+    const std::int64_t down = (p.m + variant.tile_m - 1) / variant.tile_m;
+    const std::int64_t across = (p.n + variant.tile_n - 1) / variant.tile_n;
+    if (variant.tile_m < large || down * across <= runtime(state).info().multiprocessors) continue;
+    // Of one tile more than a strip has on either side there are no two strips.
+    std::int64_t widest = 0;
+    for (const std::int64_t width : {std::int64_t{2}, std::int64_t{4}, std::int64_t{8}})
+      if (std::min(down, across) > width) widest = width;
+    const auto other =
+        across > down ? products::FusedRaster::along_n : products::FusedRaster::along_m;
+    for (const std::int64_t swizzle : {std::int64_t{0}, widest})
+      for (const std::int64_t raster : {std::int64_t{0}, static_cast<std::int64_t>(other)}) {
+        config.raster = raster;
+        config.swizzle = swizzle;
+        if (std::find(out.begin(), out.end(), config) == out.end()) out.push_back(config);
+      }
+  }
+}
+
+std::string refuses_config(const GemmProblem&, const GemmConfig& config,
+                           const ContextState& state) {
+  if (config.raster > static_cast<std::int64_t>(products::FusedRaster::along_n))
+    return fmt::format("raster={}; it must be 0 (the side with fewer tiles), 1 (m) or 2 (n)",
+                       config.raster);
+  if (config.swizzle != 0 && config.swizzle != 2 && config.swizzle != 4 && config.swizzle != 8)
+    return fmt::format("swizzle={}; it must be 0, 2, 4 or 8", config.swizzle);
+  if (find_variant(state, config) != nullptr) return {};
+  return fmt::format(
+      "there is no kernel of tiles {}x{} (kc={}) in clusters of {}x{} for this device", config.mc,
+      config.nc, config.kc, config.cluster, std::max<std::int64_t>(config.cluster_n, 1));
+}
+
+void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
+         const GemmOperands& o) {
+  Runtime& device = runtime(state);
+  const products::FusedVariant* variant = find_variant(state, config);
+  if (variant == nullptr)
+    core::fail(Status::unsupported, "engine 'fused': {}", refuses_config(p, config, state));
+  const CurrentDevice current(device.index());
+  core::Workspace::Frame frame(state.workspace);
+  // Rows of its tiles that a has not are not read: only the inner dimension needs zeros.
+  const products::StagedCodes a = products::stage(frame, o.a, p.m, p.k, p.stride_a, p.m);
+  const products::StagedCodes b = products::stage_b(frame, p, o);
+  // The kernels read the scales of rows by words.
+  const bool moves_absmax = reinterpret_cast<std::uintptr_t>(o.absmax_a) % sizeof(float) != 0;
+  auto* absmax_a = moves_absmax ? frame.take<float>(p.m) : nullptr;
+  const products::FusedArguments arguments = {
+      a.data,
+      b.data,
+      o.d,
+      moves_absmax ? absmax_a : o.absmax_a,
+      o.absmax_b,
+      p.has_bias ? o.bias : nullptr,
+      p.bias,
+      static_cast<int>(p.m),
+      static_cast<int>(p.n),
+      static_cast<int>(products::padded_k(p.k)),
+      a.stride,
+      b.stride,
+      p.stride_d,
+      p.scale == ScaleMode::row_scalar,
+      device.info().multiprocessors,
+      static_cast<products::FusedRaster>(config.raster),
+      config.swizzle == 0 ? 1 : static_cast<int>(config.swizzle)};
+  auto* workspace = frame.take<std::byte>(
+      static_cast<std::int64_t>(variant->workspace_bytes(p.output, arguments)));
+  // All memory is there: from here on work is queued.
+  if (device.rehearsing()) return;
+  products::queue_copy(device, a);
+  products::queue_copy(device, b);
+  if (moves_absmax) {
+    const std::size_t bytes = static_cast<std::size_t>(p.m) * sizeof(float);
+    device.copy(absmax_a, bytes, o.absmax_a, bytes, bytes, 1);
+  }
+  // CUTLASS ends by asking for the last error, and takes one that an earlier call of anybody's has
+  // left for its own.
+  (void)cudaGetLastError();
+  check(variant->launch(p.output, arguments, workspace, device.cuda_stream()), "kernel fused");
+}
+
+}  // namespace
+
+const Engine fused_engine = {
+    EngineId::fused,         "fused",        unavailable, rejects, products::packed_bytes,
+    products::pack,          default_config, candidates,  run,     EngineId::cublaslt,
+    products::packed_stride, refuses_config, nullptr,     true};
+
+}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/int8/cuda/fused/kernels.hpp"
+
+#include <array>
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+#if defined(SWITCHBACK_HAVE_CUTLASS)
+#define SWITCHBACK_WHY_NONE(generation) \
+  "the library was built without kernels for compute capability " generation
+#else
+#define SWITCHBACK_WHY_NONE(generation) "the library was built without CUTLASS"
+#endif
+
+#if defined(SWITCHBACK_HAVE_FUSED_SM80)
+std::span<const FusedVariant> built_for_sm80(std::string_view&) noexcept {
+  static const std::array all = {
+      fused_sm80_128x128x64, fused_sm80_256x128x64, fused_sm80_128x256x64,  fused_sm80_64x128x64,
+      fused_sm80_64x256x64,  fused_sm80_32x64x128,  fused_sm80_256x128x128, fused_sm80_128x256x128};
+  return all;
+}
+#else
+std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcept {
+  why_none = SWITCHBACK_WHY_NONE("8.x");
+  return {};
+}
+#endif
+
+#if defined(SWITCHBACK_HAVE_FUSED_SM90)
+std::span<const FusedVariant> built_for_sm90(std::string_view&) noexcept {
+  static const std::array all = {fused_sm90_128x256_2x1, fused_sm90_256x128_2x1,
+                                 fused_sm90_128x128_2x1, fused_sm90_64x128_1x1,
+                                 fused_sm90_64x256_1x1,  fused_sm90_128x256_1x2,
+                                 fused_sm90_128x256_1x1, fused_sm90_256x128_1x2,
+                                 fused_sm90_128x128_1x2, fused_sm90_128x128_1x1};
+  return all;
+}
+#else
+std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept {
+  why_none = SWITCHBACK_WHY_NONE("9.0");
+  return {};
+}
+#endif
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS

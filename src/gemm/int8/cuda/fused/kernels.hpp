@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the shapes of the fused products, those of a size of tiles compiled in a file of
+// their own. Beside them, threads of a block, registers of a thread and shared memory of a block,
+// the same for the three types of output, as ptxas says (CUDA 13.0, CUTLASS 4.2.0). None spills.
+#pragma once
+
+#include "gemm/int8/cuda/fused/fused.hpp"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+// Ampere and Ada. Two blocks of the first fit on a multiprocessor of any of them, so that one's
+// epilogue hides behind the other's products; the large ones read less of a and b for each product.
+extern const FusedVariant fused_sm80_128x128x64;  // 128 threads, 246 registers, 48 KiB
+extern const FusedVariant fused_sm80_256x128x64;  // 256 threads, 226 registers, 96 KiB
+extern const FusedVariant fused_sm80_128x256x64;  // 256 threads, 226 registers, 96 KiB
+// For few rows, of which b is all that costs: narrow tiles, so that more blocks read it.
+extern const FusedVariant fused_sm80_64x128x64;  // 128 threads, 150 registers, 48 KiB
+extern const FusedVariant fused_sm80_64x256x64;  // 128 threads, 228 registers, 80 KiB
+extern const FusedVariant fused_sm80_32x64x128;  // 128 threads, 72 registers, 72 KiB
+// Half the barriers for each product, where a block may have so much: 8.0 and 8.7.
+extern const FusedVariant fused_sm80_256x128x128;  // 256 threads, 242 registers, 144 KiB
+extern const FusedVariant fused_sm80_128x256x128;  // 256 threads, 242 registers, 144 KiB
+
+// Hopper: large tiles by two groups of warps that work on one tile together; smaller ones by groups
+// that take turns, so that one's epilogue hides behind the other's products. In clusters of two
+// blocks that share b (2x1) or a (1x2), or alone: an odd number of tiles leaves half a cluster
+// idle. All of 384 threads with 168 registers each before the groups of warps share them out anew.
+extern const FusedVariant fused_sm90_128x256_2x1;  // 210.5 KiB
+extern const FusedVariant fused_sm90_128x256_1x2;
+extern const FusedVariant fused_sm90_128x256_1x1;
+extern const FusedVariant fused_sm90_256x128_2x1;  // 226 KiB
+extern const FusedVariant fused_sm90_256x128_1x2;
+extern const FusedVariant fused_sm90_128x128_2x1;  // 210 KiB
+extern const FusedVariant fused_sm90_128x128_1x2;
+extern const FusedVariant fused_sm90_128x128_1x1;
+extern const FusedVariant fused_sm90_64x128_1x1;  // 225.5 KiB
+extern const FusedVariant fused_sm90_64x256_1x1;  // 219 KiB
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS

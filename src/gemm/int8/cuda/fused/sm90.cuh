@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the fused product of Hopper, built on CUTLASS: TMA loads, WGMMA s8, persistent and
+// warp-specialised blocks. One file a shape of tiles includes this and compiles in minutes.
+//
+// The epilogue is the expression of fused.hpp, operation by operation, each rounded to f32 (device
+// code is compiled without contraction); the last conversion rounds to nearest even.
+#pragma once
+
+#include <cutlass/cutlass.h>
+#include <cutlass/gemm/device/gemm_universal_adapter.h>
+#include <cutlass/epilogue/collective/collective_builder.hpp>
+#include <cutlass/epilogue/fusion/sm90_callbacks_tma_warpspecialized.hpp>
+#include <cutlass/gemm/collective/collective_builder.hpp>
+#include <cutlass/gemm/kernel/gemm_universal.hpp>
+
+#include <cstring>
+
+#include "gemm/int8/cuda/fused/variant.hpp"
+#include "gemm/int8/cuda/load_float.cuh"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+/// Leaf of the epilogue: a value for each column of d, or one for all, of any float type and at any
+/// address. CUTLASS's leaf for such a row, but for how it gets from global to shared memory, once a
+/// tile: CUTLASS's reads one type, and faults where an address is no multiple of its size.
+template <class Tile>
+struct FusedColumnsSm90
+    : cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
+                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1> {
+  using Row =
+      cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
+                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1>;
+  using SharedStorage = typename Row::SharedStorage;
+  using Arguments = FloatColumns;
+  using Params = Arguments;
+
+  template <class Shape>
+  static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
+    return arguments;
+  }
+  template <class Shape>
+  static bool can_implement(const Shape&, const Arguments&) {
+    return true;
+  }
+  template <class Shape>
+  static std::size_t get_workspace_size(const Shape&, const Arguments&) {
+    return 0;
+  }
+  template <class Shape>
+  static cutlass::Status initialize_workspace(const Shape&, const Arguments&, void*, cudaStream_t,
+                                              cutlass::CudaHostAdapter* = nullptr) {
+    return cutlass::Status::kSuccess;
+  }
+
+  CUTLASS_HOST_DEVICE FusedColumnsSm90() {}
+  CUTLASS_HOST_DEVICE FusedColumnsSm90(const Params& params, const SharedStorage& shared)
+      : Row({nullptr, params.otherwise, {}}, shared), columns_(params) {}
+  // What CUTLASS's leaf says is of the row that it would read, and it has none.
+  CUTLASS_DEVICE bool is_zero() const { return false; }
+
+  template <class RowCallbacks>
+  struct Callbacks : RowCallbacks {
+    CUTLASS_DEVICE Callbacks(const RowCallbacks& row, int first, const Params& columns)
+        : RowCallbacks(row), first_(first), columns_(columns) {}
+
+    CUTLASS_DEVICE void begin() {
+      auto shared = cute::filter_zeros(this->tGS_sRow);
+      const auto places = cute::filter_zeros(this->tGS_cRow, this->tGS_gRow.stride());
+      for (int i = 0; i < cute::size(shared); ++i) {
+        const int column = cute::get<1>(places(i));
+        if (column >= cute::size<1>(Tile{})) continue;
+        // Behind the last column too, so that the tile is read from shared memory unconditionally.
+        shared(i) = cute::elem_less(places(i), this->residue_cRow)
+                        ? columns_.at(static_cast<std::int64_t>(first_) + column)
+                        : columns_.otherwise;
+      }
+    }
+
+   private:
+    int first_;
+    const Params& columns_;
+  };
+
+  template <bool ReferenceSource, class... Of>
+  CUTLASS_DEVICE auto get_consumer_store_callbacks(
+      const cutlass::epilogue::fusion::detail::ConsumerStoreArgs<Of...>& arguments) {
+    auto row = Row::template get_consumer_store_callbacks<ReferenceSource>(arguments);
+    const int first = static_cast<int>(cute::get<1>(arguments.tile_coord_mnkl)) *
+                      static_cast<int>(cute::size<1>(Tile{}));
+    return Callbacks<decltype(row)>(row, first, columns_);
+  }
+
+ private:
+  Params columns_;
+};
+
+template <class Output, int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
+struct FusedSm90 {
+  using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::_128>;
+  using ClusterShape = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
+  using RowMajor = cutlass::layout::RowMajor;
+  using ColumnMajor = cutlass::layout::ColumnMajor;
+  using MainSchedule =
+      cute::conditional_t<Cooperative, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
+                          cutlass::gemm::KernelTmaWarpSpecializedPingpong>;
+  using EpilogueSchedule =
+      cute::conditional_t<Cooperative, cutlass::epilogue::TmaWarpSpecializedCooperative,
+                          cutlass::epilogue::TmaWarpSpecialized>;
+  static constexpr int output_alignment = 16 / static_cast<int>(sizeof(Output));
+
+  template <template <class> class Operation, class Left, class Right, class To = float>
+  using Apply = cutlass::epilogue::fusion::Sm90EVT<
+      cutlass::epilogue::fusion::Sm90Compute<Operation, To, float,
+                                             cutlass::FloatRoundStyle::round_to_nearest>,
+      Left, Right>;
+  using Sums = cutlass::epilogue::fusion::Sm90AccFetch;
+  using Constant = cutlass::epilogue::fusion::Sm90ScalarBroadcast<float>;
+  // Read an element at a time, once a tile.
+  using ScaleA =
+      cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
+                                                  cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
+  using ScaleB = FusedColumnsSm90<Tile>;
+  using Bias = FusedColumnsSm90<Tile>;
+  using Scaled =
+      Apply<cutlass::multiplies, ScaleB,
+            Apply<cutlass::multiplies, ScaleA, Apply<cutlass::multiplies, Constant, Sums>>>;
+  using Dequantize = Apply<cutlass::plus, Scaled, Bias, Output>;
+
+  using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
+      cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, RowMajor,
+      output_alignment, Output, RowMajor, output_alignment, EpilogueSchedule,
+      Dequantize>::CollectiveOp;
+  using Main = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, std::int8_t, RowMajor, 16, std::int8_t,
+      ColumnMajor, 16, std::int32_t, Tile, ClusterShape,
+      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+          sizeof(typename Epilogue::SharedStorage))>,
+      MainSchedule>::CollectiveOp;
+  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
+                                                      Epilogue, cutlass::gemm::PersistentScheduler>;
+  using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+  using Order = typename Kernel::TileScheduler::RasterOrderOptions;
+  static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
+
+  static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
+    constexpr float c = 0x1.040c2p-14f;  // 1 / (127 · 127), 0x38820610
+    const auto rows_of = [](std::int64_t stride) {
+      return cute::make_stride(stride, cute::_1{}, std::int64_t{0});
+    };
+    typename Gemm::Arguments arguments{
+        cutlass::gemm::GemmUniversalMode::kGemm,
+        {p.m, p.n, p.k, 1},
+        {p.a, rows_of(p.a_stride), p.b, rows_of(p.b_stride)},
+        // The leaves of the expression in their order, each operation's own (none) behind its two.
+        {{{{p.absmax_b, DType::f32, 0.0f, p.scalar_b},
+           {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
+           {}},
+          // Adding -0 changes nothing, the sign of a zero neither.
+          {p.bias, p.bias_type, -0.0f, false},
+          {}},
+         nullptr,
+         {},
+         static_cast<Output*>(p.d),
+         rows_of(p.d_stride)}};
+    arguments.hw_info.sm_count = p.multiprocessors;
+    arguments.scheduler.max_swizzle_size = p.swizzle;
+    arguments.scheduler.raster_order = p.raster == FusedRaster::along_m   ? Order::AlongM
+                                       : p.raster == FusedRaster::along_n ? Order::AlongN
+                                                                          : Order::Heuristic;
+    return arguments;
+  }
+
+  static std::size_t workspace_bytes(const FusedArguments& p) {
+    return Gemm::get_workspace_size(arguments_of(p));
+  }
+
+  static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
+    const typename Gemm::Arguments arguments = arguments_of(p);
+    if (Gemm::can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
+    Gemm gemm;
+    if (gemm.initialize(arguments, workspace, stream) != cutlass::Status::kSuccess)
+      return failure(cudaGetLastError());
+    // It does not report a descriptor that the driver refused. That one is left empty.
+    const auto& mainloop = gemm.params().mainloop;
+    if (is_empty(mainloop.tma_load_a) || is_empty(mainloop.tma_load_b) ||
+        is_empty(gemm.params().epilogue.tma_store_d))
+      return cudaErrorInvalidValue;
+    return gemm.run(stream) == cutlass::Status::kSuccess ? cudaSuccess
+                                                         : failure(cudaGetLastError());
+  }
+
+ private:
+  static cudaError_t failure(cudaError_t status) {
+    return status == cudaSuccess ? cudaErrorUnknown : status;
+  }
+  template <class Copy>
+  static bool is_empty(const Copy& copy) {
+    const auto* descriptor = copy.get_tma_descriptor();
+    constexpr unsigned char empty[sizeof *descriptor] = {};
+    return std::memcmp(descriptor, empty, sizeof empty) == 0;
+  }
+};
+
+/// A shape of tiles for every type of output.
+template <int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
+constexpr FusedVariant fused_sm90() {
+  return fused_variant<
+      FusedSm90<float, TileM, TileN, ClusterM, ClusterN, Cooperative>,
+      FusedSm90<cutlass::half_t, TileM, TileN, ClusterM, ClusterN, Cooperative>,
+      FusedSm90<cutlass::bfloat16_t, TileM, TileN, ClusterM, ClusterN, Cooperative>>(
+      TileM, TileN, 0, ClusterM, ClusterN);
+}
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS

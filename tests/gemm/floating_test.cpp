@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// gemm_standard: every configuration against f64, on every shape, type, layout and thread count.
+#include "gemm/floating_support.hpp"
+#include "support/contexts.hpp"
+
+namespace switchback {
+namespace {
+
+using test::Case;
+using test::FixedChoice;
+using test::FloatMatrix;
+using test::Random;
+using test::Shape;
+using test::Trial;
+
+struct Types {
+  DType input, output;
+};
+constexpr Types all_types[] = {{DType::f32, DType::f32},
+                               {DType::f16, DType::f16},
+                               {DType::f16, DType::f32},
+                               {DType::bf16, DType::bf16},
+                               {DType::bf16, DType::f32}};
+
+Context make_context(const floating::Config& config, int threads, const char* isa = "") {
+  ContextOptions options;
+  options.device = test::device();
+  options.threads = threads;
+  options.isa = isa;
+  Context context(options);
+  context.set_config_source(std::make_shared<FixedChoice>(floating::to_choice(config)));
+  return context;
+}
+
+// Each configuration, with every type, transposition, accumulate and bias. Layouts rotate with the
+// cases so that each meets all others over the run.
+TEST(GemmStandard, EveryConfigurationMatchesF64) {
+  const Shape shapes[] = {{1, 1, 1},    {1, 7, 5},     {5, 1, 9},    {3, 4, 1},
+                          {2, 33, 64},  {17, 5, 8},    {13, 83, 33}, {64, 64, 64},
+                          {65, 63, 31}, {16, 130, 70}, {1, 96, 80}};
+  const test::Layout layouts[] = {{0, 0}, {3, 0}, {0, 1}, {5, 2}, {8, 3}, {0, 2}};
+  Random random(1);
+  std::size_t turn = 0;
+  for (const auto& config : test::all_configs()) {
+    SCOPED_TRACE(describe(config));
+    for (const int threads : {1, 3}) {
+      Context context = make_context(config, threads);
+      for (const auto& shape : shapes) {
+        // One row of work is all one thread's; more threads change larger shapes only.
+        const bool small = shape.m * shape.n < 200;
+        if (small && (threads > 1 || test::under_thread_sanitizer)) continue;
+        if (!small && threads == 1 && test::under_thread_sanitizer && test::on_cpu()) continue;
+        if (threads > 1 && !test::on_cpu()) continue;
+        for (const auto& types : all_types)
+          for (int flags = 0; flags < 16; flags += test::under_thread_sanitizer ? 5 : 1) {
+            Case c;
+            c.shape = shape;
+            c.input = types.input;
+            c.output = types.output;
+            c.transpose_a = (flags & 1) != 0;
+            c.transpose_b = (flags & 2) != 0;
+            c.accumulate = (flags & 4) != 0;
+            c.bias = (flags & 8) != 0;
+            c.bias_dtype = all_types[turn % 5].input;
+            c.a = layouts[turn % 6];
+            c.b = layouts[turn / 6 % 6];
+            c.d = layouts[turn / 36 % 6];
+            ++turn;
+            Trial trial(c, random);
+            FloatMatrix d = trial.run(context);
+            ASSERT_TRUE(trial.close(d));
+          }
+      }
+    }
+  }
+}
+
+// The loops around the library calls are bounded by the Context's instruction set.
+TEST(GemmStandard, EveryInstructionSetMatchesF64) {
+  if (!test::on_cpu()) GTEST_SKIP() << "of instruction sets";
+  Random random(2);
+  for (const auto& options : test::all_contexts()) {
+    SCOPED_TRACE(test::describe(options));
+    Context context(options);
+    for (const auto& types : all_types)
+      for (const bool accumulate : {false, true}) {
+        Case c;
+        c.shape = {9, 45, 77};
+        c.input = types.input;
+        c.output = types.output;
+        c.transpose_b = true;
+        c.bias = true;
+        c.bias_dtype = types.input;
+        c.accumulate = accumulate;
+        c.d = {2, 1};
+        Trial trial(c, random);
+        FloatMatrix d = trial.run(context);
+        ASSERT_TRUE(trial.close(d));
+      }
+  }
+}
+
+// Sizes at which widened operands are cut into panels: columns of op(b) from K > 8192 on, rows of
+// op(a) from K > 65536 on.
+TEST(GemmStandard, WidenedPanelsMatchF64) {
+  Random random(3);
+  for (const Shape shape : {Shape{3, 300, 9000}, Shape{260, 1, 66000}}) {
+    if (test::under_thread_sanitizer && shape.n == 1) continue;
+    Case c;
+    c.shape = shape;
+    c.input = c.output = DType::f16;
+    c.transpose_a = c.accumulate = shape.n == 1;
+    c.transpose_b = shape.n > 1;
+    c.bias = true;
+    c.d = {1, 0};
+    Trial trial(c, random);
+    for (const auto& config : test::all_configs()) {
+      if (config.engine == floating::EngineId::reference) continue;
+      SCOPED_TRACE(describe(config));
+      Context context = make_context(config, 2);
+      FloatMatrix d = trial.run(context);
+      ASSERT_TRUE(trial.close(d));
+    }
+  }
+}
+
+TEST(GemmStandard, EmptyDimensions) {
+  Random random(4);
+  for (const auto& config : test::all_configs()) {
+    SCOPED_TRACE(describe(config));
+    Context context = make_context(config, 2);
+    for (const Shape shape : {Shape{0, 5, 3}, Shape{5, 0, 3}, Shape{5, 40, 0}, Shape{0, 0, 0}})
+      for (const auto& types : all_types)
+        for (int flags = 0; flags < 16; ++flags) {
+          Case c;
+          c.shape = shape;
+          c.input = types.input;
+          c.output = types.output;
+          c.transpose_a = (flags & 1) != 0;
+          c.transpose_b = (flags & 2) != 0;
+          c.accumulate = (flags & 4) != 0;
+          c.bias = (flags & 8) != 0;
+          c.d = {3, 0};
+          Trial trial(c, random);
+          FloatMatrix d = trial.run(context);
+          ASSERT_TRUE(trial.close(d));
+        }
+  }
+}
+
+TEST(GemmStandard, NonFiniteStaysVisible) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  Random random(5);
+  for (const auto& config : test::all_configs()) {
+    SCOPED_TRACE(describe(config));
+    Context context = make_context(config, 2);
+    for (const auto& types : all_types) {
+      Case c;
+      c.shape = {6, 37, 40};
+      c.input = types.input;
+      c.output = types.output;
+      c.transpose_b = true;
+      Trial trial(c, random);
+      trial.a().set(2, 11, nan);
+      trial.a().set(4, 7, inf);
+      trial.b().set(9, 20, nan);
+      FloatMatrix d = trial.run(context);
+      for (std::int64_t i = 0; i < 6; ++i)
+        for (std::int64_t j = 0; j < 37; ++j) {
+          const bool finite = i != 2 && i != 4 && j != 9;
+          EXPECT_EQ(std::isfinite(d.get(i, j)), finite) << i << "," << j;
+          if (i == 2 || j == 9) {
+            EXPECT_TRUE(std::isnan(d.get(i, j))) << i << "," << j;
+          }
+        }
+    }
+  }
+}
+
+// 300 · 300 overflows f16 and must become Inf, as half(float) does; f32 output keeps it.
+TEST(GemmStandard, OverflowOfSixteenBitsBecomesInfinity) {
+  for (const auto& config : test::all_configs()) {
+    SCOPED_TRACE(describe(config));
+    Context context = make_context(config, 1);
+    for (const DType output : {DType::f16, DType::f32}) {
+      FloatMatrix a(DType::f16, 1, 1), b(DType::f16, 1, 9), d(output, 1, 9);
+      a.fill_value(300.0f);
+      b.fill_value(300.0f);
+      StandardGemmArgs args;
+      args.a = a.any();
+      args.b = b.any();
+      args.d = d.any();
+      gemm_standard(context, args);
+      for (std::int64_t j = 0; j < 9; ++j)
+        EXPECT_EQ(d.get(0, j),
+                  output == DType::f32 ? 90000.0f : std::numeric_limits<float>::infinity());
+    }
+  }
+}
+
+// Sums, the old value and the bias meet in f32: 2048 + 1 is no f16 and is lost if the sum is
+// rounded before the old value is added.
+TEST(GemmStandard, AccumulateRoundsOnce) {
+  for (const auto& config : test::all_configs()) {
+    SCOPED_TRACE(describe(config));
+    Context context = make_context(config, 1);
+    struct Row {
+      DType dtype;
+      float big;
+    };
+    for (const auto& [dtype, big] : {Row{DType::f16, 2048.0f}, Row{DType::bf16, 256.0f}}) {
+      FloatMatrix a(dtype, 1, 2), b(dtype, 2, 20), d(dtype, 1, 20), bias(DType::f32, 1, 20);
+      a.set(0, 0, big);
+      a.set(0, 1, 1.0f);
+      b.fill_value(1.0f);
+      d.fill_value(1.0f);
+      bias.fill_value(-big);
+      StandardGemmArgs args;
+      args.a = a.any();
+      args.b = b.any();
+      args.d = d.any();
+      args.bias = bias.any();
+      args.accumulate = true;
+      gemm_standard(context, args);
+      for (std::int64_t j = 0; j < 20; ++j)
+        EXPECT_EQ(d.get(0, j), 2.0f) << dtype_name(dtype) << " column " << j;
+    }
+  }
+}
+
+TEST(GemmStandard, ForcedEngineIsTheOneThatRuns) {
+  Random random(6);
+  Case c;
+  c.shape = {40, 48, 900};
+  Context context(test::device_options());
+  int available = 0;
+  for (const auto& info : gemm_standard_engines(context)) {
+    EXPECT_EQ(info.available, info.reason.empty()) << info.name;
+    if (!info.available) continue;
+    ++available;
+    Trial trial(c, random);
+    FloatMatrix forced = trial.run(context, info.name);
+    EXPECT_TRUE(trial.close(forced)) << info.name;
+    // The same configuration by the other way in gives the same bits.
+    const floating::Engine* engine = floating::find_engine(context.state().device.kind, info.name);
+    ASSERT_NE(engine, nullptr);
+    Context tuned = make_context({engine->id, false, 0}, context.threads());
+    EXPECT_TRUE(trial.run(tuned) == forced) << info.name;
+  }
+  EXPECT_GE(available, 1);
+}
+
+TEST(GemmStandard, RepeatedCallsTakeNoMoreWorkspace) {
+  Random random(7);
+  for (const auto& config : test::all_configs()) {
+    SCOPED_TRACE(describe(config));
+    Context context = make_context(config, 2);
+    std::size_t bytes = 0;
+    for (int round = 0; round < 4; ++round) {
+      for (const auto& types : all_types) {
+        Case c;
+        c.shape = {33, 65, 70};
+        c.input = types.input;
+        c.output = types.output;
+        c.bias = true;
+        Trial trial(c, random);
+        FloatMatrix d = trial.run(context);
+        ASSERT_TRUE(trial.close(d));
+      }
+      if (round == 1) bytes = context.workspace_bytes();
+      if (round > 1) {
+        EXPECT_EQ(context.workspace_bytes(), bytes);
+      }
+    }
+  }
+}
+
+// More shapes than an engine may keep prepared, twice, from both ends.
+TEST(GemmStandard, ManyShapesInTurn) {
+  if (!test::on_cpu()) GTEST_SKIP() << "of oneDNN's primitives";
+  Random random(8);
+  Context context = make_context({floating::EngineId::onednn_matmul, false, 0}, 2);
+  for (int round = 0; round < 2; ++round)
+    for (std::int64_t i = 1; i <= 70; ++i) {
+      Case c;
+      c.shape = {round == 0 ? i : 71 - i, 5, 6};
+      Trial trial(c, random);
+      FloatMatrix d = trial.run(context);
+      ASSERT_TRUE(trial.close(d));
+    }
+}
+
+}  // namespace
+}  // namespace switchback
