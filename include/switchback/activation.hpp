@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry zone: GELU and its derivative, alone and with the int8 quantization of their result: what
-// stands between the two layers of an MLP.
+// Entry zone: GELU and its derivative, alone and fused with the int8 quantization of the result,
+// for use between the two layers of an MLP.
 //
 // Values and derivatives are computed in f32 from the widened element, in one fixed sequence of
-// operations, and rounded once to the type of the output, so results are the same on every device,
-// instruction set and thread count. They differ from the exact functions by at most
-// 2^-22 · max(1, |x|) before that rounding. NaN gives NaN, Inf gives Inf, and what has no limit
-// that would show it (the value at -Inf, the derivative at ±Inf) is NaN: non-finite never turns
-// finite.
+// operations, and rounded once to the type of the output. So results are the same on every device,
+// instruction set and thread count. Before that rounding they differ from the exact functions by at
+// most 2^-22 · max(1, |x|). A non-finite input never gives a finite output: NaN gives NaN, +Inf
+// gives Inf, and a finite limit (the value at -Inf, the derivative at ±Inf) becomes NaN.
 //
-// The operations that quantize give, bit for bit, what the one without and then quantize_rowwise
-// give, in one pass: the codes are those of the rounded result.
+// The operations that also quantize take one pass over memory. They give, bit for bit, the results
+// of the operation that does not quantize followed by quantize_rowwise: the codes are those of the
+// rounded values.
 //
 // Inputs and outputs must not overlap. activation is gelu_tanh or gelu_erf.
 #pragma once
@@ -29,20 +29,20 @@ namespace switchback {
 SWITCHBACK_API void activation_forward(Context& context, ConstAnyMatrix x, Activation activation,
                                        AnyMatrix y);
 
-/// dx[M,K] = g[M,K] · activation'(x[M,K]): the gradient of x from that of activation(x). g and dx
-/// have one type, that of x or f32.
+/// dx[M,K] = g[M,K] · activation'(x[M,K]): the gradient of x from the gradient of activation(x). g
+/// and dx have the same type: that of x, or f32.
 SWITCHBACK_API void activation_backward(Context& context, ConstAnyMatrix g, ConstAnyMatrix x,
                                         Activation activation, AnyMatrix dx);
 
-/// q[M,K], absmax[M] of activation(x[M,K]), one scale per row; activation(x) itself too unless the
-/// data of y is null.
+/// q[M,K], absmax[M] of activation(x[M,K]), one scale per row. Unless the data of y is null, y
+/// receives activation(x) as well.
 SWITCHBACK_API void activation_forward_quantize(Context& context, ConstAnyMatrix x,
                                                 Activation activation, MatrixView<std::int8_t> q,
                                                 std::span<float> absmax, AnyMatrix y = {});
 
-/// dx[M,N] = g[M,N] · activation'(x[M,N]), its codes q[M,N] and absmax[M], one scale per row, and
-/// unless column_sums is empty its column sums [N] (the bias gradient of the layer that made x),
-/// summed as quantize_rowwise_column_sums does. g, x and dx have one type.
+/// dx[M,N] = g[M,N] · activation'(x[M,N]), its codes q[M,N] and its absmax[M], one scale per row.
+/// Unless column_sums is empty, also the column sums [N] of dx (the bias gradient of the layer that
+/// produced x), summed as in quantize_rowwise_column_sums. g, x and dx have the same type.
 SWITCHBACK_API void activation_backward_quantize(Context& context, ConstAnyMatrix g,
                                                  ConstAnyMatrix x, Activation activation,
                                                  AnyMatrix dx, MatrixView<std::int8_t> q,

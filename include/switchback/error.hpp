@@ -15,14 +15,14 @@ enum class Status : std::int32_t {
   ok = 0,
   invalid_argument = 1,  ///< a shape, stride, pointer, dtype, name or value breaks a rule
   unsupported = 2,       ///< valid, but this build, machine or engine cannot do it
-  out_of_memory = 3,     ///< memory could not be had; outputs are as they were
+  out_of_memory = 3,     ///< an allocation failed; outputs are unchanged
   device_error = 4,      ///< the device is missing or failed
   io_error = 5,          ///< a file could not be read or written
   invalid_state = 6,     ///< the object cannot do this now (backward before a saving forward, …)
-  internal = 7,          ///< a defect of the library: please report it
+  internal = 7,          ///< a bug in the library: please report it
 };
 
-/// The status' name as written in the enum, for example "invalid_argument"; "unknown" for others.
+/// The name as written in the enum, such as "invalid_argument"; "unknown" for any other value.
 SWITCHBACK_API const char* status_name(Status status) noexcept;
 
 /// Thrown by every failing call. what() names the argument, its value and the rule it breaks.

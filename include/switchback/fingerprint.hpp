@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry zone: a fingerprint of a matrix, to find out whether somebody else has changed it.
+// Entry zone: the fingerprint of a matrix, which tells whether other code has changed it.
 //
-// A layer keeps int8 codes of a weight that it borrows, and has to be told of every change
-// (SwitchbackLinear::weight_updated). If you cannot know of all changes, compare fingerprints:
-// reading the weight costs a fraction of quantizing it.
+// A layer keeps int8 codes of a weight that it borrows, and must be told of every change
+// (SwitchbackLinear::weight_updated). A program that cannot know of every change can compare
+// fingerprints: reading the weight costs a fraction of quantizing it.
 #pragma once
 
 #include <array>
@@ -18,17 +18,17 @@ namespace switchback {
 /// 127 bits of hash, in the order low, high.
 using Fingerprint = std::array<std::uint64_t, 2>;
 
-/// The fingerprint of x[rows,cols], of any dtype: of its shape, its dtype and the bits of its
-/// elements. Strides, addresses and what lies between rows do not enter, nor do instruction set and
-/// thread count. -0 and 0, and two NaNs with different payloads, are different elements.
+/// The fingerprint of x[rows,cols], of any dtype. It depends on the shape, the dtype and the bits
+/// of the elements, and not on stride, address, the memory between rows, instruction set or thread
+/// count. -0 and 0 are different elements, and so are two NaNs with different payloads.
 ///
-/// Equal matrices have equal fingerprints. Two given matrices that differ have the same one with a
-/// probability of at most 2^-95 (up to 1 TiB each, and 2^-76 up to 2^60 bytes), over the random key
-/// that each process draws at its first call, whatever the matrices are. So fingerprints of one
-/// process mean nothing in another; and they are not signatures: the key can be
-/// learned from fingerprints.
+/// Equal matrices have equal fingerprints. Two given matrices that differ have equal fingerprints
+/// with a probability of at most 2^-95 (up to 1 TiB each; 2^-76 up to 2^60 bytes), whatever the
+/// matrices are. The probability is over a random key that each process draws at its first call,
+/// so a fingerprint means nothing in another process. Fingerprints are not signatures: the key can
+/// be learned from them.
 ///
-/// On the CPU only: elsewhere it would have to wait for the stream, and throws
+/// CPU only: on a device it would have to wait for the stream, and it throws
 /// Error(Status::unsupported). Throws Error(Status::io_error) if the system has no random numbers.
 SWITCHBACK_API Fingerprint fingerprint(Context& context, ConstAnyMatrix x);
 

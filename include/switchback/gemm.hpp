@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry zone: matrix products: int8 to int32, int8 with the dequantize fused, and plain floating
-// point.
+// Entry zone: matrix products: int8 to int32, int8 with the dequantize fused into the epilogue, and
+// floating point.
 //
 // The int8 products take B as [N,K], rows contiguous along the inner dimension, as nn.Linear stores
-// its weight. Every engine, configuration and thread count gives identical int32 sums, and they are
-// exact: up to K = max_exact_k_of_any_codes (131071) whatever the codes, up to K = max_exact_k
-// (133144) of codes from -127 to 127, which all quantizers make. A larger K is refused. So is a
-// code of -128 between the two, by the CPU; a device does not look, and its sums could overflow
-// there.
+// its weight. Every engine, configuration and thread count gives identical int32 sums. They are
+// exact up to K = max_exact_k_of_any_codes (131071) for any codes, and up to K = max_exact_k
+// (133144) for codes from -127 to 127, which is what every quantize operation produces. A larger K
+// is refused. For a K between the two limits the CPU also refuses codes of -128; a device does not
+// check, and its sums could overflow.
 //
 // Inputs and outputs must not overlap. M, N or K may be zero; K = 0 gives zeros (plus bias).
 #pragma once
@@ -26,16 +26,16 @@
 
 namespace switchback {
 
-/// The largest inner dimension for which int32 sums of int8 products are exact whatever the codes,
-/// -128 (as cast_to_int8 makes it) among them: 128·128·K < 2^31. (max_exact_k is that of codes from
-/// -127 to 127.)
+/// The largest inner dimension for which int32 sums of int8 products are exact for any codes,
+/// including -128, which cast_to_int8 can produce: 128·128·K < 2^31. (max_exact_k is the limit for
+/// codes from -127 to 127.)
 inline constexpr std::int64_t max_exact_k_of_any_codes = 131071;
 
 struct PackedWeightState;  // src/gemm/int8/packed_weight.hpp
 
 /// An int8 matrix B[N,K] rearranged once for the engine that will read it many times. It owns its
-/// memory and does not refer to the matrix it was made from; packing again into the same object
-/// reuses the memory. Valid for Contexts of the same device and instruction set.
+/// memory and does not refer to the original matrix. Packing into the same object again reuses the
+/// memory. Valid for Contexts of the same device and instruction set.
 class SWITCHBACK_API PackedWeight {
  public:
   PackedWeight();
@@ -58,7 +58,7 @@ class SWITCHBACK_API PackedWeight {
   std::unique_ptr<PackedWeightState> state_;
 };
 
-/// Packs b[N,K] into out for the named engine, or for the one this Context would choose.
+/// Packs b[N,K] into out for the named engine, or for the one that this Context would choose.
 SWITCHBACK_API void pack_weight(Context& context, MatrixView<const std::int8_t> b,
                                 PackedWeight& out, std::string_view engine = {});
 
@@ -86,22 +86,22 @@ struct GemmArgs {
 };
 SWITCHBACK_API void gemm(Context& context, const GemmArgs& args);
 
-/// d[M,N] (+)= op(a) · op(b) (+ bias), op transposing where asked; sums in f32. a and b share one
-/// of f32, f16, bf16; d has their type or f32. A layer's passes:
-///   forward X[M,K] · W[N,K]ᵀ  transpose_b;   dX G[M,N] · W[N,K]  neither;   dW Gᵀ · X transpose_a.
+/// d[M,N] (+)= op(a) · op(b) (+ bias), where op transposes if asked to; sums in f32. a and b have
+/// the same type, f32, f16 or bf16; d has that type or f32. The three products of a linear layer:
+///   Y = X[M,K] · W[N,K]ᵀ: transpose_b;  dX = G[M,N] · W[N,K]: neither;  dW = Gᵀ · X: transpose_a.
 struct StandardGemmArgs {
   ConstAnyMatrix a = {};
   ConstAnyMatrix b = {};
   AnyMatrix d = {};
   bool transpose_a = false;
   bool transpose_b = false;
-  bool accumulate = false;       ///< add to what d holds
+  bool accumulate = false;       ///< add to the values in d
   ConstAnyMatrix bias = {};      ///< [1,N] f32, f16 or bf16; data null = none
   std::string_view engine = {};  ///< forces an engine by name; empty = chosen
 };
 SWITCHBACK_API void gemm_standard(Context& context, const StandardGemmArgs& args);
 
-/// The engines in order of preference, with the reason why one is missing here.
+/// The engines in order of preference, each with the reason if it cannot run on this Context.
 SWITCHBACK_API std::vector<EngineInfo> gemm_engines(const Context& context);
 SWITCHBACK_API std::vector<EngineInfo> gemm_standard_engines(const Context& context);
 

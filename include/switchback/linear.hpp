@@ -2,7 +2,7 @@
 // Entry zone: the SwitchBack linear layer (Wortsman et al. 2023, arXiv 2304.13013).
 //
 // Y[M,N] = X[M,K] · W[N,K]ᵀ + b, dX = G · W, dW = Gᵀ · X, db = column sums of G. In the int8 modes
-// Y and dX are int8 products of quantized operands; dW stays in floating point.
+// Y and dX are int8 products of quantized operands; dW is computed in floating point.
 #pragma once
 
 #include <cstddef>
@@ -24,19 +24,19 @@ struct LinearOptions {
   DType dtype = DType::f32;  ///< of x, weight and g: f32, f16 or bf16
   std::string engine = {};   ///< forces the engine of the int8 products (of all products in mode
                              ///< standard); empty = chosen; must be empty in mode automatic
-  /// Mode automatic: the modes it may use, allow_mode(Mode::standard) | allow_mode(Mode::rowwise) |
-  /// allow_mode(Mode::global) or some of them; 0 = all three. What it takes for a pass over M rows
-  /// is the fastest of them as the Context's tuner measured it (see tuner.hpp), and standard, if
-  /// allowed, where nothing was measured.
+  /// Mode automatic: the modes it may use, any of allow_mode(Mode::standard) |
+  /// allow_mode(Mode::rowwise) | allow_mode(Mode::global); 0 = all three. For a pass over M rows it
+  /// takes the mode that the Context's tuner measured as the fastest (see tuner.hpp). Where nothing
+  /// was measured it takes standard, if that is allowed.
   std::uint32_t allow = 0;
-  /// What x goes through first: y = activation(x) · Wᵀ + b, where the int8 modes quantize the
-  /// result in the pass that computes it. dx stays the gradient of x, dw is that of activation(x),
-  /// which a forward that saves keeps beside x and backward_from makes again. (A tuner's times for
-  /// mode automatic are those without an activation.)
+  /// Applied to x first: y = activation(x) · Wᵀ + b. The int8 modes compute and quantize
+  /// activation(x) in one pass over memory. dx is still the gradient of x; dw uses activation(x),
+  /// which a forward that saves keeps in addition to x, and which backward_from recomputes. (The
+  /// times that a tuner compares for mode automatic are those without an activation.)
   Activation activation = Activation::none;
-  /// On a device: backward computes dw on a stream of its own, beside the passes of dx. The results
-  /// are the same; whether it is faster depends on shapes and device, and it takes more scratch
-  /// memory. The CPU's threads are all at work either way.
+  /// On a device: backward computes dw on a second stream, concurrently with dx. The results are
+  /// the same. Whether it is faster depends on shapes and device; it needs more scratch memory. No
+  /// effect on the CPU, where one product already uses all threads.
   bool overlap_dw = false;
 };
 
@@ -47,44 +47,44 @@ constexpr std::uint32_t allow_mode(Mode mode) noexcept {
 
 /// What forward keeps for backward.
 enum class Save : std::int32_t {
-  nothing = 0,  ///< inference; an earlier saved forward stays saved
-  copy = 1,     ///< what backward needs of x is copied into the layer
-  borrow = 2,   ///< x stays the caller's and must not change until backward has run; a forward
-                ///< whose output takes its memory forgets the one that borrowed it
+  nothing = 0,  ///< inference; keeps nothing, and an earlier saved forward stays saved
+  copy = 1,     ///< the layer copies what backward needs of x
+  borrow = 2,   ///< the layer keeps a pointer to x, which must not change until backward has run; a
+                ///< later forward that writes its output over that memory drops the saved forward
   caller = 3,   ///< the caller keeps x for backward_from; an earlier saved forward stays saved
 };
 
-/// Gradients of the last forward that saved. A matrix with null data is skipped.
+/// Operands of backward. Outputs with null data are skipped.
 struct LinearGrads {
   ConstAnyMatrix g = {};    ///< [M,N], the layer's dtype: the gradient of y
   AnyMatrix dx = {};        ///< [M,K], the layer's dtype or f32
   AnyMatrix dw = {};        ///< [N,K], the layer's dtype or f32
   AnyMatrix db = {};        ///< [1,N], the layer's dtype or f32
-  bool accumulate = false;  ///< add into dw and db; dx is always overwritten
+  bool accumulate = false;  ///< add to dw and db; dx is always overwritten
 
-  // An MLP is two layers, the second with an activation. Where its derivative is taken is free:
-  // by the second layer, for dx; or, with dx_of_activation there and y_activation here, by the
-  // first one, in the pass that quantizes its g. Bit for bit the same, one pass over memory less.
+  // For an MLP, two layers of which the second has an activation. The second can apply the
+  // activation's derivative to its dx. Or it sets dx_of_activation, and the first sets y_activation
+  // and applies it while it quantizes g: the same bits, with one pass over memory less.
   ConstAnyMatrix y = {};  ///< [M,N], the layer's dtype: what forward wrote; with y_activation only
-  /// What y went through, if g is the gradient of y_activation(y): g · y_activation'(y), rounded to
-  /// g's type, takes the place of g.
+  /// The activation that y went through, if g is the gradient of y_activation(y). The layer then
+  /// uses g · y_activation'(y), rounded to g's type, in place of g.
   Activation y_activation = Activation::none;
-  /// Of a layer with an activation: dx is the gradient of activation(x), not of x. Where codes are
-  /// all that was kept of x (global_mem_efficient), there is no other.
+  /// For a layer with an activation: dx is the gradient of activation(x), not of x. Required where
+  /// only codes were kept (global_mem_efficient, or KeptInput), which are codes of activation(x).
   bool dx_of_activation = false;
 };
 
-/// What a caller kept of a forward's input: x itself, or the codes and row scales it was given.
+/// What the caller kept of a forward's input: x itself, or what forward_codes returned.
 struct KeptInput {
   ConstAnyMatrix x = {};               ///< [M,K], the layer's dtype, or s8: codes
-  std::span<const float> absmax = {};  ///< [M] of codes; empty beside the layer's dtype
+  std::span<const float> absmax = {};  ///< [M] with codes; empty with x itself
 };
 
 struct LinearState;  // src/linear/linear_state.hpp
 
-/// One layer. It borrows the caller's weight and bias and caches what it derives from them: the
-/// quantized weight, made on first use, stays valid until weight_updated() or set_weight(). It
-/// keeps a pointer to its Context, which must outlive it (moving the Context object is fine).
+/// One layer. It borrows the caller's weight and bias, quantizes the weight on first use, and
+/// caches the codes until weight_updated() or set_weight(). It keeps a pointer to its Context,
+/// which must outlive it (moving the Context object is fine).
 class SWITCHBACK_API SwitchbackLinear {
  public:
   SwitchbackLinear(Context& context, const LinearOptions& options);
@@ -96,52 +96,52 @@ class SWITCHBACK_API SwitchbackLinear {
 
   [[nodiscard]] const LinearOptions& options() const noexcept;
 
-  /// The mode in which a forward over `rows` rows would run now (dX: the gradient of x for so
-  /// many), with outputs in the layer's dtype: the layer's own, or what mode automatic takes.
+  /// The mode in which a forward over `rows` rows would run now, or the computation of dX, with
+  /// outputs in the layer's dtype: the layer's own mode, or the one that mode automatic takes.
   [[nodiscard]] Mode forward_mode(std::int64_t rows, Save save = Save::nothing) const;
   [[nodiscard]] Mode dx_mode(std::int64_t rows) const;
 
   /// weight[N,K] in the layer's dtype and bias[1,N] (f32, f16 or bf16; default: none), both
-  /// borrowed until replaced. Leaves eval mode. The layer does not see changes of the elements:
-  /// until weight_updated() is called, forwards and backwards use int8 codes of what the weight
-  /// was, and the results are wrong without an error. Compare fingerprints
-  /// (switchback/fingerprint.hpp) where others may write to the weight unseen.
+  /// borrowed until replaced. Leaves eval mode. The layer cannot see that elements change: until
+  /// weight_updated() is called, forward and backward use int8 codes of the old weight, and their
+  /// results are wrong without an error. Where other code may write to the weight without your
+  /// knowledge, compare fingerprints (switchback/fingerprint.hpp).
   void set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias = {});
-  /// The weight as codes[N,K] (from -127 to 127) and their scales: absmax[N], one a row, in mode
-  /// rowwise, absmax[1] in the modes global and global_mem_efficient; refused in the others. What
-  /// quantize_rowwise and quantize_global make of a weight gives the layer that prepare_for_eval
-  /// gives. Everything is copied. The layer is then prepared for eval, until set_weight. A code of
-  /// -128 is refused on the CPU; a device does not check, because the call would have to wait for
-  /// it.
+  /// Sets the weight as codes[N,K] (from -127 to 127) with their scales: absmax[N], one per row, in
+  /// mode rowwise; absmax[1] in modes global and global_mem_efficient; refused in other modes.
+  /// Codes and scales from quantize_rowwise or quantize_global give the same layer as set_weight
+  /// and prepare_for_eval. Everything is copied. The layer is then prepared for eval, until
+  /// set_weight. Codes of -128 are refused on the CPU; a device does not check for them, because
+  /// the call would have to wait for the result.
   void set_quantized_weight(MatrixView<const std::int8_t> codes, std::span<const float> absmax,
                             ConstAnyMatrix bias = {});
-  /// Says that the caller changed the weight's or the bias' elements. Leaves eval mode.
+  /// Tells the layer that elements of the weight or the bias have changed. Leaves eval mode.
   void weight_updated();
-  /// Quantizes and packs the weight now and drops what only training needs. In the int8 modes the
-  /// caller's weight may be freed afterwards (the bias is copied); a standard layer keeps reading
-  /// it, beside a copy packed for few rows; so does one in mode automatic, which quantizes and
-  /// packs when a forward first gains by it. backward is refused until weight_updated() or
-  /// set_weight().
+  /// Quantizes and packs the weight now and frees what only training needs. In the int8 modes the
+  /// caller's weight may be freed afterwards (the bias is copied). A standard layer goes on reading
+  /// the weight, and also keeps a copy packed for few rows. A layer in mode automatic does the
+  /// same, and quantizes and packs at the first forward that gains by it. backward is refused until
+  /// weight_updated() or set_weight().
   void prepare_for_eval();
 
-  /// y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). A saving forward that
-  /// runs out of memory drops what an earlier one saved.
+  /// y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). If a forward that saves
+  /// runs out of memory, the forward saved before it is dropped too.
   void forward(ConstAnyMatrix x, AnyMatrix y, Save save = Save::nothing);
-  /// A forward with Save::caller that hands out what it made of x: codes[M,K] and absmax[M], a
-  /// quarter or half the bytes of x, for the int8 modes.
+  /// A forward with Save::caller that also returns the quantized x: codes[M,K] and absmax[M], a
+  /// quarter or half the bytes of x. For the int8 modes.
   void forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<std::int8_t> codes,
                      std::span<float> absmax);
   /// Gradients of the last forward that saved. May be called more than once for it.
   void backward(const LinearGrads& grads);
-  /// Gradients of a forward whose input the caller kept, whatever ran since: from codes, dw is that
-  /// of the dequantized input. x may be null where dw is skipped; where dx is skipped, no weight
-  /// need be set, and the one that is need not exist any more.
+  /// Gradients of a forward whose input the caller kept. Other forwards may have run since. If the
+  /// input is given as codes, dw is computed from the dequantized codes. x may be null if dw is
+  /// skipped. If dx is skipped, the weight is not read: it may be unset or already freed.
   void backward_from(const KeptInput& input, const LinearGrads& grads);
 
-  /// Bytes kept for backward by the last forward that saved (a borrowed x counts: it must live on).
+  /// Bytes kept for backward by the last forward that saved, including a borrowed x.
   [[nodiscard]] std::size_t saved_for_backward_bytes() const noexcept;
-  /// Bytes held for quantized and packed weights; they are kept when the weight changes, for the
-  /// next ones.
+  /// Bytes held for quantized and packed weights. When the weight changes, the memory is kept and
+  /// used again.
   [[nodiscard]] std::size_t cached_weight_bytes() const noexcept;
 
  private:

@@ -9,9 +9,9 @@
 
 namespace switchback {
 
-/// A row-major matrix somebody else owns. Element (r, c) lies at data[r * stride + c]; stride is in
-/// elements and at least cols. Data need not be aligned, not even to the element size. All pointers
-/// are of the Context's device. An empty matrix (rows or cols zero) may have a null pointer.
+/// A row-major matrix that the caller owns. Element (r, c) lies at data[r * stride + c]; stride is
+/// in elements and at least cols. Data need not be aligned, not even to the element size. The
+/// pointer refers to memory of the Context's device; it may be null if rows or cols is zero.
 template <class T>
 struct MatrixView {
   T* data = nullptr;
@@ -31,7 +31,7 @@ struct MatrixView {
   }
 };
 
-/// MatrixView with the element type as a value; what operations take that accept several types.
+/// A MatrixView whose element type is a value, for operations that accept several element types.
 struct AnyMatrix {
   void* data = nullptr;
   DType dtype = DType::f32;

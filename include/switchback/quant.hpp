@@ -3,10 +3,10 @@
 //
 // Every element is widened to f32; absmax is the largest |x| of its group (row, column or matrix),
 // and the code is q = round_half_even(127 · (x / absmax)) with IEEE division, so |q| <= 127. A
-// group of zeros has absmax 0 and codes 0. A group that holds a NaN has absmax NaN, else one that
-// holds an Inf has absmax Inf, and its codes are 0: whatever is computed from it is NaN, never
-// finite. Codes, scales and sums are the same on every device, instruction set and thread count; a
-// NaN that is stored is the quiet one without sign or payload (0x7FC00000 in f32).
+// group of zeros has absmax 0 and codes 0. A group that holds a NaN has absmax NaN, otherwise one
+// that holds an Inf has absmax Inf; its codes are 0, and everything computed from it is NaN. Codes,
+// scales and sums are the same on every device, instruction set and thread count. A NaN that is
+// stored is the quiet NaN without sign or payload (0x7FC00000 in f32).
 //
 // Inputs and outputs must not overlap. Shapes are given as [rows, cols]; absmax is always f32.
 #pragma once
@@ -28,16 +28,16 @@ SWITCHBACK_API void quantize_rowwise(Context& context, ConstAnyMatrix x, MatrixV
                                      std::span<float> absmax);
 
 /// quantize_rowwise that also writes the f32 column sums of g[M,N] into column_sums[N] (the bias
-/// gradient), from the same read of g. Each column is summed over blocks of column_sum_block_rows
-/// rows: a block in row order from zero, then the blocks' sums in order from zero; so the result
-/// does not depend on threads. accumulate adds that result to what column_sums holds.
+/// gradient), from the same read of g. Each column is summed in blocks of column_sum_block_rows
+/// rows: the rows of a block in order from zero, then the blocks' sums in order from zero. So the
+/// result does not depend on threads. accumulate adds it to the values in column_sums.
 SWITCHBACK_API void quantize_rowwise_column_sums(Context& context, ConstAnyMatrix g,
                                                  MatrixView<std::int8_t> q, std::span<float> absmax,
                                                  std::span<float> column_sums,
                                                  bool accumulate = false);
 inline constexpr std::int64_t column_sum_block_rows = 128;
 
-/// The column sums alone, with the same result bit for bit: column_sums[N] from g[M,N].
+/// The column sums alone, bit for bit as above: sums[N] from g[M,N].
 SWITCHBACK_API void column_sums(Context& context, ConstAnyMatrix g, std::span<float> sums,
                                 bool accumulate = false);
 
@@ -54,7 +54,7 @@ SWITCHBACK_API void quantize_global(Context& context, ConstAnyMatrix w, MatrixVi
 SWITCHBACK_API void quantize_global_transpose(Context& context, ConstAnyMatrix w,
                                               MatrixView<std::int8_t> q_t, std::span<float> absmax);
 
-/// Both layouts a rowwise layer needs, sharing the read of w: q[N,K] with absmax_rows[N] and
+/// Both layouts that a rowwise layer needs, from one read of w: q[N,K] with absmax_rows[N], and
 /// q_t[K,N] with absmax_cols[K].
 SWITCHBACK_API void quantize_rowwise_and_columnwise_transpose(Context& context, ConstAnyMatrix w,
                                                               MatrixView<std::int8_t> q,
@@ -62,7 +62,7 @@ SWITCHBACK_API void quantize_rowwise_and_columnwise_transpose(Context& context, 
                                                               MatrixView<std::int8_t> q_t,
                                                               std::span<float> absmax_cols);
 
-/// Both layouts a global layer needs, sharing the read of w: q[N,K] and q_t[K,N] with absmax[1].
+/// Both layouts that a global layer needs, from one read of w: q[N,K] and q_t[K,N] with absmax[1].
 SWITCHBACK_API void quantize_global_and_transpose(Context& context, ConstAnyMatrix w,
                                                   MatrixView<std::int8_t> q,
                                                   MatrixView<std::int8_t> q_t,
@@ -74,10 +74,10 @@ SWITCHBACK_API void dequantize_rowwise(Context& context, MatrixView<const std::i
                                        std::span<const float> absmax, AnyMatrix x);
 
 /// q[M,K] from x[M,K] without a scale: truncated toward zero, clamped to [-128, 127], NaN to 0.
-/// It moves the bytes a quantize moves, and so is its floor in benchmarks.
+/// It moves as many bytes as a quantize, so benchmarks use its time as a lower bound.
 SWITCHBACK_API void cast_to_int8(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t> q);
 
-/// An engine of an operation: whether it can run on this Context, and if not, why not.
+/// One implementation of an operation: whether it can run on this Context, and if not, why not.
 struct EngineInfo {
   std::string name;
   bool available = false;

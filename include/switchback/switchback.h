@@ -2,28 +2,28 @@
 /* Entry zone: the C ABI. Compiles as C99 and as C++; needs nothing but this header.
  *
  * Conventions, for every function here:
- * - A function that can fail returns a status, 0 for success. switchback_last_error() says what was
- *   wrong with the last call that failed in the calling thread. No C++ exception crosses.
- * - A failed call leaves its outputs, *out included, as they were. (A failure of the machine in the
- *   middle of a call, SWITCHBACK_DEVICE_ERROR, is the exception: outputs are then undefined. So are
- *   they where a BLAS library finds no memory while it computes: oneDNN's dnnl_sgemm and
- *   dnnl_gemm_s8s8s32 ask for some then.)
+ * - A function that can fail returns a status, 0 for success. switchback_last_error() gives the
+ *   message of the last call that failed in the calling thread. No C++ exception leaves a call.
+ * - A failed call leaves its outputs, *out included, unchanged. Two failures leave them undefined:
+ *   of the device in the middle of a call (SWITCHBACK_DEVICE_ERROR), and of a BLAS library that
+ *   runs out of memory while it computes (oneDNN's dnnl_sgemm and dnnl_gemm_s8s8s32 allocate then).
  * - A pointer must not be NULL unless its name ends in _or_null or its comment says so.
  * - Matrices and scales are memory of the context's device that the caller owns. They need not be
  *   aligned. Outputs must not overlap inputs or each other.
  * - Shapes are given as [rows, cols]; counts and strides are in elements, *_bytes in bytes.
- * - Structs that begin with struct_size only grow at the end, and are told apart by it: set it to
- *   sizeof(the struct) and the rest to zero before filling it in. An older, smaller struct is taken
- *   with the defaults for what it lacks; a newer, larger one as long as what this library does not
- *   know is zero (up to 4096 bytes); any other size is refused.
- * - A context, and all that was made with it, is used by one thread at a time. Different contexts
- *   may be used at the same time.
- * - After fork() a child may use and destroy its parent's CPU contexts and what was made with them,
- *   and create its own. All its work is done by the calling thread, with the results of one thread
- *   (built without OpenMP, contexts it creates have threads again). A CUDA context does not
- *   survive: its calls return SWITCHBACK_INVALID_STATE; the child may only destroy it. Fork while
- *   no other thread is inside a call of this library: a lock that it holds (the tuner's, in its
- *   first look-up of a problem) stays locked in the child. Children of vfork() may only exec.
+ * - Structs that begin with struct_size grow only at the end. Zero the struct, then set struct_size
+ *   to its sizeof. A smaller struct, of an older header, gets defaults for the members it lacks. A
+ *   larger one, of a newer header, is accepted (up to 4096 bytes) if the members unknown to this
+ *   library are zero. Any other size is refused.
+ * - A context and the objects made with it are used by one thread at a time. Different contexts may
+ *   be used at the same time.
+ * - After fork() a child may use and destroy its parent's CPU contexts and the objects made with
+ *   them, and may create its own. The calling thread then does all the work, and results are those
+ *   of one thread. (In a build without OpenMP, contexts created by the child have threads again.) A
+ *   CUDA context does not survive: its calls return SWITCHBACK_INVALID_STATE, and the child may
+ *   only destroy it. Fork while no other thread is inside a call of this library: a lock which that
+ *   thread holds (the tuner's, during its first look-up of a problem) stays locked in the child. A
+ *   child of vfork() may only exec.
  *
  * Y[M,N] = X[M,K] . W[N,K]^T + b; dX = G . W; dW = G^T . X; db = column sums of G.
  */
@@ -42,8 +42,8 @@ extern "C" {
 /* ---- Versions ---------------------------------------------------------------------------------
  */
 
-/* The ABI this header declares. A library of the same major version and of the same or a higher
- * minor version serves programs that were compiled with it. */
+/* The ABI that this header declares. A program compiled with it runs with every library of the same
+ * major version and the same or a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
 #define SWITCHBACK_ABI_VERSION_MINOR 5
 
@@ -61,19 +61,19 @@ enum {
   SWITCHBACK_INVALID_ARGUMENT =
       1,                        /* a shape, stride, pointer, dtype, name or value breaks a rule */
   SWITCHBACK_UNSUPPORTED = 2,   /* valid, but this build, machine or engine cannot do it */
-  SWITCHBACK_OUT_OF_MEMORY = 3, /* memory could not be had; outputs are as they were */
+  SWITCHBACK_OUT_OF_MEMORY = 3, /* an allocation failed; outputs are unchanged */
   SWITCHBACK_DEVICE_ERROR = 4,  /* the device is missing or failed */
   SWITCHBACK_IO_ERROR = 5,      /* a file could not be read or written */
   SWITCHBACK_INVALID_STATE = 6, /* the object cannot do this now (backward before forward, ...) */
-  SWITCHBACK_INTERNAL = 7       /* a defect of the library: please report it */
+  SWITCHBACK_INTERNAL = 7       /* a bug in the library: please report it */
 };
 
-/* "ok", "invalid_argument", ...; "unknown" for a value that is none. */
+/* "ok", "invalid_argument", ...; "unknown" for any other value. */
 SWITCHBACK_API const char* switchback_status_name(switchback_status status);
 
 /* The message of the last call that failed in this thread: the argument, its value and the rule it
- * breaks. Never NULL; empty before the first failure. A call that succeeds leaves it as it is. The
- * text stays valid until the next failure in this thread; very long ones are cut. */
+ * breaks. Never NULL; empty before the first failure. A call that succeeds does not change it. The
+ * text stays valid until the next failure in this thread; a very long message is cut. */
 SWITCHBACK_API const char* switchback_last_error(void);
 
 /* ---- Matrices ---------------------------------------------------------------------------------
@@ -101,33 +101,33 @@ typedef struct switchback_matrix {
 /* ---- Contexts ---------------------------------------------------------------------------------
  */
 
-/* One device with its threads or stream and a workspace that grows to the largest need. On a CUDA
- * device every pointer (matrices, scales, biases) is of that device, and calls are queued on the
- * stream and do not wait. */
+/* One device with its threads or stream, and a workspace that grows to the largest size needed. On
+ * a CUDA device every pointer (matrices, scales, biases) refers to memory of that device, and calls
+ * are queued on the stream and do not wait. */
 typedef struct switchback_context switchback_context;
 
 typedef struct switchback_context_options {
   size_t struct_size;
-  const char* device; /* "cpu", "cuda", "cuda:0"; NULL or "" = the best there is */
+  const char* device; /* "cpu", "cuda", "cuda:0"; NULL or "" = the best device of this machine */
   int32_t threads;    /* CPU threads; 0 = all cores this process may use. If they cannot be created:
                          SWITCHBACK_OUT_OF_MEMORY */
-  void* stream;    /* CUDA stream to queue on, the caller's, which outlives the context; NULL = an
-                      own one, ordered with the legacy default stream; NULL on the CPU */
+  void* stream;    /* CUDA: the caller's stream, which must outlive the context. NULL = create one,
+                      ordered with the legacy default stream. On the CPU: NULL */
   const char* isa; /* upper bound on the CPU's instruction set: "scalar", "sse4", "avx2",
                       "avx_vnni", "avx512", "avx512_vnni", "amx"; NULL or "" = none */
-  /* Since 1.1. CUDA: where device memory comes from; both functions or none, none on the CPU.
-   * allocate gives at least `bytes`, 256-byte aligned, for use in the order of the stream, or NULL;
-   * release gets it back, with a NULL stream once the context is gone. */
+  /* Since 1.1. CUDA: where device memory comes from. Set both functions or neither; neither on the
+   * CPU. allocate returns at least `bytes`, 256-byte aligned, for use in the order of the stream,
+   * or NULL on failure. release takes it back; its stream is NULL once the context is destroyed. */
   void* (*allocate)(void* user, size_t bytes, void* stream);
   void (*release)(void* user, void* data, size_t bytes, void* stream);
   void* allocator_user;
-  /* Since 1.2. What is done with tuned configurations: "off", "read" (look them up in the cache of
-   * this machine), "record" (and write down what is missing, for `switchback-bench tune`), "tune"
-   * (measure what is missing when it is first met), "require" (what is missing is an error); NULL
-   * or "" = $SWITCHBACK_TUNE, else "read". "record" and "tune" write under a lock; they wait at
-   * most a second, in all, for another process that holds it. What is remembered of look-ups takes
-   * below 2 MB and 350 bytes for each problem in the cache, however many distinct problems there
-   * are. */
+  /* Since 1.2. What to do about tuned configurations: "off"; "read": look them up in the cache of
+   * this machine; "record": also write missing problems to a file, for `switchback-bench tune`;
+   * "tune": measure a missing problem when it is first met; "require": a missing problem is an
+   * error. NULL or "" = $SWITCHBACK_TUNE, else "read". "record" and "tune" write under a lock and
+   * wait at most one second in total for another process that holds it. The memory for look-ups
+   * stays below 2 MB plus 350 bytes for each problem in the cache, however many distinct problems
+   * there are. */
   const char* tune;
   /* The directory of the cache; NULL or "" = $SWITCHBACK_TUNE_CACHE, else the user's cache. */
   const char* tune_cache;
@@ -136,7 +136,7 @@ typedef struct switchback_context_options {
 /* NULL options are the defaults. */
 SWITCHBACK_API switchback_status switchback_context_create(
     const switchback_context_options* options_or_null, switchback_context** out);
-/* Layers made with the context go on working; it lives until the last of them is destroyed. */
+/* Layers made with the context go on working: it is freed when the last of them is destroyed. */
 SWITCHBACK_API void switchback_context_destroy(switchback_context* or_null);
 
 /* The device, as "cpu", and the instruction set in use; both live as long as the context. */
@@ -146,23 +146,23 @@ SWITCHBACK_API switchback_status switchback_context_isa(const switchback_context
                                                         const char** out);
 SWITCHBACK_API switchback_status switchback_context_threads(const switchback_context* context,
                                                             int32_t* out);
-/* Since 1.1. CUDA: waits until everything queued on the context's stream is done, and reports what
- * went wrong in it. Nothing on the CPU, where calls return when they are done. */
+/* Since 1.1. CUDA: waits until everything queued on the context's stream is done, and reports an
+ * error if any of it failed. Does nothing on the CPU, where calls return when they are done. */
 SWITCHBACK_API switchback_status switchback_context_synchronize(switchback_context* context);
-/* Since 1.3. CUDA: queues on another stream of the device from here on, the caller's, behind what
- * was queued before; both streams must exist. NULL is refused: name the legacy default stream as
- * cudaStreamLegacy, (void*)1. Refused on the CPU too, where there is none, and while the present
- * stream is being captured. The other stream may be one that is being captured: its graph does not
- * wait for what was queued before, so the caller sees to that, by waiting for the stream or the
- * device before the capture, as torch.cuda.graph does. */
+/* Since 1.3. CUDA: queues calls on `stream`, the caller's, from now on. They run after what was
+ * queued on the previous stream; both streams must exist. Refused: NULL (the legacy default stream
+ * is cudaStreamLegacy, (void*)1), a CPU context, and a previous stream that is being captured. The
+ * new stream may be one that is being captured. A graph cannot wait for work queued before its
+ * capture, so the caller must ensure that order: wait for the stream or the device before the
+ * capture, as torch.cuda.graph does. */
 SWITCHBACK_API switchback_status switchback_context_set_stream(switchback_context* context,
                                                                void* stream);
 /* Bytes of scratch memory held now. */
 SWITCHBACK_API switchback_status
 switchback_context_workspace_bytes(const switchback_context* context, size_t* out);
 
-/* Since 1.2. Look-ups of tuned configurations so far; refused: misses among them for which there is
- * an entry that cannot be used here. All zero where tune is "off". */
+/* Since 1.2. Look-ups of tuned configurations so far. refused counts the misses for which there is
+ * an entry that cannot be used here. All are zero if tune is "off". */
 typedef struct switchback_tune_counters {
   int64_t hits;
   int64_t misses;
@@ -170,9 +170,9 @@ typedef struct switchback_tune_counters {
 } switchback_tune_counters;
 SWITCHBACK_API switchback_status switchback_context_tune_counters(const switchback_context* context,
                                                                   switchback_tune_counters* out);
-/* Since 1.2. What a person should know of the cache: entries that cannot be used, with the reason,
- * lines that cannot be read, a cache that cannot be written; one a line, "" if there is nothing.
- * The text stays valid until the next call with this context. */
+/* Since 1.2. Warnings about the cache: entries that cannot be used, with the reason, lines that
+ * cannot be read, a cache that cannot be written. One per line; "" if there are none. The text
+ * stays valid until the next call with this context. */
 SWITCHBACK_API switchback_status switchback_context_tune_warnings(switchback_context* context,
                                                                   const char** out);
 
@@ -190,7 +190,7 @@ enum {
   SWITCHBACK_ENGINES_GEMM_STANDARD = 2 /* the floating point products */
 };
 
-/* The engines of an operation in order of preference: *out points at *count of them, which live as
+/* The engines of an operation in order of preference. *out points to *count of them; they live as
  * long as the context. */
 SWITCHBACK_API switchback_status switchback_engines(switchback_context* context, int32_t operation,
                                                     const switchback_engine_info** out,
@@ -200,8 +200,8 @@ SWITCHBACK_API switchback_status switchback_engines(switchback_context* context,
  *
  * absmax is the largest |x| of a row, a column or the matrix, in f32; the code of an element is
  * round_half_even(127 * (x / absmax)), from -127 to 127. A group of zeros has absmax 0 and codes 0.
- * A group that holds a NaN has absmax NaN, else one that holds an Inf has absmax Inf, and its codes
- * are 0: what is computed from it is NaN. Inputs are f32, f16 or bf16; codes are s8.
+ * A group that holds a NaN has absmax NaN, otherwise one that holds an Inf has absmax Inf; its
+ * codes are 0, and everything computed from it is NaN. Inputs are f32, f16 or bf16; codes are s8.
  */
 
 /* q[M,K] and absmax[M] from x[M,K]. */
@@ -209,12 +209,12 @@ SWITCHBACK_API switchback_status switchback_quantize_rowwise(switchback_context*
                                                              const switchback_matrix* x,
                                                              const switchback_matrix* q,
                                                              float* absmax);
-/* The same of g[M,N], and column_sums[N] of g in f32, from one read of g. accumulate: 1 adds to
- * what column_sums holds, 0 overwrites. */
+/* The same for g[M,N], and column_sums[N] of g in f32, from one read of g. accumulate: 1 adds to
+ * the values in column_sums, 0 overwrites them. */
 SWITCHBACK_API switchback_status switchback_quantize_rowwise_column_sums(
     switchback_context* context, const switchback_matrix* g, const switchback_matrix* q,
     float* absmax, float* column_sums, int32_t accumulate);
-/* column_sums[N] of g[M,N] alone, equal to those above bit for bit. */
+/* column_sums[N] of g[M,N] alone, bit for bit as above. */
 SWITCHBACK_API switchback_status switchback_column_sums(switchback_context* context,
                                                         const switchback_matrix* g,
                                                         float* column_sums, int32_t accumulate);
@@ -251,8 +251,8 @@ SWITCHBACK_API switchback_status switchback_cast_to_int8(switchback_context* con
                                                          const switchback_matrix* x,
                                                          const switchback_matrix* q);
 
-/* Since 1.4. What is done to each element between two layers: x/2 . (1 + tanh(sqrt(2/pi) . (x +
- * 0.044715 x^3))), and x/2 . (1 + erf(x/sqrt(2))). */
+/* Since 1.4. An elementwise function between two layers: GELU_TANH is x/2 . (1 + tanh(sqrt(2/pi) .
+ * (x + 0.044715 x^3))), GELU_ERF is x/2 . (1 + erf(x/sqrt(2))). */
 enum { SWITCHBACK_NO_ACTIVATION = 0, SWITCHBACK_GELU_TANH = 1, SWITCHBACK_GELU_ERF = 2 };
 
 /* Since 1.4. y[M,K] = activation(x[M,K]), in the type of x: computed in f32, within 2^-22 .
@@ -261,30 +261,30 @@ SWITCHBACK_API switchback_status switchback_activation_forward(switchback_contex
                                                                const switchback_matrix* x,
                                                                int32_t activation,
                                                                const switchback_matrix* y);
-/* Since 1.4. dx[M,K] = g[M,K] . activation'(x[M,K]); g and dx in one type, that of x or f32. */
+/* Since 1.4. dx[M,K] = g[M,K] . activation'(x[M,K]). g and dx have one type: that of x, or f32. */
 SWITCHBACK_API switchback_status switchback_activation_backward(switchback_context* context,
                                                                 const switchback_matrix* g,
                                                                 const switchback_matrix* x,
                                                                 int32_t activation,
                                                                 const switchback_matrix* dx);
-/* Since 1.4. q[M,K], absmax[M] of activation(x[M,K]), and that itself too unless y is NULL: in one
- * pass what switchback_activation_forward and then switchback_quantize_rowwise give. */
+/* Since 1.4. q[M,K], absmax[M] of activation(x[M,K]), and y = activation(x) unless y is NULL: what
+ * switchback_activation_forward and then switchback_quantize_rowwise give, in one pass. */
 SWITCHBACK_API switchback_status switchback_activation_forward_quantize(
     switchback_context* context, const switchback_matrix* x, int32_t activation,
     const switchback_matrix* q, float* absmax, const switchback_matrix* y_or_null);
-/* Since 1.4. dx[M,N] = g[M,N] . activation'(x[M,N]), all in one type, its q[M,N] and absmax[M], and
- * (unless NULL) its column_sums[N], added to what they hold if accumulate is 1. */
+/* Since 1.4. dx[M,N] = g[M,N] . activation'(x[M,N]), all of one type, with dx's codes q[M,N] and
+ * absmax[M] and, unless NULL, column_sums[N]; if accumulate is 1, added to the values there. */
 SWITCHBACK_API switchback_status switchback_activation_backward_quantize(
     switchback_context* context, const switchback_matrix* g, const switchback_matrix* x,
     int32_t activation, const switchback_matrix* dx, const switchback_matrix* q, float* absmax,
     float* column_sums_or_null, int32_t accumulate);
 
-/* Since 1.5. A fingerprint of x[rows,cols], of any dtype: of shape, dtype and the bits of the
- * elements. Within a process equal matrices have equal ones, and two given matrices that differ
- * have the same one with a probability of at most 2^-95 (up to 1 TiB each), over a key that the
- * process draws at its first call. It reads x once, a fraction of what quantizing x costs, and so
- * tells whether codes made of x are still those of x. CPU only: SWITCHBACK_UNSUPPORTED elsewhere,
- * where it would have to wait for the stream. */
+/* Since 1.5. The fingerprint of x[rows,cols], of any dtype: a hash of shape, dtype and the bits of
+ * the elements. Within a process equal matrices have equal fingerprints. Two given matrices that
+ * differ have equal fingerprints with a probability of at most 2^-95 (up to 1 TiB each), over a
+ * random key that the process draws at its first call. A fingerprint reads x once, at a fraction of
+ * the cost of quantizing it, so it can tell whether codes of x are still valid. CPU only: on a
+ * device it would have to wait for the stream, and it returns SWITCHBACK_UNSUPPORTED. */
 SWITCHBACK_API switchback_status switchback_fingerprint(switchback_context* context,
                                                         const switchback_matrix* x,
                                                         uint64_t out[2]);
@@ -292,15 +292,15 @@ SWITCHBACK_API switchback_status switchback_fingerprint(switchback_context* cont
 /* ---- Products ---------------------------------------------------------------------------------
  */
 
-/* An int8 matrix b[N,K] arranged once for the engine that reads it many times. It owns its memory.
- */
+/* An int8 matrix b[N,K] rearranged once for the engine that will read it many times. It owns its
+ * memory. */
 typedef struct switchback_packed_weight switchback_packed_weight;
 
-/* A new one holds nothing until switchback_pack_weight. */
+/* A new one is empty until switchback_pack_weight. */
 SWITCHBACK_API switchback_status switchback_packed_weight_create(switchback_packed_weight** out);
 SWITCHBACK_API void switchback_packed_weight_destroy(switchback_packed_weight* or_null);
-/* Packs b[N,K] (s8) into packed, in place of what that held. engine_or_null forces an engine by
- * name. b is not needed afterwards. */
+/* Packs b[N,K] (s8) into packed, replacing its contents. engine_or_null forces an engine by name. b
+ * is not needed afterwards. */
 SWITCHBACK_API switchback_status switchback_pack_weight(switchback_context* context,
                                                         const switchback_matrix* b,
                                                         switchback_packed_weight* packed,
@@ -308,11 +308,11 @@ SWITCHBACK_API switchback_status switchback_pack_weight(switchback_context* cont
 SWITCHBACK_API switchback_status
 switchback_packed_weight_bytes(const switchback_packed_weight* packed, size_t* out);
 
-/* d[M,N] (s32) = a[M,K] . b[N,K]^T of int8 matrices, exact: up to K = 131071 whatever the codes, up
- * to K = 133144 of codes from -127 to 127, which all quantizers make. A larger K is refused. So is
- * a code of -128 between the two, by the CPU (in packed weights, when they are packed); a CUDA
- * device does not look, and its sums could overflow there. This holds for
- * switchback_gemm_dequantize too.
+/* d[M,N] (s32) = a[M,K] . b[N,K]^T of int8 matrices. The sums are exact up to K = 131071 for any
+ * codes, and up to K = 133144 for codes from -127 to 127, which is what every quantize function
+ * produces. A larger K is refused. For a K between the two limits the CPU also refuses codes of
+ * -128 (those of a packed weight when it is packed); a CUDA device does not check, and its sums
+ * could overflow. The same holds for switchback_gemm_dequantize.
  */
 SWITCHBACK_API switchback_status switchback_gemm_s8s8s32(switchback_context* context,
                                                          const switchback_matrix* a,
@@ -333,21 +333,21 @@ typedef struct switchback_gemm_args {
   int64_t absmax_b_count;                   /* N or 1 */
   const void* bias;                         /* [N] or NULL */
   int32_t bias_dtype;                       /* f32, f16 or bf16 */
-  const switchback_packed_weight* packed_b; /* takes the place of b, whose data is then NULL */
+  const switchback_packed_weight* packed_b; /* used instead of b, whose data is then NULL */
   const char* engine;                       /* forces an engine by name; NULL = chosen */
 } switchback_gemm_args;
 
 SWITCHBACK_API switchback_status switchback_gemm_dequantize(switchback_context* context,
                                                             const switchback_gemm_args* args);
 
-/* d[M,N] (+)= op(a) . op(b) (+ bias) in floating point, op transposing where asked; sums in f32. */
+/* d[M,N] (+)= op(a) . op(b) (+ bias) in floating point; op transposes if asked to; sums in f32. */
 typedef struct switchback_gemm_standard_args {
   size_t struct_size;
   switchback_matrix a, b; /* both f32, both f16 or both bf16 */
   switchback_matrix d;    /* that type or f32 */
   int32_t transpose_a;    /* 0 or 1, as the two below */
   int32_t transpose_b;
-  int32_t accumulate; /* add to what d holds */
+  int32_t accumulate; /* add to the values in d */
   int32_t bias_dtype; /* f32, f16 or bf16 */
   const void* bias;   /* [N] or NULL */
   const char* engine; /* forces an engine by name; NULL = chosen */
@@ -377,16 +377,16 @@ typedef struct switchback_linear_options {
   int32_t mode;         /* SWITCHBACK_ROWWISE, ... */
   int32_t dtype;        /* of x, weight and g: f32, f16 or bf16 */
   const char* engine;   /* forces an engine by name; NULL = chosen; NULL in mode auto */
-  /* Since 1.2. Mode auto: the modes it may use for a pass, 1 << SWITCHBACK_STANDARD | 1 <<
-   * SWITCHBACK_ROWWISE | 1 << SWITCHBACK_GLOBAL or some of them; 0 = all three. It takes the
-   * fastest of them as it was tuned, and standard, if allowed, where nothing was. */
+  /* Since 1.2. Mode auto: the modes it may use for a pass, any of 1 << SWITCHBACK_STANDARD | 1 <<
+   * SWITCHBACK_ROWWISE | 1 << SWITCHBACK_GLOBAL; 0 = all three. It takes the one that the tuner
+   * measured as the fastest. Where nothing was measured it takes standard, if that is allowed. */
   uint32_t allow;
   uint32_t reserved; /* not read */
-  /* Since 1.4. What x goes through first, SWITCHBACK_GELU_TANH, ...: y = activation(x) . W^T + b.
-   * dx stays the gradient of x, dw is that of activation(x). */
+  /* Since 1.4. Applied to x first, SWITCHBACK_GELU_TANH, ...: y = activation(x) . W^T + b. dx is
+   * still the gradient of x; dw uses activation(x). */
   int32_t activation;
-  /* Since 1.4. 1: on a device, backward computes dw on a stream of its own, beside the passes of
-   * dx. The results are the same. */
+  /* Since 1.4. 1: on a device, backward computes dw on a second stream, concurrently with dx. The
+   * results are the same. */
   int32_t overlap_dw;
 } switchback_linear_options;
 
@@ -396,50 +396,50 @@ SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* co
 SWITCHBACK_API void switchback_linear_destroy(switchback_linear* or_null);
 
 /* weight[N,K] in the layer's dtype and bias[1,N] (f32, f16 or bf16; NULL or NULL data: none): the
- * caller's memory, borrowed until replaced. Leaves eval mode. The layer does not see changes of the
- * elements: until switchback_linear_weight_updated, forwards and backwards use int8 codes of what
- * the weight was, and the results are wrong without an error. Compare values of
- * switchback_fingerprint where others may write to the weight unseen. */
+ * caller's memory, borrowed until replaced. Leaves eval mode. The layer cannot see that elements
+ * change: until switchback_linear_weight_updated, forward and backward use int8 codes of the old
+ * weight, and their results are wrong without an error. Where other code may write to the weight
+ * without your knowledge, compare fingerprints (switchback_fingerprint). */
 SWITCHBACK_API switchback_status
 switchback_linear_set_weight(switchback_linear* linear, const switchback_matrix* weight,
                              const switchback_matrix* bias_or_null);
-/* To be called when the elements of the weight or the bias have changed. Leaves eval mode. */
+/* Tells the layer that elements of the weight or the bias have changed. Leaves eval mode. */
 SWITCHBACK_API switchback_status switchback_linear_weight_updated(switchback_linear* linear);
-/* Since 1.2. The mode in which a forward over `rows` rows (save_for_backward as below) and its dX
- * would run now: the layer's own, or what mode auto takes. */
+/* Since 1.2. The modes in which a forward over `rows` rows (save_for_backward as below) and its dX
+ * would run now: the layer's own mode, or the ones that mode auto takes. */
 SWITCHBACK_API switchback_status switchback_linear_pass_modes(const switchback_linear* linear,
                                                               int64_t rows,
                                                               int32_t save_for_backward,
                                                               int32_t* forward, int32_t* dx);
-/* Quantizes and packs the weight and drops what only training needs. In the int8 modes the caller's
+/* Quantizes and packs the weight and frees what only training needs. In the int8 modes the caller's
  * weight may be freed afterwards. backward is refused until the weight is set or updated again. */
 SWITCHBACK_API switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear);
 
-/* Since 1.3. The weight as codes[N,K] (s8, from -127 to 127) and their scales: absmax[N], one a
- * row, in mode rowwise, absmax[1] in the modes global and global_mem_efficient; refused in the
- * others. What switchback_quantize_rowwise and switchback_quantize_global make of a weight gives
- * the layer that prepare_for_eval gives. Everything is copied and may be freed afterwards (on a
- * CUDA device once the stream is there). The layer is then prepared for eval; it trains again after
- * set_weight. A code of -128 is refused on the CPU; a CUDA device does not check, because the call
- * would have to wait for it. */
+/* Since 1.3. Sets the weight as codes[N,K] (s8, from -127 to 127) with their scales: absmax[N], one
+ * per row, in mode rowwise; absmax[1] in modes global and global_mem_efficient; refused in other
+ * modes. Codes and scales from switchback_quantize_rowwise or switchback_quantize_global give the
+ * same layer as set_weight and prepare_for_eval. Everything is copied and may be freed afterwards
+ * (on a CUDA device, once the stream has reached the copy). The layer is then prepared for eval; it
+ * trains again after set_weight. Codes of -128 are refused on the CPU; a CUDA device does not check
+ * for them, because the call would have to wait for the result. */
 SWITCHBACK_API switchback_status switchback_linear_set_quantized_weight(
     switchback_linear* linear, const switchback_matrix* codes, const float* absmax,
     int64_t absmax_count, const switchback_matrix* bias_or_null);
 
 /* What forward keeps for backward. */
 enum {
-  SWITCHBACK_SAVE_NOTHING = 0, /* inference; an earlier saved forward stays saved */
-  SWITCHBACK_SAVE_COPY = 1,    /* what backward needs of x is copied into the layer */
-  /* x stays the caller's and must not change until backward has run; a forward whose output takes
-   * its memory forgets the one that borrowed it. */
+  SWITCHBACK_SAVE_NOTHING = 0, /* inference; keeps nothing, an earlier saved forward stays saved */
+  SWITCHBACK_SAVE_COPY = 1,    /* the layer copies what backward needs of x */
+  /* The layer keeps a pointer to x, which must not change until backward has run. A later forward
+   * that writes its output over that memory drops the saved forward. */
   SWITCHBACK_SAVE_BORROW = 2,
   /* Since 1.3. The caller keeps x, or its codes, for switchback_linear_backward_from; an earlier
    * saved forward stays saved. */
   SWITCHBACK_SAVE_CALLER = 3
 };
 
-/* y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). A saving forward that
- * runs out of memory drops what an earlier one saved. */
+/* y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). If a forward that saves runs
+ * out of memory, the forward saved before it is dropped too. */
 SWITCHBACK_API switchback_status switchback_linear_forward(switchback_linear* linear,
                                                            const switchback_matrix* x,
                                                            const switchback_matrix* y,
@@ -451,16 +451,16 @@ typedef struct switchback_linear_grads {
   switchback_matrix dx; /* [M,K]; this and the two below: the layer's dtype or f32, */
   switchback_matrix dw; /* [N,K]                          NULL data = skip */
   switchback_matrix db; /* [1,N] */
-  int32_t accumulate;   /* 1: add into dw and db; dx is always overwritten */
+  int32_t accumulate;   /* 1: add to dw and db; dx is always overwritten */
   int32_t reserved;     /* not read */
-  /* Since 1.4. Where g is the gradient of y_activation(y): y[M,N] in the layer's dtype, what
-   * forward wrote, and what it went through. g . y_activation'(y), rounded to g's type, takes the
-   * place of g, in the pass that quantizes it. */
+  /* Since 1.4. If g is the gradient of y_activation(y): y[M,N] in the layer's dtype, which forward
+   * wrote, and its activation. The layer then uses g . y_activation'(y), rounded to g's type, in
+   * place of g, and computes it in the pass that quantizes. */
   switchback_matrix y;
   int32_t y_activation; /* SWITCHBACK_NO_ACTIVATION: y has NULL data */
-  /* Since 1.4. 1: dx of a layer with an activation is the gradient of activation(x), not of x: for
-   * the layer that made x, as its g with y_activation. The only one there is where codes are all
-   * that was kept of x (global_mem_efficient). */
+  /* Since 1.4. 1: dx of a layer with an activation is the gradient of activation(x), not of x: the
+   * g of the layer that produced x, with y_activation. Required where only codes were kept (mode
+   * global_mem_efficient, or backward_from codes), which are codes of activation(x). */
   int32_t dx_of_activation;
 } switchback_linear_grads;
 
@@ -468,24 +468,24 @@ typedef struct switchback_linear_grads {
 SWITCHBACK_API switchback_status switchback_linear_backward(switchback_linear* linear,
                                                             const switchback_linear_grads* grads);
 
-/* Since 1.3. A forward with SWITCHBACK_SAVE_CALLER that also hands out what it made of x:
- * codes[M,K] (s8) and absmax[M]. A caller who keeps these instead of x needs a quarter or half of
- * the memory. For the int8 modes. */
+/* Since 1.3. A forward with SWITCHBACK_SAVE_CALLER that also returns the quantized x: codes[M,K]
+ * (s8) and absmax[M]. A caller that keeps these instead of x needs a quarter or half of the memory.
+ * For the int8 modes. */
 SWITCHBACK_API switchback_status switchback_linear_forward_codes(switchback_linear* linear,
                                                                  const switchback_matrix* x,
                                                                  const switchback_matrix* y,
                                                                  const switchback_matrix* codes,
                                                                  float* absmax);
-/* Since 1.3. Gradients of a forward whose input the caller kept, whatever forwards ran since:
- * x[M,K] in the layer's dtype with NULL absmax; or its codes (s8) and absmax[M], from which dw is
- * that of the dequantized input. x may be NULL where grads skips dw; where it skips dx, no weight
- * need be set, and the one that is need not exist any more. Saved forwards are not looked at. */
+/* Since 1.3. Gradients of a forward whose input the caller kept; other forwards may have run since.
+ * The input is x[M,K] in the layer's dtype with NULL absmax, or its codes (s8) and absmax[M]; with
+ * codes, dw is computed from the dequantized codes. x may be NULL if grads skips dw. If grads skips
+ * dx, the weight is not read: it may be unset or already freed. Saved forwards are not used. */
 SWITCHBACK_API switchback_status
 switchback_linear_backward_from(switchback_linear* linear, const switchback_linear_grads* grads,
                                 const switchback_matrix* x_or_null, const float* absmax_or_null);
 
-/* Bytes kept for backward (a borrowed x counts), and bytes of quantized and packed weights cached.
- */
+/* Bytes kept for backward (including a borrowed x), and bytes held for quantized and packed
+ * weights. */
 SWITCHBACK_API switchback_status
 switchback_linear_saved_for_backward_bytes(const switchback_linear* linear, size_t* out);
 SWITCHBACK_API switchback_status

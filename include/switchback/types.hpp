@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry zone: the element types and modes every part of the API speaks.
+// Entry zone: element types, layer modes and activations, which every part of the API uses.
 #pragma once
 
 #include <bit>
@@ -20,10 +20,10 @@ enum class Mode : std::int32_t {
   rowwise = 1,               ///< SwitchBack Q: X per row, W per row forward and per column for dX
   global = 2,                ///< SwitchBack: X per row, one scale for W
   global_mem_efficient = 3,  ///< SwitchBack M: as global, saves int8 X for the backward pass
-  automatic = 4,             ///< the fastest of what the caller allows (see the tuner)
+  automatic = 4,             ///< the fastest of the modes that the caller allows; see tuner.hpp
 };
 
-/// What is done to each element between two layers. The values are pinned.
+/// An elementwise function between two layers. The values are pinned.
 enum class Activation : std::int32_t {
   none = 0,
   gelu_tanh = 1,  ///< x/2 · (1 + tanh(sqrt(2/pi) · (x + 0.044715·x³)))
