@@ -69,11 +69,28 @@ forget_moved_build() {
   fi
 }
 
+# Compiles through ccache where that is installed, unless SWITCHBACK_CCACHE=0 or the environment
+# already names a launcher. Objects do not depend on where the checkout lies, so that a new clone of
+# sources that were compiled before builds in a fraction of the time.
+use_ccache() {
+  if [ "${SWITCHBACK_CCACHE:-1}" = 0 ] || [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || ! have ccache; then
+    return 0
+  fi
+  CMAKE_C_COMPILER_LAUNCHER=ccache
+  CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+  CCACHE_BASEDIR=${CCACHE_BASEDIR:-$(pwd -P)}
+  CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
+  export CMAKE_C_COMPILER_LAUNCHER CMAKE_CXX_COMPILER_LAUNCHER CMAKE_CUDA_COMPILER_LAUNCHER
+  export CCACHE_BASEDIR CCACHE_NOHASHDIR
+}
+
 # build PRESET JOBS [cmake --build arguments...]
 build() {
   build_preset=$1
   build_jobs=$2
   shift 2
+  use_ccache
   forget_moved_build "$build_preset"
   logged "build/$build_preset/configure.log" cmake --preset "$build_preset"
   # A line now and then: a build of minutes should not look like one that hangs.
