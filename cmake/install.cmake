@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Install rules, the CMake and pkg-config packages, and CPack's archives. Components: runtime (the
-# shared library and the tuned configurations), dev (headers, packages, the link to link with, the
-# README and the examples), bench (the program). Everything finds everything else relative to itself, so that a prefix can be moved.
+# shared library and the tuned configurations), dev (headers, packages, the link named
+# libswitchback.so, the documents and the examples), bench (the program). All paths are relative to
+# the prefix, so that an installed prefix can be moved.
 include(CMakePackageConfigHelpers)
 
 file(STRINGS "${PROJECT_SOURCE_DIR}/include/switchback/switchback.h" _abi
@@ -23,6 +24,8 @@ install(DIRECTORY data/configs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/switchback
         COMPONENT runtime FILES_MATCHING PATTERN "*.jsonl")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
 install(FILES README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT dev)
+install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT dev
+        FILES_MATCHING PATTERN "*.md")
 install(DIRECTORY bench/examples/ DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT dev)
 install(FILES data/digits/digits.csv DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT dev)
 install(FILES data/digits/README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT dev

@@ -24,7 +24,11 @@ class Examples(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
 
     def test_readme(self):
-        for name in (os.path.join(ROOT, "README.md"), os.path.join(PACKAGE, "README.md")):
+        for name in (
+            os.path.join(ROOT, "README.md"),
+            os.path.join(ROOT, "docs", "pytorch.md"),
+            os.path.join(PACKAGE, "README.md"),
+        ):
             with open(name, encoding="utf-8") as file:
                 programs = re.findall(r"^```python\n(import .*?)^```$", file.read(), re.M | re.S)
             self.assertTrue(programs, name)

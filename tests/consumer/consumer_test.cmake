@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs a build into an empty prefix, moves that prefix, and lets a C++ and a C program find the
 # library there: by find_package and by pkg-config. Then the archives that CPack makes.
-# Called with BUILD, SOURCE (tests/consumer), README, WORK (a folder that this removes), GENERATOR, C,
-# CXX, LIBDIR, PKG_CONFIG (may be empty).
+# Called with BUILD, SOURCE (tests/consumer), PROJECT (the source tree), WORK (a folder that this
+# removes), GENERATOR, C, CXX, LIBDIR, PKG_CONFIG (may be empty).
 include("${CMAKE_CURRENT_LIST_DIR}/readme_blocks.cmake")
 
 function(run what)
@@ -36,7 +36,7 @@ foreach(_text IN LISTS _texts)
 endforeach()
 foreach(_file include/switchback/switchback.h include/switchback/linear.hpp
               share/switchback/configs bin/switchback-bench share/doc/switchback/README.md
-              share/doc/switchback/examples/digits.csv)
+              share/doc/switchback/docs/library.md share/doc/switchback/examples/digits.csv)
   if(NOT EXISTS "${prefix}/${_file}")
     message(FATAL_ERROR "${_file} was not installed")
   endif()
@@ -68,12 +68,17 @@ if(PKG_CONFIG)
   set(ENV{LD_LIBRARY_PATH} "${prefix}/${LIBDIR}")
   run("the program of pkg-config" "${WORK}/pc")
   message(STATUS "${output}")
-  # The README's programs, word for word, as its section on linking compiles them.
+  # The programs of the README and of docs/, word for word, compiled as the README says.
+  file(GLOB _pages "${PROJECT}/docs/*.md")
   foreach(_language cpp c)
-    readme_blocks("${README}" ${_language} _blocks)
+    readme_blocks("${PROJECT}/README.md" ${_language} _blocks)
     if(NOT _blocks)
       message(FATAL_ERROR "the README shows no program in ${_language}")
     endif()
+    foreach(_page IN LISTS _pages)
+      readme_blocks("${_page}" ${_language} _more)
+      list(APPEND _blocks ${_more})
+    endforeach()
     foreach(_block IN LISTS _blocks)
       readme_program("${_block}" _program)
       file(WRITE "${WORK}/readme.${_language}" "${_program}")
@@ -82,9 +87,9 @@ if(PKG_CONFIG)
       else()
         set(_compiler "${CXX}" -std=c++20)
       endif()
-      run("compiling what the README shows" ${_compiler} -Wall -Wextra -Werror "${WORK}/readme.${_language}"
-          -o "${WORK}/readme" ${_flags})
-      run("the program that the README shows" "${WORK}/readme")
+      run("compiling this program of the README or docs:\n${_program}" ${_compiler} -Wall -Wextra
+          -Werror "${WORK}/readme.${_language}" -o "${WORK}/readme" ${_flags})
+      run("this program of the README or docs:\n${_program}" "${WORK}/readme")
     endforeach()
   endforeach()
   unset(ENV{LD_LIBRARY_PATH})

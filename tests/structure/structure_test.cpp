@@ -27,7 +27,7 @@ TEST(Structure, TheTreeFollowsTheRules) {
       ADD_FAILURE() << violation.path << ":" << violation.line << ": " << violation.what;
   };
   for (const char* directory :
-       {"include", "src", "autotune", "bench", "tests", "cmake", "tools", "data", ".ci"}) {
+       {"include", "src", "autotune", "bench", "tests", "cmake", "tools", "data", "docs", ".ci"}) {
     const fs::path top = root / directory;
     if (!fs::exists(top)) continue;
     for (auto entry = fs::recursive_directory_iterator(top);

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The documents of the project point to files and headings that exist.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace switchback::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Link {
+  int line = 0;
+  std::string target;
+};
+
+bool is_fence(std::string_view line) {
+  return line.starts_with("```");
+}
+
+// The targets of "[text](target)" outside of fenced code, without those on the network.
+std::vector<Link> links_of(const std::string& markdown) {
+  std::vector<Link> links;
+  std::istringstream stream(markdown);
+  std::string line;
+  bool code = false;
+  for (int number = 1; std::getline(stream, line); ++number) {
+    if (is_fence(line)) code = !code;
+    for (std::size_t at = code ? std::string::npos : line.find("]("); at != std::string::npos;
+         at = line.find("](", at + 1)) {
+      const std::size_t end = line.find(')', at);
+      if (end == std::string::npos) break;
+      const std::string target = line.substr(at + 2, end - at - 2);
+      if (target.find("://") == std::string::npos) links.push_back({number, target});
+    }
+  }
+  return links;
+}
+
+// The anchors of a document's headings: lower case, dashes for spaces, no punctuation.
+std::vector<std::string> anchors_of(const std::string& markdown) {
+  std::vector<std::string> anchors;
+  std::istringstream stream(markdown);
+  std::string line;
+  bool code = false;
+  while (std::getline(stream, line)) {
+    if (is_fence(line)) code = !code;
+    if (code || !line.starts_with('#')) continue;
+    std::string anchor;
+    for (const char c : line.substr(std::min(line.find_first_not_of("# "), line.size()))) {
+      const auto letter = static_cast<unsigned char>(c);
+      if (std::isalnum(letter) != 0 || c == '-' || c == '_')
+        anchor += static_cast<char>(std::tolower(letter));
+      else if (c == ' ')
+        anchor += '-';
+    }
+    anchors.push_back(anchor);
+  }
+  return anchors;
+}
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// What is wrong with a link of `document`; empty if it leads somewhere.
+std::string broken(const fs::path& document, const std::string& target) {
+  const std::size_t hash = std::min(target.find('#'), target.size());
+  const std::string path = target.substr(0, hash);
+  const fs::path file = path.empty() ? document : document.parent_path() / path;
+  if (!fs::exists(file)) return "there is no " + path;
+  if (hash == target.size()) return {};
+  const std::vector<std::string> anchors = anchors_of(text_of(file));
+  const std::string wanted = target.substr(hash + 1);
+  const bool found = std::find(anchors.begin(), anchors.end(), wanted) != anchors.end();
+  return found ? std::string() : "no heading '" + wanted + "' in " + file.filename().string();
+}
+
+TEST(Links, EveryLinkOfADocumentLeadsSomewhere) {
+  const fs::path root = SWITCHBACK_SOURCE_DIR;
+  std::vector<fs::path> documents = {root / "python" / "README.md"};
+  for (const fs::path& folder : {root, root / "docs"})
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.path().extension() == ".md") documents.push_back(entry.path());
+  for (const auto& entry : fs::recursive_directory_iterator(root / "data"))
+    if (entry.path().extension() == ".md") documents.push_back(entry.path());
+  int links = 0;
+  for (const fs::path& document : documents)
+    for (const Link& link : links_of(text_of(document))) {
+      ++links;
+      EXPECT_EQ(broken(document, link.target), "") << document << ":" << link.line;
+    }
+  EXPECT_GT(links, 30) << "the documents were not found below " << root;
+}
+
+TEST(Links, ALinkThatLeadsNowhereIsCaught) {
+  const fs::path readme = fs::path(SWITCHBACK_SOURCE_DIR) / "README.md";
+  EXPECT_EQ(broken(readme, "docs/none.md"), "there is no docs/none.md");
+  EXPECT_EQ(broken(readme, "LICENSE"), "");
+  EXPECT_EQ(broken(readme, "CONTRIBUTING.md#tests"), "");
+  EXPECT_EQ(broken(readme, "CONTRIBUTING.md#none"), "no heading 'none' in CONTRIBUTING.md");
+  const std::vector<Link> links =
+      links_of("a [b](c.md) [d](https://e)\n```\n[code](x)\n```\n[f](#g)\n");
+  ASSERT_EQ(links.size(), 2u);
+  EXPECT_EQ(links[0].target, "c.md");
+  EXPECT_EQ(links[1].line, 5);
+  EXPECT_EQ(anchors_of("# A b-c: d?\n"), std::vector<std::string>{"a-b-c-d"});
+}
+
+}  // namespace
+}  // namespace switchback::test
