@@ -23,9 +23,9 @@ if(SWITCHBACK_OPENMP)
   endif()
 endif()
 
-# oneDNN: a CMake config that the user points at, else header and library as a system installs them,
-# else any config. Not the config first: that of some distributions demands OpenCL, with an error even
-# for an optional search, although nothing here includes oneDNN's OpenCL headers.
+# oneDNN: a CMake config that the user points to, else header and library where a system installs them,
+# else any config. The config does not come first because that of some distributions requires OpenCL and
+# fails even in an optional search, although nothing here includes oneDNN's OpenCL headers.
 set(SWITCHBACK_HAVE_ONEDNN OFF)
 if(SWITCHBACK_ONEDNN)
   if(NOT dnnl_DIR AND NOT DNNL_DIR AND NOT oneDNN_DIR)
@@ -52,7 +52,7 @@ if(SWITCHBACK_ONEDNN)
   endif()
 endif()
 
-# OpenBLAS through cblas.h. The OpenMP build is preferred: it shares its threads with everything else.
+# OpenBLAS through cblas.h. The OpenMP build is preferred, because it shares threads with this library.
 set(SWITCHBACK_HAVE_OPENBLAS OFF)
 if(SWITCHBACK_OPENBLAS)
   find_path(SWITCHBACK_CBLAS_INCLUDE cblas.h

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Gathers what runs on a machine with a driver and nothing else: programs, the libraries they need
-# beside the system's, grids, gpu-check. Called by the target `bundle` with PROGRAMS, OUTPUT (a
+# Collects what a machine with nothing but a driver needs: programs, the libraries they depend on
+# except the system's, grids, gpu-check. Called by the target `bundle` with PROGRAMS, OUTPUT (a
 # folder), SOURCE_DIR, and STRIP, which may be empty.
 file(REMOVE_RECURSE "${OUTPUT}")
 file(MAKE_DIRECTORY "${OUTPUT}/bin" "${OUTPUT}/lib" "${OUTPUT}/data")
@@ -13,7 +13,7 @@ file(COPY "${SOURCE_DIR}/data/grids" DESTINATION "${OUTPUT}/data")
 file(COPY "${SOURCE_DIR}/tools/gpu-check" "${SOURCE_DIR}/LICENSE" DESTINATION "${OUTPUT}")
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${PROGRAMS} RESOLVED_DEPENDENCIES_VAR _libraries
   UNRESOLVED_DEPENDENCIES_VAR _missing
-  # The C library and the loader are the target machine's.
+  # The C library and the loader come from the target machine.
   PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so" "^linux-vdso")
 if(_missing)
   message(FATAL_ERROR "not found: ${_missing}")

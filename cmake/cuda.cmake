@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CUDA backend: found if there is a toolkit (SWITCHBACK_CUDA = AUTO), demanded (ON) or left out
-# (OFF). The runtime is linked statically and looks for the driver when it is used; cuBLASLt is loaded
-# then too. So one build runs on machines with and without a GPU.
+# The CUDA backend: built if a toolkit is found (SWITCHBACK_CUDA = AUTO), required (ON) or left out
+# (OFF). The runtime is linked statically and looks for the driver on first use; cuBLASLt is loaded then
+# too. So one build runs on machines with and without a GPU.
 set(SWITCHBACK_CUDA AUTO CACHE STRING "AUTO (if there is a toolkit), ON or OFF")
 set_property(CACHE SWITCHBACK_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(SWITCHBACK_CUDA_ARCHITECTURES "" CACHE STRING
@@ -29,8 +29,8 @@ if(NOT SWITCHBACK_CUDA STREQUAL "OFF")
 endif()
 
 if(SWITCHBACK_HAVE_CUDA)
-  # Code of a major version runs on all of its minor ones (sm_80 on 86 and 89, sm_120 on 121); what is
-  # between and newer gets the PTX of 90. Turing is the first with int8 tensor cores.
+  # Code for a major version runs on all of its minor versions (sm_80 on 86 and 89, sm_120 on 121).
+  # Versions between these and newer ones use the PTX of 90. Turing is the first with int8 tensor cores.
   if(SWITCHBACK_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES ${SWITCHBACK_CUDA_ARCHITECTURES})
   else()
@@ -44,9 +44,10 @@ else()
   message(STATUS "CUDA: not built")
 endif()
 
-# switchback_cuda_sources(TARGET JOINED_IN file... [REAL_ONLY file...] SOURCES file...): adds files of the CUDA backend to a
-# layer where there is a toolkit, and always to the list that the emulated device compiles (but for
-# those it brings its own of). JOINED_IN names the files of the layer that know of the backend.
+# switchback_cuda_sources(TARGET JOINED_IN file... [REAL_ONLY file...] SOURCES file...): adds SOURCES to
+# a layer if there is a toolkit, and always to the list that is compiled for the emulated device.
+# REAL_ONLY files are not, because the emulated device has its own. JOINED_IN names the files of the
+# layer that refer to the backend: only these are compiled with SWITCHBACK_HAVE_CUDA.
 function(switchback_cuda_sources target)
   cmake_parse_arguments(_cuda "" "" "JOINED_IN;REAL_ONLY;SOURCES" ${ARGN})
   foreach(source IN LISTS _cuda_SOURCES)
@@ -54,7 +55,7 @@ function(switchback_cuda_sources target)
   endforeach()
   if(SWITCHBACK_HAVE_CUDA)
     target_sources(${target} PRIVATE ${_cuda_SOURCES} ${_cuda_REAL_ONLY})
-    # File by file: the others are compiled as in a build without the backend.
+    # For these files alone: the others are compiled as in a build without the backend.
     set_source_files_properties(${_cuda_JOINED_IN} PROPERTIES
       COMPILE_DEFINITIONS SWITCHBACK_HAVE_CUDA=1)
     set(_host ${_cuda_SOURCES} ${_cuda_REAL_ONLY})

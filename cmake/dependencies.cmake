@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Third-party packages: the system's where there are any, FetchContent where there are none.
-# Each is looked for only if something that needs it is built.
+# Third-party packages: the system's if installed, otherwise from FetchContent. Each is looked for only
+# if something that needs it is built.
 include(FetchContent)
 find_package(Threads REQUIRED)
 
@@ -33,7 +33,7 @@ if(NOT TARGET hwy::hwy)
   endif()
 endif()
 
-# Headers alone: the tuner's cache and the program's records are written with it.
+# Header-only: the tuner's cache and the program's records are written with it.
 set(JSON_Install OFF)
 switchback_package(nlohmann_json TARGET nlohmann_json::nlohmann_json
                    GIT https://github.com/nlohmann/json TAG v3.11.2)

@@ -15,7 +15,7 @@ install(TARGETS switchback EXPORT switchback-targets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT dev
   RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-# What was put beside the library (oneDNN in a wheel, say) comes before the system's.
+# Libraries beside this one (oneDNN in a wheel, for example) are preferred to the system's.
 if(UNIX AND NOT APPLE)
   set_target_properties(switchback PROPERTIES INSTALL_RPATH "$ORIGIN")
 endif()
@@ -38,7 +38,7 @@ install(EXPORT switchback-targets NAMESPACE switchback:: DESTINATION "${_package
         COMPONENT dev)
 configure_package_config_file(cmake/switchback-config.cmake.in
   "${PROJECT_BINARY_DIR}/package/switchback-config.cmake" INSTALL_DESTINATION "${_package_dir}")
-# Before 1.0.0 a minor version may break what the one before promised.
+# Before 1.0.0 a minor version may break compatibility with the one before.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/package/switchback-config-version.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/package/switchback-config.cmake"
@@ -49,7 +49,7 @@ if(NOT SWITCHBACK_SHARED)
           RENAME switchback-backends.cmake)
 endif()
 
-# pkg-config. A static library needs what the shared one is linked with already.
+# pkg-config. Users of a static library must link its dependencies too.
 file(RELATIVE_PATH SWITCHBACK_PC_PREFIX "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/p")
 set(_libraries -lhwy)
 if(SWITCHBACK_HAVE_ONEDNN)
@@ -87,7 +87,7 @@ if(SWITCHBACK_TOP_LEVEL)
   if(SWITCHBACK_SHLIBDEPS)
     list(APPEND CPACK_GENERATOR DEB)
   endif()
-  # One archive of everything; one Debian package a component, named as that distribution does.
+  # One archive of everything; one Debian package per component, named as Debian names packages.
   set(CPACK_COMPONENTS_ALL runtime dev)
   if(SWITCHBACK_BENCH)
     list(APPEND CPACK_COMPONENTS_ALL bench)
@@ -97,7 +97,7 @@ if(SWITCHBACK_TOP_LEVEL)
   set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
   set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
   set(CPACK_DEBIAN_BENCH_PACKAGE_SECTION science)
-  # The first line of a description is its package's summary; CPack would put a common one before.
+  # The first line of a description is the package's summary. CPack would prepend a common summary.
   set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")
   set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "int8 linear layers that train and infer - shared library
 Linear layers with int8 products for training and for inference: quantize kernels, int8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Options. Those that only matter to people working on switchback default to "is it the top project?".
+# Options. Those that matter only to developers of switchback are on if it is the top-level project.
 if(CMAKE_SOURCE_DIR STREQUAL PROJECT_SOURCE_DIR)
   set(SWITCHBACK_TOP_LEVEL ON)
 else()
@@ -28,11 +28,11 @@ if(SWITCHBACK_TOP_LEVEL)
   set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 endif()
 
-# For builds that are tested and never shipped: programs and tests around the library with less
-# optimisation, and {fmt} as it is compiled already. They build in two thirds of the time.
+# For builds that are tested and never shipped: programs and tests are compiled with less optimisation,
+# and the library links the compiled {fmt}. Such a build takes two thirds of the time.
 option(SWITCHBACK_QUICK_BUILD "Optimise the library alone" OFF)
 mark_as_advanced(SWITCHBACK_QUICK_BUILD)
 
-# For sanitized builds: see switchback_together.
+# See switchback_together in cmake/warnings.cmake.
 option(SWITCHBACK_TOGETHER "Compile groups of sources around the library as one" OFF)
 mark_as_advanced(SWITCHBACK_TOGETHER)

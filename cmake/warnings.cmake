@@ -6,16 +6,19 @@ function(switchback_target_defaults target)
     CXX_EXTENSIONS OFF C_STANDARD 11 C_EXTENSIONS OFF
     CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON)
-  # No contraction: q = round(127 · (x / absmax)) and the dequantize are exact sequences of roundings.
+  # No contraction: quantize, q = round(127 · (x / absmax)), and dequantize are specified rounding by
+# rounding, and a fused multiply-add would leave one out.
   set(_host $<COMPILE_LANGUAGE:C,CXX>)
   target_compile_options(${target} PRIVATE
     "$<${_host}:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wcast-qual;-Wundef;-ffp-contract=off>"
-    # The same for device code (CMake before 3.26 does not know that nvcc has C++20). No FMA, no flush to zero: they are nvcc's options for the above.
+    # The same for device code: no FMA, no flush to zero. (CMake before 3.26 does not know that nvcc has
+# C++20.)
     "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-fmad=false;-ftz=false;-prec-div=true;-Xcompiler=-Wall,-Wextra,-ffp-contract=off;-Xptxas=-warn-spills>"
-    # Code for every generation, of which a machine loads one: a quarter of the size.
+    # The binary has code for every generation, of which a machine loads one. Compression leaves a quarter
+# of the size.
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xfatbin=-compress-all>"
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
-    # GCC 12 and 13 see overlapping copies inside std::string's operator+ where there are none.
+    # GCC 12 and 13 warn, wrongly, of overlapping copies inside std::string's operator+.
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
   if(SWITCHBACK_WERROR)
     target_compile_options(${target} PRIVATE $<${_host}:-Werror>
@@ -40,9 +43,9 @@ function(switchback_target_defaults target)
   endif()
 endfunction()
 
-# Sources of a target that a build with SWITCHBACK_TOGETHER compiles as one: they spend their time on
-# the same templates. A source for itself stays what every other build compiles, ci's among them (but
-# for those of tests, group `tests`).
+# switchback_together(TARGET GROUP file...): these sources are compiled as one translation unit (a unity
+# build) with SWITCHBACK_TOGETHER, the group `tests` also in quick builds: most of their compile time
+# goes into the same headers. Other builds compile each source alone.
 function(switchback_together target group)
   if(SWITCHBACK_TOGETHER OR (SWITCHBACK_QUICK_BUILD AND group STREQUAL "tests"))
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
@@ -57,10 +60,10 @@ function(switchback_less_optimised_if_quick target)
   endif()
 endfunction()
 
-# For programs and tests around the library, most of whose compile time goes into libraries of
-# templates: the sanitizers see the same without the optimiser, which takes half of that time, and
-# AddressSanitizer sees the wild pointers that UndefinedBehaviorSanitizer would look for at every `->`
-# of those templates. Arithmetic, shifts, casts and bounds stay checked.
+# For programs and tests in sanitized builds. Most of their compile time goes into template libraries,
+# half of it into optimising them, and sanitizers find the same bugs without. The checks of
+# UndefinedBehaviorSanitizer at every `->` are left out too, because AddressSanitizer finds wild
+# pointers. Arithmetic, shifts, casts and bounds are still checked.
 function(switchback_unoptimised_if_sanitized target)
   if(NOT SWITCHBACK_SANITIZER STREQUAL "none")
     target_compile_options(${target} PRIVATE -O0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// C ABI: turns C arguments into those of the C++ API. What C++ types rule out is checked here
-// (null pointers, dtypes of typed views, enum values, struct sizes); the C++ API checks the rest.
+// C ABI: turns C arguments into those of the C++ API. Checks what C++ types would rule out (null
+// pointers, dtypes of typed views, enum values, struct sizes); the C++ API checks the rest.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ inline AnyMatrix read_matrix(std::string_view op, std::string_view argument,
   return read_matrix(op, argument, *m);
 }
 
-/// A matrix whose null data says that there is none; the other fields are not looked at then.
+/// An optional matrix: null data means that there is none, and the other fields are ignored.
 inline AnyMatrix read_optional_matrix(std::string_view op, std::string_view argument,
                                       const switchback_matrix& m) {
   return m.data == nullptr ? AnyMatrix() : read_matrix(op, argument, m);
@@ -69,18 +69,18 @@ MatrixView<T> read_view(std::string_view op, std::string_view argument,
   return read_view<T>(op, argument, *m);
 }
 
-/// n values behind a pointer; n comes from a checked matrix. Null is left to the C++ API, which
-/// takes it for n = 0.
+/// n values behind a pointer; n comes from a checked matrix. A null pointer is left to the C++ API,
+/// which accepts it for n = 0.
 template <class T>
 std::span<T> read_span(T* data, std::int64_t n) {
   return {data, static_cast<std::size_t>(n)};
 }
 
-/// Tails of structs from the future are searched for non-zero bytes up to this size.
+/// The largest struct of a newer header that is accepted; its unknown tail must be zero.
 inline constexpr std::size_t max_struct_bytes = 4096;
 
-/// A struct that begins with struct_size. The sizes it had before it grew are accepted, with zeros
-/// (the defaults) for the fields it lacks; so is a larger one whose unknown tail is zero.
+/// Reads a struct that begins with struct_size. A size that it had in an older version is accepted,
+/// with zeros (the defaults) for the missing fields; so is a larger one whose unknown tail is zero.
 template <class T>
 T read_struct(std::string_view op, std::string_view argument, const T* given,
               std::initializer_list<std::size_t> older_sizes) {

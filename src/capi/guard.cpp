@@ -7,7 +7,7 @@
 namespace switchback::capi {
 
 namespace {
-// Trivial, so that it is there before, during and after every other thread-local object.
+// Trivial, so that it can be used before other thread-local objects exist and after they are gone.
 constexpr std::size_t message_bytes = 1024;
 thread_local char message_buffer[message_bytes] = {};
 }  // namespace

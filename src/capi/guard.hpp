@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// C ABI: where exceptions end. guard() runs a call's body and turns whatever it throws into a
-// status and this thread's last error.
+// C ABI: the boundary that no exception crosses. guard() runs a call's body and turns whatever it
+// throws into a status and this thread's last error.
 #pragma once
 
 #include <exception>
@@ -13,8 +13,8 @@
 
 namespace switchback::capi {
 
-/// Keeps the message (cut if very long) as this thread's last error and returns the status' value.
-/// Allocates nothing, so that running out of memory can be reported.
+/// Stores the message (cut if very long) as this thread's last error and returns the status. It
+/// allocates nothing, so that running out of memory can be reported.
 switchback_status failed(Status status, const char* message) noexcept;
 
 /// This thread's last error; never null.
@@ -26,11 +26,11 @@ switchback_status guard(Body&& body) noexcept {
     std::forward<Body>(body)();
     return SWITCHBACK_OK;
   } catch (const Error& error) {
-    // Success is not something to throw; a caller must not take it for one.
+    // An Error with status ok is a bug; the caller must not take the call for a success.
     return failed(error.status() == Status::ok ? Status::internal : error.status(), error.what());
   } catch (const std::bad_alloc&) {
     return failed(Status::out_of_memory, "could not allocate host memory");
-  } catch (const std::length_error&) {  // a container asked for more than any memory holds
+  } catch (const std::length_error&) {  // a container was asked for more than max_size()
     return failed(Status::out_of_memory, "could not allocate host memory: size beyond any limit");
   } catch (const std::exception& error) {
     return failed(Status::internal, error.what());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// C ABI: what the opaque handles are.
+// C ABI: the types behind the opaque handles.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@
 
 namespace switchback::capi {
 
-/// The engines of one operation: the strings, and the C structs that point into them. Made on first
-/// use and never changed, because callers keep pointers.
+/// The engines of one operation: the strings, and the C structs that point into them. Filled on
+/// first use and then never changed, because callers keep the pointers.
 struct EngineTable {
   bool made = false;
   std::vector<EngineInfo> infos;
@@ -40,7 +40,7 @@ struct switchback_context {
   std::string isa;
   std::array<switchback::capi::EngineTable, 3> engines;
   std::shared_ptr<switchback::Tuner> tuner;
-  std::string warnings;  ///< as last handed out
+  std::string warnings;  ///< the text that the caller was last given
 };
 
 struct switchback_packed_weight {

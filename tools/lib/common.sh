@@ -61,7 +61,7 @@ logged() {
   fi
 }
 
-# A preset's cache outlives a moved or copied checkout; CMake refuses such a one, so start afresh.
+# CMake refuses the cache of a checkout that was moved or copied, so such a build starts afresh.
 forget_moved_build() {
   cache=build/$1/CMakeCache.txt
   if [ -f "$cache" ] && ! grep -q "^CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)\$" "$cache"; then
@@ -93,7 +93,7 @@ build() {
   use_ccache
   forget_moved_build "$build_preset"
   logged "build/$build_preset/configure.log" cmake --preset "$build_preset"
-  # A line now and then: a build of minutes should not look like one that hangs.
+  # Prints a line now and then, so that a long build does not look as if it hangs.
   (
     trap 'kill "$nap" 2>/dev/null; exit 0' TERM
     while :; do

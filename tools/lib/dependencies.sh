@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a build needs and how a Debian or Ubuntu system gets it. Nothing is done where all of it is
-# there; other systems go on with what they have (CMake fetches the libraries it does not find).
+# What a build needs, and how to install it on Debian and Ubuntu. Does nothing if all of it is there.
+# Other systems use what they have (CMake fetches the libraries that it does not find).
 # SWITCHBACK_INSTALL=0 in the environment keeps the system as it is. Sourced after common.sh.
 # shellcheck shell=sh
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The kernels that are built on CUTLASS: where it comes from, and what the assembler says of them.
+# The kernels that are built on CUTLASS: where CUTLASS comes from, and the assembler's report on them.
 # Sourced after common.sh.
 # shellcheck shell=sh
 
