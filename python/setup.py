@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the wheel: the Python files, libswitchback, and the tuned configurations that it reads.
 
-The library is, in this order,
-  $SWITCHBACK_LIBRARY   a file: a libswitchback.so that was built or installed,
-  $SWITCHBACK_PREFIX    a folder: the prefix that it was installed to,
+The library is the first of these:
+  $SWITCHBACK_LIBRARY   a file: a libswitchback.so that was built or installed;
+  $SWITCHBACK_PREFIX    a folder: the prefix that it was installed to;
   built with CMake from the sources around this folder ($SWITCHBACK_CMAKE_ARGS: more arguments).
 The configurations are those beside the library (share/switchback/configs), else this checkout's.
-$SWITCHBACK_BUNDLE names files beside the library that are packed with it: libraries it needs and the
-target machines do not have, "libdnnl.so.2 libhwy.so.1". An installed library looks there first.
+$SWITCHBACK_BUNDLE names files beside the library to pack with it: libraries that it needs and that
+the target machines lack, "libdnnl.so.2 libhwy.so.1". An installed library looks there first.
 """
 
 import glob

@@ -16,7 +16,7 @@ _CODES = {name: code for code, name in enumerate(_abi.DTYPE_NAMES)}
 
 
 class Vector:
-    """Elements that follow one another at `address`, and the array whose they are."""
+    """Contiguous elements at `address`, and the array that owns them."""
 
     __slots__ = ("address", "array", "count")
 
@@ -27,7 +27,7 @@ class Vector:
 
 
 class Operand:
-    """A matrix as the library sees it, at `address`, and the array that it points at."""
+    """A matrix as the library sees it, at `address`, and the array that it points to."""
 
     __slots__ = ("address", "array", "matrix")
 
@@ -38,7 +38,7 @@ class Operand:
 
 
 class _NumpyArrays:
-    """What ops.py needs of NumPy. bfloat16 is ml_dtypes' or anybody's of that name."""
+    """What ops.py needs of NumPy. bfloat16 is any dtype of that name, such as ml_dtypes'."""
 
     def __init__(self, op: str):
         self.op = op
@@ -143,7 +143,7 @@ class _TorchArrays:
 
 
 def arrays_like(array, op: str):
-    """The arrays of the kind, and on the device, of an operation's first argument."""
+    """Array functions for the kind and device of an operation's first argument."""
     if isinstance(array, numpy.ndarray):
         return _NumpyArrays(op)
     torch = sys.modules.get("torch")

@@ -18,13 +18,13 @@ from ._library import check, library
 class Context:
     """A switchback_context with its lock.
 
-    Whoever calls the library with it, or with a layer made on it, holds `lock` and has called
-    `enter` since taking it. A context that is `retired` is still good for those who hold it, and
-    ends with the last of them; everybody else gets another one.
+    To call the library with it, or with a layer made on it, take `lock` and then call `enter`. A
+    `retired` context stays usable for those who hold a reference, and is destroyed with the last
+    one; new callers get another context.
     """
 
     def __init__(self, device: str, threads: int, torch_threads: int | None = None):
-        # Only tensors come from a CUDA device, so torch is there.
+        # Only torch's tensors live on a CUDA device, so torch is loaded.
         memory = _cuda_memory.options_for(device) if device != "cpu" else {}
         options = _abi.ContextOptions(device=device.encode(), threads=threads, **memory)
         if device != "cpu":
@@ -35,15 +35,15 @@ class Context:
         self.device = device
         self.lock = threading.RLock()
         self.retired = False
-        self._torch_threads = torch_threads  # what torch said, if that is what it has
+        self._torch_threads = torch_threads  # torch's number, if the context follows it
         self._pid = os.getpid()
         self.stream = options.stream  # None on the CPU
         self._dead_layers: list[int] = []
-        # Not at exit: layers and streams may be gone by then, and the process takes all with it.
+        # Not at exit: layers and streams may be gone by then, and the system frees everything.
         weakref.finalize(self, _destroy, self.pointer, self._pid, self._dead_layers).atexit = False
 
     def is_current(self) -> bool:
-        """Whether it is the one to use: not retired, nor of another number of threads than torch's."""
+        """Whether it is still the one to use: not retired, and torch's thread count is unchanged."""
         if self._torch_threads is not None and _torch_threads_changed(self._torch_threads):
             with _registry_lock:
                 if _contexts.get(self.device) is self:
@@ -51,7 +51,7 @@ class Context:
         return not self.retired
 
     def enter(self) -> None:
-        """To be called with the lock held: queues on the caller's stream from here on."""
+        """Call it with the lock held: from now on work is queued on the caller's current stream."""
         if self.stream is not None:
             stream = _current_stream(self.device)
             if stream != self.stream:
@@ -70,7 +70,7 @@ class Context:
                 self.lock.release()
 
     def destroy_dead_layers(self) -> None:
-        """To be called with the lock held."""
+        """Call it with the lock held."""
         _destroy_layers(self._dead_layers)
 
     def threads(self) -> int:
@@ -89,7 +89,7 @@ class Context:
 
 
 def context_for(device: str) -> Context:
-    """The context of "cpu" or "cuda:N", made if there is none."""
+    """The context of "cpu" or "cuda:N"; created if there is none."""
     global _used
     found = _contexts.get(device)
     if found is None or not found.is_current():
@@ -104,10 +104,10 @@ def context_for(device: str) -> Context:
 
 
 def set_num_threads(count: int) -> None:
-    """The CPU threads of calls from here on, in every Python thread; 0: all cores this process may use.
+    """Sets the CPU threads of later calls, in every Python thread; 0: all cores this process may use.
 
-    Until this is called it is what torch.get_num_threads() says, which is followed when it changes,
-    or all cores where torch is not loaded. Results do not depend on it.
+    Until this is called, the number is torch.get_num_threads() and follows its changes, or all cores
+    if torch is not loaded. Results do not depend on it.
     """
     global _num_threads
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
@@ -136,7 +136,7 @@ _forked_after_use = False
 
 
 def _threads_for(device: str) -> tuple[int, int | None]:
-    """The threads of a new context, and whether it is torch's number: then that, else None."""
+    """The threads of a new context; and torch's number if that was used, else None."""
     if device != "cpu":
         return 0, None
     if _num_threads is not None:
@@ -148,13 +148,13 @@ def _threads_for(device: str) -> tuple[int, int | None]:
     return _seen.threads, _seen.threads
 
 
-# torch's number of threads is one for each Python thread. What is followed is the last that changed
-# it, so that two threads with numbers of their own do not make contexts in turns.
+# torch keeps a number of threads for each Python thread. The context follows the thread that changed
+# its number last, so that two threads with different numbers do not create contexts in turns.
 _seen = threading.local()
 
 
 def _torch_threads_changed(in_use: int) -> bool:
-    """Whether this thread has another number than when it was last asked, and than is in use."""
+    """Whether this thread's number changed since the last call and differs from the one in use."""
     now = sys.modules["torch"].get_num_threads()
     before = getattr(_seen, "threads", in_use)
     _seen.threads = now
@@ -168,7 +168,7 @@ def _retire(device: str) -> None:
 
 
 def _current_stream(device: str) -> int:
-    """The stream torch queues on now. Only tensors come from a CUDA device, so torch is there."""
+    """torch's current stream. Only its tensors live on a CUDA device, so torch is loaded."""
     torch = sys.modules["torch"]
     return torch.cuda.current_stream(device).cuda_stream or _abi.LEGACY_STREAM
 
@@ -185,9 +185,9 @@ def _destroy(pointer: int, pid: int, dead_layers: list[int]) -> None:
 
 
 def _after_fork_in_child() -> None:
-    # The parent's contexts have threads, locks and streams that this process does not have. They
-    # are left as they are. One thread: OpenMP's workers are the parent's too, and waiting for them
-    # would never end.
+    # The parent's contexts have threads, locks and streams that this process does not have, so they
+    # are not touched. Use one thread: OpenMP's workers stayed with the parent too, and waiting for
+    # them would never end.
     global _registry_lock, _num_threads, _forked_after_use
     _registry_lock = threading.Lock()
     _forked_after_use = _used
@@ -197,7 +197,7 @@ def _after_fork_in_child() -> None:
 
 
 def _spare_torch_a_hang() -> None:
-    """In such a child, torch's own parallel regions wait for OpenMP's threads as well, forever."""
+    """In such a child, torch's own parallel regions would also wait for OpenMP's threads forever."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() > 1:
         warnings.warn(

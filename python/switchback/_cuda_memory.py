@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets a context take the device memory that it needs from torch's caching allocator.
+"""Gives a context its device memory from torch's caching allocator.
 
-Then torch's statistics count it, and torch gives back what it caches before memory runs out. The
-functions are called by the library, in the middle of calls: no exception leaves them, and they live
-as long as the process, as a layer may outlive its context.
+So torch's statistics count that memory, and torch frees what it caches before memory runs out. The
+library calls these functions in the middle of its calls: no exception may leave them. They live as
+long as the process, because a layer may outlive its context.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Release = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
 )
 
-# The stream that torch knows each address by: it gives memory to others in the order of that one.
+# The stream with which each address was allocated: torch reuses memory in the order of that stream.
 _stream_of: dict[int, int] = {}
 
 
@@ -55,11 +55,11 @@ def _allocate(user, size, stream):
 def _release(user, data, size, stream):
     try:
         cuda = _cuda()
-        if stream is None:  # the context is gone, and with it the order
+        if stream is None:  # the context is destroyed, so there is no order to keep
             cuda.synchronize(user - 1)
         elif _torch_stream(stream) != _stream_of.get(data):
             cuda.ExternalStream(stream, device=user - 1).synchronize()
         cuda.caching_allocator_delete(data)
         _stream_of.pop(data, None)
     except BaseException:
-        pass  # better lost than given to somebody while it is in use
+        pass  # better to leak it than to reuse it while it is in use

@@ -27,7 +27,7 @@ class Unsupported(Error, NotImplementedError):
 
 
 class OutOfMemory(Error, MemoryError):
-    """Memory could not be had; nothing was changed."""
+    """An allocation failed; nothing was changed."""
 
     status = "out_of_memory"
 
@@ -51,7 +51,7 @@ class InvalidState(Error):
 
 
 class InternalError(Error):
-    """A defect of the library: please report it."""
+    """A bug in the library: please report it."""
 
     status = "internal"
 

@@ -21,7 +21,7 @@ _loaded = None
 
 
 def library():
-    """The loaded library, a ctypes.CDLL with prototypes; LibraryError if there is none to use."""
+    """The loaded library, a ctypes.CDLL with prototypes; LibraryError if none can be used."""
     if _loaded is None:
         _load()
     return _loaded
@@ -70,7 +70,7 @@ def _split(version: int) -> tuple[int, int]:
 
 
 def _candidates():
-    """What to try, in order. A library that was named is the only one."""
+    """The files to try, in order. If a library was named, only that one."""
     named = os.environ.get(VARIABLE)
     if named:
         yield named

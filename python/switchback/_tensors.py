@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch tensors as memory for the library: dtypes, devices, rows and what has none of these."""
+"""torch tensors as memory for the library: dtypes, devices, rows; refuses tensors without memory."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 def memory_of(tensor, op: str, name: str) -> torch.Tensor:
     """`tensor`, or a copy of its values, as a strided tensor whose elements lie in memory.
 
-    TypeError for anything that has no memory of its own: sparse and nested tensors, fake ones of a
-    tracer, and subclasses that stand for several tensors.
+    TypeError for tensors without memory of their own: sparse and nested ones, a tracer's fake ones,
+    and subclasses that stand for several tensors.
     """
     if type(tensor) not in _PLAIN_TYPES:
         if not isinstance(tensor, torch.Tensor):
@@ -45,7 +45,7 @@ def memory_of(tensor, op: str, name: str) -> torch.Tensor:
 
 
 def check_storage(tensor, op: str, name: str) -> None:
-    """InvalidArgument if the tensor's elements lie outside of its storage, as of one freed by resizing."""
+    """InvalidArgument if the elements lie outside the storage, as after it was freed by resizing."""
     if tensor.numel() == 0:
         return
     storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
@@ -67,15 +67,15 @@ def check_device(device: torch.device, op: str, name: str) -> None:
 
 
 def context_of(device: torch.device, op: str, name: str) -> Context:
-    """The context of a tensor's device; Unsupported where there is none."""
+    """The context of a tensor's device; Unsupported if there is none."""
     check_device(device, op, name)
     return context_for("cpu" if device.type == "cpu" else f"cuda:{device.index}")
 
 
 def as_rows(tensor, cols: int) -> tuple[torch.Tensor, int, int]:
-    """tensor[..., cols] as a matrix: the tensor whose memory it is, its rows and its stride.
+    """tensor[..., cols] as a matrix: the tensor that owns the memory, the rows and the stride.
 
-    Copies only if the elements of a row are apart, rows overlap, or they are not evenly spaced.
+    Copies only if a row is not contiguous, rows overlap, or rows are not evenly spaced.
     """
     if not tensor.is_contiguous():
         tensor = tensor.flatten(0, -2) if tensor.dim() > 2 else tensor

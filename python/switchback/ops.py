@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library's kernels as functions on NumPy arrays or torch tensors.
 
-Each returns arrays of the kind, and on the device, of its first argument; the others must be of that
-kind too. Floating point inputs are float32, float16 or bfloat16; codes are int8, scales float32.
-Matrices are [rows, cols] with rows that may be apart; other strides are copied first. Nothing here
-is recorded for autograd.
+Each returns arrays of the same kind, and on the same device, as its first argument; the others must
+be of that kind too. Floating point inputs are float32, float16 or bfloat16; codes are int8, scales
+float32. Matrices are [rows, cols] with any distance between rows; other strides are copied first.
+Nothing here is recorded for autograd.
 
 absmax is the largest magnitude of a row, a column or the matrix; the code of an element is
-round_half_even(127 * (x / absmax)) in float32. A group that holds a NaN or an Inf has it for its
-absmax, and codes 0. Errors: TypeError for what is not an array or has a wrong dtype, ValueError for
-a wrong shape, both naming the argument.
+round_half_even(127 * (x / absmax)) in float32. If a group holds a NaN or an Inf, that is its absmax
+and its codes are 0. Errors: TypeError for arguments that are not arrays or have a wrong dtype,
+ValueError for a wrong shape; both name the argument.
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ def activation_backward_quantize(g, x, activation):
 def gemm_s8s8s32(a, b):
     """d[M,N] = a[M,K] . b[N,K]^T, int32 sums of int8 products.
 
-    They are exact up to K = 131071, and up to K = 133144 for codes from -127 to 127, as the
-    quantizers make them. A larger K is refused; so is -128 with K above 131071 on the CPU, while a
-    CUDA device does not look for it.
+    They are exact up to K = 131071, and up to K = 133144 for codes from -127 to 127, which is what
+    the quantize functions return. A larger K is refused. With K above 131071 the CPU also refuses
+    codes of -128; a CUDA device does not check for them.
     """
     arrays = arrays_like(a, "gemm_s8s8s32")
     left = _matrix(arrays, a, "a", (_abi.S8,))
@@ -181,8 +181,8 @@ def quantize_columnwise_and_transpose(x):
 def int8_matmul_rowwise_dequantize(a, b, state_x, state_w, bias=None, dtype=None):
     """a[M,K] . b[K,N] of codes, with state_x[M], state_w[N] and bias[N], as gemm_dequantize.
 
-    b is transposed, as there: pass codes[N,K].t(), which is read in place. dtype is float16 as there
-    unless given.
+    b is transposed, as in bitsandbytes: pass codes[N,K].t(), which is read in place. The default
+    dtype is float16, as there.
     """
     return _matmul_dequantize("int8_matmul_rowwise_dequantize", a, b, state_x, state_w, bias, dtype)
 

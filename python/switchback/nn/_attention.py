@@ -19,10 +19,10 @@ _sdpa = getattr(functional, "scaled_dot_product_attention", None)
 class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
     """nn.MultiheadAttention whose projections are products of a switchback layer.
 
-    Made by replace_linear(model, layer, attention=True). Parameters, state_dict and arguments of
-    forward are those of nn.MultiheadAttention. What is between the projections is torch's, in
-    floating point. The projections of the input stay float weights in prepare_for_eval(); that of
-    the output, out_proj, is a module of the class `layer`.
+    Created by replace_linear(model, layer, attention=True). Parameters, state_dict and arguments of
+    forward are those of nn.MultiheadAttention. Everything between the projections is computed by
+    torch in floating point. The input projections stay float weights in prepare_for_eval(); the
+    output projection, out_proj, is a module of the class `layer`.
     """
 
     def _init_int8(self, mode: str, mem_efficient: bool) -> None:
@@ -39,7 +39,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         return linear(x, weight, bias, layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
-        """As that of SwitchBackLinear, for the projections of the input."""
+        """As SwitchBackLinear.weight_updated, for the input projections."""
         for layers in self._sets.values():
             layers.weight_updated()
 
@@ -104,7 +104,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         return y, weights
 
     def _projections(self, query, key, value, same: bool, same_kv: bool):
-        """q, k and v [batch, length, embed_dim], with one product for what has one input."""
+        """q, k and v [batch, length, embed_dim]; those with the same input come from one product."""
         e, bias = self.embed_dim, self.in_proj_bias
         if not self._qkv_same_embed_dim:
             weights = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
@@ -149,7 +149,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
 
 
 def attention_like(old, inner, out_proj):
-    """What takes the place of `old`, in the mode of the switchback layer `inner`."""
+    """The replacement of `old`, in the mode of the switchback layer `inner`."""
     new = SwitchBackMultiheadAttention.__new__(SwitchBackMultiheadAttention)
     adopt(new, old)
     new._init_int8(inner.mode, inner.mem_efficient)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.autocast asks for, under every version of its interface."""
+"""The dtype that torch.autocast asks for, under every version of its interface."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from .linear import Int8Layer, adopt
 
 
 def is_conv1d(module) -> bool:
-    """Whether it is such a layer. transformers need not be installed: it is known by its form."""
+    """Whether it is such a layer. It is recognised by its form; transformers need not be installed."""
     weight = getattr(module, "_parameters", {}).get("weight")
     return (
         type(module).__name__ == "Conv1D"
@@ -25,8 +25,8 @@ def is_conv1d(module) -> bool:
 class _Int8Conv1D(Int8Layer):
     """Mixed into the class that is replaced: still an instance of it, with its parameters.
 
-    The weight keeps the form [in, out], so that checkpoints, optimizers, ties and whatever adapts
-    such layers (LoRA) go on working. The library reads it transposed, from a copy.
+    The weight keeps the form [in, out], so that checkpoints, optimizers, tied weights and adapters
+    (LoRA) go on working. The library reads a transposed copy.
     """
 
     def _weight_rows(self):
@@ -53,7 +53,7 @@ def _new(kind: type):
 
 
 def conv1d_like(old, inner):
-    """What takes the place of `old`, in the mode of the switchback layer `inner`."""
+    """The replacement of `old`, in the mode of the switchback layer `inner`."""
     new = _new(type(old))
     adopt(new, old)
     new.in_features, new.out_features = old.weight.shape

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forward and backward of a layer as torch sees them: what is checked, saved and returned."""
+"""The forward and backward of a layer as autograd functions: checks, saved tensors, results."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def prepared_linear(x, codes, absmax, bias, layers: LayerSet, training: bool):
 
 
 def _refuse_tangents(*tensors) -> None:
-    """Unsupported for a dual tensor of forward mode, whose tangent would be lost without a word."""
+    """Unsupported for a dual tensor of forward mode, whose tangent would be lost silently."""
     if getattr(forward_ad, "_current_level", -1) < 0:
         return
     for tensor in tensors:
@@ -72,7 +72,7 @@ _ALLOWED = "it must be torch.float32, torch.float16 or torch.bfloat16"
 
 
 def checked_input(x, weight, layers: LayerSet):
-    """x[..., K] as a tensor of a dtype that the library computes in, cast where autocast says so."""
+    """x[..., K] in a dtype that the library computes in; cast if autocast asks for it."""
     if torch.jit.is_tracing():
         raise RuntimeError(
             "forward: torch.jit.trace cannot record a switchback layer, only what it made once; trace "
@@ -223,7 +223,7 @@ class _Linear(Function):
 
 
 def _gradient_dtype(of_parameter: torch.dtype, of_layer: torch.dtype) -> torch.dtype:
-    """The library writes gradients in the layer's dtype or float32; the latter loses nothing."""
+    """The library writes gradients in the layer's dtype or float32; float32 loses nothing."""
     return of_layer if of_parameter is of_layer else torch.float32
 
 

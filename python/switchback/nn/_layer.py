@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owns the library's layers: one per device and dtype of a module, and which weight they hold.
+"""Owns the library's layers, one per device and dtype of a module, and tracks which weight they hold.
 
-A library layer borrows the weight's memory and keeps the int8 codes it made of it until it is told
-that the weight has changed. What it is told is decided here, in `Layer.use_weight`.
+A library layer borrows the weight's memory and keeps int8 codes of it until it is told that the
+weight has changed. `Layer.use_weight` decides when to tell it.
 
-autograd counts the changes it sees. Those it does not see, through `.data` or NumPy, are ordinary
-in clients that know nothing of codes: moving averages, merged adapters, optimizers. So codes are
-used by a second forward only if the weight's fingerprint proves that they are those of its bytes
-now, which costs a fraction of making them.
+autograd counts the changes that it sees. It does not see writes through `.data` or NumPy, which are
+common: moving averages, merged adapters, optimizers. So a second forward uses the codes of the first
+only if the weight's fingerprint proves that they are codes of its present bytes. A fingerprint costs
+a fraction of quantizing.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _reuse = threading.local()
 def reuse_weight_codes():
     """Within it, in this thread, a weight counts as changed only if torch says so.
 
-    For gradient accumulation: the int8 codes of a weight are made by the first microbatch and used
-    by the others. For inference: a forward does not look at the weight to see whether it changed.
-    Changes that go past autograd's version counter (through `.data` or NumPy, by optimizers or
-    sharding that work there) need `weight_updated()` inside; leaving it ends the reuse.
+    For gradient accumulation: the first microbatch quantizes the weight, and the others use its
+    codes. For inference: a forward does not check whether the weight has changed. Inside the block,
+    call `weight_updated()` after changes that autograd's version counter does not see (through
+    `.data` or NumPy, or by optimizers and sharding that work there). The reuse ends with the block.
     """
     before = getattr(_reuse, "on", False)
     _reuse.on = True
@@ -48,13 +48,13 @@ def _key(tensor) -> tuple:
     """Equal keys: the same memory, unchanged as far as torch knows."""
     try:
         version = tensor._version
-    except RuntimeError:  # an inference tensor: nobody counts its changes
+    except RuntimeError:  # an inference tensor: its changes are not counted
         version = None
     return tensor.data_ptr(), version, tensor.shape, tensor.stride()
 
 
 def _is_counted(key: tuple | None) -> bool:
-    """Whether torch counts the changes of the tensor with this key; None: there is none to change."""
+    """Whether torch counts the changes of the tensor with this key; None: there is no tensor."""
     return key is None or key[1] is not None
 
 
@@ -66,14 +66,14 @@ class LayerSet:
         self.out_features = out_features
         self.mode = mode
         self.updates = 0  # changes that were announced
-        self.weight_gradients = 0  # backwards that made some, after which a step is to be expected
+        self.weight_gradients = 0  # backwards that computed a weight gradient: an optimizer step may follow
         self._layers: dict[tuple, Layer] = {}
 
     def __reduce__(self):
         return LayerSet, (self.in_features, self.out_features, self.mode)
 
     def layer(self, dtype: torch.dtype, device: torch.device) -> Layer:
-        """The layer for inputs of `dtype` on `device`, of the context that is used there now."""
+        """The layer for inputs of `dtype` on `device`, on the context in use there."""
         found = self._layers.get((dtype, device))
         if found is None or not found.context.is_current():
             found = self._make(dtype, device)
@@ -97,11 +97,11 @@ class LayerSet:
         return found
 
     def weight_updated(self) -> None:
-        """The next forward takes the weight for another one, whatever torch says."""
+        """The next forward treats the weight as changed, whatever torch says."""
         self.updates += 1
 
     def release(self) -> None:
-        """Lets go of the weight and of all that was made from it."""
+        """Releases the weight and everything made from it."""
         self._layers = {}
         self.updates += 1
 
@@ -133,8 +133,8 @@ class Layer:
         self.pointer = out.value
         weakref.finalize(self, context.destroy_layer, self.pointer).atexit = False
         self._dtype = dtype
-        # What is lent to the library, and what it was made from. Holding the latter keeps its
-        # memory from becoming that of another tensor with the same key.
+        # _borrowed: the tensors lent to the library; _sources: the tensors they were made from.
+        # Holding the sources keeps their memory from being reused by a tensor with the same key.
         self._borrowed: tuple = ()
         self._lent_at: tuple = ()
         self._lent: _abi.Matrix | None = None
@@ -144,14 +144,14 @@ class Layer:
         self._weight_key: tuple | None = None
         self._bias_key: tuple | None = None
         self._updates = self._weight_gradients = -1
-        # Of the weight when the codes were made; None: it was not looked at, and proves nothing.
+        # The weight's fingerprint when its codes were made; None: not taken.
         self._fingerprint: tuple | None = None
-        self._read_by_backward = False  # since then
-        self._met = False  # another forward with this weight since then
-        self._meets_again = False  # so it was for the codes before these
+        self._read_by_backward = False  # a backward has run since then
+        self._met = False  # another forward with this weight has run since then
+        self._meets_again = False  # what _met was for the previous codes
         self._on_cpu = context.device == "cpu"
         self._is_standard = mode == _abi.STANDARD
-        # Arguments, filled in anew by each call.
+        # Arguments of library calls, filled in by each call.
         self._digest = (ctypes.c_uint64 * 2)()
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
         self._y = _abi.Matrix(None, code, 0, out_features, out_features)
@@ -172,14 +172,13 @@ class Layer:
     # ---- The weight
 
     def use_weight(self, weight, bias, owner: LayerSet, once: bool) -> None:
-        """For forward: makes the layer's weight and bias these, with codes of what they are now.
+        """For forward: sets the layer's weight and bias, and makes sure that the codes are current.
 
-        The codes are kept only if the weight's key is the one they were made under, nobody
-        announced a change, no backward has made a gradient of it since, which an optimizer or a
-        sharding scheme may have used without telling autograd, and the weight's fingerprint is
-        still what it was. Where codes are to be reused (reuse_weight_codes) the last two do not
-        count. once: these codes are likely to serve one forward and its backward, so that taking a
-        fingerprint of the weight would be a waste.
+        The codes are kept only if the weight's key is unchanged, no change was announced, no
+        backward has computed a gradient of it since (an optimizer or a sharding scheme may have
+        used that without telling autograd), and the weight's fingerprint is unchanged. In
+        reuse_weight_codes() the last two conditions are skipped. once: these codes will probably
+        serve one forward and its backward, so a fingerprint of the weight would not pay.
         """
         key = _key(weight)
         bias_key = None if bias is None else _key(bias)
@@ -197,7 +196,7 @@ class Layer:
             if fingerprint == self._fingerprint:
                 self._copy_bias_anew()
                 return
-        # Read first: what changes meanwhile is then a change.
+        # Read before the weight is quantized, so that a change made meanwhile is noticed later.
         updates, weight_gradients = owner.updates, owner.weight_gradients
         if same and not self._is_copy:
             self._fingerprint = None
@@ -210,13 +209,13 @@ class Layer:
         self._fingerprint, self._read_by_backward = fingerprint, False
 
     def use_weight_of_forward(self, weight) -> None:
-        """For backward: makes the layer's weight this one; codes of the same key are used again."""
+        """For backward: sets the layer's weight; codes of the same key are used again."""
         key = _key(weight)
         if not self._holds(key):
             self._lend(weight, key, None, None)
         elif self._fingerprint is not None and not self._read_by_backward:
-            # The first backward makes codes of its own, of what the weight is now. They would stay
-            # beside those of forward, which the fingerprint speaks for.
+            # The first backward makes its own codes, from the weight as it is now. They are kept
+            # beside those of forward, so the fingerprint must hold for them as well.
             fingerprint = self._fingerprint_of(weight)
             if fingerprint != self._fingerprint:
                 self._lend(weight, key, None, None)
@@ -225,21 +224,21 @@ class Layer:
 
     @property
     def holds_codes(self) -> bool:
-        """Whether the weight is codes that were given, which have no backward."""
+        """Whether the layer was given codes instead of a weight; it then has no backward."""
         return self._weight_key is not None and self._weight_key[0] == "codes"
 
     def _may_prove(self) -> bool:
-        """Whether a fingerprint can be had, and saves anything: without codes nothing is made anew."""
+        """Whether a fingerprint is possible and useful: without codes there is nothing to save."""
         return self._on_cpu and (self._is_copy or not self._is_standard)
 
     def _fingerprint_of(self, weight) -> tuple:
-        """Of the bytes of the weight that the library has, or has a copy of."""
+        """The fingerprint of the weight that the library reads, or of the source of its copy."""
         matrix = self._lent
         if self._is_copy:
             source = memory_of(weight.detach(), "forward", "weight")
             check_storage(source, "forward", "weight")
             if source.stride(0) == 1 and source.stride(1) > 1:
-                source = source.t()  # rows that lie one behind the other need not be copied
+                source = source.t()  # a transposed matrix of contiguous rows need not be copied
             source, rows, stride = as_rows(source, source.shape[1])
             matrix = _abi.Matrix(
                 source.data_ptr(), DTYPES[source.dtype], rows, source.shape[1], stride
@@ -257,12 +256,11 @@ class Layer:
             self._borrowed[1].copy_(self._sources[1])
 
     def _holds(self, key) -> bool:
-        """Whether what is lent was made from the weight of this key, and may still be used.
+        """Whether the lent tensors were made from the weight of this key and can still be used.
 
-        Sharding schemes free the storage of tensors that others hold. What lay there may be given
-        to gradients, and the library refuses outputs in memory that it believes to be the weight's.
-        A copy is of the stream it was made on: torch gives its memory to others in the order of
-        that one.
+        Sharding schemes free the storage of tensors that others hold. That memory may become a
+        gradient's, and the library refuses to write to memory that it believes to be the weight's.
+        A copy belongs to the stream on which it was made: torch reuses memory in that order.
         """
         return (
             key == self._weight_key
@@ -285,7 +283,7 @@ class Layer:
         lent = _abi.Matrix(
             matrix.data_ptr(), DTYPES[self._dtype], rows, cols, max(matrix.stride(0), cols)
         )
-        self._weight_key = self._fingerprint = None  # until it is certain
+        self._weight_key = self._fingerprint = None  # until the call has succeeded
         check(self._lib.switchback_linear_set_weight(self.pointer, ctypes.byref(lent), bias_matrix))
         self._borrowed, self._sources = (matrix, bias_memory), (source, bias_source)
         self._lent = lent
@@ -295,7 +293,7 @@ class Layer:
         self._weight_key, self._bias_key = key, bias_key
 
     def _readable(self, weight):
-        """The weight as the library can read it: itself where dtype and strides allow."""
+        """The weight in a form that the library can read: itself if dtype and strides allow."""
         weight = memory_of(weight, "forward", "weight")
         check_storage(weight, "forward", "weight")
         if weight.dtype is not self._dtype:

@@ -17,7 +17,7 @@ CODES, SCALES = "W_int8", "state_W"
 
 
 def prepare(module, keep_float: bool = False) -> None:
-    """Puts codes in place of the float weight; keep_float: beside it, and not into state_dict."""
+    """Replaces the float weight by codes; keep_float: adds them, outside of state_dict."""
     if not _is_to_be_prepared(module):
         return
     if "weight" not in module._parameters:
@@ -25,7 +25,7 @@ def prepare(module, keep_float: bool = False) -> None:
             "prepare_for_eval: the weight is computed from other parameters (a parametrization); "
             "remove that first, leaving its result"
         )
-    # Not as tensors of inference mode, which could not be used outside of it.
+    # Inference mode is left, because its tensors cannot be used outside of it.
     with torch.inference_mode(False), torch.no_grad():
         quantize = ops.quantize_rowwise if module.mode == "rowwise" else ops.quantize_global
         codes, scales = quantize(module._weight_rows())
@@ -58,10 +58,10 @@ def _is_to_be_prepared(module, or_was: bool = False) -> bool:
 
 
 def take_form_of(module, state_dict, prefix: str, rest: tuple):
-    """Gives the module the form, codes or float weight, that it has in a state_dict.
+    """Gives the module the form that it has in a state_dict: codes or a float weight.
 
-    Returns the state_dict to load (scales converted), and whether it was rejected, which
-    error_msgs then says. `rest` is what _load_from_state_dict gets behind the prefix.
+    Returns the state_dict to load (scales converted), and whether it was rejected; error_msgs then
+    says why. `rest` holds the arguments of _load_from_state_dict after the prefix.
     """
     missing_keys, error_msgs = rest[2], rest[4]
     has_float = prefix + "weight" in state_dict
@@ -92,7 +92,7 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
 
 
 def _problems(module, codes, scales) -> list[str]:
-    """What is wrong with a checkpoint's codes and scales, in words."""
+    """A description of what is wrong with a checkpoint's codes and scales."""
     shape = (module.out_features, module.in_features)
     count = shape[0] if module.mode == "rowwise" else 1
     found = []

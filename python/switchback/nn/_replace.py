@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts switchback layers in the place of a model's linear modules, and their codes in that of weights."""
+"""Replaces a model's linear modules by switchback layers, and the layers' weights by int8 codes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def replace_linear(
 ):
     """Replaces the linear modules of a model, in place, and returns the model.
 
-    The new modules have the very Parameters of the old ones, so that optimizers go on working, and
-    their hooks and training flag. Replaced are modules whose type is nn.Linear itself, and the
-    Conv1D of transformers (GPT-2), whose replacement is still one, with its weight [in, out]. One
-    that occurs several times is replaced by one; the first of its names counts. If the model
-    itself is such a module, what takes its place is returned. A UserWarning names selected modules
-    that look linear and are left alone: of subclasses of nn.Linear, and nn.MultiheadAttention.
+    The new modules take over the Parameters of the old ones, so that optimizers go on working, and
+    their hooks and training flag. Modules whose type is exactly nn.Linear are replaced, and the
+    Conv1D of transformers (GPT-2), whose replacement is still a Conv1D with the weight [in, out]. A
+    module that occurs several times is replaced by one; its first name counts. If the model itself
+    is such a module, its replacement is returned. A UserWarning names selected modules that look
+    linear but are left alone: instances of subclasses of nn.Linear, and nn.MultiheadAttention.
 
     Args:
-        layer: the class, or what makes one: called as layer(in_features, out_features, bias=...,
+        layer: a class or function, called as layer(in_features, out_features, bias=...,
             device=..., dtype=..., **options).
         include, exclude: names as of named_modules(), glob patterns for them ("blocks.*.mlp.*"),
             callables (name, module) -> bool, or a list of these. Default: all, and none.
@@ -47,7 +47,7 @@ def replace_linear(
     """
     selected: dict = {}
     left: dict = {}
-    inside: set = set()  # modules that are computed by the one they are part of
+    inside: set = set()  # modules that their parent computes itself
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.MultiheadAttention):
             inside.update(module.children())
@@ -89,9 +89,9 @@ def replace_linear(
 def prepare_for_eval(model):
     """prepare_for_eval() of every switchback layer of a model, in place; returns the model.
 
-    Keeps ties. Layers with one weight get the same codes. Where modules of other kinds use the
-    weight too (the embedding of a tied head), it stays in its place, shared with them, and the
-    codes do not enter state_dict, which has the keys and the size that it had.
+    Tied weights stay tied. Layers that share a weight get the same codes. If a module of another
+    kind uses the weight too (the embedding of a tied head), the weight stays, shared with that
+    module, and the codes do not enter state_dict, whose keys and size stay the same.
     """
     _prepared.prepare_model(model, Int8Layer)
     return model

@@ -15,14 +15,14 @@ from ._layer import LayerSet
 
 
 class Int8Layer:
-    """What the modules have in common whose weight the library holds; mixed into torch.nn.Modules.
+    """What all modules on the library have in common; mixed into torch.nn.Modules.
 
-    Such a module has in_features (K), out_features (N), bias[N] or None, and the parameter weight,
-    of which `_weight_rows` gives the [N,K] form.
+    Such a module has in_features (K), out_features (N), bias[N] or None, and the parameter weight;
+    `_weight_rows` returns it as [N,K].
     """
 
     def _init_int8(self, mode: str, mem_efficient: bool) -> None:
-        """To be called at the end of __init__, when the parameters are there."""
+        """Call it at the end of __init__, when the parameters exist."""
         self.mode = mode
         self.mem_efficient = mem_efficient
         self._float = {"dtype": self.weight.dtype, "requires_grad": True}
@@ -55,9 +55,9 @@ class Int8Layer:
         return linear(x, self._weight_rows(), self.bias, self._layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
-        """To be called in reuse_weight_codes() when the weight was changed past autograd (`.data`).
+        """Call it inside reuse_weight_codes() after changing the weight past autograd (`.data`).
 
-        Elsewhere every change is noticed: the next forward looks at the weight by itself.
+        Elsewhere every change is noticed, because the next forward checks the weight.
         """
         self._layers.weight_updated()
 
@@ -109,7 +109,7 @@ class Int8Layer:
 
 
 def adopt(new, old) -> None:
-    """Gives a module that was not initialised what `old` has: its parameters, hooks, all attributes."""
+    """Gives a module that was not initialised all attributes of `old`: parameters, hooks and others."""
     tables = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
     for name, value in vars(old).items():
         new.__dict__[name] = copy.copy(value) if name in tables else value
@@ -181,7 +181,7 @@ class SwitchBackLinearVectorwise(SwitchBackLinear):
 
 
 class StandardLinear(SwitchBackLinear):
-    """The same module without int8: what the others are measured against."""
+    """The same module without int8: the baseline."""
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__(in_features, out_features, bias, device, dtype, mode="standard")
@@ -190,8 +190,8 @@ class StandardLinear(SwitchBackLinear):
 class SwitchBackLinearBnb(SwitchBackLinearVectorwise):
     """SwitchBackLinearVectorwise under the name and with the arguments of bitsandbytes.nn.
 
-    has_fp16_weights=False and a threshold for outliers are refused: prepare_for_eval() stands for
-    the first, nothing for the second. memory_efficient_backward is mem_efficient.
+    has_fp16_weights=False and a threshold for outliers are refused: prepare_for_eval() replaces the
+    first; there is no replacement for the second. memory_efficient_backward is mem_efficient.
     """
 
     def __init__(
@@ -249,5 +249,5 @@ def _mode_of(mode, vector_wise_quantization: bool, mem_efficient: bool) -> str:
 
 
 if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
-    # ctypes calls are nothing that can be traced: a compiled model breaks its graph here.
+    # ctypes calls cannot be traced: a compiled model breaks its graph here.
     Int8Layer.forward = torch.compiler.disable(Int8Layer.forward)
