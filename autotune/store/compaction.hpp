@@ -13,7 +13,7 @@ struct Compaction {
   std::int64_t dropped = 0;  ///< lines; blank ones do not count
 };
 
-/// As Store::compact() says.
+/// See Store::compact().
 Compaction worth_keeping(std::string_view text, bool keep_samples);
 
 }  // namespace switchback::autotune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the CRC-32 of IEEE 802.3 (as zlib's), which says whether a line of a cache is whole.
+// Tuner: the CRC-32 of IEEE 802.3 (as zlib's), which shows whether a line of a cache is whole.
 #pragma once
 
 #include <cstdint>

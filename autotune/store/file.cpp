@@ -19,13 +19,13 @@ namespace switchback::autotune {
 
 namespace {
 
-// strerror() is not safe among threads.
+// strerror() is not thread-safe.
 std::string error_text(int error) {
   return std::generic_category().message(error);
 }
 
-// While it lives, a write of this thread at the limit on file sizes fails and nothing more. Signal
-// dispositions are the process's, and none of ours to change; a thread's mask is its own.
+// While it lives, a write of this thread beyond the limit on file sizes fails without a signal. It
+// changes the thread's signal mask, because signal dispositions belong to the whole process.
 class FileSizeSignal {
  public:
   FileSizeSignal() {
@@ -39,7 +39,7 @@ class FileSizeSignal {
   ~FileSizeSignal() {
     if (!blocked_) return;
     const timespec now{};
-    // One that somebody else held back before stays.
+    // A signal that was already pending before stays pending.
     if (!was_pending_)
       while (::sigtimedwait(&signal_, nullptr, &now) < 0 && errno == EINTR) {
       }
@@ -58,7 +58,7 @@ class FileSizeSignal {
 }  // namespace
 
 std::string resolve_links(const std::filesystem::path& path, std::filesystem::path& target) {
-  constexpr int most_links = 40;  // as the kernel
+  constexpr int most_links = 40;  // the kernel's limit
   target = path;
   for (int i = 0; i < most_links; ++i) {
     struct stat link {};
@@ -107,7 +107,7 @@ void fail_io(const std::filesystem::path& file, std::string_view what, int error
 
 namespace {
 
-// Not open: missing, or failed with a reason.
+// Not open: the file is missing, or opening failed with a reason.
 ReadResult open_to_read(const std::filesystem::path& path, int flags, File& file,
                         std::string& why) {
   // Opening a pipe would wait for somebody to write into it.
@@ -147,7 +147,7 @@ ReadResult read_open_file(const File& file, std::string& text, std::string& why)
       text.clear();
       return ReadResult::failed;
     }
-    if (count == 0) break;  // a writer has taken back what it could not write whole
+    if (count == 0) break;  // a writer truncated a line that it could not write completely
     done += static_cast<std::size_t>(count);
   }
   text.resize(done);
@@ -194,7 +194,7 @@ std::string write_and_sync(const File& file, std::string_view bytes) {
 
 void sync_directory(const std::filesystem::path& directory) {
   const File file = open_file(directory, O_RDONLY | O_DIRECTORY);
-  if (!file.is_open()) return;  // one may write in a directory that one must not read
+  if (!file.is_open()) return;  // a directory can be writable without being readable
   while (::fsync(file.fd()) != 0) {
     if (errno == EINVAL || errno == EROFS || errno == ENOTSUP) break;
     if (errno != EINTR) fail_io(directory, "the directory cannot be synced", errno);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the system's calls on files, as the store uses them.
+// Tuner: the system calls on files that the store uses.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace switchback::autotune {
 
-/// A file descriptor that is closed.
+/// A file descriptor that closes itself.
 class File {
  public:
   explicit File(int fd) noexcept : fd_(fd) {}
@@ -32,7 +32,7 @@ class File {
   int fd_;
 };
 
-/// open() with O_CLOEXEC. Not open on failure, with the reason in errno.
+/// open() with O_CLOEXEC. If it fails, the File is not open and errno has the reason.
 File open_file(const std::filesystem::path& path, int flags, unsigned mode = 0666) noexcept;
 
 /// Throws Error(io_error): "FILE: WHAT: the system's words for the error".
@@ -41,32 +41,32 @@ File open_file(const std::filesystem::path& path, int flags, unsigned mode = 066
 /// A file larger than this is no cache: it is not read.
 inline constexpr std::int64_t max_file_bytes = std::int64_t{4} << 30;
 
-/// Follows symbolic links to the name of a file, which need not be there. What is in the way, in
-/// words, or empty. For root that is also a link of another user.
+/// Follows symbolic links to the name of a file, which need not exist. Returns the obstacle in
+/// words, or an empty text. For root, a link that belongs to another user is an obstacle too.
 std::string resolve_links(const std::filesystem::path& path, std::filesystem::path& target);
 
-/// Why a process of root must not use an open file, which another user can have put there: it
-/// belongs neither to root nor to the owner of its directory, or all may write to that directory.
-/// Empty: it may; other processes may use what they can open.
+/// Why a process of root must not use an open file, because another user may have put it there: it
+/// belongs neither to root nor to the owner of its directory, or everyone may write to that
+/// directory. Empty: it may use it. Processes of other users may use every file they can open.
 std::string untrusted(const File& file, const std::filesystem::path& path);
 
 enum class ReadResult { ok, missing, failed };
-/// What a regular file holds at this moment. On failure `why` says what is wrong, without the name.
+/// The contents of a regular file. On failure `why` says what is wrong, without the name.
 ReadResult read_file(const std::filesystem::path& path, std::string& text, std::string& why);
-/// The same of a file of a cache, which must not be untrusted().
+/// The same for a file of a cache, which must not be untrusted().
 ReadResult read_trusted_file(const std::filesystem::path& path, std::string& text,
                              std::string& why);
 
-/// Writes all of it by one call at the current position, or behind the end with O_APPEND, and sends
-/// it to the disk. An empty text on success; else what failed, and an unknown part is written. At a
-/// limit on file sizes that is an error like any other: the signal SIGXFSZ, which would end the
-/// process, is held back from this thread and taken away.
+/// Writes everything with one call, at the current position or, with O_APPEND, at the end, and
+/// syncs. Returns an empty text on success; otherwise what failed, and an unknown part has been
+/// written. Reaching a limit on file sizes is an error like any other: the signal SIGXFSZ, which
+/// would end the process, is blocked in this thread and consumed.
 std::string write_and_sync(const File& file, std::string_view bytes);
 
-/// Makes names in a directory last: of files created and renamed.
+/// Syncs a directory, so that files created and renamed in it survive a crash.
 void sync_directory(const std::filesystem::path& directory);
 
-/// The directory a path's last name is in; "." for a mere name.
+/// The directory part of a path; "." if there is none.
 std::filesystem::path directory_of(const std::filesystem::path& path);
 
 }  // namespace switchback::autotune

@@ -20,22 +20,22 @@ namespace {
 using Json = nlohmann::ordered_json;
 using core::require;
 
-// A record nests three deep. What is deeper is not given to code that recurses.
+// A record has three levels. Deeper text is rejected before it reaches code that recurses.
 constexpr int max_depth = 32;
 
 bool is_space(char c) noexcept {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-// The CRC at the end of a line, and how many bytes before it it is of.
+// The CRC at the end of a line, and the number of bytes before it that it covers.
 struct Tail {
   std::uint32_t crc = 0;
   std::size_t covered = 0;
 };
 
-// Backwards from the end, since only there is it known to be the line's own field and not text
-// inside another. Spaces are taken, for tools that write them; capitals are not, or a line in which
-// one bit of a digit fell over would pass.
+// Searches backwards from the end, because only there it is surely the line's own field and not
+// text inside another one. Spaces are accepted, because some tools write them. Capital letters are
+// not: otherwise a line with one flipped bit in a digit would pass.
 std::optional<Tail> find_tail(std::string_view line) noexcept {
   const auto skip_space = [&line] {
     while (!line.empty() && is_space(line.back()))
@@ -84,7 +84,7 @@ constexpr std::string_view crc_differs = "the CRC does not match";
 
 // The JSON object at the start of a text: where it ends, and how many levels it has.
 struct Extent {
-  std::size_t end = std::string_view::npos;  ///< behind the closing brace; npos: it has none
+  std::size_t end = std::string_view::npos;  ///< after the closing brace; npos: it has none
   int depth = 0;
 };
 
@@ -255,7 +255,7 @@ Stats read_stats(const Json& object) {
   return stats;
 }
 
-// Demands what a record of its type is used for, and takes the rest where it is.
+// Requires the fields that a record of its type needs, and reads the others if they are present.
 Record read_record(const Json& object, std::string_view line) {
   Record record;
   const std::string type_name = text_field(object, "type");

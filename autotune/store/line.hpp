@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: how the text of a cache file falls into lines, and what a line is.
+// Tuner: splits the text of a cache file into lines and classifies each line.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace switchback::autotune {
 enum class LineKind {
   blank,
   record,
-  newer,  ///< of a schema to come: not read, and not ours to drop
+  newer,  ///< of a newer schema: not read, and never dropped
   bad,
 };
 
@@ -22,19 +22,19 @@ struct LineInfo {
   LineKind kind = LineKind::bad;
   RecordType type = RecordType::sample;  ///< of a record
   Digest sha{};                          ///< of a record's key
-  std::string why;                       ///< of a newer or bad one, why it is not read
+  std::string why;                       ///< of a newer or bad line: why it is not read
 };
 
-/// What a line is, for a fraction of what parsing it costs: the CRC is computed and, in the form
-/// that to_line() writes, type and hash of the key are found by a scan; only other forms are
-/// parsed. So a record can still turn out bad when it is parsed. `ended`: a newline follows.
+/// Classifies a line at a fraction of the cost of parsing it: it computes the CRC and, for a line
+/// as to_line() writes it, scans for the type and the hash of the key; other forms are parsed. So a
+/// record can still turn out to be bad when it is parsed. `ended`: a newline follows.
 LineInfo inspect(std::string_view line, bool ended);
 
-/// from_line() for those to whom a newer schema is something else than a bad line.
+/// from_line() for callers that treat a line of a newer schema differently from a bad line.
 LineKind parse(std::string_view line, Record& record, std::string& why);
 
-/// Calls visit(number from 1, line, whether a newline ended it). What other systems' editors add is
-/// no part of a line: carriage returns, and a byte order mark in front of the first one.
+/// Calls visit(number from 1, line, whether a newline ended it). Carriage returns, and a byte order
+/// mark before the first line, which editors on other systems may add, are not part of a line.
 template <class Visit>
 void for_each_line(std::string_view text, Visit visit) {
   constexpr std::string_view mark = "\xEF\xBB\xBF";

@@ -16,7 +16,7 @@ namespace switchback::autotune {
 
 namespace {
 
-// A record and its line, which tells repeats and orders what nothing else does.
+// A record and its line. The line identifies repeats and breaks ties of order.
 struct Entry {
   const Record* record = nullptr;
   std::string line;
@@ -24,7 +24,7 @@ struct Entry {
   friend bool operator==(const Entry& a, const Entry& b) { return a.line == b.line; }
 };
 
-// Within a second a fail is last: it concerns a winner before it, which is the careful reading.
+// Within one second a fail comes last: to be careful, it is taken to concern a winner before it.
 bool comes_before(const Entry& a, const Entry& b) {
   const auto order = [](const Entry& entry) {
     return std::tuple(std::string_view(entry.record->time), entry.record->type == RecordType::fail,
@@ -33,13 +33,13 @@ bool comes_before(const Entry& a, const Entry& b) {
   return order(a) < order(b);
 }
 
-// Whether a better_winner() than b, with the texts at hand.
+// better_winner() for records whose texts are already known.
 bool better(const Entry& a, const Entry& b) {
   const bool tied = a.record->effort == b.record->effort && a.record->time == b.record->time;
   return tied ? a.line < b.line : better_winner(*a.record, *b.record);
 }
 
-// What caches know of one key since it was last forgotten.
+// The records of one key since it was last forgotten.
 struct Problem {
   Entry tombstone;             // the latest; no record if there is none
   std::vector<Entry> others;   // samples and fails
@@ -57,7 +57,7 @@ Entry* winner_beside(std::span<Entry> winners, const Record& record) {
   return nullptr;
 }
 
-// Adds the records of a key in one cache, in the order of its file.
+// Adds the records of a key from one cache, in the order of its file.
 void add_cache(Problem& problem, std::span<const Record* const> records) {
   Entry tombstone;
   std::size_t begin = records.size();
@@ -100,7 +100,7 @@ void finish(Problem& problem, std::vector<Record>& merged, std::vector<Conflict>
   std::sort(kept.begin(), kept.end(), comes_before);
   kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
 
-  // First, whatever the times say: all that is left came after it.
+  // The tombstone comes first, whatever the times say: every remaining record was written after it.
   if (problem.tombstone.record != nullptr) merged.push_back(*problem.tombstone.record);
   for (const Entry& entry : kept)
     merged.push_back(*entry.record);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: several caches made one, whatever their order.
+// Tuner: merges several caches into one, with a result that does not depend on their order.
 #pragma once
 
 #include <span>
@@ -15,14 +15,14 @@ struct Conflict {
   Record dropped;
 };
 
-/// The records of several caches as one, in an order that does not depend on that of the arguments:
-/// by key, then by time. Of every key and hard environment (same_hard()) the winner of most effort,
-/// then with the latest time, then with the smaller text; samples and fails without repeats. Each
-/// cache is given in the order of its file. Of a key that was forgotten, the latest tombstone is
-/// kept and what follows that one in its cache: a cache that does not know of it has nothing to say
-/// of the key. Fails do not decide which winner is kept. Each of these is so that it makes no
-/// difference which caches are merged first. Conflicts between winners that their own caches would
-/// have chosen are added to `conflicts`.
+/// The records of several caches as one, sorted by key, then by time. Each cache is given in the
+/// order of its file. For every key and hard environment (same_hard()) the winner of most effort is
+/// kept, then the latest, then the one with the smaller text; samples and fails are kept without
+/// repeats. If a key was forgotten, its latest tombstone is kept with the records that follow it in
+/// its own cache; a cache without that tombstone contributes nothing to the key. Fails do not
+/// decide which winner is kept. With these rules the order in which caches are merged makes no
+/// difference. Conflicts between winners that their own caches would have chosen are added to
+/// `conflicts`.
 std::vector<Record> merge(std::span<const std::vector<Record>> caches,
                           std::vector<Conflict>& conflicts);
 

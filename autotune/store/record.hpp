@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: what a tuning cache holds: one JSON object a line, each whole, checked by its own CRC.
+// Tuner: the records of a tuning cache: one JSON object per line, each checked by its own CRC.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace switchback::autotune {
 
-/// The layout of lines and keys. A line of another version is not read.
+/// The version of the layout of lines and keys. Lines of other versions are not read.
 inline constexpr int schema_version = 1;
-/// A line that is longer is not ours, whatever it holds.
+/// A longer line was not written by this program, and is not read.
 inline constexpr std::size_t max_line_bytes = std::size_t{1} << 20;
 
-/// What a problem is, in words that mean the same on every machine: canonical JSON (keys sorted, no
+/// A problem in a form that means the same on every machine: canonical JSON (keys sorted, no
 /// spaces, integers and strings only) and its SHA-256. Equal problems have equal text.
 struct Key {
   std::string json;
@@ -30,7 +30,7 @@ struct Key {
 /// Takes canonical text.
 Key make_key(std::string canonical_json);
 
-/// One way to compute a problem. What identifies it is engine and attributes.
+/// One way to compute a problem. Engine and attributes identify it.
 struct CandidateText {
   std::string engine;
   /// Names and values of the configuration, in a fixed order: {"mc", 96}, …
@@ -45,8 +45,8 @@ struct CandidateText {
 /// "avx512_vnni mc=96 nc=512"
 std::string describe(const CandidateText& candidate);
 
-/// With what a line was measured. The hard ones are compared before a line is used, as far as its
-/// engine depends on them; the others are kept and shown.
+/// The software and hardware that a line was measured with. The hard members are compared before a
+/// line is used, if its engine depends on them; the others are only kept and shown.
 struct Environment {
   std::string kernels;   ///< hard: version of this library's own kernels
   std::string cublaslt;  ///< hard for cuBLASLt's algorithms; empty: not there
@@ -58,14 +58,14 @@ struct Environment {
 
   friend bool operator==(const Environment&, const Environment&) = default;
 };
-/// Whether all the hard ones are equal: what was found out under one then holds under the other.
+/// Whether all hard members are equal: results measured in one then hold in the other.
 bool same_hard(const Environment& a, const Environment& b) noexcept;
 
-/// A miss is a problem that a program ran into and no cache knew: what `tune` can be given.
+/// A miss is a problem that a program met and no cache knew; `tune --recorded` reads misses.
 enum class RecordType { sample, winner, fail, tombstone, miss };
 std::string_view record_type_name(RecordType type) noexcept;
 
-/// How thoroughly a problem was measured. A winner is never replaced by one of less effort.
+/// How thoroughly a problem was measured. A winner is never replaced by one with less effort.
 enum class Effort : int { cut = 0, quick = 1, normal = 2, thorough = 3 };
 std::string_view effort_name(Effort effort) noexcept;
 
@@ -73,7 +73,7 @@ struct Record {
   RecordType type = RecordType::sample;
   Key key;
   Environment env;
-  /// Empty in a tombstone, which says that its key is to be forgotten, and in a miss.
+  /// Empty in a miss, and in a tombstone, which says that its key is forgotten.
   CandidateText candidate;
   bool ok = true;
   std::string why;  ///< of a fail: what was wrong
@@ -86,19 +86,19 @@ struct Record {
   friend bool operator==(const Record&, const Record&) = default;
 };
 
-/// The line of a record, with its CRC, without the newline. Throws Error(invalid_argument) for what
-/// no line can say: a time that is NaN or Inf, a key that is no JSON object on one line or not the
-/// one that was hashed, an attribute named twice, more than max_line_bytes. Bytes of a text that
-/// are not UTF-8 are replaced by U+FFFD.
+/// The line of a record, with its CRC, without the newline. Throws Error(invalid_argument) for a
+/// record that a line cannot represent: a time that is NaN or Inf, a key that is not a JSON object
+/// on one line or does not match its hash, an attribute named twice, more than max_line_bytes.
+/// Bytes of a text that are not UTF-8 are replaced by U+FFFD.
 std::string to_line(const Record& record);
 
-/// The inverse. Fields it does not know are ignored, and so is the order of those it does, except
-/// that the CRC is the last. On failure `why` says what is wrong, in words for a person: not JSON,
-/// another schema version, a CRC that does not match, a missing field, a hash that is not the
-/// key's.
+/// The inverse. Unknown fields are ignored, and the order of fields does not matter, except that
+/// the CRC is the last. On failure `why` says what is wrong, in words for a person: not JSON,
+/// another schema version, a CRC that does not match, a missing field, a hash that does not match
+/// the key.
 std::optional<Record> from_line(std::string_view line, std::string& why);
 
-/// Whether the line is whole: it ends with the CRC of what is before that, `,"crc32":"xxxxxxxx"}`.
+/// Whether the line is whole: it ends with the CRC of everything before it, `,"crc32":"xxxxxxxx"}`.
 /// Much faster than from_line().
 bool crc_matches(std::string_view line) noexcept;
 

@@ -15,7 +15,7 @@ Digest sha256(std::string_view bytes) noexcept;
 
 /// 64 lowercase hexadecimal digits.
 std::string to_hex(const Digest& digest);
-/// The inverse. False, and the digest unspecified, for anything but 64 lowercase digits.
+/// The inverse. Returns false, with an unspecified digest, unless there are 64 lowercase digits.
 bool from_hex(std::string_view hex, Digest& digest) noexcept;
 
 }  // namespace switchback::autotune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: what the files of a cache hold, as one read found it.
+// Tuner: the contents of a cache's files at the time of one read.
 #pragma once
 
 #include <cstddef>
@@ -26,29 +26,29 @@ struct Warning {
 };
 std::string describe(const Warning& warning);
 
-/// What one read of a file found. Lines are kept as text; a record is parsed when it is asked for,
-/// so that loading costs little more than reading.
+/// The contents of a cache. Lines are kept as text; a record is parsed when it is asked for, so
+/// that loading costs little more than reading.
 class Snapshot {
  public:
-  /// Adds what a file holds. A missing file adds nothing; one that cannot be read, that is a
-  /// directory or that holds something else adds a warning. Lines of a torn tail, with a wrong CRC,
-  /// of another schema or that are no records are skipped and counted, each with a warning (the
-  /// first `max_warnings`; the others are counted alone). Blank lines are nothing.
+  /// Adds the contents of a file. A missing file adds nothing; a file that cannot be read, a
+  /// directory and a file of another kind add a warning. Lines that are torn, have a wrong CRC or
+  /// another schema, or are not records are skipped and counted, each with a warning (only the
+  /// first `max_warnings` of them). Blank lines are ignored.
   void add_file(const std::filesystem::path& file);
 
-  /// The lines of winners, fails and tombstones of a key in the order of the files; those of equal
-  /// hash and other text are dropped. Parsed now: a line that is whole and still no record is left
-  /// out, with a warning in `warnings` if that is given.
+  /// The winners, fails and tombstones of a key in the order of the files; lines with the same hash
+  /// but another key are dropped. Lines are parsed now: a line that is whole but not a record is
+  /// left out, with a warning in `warnings` if that is given.
   [[nodiscard]] std::vector<Record> find(const Key& key,
                                          std::vector<Warning>* warnings = nullptr) const;
-  /// The winner of a key among `records` that `usable` accepts: the best by better_winner().
-  /// Nothing before a tombstone counts, and no winner that a fail of the same candidate and the
-  /// same hard environment follows. Null if there is none.
+  /// The best winner, by better_winner(), among those `records` of a key that `usable` accepts.
+  /// Records before a tombstone do not count, and neither does a winner that is followed by a fail
+  /// of the same candidate in the same hard environment. Null if there is none.
   static const Record* best(std::span<const Record> records,
                             const std::function<bool(const Record&)>& usable);
 
-  /// Calls with every record, samples included, in the order of the files; parses as it goes, with
-  /// warnings as find().
+  /// Calls with every record, samples included, in the order of the files. Parses as it goes, with
+  /// warnings as in find().
   void for_each(const std::function<void(const Record&)>& visit,
                 std::vector<Warning>* warnings = nullptr) const;
   /// The hashes of all keys that have winners, fails or tombstones, in order of appearance.
@@ -56,10 +56,10 @@ class Snapshot {
 
   /// How many keys that is.
   [[nodiscard]] std::size_t keys() const noexcept { return order_.size(); }
-  /// Calls with each of these keys; those without a line that can be parsed are left out.
+  /// Calls with each of these keys, except those without a line that can be parsed.
   void for_each_key(const std::function<void(const Key&)>& visit) const;
 
-  /// How many lines are records, as far as is known before they are parsed.
+  /// How many lines are records, as far as can be known before they are parsed.
   [[nodiscard]] std::int64_t lines() const noexcept {
     return static_cast<std::int64_t>(lines_.size());
   }
@@ -101,15 +101,15 @@ class Snapshot {
   std::vector<Warning> warnings_;
 };
 
-/// Whether time `a` of a record is later than `b`. One that is more than a day ahead of the clock
-/// is of a clock that was wrong, and earlier than all that are not: what is measured now goes
-/// before it.
+/// Whether time `a` of a record is later than `b`. A time more than a day ahead of the clock comes
+/// from a wrong clock and counts as earlier than all others, so that a measurement made now is
+/// preferred to it.
 bool is_later(std::string_view a, std::string_view b);
-/// The latest time that is taken for one: a day from now, in the form of a record's.
+/// The latest time that is believed: one day from now, in the format of records.
 std::string latest_time();
 
-/// Whether winner `a` is to be taken rather than `b`: more effort, then the later time as of
-/// is_later(), then the smaller text.
+/// Whether winner `a` is preferred to `b`: more effort, then the later time by is_later(), then the
+/// smaller text.
 bool better_winner(const Record& a, const Record& b);
 
 }  // namespace switchback::autotune

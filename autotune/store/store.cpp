@@ -37,12 +37,12 @@ bool same_file(const struct stat& a, const struct stat& b) noexcept {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// The lock of a cache file, held until destruction. Whoever holds it opens the file after that:
-// what was opened before may have been renamed away by a compaction.
+// The lock of a cache file, held until destruction. Open the file only after taking the lock: a
+// file opened before may have been replaced by a compaction.
 class Lock {
  public:
   Lock(const fs::path& file, const LockWait& wait) : file_(take(file, wait)) {}
-  // Unlocked rather than only closed: a process forked meanwhile has the descriptor too.
+  // Unlocks instead of only closing: a process forked meanwhile has the descriptor too.
   ~Lock() { ::flock(file_.fd(), LOCK_UN); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
@@ -52,7 +52,7 @@ class Lock {
   File file_;
 };
 
-// Asks again and again: a wait in flock() cannot be ended without a signal.
+// Polls, because a wait in flock() cannot be ended without a signal.
 void wait_for_lock(int fd, const fs::path& path, const LockWait& wait) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
@@ -80,7 +80,7 @@ void wait_for_lock(int fd, const fs::path& path, const LockWait& wait) {
 File Lock::take(const fs::path& file, const LockWait& wait) {
   const fs::path directory = directory_of(file);
   const fs::path path = beside(file, ".lock");
-  // Somebody may remove the cache while we wait; a lock on a file without a name excludes nobody.
+  // The cache may be removed while we wait; a lock on a file without a name excludes nobody.
   constexpr int attempts = 100;
   for (int attempt = 0; attempt < attempts; ++attempt) {
     std::error_code error;
@@ -89,7 +89,7 @@ File Lock::take(const fs::path& file, const LockWait& wait) {
     File lock = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
     const int reason = lock.is_open() ? 0 : errno;
     if (reason == ENOENT) continue;
-    // Another user's lock file may be read only; that is enough to lock it.
+    // Another user's lock file may be read-only; that is enough to lock it.
     if (reason == EACCES || reason == EPERM || reason == EROFS)
       lock = open_file(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
     if (!lock.is_open()) fail_io(path, "it cannot be opened", reason);
@@ -126,11 +126,11 @@ bool read_locked(const fs::path& file, std::string& text) {
   core::fail(Status::io_error, "{}: {}", file.string(), why);
 }
 
-// Puts a file of this text in the place of `file`, which is there whole, old or new, at any moment.
-// Under the lock.
+// Replaces `file` by one with this text, atomically: at any moment either the old or the new file
+// is there. Under the lock.
 void replace_locked(const fs::path& file, std::string_view text) {
   const fs::path temporary = beside(file, ".tmp");
-  // What a killed process left: under the lock nobody is writing it.
+  // A killed process may have left the temporary file; under the lock nobody is writing it.
   if (::unlink(temporary.c_str()) != 0 && errno != ENOENT)
     fail_io(temporary, "it cannot be removed", errno);
   const File out = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
@@ -141,8 +141,8 @@ void replace_locked(const fs::path& file, std::string_view text) {
       if (path != nullptr) ::unlink(path->c_str());
     }
   } remover{&temporary};
-  // Whoever was let in before is let in now. Only root may give a file away; others may give it to
-  // their own groups, and rewrite what they may write to all the same.
+  // The new file keeps owner and permissions. Only root may change the owner; others may only set
+  // one of their own groups, and rewrite the file even if that fails.
   struct stat status {};
   if (::stat(file.c_str(), &status) == 0) {
     if (::fchown(out.fd(), status.st_uid, status.st_gid) != 0 &&
