@@ -38,7 +38,7 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
 
 void AlignedBuffer::reserve(std::size_t bytes) {
   if (bytes <= capacity_) return;
-  // Ahead of the new memory: what is to be lost need not be there beside it.
+  // Frees the old memory first, so that both need not exist at the same time.
   release();
   if (source_ != nullptr) {
     data_ = source_->allocate(bytes);

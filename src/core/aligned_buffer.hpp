@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: owned memory that only grows: of the host, aligned for vectors and on huge pages where it
-// is large, or of a device.
+// Core: owned memory that only grows: host memory, aligned for vectors and on huge pages if large,
+// or device memory.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class AlignedBuffer {
   static constexpr std::size_t alignment_bytes = 64;
 
   AlignedBuffer() = default;
-  /// Memory of `source`; null: of the host.
+  /// Takes memory from `source`; null: from the host.
   explicit AlignedBuffer(std::shared_ptr<MemorySource> source) noexcept
       : source_(std::move(source)) {}
   ~AlignedBuffer();
@@ -26,14 +26,14 @@ class AlignedBuffer {
   AlignedBuffer(const AlignedBuffer&) = delete;
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;
 
-  /// At least `bytes` of memory. To grow, the buffer first gives back what it has, with its
-  /// contents: there is never both. A failure throws Error(out_of_memory) and leaves it empty.
+  /// At least `bytes` of memory. To grow, the buffer first frees what it has, contents included, so
+  /// that it never holds both. A failure throws Error(out_of_memory) and leaves it empty.
   void reserve(std::size_t bytes);
-  /// At least `bytes` of memory of this source, perhaps another one than before, for what must not
-  /// be lost to a failure: what there was is given back once there is enough, and a failure leaves
-  /// the buffer as it was.
+  /// At least `bytes` of memory of this source, which may differ from the one before. For contents
+  /// that must survive a failure: the old memory is freed only after the new one was allocated, and
+  /// a failure leaves the buffer unchanged.
   void reserve(std::size_t bytes, const std::shared_ptr<MemorySource>& source);
-  /// Gives the memory back.
+  /// Frees the memory.
   void release() noexcept;
 
   [[nodiscard]] std::size_t capacity_bytes() const noexcept { return capacity_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: what engines state instead of checking: entry points have validated already. On in builds
-// with SWITCHBACK_ASSERTIONS, nothing otherwise.
+// Core: assertions of engines, whose arguments were already checked by entry points. They do
+// nothing in builds without SWITCHBACK_ASSERTIONS.
 #pragma once
 
 #if defined(SWITCHBACK_ASSERTIONS)

@@ -86,7 +86,7 @@ bool overlaps(ConstAnyMatrix a, ConstAnyMatrix b) {
   if (a.rows == 1 || b.rows == 1 ||
       stride != static_cast<std::uintptr_t>(b.stride) * element_bytes(b))
     return true;
-  // Same stride in bytes: the rows of both repeat with one period, so compare where in it they lie.
+  // Equal strides in bytes: the rows of both repeat with the same period, so compare their offsets.
   const auto width_a = static_cast<std::uintptr_t>(a.cols) * element_bytes(a);
   const auto width_b = static_cast<std::uintptr_t>(b.cols) * element_bytes(b);
   const auto b_after_a = (rb.begin - ra.begin) % stride;

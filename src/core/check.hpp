@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Core: argument validation for entry points. Every rejection names the argument, its value and the
-// rule. Messages read "OPERATION: ARGUMENT …". A message costs nothing until it is thrown: what it
-// names is passed as values, which are formatted then.
+// rule. Messages read "OPERATION: ARGUMENT …". A message costs nothing until it is thrown: its
+// parts are passed as values and formatted only then.
 #pragma once
 
 #include <fmt/format.h>
@@ -27,8 +27,8 @@ template <class... Args>
   fail_formatted(status, format, fmt::make_format_args(args...));
 }
 
-/// Whether an argument was made for the message alone: a string that is a temporary. It would be
-/// made, with memory from the heap, by every call that succeeds as well.
+/// Whether an argument was built for the message alone: a temporary string. Every call that
+/// succeeds would build it too, with memory from the heap.
 template <class Arg>
 inline constexpr bool made_for_message = std::is_same_v<std::remove_cv_t<Arg>, std::string>;
 
@@ -42,7 +42,7 @@ requires(!(made_for_message<Args> ||
     fail_formatted(Status::invalid_argument, format, fmt::make_format_args(args...));
 }
 
-/// The base of a fmt::formatter for a type that has a function which describes a value of it.
+/// The base of a fmt::formatter for a type with a function that describes its values.
 template <class T, std::string (*describe)(const T&)>
 struct DescribedFormatter : fmt::formatter<std::string_view> {
   auto format(const T& value, fmt::format_context& context) const {
@@ -54,7 +54,7 @@ struct DescribedFormatter : fmt::formatter<std::string_view> {
 void check_matrix(std::string_view op, std::string_view argument, ConstAnyMatrix m);
 /// One of f32, f16, bf16.
 void check_float(std::string_view op, std::string_view argument, DType dtype);
-/// rows == want_rows and cols == want_cols; the names say what they are, as "M".
+/// rows == want_rows and cols == want_cols; the names, such as "M", are used in messages.
 void check_shape(std::string_view op, std::string_view argument, ConstAnyMatrix m,
                  std::int64_t want_rows, std::string_view rows_name, std::int64_t want_cols,
                  std::string_view cols_name);
@@ -78,7 +78,7 @@ inline Operand operand(std::string_view name, std::span<const float> s) {
 /// Whether two matrices share a byte. Exact for equal strides in bytes (so that neighbouring column
 /// slices of one buffer pass); otherwise by their whole extents.
 bool overlaps(ConstAnyMatrix a, ConstAnyMatrix b);
-/// No output overlaps an input or another output.
+/// Checks that no output overlaps an input or another output.
 void check_disjoint(std::string_view op, std::initializer_list<Operand> outputs,
                     std::initializer_list<Operand> inputs);
 

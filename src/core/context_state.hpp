@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: what a Context is inside: device, instruction set, threads, workspace, tuned
+// Core: the state of a Context: device, instruction set, threads, workspace, source of tuned
 // configurations.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace switchback {
 class Context;
 
 namespace core {
-/// What a run of an operation is: all there is, or one of the two runs of a sequence
+/// Whether an operation runs by itself, or in the first or second run of a sequence
 /// (core/rehearsal.hpp).
 enum class Stage { single, rehearsal, performance };
 }  // namespace core
@@ -40,12 +40,12 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   ContextState& operator=(const ContextState&) = delete;
 
   [[nodiscard]] bool on_cpu() const noexcept { return device.kind == DeviceKind::cpu; }
-  /// An empty buffer of the device's memory.
+  /// An empty buffer that allocates the device's memory.
   [[nodiscard]] core::AlignedBuffer make_buffer() const { return core::AlignedBuffer(runtime); }
 
-  /// Asks the ConfigSource; in the second run of a sequence, what the rehearsal was answered.
+  /// Asks the ConfigSource; in the second run of a sequence, repeats the rehearsal's answer.
   bool find_config(const ConfigQuery& query, ConfigChoice& choice);
-  /// Tells the ConfigSource that what find_config() gave last cannot be used.
+  /// Tells the ConfigSource that the last choice of find_config() cannot be used.
   void refuse_config(const ConfigQuery& query, const ConfigChoice& choice,
                      std::string_view reason) noexcept;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: which device, as a value.
+// Core: a device's kind and index, as a value.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct Device {
 };
 
 /// Parses "cpu", "cuda", "cuda:N"; empty is the best device of this machine. Throws
-/// Error(invalid_argument) for a name that is none and Error(device_error) for a device this build
-/// or machine does not have.
+/// Error(invalid_argument) for an unknown name, and Error(device_error) for a device that this
+/// build or machine does not have.
 Device parse_device(const std::string& name);
 /// "cpu", "cuda:0"
 std::string device_name(Device device);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: operations that are made of several and still change nothing when memory runs out.
+// Core: sequences of operations that change nothing if memory runs out.
 //
-// Each single operation takes all its memory before it writes. That is not true of a sequence: the
-// second operation may find no memory when the first has written. So a sequence runs twice. The
-// first run, the rehearsal, does everything but compute: it picks engines, looks up configurations,
-// has libraries make their plans, and takes scratch memory. The second run finds all of that there
-// and allocates nothing.
+// A single operation takes all its memory before it writes. A sequence cannot do that by itself:
+// its second operation may run out of memory after the first has written. So a sequence runs twice.
+// The first run, the rehearsal, does everything except computing: it picks engines, looks up
+// configurations, lets libraries create their plans, and takes scratch memory. The second run finds
+// all of that in place and allocates nothing.
 //
-// An operation that can be part of a sequence keeps these rules. On the CPU it writes only inside
-// Threads::for_each, which does nothing in a rehearsal. On a device it queues nothing where
-// DeviceRuntime::rehearsing() says so. What it gets from the heap it keeps for the next call.
+// An operation that can be part of a sequence follows these rules. On the CPU it writes only inside
+// Threads::for_each, which does nothing in a rehearsal. On a device it queues nothing while
+// DeviceRuntime::rehearsing() is true. It keeps what it allocates on the heap for the next call.
 #pragma once
 
 #include "core/context_state.hpp"
 
 namespace switchback::core {
 
-/// The stage of a sequence for the life of the object.
+/// Sets the stage of a Context while the object lives.
 class StageScope {
  public:
   StageScope(ContextState& state, Stage stage) noexcept : state_(state) { enter(stage); }
@@ -33,12 +33,12 @@ class StageScope {
   ContextState& state_;
 };
 
-/// Runs a sequence of operations so that it throws Error(out_of_memory) before anything is written,
-/// or not at all. Inside another sequence it is a part of that one.
+/// Runs a sequence of operations so that it throws Error(out_of_memory) only before anything is
+/// written. Inside another sequence it becomes a part of that one.
 template <class Sequence>
 void all_or_nothing(ContextState& state, const Sequence& sequence) {
   if (state.stage != Stage::single) return sequence();
-  // Holds what the rehearsal takes until the second run has taken it again.
+  // Keeps the memory of the rehearsal reserved until the second run has taken it.
   const Workspace::Frame frame(state.workspace);
   state.rehearsed_lookups.clear();
   {

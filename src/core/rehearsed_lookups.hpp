@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: the look-ups of tuned configurations that a rehearsal made (core/rehearsal.hpp), for the
-// run behind it: one look-up is made for both, and both get the same answer.
+// Core: the look-ups of tuned configurations that a rehearsal made (core/rehearsal.hpp). The second
+// run uses the same answers, so that both runs take the same path with one look-up.
 #pragma once
 
 #include <array>
@@ -16,11 +16,11 @@ class RehearsedLookups {
   void add(const ConfigQuery& query, bool found, const ConfigChoice& choice) noexcept {
     if (count_ < most) answers_[count_++] = {query, choice, found};
   }
-  /// The choice that was found last cannot be used.
+  /// Marks the choice that was found last as unusable.
   void refuse() noexcept {
     if (count_ > 0) answers_[count_ - 1].found = false;
   }
-  /// The next answer, in the order in which they were added; false if there is none to this query.
+  /// The next answer, in the order of add(); false if it does not answer this query.
   bool next(const ConfigQuery& query, bool& found, ConfigChoice& choice) noexcept {
     if (next_ == count_ || answers_[next_].query != query) return false;
     const Answer& answer = answers_[next_++];
@@ -35,7 +35,7 @@ class RehearsedLookups {
     ConfigChoice choice;
     bool found = false;
   };
-  // A backward makes five. What is beyond is looked up again.
+  // A backward makes five look-ups. Further ones are simply made again.
   static constexpr std::size_t most = 8;
   std::array<Answer, most> answers_;
   std::size_t count_ = 0;

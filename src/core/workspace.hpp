@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: a Context's scratch memory. Operations take pieces inside a Frame and give them all back
-// when it ends; the memory stays for the next operation.
+// Core: a Context's scratch memory. Operations take pieces inside a Frame, which returns them all
+// when it ends; the memory is kept for the next operation.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ namespace switchback::core {
 
 class Workspace {
  public:
-  /// Of every piece: what the engines of a device ask for; on the host 64 would do.
+  /// Of every piece. Engines of a device need 256; on the host 64 would be enough.
   static constexpr std::size_t alignment_bytes = 256;
 
   Workspace() = default;
-  /// Memory of `source`; null: of the host.
+  /// Takes memory from `source`; null: from the host.
   explicit Workspace(std::shared_ptr<MemorySource> source) noexcept : source_(std::move(source)) {}
 
   /// A scope of allocations. Frames nest.
@@ -43,9 +43,9 @@ class Workspace {
     std::size_t offset_;
   };
 
-  /// Inside a Frame: while it lives, what Frames give back is not given out again before the Frame
-  /// around it ends. For pieces that a second stream still uses when the call that took them is
-  /// done.
+  /// Used inside a Frame. While it lives, pieces that inner Frames return are not handed out again
+  /// before the outer Frame ends. For pieces that a second stream still uses after the call that
+  /// took them has returned.
   class Hold {
    public:
     explicit Hold(Workspace& workspace) noexcept : workspace_(workspace) { ++workspace_.holds_; }
@@ -62,9 +62,9 @@ class Workspace {
  private:
   void* take_bytes(std::int64_t count, std::size_t element_bytes);
 
-  // Pieces are cut from blocks_[block_] at offset_. Needing more adds a block; when the outermost
-  // Frame ends, several blocks are replaced by one of their total size, so that a repeated call
-  // finds one block that fits. Not after a graph was captured: it holds addresses of the blocks.
+  // Pieces are cut from blocks_[block_] at offset_. If that is full, a block is added; when the
+  // outermost Frame ends, several blocks are replaced by one of their total size, so that the same
+  // call fits into one block next time. Not after a capture: the graph holds the blocks' addresses.
   std::shared_ptr<MemorySource> source_;
   std::vector<AlignedBuffer> blocks_;
   std::size_t block_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: the floating point environment that the library's numbers are defined in.
+// Core: the floating point environment for which the library's results are specified.
 #pragma once
 
 #if defined(__SSE__)
@@ -10,8 +10,8 @@
 
 namespace switchback::core {
 
-/// The default floating-point environment for a scope: a caller's flush-to-zero or rounding mode
-/// would change codes and scales.
+/// Sets the default floating-point environment for a scope: a caller's flush-to-zero or rounding
+/// mode would change codes and scales.
 class DefaultFloatEnvironment {
  public:
 #if defined(__SSE__)

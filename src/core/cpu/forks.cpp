@@ -11,9 +11,9 @@ namespace {
 
 std::atomic<unsigned> generation{0};
 
-// When the library is loaded, before any thread can have used it. pthread_atfork() fails only
-// without memory; then forks go unnoticed, as they do without it. The C library drops the handler
-// when the library is unloaded.
+// Registered when the library is loaded, before a thread can use it. pthread_atfork() fails only if
+// memory runs out; then forks are not noticed. The C library removes the handler when the library
+// is unloaded.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
 

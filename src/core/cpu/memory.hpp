@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: the host's memory, as the system tells of it.
+// Core: the size of the host's memory, as the system reports it.
 #pragma once
 
 #include <cstddef>
 
 namespace switchback::core {
 
-/// Bytes of memory, and the part of it that can be had now; 0 where the system does not tell.
+/// Bytes of memory, and how many of them are available now; 0 if the system does not say.
 std::size_t memory_bytes();
 std::size_t available_memory_bytes();
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: the threads of a CPU Context. Built on OpenMP where there is one, because oneDNN, OpenBLAS
-// and PyTorch run on it: one pool for all, none left spinning against the others. Without OpenMP
-// (and under ThreadSanitizer, which cannot follow it) a pool of the library's own does the same.
+// Core: the threads of a CPU Context. They are OpenMP's if available, because oneDNN, OpenBLAS and
+// PyTorch use OpenMP too: with one pool for all, no pool spins while another one works. Without
+// OpenMP (and under ThreadSanitizer, which cannot follow it) the library has a pool of its own.
 //
-// After fork() a child has none of these threads: there everything runs on the calling thread, with
-// the same results. Without OpenMP, an object that the child itself makes has threads again.
+// After fork() a child has none of these threads: everything runs on the calling thread, with the
+// same results. Without OpenMP, an object that the child itself creates has threads again.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace switchback::core {
 
 class Threads {
  public:
-  /// Throws std::system_error (or bad_alloc) if so many threads cannot be had.
+  /// Throws std::system_error (or bad_alloc) if so many threads cannot be created.
   explicit Threads(int count);
   ~Threads();
   Threads(const Threads&) = delete;
@@ -30,10 +30,10 @@ class Threads {
 
   /// Calls f(task, worker) for each task in [0, tasks), each once, worker in [0, count()). Tasks
   /// are handed out in ascending order to whichever worker is free, so results must not depend on
-  /// which worker runs what. Where threads cannot be had (a limit on processes, when this is the
-  /// calling thread's first call) the caller runs them all. f must not throw. While it runs, the
+  /// which worker runs what. If threads cannot be created (a limit on processes, in the calling
+  /// thread's first call), the caller runs all tasks. f must not throw. While it runs, the
   /// floating-point environment is the default one (round to nearest, no flush to zero), whatever
-  /// the caller set.
+  /// the caller has set.
   template <class F>
   void for_each(std::int64_t tasks, F&& f) {
     if (rehearsing_) return;
@@ -71,9 +71,9 @@ class Threads {
 /// "OpenMP" or "switchback's own pool".
 const char* threads_backend() noexcept;
 
-/// Sets how many threads OpenMP libraries (oneDNN, OpenBLAS) use when called from this thread, for
-/// the life of the object: `count`, or one after fork() and where threads cannot be had. Does
-/// nothing if there is no OpenMP in the process.
+/// While it lives, sets how many threads OpenMP libraries (oneDNN, OpenBLAS) use when this thread
+/// calls them: `count`, or one after fork() and if threads cannot be created. Does nothing if the
+/// process has no OpenMP.
 class ScopedLibraryThreads {
  public:
   explicit ScopedLibraryThreads(int count) noexcept;

@@ -13,22 +13,21 @@ namespace switchback::core {
 
 namespace {
 
-// GCC's libgomp prints and calls exit(1) when it cannot create a thread, or cannot allocate what
-// its first parallel region needs, and OpenMP has no way to ask beforehand. So before the first
-// region of a size, as many threads as it will create are created here, to be alive at the same
-// time, and then the region is run once and empty: from then on libgomp has its threads and keeps
-// them. libgomp has a set of threads for each thread that starts regions, so this is remembered for
-// each.
+// GCC's libgomp prints and calls exit(1) if it cannot create a thread, or cannot allocate what its
+// first parallel region needs, and OpenMP has no way to ask beforehand. So before the first region
+// of a size, this file creates as many threads as the region will, all alive at the same time, and
+// then runs an empty region: from then on libgomp has its threads and keeps them. libgomp has a set
+// of threads for each thread that starts regions, so this is remembered per thread.
 //
-// What stays uncovered: somebody else (a thread of this process, or another process of the user)
-// takes the last threads between the trial and the region; a library beside this one starts a
-// smaller region on the same thread, after which libgomp lets the others go and creates them again
-// in the next larger one; or OMP_STACKSIZE asks for stacks so much larger than the default ones of
-// the trial that they do not fit. A host that has to survive these as well sets threads to 1.
+// Three cases are not covered. Another thread of this process, or another process of the user,
+// takes the last threads between the trial and the region. Another library starts a smaller region
+// on the same thread, after which libgomp ends the other threads and creates them again in the next
+// larger region. OMP_STACKSIZE asks for stacks so much larger than the trial's default ones that
+// they do not fit. A host that must survive these as well sets threads to 1.
 thread_local int team_size = 1;
 
-// Whether a region that is started here gets no threads of its own: within another region, unless
-// the host allows nesting, it runs on the calling thread.
+// Whether a region that is started here runs on the calling thread alone, because it is inside
+// another region and the host does not allow nesting.
 bool region_is_nested() noexcept {
   return omp_get_active_level() >= omp_get_max_active_levels();
 }
@@ -42,11 +41,11 @@ void start_team(int count) {
   team_size = count;
 }
 
-// How many threads a region started by this thread may have: `count`, or 1 in a child of fork(),
-// where libgomp would wait for threads that only the parent has, and where threads cannot be had.
+// How many threads a region started by this thread may have: `count`, or 1 if threads cannot be
+// created, or in a child of fork(), where libgomp would wait for threads that only the parent has.
 int usable_threads(int count) noexcept {
   if (count == 1 || fork_generation() != 0) return 1;
-  if (count < team_size && !region_is_nested()) team_size = count;  // the others are let go
+  if (count < team_size && !region_is_nested()) team_size = count;  // libgomp ends the others
   if (count <= team_size) return count;
   try {
     start_team(count);
@@ -67,7 +66,7 @@ Threads::~Threads() = default;
 
 void Threads::run(std::int64_t tasks, void* function, Call call) {
   if (tasks <= 0) return;
-  // Not fewer threads for fewer tasks: libgomp would end the threads that a region leaves out.
+  // Fewer tasks do not use fewer threads, because libgomp would end the threads left out.
   const int threads = tasks == 1 ? 1 : usable_threads(count_);
   if (threads == 1) {
     const DefaultFloatEnvironment environment;

@@ -30,8 +30,8 @@ void relax() noexcept {
 #endif
 }
 
-// Something that threads wait for. They look at it for a few microseconds, as long as the pauses
-// between the parts of one call last, and then sleep.
+// An event that threads wait for. They poll for a few microseconds, as long as the pauses between
+// the parts of one call last, and then sleep.
 class Event {
  public:
   // Returns once `happened()`, which reads what was stored (sequentially consistent) before a call
@@ -52,7 +52,8 @@ class Event {
 
   void announce() {
     if (sleepers_.load() == 0) return;
-    // Whoever counted itself has either not looked yet or is asleep when this has the mutex.
+    // Every sleeper that counted itself either has not looked yet, or sleeps when this has the
+    // mutex.
     { const std::scoped_lock lock(mutex_); }
     changed_.notify_all();
   }
@@ -66,9 +67,9 @@ class Event {
 }  // namespace
 
 // A job has a door. The caller describes the job, opens the door and takes tasks from an atomic
-// counter; workers that find the door open go in and take tasks too. Once no task is left the
-// caller closes the door and waits for those inside. A worker that is slow to wake, or that has no
-// core to run on, finds the door closed: nobody waits for it.
+// counter; workers that find the door open enter and take tasks too. When no task is left, the
+// caller closes the door and waits for the workers inside. A worker that wakes late, or has no core
+// to run on, finds the door closed, and nobody waits for it.
 struct Threads::Pool {
   static constexpr std::uint64_t inside_mask = 0xFFFF;  // how many workers are inside
   static constexpr std::uint64_t open_bit = inside_mask + 1;
@@ -78,7 +79,7 @@ struct Threads::Pool {
   Event left;
   std::atomic<std::uint64_t> door{0};
   std::atomic<bool> stop{false};
-  // Of the present job; written while the door is closed and nobody inside.
+  // The current job; written while the door is closed and nobody is inside.
   std::int64_t tasks = 0;
   void* function = nullptr;
   Call call = nullptr;
@@ -94,7 +95,7 @@ struct Threads::Pool {
       call(function, task, worker);
   }
 
-  // Goes in if the door is open for another job than `seen`, which is that job's number then.
+  // Enters if the door is open for a job other than `seen`; sets `seen` to that job's number.
   bool enter(std::uint64_t& seen) {
     std::uint64_t now = door.load();
     while ((now & open_bit) != 0 && now / number_step != seen)
@@ -136,7 +137,7 @@ struct Threads::Pool {
 
 Threads::Threads(int count) : count_(count), fork_generation_(fork_generation()) {
   if (count == 1) return;
-  // Looking takes a core's time; where there are not enough of them, a thread that works needs it.
+  // Polling takes a core's time, which a working thread needs if there are not enough cores.
   constexpr int looks = 100;  // 1 to 5 microseconds, by how long the CPU pauses
   auto pool = std::make_unique<Pool>();
   pool->looks = static_cast<unsigned>(count) <= std::thread::hardware_concurrency() ? looks : 0;
@@ -154,8 +155,8 @@ Threads::Threads(int count) : count_(count), fork_generation_(fork_generation())
 Threads::~Threads() {
   if (pool_ == nullptr) return;
   if (inherited())
-    // The workers are the parent's. They cannot be joined here, and what they slept on counts them
-    // for good, so it cannot be destroyed either: the child leaves that memory as it is.
+    // The workers exist only in the parent. They cannot be joined here, and the condition variable
+    // on which they slept cannot be destroyed either, so the child leaks that memory.
     static_cast<void>(pool_.release());
   else
     pool_->shut_down();
@@ -181,8 +182,8 @@ const char* threads_backend() noexcept {
 
 namespace {
 
-// OpenMP of a library beside this one, if it is in the process: a system's oneDNN and OpenBLAS
-// bring it along though this library is built without.
+// OpenMP of another library, if it is in the process: a system's oneDNN and OpenBLAS use it even if
+// this library is built without it.
 struct OpenMp {
   int (*get_max_threads)() = find<int (*)()>("omp_get_max_threads");
   void (*set_num_threads)(int) = find<void (*)(int)>("omp_set_num_threads");
@@ -208,11 +209,11 @@ ScopedLibraryThreads::ScopedLibraryThreads(int count) noexcept {
   const OpenMp& openmp = OpenMp::get();
   if (!openmp.is_there()) return;
   previous_ = openmp.get_max_threads();
-  // A parent's OpenMP threads are not here; a region of more than one thread would wait for them.
-  // And libgomp ends the process if it cannot create its threads (see threads_openmp.cpp).
+  // After fork(), a region of more than one thread would wait for the parent's OpenMP threads. And
+  // libgomp ends the process if it cannot create its threads (see threads_openmp.cpp).
   int threads = fork_generation() == 0 ? count : 1;
   static thread_local int tried = 1;
-  if (threads > 1 && threads < tried) tried = threads;  // OpenMP lets the others go
+  if (threads > 1 && threads < tried) tried = threads;  // OpenMP ends the others
   if (threads > tried) {
     try {
       try_threads(threads - tried);

@@ -10,8 +10,8 @@ namespace switchback::core::SWITCHBACK_CUDA_NS {
 
 namespace {
 
-// The driver's functions for contexts. The runtime knows where they are, so that nothing links the
-// driver, and has called cuInit. A device's ordinal is its CUdevice; CUresult is 0 for success.
+// The driver's functions for contexts. The runtime provides their addresses, so that nothing links
+// the driver, and has called cuInit. A device's ordinal is its CUdevice; CUresult 0 is success.
 class Driver {
  public:
   static Driver& get() {
@@ -20,7 +20,7 @@ class Driver {
     return *driver;
   }
 
-  // Whether something in this process uses the device. True where it cannot be known.
+  // Whether something in this process uses the device. True if that cannot be known.
   [[nodiscard]] bool is_used(int index) const noexcept {
     unsigned flags = 0;
     int active = 0;

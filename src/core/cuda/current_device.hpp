@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: which device the calling thread's calls are for.
+// CUDA core: the current device of the calling thread.
 #pragma once
 
 #include <new>
@@ -8,18 +8,18 @@
 
 namespace switchback::core::SWITCHBACK_CUDA_NS {
 
-/// Makes a device the calling thread's current one for a scope, as every call to CUDA needs: also
-/// those that name a stream, for the legacy default stream is that of the current device. Costs one
-/// cudaGetDevice where it is the current one already.
+/// Makes a device the calling thread's current one for a scope. Every call to CUDA needs that, also
+/// calls that name a stream, because the legacy default stream belongs to the current device. Costs
+/// one cudaGetDevice if the device is already current.
 ///
-/// The thread's own device is the current one again afterwards, and is not touched by that: where
-/// nothing in the process has used it yet, cudaSetDevice would set it up, which takes half a
-/// gigabyte of its memory.
+/// Afterwards the thread's previous device is current again, without being initialised: if nothing
+/// in the process has used it yet, cudaSetDevice would initialise it, which takes half a gigabyte
+/// of its memory.
 class CurrentDevice {
  public:
   /// Throws Error(device_error).
   explicit CurrentDevice(int index);
-  /// Where it fails, the current device remains what it was.
+  /// If it fails, the current device stays the same.
   CurrentDevice(int index, std::nothrow_t) noexcept;
   ~CurrentDevice();
   CurrentDevice(const CurrentDevice&) = delete;
@@ -28,8 +28,8 @@ class CurrentDevice {
  private:
   cudaError_t enter(int index, const char*& call) noexcept;
 
-  int before_ = -1;      ///< to be made the current one again; -1: nothing is to be done
-  bool pushed_ = false;  ///< a context was pushed that is to be popped
+  int before_ = -1;      ///< the device to make current again; -1: nothing to do
+  bool pushed_ = false;  ///< whether a context was pushed and must be popped
 };
 
 }  // namespace switchback::core::SWITCHBACK_CUDA_NS

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: the one place where kernels are started, and dynamic shared memory is declared, for
-// GPUs and for the emulated device alike.
+// CUDA core: the only place where kernels are started and dynamic shared memory is declared, for
+// GPUs and for the emulated device.
 #pragma once
 
 #include <cstddef>

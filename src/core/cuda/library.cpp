@@ -13,7 +13,7 @@ Library::Library(std::initializer_list<const char*> names) {
       return;
     }
     const char* said = dlerror();
-    // The first name is the one people are told to install.
+    // The first name is the one that error messages name.
     if (error_.empty()) error_ = said != nullptr ? said : "the library cannot be loaded";
   }
 }

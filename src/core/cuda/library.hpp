@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: functions of libraries that are found at run time, so that one build runs with and
+// CUDA core: functions of libraries that are loaded at run time, so that one build runs with and
 // without them.
 #pragma once
 
@@ -15,7 +15,7 @@ class Library {
   /// The first of the given names that can be loaded.
   explicit Library(std::initializer_list<const char*> names);
   [[nodiscard]] bool loaded() const noexcept { return handle_ != nullptr; }
-  /// What the loader said of the first name; empty when loaded.
+  /// The loader's message for the first name; empty if a library was loaded.
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
   [[nodiscard]] void* symbol(const char* name) const noexcept;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: what makes the backend known to core.
+// CUDA core: makes the backend known to core.
 #pragma once
 
 #include "core/device.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA core: element types on the device: exact conversions, memory access at any alignment, and
-// the few instructions that have no C++, each with a twin for the emulated device.
+// the few instructions without a C++ equivalent, each with C++ code for the emulated device.
 #pragma once
 
 #include <cstdint>
@@ -106,7 +106,7 @@ __device__ __forceinline__ void multiply_add_16x8x32(int (&d)[4], const int (&a)
 #endif
 }
 
-/// An element at any address: one access where the address is a multiple of its size, else bytes.
+/// An element at any address: one access if the address is a multiple of its size, else bytes.
 template <class T>
 __device__ __forceinline__ T load_element(const T* address) {
   if (reinterpret_cast<std::uintptr_t>(address) % sizeof(T) == 0) return *address;

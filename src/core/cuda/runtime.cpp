@@ -154,8 +154,8 @@ Runtime::Runtime(int index, const ContextOptions& options)
   if (options.stream != nullptr) {
     stream_ = static_cast<cudaStream_t>(options.stream);
   } else {
-    // Not a non-blocking one: callers who use no streams work on the legacy default stream, and
-    // what they do there is ordered with this one.
+    // Not a non-blocking stream: callers that use no streams work on the legacy default stream, and
+    // a blocking stream is ordered with it.
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamDefault), "cudaStreamCreateWithFlags");
     own_stream_ = true;
   }
@@ -170,7 +170,7 @@ void Runtime::close() noexcept {
   closed_ = true;
   const CurrentDevice current(index_, std::nothrow);
   gemm_.reset();
-  // They keep running what is queued on them.
+  // Destroyed streams still finish what is queued on them.
   capture_.release();
   side_.release();
   beside_stream_.release();
@@ -183,8 +183,8 @@ void Runtime::set_stream(void* stream) {
   if (next == stream_) return;
   const CurrentDevice current(index_);
   refuse_in_capture("another stream");
-  // What is captured cannot wait for what is not: whoever began that capture has seen to it that
-  // its graph runs behind what is queued here.
+  // Captured work cannot wait for work outside the capture: the caller that began the capture must
+  // ensure that its graph runs after what is queued here.
   if (!captures(next)) {
     if (switch_event_.get() == nullptr) switch_event_ = Event(false);
     check(cudaEventRecord(switch_event_.get(), stream_), "cudaEventRecord");
@@ -253,7 +253,7 @@ void* Runtime::allocate(std::size_t bytes) {
   } else {
     check(cudaMalloc(&data, bytes), "cudaMalloc", "{} bytes", bytes);
   }
-  // The memory is the first stream's; the one beside it may use it once that has got there.
+  // The memory belongs to the first stream's order, so the second stream has to wait for it.
   if (beside_) start_beside();
   return data;
 }
@@ -269,7 +269,7 @@ void Runtime::release(void* data, std::size_t bytes) noexcept {
   const CurrentDevice current(index_, std::nothrow);
   if (allocator_.release != nullptr)
     return allocator_.release(allocator_.user, data, bytes, closed_ ? nullptr : stream_);
-  // Without a stream to order it by, cudaFree waits for whatever may still use the memory.
+  // Without a stream for the order, cudaFree waits for all work that may still use the memory.
   forget(pools_ && !closed_ ? cudaFreeAsync(data, stream_) : cudaFree(data));
 }
 

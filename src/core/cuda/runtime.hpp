@@ -28,7 +28,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// A stream that is ordered with others by events alone, and an event to do it with.
+/// A stream that is ordered with others only by events, and an event for that.
 class SideStream {
  public:
   SideStream() = default;
@@ -48,7 +48,7 @@ class SideStream {
   Event event_;
 };
 
-/// Something a higher layer keeps with the device: the handle of a library, its plans.
+/// State of a higher layer that lives with the device: a library's handle, its plans.
 class Extension {
  public:
   virtual ~Extension() = default;

@@ -4,7 +4,8 @@
 namespace switchback::core::SWITCHBACK_CUDA_NS {
 
 void fail_status(cudaError_t status, std::string_view call, std::string_view problem) {
-  // An error that was reported here is not to be found again by somebody else's cudaGetLastError.
+  // Clears an error that is reported here, so that other code's cudaGetLastError does not return
+  // it.
   (void)cudaGetLastError();
   const bool memory = status == cudaErrorMemoryAllocation;
   fail(memory ? Status::out_of_memory : Status::device_error, "{}{}{}: {} ({}): {}", call,

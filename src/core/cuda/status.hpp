@@ -20,7 +20,7 @@ inline void check(cudaError_t status, std::string_view call) {
     fail_status(status, call);
 }
 
-/// The same with what was asked for, which is formatted only then.
+/// The same with a description of the call, which is formatted only on failure.
 template <class... Args>
 requires(!(made_for_message<Args> || ...)) void check(cudaError_t status, std::string_view call,
                                                       fmt::format_string<Args...> problem,
