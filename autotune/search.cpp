@@ -228,7 +228,8 @@ class Search {
     const double usual_s = sample_s(result_.measured.front());
     for (const std::size_t i : in) {
       Measured& m = result_.measured[i];
-      if (i != 0) m.stats = summarize(m.times_ms);  // of the screening, should there be no final
+      if (i != 0)
+        m.stats = measure::summarize(m.times_ms);  // of the screening, should there be no final
       m.times_ms.clear();
     }
     const int wanted = in.size() == 1 ? std::max(3, final_rounds(options_.effort) / 3)
@@ -257,8 +258,8 @@ class Search {
     const std::vector<double>& usual = result_.measured.front().times_ms;
     for (const std::size_t i : in) {
       Measured& m = result_.measured[i];
-      m.stats = summarize(m.times_ms);
-      m.speedup = speed_ratio(usual, m.times_ms).median;
+      m.stats = measure::summarize(m.times_ms);
+      m.speedup = measure::speed_ratio(usual, m.times_ms).median;
     }
     rank(in, result_.effort != Effort::cut);
     confirm();
@@ -295,12 +296,12 @@ class Search {
       if (place > 0) task = renewed(winner);
       if (task == nullptr) break;
       const Pairs here = time_pairs(*task, winner, rounds);
-      ahead = speed_ratio(here.usual_ms, here.winner_ms).median > 1;
+      ahead = measure::speed_ratio(here.usual_ms, here.winner_ms).median > 1;
       all.usual_ms.insert(all.usual_ms.end(), here.usual_ms.begin(), here.usual_ms.end());
       all.winner_ms.insert(all.winner_ms.end(), here.winner_ms.begin(), here.winner_ms.end());
     }
     if (ahead && decide({{&all.usual_ms, 0}, {&all.winner_ms, 0}}, task_.least_gain()) == 1) {
-      result_.measured[winner].speedup = speed_ratio(all.usual_ms, all.winner_ms).median;
+      result_.measured[winner].speedup = measure::speed_ratio(all.usual_ms, all.winner_ms).median;
       return;
     }
     std::erase(result_.ranking, std::size_t{0});
@@ -386,8 +387,9 @@ bool clearly_faster(const std::vector<double>& subject, const std::vector<double
                     double least_gain) {
   const auto rounds = static_cast<std::int64_t>(std::min(subject.size(), rival.size()));
   if (rounds < 1) return false;
-  const Middle ratio = speed_ratio(rival, subject);
-  return ratio.median >= 1 + least_gain && ratio.median - 1 > 2 * median_error(ratio, rounds);
+  const measure::Middle ratio = measure::speed_ratio(rival, subject);
+  return ratio.median >= 1 + least_gain &&
+         ratio.median - 1 > 2 * measure::median_error(ratio, rounds);
 }
 
 }  // namespace
@@ -396,7 +398,7 @@ std::size_t decide(const std::vector<Rival>& rivals, double least_gain) {
   std::size_t fastest = 0;
   double best = 1;
   for (std::size_t i = 1; i < rivals.size(); ++i) {
-    const double gain = speed_ratio(*rivals[0].times_ms, *rivals[i].times_ms).median;
+    const double gain = measure::speed_ratio(*rivals[0].times_ms, *rivals[i].times_ms).median;
     if (clearly_faster(*rivals[i].times_ms, *rivals[0].times_ms, least_gain) && gain > best) {
       fastest = i;
       best = gain;

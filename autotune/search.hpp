@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "autotune/statistics.hpp"
 #include "autotune/store/record.hpp"
 #include "autotune/task.hpp"
+#include "measure/statistics.hpp"
 
 namespace switchback::autotune {
 
@@ -53,7 +53,7 @@ struct Measured {
   ConfigChoice choice;
   std::string failure;  ///< why it is wrong or cannot run; empty: it is right
   std::vector<double> times_ms;
-  Stats stats;
+  measure::Stats stats;
   double speedup = 0;  ///< of the finalists: over the default, the middle of the rounds' ratios
 };
 

@@ -109,7 +109,7 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
     } else {
       record.type = RecordType::sample;
       record.candidate.algo_hex = task->provenance(m.choice);
-      record.stats = m.stats.count > 0 ? m.stats : summarize(m.times_ms);
+      record.stats = m.stats.count > 0 ? m.stats : measure::summarize(m.times_ms);
       if (record.stats.count == 0) continue;
     }
     outcome.records.push_back(std::move(record));

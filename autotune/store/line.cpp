@@ -242,9 +242,9 @@ CandidateText read_candidate(const Json& object) {
   return candidate;
 }
 
-Stats read_stats(const Json& object) {
+measure::Stats read_stats(const Json& object) {
   const Json& value = object_field(object, "stats");
-  Stats stats;
+  measure::Stats stats;
   stats.count = integer(field(value, "n"), "n");
   stats.min_ms = number_field(value, "min_ms");
   stats.p20_ms = number_field(value, "p20_ms");

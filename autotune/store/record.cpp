@@ -113,7 +113,7 @@ std::string_view effort_name(Effort effort) noexcept {
 std::string to_line(const Record& record) {
   check_key(record.key);
   const Environment& env = record.env;
-  const Stats& stats = record.stats;
+  const measure::Stats& stats = record.stats;
   std::string line;
   const auto out = std::back_inserter(line);
   // A reader finds the type and the key's hash by their places (line.cpp): the order is fixed.

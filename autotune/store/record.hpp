@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "autotune/statistics.hpp"
+#include "measure/statistics.hpp"
 
 namespace switchback::autotune {
 
@@ -77,7 +77,7 @@ struct Record {
   CandidateText candidate;
   bool ok = true;
   std::string why;  ///< of a fail: what was wrong
-  Stats stats;
+  measure::Stats stats;
   double default_median_ms = 0;  ///< of the configuration that runs when nothing is known
   Effort effort = Effort::normal;
   bool budget_hit = false;

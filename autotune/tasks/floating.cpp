@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autotune/random_data.hpp"
 #include "autotune/tasks/operands.hpp"
 #include "autotune/tasks/tasks.hpp"
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
 #include "gemm/floating/engine.hpp"
+#include "measure/data.hpp"
 
 namespace switchback::autotune {
 
@@ -157,7 +157,7 @@ class StandardTask final : public Task {
     for (int i = 0; i < samples; ++i) {
       const auto pick = [&](std::int64_t size, std::uint64_t salt) {
         if (i < 2) return i == 0 ? std::int64_t{0} : size - 1;
-        return static_cast<std::int64_t>(random_bits(salt, static_cast<std::uint64_t>(i)) %
+        return static_cast<std::int64_t>(measure::random_bits(salt, static_cast<std::uint64_t>(i)) %
                                          static_cast<std::uint64_t>(size));
       };
       Sample s{pick(p.m, 11), pick(p.n, 12), 0, 0};

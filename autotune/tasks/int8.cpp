@@ -6,13 +6,13 @@
 #include <span>
 #include <vector>
 
-#include "autotune/random_data.hpp"
 #include "autotune/tasks/operands.hpp"
 #include "autotune/tasks/tasks.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/engine.hpp"
+#include "measure/data.hpp"
 
 namespace switchback::autotune {
 
@@ -36,7 +36,7 @@ std::string check_sums(std::span<const std::byte> a, std::span<const std::byte> 
   const auto* codes_b = reinterpret_cast<const std::int8_t*>(b.data());
   std::vector<std::uint64_t> r(static_cast<std::size_t>(n));
   for (std::size_t j = 0; j < r.size(); ++j)
-    r[j] = random_bits(77, j);
+    r[j] = measure::random_bits(77, j);
   std::vector<std::uint64_t> b_r(static_cast<std::size_t>(k), 0);
   for (std::int64_t j = 0; j < n; ++j)
     for (std::int64_t p = 0; p < k; ++p)

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "autotune/random_data.hpp"
 #include "core/context_state.hpp"
 #include "core/cpu/isa.hpp"
 #include "core/unaligned.hpp"
+#include "measure/data.hpp"
 
 namespace switchback::autotune {
 
@@ -137,9 +137,9 @@ void fill_random(Context& context, AnyMatrix m, std::uint64_t seed) {
   std::vector<std::byte> block(static_cast<std::size_t>(values) * element);
   Context host = host_context();
   if (m.dtype == DType::s8)
-    fill_codes(host, {reinterpret_cast<std::int8_t*>(block.data()), 1, values}, seed);
+    measure::fill_codes(host, {reinterpret_cast<std::int8_t*>(block.data()), 1, values}, seed);
   else
-    fill_normal(host, {block.data(), m.dtype, 1, values, values}, seed);
+    measure::fill_normal(host, {block.data(), m.dtype, 1, values, values}, seed);
   std::int64_t at = 0;
   write_rows(context, m, [&](std::int64_t, std::byte* row) {
     for (std::int64_t done = 0; done < m.cols;) {
@@ -157,7 +157,7 @@ void fill_scales(Context& context, float* values, std::int64_t count, std::uint6
   if (count == 0) return;
   write_rows(context, {values, DType::f32, 1, count, count}, [&](std::int64_t, std::byte* row) {
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::uint64_t bits = random_bits(seed, static_cast<std::uint64_t>(i)) >> 40;
+      const std::uint64_t bits = measure::random_bits(seed, static_cast<std::uint64_t>(i)) >> 40;
       const float value = 0.5f + static_cast<float>(bits) * 0x1p-24f;
       std::memcpy(row + static_cast<std::size_t>(i) * sizeof value, &value, sizeof value);
     }

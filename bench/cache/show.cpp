@@ -131,7 +131,7 @@ int cache_show(const CacheOptions& options, const std::string& key) {
       failed.add(
           {words_of(record.candidate, op), record.why, date_of(record), place_of(*line), note});
     if (record.type != RecordType::winner && record.type != RecordType::sample) continue;
-    const autotune::Stats& s = record.stats;
+    const measure::Stats& s = record.stats;
     measured.add({words_of(record.candidate, op),
                   std::string(autotune::record_type_name(record.type)), std::to_string(s.count),
                   number(s.min_ms), number(s.p20_ms), number(s.median_ms), number(s.p80_ms),

@@ -187,7 +187,7 @@ void portable_loop(long steps) {
 // Steps that take about a millisecond, so that starting the threads does not count.
 long calibrate(const RegisterLoop& loop) {
   for (long steps = 1000;; steps *= 2) {
-    const Stats s = measure({.repeat = 1}, [&] { loop.run(steps); });
+    const measure::Stats s = measure({.repeat = 1}, [&] { loop.run(steps); });
     if (s.min_ms > 0.5 || steps > (1L << 32)) return steps;
   }
 }
@@ -195,7 +195,7 @@ long calibrate(const RegisterLoop& loop) {
 double loop_rate(Context& context, const RegisterLoop& loop, double budget_s) {
   const long steps = calibrate(loop);
   double operations = 0;
-  const Stats s =
+  const measure::Stats s =
       measure({.repeat = 3, .min_time_s = budget_s, .deadline = deadline_in(2 * budget_s)},
               [&] { operations = run_on_all_threads(context, loop, steps); });
   return operations / (s.min_ms * 1e-3);

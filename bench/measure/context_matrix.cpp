@@ -2,9 +2,9 @@
 #include "bench/measure/context_matrix.hpp"
 
 #include "bench/measure/host_matrix.hpp"
-#include "bench/measure/random_data.hpp"
 #include "bench/run/check.hpp"
 #include "core/context_state.hpp"
+#include "measure/data.hpp"
 
 namespace switchback::bench {
 
@@ -45,12 +45,12 @@ void poison(Context& context, AnyMatrix m) {
 
 void fill_normal_anywhere(Context& context, AnyMatrix m, std::uint64_t seed, float scale) {
   core::DeviceRuntime* runtime = context.state().runtime.get();
-  if (runtime == nullptr) return fill_normal(context, m, seed, scale);
+  if (runtime == nullptr) return measure::fill_normal(context, m, seed, scale);
   ContextOptions cpu;
   cpu.device = "cpu";
   Context host(cpu);
   const HostMatrix data(m.dtype, m.rows, m.cols);
-  fill_normal(host, data.any(), seed, scale);
+  measure::fill_normal(host, data.any(), seed, scale);
   runtime->copy(m.data, row_bytes(m), data.any().data, row_bytes(m), row_bytes(m), m.rows);
   runtime->synchronize();
 }

@@ -45,15 +45,15 @@ std::vector<std::vector<double>> sample_interleaved(
   return times_ms;
 }
 
-std::vector<Stats> measure_interleaved(const MeasureOptions& options,
-                                       std::span<const std::function<void()>> callables) {
-  std::vector<Stats> stats;
+std::vector<measure::Stats> measure_interleaved(const MeasureOptions& options,
+                                                std::span<const std::function<void()>> callables) {
+  std::vector<measure::Stats> stats;
   for (const auto& times_ms : sample_interleaved(options, callables))
-    stats.push_back(summarize(times_ms));
+    stats.push_back(measure::summarize(times_ms));
   return stats;
 }
 
-Stats measure(const MeasureOptions& options, const std::function<void()>& callable) {
+measure::Stats measure(const MeasureOptions& options, const std::function<void()>& callable) {
   return measure_interleaved(options, std::span(&callable, 1)).front();
 }
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "bench/measure/stats.hpp"
+#include "measure/statistics.hpp"
 
 namespace switchback::bench {
 
@@ -37,8 +37,8 @@ Clock::time_point deadline_in(double seconds);
 std::vector<std::vector<double>> sample_interleaved(
     const MeasureOptions& options, std::span<const std::function<void()>> callables);
 
-Stats measure(const MeasureOptions& options, const std::function<void()>& callable);
-std::vector<Stats> measure_interleaved(const MeasureOptions& options,
-                                       std::span<const std::function<void()>> callables);
+measure::Stats measure(const MeasureOptions& options, const std::function<void()>& callable);
+std::vector<measure::Stats> measure_interleaved(const MeasureOptions& options,
+                                                std::span<const std::function<void()>> callables);
 
 }  // namespace switchback::bench

@@ -3,8 +3,8 @@
 // in the training step of an MLP.
 #include "switchback/activation.hpp"
 #include "bench/measure/host_matrix.hpp"
-#include "bench/measure/random_data.hpp"
 #include "bench/micro/micro.hpp"
+#include "measure/data.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::bench {
@@ -25,7 +25,7 @@ MicroRow row_of(const MicroOptions& options, const MicroShape& shape, std::strin
   row.shape = shape;
   row.subject_ms = fused.stats;
   row.rival_ms = pair.stats;
-  row.ratio = speed_ratio(pair.times_ms, fused.times_ms);
+  row.ratio = measure::speed_ratio(pair.times_ms, fused.times_ms);
   return row;
 }
 
@@ -46,9 +46,9 @@ void operations(Context& context, const MicroOptions& options, const MicroShape&
   HostMatrix x(options.dtype, rows, cols), g(options.dtype, rows, cols),
       y(options.dtype, rows, cols), codes(DType::s8, rows, cols);
   std::vector<float> absmax(static_cast<std::size_t>(rows)), sums(static_cast<std::size_t>(cols));
-  fill_normal(context, x.any(), options.seed);
-  fill_normal(context, g.any(), options.seed + 1);
-  fill_normal(context, y.any(), options.seed + 2);
+  measure::fill_normal(context, x.any(), options.seed);
+  measure::fill_normal(context, g.any(), options.seed + 1);
+  measure::fill_normal(context, y.any(), options.seed + 2);
   const auto q = codes.view<std::int8_t>();
   const MicroShape size = {rows, cols, 0};
   for (const Activation gelu : {Activation::gelu_tanh, Activation::gelu_erf}) {
@@ -99,7 +99,7 @@ class Mlp {
     std::uint64_t seed = options.seed;
     for (HostMatrix* m : {&w_up_, &w_down_, &x_, &z_, &a_, &y_, &g_, &da_, &dz_, &dx_, &dw_up_,
                           &dw_down_, &db_up_, &db_down_})
-      fill_normal(context, m->any(), seed++);
+      measure::fill_normal(context, m->any(), seed++);
     up_.set_weight(w_up_.any());
     down_.set_weight(w_down_.any());
   }

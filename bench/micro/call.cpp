@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "bench/measure/host_matrix.hpp"
-#include "bench/measure/random_data.hpp"
 #include "core/check.hpp"
+#include "measure/data.hpp"
 #include "switchback/linear.hpp"
 #include "switchback/switchback.h"
 
@@ -33,7 +33,7 @@ constexpr std::int64_t out = 64;
 struct Operands {
   Operands(Context& context, std::uint64_t seed) {
     for (HostMatrix* m : {&x, &w, &bias, &g, &y, &dx, &dw, &db})
-      fill_normal(context, m->any(), seed++);
+      measure::fill_normal(context, m->any(), seed++);
   }
   HostMatrix x{DType::f32, batch, in}, w{DType::f32, out, in}, bias{DType::f32, 1, out},
       g{DType::f32, batch, out}, y{DType::f32, batch, out}, dx{DType::f32, batch, in},

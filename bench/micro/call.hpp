@@ -16,9 +16,9 @@ namespace switchback::bench {
 extern std::int64_t (*allocations_so_far)() noexcept;
 
 struct CallRow {
-  std::string what;  ///< "forward, W codes cached" or "training step, W new"
-  std::string how;   ///< "C++", "C" or "plain loops"
-  Middle ns;         ///< of one call; a step is weight_updated, forward and backward
+  std::string what;    ///< "forward, W codes cached" or "training step, W new"
+  std::string how;     ///< "C++", "C" or "plain loops"
+  measure::Middle ns;  ///< of one call; a step is weight_updated, forward and backward
   std::optional<double> allocations;  ///< of one call, once its buffers have grown
 };
 using CallSink = std::function<void(const CallRow&)>;

@@ -48,7 +48,7 @@ std::string target_text(const std::optional<Target>& t) {
   return t ? fmt::format("{} ({}, {})", t->target, t->floor, t->stretch) : "";
 }
 
-std::string percent(const Middle& share, std::int64_t samples) {
+std::string percent(const measure::Middle& share, std::int64_t samples) {
   return samples < 3 ? fmt::format("{:.0f} %", 100 * share.median)
                      : fmt::format("{:.0f} ± {:.0f} %", 100 * share.median, 100 * share.mad);
 }

@@ -9,8 +9,8 @@
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/copy_kernel.hpp"
 #include "bench/measure/host_matrix.hpp"
-#include "bench/measure/random_data.hpp"
 #include "bench/micro/micro.hpp"
+#include "measure/data.hpp"
 #include "switchback/gemm.hpp"
 
 namespace switchback::bench {
@@ -27,7 +27,7 @@ struct Ceiling {
 
   Ceiling(Context& context, const RegisterLoop& loop_) : loop(loop_) {
     for (;; steps *= 2) {
-      const Stats s =
+      const measure::Stats s =
           measure({.repeat = 2}, [&] { operations = run_on_all_threads(context, loop, steps); });
       if (s.min_ms > 2) break;
     }
@@ -35,9 +35,9 @@ struct Ceiling {
 };
 
 // share = (operations / time) / (ceiling's operations / its time), round by round.
-Middle share_of(const Timed& subject, double operations, const Timed& ceiling,
-                double ceiling_operations) {
-  Middle ratio = speed_ratio(ceiling.times_ms, subject.times_ms);
+measure::Middle share_of(const Timed& subject, double operations, const Timed& ceiling,
+                         double ceiling_operations) {
+  measure::Middle ratio = measure::speed_ratio(ceiling.times_ms, subject.times_ms);
   const double factor = operations / ceiling_operations;
   return {ratio.median * factor, ratio.mad * factor};
 }
@@ -55,9 +55,9 @@ class Product {
         q_w_(DType::s8, shape.dim_out, shape.dim_in),
         absmax_x_(static_cast<std::size_t>(shape.batch)),
         absmax_w_(static_cast<std::size_t>(shape.dim_out)) {
-    fill_normal(context, x_.any(), seed);
-    fill_normal(context, w_.any(), seed + 1);
-    fill_normal(context, y_.any(), seed + 2);
+    measure::fill_normal(context, x_.any(), seed);
+    measure::fill_normal(context, w_.any(), seed + 1);
+    measure::fill_normal(context, y_.any(), seed + 2);
     std::memset(read_.any().data, 1, read_.size_bytes());
     quantize_rowwise(context, x_.any(), q_x_.view<std::int8_t>(), absmax_x_);
     quantize_rowwise(context, w_.any(), q_w_.view<std::int8_t>(), absmax_w_);
@@ -173,11 +173,11 @@ void micro_gemm(Context& context, const MicroOptions& options, const MicroSink& 
       row.subject_ms = timed[i].stats;
       row.rival = best_f32.name;
       row.rival_ms = best_f32.stats;
-      row.ratio = speed_ratio(best_f32.times_ms, timed[i].times_ms);
+      row.ratio = measure::speed_ratio(best_f32.times_ms, timed[i].times_ms);
       row.gop_s = operations / (timed[i].stats.median_ms * 1e-3) * 1e-9;
       row.ceiling = ceiling.loop.instruction;
       row.share = share_of(timed[i], operations, timed[is_int8 ? 0 : 1], ceiling.operations);
-      if (is_int8) row.read_share = speed_ratio(timed[2].times_ms, timed[i].times_ms);
+      if (is_int8) row.read_share = measure::speed_ratio(timed[2].times_ms, timed[i].times_ms);
       // The claim is of the engine the library would choose.
       if (is_int8 && !int8_engines.empty() && timed[i].name == int8_engines.front() &&
           shape.batch >= 1024)

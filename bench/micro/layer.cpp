@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: `micro layer`: the int8 layer against the fastest floating point product of each pass.
 #include "bench/measure/host_matrix.hpp"
-#include "bench/measure/random_data.hpp"
 #include "bench/micro/micro.hpp"
 #include "core/check.hpp"
+#include "measure/data.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/linear.hpp"
 
@@ -40,13 +40,13 @@ class Bench {
         y_(dtype, shape.batch, shape.dim_out),
         dx_(dtype, shape.batch, shape.dim_in),
         dw_(dtype, shape.dim_out, shape.dim_in) {
-    fill_normal(context, x_.any(), seed);
-    fill_normal(context, w_.any(), seed + 1);
-    fill_normal(context, g_.any(), seed + 2);
+    measure::fill_normal(context, x_.any(), seed);
+    measure::fill_normal(context, w_.any(), seed + 1);
+    measure::fill_normal(context, g_.any(), seed + 2);
     // Outputs too: their pages must exist before anybody is timed.
-    fill_normal(context, y_.any(), seed + 3);
-    fill_normal(context, dx_.any(), seed + 4);
-    fill_normal(context, dw_.any(), seed + 5);
+    measure::fill_normal(context, y_.any(), seed + 3);
+    measure::fill_normal(context, dx_.any(), seed + 4);
+    measure::fill_normal(context, dw_.any(), seed + 5);
   }
 
   enum class Pass { forward, dx, dw };
@@ -150,7 +150,7 @@ struct Setting {
     row.subject_ms = timed.stats;
     row.rival = rival.name;
     row.rival_ms = rival.stats;
-    row.ratio = speed_ratio(rival.times_ms, timed.times_ms);
+    row.ratio = measure::speed_ratio(rival.times_ms, timed.times_ms);
     row.gop_s = 2e-9 * products * static_cast<double>(shape.batch) *
                 static_cast<double>(shape.dim_in) * static_cast<double>(shape.dim_out) /
                 (timed.stats.median_ms * 1e-3);
@@ -215,7 +215,7 @@ void step_rows(Bench& bench, const Setting& setting) {
       best.times_ms[round] += pass.times_ms[round];
     first = end;
   }
-  best.stats = summarize(best.times_ms);
+  best.stats = measure::summarize(best.times_ms);
   for (std::size_t i = 0; i < std::size(int8_modes); ++i)
     setting.row("full step, W new", int8_modes[i], timed[ends.back() + i], best, 3,
                 step_target(setting.shape));

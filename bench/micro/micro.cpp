@@ -8,7 +8,7 @@ namespace switchback::bench {
 
 namespace {
 
-nlohmann::ordered_json stats_json(const std::string& name, const Stats& s) {
+nlohmann::ordered_json stats_json(const std::string& name, const measure::Stats& s) {
   return {{"name", name},       {"count", s.count},         {"min_ms", s.min_ms},
           {"p20_ms", s.p20_ms}, {"median_ms", s.median_ms}, {"p80_ms", s.p80_ms},
           {"max_ms", s.max_ms}, {"mad_ms", s.mad_ms}};
@@ -38,7 +38,7 @@ std::vector<Timed> race(const std::vector<Rival>& rivals, const MeasureOptions& 
     calls.push_back(rival.call);
   std::vector<Timed> timed;
   for (auto& times_ms : sample_interleaved(options, calls)) {
-    const Stats stats = summarize(times_ms);
+    const measure::Stats stats = measure::summarize(times_ms);
     timed.push_back({rivals[timed.size()].name, std::move(times_ms), stats});
   }
   return timed;

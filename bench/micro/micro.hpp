@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/measure/stats.hpp"
 #include "bench/measure/timing.hpp"
 #include "bench/verify/verify.hpp"
+#include "measure/statistics.hpp"
 #include "switchback/context.hpp"
 #include "switchback/quant.hpp"
 #include "switchback/types.hpp"
@@ -49,17 +49,17 @@ struct MicroRow {
   std::string variant;  ///< a layer's mode, an activation, or where a quantize's data lies
   DType dtype = DType::f32;
   MicroShape shape;
-  Stats subject_ms;
-  Stats rival_ms;
-  Middle ratio;         ///< count 0 rival: zeros
-  double gop_s = 0;     ///< of products: 2·M·N·K a second, in 1e9
-  double gb_s = 0;      ///< of quantize: bytes read and written a second, in 1e9
-  std::string ceiling;  ///< of products: the instruction whose rate in registers is the ceiling
-  Middle share;         ///< of that ceiling, in the same rounds
+  measure::Stats subject_ms;
+  measure::Stats rival_ms;
+  measure::Middle ratio;  ///< count 0 rival: zeros
+  double gop_s = 0;       ///< of products: 2·M·N·K a second, in 1e9
+  double gb_s = 0;        ///< of quantize: bytes read and written a second, in 1e9
+  std::string ceiling;    ///< of products: the instruction whose rate in registers is the ceiling
+  measure::Middle share;  ///< of that ceiling, in the same rounds
   DType output = DType::f32;  ///< of products: what they write
   /// Of int8 products: the time it takes to read the bytes of W's codes once, from a buffer that
   /// was touched as long ago, over the time of the call.
-  std::optional<Middle> read_share;
+  std::optional<measure::Middle> read_share;
   std::optional<Target> target;  ///< of `ratio`, or of `share` in gemm
 };
 nlohmann::ordered_json to_json(const MicroRow& row);
@@ -76,7 +76,7 @@ void micro_quantize(Context& context, const MicroOptions& options, const MicroSi
 /// A property of the tuner and the bar it must stay under (or, negative, reach).
 struct TunerRow {
   std::string what;
-  Middle value;
+  measure::Middle value;
   std::string unit;
   double bar = 0;  ///< 0: none
   std::string note;
@@ -97,7 +97,7 @@ struct Rival {
 struct Timed {
   std::string name;
   std::vector<double> times_ms;
-  Stats stats;
+  measure::Stats stats;
 };
 /// Rounds of a group of rivals that no deadline cuts: of fewer calls there is no spread to show.
 inline constexpr int fewest_micro_rounds = 3;

@@ -7,8 +7,8 @@
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/copy_kernel.hpp"
 #include "bench/measure/host_matrix.hpp"
-#include "bench/measure/random_data.hpp"
 #include "bench/micro/micro.hpp"
+#include "measure/data.hpp"
 #include "switchback/fingerprint.hpp"
 
 namespace switchback::bench {
@@ -32,8 +32,8 @@ struct Buffers {
         absmax_rows(static_cast<std::size_t>(rows)),
         absmax_cols(static_cast<std::size_t>(columns)),
         sums(static_cast<std::size_t>(columns)) {
-    fill_normal(context, x.any(), seed);
-    fill_codes(context, codes.view<std::int8_t>(), seed + 1);
+    measure::fill_normal(context, x.any(), seed);
+    measure::fill_codes(context, codes.view<std::int8_t>(), seed + 1);
     quantize_rowwise(context, x.any(), q(), absmax_rows);
   }
   [[nodiscard]] MatrixView<std::int8_t> q() const {
@@ -146,7 +146,7 @@ void race_with_memory(Context& context, const MicroOptions& options, const Micro
   row.shape = {buffers.x.rows(), buffers.x.cols(), 0};
   row.subject_ms = timed[subject].stats;
   row.rival_ms = best.stats;
-  row.ratio = speed_ratio(best.times_ms, timed[subject].times_ms);
+  row.ratio = measure::speed_ratio(best.times_ms, timed[subject].times_ms);
   row.gb_s = static_cast<double>(traffic.read_bytes + traffic.write_bytes) /
              (timed[subject].stats.median_ms * 1e-3) * 1e-9;
   if (row.dtype == DType::f32 && place.name == std::string_view("past the caches"))

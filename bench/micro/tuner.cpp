@@ -88,8 +88,8 @@ double seconds_of(const std::function<void()>& call) {
 }
 
 // Nanoseconds of one look-up, in rounds over all queries.
-Middle look_up_ns(const TunerState& tuner, const Context& context,
-                  const std::vector<ConfigQuery>& queries) {
+measure::Middle look_up_ns(const TunerState& tuner, const Context& context,
+                           const std::vector<ConfigQuery>& queries) {
   ConfigChoice choice;
   std::int64_t found = 0;
   std::vector<double> rounds;
@@ -101,7 +101,7 @@ Middle look_up_ns(const TunerState& tuner, const Context& context,
     if (round > 0) rounds.push_back(seconds * 1e9 / static_cast<double>(queries.size()));
   }
   core::require(found >= 0, "micro tuner: {} look-ups", found);  // the loop has a result
-  return middle(rounds);
+  return measure::middle(rounds);
 }
 
 void measure_look_ups(Context& context, const TunerSink& sink) {
@@ -149,11 +149,11 @@ void measure_loading(Context& context, const TunerSink& sink) {
                       }));
   }
   const double megabytes = static_cast<double>(std::filesystem::file_size(file)) * 1e-6;
-  sink({"reading a file of that size", middle(read_ms), "ms", 0,
+  sink({"reading a file of that size", measure::middle(read_ms), "ms", 0,
         fmt::format("{:.0f} MB", megabytes)});
-  sink({"loading 100,000 records", middle(load_ms), "ms", 1000,
+  sink({"loading 100,000 records", measure::middle(load_ms), "ms", 1000,
         fmt::format("{:.0f} MB, {:.1f}x the reading", megabytes,
-                    middle(load_ms).median / middle(read_ms).median)});
+                    measure::middle(load_ms).median / measure::middle(read_ms).median)});
 }
 
 // Tunes every problem of a shape ten times. A winner agrees with the most frequent one if it is the
@@ -201,7 +201,7 @@ void measure_agreement(Context& context, const MicroShape& shape, const TunerSin
         ++tied;
       else
         worst += fmt::format("; {} apart by {:.1f} %", autotune::describe(query),
-                             100 * std::abs(speed_ratio(a, b).median - 1));
+                             100 * std::abs(measure::speed_ratio(a, b).median - 1));
     }
   }
   const double percent = 100.0 * static_cast<double>(same + tied) / static_cast<double>(all);

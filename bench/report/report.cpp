@@ -13,9 +13,9 @@
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/cli/terminal.hpp"
-#include "bench/measure/stats.hpp"
 #include "bench/workload/log.hpp"
 #include "bench/workload/record_file.hpp"
+#include "measure/statistics.hpp"
 
 namespace switchback::bench {
 
@@ -42,10 +42,10 @@ bool plausible(std::optional<double> speedup) {
 
 // Square of the standard error of a sum of medians, in ms²; nothing where it cannot be told.
 std::optional<double> error_squared(const SumInfo& sum,
-                                    const std::array<Stats, record_fields>& parts) {
+                                    const std::array<measure::Stats, record_fields>& parts) {
   double total = 0;
   for (const Field part : sum.parts) {
-    const Stats& s = parts[index(part)];
+    const measure::Stats& s = parts[index(part)];
     if (s.count < 3) return std::nullopt;
     // Half the way from the 20th to the 80th percentile is 0.84 standard deviations of normal data,
     // and the median's error 1.25 of them over the root of the count. Unlike the median deviation
@@ -130,7 +130,7 @@ std::string verdict(const std::vector<Judged>& judged) {
     return fmt::format(
         "pays at {} of the {} measured shapes, without a size from which on it always "
         "does ({}, median {:.2f}x)",
-        paying, total, span(judged), middle(speedups).median);
+        paying, total, span(judged), measure::middle(speedups).median);
   }
   const std::size_t below = total - best_above.size();
   const std::size_t paying_below = paying - best_above.size();
@@ -168,7 +168,7 @@ std::string ReportRow::doubt() const {
 }
 
 std::optional<double> step_error(const Record& record,
-                                 const std::array<Stats, record_fields>& parts) {
+                                 const std::array<measure::Stats, record_fields>& parts) {
   const auto relative_squared = [&](std::size_t sum) -> std::optional<double> {
     const std::optional<double> total = sum_of(sum_table()[sum], record.times_ms);
     const std::optional<double> error = error_squared(sum_table()[sum], parts);
@@ -312,7 +312,7 @@ ReportRow report_row(const Record& record, const RunLog& log) {
 ReportRow report_row(const CaseResult& result, std::optional<double> others_cores, bool disturbed) {
   ReportRow row{result.record(), result.median_ms(Field::fwd_packed),
                 result.median_ms(Field::standard_fwd_packed)};
-  std::array<Stats, record_fields> parts;
+  std::array<measure::Stats, record_fields> parts;
   for (std::size_t i = 0; i < record_fields; ++i)
     parts[i] = result.fields[i].stats;
   row.step_error = step_error(row.record, parts);

@@ -50,7 +50,7 @@ ReportRow report_row(const CaseResult& result, std::optional<double> others_core
 /// The relative standard error of `standard` over the faster of the int8 sums, from the 20th and
 /// the 80th percentile of each part; nothing if a part was timed fewer than three times.
 std::optional<double> step_error(const Record& record,
-                                 const std::array<Stats, record_fields>& parts);
+                                 const std::array<measure::Stats, record_fields>& parts);
 
 struct Report {
   std::string where = "In these records";  ///< how the sentence begins

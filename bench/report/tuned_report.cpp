@@ -31,14 +31,15 @@ bool differs(std::string_view first_mode, std::string_view second_mode) {
 
 }  // namespace
 
-bool slower_beyond_noise(const Middle& speedup, double rival_ms, std::int64_t rounds) noexcept {
+bool slower_beyond_noise(const measure::Middle& speedup, double rival_ms,
+                         std::int64_t rounds) noexcept {
   rounds /= static_cast<std::int64_t>(tuned_cycle);  // of each of which there is one ratio
   if (rounds < 1 || !(speedup.median > 0)) return false;
   // A look-up whose lines have left the caches, and two readings of a clock.
   constexpr double least_ms = 1e-3;
   if (rival_ms / speedup.median - rival_ms < least_ms) return false;
   // The spread of a few is itself a guess.
-  const double error = (rounds < 10 ? 4 : 2.5) * median_error(speedup, rounds);
+  const double error = (rounds < 10 ? 4 : 2.5) * measure::median_error(speedup, rounds);
   // Two layers that did the very same have been measured 4 % apart over a whole run of a shared
   // machine: less is not worth naming.
   constexpr double least_loss = 0.05;
@@ -64,7 +65,7 @@ std::string TunedReport::table() const {
     if (gains.empty()) {
       row.insert(row.end(), {"-", "-", "-"});
     } else {
-      row.push_back(times(middle(gains).median));
+      row.push_back(times(measure::middle(gains).median));
       row.push_back(times(*std::max_element(gains.begin(), gains.end())));
       row.push_back(times(*std::min_element(gains.begin(), gains.end())));
     }
@@ -89,7 +90,8 @@ std::string TunedReport::sentence(const TunerCounters& counters) const {
   std::int64_t tuned = 0;
   std::int64_t faster = 0;
   std::string slower;
-  const auto add_slower = [&](const CaseResult& c, std::string_view what, const Middle& speedup) {
+  const auto add_slower = [&](const CaseResult& c, std::string_view what,
+                              const measure::Middle& speedup) {
     slower += fmt::format("{}{} {} ({:.2f}x)", slower.empty() ? "" : ", ", case_id(c.shape), what,
                           speedup.median);
   };

@@ -26,6 +26,7 @@ class TunedReport {
 /// Whether a ratio of speeds over a rival is below 1 by more than chance and more than it matters:
 /// by over 5 %, by over twice its standard error, and by more than asking for a configuration
 /// costs.
-bool slower_beyond_noise(const Middle& speedup, double rival_ms, std::int64_t rounds) noexcept;
+bool slower_beyond_noise(const measure::Middle& speedup, double rival_ms,
+                         std::int64_t rounds) noexcept;
 
 }  // namespace switchback::bench

@@ -615,28 +615,28 @@ class CaseRun {
     // What an entry is compared with was put right before it, or two before.
     switch (timed_[i].part) {
       case Part::field:
-        field.stats = summarize(times);
+        field.stats = measure::summarize(times);
         break;
       case Part::field_default:
-        field.default_stats = summarize(times);
+        field.default_stats = measure::summarize(times);
         field.tuned_speedup =
-            speed_ratio(whole_cycles(times), whole_cycles(timed_[i - 1].times_ms));
+            measure::speed_ratio(whole_cycles(times), whole_cycles(timed_[i - 1].times_ms));
         break;
       case Part::standard_step:
-        result_.layer->standard_step = summarize(times);
+        result_.layer->standard_step = measure::summarize(times);
         break;
       case Part::standard_eval:
-        result_.layer->standard_forward = summarize(times);
+        result_.layer->standard_forward = measure::summarize(times);
         break;
       case Part::auto_step:
-        result_.layer->auto_step = summarize(times);
+        result_.layer->auto_step = measure::summarize(times);
         result_.layer->step_speedup =
-            speed_ratio(whole_cycles(timed_[i - 2].times_ms), whole_cycles(times));
+            measure::speed_ratio(whole_cycles(timed_[i - 2].times_ms), whole_cycles(times));
         break;
       case Part::auto_eval:
-        result_.layer->auto_forward = summarize(times);
+        result_.layer->auto_forward = measure::summarize(times);
         result_.layer->forward_speedup =
-            speed_ratio(whole_cycles(timed_[i - 2].times_ms), whole_cycles(times));
+            measure::speed_ratio(whole_cycles(timed_[i - 2].times_ms), whole_cycles(times));
         break;
     }
   }

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "bench/grid/grid.hpp"
-#include "bench/measure/stats.hpp"
 #include "bench/measure/timing.hpp"
 #include "bench/run/fields.hpp"
 #include "bench/run/record.hpp"
+#include "measure/statistics.hpp"
 #include "switchback/context.hpp"
 #include "switchback/types.hpp"
 
@@ -53,12 +53,13 @@ std::string_view status_text(CaseStatus status) noexcept;
 struct FieldResult {
   CaseStatus status = CaseStatus::skipped;  ///< skipped: was not asked for
   std::string why;
-  Stats stats;
-  std::string engine;      ///< that ran, with its configuration where it has one; may be empty
-  double error = 0;        ///< see SampleCheck::error
-  Stats default_stats;     ///< of the default configuration, where a tuned one is measured too
-  Middle tuned_speedup{};  ///< over it, in the same rounds
-  bool tuned = false;      ///< whether another configuration than the default ran
+  measure::Stats stats;
+  std::string engine;  ///< that ran, with its configuration where it has one; may be empty
+  double error = 0;    ///< see SampleCheck::error
+  measure::Stats
+      default_stats;  ///< of the default configuration, where a tuned one is measured too
+  measure::Middle tuned_speedup{};  ///< over it, in the same rounds
+  bool tuned = false;               ///< whether another configuration than the default ran
 };
 
 /// Rounds after which tuned and default configurations have been in each other's place; speed-ups
@@ -67,9 +68,9 @@ inline constexpr std::size_t tuned_cycle = 4;
 
 /// Whole passes of a layer, in mode auto beside mode standard, both with what was tuned.
 struct LayerResult {
-  Stats standard_step, auto_step;        ///< W updated, forward, dX and dW
-  Stats standard_forward, auto_forward;  ///< prepared for eval
-  Middle step_speedup{}, forward_speedup{};
+  measure::Stats standard_step, auto_step;        ///< W updated, forward, dX and dW
+  measure::Stats standard_forward, auto_forward;  ///< prepared for eval
+  measure::Middle step_speedup{}, forward_speedup{};
   std::string forward_mode, dx_mode, eval_mode;  ///< that mode auto took
 };
 

@@ -11,9 +11,9 @@
 #include <limits>
 #include <vector>
 
-#include "bench/measure/random_data.hpp"
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
+#include "measure/data.hpp"
 
 namespace switchback::bench {
 
@@ -24,7 +24,8 @@ std::vector<std::int64_t> sample(std::int64_t size, std::uint64_t seed) {
   std::vector<std::int64_t> chosen;
   if (size <= 0) return chosen;
   const auto pick = [&](std::uint64_t i) {
-    return static_cast<std::int64_t>(random_bits(seed, i) % static_cast<std::uint64_t>(size));
+    return static_cast<std::int64_t>(measure::random_bits(seed, i) %
+                                     static_cast<std::uint64_t>(size));
   };
   chosen = {0, size - 1, pick(0), pick(1)};
   std::sort(chosen.begin(), chosen.end());

@@ -124,7 +124,7 @@ Rates calibrated_rates(const RunOptions& options, int threads, const std::string
     double seconds = 0;
     double amount = 0;
     for (const Field field : fields) {
-      const Stats& stats = result.field(field).stats;
+      const measure::Stats& stats = result.field(field).stats;
       if (stats.count == 0) continue;
       seconds += stats.min_ms * 1e-3;
       amount += each;

@@ -125,7 +125,7 @@ class Tune {
                  std::to_string(tally.measured), std::to_string(tally.changed),
                  tally.speedups.empty()
                      ? "-"
-                     : fmt::format("{:.2f}x", autotune::middle(tally.speedups).median),
+                     : fmt::format("{:.2f}x", measure::middle(tally.speedups).median),
                  tally.speedups.empty() ? "-" : fmt::format("{:.2f}x", tally.best),
                  std::to_string(tally.wrong)});
     }
@@ -172,7 +172,7 @@ class Tune {
       op["measured"] = tallies_[i].measured;
       op["changed"] = tallies_[i].changed;
       op["wrong"] = tallies_[i].wrong;
-      op["median_speedup"] = autotune::middle(tallies_[i].speedups).median;
+      op["median_speedup"] = measure::middle(tallies_[i].speedups).median;
       op["best_speedup"] = tallies_[i].best;
     }
     return object;

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "bench/measure/random_data.hpp"
 #include "core/unaligned.hpp"
+#include "measure/data.hpp"
 
 namespace switchback::bench {
 
@@ -70,7 +70,8 @@ Rows sample_rows(std::int64_t count, std::int64_t limit, std::uint64_t seed) {
   const double stretch = static_cast<double>(count - 2) / static_cast<double>(limit - 2);
   for (std::int64_t i = 0; i < limit - 2; ++i) {
     const double place =
-        static_cast<double>(random_bits(seed, static_cast<std::uint64_t>(i)) >> 11) * 0x1p-53;
+        static_cast<double>(measure::random_bits(seed, static_cast<std::uint64_t>(i)) >> 11) *
+        0x1p-53;
     const auto row = 1 + static_cast<std::int64_t>((static_cast<double>(i) + place) * stretch);
     rows.push_back(std::min(row, count - 2));
   }

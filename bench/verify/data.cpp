@@ -5,9 +5,9 @@
 #include <limits>
 #include <string>
 
-#include "bench/measure/random_data.hpp"
 #include "core/check.hpp"
 #include "core/unaligned.hpp"
+#include "measure/data.hpp"
 
 namespace switchback::bench {
 
@@ -36,7 +36,7 @@ struct Writer {
 void outliers(const Writer& w, std::uint64_t seed) {
   for (std::int64_t r = 0; r < w.m.rows; ++r) {
     if (r % 7 == 3) w.each_in_row(r, [](float x, std::int64_t) { return 100.0f * x; });
-    const auto bits = random_bits(seed, static_cast<std::uint64_t>(r));
+    const auto bits = measure::random_bits(seed, static_cast<std::uint64_t>(r));
     if (r % 5 == 1)
       w.set(r, static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(w.m.cols)),
             (bits >> 63) != 0 ? -1000.0f : 1000.0f);
@@ -59,7 +59,8 @@ void ties(const Writer& w, std::uint64_t seed) {
     const float unit = r % 4 == 3 ? 0.125f : r % 4 == 2 ? 4.0f : 1.0f;
     w.each_in_row(r, [&](float, std::int64_t c) {
       if (c == r % w.m.cols) return 127.0f * unit;
-      const std::uint64_t bits = random_bits(seed, static_cast<std::uint64_t>(r * w.m.cols + c));
+      const std::uint64_t bits =
+          measure::random_bits(seed, static_cast<std::uint64_t>(r * w.m.cols + c));
       return (static_cast<float>(bits % 253) - 125.5f) * unit;
     });
   }
@@ -78,8 +79,8 @@ void subnormal(const Writer& w) {
 void nonfinite(const Writer& w, std::uint64_t seed) {
   for (std::int64_t r = 0; r < w.m.rows; ++r) {
     const auto place = [&](int which, float value) {
-      const auto bits =
-          random_bits(seed + static_cast<std::uint64_t>(which), static_cast<std::uint64_t>(r));
+      const auto bits = measure::random_bits(seed + static_cast<std::uint64_t>(which),
+                                             static_cast<std::uint64_t>(r));
       w.set(r, static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(w.m.cols)), value);
     };
     const auto kind = r % 6;
@@ -124,7 +125,7 @@ Data parse_data(std::string_view name) {
 }
 
 void fill(Context& context, AnyMatrix m, Data data, std::uint64_t seed) {
-  fill_normal(context, m, seed);
+  measure::fill_normal(context, m, seed);
   if (m.rows == 0 || m.cols == 0) return;
   const Writer writer{m};
   switch (data) {

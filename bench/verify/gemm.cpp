@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "bench/measure/random_data.hpp"
 #include "bench/verify/suite.hpp"
+#include "measure/data.hpp"
 #include "switchback/gemm.hpp"
 
 namespace switchback::bench {
@@ -23,7 +23,7 @@ enum class CodePattern { random, extreme };
 
 void fill_pattern(Context& context, Visible<std::int8_t>& codes, CodePattern pattern,
                   std::uint64_t seed) {
-  fill_codes(context, {codes.data(), 1, static_cast<std::int64_t>(codes.size())}, seed);
+  measure::fill_codes(context, {codes.data(), 1, static_cast<std::int64_t>(codes.size())}, seed);
   if (pattern == CodePattern::random) return;
   for (std::int8_t& code : codes)
     code = code % 4 == 1 ? std::int8_t{-127} : std::int8_t{127};
@@ -56,9 +56,9 @@ class Int8Checks {
     const std::uint64_t seed = suite.options().seed;
     fill_pattern(context, a_, pattern, seed + 2);
     fill_pattern(context, b_, pattern, seed + 3);
-    fill_normal(context, as_row(absmax_a_), seed + 4);
-    fill_normal(context, as_row(absmax_b_), seed + 5);
-    fill_normal(context, as_row(bias_), seed + 6);
+    measure::fill_normal(context, as_row(absmax_a_), seed + 4);
+    measure::fill_normal(context, as_row(absmax_b_), seed + 5);
+    measure::fill_normal(context, as_row(bias_), seed + 6);
     // Scales are never negative; one is 0, and one says that its row was not finite.
     for (float& scale : absmax_a_)
       scale = std::abs(scale) + 0.01f;
@@ -182,7 +182,7 @@ class StandardChecks {
     // Only one side is poisoned: both would leave nothing finite.
     fill(context, b_.any(), data == Data::nonfinite ? Data::normal : data, seed + 8);
     bias_.resize(static_cast<std::size_t>(cols_));
-    fill_normal(context, as_row(bias_), seed + 9);
+    measure::fill_normal(context, as_row(bias_), seed + 9);
     const std::int64_t inner = pass.transpose_a || forward ? b_.cols() : n;
     rows_ = suite.rows_for(rows_count_, cols_, pass.transpose_a ? m : inner);
     product_ =
@@ -199,7 +199,7 @@ class StandardChecks {
  private:
   void run(const std::string& engine, DType output, bool bias, bool accumulate) {
     HostMatrix d = unwritten(output, rows_count_, cols_);
-    if (accumulate) fill_normal(suite_.context(), d.any(), suite_.options().seed + 10);
+    if (accumulate) measure::fill_normal(suite_.context(), d.any(), suite_.options().seed + 10);
     Visible<float> before;
     if (accumulate)
       for (const std::int64_t row : rows_)

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "bench/measure/random_data.hpp"
 #include "bench/verify/suite.hpp"
+#include "measure/data.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/linear.hpp"
 
@@ -48,7 +48,7 @@ class LayerChecks {
     // A weight that is not finite would leave nothing of a layer with one scale to compare.
     fill(context, w_.any(), data == Data::nonfinite ? Data::normal : data, seed + 12);
     fill(context, g_.any(), data, seed + 13);
-    fill_normal(context, as_row(bias_), seed + 14);
+    measure::fill_normal(context, as_row(bias_), seed + 14);
     y_product_ = oracle::product(context, x_.any(), false, w_.any(), true, y_rows_);
     dx_product_ = oracle::product(context, g_.any(), false, w_.any(), false, dx_rows_);
     dw_product_ = oracle::product(context, g_.any(), true, x_.any(), false, dw_rows_);

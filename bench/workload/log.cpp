@@ -89,7 +89,7 @@ RunLog::Noise noise_of(const Json& line) {
   for (std::size_t i = 0; i < record_fields; ++i) {
     const auto field = fields->find(std::string(field_table()[i].name));
     if (field == fields->end()) continue;
-    Stats& stats = noise.parts[i];
+    measure::Stats& stats = noise.parts[i];
     stats.count = static_cast<std::int64_t>(number_at(*field, "count").value_or(0));
     stats.p20_ms = number_at(*field, "p20_ms").value_or(0);
     stats.median_ms = number_at(*field, "median_ms").value_or(0);
@@ -176,7 +176,7 @@ Json case_line(const CaseResult& result, std::int64_t number, const PlannedCase&
     if (!field.why.empty()) out["why"] = field.why;
     if (!field.engine.empty()) out["engine"] = field.engine;
     out["error"] = field.error;
-    const Stats& s = field.stats;
+    const measure::Stats& s = field.stats;
     out["count"] = s.count;
     if (s.count > 0) {
       out["min_ms"] = s.min_ms;

@@ -63,7 +63,7 @@ struct RunLog {
   std::map<std::string, double> standard_fwd_packed_ms;  ///< by case id
   /// How steady the times of a case were and who else was running, by case id.
   struct Noise {
-    std::array<Stats, record_fields> parts{};
+    std::array<measure::Stats, record_fields> parts{};
     std::optional<double> others_cores;
     bool disturbed = false;
   };

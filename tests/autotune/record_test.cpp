@@ -147,8 +147,9 @@ void expect_refused(const Record& record, const std::string& part) {
 TEST(Record, IsRefusedWhereNoLineCanSayIt) {
   using Double = std::numeric_limits<double>;
   for (const double bad : {Double::quiet_NaN(), Double::infinity(), -Double::infinity()}) {
-    for (double Stats::*member : {&Stats::min_ms, &Stats::p20_ms, &Stats::median_ms, &Stats::p80_ms,
-                                  &Stats::max_ms, &Stats::mad_ms}) {
+    for (double measure::Stats::*member :
+         {&measure::Stats::min_ms, &measure::Stats::p20_ms, &measure::Stats::median_ms,
+          &measure::Stats::p80_ms, &measure::Stats::max_ms, &measure::Stats::mad_ms}) {
       Record record = winner_of(1);
       record.stats.*member = bad;
       expect_refused(record, "a time must be finite");

@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "autotune/random_data.hpp"
+#include "measure/data.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::autotune {
@@ -24,7 +24,9 @@ class FakeMachine {
     elapsed_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   }
   [[nodiscard]] double seconds() const { return std::chrono::duration<double>(elapsed_).count(); }
-  double uniform() { return static_cast<double>(random_bits(seed_, counter_++) >> 11) * 0x1p-53; }
+  double uniform() {
+    return static_cast<double>(measure::random_bits(seed_, counter_++) >> 11) * 0x1p-53;
+  }
 
   // A call that takes `ms` when nothing disturbs it: on a noisy machine a few percent more, now and
   // then much more, and everything slower for spells of many calls.
@@ -281,7 +283,8 @@ TEST(Search, WinnersAreStableOnANoisyMachine) {
   for (std::uint64_t problem = 0; problem < 40; ++problem) {
     std::vector<double> times = {1.0};
     for (std::uint64_t i = 0; i < 24; ++i)
-      times.push_back(0.8 + 0.9 * static_cast<double>(random_bits(problem + 100, i) % 1000) / 1000);
+      times.push_back(
+          0.8 + 0.9 * static_cast<double>(measure::random_bits(problem + 100, i) % 1000) / 1000);
     const double best = *std::min_element(times.begin(), times.end());
     for (std::uint64_t run = 0; run < 10; ++run) {
       FakeMachine machine(problem * 100 + run);

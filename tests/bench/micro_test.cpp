@@ -157,8 +157,8 @@ TEST(Micro, VerdictsFollowTheTarget) {
 TEST(Micro, FastestIsOfTheMedian) {
   const std::vector<double> steady = {2, 2, 2};
   const std::vector<double> lucky_once = {1, 3, 3};
-  const std::vector<Timed> timed = {{"lucky", lucky_once, summarize(lucky_once)},
-                                    {"steady", steady, summarize(steady)}};
+  const std::vector<Timed> timed = {{"lucky", lucky_once, measure::summarize(lucky_once)},
+                                    {"steady", steady, measure::summarize(steady)}};
   EXPECT_EQ(fastest(timed, 0, 2).name, "steady");
   EXPECT_EQ(fastest(timed, 0, 1).name, "lucky");
 }

@@ -129,8 +129,9 @@ TEST(Report, PublishedRecords) {
 }
 
 /// Times of every field that lie that far around the record's, 20th to 80th percentile.
-std::array<Stats, record_fields> spread(const Record& record, double relative, std::int64_t count) {
-  std::array<Stats, record_fields> parts;
+std::array<measure::Stats, record_fields> spread(const Record& record, double relative,
+                                                 std::int64_t count) {
+  std::array<measure::Stats, record_fields> parts;
   for (std::size_t i = 0; i < record_fields; ++i) {
     const double ms = record.times_ms[i].value_or(0);
     parts[i] = {.count = count,

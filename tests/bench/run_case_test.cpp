@@ -7,10 +7,10 @@
 #include <limits>
 
 #include "bench/measure/host_matrix.hpp"
-#include "bench/measure/random_data.hpp"
 #include "bench/run/check.hpp"
 #include "bench/run/operands.hpp"
 #include "bench/run/plan.hpp"
+#include "measure/data.hpp"
 #include "support/contexts.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/quant.hpp"
@@ -144,8 +144,8 @@ TEST(Plan, GrowsWithTheWorkAndFollowsThePace) {
 class Checks : public testing::Test {
  protected:
   Checks() {
-    fill_normal(context, x.any(), 1);
-    fill_normal(context, w.any(), 2);
+    measure::fill_normal(context, x.any(), 1);
+    measure::fill_normal(context, w.any(), 2);
     quantize_rowwise(context, x.any(), qx.view<std::int8_t>(), absmax_x);
     quantize_rowwise(context, w.any(), qw.view<std::int8_t>(), absmax_w);
   }
@@ -217,7 +217,7 @@ TEST_F(Checks, Int8Products) {
 
 TEST_F(Checks, StandardProductsInAllForms) {
   HostMatrix g(DType::f32, m, n), dx(DType::f32, m, k), dw(DType::f32, n, k);
-  fill_normal(context, g.any(), 3);
+  measure::fill_normal(context, g.any(), 3);
   const auto run = [&](const HostMatrix& a, bool ta, const HostMatrix& b, bool tb, HostMatrix& d) {
     StandardGemmArgs args;
     args.a = a.any();

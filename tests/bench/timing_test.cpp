@@ -32,7 +32,7 @@ TEST(Timing, CountsWarmupAndRepeats) {
   options.repeat = 5;
   options.warmup = 3;
   int calls = 0;
-  const Stats s = measure(options, [&] {
+  const measure::Stats s = measure(options, [&] {
     ++calls;
     clock.pass_ms(2);
   });
@@ -47,7 +47,7 @@ TEST(Timing, MinTimeAddsCalls) {
   MeasureOptions options = options_for(clock);
   options.repeat = 2;
   options.min_time_s = 0.1;
-  const Stats s = measure(options, [&] { clock.pass_ms(10); });
+  const measure::Stats s = measure(options, [&] { clock.pass_ms(10); });
   EXPECT_EQ(s.count, 10);
 }
 
@@ -56,7 +56,7 @@ TEST(Timing, RepeatHoldsWhenCallsAreSlow) {
   MeasureOptions options = options_for(clock);
   options.repeat = 4;
   options.min_time_s = 0.1;
-  const Stats s = measure(options, [&] { clock.pass_ms(500); });
+  const measure::Stats s = measure(options, [&] { clock.pass_ms(500); });
   EXPECT_EQ(s.count, 4);
 }
 
@@ -109,7 +109,7 @@ TEST(Timing, RoundsInterleave) {
                                                           order += 'c';
                                                           clock.pass_ms(9);
                                                         }};
-  const std::vector<Stats> stats = measure_interleaved(options, callables);
+  const std::vector<measure::Stats> stats = measure_interleaved(options, callables);
   EXPECT_EQ(order, "abcabcabcabc");
   ASSERT_EQ(stats.size(), 3u);
   EXPECT_DOUBLE_EQ(stats[0].median_ms, 1);
@@ -139,7 +139,7 @@ TEST(Timing, PreparationIsNotTimed) {
     ++prepared;
     clock.pass_ms(1000);
   };
-  const Stats s = measure(options, [&] { clock.pass_ms(1); });
+  const measure::Stats s = measure(options, [&] { clock.pass_ms(1); });
   EXPECT_DOUBLE_EQ(s.max_ms, 1);
   EXPECT_EQ(prepared, 4);
 }
@@ -152,14 +152,14 @@ TEST(Timing, SpeedRatioPairsRounds) {
   // The machine is three times slower in the second half: the ratio of each round stays 2.
   const std::vector<double> rival = {2, 2, 6, 6};
   const std::vector<double> subject = {1, 1, 3, 3};
-  const Middle m = speed_ratio(rival, subject);
+  const measure::Middle m = measure::speed_ratio(rival, subject);
   EXPECT_DOUBLE_EQ(m.median, 2);
   EXPECT_DOUBLE_EQ(m.mad, 0);
 }
 
 TEST(Timing, RealClockMoves) {
   volatile int sink = 0;
-  const Stats s = measure({.repeat = 3}, [&] {
+  const measure::Stats s = measure({.repeat = 3}, [&] {
     for (int i = 0; i < 100000; ++i)
       sink = sink + 1;
   });

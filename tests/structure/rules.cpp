@@ -15,13 +15,14 @@ struct Layer {
   int rank;
 };
 // A file may include its own layer and every one of lower rank.
-constexpr std::array<Layer, 7> layers = {{{"core", 0},
+constexpr std::array<Layer, 8> layers = {{{"core", 0},
                                           {"quant", 1},
                                           {"gemm", 2},
                                           {"linear", 3},
-                                          {"autotune", 4},
-                                          {"capi", 5},
-                                          {"bench", 6}}};
+                                          {"measure", 4},
+                                          {"autotune", 5},
+                                          {"capi", 6},
+                                          {"bench", 7}}};
 // Public headers that are not named after their layer.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 12> public_headers = {
     {{"context.hpp", "core"},

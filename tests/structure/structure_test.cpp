@@ -59,6 +59,8 @@ TEST(Structure, AnIncludeThatPointsUpIsCaught) {
   EXPECT_EQ(layers("src/quant/x.hpp", "linear/state.hpp").size(), 1u);
   EXPECT_EQ(layers("src/quant/cpu/x.hpp", "gemm/int8/engine.hpp").size(), 1u);
   EXPECT_EQ(layers("src/linear/x.cpp", "autotune/tuner.hpp").size(), 1u);
+  EXPECT_EQ(layers("src/measure/x.cpp", "autotune/tuner.hpp").size(), 1u);
+  EXPECT_EQ(layers("src/linear/x.cpp", "measure/data.hpp").size(), 1u);
   EXPECT_EQ(layers("autotune/x.cpp", "bench/grid/grid.hpp").size(), 1u);
   EXPECT_EQ(layers("src/core/x.cpp", "switchback/linear.hpp").size(), 1u);
   EXPECT_EQ(layers("include/switchback/types.hpp", "switchback/quant.hpp").size(), 1u);
@@ -73,6 +75,7 @@ TEST(Structure, IncludesThatPointDownOrAcrossTheLayerPass) {
   EXPECT_TRUE(layers("src/linear/x.cpp", "quant/problem.hpp").empty());
   EXPECT_TRUE(layers("src/capi/x.cpp", "switchback/linear.hpp").empty());
   EXPECT_TRUE(layers("bench/x.cpp", "autotune/tuner.hpp").empty());
+  EXPECT_TRUE(layers("autotune/x.cpp", "measure/data.hpp").empty());
   EXPECT_TRUE(layers("tests/core/x.cpp", "linear/state.hpp").empty());
   EXPECT_TRUE(check_layers("src/core/x.cpp", "// " + include_of + "\"gemm/gemm.hpp\"\n").empty());
   EXPECT_TRUE(

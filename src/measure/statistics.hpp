@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the summary of repeated timings, and when one of two is faster.
+// Measure: the summary of repeated timings, and how much faster one of two is.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-namespace switchback::autotune {
+namespace switchback::measure {
 
 /// Times of `count` calls in milliseconds. The middle is the median and the spread the median
 /// absolute deviation from it (not scaled to a standard deviation): on a shared machine a mean and
@@ -41,4 +41,4 @@ double median_error(const Middle& middle, std::int64_t count) noexcept;
 /// the rounds' own ratios, which a slow spell of the machine does not move.
 Middle speed_ratio(std::span<const double> rival_ms, std::span<const double> subject_ms);
 
-}  // namespace switchback::autotune
+}  // namespace switchback::measure

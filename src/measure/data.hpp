@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: seeded random operands, fast, the same values for any thread count, stride and placement.
+// Measure: seeded random operands, the same values for any thread count, stride and placement.
 //
 // Element (r, c) is a function of the seed and r·cols + c alone.
 #pragma once
@@ -9,7 +9,7 @@
 #include "switchback/context.hpp"
 #include "switchback/matrix.hpp"
 
-namespace switchback::autotune {
+namespace switchback::measure {
 
 /// Normal data of mean 0 and standard deviation `scale` in f32, f16 or bf16 (rounded once from
 /// f32).
@@ -21,4 +21,4 @@ void fill_codes(Context& context, MatrixView<std::int8_t> m, std::uint64_t seed)
 /// The generator itself: 64 random bits for a seed and a counter.
 std::uint64_t random_bits(std::uint64_t seed, std::uint64_t counter) noexcept;
 
-}  // namespace switchback::autotune
+}  // namespace switchback::measure

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/statistics.hpp"
+#include "measure/statistics.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-namespace switchback::autotune {
+namespace switchback::measure {
 
 namespace {
 
@@ -65,4 +65,4 @@ Middle speed_ratio(std::span<const double> rival_ms, std::span<const double> sub
   return middle(ratios);
 }
 
-}  // namespace switchback::autotune
+}  // namespace switchback::measure

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/measure/random_data.hpp"
+#include "measure/data.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "support/matrix.hpp"
 
-namespace switchback::bench {
+namespace switchback::measure {
 namespace {
 
 Context context_with(int threads) {
@@ -135,4 +135,4 @@ TEST(RandomData, BitsAreDistinctAcrossCountersAndSeeds) {
 }
 
 }  // namespace
-}  // namespace switchback::bench
+}  // namespace switchback::measure

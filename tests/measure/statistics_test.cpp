@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/measure/stats.hpp"
+#include "measure/statistics.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-namespace switchback::bench {
+namespace switchback::measure {
 namespace {
 
 TEST(Stats, KnownValues) {
@@ -67,4 +67,4 @@ TEST(Stats, MiddleIgnoresOneOutlier) {
 }
 
 }  // namespace
-}  // namespace switchback::bench
+}  // namespace switchback::measure

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/random_data.hpp"
+#include "measure/data.hpp"
 
 #include <array>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
 
-namespace switchback::autotune {
+namespace switchback::measure {
 
 namespace {
 
@@ -128,4 +128,4 @@ void fill_codes(Context& context, MatrixView<std::int8_t> m, std::uint64_t seed)
   });
 }
 
-}  // namespace switchback::autotune
+}  // namespace switchback::measure
