@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: every problem that a layer of some shape comes to, so that all can be measured before the
-// layer runs.
+// Tuner: lists every problem that a layer of some shape runs, so that all can be measured before
+// the layer does.
 #pragma once
 
 #include <vector>
@@ -11,10 +11,10 @@
 
 namespace switchback::autotune {
 
-/// In the order in which they are to be measured: the parts, then the passes made of them. Contains
-/// what layers of all modes ask, with and without a gradient of the bias, and what the fields of a
-/// timing record ask (whose weights are not packed). Throws Error(invalid_argument) for a shape
-/// that is none.
+/// In the order in which they should be measured: the parts, then the passes made of them. Contains
+/// the problems of layers in all modes, with and without a gradient of the bias, and those of the
+/// fields of a timing record (whose weights are not packed). Throws Error(invalid_argument) for an
+/// invalid shape.
 std::vector<ConfigQuery> layer_queries(const ContextState& state, const TuneShape& shape);
 
 }  // namespace switchback::autotune

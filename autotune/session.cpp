@@ -17,15 +17,15 @@ namespace switchback::autotune {
 
 namespace {
 
-// A problem gets no less than this while there is time for all of them: proving the candidates
-// takes about as long however small they are.
+// The least time for a problem while there is time for all of them: even the smallest candidates
+// take about that long to check.
 constexpr double least_share_s = 0.1;
 
 struct QueryHash {
   std::size_t operator()(const ConfigQuery& query) const noexcept { return hash_of(query); }
 };
 
-// Gives the Context its own look-ups back.
+// Restores the Context's own ConfigSource.
 class SourceGuard {
  public:
   SourceGuard(Context& context, std::shared_ptr<const ConfigSource> source)
@@ -98,12 +98,12 @@ SessionResult run_session(TunerState& tuner, Context& context,
     result.stored = measured - summary.lost;
   };
   summary.cut = summary.keys - summary.known;
-  // What a first pass had no time for gets what it left over: costs are guesses.
+  // Costs are estimates, so time may be left: a second pass takes the problems that got none.
   constexpr int most_passes = 4;
   for (int pass = 0; pass < most_passes && !todo.empty() && !result.interrupted; ++pass) {
     std::vector<std::size_t> cut;
-    // Shares that were too small once would be again. From now on the cheapest get what they need,
-    // as far as it goes.
+    // A share that was too small once would be too small again. From now on the cheapest problems
+    // get the time they need, until none is left.
     if (pass > 0)
       std::stable_sort(todo.begin(), todo.end(),
                        [&](std::size_t a, std::size_t b) { return needed_s[a] < needed_s[b]; });
@@ -140,11 +140,11 @@ SessionResult run_session(TunerState& tuner, Context& context,
       try {
         const TuneOutcome outcome =
             tune_problem(context, query, tuner.machine, tuner.policy, std::move(search));
-        // What it took this time, and a few candidates more: each is called some ten times.
+        // The time it took now, plus that of a few more candidates: each is called about ten times.
         const Measured& usual = outcome.search.measured.front();
         needed_s[todo[t]] = seconds_between(now, Clock::now()) + 60 * usual.stats.median_ms / 1e3;
         const bool decided = outcome.search.effort != Effort::cut;
-        // That there was no time to look again is not worth a line.
+        // That there was no time for a second pass is not worth a record.
         if (pass == 0 || decided) {
           tuner.add(outcome.records);
           added.insert(todo[t]);

@@ -12,15 +12,15 @@
 
 namespace switchback::autotune {
 
-/// One question that was asked of an entry, and what was found.
+/// One check of an entry, and its result.
 struct Verdict {
   std::string validator;  ///< "oneDNN version"
   std::string why;        ///< empty: it passed
 };
 
-/// Asks everything of a winner that must hold before its configuration runs a problem in this
-/// Context: what it was measured with, that its words are known, and that the engine itself accepts
-/// it. Stops at the first refusal. `choice` is set if all pass.
+/// Makes every check that a winner must pass before its configuration runs a problem in this
+/// Context: that it was measured with the same software and hardware, that its words are known, and
+/// that the engine accepts it. Stops at the first refusal. `choice` is set if all checks pass.
 std::vector<Verdict> judge(const Record& record, const ConfigQuery& query,
                            const ContextState& state, const Environment& now, bool strict,
                            std::optional<ConfigChoice>& choice);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the tasks of each kind of problem, one a file.
+// Tuner: the tasks, one file for each kind of problem.
 #pragma once
 
 #include <memory>

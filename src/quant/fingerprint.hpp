@@ -22,7 +22,7 @@
 // Matrices of different shape or dtype have different polynomials. Of one shape, those that differ
 // do so in some block: the polynomials are the same with at most 2^-96, else have the same value
 // with d · 2^-127, d = 3 + 2 · blocks: less than 2^-97 up to 2^40 bytes. Matrices must not be
-// chosen by who knows something of the key, which lives and dies with the process.
+// chosen by somebody who knows the key, which lives as long as the process.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +81,7 @@ struct Key {
 /// This process's, drawn at the first call.
 const Key& key();
 
-/// The value at `point` of the polynomial with coefficients `value`, then those of one more block.
+/// Extends the value of a polynomial at `point` by the coefficients of one more block.
 constexpr Field with_block(const Key& k, Field value, const std::uint64_t (&sum)[sums]) noexcept {
   const Field first = Field(sum[1] & 0xFFFFFFFFu) << 64 | sum[0];
   const Field second = Field(sum[1] >> 32) << 64 | sum[2];
@@ -121,7 +121,7 @@ struct Bytes {
   [[nodiscard]] std::int64_t chunks_of_block(std::int64_t block) const noexcept {
     return (size_of_block(block) + chunk_bytes - 1) / chunk_bytes;
   }
-  /// Where the block lies: in place if it can be read there, else copied to `buffer`.
+  /// The address of the block: in place if it can be read there, otherwise copied to `buffer`.
   const unsigned char* block(std::int64_t index, unsigned char (&buffer)[block_bytes]) const {
     const std::int64_t count = size_of_block(index);
     std::int64_t at = index * block_bytes;
@@ -144,7 +144,7 @@ struct Bytes {
 /// The three NH sums of a block at data, `words` being those of the key.
 void block_sums(const unsigned char* data, std::int64_t chunks, const std::uint32_t* words,
                 std::uint64_t (&sum)[sums]) noexcept;
-/// The readable form: the oracle of tests, and the engine of machines without a vector unit.
+/// The readable form: the oracle of tests, and the engine on machines without a vector unit.
 Field reference(const Key& k, ConstAnyMatrix x) noexcept;
 
 }  // namespace switchback::quant::hash

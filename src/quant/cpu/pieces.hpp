@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: kernels for a piece of a matrix that several operations share.
+// Engine zone: kernels for a piece of a matrix, shared by several operations.
 #pragma once
 
 #include <atomic>

@@ -13,8 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// A run that is no multiple of a quad ends with a quad that overlaps the one before: maxima and
-// codes do not mind being computed twice. A run shorter than a quad is padded with zeros.
+// A run that is not a multiple of a quad ends with a quad that overlaps the one before: computing
+// maxima and codes twice does no harm. A run shorter than a quad is padded with zeros.
 
 template <class T>
 HWY_INLINE void add_run(RunningMax<T>& max, const T* x, std::int64_t count) {
@@ -28,14 +28,14 @@ HWY_INLINE void add_run(RunningMax<T>& max, const T* x, std::int64_t count) {
   if (i < count) max.add(x + count - quad);
 }
 
-// Takes the place of a RunningMax where none is wanted.
+// A RunningMax that does nothing.
 struct NoMax {
   template <class T>
   HWY_INLINE void add(const T*) {}
 };
 
-// q[0, count) = codes of x[0, count). Meanwhile `max` sees next[0, count): the elements whose turn
-// is next, so that memory is read while codes are computed.
+// q[0, count) = codes of x[0, count). Meanwhile `max` reads next[0, count), the elements that
+// follow, so that memory is read while codes are computed.
 template <bool bracket, bool stream, class T, class Max>
 HWY_INLINE void code_run(const T* x, std::int64_t count, const OneScale& scale, std::int8_t* q,
                          const T* next, Max& max) {

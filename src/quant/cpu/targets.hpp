@@ -8,9 +8,9 @@
 
 #if defined(__x86_64__) || defined(__i386__)
 // One target for each instruction set level that a Context can be capped at; others would only cost
-// compile time. By bit, because no version of Highway names them all: SPR, ZEN4, AVX3_DL, SSSE3,
-// SSE2. Builds that look for races or for crashes of the interface compile SSE4 alone, which every
-// level includes: what they look for does not depend on the length of a vector.
+// compile time. They are given by bit, because no version of Highway names them all: SPR, ZEN4,
+// AVX3_DL, SSSE3, SSE2. Builds that look for races or fuzz the interface compile only SSE4, which
+// every level includes: what they look for does not depend on the length of a vector.
 #if defined(SWITCHBACK_ONE_VECTOR_LENGTH)
 #define HWY_DISABLED_TARGETS \
   ((1LL << 4) | (1LL << 6) | (1LL << 7) | (1LL << 8) | (1LL << 9) | (1LL << 12) | (1LL << 14))
@@ -25,7 +25,7 @@
 
 namespace switchback::quant::cpu {
 
-/// What the machine has. Highway asks the CPU each time, which in a virtual machine takes 20 µs.
+/// The machine's targets, queried once: the query takes 20 µs in a virtual machine.
 inline std::int64_t supported_targets() {
   static const std::int64_t targets = hwy::SupportedTargets();
   return targets;
@@ -45,8 +45,8 @@ inline std::int64_t allowed_targets(const core::CpuFeatures& features) {
 #endif
 }
 
-/// The entry of a HWY_DISPATCH_TABLE for the features of a Context. Highway's own dispatch goes by
-/// one choice for the process; this one by the Context.
+/// The entry of a HWY_DISPATCH_TABLE for the features of a Context. Highway's own dispatch makes
+/// one choice for the whole process.
 inline std::size_t table_index(const core::CpuFeatures& features) {
 #if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
   static_cast<void>(features);

@@ -10,7 +10,7 @@ namespace switchback::products::SWITCHBACK_CUDA_NS {
 
 namespace {
 
-// Ends a preference when the ranking is there, or is not.
+// Destroys a preference at the end of the scope.
 struct Preference {
   explicit Preference(const Product& product) {
     check(CublasLt::get().preference_create(&handle), "cublasLtMatmulPreferenceCreate", product);
@@ -26,8 +26,8 @@ struct Preference {
   cublasLtMatmulPreference_t handle = nullptr;
 };
 
-// An attribute as the library has it: its number, how many bytes its value has, and what
-// cublasLtMatmulAlgoInit() leaves in it.
+// An attribute in the library's terms: its number, the size of its value in bytes, and the value
+// that cublasLtMatmulAlgoInit() gives it.
 struct Attribute {
   cublasLtMatmulAlgoConfigAttributes_t id;
   std::size_t bytes;
@@ -46,8 +46,8 @@ constexpr std::array<Attribute, 8> settable = {{
     {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2, 0, &CublasLtAlgorithm::cluster_shape},
 }};
 
-// Whether the product's pointers are aligned as the algorithm wants them; the check does not see
-// them. A version that does not know such a capability is not asked again.
+// Whether the product's pointers are aligned as the algorithm requires; the library's check does
+// not see them. A version that does not know such a capability is not asked again.
 std::string misalignment(const Product& p, const cublasLtMatmulAlgo_t& algo) {
   struct Operand {
     cublasLtMatmulAlgoCapAttributes_t capability;
@@ -87,7 +87,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> ranking(cublasLtHandle_t handle, co
   const cublasStatus_t status = CublasLt::get().heuristic(
       handle, descriptors.matmul, descriptors.a, descriptors.b, descriptors.d, descriptors.d,
       preference.handle, most, results.data(), &count);
-  // NOT_SUPPORTED is how it says that it found nothing.
+  // The library returns NOT_SUPPORTED if it found nothing.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check(status, "cublasLtMatmulAlgoGetHeuristic", p);
   results.resize(static_cast<std::size_t>(count));
@@ -112,7 +112,7 @@ Built build(cublasLtHandle_t handle, const Product& p, const Descriptors& descri
     return refused("cublasLtMatmulAlgoInit: " + status_text(status));
   for (const Attribute& attribute : settable) {
     const std::int64_t value = algorithm.*attribute.value;
-    // It has that already; and an older version that does not know the attribute is not told of it.
+    // The attribute has that value already; and an older version may not know the attribute.
     if (value == attribute.initial) continue;
     const auto wide = static_cast<std::uint32_t>(value);
     const auto narrow = static_cast<std::uint16_t>(value);

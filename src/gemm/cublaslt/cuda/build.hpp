@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: algorithms of cuBLASLt for one product: those that the library ranks, and between
-// its own form of an algorithm and attributes.
+// Engine zone: algorithms of cuBLASLt for one product: the library's ranking, and conversions
+// between its own form of an algorithm and attributes.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,24 @@
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-/// What the library proposes within the product's workspace, best first; empty if it has nothing.
+/// The algorithms that the library ranks for the product's workspace, best first; may be empty.
 std::vector<cublasLtMatmulHeuristicResult_t> ranking(cublasLtHandle_t handle,
                                                      const Product& product,
                                                      const Descriptors& descriptors, int most);
 
-/// An algorithm in the library's own form, with the workspace it needs; or why there is none.
+/// An algorithm in the library's own form with the workspace it needs, or the reason for having
+/// none.
 struct Built {
   cublasLtMatmulHeuristicResult_t result{};
   std::string refusal;
 };
-/// From attributes, for this product, its workspace and its alignments: whatever the version that
-/// they are from, this one has checked them.
+/// Builds an algorithm from attributes for this product, its workspace and its alignments. They may
+/// come from another version of the library: the version in use checks them.
 Built build(cublasLtHandle_t handle, const Product& product, const Descriptors& descriptors,
             const CublasLtAlgorithm& algorithm);
 
-/// The attributes of one; none where the library does not tell them all, or one is out of range.
+/// The attributes of an algorithm; none if the library does not report them all or one is out of
+/// range.
 std::optional<CublasLtAlgorithm> attributes_of(const cublasLtMatmulAlgo_t& algo);
 
 /// Its 64 bytes, in hexadecimal digits.

@@ -13,11 +13,11 @@ namespace {
 using core::SWITCHBACK_CUDA_NS::CurrentDevice;
 using core::SWITCHBACK_CUDA_NS::Runtime;
 
-// The default has some to follow when its first is refused; who asks for a place gets the whole
-// ranking to find it in.
+// The default takes several, in case the first is refused. A product that names a place in the
+// ranking gets the whole ranking.
 constexpr int most_followers = 8;
 
-// What the call says of an algorithm, as opposed to of the device.
+// Statuses that concern the algorithm, as opposed to the device.
 bool is_refusal(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
@@ -36,9 +36,9 @@ Plan::Plan(cublasLtHandle_t handle, const Product& p) : product_(p), descriptors
                    p.place == 0 ? most_followers : static_cast<int>(most_ranked_algorithms));
   if (found_.empty())
     core::fail(Status::unsupported, "cuBLASLt has no algorithm for {}", describe(p));
-  // A tuned algorithm is the one meant, the default may be followed by the others. A place that
-  // this version of the library does not rank is the default's: what was tuned elsewhere must not
-  // fail.
+  // A tuned algorithm has no alternatives; the default may fall back to the others. A place that
+  // this version of the library does not rank means the default, so that a configuration tuned
+  // elsewhere does not fail.
   const bool ranked = p.place < static_cast<std::int64_t>(found_.size());
   if (ranked && p.place != 0) found_ = {found_[static_cast<std::size_t>(p.place)]};
 }
@@ -69,7 +69,8 @@ void Plan::run(cublasLtHandle_t handle, const void* a, const void* b, void* d, c
     const cublasStatus_t status = lt.matmul(
         handle, descriptors_.matmul, alpha, a, descriptors_.a, b, descriptors_.b, beta, d,
         descriptors_.d, d, descriptors_.d, &best.algo, workspace, best.workspaceSize, stream);
-    // The library's check does not promise that an algorithm runs; the call does.
+    // Passing the library's check does not guarantee that an algorithm runs; only the call shows
+    // it.
     if (!is_refusal(status)) return check(status, "cublasLtMatmul", product_);
     const bool meant = product_.algorithm.has_value() || product_.place != 0;
     if (found_.size() == 1 && meant) {
@@ -88,7 +89,7 @@ std::string Plan::algorithm_hex() const {
 Plans& Plans::of(Runtime& runtime) {
   using Slot = Runtime::Slot;
   if (auto* known = static_cast<Plans*>(runtime.extension(Slot::gemm)); known != nullptr) {
-    // A server meets every number of rows there is. Plans are host memory: dropping them is safe.
+    // A server may meet every number of rows. Plans are host memory, so dropping them is safe.
     constexpr std::size_t most_plans = 4096;
     if (known->plans_.size() > most_plans) known->plans_.clear();
     return *known;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: cuBLASLt: matrix products that were planned once and are then only looked up.
+// Engine zone: plans of cuBLASLt: a matrix product is planned once and then looked up.
 #pragma once
 
 #include <cublasLt.h>
@@ -18,11 +18,11 @@ namespace switchback::products::SWITCHBACK_CUDA_NS {
 /// The descriptors of a product and the algorithms that may run it, best first.
 class Plan {
  public:
-  /// Throws Error(unsupported) where the library has nothing for the product.
+  /// Throws Error(unsupported) if the library has no algorithm for the product.
   Plan(cublasLtHandle_t handle, const Product& product);
 
-  /// Why the product's algorithm cannot be had, or has not run; empty if it can, and where the
-  /// product names none. It is asked of the library once.
+  /// Why the product's algorithm cannot be built or did not run; empty if it can, or if the product
+  /// names none. The library is asked once.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
   [[nodiscard]] std::size_t workspace_bytes() const noexcept;
   /// The 64 bytes of the algorithm that runs next, in hexadecimal digits; empty if none can.
@@ -40,11 +40,11 @@ class Plan {
   std::string refusal_;
 };
 
-/// What a Context keeps of the library: its handle and every plan it has made.
+/// The library's state in a Context: its handle and all plans made so far.
 class Plans final : public core::SWITCHBACK_CUDA_NS::Extension {
  public:
-  /// The runtime's, made on first use. Plans taken before may be gone afterwards. Throws
-  /// Error(unsupported) if the library is missing.
+  /// The state of this runtime, created on first use. It may invalidate plans that were returned
+  /// before. Throws Error(unsupported) if the library is missing.
   static Plans& of(core::SWITCHBACK_CUDA_NS::Runtime& runtime);
   ~Plans() override;
 
@@ -64,9 +64,9 @@ class Plans final : public core::SWITCHBACK_CUDA_NS::Extension {
   std::unordered_map<Product, std::unique_ptr<Plan>, Hash> plans_;
 };
 
-/// Why the product's own algorithm cannot be had; empty if it can, and where it names none.
+/// Why the product's own algorithm cannot be built; empty if it can, or if it names none.
 std::string refusal(core::SWITCHBACK_CUDA_NS::Runtime& runtime, const Product& product);
-/// Of the algorithm that runs it, in hexadecimal digits; empty if there is none.
+/// The bytes of the algorithm that runs it, in hexadecimal digits; empty if there is none.
 std::string algorithm_hex(core::SWITCHBACK_CUDA_NS::Runtime& runtime, const Product& product);
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

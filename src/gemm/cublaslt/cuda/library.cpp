@@ -27,8 +27,8 @@ void find(const Library& library, const char* name, Function& function, std::str
 
 Loaded load() {
   Loaded loaded;
-  // SWITCHBACK_CUBLASLT names the file where the loader would not find it. Its code runs with the
-  // rights of this program, so that a program with more rights than its user does not ask.
+  // SWITCHBACK_CUBLASLT names the file if the loader would not find it. The file's code runs with
+  // the rights of this program, so a program with more rights than its user ignores the variable.
   const char* given = ::secure_getenv("SWITCHBACK_CUBLASLT");
   const Library library =
       given != nullptr && *given != '\0'
@@ -108,7 +108,7 @@ std::string cublaslt_version() {
 }
 
 void Product::choose(std::int64_t ranked_place, const CublasLtChoice& choice) {
-  // Where it lies in the ranking does not tell apart two products that name their algorithm.
+  // For products that name their algorithm the place in the ranking does not matter.
   place = choice.algorithm.has_value() ? 0 : ranked_place;
   algorithm = choice.algorithm;
   most_workspace_bytes = workspace_bytes(choice);
@@ -144,7 +144,7 @@ std::string status_text(cublasStatus_t status) {
 }
 
 Descriptors::Descriptors(const Product& product) : Descriptors() {
-  // The other constructor has run: what is there when a call fails is destroyed.
+  // The delegated constructor has finished, so the destructor runs if a call here fails.
   make(product);
 }
 
@@ -166,7 +166,7 @@ void Descriptors::make(const Product& p) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     const std::int32_t bias_type = p.type_d;
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, bias_type);
-    // The heuristics look at its alignment, never at what it points to.
+    // The heuristics use only the pointer's alignment, never its target.
     const void* const some_aligned = reinterpret_cast<const void*>(std::uintptr_t{256});
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, some_aligned);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: cuBLASLt: its functions, found at run time, and a matrix product in its terms.
+// Engine zone: cuBLASLt's functions, loaded at run time, and a matrix product in its terms.
 #pragma once
 
 #include <cublasLt.h>
@@ -31,7 +31,8 @@ struct CublasLt {
   decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
   decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
 
-  // What builds algorithms from attributes. Without these there is still the library's ranking.
+  // Functions that build algorithms from attributes. Without them the library's ranking still
+  // works.
   decltype(&::cublasLtMatmulAlgoGetIds) algo_ids = nullptr;
   decltype(&::cublasLtMatmulAlgoInit) algo_init = nullptr;
   decltype(&::cublasLtMatmulAlgoCheck) algo_check = nullptr;
@@ -39,11 +40,11 @@ struct CublasLt {
   decltype(&::cublasLtMatmulAlgoConfigSetAttribute) algo_set = nullptr;
   decltype(&::cublasLtMatmulAlgoConfigGetAttribute) algo_get = nullptr;
 
-  /// Empty if the library was found whole, else why it was not.
+  /// Empty if the library and all its functions were found; otherwise what is missing.
   static const std::string& missing();
   /// Empty if algorithms can be built from attributes, else why they cannot.
   static const std::string& cannot_build();
-  /// The functions; only where nothing is missing.
+  /// The functions. Call it only if nothing is missing.
   static const CublasLt& get();
 };
 
@@ -68,12 +69,12 @@ struct Product {
   std::uint32_t align_b = 16;
   std::uint32_t align_d = 16;
 
-  // How: see choose().
+  // Which algorithm: see choose().
   std::int64_t place = 0;  ///< in the library's ranking
   std::optional<CublasLtAlgorithm> algorithm;
   std::int64_t most_workspace_bytes = usual_workspace_mib << 20;
 
-  /// The algorithm that is given, else the one at the place in the library's ranking.
+  /// Sets the algorithm: the given one, or else the one at a place in the library's ranking.
   void choose(std::int64_t ranked_place, const CublasLtChoice& choice);
   /// Of alpha and beta.
   [[nodiscard]] cudaDataType_t scale_type() const noexcept {
@@ -86,12 +87,12 @@ std::string describe(const Product& product);
 /// The largest power of two up to 256 that divides the address.
 std::uint32_t alignment_of(const void* data) noexcept;
 
-/// Throws an Error with the call, the product and the status unless that is success.
+/// Throws an Error that names the call, the product and the status, unless the status is success.
 void check(cublasStatus_t status, std::string_view call, const Product& product);
 /// "CUBLAS_STATUS_NOT_SUPPORTED (15)"
 std::string status_text(cublasStatus_t status);
 
-/// What the library has to be told of a product.
+/// The descriptors that tell the library about a product.
 struct Descriptors {
   explicit Descriptors(const Product& product);
   ~Descriptors();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row-major d = a · bᵀ has one form in cuBLASLt's int8 products: column-major dᵀ = b · aᵀ, which is
-// TN as they demand. With the operands exchanged, which is TN as well, the library would write d by
-// columns: int32 that the dequantize would have to read across its rows, at more than what another
-// tile shape could gain; and a D in row order, which would turn them, is not documented for int8.
-// So there is no second form to try.
+// Row-major d = a · bᵀ has only one useful form in cuBLASLt's int8 products: column-major
+// dᵀ = b · aᵀ, which is TN, as they require. With the operands exchanged, which is TN as well, the
+// library would write d by columns, and the dequantize would have to read that int32 across rows,
+// which costs more than another tile shape could gain. A D in row order, which would avoid that, is
+// not documented for int8. So there is no second form to try.
 #include "gemm/cublaslt/cuda/search.hpp"
 
 #include <algorithm>
@@ -18,17 +18,17 @@ namespace {
 
 constexpr std::array<std::int64_t, 3> workspaces_mib = {usual_workspace_mib, 0, 64};
 
-// Custom options that are tried: their meaning is not documented, and they can be many.
+// The number of custom options to try: their meaning is not documented, and there can be many.
 constexpr std::int64_t most_custom = 31;
-// Of one algorithm, tile and stages. The rest is a long way down.
+// Variants of one algorithm, tile and stages. More of them would rarely win.
 constexpr std::size_t most_variants = 512;
-// Checks made for each algorithm that is wanted, so that a library that refuses nearly all of them
-// does not keep the caller for seconds.
+// The limit on checks for each algorithm that is wanted, so that a library which refuses nearly all
+// of them does not keep the caller waiting for seconds.
 constexpr std::size_t checks_per_algorithm = 32;
-// A piece of K shorter than this is never worth the sum over the pieces.
+// Splitting K into pieces shorter than this never pays, because of the sum over the pieces.
 constexpr std::int64_t shortest_piece = 64;
 
-// What an initialized algorithm can do, as attributes can say it.
+// The capabilities of an initialized algorithm, as attributes.
 struct Family {
   std::int64_t id = 0;
   std::vector<std::int64_t> tiles;
@@ -36,15 +36,15 @@ struct Family {
   std::vector<CublasLtAlgorithm> variants;  ///< all else; the first is the plain one
 };
 
-// The values of an attribute that the library ranks, best first. The shapes have no capability to
-// ask for: all that is known of them is from here.
+// The values of an attribute that occur in the library's ranking, best first. There is no
+// capability to query for cluster shapes, so this is the only source for them.
 struct Seen {
   std::vector<std::int64_t> ids, tiles, stages;
   std::set<std::int64_t> inner_shapes = {0};
   std::set<std::int64_t> cluster_shapes = {0};
 };
 
-// What the library ranks first, the others behind it as they are.
+// Moves the values that the library ranks to the front; the others keep their order.
 void prefer(std::vector<std::int64_t>& values, const std::vector<std::int64_t>& ranked) {
   const auto place = [&](std::int64_t value) {
     return std::find(ranked.begin(), ranked.end(), value) - ranked.begin();
@@ -61,7 +61,7 @@ Value capability(const cublasLtMatmulAlgo_t& algo, cublasLtMatmulAlgoCapAttribut
   return status == CUBLAS_STATUS_SUCCESS ? value : Value{};
 }
 
-// A list of ids; of an algorithm that has none, the one that is undefined.
+// A list of ids; for an algorithm without any, the single id "undefined".
 std::vector<std::int64_t> capability_list(const cublasLtMatmulAlgo_t& algo,
                                           cublasLtMatmulAlgoCapAttributes_t which) {
   const CublasLt& lt = CublasLt::get();
@@ -78,9 +78,9 @@ std::vector<std::int64_t> capability_list(const cublasLtMatmulAlgo_t& algo,
   return {ids.begin(), ids.end()};
 }
 
-// Combinations of the other attributes, each with its values in a list of which the first is the
-// plain one: those first whose places in the lists add up to least, and of these the ones that
-// differ in what is likelier to matter.
+// Combinations of the other attributes. Each attribute has a list of values that starts with the
+// plain one. Combinations are ordered by the sum of their places in the lists, and then by how
+// likely the attributes in which they differ are to matter.
 std::vector<CublasLtAlgorithm> variants_of(const cublasLtMatmulAlgo_t& algo, const Product& p,
                                            const Seen& seen) {
   struct Split {
@@ -129,8 +129,8 @@ std::vector<CublasLtAlgorithm> variants_of(const cublasLtMatmulAlgo_t& algo, con
   return variants;
 }
 
-// One of a family; each tile of a step has other stages than in the step before, so that a short
-// walk meets all of both.
+// A member of a family. Each step combines the tiles with other stages than the step before, so
+// that a short walk covers all tiles and all stages.
 CublasLtAlgorithm member(const Family& family, std::size_t tile, std::size_t step,
                          std::size_t variant) {
   CublasLtAlgorithm algorithm = family.variants[variant];
@@ -141,7 +141,7 @@ CublasLtAlgorithm member(const Family& family, std::size_t tile, std::size_t ste
 }
 
 std::vector<std::int64_t> algorithm_ids(cublasLtHandle_t handle, const Product& p) {
-  // More than any version has.
+  // More algorithms than any version has.
   std::vector<int> ids(1024);
   int count = 0;
   const cublasStatus_t status =
@@ -152,7 +152,7 @@ std::vector<std::int64_t> algorithm_ids(cublasLtHandle_t handle, const Product& 
   return {ids.begin(), ids.end()};
 }
 
-// One that the library ranks, with what its attributes tell of it.
+// An algorithm that the library ranks, with its attributes.
 struct Ranked {
   cublasLtMatmulAlgo_t algo;
   std::size_t workspace_bytes;
@@ -180,8 +180,8 @@ class Search {
     return all;
   }
 
-  // In round r are the members whose places in the lists of tiles, of stages and of variants add up
-  // to r: all three change from the start, and every member has its round. The families take turns.
+  // Round r has the members whose places in the lists of tiles, stages and variants add up to r. So
+  // all three change from the start, and every member has its round. The families take turns.
   std::vector<FoundAlgorithm> enumerated(std::size_t limit, std::int64_t most_workspace_bytes,
                                          const std::vector<CublasLtAlgorithm>& known) {
     std::vector<FoundAlgorithm> found;
@@ -254,7 +254,7 @@ class Search {
   Descriptors descriptors_;
 };
 
-// The smallest of the workspaces that are tried in which it fits.
+// The smallest of the tried workspaces that is large enough.
 std::int64_t workspace_mib_for(std::size_t bytes) {
   std::int64_t least = *std::max_element(workspaces_mib.begin(), workspaces_mib.end());
   for (const std::int64_t mib : workspaces_mib)
@@ -285,7 +285,7 @@ std::vector<Candidate> candidates(cublasLtHandle_t handle, const Product& produc
       if (one.rebuilds) known.push_back(*one.algorithm);
       if (mib == usual_workspace_mib && place == 0) continue;  // the default, which is there
       Candidate candidate;
-      // What its attributes do not tell whole is what the library has at that place.
+      // If the attributes do not describe it completely, its place in the ranking identifies it.
       if (one.rebuilds) {
         candidate.choice.algorithm = one.algorithm;
         candidate.choice.workspace_mib = workspace_mib_for(one.workspace_bytes);

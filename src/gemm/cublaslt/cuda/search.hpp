@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: every algorithm that cuBLASLt may have for a product, for the tuner to measure:
-// those it ranks, and those that can be put together from what it says each can do.
+// Engine zone: the algorithms that cuBLASLt may have for a product, for the tuner to measure: those
+// that it ranks, and those that can be built from the capabilities it reports.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +17,21 @@ struct FoundAlgorithm {
   std::size_t workspace_bytes = 0;
 };
 
-/// Up to `limit` algorithms within `most_workspace_bytes`, each once, in an order that depends on
-/// the product and the library alone: near what the library ranks first, and different algorithms,
-/// tiles and stages before many variants of one. Empty where the library cannot build algorithms
-/// from attributes.
+/// Up to `limit` algorithms within `most_workspace_bytes`, each once, in an order that depends only
+/// on the product and the library: those near the library's first choices come first, and different
+/// algorithms, tiles and stages before many variants of one. Empty if the library cannot build
+/// algorithms from attributes.
 std::vector<FoundAlgorithm> enumerate(cublasLtHandle_t handle, const Product& product,
                                       std::size_t limit, std::int64_t most_workspace_bytes);
 
-/// What a configuration has to say to get one algorithm.
+/// The part of a configuration that selects an algorithm.
 struct Candidate {
   std::int64_t place = 0;
   CublasLtChoice choice;
 };
-/// The default; what the library ranks with a workspace of 32 MiB, none and 64 MiB; and up to
-/// `most_enumerated` more of enumerate(), marked as unranked. Each with the smallest of these
-/// workspaces that does. Runs no product.
+/// The default; the library's rankings with workspaces of 32 MiB, none and 64 MiB; and up to
+/// `most_enumerated` more from enumerate(), marked as unranked. Each has the smallest of these
+/// workspaces that is large enough. Runs no product.
 std::vector<Candidate> candidates(cublasLtHandle_t handle, const Product& product,
                                   std::size_t most_enumerated);
 

@@ -15,7 +15,7 @@ namespace switchback::floating {
 
 namespace {
 
-// Elements one task handles: 64 KiB of f32, enough to outweigh handing it out.
+// Elements per task: 64 KiB of f32, enough to outweigh the cost of handing out a task.
 constexpr std::int64_t task_elements = 16384;
 
 // Calls f(row, col_begin, col_end) for pieces that cover [rows, cols].

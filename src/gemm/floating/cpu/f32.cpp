@@ -10,11 +10,11 @@ namespace switchback::floating {
 
 namespace {
 
-// A panel of b, read by every block of rows of a, should stay in a cache; a panel of a only bounds
-// the memory taken, since b is widened once for each of them.
+// A panel of b is read by every block of rows of a, so it should stay in a cache. A panel of a only
+// limits the memory; b is widened once for each of them.
 constexpr std::int64_t panel_b_elements = std::int64_t{2} << 20;
 constexpr std::int64_t panel_a_elements = std::int64_t{16} << 20;
-// Fewer rows or columns than this and the f32 product no longer hides the widening.
+// With fewer rows or columns than this the f32 product no longer hides the widening.
 constexpr std::int64_t smallest_panel = 256;
 
 std::int64_t panel_size(std::int64_t size, std::int64_t k, std::int64_t elements) {
@@ -31,8 +31,8 @@ void* at(void* base, DType dtype, std::int64_t element) {
   return static_cast<char*>(base) + element * static_cast<std::int64_t>(dtype_size_bytes(dtype));
 }
 
-// The matrix as it lies in memory that holds [first, first + count) of the rows of op(x) (or, for
-// b, of the columns of op(x): the caller passes the opposite `transposed`).
+// The part of x in memory that holds rows [first, first + count) of op(x) (or, for b, columns of
+// op(x): the caller passes the opposite `transposed`).
 ConstAnyMatrix slice(const void* base, DType dtype, std::int64_t ld, std::int64_t k,
                      bool transposed, std::int64_t first, std::int64_t count) {
   if (transposed) return {at(base, dtype, first), dtype, k, count, ld};
@@ -71,7 +71,7 @@ void run_widened(ContextState& context, const Problem& p, const Config& config,
       }
     }
   };
-  // The last panels are smaller: the core may need memory for those when others are written.
+  // The last panels are smaller, and the core may need memory for them after others were written.
   if (p.m > rows || p.n > cols)
     core::all_or_nothing(context, panels);
   else
@@ -83,7 +83,7 @@ void run_widened(ContextState& context, const Problem& p, const Config& config,
 const float* bias_as_f32(ContextState& context, core::Workspace::Frame& frame,
                          const Problem& problem, const Operands& operands) {
   if (!problem.bias) return nullptr;
-  // Copied even if it is f32: the loops that read it want it aligned, and it is one row.
+  // Copied even if it is f32, because the loops that read it need it aligned; it is only one row.
   auto* bias = frame.take<float>(problem.n);
   ConstAnyMatrix row = operands.bias;
   row.stride = row.cols;

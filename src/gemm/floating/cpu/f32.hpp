@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: runs any Problem on an engine that knows f32 and nothing else: operands of 16 bits
-// are widened panel by panel, bias and output rounding follow the product.
+// Engine zone: runs any Problem on an engine that only multiplies f32: 16-bit operands are widened
+// panel by panel; bias and the rounding of the output follow the product.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: what the engines built on oneDNN share.
+// Engine zone: shared by the engines built on oneDNN.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace switchback::floating {
 
 /// Empty, or why oneDNN cannot be used at all.
 std::string onednn_unavailable();
-/// Whether oneDNN multiplies bf16 with instructions made for it. Where it does not, it emulates
-/// them, slower than widening to f32.
+/// Whether oneDNN has bf16 instructions to multiply with. Otherwise it emulates them, which is
+/// slower than widening to f32.
 bool onednn_has_native_bf16();
 
 /// Throws the Error for a dnnl_status_t that is not success, naming the call.

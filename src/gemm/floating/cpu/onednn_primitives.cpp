@@ -55,8 +55,8 @@ dnnl::matmul::primitive_desc describe_matmul(const dnnl::engine& engine, const m
 #endif
 }
 
-// The layout the library likes for b[k,n]. It may depend on m only through how the library splits
-// its work, and in fact does not; asking for one m makes it the same for all.
+// The layout that the library prefers for b[k,n]. In principle it could depend on m; in practice it
+// does not, and asking with one fixed m makes it the same for all.
 dnnl::matmul::primitive_desc packed_matmul(const dnnl::engine& engine, std::int64_t k,
                                            std::int64_t n, DType dtype) {
   constexpr std::int64_t m = 128;
@@ -66,8 +66,8 @@ dnnl::matmul::primitive_desc packed_matmul(const dnnl::engine& engine, std::int6
                          attributes(false));
 }
 
-// A problem made into primitives and the memory objects they are called with. The objects hold no
-// memory: each call lends them its pointers.
+// The primitives of a problem and the memory objects they are called with. The objects own no
+// memory: each call sets their pointers.
 struct Prepared {
   Problem problem;
   LayoutB layout = LayoutB::plain;
@@ -121,7 +121,7 @@ std::unique_ptr<Prepared> prepare(const dnnl::engine& engine, const Problem& p, 
 class Cache {
  public:
   Prepared& get(const Problem& problem, LayoutB layout) {
-    // A primitive runs on as many threads as it was made for, and a parent's are not here.
+    // A primitive runs on as many threads as it was made for; after fork() the parent's are gone.
     if (fork_generation_ != core::fork_generation()) {
       entries_.clear();
       fork_generation_ = core::fork_generation();
@@ -156,7 +156,7 @@ class Cache {
   unsigned fork_generation_ = core::fork_generation();
 };
 
-// The C calls: the C++ ones take a std::unordered_map of arguments, made anew each time.
+// Uses the C functions: the C++ ones take a std::unordered_map of arguments, built for each call.
 template <std::size_t count>
 void execute(ContextState& context, const dnnl::primitive& primitive, dnnl_stream_t stream,
              const std::array<dnnl_exec_arg_t, count>& arguments, std::string_view what) {
@@ -235,7 +235,7 @@ void multiply(ContextState& context, const Problem& problem, LayoutB layout, con
 std::size_t packed_bytes(std::int64_t k, std::int64_t n, DType dtype) {
   return translated([&] {
     const auto pd = packed_matmul(Cache::of_this_thread().engine(), k, n, dtype);
-    // Only the kernels by this name have a layout of their own; others are no faster on any.
+    // Only kernels with this name have a layout of their own; others do not gain from packing.
     const bool pays = std::string_view(pd.impl_info_str()).starts_with("brg");
     return pays ? pd.weights_desc().get_size() : 0;
   });

@@ -12,22 +12,22 @@
 
 namespace switchback::floating {
 
-/// How b reaches a matmul primitive.
+/// The layout in which a matmul primitive gets b.
 enum class LayoutB {
-  plain,        ///< as it lies
+  plain,        ///< the caller's rows
   packed_here,  ///< reordered by the call that uses it
-  packed,       ///< reordered before; b[k,n] whose ldb and transpose_b say nothing any more
+  packed,       ///< already reordered by pack(); ldb and transpose_b are ignored
 };
 
-/// Runs a problem of f32 or bf16 inputs. bias is null or bias[n] in f32; packed b is what pack()
-/// made.
+/// Runs a problem with f32 or bf16 inputs. bias is null or bias[n] in f32; a packed b comes from
+/// pack().
 void multiply(ContextState& context, const Problem& problem, LayoutB layout, const void* a,
               const void* b, void* d, const float* bias);
 
-/// Bytes of a packed b[k,n]; 0 where packing gains nothing.
+/// Bytes of a packed b[k,n]; 0 if packing gains nothing.
 std::size_t packed_bytes(std::int64_t k, std::int64_t n, DType dtype);
-/// Packs the transpose of w[n,k] (leading dimension ld): the b of x · wᵀ, for any number of rows of
-/// x.
+/// Packs the transpose of w[n,k] (leading dimension ld) as the b of x · wᵀ, for any number of rows
+/// of x.
 void pack_transposed(ContextState& context, const void* w, std::int64_t n, std::int64_t k,
                      std::int64_t ld, DType dtype, void* packed);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the blocked int8 product all vector engines share: cache blocks, threads, packing,
-// epilogue. What differs between them is a MicroKernel.
+// Engine zone: the blocked int8 product that all vector engines share: cache blocks, threads,
+// packing, epilogue. They differ in their MicroKernel.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace switchback::gemm_int8 {
 
-/// Bytes of B[n,k] in panels of the kernel.
+/// Bytes of B[n,k] in the kernel's panels.
 std::size_t blocked_packed_bytes(const MicroKernel& kernel, std::int64_t n, std::int64_t k);
 
-/// B into panels. `out` is 64-byte aligned.
+/// Packs B into panels. `out` is 64-byte aligned.
 void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
                   MatrixView<const std::int8_t> b, void* out);
 
-/// d = epilogue(a · bᵀ). B is read as operands and config.weights say: packed by the caller, packed
-/// here into the workspace, or straight from its rows.
+/// d = epilogue(a · bᵀ). Operands and config.weights say how B is read: packed by the caller,
+/// packed here into the workspace, or directly from its rows.
 void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProblem& problem,
                  const GemmConfig& config, const GemmOperands& operands);
 

@@ -10,14 +10,14 @@
 
 namespace switchback::gemm_int8 {
 
-/// Scales and bias as epilogues read them: aligned, f32, one number a row and one a column.
+/// Scales and bias as epilogues read them: aligned, f32, one number per row or column.
 struct EpilogueScales {
   const float* scale_a = nullptr;  ///< [m]
   const float* scale_b = nullptr;  ///< [n rounded up to 64]
-  const float* bias = nullptr;     ///< likewise; −0 where there is none
+  const float* bias = nullptr;     ///< likewise; −0 if there is no bias
 };
 
-/// Nothing for int32 outputs.
+/// Empty for int32 outputs.
 EpilogueScales epilogue_scales(core::Workspace::Frame& frame, const GemmProblem& problem,
                                const GemmOperands& operands);
 

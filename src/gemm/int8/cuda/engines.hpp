@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the int8 engines of the CUDA backend, each in a file of its own.
+// Engine zone: the int8 engines of the CUDA backend, one per file.
 #pragma once
 
 #include "core/cuda/api.hpp"

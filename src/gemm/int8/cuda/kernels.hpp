@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the launches of the products' own kernels.
+// Engine zone: launchers of this project's kernels around the products.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: how the epilogues read scales and biases: of any float type, at any address.
+// Engine zone: reads scales and biases for the epilogues, of any float type, at any address.
 #pragma once
 
 #include "core/cuda/ptx.cuh"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-/// Element `at` of values of a float type, in f32, which has them all.
+/// Element `at` of values of a float type, widened to f32 exactly.
 __device__ __forceinline__ float load_float(const void* values, DType type, std::int64_t at) {
   using core::SWITCHBACK_CUDA_NS::load_element;
   using core::SWITCHBACK_CUDA_NS::widen;
@@ -27,7 +27,7 @@ struct FloatColumns {
   float otherwise;
   bool one;  ///< data has one element, for every column
 
-  /// That of a column which d has.
+  /// The value of a column inside d.
   [[nodiscard]] __device__ __forceinline__ float at(std::int64_t column) const {
     return data != nullptr ? load_float(data, type, one ? 0 : column) : otherwise;
   }

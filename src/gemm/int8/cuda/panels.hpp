@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the product in panels of rows, whose int32 sums take no more memory than one of them
-// (two, where two are in flight) needs.
+// Engine zone: the product in panels of rows, so that its int32 sums need only the memory of one
+// panel (or of two, if two are in flight).
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@
 
 namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
 
-/// How rows are cut. A last panel of few rows is moved up to overlap the one before it: the same
-/// rows twice, with the same results, instead of a size the library may refuse.
+/// How rows are divided. A last panel of few rows is moved up to overlap the one before it: some
+/// rows are computed twice, with the same results, which avoids a size that the library may refuse.
 struct Cut {
   std::int64_t rows = 0;
   std::int64_t panels = 0;
   std::int64_t rest = 0;       ///< rows of the last panel that no other has
   std::int64_t last_rows = 0;  ///< of the last panel
 };
-/// The rows of a problem in panels of `rows`, or of all of them.
+/// Divides the rows of a problem into panels of `rows`, or takes all of them as one.
 Cut cut_rows(const GemmProblem& problem, std::int64_t rows);
 
-/// Rows of a panel are a multiple of what a block of the library's kernels computes: so many whose
-/// sums are of so many bytes, at least one multiple.
+/// The rows of a panel whose sums take about this many bytes: a multiple of what a block of the
+/// library's kernels computes, at least one.
 std::int64_t panel_rows(const GemmProblem& problem, std::int64_t bytes);
 
-/// The most memory for sums that wait for one pass over them. M·N·4 bytes would be gigabytes for
-/// what a large model multiplies at once, which the Context keeps, beside whatever else allocates
-/// on the device. Beyond the limit, rows are done in panels, one behind the other. At 256 MiB a
-/// panel is 8192 x 8192: tens of tiles for each multiprocessor, of which the last, of which some
-/// have none, is the price. Small devices have less.
+/// The limit on memory for int32 sums. For a large model M·N·4 bytes would be gigabytes, which the
+/// Context would keep. Beyond the limit, rows are computed in panels, one after the other. At 256
+/// MiB a panel is 8192 x 8192: tens of tiles for each multiprocessor; the price is a last wave of
+/// tiles in each panel that does not fill the device. Small devices have a lower limit.
+///
 std::int64_t most_sums_bytes(const ContextState& state);
 
-/// Why cuBLASLt cannot do the panels by the configuration's algorithm; empty if it can.
+/// Why the configuration's algorithm cannot compute the panels; empty if it can.
 std::string refuses_panels(const GemmProblem& problem, const GemmConfig& config,
                            const ContextState& state, const Cut& cut);
 

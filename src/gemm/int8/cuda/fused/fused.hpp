@@ -12,8 +12,8 @@
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-/// Along which side of d neighbouring tiles are made one after the other, so that they share what
-/// they read in the L2 cache.
+/// The side of d along which consecutive tiles are neighbours, so that they share their operands in
+/// the L2 cache.
 enum class FusedRaster : std::int64_t {
   heuristic = 0,  ///< along n, or along m if that has fewer tiles
   along_m = 1,
@@ -40,9 +40,9 @@ struct FusedArguments {
   int swizzle;  ///< tiles across a strip along that side: 1, 2, 4 or 8, as far as d has them
 };
 
-/// One shape of a fused kernel: rows and columns of d a block makes at a time, and how much of the
-/// inner dimension a stage of its pipeline holds; the blocks of a cluster, which share what they
-/// read, along m and n.
+/// One shape of a fused kernel: the rows and columns of d in a block's tile, the part of the inner
+/// dimension in a stage of its pipeline, and the blocks of a cluster, which share their operands,
+/// along m and n.
 struct FusedVariant {
   int tile_m;
   int tile_n;
@@ -50,21 +50,21 @@ struct FusedVariant {
   int cluster_m;
   int cluster_n;
   std::size_t shared_bytes;  ///< of a block
-  /// Scratch it wants, 256-byte aligned.
+  /// Bytes of scratch it needs, 256-byte aligned.
   std::size_t (*workspace_bytes)(DType output, const FusedArguments& arguments);
   cudaError_t (*launch)(DType output, const FusedArguments& arguments, void* workspace,
                         cudaStream_t stream);
 };
 
-/// Those of this build for a compute capability (90 is 9.0) whose blocks may have so much shared
-/// memory: code of 8.0 runs on all of 8.x, that of 9.0 on no other. The first is the one to use
-/// when nothing better is known. Where there is none, `why_none` says why.
+/// The variants of this build for a compute capability (90 is 9.0) and this much shared memory per
+/// block. Code for 8.0 runs on all of 8.x, code for 9.0 only there. The first variant is the one to
+/// use when nothing better is known. If there are none, `why_none` says why.
 std::span<const FusedVariant> fused_variants(int compute_capability,
                                              std::size_t shared_bytes_per_block,
                                              std::string_view& why_none) noexcept;
 
-/// Those that were compiled for 8.0 and 9.0. What not every device of 8.x has the shared memory for
-/// comes last.
+/// The variants compiled for 8.0 and 9.0. Those that need more shared memory than every device
+/// of 8.x has come last.
 std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcept;
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the shapes of the fused products, those of a size of tiles compiled in a file of
-// their own. Beside them, threads of a block, registers of a thread and shared memory of a block,
-// the same for the three types of output, as ptxas says (CUDA 13.0, CUTLASS 4.2.0). None spills.
+// Engine zone: the shapes of the fused products; each tile size is compiled in its own file. Beside
+// each: threads per block, registers per thread and shared memory per block, as ptxas reports them
+// (CUDA 13.0, CUTLASS 4.2.0), the same for the three output types. None spills.
 #pragma once
 
 #include "gemm/int8/cuda/fused/fused.hpp"
@@ -13,18 +13,19 @@ namespace switchback::products::SWITCHBACK_CUDA_NS {
 extern const FusedVariant fused_sm80_128x128x64;  // 128 threads, 246 registers, 48 KiB
 extern const FusedVariant fused_sm80_256x128x64;  // 256 threads, 226 registers, 96 KiB
 extern const FusedVariant fused_sm80_128x256x64;  // 256 threads, 226 registers, 96 KiB
-// For few rows, of which b is all that costs: narrow tiles, so that more blocks read it.
+// For few rows, where reading b takes the time: narrow tiles, so that more blocks read it.
 extern const FusedVariant fused_sm80_64x128x64;  // 128 threads, 150 registers, 48 KiB
 extern const FusedVariant fused_sm80_64x256x64;  // 128 threads, 228 registers, 80 KiB
 extern const FusedVariant fused_sm80_32x64x128;  // 128 threads, 72 registers, 72 KiB
-// Half the barriers for each product, where a block may have so much: 8.0 and 8.7.
+// Half the barriers per product, on devices whose blocks may have this much shared
+// memory: 8.0, 8.7.
 extern const FusedVariant fused_sm80_256x128x128;  // 256 threads, 242 registers, 144 KiB
 extern const FusedVariant fused_sm80_128x256x128;  // 256 threads, 242 registers, 144 KiB
 
 // Hopper: large tiles by two groups of warps that work on one tile together; smaller ones by groups
 // that take turns, so that one's epilogue hides behind the other's products. In clusters of two
 // blocks that share b (2x1) or a (1x2), or alone: an odd number of tiles leaves half a cluster
-// idle. All of 384 threads with 168 registers each before the groups of warps share them out anew.
+// idle. All have 384 threads with 168 registers each before the groups of warps redistribute them.
 extern const FusedVariant fused_sm90_128x256_2x1;  // 210.5 KiB
 extern const FusedVariant fused_sm90_128x256_1x2;
 extern const FusedVariant fused_sm90_128x256_1x1;

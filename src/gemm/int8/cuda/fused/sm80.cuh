@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the fused product of Ampere and Ada, built on CUTLASS: cp.async in stages, mma.sync
-// m16n8k32 s8. One file a shape of tiles includes this.
+// m16n8k32 s8. Included by one file for each tile shape.
 //
 // The epilogue is the expression of fused.hpp, operation by operation, each rounded to f32 (device
 // code is compiled without contraction); the last conversion rounds to nearest even.
@@ -21,9 +21,9 @@
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-/// The operation that CUTLASS is asked for: products and sums modulo 2^32. Its own for 8.0
-/// saturates on the way; sums that pass 2^31 (of codes of -128, which is nobody's but a caller's)
-/// and come back would be wrong, and other engines' are right.
+/// The operation that CUTLASS gets: products and sums modulo 2^32. CUTLASS's own one for 8.0
+/// saturates: sums that exceed 2^31 on the way and come back (possible only with a caller's codes
+/// of -128) would be wrong, while those of other engines are right.
 struct WrappingMultiplyAdd {};
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS
@@ -58,8 +58,8 @@ struct cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 32>, 32, std::int8_t,
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-/// Which tile of d a block makes. Blocks start in the order of their x, so neighbours share what
-/// they read in the L2 cache: they go along one side of d in strips of 2^width tiles.
+/// Which tile of d a block computes. Blocks start in the order of their x. They go along one side
+/// of d in strips of 2^width tiles, so that neighbours share their operands in the L2 cache.
 struct FusedOrder {
   static constexpr int along_n = 1 << 8;  ///< beside the width: else along m
   static constexpr int most_strips = 65535;
@@ -85,8 +85,8 @@ struct FusedOrder {
   }
 };
 
-/// Leaf of the epilogue: a value for each column of d, or one for all, of any float type. The
-/// address may be any, so they are read an element at a time, once a tile.
+/// Leaf of the epilogue: a value for each column of d, or one for all, of any float type, at any
+/// address. So they are read one element at a time, once per tile.
 template <class ThreadMap>
 struct FusedColumns : cutlass::epilogue::threadblock::detail::VisitorImpl2x<> {
   using Arguments = FloatColumns;
@@ -237,7 +237,7 @@ struct FusedSm80 {
   }
 };
 
-/// A shape of tiles for every type of output.
+/// A tile shape for every output type.
 template <int TileM, int TileN, int TileK, int WarpM, int WarpN, int Stages>
 constexpr FusedVariant fused_sm80() {
   return fused_variant<FusedSm80<float, TileM, TileN, TileK, WarpM, WarpN, Stages>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the fused product of Hopper, built on CUTLASS: TMA loads, WGMMA s8, persistent and
-// warp-specialised blocks. One file a shape of tiles includes this and compiles in minutes.
+// warp-specialised blocks. Included by one file for each tile shape, which compiles in minutes.
 //
 // The epilogue is the expression of fused.hpp, operation by operation, each rounded to f32 (device
 // code is compiled without contraction); the last conversion rounds to nearest even.
@@ -21,8 +21,8 @@
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
 /// Leaf of the epilogue: a value for each column of d, or one for all, of any float type and at any
-/// address. CUTLASS's leaf for such a row, but for how it gets from global to shared memory, once a
-/// tile: CUTLASS's reads one type, and faults where an address is no multiple of its size.
+/// address. It differs from CUTLASS's leaf for such a row in the copy to shared memory, once per
+/// tile: CUTLASS's reads one type, and faults if an address is not a multiple of its size.
 template <class Tile>
 struct FusedColumnsSm90
     : cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
@@ -55,7 +55,7 @@ struct FusedColumnsSm90
   CUTLASS_HOST_DEVICE FusedColumnsSm90() {}
   CUTLASS_HOST_DEVICE FusedColumnsSm90(const Params& params, const SharedStorage& shared)
       : Row({nullptr, params.otherwise, {}}, shared), columns_(params) {}
-  // What CUTLASS's leaf says is of the row that it would read, and it has none.
+  // CUTLASS's leaf would report on the row that it reads, but here it reads none.
   CUTLASS_DEVICE bool is_zero() const { return false; }
 
   template <class RowCallbacks>
@@ -69,7 +69,7 @@ struct FusedColumnsSm90
       for (int i = 0; i < cute::size(shared); ++i) {
         const int column = cute::get<1>(places(i));
         if (column >= cute::size<1>(Tile{})) continue;
-        // Behind the last column too, so that the tile is read from shared memory unconditionally.
+        // Also beyond the last column, so that the tile is read from shared memory unconditionally.
         shared(i) = cute::elem_less(places(i), this->residue_cRow)
                         ? columns_.at(static_cast<std::int64_t>(first_) + column)
                         : columns_.otherwise;
@@ -181,7 +181,7 @@ struct FusedSm90 {
     Gemm gemm;
     if (gemm.initialize(arguments, workspace, stream) != cutlass::Status::kSuccess)
       return failure(cudaGetLastError());
-    // It does not report a descriptor that the driver refused. That one is left empty.
+    // CUTLASS does not report a descriptor that the driver refused; it leaves it empty.
     const auto& mainloop = gemm.params().mainloop;
     if (is_empty(mainloop.tma_load_a) || is_empty(mainloop.tma_load_b) ||
         is_empty(gemm.params().epilogue.tma_store_d))
@@ -202,7 +202,7 @@ struct FusedSm90 {
   }
 };
 
-/// A shape of tiles for every type of output.
+/// A tile shape for every output type.
 template <int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
 constexpr FusedVariant fused_sm90() {
   return fused_variant<
