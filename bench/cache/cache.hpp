@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `switchback-bench cache`: what the tuning caches of this and other machines hold, why an
-// entry is used or not, and carrying entries from one machine to another.
+// Bench: `switchback-bench cache`: shows the tuning caches of this and other machines, explains why
+// an entry is used or not, and moves entries from one machine to another.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@
 namespace switchback::bench {
 
 struct CacheOptions {
-  std::string cache;  ///< directory; empty: as the library's
-  bool json = false;  ///< one JSON object a line
+  std::string cache;  ///< directory; empty: the library's default
+  bool json = false;  ///< one JSON object per line
   ContextOptions context;
 };
 
-/// Where everything lies and what says so.
+/// Prints the paths in use and which setting determines each.
 int cache_path(const CacheOptions& options);
 
 struct CacheListOptions {
   std::optional<ConfigOp> op;
-  std::string filter;  ///< part of a problem's or a winner's words
+  std::string filter;  ///< part of the text of a problem or a winner
   bool all = false;    ///< every machine's
 };
 int cache_list(const CacheOptions& options, const CacheListOptions& what);
@@ -61,12 +61,12 @@ int cache_export(const CacheOptions& options, const CacheExportOptions& what);
 
 struct CacheImportOptions {
   std::vector<std::string> in;  ///< files and cache directories
-  bool forgotten = false;       ///< also what was forgotten here since it was measured
+  bool forgotten = false;       ///< also records of keys that were forgotten here since
 };
 int cache_import(const CacheOptions& options, const CacheImportOptions& what);
 
 struct CachePruneOptions {
-  std::int64_t older_than_days = 0;  ///< 0: however old
+  std::int64_t older_than_days = 0;  ///< 0: any age
   bool samples = false;
   bool stale = false;
   std::string key;  ///< the beginning of a hash

@@ -25,11 +25,11 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// One record that a look-up comes across, and what it makes of it.
+// One record that a look-up meets, and what becomes of it.
 struct Considered {
   const CacheLine* line = nullptr;
   TuneOrigin origin = TuneOrigin::exact;
-  std::string of;  ///< of a near shape: its problem
+  std::string of;  ///< for a near shape: its problem
   std::vector<autotune::Verdict> verdicts;
   bool usable = false;
   std::string outcome;  ///< "wins: …", "refused: …"
@@ -50,7 +50,7 @@ class Explainer {
   Explainer(const CacheView& view, const std::vector<KeyGroup>& groups)
       : view_(view), groups_(groups) {}
 
-  // Of a problem, or of a key that is none here.
+  // The explanation of a problem, or of a key that is not a problem of this Context.
   [[nodiscard]] Explanation explain(const KeyGroup& group) const {
     Explanation result;
     const std::string foreign = view_.foreign(group);
@@ -84,7 +84,7 @@ class Explainer {
         near.emplace_back(
             std::abs(std::log(static_cast<double>(its.m) / static_cast<double>(own.m))), &other);
     }
-    // As in a look-up, which asks the nearest alone.
+    // Like a look-up, this considers only the nearest shape.
     std::stable_sort(near.begin(), near.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [distance, other] : near)
@@ -140,7 +140,7 @@ class Explainer {
     entry.usable = true;
   }
 
-  // Asks the tuner, and says of the usable ones which it took and why.
+  // Asks the tuner, and says which of the usable records it took, and why.
   void decide(Explanation& result, const ConfigQuery& query) const {
     const autotune::Answer answer = view_.tuner().look_up(query, view_.context.state());
     result.origin = answer.origin;
@@ -315,7 +315,7 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
   const CacheView view(options, what.near_shapes, what.strict);
   StatusLine out(false);
   warn_of_mode(out);
-  // A key may be any machine's; what is looked up is only in this one's file.
+  // A key may belong to any machine; look-ups use only this machine's file.
   const bool by_key = !what.key.empty();
   const std::vector<CacheFile> files = view.read(by_key);
   for (const CacheFile& file : files)
@@ -329,7 +329,7 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
     return exit_codes::ok;
   }
 
-  // A line each: what is long is last, where a terminal has room for it.
+  // One line each; long texts come last, where a terminal has room for them.
   Table found({"key", "from", "speed-up", "problem: what runs"}, {"from", "problem: what runs"});
   Table refusals({"key", "entries", "problem: what runs, and why"},
                  {"problem: what runs, and why"});

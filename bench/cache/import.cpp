@@ -24,9 +24,9 @@ using autotune::RecordType;
 
 namespace {
 
-// Which records came to be before their key was last forgotten in any of two caches, and which
-// after it, is a question of time: an entry that was measured since is news, whoever brings it.
-// Gives each cache what merge() needs to know of the other's tombstones.
+// Of two caches, either may have forgotten a key. Times decide which records are older than the
+// last tombstone of their key in either cache: an entry measured after it is news, whichever cache
+// has it. Gives each cache the tombstones of the other that merge() needs.
 class Tombstones {
  public:
   void add(const std::vector<Record>& records) {
@@ -42,7 +42,7 @@ class Tombstones {
     std::vector<Record> kept;
     std::map<std::string, bool> started;  // keys whose tombstone is in `kept`
     std::int64_t dropped = 0;
-    // What a cache has buried itself is gone already.
+    // Records before a cache's own tombstone are gone already.
     std::map<std::string, std::size_t> own;
     for (std::size_t i = 0; i < records.size(); ++i)
       if (records[i].type == RecordType::tombstone) own[records[i].key.json] = i;
@@ -76,19 +76,19 @@ class Tombstones {
   std::map<std::string, Record> latest_;
 };
 
-// What is brought of one machine.
+// The records to import for one machine.
 struct Incoming {
   std::string machine;                      ///< in words
   std::vector<std::vector<Record>> caches;  ///< of each file that has any
 };
 
-// What importing comes to, of one machine or of all.
+// The result of importing, for one machine or for all.
 struct Imported {
   std::vector<Record> records;  ///< the file's new contents
   std::vector<Conflict> conflicts;
   std::int64_t added = 0;
   std::int64_t known = 0;
-  std::int64_t worse = 0;      ///< another winner goes first
+  std::int64_t worse = 0;      ///< another winner is preferred
   std::int64_t forgotten = 0;  ///< the key was forgotten since
 };
 
@@ -133,7 +133,7 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
   StatusLine out(false);
   const fs::path directory = cache_directory_of(options);
   const std::vector<CacheFile> files = read_inputs("FILE", what.in, out);
-  // Of each machine, what each file has of it.
+  // For each machine, the records that each file has of it.
   std::map<std::string, Incoming> machines;
   std::int64_t unreadable = 0;
   std::int64_t misses = 0;
@@ -175,7 +175,7 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
       if (!current.skipped.empty())
         out.warning(fmt::format("{}: {} lines of it that cannot be read were dropped",
                                 store.file().string(), current.skipped.size()));
-      // Others may have added to it meanwhile.
+      // Other processes may have appended meanwhile.
       store.update([&](std::vector<Record> now) {
         done = import_into(std::move(now), incoming.caches, what.forgotten);
         return done.records;

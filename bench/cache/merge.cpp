@@ -27,7 +27,7 @@ using autotune::RecordType;
 
 namespace {
 
-// The lines of a newer schema, which are not ours to drop, each once and in an order of their own.
+// The lines of a newer schema, which must not be dropped, each once and sorted.
 std::set<std::string> newer_lines(const std::vector<CacheFile>& files) {
   std::set<std::string> lines;
   for (const CacheFile& file : files)
@@ -42,7 +42,7 @@ std::int64_t count(const std::vector<Record>& records, RecordType type) {
                        [type](const Record& record) { return record.type == type; });
 }
 
-// For which machines records are: where a file can be carried to.
+// The machines that records belong to, so where a file can be used.
 std::map<std::string, std::int64_t> machines_of(const std::vector<Record>& records) {
   std::map<std::string, std::int64_t> winners;
   for (const Record& record : records) {
@@ -164,7 +164,7 @@ int cache_merge(const CacheOptions& options, const CacheMergeOptions& what) {
   fs::path lock = what.out;
   lock += ".lock";
   if (fs::exists(lock, ignored)) {
-    // A file that programs append to.
+    // Whether programs append to this file.
     autotune::Store(what.out, patient(out)).update([&](std::vector<Record> current) {
       if (has_out) caches.push_back(std::move(current));
       conflicts.clear();

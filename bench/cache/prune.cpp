@@ -30,7 +30,7 @@ struct Dropped {
   std::int64_t older = 0;
   std::int64_t stale = 0;
   std::int64_t samples = 0;
-  std::int64_t other = 0;  ///< what compaction finds
+  std::int64_t other = 0;  ///< dropped by compaction
   std::uintmax_t bytes_before = 0;
   std::uintmax_t bytes_after = 0;
 
@@ -45,7 +45,7 @@ bool is_time(std::string_view text) noexcept {
   });
 }
 
-// Which records go, besides those that compaction drops.
+// Marks the records to drop besides those that compaction drops.
 class Filter {
  public:
   Filter(const CachePruneOptions& what, const autotune::Environment& here)
@@ -59,7 +59,7 @@ class Filter {
     dropped.older = dropped.stale = dropped.samples = 0;
     std::vector<Record> kept;
     for (Record& record : records) {
-      // A tombstone also speaks of other files.
+      // A tombstone applies to other files too.
       const bool old = record.type != RecordType::tombstone && !oldest_.empty() &&
                        is_time(record.time) && record.time < oldest_;
       const bool stale = !old && is_stale(record);
@@ -74,7 +74,7 @@ class Filter {
   }
 
  private:
-  // As far as its engine depends on them: a winner that is still used is not stale.
+  // Only what its engine depends on counts: a winner that is still used is not stale.
   [[nodiscard]] bool is_stale(const Record& record) const {
     if (!what_.stale || record.type != RecordType::winner) return false;
     std::string why;
@@ -113,7 +113,7 @@ std::string newer_lines_of(const CacheFile& file) {
   return text;
 }
 
-// The tombstone goes to every file that has the key, though there should be one.
+// The tombstone is added to every file that has the key; normally there is only one.
 std::vector<fs::path> files_with_key(const fs::path& cache, const std::string& beginning,
                                      autotune::Key& key) {
   std::vector<CacheFile> files;
@@ -149,7 +149,7 @@ Dropped prune(const CacheFile& file, const Filter& filter, const CachePruneOptio
         [&](std::vector<Record> records) { return filter.apply(std::move(records), dropped); });
   if (tombstone) store.append(std::span(&*tombstone, 1));
   dropped.other = store.compact(!what.samples);
-  // The filter's rewriting has dropped them before compaction could count them.
+  // The filter dropped them while rewriting, before compaction could count them.
   if (filtered) dropped.other += static_cast<std::int64_t>(file.skipped.size());
   std::error_code error;
   dropped.bytes_after = fs::file_size(file.path, error);

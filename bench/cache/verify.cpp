@@ -30,7 +30,7 @@ constexpr std::array<RecordType, 5> types = {RecordType::winner, RecordType::sam
                                              RecordType::fail, RecordType::tombstone,
                                              RecordType::miss};
 
-// What one file came to.
+// The result for one file.
 struct Audit {
   std::array<std::int64_t, types.size()> records{};
   std::vector<autotune::Warning> unreadable;  ///< records of problems that are unknown here
@@ -80,15 +80,15 @@ struct ProofCounts {
   std::int64_t wrong = 0;
   std::int64_t refused = 0;  ///< not used here anyway
   std::int64_t foreign = 0;  ///< of another Context
-  std::int64_t not_run = 0;  ///< for want of memory
+  std::int64_t not_run = 0;  ///< for lack of memory
 };
 
-// Why a winner is not right any more; empty if it is. Sets `not_run` if that could not be found
-// out.
+// Why a winner is not correct any more; empty if it is. Sets `not_run` if that could not be
+// determined.
 std::string prove(Context& context, const Prober& prober, const ConfigQuery& query,
                   const ConfigChoice& choice, bool& not_run) {
   try {
-    // What was measured on a larger machine of the same kind may not fit into this one.
+    // A problem measured on a larger machine of the same kind may not fit into this one's memory.
     if (std::string too_large = autotune::too_large(query, context.state()); !too_large.empty()) {
       not_run = true;
       return too_large;

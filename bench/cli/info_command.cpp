@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `info` subcommand: this machine, the engines it can run, and how near they come to
-// what it can do.
+// Bench: the `info` subcommand: this machine, the engines it can run, and how close they come to
+// its ceilings.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -29,7 +29,7 @@ struct InfoArguments {
   bool measure = true;
 };
 
-// Large enough for an engine to reach its pace, small enough to take milliseconds.
+// Large enough for an engine to reach full speed, small enough to take milliseconds.
 constexpr MicroShape medium = {512, 2048, 2048};
 constexpr double ceilings_budget_s = 1.0;
 constexpr double products_budget_s = 1.0;

@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 struct Listing {
   Table table;
   Json json = Json::array();
-  std::size_t keys = 1;  ///< columns that say what a row is of
+  std::size_t keys = 1;  ///< columns that identify a row
 };
 
 Listing list_grids() {
@@ -85,7 +85,7 @@ Listing list_isas() {
   Listing out{Table({"isa", "available"}, {"available"})};
   const core::Isa best = core::cpu_features().level();
   for (const core::Isa isa : core::all_isas()) {
-    // A level is there if capping at it leaves it.
+    // A level is available if capping at it leaves it in use.
     const bool available = core::cpu_features().capped(isa).level() == isa;
     out.table.add({std::string(core::isa_name(isa)), !available    ? "no"
                                                      : isa == best ? "yes, the default"

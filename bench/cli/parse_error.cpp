@@ -48,7 +48,7 @@ std::string name_of(const CLI::App& app) {
 std::vector<std::string> commands_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App* sub) {
-         return !sub->get_group().empty();  // those of no group are not shown
+         return !sub->get_group().empty();  // subcommands without a group are hidden
        }))
     names.push_back(command->get_name());
   return names;
@@ -83,7 +83,7 @@ std::string unknown_word(const CLI::App& app, const std::string& typed) {
                      meant.empty() ? fmt::format("there are {}", joined(known)) : see_help(app));
 }
 
-// The option a message of CLI11 begins with.
+// The option at the start of a CLI11 message.
 const CLI::Option* option_named(const CLI::App& app, const std::string& name) {
   for (const CLI::Option* option : app.get_options())
     if (option->check_name(name)) return option;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what is wrong with a command line, in words: what was typed, where, and what goes there.
+// Bench: messages for wrong command lines: what was typed, where, and what is expected there.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ namespace switchback::bench {
 /// the option without its value, the value an option does not take.
 std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error);
 
-/// The known word that `word` is most likely meant to be; empty if none is near it.
+/// The known word that `word` is most likely meant to be; empty if none is similar.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace switchback::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: ending a run in good order on SIGINT and SIGTERM.
+// Bench: ends a run cleanly on SIGINT and SIGTERM.
 #pragma once
 
 #include <csignal>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what a long command tells the person who waits, on stderr: lines that stay, and on a
-// terminal one that is redrawn.
+// Bench: progress of a long command on stderr: lines that stay, and on a terminal a status line
+// that is redrawn.
 #pragma once
 
 #include <string>
@@ -15,9 +15,9 @@ class StatusLine {
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
-  /// Replaces the line that is redrawn; nothing where there is no terminal.
+  /// Replaces the status line; does nothing without a terminal.
   void status(const std::string& text);
-  /// A line whether or not it is quiet.
+  /// Prints a line, also when quiet.
   void line(const std::string& text);
   void note(const std::string& text);
   void warning(const std::string& text);

@@ -13,7 +13,7 @@ namespace switchback::bench {
 
 /// Columns are as wide as their widest cell. The first column and those named in `left` are
 /// left-aligned, the others right-aligned. Cells may hold UTF-8; control characters become '?', so
-/// that no name read from a machine or a file reaches the terminal as a command to it.
+/// that a name read from a machine or a file cannot send commands to the terminal.
 class Table {
  public:
   explicit Table(std::vector<std::string> header, std::vector<std::string> left = {});
@@ -23,9 +23,9 @@ class Table {
   [[nodiscard]] bool empty() const noexcept { return rows_.empty(); }
   /// The table with its header, a rule below it, and a newline after each line.
   [[nodiscard]] std::string text() const;
-  /// The same for `columns` columns (0: as wide as it is). A last column of text is broken between
-  /// words if that is enough; else the table comes in blocks one below the other, each with as many
-  /// columns as fit behind the first `keys` ones.
+  /// The same, fitted to `columns` columns (0: no limit). A last column of text is broken between
+  /// words if that is enough; otherwise the table is printed in blocks, one below the other, each
+  /// with as many columns as fit after the first `keys` ones.
   [[nodiscard]] std::string text(std::size_t columns, std::size_t keys = 1) const;
   /// For the stream it is printed to; see terminal_columns().
   [[nodiscard]] std::string text_for(std::FILE* stream, std::size_t keys = 1) const;
@@ -44,7 +44,7 @@ class Table {
 /// `text` with control characters replaced by '?'.
 std::string printable(std::string_view text);
 
-/// Columns a terminal needs for the text: its code points, since these texts hold no wide or
+/// Columns that the text takes on a terminal: its code points, because these texts hold no wide or
 /// combining characters.
 std::size_t text_columns(std::string_view text);
 
@@ -53,7 +53,7 @@ std::size_t text_columns(std::string_view text);
 std::string number(double value);
 /// "3.61 ± 0.04"
 std::string number_with_spread(double value, double spread);
-/// The same of so many samples; of fewer than three, which show no spread: "3.61 (1 call)".
+/// The same for this many samples. Fewer than three show no spread: "3.61 (1 call)".
 std::string number_with_spread(double value, double spread, std::int64_t samples);
 
 }  // namespace switchback::bench

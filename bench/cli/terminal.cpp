@@ -79,7 +79,7 @@ void flush_stdout() {
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   if (!failed) return;
   const int reason = errno;
-  // Told once: the flush at the end of the program has nothing to add.
+  // Reported once: the flush at the end of the program must not report it again.
   std::clearerr(stdout);
   core::fail(Status::io_error, "standard output: cannot be written{}{}", reason == 0 ? "" : ": ",
              reason == 0 ? "" : std::strerror(reason));
@@ -90,7 +90,7 @@ std::string wrapped_help(std::string_view text, std::size_t columns,
   std::string out;
   for_each_line(text, [&](std::string_view line) {
     const std::size_t begin = std::min(line.find_first_not_of(' '), line.size());
-    // A description stands behind its option, at least two spaces away.
+    // A description follows its option after at least two spaces.
     const bool described =
         line.size() > description_column && description_column > 2 &&
         line[description_column] != ' ' &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: choosing cases of a grid by an expression.
+// Bench: selects cases of a grid by an expression.
 #pragma once
 
 #include <functional>
@@ -11,15 +11,15 @@
 
 namespace switchback::bench {
 
-/// How --filter reads, for --help.
+/// The syntax of --filter, for --help.
 extern const char* const filter_help;
 
 /// Terms separated by commas, all of which a case must meet:
 ///   KEY=V, KEY!=V, KEY<V, KEY<=V, KEY>V, KEY>=V   with a number
 ///   KEY=A..B                                      from A to B, both included
 ///   KEY=A|B|C                                     one of these
-///   text                                          the case's id holds it; with * or ? it is a
-///                                                 pattern for the whole id
+///   text                                          a part of the case's id; with * or ? a pattern
+///                                                 for the whole id
 /// KEY is batch_size, dim_in, dim_out, wm (numbers) or switch (true, false; = and != only).
 /// Throws Error(invalid_argument) that names the term.
 class Filter {

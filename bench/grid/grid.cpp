@@ -23,7 +23,7 @@ namespace {
 using yaml::Kind;
 using yaml::Node;
 
-/// Reads typed values out of the tree; every rejection says where, what and the rule.
+/// Reads typed values from the tree; every rejection names the place, the value and the rule.
 class Reader {
  public:
   explicit Reader(std::string_view file_name) : file_name_(file_name) {}
@@ -136,7 +136,7 @@ std::int64_t wide_side(std::int64_t dim, double wm) {
                                                                : 0;
 }
 
-/// A rule of `exclude`: a case is left out if every list that is given holds its value.
+/// A rule of `exclude`: a case is left out if each given list contains the case's value.
 struct Rule {
   const Node* node = nullptr;
   std::optional<std::set<std::int64_t>> dim, batch_size, dim_in, dim_out;
@@ -361,7 +361,7 @@ std::array<std::int64_t, 3> parse_sides(std::string_view text,
   for (std::string_view rest = text; valid; ++count) {
     const std::size_t end = std::min(rest.find(separator), rest.size());
     std::string_view part = rest.substr(0, end);
-    // After a comma a space is no mistake.
+    // A space after a comma is allowed.
     if (separator == ',' && count > 0 && part.starts_with(' ')) part.remove_prefix(1);
     std::int64_t side = 0;
     const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), side);
@@ -399,7 +399,7 @@ Grid parse_grid(std::string_view text, std::string_view file_name) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    // What the YAML library throws beside its own exceptions (std::length_error, bad_alloc, …).
+    // Exceptions that the YAML library throws besides its own (std::length_error, bad_alloc, …).
     core::fail(Status::invalid_argument, "{}:1:1: cannot be read as a grid: {}", file_name,
                error.what());
   }

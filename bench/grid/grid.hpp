@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: which shapes are measured: one case, and grids of them as read from YAML.
+// Bench: the shapes to measure: a case, and grids of cases read from YAML.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ struct Case {
 /// "1024x4096x1024": batch_size x dim_in x dim_out. Two cases of one id are the same work.
 std::string case_id(const Case& c);
 
-/// A case of given sides: `narrows` is dim_out < dim_in, and wm the decimal of the fewest digits
+/// A case with given sides. `narrows` is dim_out < dim_in; wm is the decimal with the fewest digits
 /// that gives the wide side.
 Case case_of_shape(std::int64_t batch_size, std::int64_t dim_in, std::int64_t dim_out);
 
@@ -42,8 +42,8 @@ std::array<std::int64_t, 3> parse_sides(std::string_view text,
 /// The shape of --shape; see parse_sides(). Throws Error(invalid_argument).
 Case parse_shape(std::string_view text);
 
-/// The order of cases: ascending by work, then batch_size, dim_in, dim_out. Results come early, and
-/// an estimate of what is left has smaller cases to go by.
+/// The order of cases: ascending by work, then batch_size, dim_in, dim_out. So results come early,
+/// and the remaining time can be estimated from smaller cases.
 bool case_less(const Case& a, const Case& b) noexcept;
 void sort_cases(std::vector<Case>& cases);
 

@@ -58,7 +58,7 @@ double operand_bytes(const Case& c, DType dtype, const FieldSet& fields) noexcep
   bytes +=
       std::max({need.cast_x ? m * k : 0.0, need.cast_g ? m * n : 0.0, need.cast_w ? n * k : 0.0});
   bytes += 4 * (2 * m + n + k);
-  // Packed weights are padded to a tile and carry a correction a column.
+  // Packed weights are padded to a tile and have one correction per column.
   for (const bool needed : {need.packed_fwd, need.packed_bwd})
     add(needed, n + 64, k + 64, 1);
   // The workspace holds one operation's scratch at a time: for an int8 product the packed W and,
@@ -100,7 +100,7 @@ Operands make_operands(Context& context, const Case& c, DType dtype, const Field
   make(true, o.absmax_w_column, DType::f32, 1, k);
   make(true, o.absmax_w_global, DType::f32, 1, 1);
   make(true, o.absmax_w_global_t, DType::f32, 1, 1);
-  // A layer's weights are of the size 1/√K, so that Y is of X's.
+  // Weights of a layer have the magnitude 1/√K, so that Y has the magnitude of X.
   if (need.x) fill_normal_anywhere(context, o.x.any(), seed);
   if (need.w)
     fill_normal_anywhere(context, o.w.any(), seed + 1, 1.0f / std::sqrt(static_cast<float>(k)));

@@ -12,15 +12,15 @@
 
 namespace switchback::bench {
 
-/// What the chosen fields read and write; matrices that none of them needs are empty. Outputs of
-/// one shape share their memory: each is checked before the next field runs.
+/// The matrices that the chosen fields read and write; others are empty. Outputs of the same shape
+/// share their memory: each is checked before the next field runs.
 struct Operands {
   ContextMatrix x, w, g;                             ///< [M,K], [N,K], [M,N] in the input type
   ContextMatrix y, dx, dw;                           ///< [M,N], [M,K], [N,K] in the input type
   ContextMatrix qx, qg;                              ///< codes of X and G per row
   ContextMatrix qw_row, qw_global;                   ///< codes of W [N,K]
   ContextMatrix qw_column_t, qw_global_t;            ///< codes of W transposed [K,N]
-  ContextMatrix cast;                                ///< where casts write, as large as the largest
+  ContextMatrix cast;                                ///< output of casts, as large as the largest
   ContextMatrix absmax_x, absmax_g;                  ///< [M]
   ContextMatrix absmax_w_row, absmax_w_column;       ///< [N], [K]
   ContextMatrix absmax_w_global, absmax_w_global_t;  ///< [1]
@@ -34,8 +34,8 @@ struct OperandNeeds {
 };
 OperandNeeds operand_needs(const FieldSet& fields) noexcept;
 
-/// Bytes of everything make_operands() allocates and an upper bound of what the operations take
-/// besides (packed weights, widened or rearranged operands, int32 sums).
+/// Bytes of everything that make_operands() allocates, plus an upper bound for what the operations
+/// allocate (packed weights, widened or rearranged operands, int32 sums).
 double operand_bytes(const Case& c, DType dtype, const FieldSet& fields) noexcept;
 
 /// Allocates the operands and fills X, W and G with seeded normal data, W scaled as a layer's is.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the options of `switchback-bench tune`, and the other side of its probes.
+// Bench: the options of `switchback-bench tune`, and the subcommand that its probes run.
 #include <CLI/CLI.hpp>
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `verify` of the activations: values against f64, and codes against those of the values.
+// Bench: `verify` of the activations: values against f64, and codes against codes of the values.
 #include <algorithm>
 #include <cmath>
 #include <numbers>

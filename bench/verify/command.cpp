@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `verify` subcommand: options in, a table or one JSON object a line out.
+// Bench: the `verify` subcommand: options in, a table or one JSON object per line out.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -42,7 +42,7 @@ std::string value_text(double value) {
   return fmt::format("{:.9g}", value);
 }
 
-// A line a person can act on: what, where, and by how much.
+// A failed check as a line: what, where, and by how much.
 std::string explain(const Check& check) {
   const Comparison& c = check.comparison;
   std::string text =
@@ -86,7 +86,7 @@ class VerifyReport {
     line.skipped += check.outcome == Check::Outcome::skipped ? 1 : 0;
     line.compared += check.comparison.compared;
     line.largest_share = std::fmax(line.largest_share, check.comparison.worst_share);
-    // What a user can expect is what random data show.
+    // Only random data show the accuracy that users can expect.
     if (check.data == Data::normal) {
       line.largest_error = std::fmax(line.largest_error, check.comparison.relative_error);
       line.smallest_snr_db = std::fmin(line.smallest_snr_db, check.comparison.snr_db);
@@ -104,7 +104,7 @@ class VerifyReport {
     for (const auto* entry : order_) {
       const auto& [op, mode, engine] = entry->first;
       const Line& line = entry->second;
-      // Where equality is asked for there is no bound to have a share of.
+      // A check for equality has no bound, and so no share of it.
       table.add({op, mode, engine, fmt::format("{}", line.checks - line.skipped),
                  line.failed > 0 ? fmt::format("{} !", line.failed) : "0",
                  fmt::format("{}", line.compared),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: how `verify` compares what an operation wrote with what it should have written.
+// Bench: compares the results of an operation with the expected ones, for `verify`.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace switchback::bench {
 
-/// Which rows of an output are compared, ascending: all of them, or a sample where a reference of
-/// all would take too long.
+/// The rows of an output to compare, ascending: all of them, or a sample if a reference of all rows
+/// would take too long.
 using Rows = std::vector<std::int64_t>;
 Rows all_rows(std::int64_t count);
 /// At most `limit` (at least 2) rows: the first, the last, and others spread by the seed.
 Rows sample_rows(std::int64_t count, std::int64_t limit, std::uint64_t seed);
 
-/// A reference of the compared rows: values in f64, and how far from each a result may lie.
+/// A reference for the compared rows: values in f64, and how far a result may be from each.
 struct Reference {
   std::int64_t cols = 0;
   std::vector<double> values;  ///< [rows.size(), cols]
   std::vector<double> bounds;  ///< the same shape; empty where only the accuracy is asked for
 };
 
-/// The element furthest from what it should be, measured in its own bound.
+/// The element with the largest error relative to its own bound.
 struct Worst {
   std::int64_t row = -1;
   std::int64_t col = -1;
@@ -53,8 +53,8 @@ double element(ConstAnyMatrix m, std::int64_t r, std::int64_t c) noexcept;
 /// any NaN, and nothing else does.
 Comparison compare_exact(ConstAnyMatrix got, const Rows& rows, ConstAnyMatrix want);
 
-/// |got − value| <= bound for each element. A NaN value asks for a NaN. An infinite value, or one
-/// that may lie beyond the largest finite number of got's dtype, asks for (allows) that infinity.
+/// |got − value| <= bound for each element. A NaN value requires a NaN; an infinite value requires
+/// that infinity. A value that may exceed the largest finite number of got's dtype allows infinity.
 Comparison compare_bounded(ConstAnyMatrix got, const Rows& rows, const Reference& reference);
 
 /// Fills in snr_db, relative_error and cosine over the elements whose reference is finite.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what every operation should give, computed apart from the library: roundings to f32 are
-// made from f64 results (exact for one division, product or sum of two f32), sums of products in
-// f64 or int64.
+// Bench: the expected results of every operation, computed without the library: roundings to f32
+// are made from f64 results (exact for one division, product or sum of two f32), sums of products
+// in f64 or int64.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ Visible<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows,
                         std::span<const float> absmax_a, std::span<const float> absmax_b,
                         std::span<const float> bias, std::int64_t n, DType dtype);
 
-/// Rows of op(a) · op(b) in f64, with what bounds the error of a sum in f32.
+/// Rows of op(a) · op(b) in f64, with the sums that bound the error of an f32 sum.
 struct Product {
   std::int64_t cols = 0;
   std::int64_t inner = 0;
@@ -58,7 +58,7 @@ struct Product {
 Product product(Context& context, ConstAnyMatrix a, bool transpose_a, ConstAnyMatrix b,
                 bool transpose_b, const Rows& rows);
 
-/// How an f32 sum of products may differ from the f64 one.
+/// Bounds for the difference between an f32 sum of products and the f64 one.
 enum class SumBound {
   /// Wilkinson: any order of summation stays within (K + 2)·2⁻²⁴·Σ|a·b|. Holds for all data.
   any_data,

@@ -15,7 +15,8 @@ constexpr std::string_view absmax_rule = "equal: the largest |x| of the group; N
 constexpr std::string_view sums_rule =
     "equal: f32 sums of 128-row blocks in row order, then of the blocks in order";
 
-// Codes and scales as an operation writes them. Filled with what no operation may leave.
+// Codes and scales as outputs of an operation. Filled with values that no operation may leave
+// there.
 struct Written {
   Visible<std::int8_t> q;
   Visible<float> absmax;
@@ -186,7 +187,7 @@ class QuantizeChecks {
         absmax = std::isnan(absmax) || x <= absmax ? absmax : x;
       }
       for (std::int64_t c = 0; c < x_.cols(); ++c) {
-        // A row that is not finite comes back as NaN, every element of it.
+        // Every element of a row that is not finite becomes NaN.
         reference.values.push_back(std::isfinite(absmax) ? element(x_.any(), r, c) : not_measured);
         reference.bounds.push_back(
             std::isfinite(absmax) ? absmax * (1.0 / 254 + 4 * 0x1p-24) + 0x1p-149 : 0.0);

@@ -48,7 +48,7 @@ std::vector<ContextOptions> isa_steps(const VerifyOptions& options) {
   return steps;
 }
 
-// Refuses an engine that no list has, or that no list has available.
+// Refuses an engine that is in no list, or available in none.
 void check_engine(const Context& context, const std::string& engine) {
   if (engine.empty()) return;
   std::string names;
@@ -147,7 +147,7 @@ bool Suite::attempt(const Check& check, const std::function<void()>& operation) 
     return true;
   } catch (const Error& error) {
     Check thrown = check;
-    // An engine may refuse a problem in so many words; anything else is a failure.
+    // An engine may refuse a problem with a reason; anything else is a failure.
     thrown.outcome =
         error.status() == Status::unsupported ? Check::Outcome::skipped : Check::Outcome::fail;
     thrown.reason = error.what();

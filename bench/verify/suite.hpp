@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what the parts of `verify` share: the Context under test, options, and how a check is
-// made and reported.
+// Bench: shared by the parts of `verify`: the Context under test, options, and how a check is made
+// and reported.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace switchback::bench {
 
-/// Accuracy that a result of random data must reach besides.
+/// The accuracy that results of random data must reach in addition.
 struct Accuracy {
   const Reference* reference = nullptr;
   double largest_relative_error = 0;  ///< 0: report, do not judge
@@ -71,11 +71,11 @@ AnyMatrix as_row(Visible<T>& values) {
 }
 /// [rows,cols] of values that are exact in the dtype, in that dtype.
 HostMatrix in_dtype(const Visible<float>& values, std::int64_t cols, DType dtype);
-/// A matrix for an operation to write, filled with a finite value that no check expects: what is
-/// not written is seen, be the right value a number or a NaN.
+/// A matrix for an operation to write, filled with a finite value that no check expects, so that an
+/// unwritten element is noticed, whether a number or a NaN is expected there.
 HostMatrix unwritten(DType dtype, std::int64_t rows, std::int64_t cols);
 inline constexpr float unwritten_float = 0x1.D6D6D6p+87f;
-/// The other way round.
+/// The inverse.
 Visible<float> as_floats(ConstAnyMatrix m);
 
 // The parts. Each makes the checks of one shape.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `verify`: every operation, layer mode, dtype and engine against references of its own.
+// Bench: `verify`: checks every operation, layer mode, dtype and engine against its own references.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ struct VerifyOptions {
   std::vector<std::string> ops;  ///< names of verify_ops(); empty: all
   std::string engine;            ///< only this one of the products' engines; empty: all
   std::uint64_t seed = 1;
-  /// Multiply-adds a reference may take; of a larger product a sample of the rows is compared.
+  /// The most multiply-adds of a reference; of a larger product only a sample of rows is compared.
   std::int64_t reference_macs = std::int64_t{1} << 26;
   /// Tests change what an operation wrote here, to see that the check fails.
   std::function<void(const Check&, AnyMatrix written)> tamper;
@@ -76,8 +76,8 @@ struct VerifySummary {
   std::int64_t failed = 0;
   std::int64_t skipped = 0;
 };
-/// Calls sink for each check as it is made. Throws Error for options that cannot be: an engine that
-/// does not exist (invalid_argument) or cannot run here (unsupported), a device that is missing.
+/// Calls sink after each check. Throws Error for invalid options: an engine that does not exist
+/// (invalid_argument) or cannot run here (unsupported), a device that is missing.
 VerifySummary run_verify(const VerifyOptions& options,
                          const std::function<void(const Check&)>& sink);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: files of JSON lines that a crash, a full disk or a second run cannot spoil.
+// Bench: files of JSON lines that a crash, a full disk or a second run cannot damage.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@ namespace switchback::bench {
 
 enum class OpenMode {
   create,  ///< the file is new or empty
-  append,  ///< lines are added behind those there
+  append,  ///< lines are added after the existing ones
 };
 
-/// A file written line by line, each in one write(2) with its newline last, and cut back if that
-/// write failed half way: a reader never sees half a line that looks whole. One process writes at a
-/// time (flock). What is not a regular file (a pipe, /dev/null, standard output) is only written.
+/// A file written line by line, each with one write(2) with its newline last, and truncated if that
+/// write failed half way: a reader never sees a partial line that looks complete. One process
+/// writes at a time (flock). Pipes, devices and standard output are only written to.
 class LineFile {
  public:
   /// Throws Error(invalid_argument) if the line is not one of this file's kind.
   using CheckLine = std::function<void(std::string_view line)>;
 
-  /// Opens `path` ("-" is standard output). In mode create an existing file with content is
-  /// refused; in mode append every line there must pass `check`, or the file is refused as it is.
-  /// Only a torn tail is repaired: a last line that starts with `line_start` but is cut short (or
-  /// the zeros that a lost write leaves) is cut off and reported in notes(); a whole last line
-  /// without its newline gets one. Throws Error(invalid_argument) for content that is not ours and
-  /// Error(io_error) where the file cannot be opened or written.
+  /// Opens `path` ("-" is standard output). Mode create refuses an existing file with content. In
+  /// mode append every line must pass `check`, otherwise the file is refused and not changed. Only
+  /// a torn end is repaired: a last line that starts with `line_start` but is incomplete (or the
+  /// zeros that a lost write leaves) is removed and reported in notes(); a complete last line
+  /// without a newline gets one. Throws Error(invalid_argument) for content of another kind, and
+  /// Error(io_error) if the file cannot be opened or written.
   LineFile(const std::string& path, OpenMode mode, std::string_view line_start,
            const CheckLine& check);
   ~LineFile();
@@ -37,11 +37,11 @@ class LineFile {
   LineFile& operator=(const LineFile&) = delete;
   LineFile& operator=(LineFile&&) = delete;
 
-  /// Asks the file system for room for that many more bytes, so that a full disk is found before
-  /// hours of measuring. Throws Error(io_error).
+  /// Reserves room for this many more bytes, so that a full disk is noticed before hours of
+  /// measuring. Throws Error(io_error).
   void reserve(std::int64_t bytes);
-  /// Writes line and newline and sends them to the disk. Throws Error(io_error); the file then
-  /// holds what it held before.
+  /// Writes the line and a newline, and syncs the file. Throws Error(io_error) if that fails; the
+  /// file is then unchanged.
   void write(std::string_view line);
 
   /// The lines found when opened, after repair.
