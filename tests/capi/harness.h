@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Test support: the little that tests in plain C need: checks that count, and matrices on arrays.
- */
+/* Test support: the little that tests in plain C need: checks that count failures, and matrices on
+ * arrays. */
 #ifndef SWITCHBACK_TESTS_CAPI_HARNESS_H
 #define SWITCHBACK_TESTS_CAPI_HARNESS_H
 
@@ -88,7 +88,7 @@ static inline switchback_linear_grads linear_grads(int64_t m, int64_t k, int64_t
   return grads;
 }
 
-/* Outputs are filled with this before calls that must fail, and looked at afterwards. */
+/* Outputs are filled with this before calls that must fail, and checked afterwards. */
 enum { untouched_byte = 0x5A };
 static inline void mark(void* data, size_t bytes) {
   memset(data, untouched_byte, bytes);

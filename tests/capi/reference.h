@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Test support: what the library must compute, bit for bit, in the shortest C. Dense f32 matrices.
- */
+/* Test support: the results that the library must give, bit for bit, in the shortest C code. Dense
+ * f32 matrices. */
 #ifndef SWITCHBACK_TESTS_CAPI_REFERENCE_H
 #define SWITCHBACK_TESTS_CAPI_REFERENCE_H
 

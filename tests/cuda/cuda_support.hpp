@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: matrices in device memory proper, which the host cannot read, and a device whose
-// work waits until somebody asks for it.
+// Test support: matrices in real device memory, which the host cannot read, and a device whose work
+// is deferred until a synchronization.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -114,7 +114,7 @@ struct LayerOnDevice {
   DeviceMatrix<float> w, x, g, y, dx, dw, db;
 };
 
-/// What a call throws; "" if it does not.
+/// The message of the Error that a call throws; "" if it throws none.
 template <class Call>
 std::string message_of(Status status, Call&& call) {
   try {
@@ -126,7 +126,7 @@ std::string message_of(Status status, Call&& call) {
   return "";
 }
 
-/// A fresh device for each test, with work deferred in an order that only waits for what it must.
+/// A new device for each test. Its work is deferred and runs in any order that dependencies allow.
 class Cuda : public ::testing::Test {
  protected:
   void SetUp() override { switchback_cuda_emu::reset(); }

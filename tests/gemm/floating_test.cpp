@@ -77,7 +77,7 @@ TEST(GemmStandard, EveryConfigurationMatchesF64) {
 
 // The loops around the library calls are bounded by the Context's instruction set.
 TEST(GemmStandard, EveryInstructionSetMatchesF64) {
-  if (!test::on_cpu()) GTEST_SKIP() << "of instruction sets";
+  if (!test::on_cpu()) GTEST_SKIP() << "compares the CPU's instruction sets";
   Random random(2);
   for (const auto& options : test::all_contexts()) {
     SCOPED_TRACE(test::describe(options));
@@ -278,7 +278,7 @@ TEST(GemmStandard, RepeatedCallsTakeNoMoreWorkspace) {
 
 // More shapes than an engine may keep prepared, twice, from both ends.
 TEST(GemmStandard, ManyShapesInTurn) {
-  if (!test::on_cpu()) GTEST_SKIP() << "of oneDNN's primitives";
+  if (!test::on_cpu()) GTEST_SKIP() << "tests oneDNN's primitives";
   Random random(8);
   Context context = make_context({floating::EngineId::onednn_matmul, false, 0}, 2);
   for (int round = 0; round < 2; ++round)

@@ -21,7 +21,7 @@ LayerCase small_case(Mode mode) {
 }
 
 TEST(LinearOptions, EveryRejectionNamesArgumentValueAndRule) {
-  if (!test::on_cpu()) GTEST_SKIP() << "of the CPU's engines";
+  if (!test::on_cpu()) GTEST_SKIP() << "tests the CPU's engines";
   Context context(test::device_options());
   const auto make = [&](const std::function<void(LinearOptions&)>& change, Status status) {
     LinearOptions o;
@@ -301,7 +301,7 @@ TEST(LinearState, StandardEval) {
 }
 
 TEST(LinearState, StandardEvalHonoursTheForcedEngine) {
-  if (!test::on_cpu()) GTEST_SKIP() << "of the CPU's engines";
+  if (!test::on_cpu()) GTEST_SKIP() << "tests the CPU's engines";
   Context context(test::device_options());
   LayerTrial t(small_case(Mode::standard));
   SwitchbackLinear layer = t.make(context, "reference");

@@ -50,7 +50,7 @@ struct LayerCase {
   }
 };
 
-/// Operands, results and what they must be.
+/// Operands, results and the expected results.
 class LayerTrial {
  public:
   explicit LayerTrial(const LayerCase& c)
@@ -90,7 +90,7 @@ class LayerTrial {
     layer.set_weight(w.any(), c_.bias ? ConstAnyMatrix(bias.any()) : ConstAnyMatrix());
   }
   void forward(SwitchbackLinear& layer, Save save) { layer.forward(x.any(), y.any(), save); }
-  /// All of them wanted.
+  /// Asks for all gradients.
   LinearGrads grads(bool accumulate = false) {
     LinearGrads all;
     all.g = g.any();
@@ -103,7 +103,7 @@ class LayerTrial {
   void backward(SwitchbackLinear& layer, bool accumulate = false) {
     layer.backward(grads(accumulate));
   }
-  /// Outputs hold NaN: whoever reads them is seen, and so is who does not write them.
+  /// Outputs are filled with NaN, which reveals code that reads them or does not write them.
   void spoil() {
     for (FloatMatrix* m : {&y, &dx, &dw, &db})
       m->fill_value(std::numeric_limits<float>::quiet_NaN());

@@ -52,7 +52,7 @@ class DeviceEngines : public ::testing::Test {
   static constexpr std::int64_t pack = 16 / static_cast<std::int64_t>(sizeof(T));
 
   void SetUp() override {
-    if (on_cpu()) GTEST_SKIP() << "of other devices";
+    if (on_cpu()) GTEST_SKIP() << "tests devices other than the CPU";
     context_.emplace(device_options());
   }
   void block_threads(std::int64_t threads) {
@@ -156,7 +156,7 @@ TYPED_TEST(DeviceEngines, ColumnSumsOfManyRows) {
 
 // Payloads and signs of NaN do not reach absmax, whatever else is in the group.
 TEST(DeviceEnginesF32, NanPayloads) {
-  if (on_cpu()) GTEST_SKIP() << "of other devices";
+  if (on_cpu()) GTEST_SKIP() << "tests devices other than the CPU";
   Context context(device_options());
   for (const std::uint32_t bits : {0x7FC12345u, 0xFFC00001u, 0x7F800001u, 0xFFFFFFFFu}) {
     Matrix<float> x = normal<float>(140, 68);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: every way this machine can run an operation: each instruction set it has, one
-// thread and several.
+// Test support: every way in which this machine can run an operation: each instruction set, with
+// one thread and with several.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@
 
 namespace switchback::test {
 
-/// Whether races are looked for: one thread has nobody to race with, so it can be left out.
+/// Whether the build looks for races: one thread cannot race, so such runs can be left out.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool under_thread_sanitizer = true;
 #else
 inline constexpr bool under_thread_sanitizer = false;
 #endif
-/// Whether accesses out of bounds are looked for: they are at edges, whatever the values between.
+/// Whether the build looks for accesses out of bounds: these happen at edges, whatever the values.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool under_address_sanitizer = true;
 #else

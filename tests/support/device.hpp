@@ -16,12 +16,12 @@ const std::string& device();
 inline bool on_cpu() {
   return device() == "cpu";
 }
-/// The CUDA backend on the CPU: hundreds of times slower than a GPU, so that suites may take less.
+/// The CUDA backend on the CPU: hundreds of times slower than a GPU, so suites may use fewer cases.
 inline bool on_emulated() {
   return device().starts_with("emulated");
 }
 
-/// What brings a device to the tests: its memory. Set by main before any test runs.
+/// The memory of the tested device. Set by main before any test runs.
 struct DeviceMemory {
   void* (*allocate)(std::size_t bytes) = nullptr;
   void (*release)(void* data) = nullptr;
@@ -30,7 +30,7 @@ struct DeviceMemory {
 void* allocate_bytes(std::size_t bytes);
 void release_bytes(void* data) noexcept;
 
-/// Names the device, and where operands come from if not from the host's heap.
+/// Sets the device, and the memory of operands if that is not the host's heap.
 void set_device(const std::string& name, DeviceMemory memory);
 
 /// Memory of the tested device that the host can access too.

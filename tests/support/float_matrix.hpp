@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: a guarded matrix whose element type is a value, and what rounding to it may cost.
+// Test support: a guarded matrix whose element type is a value, and the error of rounding to it.
 #pragma once
 
 #include <algorithm>

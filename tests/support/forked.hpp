@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: code that is run in a child process of fork().
+// Test support: runs code in a child process of fork().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 
 namespace switchback::test {
 
-/// Runs body(), which says whether all is right, in a child of fork(); true if it did and said so.
-/// A child that hangs is killed. Its expectations are not the parent's, so it makes none.
+/// Runs body() in a child of fork() and returns its result. A child that hangs is killed.
+/// GoogleTest expectations in the child would not reach the parent, so body() uses none.
 template <class Body>
 testing::AssertionResult in_child(Body body) {
   constexpr unsigned patience_s = 60;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of CUTLASS's kernels on the emulated device: holds their arguments to what fused.hpp
-// says, and computes with the backend's own kernels through int32.
+// Replaces CUTLASS's kernels on the emulated device: checks their arguments against the rules of
+// fused.hpp, and computes with the backend's other kernels through int32.
 #include <cstdint>
 
 #include "gemm/int8/cuda/fused/fused.hpp"
@@ -57,7 +57,7 @@ template <bool ForSm90, std::size_t SharedBytes>
 cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaStream_t stream) {
   if (!runs_here(ForSm90, SharedBytes)) return cudaErrorNoKernelImageForDevice;
   if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
-  // A load at such an address is a fault on a GPU, and nothing to a CPU.
+  // A load at such an address faults on a GPU, but not on a CPU.
   if (reinterpret_cast<std::uintptr_t>(p.absmax_a) % alignof(float) != 0)
     return cudaErrorMisalignedAddress;
   auto* sums = static_cast<std::int32_t*>(workspace);
@@ -68,7 +68,7 @@ cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaS
   if (const cudaError_t status = launch_epilogue(output, epilogue, p.multiprocessors, stream);
       status != cudaSuccess)
     return status;
-  // As CUTLASS does: whoever's error that is.
+  // As CUTLASS does, whichever call caused the error.
   return cudaGetLastError();
 }
 

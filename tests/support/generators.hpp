@@ -42,7 +42,7 @@ void fill_normal(Matrix<T>& m, Random& random, float scale = 1.0f) {
       m.set(r, c, T(random.normal() * scale));
 }
 
-/// Codes as the quantizer makes them: [-127, 127].
+/// Codes as quantize operations make them: [-127, 127].
 inline void fill_codes(Matrix<std::int8_t>& m, Random& random) {
   for (std::int64_t r = 0; r < m.rows(); ++r)
     for (std::int64_t c = 0; c < m.cols(); ++c)

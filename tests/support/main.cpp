@@ -11,8 +11,8 @@
 #include "switchback/error.hpp"
 
 int main(int argc, char** argv) {
-  // A test reads results when the call has returned, so the real device has to be done by then too.
-  // Tests of what is asynchronous wait by themselves.
+  // A test reads results when the call has returned, so the real device must have finished by then.
+  // Tests of asynchronous behaviour wait explicitly.
   (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 0);
   ::testing::InitGoogleTest(&argc, argv);
   std::string device = "cpu";
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   using namespace switchback::test;
   try {
     if (device == "cuda") device = "cuda:0";
-    // The best device of a GPU machine is its GPU; a test that names none means the CPU.
+    // The best device of a GPU machine is its GPU, but a test that names no device means the CPU.
     if (device == "cpu")
       switchback::core::install_device_platform(switchback::DeviceKind::cuda, nullptr);
     const DeviceMemory emulated = install_emulated_device();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: matrices that own their memory and know when somebody wrote outside of them.
+// Test support: matrices that own their memory and detect writes outside of their elements.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,14 +15,14 @@
 
 namespace switchback::test {
 
-/// Where a matrix lies in its buffer: extra elements between rows, and bytes by which the first
-/// element is moved off its natural alignment.
+/// The placement of a matrix in its buffer: extra elements between rows, and bytes by which the
+/// first element is moved off its natural alignment.
 struct Layout {
   std::int64_t padding = 0;
   std::int64_t misalignment_bytes = 0;
 };
 
-/// A [rows,cols] matrix of T. The bytes before it, between its rows and behind it are filled with a
+/// A [rows,cols] matrix of T. The bytes before it, between its rows and after it are filled with a
 /// pattern that guards_intact() checks.
 template <class T>
 class Matrix {
@@ -91,7 +91,7 @@ class Matrix {
   Vector<unsigned char> bytes_;
 };
 
-/// A vector of floats as the one-row matrix an optional bias or db is.
+/// A vector of floats as a one-row matrix, the form of a bias or db.
 template <class T>
 AnyMatrix as_row(Vector<T>& v) {
   const auto n = static_cast<std::int64_t>(v.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: a directory that is there as long as the object is.
+// Test support: a directory that exists as long as the object.
 #pragma once
 
 #include <gtest/gtest.h>
