@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: what the CUDA quantize kernels share: packs of elements, magnitudes, codes.
+// Engine zone: shared by the CUDA quantize kernels: packs of elements, magnitudes, codes.
 //
 // A kernel is compiled for packs of 16 bytes, which need an aligned matrix, and for packs of one
 // element at any address (V = 1). Lanes take consecutive packs either way.
@@ -85,7 +85,7 @@ __device__ __forceinline__ void store_pack(T* row, std::int64_t index, const Pac
     reinterpret_cast<uint4*>(row)[index] = pack.words;
 }
 
-/// i is known once loops are unrolled.
+/// i is a constant once loops are unrolled.
 __device__ __forceinline__ unsigned word(const uint4& words, int i) {
   return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }
@@ -105,7 +105,7 @@ __device__ __forceinline__ float value(const Pack<T, V>& pack, int i) {
   }
 }
 
-/// Widened values of the pack that were used before are not kept for what comes after.
+/// Keeps the compiler from holding the widened values of a pack in registers across this point.
 template <class T, int V>
 __device__ __forceinline__ void forget_values([[maybe_unused]] Pack<T, V>& pack) {
 #if !defined(SWITCHBACK_CUDA_EMULATED)
@@ -182,7 +182,7 @@ struct Magnitudes {
   }
 };
 
-/// The largest of packs as one number: needs two registers where Magnitudes needs eight.
+/// The largest of packs as one number: needs two registers instead of the eight of Magnitudes.
 template <class T, int V>
 struct Largest {
   unsigned high = 0;
@@ -227,9 +227,9 @@ __device__ __forceinline__ unsigned warp_max(unsigned bits) {
 #endif
 }
 
-/// The largest of the threads with one threadIdx.y, to all of them. blockDim.x is a power of two up
-/// to 32 or a multiple of 32; `shared` has a word a warp and may be used again after the next
-/// barrier. All threads of the block call it.
+/// The largest value among the threads with the same threadIdx.y, returned to all of them.
+/// blockDim.x is a power of two up to 32 or a multiple of 32; `shared` has one word per warp and
+/// may be reused after the next barrier. All threads of the block must call it.
 __device__ __forceinline__ unsigned row_max(unsigned bits, unsigned* shared) {
   const unsigned threads = blockDim.x;
   if (threads < 32) {
@@ -269,8 +269,8 @@ __device__ __forceinline__ Scale scale_of(float absmax) {
   return s;
 }
 
-/// The definition of the code, in the low byte. NaN converts to 0: in a group with a NaN or Inf
-/// that is every quotient that comes here, as the finite ones agree on 0 before.
+/// The definition of the code, in the low byte. NaN converts to 0; in a group with a NaN or Inf
+/// only NaN quotients get here, because for the others both products already agree on 0.
 __device__ __forceinline__ unsigned exact_code(float x, float absmax) {
   return static_cast<unsigned>(__float2int_rn(__fmul_rn(127.0f, __fdiv_rn(x, absmax)))) & 0xFFu;
 }
@@ -282,7 +282,7 @@ inline constexpr float round_to_integer = 0x1.8p23f;
 __device__ __forceinline__ unsigned code(float x, const Scale& s) {
   const float low = __fmaf_rn(x, s.lower, round_to_integer);
   const float high = __fmaf_rn(x, s.upper, round_to_integer);
-  // Also where both are NaN.
+  // True also if both are NaN.
   if (!(low == high)) return exact_code(x, s.absmax);
   return __float_as_uint(low) & 0xFFu;
 }
@@ -306,7 +306,7 @@ __device__ __forceinline__ unsigned codes(float a, float b, float c, float d, co
     return pack_bytes(__float_as_uint(low_a), __float_as_uint(low_b), __float_as_uint(low_c),
                       __float_as_uint(low_d));
   unsigned result = 0;
-  // Rare; one division in the code instead of four.
+  // Rare, so the division is emitted once instead of four times.
 #pragma unroll 1
   for (int i = 0; i < 4; ++i) {
     const float x = i == 0 ? a : i == 1 ? b : i == 2 ? c : d;

@@ -14,7 +14,7 @@ struct SumsArguments {
   Tiles tiles;
 };
 
-// A thread walks down one pack of a block of rows. Floor: each element is read once; the block sums
+// A thread adds up one pack over a block of rows. Floor: each element is read once; the block sums
 // are 1/64 of an f16 matrix. sm_90: 59 registers.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) block_sums_kernel(SumsArguments a) {
@@ -61,7 +61,7 @@ struct FinishArguments {
   bool accumulate;
 };
 
-// 32 columns a block: all threads read, one warp adds in order. sm_90: 32 registers, 32 KiB of
+// 32 columns per block: all threads read, one warp adds in order. sm_90: 32 registers, 32 KiB of
 // shared memory.
 __global__ void __launch_bounds__(1024) finish_sums_kernel(FinishArguments a) {
   constexpr int each = 8;

@@ -17,14 +17,14 @@ struct DequantizeArguments {
   Tiles tiles;
 };
 
-// Byte i of a word whose bytes had their sign bit turned over, so that they are 128 too large.
+// Byte i of a word whose bytes have their sign bit flipped, so that they are 128 too large.
 __device__ __forceinline__ float signed_byte(unsigned turned, int i) {
   const unsigned bits = __byte_perm(turned, 0x4B000000u, 0x7650u | static_cast<unsigned>(i));
   return __fsub_rn(__uint_as_float(bits), 0x1p23f + 128.0f);
 }
 
 // scale · (q / 127). A reciprocal and the remainder give the rounded quotient for each of the 256
-// bytes; the tests go through all of them.
+// bytes; a test checks all of them.
 __device__ __forceinline__ float restored(float q, float scale) {
   constexpr float inverse = 1.0f / 127.0f;
   const float near = __fmul_rn(q, inverse);

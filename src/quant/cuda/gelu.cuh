@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the sequences of quant/gelu.hpp in device code. (No multiplication and addition is
-// fused: the device code is compiled so, and the intrinsics here say it again.)
+// Engine zone: the sequences of quant/gelu.hpp in device code. (Multiplications and additions are
+// never fused: device code is compiled that way, and the intrinsics here ensure it too.)
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: the absmax of a matrix or of rows too long for a block, codes by an absmax that is
-// known, and the cast. A block takes tiles of its threads by four packs each.
+// Device code: the absmax of a matrix or of rows too long for one block, codes with a known absmax,
+// and the cast. A block takes tiles of four packs per thread.
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
@@ -20,8 +20,8 @@ struct TileArguments {
   bool by_row;
 };
 
-// Floor: each element is read once. One atomic a block (by row: a tile), on integers, whose maximum
-// does not depend on order. sm_90: 32 registers, 256 bytes of shared memory.
+// Floor: each element is read once. One atomic per block (by row: per tile), on integers, whose
+// maximum does not depend on order. sm_90: 32 registers, 256 bytes of shared memory.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
   __shared__ unsigned maxima[2][32];
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
   if (lane == 0) atomicMax(a.bits, most);
 }
 
-// Floor: each element is read once and its code written once. Tiles go backwards: the last ones of
-// the matrix are those that the absmax kernel left in the caches. sm_90: 51 registers.
+// Floor: each element is read once and its code written once. Tiles run backwards, because the
+// absmax kernel left the last ones of the matrix in the caches. sm_90: 51 registers.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ unsigned truncated(float x) {
   return static_cast<unsigned>(min(max(__float2int_rz(x), -128), 127));
 }
 
-// Floor: as codes. sm_90: 41 registers.
+// Floor: as for codes. sm_90: 41 registers.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) cast_kernel(TileArguments a) {
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {

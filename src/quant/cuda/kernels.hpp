@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the launchers of the CUDA quantize kernels. They queue and return; matrices have
-// rows and columns, scratch is aligned, everything else lies at any address.
+// Engine zone: the launchers of the CUDA quantize kernels. They queue and return. Matrices are not
+// empty; scratch is aligned, everything else may be at any address.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@ using Codes = MatrixView<std::int8_t>;
 
 inline constexpr std::int64_t sum_block_rows = 128;  ///< column_sum_block_rows
 
-/// Whether launch_rowwise cuts rows into pieces: rows are too few and too long for a block each.
+/// Whether launch_rowwise splits rows: they are too few and too long for one block each.
 bool rowwise_splits(const Launch& launch, std::int64_t rows, std::int64_t cols) noexcept;
-/// `row_bits`: scratch of a word a row where rows are split, else null.
+/// `row_bits`: scratch of one word per row if rows are split, else null.
 cudaError_t launch_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax,
                            unsigned* row_bits);
 
-/// Whether launch_rowwise_column_sums takes the matrix.
+/// Whether launch_rowwise_column_sums supports the matrix.
 bool rowwise_sums_together(const Launch& launch, ConstAnyMatrix x, Codes q) noexcept;
 /// `block_sums`: the sums of each block of sum_block_rows rows, [blocks, cols].
 cudaError_t launch_rowwise_column_sums(const Launch& launch, ConstAnyMatrix x, Codes q,
                                        float* absmax, float* block_sums);
 cudaError_t launch_block_sums(const Launch& launch, ConstAnyMatrix x, float* block_sums);
-/// sums (+)= the blocks' sums, in order; without blocks, zero.
+/// sums (+)= the blocks' sums, added in order; zero if there are no blocks.
 cudaError_t launch_finish_sums(const Launch& launch, const float* block_sums, std::int64_t blocks,
                                std::int64_t cols, float* sums, bool accumulate);
 
@@ -45,12 +45,12 @@ cudaError_t launch_cast(const Launch& launch, ConstAnyMatrix x, Codes q);
 cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes, const float* scales,
                               AnyMatrix y);
 
-/// y = activation(x), or g · activation'(x) if g has data; g and y are then of one type.
+/// y = activation(x), or g · activation'(x) if g has data; g and y then have the same type.
 cudaError_t launch_activation(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
                               Activation activation, AnyMatrix y);
-/// Whether launch_activation_rowwise takes the matrices; g and y may have no data.
+/// Whether launch_activation_rowwise supports the matrices; g and y may have no data.
 bool activation_rowwise_together(ConstAnyMatrix g, ConstAnyMatrix x, AnyMatrix y, Codes q) noexcept;
-/// Codes and absmax of the rows of the same, and y itself unless it has no data; all of one type.
+/// The same with codes and absmax of y's rows, and y itself unless it has no data; all of one type.
 cudaError_t launch_activation_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
                                       Activation activation, AnyMatrix y, Codes q, float* absmax);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: how the CUDA quantize kernels cut matrices: into packs, and packs into blocks.
+// Engine zone: how the CUDA quantize kernels divide matrices: into packs, and packs into blocks.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ inline unsigned grid_of(std::int64_t blocks) {
   return static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks);
 }
 
-/// Threads of a block of `threads` that share a row of so many packs, each taking up to `each`; a
+/// How many of a block's `threads` share a row of this many packs, each taking up to `each`: a
 /// power of two up to 32, or a multiple of 32.
 inline int threads_of_row(std::int64_t packs, int each, int threads) {
   const std::int64_t wanted = divide_up<std::int64_t>(packs, each);
@@ -49,7 +49,7 @@ inline int threads_of_row(std::int64_t packs, int each, int threads) {
   return lanes;
 }
 
-/// A block of threads_of_row by as many rows as there is room for, a multiple of 32 threads.
+/// A block of threads_of_row by as many rows as fit, a multiple of 32 threads.
 inline dim3 block_of_rows(int row_threads, int threads) {
   return dim3(static_cast<unsigned>(row_threads), static_cast<unsigned>(threads / row_threads));
 }
@@ -70,7 +70,7 @@ struct Place {
   std::int64_t down;
   std::int64_t across;
 };
-/// Division of 64-bit numbers takes a hundred instructions, so only those that need it get it.
+/// A 64-bit division takes a hundred instructions, so it is used only for numbers that need it.
 __device__ __forceinline__ Place place_of(std::int64_t index, std::int64_t across) {
   if (index < across) return {0, index};
   if (index <= 0xFFFFFFFFll) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: codes stored transposed, alone or beside the untransposed ones.
 //
-// The absmax of columns (and rows) needs one read of the matrix before the codes take another. So
-// the floor of the columnwise operations is two reads and the codes written (f32 9 or 10, f16 and
-// bf16 5 or 6 bytes an element), less what the caches keep: the second read begins where the first
+// The absmax of columns (and rows) needs one read of the matrix, and the codes need another. So the
+// floor of the columnwise operations is two reads and the codes written (f32 9 or 10, f16 and bf16
+// 5 or 6 bytes per element), less what the caches keep: the second read begins where the first one
 // ended.
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
