@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: copies and reads as fast as this machine makes them: the bandwidth that memory-bound
-// operations are held against.
+// Bench: copies and reads at the full speed of this machine: the bandwidth with which memory-bound
+// operations are compared.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Traffic {
   std::int64_t write_bytes = 0;
 };
 
-/// What a copy of this traffic can use: its bytes in whole lines, the larger side rounded to a
-/// whole multiple of the smaller.
+/// The traffic rounded for a copy: its bytes in whole lines, the larger side rounded to a multiple
+/// of the smaller.
 Traffic in_lines(Traffic wanted);
 
 /// Reads every line of `from` and writes every line of `to`, both 64-byte aligned and of the sizes

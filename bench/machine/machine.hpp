@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what a number was measured on: machine, system, build and libraries.
+// Bench: describes where a number was measured: machine, system, build and libraries.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -23,9 +23,9 @@ std::string tool_name();
 std::string tool_version();
 std::string tool_commit();
 
-/// What to tell a person when other programs keep the cores busy, so that measured rates are not
-/// the machine's; empty when they do not. Watches for a fifth of a second, during which the caller
-/// is idle: what ran before, such as a build, does not count.
+/// A warning if other programs keep the cores busy, so that measured rates are not the machine's;
+/// else empty. Watches for a fifth of a second, during which the caller is idle: what ran before,
+/// such as a build, does not count.
 std::string busy_warning();
 
 using core::available_memory_bytes;
