@@ -91,7 +91,7 @@ std::string name_of(WordKind kind, std::int64_t value) {
     case optional_dtype:
       return value == 0 ? "none" : named(dtype_name(static_cast<DType>(value - 1)));
     case isa:
-      return value >= 0 && value <= static_cast<std::int64_t>(core::Isa::amx)
+      return value >= 0 && value < core::isa_count
                  ? std::string(core::isa_name(static_cast<core::Isa>(value)))
                  : std::string();
     case quantize_op:

@@ -85,7 +85,7 @@ class StandardTask final : public Task {
     const std::vector<Config> configs = floating::candidates(problem_, context_);
     for (const Config& config : configs) {
       // The reference is for tests: it takes part only where nothing else does.
-      if (config.engine == floating::EngineId::reference && config != configs.front()) continue;
+      if (engine_of(config)->is_oracle && config != configs.front()) continue;
       choices.push_back(floating::to_choice(config));
     }
     return choices;
@@ -128,8 +128,9 @@ class StandardTask final : public Task {
 
   std::int64_t scratch_bytes(const ConfigChoice& choice) override {
     Config config;
-    if (!floating::from_choice(choice, config) || problem_.device == DeviceKind::cpu) return 0;
-    return workspace_bytes(config.cublaslt);
+    if (!floating::from_choice(choice, config)) return 0;
+    const floating::Engine* engine = engine_of(config);
+    return engine == nullptr ? 0 : engine->scratch_bytes(problem_, config);
   }
   bool is_risky(const ConfigChoice& choice) override {
     Config config;
@@ -142,6 +143,11 @@ class StandardTask final : public Task {
   }
 
  private:
+  // Null for a number that is no engine's.
+  [[nodiscard]] const floating::Engine* engine_of(const Config& config) const {
+    return floating::find_engine(problem_.device, config.engine);
+  }
+
   // What some elements must be. Every sum in f32 of K products, in whatever order, is off by a
   // multiple of 2^-24 · Σ|a · b|: at worst K times, of random signs about √K times. The bound is
   // four times that with room for short sums; an error in indexing is off by √K times |a · b|

@@ -126,7 +126,7 @@ class Int8Task final : public Task {
     const std::vector<GemmConfig> configs = gemm_int8::candidates(problem_, context_);
     for (const GemmConfig& config : configs) {
       // The reference is for tests: it takes part only where nothing else does.
-      if (config.engine == EngineId::reference && config != configs.front()) continue;
+      if (engine_of(config)->is_oracle && config != configs.front()) continue;
       choices.push_back(gemm_int8::to_choice(config));
     }
     return choices;
@@ -135,7 +135,7 @@ class Int8Task final : public Task {
   std::string check(const ConfigChoice& choice) override {
     const GemmConfig config = gemm_int8::from_choice(choice);
     // An engine whose int32 leave no trace is held to the outputs of one that was proven by them.
-    const Engine* engine = gemm_int8::find_engine(context_.state().device.kind, config.engine);
+    const Engine* engine = engine_of(config);
     if (engine == nullptr || engine->rejects(sums_).empty()) {
       std::string where = check_int32(config);
       if (!where.empty()) return where;
@@ -201,9 +201,8 @@ class Int8Task final : public Task {
 
   std::int64_t scratch_bytes(const ConfigChoice& choice) override {
     const GemmConfig config = gemm_int8::from_choice(choice);
-    const bool library =
-        config.engine == EngineId::cublaslt || config.engine == EngineId::cublaslt_panels;
-    return library ? workspace_bytes(config.cublaslt) : 0;
+    const Engine* engine = engine_of(config);
+    return engine == nullptr ? 0 : engine->scratch_bytes(problem_, config);
   }
   bool is_risky(const ConfigChoice& choice) override {
     return gemm_int8::is_risky(gemm_int8::from_choice(choice));
@@ -213,6 +212,11 @@ class Int8Task final : public Task {
   }
 
  private:
+  // Null for a number that is no engine's.
+  [[nodiscard]] const Engine* engine_of(const GemmConfig& config) const {
+    return gemm_int8::find_engine(context_.state().device.kind, config.engine);
+  }
+
   // Operands elsewhere in memory, for runs to take turns with: b or packed b.
   struct Further {
     Operand a, b, d;

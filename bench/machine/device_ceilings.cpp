@@ -9,6 +9,7 @@
 #include "core/context_state.hpp"
 #include "switchback/error.hpp"
 #include "switchback/gemm.hpp"
+#include "switchback/quant.hpp"
 
 namespace switchback::bench {
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/device_table.hpp"
+
 namespace switchback::bench {
 
 namespace {
@@ -66,7 +68,7 @@ const Timed& fastest(const std::vector<Timed>& timed, std::size_t first, std::si
 std::vector<std::string> fast_engines(const std::vector<EngineInfo>& infos) {
   std::vector<std::string> names;
   for (const EngineInfo& info : infos)
-    if (info.available && info.name != "reference") names.push_back(info.name);
+    if (info.available && info.name != core::oracle_name) names.push_back(info.name);
   // A machine with nothing else is measured as it is.
   for (const EngineInfo& info : infos)
     if (names.empty() && info.available) names.push_back(info.name);

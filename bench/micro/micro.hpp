@@ -109,7 +109,7 @@ std::vector<Rival> without_hopeless(std::vector<Rival> rivals, double factor);
 /// The one of the smallest median among [first, last).
 const Timed& fastest(const std::vector<Timed>& timed, std::size_t first, std::size_t last);
 
-/// Names of the available engines that are meant to be fast (not "reference").
+/// Names of the available engines that are meant to be fast (not the reference).
 std::vector<std::string> fast_engines(const std::vector<EngineInfo>& infos);
 
 }  // namespace switchback::bench

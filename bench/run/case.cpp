@@ -12,6 +12,7 @@
 #include "bench/run/operands.hpp"
 #include "bench/run/plan.hpp"
 #include "core/context_state.hpp"
+#include "gemm/floating/engine.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "switchback/error.hpp"
 #include "switchback/gemm.hpp"
@@ -23,10 +24,6 @@ namespace switchback::bench {
 namespace {
 
 constexpr std::size_t least_tuned_cycles = 8;
-
-constexpr std::string_view tf32_engine = "cublaslt_tf32";
-// tf32 keeps 11 bits of each factor, so each product is off by 2^-11 twice.
-constexpr double tf32_factor_error = 0x1p-10;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -285,10 +282,11 @@ class CaseRun {
     std::vector<EngineInfo> engines = gemm_standard_engines(context_);
     // The reference is for tests: it takes part only where nothing else does.
     std::stable_partition(engines.begin(), engines.end(),
-                          [](const EngineInfo& e) { return e.name != "reference"; });
+                          [](const EngineInfo& e) { return e.name != core::oracle_name; });
     for (const EngineInfo& engine : engines) {
-      if (!engine.available || (engine.name == "reference" && !rivals.empty())) continue;
-      if (engine.name == tf32_engine) continue;  // another product; --standard-engine asks for it
+      if (!engine.available || (engine.name == core::oracle_name && !rivals.empty())) continue;
+      if (factor_error(engine.name) > 0)
+        continue;  // another product; --standard-engine asks for it
       stop_if_interrupted();
       Rival rival{engine.name, call_standard(product, engine.name), 0};
       try {
@@ -498,11 +496,17 @@ class CaseRun {
                            absmax.floats(), seed);
   }
 
+  // See floating::Engine.
+  [[nodiscard]] double factor_error(const std::string& engine) const {
+    const floating::Engine* found = floating::find_engine(context_.state().device.kind, engine);
+    return found == nullptr ? 0 : found->factor_error;
+  }
+
   SampleCheck check_standard(const StandardProduct& p, const std::string& engine,
                              std::uint64_t seed) {
     const HostCopy a(context_, p.a), b(context_, p.b), d(context_, ConstAnyMatrix(p.d));
     return check_standard_product(host(), a.any(), p.transpose_a, b.any(), p.transpose_b, d.any(),
-                                  seed, engine == tf32_engine ? tf32_factor_error : 0.0);
+                                  seed, factor_error(engine));
   }
 
   // The order of a round. A field's default follows its tuned form by a whole sweep, not at once:

@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "switchback/context.hpp"
+#include "switchback/engine_info.hpp"
 #include "switchback/export.h"
 #include "switchback/matrix.hpp"
-#include "switchback/quant.hpp"
 
 namespace switchback {
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "switchback/context.hpp"
+#include "switchback/engine_info.hpp"
 #include "switchback/export.h"
 #include "switchback/matrix.hpp"
 
@@ -76,13 +77,6 @@ SWITCHBACK_API void dequantize_rowwise(Context& context, MatrixView<const std::i
 /// q[M,K] from x[M,K] without a scale: truncated toward zero, clamped to [-128, 127], NaN to 0.
 /// It moves as many bytes as a quantize, so benchmarks use its time as a lower bound.
 SWITCHBACK_API void cast_to_int8(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t> q);
-
-/// One implementation of an operation: whether it can run on this Context, and if not, why not.
-struct EngineInfo {
-  std::string name;
-  bool available = false;
-  std::string reason;  ///< empty when available
-};
 
 /// The engines of the quantize operations in order of preference.
 SWITCHBACK_API std::vector<EngineInfo> quantize_engines(const Context& context);

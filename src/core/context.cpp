@@ -48,7 +48,7 @@ Context::Context(const ContextOptions& options) {
   int threads = options.threads > 0 ? options.threads : core::available_cores();
   std::shared_ptr<core::DeviceRuntime> runtime;
   if (device.kind != DeviceKind::cpu) {
-    runtime = core::device_platform(device.kind)->open(device.index, options);
+    runtime = core::device_platforms().of(device.kind)->open(device.index, options);
     threads = 1;
   }
   try {

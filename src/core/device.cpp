@@ -6,24 +6,13 @@
 #include <system_error>
 
 #include "core/context_state.hpp"
-#if defined(SWITCHBACK_HAVE_CUDA)
 #include "core/cuda/platform.hpp"
-#endif
 
 namespace switchback {
 
 namespace core {
 
 namespace {
-
-std::array<const DevicePlatform*, device_kinds>& platforms() noexcept {
-#if defined(SWITCHBACK_HAVE_CUDA)
-  static std::array<const DevicePlatform*, device_kinds> all = {nullptr, &cuda::platform, nullptr};
-#else
-  static std::array<const DevicePlatform*, device_kinds> all = {};
-#endif
-  return all;
-}
 
 struct NamedKind {
   std::string_view name;
@@ -45,18 +34,20 @@ int index_of(std::string_view name, std::string_view kind) {
 
 }  // namespace
 
-const DevicePlatform* device_platform(DeviceKind kind) noexcept {
-  return platforms()[static_cast<std::size_t>(kind)];
+DeviceTable<const DevicePlatform*>& device_platforms() noexcept {
+  static DeviceTable<const DevicePlatform*> table = {{
+      nullptr,
+#if defined(SWITCHBACK_HAVE_CUDA)
+      &cuda::platform,
+#endif
+  }};
+  return table;
 }
 
 std::string_view device_kind_name(DeviceKind kind) noexcept {
   for (const auto& named : named_kinds)
     if (named.kind == kind) return named.name;
   return "cpu";
-}
-
-void install_device_platform(DeviceKind kind, const DevicePlatform* platform) noexcept {
-  platforms()[static_cast<std::size_t>(kind)] = platform;
 }
 
 std::int64_t alignment_class(const ContextState& state,
@@ -101,13 +92,13 @@ Device parse_device(const std::string& name) {
   if (name == "cpu") return {DeviceKind::cpu, 0};
   std::string why_none;
   if (name.empty()) {
-    const core::DevicePlatform* cuda = core::device_platform(DeviceKind::cuda);
+    const core::DevicePlatform* cuda = core::device_platforms().of(DeviceKind::cuda);
     const bool any = cuda != nullptr && cuda->count(why_none) > 0;
     return {any ? DeviceKind::cuda : DeviceKind::cpu, 0};
   }
   for (const auto& [kind_name, kind] : core::named_kinds) {
     const int index = core::index_of(name, kind_name);
-    const core::DevicePlatform* platform = core::device_platform(kind);
+    const core::DevicePlatform* platform = core::device_platforms().of(kind);
     if (index < 0 || (platform == nullptr && kind != DeviceKind::cuda)) continue;
     if (platform == nullptr)
       core::fail(Status::device_error, "device '{}': this build has no CUDA backend; use cpu",

@@ -12,6 +12,7 @@
 
 #include "core/check.hpp"
 #include "core/device_kind.hpp"
+#include "core/device_table.hpp"
 #include "core/memory_source.hpp"
 #include "switchback/context.hpp"
 
@@ -122,10 +123,8 @@ struct DevicePlatform {
   std::shared_ptr<DeviceRuntime> (*open)(int index, const ContextOptions& options);
 };
 
-/// The platform of a kind, or null if this build has none (the CPU has none and needs none).
-const DevicePlatform* device_platform(DeviceKind kind) noexcept;
-/// Makes a kind of device known. Tests bring the emulated device by it, before they use any.
-void install_device_platform(DeviceKind kind, const DevicePlatform* platform) noexcept;
+/// The platform of each kind; null where this build has none. The CPU has none and needs none.
+DeviceTable<const DevicePlatform*>& device_platforms() noexcept;
 
 /// "cpu", "cuda", "emulated"
 std::string_view device_kind_name(DeviceKind kind) noexcept;

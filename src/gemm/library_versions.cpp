@@ -3,18 +3,15 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <string_view>
+
+#include "gemm/cuda/engines.hpp"
 
 #if defined(SWITCHBACK_HAVE_ONEDNN)
 #include <oneapi/dnnl/dnnl.h>
 #endif
 #if defined(SWITCHBACK_HAVE_OPENBLAS)
 #include <cblas.h>
-#endif
-
-#if defined(SWITCHBACK_HAVE_CUDA)
-#include "gemm/cuda/engines.hpp"
 #endif
 
 namespace switchback {
@@ -72,28 +69,20 @@ std::string_view runtime_of_onednn(unsigned runtime) {
 
 }  // namespace
 
-namespace {
-
-std::array<std::string (*)(), device_kinds>& cublaslt_versions() noexcept {
+core::DeviceTable<std::string (*)()>& cublaslt_versions() noexcept {
+  static core::DeviceTable<std::string (*)()> table = {{
+      nullptr,
 #if defined(SWITCHBACK_HAVE_CUDA)
-  static std::array<std::string (*)(), device_kinds> all = {
-      nullptr, &products::cuda::cublaslt_version, nullptr};
-#else
-  static std::array<std::string (*)(), device_kinds> all = {};
+      &products::cuda::cublaslt_version,
 #endif
-  return all;
-}
-
-}  // namespace
-
-void install_cublaslt_version(DeviceKind device, std::string (*version)()) noexcept {
-  cublaslt_versions()[static_cast<std::size_t>(device)] = version;
+  }};
+  return table;
 }
 
 std::vector<std::pair<std::string, std::string>> library_versions(DeviceKind device) {
   std::vector<std::pair<std::string, std::string>> versions;
   // Asked for on its device alone: it is a large library to load.
-  if (const auto version = cublaslt_versions()[static_cast<std::size_t>(device)])
+  if (const auto version = cublaslt_versions().of(device))
     versions.emplace_back("cuBLASLt", version());
 #if defined(SWITCHBACK_HAVE_ONEDNN)
   const dnnl_version_t* v = dnnl_version();

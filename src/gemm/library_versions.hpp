@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/device_kind.hpp"
+#include "core/device_table.hpp"
 
 namespace switchback {
 
@@ -15,7 +15,7 @@ namespace switchback {
 /// "2.6.3 …"}.
 std::vector<std::pair<std::string, std::string>> library_versions(DeviceKind device);
 
-/// Makes the library of a kind of device known; tests do it for the emulated one.
-void install_cublaslt_version(DeviceKind device, std::string (*version)()) noexcept;
+/// The version of each kind of device's cuBLASLt; null where there is none.
+core::DeviceTable<std::string (*)()>& cublaslt_versions() noexcept;
 
 }  // namespace switchback

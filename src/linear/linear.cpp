@@ -347,8 +347,8 @@ void SwitchbackLinear::prepare_for_eval() {
     layer.cache.release_backward();
   } else if (layer.options.mode == Mode::automatic) {
     layer.cache.release_backward();
-  } else if (layer.options.engine.empty() || layer.options.engine == "onednn_matmul") {
-    layer.packed.pack(*layer.context->owner, layer.weight);
+  } else {
+    layer.packed.pack(*layer.context, layer.weight, layer.options.engine);
   }
   layer.saved.release();
   layer.eval = true;

@@ -35,7 +35,7 @@ bool from_query(const ConfigQuery& query, PassProblem& p) noexcept {
   const auto& w = query.words;
   if (query.op != ConfigOp::layer_mode || !query.within(0, 1) || !query.within(1, 1) ||
       !query.within(5, 2) || !query.within(6, 2) || !query.within(7, 1) ||
-      !query.within(9, static_cast<std::int64_t>(core::Isa::amx)) ||
+      !query.within(9, core::isa_count - 1) ||
       !query.within(10, static_cast<std::int64_t>(device_kinds) - 1))
     return false;
   p.pass = static_cast<Pass>(w[0]);

@@ -9,6 +9,7 @@
 #include "linear/copy.hpp"
 #include "linear/mode.hpp"
 #include "switchback/activation.hpp"
+#include "switchback/quant.hpp"
 
 namespace switchback::linear {
 
@@ -256,13 +257,13 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     return;
   }
   if (layer.eval && layer.options.mode == Mode::automatic && !layer.tried_to_pack) {
-    layer.packed.pack(context_of(layer), layer.weight);
+    layer.packed.pack(*layer.context, layer.weight, layer.options.engine);
     layer.tried_to_pack = true;
   }
   core::Workspace::Frame frame(layer.context->workspace);
   const ConstAnyMatrix a = input_of_products(layer, frame, x, out.activated);
   if (layer.packed.takes(a, y)) {
-    layer.packed.multiply(context_of(layer), a, layer.bias, y);
+    layer.packed.multiply(*layer.context, a, layer.bias, y);
   } else {
     StandardGemmArgs args;
     args.a = a;

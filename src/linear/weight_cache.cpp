@@ -7,6 +7,7 @@
 #include "core/context_state.hpp"
 #include "gemm/int8/packed_weight.hpp"
 #include "linear/copy.hpp"
+#include "switchback/quant.hpp"
 
 namespace switchback::linear {
 

@@ -205,7 +205,7 @@ std::vector<Config> candidates(const Problem& p) {
 }
 
 void run(ContextState& state, const Problem& p, const Config& c, const Operands& o) {
-  if (c.engine == Engine::cuda) return device_engine(p.device)->run(state, p, c, o);
+  if (c.engine == Engine::cuda) return device_engines().of(p.device)->run(state, p, c, o);
   if (c.engine == Engine::reference || p.rows == 0 || p.cols == 0) {
     state.threads.for_each(1, [&](std::int64_t, int) { reference::run(p.op, o); });
     return;

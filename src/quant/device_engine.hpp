@@ -2,6 +2,7 @@
 // Dispatch zone: the quantize engine of a kind of device beside the CPU.
 #pragma once
 
+#include "core/device_table.hpp"
 #include "quant/config.hpp"
 
 namespace switchback::quant {
@@ -12,9 +13,8 @@ struct DeviceEngine {
               const Operands& operands);
 };
 
-/// The engine of a kind, or null if this build has none.
-const DeviceEngine* device_engine(DeviceKind kind) noexcept;
-/// Makes the engine of a kind of device known; tests do it for the emulated one.
-void install_device_engine(DeviceKind kind, const DeviceEngine* engine) noexcept;
+/// The engine of each kind; null where this build has none, and of the CPU, which has its own
+/// (quant/cpu/engine.hpp).
+core::DeviceTable<const DeviceEngine*>& device_engines() noexcept;
 
 }  // namespace switchback::quant

@@ -65,7 +65,7 @@ bool from_query(const ConfigQuery& query, Problem& p) noexcept {
   if (query.op != ConfigOp::quantize ||
       !query.within(0, static_cast<std::int64_t>(Op::cast_to_int8)) ||
       !query.within(1, static_cast<std::int64_t>(DType::bf16)) || w[2] < 0 || w[3] < 0 ||
-      w[4] < 1 || !query.within(5, static_cast<std::int64_t>(core::Isa::amx)) ||
+      w[4] < 1 || !query.within(5, core::isa_count - 1) ||
       !query.within(6, static_cast<std::int64_t>(device_kinds) - 1) || !query.within(7, 16))
     return false;
   p.op = static_cast<Op>(w[0]);

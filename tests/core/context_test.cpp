@@ -71,6 +71,26 @@ TEST(Context, CapsTheInstructionSet) {
   }
 }
 
+TEST(Context, ACapCoversWhatIsNotAboveIt) {
+  using core::Isa;
+  const std::vector<Isa>& all = core::all_isas();
+  EXPECT_EQ(static_cast<int>(all.size()), core::isa_count);
+  for (const Isa cap : all) {
+    EXPECT_TRUE(core::covers(cap, cap));
+    EXPECT_TRUE(core::covers(cap, Isa::scalar));
+    EXPECT_EQ(core::covers(Isa::scalar, cap), cap == Isa::scalar);
+    // A CPU that has everything, capped, has what is covered.
+    const core::CpuFeatures everything{true, true, true, true, true, true, true};
+    const core::CpuFeatures capped = everything.capped(cap);
+    for (const Isa isa : all)
+      EXPECT_EQ(capped.has(isa), core::covers(cap, isa));
+  }
+  EXPECT_FALSE(core::covers(Isa::avx_vnni, Isa::avx512));
+  EXPECT_FALSE(core::covers(static_cast<Isa>(core::isa_count), Isa::scalar));
+  EXPECT_TRUE(core::CpuFeatures{}.has(Isa::scalar));
+  EXPECT_FALSE(core::CpuFeatures{}.has(Isa::sse4));
+}
+
 TEST(Context, Moves) {
   Context a({.device = "cpu", .threads = 2, .isa = ""});
   Context b = std::move(a);

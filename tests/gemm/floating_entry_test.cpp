@@ -93,10 +93,10 @@ TEST(GemmStandardEntry, OpenBlasRefusesWhatItsIntegersCannotCount) {
   floating::Problem p;
   p.m = p.n = p.k = p.ldb = p.ldd = 1;
   p.lda = std::int64_t{1} << 31;
-  const std::string reason = floating::openblas_engine.refuses(p, {});
+  const std::string reason = floating::openblas_engine.rejects(p);
   EXPECT_NE(reason.find("2147483648"), std::string::npos) << reason;
   p.lda -= 1;
-  EXPECT_EQ(floating::openblas_engine.refuses(p, {}), "");
+  EXPECT_EQ(floating::openblas_engine.rejects(p), "");
 }
 
 TEST(GemmStandardConfig, DefaultIsFirstCandidateAndCandidatesDiffer) {

@@ -20,12 +20,19 @@
 
 namespace switchback::test {
 
+/// The engine of that name, which exists.
+inline const gemm_int8::Engine& engine_named(const Context& context, std::string_view name) {
+  return *gemm_int8::find_engine(context.state().device.kind, name);
+}
+
 /// The engines that run in this Context.
 inline std::vector<std::string> available_engines(const Context& context) {
   std::vector<std::string> names;
   for (const EngineInfo& engine : gemm_engines(context))
-    // What takes aligned problems alone has a suite of its own: int8_fused_test.cpp.
-    if (engine.available && engine.name != "fused") names.push_back(engine.name);
+    // What is never chosen by default takes aligned problems alone, and has a suite of its own:
+    // int8_fused_test.cpp.
+    if (engine.available && !engine_named(context, engine.name).only_tuned)
+      names.push_back(engine.name);
   return names;
 }
 

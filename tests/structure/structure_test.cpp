@@ -69,6 +69,15 @@ TEST(Structure, AnIncludeThatPointsUpIsCaught) {
   EXPECT_EQ(layers("tests/core/x.cpp", "../support/matrix.hpp").size(), 1u);
 }
 
+TEST(Structure, SiblingsDoNotIncludeEachOther) {
+  const auto found = layers("src/gemm/int8/x.cpp", "quant/problem.hpp");
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].what, "include \"quant/problem.hpp\" of a sibling: gemm does not know quant");
+  EXPECT_EQ(layers("src/quant/x.cpp", "switchback/gemm.hpp").size(), 1u);
+  EXPECT_EQ(layers("include/switchback/gemm.hpp", "switchback/quant.hpp").size(), 1u);
+  EXPECT_TRUE(layers("include/switchback/gemm.hpp", "switchback/engine_info.hpp").empty());
+}
+
 TEST(Structure, IncludesThatPointDownOrAcrossTheLayerPass) {
   EXPECT_TRUE(layers("src/gemm/x.cpp", "core/check.hpp").empty());
   EXPECT_TRUE(layers("src/gemm/cpu/x.cpp", "gemm/int8/engine.hpp").empty());

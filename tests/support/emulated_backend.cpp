@@ -33,11 +33,12 @@ void emulate_compute_capability(int compute_capability) noexcept {
 }
 
 DeviceMemory install_emulated_device() {
-  core::install_device_platform(DeviceKind::emulated, &core::cuda_emulated::platform);
-  quant::install_device_engine(DeviceKind::emulated, &quant::cuda_emulated::engine);
-  gemm_int8::install_engines(DeviceKind::emulated, gemm_int8::cuda_emulated::int8_engines());
-  floating::install_engines(DeviceKind::emulated, floating::cuda_emulated::standard_engines());
-  install_cublaslt_version(DeviceKind::emulated, &products::cuda_emulated::cublaslt_version);
+  constexpr auto emulated = DeviceKind::emulated;
+  core::device_platforms().install(emulated, &core::cuda_emulated::platform);
+  quant::device_engines().install(emulated, &quant::cuda_emulated::engine);
+  gemm_int8::engine_table().install(emulated, gemm_int8::cuda_emulated::int8_engines());
+  floating::engine_table().install(emulated, floating::cuda_emulated::floating_engines());
+  cublaslt_versions().install(emulated, &products::cuda_emulated::cublaslt_version);
   switchback_cuda_emu::options().deferred = false;
   return {[](std::size_t bytes) -> void* {
             void* data = nullptr;

@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
     if (device == "cuda") device = "cuda:0";
     // The best device of a GPU machine is its GPU, but a test that names no device means the CPU.
     if (device == "cpu")
-      switchback::core::install_device_platform(switchback::DeviceKind::cuda, nullptr);
+      switchback::core::device_platforms().install(switchback::DeviceKind::cuda, nullptr);
     const DeviceMemory emulated = install_emulated_device();
     DeviceMemory memory;
     if (device.starts_with("emulated")) memory = emulated;

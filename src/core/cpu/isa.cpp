@@ -20,61 +20,94 @@
 
 namespace switchback::core {
 
+namespace {
+
+enum class Architecture { any, x86 };
+
+struct Level {
+  Isa isa;
+  std::string_view name;
+  Architecture architecture;
+  bool CpuFeatures::*feature;  // null: every CPU has it
+};
+
+// Those of one architecture in ascending order.
+constexpr std::array<Level, isa_count> levels = {{
+    {Isa::scalar, "scalar", Architecture::any, nullptr},
+    {Isa::sse4, "sse4", Architecture::x86, &CpuFeatures::sse4},
+    {Isa::avx2, "avx2", Architecture::x86, &CpuFeatures::avx2},
+    {Isa::avx_vnni, "avx_vnni", Architecture::x86, &CpuFeatures::avx_vnni},
+    {Isa::avx512, "avx512", Architecture::x86, &CpuFeatures::avx512},
+    {Isa::avx512_vnni, "avx512_vnni", Architecture::x86, &CpuFeatures::avx512_vnni},
+    {Isa::amx, "amx", Architecture::x86, &CpuFeatures::amx_int8},
+}};
+
+// Its place in the table; levels.size() for a number that is no level's.
+constexpr std::size_t rank_of(Isa isa) {
+  std::size_t rank = 0;
+  while (rank < levels.size() && levels[rank].isa != isa)
+    ++rank;
+  return rank;
+}
+
+constexpr bool every_value_has_a_level() {
+  for (int value = 0; value < isa_count; ++value)
+    if (rank_of(static_cast<Isa>(value)) == levels.size()) return false;
+  return true;
+}
+static_assert(every_value_has_a_level());
+
+}  // namespace
+
 std::string_view isa_name(Isa isa) noexcept {
-  switch (isa) {
-    case Isa::scalar:
-      return "scalar";
-    case Isa::sse4:
-      return "sse4";
-    case Isa::avx2:
-      return "avx2";
-    case Isa::avx_vnni:
-      return "avx_vnni";
-    case Isa::avx512:
-      return "avx512";
-    case Isa::avx512_vnni:
-      return "avx512_vnni";
-    case Isa::amx:
-      return "amx";
-  }
-  return "unknown";
+  const std::size_t rank = rank_of(isa);
+  return rank < levels.size() ? levels[rank].name : "unknown";
 }
 
 const std::vector<Isa>& all_isas() {
-  static const std::vector<Isa> isas = {Isa::scalar, Isa::sse4,        Isa::avx2, Isa::avx_vnni,
-                                        Isa::avx512, Isa::avx512_vnni, Isa::amx};
+  static const std::vector<Isa> isas = [] {
+    std::vector<Isa> all;
+    for (const Level& level : levels)
+      all.push_back(level.isa);
+    return all;
+  }();
   return isas;
 }
 
 Isa parse_isa(std::string_view name) {
   std::string names;
-  for (const Isa isa : all_isas()) {
-    if (name == isa_name(isa)) return isa;
-    names += names.empty() ? "" : ", ";
-    names += isa_name(isa);
+  for (const Level& level : levels) {
+    if (name == level.name) return level.isa;
+    names.append(names.empty() ? "" : ", ").append(level.name);
   }
   fail(Status::invalid_argument, "isa '{}' is not one of {}", name, names);
 }
 
+bool covers(Isa cap, Isa isa) noexcept {
+  const std::size_t limit = rank_of(cap);
+  const std::size_t rank = rank_of(isa);
+  if (limit == levels.size() || rank == levels.size()) return false;
+  const Architecture architecture = levels[rank].architecture;
+  return rank <= limit &&
+         (architecture == Architecture::any || architecture == levels[limit].architecture);
+}
+
+bool CpuFeatures::has(Isa isa) const noexcept {
+  const std::size_t rank = rank_of(isa);
+  return rank < levels.size() && (levels[rank].feature == nullptr || this->*levels[rank].feature);
+}
+
 Isa CpuFeatures::level() const noexcept {
-  if (amx_int8) return Isa::amx;
-  if (avx512_vnni) return Isa::avx512_vnni;
-  if (avx512) return Isa::avx512;
-  if (avx_vnni) return Isa::avx_vnni;
-  if (avx2) return Isa::avx2;
-  if (sse4) return Isa::sse4;
+  for (auto level = levels.rbegin(); level != levels.rend(); ++level)
+    if (level->feature != nullptr && this->*level->feature) return level->isa;
   return Isa::scalar;
 }
 
 CpuFeatures CpuFeatures::capped(Isa cap) const noexcept {
   CpuFeatures f = *this;
-  f.amx_int8 = f.amx_int8 && cap >= Isa::amx;
-  f.avx512_vnni = f.avx512_vnni && cap >= Isa::avx512_vnni;
-  f.avx512_bf16 = f.avx512_bf16 && cap >= Isa::avx512_vnni;
-  f.avx512 = f.avx512 && cap >= Isa::avx512;
-  f.avx_vnni = f.avx_vnni && cap >= Isa::avx_vnni;
-  f.avx2 = f.avx2 && cap >= Isa::avx2;
-  f.sse4 = f.sse4 && cap >= Isa::sse4;
+  for (const Level& level : levels)
+    if (level.feature != nullptr && !covers(cap, level.isa)) f.*level.feature = false;
+  f.avx512_bf16 = f.avx512_bf16 && covers(cap, Isa::avx512_vnni);
   return f;
 }
 

@@ -6,32 +6,19 @@
 #include <string_view>
 #include <vector>
 
+#include "core/cpu/features.hpp"
+
 namespace switchback::core {
 
-/// Named levels in ascending order; a Context may be capped at one (ContextOptions::isa).
-enum class Isa { scalar, sse4, avx2, avx_vnni, avx512, avx512_vnni, amx };
-
+/// "avx512_vnni"
 std::string_view isa_name(Isa isa) noexcept;
 /// Throws Error(invalid_argument) that lists the names.
 Isa parse_isa(std::string_view name);
-/// All levels in ascending order.
+/// All levels; those of one architecture in ascending order.
 const std::vector<Isa>& all_isas();
-
-/// Features usable by this process: the CPU has them and the operating system saves their state.
-struct CpuFeatures {
-  bool sse4 = false;         ///< SSE4.2 and SSSE3
-  bool avx2 = false;         ///< AVX2, FMA and F16C
-  bool avx_vnni = false;     ///< VEX-encoded vpdpbusd, 256 bit
-  bool avx512 = false;       ///< AVX-512 F, BW, CD, DQ, VL
-  bool avx512_vnni = false;  ///< EVEX vpdpbusd, 512 bit
-  bool avx512_bf16 = false;
-  bool amx_int8 = false;  ///< AMX tiles and int8, permission granted by the system
-
-  /// The highest level these features reach.
-  [[nodiscard]] Isa level() const noexcept;
-  /// These features without those above the cap.
-  [[nodiscard]] CpuFeatures capped(Isa cap) const noexcept;
-};
+/// Whether a Context capped at `cap` may run code for `isa`: it is of the same architecture and no
+/// higher. Every cap covers scalar code.
+bool covers(Isa cap, Isa isa) noexcept;
 
 /// This machine's features.
 const CpuFeatures& cpu_features();

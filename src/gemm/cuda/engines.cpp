@@ -21,7 +21,7 @@ std::span<const Engine* const> int8_engines() noexcept {
 
 namespace floating::SWITCHBACK_CUDA_NS {
 
-std::span<const Engine* const> standard_engines() noexcept {
+std::span<const Engine* const> floating_engines() noexcept {
   static constexpr std::array<const Engine*, 2> all = {&cublaslt_engine, &cublaslt_tf32_engine};
   return all;
 }

@@ -34,10 +34,10 @@ std::string cublaslt_version();
 namespace switchback::floating {
 
 namespace cuda {
-std::span<const Engine* const> standard_engines() noexcept;
+std::span<const Engine* const> floating_engines() noexcept;
 }
 namespace cuda_emulated {
-std::span<const Engine* const> standard_engines() noexcept;
+std::span<const Engine* const> floating_engines() noexcept;
 }
 
 }  // namespace switchback::floating

@@ -67,7 +67,9 @@ std::string refusal(const Problem& problem, const Config& config) {
   if (e == nullptr)
     return fmt::format("engine number {} is unknown", static_cast<std::int64_t>(config.engine));
   std::string reason = e->unavailable();
-  if (reason.empty()) reason = e->refuses(problem, config);
+  if (reason.empty()) reason = e->rejects(problem);
+  if (reason.empty() && config.pack_b && !e->packs_b)
+    reason = "it reads b as it lies; pack_b is for others";
   return reason.empty() ? reason : fmt::format("engine '{}': {}", e->name, reason);
 }
 

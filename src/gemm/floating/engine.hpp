@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/context_state.hpp"
+#include "core/device_table.hpp"
 #include "gemm/floating/problem.hpp"
 #include "switchback/matrix.hpp"
 
@@ -28,38 +29,62 @@ struct Operands {
   ConstAnyMatrix bias;
 };
 
+// What an engine does where it says nothing else.
+inline std::string available_everywhere() {
+  return {};
+}
+inline std::string accepts_every_problem(const Problem&) {
+  return {};
+}
+inline std::int64_t no_scratch(const Problem&, const Config&) {
+  return 0;
+}
+
+/// One implementation. Its members are those of the int8 product's (gemm/int8/engine.hpp) as far as
+/// they have the same names.
 struct Engine {
   EngineId id;
   std::string_view name;
-  /// Why this engine cannot run anything on this machine; empty if it can.
-  std::string (*unavailable)();
-  /// Why it does not take this configuration of this problem; empty if it does. m, n and k are at
-  /// least 1.
-  std::string (*refuses)(const Problem& problem, const Config& config);
-  /// Runs a problem it does not refuse. Throws Error if the library fails.
-  void (*run)(ContextState& context, const Problem& problem, const Config& config,
-              const Operands& operands);
 
-  // Of an engine with a library's algorithms; null for the others. What is said of them in
-  // gemm/int8/engine.hpp goes for these.
+  bool is_oracle = false;
+  /// Can rearrange b before the product (Config::pack_b), and can run on a weight that was
+  /// rearranged once (PackedStandardWeight).
+  bool packs_b = false;
+  /// The relative error of each product of two factors, beyond the rounding of sums. Above zero it
+  /// is another product than the one that was asked for, and runs only where it is named.
+  double factor_error = 0;
+
+  std::string (*unavailable)() = available_everywhere;
+  /// m, n and k are at least 1.
+  std::string (*rejects)(const Problem& problem) = accepts_every_problem;
+
+  /// Null for an engine that has one configuration, or those of the table in config.cpp.
+  void (*candidates)(const Problem& problem, const ContextState& state,
+                     std::vector<Config>& out) = nullptr;
   std::string (*refuses_config)(const Problem& problem, const Config& config,
                                 const ContextState& state) = nullptr;
   std::string (*provenance)(const Problem& problem, const Config& config,
                             const ContextState& state) = nullptr;
-  /// Its configurations, the default first.
-  void (*candidates)(const Problem& problem, const ContextState& state,
-                     std::vector<Config>& out) = nullptr;
+  std::int64_t (*scratch_bytes)(const Problem& problem, const Config& config) = no_scratch;
+
+  /// Runs a problem it does not reject. Throws Error if the library fails.
+  void (*run)(ContextState& context, const Problem& problem, const Config& config,
+              const Operands& operands);
 };
 
-/// All engines of a kind of device, also those that cannot run here, in the order in which they are
+/// All engines of this build, also those that cannot run here, in the order in which they are
 /// listed to users.
-std::span<const Engine* const> engines(DeviceKind device) noexcept;
-/// Null if the device has none of that number or name.
-const Engine* find_engine(DeviceKind device, EngineId id) noexcept;
-const Engine* find_engine(DeviceKind device, std::string_view name) noexcept;
-
-/// Makes the engines of a kind of device known; tests do it for the emulated one.
-void install_engines(DeviceKind device, std::span<const Engine* const> list) noexcept;
+core::EngineTable<Engine>& engine_table() noexcept;
+inline std::span<const Engine* const> engines(DeviceKind device) noexcept {
+  return engine_table().of(device);
+}
+/// By number or name; null when there is none.
+inline const Engine* find_engine(DeviceKind device, EngineId id) noexcept {
+  return engine_table().find(device, id);
+}
+inline const Engine* find_engine(DeviceKind device, std::string_view name) noexcept {
+  return engine_table().find(device, name);
+}
 
 /// Why this configuration cannot run the problem here; empty when it can. m, n and k are at
 /// least 1.

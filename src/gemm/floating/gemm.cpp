@@ -5,52 +5,25 @@
 
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "gemm/cuda/engines.hpp"
 #include "gemm/floating/cpu/convert.hpp"
 #include "gemm/floating/engine.hpp"
 #include "switchback/gemm.hpp"
-#if defined(SWITCHBACK_HAVE_CUDA)
-#include "gemm/cuda/engines.hpp"
-#endif
 
 namespace switchback {
 
 namespace floating {
 
-namespace {
-
-constexpr std::array<const Engine*, 4> cpu_engines = {&onednn_sgemm_engine, &onednn_matmul_engine,
-                                                      &openblas_engine, &reference_engine};
-
-std::array<std::span<const Engine* const>, device_kinds>& lists() noexcept {
-  static std::array<std::span<const Engine* const>, device_kinds> all = {
-    std::span<const Engine* const>(cpu_engines),
+core::EngineTable<Engine>& engine_table() noexcept {
+  static constexpr std::array on_cpu = {&onednn_sgemm_engine, &onednn_matmul_engine,
+                                        &openblas_engine, &reference_engine};
+  static core::EngineTable<Engine> table = {{{
+      on_cpu,
 #if defined(SWITCHBACK_HAVE_CUDA)
-    cuda::standard_engines(),
+      cuda::floating_engines(),
 #endif
-  };
-  return all;
-}
-
-}  // namespace
-
-std::span<const Engine* const> engines(DeviceKind device) noexcept {
-  return lists()[static_cast<std::size_t>(device)];
-}
-
-void install_engines(DeviceKind device, std::span<const Engine* const> list) noexcept {
-  lists()[static_cast<std::size_t>(device)] = list;
-}
-
-const Engine* find_engine(DeviceKind device, EngineId id) noexcept {
-  for (const Engine* e : engines(device))
-    if (e->id == id) return e;
-  return nullptr;
-}
-
-const Engine* find_engine(DeviceKind device, std::string_view name) noexcept {
-  for (const Engine* e : engines(device))
-    if (e->name == name) return e;
-  return nullptr;
+  }}};
+  return table;
 }
 
 namespace {
@@ -108,16 +81,13 @@ Problem validated(Context& context, const StandardGemmArgs& args) {
 
 Config forced_config(std::string_view name, const Problem& problem) {
   const Engine* forced = find_engine(problem.device, name);
-  if (forced == nullptr) {
-    std::string names;
-    for (const Engine* e : engines(problem.device))
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", e->name);
-    core::fail(Status::invalid_argument, "{}: engine '{}' is not one of {}", op, name, names);
-  }
+  if (forced == nullptr)
+    core::fail(Status::invalid_argument, "{}: engine '{}' is not one of {}", op, name,
+               engine_table().names(problem.device));
   Config config;
   config.engine = forced->id;
   std::string reason = forced->unavailable();
-  if (reason.empty()) reason = forced->refuses(problem, config);
+  if (reason.empty()) reason = forced->rejects(problem);
   if (!reason.empty())
     core::fail(Status::unsupported, "{}: engine '{}' cannot run {}: {}", op, name,
                describe(problem), reason);

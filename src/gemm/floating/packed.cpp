@@ -14,7 +14,7 @@ namespace switchback::floating {
 
 namespace {
 
-// GFLOP/s of the packed weight and of the best of the other ways, as in standard_config.cpp, for
+// GFLOP/s of the packed weight and of the best of the other ways, as in config.cpp, for
 // M / 4096 / 4096 (1408 / 6144 at 4096 rows):
 //   M              1      4     16     64    128   1024   2048   4096
 //   f32       20, 17 123,64 238,171 404,350 445,412 465,457 422,436 431,452
@@ -27,10 +27,10 @@ bool is_dense(ConstAnyMatrix m) {
 
 }  // namespace
 
-void PackedStandardWeight::pack(Context& context, ConstAnyMatrix w) {
+void PackedStandardWeight::pack(ContextState& state, ConstAnyMatrix w, std::string_view engine) {
   rows_ = 0;
-  ContextState& state = context.state();
-  if (!state.on_cpu()) return release();
+  const Engine* forced = find_engine(state.device.kind, engine);
+  if (!state.on_cpu() || (forced != nullptr && !forced->packs_b)) return release();
   const bool bf16 = w.dtype == DType::bf16 && onednn_has_native_bf16();
   packed_as_ = bf16 ? DType::bf16 : DType::f32;
   const std::size_t needed = packed_bytes(w.cols, w.rows, packed_as_);
@@ -56,10 +56,9 @@ bool PackedStandardWeight::takes(ConstAnyMatrix x, AnyMatrix y) const noexcept {
   return x.dtype != packed_as_ || (is_dense(x) && is_dense(y));
 }
 
-void PackedStandardWeight::multiply(Context& context, ConstAnyMatrix x, ConstAnyMatrix bias,
+void PackedStandardWeight::multiply(ContextState& state, ConstAnyMatrix x, ConstAnyMatrix bias,
                                     AnyMatrix y) const {
   SWITCHBACK_ASSERT(takes(x, y) && x.cols == cols_ && y.cols == rows_ && x.rows == y.rows);
-  ContextState& state = context.state();
   core::Workspace::Frame frame(state.workspace);
   Problem p;
   p.m = x.rows;
@@ -89,11 +88,12 @@ void PackedStandardWeight::multiply(Context& context, ConstAnyMatrix x, ConstAny
 
 #else
 
-void PackedStandardWeight::pack(Context&, ConstAnyMatrix) {}
+void PackedStandardWeight::pack(ContextState&, ConstAnyMatrix, std::string_view) {}
 bool PackedStandardWeight::takes(ConstAnyMatrix, AnyMatrix) const noexcept {
   return false;
 }
-void PackedStandardWeight::multiply(Context&, ConstAnyMatrix, ConstAnyMatrix, AnyMatrix) const {}
+void PackedStandardWeight::multiply(ContextState&, ConstAnyMatrix, ConstAnyMatrix,
+                                    AnyMatrix) const {}
 
 #endif
 

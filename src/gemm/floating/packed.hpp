@@ -5,9 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "core/aligned_buffer.hpp"
-#include "switchback/context.hpp"
+#include "core/context_state.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::floating {
@@ -15,15 +16,16 @@ namespace switchback::floating {
 class PackedStandardWeight {
  public:
   /// Packs w[N,K], at least one element; f16 (and bf16 where the CPU does not multiply it) as f32.
-  /// Holds nothing afterwards where no engine here gains from packing.
-  void pack(Context& context, ConstAnyMatrix w);
+  /// Holds nothing afterwards where no engine here gains from packing, or where the caller forces
+  /// one that does not pack. `engine`: its name, or empty.
+  void pack(ContextState& state, ConstAnyMatrix w, std::string_view engine);
   void release() noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.capacity_bytes(); }
 
   /// Whether multiply() can run y[M,N] from x[M,K] and is the fastest way.
   [[nodiscard]] bool takes(ConstAnyMatrix x, AnyMatrix y) const noexcept;
   /// y[M,N] = x[M,K] · W[N,K]ᵀ + bias. Operands validated, disjoint, and taken by takes().
-  void multiply(Context& context, ConstAnyMatrix x, ConstAnyMatrix bias, AnyMatrix y) const;
+  void multiply(ContextState& state, ConstAnyMatrix x, ConstAnyMatrix bias, AnyMatrix y) const;
 
  private:
   core::AlignedBuffer buffer_;

@@ -8,15 +8,6 @@ namespace switchback::floating {
 
 namespace {
 
-std::string unavailable() {
-  return {};
-}
-
-std::string refuses(const Problem&, const Config& config) {
-  if (config.pack_b) return "pack_b is onednn_matmul's";
-  return {};
-}
-
 void run(ContextState& context, const Problem& p, const Config&, const Operands& operands) {
   context.threads.for_each(p.m, [&](std::int64_t i, int) {
     for (std::int64_t j = 0; j < p.n; ++j) {
@@ -36,6 +27,11 @@ void run(ContextState& context, const Problem& p, const Config&, const Operands&
 
 }  // namespace
 
-const Engine reference_engine = {EngineId::reference, "reference", unavailable, refuses, run};
+const Engine reference_engine = {
+    .id = EngineId::reference,
+    .name = core::oracle_name,
+    .is_oracle = true,
+    .run = run,
+};
 
 }  // namespace switchback::floating

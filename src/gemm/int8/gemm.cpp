@@ -3,7 +3,6 @@
 #include "switchback/gemm.hpp"
 
 #include <string>
-#include <utility>
 
 #include "core/check.hpp"
 #include "gemm/int8/candidates.hpp"
@@ -45,14 +44,9 @@ namespace {
 // The engine of that name, able to run here; Error otherwise.
 const Engine& named_engine(std::string_view op, std::string_view name, const ContextState& state) {
   const Engine* engine = gemm_int8::find_engine(state.device.kind, name);
-  if (engine == nullptr) {
-    std::string names;
-    for (const Engine* known : gemm_int8::engines(state.device.kind)) {
-      names += names.empty() ? "" : ", ";
-      names += known->name;
-    }
-    core::fail(Status::invalid_argument, "{}: engine '{}' is not one of {}", op, name, names);
-  }
+  if (engine == nullptr)
+    core::fail(Status::invalid_argument, "{}: engine '{}' is not one of {}", op, name,
+               gemm_int8::engine_table().names(state.device.kind));
   const std::string_view reason = engine->unavailable(state);
   if (!reason.empty())
     core::fail(Status::unsupported, "{}: engine '{}' is not available: {}", op, name, reason);
@@ -175,10 +169,6 @@ bool run_tuned(Context& context, const GemmProblem& problem, const GemmOperands&
     return false;
   }
 }
-
-}  // namespace
-
-namespace {
 
 // The named engine, or the first that runs here.
 const Engine* named_or_first(std::string_view op, const ContextState& state,

@@ -10,13 +10,6 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-std::string_view accepts_all(const ContextState&) {
-  return {};
-}
-std::string_view accepts_every_problem(const GemmProblem&) {
-  return {};
-}
-
 std::size_t packed_bytes(std::int64_t n, std::int64_t k) {
   return static_cast<std::size_t>(n) * static_cast<std::size_t>(k);
 }
@@ -65,7 +58,15 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const Gem
 }  // namespace
 
 const Engine reference_engine = {
-    EngineId::reference, "reference", accepts_all, accepts_every_problem, packed_bytes, pack,
-    default_config,      candidates,  run,         EngineId::reference};
+    .id = EngineId::reference,
+    .name = core::oracle_name,
+    .is_oracle = true,
+    .layout = EngineId::reference,
+    .packed_bytes = packed_bytes,
+    .pack = pack,
+    .default_config = default_config,
+    .candidates = candidates,
+    .run = run,
+};
 
 }  // namespace switchback::gemm_int8

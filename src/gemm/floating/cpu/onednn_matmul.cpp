@@ -46,15 +46,16 @@ void run(ContextState&, const Problem&, const Config&, const Operands&) {}
 
 #endif
 
-// Any size (64-bit counts), stride and transposition: what its fast kernels do not take (a leading
-// dimension wider than the matrix) it hands to the kernels of dnnl_sgemm.
-std::string refuses(const Problem&, const Config&) {
-  return {};
-}
-
 }  // namespace
 
-const Engine onednn_matmul_engine = {EngineId::onednn_matmul, "onednn_matmul", onednn_unavailable,
-                                     refuses, run};
+// Any size (64-bit counts), stride and transposition: what its fast kernels do not take (a leading
+// dimension wider than the matrix) it hands to the kernels of dnnl_sgemm.
+const Engine onednn_matmul_engine = {
+    .id = EngineId::onednn_matmul,
+    .name = "onednn_matmul",
+    .packs_b = true,
+    .unavailable = onednn_unavailable,
+    .run = run,
+};
 
 }  // namespace switchback::floating

@@ -36,15 +36,14 @@ void run(ContextState&, const Problem&, const Config&, const Operands&) {}
 
 #endif
 
-// Sizes are 64-bit numbers there, and 16-bit inputs are widened before it sees them.
-std::string refuses(const Problem&, const Config& config) {
-  if (config.pack_b) return "pack_b is onednn_matmul's";
-  return {};
-}
-
 }  // namespace
 
-const Engine onednn_sgemm_engine = {EngineId::onednn_sgemm, "onednn_sgemm", onednn_unavailable,
-                                    refuses, run};
+// Sizes are 64-bit numbers there, and 16-bit inputs are widened before it sees them.
+const Engine onednn_sgemm_engine = {
+    .id = EngineId::onednn_sgemm,
+    .name = "onednn_sgemm",
+    .unavailable = onednn_unavailable,
+    .run = run,
+};
 
 }  // namespace switchback::floating

@@ -50,17 +50,22 @@ void run(ContextState&, const Problem&, const Config&, const Operands&) {}
 
 #endif
 
-std::string refuses(const Problem& p, const Config& config) {
+std::string rejects(const Problem& p) {
   const std::int64_t size = std::max({p.m, p.n, p.k, p.lda, p.ldb, p.ldd});
   if (size > largest)
     return fmt::format("a size or leading dimension is {}; OpenBLAS counts up to {}", size,
                        largest);
-  if (config.pack_b) return "pack_b is onednn_matmul's";
   return {};
 }
 
 }  // namespace
 
-const Engine openblas_engine = {EngineId::openblas, "openblas", unavailable, refuses, run};
+const Engine openblas_engine = {
+    .id = EngineId::openblas,
+    .name = "openblas",
+    .unavailable = unavailable,
+    .rejects = rejects,
+    .run = run,
+};
 
 }  // namespace switchback::floating

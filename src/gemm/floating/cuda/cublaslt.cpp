@@ -20,14 +20,10 @@ std::string unavailable() {
   return products::CublasLt::missing();
 }
 
-std::string refuses(const Problem&, const Config& config) {
-  return config.pack_b ? "cuBLASLt reads b as it lies: there is nothing to pack" : "";
-}
-
-std::string refuses_tf32(const Problem& p, const Config& config) {
+std::string rejects_tf32(const Problem& p) {
   if (p.input != DType::f32) return "the operands are not f32";
   if (p.compute_capability < ampere) return "tf32 needs compute capability 8.0";
-  return refuses(p, config);
+  return {};
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -115,6 +111,10 @@ std::string provenance(const Problem& p, const Config& config, const ContextStat
   return products::algorithm_hex(runtime(state), expected_product(p, config));
 }
 
+std::int64_t scratch_bytes(const Problem&, const Config& config) {
+  return workspace_bytes(config.cublaslt);
+}
+
 void candidates(const Problem& p, const ContextState& state, std::vector<Config>& out) {
   // Beside what the library ranks.
   constexpr std::size_t most_enumerated = 128;
@@ -177,10 +177,27 @@ void run(ContextState& state, const Problem& p, const Config& config, const Oper
 
 }  // namespace
 
-const Engine cublaslt_engine = {EngineId::cublaslt, "cublaslt", unavailable, refuses, run,
-                                refuses_config,     provenance, candidates};
+const Engine cublaslt_engine = {
+    .id = EngineId::cublaslt,
+    .name = "cublaslt",
+    .unavailable = unavailable,
+    .candidates = candidates,
+    .refuses_config = refuses_config,
+    .provenance = provenance,
+    .scratch_bytes = scratch_bytes,
+    .run = run,
+};
 const Engine cublaslt_tf32_engine = {
-    EngineId::cublaslt_tf32, "cublaslt_tf32", unavailable, refuses_tf32, run,
-    refuses_config,          provenance};
+    .id = EngineId::cublaslt_tf32,
+    .name = "cublaslt_tf32",
+    // tf32 keeps 11 bits of each factor, so each product is off by 2^-11 twice.
+    .factor_error = 0x1p-10,
+    .unavailable = unavailable,
+    .rejects = rejects_tf32,
+    .refuses_config = refuses_config,
+    .provenance = provenance,
+    .scratch_bytes = scratch_bytes,
+    .run = run,
+};
 
 }  // namespace switchback::floating::SWITCHBACK_CUDA_NS

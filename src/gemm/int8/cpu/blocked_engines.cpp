@@ -9,10 +9,6 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-std::string_view accepts_every_problem(const GemmProblem&) {
-  return {};
-}
-
 // One feature a kernel needs: does the CPU have it, does the Context allow it.
 std::string_view missing(const MicroKernel* kernel, bool cpu_has, bool context_has,
                          std::string_view not_built, std::string_view not_there,
@@ -154,9 +150,15 @@ struct Blocked {
   }
   static constexpr Engine engine(std::string_view name,
                                  std::string_view (*unavailable)(const ContextState&)) {
-    return {Id,           name, unavailable,    accepts_every_problem,
-            packed_bytes, pack, default_config, candidates,
-            run,          Id};
+    return {.id = Id,
+            .name = name,
+            .unavailable = unavailable,
+            .layout = Id,
+            .packed_bytes = packed_bytes,
+            .pack = pack,
+            .default_config = default_config,
+            .candidates = candidates,
+            .run = run};
   }
 };
 

@@ -30,10 +30,6 @@ std::string_view unavailable(const ContextState& state) {
   return {};
 }
 
-std::string_view rejects(const GemmProblem&) {
-  return {};
-}
-
 std::size_t packed_bytes(std::int64_t n, std::int64_t k) {
   return static_cast<std::size_t>(n) * static_cast<std::size_t>(k);
 }
@@ -105,7 +101,15 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
 }  // namespace
 
 const Engine onednn_engine = {
-    EngineId::onednn, "onednn",   unavailable, rejects,         packed_bytes, pack,
-    default_config,   candidates, run,         EngineId::onednn};
+    .id = EngineId::onednn,
+    .name = "onednn",
+    .unavailable = unavailable,
+    .layout = EngineId::onednn,
+    .packed_bytes = packed_bytes,
+    .pack = pack,
+    .default_config = default_config,
+    .candidates = candidates,
+    .run = run,
+};
 
 }  // namespace switchback::gemm_int8

@@ -77,18 +77,21 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
 
 }  // namespace
 
-const Engine cublaslt_engine = {EngineId::cublaslt,
-                                "cublaslt",
-                                products::cublaslt_unavailable,
-                                rejects,
-                                products::packed_bytes,
-                                products::pack,
-                                default_config,
-                                candidates,
-                                run,
-                                EngineId::cublaslt,
-                                products::packed_stride,
-                                refuses_config,
-                                provenance};
+const Engine cublaslt_engine = {
+    .id = EngineId::cublaslt,
+    .name = "cublaslt",
+    .unavailable = products::cublaslt_unavailable,
+    .rejects = rejects,
+    .layout = EngineId::cublaslt,
+    .packed_bytes = products::packed_bytes,
+    .pack = products::pack,
+    .packed_stride = products::packed_stride,
+    .default_config = default_config,
+    .candidates = candidates,
+    .refuses_config = refuses_config,
+    .provenance = provenance,
+    .scratch_bytes = products::library_workspace,
+    .run = run,
+};
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

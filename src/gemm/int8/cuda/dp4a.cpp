@@ -18,13 +18,6 @@ using core::SWITCHBACK_CUDA_NS::CurrentDevice;
 using core::SWITCHBACK_CUDA_NS::Runtime;
 using core::SWITCHBACK_CUDA_NS::runtime;
 
-std::string_view always_available(const ContextState&) {
-  return {};
-}
-std::string_view accepts_every_problem(const GemmProblem&) {
-  return {};
-}
-
 GemmConfig default_config(const GemmProblem&, const ContextState&) {
   GemmConfig config;
   config.engine = EngineId::dp4a;
@@ -70,16 +63,16 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const Gem
 
 }  // namespace
 
-const Engine dp4a_engine = {EngineId::dp4a,
-                            "dp4a",
-                            always_available,
-                            accepts_every_problem,
-                            products::packed_bytes,
-                            products::pack,
-                            default_config,
-                            candidates,
-                            run,
-                            EngineId::cublaslt,
-                            products::packed_stride};
+const Engine dp4a_engine = {
+    .id = EngineId::dp4a,
+    .name = "dp4a",
+    .layout = EngineId::cublaslt,
+    .packed_bytes = products::packed_bytes,
+    .pack = products::pack,
+    .packed_stride = products::packed_stride,
+    .default_config = default_config,
+    .candidates = candidates,
+    .run = run,
+};
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

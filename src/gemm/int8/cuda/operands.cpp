@@ -147,6 +147,10 @@ void queue_epilogue(Runtime& device, const GemmProblem& p, const GemmOperands& o
   check(launch_epilogue(p.output, e, device.info().multiprocessors, stream), "kernel epilogue");
 }
 
+std::int64_t library_workspace(const gemm_int8::GemmProblem&, const gemm_int8::GemmConfig& config) {
+  return workspace_bytes(config.cublaslt);
+}
+
 std::string_view cublaslt_unavailable(const ContextState&) {
   return CublasLt::missing();
 }

@@ -73,6 +73,9 @@ void queue_epilogue(core::SWITCHBACK_CUDA_NS::Runtime& runtime,
                     const std::int32_t* sums, std::int64_t stride_sums, std::int64_t first,
                     std::int64_t rows, cudaStream_t stream);
 
+/// For Engine::scratch_bytes: the workspace that a configuration lets the library have.
+std::int64_t library_workspace(const gemm_int8::GemmProblem& problem,
+                               const gemm_int8::GemmConfig& config);
 /// "cuBLASLt …" if it is missing, for Engine::unavailable.
 std::string_view cublaslt_unavailable(const ContextState& state);
 

@@ -188,8 +188,19 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
 }  // namespace
 
 const Engine fused_engine = {
-    EngineId::fused,         "fused",        unavailable, rejects, products::packed_bytes,
-    products::pack,          default_config, candidates,  run,     EngineId::cublaslt,
-    products::packed_stride, refuses_config, nullptr,     true};
+    .id = EngineId::fused,
+    .name = "fused",
+    .only_tuned = true,
+    .unavailable = unavailable,
+    .rejects = rejects,
+    .layout = EngineId::cublaslt,
+    .packed_bytes = products::packed_bytes,
+    .pack = products::pack,
+    .packed_stride = products::packed_stride,
+    .default_config = default_config,
+    .candidates = candidates,
+    .refuses_config = refuses_config,
+    .run = run,
+};
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

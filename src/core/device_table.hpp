@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: one table for each thing that a kind of device brings to the library: its platform, and the
+// engines of each operation.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/device_kind.hpp"
+
+namespace switchback::core {
+
+/// Every operation's reference, the oracle of its tests, has this name. Users know it.
+inline constexpr std::string_view oracle_name = "reference";
+
+/// One entry for each kind of device, in the order of DeviceKind; an empty entry where this build
+/// has nothing for a kind. The owner of a table lists what the build brings; tests install what the
+/// emulated device brings.
+template <class Entry>
+struct DeviceTable {
+  std::array<Entry, device_kinds> entries = {};
+
+  [[nodiscard]] const Entry& of(DeviceKind kind) const noexcept {
+    return entries[static_cast<std::size_t>(kind)];
+  }
+  void install(DeviceKind kind, Entry entry) noexcept {
+    entries[static_cast<std::size_t>(kind)] = entry;
+  }
+};
+
+/// The engines of an operation for each kind of device, in order of preference. An Engine has an
+/// `id`, which is stored, and a `name`, which users know.
+template <class Engine>
+struct EngineTable : DeviceTable<std::span<const Engine* const>> {
+  /// Null if the device has none of that number or name.
+  [[nodiscard]] const Engine* find(DeviceKind kind, decltype(Engine::id) id) const noexcept {
+    for (const Engine* engine : this->of(kind))
+      if (engine->id == id) return engine;
+    return nullptr;
+  }
+  [[nodiscard]] const Engine* find(DeviceKind kind, std::string_view name) const noexcept {
+    for (const Engine* engine : this->of(kind))
+      if (engine->name == name) return engine;
+    return nullptr;
+  }
+  /// "avx2, reference": for messages that list what there is.
+  [[nodiscard]] std::string names(DeviceKind kind) const {
+    std::string names;
+    for (const Engine* engine : this->of(kind))
+      names.append(names.empty() ? "" : ", ").append(engine->name);
+    return names;
+  }
+};
+
+}  // namespace switchback::core
