@@ -28,32 +28,6 @@ std::string_view refusal(const Engine& engine, const GemmProblem& problem,
 
 }  // namespace
 
-std::string_view engine_name(EngineId id) noexcept {
-  switch (id) {
-    case EngineId::none:
-      return "none";
-    case EngineId::reference:
-      return "reference";
-    case EngineId::avx2:
-      return "avx2";
-    case EngineId::avx_vnni:
-      return "avx_vnni";
-    case EngineId::avx512_vnni:
-      return "avx512_vnni";
-    case EngineId::onednn:
-      return "onednn";
-    case EngineId::cublaslt:
-      return "cublaslt";
-    case EngineId::cublaslt_panels:
-      return "cublaslt_panels";
-    case EngineId::dp4a:
-      return "dp4a";
-    case EngineId::fused:
-      return "fused";
-  }
-  return "unknown";
-}
-
 std::string describe(const GemmProblem& p) {
   return fmt::format("m={} n={} k={} {} {} bias={} packed={} strides {},{},{}", p.m, p.n, p.k,
                      dtype_name(p.output), scale_name(p.scale),

@@ -4,17 +4,19 @@
 #include <array>
 
 #include "gemm/cuda/engines.hpp"
+#include "gemm/int8/cpu/blocked_engines.hpp"
 
 namespace switchback::gemm_int8 {
 
 core::EngineTable<Engine>& engine_table() noexcept {
+  // In order of preference: the first that runs is the default.
   static constexpr std::array on_cpu = {
-    &avx512_vnni_engine,
-    &avx_vnni_engine,
+    &blocked_engine<EngineId::avx512_vnni, avx512_vnni_kernel>,
+    &blocked_engine<EngineId::avx_vnni, avx_vnni_kernel>,
 #if defined(SWITCHBACK_HAVE_ONEDNN)
     &onednn_engine,
 #endif
-    &avx2_engine,
+    &blocked_engine<EngineId::avx2, avx2_kernel>,
     &reference_engine,
   };
   static core::EngineTable<Engine> table = {{{

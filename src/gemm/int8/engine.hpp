@@ -93,12 +93,9 @@ bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) 
 /// The engine that weights are packed for when nobody names one: the first that runs here.
 const Engine& packing_engine(const ContextState& state) noexcept;
 
-extern const Engine avx512_vnni_engine;
-extern const Engine avx_vnni_engine;
 #if defined(SWITCHBACK_HAVE_ONEDNN)
 extern const Engine onednn_engine;
 #endif
-extern const Engine avx2_engine;
 extern const Engine reference_engine;
 
 }  // namespace switchback::gemm_int8

@@ -2,6 +2,8 @@
 // Dispatch zone: what an int8 product computes (GemmProblem) and where its operands lie.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,7 +14,8 @@
 
 namespace switchback::gemm_int8 {
 
-/// The engines by number. Pinned: tuned configurations are stored with them.
+/// The engines by number. Pinned: tuned configurations are stored with them. A new one goes to the
+/// end, its name to the end of engine_names.
 enum class EngineId : std::int64_t {
   none = 0,
   reference = 1,
@@ -26,8 +29,15 @@ enum class EngineId : std::int64_t {
   fused = 9,
 };
 
-/// "avx512_vnni"; "unknown" for a number that is none.
-std::string_view engine_name(EngineId id) noexcept;
+inline constexpr std::array<std::string_view, 10> engine_names = {
+    "none",     "reference",       "avx2", "avx_vnni", "avx512_vnni", "onednn",
+    "cublaslt", "cublaslt_panels", "dp4a", "fused"};
+
+/// "avx512_vnni"; "unknown" for an unknown number.
+constexpr std::string_view engine_name(EngineId id) noexcept {
+  const auto number = static_cast<std::size_t>(id);
+  return number < engine_names.size() ? engine_names[number] : "unknown";
+}
 
 /// How int32 sums become outputs.
 enum class ScaleMode : std::int64_t {

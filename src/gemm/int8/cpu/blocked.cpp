@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 
 #include "core/assert.hpp"
 #include "gemm/int8/cpu/epilogue.hpp"
@@ -25,14 +26,29 @@ std::int64_t block_size(std::int64_t configured, std::int64_t whole, std::int64_
 }
 
 // The rows of a block cut into tiles of nearly equal height: 16 rows are 6 + 5 + 5, not 6 + 6 + 4.
+// Where a kernel prepares pairs of rows, each tile begins with a pair.
 struct RowTiles {
   std::int64_t rows;
+  std::int64_t together;
+  std::int64_t units;  // rows, or pairs of them
   std::int64_t count;
-  RowTiles(std::int64_t rows_, std::int64_t most) : rows(rows_), count(ceil_div(rows_, most)) {}
+  RowTiles(std::int64_t rows_, std::int64_t most, std::int64_t together_)
+      : rows(rows_),
+        together(together_),
+        units(ceil_div(rows_, together_)),
+        count(ceil_div(rows_, most)) {}
   [[nodiscard]] std::int64_t begin(std::int64_t tile) const {
-    return tile * (rows / count) + std::min(tile, rows % count);
+    return std::min(rows, together * (tile * (units / count) + std::min(tile, units % count)));
+  }
+  [[nodiscard]] int size(std::int64_t tile) const {
+    return static_cast<int>(begin(tile + 1) - begin(tile));
   }
 };
+
+// Codes along k in whole groups, whose size is a power of two.
+std::int64_t whole_groups(const MicroKernel& kernel, std::int64_t codes) {
+  return (codes + kernel.group - 1) & -std::int64_t{kernel.group};
+}
 
 // Calls f(task, worker) on at most `threads` threads; 0 = all there are.
 template <class F>
@@ -48,9 +64,13 @@ void for_tasks(core::Threads& pool, std::int64_t threads, std::int64_t tasks, F&
   });
 }
 
-// Cache lines that 4 groups of so many columns fill.
-constexpr std::int64_t lines_of_4_groups(std::int64_t cols) {
-  return cols * 16 / 64;
+constexpr std::int64_t line_bytes = 64;
+// Groups along k in a step of a tile, in which it fetches ahead_lines.
+constexpr std::int64_t step_groups = 4;
+
+// Cache lines that a step reads of so many columns of packed B.
+std::int64_t lines_of_step(const MicroKernel& kernel, std::int64_t cols) {
+  return cols * step_groups * kernel.group / line_bytes;
 }
 // With fewer tiles of a panel, fetching the next one in their time comes too fast for the caches:
 // the CPU drops such requests, and reading alone is faster.
@@ -71,24 +91,30 @@ struct Run {
   const MicroKernel& kernel;
   const GemmProblem& p;
   const GemmOperands& o;
-  std::int64_t mc, nc, kc;
-  std::int64_t k4;                      // k rounded up to whole groups
+  std::int64_t mc = 0, nc = 0, kc = 0;
+  std::int64_t padded_k = 0;            // k rounded up to whole groups
   const std::int32_t* start = nullptr;  // [m]
   // Rows of A for packed B: the caller's, or copies.
   const std::int8_t* a = nullptr;
   std::int64_t a_row_bytes = 0;
   std::int64_t a_code_bytes = 0;
   const std::int8_t* panels = nullptr;  // packed B, or null to read it as it lies
-  EpilogueScales scales;
+  EpilogueScales scales = {};
 
   [[nodiscard]] const void* a_at(std::int64_t row, std::int64_t code) const {
     return a + row * a_row_bytes + code * a_code_bytes;
   }
 
   [[nodiscard]] const std::int8_t* panel_at(std::int64_t col, std::int64_t code) const {
-    return panels + col * k4 + code * kernel.strip_cols;
+    return panels + col * padded_k + code * kernel.strip_cols;
   }
-  [[nodiscard]] std::int64_t strip_bytes() const { return kernel.strip_cols * k4; }
+  [[nodiscard]] std::int64_t strip_bytes() const { return kernel.strip_cols * padded_k; }
+
+  // Bytes that a tile fetches while it sums so many codes, at `lines` a step.
+  [[nodiscard]] std::int64_t fetched_bytes(std::int64_t codes, std::int64_t lines) const {
+    const int step_log2 = std::countr_zero(static_cast<unsigned>(step_groups * kernel.group));
+    return (codes >> step_log2) * lines * line_bytes;
+  }
 
   [[nodiscard]] Part part(std::int64_t row, int rows, std::int64_t col, std::int64_t cols) const {
     return {row, col, rows, std::min(cols, p.n - col)};
@@ -107,14 +133,15 @@ struct Run {
   // fetch the next one into the second-level cache, each its share; after the last comes next_col.
   void packed_block(std::int64_t row0, std::int64_t row1, std::int64_t col0, std::int64_t col1,
                     std::int64_t next_col, std::int32_t* sums) const {
-    const RowTiles tiles(row1 - row0, kernel.rows);
+    const RowTiles tiles(row1 - row0, kernel.rows, kernel.rows_together);
     const std::int64_t tile_size = std::int64_t{kernel.rows} * kernel.cols;
-    const std::int64_t lines =
-        tiles.count < fetching_tiles ? 0 : ceil_div(lines_of_4_groups(kernel.cols), tiles.count);
+    const std::int64_t lines = tiles.count < fetching_tiles
+                                   ? 0
+                                   : ceil_div(lines_of_step(kernel, kernel.cols), tiles.count);
     for (std::int64_t k0 = 0; k0 < p.k; k0 += kc) {
       const std::int64_t k1 = std::min(k0 + kc, p.k);
-      const std::int64_t piece_bytes = kernel.strip_cols * round_up(k1 - k0, 4);
-      const std::int64_t share_bytes = (k1 - k0) / 16 * lines * 64;
+      const std::int64_t piece_bytes = kernel.strip_cols * whole_groups(kernel, k1 - k0);
+      const std::int64_t share_bytes = fetched_bytes(k1 - k0, lines);
       std::int32_t* at = sums;
       for (std::int64_t col = col0; col < col1; col += kernel.cols) {
         const std::int8_t* panel = panel_at(col, k0);
@@ -123,7 +150,7 @@ struct Run {
                                                            : panel_at(next_col, 0);
         for (std::int64_t t = 0; t < tiles.count; ++t) {
           const std::int64_t row = row0 + tiles.begin(t);
-          const int rows = static_cast<int>(tiles.begin(t + 1) - tiles.begin(t));
+          const int rows = tiles.size(t);
           const EpilogueTile out =
               epilogue_tile(p, o.d, scales, part(row, rows, col, kernel.cols), at, kernel.cols);
           // This tile's share of the next panel's strips.
@@ -133,9 +160,18 @@ struct Run {
           const std::int8_t* end = strip * kernel.strip_cols < kernel.cols
                                        ? next + strip * strip_bytes() + piece_bytes
                                        : ahead;
-          kernel.tile[rows - 1]({a_at(row, k0), a_row_bytes, panel, strip_bytes(), k1 - k0,
-                                 k0 == 0 ? start + row : nullptr, at, k1 == p.k ? &out : nullptr,
-                                 static_cast<int>(p.output), ahead, end, static_cast<int>(lines)});
+          kernel.tile[rows - 1]({.a = a_at(row, k0),
+                                 .stride_a_bytes = a_row_bytes,
+                                 .panel = panel,
+                                 .strip_bytes = strip_bytes(),
+                                 .k = k1 - k0,
+                                 .start = k0 == 0 ? start + row : nullptr,
+                                 .sums = at,
+                                 .out = k1 == p.k ? &out : nullptr,
+                                 .output = output_of(p.output),
+                                 .ahead = ahead,
+                                 .ahead_end = end,
+                                 .ahead_lines = static_cast<int>(lines)});
           if (kc < p.k) at += tile_size;
         }
       }
@@ -147,11 +183,11 @@ struct Run {
   // does not hold all rows, they share pieces of k that stay in the first-level cache.
   void narrow_block(std::int64_t row0, std::int64_t row1, std::int64_t col0, std::int64_t col1,
                     std::int32_t* sums) const {
-    const RowTiles tiles(row1 - row0, kernel.narrow_rows);
+    const RowTiles tiles(row1 - row0, kernel.narrow_rows, kernel.rows_together);
     const std::int64_t length = tiles.count == 1 ? p.k : narrow_piece;
     const std::int64_t distance =
         kernel.strip_cols * (tiles.count == 1 ? narrow_distance : narrow_piece);
-    const std::int64_t lines = ceil_div(lines_of_4_groups(kernel.strip_cols), tiles.count);
+    const std::int64_t lines = ceil_div(lines_of_step(kernel, kernel.strip_cols), tiles.count);
     const std::int64_t tile_size = std::int64_t{kernel.narrow_rows} * kernel.strip_cols;
     const std::int64_t end_col =
         std::min(round_up(col1, kernel.strip_cols), round_up(p.n, kernel.cols));
@@ -159,18 +195,26 @@ struct Run {
     for (std::int64_t col = col0; col < col1; col += kernel.strip_cols) {
       for (std::int64_t k0 = 0; k0 < p.k; k0 += length) {
         const std::int64_t k1 = std::min(k0 + length, p.k);
-        const std::int64_t share = round_up(k1 - k0, 4) / 16 * lines * 64;
+        const std::int64_t share = fetched_bytes(whole_groups(kernel, k1 - k0), lines);
         const std::int8_t* strip = panel_at(col, k0);
         for (std::int64_t t = 0; t < tiles.count; ++t) {
           const std::int64_t row = row0 + tiles.begin(t);
-          const int rows = static_cast<int>(tiles.begin(t + 1) - tiles.begin(t));
+          const int rows = tiles.size(t);
           std::int32_t* at = sums + t * tile_size;
           const EpilogueTile out = epilogue_tile(
               p, o.d, scales, part(row, rows, col, kernel.strip_cols), at, kernel.strip_cols);
-          kernel.narrow[rows - 1]({a_at(row, k0), a_row_bytes, strip, strip_bytes(), k1 - k0,
-                                   k0 == 0 ? start + row : nullptr, at, k1 == p.k ? &out : nullptr,
-                                   static_cast<int>(p.output), strip + distance + t * share, end,
-                                   static_cast<int>(lines)});
+          kernel.narrow[rows - 1]({.a = a_at(row, k0),
+                                   .stride_a_bytes = a_row_bytes,
+                                   .panel = strip,
+                                   .strip_bytes = strip_bytes(),
+                                   .k = k1 - k0,
+                                   .start = k0 == 0 ? start + row : nullptr,
+                                   .sums = at,
+                                   .out = k1 == p.k ? &out : nullptr,
+                                   .output = output_of(p.output),
+                                   .ahead = strip + distance + t * share,
+                                   .ahead_end = end,
+                                   .ahead_lines = static_cast<int>(lines)});
         }
       }
     }
@@ -178,12 +222,12 @@ struct Run {
 
   void plain_block(std::int64_t row0, std::int64_t row1, std::int64_t col0, std::int64_t col1,
                    std::int32_t* sums) const {
-    const RowTiles tiles(row1 - row0, kernel.rows);
+    const RowTiles tiles(row1 - row0, kernel.rows, kernel.rows_together);
     for (std::int64_t col = col0; col < col1; col += kernel.cols) {
       const int cols = static_cast<int>(std::min<std::int64_t>(kernel.cols, p.n - col));
       for (std::int64_t t = 0; t < tiles.count; ++t) {
         const std::int64_t row = row0 + tiles.begin(t);
-        const int rows = static_cast<int>(tiles.begin(t + 1) - tiles.begin(t));
+        const int rows = tiles.size(t);
         kernel.plain[rows - 1](o.a + row * p.stride_a, p.stride_a, o.b + col * p.stride_b,
                                p.stride_b, cols, p.k, start + row, sums);
         run_epilogue(kernel, p, o.d, scales, part(row, rows, col, kernel.cols), sums, kernel.cols);
@@ -195,41 +239,50 @@ struct Run {
 // Starts of the sums, and A's copy where the kernel wants one.
 void prepare_a(Run& run, core::Workspace::Frame& frame, core::Threads& threads) {
   const GemmProblem& p = run.p;
-  const bool widen = run.panels != nullptr && run.kernel.a_copy_bytes > 0;
+  const MicroKernel& kernel = run.kernel;
+  const bool copies = run.panels != nullptr && kernel.a_copy_bytes > 0;
   // Rows a multiple of half a page apart would drive each other out of a first-level cache when a
   // narrow tile reads twelve of them together.
-  const bool spread = run.narrow(p.m) && p.m > run.kernel.rows && p.stride_a % 2048 == 0;
-  const std::int64_t row_bytes = widen    ? run.k4 * run.kernel.a_copy_bytes
-                                 : spread ? round_up(p.k, 64) + 64
+  const bool spread = !copies && run.narrow(p.m) && p.m > kernel.rows && p.stride_a % 2048 == 0;
+  const std::int64_t row_bytes = copies   ? run.padded_k * kernel.a_copy_bytes
+                                 : spread ? round_up(p.k, line_bytes) + line_bytes
                                           : 0;
-  auto* start = frame.take<std::int32_t>(p.m);
-  auto* copy = row_bytes > 0 ? frame.take<std::int8_t>(p.m * row_bytes) : nullptr;
+  const std::int64_t units = ceil_div(p.m, kernel.rows_together);
+  const std::int64_t padded_m = units * kernel.rows_together;
+  auto* start = frame.take<std::int32_t>(padded_m);
+  auto* copy = row_bytes > 0 ? frame.take<std::int8_t>(padded_m * row_bytes) : nullptr;
   // A task is worth waking a thread for: 64 KiB of codes take about 1 µs to sum.
-  const std::int64_t grain = std::max<std::int64_t>(1, (std::int64_t{64} << 10) / p.k);
-  threads.for_ranges(p.m, grain, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) {
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, (std::int64_t{64} << 10) / (p.k * kernel.rows_together));
+  threads.for_ranges(units, grain, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t unit = begin; unit < end; ++unit) {
+      const std::int64_t i = unit * kernel.rows_together;
+      const int rows = static_cast<int>(std::min<std::int64_t>(kernel.rows_together, p.m - i));
       const std::int8_t* row = run.o.a + i * p.stride_a;
-      start[i] = run.kernel.prepare_row(row, p.k, widen ? copy + i * row_bytes : nullptr);
-      if (spread) std::copy_n(row, p.k, copy + i * row_bytes);
+      kernel.prepare(row, p.stride_a, rows, p.k, copies ? copy + i * row_bytes : nullptr,
+                     start + i);
+      if (!spread) continue;
+      for (int r = 0; r < rows; ++r)
+        std::copy_n(row + r * p.stride_a, p.k, copy + (i + r) * row_bytes);
     }
   });
   run.start = start;
   run.a = copy != nullptr ? copy : run.o.a;
   run.a_row_bytes = copy != nullptr ? row_bytes : p.stride_a;
-  run.a_code_bytes = widen ? run.kernel.a_copy_bytes : 1;
+  run.a_code_bytes = copies ? kernel.a_copy_bytes * kernel.rows_together : 1;
 }
 
 }  // namespace
 
 std::size_t blocked_packed_bytes(const MicroKernel& kernel, std::int64_t n, std::int64_t k) {
   return static_cast<std::size_t>(round_up(n, kernel.cols)) *
-         static_cast<std::size_t>(round_up(k, 4));
+         static_cast<std::size_t>(whole_groups(kernel, k));
 }
 
 void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
                   MatrixView<const std::int8_t> b, void* out) {
   if (b.cols == 0) return;
-  const std::int64_t panel_bytes = kernel.cols * round_up(b.cols, 4);
+  const std::int64_t panel_bytes = kernel.cols * whole_groups(kernel, b.cols);
   threads.for_each(ceil_div(b.rows, kernel.cols), [&](std::int64_t panel, int) {
     const std::int64_t row = panel * kernel.cols;
     kernel.pack_panel(b.data + row * b.stride, b.stride,
@@ -243,19 +296,13 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
   SWITCHBACK_ASSERT(p.m > 0 && p.n > 0 && p.k > 0);
   SWITCHBACK_ASSERT((p.packed_for == EngineId::none) == (o.packed_b == nullptr));
   core::Workspace::Frame frame(state.workspace);
-  Run run{kernel,
-          p,
-          o,
-          block_size(config.mc, p.m, kernel.rows),
-          block_size(config.nc, p.n, kernel.cols),
-          block_size(config.kc, p.k, 4),
-          round_up(p.k, 4),
-          nullptr,
-          nullptr,
-          0,
-          0,
-          nullptr,
-          {}};
+  Run run{.kernel = kernel,
+          .p = p,
+          .o = o,
+          .mc = block_size(config.mc, p.m, kernel.rows),
+          .nc = block_size(config.nc, p.n, kernel.cols),
+          .kc = block_size(config.kc, p.k, kernel.group),
+          .padded_k = whole_groups(kernel, p.k)};
 
   const bool plain = o.packed_b == nullptr && config.weights == Weights::plain;
   std::int8_t* packed_here = nullptr;

@@ -1,39 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the vector engines: where each can run, and its configurations.
-#include <algorithm>
+// Engine zone: where a tile kernel can run, and its configurations.
+#include "gemm/int8/cpu/blocked_engines.hpp"
 
-#include "gemm/int8/cpu/blocked.hpp"
-#include "gemm/int8/engine.hpp"
+#include <algorithm>
 
 namespace switchback::gemm_int8 {
 
 namespace {
-
-// One feature a kernel needs: does the CPU have it, does the Context allow it.
-std::string_view missing(const MicroKernel* kernel, bool cpu_has, bool context_has,
-                         std::string_view not_built, std::string_view not_there,
-                         std::string_view capped) {
-  if (kernel == nullptr) return not_built;
-  if (!cpu_has) return not_there;
-  if (!context_has) return capped;
-  return {};
-}
-
-std::string_view avx512_vnni_unavailable(const ContextState& state) {
-  return missing(avx512_vnni_kernel(), core::cpu_features().avx512_vnni, state.features.avx512_vnni,
-                 "this build has no AVX-512 VNNI code", "the CPU has no AVX-512 VNNI",
-                 "the Context's isa is capped below avx512_vnni");
-}
-std::string_view avx_vnni_unavailable(const ContextState& state) {
-  return missing(avx_vnni_kernel(), core::cpu_features().avx_vnni, state.features.avx_vnni,
-                 "this build has no AVX-VNNI code", "the CPU has no AVX-VNNI",
-                 "the Context's isa is capped below avx_vnni");
-}
-std::string_view avx2_unavailable(const ContextState& state) {
-  return missing(avx2_kernel(), core::cpu_features().avx2, state.features.avx2,
-                 "this build has no AVX2 code", "the CPU has no AVX2",
-                 "the Context's isa is capped below avx2");
-}
 
 // Rows of A up to which it is faster to read B where it lies than to pack it for this one call.
 // AVX-512 VNNI, 2 Zen 5 cores, K = N = 4096: 64 rows take 2.1 ms plain, 2.3 packed here, 1.5 packed
@@ -73,6 +46,15 @@ std::int64_t l2_bytes() {
 std::int64_t default_kc(const MicroKernel& kernel, std::int64_t k) {
   if (kernel.cols * k <= l2_bytes() / 2) return 0;
   return even_block(k, std::max<std::int64_t>(256, l2_bytes() / 4 / kernel.cols), 64);
+}
+
+}  // namespace
+
+std::string_view kernel_unavailable(const MicroKernel& kernel, const ContextState& state) {
+  if (!kernel.is_built()) return kernel.reasons.not_built;
+  if (!core::cpu_features().has(kernel.isa)) return kernel.reasons.not_there;
+  if (!state.features.has(kernel.isa)) return kernel.reasons.capped;
+  return {};
 }
 
 GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmProblem& p,
@@ -128,46 +110,5 @@ void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProble
     add(alone);
   }
 }
-
-template <EngineId Id, const MicroKernel* (*Kernel)() noexcept>
-struct Blocked {
-  static std::size_t packed_bytes(std::int64_t n, std::int64_t k) {
-    return blocked_packed_bytes(*Kernel(), n, k);
-  }
-  static void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
-    blocked_pack(*Kernel(), state.threads, b, out);
-  }
-  static GemmConfig default_config(const GemmProblem& problem, const ContextState& state) {
-    return blocked_default(*Kernel(), Id, problem, state);
-  }
-  static void candidates(const GemmProblem& problem, const ContextState& state,
-                         std::vector<GemmConfig>& out) {
-    blocked_candidates(*Kernel(), Id, problem, state, out);
-  }
-  static void run(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
-                  const GemmOperands& operands) {
-    blocked_run(*Kernel(), state, problem, config, operands);
-  }
-  static constexpr Engine engine(std::string_view name,
-                                 std::string_view (*unavailable)(const ContextState&)) {
-    return {.id = Id,
-            .name = name,
-            .unavailable = unavailable,
-            .layout = Id,
-            .packed_bytes = packed_bytes,
-            .pack = pack,
-            .default_config = default_config,
-            .candidates = candidates,
-            .run = run};
-  }
-};
-
-}  // namespace
-
-const Engine avx512_vnni_engine = Blocked<EngineId::avx512_vnni, avx512_vnni_kernel>::engine(
-    "avx512_vnni", avx512_vnni_unavailable);
-const Engine avx_vnni_engine =
-    Blocked<EngineId::avx_vnni, avx_vnni_kernel>::engine("avx_vnni", avx_vnni_unavailable);
-const Engine avx2_engine = Blocked<EngineId::avx2, avx2_kernel>::engine("avx2", avx2_unavailable);
 
 }  // namespace switchback::gemm_int8

@@ -7,6 +7,9 @@
 
 namespace switchback::gemm_int8 {
 
+static_assert(output_of(DType::f32) == Output::f32 && output_of(DType::f16) == Output::f16 &&
+              output_of(DType::bf16) == Output::bf16 && output_of(DType::s32) == Output::s32);
+
 EpilogueScales epilogue_scales(core::Workspace::Frame& frame, const GemmProblem& p,
                                const GemmOperands& o) {
   if (p.scale == ScaleMode::none) return {};

@@ -10,6 +10,10 @@
 
 namespace switchback::gemm_int8 {
 
+constexpr Output output_of(DType dtype) {
+  return static_cast<Output>(dtype);
+}
+
 /// Scales and bias as epilogues read them: aligned, f32, one number per row or column.
 struct EpilogueScales {
   const float* scale_a = nullptr;  ///< [m]

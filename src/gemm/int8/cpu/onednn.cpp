@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "core/check.hpp"
+#include "gemm/int8/cpu/blocked_engines.hpp"
 #include "gemm/int8/cpu/epilogue.hpp"
 #include "gemm/int8/engine.hpp"
 
@@ -16,11 +17,14 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
+// Whose epilogue it runs.
+constexpr const MicroKernel& kernel = avx512_vnni_kernel;
+
 std::string_view unavailable(const ContextState& state) {
-  if (avx512_vnni_kernel() == nullptr) return "this build has no AVX-512 VNNI code";
-  if (!core::cpu_features().avx512_vnni)
+  if (kernel.is_built() && !core::cpu_features().has(kernel.isa))
     return "the CPU has no AVX-512 VNNI, without which oneDNN's int8 sums saturate";
-  if (!state.features.avx512_vnni) return "the Context's isa is capped below avx512_vnni";
+  const std::string_view reason = kernel_unavailable(kernel, state);
+  if (!reason.empty()) return reason;
   // The values are sets of features: a higher level contains the bits of the lower ones.
   static const bool vnni = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_vnni) ==
                            dnnl_cpu_isa_avx512_core_vnni;
@@ -73,7 +77,6 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   const std::int64_t stride_sums = (p.n + 63) / 64 * 64;
   auto* sums = frame.take<std::int32_t>(mc * stride_sums);
   const EpilogueScales scales = epilogue_scales(frame, p, o);
-  const MicroKernel& kernel = *avx512_vnni_kernel();
   const core::ScopedLibraryThreads library_threads(
       config.threads == 0
           ? state.threads.count()

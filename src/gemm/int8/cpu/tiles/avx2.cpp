@@ -22,8 +22,9 @@ inline __attribute__((always_inline)) void multiply_add(__m256i& sum, __m256i a,
   asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(a), "x"(b));
 }
 
-int32_t prepare_row(const int8_t* a, int64_t k, void* copy) {
-  if (copy == nullptr) return 0;
+void prepare(const int8_t* a, int64_t, int, int64_t k, void* copy, int32_t* start) {
+  *start = 0;
+  if (copy == nullptr) return;
   auto* out = static_cast<int16_t*>(copy);
   int64_t i = 0;
   for (; i + 16 <= k; i += 16)
@@ -32,7 +33,6 @@ int32_t prepare_row(const int8_t* a, int64_t k, void* copy) {
     out[i] = a[i];
   for (; (i & 3) != 0; ++i)
     out[i] = 0;
-  return 0;
 }
 
 // 8 of the panel's 16 columns. A vector holds 4 columns × 4 codes; vpmaddwd leaves two partial sums
@@ -115,34 +115,28 @@ void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b,
   }
 }
 
-constexpr MicroKernel kernel = {
-    6,
-    panel_cols,
-    2,
-    prepare_row,
-    pack_panel<0>,
-    panel_cols,
-    {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},
-    0,
-    {},
-    {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
-    {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
-};
-
 }  // namespace
 
-const MicroKernel* avx2_kernel() noexcept {
-  return &kernel;
-}
-
-}  // namespace switchback::gemm_int8
-
-#else
-
-namespace switchback::gemm_int8 {
-const MicroKernel* avx2_kernel() noexcept {
-  return nullptr;
-}
 }  // namespace switchback::gemm_int8
 
 #endif
+
+namespace switchback::gemm_int8 {
+
+constinit const MicroKernel avx2_kernel = {
+    .isa = core::Isa::avx2,
+    .reasons = SWITCHBACK_KERNEL_REASONS("AVX2", "avx2"),
+#if defined(__AVX2__) && defined(__F16C__)
+    .rows = 6,
+    .cols = panel_cols,
+    .a_copy_bytes = 2,
+    .prepare = prepare,
+    .pack_panel = pack_panel<0>,
+    .strip_cols = panel_cols,
+    .tile = {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},
+    .plain = {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
+    .epilogue = {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
+#endif
+};
+
+}  // namespace switchback::gemm_int8

@@ -150,12 +150,12 @@ void copy_sums(const EpilogueTile& t) {
                 t.cols, 4);
 }
 
-constexpr MicroKernel::Epilogue epilogues[5] = {dequantize<StoreF32>, dequantize<StoreF16>,
-                                                dequantize<StoreBf16>, nullptr, copy_sums};
+constexpr MicroKernel::Epilogue epilogues[output_count] = {
+    dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums};
 
 // A tile whose sums are complete in memory.
 inline void finish(const Tile& t) {
-  if (t.out != nullptr) epilogues[t.output](*t.out);
+  if (t.out != nullptr) epilogues[static_cast<int>(t.output)](*t.out);
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "gemm/int8/cpu/tiles/load_codes.hpp"
+
 namespace switchback::gemm_int8 {
 
 namespace {
@@ -21,20 +23,6 @@ constexpr int strip_cols = 32;
 // By assembler: GCC 12 copies the accumulator of the intrinsic and then spills.
 inline __attribute__((always_inline)) void dot4(__m512i& sum, __m512i u8, __m512i s8) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u8), "v"(s8));
-}
-
-inline __attribute__((always_inline)) int32_t load4(const int8_t* p) {
-  int32_t value;
-  memcpy(&value, p, 4);
-  return value;
-}
-
-// 1 to 3 codes, zeros behind them; never reads past the row.
-inline __attribute__((always_inline)) int32_t load_rest(const int8_t* p, int64_t count) {
-  uint32_t value = 0;
-  for (int64_t i = 0; i < count; ++i)
-    value |= static_cast<uint32_t>(static_cast<uint8_t>(p[i])) << (8 * i);
-  return static_cast<int32_t>(value);
 }
 
 inline __mmask64 first64(int64_t count) {
@@ -56,7 +44,7 @@ inline __attribute__((always_inline)) int32_t sum16(__m512i v) {
   return _mm_cvtsi128_si32(_mm_hadd_epi32(pair, pair));
 }
 
-int32_t prepare_row(const int8_t* a, int64_t k, void*) {
+void prepare(const int8_t* a, int64_t, int, int64_t k, void*, int32_t* start) {
   const __m512i ones = _mm512_set1_epi8(1);
   __m512i sum0 = _mm512_setzero_si512();
   __m512i sum1 = _mm512_setzero_si512();
@@ -68,7 +56,7 @@ int32_t prepare_row(const int8_t* a, int64_t k, void*) {
   for (; i < k; i += 64)
     dot4(sum0, ones, _mm512_maskz_loadu_epi8(first64(k - i), a + i));
   const auto sum = static_cast<uint32_t>(sum16(_mm512_add_epi32(sum0, sum1)));
-  return static_cast<int32_t>(0u - 128u * sum);
+  *start = static_cast<int32_t>(0u - 128u * sum);
 }
 
 // 16 rows of 16 groups become 16 groups of 16 rows.
@@ -266,8 +254,8 @@ void copy_sums(const EpilogueTile& t) {
   }
 }
 
-constexpr MicroKernel::Epilogue epilogues[5] = {dequantize<StoreF32>, dequantize<StoreF16>,
-                                                dequantize<StoreBf16>, nullptr, copy_sums};
+constexpr MicroKernel::Epilogue epilogues[output_count] = {
+    dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums};
 
 alignas(64) constexpr uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
                                           23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
@@ -284,7 +272,7 @@ template <int Rows, int Vectors>
 inline __attribute__((always_inline)) bool dequantize_tile(const Tile& t,
                                                            __m512i (&acc)[Rows][Vectors]) {
   const EpilogueTile& out = *t.out;
-  if (out.cols != Vectors * 16 || t.output > 2) return false;
+  if (out.cols != Vectors * 16 || t.output == Output::s32) return false;
   const __m512 c = _mm512_castsi512_ps(_mm512_set1_epi32(0x38820610));  // 1 / (127 · 127)
   auto* d = static_cast<unsigned char*>(out.d);
   const __m512i odd_words = _mm512_load_si512(odd);
@@ -299,7 +287,7 @@ inline __attribute__((always_inline)) bool dequantize_tile(const Tile& t,
       y[v] = _mm512_mul_ps(_mm512_loadu_ps(out.scale_b + v * 16), y[v]);
       y[v] = _mm512_add_ps(y[v], _mm512_loadu_ps(out.bias + v * 16));
     }
-    if (t.output == 0) {
+    if (t.output == Output::f32) {
       SWITCHBACK_UNROLL
       for (int v = 0; v < Vectors; ++v)
         _mm512_storeu_ps(d + v * 64, y[v]);
@@ -307,7 +295,7 @@ inline __attribute__((always_inline)) bool dequantize_tile(const Tile& t,
       SWITCHBACK_UNROLL
       for (int v = 0; v < Vectors; v += 2) {
         nan |= _mm512_cmp_ps_mask(y[v], y[v + 1], _CMP_UNORD_Q);
-        if (t.output == 1) {
+        if (t.output == Output::f16) {
           constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
           const __m256i low = _mm512_cvtps_ph(y[v], nearest);
           const __m256i high = _mm512_cvtps_ph(y[v + 1], nearest);
@@ -336,7 +324,8 @@ class OutputLines {
  public:
   inline __attribute__((always_inline)) OutputLines(const Tile& t, int rows, int cols) {
     if (t.out == nullptr || t.out->cols < cols) return;
-    const int per_row = (t.output == 1 || t.output == 2 ? cols * 2 : cols * 4) / 64;
+    const int per_row =
+        (t.output == Output::f16 || t.output == Output::bf16 ? cols * 2 : cols * 4) / 64;
     row_ = static_cast<const char*>(t.out->d);
     stride_ = t.out->stride_d_bytes;
     column_mask_ = per_row - 1;
@@ -452,38 +441,35 @@ void tile(const Tile& t) {
     for (int v = 0; v < vectors; ++v)
       _mm512_store_si512(t.sums + (r * vectors + v) * 16, acc[0][r][v]);
   }
-  if (t.out != nullptr) epilogues[t.output](*t.out);
+  if (t.out != nullptr) epilogues[static_cast<int>(t.output)](*t.out);
 }
-
-constexpr MicroKernel kernel = {
-    6,
-    panel_cols,
-    0,
-    prepare_row,
-    pack_panel,
-    strip_cols,
-    {tile<1, 2, 1>, tile<2, 2, 1>, tile<3, 2, 1>, tile<4, 2, 1>, tile<5, 2, 1>, tile<6, 2, 1>},
-    12,
-    {tile<1, 1, 4>, tile<2, 1, 4>, tile<3, 1, 4>, tile<4, 1, 2>, tile<5, 1, 2>, tile<6, 1, 1>,
-     tile<7, 1, 1>, tile<8, 1, 1>, tile<9, 1, 1>, tile<10, 1, 1>, tile<11, 1, 1>, tile<12, 1, 1>},
-    {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
-    {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
-};
 
 }  // namespace
 
-const MicroKernel* avx512_vnni_kernel() noexcept {
-  return &kernel;
-}
-
-}  // namespace switchback::gemm_int8
-
-#else
-
-namespace switchback::gemm_int8 {
-const MicroKernel* avx512_vnni_kernel() noexcept {
-  return nullptr;
-}
 }  // namespace switchback::gemm_int8
 
 #endif
+
+namespace switchback::gemm_int8 {
+
+constinit const MicroKernel avx512_vnni_kernel = {
+    .isa = core::Isa::avx512_vnni,
+    .reasons = SWITCHBACK_KERNEL_REASONS("AVX-512 VNNI", "avx512_vnni"),
+#if defined(__AVX512VNNI__)
+    .rows = 6,
+    .cols = panel_cols,
+    .prepare = prepare,
+    .pack_panel = pack_panel,
+    .strip_cols = strip_cols,
+    .tile = {tile<1, 2, 1>, tile<2, 2, 1>, tile<3, 2, 1>, tile<4, 2, 1>, tile<5, 2, 1>,
+             tile<6, 2, 1>},
+    .narrow_rows = 12,
+    .narrow = {tile<1, 1, 4>, tile<2, 1, 4>, tile<3, 1, 4>, tile<4, 1, 2>, tile<5, 1, 2>,
+               tile<6, 1, 1>, tile<7, 1, 1>, tile<8, 1, 1>, tile<9, 1, 1>, tile<10, 1, 1>,
+               tile<11, 1, 1>, tile<12, 1, 1>},
+    .plain = {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
+    .epilogue = {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
+#endif
+};
+
+}  // namespace switchback::gemm_int8

@@ -5,6 +5,7 @@
 
 #if defined(__AVXVNNI__)
 #include "gemm/int8/cpu/tiles/avx2_common.hpp"
+#include "gemm/int8/cpu/tiles/load_codes.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -15,20 +16,7 @@ inline __attribute__((always_inline)) void dot4(__m256i& sum, __m256i u8, __m256
   asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u8), "x"(s8));
 }
 
-inline __attribute__((always_inline)) int32_t load4(const int8_t* p) {
-  int32_t value;
-  memcpy(&value, p, 4);
-  return value;
-}
-
-inline __attribute__((always_inline)) int32_t load_rest(const int8_t* p, int64_t count) {
-  uint32_t value = 0;
-  for (int64_t i = 0; i < count; ++i)
-    value |= static_cast<uint32_t>(static_cast<uint8_t>(p[i])) << (8 * i);
-  return static_cast<int32_t>(value);
-}
-
-int32_t prepare_row(const int8_t* a, int64_t k, void*) {
+void prepare(const int8_t* a, int64_t, int, int64_t k, void*, int32_t* start) {
   const __m256i ones = _mm256_set1_epi8(1);
   const __m256i zero = _mm256_setzero_si256();
   __m256i sum0 = zero;
@@ -41,7 +29,7 @@ int32_t prepare_row(const int8_t* a, int64_t k, void*) {
   for (; i < k; i += 32)
     dot4(sum0, ones, load_first(a + i, k - i));
   const __m128i sum = sum_each(_mm256_add_epi32(sum0, sum1), zero, zero, zero);
-  return static_cast<int32_t>(0u - 128u * static_cast<uint32_t>(_mm_cvtsi128_si32(sum)));
+  *start = static_cast<int32_t>(0u - 128u * static_cast<uint32_t>(_mm_cvtsi128_si32(sum)));
 }
 
 // 6 × 16: 12 accumulators, 2 vectors of B, 1 of A, of 16 registers.
@@ -131,34 +119,27 @@ void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b,
   }
 }
 
-constexpr MicroKernel kernel = {
-    6,
-    panel_cols,
-    0,
-    prepare_row,
-    pack_panel<0x80>,
-    panel_cols,
-    {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},
-    0,
-    {},
-    {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
-    {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
-};
-
 }  // namespace
 
-const MicroKernel* avx_vnni_kernel() noexcept {
-  return &kernel;
-}
-
-}  // namespace switchback::gemm_int8
-
-#else
-
-namespace switchback::gemm_int8 {
-const MicroKernel* avx_vnni_kernel() noexcept {
-  return nullptr;
-}
 }  // namespace switchback::gemm_int8
 
 #endif
+
+namespace switchback::gemm_int8 {
+
+constinit const MicroKernel avx_vnni_kernel = {
+    .isa = core::Isa::avx_vnni,
+    .reasons = SWITCHBACK_KERNEL_REASONS("AVX-VNNI", "avx_vnni"),
+#if defined(__AVXVNNI__)
+    .rows = 6,
+    .cols = panel_cols,
+    .prepare = prepare,
+    .pack_panel = pack_panel<0x80>,
+    .strip_cols = panel_cols,
+    .tile = {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},
+    .plain = {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
+    .epilogue = {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
+#endif
+};
+
+}  // namespace switchback::gemm_int8

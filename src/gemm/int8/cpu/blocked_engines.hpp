@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: a tile kernel as an engine of the int8 product.
+#pragma once
+
+#include "gemm/int8/cpu/blocked.hpp"
+#include "gemm/int8/engine.hpp"
+
+namespace switchback::gemm_int8 {
+
+/// Why a kernel cannot run in this Context; empty if it can.
+std::string_view kernel_unavailable(const MicroKernel& kernel, const ContextState& state);
+
+GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmProblem& problem,
+                           const ContextState& state);
+void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProblem& problem,
+                        const ContextState& state, std::vector<GemmConfig>& out);
+
+template <EngineId id, const MicroKernel& kernel>
+inline constexpr Engine blocked_engine = {
+    .id = id,
+    .name = engine_name(id),
+    .unavailable = [](const ContextState& state) { return kernel_unavailable(kernel, state); },
+    .layout = id,
+    .packed_bytes = [](std::int64_t n,
+                       std::int64_t k) { return blocked_packed_bytes(kernel, n, k); },
+    .pack = [](ContextState& state, MatrixView<const std::int8_t> b,
+               void* out) { blocked_pack(kernel, state.threads, b, out); },
+    .default_config =
+        [](const GemmProblem& problem, const ContextState& state) {
+          return blocked_default(kernel, id, problem, state);
+        },
+    .candidates =
+        [](const GemmProblem& problem, const ContextState& state, std::vector<GemmConfig>& out) {
+          blocked_candidates(kernel, id, problem, state, out);
+        },
+    .run =
+        [](ContextState& state, const GemmProblem& problem, const GemmConfig& config,
+           const GemmOperands& operands) { blocked_run(kernel, state, problem, config, operands); },
+};
+
+}  // namespace switchback::gemm_int8
