@@ -6,6 +6,8 @@
 
 #include "core/rehearsal.hpp"
 #include "core/unaligned.hpp"
+#include "gemm/floating/dispatch.hpp"
+#include "gemm/int8/dispatch.hpp"
 #include "linear/copy.hpp"
 #include "linear/mode.hpp"
 #include "switchback/activation.hpp"
@@ -129,7 +131,7 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
       quantize_rowwise(context, x, q, absmax);
     else
       activation_forward_quantize(context, x, layer.options.activation, q, absmax, out.activated);
-    gemm(context, args);
+    gemm_int8::multiply(*layer.context, args);
   };
   // Codes that are handed out are written before the product asks for memory.
   if (out.codes.data != nullptr)
@@ -161,7 +163,7 @@ void quantized_da(LinearState& layer, const QuantizedWeight& w, const LinearGrad
   args.absmax_a = absmax;
   args.absmax_b = w.absmax();
   args.engine = layer.options.engine;
-  gemm(context, args);
+  gemm_int8::multiply(*layer.context, args);
 }
 
 void standard_da(LinearState& layer, ConstAnyMatrix g, AnyMatrix da) {
@@ -170,7 +172,7 @@ void standard_da(LinearState& layer, ConstAnyMatrix g, AnyMatrix da) {
   args.b = layer.weight;
   args.d = da;
   args.engine = layer.options.engine;
-  gemm_standard(context_of(layer), args);
+  floating::multiply(*layer.context, args);
 }
 
 // dw = Gᵀ · X in floating point, X (activated) from its codes if those are what was kept.
@@ -193,7 +195,7 @@ void weight_gradient(LinearState& layer, const LinearGrads& grads, ConstAnyMatri
   } else {
     args.b = activated.data != nullptr ? activated : input_of_products(layer, frame, input.x);
   }
-  gemm_standard(context, args);
+  floating::multiply(*layer.context, args);
 }
 
 void store_bias_gradient(AnyMatrix db, std::span<const float> sums, bool accumulate) {
@@ -272,7 +274,7 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     args.d = y;
     args.bias = layer.bias;
     args.engine = layer.options.engine;
-    gemm_standard(context_of(layer), args);
+    floating::multiply(*layer.context, args);
   }
   if (saves) finish_saving(layer, x, save);
 }

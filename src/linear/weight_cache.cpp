@@ -5,7 +5,7 @@
 
 #include "core/check.hpp"
 #include "core/context_state.hpp"
-#include "gemm/int8/packed_weight.hpp"
+#include "gemm/int8/dispatch.hpp"
 #include "linear/copy.hpp"
 #include "switchback/quant.hpp"
 
@@ -31,7 +31,7 @@ MatrixView<std::int8_t> QuantizedWeight::begin_codes(Context& context,
                                                      std::int64_t rows, std::int64_t cols,
                                                      std::string_view engine) {
   const MatrixView<std::int8_t> packed =
-      gemm_int8::begin_packed_rows(context, rows, cols, packed_, engine);
+      gemm_int8::begin_packed_rows(context.state(), rows, cols, packed_, engine);
   in_place_ = packed.data != nullptr;
   if (in_place_) return packed;
   return {frame.take<std::int8_t>(rows * cols), rows, cols};
@@ -39,7 +39,7 @@ MatrixView<std::int8_t> QuantizedWeight::begin_codes(Context& context,
 
 void QuantizedWeight::finish(Context& context, MatrixView<const std::int8_t> codes,
                              WeightScales scales, std::string_view engine) {
-  if (!in_place_) pack_weight(context, codes, packed_, engine);
+  if (!in_place_) gemm_int8::pack(context.state(), codes, packed_, engine);
   scales_ = scales;
   valid_ = true;
 }
@@ -51,7 +51,7 @@ void QuantizedWeight::set(Context& context, MatrixView<const std::int8_t> codes,
   QuantizedWeight made;
   const std::span<float> own = made.begin(state, static_cast<std::int64_t>(absmax.size()));
   copy_dense(state, core::operand("absmax", absmax).matrix, own.data());
-  pack_weight(context, codes, made.packed_, engine);
+  gemm_int8::pack(state, codes, made.packed_, engine);
   made.scales_ = scales;
   made.valid_ = true;
   *this = std::move(made);

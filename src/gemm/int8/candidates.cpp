@@ -149,8 +149,7 @@ std::vector<GemmConfig> candidates(const GemmProblem& problem, const Context& co
   return found;
 }
 
-GemmConfig default_config(const GemmProblem& problem, const Context& context) {
-  const ContextState& state = context.state();
+GemmConfig default_config(const GemmProblem& problem, const ContextState& state) {
   if (problem.packed_for != EngineId::none) {
     const Engine* engine = find_engine(state.device.kind, problem.packed_for);
     core::require(engine != nullptr, "gemm: packed_for = {}; there is no such engine",
@@ -222,9 +221,8 @@ std::string provenance(const GemmProblem& problem, const GemmConfig& config,
   return engine->provenance(problem, config, state);
 }
 
-void run(Context& context, const GemmProblem& problem, const GemmConfig& config,
+void run(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
          const GemmOperands& operands) {
-  ContextState& state = context.state();
   const std::string reason = check_config(problem, config, state);
   if (!reason.empty()) core::fail(Status::unsupported, "gemm: {}", reason);
   run_checked(state, problem, config, operands);

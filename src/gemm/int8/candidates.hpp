@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dispatch zone: which configurations there are for a problem, and running one of them. The tuner
-// drives these; an ordinary call goes through dispatch() in gemm.cpp.
+// drives these; an ordinary call goes through
+// multiply() of dispatch.hpp.
 #pragma once
 
 #include <string>
@@ -20,7 +21,10 @@ std::vector<GemmConfig> candidates(const GemmProblem& problem, const Context& co
 
 /// What runs when no ConfigSource knows better. Throws Error(unsupported) if the problem is packed
 /// for an engine that cannot run here.
-GemmConfig default_config(const GemmProblem& problem, const Context& context);
+GemmConfig default_config(const GemmProblem& problem, const ContextState& state);
+inline GemmConfig default_config(const GemmProblem& problem, const Context& context) {
+  return default_config(problem, context.state());
+}
 
 /// Why this configuration cannot run the problem here; empty when it can.
 std::string check_config(const GemmProblem& problem, const GemmConfig& config,
@@ -33,8 +37,12 @@ std::string provenance(const GemmProblem& problem, const GemmConfig& config,
 
 /// Runs a problem as one configuration says. Throws Error(unsupported) with the reason if it
 /// cannot; operands are not validated.
-void run(Context& context, const GemmProblem& problem, const GemmConfig& config,
+void run(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
          const GemmOperands& operands);
+inline void run(Context& context, const GemmProblem& problem, const GemmConfig& config,
+                const GemmOperands& operands) {
+  run(context.state(), problem, config, operands);
+}
 /// The same of a configuration that check_config() has passed.
 void run_checked(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
                  const GemmOperands& operands);

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "core/aligned_buffer.hpp"
 #include "gemm/int8/engine.hpp"
+#include "switchback/gemm.hpp"
 
 namespace switchback {
 
@@ -17,18 +17,5 @@ struct PackedWeightState {
   std::int64_t cols = 0;
   core::AlignedBuffer buffer;
 };
-
-class Context;
-class PackedWeight;
-
-namespace gemm_int8 {
-
-/// Makes `out` a packed b[n,k] whose codes are still to be written, and returns where: for an
-/// engine that packs rows as they are. Without data for one that does not: pack_weight is for
-/// those.
-MatrixView<std::int8_t> begin_packed_rows(Context& context, std::int64_t n, std::int64_t k,
-                                          PackedWeight& out, std::string_view engine);
-
-}  // namespace gemm_int8
 
 }  // namespace switchback

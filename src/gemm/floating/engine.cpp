@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/floating/engine.hpp"
+
+#include <array>
+
+#include "gemm/cuda/engines.hpp"
+
+namespace switchback::floating {
+
+core::EngineTable<Engine>& engine_table() noexcept {
+  static constexpr std::array on_cpu = {&onednn_sgemm_engine, &onednn_matmul_engine,
+                                        &openblas_engine, &reference_engine};
+  static core::EngineTable<Engine> table = {{{
+      on_cpu,
+#if defined(SWITCHBACK_HAVE_CUDA)
+      cuda::floating_engines(),
+#endif
+  }}};
+  return table;
+}
+
+}  // namespace switchback::floating

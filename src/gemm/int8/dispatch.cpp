@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/int8/dispatch.hpp"
+
+#include <string>
+#include <utility>
+
+#include "core/assert.hpp"
+#include "core/check.hpp"
+#include "gemm/int8/candidates.hpp"
+#include "gemm/int8/packed_weight.hpp"
+
+namespace switchback::gemm_int8 {
+
+namespace {
+
+// The engine of that name, able to run here; Error otherwise.
+const Engine& named_engine(std::string_view op, std::string_view name, const ContextState& state) {
+  const Engine* engine = find_engine(state.device.kind, name);
+  if (engine == nullptr)
+    core::fail(Status::invalid_argument, "{}: engine '{}' is not one of {}", op, name,
+               engine_table().names(state.device.kind));
+  const std::string_view reason = engine->unavailable(state);
+  if (!reason.empty())
+    core::fail(Status::unsupported, "{}: engine '{}' is not available: {}", op, name, reason);
+  return *engine;
+}
+
+// The engine that is forced by name, null if none is.
+const Engine* forced_engine(const ContextState& state, std::string_view op,
+                            const GemmProblem& problem, std::string_view forced) {
+  if (!forced.empty()) {
+    const Engine* engine = &named_engine(op, forced, state);
+    const std::string_view reason = engine->rejects(problem);
+    if (!reason.empty())
+      core::fail(Status::unsupported, "{}: engine '{}' cannot run {}: {}", op, forced,
+                 describe(problem), reason);
+    return engine;
+  }
+  if (problem.packed_for != EngineId::none) {
+    const Engine* packer = find_engine(state.device.kind, problem.packed_for);
+    const std::string_view reason = packer->unavailable(state);
+    if (!reason.empty())
+      core::fail(Status::unsupported,
+                 "{}: packed_b is packed for engine '{}', which is not available: {}", op,
+                 packer->name, reason);
+  }
+  return nullptr;
+}
+
+// Runs the tuned configuration if there is one that holds here; else false, and the source is told.
+bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperands& operands,
+               const Engine* forced) {
+  if (state.config_source == nullptr) return false;
+  const ConfigQuery query = config_query(problem, state);
+  ConfigChoice choice;
+  if (!state.find_config(query, choice)) return false;
+  const GemmConfig config = from_choice(choice);
+  if (forced != nullptr && config.engine != forced->id) return false;
+  const std::string reason = check_config(problem, config, state);
+  if (!reason.empty()) {
+    state.refuse_config(query, choice, reason);
+    return false;
+  }
+  try {
+    run_checked(state, problem, config, operands);
+    return true;
+  } catch (const Error& error) {
+    if (error.status() != Status::unsupported) throw;
+    state.refuse_config(query, choice, error.what());
+    return false;
+  }
+}
+
+struct Product {
+  GemmProblem problem;
+  GemmOperands operands;
+};
+
+// What both products say in the same words.
+template <class Args>
+Product product_of(const Args& args) {
+  SWITCHBACK_ASSERT(args.packed_b == nullptr || !args.packed_b->empty());
+  Product product;
+  GemmProblem& p = product.problem;
+  GemmOperands& o = product.operands;
+  p.m = args.a.rows;
+  p.k = args.a.cols;
+  p.stride_a = args.a.stride;
+  o.a = args.a.data;
+  if (args.packed_b != nullptr) {
+    const PackedWeightState& packed = args.packed_b->state();
+    p.n = packed.rows;
+    p.packed_for = packed.engine->id;
+    o.packed_b = packed.buffer.template as<const void>();
+  } else {
+    p.n = args.b.rows;
+    p.stride_b = args.b.stride;
+    o.b = args.b.data;
+  }
+  const AnyMatrix d = args.d;
+  p.stride_d = d.stride;
+  p.output = d.dtype;
+  o.d = d.data;
+  SWITCHBACK_ASSERT(d.rows == p.m && d.cols == p.n);
+  return product;
+}
+
+// The tuned configuration, else the default of the forced engine, of the one b is packed for, or of
+// the first that accepts the problem. A library may have nothing for a problem that its engine
+// takes. Unless the caller forced that engine, the device's last one, which takes everything and
+// reads what the others pack, does it.
+void choose_and_run(ContextState& state, std::string_view op, Product product,
+                    std::string_view forced) {
+  auto& [problem, operands] = product;
+  problem.alignment =
+      core::alignment_class(state, {operands.a, operands.b, operands.packed_b, operands.d});
+  const Engine* engine = forced_engine(state, op, problem, forced);
+  if (run_tuned(state, problem, operands, engine)) return;
+  const GemmConfig config =
+      engine != nullptr ? engine->default_config(problem, state) : default_config(problem, state);
+  try {
+    return run(state, problem, config, operands);
+  } catch (const Error& error) {
+    const Engine& last = *engines(state.device.kind).back();
+    if (error.status() != Status::unsupported || !forced.empty() || state.on_cpu() ||
+        config.engine == last.id)
+      throw;
+    last.run(state, problem, last.default_config(problem, state), operands);
+  }
+}
+
+// The named engine, or the first that runs here.
+const Engine* named_or_first(std::string_view op, const ContextState& state,
+                             std::string_view engine) {
+  return engine.empty() ? &packing_engine(state) : &named_engine(op, engine, state);
+}
+
+}  // namespace
+
+void multiply(ContextState& state, const GemmS8S8S32Args& args) {
+  choose_and_run(state, "gemm_s8s8s32", product_of(args), args.engine);
+}
+
+void multiply(ContextState& state, const GemmArgs& args) {
+  Product product = product_of(args);
+  auto& [p, o] = product;
+  p.scale = args.absmax_b.size() == static_cast<std::size_t>(p.n) ? ScaleMode::row_col
+                                                                  : ScaleMode::row_scalar;
+  o.absmax_a = args.absmax_a.data();
+  o.absmax_b = args.absmax_b.data();
+  if (args.bias.data != nullptr) {
+    p.has_bias = true;
+    p.bias = args.bias.dtype;
+    o.bias = args.bias.data;
+  }
+  choose_and_run(state, "gemm", std::move(product), args.engine);
+}
+
+MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, std::int64_t k,
+                                          PackedWeight& out, std::string_view engine) {
+  const Engine* packer = named_or_first("pack_weight", state, engine);
+  if (packer->packed_stride == nullptr || state.runtime == nullptr) return {};
+  if (out.empty()) out = PackedWeight();  // a moved-from object has no state
+  PackedWeightState& packed = out.state();
+  const std::size_t bytes = packer->packed_bytes(n, k);
+  packed.buffer.reserve(bytes, state.runtime);
+  packed.engine = packer;
+  packed.device = state.device;
+  packed.rows = n;
+  packed.cols = k;
+  const std::int64_t stride = packer->packed_stride(n, k);
+  if (bytes != static_cast<std::size_t>(n * k))
+    state.runtime->fill(packed.buffer.as<void>(), 0, bytes);
+  return {packed.buffer.as<std::int8_t>(), n, k, stride};
+}
+
+void pack(ContextState& state, MatrixView<const std::int8_t> b, PackedWeight& out,
+          std::string_view engine) {
+  const Engine* packer = named_or_first("pack_weight", state, engine);
+  if (out.empty()) out = PackedWeight();  // a moved-from object has no state
+  PackedWeightState& packed = out.state();
+  packed.buffer.reserve(packer->packed_bytes(b.rows, b.cols), state.runtime);
+  packed.engine = nullptr;  // until the bytes are on their way: a device can fail here
+  packer->pack(state, b, packed.buffer.as<void>());
+  packed.engine = packer;
+  packed.device = state.device;
+  packed.rows = b.rows;
+  packed.cols = b.cols;
+}
+
+}  // namespace switchback::gemm_int8

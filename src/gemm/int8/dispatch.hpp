@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: the internal door to the int8 products, for callers that have validated what they
+// pass: the public functions, and the layer.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/context_state.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback::gemm_int8 {
+
+/// gemm() and gemm_s8s8s32() without their checks: runs the configuration that the Context's tuner
+/// knows, else the default. Throws Error(unsupported) if an engine is forced that cannot run it.
+void multiply(ContextState& state, const GemmArgs& args);
+void multiply(ContextState& state, const GemmS8S8S32Args& args);
+
+/// pack_weight() without its checks.
+void pack(ContextState& state, MatrixView<const std::int8_t> b, PackedWeight& out,
+          std::string_view engine);
+
+/// Makes `out` a packed B[n,k] whose codes are still to be written, and returns where: for an
+/// engine that packs rows as they are. Without data for one that does not: pack() is for those.
+MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, std::int64_t k,
+                                          PackedWeight& out, std::string_view engine);
+
+}  // namespace switchback::gemm_int8
