@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: what a SwitchbackLinear is inside.
+// Dispatch zone: the state of a SwitchbackLinear.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace switchback {
 
 namespace linear {
 
-/// What the last saving forward kept: x, and what its activation made of it, or the codes and row
-/// scales of that. The buffers only grow.
+/// What the last forward that saved kept: x and activation(x), or the codes and row scales of
+/// activation(x). The buffers only grow.
 struct SavedForward {
   explicit SavedForward(const ContextState& context)
       : copy(context.make_buffer()),
@@ -27,15 +27,15 @@ struct SavedForward {
 
   bool valid = false;
   bool borrowed = false;
-  bool overwritten = false;  ///< x was borrowed and a later output took its memory: not valid
+  bool overwritten = false;  ///< x was borrowed and a later output was written over it: not valid
   std::int64_t rows = 0;
-  KeptInput input;             ///< the caller's memory or that below
+  KeptInput input;             ///< in the caller's memory or in the buffers below
   core::AlignedBuffer copy;    ///< [M,K] in the layer's dtype
   core::AlignedBuffer codes;   ///< [M,K]
   core::AlignedBuffer absmax;  ///< [M]
-  /// [M,K] in the layer's dtype, of a layer with an activation that saves x: what dw reads.
+  /// [M,K] in the layer's dtype, read by dw: for a layer with an activation that saves x.
   core::AlignedBuffer activation_of_x;
-  std::size_t needed_bytes = 0;  ///< of what is kept, the caller's memory included
+  std::size_t needed_bytes = 0;  ///< kept for backward, the caller's memory included
 
   void release() noexcept {
     valid = overwritten = false;
@@ -58,7 +58,7 @@ struct LinearState {
         eval_bias(context_.make_buffer()),
         saved(context_) {}
 
-  /// Not the Context itself: that may be moved.
+  /// The state, not the Context, which may be moved.
   ContextState* context;
   std::weak_ptr<ContextState> context_lives;
   LinearOptions options;
@@ -67,13 +67,13 @@ struct LinearState {
   ConstAnyMatrix bias;  ///< the caller's, or the copy made for eval
   bool has_weight = false;
   bool eval = false;
-  core::AlignedBuffer eval_bias;          ///< the bias' bytes, once the caller may free it
+  core::AlignedBuffer eval_bias;          ///< a copy of the bias, which the caller may free in eval
   linear::WeightCache cache;              ///< of the int8 modes
   floating::PackedStandardWeight packed;  ///< of mode standard in eval
-  bool tried_to_pack = false;             ///< in this eval: mode auto packs when it first gains
+  bool tried_to_pack = false;             ///< in this eval: mode auto packs at the first gain
   linear::SavedForward saved;
 
-  /// Whether every pass is in int8, so that the caller's weight can be let go.
+  /// Whether forward and dX are always int8, so that the caller may free the weight in eval.
   [[nodiscard]] bool is_int8() const noexcept {
     return options.mode != Mode::standard && options.mode != Mode::automatic;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the quantized, packed weight of a layer, in the two layouts its int8 products
-// read, made when first asked for and kept until the weight changes.
+// Dispatch zone: the quantized, packed weight of a layer, in the two layouts that its int8 products
+// read. It is made on first use and kept until the weight changes.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@
 
 namespace switchback::linear {
 
-/// How the weight of a layer is quantized.
+/// The scales with which a layer's weight is quantized.
 enum class WeightScales {
-  per_row_and_column,  ///< forward: one scale a row of W; dX: one a column
-  global,              ///< one scale for W, the same in both
+  per_row_and_column,  ///< forward: one scale per row of W; dX: one per column
+  global,              ///< one scale for W, the same for both
 };
 
-/// Those of an int8 mode.
+/// The scales of an int8 mode.
 constexpr WeightScales scales_of(Mode mode) noexcept {
   return mode == Mode::rowwise ? WeightScales::per_row_and_column : WeightScales::global;
 }
 
-/// A packed int8 matrix and the scales of its rows (or the one scale it has).
+/// A packed int8 matrix and its scales: one per row, or one.
 class QuantizedWeight {
  public:
   [[nodiscard]] bool valid() const noexcept { return valid_; }
@@ -37,25 +37,25 @@ class QuantizedWeight {
   [[nodiscard]] std::span<const float> absmax() const noexcept {
     return {absmax_.as<const float>(), count_};
   }
-  /// Memory held, valid or not.
+  /// Bytes of memory held, whether valid or not.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return packed_.bytes() + absmax_.capacity_bytes();
   }
 
   void invalidate() noexcept { valid_ = false; }
-  /// Gives the memory back.
+  /// Frees the memory.
   void release() noexcept;
-  /// Room for `count` scales, to be filled before pack(). Invalid until then.
+  /// Room for `count` scales, to be filled before finish(). Invalid until then.
   std::span<float> begin(const ContextState& state, std::int64_t count);
-  /// Where the codes of B[rows,cols] are to be written: in their packed place if that is rows as
-  /// they are, else in the frame.
+  /// Where to write the codes of B[rows,cols]: directly to the packed form if that has the same
+  /// layout, else to the frame.
   MatrixView<std::int8_t> begin_codes(Context& context, core::Workspace::Frame& frame,
                                       std::int64_t rows, std::int64_t cols,
                                       std::string_view engine);
-  /// Takes over codes and scales that somebody else made. If it fails, this is as it was.
+  /// Copies codes and scales that the caller made. If it fails, the object is unchanged.
   void set(Context& context, MatrixView<const std::int8_t> codes, std::span<const float> absmax,
            WeightScales scales, std::string_view engine);
-  /// The codes are written: packs them if they are not; valid from here on.
+  /// Call it when the codes are written: packs them if necessary; the object is then valid.
   void finish(Context& context, MatrixView<const std::int8_t> codes, WeightScales scales,
               std::string_view engine);
 
@@ -70,8 +70,8 @@ class QuantizedWeight {
 
 class WeightCache {
  public:
-  /// W[N,K], for X · Wᵀ. With `and_backward` the layout of dX is made from the same read of w if it
-  /// is missing too.
+  /// W[N,K], for X · Wᵀ. With `and_backward`, the layout for dX is made from the same read of w, if
+  /// it is missing too.
   const QuantizedWeight& forward(Context& context, ConstAnyMatrix w, WeightScales scales,
                                  std::string_view engine, bool and_backward);
   /// Wᵀ[K,N], for G · W.
@@ -81,14 +81,14 @@ class WeightCache {
   [[nodiscard]] const QuantizedWeight& forward_codes() const noexcept { return forward_; }
   [[nodiscard]] const QuantizedWeight& backward_codes() const noexcept { return backward_; }
 
-  /// Codes of a weight that is not at hand, for forwards alone.
+  /// Sets codes without a float weight, for forward only.
   void set_forward(Context& context, MatrixView<const std::int8_t> codes,
                    std::span<const float> absmax, WeightScales scales, std::string_view engine) {
     forward_.set(context, codes, absmax, scales, engine);
     backward_.release();
   }
 
-  /// The weight changed. The memory stays for the next one.
+  /// Call it when the weight has changed. The memory is kept.
   void invalidate() noexcept;
   void release_backward() noexcept { backward_.release(); }
   [[nodiscard]] std::size_t bytes() const noexcept { return forward_.bytes() + backward_.bytes(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: the summary of repeated timings, and how much faster one of two is.
+// Measure: summaries of repeated timings, and the speed-up of one call over another.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace switchback::measure {
 
 /// Times of `count` calls in milliseconds. The middle is the median and the spread the median
 /// absolute deviation from it (not scaled to a standard deviation): on a shared machine a mean and
-/// its deviation say how often somebody else was running, and a minimum how lucky one call was.
+/// its deviation show how often other programs ran, and a minimum how lucky one call was.
 /// Percentiles between two samples are interpolated linearly (numpy's default).
 struct Stats {
   std::int64_t count = 0;
@@ -33,12 +33,12 @@ struct Middle {
 };
 Middle middle(std::span<const double> values);
 
-/// The standard error of the median of so many values, from their spread: 1.25 standard deviations
-/// over the root of the count, a standard deviation being 1.48 MAD of normal data.
+/// The standard error of the median of `count` values, from their spread: 1.25 standard deviations
+/// over the root of the count, where a standard deviation is 1.48 MAD for normal data.
 double median_error(const Middle& middle, std::int64_t count) noexcept;
 
-/// How many times faster `subject` is than `rival`, from times of the same rounds: the middle of
-/// the rounds' own ratios, which a slow spell of the machine does not move.
+/// How many times as fast `subject` is as `rival`, from times of the same rounds: the median of the
+/// rounds' ratios, which a slow period of the machine does not change.
 Middle speed_ratio(std::span<const double> rival_ms, std::span<const double> subject_ms);
 
 }  // namespace switchback::measure
