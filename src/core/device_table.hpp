@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: one table for each thing that a kind of device brings to the library: its platform, and the
-// engines of each operation.
+// Core: tables with an entry for each kind of device, such as its platform, or its engines of an
+// operation.
 #pragma once
 
 #include <array>
@@ -13,12 +13,12 @@
 
 namespace switchback::core {
 
-/// Every operation's reference, the oracle of its tests, has this name. Users know it.
+/// The public name of every operation's reference, the oracle of its tests.
 inline constexpr std::string_view oracle_name = "reference";
 
-/// One entry for each kind of device, in the order of DeviceKind; an empty entry where this build
-/// has nothing for a kind. The owner of a table lists what the build brings; tests install what the
-/// emulated device brings.
+/// One entry for each kind of device, in the order of DeviceKind; empty if this build has nothing
+/// for a kind. The owner of a table lists the entries of the build; tests install those of the
+/// emulated device.
 template <class Entry>
 struct DeviceTable {
   std::array<Entry, device_kinds> entries = {};
@@ -35,7 +35,7 @@ struct DeviceTable {
 /// `id`, which is stored, and a `name`, which users know.
 template <class Engine>
 struct EngineTable : DeviceTable<std::span<const Engine* const>> {
-  /// Null if the device has none of that number or name.
+  /// Finds an engine by number or name; null if the device has none.
   [[nodiscard]] const Engine* find(DeviceKind kind, decltype(Engine::id) id) const noexcept {
     for (const Engine* engine : this->of(kind))
       if (engine->id == id) return engine;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: what the libraries behind the engines say about themselves, for `info` and
-// records.
+// Dispatch zone: names and versions of the libraries behind the engines, for the `info` command and
+// for records.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace switchback {
 /// "2.6.3 …"}.
 std::vector<std::pair<std::string, std::string>> library_versions(DeviceKind device);
 
-/// The version of each kind of device's cuBLASLt; null where there is none.
+/// The version of each kind of device's cuBLASLt; null if there is none.
 core::DeviceTable<std::string (*)()>& cublaslt_versions() noexcept;
 
 }  // namespace switchback

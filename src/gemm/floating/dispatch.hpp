@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dispatch zone: the internal door to the floating point product, for callers that have validated
-// what they pass: the public function, and the layer.
+// their arguments: the public function, and the layer.
 #pragma once
 
 #include "core/context_state.hpp"
@@ -9,7 +9,7 @@
 namespace switchback::floating {
 
 /// gemm_standard() without its checks: runs the configuration that the Context's tuner knows, else
-/// the default. Throws Error(unsupported) if an engine is forced that cannot run it.
+/// the default. Throws Error(unsupported) if a forced engine cannot run it.
 void multiply(ContextState& state, const StandardGemmArgs& args);
 
 }  // namespace switchback::floating

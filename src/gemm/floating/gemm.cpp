@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of the floating point product: validates, and hands over to gemm/floating/dispatch.hpp.
+// Entry of the floating point product: validates the arguments and calls
+// gemm/floating/dispatch.hpp.
 #include "switchback/gemm.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"

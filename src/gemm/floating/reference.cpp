@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference zone: the floating point product as its definition reads. Sums are f64, so that it is
-// nearer to the exact value than any engine, then rounded to f32 and on to the output type.
+// Reference zone: the floating point product by its definition. Sums are f64, closer to the exact
+// value than those of any engine, then rounded to f32 and to the output type.
 #include "core/unaligned.hpp"
 #include "gemm/floating/engine.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the internal door to the int8 products, for callers that have validated what they
-// pass: the public functions, and the layer.
+// Dispatch zone: the internal door to the int8 products, for callers that have validated their
+// arguments: the public functions, and the layer.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace switchback::gemm_int8 {
 
 /// gemm() and gemm_s8s8s32() without their checks: runs the configuration that the Context's tuner
-/// knows, else the default. Throws Error(unsupported) if an engine is forced that cannot run it.
+/// knows, else the default. Throws Error(unsupported) if a forced engine cannot run it.
 void multiply(ContextState& state, const GemmArgs& args);
 void multiply(ContextState& state, const GemmS8S8S32Args& args);
 
@@ -20,8 +20,8 @@ void multiply(ContextState& state, const GemmS8S8S32Args& args);
 void pack(ContextState& state, MatrixView<const std::int8_t> b, PackedWeight& out,
           std::string_view engine);
 
-/// Makes `out` a packed B[n,k] whose codes are still to be written, and returns where: for an
-/// engine that packs rows as they are. Without data for one that does not: pack() is for those.
+/// Makes `out` a packed B[n,k] whose codes are not written yet, and returns where to write them,
+/// for an engine that packs rows unchanged. For other engines the result has no data: use pack().
 MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, std::int64_t k,
                                           PackedWeight& out, std::string_view engine);
 

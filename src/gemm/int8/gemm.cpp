@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of the int8 products: validates, and hands over to gemm/int8/dispatch.hpp.
+// Entry of the int8 products: validates the arguments and calls gemm/int8/dispatch.hpp.
 #include "switchback/gemm.hpp"
 
 #include <string>
@@ -21,7 +21,7 @@ void check_k(std::string_view op, std::int64_t k) {
                 k, max_exact_k);
 }
 
-// Where K is such that a code of -128 could make a sum overflow, there is none.
+// If K is so large that codes of -128 could make a sum overflow, checks that there are none.
 void check_codes(ContextState& state, std::string_view op, std::string_view argument,
                  MatrixView<const std::int8_t> m) {
   if (m.data == nullptr || m.cols <= max_exact_k_of_any_codes) return;
@@ -29,7 +29,7 @@ void check_codes(ContextState& state, std::string_view op, std::string_view argu
                          " where K is above 131071, or the int32 sums could overflow");
 }
 
-// What gemm_s8s8s32 and gemm share: a, b or packed_b, and d. Returns N.
+// Validates the arguments that gemm_s8s8s32 and gemm share: a, b or packed_b, and d. Returns N.
 template <class Args>
 std::int64_t check_inputs(const ContextState& state, std::string_view op, const Args& args) {
   core::check_matrix(op, "a", args.a);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: what a PackedWeight is inside: the bytes of one engine's layout.
+// Dispatch zone: the state of a PackedWeight: bytes in the layout of one engine.
 #pragma once
 
 #include <cstdint>

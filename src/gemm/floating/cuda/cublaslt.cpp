@@ -34,7 +34,7 @@ bool is_aligned(const void* data, std::size_t alignment) {
   return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
 }
 
-// A matrix the library reads, and where it comes from if it has to be converted first.
+// A matrix that the library reads, and its source if it must be converted first.
 struct Staged {
   ConstAnyMatrix matrix;
   ConstAnyMatrix from;
@@ -66,8 +66,8 @@ DType type_read(const Problem& p) {
   return widen ? DType::f32 : p.input;
 }
 
-// What the library is asked for, but for alignments. Row-major d = op(a) · op(b) is column-major
-// dᵀ = op(b)ᵀ · op(a)ᵀ, each as it lies.
+// The product in the library's terms, without alignments. Row-major d = op(a) · op(b) is
+// column-major dᵀ = op(b)ᵀ · op(a)ᵀ, with all matrices in place.
 products::Product product_of(const Problem& p, const Config& config, std::int64_t lda,
                              std::int64_t ldb, std::int64_t ldd, DType sum) {
   products::Product product;
@@ -88,8 +88,8 @@ products::Product product_of(const Problem& p, const Config& config, std::int64_
   return product;
 }
 
-// The same of operands that are aligned as a device's memory is, with a bias of the type of d: what
-// a configuration is judged by before there are operands.
+// The same for operands that are aligned like allocated device memory, with a bias of d's type, to
+// judge a configuration before operands exist.
 products::Product expected_product(const Problem& p, const Config& config) {
   const DType read = type_read(p);
   const bool as_it_lies = read == p.input;
@@ -116,7 +116,7 @@ std::int64_t scratch_bytes(const Problem&, const Config& config) {
 }
 
 void candidates(const Problem& p, const ContextState& state, std::vector<Config>& out) {
-  // Beside what the library ranks.
+  // In addition to the library's ranking.
   constexpr std::size_t most_enumerated = 128;
   Runtime& device = runtime(state);
   const CurrentDevice current(device.index());
@@ -142,9 +142,9 @@ void run(ContextState& state, const Problem& p, const Config& config, const Oper
       stage(frame, {o.b, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb},
             input, dtype_size_bytes(p.input));
   const AnyMatrix d(o.d, p.output, p.m, p.n, p.ldd);
-  // The library adds a bias of the type it writes. Rounded to 16 bits first, another one would be
-  // off by more than the result; so it is added to sums in f32, at the price of another pass over
-  // them.
+  // The library adds a bias of its output's type. Rounding another bias to 16 bits first would add
+  // an error larger than that of the result. So it is added to f32 sums, which costs one more pass
+  // over them.
   const bool exact_bias = !p.bias || o.bias.dtype == d.dtype || d.dtype == DType::f32;
   const bool in_place = is_aligned(d.data, dtype_size_bytes(d.dtype)) &&
                         (d.dtype == input || d.dtype == DType::f32) && exact_bias;
@@ -165,7 +165,7 @@ void run(ContextState& state, const Problem& p, const Config& config, const Oper
   products::Plan& plan = plans.plan(product);
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
 
-  // All memory is there: from here on work is queued.
+  // All memory has been taken: from here on work is queued.
   if (device.rehearsing()) return;
   queue_conversion(device, a);
   queue_conversion(device, b);

@@ -19,7 +19,7 @@ constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) {
   return ceil_div(a, b) * b;
 }
 
-// A block size as configured: 0 is the whole, anything else is a number of tiles.
+// A block size from its configured value: 0 is the whole, anything else is rounded to tiles.
 std::int64_t block_size(std::int64_t configured, std::int64_t whole, std::int64_t tile) {
   if (configured == 0 || configured >= whole) return round_up(whole, tile);
   return round_up(configured, tile);
@@ -72,13 +72,13 @@ constexpr std::int64_t step_groups = 4;
 std::int64_t lines_of_step(const MicroKernel& kernel, std::int64_t cols) {
   return cols * step_groups * kernel.group / line_bytes;
 }
-// With fewer tiles of a panel, fetching the next one in their time comes too fast for the caches:
-// the CPU drops such requests, and reading alone is faster.
+// With fewer tiles per panel, prefetching the next panel would be too fast for the caches: the CPU
+// drops such requests, and the product is faster without them.
 constexpr std::int64_t fetching_tiles = 4;
 
-// Narrow tiles hold all rows of a block that two of them can hold.
+// Narrow tiles are used for blocks whose rows fit into two of them.
 constexpr std::int64_t narrow_tiles = 2;
-// Rows that leave the CPU's own prefetchers time enough; asking for more makes them slower.
+// With at least this many rows the CPU's own prefetchers keep up; more prefetches make it slower.
 constexpr std::int64_t unfetched_rows = 2;
 // Codes of a piece of k that two narrow tiles share: 16 KiB of a strip of 32 columns.
 constexpr std::int64_t narrow_piece = 512;
@@ -86,7 +86,7 @@ constexpr std::int64_t narrow_piece = 512;
 // weights from memory: 1.5 times as fast as without; 1.35 with 4 KiB, 1.2 with 2.
 constexpr std::int64_t narrow_distance = 256;
 
-// One call: what it was asked for and the scratch it works with.
+// One call: its arguments and its scratch memory.
 struct Run {
   const MicroKernel& kernel;
   const GemmProblem& p;
@@ -98,7 +98,7 @@ struct Run {
   const std::int8_t* a = nullptr;
   std::int64_t a_row_bytes = 0;
   std::int64_t a_code_bytes = 0;
-  const std::int8_t* panels = nullptr;  // packed B, or null to read it as it lies
+  const std::int8_t* panels = nullptr;  // packed B, or null to read B in place
   EpilogueScales scales = {};
 
   [[nodiscard]] const void* a_at(std::int64_t row, std::int64_t code) const {
@@ -178,9 +178,9 @@ struct Run {
     }
   }
 
-  // The same for few rows, in narrow tiles. B is read once, in the order in which it lies, and
-  // fetched a little ahead: from memory, the product takes as long as the reading. Where one tile
-  // does not hold all rows, they share pieces of k that stay in the first-level cache.
+  // The same for few rows, in narrow tiles. B is read once, in memory order, with prefetches a
+  // little ahead: from memory, the product takes as long as the reading. If one tile does not hold
+  // all rows, the tiles share pieces of k that stay in the first-level cache.
   void narrow_block(std::int64_t row0, std::int64_t row1, std::int64_t col0, std::int64_t col1,
                     std::int32_t* sums) const {
     const RowTiles tiles(row1 - row0, kernel.narrow_rows, kernel.rows_together);
@@ -236,13 +236,13 @@ struct Run {
   }
 };
 
-// Starts of the sums, and A's copy where the kernel wants one.
+// Start values of the sums, and A's copy if the kernel needs one.
 void prepare_a(Run& run, core::Workspace::Frame& frame, core::Threads& threads) {
   const GemmProblem& p = run.p;
   const MicroKernel& kernel = run.kernel;
   const bool copies = run.panels != nullptr && kernel.a_copy_bytes > 0;
-  // Rows a multiple of half a page apart would drive each other out of a first-level cache when a
-  // narrow tile reads twelve of them together.
+  // Rows at distances of a multiple of half a page would evict each other from the first-level
+  // cache when a narrow tile reads twelve of them together.
   const bool spread = !copies && run.narrow(p.m) && p.m > kernel.rows && p.stride_a % 2048 == 0;
   const std::int64_t row_bytes = copies   ? run.padded_k * kernel.a_copy_bytes
                                  : spread ? round_up(p.k, line_bytes) + line_bytes
@@ -251,7 +251,7 @@ void prepare_a(Run& run, core::Workspace::Frame& frame, core::Threads& threads) 
   const std::int64_t padded_m = units * kernel.rows_together;
   auto* start = frame.take<std::int32_t>(padded_m);
   auto* copy = row_bytes > 0 ? frame.take<std::int8_t>(padded_m * row_bytes) : nullptr;
-  // A task is worth waking a thread for: 64 KiB of codes take about 1 µs to sum.
+  // A task large enough to wake a thread for: 64 KiB of codes take about 1 µs to sum.
   const std::int64_t grain =
       std::max<std::int64_t>(1, (std::int64_t{64} << 10) / (p.k * kernel.rows_together));
   threads.for_ranges(units, grain, [&](std::int64_t begin, std::int64_t end, int) {
@@ -323,21 +323,22 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
                                       : ceil_div(std::min(run.mc, p.m), kernel.rows) * kernel.rows *
                                             std::min(run.nc, round_up(p.n, kernel.cols)));
   const std::int64_t sums_size = std::max(tile_size, plain ? 0 : several);
-  // For every worker there is: few tasks may still be run by the last of them.
+  // For every worker: even a few tasks may be run by the last worker.
   auto* sums = frame.take<std::int32_t>(state.threads.count() * sums_size);
   run.scales = epilogue_scales(frame, p, o);
   prepare_a(run, frame, state.threads);
-  // From here on nothing can fail.
+  // Nothing can fail after this point.
   if (packed_here != nullptr)
     blocked_pack(kernel, state.threads, {o.b, p.n, p.k, p.stride_b}, packed_here);
 
-  // Neighbouring tasks share columns, so that a block of B is fetched by all threads at once.
+  // Neighbouring tasks share columns, so that all threads read the same block of B at the same
+  // time.
   for_tasks(state.threads, config.threads, tasks, [&](std::int64_t task, int worker) {
     const std::int64_t row = task % row_blocks * run.mc;
     const std::int64_t col = task / row_blocks * run.nc;
     const std::int64_t row_end = std::min(row + run.mc, p.m);
     const std::int64_t col_end = std::min(col + run.nc, p.n);
-    // What this worker does next, as likely as not.
+    // The task that this worker probably gets next.
     const std::int64_t next_task = std::min(task + state.threads.count(), tasks - 1);
     const std::int64_t next_col = next_task / row_blocks * run.nc;
     std::int32_t* own_sums = sums + worker * sums_size;

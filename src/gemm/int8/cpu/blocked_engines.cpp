@@ -8,19 +8,19 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// Rows of A up to which it is faster to read B where it lies than to pack it for this one call.
+// Up to this many rows of A it is faster to read B in place than to pack it for one call.
 // AVX-512 VNNI, 2 Zen 5 cores, K = N = 4096: 64 rows take 2.1 ms plain, 2.3 packed here, 1.5 packed
 // before; 16 rows 0.8, 1.5 and 0.45; 1024 rows 28, 21 and 20. The lines cross at about 95 rows.
 constexpr std::int64_t plain_rows = 96;
 
-// Rows of a block: the tallest that measured as well as any (96 … 168 within 1 % at K = 1024 and
-// 4096), cut evenly, so that the last block is no stub.
+// Rows of a block: the largest number among those that measured best (96 … 168 within 1 % at K =
+// 1024 and 4096), divided evenly, so that the last block is not much smaller.
 constexpr std::int64_t most_rows = 168;
 // Columns of a block: 64 to 512 measured within 1 %; fewer make more tasks for more threads.
 constexpr std::int64_t most_cols = 256;
-// One thread takes all columns when A is so many times the second-level cache, to fetch it from
-// further away only once: 3 to 5 % on a Zen 5 core at 2048 and 4096 rows of 1408 and 4096 codes. On
-// two cores the same won nothing or lost 3 %.
+// A single thread takes all columns if A is this many times the second-level cache, to load it only
+// once: 3 to 5 % on a Zen 5 core at 2048 and 4096 rows of 1408 and 4096 codes. On two cores the
+// same gained nothing or lost 3 %.
 constexpr std::int64_t far_a = 4;
 constexpr std::int64_t tasks_per_thread = 4;
 constexpr std::int64_t usual_l2_bytes = std::int64_t{1} << 20;
@@ -29,7 +29,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-// `size` in equal blocks of whole tiles, none above `most`.
+// Divides `size` into equal blocks of whole tiles, none larger than `most`.
 std::int64_t even_block(std::int64_t size, std::int64_t most, std::int64_t tile) {
   const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(size, most));
   return std::max(tile, ceil_div(ceil_div(size, blocks), tile) * tile);
@@ -40,9 +40,9 @@ std::int64_t l2_bytes() {
   return cached > 0 ? cached : usual_l2_bytes;
 }
 
-// A panel of B is read once for each 6 rows and should stay in the second-level cache: in half of
-// it. A longer K is cut into pieces of a quarter; a piece costs the sums one trip through the cache
-// (measured: 2 to 3 % at pieces of 512 codes, less with longer ones).
+// A panel of B is read once for every 6 rows and should stay in the second-level cache, in half of
+// it. A longer K is divided into pieces of a quarter; for each piece the sums pass through the
+// cache once (measured: 2 to 3 % at pieces of 512 codes, less with longer ones).
 std::int64_t default_kc(const MicroKernel& kernel, std::int64_t k) {
   if (kernel.cols * k <= l2_bytes() / 2) return 0;
   return even_block(k, std::max<std::int64_t>(256, l2_bytes() / 4 / kernel.cols), 64);
@@ -69,14 +69,14 @@ GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmPro
   config.mc = even_block(p.m, most_rows, kernel.rows);
   const bool far = threads == 1 && config.weights == Weights::packed && config.kc == 0 &&
                    p.m * p.k > far_a * l2_bytes();
-  // Narrower blocks until every thread has several; then shorter ones.
+  // Makes blocks narrower, then shorter, until every thread has several.
   const std::int64_t wanted = threads == 1 ? 1 : threads * tasks_per_thread;
   const std::int64_t col_blocks = ceil_div(wanted, ceil_div(p.m, config.mc));
   config.nc =
       even_block(p.n, std::min(far ? p.n : most_cols, ceil_div(p.n, col_blocks)), kernel.cols);
   const std::int64_t row_blocks = ceil_div(wanted, ceil_div(p.n, config.nc));
   config.mc = even_block(p.m, std::min(most_rows, ceil_div(p.m, row_blocks)), kernel.rows);
-  // A little short product is not worth cutting its rows: each block reads all of B again.
+  // The rows of a small product are not divided: each block would read all of B again.
   if (p.m <= 8 * kernel.rows) config.mc = even_block(p.m, most_rows, kernel.rows);
   return config;
 }
@@ -103,7 +103,7 @@ void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProble
   }
   for (const std::int64_t kc : {0, 512, 1024, 2048})
     add({id, Weights::packed, usual.mc, usual.nc, kc, 0});
-  // One thread: a product so small that waking the others costs more.
+  // One thread: for products so small that waking the others costs more.
   if (state.threads.count() > 1 && p.m * p.n * p.k < (std::int64_t{1} << 24)) {
     GemmConfig alone = usual;
     alone.threads = 1;

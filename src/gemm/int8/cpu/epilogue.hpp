@@ -30,7 +30,7 @@ struct Part {
   std::int64_t row, col, rows, cols;
 };
 
-/// What an epilogue needs to write a part of d from its sums.
+/// The arguments of an epilogue for a part of d.
 EpilogueTile epilogue_tile(const GemmProblem& problem, void* d, const EpilogueScales& scales,
                            const Part& part, const std::int32_t* sums, std::int64_t stride_sums);
 

@@ -2,8 +2,8 @@
 // Engine zone: oneDNN's dnnl_gemm_s8s8s32 with our epilogue behind it.
 //
 // Without VNNI its kernels add pairs of products in 16 bits, which saturate on full-range codes:
-// the sums are wrong. So it runs on nothing but VNNI, and oneDNN is asked what it would use:
-// ONEDNN_MAX_CPU_ISA in the environment can take VNNI away from it on a CPU that has it.
+// the sums are wrong. So this engine requires VNNI, and asks oneDNN what it would use, because
+// ONEDNN_MAX_CPU_ISA in the environment can disable VNNI for it on a CPU that has it.
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// Whose epilogue it runs.
+// The kernel whose epilogue it uses.
 constexpr const MicroKernel& kernel = avx512_vnni_kernel;
 
 std::string_view unavailable(const ContextState& state) {
@@ -38,7 +38,7 @@ std::size_t packed_bytes(std::int64_t n, std::int64_t k) {
   return static_cast<std::size_t>(n) * static_cast<std::size_t>(k);
 }
 
-// It reads B as it lies; what is packed is a copy without gaps.
+// It reads B in place; the packed form is a copy without gaps between rows.
 void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
   state.threads.for_ranges(b.rows, 64, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row)

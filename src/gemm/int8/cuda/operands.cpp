@@ -35,7 +35,7 @@ void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
 
 namespace {
 
-// Whether cuBLASLt can read codes where they are.
+// Whether cuBLASLt can read the codes in place.
 bool lies_well(const void* from, std::int64_t rows, std::int64_t cols, std::int64_t stride,
                std::int64_t padded_rows) {
   return rows == padded_rows && cols == padded_k(cols) && stride % 16 == 0 &&
@@ -112,7 +112,7 @@ bool sums_in_place(const GemmProblem& p, const void* d) {
 
 std::vector<GemmConfig> algorithm_candidates(Runtime& device, const Product& product,
                                              const GemmConfig& usual) {
-  // Beside what the library ranks. A tuner's first round measures each once.
+  // In addition to the library's ranking. A tuner's first round measures each of them once.
   constexpr std::size_t most_enumerated = 128;
   const CurrentDevice current(device.index());
   std::vector<GemmConfig> configs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: int8 operands and sums where cuBLASLt can work on them: padded, aligned, in scratch
-// where the caller's memory will not do.
+// Engine zone: int8 operands and sums in the form that cuBLASLt needs: padded, aligned, and copied
+// to scratch memory if the caller's memory does not qualify.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,12 @@
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-/// Rows of b as the product has them: its D needs a multiple of 4.
+/// Rows of b in the product: its D needs a multiple of 4.
 constexpr std::int64_t padded_n(std::int64_t n) {
   return n % 4 == 0 ? n : (n + 15) / 16 * 16;
 }
-/// The inner dimension: 16-byte rows, which the fast kernels of every generation want.
+/// The inner dimension: rows of a multiple of 16 bytes, as the fast kernels of every generation
+/// need.
 constexpr std::int64_t padded_k(std::int64_t k) {
   return (k + 15) / 16 * 16;
 }
@@ -28,19 +29,19 @@ constexpr std::int64_t padded_m(std::int64_t m) {
   return m < fewest ? fewest : m;
 }
 
-/// A packed b[n,k]: row-major [padded_n, padded_k], zeros around it.
+/// A packed b[n,k]: row-major [padded_n, padded_k], padded with zeros.
 std::size_t packed_bytes(std::int64_t n, std::int64_t k);
 std::int64_t packed_stride(std::int64_t n, std::int64_t k);
 void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out);
 
-/// Codes that cuBLASLt reads, and the copy that has to be queued first, if they had to move.
+/// Codes that cuBLASLt reads, and the copy to queue first if the caller's do not qualify.
 struct StagedCodes {
   const std::int8_t* data = nullptr;
   std::int64_t stride = 0;
   bool copied = false;
   PadArguments copy{};
 };
-/// [rows,cols] as [padded_rows,padded_k(cols)]: where it lies if that will do, else in the frame.
+/// [rows,cols] as [padded_rows,padded_k(cols)]: in place if possible, else in the frame.
 StagedCodes stage(core::Workspace::Frame& frame, const std::int8_t* from, std::int64_t rows,
                   std::int64_t cols, std::int64_t stride, std::int64_t padded_rows);
 StagedCodes stage_a(core::Workspace::Frame& frame, const gemm_int8::GemmProblem& problem,
@@ -49,25 +50,25 @@ StagedCodes stage_b(core::Workspace::Frame& frame, const gemm_int8::GemmProblem&
                     const gemm_int8::GemmOperands& operands);
 void queue_copy(core::SWITCHBACK_CUDA_NS::Runtime& runtime, const StagedCodes& codes);
 
-/// `rows` rows of sums, a panel of the product, into int32 rows of `ld`, by the algorithm that the
-/// configuration says.
+/// `rows` rows of sums, a panel of the product, into int32 rows of `ld`, with the configuration's
+/// algorithm.
 Product panel_product(const StagedCodes& a, const StagedCodes& b, std::int64_t rows,
                       std::int64_t cols, std::int64_t k, std::int64_t ld, const void* a_data,
                       const void* d, const gemm_int8::GemmConfig& config);
-/// The same of a problem whose operands are aligned as a device's memory is: what a configuration
-/// is judged by before there are operands.
+/// The same for operands that are aligned like allocated device memory, to judge a configuration
+/// before operands exist.
 Product expected_product(const gemm_int8::GemmProblem& problem, const gemm_int8::GemmConfig& config,
                          std::int64_t rows, std::int64_t ld);
-/// Whether the sums can be written where the caller wants int32.
+/// Whether the sums can be written directly to the caller's int32 output.
 bool sums_in_place(const gemm_int8::GemmProblem& problem, const void* d);
 
-/// Every configuration of a product that names an algorithm or leaves it to the library, the
+/// Every configuration of a product, with a named algorithm or with the library's choice, the
 /// default first.
 std::vector<gemm_int8::GemmConfig> algorithm_candidates(core::SWITCHBACK_CUDA_NS::Runtime& runtime,
                                                         const Product& product,
                                                         const gemm_int8::GemmConfig& usual);
 
-/// The epilogue over rows [first, first + rows) of d from sums of their own.
+/// The epilogue for rows [first, first + rows) of d from the sums of these rows.
 void queue_epilogue(core::SWITCHBACK_CUDA_NS::Runtime& runtime,
                     const gemm_int8::GemmProblem& problem, const gemm_int8::GemmOperands& operands,
                     const std::int32_t* sums, std::int64_t stride_sums, std::int64_t first,
