@@ -90,9 +90,7 @@ struct MicroKernel {
   /// Rows of A that are prepared together: 1, or 2 where an instruction reads a pair of rows. Tiles
   /// and blocks begin at a multiple of it.
   int rows_together = 1;
-  /// 0: tiles read A in place. Otherwise they read the copy that prepare() made, with this many
-  /// bytes
-  /// per code.
+  /// 0: tiles read A in place. Else they read prepare()'s copy, with this many bytes per code.
   int a_copy_bytes = 0;
   /// Computes the start values of the sums of up to rows_together rows of A, because B's codes may
   /// be stored with an offset. With a_copy_bytes, and unless copy is null, also copies the rows,
