@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
+#include <span>
+#include <utility>
 
 #include "core/check.hpp"
 #include "switchback/error.hpp"
@@ -74,16 +76,37 @@ class Search {
     if (options_.interrupted()) throw Interrupted{};
   }
 
-  // One sample of a candidate in milliseconds a call.
-  double sample(Task& task, const ConfigChoice& choice, int calls) {
-    stop_if_interrupted();
-    const double seconds = options_.time([&] {
+  // What one sample of a candidate times.
+  static std::function<void()> calls_of(Task& task, const ConfigChoice& choice, int calls) {
+    return [&task, choice, calls] {
       for (int i = 0; i < calls; ++i)
         task.run(choice);
-    });
-    return seconds * 1e3 / calls;
+    };
   }
-  double sample(const ConfigChoice& choice, int calls) { return sample(task_, choice, calls); }
+  // One sample of a candidate in milliseconds a call.
+  double sample(const ConfigChoice& choice, int calls) {
+    stop_if_interrupted();
+    return measure::seconds_of(*options_.watch, calls_of(task_, choice, calls)) * 1e3 / calls;
+  }
+
+  // Samples of several in rounds, in milliseconds a call. Every other round runs the other way
+  // round, so that no one always follows the same rival.
+  measure::Times samples(const std::vector<std::function<void()>>& of, int calls,
+                         measure::RoundRules rules) {
+    rules.order = [count = of.size()](int round) {
+      std::vector<std::size_t> order(count);
+      for (std::size_t i = 0; i < count; ++i)
+        order[i] = round % 2 == 0 ? i : count - 1 - i;
+      return order;
+    };
+    rules.interrupted = options_.interrupted;
+    rules.now = options_.now;
+    measure::Times times_ms = measure::run_rounds(rules, of, *options_.watch);
+    for (std::vector<double>& each : times_ms)
+      for (double& ms : each)
+        ms /= calls;
+    return times_ms;
+  }
 
   void add_sample(Measured& m) { m.times_ms.push_back(sample(m.choice, calls_)); }
 
@@ -234,21 +257,19 @@ class Search {
     }
     const int wanted = in.size() == 1 ? std::max(3, final_rounds(options_.effort) / 3)
                                       : final_rounds(options_.effort, usual_s);
-    int rounds = 0;
-    std::vector<double> last_s(in.size(), 0.0);
-    for (; rounds < wanted; ++rounds) {
-      double expected = 0;
-      for (const double s : last_s)
-        expected += s;
-      if (rounds > 0 && left_s() < expected + confirmation_s(in)) break;
-      for (std::size_t f = 0; f < in.size(); ++f) {
-        // Every other round the other way round, so that no one always follows the same rival.
-        const std::size_t at = rounds % 2 == 0 ? f : in.size() - 1 - f;
-        Measured& m = result_.measured[in[at]];
-        m.times_ms.push_back(sample(m.choice, calls_));
-        last_s[at] = m.times_ms.back() * calls_ / 1e3;
-      }
-    }
+    std::vector<std::function<void()>> calls;
+    for (const std::size_t i : in)
+      calls.push_back(calls_of(task_, result_.measured[i].choice, calls_));
+    measure::RoundRules rules;
+    rules.another = [&](const measure::RoundsSoFar& so_far) {
+      if (so_far.rounds == 0) return wanted > 0;
+      return so_far.rounds < wanted &&
+             left_s() >= so_far.last_timed_ms / 1e3 + confirmation_s(so_far.times_ms);
+    };
+    measure::Times times_ms = samples(calls, calls_, std::move(rules));
+    const auto rounds = static_cast<int>(times_ms.front().size());
+    for (std::size_t f = 0; f < in.size(); ++f)
+      result_.measured[in[f]].times_ms = std::move(times_ms[f]);
     if (rounds < wanted) result_.budget_hit = true;
     // A default without rivals is no winner if there was no time for any.
     const bool decides = in.size() == 1 ? !result_.budget_hit : rounds >= least_rounds;
@@ -266,12 +287,15 @@ class Search {
   }
 
   // What the shortest confirmation will take, should one be needed: with the fastest so far.
-  [[nodiscard]] double confirmation_s(const std::vector<std::size_t>& in) const {
-    if (in.size() < 2) return 0;
+  [[nodiscard]] double confirmation_s(std::span<const std::vector<double>> samples_ms) const {
+    if (samples_ms.size() < 2) return 0;
+    const auto least_s = [](const std::vector<double>& ms) {
+      return *std::min_element(ms.begin(), ms.end()) / 1e3;
+    };
     double best = 1e18;
-    for (std::size_t i = 1; i < in.size(); ++i)
-      best = std::min(best, sample_s(result_.measured[in[i]]));
-    return least_rounds * pair_s(sample_s(result_.measured.front()) + best);
+    for (const std::vector<double>& rival_ms : samples_ms.subspan(1))
+      best = std::min(best, least_s(rival_ms));
+    return least_rounds * pair_s(least_s(samples_ms.front()) + best);
   }
   [[nodiscard]] double pair_s(double calls_s) const {
     return calls_s + (options_.disturb ? 2 * options_.disturb_s : 0);
@@ -331,27 +355,21 @@ class Search {
   Pairs time_pairs(Task& task, std::size_t winner, int rounds) {
     // Where caches are disturbed before each sample, a second call in it would find its operands.
     const int calls = options_.disturb ? 1 : calls_;
-    Pairs pairs;
-    const auto take = [&](std::size_t i) {
-      if (options_.disturb) options_.disturb();
-      return sample(task, result_.measured[i].choice, calls);
-    };
+    const ConfigChoice& usual = result_.measured.front().choice;
+    const ConfigChoice& fastest = result_.measured[winner].choice;
     if (&task != &task_) {  // what a first call allocates and prepares
-      task.run(result_.measured.front().choice);
-      task.run(result_.measured[winner].choice);
+      task.run(usual);
+      task.run(fastest);
     }
-    double last_s = 0;
-    for (int round = 0; round < rounds; ++round) {
-      if (round >= least_rounds && left_s() < last_s) break;
-      const Clock::time_point start = options_.now();
-      double usual_ms = 0;
-      if (round % 2 == 0) usual_ms = take(0);
-      pairs.winner_ms.push_back(take(winner));
-      if (round % 2 == 1) usual_ms = take(0);
-      pairs.usual_ms.push_back(usual_ms);
-      last_s = std::chrono::duration<double>(options_.now() - start).count();
-    }
-    return pairs;
+    measure::RoundRules rules;
+    rules.before_each = options_.disturb;
+    rules.another = [&](const measure::RoundsSoFar& so_far) {
+      return so_far.rounds < rounds &&
+             (so_far.rounds < least_rounds || left_s() >= so_far.last_elapsed_s);
+    };
+    measure::Times times_ms = samples(
+        {calls_of(task, usual, calls), calls_of(task, fastest, calls)}, calls, std::move(rules));
+    return {std::move(times_ms[0]), std::move(times_ms[1])};
   }
 
   // The winner, then the winner of the rest, and so on.
@@ -361,11 +379,11 @@ class Search {
       return;
     }
     while (!in.empty()) {
-      std::vector<Rival> rivals;
+      std::vector<Finalist> still_in;
       for (const std::size_t i : in)
-        rivals.push_back(
+        still_in.push_back(
             {&result_.measured[i].times_ms, task_.scratch_bytes(result_.measured[i].choice)});
-      const std::size_t best = decide(rivals, task_.least_gain());
+      const std::size_t best = decide(still_in, task_.least_gain());
       result_.ranking.push_back(in[best]);
       in.erase(in.begin() + static_cast<std::ptrdiff_t>(best));
     }
@@ -394,12 +412,12 @@ bool clearly_faster(const std::vector<double>& subject, const std::vector<double
 
 }  // namespace
 
-std::size_t decide(const std::vector<Rival>& rivals, double least_gain) {
+std::size_t decide(const std::vector<Finalist>& in, double least_gain) {
   std::size_t fastest = 0;
   double best = 1;
-  for (std::size_t i = 1; i < rivals.size(); ++i) {
-    const double gain = measure::speed_ratio(*rivals[0].times_ms, *rivals[i].times_ms).median;
-    if (clearly_faster(*rivals[i].times_ms, *rivals[0].times_ms, least_gain) && gain > best) {
+  for (std::size_t i = 1; i < in.size(); ++i) {
+    const double gain = measure::speed_ratio(*in[0].times_ms, *in[i].times_ms).median;
+    if (clearly_faster(*in[i].times_ms, *in[0].times_ms, least_gain) && gain > best) {
       fastest = i;
       best = gain;
     }
@@ -407,30 +425,20 @@ std::size_t decide(const std::vector<Rival>& rivals, double least_gain) {
   if (fastest == 0) return 0;
   // The tie band: those that the fastest does not clearly beat, and that beat the default.
   std::size_t chosen = fastest;
-  for (std::size_t i = 1; i < rivals.size(); ++i) {
-    if (i == fastest ||
-        clearly_faster(*rivals[fastest].times_ms, *rivals[i].times_ms, least_gain) ||
-        !clearly_faster(*rivals[i].times_ms, *rivals[0].times_ms, least_gain))
+  for (std::size_t i = 1; i < in.size(); ++i) {
+    if (i == fastest || clearly_faster(*in[fastest].times_ms, *in[i].times_ms, least_gain) ||
+        !clearly_faster(*in[i].times_ms, *in[0].times_ms, least_gain))
       continue;
-    const bool smaller = rivals[i].scratch_bytes < rivals[chosen].scratch_bytes;
-    const bool as_small = rivals[i].scratch_bytes == rivals[chosen].scratch_bytes;
+    const bool smaller = in[i].scratch_bytes < in[chosen].scratch_bytes;
+    const bool as_small = in[i].scratch_bytes == in[chosen].scratch_bytes;
     if (smaller || (as_small && i < chosen)) chosen = i;
   }
   return chosen;
 }
 
-Clock::duration from_seconds(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
 SearchResult search(Task& task, const SearchOptions& options) {
   SearchOptions whole = options;
-  if (!whole.time)
-    whole.time = [&whole](const std::function<void()>& call) {
-      const Clock::time_point start = whole.now();
-      call();
-      return std::chrono::duration<double>(whole.now() - start).count();
-    };
+  if (whole.watch == nullptr) whole.watch = measure::make_stopwatch(whole.now);
   return Search(task, whole).run();
 }
 

@@ -3,20 +3,21 @@
 // are timed in turns, and one replaces the default only if it is faster beyond doubt.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "autotune/store/record.hpp"
 #include "autotune/task.hpp"
+#include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 
 namespace switchback::autotune {
 
-using Clock = std::chrono::steady_clock;
-Clock::duration from_seconds(double seconds);
+using measure::Clock;
+using measure::Interrupted;
 
 struct SearchOptions {
   Effort effort = Effort::normal;
@@ -25,9 +26,9 @@ struct SearchOptions {
   Clock::time_point deadline = Clock::time_point::max();
   int max_candidates = 0;  ///< besides the default; 0: all
 
-  /// Seconds that a call takes. The default measures the host's clock; on a device, pass its own.
-  std::function<double(const std::function<void()>&)> time;
-  std::function<Clock::time_point()> now = [] { return Clock::now(); };
+  /// Times the calls. Null: by the host's clock, `now`; on a device, pass its own.
+  std::shared_ptr<measure::Stopwatch> watch;
+  measure::Now now = measure::host_now;
   /// Asked before every call; true ends the search by throwing Interrupted.
   std::function<bool()> interrupted = [] { return false; };
   /// Proves a risky candidate elsewhere before it runs here: why it must not run, or empty. Without
@@ -45,9 +46,6 @@ struct SearchOptions {
   /// speed-up over the default so far.
   std::function<void(std::size_t done, std::size_t all, double speedup)> progress;
 };
-
-/// Thrown out of a search that `interrupted` ended.
-struct Interrupted {};
 
 struct Measured {
   ConfigChoice choice;
@@ -77,13 +75,13 @@ SearchResult search(Task& task, const SearchOptions& options);
 /// A candidate must be this much faster to count as faster, if its task does not say otherwise.
 inline constexpr double usual_least_gain = 0.02;
 
-/// Of rivals timed in the same rounds, the fastest in the sense of the tuner. Rival 0 is the
+/// Of finalists timed in the same rounds, the fastest in the sense of the tuner. Finalist 0 is the
 /// default and stays unless one is faster by the least gain and beyond the combined error of both;
 /// of several that are as fast as the fastest, the one with the least scratch, then the first.
-struct Rival {
+struct Finalist {
   const std::vector<double>* times_ms = nullptr;
   std::int64_t scratch_bytes = 0;
 };
-std::size_t decide(const std::vector<Rival>& rivals, double least_gain = usual_least_gain);
+std::size_t decide(const std::vector<Finalist>& in, double least_gain = usual_least_gain);
 
 }  // namespace switchback::autotune

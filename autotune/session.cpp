@@ -11,6 +11,7 @@
 
 #include "autotune/layer_queries.hpp"
 #include "core/context_state.hpp"
+#include "measure/source_scope.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::autotune {
@@ -25,25 +26,8 @@ struct QueryHash {
   std::size_t operator()(const ConfigQuery& query) const noexcept { return hash_of(query); }
 };
 
-// Restores the Context's own ConfigSource.
-class SourceGuard {
- public:
-  SourceGuard(Context& context, std::shared_ptr<const ConfigSource> source)
-      : context_(context), before_(context.state().config_source) {
-    context_.set_config_source(std::move(source));
-  }
-  ~SourceGuard() { context_.set_config_source(std::move(before_)); }
-  SourceGuard(const SourceGuard&) = delete;
-  SourceGuard& operator=(const SourceGuard&) = delete;
-
- private:
-  Context& context_;
-  std::shared_ptr<const ConfigSource> before_;
-};
-
-double seconds_between(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
+using measure::from_seconds;
+using measure::seconds_between;
 
 }  // namespace
 
@@ -67,8 +51,8 @@ std::vector<ConfigQuery> queries_of(const ContextState& state,
 
 SessionResult run_session(TunerState& tuner, Context& context,
                           const std::vector<ConfigQuery>& queries, const SessionOptions& options) {
-  const SourceGuard guard(context,
-                          std::shared_ptr<const ConfigSource>(std::shared_ptr<void>(), &tuner));
+  const measure::SourceScope guard(
+      context, std::shared_ptr<const ConfigSource>(std::shared_ptr<void>(), &tuner));
   const TuneLimits& limits = options.limits;
   const Clock::time_point start = Clock::now();
   const bool bounded = limits.budget_s > 0;

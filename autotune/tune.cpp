@@ -9,11 +9,11 @@
 #include <ctime>
 #include <memory>
 
-#include "autotune/tasks/operands.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
 #include "linear/mode.hpp"
+#include "measure/caches.hpp"
 
 namespace switchback::autotune {
 
@@ -63,14 +63,8 @@ std::string time_now() {
 TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machine& machine,
                          const Policy& policy, SearchOptions options) {
   core::DeviceRuntime* runtime = context.state().runtime.get();
-  if (runtime != nullptr && !options.time)
-    options.time = [runtime, timer = std::shared_ptr<core::DeviceTimer>(runtime->make_timer())](
-                       const std::function<void()>& call) {
-      timer->start();
-      call();
-      timer->stop();
-      return timer->seconds();
-    };
+  if (runtime != nullptr && options.watch == nullptr)
+    options.watch = measure::make_stopwatch(context);
   if (const std::string why = too_large(query, context.state()); !why.empty())
     core::fail(Status::out_of_memory, "{}", why);  // callers name the problem
   const Clock::time_point start = Clock::now();
@@ -83,7 +77,7 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
     elsewhere = make_task(context, query);
     return elsewhere.get();
   };
-  CacheSweep sweep(context, task_bytes(query));
+  measure::CacheSweep sweep(context, task_bytes(query));
   options.disturb = [&] { sweep.run(); };
   options.disturb_s = sweep.seconds();
   TuneOutcome outcome;

@@ -337,7 +337,7 @@ std::optional<ConfigChoice> TunerState::measure_now(const ConfigQuery& query,
     context.set_config_source(std::shared_ptr<const ConfigSource>(std::shared_ptr<void>(), this));
     SearchOptions search;
     search.effort = Effort::quick;
-    search.deadline = Clock::now() + from_seconds(options.budget_per_key_s);
+    search.deadline = Clock::now() + measure::from_seconds(options.budget_per_key_s);
     TuneOutcome outcome = tune_problem(context, query, machine, policy, std::move(search));
     const ConfigChoice choice = outcome.choice;
     store_records(std::move(outcome.records));

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autotune/tasks/operands.hpp"
 #include "autotune/tasks/tasks.hpp"
 #include "core/context_state.hpp"
-#include "core/unaligned.hpp"
 #include "gemm/floating/engine.hpp"
+#include "measure/caches.hpp"
 #include "measure/data.hpp"
+#include "measure/matrix.hpp"
 
 namespace switchback::autotune {
 
@@ -18,28 +18,12 @@ namespace {
 
 using floating::Config;
 using floating::Problem;
+using measure::element;
 
 // Of the result of rounding to a type, relative to the value.
 double rounding(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
 }
-
-// A matrix as the host reads it.
-class OnHost {
- public:
-  OnHost(Context& context, ConstAnyMatrix m) : matrix_(m) {
-    if (context.state().runtime == nullptr) return;
-    image_ = read_back(context, m);
-    matrix_ = {image_.data(), m.dtype, m.rows, m.cols, m.cols};
-  }
-  [[nodiscard]] double at(std::int64_t r, std::int64_t c) const {
-    return core::load_float(matrix_.data, matrix_.dtype, r * matrix_.stride + c);
-  }
-
- private:
-  std::vector<std::byte> image_;
-  ConstAnyMatrix matrix_;
-};
 
 struct Sample {
   std::int64_t row, col;
@@ -50,19 +34,19 @@ constexpr int samples = 400;
 class StandardTask final : public Task {
  public:
   StandardTask(Context& context, const Problem& p) : context_(context), problem_(p) {
-    a_ = Operand(context, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda,
-                 p.alignment);
-    b_ = Operand(context, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb,
-                 p.alignment);
-    d_ = Operand(context, p.output, p.m, p.n, p.ldd, p.alignment);
-    fill_random(context, a_.any(), 1);
-    fill_random(context, b_.any(), 2);
+    a_ = measure::Matrix(context, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k,
+                         p.lda, p.alignment);
+    b_ = measure::Matrix(context, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n,
+                         p.ldb, p.alignment);
+    d_ = measure::Matrix(context, p.output, p.m, p.n, p.ldd, p.alignment);
+    measure::fill_random(context, a_.any(), 1);
+    measure::fill_random(context, b_.any(), 2);
     operands_.a = a_.data();
     operands_.b = b_.data();
     operands_.d = d_.data();
     if (p.bias) {
-      bias_ = Operand(context, DType::f32, 1, p.n);
-      fill_random(context, bias_.any(), 3);
+      bias_ = measure::Matrix(context, DType::f32, 1, p.n);
+      measure::fill_random(context, bias_.any(), 3);
       operands_.bias = bias_.any();
     }
     sample();
@@ -71,12 +55,12 @@ class StandardTask final : public Task {
                              static_cast<double>(dtype_size_bytes(p.input)) +
                          static_cast<double>(p.m) * static_cast<double>(p.n) *
                              static_cast<double>(dtype_size_bytes(p.output));
-    further_.resize(rotation(context, bytes) - 1);
+    further_.resize(measure::rotation(context, bytes) - 1);
     for (Further& set : further_) {
-      set.a = copy_of(context, a_);
-      set.b = copy_of(context, b_);
-      set.d = Operand(context, p.output, p.m, p.n, p.ldd, p.alignment);
-      if (p.accumulate) fill_random(context, set.d.any(), 4);
+      set.a = measure::copy_of(context, a_);
+      set.b = measure::copy_of(context, b_);
+      set.d = measure::Matrix(context, p.output, p.m, p.n, p.ldd, p.alignment);
+      if (p.accumulate) measure::fill_random(context, set.d.any(), 4);
     }
   }
 
@@ -97,13 +81,13 @@ class StandardTask final : public Task {
     const std::string reason = floating::check_config(problem_, config, context_.state());
     if (!reason.empty()) return reason;
     if (problem_.accumulate)
-      fill_random(context_, d_.any(), 4);
+      measure::fill_random(context_, d_.any(), 4);
     else
-      poison(context_, d_.any());
+      measure::poison(context_, d_.any());
     floating::run(context_, problem_, config, operands_);
-    const OnHost d(context_, d_.any());
+    const measure::Matrix d = measure::to_host(context_, d_);
     for (const Sample& s : samples_) {
-      const double got = d.at(s.row, s.col);
+      const double got = element(d.any(), s.row, s.col);
       // Also false for a NaN.
       if (!(std::abs(got - s.want) <= s.bound))
         return fmt::format("element ({},{}) is {:g}, not {:g} within {:g}", s.row, s.col, got,
@@ -154,11 +138,11 @@ class StandardTask final : public Task {
   // itself, which is hundreds of times more.
   void sample() {
     const Problem& p = problem_;
-    if (p.accumulate) fill_random(context_, d_.any(), 4);
-    const OnHost a(context_, a_.any());
-    const OnHost b(context_, b_.any());
-    const OnHost d(context_, d_.any());
-    const OnHost bias(context_, bias_.any());
+    if (p.accumulate) measure::fill_random(context_, d_.any(), 4);
+    const measure::Matrix a = measure::to_host(context_, a_);
+    const measure::Matrix b = measure::to_host(context_, b_);
+    const measure::Matrix d = measure::to_host(context_, d_);
+    const measure::Matrix bias = measure::to_host(context_, bias_);
     const double sum_error = (64 + 4 * std::sqrt(static_cast<double>(p.k))) * 0x1p-24;
     for (int i = 0; i < samples; ++i) {
       const auto pick = [&](std::int64_t size, std::uint64_t salt) {
@@ -169,13 +153,14 @@ class StandardTask final : public Task {
       Sample s{pick(p.m, 11), pick(p.n, 12), 0, 0};
       double magnitude = 0;
       for (std::int64_t q = 0; q < p.k; ++q) {
-        const double product = (p.transpose_a ? a.at(q, s.row) : a.at(s.row, q)) *
-                               (p.transpose_b ? b.at(s.col, q) : b.at(q, s.col));
+        const double product =
+            (p.transpose_a ? element(a.any(), q, s.row) : element(a.any(), s.row, q)) *
+            (p.transpose_b ? element(b.any(), s.col, q) : element(b.any(), q, s.col));
         s.want += product;
         magnitude += std::abs(product);
       }
-      if (p.bias) s.want += bias.at(0, s.col);
-      if (p.accumulate) s.want += d.at(s.row, s.col);
+      if (p.bias) s.want += element(bias.any(), 0, s.col);
+      if (p.accumulate) s.want += element(d.any(), s.row, s.col);
       s.bound = sum_error * (magnitude + std::abs(s.want) + 8) +
                 2 * rounding(p.output) * (std::abs(s.want) + 8);
       samples_.push_back(s);
@@ -184,11 +169,11 @@ class StandardTask final : public Task {
 
   Context& context_;
   Problem problem_;
-  Operand a_, b_, d_, bias_;
+  measure::Matrix a_, b_, d_, bias_;
   floating::Operands operands_;
   // Operands elsewhere in memory, for runs to take turns with.
   struct Further {
-    Operand a, b, d;
+    measure::Matrix a, b, d;
   };
   std::vector<Further> further_;
   std::size_t next_ = 0;

@@ -6,13 +6,15 @@
 #include <span>
 #include <vector>
 
-#include "autotune/tasks/operands.hpp"
 #include "autotune/tasks/tasks.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "core/unaligned.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/engine.hpp"
+#include "measure/caches.hpp"
 #include "measure/data.hpp"
+#include "measure/matrix.hpp"
 
 namespace switchback::autotune {
 
@@ -29,29 +31,32 @@ using gemm_int8::ScaleMode;
 // (Freivalds 1977): sums · r = a · (bᵀ · r) for a random vector r, in integers modulo 2^64. An
 // error e in a row escapes only if the sum of e · r over that row is 0 modulo 2^64, which for
 // random odd and even r of 64 bits happens once in 2^(64 - z) where 2^z divides e, z < 32.
-std::string check_sums(std::span<const std::byte> a, std::span<const std::byte> b,
-                       std::span<const std::byte> sums, std::int64_t m, std::int64_t n,
-                       std::int64_t k) {
-  const auto* codes_a = reinterpret_cast<const std::int8_t*>(a.data());
-  const auto* codes_b = reinterpret_cast<const std::int8_t*>(b.data());
+std::string check_sums(const measure::Matrix& a, const measure::Matrix& b,
+                       const measure::Matrix& sums) {
+  const std::int64_t m = sums.rows();
+  const std::int64_t n = sums.cols();
+  const std::int64_t k = a.cols();
+  const auto codes_a = a.view<const std::int8_t>();
+  const auto codes_b = b.view<const std::int8_t>();
+  const auto all_sums = sums.view<const std::int32_t>();
   std::vector<std::uint64_t> r(static_cast<std::size_t>(n));
   for (std::size_t j = 0; j < r.size(); ++j)
     r[j] = measure::random_bits(77, j);
   std::vector<std::uint64_t> b_r(static_cast<std::size_t>(k), 0);
   for (std::int64_t j = 0; j < n; ++j)
     for (std::int64_t p = 0; p < k; ++p)
-      b_r[static_cast<std::size_t>(p)] +=
-          static_cast<std::uint64_t>(static_cast<std::int64_t>(codes_b[j * k + p])) *
-          r[static_cast<std::size_t>(j)];
+      b_r[static_cast<std::size_t>(p)] += static_cast<std::uint64_t>(static_cast<std::int64_t>(
+                                              codes_b.data[j * codes_b.stride + p])) *
+                                          r[static_cast<std::size_t>(j)];
   for (std::int64_t i = 0; i < m; ++i) {
     std::uint64_t want = 0;
     for (std::int64_t p = 0; p < k; ++p)
-      want += static_cast<std::uint64_t>(static_cast<std::int64_t>(codes_a[i * k + p])) *
+      want += static_cast<std::uint64_t>(
+                  static_cast<std::int64_t>(codes_a.data[i * codes_a.stride + p])) *
               b_r[static_cast<std::size_t>(p)];
     std::uint64_t got = 0;
     for (std::int64_t j = 0; j < n; ++j) {
-      std::int32_t sum = 0;
-      std::memcpy(&sum, sums.data() + static_cast<std::size_t>(i * n + j) * sizeof sum, sizeof sum);
+      const std::int32_t sum = core::load(all_sums.data, i * all_sums.stride + j);
       got += static_cast<std::uint64_t>(static_cast<std::int64_t>(sum)) *
              r[static_cast<std::size_t>(j)];
     }
@@ -76,33 +81,33 @@ class Int8Task final : public Task {
     sums_.has_bias = false;
     sums_.bias = DType::f32;
     sums_.stride_d = p.n;
-    a_ = Operand(context, DType::s8, p.m, p.k, p.stride_a, p.alignment);
-    b_ = Operand(context, DType::s8, p.n, p.k, p.stride_b, p.alignment);
-    d_ = Operand(context, p.output, p.m, p.n, p.stride_d, p.alignment);
-    fill_random(context, a_.any(), 1);
-    fill_random(context, b_.any(), 2);
+    a_ = measure::Matrix(context, DType::s8, p.m, p.k, p.stride_a, p.alignment);
+    b_ = measure::Matrix(context, DType::s8, p.n, p.k, p.stride_b, p.alignment);
+    d_ = measure::Matrix(context, p.output, p.m, p.n, p.stride_d, p.alignment);
+    measure::fill_random(context, a_.any(), 1);
+    measure::fill_random(context, b_.any(), 2);
     operands_.a = static_cast<const std::int8_t*>(a_.data());
     operands_.b = static_cast<const std::int8_t*>(b_.data());
     operands_.d = d_.data();
     if (p.output != DType::s32) {
-      d_sums_ = Operand(context, DType::s32, checked_.m, p.n);
-      absmax_a_ = Operand(context, DType::f32, 1, p.m);
-      absmax_b_ = Operand(context, DType::f32, 1, p.scale == ScaleMode::row_col ? p.n : 1);
-      fill_scales(context, absmax_a_.floats(), p.m, 3);
-      fill_scales(context, absmax_b_.floats(), p.scale == ScaleMode::row_col ? p.n : 1, 4);
-      operands_.absmax_a = absmax_a_.floats();
-      operands_.absmax_b = absmax_b_.floats();
+      d_sums_ = measure::Matrix(context, DType::s32, checked_.m, p.n);
+      absmax_a_ = measure::Matrix(context, DType::f32, 1, p.m);
+      absmax_b_ = measure::Matrix(context, DType::f32, 1, p.scale == ScaleMode::row_col ? p.n : 1);
+      measure::fill_scales(context, absmax_a_.floats(), 3);
+      measure::fill_scales(context, absmax_b_.floats(), 4);
+      operands_.absmax_a = absmax_a_.floats().data();
+      operands_.absmax_b = absmax_b_.floats().data();
     }
     if (p.has_bias) {
-      bias_ = Operand(context, p.bias, 1, p.n);
-      fill_random(context, bias_.any(), 5);
+      bias_ = measure::Matrix(context, p.bias, 1, p.n);
+      measure::fill_random(context, bias_.any(), 5);
       operands_.bias = bias_.data();
     }
     const double bytes = static_cast<double>(p.m) * static_cast<double>(p.k) +
                          static_cast<double>(p.n) * static_cast<double>(p.k) +
                          static_cast<double>(p.m) * static_cast<double>(p.n) *
                              static_cast<double>(dtype_size_bytes(p.output));
-    further_.resize(rotation(context, bytes) - 1);
+    further_.resize(measure::rotation(context, bytes) - 1);
     if (p.packed_for == EngineId::none) {
       for (Further& set : further_)
         take_copies(set, a_, b_);
@@ -112,8 +117,8 @@ class Int8Task final : public Task {
     core::require(engine != nullptr && engine->unavailable(context.state()).empty(),
                   "tune: b is packed for engine '{}', which is not here",
                   gemm_int8::engine_name(p.packed_for));
-    packed_ =
-        Operand(context, DType::s8, 1, static_cast<std::int64_t>(engine->packed_bytes(p.n, p.k)));
+    packed_ = measure::Matrix(context, DType::s8, 1,
+                              static_cast<std::int64_t>(engine->packed_bytes(p.n, p.k)));
     engine->pack(context.state(), b_.view<const std::int8_t>(), packed_.data());
     operands_.packed_b = packed_.data();
     operands_.b = nullptr;
@@ -145,14 +150,14 @@ class Int8Task final : public Task {
     AnyMatrix d = d_.any();
     d.rows = checked_.m;
     if (want_.empty()) want_ = expected_rows();
-    poison(context_, d);
+    measure::poison(context_, d);
     gemm_int8::run(context_, checked_, config, operands_);
     // The reference's rows first, then those of the first configuration that agreed with it.
     AnyMatrix compared = d;
     compared.rows = want_rows_;
-    std::string where = difference(context_, compared, want_);
+    std::string where = measure::difference(context_, compared, want_.any());
     if (where.empty() && want_rows_ < d.rows) {
-      want_ = read_back(context_, d);
+      want_ = measure::host_copy(context_, d);
       want_rows_ = d.rows;
     }
     return where;
@@ -162,23 +167,23 @@ class Int8Task final : public Task {
     GemmOperands o = operands_;
     o.absmax_a = o.absmax_b = nullptr;
     o.bias = nullptr;
-    const Operand& out = d_sums_.empty() ? d_ : d_sums_;
+    const measure::Matrix& out = d_sums_.empty() ? d_ : d_sums_;
     o.d = out.data();
     sums_.stride_d = out.any().stride;
     AnyMatrix sums = out.any();
     sums.rows = checked_.m;
-    poison(context_, sums);
+    measure::poison(context_, sums);
     gemm_int8::run(context_, sums_, config, o);
     if (want_sums_.empty()) {
-      std::vector<std::byte> got = read_back(context_, sums);
+      measure::Matrix got = measure::host_copy(context_, sums);
       AnyMatrix a = a_.any();
       a.rows = checked_.m;
-      std::string where = check_sums(read_back(context_, a), read_back(context_, b_.any()), got,
-                                     checked_.m, problem_.n, problem_.k);
+      std::string where = check_sums(measure::to_host(context_, ConstAnyMatrix(a)),
+                                     measure::to_host(context_, b_), got);
       if (!where.empty()) return where;
       want_sums_ = std::move(got);
     } else {
-      const std::string where = difference(context_, sums, want_sums_);
+      const std::string where = measure::difference(context_, sums, want_sums_.any());
       if (!where.empty()) return "int32 sums: " + where;
     }
     return {};
@@ -219,17 +224,17 @@ class Int8Task final : public Task {
 
   // Operands elsewhere in memory, for runs to take turns with: b or packed b.
   struct Further {
-    Operand a, b, d;
+    measure::Matrix a, b, d;
   };
-  void take_copies(Further& set, const Operand& a, const Operand& b) {
-    set.a = copy_of(context_, a);
-    set.b = copy_of(context_, b);
+  void take_copies(Further& set, const measure::Matrix& a, const measure::Matrix& b) {
+    set.a = measure::copy_of(context_, a);
+    set.b = measure::copy_of(context_, b);
     const GemmProblem& p = problem_;
-    set.d = Operand(context_, p.output, p.m, p.n, p.stride_d, p.alignment);
+    set.d = measure::Matrix(context_, p.output, p.m, p.n, p.stride_d, p.alignment);
   }
 
   // The first rows of d by the last engine of the device: the reference, or its stand-in there.
-  std::vector<std::byte> expected_rows() {
+  measure::Matrix expected_rows() {
     constexpr std::int64_t most_products = std::int64_t{1} << 23;
     GemmProblem p = checked_;
     p.m = std::clamp<std::int64_t>(most_products / std::max<std::int64_t>(1, p.n * p.k), 1,
@@ -243,19 +248,19 @@ class Int8Task final : public Task {
     oracle.run(context_.state(), p, oracle.default_config(p, context_.state()), o);
     AnyMatrix d = d_.any();
     d.rows = want_rows_ = p.m;
-    return read_back(context_, d);
+    return measure::host_copy(context_, d);
   }
 
   Context& context_;
   GemmProblem problem_;
   GemmProblem checked_;  ///< its first rows
   GemmProblem sums_;     ///< those rows in int32
-  Operand a_, b_, d_, d_sums_, absmax_a_, absmax_b_, bias_, packed_;
+  measure::Matrix a_, b_, d_, d_sums_, absmax_a_, absmax_b_, bias_, packed_;
   GemmOperands operands_;
   std::vector<Further> further_;
   std::size_t next_ = 0;
-  std::vector<std::byte> want_sums_;
-  std::vector<std::byte> want_;
+  measure::Matrix want_sums_;
+  measure::Matrix want_;
   std::int64_t want_rows_ = 0;
 };
 

@@ -7,10 +7,12 @@
 #include <optional>
 #include <vector>
 
-#include "autotune/tasks/operands.hpp"
 #include "autotune/tasks/tasks.hpp"
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
+#include "measure/caches.hpp"
+#include "measure/data.hpp"
+#include "measure/matrix.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::autotune {
@@ -24,27 +26,27 @@ using linear::WeightCodes;
 class LayerTask final : public Task {
  public:
   LayerTask(Context& context, const PassProblem& p) : context_(context), problem_(p) {
-    x_ = Operand(context, p.dtype, p.m, p.k);
-    fill_random(context, x_.any(), 1);
+    x_ = measure::Matrix(context, p.dtype, p.m, p.k);
+    measure::fill_random(context, x_.any(), 1);
     const double bytes = static_cast<double>(p.n) * static_cast<double>(p.k) *
                          static_cast<double>(dtype_size_bytes(p.dtype) + 2);
     // A weight whose codes are made anew is one that others have been used between.
-    const std::size_t sets = p.weight == WeightCodes::made ? rotation(context, bytes) : 1;
+    const std::size_t sets = p.weight == WeightCodes::made ? measure::rotation(context, bytes) : 1;
     w_.emplace_back(context, p.dtype, p.n, p.k);
-    fill_random(context, w_.front().any(), 2);
+    measure::fill_random(context, w_.front().any(), 2);
     while (w_.size() < sets)
-      w_.push_back(copy_of(context, w_.front()));
+      w_.push_back(measure::copy_of(context, w_.front()));
     if (p.bias) {
-      bias_ = Operand(context, p.dtype, 1, p.n);
-      fill_random(context, bias_.any(), 3);
+      bias_ = measure::Matrix(context, p.dtype, 1, p.n);
+      measure::fill_random(context, bias_.any(), 3);
     }
     if (p.pass == Pass::forward) {
-      out_ = Operand(context, p.output, p.m, p.n);
+      out_ = measure::Matrix(context, p.output, p.m, p.n);
     } else {
       // Forward, which only backs up the way here, writes what is then G.
-      g_ = Operand(context, p.dtype, p.m, p.n);
-      out_ = Operand(context, p.output, p.m, p.k);
-      if (p.bias) db_ = Operand(context, p.dtype, 1, p.n);
+      g_ = measure::Matrix(context, p.dtype, p.m, p.n);
+      out_ = measure::Matrix(context, p.output, p.m, p.k);
+      if (p.bias) db_ = measure::Matrix(context, p.dtype, 1, p.n);
     }
     for (std::size_t i = 0; i < layers_.size(); ++i)
       layers_[i].mode = linear::choosable_modes[i];
@@ -65,10 +67,10 @@ class LayerTask final : public Task {
   // the largest of K normal values (3 to 5 standard deviations) is off by 0.01 standard deviations
   // in each factor: 34 dB below the result.
   std::string check(const ConfigChoice& choice) override {
-    poison(context_, out_.any());
+    measure::poison(context_, out_.any());
     run(choice);
-    std::vector<std::byte> got = read_back(context_, out_.any());
-    if (want_.empty()) want_ = got;
+    const measure::Matrix got = measure::host_copy(context_, out_.any());
+    if (want_.empty()) want_ = measure::host_copy(context_, out_.any());
     const AnyMatrix out = out_.any();
     double signal = 0;
     double noise = 0;
@@ -128,7 +130,7 @@ class LayerTask final : public Task {
     set_weight(layer, 0);
     if (problem_.pass == Pass::dx) {
       layer.forward(x_.any(), g_.any(), Save::borrow);
-      fill_random(context_, g_.any(), 4);
+      measure::fill_random(context_, g_.any(), 4);
     } else if (problem_.weight == WeightCodes::cached) {
       layer.prepare_for_eval();
     }
@@ -137,11 +139,11 @@ class LayerTask final : public Task {
 
   Context& context_;
   PassProblem problem_;
-  Operand x_, bias_, g_, db_, out_;
-  std::vector<Operand> w_;
+  measure::Matrix x_, bias_, g_, db_, out_;
+  std::vector<measure::Matrix> w_;
   std::size_t next_ = 0;
   std::array<Layer, linear::choosable_modes.size()> layers_;
-  std::vector<std::byte> want_;
+  measure::Matrix want_;
 };
 
 }  // namespace

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "autotune/tasks/operands.hpp"
 #include "autotune/tasks/tasks.hpp"
 #include "core/context_state.hpp"
+#include "measure/caches.hpp"
+#include "measure/data.hpp"
+#include "measure/matrix.hpp"
 #include "quant/config.hpp"
 #include "quant/reference.hpp"
 
@@ -23,16 +25,16 @@ class QuantizeOperands {
     const std::int64_t rows = p.rows;
     const std::int64_t cols = p.cols;
     if (op_ == Op::dequantize_rowwise) {
-      codes_ = Operand(context, DType::s8, rows, cols, 0, p.alignment);
-      scales_ = Operand(context, DType::f32, 1, rows);
-      y_ = Operand(context, p.dtype, rows, cols, 0, p.alignment);
-      fill_random(context, codes_.any(), seed);
-      fill_scales(context, scales_.floats(), rows, seed + 1);
+      codes_ = measure::Matrix(context, DType::s8, rows, cols, 0, p.alignment);
+      scales_ = measure::Matrix(context, DType::f32, 1, rows);
+      y_ = measure::Matrix(context, p.dtype, rows, cols, 0, p.alignment);
+      measure::fill_random(context, codes_.any(), seed);
+      measure::fill_scales(context, scales_.floats(), seed + 1);
       results_ = {&y_};
       return;
     }
-    x_ = Operand(context, p.dtype, rows, cols, 0, p.alignment);
-    fill_random(context, x_.any(), seed);
+    x_ = measure::Matrix(context, p.dtype, rows, cols, 0, p.alignment);
+    measure::fill_random(context, x_.any(), seed);
     const bool by_row = op_ == Op::rowwise || op_ == Op::rowwise_column_sums ||
                         op_ == Op::rowwise_and_columnwise_transpose;
     const bool by_column =
@@ -44,10 +46,10 @@ class QuantizeOperands {
         by_row || op_ == Op::global || op_ == Op::global_and_transpose || op_ == Op::cast_to_int8;
     const bool transposed =
         by_column || op_ == Op::global_transpose || op_ == Op::global_and_transpose;
-    const auto take = [&](bool wanted, Operand& operand, DType dtype, std::int64_t r,
+    const auto take = [&](bool wanted, measure::Matrix& operand, DType dtype, std::int64_t r,
                           std::int64_t c) {
       if (!wanted) return;
-      operand = Operand(context, dtype, r, c);
+      operand = measure::Matrix(context, dtype, r, c);
       results_.push_back(&operand);
     };
     take(untransposed, q_, DType::s8, rows, cols);
@@ -65,33 +67,33 @@ class QuantizeOperands {
     quant::Operands o;
     if (op_ == quant::Op::dequantize_rowwise) {
       o.codes = codes_.view<const std::int8_t>();
-      o.scales = scales_.floats();
+      o.scales = scales_.floats().data();
       o.y = y_.any();
       return o;
     }
     o.x = x_.any();
     if (!q_.empty()) o.q = q_.view<std::int8_t>();
     if (!q_t_.empty()) o.q_t = q_t_.view<std::int8_t>();
-    o.absmax = absmax_.floats();
-    o.absmax_cols = absmax_cols_.floats();
-    o.column_sums = sums_.floats();
+    o.absmax = absmax_.floats().data();
+    o.absmax_cols = absmax_cols_.floats().data();
+    o.column_sums = sums_.floats().data();
     return o;
   }
 
   void poison_results(Context& context) const {
-    for (const Operand* result : results_)
-      poison(context, result->any());
+    for (const measure::Matrix* result : results_)
+      measure::poison(context, result->any());
   }
-  [[nodiscard]] std::vector<std::vector<std::byte>> images(Context& context) const {
-    std::vector<std::vector<std::byte>> all;
-    for (const Operand* result : results_)
-      all.push_back(read_back(context, result->any()));
+  [[nodiscard]] std::vector<measure::Matrix> images(Context& context) const {
+    std::vector<measure::Matrix> all;
+    for (const measure::Matrix* result : results_)
+      all.push_back(measure::host_copy(context, result->any()));
     return all;
   }
   [[nodiscard]] std::string difference_to(Context& context,
-                                          const std::vector<std::vector<std::byte>>& want) const {
+                                          const std::vector<measure::Matrix>& want) const {
     for (std::size_t i = 0; i < results_.size(); ++i) {
-      std::string where = difference(context, results_[i]->any(), want[i]);
+      std::string where = measure::difference(context, results_[i]->any(), want[i].any());
       if (!where.empty()) return fmt::format("{} of result {}", where, i);
     }
     return {};
@@ -99,8 +101,8 @@ class QuantizeOperands {
 
  private:
   quant::Op op_;
-  Operand x_, q_, q_t_, absmax_, absmax_cols_, sums_, codes_, scales_, y_;
-  std::vector<const Operand*> results_;
+  measure::Matrix x_, q_, q_t_, absmax_, absmax_cols_, sums_, codes_, scales_, y_;
+  std::vector<const measure::Matrix*> results_;
 };
 
 class QuantizeTask final : public Task {
@@ -112,7 +114,7 @@ class QuantizeTask final : public Task {
         small_(context, small_problem_, 2) {
     const double bytes = static_cast<double>(problem.rows) * static_cast<double>(problem.cols) *
                          static_cast<double>(dtype_size_bytes(problem.dtype) + 1);
-    const std::size_t sets = rotation(context, bytes);
+    const std::size_t sets = measure::rotation(context, bytes);
     for (std::size_t i = 0; i < sets; ++i)
       sets_.push_back(std::make_unique<QuantizeOperands>(context, problem, 3 + i));
     // The reference on the smaller one: on the CPU, whatever the device.
@@ -174,8 +176,8 @@ class QuantizeTask final : public Task {
   QuantizeOperands small_;
   std::vector<std::unique_ptr<QuantizeOperands>> sets_;
   std::size_t next_ = 0;
-  std::vector<std::vector<std::byte>> small_want_;
-  std::vector<std::vector<std::byte>> want_;
+  std::vector<measure::Matrix> small_want_;
+  std::vector<measure::Matrix> want_;
 };
 
 }  // namespace

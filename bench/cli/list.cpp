@@ -70,7 +70,7 @@ Listing list_fields() {
     out.table.add({std::string(name), meaning});
     out.json.push_back({{"field", name}, {"meaning", meaning}});
   };
-  for (const FieldInfo& field : field_table())
+  for (const FieldSpec& field : field_table())
     add(field.name, std::string(field.meaning));
   for (const SumInfo& sum : sum_table()) {
     std::string parts;

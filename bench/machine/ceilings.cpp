@@ -8,9 +8,9 @@
 
 #include "bench/machine/copy_kernel.hpp"
 #include "bench/machine/machine.hpp"
-#include "bench/measure/host_matrix.hpp"
-#include "bench/measure/timing.hpp"
 #include "core/context_state.hpp"
+#include "measure/matrix.hpp"
+#include "measure/rounds.hpp"
 
 namespace switchback::bench {
 
@@ -187,7 +187,7 @@ void portable_loop(long steps) {
 // Steps that take about a millisecond, so that starting the threads does not count.
 long calibrate(const RegisterLoop& loop) {
   for (long steps = 1000;; steps *= 2) {
-    const measure::Stats s = measure({.repeat = 1}, [&] { loop.run(steps); });
+    const measure::Stats s = measure::stats_of({.repeat = 1}, [&] { loop.run(steps); });
     if (s.min_ms > 0.5 || steps > (1L << 32)) return steps;
   }
 }
@@ -195,17 +195,17 @@ long calibrate(const RegisterLoop& loop) {
 double loop_rate(Context& context, const RegisterLoop& loop, double budget_s) {
   const long steps = calibrate(loop);
   double operations = 0;
-  const measure::Stats s =
-      measure({.repeat = 3, .min_time_s = budget_s, .deadline = deadline_in(2 * budget_s)},
-              [&] { operations = run_on_all_threads(context, loop, steps); });
+  const measure::Stats s = measure::stats_of(
+      {.repeat = 3, .min_time_s = budget_s, .deadline = measure::deadline_in(2 * budget_s)},
+      [&] { operations = run_on_all_threads(context, loop, steps); });
   return operations / (s.min_ms * 1e-3);
 }
 
 double copy_rate(Context& context, std::int64_t total_bytes, double budget_s) {
   if (total_bytes <= 0) return 0;
   const std::int64_t half_bytes = total_bytes / 2;
-  const HostMatrix from(DType::s8, 1, half_bytes);
-  const HostMatrix to(DType::s8, 1, half_bytes);
+  const measure::Matrix from(DType::s8, 1, half_bytes);
+  const measure::Matrix to(DType::s8, 1, half_bytes);
   // Touched by the threads that copy, so that the pages exist (and lie near them).
   copy_lines(context, to.any().data, from.any().data, {half_bytes, half_bytes}, Stores::plain);
   const auto copy = [&](Stores stores) {
@@ -214,9 +214,11 @@ double copy_rate(Context& context, std::int64_t total_bytes, double budget_s) {
     };
   };
   const std::vector<std::function<void()>> copies = {copy(Stores::plain), copy(Stores::streaming)};
-  const auto stats = measure_interleaved(
-      {.repeat = 3, .min_time_s = budget_s, .deadline = deadline_in(2 * budget_s), .warmup = 2},
-      copies);
+  const auto stats = measure::stats_of_each({.repeat = 3,
+                                             .min_time_s = budget_s,
+                                             .deadline = measure::deadline_in(2 * budget_s),
+                                             .warmup = 2},
+                                            copies);
   const double best_ms = std::min(stats[0].min_ms, stats[1].min_ms);
   return static_cast<double>(2 * half_bytes) / (best_ms * 1e-3);
 }

@@ -62,7 +62,7 @@ std::optional<double> busy_seconds(std::string_view proc_stat, const std::vector
 LoadMonitor::Sample LoadMonitor::take() {
   static const std::vector<int> cores = allowed_cores();
   Sample sample;
-  sample.time = Clock::now();
+  sample.time = measure::Clock::now();
   std::ifstream file("/proc/stat");
   std::stringstream text;
   text << file.rdbuf();

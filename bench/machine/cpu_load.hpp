@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/measure/timing.hpp"
+#include "measure/rounds.hpp"
 
 namespace switchback::bench {
 
@@ -32,7 +32,7 @@ class LoadMonitor {
 
  private:
   struct Sample {
-    Clock::time_point time;
+    measure::Clock::time_point time;
     double busy_s = 0;  ///< of all programs and the host
     double own_s = 0;   ///< of this process
     bool counted = false;

@@ -5,8 +5,10 @@
 #include <functional>
 
 #include "bench/machine/ceilings.hpp"
-#include "bench/measure/context_matrix.hpp"
 #include "core/context_state.hpp"
+#include "measure/data.hpp"
+#include "measure/matrix.hpp"
+#include "measure/rounds.hpp"
 #include "switchback/error.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/quant.hpp"
@@ -16,21 +18,14 @@ namespace switchback::bench {
 namespace {
 
 // The fastest call of those that fit into the budget, by the device's clock.
-double best_seconds(core::DeviceRuntime& runtime, double budget_s,
-                    const std::function<void()>& call) {
-  const auto timer = runtime.make_timer();
+double best_seconds(Context& context, double budget_s, const std::function<void()>& call) {
   call();  // makes plans and takes memory
-  double best = 1e30;
-  double total = 0;
-  for (int i = 0; i < 3 || total < budget_s; ++i) {
-    timer->start();
-    call();
-    timer->stop();
-    const double seconds = std::max(timer->seconds(), 1e-9);
-    best = std::min(best, seconds);
-    total += seconds;
-  }
-  return best;
+  measure::RoundRules rules;
+  rules.another = [&](const measure::RoundsSoFar& so_far) {
+    return so_far.rounds < 3 || so_far.timed_ms < budget_s * 1e3;
+  };
+  const measure::Times times_ms = measure::run_rounds(rules, std::span(&call, 1), context);
+  return std::max(measure::summarize(times_ms.front()).min_ms / 1e3, 1e-9);
 }
 
 // Large enough to fill a device, or what the emulated one does in an instant.
@@ -44,10 +39,10 @@ double copy_rate(Context& context, double budget_s) {
   const std::size_t wanted = emulated ? std::size_t{1} << 16 : std::size_t{1} << 30;
   const std::size_t bytes = std::min(wanted, runtime.free_bytes() / 8);
   const auto count = static_cast<std::int64_t>(bytes);
-  const ContextMatrix from(context, DType::s8, 1, count);
-  const ContextMatrix to(context, DType::s8, 1, count);
+  const measure::Matrix from(context, DType::s8, 1, count);
+  const measure::Matrix to(context, DType::s8, 1, count);
   runtime.fill(from.any().data, 1, bytes);
-  const double seconds = best_seconds(runtime, budget_s, [&] {
+  const double seconds = best_seconds(context, budget_s, [&] {
     runtime.copy(to.any().data, bytes, from.any().data, bytes, bytes, 1);
   });
   return 2.0 * static_cast<double>(bytes) / seconds;
@@ -57,24 +52,23 @@ double copy_rate(Context& context, double budget_s) {
 double product_rate(Context& context, DType type, double budget_s) {
   const std::int64_t n = square(context);
   const bool s8 = type == DType::s8;
-  const ContextMatrix a(context, type, n, n);
-  const ContextMatrix b(context, type, n, n);
-  const ContextMatrix d(context, s8 ? DType::s32 : type, n, n);
-  core::DeviceRuntime& runtime = *context.state().runtime;
+  const measure::Matrix a(context, type, n, n);
+  const measure::Matrix b(context, type, n, n);
+  const measure::Matrix d(context, s8 ? DType::s32 : type, n, n);
   // Random: a device that switches fewer bits clocks higher.
   if (s8) {
-    const ContextMatrix random(context, DType::f32, n, n);
-    const ContextMatrix absmax(context, DType::f32, 1, n);
-    fill_normal_anywhere(context, random.any(), 1);
+    const measure::Matrix random(context, DType::f32, n, n);
+    const measure::Matrix absmax(context, DType::f32, 1, n);
+    measure::fill_normal(context, random.any(), 1);
     quantize_rowwise(context, random.any(), a.view<std::int8_t>(), absmax.floats());
     quantize_rowwise(context, random.any(), b.view<std::int8_t>(), absmax.floats());
     context.synchronize();
   } else {
-    fill_normal_anywhere(context, a.any(), 1);
-    fill_normal_anywhere(context, b.any(), 2);
+    measure::fill_normal(context, a.any(), 1);
+    measure::fill_normal(context, b.any(), 2);
   }
   try {
-    const double seconds = best_seconds(runtime, budget_s, [&] {
+    const double seconds = best_seconds(context, budget_s, [&] {
       if (s8) {
         GemmS8S8S32Args args;
         args.a = a.view<const std::int8_t>();

@@ -18,9 +18,9 @@
 #include "autotune/task.hpp"
 #include "autotune/tune.hpp"
 #include "bench/cli/cli.hpp"
-#include "bench/measure/timing.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "measure/rounds.hpp"
 
 extern char** environ;
 
@@ -45,12 +45,12 @@ class Descriptor {
 };
 
 // Reads until the other end is closed or the time is over; false if it is over.
-bool read_output(int fd, Clock::time_point end, std::string& output) {
+bool read_output(int fd, measure::Clock::time_point end, std::string& output) {
   constexpr std::size_t most = 4096;
   std::array<char, 1024> part;
   for (;;) {
     const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - measure::Clock::now()).count();
     if (left <= 0) return false;
     pollfd waited{fd, POLLIN, 0};
     const int ready = ::poll(&waited, 1, static_cast<int>(std::min<long long>(left, 1000)));
@@ -91,7 +91,7 @@ ChildResult run_child(const std::vector<std::string>& arguments, double limit_s)
         fmt::format("'{}' could not be started: {}", arguments.front(), std::strerror(spawned));
     return result;
   }
-  const Clock::time_point end = deadline_in(limit_s);
+  const measure::Clock::time_point end = measure::deadline_in(limit_s);
   const bool in_time = read_output(read_end.get(), end, result.output);
   if (!in_time) ::kill(child, SIGKILL);
   int status = 0;

@@ -2,9 +2,9 @@
 // Bench: `micro activation`: what fusing GELU with quantization saves, by the operations alone and
 // in the training step of an MLP.
 #include "switchback/activation.hpp"
-#include "bench/measure/host_matrix.hpp"
 #include "bench/micro/micro.hpp"
 #include "measure/data.hpp"
+#include "measure/matrix.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::bench {
@@ -15,7 +15,7 @@ constexpr double operation_min_time_s = 0.5;
 constexpr double mlp_min_time_s = 4;
 
 MicroRow row_of(const MicroOptions& options, const MicroShape& shape, std::string subject,
-                Activation activation, const Timed& fused, const Timed& pair) {
+                Activation activation, const measure::Timed& fused, const measure::Timed& pair) {
   MicroRow row;
   row.bench = "activation";
   row.subject = std::move(subject);
@@ -29,11 +29,11 @@ MicroRow row_of(const MicroOptions& options, const MicroShape& shape, std::strin
   return row;
 }
 
-MeasureOptions measuring(const MicroOptions& options, double default_s) {
+measure::RoundOptions measuring(const MicroOptions& options, double default_s) {
   const double s = options.min_time_s > 0 ? options.min_time_s : default_s * options.time_factor;
   return {.repeat = 5,
           .min_time_s = s,
-          .deadline = deadline_in(4 * s),
+          .deadline = measure::deadline_in(4 * s),
           .fewest = fewest_micro_rounds,
           .warmup = 2};
 }
@@ -43,7 +43,7 @@ void operations(Context& context, const MicroOptions& options, const MicroShape&
                 const MicroSink& sink) {
   const std::int64_t rows = shape.batch;
   const std::int64_t cols = shape.dim_out;
-  HostMatrix x(options.dtype, rows, cols), g(options.dtype, rows, cols),
+  measure::Matrix x(options.dtype, rows, cols), g(options.dtype, rows, cols),
       y(options.dtype, rows, cols), codes(DType::s8, rows, cols);
   std::vector<float> absmax(static_cast<std::size_t>(rows)), sums(static_cast<std::size_t>(cols));
   measure::fill_normal(context, x.any(), options.seed);
@@ -52,7 +52,7 @@ void operations(Context& context, const MicroOptions& options, const MicroShape&
   const auto q = codes.view<std::int8_t>();
   const MicroShape size = {rows, cols, 0};
   for (const Activation gelu : {Activation::gelu_tanh, Activation::gelu_erf}) {
-    const std::vector<Rival> rivals = {
+    const std::vector<measure::Rival> rivals = {
         {"fused", [&] { activation_forward_quantize(context, x.any(), gelu, q, absmax); }},
         {"forward, then quantize",
          [&] {
@@ -67,7 +67,8 @@ void operations(Context& context, const MicroOptions& options, const MicroShape&
            activation_backward(context, g.any(), x.any(), gelu, y.any());
            quantize_rowwise_column_sums(context, y.any(), q, absmax, sums);
          }}};
-    const std::vector<Timed> timed = race(rivals, measuring(options, operation_min_time_s));
+    const std::vector<measure::Timed> timed =
+        measure::race(rivals, measuring(options, operation_min_time_s));
     sink(row_of(options, size, "forward + quantize", gelu, timed[0], timed[1]));
     sink(row_of(options, size, "backward + quantize + sums", gelu, timed[2], timed[3]));
   }
@@ -97,8 +98,8 @@ class Mlp {
         db_up_(options.dtype, 1, shape.dim_out),
         db_down_(options.dtype, 1, shape.dim_in) {
     std::uint64_t seed = options.seed;
-    for (HostMatrix* m : {&w_up_, &w_down_, &x_, &z_, &a_, &y_, &g_, &da_, &dz_, &dx_, &dw_up_,
-                          &dw_down_, &db_up_, &db_down_})
+    for (measure::Matrix* m : {&w_up_, &w_down_, &x_, &z_, &a_, &y_, &g_, &da_, &dz_, &dx_, &dw_up_,
+                               &dw_down_, &db_up_, &db_down_})
       measure::fill_normal(context, m->any(), seed++);
     up_.set_weight(w_up_.any());
     down_.set_weight(w_down_.any());
@@ -141,7 +142,7 @@ class Mlp {
     if (activates) made.activation = gelu;
     return made;
   }
-  static LinearGrads grads(HostMatrix& dx, HostMatrix& dw, HostMatrix& db) {
+  static LinearGrads grads(measure::Matrix& dx, measure::Matrix& dw, measure::Matrix& db) {
     LinearGrads made;
     made.dx = dx.any();
     made.dw = dw.any();
@@ -153,7 +154,8 @@ class Mlp {
   bool fused_;
   std::int64_t rows_;
   SwitchbackLinear up_, down_;
-  HostMatrix w_up_, w_down_, x_, z_, a_, y_, g_, da_, dz_, dx_, dw_up_, dw_down_, db_up_, db_down_;
+  measure::Matrix w_up_, w_down_, x_, z_, a_, y_, g_, da_, dz_, dx_, dw_up_, dw_down_, db_up_,
+      db_down_;
 };
 
 void steps(Context& context, const MicroOptions& options, const MicroShape& shape,
@@ -161,10 +163,11 @@ void steps(Context& context, const MicroOptions& options, const MicroShape& shap
   Mlp fused(context, options, shape, true, Mode::rowwise);
   Mlp pairs(context, options, shape, false, Mode::rowwise);
   Mlp standard(context, options, shape, false, Mode::standard);
-  const std::vector<Timed> timed = race({{"fused", [&] { fused.step(); }},
-                                         {"GELU by itself", [&] { pairs.step(); }},
-                                         {"standard layers", [&] { standard.step(); }}},
-                                        measuring(options, mlp_min_time_s));
+  const std::vector<measure::Timed> timed =
+      measure::race({{"fused", [&] { fused.step(); }},
+                     {"GELU by itself", [&] { pairs.step(); }},
+                     {"standard layers", [&] { standard.step(); }}},
+                    measuring(options, mlp_min_time_s));
   sink(row_of(options, shape, "MLP step", Mlp::gelu, timed[0], timed[1]));
   sink(row_of(options, shape, "MLP step", Mlp::gelu, timed[0], timed[2]));
 }

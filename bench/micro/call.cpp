@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "bench/measure/host_matrix.hpp"
 #include "core/check.hpp"
 #include "measure/data.hpp"
+#include "measure/matrix.hpp"
 #include "switchback/linear.hpp"
 #include "switchback/switchback.h"
 
@@ -32,15 +32,15 @@ constexpr std::int64_t out = 64;
 // The operands that everybody computes on.
 struct Operands {
   Operands(Context& context, std::uint64_t seed) {
-    for (HostMatrix* m : {&x, &w, &bias, &g, &y, &dx, &dw, &db})
+    for (measure::Matrix* m : {&x, &w, &bias, &g, &y, &dx, &dw, &db})
       measure::fill_normal(context, m->any(), seed++);
   }
-  HostMatrix x{DType::f32, batch, in}, w{DType::f32, out, in}, bias{DType::f32, 1, out},
+  measure::Matrix x{DType::f32, batch, in}, w{DType::f32, out, in}, bias{DType::f32, 1, out},
       g{DType::f32, batch, out}, y{DType::f32, batch, out}, dx{DType::f32, batch, in},
       dw{DType::f32, out, in}, db{DType::f32, 1, out};
 };
 
-float* data(const HostMatrix& m) {
+float* data(const measure::Matrix& m) {
   return m.view<float>().data;
 }
 
@@ -195,7 +195,7 @@ class CLayer {
   }
 
  private:
-  static switchback_matrix matrix(const HostMatrix& m) {
+  static switchback_matrix matrix(const measure::Matrix& m) {
     return {data(m), SWITCHBACK_F32, m.rows(), m.cols(), m.cols()};
   }
   template <auto destroy>
@@ -213,17 +213,18 @@ class CLayer {
 };
 
 void compare(const MicroOptions& options, const CallSink& sink, const std::string& what,
-             const std::vector<Rival>& rivals, int together) {
-  std::vector<Rival> groups;
-  for (const Rival& rival : rivals)
+             const std::vector<measure::Rival>& rivals, int together) {
+  std::vector<measure::Rival> groups;
+  for (const measure::Rival& rival : rivals)
     groups.push_back({rival.name, [&rival, together] {
                         for (int i = 0; i < together; ++i)
                           rival.call();
                       }});
   const double s =
       options.min_time_s > 0 ? options.min_time_s : default_min_time_s * options.time_factor;
-  const std::vector<Timed> timed = race(
-      groups, {.repeat = rounds, .min_time_s = s, .deadline = deadline_in(4 * s), .warmup = 2});
+  const std::vector<measure::Timed> timed = measure::race(
+      groups,
+      {.repeat = rounds, .min_time_s = s, .deadline = measure::deadline_in(4 * s), .warmup = 2});
   for (std::size_t i = 0; i < groups.size(); ++i) {
     CallRow row;
     row.what = what;

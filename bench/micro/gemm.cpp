@@ -8,9 +8,9 @@
 
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/copy_kernel.hpp"
-#include "bench/measure/host_matrix.hpp"
 #include "bench/micro/micro.hpp"
 #include "measure/data.hpp"
+#include "measure/matrix.hpp"
 #include "switchback/gemm.hpp"
 
 namespace switchback::bench {
@@ -27,16 +27,16 @@ struct Ceiling {
 
   Ceiling(Context& context, const RegisterLoop& loop_) : loop(loop_) {
     for (;; steps *= 2) {
-      const measure::Stats s =
-          measure({.repeat = 2}, [&] { operations = run_on_all_threads(context, loop, steps); });
+      const measure::Stats s = measure::stats_of(
+          {.repeat = 2}, [&] { operations = run_on_all_threads(context, loop, steps); });
       if (s.min_ms > 2) break;
     }
   }
 };
 
 // share = (operations / time) / (ceiling's operations / its time), round by round.
-measure::Middle share_of(const Timed& subject, double operations, const Timed& ceiling,
-                         double ceiling_operations) {
+measure::Middle share_of(const measure::Timed& subject, double operations,
+                         const measure::Timed& ceiling, double ceiling_operations) {
   measure::Middle ratio = measure::speed_ratio(ceiling.times_ms, subject.times_ms);
   const double factor = operations / ceiling_operations;
   return {ratio.median * factor, ratio.mad * factor};
@@ -64,7 +64,7 @@ class Product {
   }
 
   // A packed W for each output: one that another call has just read would come from a cache.
-  Rival int8(const std::string& engine, DType output) {
+  measure::Rival int8(const std::string& engine, DType output) {
     std::shared_ptr<PackedWeight>& packed = packed_[{engine, output}];
     if (packed == nullptr) {
       packed = std::make_shared<PackedWeight>();
@@ -83,13 +83,13 @@ class Product {
   }
 
   // As many bytes as W has codes.
-  Rival read() {
+  measure::Rival read() {
     return {"read", [this] {
               read_lines(context_, read_.any().data, static_cast<std::int64_t>(read_.size_bytes()));
             }};
   }
 
-  Rival f32(const std::string& engine) {
+  measure::Rival f32(const std::string& engine) {
     return {engine, [this, engine] {
               StandardGemmArgs args;
               args.a = x_.any();
@@ -103,7 +103,7 @@ class Product {
 
  private:
   Context& context_;
-  HostMatrix x_, w_, y_, read_, q_x_, q_w_;
+  measure::Matrix x_, w_, y_, read_, q_x_, q_w_;
   std::vector<float> absmax_x_, absmax_w_;
   std::map<std::pair<std::string, DType>, std::shared_ptr<PackedWeight>> packed_;
 };
@@ -115,21 +115,21 @@ void micro_gemm(Context& context, const MicroOptions& options, const MicroSink& 
   const Ceiling f32_ceiling(context, f32_loop(context));
   const std::vector<std::string> int8_engines = fast_engines(gemm_engines(context));
   const std::vector<std::string> f32_engines = fast_engines(gemm_standard_engines(context));
-  const HostMatrix others(DType::s8, 1, options.cold ? past_caches_bytes() : 64);
+  const measure::Matrix others(DType::s8, 1, options.cold ? past_caches_bytes() : 64);
   std::memset(others.any().data, 1, others.size_bytes());
   for (const MicroShape& shape : options.shapes.empty() ? default_micro_shapes() : options.shapes) {
     Product product(context, shape, options.seed);
     // Each engine with every output, the engines that nobody would choose left out.
-    std::vector<Rival> int8;
-    std::vector<Rival> f32;
+    std::vector<measure::Rival> int8;
+    std::vector<measure::Rival> f32;
     for (const std::string& engine : int8_engines)
       int8.push_back(product.int8(engine, DType::f32));
     for (const std::string& engine : f32_engines)
       f32.push_back(product.f32(engine));
-    int8 = without_hopeless(std::move(int8), 20);
-    f32 = without_hopeless(std::move(f32), 5);
+    int8 = measure::without_hopeless(std::move(int8), 20);
+    f32 = measure::without_hopeless(std::move(f32), 5);
 
-    std::vector<Rival> rivals = {
+    std::vector<measure::Rival> rivals = {
         {int8_ceiling.loop.instruction,
          [&] { run_on_all_threads(context, int8_ceiling.loop, int8_ceiling.steps); }},
         {f32_ceiling.loop.instruction,
@@ -137,7 +137,7 @@ void micro_gemm(Context& context, const MicroOptions& options, const MicroSink& 
         product.read()};
     constexpr std::size_t first_int8 = 3;
     std::vector<DType> outputs;
-    for (const Rival& rival : int8)
+    for (const measure::Rival& rival : int8)
       for (const DType output : options.outputs) {
         rivals.push_back(product.int8(rival.name, output));
         outputs.push_back(output);
@@ -146,17 +146,17 @@ void micro_gemm(Context& context, const MicroOptions& options, const MicroSink& 
     rivals.insert(rivals.end(), f32.begin(), f32.end());
     const double min_time_s =
         options.min_time_s > 0 ? options.min_time_s : default_min_time_s * options.time_factor;
-    MeasureOptions measure_options{.repeat = 5,
-                                   .min_time_s = min_time_s,
-                                   .deadline = deadline_in(4 * min_time_s),
-                                   .fewest = fewest_micro_rounds};
+    measure::RoundOptions measure_options{.repeat = 5,
+                                          .min_time_s = min_time_s,
+                                          .deadline = measure::deadline_in(4 * min_time_s),
+                                          .fewest = fewest_micro_rounds};
     if (options.cold)
       measure_options.before_each = [&] {
         read_lines(context, others.any().data, static_cast<std::int64_t>(others.size_bytes()));
       };
-    const std::vector<Timed> timed = race(rivals, measure_options);
+    const std::vector<measure::Timed> timed = measure::race(rivals, measure_options);
 
-    const Timed& best_f32 = fastest(timed, first_f32, timed.size());
+    const measure::Timed& best_f32 = measure::fastest(timed, first_f32, timed.size());
     const double operations = 2.0 * static_cast<double>(shape.batch) *
                               static_cast<double>(shape.dim_in) *
                               static_cast<double>(shape.dim_out);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: `micro layer`: the int8 layer against the fastest floating point product of each pass.
-#include "bench/measure/host_matrix.hpp"
 #include "bench/micro/micro.hpp"
 #include "core/check.hpp"
 #include "measure/data.hpp"
+#include "measure/matrix.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/linear.hpp"
 
@@ -51,12 +51,12 @@ class Bench {
 
   enum class Pass { forward, dx, dw };
 
-  std::vector<Rival> floating(Pass pass) {
-    std::vector<Rival> rivals;
+  std::vector<measure::Rival> floating(Pass pass) {
+    std::vector<measure::Rival> rivals;
     for (const std::string& engine : fast_engines(gemm_standard_engines(context_)))
       if (accepts(pass, engine))
         rivals.push_back({engine, [this, pass, engine] { product(pass, engine); }});
-    return without_hopeless(std::move(rivals), 1.5);
+    return measure::without_hopeless(std::move(rivals), 1.5);
   }
 
   SwitchbackLinear layer(Mode mode) {
@@ -123,7 +123,7 @@ class Bench {
   Context& context_;
   MicroShape shape_;
   DType dtype_;
-  HostMatrix x_, w_, g_, y_, dx_, dw_;
+  measure::Matrix x_, w_, g_, y_, dx_, dw_;
 };
 
 struct Setting {
@@ -131,16 +131,17 @@ struct Setting {
   const MicroShape& shape;
   const MicroSink& sink;
 
-  [[nodiscard]] MeasureOptions measuring(double default_s) const {
+  [[nodiscard]] measure::RoundOptions measuring(double default_s) const {
     const double s = options.min_time_s > 0 ? options.min_time_s : default_s * options.time_factor;
     return {.repeat = min_rounds,
             .min_time_s = s,
-            .deadline = deadline_in(4 * s),
+            .deadline = measure::deadline_in(4 * s),
             .fewest = fewest_micro_rounds};
   }
 
-  void row(const std::string& subject, Mode mode, const Timed& timed, const Timed& rival,
-           double products, const std::optional<Target>& target) const {
+  void row(const std::string& subject, Mode mode, const measure::Timed& timed,
+           const measure::Timed& rival, double products,
+           const std::optional<Target>& target) const {
     MicroRow row;
     row.bench = "layer";
     row.subject = subject;
@@ -166,7 +167,7 @@ void forward_rows(Bench& bench, const Setting& setting) {
   for (const Mode mode : int8_modes)
     for (int i = 0; i < 2; ++i)
       layers.push_back(bench.layer(mode));
-  std::vector<Rival> rivals = bench.floating(Bench::Pass::forward);
+  std::vector<measure::Rival> rivals = bench.floating(Bench::Pass::forward);
   // A weight that stays may be packed in floating point too; at few rows that is the faster rival.
   SwitchbackLinear packed = bench.layer(Mode::standard);
   packed.prepare_for_eval();
@@ -179,8 +180,9 @@ void forward_rows(Bench& bench, const Setting& setting) {
                         bench.forward(layer);
                       }});
   }
-  const std::vector<Timed> timed = race(rivals, setting.measuring(forward_min_time_s));
-  const Timed& best = fastest(timed, 0, floating);
+  const std::vector<measure::Timed> timed =
+      measure::race(rivals, setting.measuring(forward_min_time_s));
+  const measure::Timed& best = measure::fastest(timed, 0, floating);
   for (std::size_t i = 0; i < std::size(int8_modes); ++i) {
     setting.row("forward, W codes cached", int8_modes[i], timed[floating + 2 * i], best, 1,
                 forward_target(setting.shape, true));
@@ -194,22 +196,23 @@ void step_rows(Bench& bench, const Setting& setting) {
   for (const Mode mode : int8_modes)
     layers.push_back(bench.layer(mode));
   // Every engine's every pass, so that the floating point step takes the best of each.
-  std::vector<Rival> rivals;
+  std::vector<measure::Rival> rivals;
   std::vector<std::size_t> ends;
   for (const Bench::Pass pass : {Bench::Pass::forward, Bench::Pass::dx, Bench::Pass::dw}) {
-    for (Rival& rival : bench.floating(pass))
+    for (measure::Rival& rival : bench.floating(pass))
       rivals.push_back(std::move(rival));
     ends.push_back(rivals.size());
   }
   for (SwitchbackLinear& layer : layers)
     rivals.push_back({"step", [&bench, &layer] { bench.step(layer); }});
-  const std::vector<Timed> timed = race(rivals, setting.measuring(step_min_time_s));
+  const std::vector<measure::Timed> timed =
+      measure::race(rivals, setting.measuring(step_min_time_s));
 
-  Timed best;
+  measure::Timed best;
   best.times_ms.resize(timed.front().times_ms.size());
   std::size_t first = 0;
   for (const std::size_t end : ends) {
-    const Timed& pass = fastest(timed, first, end);
+    const measure::Timed& pass = measure::fastest(timed, first, end);
     best.name += (best.name.empty() ? "" : " + ") + pass.name;
     for (std::size_t round = 0; round < best.times_ms.size(); ++round)
       best.times_ms[round] += pass.times_ms[round];

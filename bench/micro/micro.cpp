@@ -33,38 +33,6 @@ std::string verdict(const std::optional<Target>& target, double value) {
   return "BELOW FLOOR";
 }
 
-std::vector<Timed> race(const std::vector<Rival>& rivals, const MeasureOptions& options) {
-  std::vector<std::function<void()>> calls;
-  calls.reserve(rivals.size());
-  for (const Rival& rival : rivals)
-    calls.push_back(rival.call);
-  std::vector<Timed> timed;
-  for (auto& times_ms : sample_interleaved(options, calls)) {
-    const measure::Stats stats = measure::summarize(times_ms);
-    timed.push_back({rivals[timed.size()].name, std::move(times_ms), stats});
-  }
-  return timed;
-}
-
-std::vector<Rival> without_hopeless(std::vector<Rival> rivals, double factor) {
-  if (rivals.size() < 2) return rivals;
-  const std::vector<Timed> timed = race(rivals, {.repeat = 2});
-  double best_ms = timed.front().stats.min_ms;
-  for (const Timed& t : timed)
-    best_ms = std::min(best_ms, t.stats.min_ms);
-  std::vector<Rival> kept;
-  for (std::size_t i = 0; i < rivals.size(); ++i)
-    if (timed[i].stats.min_ms <= factor * best_ms) kept.push_back(std::move(rivals[i]));
-  return kept;
-}
-
-const Timed& fastest(const std::vector<Timed>& timed, std::size_t first, std::size_t last) {
-  return *std::min_element(
-      timed.begin() + static_cast<std::ptrdiff_t>(first),
-      timed.begin() + static_cast<std::ptrdiff_t>(last),
-      [](const Timed& a, const Timed& b) { return a.stats.median_ms < b.stats.median_ms; });
-}
-
 std::vector<std::string> fast_engines(const std::vector<EngineInfo>& infos) {
   std::vector<std::string> names;
   for (const EngineInfo& info : infos)

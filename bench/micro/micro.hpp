@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/measure/timing.hpp"
 #include "bench/verify/verify.hpp"
+#include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 #include "switchback/context.hpp"
 #include "switchback/quant.hpp"
@@ -88,26 +88,8 @@ void micro_tuner(Context& context, const MicroOptions& options, const TunerSink&
 /// M/K/N of the published tables.
 const std::vector<MicroShape>& default_micro_shapes();
 
-/// Something to time, by name.
-struct Rival {
-  std::string name;
-  std::function<void()> call;
-};
-/// One of several rivals with its times, all of the same rounds.
-struct Timed {
-  std::string name;
-  std::vector<double> times_ms;
-  measure::Stats stats;
-};
 /// Rounds of a group of rivals that no deadline cuts: of fewer calls there is no spread to show.
 inline constexpr int fewest_micro_rounds = 3;
-/// Times the rivals interleaved.
-std::vector<Timed> race(const std::vector<Rival>& rivals, const MeasureOptions& options);
-/// Without those more than `factor` times slower than the fastest (of two calls each): nobody would
-/// choose them, and they would take most of the time.
-std::vector<Rival> without_hopeless(std::vector<Rival> rivals, double factor);
-/// The one of the smallest median among [first, last).
-const Timed& fastest(const std::vector<Timed>& timed, std::size_t first, std::size_t last);
 
 /// Names of the available engines that are meant to be fast (not the reference).
 std::vector<std::string> fast_engines(const std::vector<EngineInfo>& infos);

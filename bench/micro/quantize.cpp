@@ -6,9 +6,9 @@
 
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/copy_kernel.hpp"
-#include "bench/measure/host_matrix.hpp"
 #include "bench/micro/micro.hpp"
 #include "measure/data.hpp"
+#include "measure/matrix.hpp"
 #include "switchback/fingerprint.hpp"
 
 namespace switchback::bench {
@@ -19,8 +19,8 @@ constexpr double default_min_time_s = 0.3;
 constexpr std::int64_t columns = 4096;
 
 struct Buffers {
-  HostMatrix x;      // the floating point side
-  HostMatrix codes;  // q[rows,columns], and behind it q_t[columns,rows]
+  measure::Matrix x;      // the floating point side
+  measure::Matrix codes;  // q[rows,columns], and behind it q_t[columns,rows]
   std::vector<float> absmax_rows, absmax_cols, sums;
   float absmax_all = 0;
   Fingerprint seen{};
@@ -118,7 +118,7 @@ void race_with_memory(Context& context, const MicroOptions& options, const Micro
   void* q = buffers.codes.any().data;
   const void* from = operation.dequantizes ? q : x;
   void* to = operation.dequantizes ? x : q;
-  std::vector<Rival> rivals;
+  std::vector<measure::Rival> rivals;
   if (only_reads) {
     rivals.push_back({"read", [&] { buffers.read |= read_lines(context, x, floats); }});
   } else {
@@ -131,12 +131,13 @@ void race_with_memory(Context& context, const MicroOptions& options, const Micro
   rivals.push_back({operation.name, [&] { operation.call(context, buffers); }});
   const double min_time_s =
       options.min_time_s > 0 ? options.min_time_s : default_min_time_s * options.time_factor;
-  const std::vector<Timed> timed = race(rivals, {.repeat = 5,
-                                                 .min_time_s = min_time_s,
-                                                 .deadline = deadline_in(4 * min_time_s),
-                                                 .fewest = fewest_micro_rounds,
-                                                 .warmup = 2});
-  const Timed& best = fastest(timed, 0, subject);
+  const std::vector<measure::Timed> timed =
+      measure::race(rivals, {.repeat = 5,
+                             .min_time_s = min_time_s,
+                             .deadline = measure::deadline_in(4 * min_time_s),
+                             .fewest = fewest_micro_rounds,
+                             .warmup = 2});
+  const measure::Timed& best = measure::fastest(timed, 0, subject);
   MicroRow row;
   row.bench = "quantize";
   row.subject = operation.name;

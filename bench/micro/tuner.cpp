@@ -82,9 +82,9 @@ void write_cache(const std::filesystem::path& file, const Context& context,
 }
 
 double seconds_of(const std::function<void()>& call) {
-  const Clock::time_point start = Clock::now();
+  const measure::Clock::time_point start = measure::Clock::now();
   call();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return std::chrono::duration<double>(measure::Clock::now() - start).count();
 }
 
 // Nanoseconds of one look-up, in rounds over all queries.

@@ -12,17 +12,16 @@
 #include <vector>
 
 #include "bench/grid/grid.hpp"
-#include "bench/measure/timing.hpp"
 #include "bench/run/fields.hpp"
 #include "bench/run/record.hpp"
+#include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 #include "switchback/context.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::bench {
 
-/// Thrown out of a measurement when the user asked to stop.
-struct Interrupted {};
+using measure::Interrupted;
 
 struct CaseOptions {
   DType dtype = DType::f32;
@@ -42,7 +41,7 @@ struct CaseOptions {
   /// same rounds, and a step of a layer in mode auto beside one in mode standard. Null: nowhere.
   std::shared_ptr<const ConfigSource> tuned;
   /// Past this, no round begins beyond the third.
-  std::optional<Clock::time_point> deadline;
+  std::optional<measure::Clock::time_point> deadline;
   /// Asked before every call; true throws Interrupted.
   std::function<bool()> interrupted = [] { return false; };
 };

@@ -99,16 +99,6 @@ int code_of(float value, float absmax) noexcept {
 
 }  // namespace
 
-void poison(AnyMatrix m) {
-  // All bits set is a NaN in f32, f16 and bf16.
-  std::memset(m.data, m.dtype == DType::s8 ? 0x80 : 0xFF,
-              static_cast<std::size_t>(m.rows * m.stride) * dtype_size_bytes(m.dtype));
-}
-
-void poison(std::span<float> values) {
-  std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
-}
-
 SampleCheck check_quantized(Context& context, ConstAnyMatrix x, Group group,
                             MatrixView<const std::int8_t> q, bool transposed,
                             std::span<const float> absmax, std::uint64_t seed) {

@@ -25,10 +25,6 @@ struct SampleCheck {
   [[nodiscard]] bool ok() const noexcept { return wrong.empty(); }
 };
 
-/// Fills an output with what no operation writes: NaN, or the code -128.
-void poison(AnyMatrix m);
-void poison(std::span<float> values);
-
 /// How the elements of a matrix share scales.
 enum class Group { row, column, matrix };
 

@@ -4,42 +4,88 @@
 #include <algorithm>
 
 #include "bench/cli/cli.hpp"
+#include "bench/run/operands.hpp"
 #include "core/check.hpp"
+#include "switchback/quant.hpp"
 
 namespace switchback::bench {
 
 namespace {
 
-constexpr std::array<FieldInfo, all_fields> table{{
-    {"standard_fwd", "X·Wᵀ in the input type, fastest floating point engine"},
-    {"standard_gw", "Gᵀ·X in the input type, fastest floating point engine"},
-    {"standard_gx", "G·W in the input type, fastest floating point engine"},
-    {"rowwise_fwd", "int8 X·Wᵀ, row × row scales; packs W"},
-    {"rowwise_bwd", "int8 G·W, row × column scales; packs W"},
-    {"global_fwd", "int8 X·Wᵀ, row × one scale; packs W"},
-    {"global_bwd", "int8 G·W, row × one scale; packs W"},
-    {"x_quantize_rowwise", "quantize X per row"},
-    {"g_quantize_rowwise", "quantize G per row"},
-    {"w_quantize_rowwise", "quantize W per row"},
-    {"w_quantize_colwise_transpose", "quantize W per column, stored transposed"},
-    {"w_quantize_global", "quantize W with one scale"},
-    {"w_quantize_global_transpose", "quantize W with one scale, stored transposed"},
-    {"cast_x", "plain cast of X to int8"},
-    {"cast_g", "plain cast of G to int8"},
-    {"cast_w", "plain cast of W to int8"},
-    {"fwd_packed", "rowwise_fwd with W packed before (run file only)"},
-    {"bwd_packed", "rowwise_bwd with W packed before (run file only)"},
-    {"standard_fwd_packed", "standard_fwd with W packed before (run file only)"},
+constexpr FloatingProduct forward_product{&Operands::x, false, &Operands::w, true, &Operands::y};
+
+// In the order of Field.
+constexpr std::array<FieldSpec, all_fields> table{{
+    {"standard_fwd", "X·Wᵀ in the input type, fastest floating point engine", "gemm",
+     forward_product},
+    {"standard_gw", "Gᵀ·X in the input type, fastest floating point engine", "gemm",
+     FloatingProduct{&Operands::g, true, &Operands::x, false, &Operands::dw}},
+    {"standard_gx", "G·W in the input type, fastest floating point engine", "gemm",
+     FloatingProduct{&Operands::g, false, &Operands::w, false, &Operands::dx}},
+    {"rowwise_fwd", "int8 X·Wᵀ, row × row scales; packs W", "gemm",
+     Int8Product{&Operands::qx, &Operands::absmax_x, &Operands::qw_row, &Operands::absmax_w_row,
+                 &Operands::y}},
+    {"rowwise_bwd", "int8 G·W, row × column scales; packs W", "gemm",
+     Int8Product{&Operands::qg, &Operands::absmax_g, &Operands::qw_column_t,
+                 &Operands::absmax_w_column, &Operands::dx}},
+    {"global_fwd", "int8 X·Wᵀ, row × one scale; packs W", "gemm",
+     Int8Product{&Operands::qx, &Operands::absmax_x, &Operands::qw_global,
+                 &Operands::absmax_w_global, &Operands::y}},
+    {"global_bwd", "int8 G·W, row × one scale; packs W", "gemm",
+     Int8Product{&Operands::qg, &Operands::absmax_g, &Operands::qw_global_t,
+                 &Operands::absmax_w_global_t, &Operands::dx}},
+    {"x_quantize_rowwise", "quantize X per row", "quantize",
+     Quantize{quantize_rowwise, &Operands::x, Group::row, &Operands::qx, false,
+              &Operands::absmax_x}},
+    {"g_quantize_rowwise", "quantize G per row", "quantize",
+     Quantize{quantize_rowwise, &Operands::g, Group::row, &Operands::qg, false,
+              &Operands::absmax_g}},
+    {"w_quantize_rowwise", "quantize W per row", "quantize",
+     Quantize{quantize_rowwise, &Operands::w, Group::row, &Operands::qw_row, false,
+              &Operands::absmax_w_row}},
+    {"w_quantize_colwise_transpose", "quantize W per column, stored transposed", "quantize",
+     Quantize{quantize_columnwise_transpose, &Operands::w, Group::column, &Operands::qw_column_t,
+              true, &Operands::absmax_w_column}},
+    {"w_quantize_global", "quantize W with one scale", "quantize",
+     Quantize{quantize_global, &Operands::w, Group::matrix, &Operands::qw_global, false,
+              &Operands::absmax_w_global}},
+    {"w_quantize_global_transpose", "quantize W with one scale, stored transposed", "quantize",
+     Quantize{quantize_global_transpose, &Operands::w, Group::matrix, &Operands::qw_global_t, true,
+              &Operands::absmax_w_global_t}},
+    {"cast_x", "plain cast of X to int8", "cast", Cast{&Operands::x}},
+    {"cast_g", "plain cast of G to int8", "cast", Cast{&Operands::g}},
+    {"cast_w", "plain cast of W to int8", "cast", Cast{&Operands::w}},
+    {"fwd_packed", "rowwise_fwd with W packed before (run file only)", "packed",
+     Int8Product{&Operands::qx, &Operands::absmax_x, &Operands::qw_row, &Operands::absmax_w_row,
+                 &Operands::y, &Operands::packed_fwd}},
+    {"bwd_packed", "rowwise_bwd with W packed before (run file only)", "packed",
+     Int8Product{&Operands::qg, &Operands::absmax_g, &Operands::qw_column_t,
+                 &Operands::absmax_w_column, &Operands::dx, &Operands::packed_bwd}},
+    {"standard_fwd_packed", "standard_fwd with W packed before (run file only)", "packed",
+     EvalForward{forward_product}},
 }};
 
 }  // namespace
 
-std::span<const FieldInfo, all_fields> field_table() noexcept {
+std::span<const FieldSpec, all_fields> field_table() noexcept {
   return table;
 }
 
+const FieldSpec& spec_of(Field field) noexcept {
+  return table[index(field)];
+}
+
 std::string_view field_name(Field field) noexcept {
-  return table[index(field)].name;
+  return spec_of(field).name;
+}
+
+bool is_int8_product(Field field) noexcept {
+  return std::holds_alternative<Int8Product>(spec_of(field).work);
+}
+
+bool is_standard_product(Field field) noexcept {
+  return std::holds_alternative<FloatingProduct>(spec_of(field).work) ||
+         std::holds_alternative<EvalForward>(spec_of(field).work);
 }
 
 const std::array<SumInfo, 3>& sum_table() {
@@ -73,37 +119,19 @@ FieldSet every_field() noexcept {
 
 FieldSet parse_fields(std::string_view list) {
   FieldSet set{};
-  const auto add = [&](auto wanted) {
-    for (std::size_t i = 0; i < all_fields; ++i)
-      set[i] = set[i] || wanted(table[i].name);
-  };
   for (const std::string& item : split_list(list)) {
-    const SumInfo* sum = nullptr;
-    for (const SumInfo& s : sum_table())
-      if (item == s.name || "time_" + item == s.name) sum = &s;
-    if (sum != nullptr) {
-      for (const Field part : sum->parts)
-        set[index(part)] = true;
-    } else if (item == "all") {
-      set = every_field();
-    } else if (item == "gemm") {
-      for (std::size_t i = 0; i <= index(Field::global_bwd); ++i)
-        set[i] = true;
-    } else if (item == "quantize") {
-      add([](std::string_view name) { return name.find("_quantize_") != std::string_view::npos; });
-    } else if (item == "cast") {
-      add([](std::string_view name) { return name.starts_with("cast_"); });
-    } else if (item == "packed") {
-      add([](std::string_view name) { return name.ends_with("_packed"); });
-    } else {
-      const bool known = std::any_of(table.begin(), table.end(),
-                                     [&](const FieldInfo& field) { return item == field.name; });
-      core::require(known,
-                    "--fields '{}': no field, sum or group of that name; groups are all, standard, "
-                    "rowwise, global, gemm, quantize, cast, packed; 'list fields' names the fields",
-                    item);
-      add([&](std::string_view name) { return item == name; });
-    }
+    bool known = false;
+    const auto add = [&](std::size_t i) { set[i] = known = true; };
+    for (const SumInfo& sum : sum_table())
+      if (item == sum.name || "time_" + item == sum.name)
+        for (const Field part : sum.parts)
+          add(index(part));
+    for (std::size_t i = 0; i < all_fields; ++i)
+      if (item == "all" || item == table[i].group || item == table[i].name) add(i);
+    core::require(known,
+                  "--fields '{}': no field, sum or group of that name; groups are all, standard, "
+                  "rowwise, global, gemm, quantize, cast, packed; 'list fields' names the fields",
+                  item);
   }
   core::require(std::find(set.begin(), set.end(), true) != set.end(), "--fields '{}': no field",
                 list);

@@ -1,14 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the timed fields of a record: names, order, meaning, and the sums made of them.
+// Bench: the timed fields of a record: names, order, what each of them runs, and the sums made of
+// them.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
+
+#include "bench/run/check.hpp"
+#include "switchback/context.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback {
+class PackedWeight;
+namespace measure {
+class Matrix;
+}
+}  // namespace switchback
 
 namespace switchback::bench {
 
@@ -41,11 +55,54 @@ constexpr std::size_t index(Field field) noexcept {
   return static_cast<std::size_t>(field);
 }
 
-struct FieldInfo {
+/// One of a case's matrices: see operands.hpp.
+struct Operands;
+using Operand = measure::Matrix Operands::*;
+
+// What a field runs, and on which operands.
+
+/// d = op(a) · op(b) in the input type.
+struct FloatingProduct {
+  Operand a;
+  bool transpose_a;
+  Operand b;
+  bool transpose_b;
+  Operand d;
+};
+/// The product y = x · wᵀ by a layer in eval mode, which packs W if that is faster.
+struct EvalForward {
+  FloatingProduct product;
+};
+/// d = absmax_b · (absmax_a · (a · bᵀ · c)) of codes.
+struct Int8Product {
+  Operand a, absmax_a;
+  Operand b, absmax_b;
+  Operand d;
+  PackedWeight Operands::*packed = nullptr;  ///< b, packed before; null: each call packs it
+};
+/// Codes q and scales of x.
+struct Quantize {
+  void (*run)(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t> q,
+              std::span<float> absmax);
+  Operand x;
+  Group group;
+  Operand q;
+  bool transposed;  ///< q
+  Operand absmax;
+};
+/// x truncated to int8.
+struct Cast {
+  Operand x;
+};
+
+struct FieldSpec {
   std::string_view name;
   std::string_view meaning;
+  std::string_view group;  ///< that parse_fields() knows it by
+  std::variant<FloatingProduct, EvalForward, Int8Product, Quantize, Cast> work;
 };
-std::span<const FieldInfo, all_fields> field_table() noexcept;
+std::span<const FieldSpec, all_fields> field_table() noexcept;
+const FieldSpec& spec_of(Field field) noexcept;
 std::string_view field_name(Field field) noexcept;
 
 /// A sum of a record and its parts, in the order in which they are added.
@@ -56,14 +113,9 @@ struct SumInfo {
 const std::array<SumInfo, 3>& sum_table();
 
 /// Whether the field is an int8 product.
-constexpr bool is_int8_product(Field field) noexcept {
-  return (field >= Field::rowwise_fwd && field <= Field::global_bwd) ||
-         field == Field::fwd_packed || field == Field::bwd_packed;
-}
+bool is_int8_product(Field field) noexcept;
 /// Whether the field is a floating point product.
-constexpr bool is_standard_product(Field field) noexcept {
-  return field <= Field::standard_gx || field == Field::standard_fwd_packed;
-}
+bool is_standard_product(Field field) noexcept;
 
 /// Times in ms by Field; the ones of a record.
 using RecordTimes = std::array<std::optional<double>, record_fields>;

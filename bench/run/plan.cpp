@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <variant>
 
 #include "bench/run/operands.hpp"
 
@@ -18,46 +19,46 @@ Rates rates_from(const Ceilings& ceilings) noexcept {
   return rates;
 }
 
-double estimate_field_s(Field field, const Case& c, DType dtype, const Rates& rates) noexcept {
-  const auto m = static_cast<double>(c.batch_size);
-  const auto n = static_cast<double>(c.dim_out);
-  const auto k = static_cast<double>(c.dim_in);
-  const auto element = static_cast<double>(dtype_size_bytes(dtype));
-  constexpr double call_s = 5e-6;
-  const double ops = 2 * c.macs();
-  const double operands = m * k + n * k + m * n;
-  const auto pass = [&](double elements) {
-    return call_s + elements * (element + 1) / rates.bytes_s;
-  };
-  switch (field) {
-    case Field::standard_fwd:
-    case Field::standard_gw:
-    case Field::standard_gx:
-    case Field::standard_fwd_packed:
-      return call_s + std::max(ops / rates.standard_ops_s, operands * element / rates.bytes_s);
-    case Field::rowwise_fwd:
-    case Field::global_fwd:
-    case Field::rowwise_bwd:
-    case Field::global_bwd:
-      return call_s + ops / rates.int8_ops_s + 2 * n * k / rates.bytes_s + operands / rates.bytes_s;
-    case Field::fwd_packed:
-    case Field::bwd_packed:
-      return call_s + std::max(ops / rates.int8_ops_s, operands / rates.bytes_s);
-    case Field::x_quantize_rowwise:
-    case Field::cast_x:
-      return pass(m * k);
-    case Field::g_quantize_rowwise:
-    case Field::cast_g:
-      return pass(m * n);
-    case Field::w_quantize_rowwise:
-    case Field::w_quantize_global:
-    case Field::cast_w:
-      return pass(n * k);
-    case Field::w_quantize_colwise_transpose:
-    case Field::w_quantize_global_transpose:
-      return 2 * pass(n * k);
+namespace {
+
+constexpr double call_s = 5e-6;
+
+/// Seconds of one call of a field, by what it runs.
+struct CallSeconds {
+  const Case& c;
+  const Rates& rates;
+  double element_bytes;
+
+  double m = static_cast<double>(c.batch_size);
+  double n = static_cast<double>(c.dim_out);
+  double k = static_cast<double>(c.dim_in);
+  double ops = 2 * c.macs();
+  double operands = m * k + n * k + m * n;
+
+  double operator()(const FloatingProduct&) const noexcept {
+    return call_s + std::max(ops / rates.standard_ops_s, operands * element_bytes / rates.bytes_s);
   }
-  return call_s;
+  double operator()(const EvalForward& f) const noexcept { return (*this)(f.product); }
+  double operator()(const Int8Product& p) const noexcept {
+    if (p.packed != nullptr)
+      return call_s + std::max(ops / rates.int8_ops_s, operands / rates.bytes_s);
+    return call_s + ops / rates.int8_ops_s + 2 * n * k / rates.bytes_s + operands / rates.bytes_s;
+  }
+  double operator()(const Quantize& q) const noexcept {
+    return (q.transposed ? 2 : 1) * pass(elements_of(q.x, c));
+  }
+  double operator()(const Cast& cast) const noexcept { return pass(elements_of(cast.x, c)); }
+
+  [[nodiscard]] double pass(double elements) const noexcept {
+    return call_s + elements * (element_bytes + 1) / rates.bytes_s;
+  }
+};
+
+}  // namespace
+
+double estimate_field_s(Field field, const Case& c, DType dtype, const Rates& rates) noexcept {
+  return std::visit(CallSeconds{c, rates, static_cast<double>(dtype_size_bytes(dtype))},
+                    spec_of(field).work);
 }
 
 double estimate_round_s(const Case& c, DType dtype, const FieldSet& fields,
@@ -73,7 +74,7 @@ double estimate_setup_s(const Case& c, DType dtype, const FieldSet& fields,
   double seconds = 0.002;
   for (std::size_t i = 0; i < all_fields; ++i) {
     if (!fields[i]) continue;
-    const bool standard = i <= index(Field::standard_gx);
+    const bool standard = std::holds_alternative<FloatingProduct>(field_table()[i].work);
     // Once to check it, and the rival engines of a floating point pass a few times.
     seconds += (standard ? 6 : 1) * estimate_field_s(static_cast<Field>(i), c, dtype, rates);
   }

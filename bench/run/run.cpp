@@ -182,7 +182,8 @@ struct Tally {
 class Run {
  public:
   Run(const RunOptions& options, Context& context, Schedule schedule, const Ceilings& ceilings,
-      const Engines& engines, RunOutput& output, Clock::time_point start, LoadMonitor& load)
+      const Engines& engines, RunOutput& output, measure::Clock::time_point start,
+      LoadMonitor& load)
       : options_(options),
         context_(context),
         schedule_(std::move(schedule)),
@@ -202,7 +203,7 @@ class Run {
     case_options_.cold_cache = options.cold_cache;
     if (options.tuned) open_tuner();
     if (options.deadline_s)
-      case_options_.deadline = start + autotune::from_seconds(*options.deadline_s);
+      case_options_.deadline = start + measure::from_seconds(*options.deadline_s);
     report_.where = "On this machine";
     load_at_start_ = load_.others_cores();
     report_.s8_tops = ceilings.s8_tops > 0 ? std::optional(ceilings.s8_tops) : std::nullopt;
@@ -373,7 +374,7 @@ class Run {
   }
 
   [[nodiscard]] double elapsed_s() const {
-    return std::chrono::duration<double>(Clock::now() - start_).count();
+    return std::chrono::duration<double>(measure::Clock::now() - start_).count();
   }
 
   [[nodiscard]] nlohmann::ordered_json end_line(const std::string& reason) const {
@@ -409,7 +410,7 @@ class Run {
   Schedule schedule_;
   const Ceilings& ceilings_;
   RunOutput& output_;
-  Clock::time_point start_;
+  measure::Clock::time_point start_;
   Progress progress_;
   CaseOptions case_options_;
   Report report_;
@@ -450,7 +451,7 @@ std::vector<SelectedCase> select_cases(const CaseSelection& selection) {
 }
 
 int run_command(const RunOptions& options) {
-  const Clock::time_point start = Clock::now();
+  const measure::Clock::time_point start = measure::Clock::now();
   const std::vector<SelectedCase> selected = select_cases(options.cases);
   Context context(options.context);
   core::require(context.state().runtime != nullptr || !(options.graphs || options.cold_cache),

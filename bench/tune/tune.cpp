@@ -88,7 +88,7 @@ class Tune {
         out_(out) {}
 
   autotune::SessionResult run() {
-    start_ = autotune::Clock::now();
+    start_ = measure::Clock::now();
     for (const ConfigQuery& query : queries_)
       cost_left_ += autotune::task_cost(query);
     autotune::SessionOptions session;
@@ -113,7 +113,7 @@ class Tune {
   }
 
   [[nodiscard]] double elapsed_s() const {
-    return std::chrono::duration<double>(autotune::Clock::now() - start_).count();
+    return std::chrono::duration<double>(measure::Clock::now() - start_).count();
   }
 
   [[nodiscard]] std::string table(const autotune::SessionResult& result) const {
@@ -228,7 +228,7 @@ class Tune {
   const Tuner& tuner_;
   std::vector<ConfigQuery> queries_;
   StatusLine& out_;
-  autotune::Clock::time_point start_;
+  measure::Clock::time_point start_;
   double cost_left_ = 0;
   double done_cost_ = 0;
   std::string head_;
@@ -238,7 +238,7 @@ class Tune {
 }  // namespace
 
 int tune_command(const TuneOptions& options) {
-  const autotune::Clock::time_point start = autotune::Clock::now();
+  const measure::Clock::time_point start = measure::Clock::now();
   core::require(options.records.empty() || options.has_cases || options.recorded.empty(),
                 "--records {}: records are of shapes; name some by --grid or --shape",
                 options.records);
@@ -277,7 +277,7 @@ int tune_command(const TuneOptions& options) {
   if (options.limits.budget_s > 0)
     left.limits.budget_s =
         std::max(1e-6, options.limits.budget_s -
-                           std::chrono::duration<double>(autotune::Clock::now() - start).count());
+                           std::chrono::duration<double>(measure::Clock::now() - start).count());
   Tune tune(left, context, *tuner, std::move(queries), out);
   tuner->state().lock_wait = {std::chrono::seconds(60),
                               [&](const std::string& text) { out.warning(text); },

@@ -45,8 +45,8 @@ class ActivationChecks {
         data_(data),
         activation_(activation),
         name_(activation_name(activation)),
-        x_(dtype, shape.batch, shape.dim_in),
-        g_(dtype, shape.batch, shape.dim_in) {
+        x_(suite.matrix(dtype, shape.batch, shape.dim_in)),
+        g_(suite.matrix(dtype, shape.batch, shape.dim_in)) {
     const std::uint64_t seed = suite.options().seed;
     fill(suite.context(), x_.any(), data, seed + 10);
     fill(suite.context(), g_.any(), data, seed + 11);
@@ -61,10 +61,12 @@ class ActivationChecks {
   [[nodiscard]] Check check(const char* op, const char* part) const {
     return suite_.check(op, name_ + " " + part, dtype_, data_, shape_);
   }
-  [[nodiscard]] HostMatrix output() const { return unwritten(dtype_, x_.rows(), x_.cols()); }
+  [[nodiscard]] measure::Matrix output() const {
+    return suite_.unwritten(dtype_, x_.rows(), x_.cols());
+  }
 
   void forward() {
-    HostMatrix y = output();
+    const measure::Matrix y = output();
     if (!suite_.attempt(check("activation_forward", "call"), [&] {
           activation_forward(suite_.context(), x_.any(), activation_, y.any());
         }))
@@ -83,11 +85,11 @@ class ActivationChecks {
                    "2^-22 · max(1, |x|) of f64, plus one rounding to the dtype");
 
     const char* op = "activation_forward_quantize";
-    HostMatrix beside = output();
-    Codes got(*this);
+    const measure::Matrix beside = output();
+    const Codes got(*this);
     if (!suite_.attempt(check(op, "call"), [&] {
           activation_forward_quantize(suite_.context(), x_.any(), activation_, got.view(),
-                                      got.absmax, beside.any());
+                                      got.absmax(), beside.any());
         }))
       return;
     same(op, beside, y);
@@ -95,7 +97,7 @@ class ActivationChecks {
   }
 
   void backward() {
-    HostMatrix dx = output();
+    const measure::Matrix dx = output();
     if (!suite_.attempt(check("activation_backward", "call"), [&] {
           activation_backward(suite_.context(), g_.any(), x_.any(), activation_, dx.any());
         }))
@@ -116,42 +118,39 @@ class ActivationChecks {
                    "2^-22 · |g| of f64, plus the product's rounding and one to the dtype");
 
     const char* op = "activation_backward_quantize";
-    HostMatrix beside = output();
-    Codes got(*this);
-    Visible<float> sums(static_cast<std::size_t>(x_.cols()), unwritten_float);
+    const measure::Matrix beside = output();
+    const Codes got(*this);
+    const measure::Matrix sums = suite_.filled(1, x_.cols(), unwritten_float);
     if (!suite_.attempt(check(op, "call"), [&] {
           activation_backward_quantize(suite_.context(), g_.any(), x_.any(), activation_,
-                                       beside.any(), got.view(), got.absmax, sums);
+                                       beside.any(), got.view(), got.absmax(), sums.floats());
         }))
       return;
     same(op, beside, dx);
     same(op, got, dx);
-    Visible<float> want = oracle::column_sums(dx.any());
-    suite_.exact(check(op, "sums"), as_row(sums), as_row(want),
+    const std::vector<float> want = oracle::column_sums(dx.any());
+    suite_.exact(check(op, "sums"), sums.any(), as_row(want),
                  "equal: the column sums of activation_backward");
   }
 
   struct Codes {
-    Visible<std::int8_t> q;
-    Visible<float> absmax;
-    std::int64_t rows, cols;
+    measure::Matrix q, scales;
     explicit Codes(const ActivationChecks& checks)
-        : q(static_cast<std::size_t>(checks.x_.rows() * checks.x_.cols()), std::int8_t{-128}),
-          absmax(static_cast<std::size_t>(checks.x_.rows()), unwritten_float),
-          rows(checks.x_.rows()),
-          cols(checks.x_.cols()) {}
-    [[nodiscard]] MatrixView<std::int8_t> view() { return {q.data(), rows, cols}; }
+        : q(checks.suite_.filled(checks.x_.rows(), checks.x_.cols(), std::int8_t{-128})),
+          scales(checks.suite_.filled(1, checks.x_.rows(), unwritten_float)) {}
+    [[nodiscard]] MatrixView<std::int8_t> view() const { return q.view<std::int8_t>(); }
+    [[nodiscard]] std::span<float> absmax() const { return scales.floats(); }
   };
 
-  void same(const char* op, HostMatrix& got, HostMatrix& want) {
+  void same(const char* op, const measure::Matrix& got, const measure::Matrix& want) {
     suite_.exact(check(op, "values"), got.any(), want.any(),
                  "equal to the operation that does not quantize");
   }
-  void same(const char* op, Codes& got, HostMatrix& values) {
-    oracle::Codes want = oracle::quantize(values.any(), oracle::Groups::rows);
-    suite_.exact(check(op, "codes"), as_matrix(got.q, got.cols), want.view(),
+  void same(const char* op, const Codes& got, const measure::Matrix& values) {
+    const oracle::Codes want = oracle::quantize(values.any(), oracle::Groups::rows);
+    suite_.exact(check(op, "codes"), got.q.any(), want.view(),
                  "equal: quantize_rowwise of the values");
-    suite_.exact(check(op, "absmax"), as_row(got.absmax), as_row(want.absmax),
+    suite_.exact(check(op, "absmax"), got.scales.any(), as_row(want.absmax),
                  "equal: quantize_rowwise of the values");
   }
 
@@ -161,8 +160,8 @@ class ActivationChecks {
   Data data_;
   Activation activation_;
   std::string name_;
-  HostMatrix x_;
-  HostMatrix g_;
+  measure::Matrix x_;
+  measure::Matrix g_;
 };
 
 }  // namespace

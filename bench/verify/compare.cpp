@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/unaligned.hpp"
 #include "measure/data.hpp"
 
 namespace switchback::bench {
@@ -78,18 +77,6 @@ Rows sample_rows(std::int64_t count, std::int64_t limit, std::uint64_t seed) {
   std::sort(rows.begin(), rows.end());
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   return rows;
-}
-
-double element(ConstAnyMatrix m, std::int64_t r, std::int64_t c) noexcept {
-  const std::int64_t at = r * m.stride + c;
-  switch (m.dtype) {
-    case DType::s8:
-      return core::load(static_cast<const std::int8_t*>(m.data), at);
-    case DType::s32:
-      return core::load(static_cast<const std::int32_t*>(m.data), at);
-    default:
-      return core::load_float(m.data, m.dtype, at);
-  }
 }
 
 Comparison compare_exact(ConstAnyMatrix got, const Rows& rows, ConstAnyMatrix want) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/matrix.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::bench {
@@ -46,8 +47,7 @@ struct Comparison {
   [[nodiscard]] bool pass() const noexcept { return wrong == 0; }
 };
 
-/// Element (r, c) of a matrix of any dtype. Exact for every dtype there is.
-double element(ConstAnyMatrix m, std::int64_t r, std::int64_t c) noexcept;
+using measure::element;
 
 /// Every element of the rows has the bits of want[rows.size(), cols], of the same dtype; NaN equals
 /// any NaN, and nothing else does.

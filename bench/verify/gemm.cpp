@@ -21,11 +21,11 @@ constexpr std::string_view epilogue_rule =
 // Random codes, and codes that saturate any kernel which adds pairs in 16 bits.
 enum class CodePattern { random, extreme };
 
-void fill_pattern(Context& context, Visible<std::int8_t>& codes, CodePattern pattern,
+void fill_pattern(Context& context, const measure::Matrix& codes, CodePattern pattern,
                   std::uint64_t seed) {
-  measure::fill_codes(context, {codes.data(), 1, static_cast<std::int64_t>(codes.size())}, seed);
+  measure::fill_codes(context, codes.view<std::int8_t>(), seed);
   if (pattern == CodePattern::random) return;
-  for (std::int8_t& code : codes)
+  for (std::int8_t& code : codes.values<std::int8_t>())
     code = code % 4 == 1 ? std::int8_t{-127} : std::int8_t{127};
 }
 
@@ -47,28 +47,30 @@ class Int8Checks {
         shape_(shape),
         data_(pattern == CodePattern::random ? Data::normal : Data::outliers),
         rows_(suite.rows_for(shape.batch, shape.dim_out, shape.dim_in)),
-        a_(size(shape.batch, shape.dim_in)),
-        b_(size(shape.dim_out, shape.dim_in)),
-        absmax_a_(size(shape.batch, 1)),
-        absmax_b_(size(shape.dim_out, 1)),
-        bias_(size(shape.dim_out, 1)) {
+        a_(suite.matrix(DType::s8, shape.batch, shape.dim_in)),
+        b_(suite.matrix(DType::s8, shape.dim_out, shape.dim_in)),
+        absmax_a_(suite.matrix(DType::f32, 1, shape.batch)),
+        absmax_b_(suite.matrix(DType::f32, 1, shape.dim_out)),
+        bias_(suite.matrix(DType::f32, 1, shape.dim_out)) {
     Context& context = suite.context();
     const std::uint64_t seed = suite.options().seed;
     fill_pattern(context, a_, pattern, seed + 2);
     fill_pattern(context, b_, pattern, seed + 3);
-    measure::fill_normal(context, as_row(absmax_a_), seed + 4);
-    measure::fill_normal(context, as_row(absmax_b_), seed + 5);
-    measure::fill_normal(context, as_row(bias_), seed + 6);
+    measure::fill_normal(context, absmax_a_.any(), seed + 4);
+    measure::fill_normal(context, absmax_b_.any(), seed + 5);
+    measure::fill_normal(context, bias_.any(), seed + 6);
     // Scales are never negative; one is 0, and one says that its row was not finite.
-    for (float& scale : absmax_a_)
+    const std::span<float> scales_a = absmax_a_.floats();
+    const std::span<float> scales_b = absmax_b_.floats();
+    for (float& scale : scales_a)
       scale = std::abs(scale) + 0.01f;
-    for (float& scale : absmax_b_)
+    for (float& scale : scales_b)
       scale = std::abs(scale) + 0.01f;
-    if (absmax_a_.size() > 2) {
-      absmax_a_[1] = 0;
-      absmax_a_[2] = std::numeric_limits<float>::quiet_NaN();
+    if (scales_a.size() > 2) {
+      scales_a[1] = 0;
+      scales_a[2] = std::numeric_limits<float>::quiet_NaN();
     }
-    if (absmax_b_.size() > 2) absmax_b_[2] = std::numeric_limits<float>::infinity();
+    if (scales_b.size() > 2) scales_b[2] = std::numeric_limits<float>::infinity();
     sums_ = oracle::integer_product(context, a(), b(), rows_);
   }
 
@@ -87,15 +89,8 @@ class Int8Checks {
   }
 
  private:
-  static std::size_t size(std::int64_t rows, std::int64_t cols) {
-    return static_cast<std::size_t>(rows * cols);
-  }
-  [[nodiscard]] MatrixView<const std::int8_t> a() const {
-    return {a_.data(), shape_.batch, shape_.dim_in};
-  }
-  [[nodiscard]] MatrixView<const std::int8_t> b() const {
-    return {b_.data(), shape_.dim_out, shape_.dim_in};
-  }
+  [[nodiscard]] MatrixView<const std::int8_t> a() const { return a_.view<const std::int8_t>(); }
+  [[nodiscard]] MatrixView<const std::int8_t> b() const { return b_.view<const std::int8_t>(); }
   [[nodiscard]] Check check(const char* op, std::string part, const std::string& engine) const {
     Check c = suite_.check(op, std::move(part), DType::s8, data_, shape_);
     if (!engine.empty()) c.engine = engine;
@@ -103,31 +98,32 @@ class Int8Checks {
   }
 
   void sum(const std::string& engine, const PackedWeight* packed) {
-    Visible<std::int32_t> d(size(shape_.batch, shape_.dim_out),
-                            std::numeric_limits<std::int32_t>::min());
+    const measure::Matrix d =
+        suite_.filled(shape_.batch, shape_.dim_out, std::numeric_limits<std::int32_t>::min());
     GemmS8S8S32Args args;
     args.a = a();
     if (packed == nullptr) args.b = b();
     args.packed_b = packed;
-    args.d = {d.data(), shape_.batch, shape_.dim_out};
+    args.d = d.view<std::int32_t>();
     args.engine = engine;
     const Check c = check("gemm_s8s8s32", packed != nullptr ? "packed" : "plain", engine);
     if (!suite_.attempt(c, [&] { gemm_s8s8s32(suite_.context(), args); })) return;
-    Visible<std::int32_t> want(sums_.begin(), sums_.end());
+    const std::vector<std::int32_t> want(sums_.begin(), sums_.end());
     suite_.exact(c, args.d, rows_, as_matrix(want, shape_.dim_out), sum_rule);
   }
 
   void dequantized(const std::string& engine, const Epilogue& epilogue,
                    const PackedWeight* packed) {
-    HostMatrix d = unwritten(epilogue.output, shape_.batch, shape_.dim_out);
+    const measure::Matrix d = suite_.unwritten(epilogue.output, shape_.batch, shape_.dim_out);
     GemmArgs args;
     args.a = a();
     if (packed == nullptr) args.b = b();
     args.packed_b = packed;
     args.d = d.any();
-    args.absmax_a = absmax_a_;
-    args.absmax_b = std::span<const float>(absmax_b_).first(epilogue.global ? 1 : absmax_b_.size());
-    if (epilogue.bias) args.bias = as_row(bias_);
+    args.absmax_a = absmax_a_.floats();
+    args.absmax_b = absmax_b_.floats();
+    if (epilogue.global) args.absmax_b = args.absmax_b.first(1);
+    if (epilogue.bias) args.bias = bias_.any();
     args.engine = engine;
     const Check c = check(
         "gemm",
@@ -135,11 +131,11 @@ class Int8Checks {
                     epilogue.bias ? ", bias" : "", packed != nullptr ? ", packed" : ", plain"),
         engine);
     if (!suite_.attempt(c, [&] { gemm(suite_.context(), args); })) return;
-    const Visible<float> values =
-        oracle::epilogue(sums_, rows_, absmax_a_, args.absmax_b,
-                         epilogue.bias ? std::span<const float>(bias_) : std::span<const float>(),
-                         shape_.dim_out, epilogue.output);
-    const HostMatrix want = in_dtype(values, shape_.dim_out, epilogue.output);
+    const std::vector<float> values = oracle::epilogue(
+        sums_, rows_, args.absmax_a, args.absmax_b,
+        epilogue.bias ? std::span<const float>(bias_.floats()) : std::span<const float>(),
+        shape_.dim_out, epilogue.output);
+    const measure::Matrix want = in_dtype(values, shape_.dim_out, epilogue.output);
     suite_.exact(c, d.any(), rows_, want.any(), epilogue_rule);
   }
 
@@ -147,11 +143,7 @@ class Int8Checks {
   VerifyShape shape_;
   Data data_;
   Rows rows_;
-  Visible<std::int8_t> a_;
-  Visible<std::int8_t> b_;
-  Visible<float> absmax_a_;
-  Visible<float> absmax_b_;
-  Visible<float> bias_;
+  measure::Matrix a_, b_, absmax_a_, absmax_b_, bias_;
   std::vector<std::int64_t> sums_;
 };
 
@@ -172,8 +164,8 @@ class StandardChecks {
     const std::int64_t k = shape.dim_in;
     const std::int64_t n = shape.dim_out;
     const bool forward = pass.transpose_b;
-    a_ = forward ? HostMatrix(dtype, m, k) : HostMatrix(dtype, m, n);
-    b_ = pass.transpose_a ? HostMatrix(dtype, m, k) : HostMatrix(dtype, n, k);
+    a_ = suite.matrix(dtype, m, forward ? k : n);
+    b_ = suite.matrix(dtype, pass.transpose_a ? m : n, k);
     rows_count_ = pass.transpose_a ? n : m;
     cols_ = forward ? n : k;
     Context& context = suite.context();
@@ -181,8 +173,8 @@ class StandardChecks {
     fill(context, a_.any(), data, seed + 7);
     // Only one side is poisoned: both would leave nothing finite.
     fill(context, b_.any(), data == Data::nonfinite ? Data::normal : data, seed + 8);
-    bias_.resize(static_cast<std::size_t>(cols_));
-    measure::fill_normal(context, as_row(bias_), seed + 9);
+    bias_ = suite.matrix(DType::f32, 1, cols_);
+    measure::fill_normal(context, bias_.any(), seed + 9);
     const std::int64_t inner = pass.transpose_a || forward ? b_.cols() : n;
     rows_ = suite.rows_for(rows_count_, cols_, pass.transpose_a ? m : inner);
     product_ =
@@ -198,9 +190,9 @@ class StandardChecks {
 
  private:
   void run(const std::string& engine, DType output, bool bias, bool accumulate) {
-    HostMatrix d = unwritten(output, rows_count_, cols_);
+    const measure::Matrix d = suite_.unwritten(output, rows_count_, cols_);
     if (accumulate) measure::fill_normal(suite_.context(), d.any(), suite_.options().seed + 10);
-    Visible<float> before;
+    std::vector<float> before;
     if (accumulate)
       for (const std::int64_t row : rows_)
         for (std::int64_t col = 0; col < cols_; ++col)
@@ -212,7 +204,7 @@ class StandardChecks {
     args.transpose_a = pass_.transpose_a;
     args.transpose_b = pass_.transpose_b;
     args.accumulate = accumulate;
-    if (bias) args.bias = as_row(bias_);
+    if (bias) args.bias = bias_.any();
     args.engine = engine;
     Check c = suite_.check(
         "gemm_standard",
@@ -223,7 +215,7 @@ class StandardChecks {
     const bool random = data_ == Data::normal;
     const Reference reference = oracle::reference_of(
         product_, random ? oracle::SumBound::random_data : oracle::SumBound::any_data, output,
-        bias ? std::span<const float>(bias_) : std::span<const float>(), before);
+        bias ? std::span<const float>(bias_.floats()) : std::span<const float>(), before);
     suite_.bounded(c, d.any(), rows_, reference,
                    random ? "4·2⁻²⁴·√K·‖a·b‖₂ (random walk of f32 roundings) and one rounding"
                           : "K·2⁻²⁴·Σ|a·b| (f32 sum in any order) and one rounding");
@@ -234,9 +226,7 @@ class StandardChecks {
   DType dtype_;
   Data data_;
   Pass pass_;
-  HostMatrix a_;
-  HostMatrix b_;
-  Visible<float> bias_;
+  measure::Matrix a_, b_, bias_;
   std::int64_t rows_count_ = 0;
   std::int64_t cols_ = 0;
   Rows rows_;

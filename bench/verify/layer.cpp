@@ -35,10 +35,10 @@ class LayerChecks {
         shape_(shape),
         dtype_(dtype),
         data_(data),
-        x_(dtype, shape.batch, shape.dim_in),
-        w_(dtype, shape.dim_out, shape.dim_in),
-        g_(dtype, shape.batch, shape.dim_out),
-        bias_(static_cast<std::size_t>(shape.dim_out)),
+        x_(suite.matrix(dtype, shape.batch, shape.dim_in)),
+        w_(suite.matrix(dtype, shape.dim_out, shape.dim_in)),
+        g_(suite.matrix(dtype, shape.batch, shape.dim_out)),
+        bias_(suite.matrix(DType::f32, 1, shape.dim_out)),
         y_rows_(suite.rows_for(shape.batch, shape.dim_out, shape.dim_in)),
         dx_rows_(suite.rows_for(shape.batch, shape.dim_in, shape.dim_out)),
         dw_rows_(suite.rows_for(shape.dim_out, shape.dim_in, shape.batch)) {
@@ -48,7 +48,7 @@ class LayerChecks {
     // A weight that is not finite would leave nothing of a layer with one scale to compare.
     fill(context, w_.any(), data == Data::nonfinite ? Data::normal : data, seed + 12);
     fill(context, g_.any(), data, seed + 13);
-    measure::fill_normal(context, as_row(bias_), seed + 14);
+    measure::fill_normal(context, bias_.any(), seed + 14);
     y_product_ = oracle::product(context, x_.any(), false, w_.any(), true, y_rows_);
     dx_product_ = oracle::product(context, g_.any(), false, w_.any(), false, dx_rows_);
     dw_product_ = oracle::product(context, g_.any(), true, x_.any(), false, dw_rows_);
@@ -59,13 +59,13 @@ class LayerChecks {
   void in_mode(Mode mode, const std::string& engine) {
     mode_ = mode;
     engine_ = engine;
-    HostMatrix y = unwritten(dtype_, shape_.batch, shape_.dim_out);
-    HostMatrix y_eval = unwritten(dtype_, shape_.batch, shape_.dim_out);
-    HostMatrix dx = unwritten(dtype_, shape_.batch, shape_.dim_in);
-    HostMatrix dw = unwritten(DType::f32, shape_.dim_out, shape_.dim_in);
-    HostMatrix dw_twice = unwritten(DType::f32, shape_.dim_out, shape_.dim_in);
-    Visible<float> db(bias_.size(), unwritten_float);
-    Visible<float> db_twice(bias_.size());
+    const measure::Matrix y = suite_.unwritten(dtype_, shape_.batch, shape_.dim_out);
+    const measure::Matrix y_eval = suite_.unwritten(dtype_, shape_.batch, shape_.dim_out);
+    const measure::Matrix dx = suite_.unwritten(dtype_, shape_.batch, shape_.dim_in);
+    const measure::Matrix dw = suite_.unwritten(DType::f32, shape_.dim_out, shape_.dim_in);
+    const measure::Matrix dw_twice = suite_.unwritten(DType::f32, shape_.dim_out, shape_.dim_in);
+    const measure::Matrix db = suite_.filled(1, bias_.cols(), unwritten_float);
+    const measure::Matrix db_twice = suite_.matrix(DType::f32, 1, bias_.cols());
     const bool ran = suite_.attempt(check("call"), [&] {
       LinearOptions options;
       options.in_features = shape_.dim_in;
@@ -74,27 +74,27 @@ class LayerChecks {
       options.dtype = dtype_;
       options.engine = engine;
       SwitchbackLinear layer(suite_.context(), options);
-      layer.set_weight(w_.any(), as_row(bias_));
+      layer.set_weight(w_.any(), bias_.any());
       layer.forward(x_.any(), y.any(), Save::copy);
       LinearGrads grads;
       grads.g = g_.any();
       grads.dx = dx.any();
       grads.dw = dw.any();
-      grads.db = as_row(db);
+      grads.db = db.any();
       layer.backward(grads);
-      copy(dw, dw_twice);
-      db_twice = db;
+      measure::copy(suite_.context(), dw.any(), dw_twice.any());
+      measure::copy(suite_.context(), db.any(), db_twice.any());
       grads.dx = {};
       grads.dw = dw_twice.any();
-      grads.db = as_row(db_twice);
+      grads.db = db_twice.any();
       grads.accumulate = true;
       layer.backward(grads);
       layer.prepare_for_eval();
       layer.forward(x_.any(), y_eval.any());
     });
     if (!ran) return;
-    const Visible<float> dw_before = compared_rows(dw, dw_rows_);
-    const Visible<float> db_before = db;
+    const std::vector<float> dw_before = compared_rows(dw, dw_rows_);
+    const std::vector<float> db_before = as_floats(db.any());
     forward("forward", y);
     forward("forward, eval", y_eval);
     input_gradient(dx);
@@ -114,12 +114,8 @@ class LayerChecks {
     return c;
   }
 
-  static void copy(const HostMatrix& from, HostMatrix& to) {
-    std::copy_n(from.view<const std::byte>().data, from.size_bytes(), to.view<std::byte>().data);
-  }
-
-  static Visible<float> compared_rows(const HostMatrix& m, const Rows& rows) {
-    Visible<float> values;
+  static std::vector<float> compared_rows(const measure::Matrix& m, const Rows& rows) {
+    std::vector<float> values;
     for (const std::int64_t row : rows)
       for (std::int64_t col = 0; col < m.cols(); ++col)
         values.push_back(static_cast<float>(element(m.any(), row, col)));
@@ -136,12 +132,12 @@ class LayerChecks {
   }
 
   // An output of an int8 product: codes of one side by rows of the output, codes of the other.
-  void int8_output(const char* part, HostMatrix& got, const Rows& rows, const Codes& a,
+  void int8_output(const char* part, const measure::Matrix& got, const Rows& rows, const Codes& a,
                    const Codes& b, std::span<const float> bias, const oracle::Product& product) {
     const auto sums = oracle::integer_product(suite_.context(), a.view(), b.view(), rows);
-    const Visible<float> values =
+    const std::vector<float> values =
         oracle::epilogue(sums, rows, a.absmax, b.absmax, bias, b.rows, got.dtype());
-    const HostMatrix want = in_dtype(values, b.rows, got.dtype());
+    const measure::Matrix want = in_dtype(values, b.rows, got.dtype());
     const Reference f64 = oracle::reference_of(product, SumBound::any_data, got.dtype(), bias, {});
     Accuracy accuracy;
     accuracy.reference = &f64;
@@ -154,16 +150,17 @@ class LayerChecks {
     suite_.exact(check(part), got.any(), rows, want.any(), int8_rule, accuracy);
   }
 
-  void forward(const char* part, HostMatrix& y) {
+  void forward(const char* part, const measure::Matrix& y) {
     if (standard()) {
-      const Reference reference = oracle::reference_of(y_product_, sum_bound(), dtype_, bias_, {});
+      const Reference reference =
+          oracle::reference_of(y_product_, sum_bound(), dtype_, bias_.floats(), {});
       return suite_.bounded(check(part), y.any(), y_rows_, reference, sum_rule());
     }
     const Codes q_w = oracle::quantize(w_.any(), rowwise() ? Groups::rows : Groups::all);
-    int8_output(part, y, y_rows_, q_x_, q_w, bias_, y_product_);
+    int8_output(part, y, y_rows_, q_x_, q_w, bias_.floats(), y_product_);
   }
 
-  void input_gradient(HostMatrix& dx) {
+  void input_gradient(const measure::Matrix& dx) {
     if (standard()) {
       const Reference reference = oracle::reference_of(dx_product_, sum_bound(), dtype_, {}, {});
       return suite_.bounded(check("dx"), dx.any(), dx_rows_, reference, sum_rule());
@@ -173,7 +170,8 @@ class LayerChecks {
     int8_output("dx", dx, dx_rows_, q_g_, q_w, {}, dx_product_);
   }
 
-  void weight_gradient(const char* part, HostMatrix& dw, const Visible<float>& before) {
+  void weight_gradient(const char* part, const measure::Matrix& dw,
+                       const std::vector<float>& before) {
     const auto compare = [&](const oracle::Product& product) {
       const Reference reference =
           oracle::reference_of(product, sum_bound(), DType::f32, {}, before);
@@ -181,19 +179,20 @@ class LayerChecks {
     };
     if (mode_ != Mode::global_mem_efficient) return compare(dw_product_);
     // From what was saved: the codes of X, back in the layer's dtype.
-    const HostMatrix x = in_dtype(oracle::dequantize(q_x_, dtype_), shape_.dim_in, dtype_);
+    const measure::Matrix x = in_dtype(oracle::dequantize(q_x_, dtype_), shape_.dim_in, dtype_);
     compare(oracle::product(suite_.context(), g_.any(), true, x.any(), false, dw_rows_));
   }
 
-  void bias_gradient(Visible<float>& db, Visible<float>& db_twice, const Visible<float>& before) {
-    Visible<float> want = oracle::column_sums(g_.any());
+  void bias_gradient(const measure::Matrix& db, const measure::Matrix& db_twice,
+                     const std::vector<float>& before) {
+    std::vector<float> want = oracle::column_sums(g_.any());
     constexpr std::string_view rule = "equal: f32 sums of 128-row blocks, then of the blocks";
-    suite_.exact(check("db"), as_row(db), as_row(want), rule);
-    Visible<float> twice;
+    suite_.exact(check("db"), db.any(), as_row(want), rule);
+    std::vector<float> twice;
     for (std::size_t i = 0; i < want.size(); ++i)
       twice.push_back(
           static_cast<float>(static_cast<double>(before[i]) + static_cast<double>(want[i])));
-    suite_.exact(check("db, accumulated"), as_row(db_twice), as_row(twice), rule);
+    suite_.exact(check("db, accumulated"), db_twice.any(), as_row(twice), rule);
   }
 
   Suite& suite_;
@@ -202,10 +201,10 @@ class LayerChecks {
   Data data_;
   Mode mode_ = Mode::standard;
   std::string engine_;
-  HostMatrix x_;
-  HostMatrix w_;
-  HostMatrix g_;
-  Visible<float> bias_;
+  measure::Matrix x_;
+  measure::Matrix w_;
+  measure::Matrix g_;
+  measure::Matrix bias_;
   Rows y_rows_;
   Rows dx_rows_;
   Rows dw_rows_;

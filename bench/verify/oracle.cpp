@@ -70,7 +70,7 @@ double total(const std::array<double, Sums::lanes>& lanes) {
 }  // namespace
 
 Codes Codes::transposed() const {
-  Codes t{cols, rows, Visible<std::int8_t>(q.size()), absmax};
+  Codes t{cols, rows, std::vector<std::int8_t>(q.size()), absmax};
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < cols; ++c)
       t.q[static_cast<std::size_t>(c * rows + r)] = q[static_cast<std::size_t>(r * cols + c)];
@@ -97,8 +97,8 @@ Codes quantize(ConstAnyMatrix x, Groups groups) {
   return codes;
 }
 
-Visible<std::int8_t> cast(ConstAnyMatrix x) {
-  Visible<std::int8_t> q;
+std::vector<std::int8_t> cast(ConstAnyMatrix x) {
+  std::vector<std::int8_t> q;
   q.reserve(static_cast<std::size_t>(x.rows * x.cols));
   for (std::int64_t r = 0; r < x.rows; ++r)
     for (std::int64_t c = 0; c < x.cols; ++c) {
@@ -125,8 +125,8 @@ float round_to(DType dtype, double value) {
                              : static_cast<float>(bfloat16(narrow));
 }
 
-Visible<float> dequantize(const Codes& codes, DType dtype) {
-  Visible<float> x;
+std::vector<float> dequantize(const Codes& codes, DType dtype) {
+  std::vector<float> x;
   x.reserve(codes.q.size());
   for (std::int64_t r = 0; r < codes.rows; ++r) {
     const float absmax = codes.absmax[static_cast<std::size_t>(r)];
@@ -141,8 +141,8 @@ Visible<float> dequantize(const Codes& codes, DType dtype) {
   return x;
 }
 
-Visible<float> column_sums(ConstAnyMatrix g) {
-  Visible<float> sums(static_cast<std::size_t>(g.cols), 0.0f);
+std::vector<float> column_sums(ConstAnyMatrix g) {
+  std::vector<float> sums(static_cast<std::size_t>(g.cols), 0.0f);
   for (std::int64_t c = 0; c < g.cols; ++c) {
     float& sum = sums[static_cast<std::size_t>(c)];
     for (std::int64_t begin = 0; begin < g.rows; begin += column_sum_block_rows) {
@@ -171,11 +171,11 @@ std::vector<std::int64_t> integer_product(Context& context, MatrixView<const std
   return sums;
 }
 
-Visible<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows,
-                        std::span<const float> absmax_a, std::span<const float> absmax_b,
-                        std::span<const float> bias, std::int64_t n, DType dtype) {
+std::vector<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows,
+                            std::span<const float> absmax_a, std::span<const float> absmax_b,
+                            std::span<const float> bias, std::int64_t n, DType dtype) {
   const double c = static_cast<double>(std::bit_cast<float>(0x38820610u));  // 1/(127·127)
-  Visible<float> y;
+  std::vector<float> y;
   y.reserve(sums.size());
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::size_t j = 0; j < static_cast<std::size_t>(n); ++j) {

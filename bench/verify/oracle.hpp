@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "bench/measure/visible_memory.hpp"
 #include "bench/verify/compare.hpp"
+#include "measure/matrix.hpp"
 #include "switchback/context.hpp"
 #include "switchback/matrix.hpp"
 
@@ -21,19 +21,19 @@ enum class Groups { rows, columns, all };
 struct Codes {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  Visible<std::int8_t> q;
-  Visible<float> absmax;
+  std::vector<std::int8_t> q;
+  std::vector<float> absmax;
   [[nodiscard]] MatrixView<const std::int8_t> view() const { return {q.data(), rows, cols}; }
   [[nodiscard]] Codes transposed() const;
 };
 Codes quantize(ConstAnyMatrix x, Groups groups);
 
 /// cast_to_int8: truncated, clamped to [-128, 127], NaN to 0.
-Visible<std::int8_t> cast(ConstAnyMatrix x);
+std::vector<std::int8_t> cast(ConstAnyMatrix x);
 /// dequantize_rowwise, rounded to the dtype: the values, exact in f32.
-Visible<float> dequantize(const Codes& codes, DType dtype);
+std::vector<float> dequantize(const Codes& codes, DType dtype);
 /// The f32 column sums in the order quant.hpp defines.
-Visible<float> column_sums(ConstAnyMatrix g);
+std::vector<float> column_sums(ConstAnyMatrix g);
 
 /// value rounded once to the dtype (f32, f16 or bf16), from f64.
 float round_to(DType dtype, double value);
@@ -43,9 +43,9 @@ std::vector<std::int64_t> integer_product(Context& context, MatrixView<const std
                                           MatrixView<const std::int8_t> b, const Rows& rows);
 /// The epilogue over sums[rows.size(), N]: bit for bit what gemm writes in the dtype. absmax_b has
 /// N values or one; bias has N values or none.
-Visible<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows,
-                        std::span<const float> absmax_a, std::span<const float> absmax_b,
-                        std::span<const float> bias, std::int64_t n, DType dtype);
+std::vector<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows,
+                            std::span<const float> absmax_a, std::span<const float> absmax_b,
+                            std::span<const float> bias, std::int64_t n, DType dtype);
 
 /// Rows of op(a) · op(b) in f64, with the sums that bound the error of an f32 sum.
 struct Product {

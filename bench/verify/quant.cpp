@@ -18,16 +18,12 @@ constexpr std::string_view sums_rule =
 // Codes and scales as outputs of an operation. Filled with values that no operation may leave
 // there.
 struct Written {
-  Visible<std::int8_t> q;
-  Visible<float> absmax;
-  std::int64_t cols;
-  Written(std::int64_t rows, std::int64_t cols_, std::int64_t groups)
-      : q(static_cast<std::size_t>(rows * cols_), std::int8_t{-128}),
-        absmax(static_cast<std::size_t>(groups), unwritten_float),
-        cols(cols_) {}
-  [[nodiscard]] MatrixView<std::int8_t> view() {
-    return {q.data(), cols > 0 ? static_cast<std::int64_t>(q.size()) / cols : 0, cols};
-  }
+  measure::Matrix q, scales;
+  Written(const Suite& suite, std::int64_t rows, std::int64_t cols, std::int64_t groups)
+      : q(suite.filled(rows, cols, std::int8_t{-128})),
+        scales(suite.filled(1, groups, unwritten_float)) {}
+  [[nodiscard]] MatrixView<std::int8_t> view() const { return q.view<std::int8_t>(); }
+  [[nodiscard]] std::span<float> absmax() const { return scales.floats(); }
 };
 
 // One shape, dtype and kind of data: x is [batch, dim_in], w is [dim_out, dim_in].
@@ -38,8 +34,8 @@ class QuantizeChecks {
         shape_(shape),
         dtype_(dtype),
         data_(data),
-        x_(dtype, shape.batch, shape.dim_in),
-        w_(dtype, shape.dim_out, shape.dim_in) {
+        x_(suite.matrix(dtype, shape.batch, shape.dim_in)),
+        w_(suite.matrix(dtype, shape.dim_out, shape.dim_in)) {
     const std::uint64_t seed = suite.options().seed;
     fill(suite.context(), x_.any(), data, seed);
     fill(suite.context(), w_.any(), data, seed + 1);
@@ -58,17 +54,17 @@ class QuantizeChecks {
   [[nodiscard]] Check check(const char* op, const char* part) const {
     return suite_.check(op, part, dtype_, data_, shape_);
   }
-  void compare(const char* op, const char* part, Visible<std::int8_t>& got, std::int64_t cols,
+  void compare(const char* op, const char* part, const measure::Matrix& got,
                const oracle::Codes& want) {
-    suite_.exact(check(op, part), as_matrix(got, cols), want.view(), codes_rule);
+    suite_.exact(check(op, part), got.any(), want.view(), codes_rule);
   }
-  void compare(const char* op, const char* part, Visible<float>& got, Visible<float> want,
-               std::string_view rule = absmax_rule) {
-    suite_.exact(check(op, part), as_row(got), as_row(want), rule);
+  void compare(const char* op, const char* part, const measure::Matrix& got,
+               const std::vector<float>& want, std::string_view rule = absmax_rule) {
+    suite_.exact(check(op, part), got.any(), as_row(want), rule);
   }
-  void compare(const char* op, Written& got, const oracle::Codes& want) {
-    compare(op, "codes", got.q, got.cols, want);
-    compare(op, "absmax", got.absmax, want.absmax);
+  void compare(const char* op, const Written& got, const oracle::Codes& want) {
+    compare(op, "codes", got.q, want);
+    compare(op, "absmax", got.scales, want.absmax);
   }
   bool attempt(const char* op, const std::function<void()>& operation) {
     return suite_.attempt(check(op, "call"), operation);
@@ -77,17 +73,17 @@ class QuantizeChecks {
   void rowwise() {
     Context& context = suite_.context();
     const oracle::Codes want = oracle::quantize(x_.any(), oracle::Groups::rows);
-    Written got(x_.rows(), x_.cols(), x_.rows());
+    const Written got(suite_, x_.rows(), x_.cols(), x_.rows());
     if (attempt("quantize_rowwise",
-                [&] { quantize_rowwise(context, x_.any(), got.view(), got.absmax); }))
+                [&] { quantize_rowwise(context, x_.any(), got.view(), got.absmax()); }))
       compare("quantize_rowwise", got, want);
 
-    Written with_sums(x_.rows(), x_.cols(), x_.rows());
-    Visible<float> column(static_cast<std::size_t>(x_.cols()), unwritten_float);
+    const Written with_sums(suite_, x_.rows(), x_.cols(), x_.rows());
+    const measure::Matrix column = suite_.filled(1, x_.cols(), unwritten_float);
     const char* op = "quantize_rowwise_column_sums";
     if (attempt(op, [&] {
-          quantize_rowwise_column_sums(context, x_.any(), with_sums.view(), with_sums.absmax,
-                                       column);
+          quantize_rowwise_column_sums(context, x_.any(), with_sums.view(), with_sums.absmax(),
+                                       column.floats());
         })) {
       compare(op, with_sums, want);
       compare(op, "sums", column, oracle::column_sums(x_.any()), sums_rule);
@@ -95,16 +91,18 @@ class QuantizeChecks {
   }
 
   void sums() {
-    const Visible<float> want = oracle::column_sums(x_.any());
-    Visible<float> got(static_cast<std::size_t>(x_.cols()), unwritten_float);
-    if (!attempt("column_sums", [&] { column_sums(suite_.context(), x_.any(), got); })) return;
+    const std::vector<float> want = oracle::column_sums(x_.any());
+    measure::Matrix got = suite_.filled(1, x_.cols(), unwritten_float);
+    if (!attempt("column_sums", [&] { column_sums(suite_.context(), x_.any(), got.floats()); }))
+      return;
     compare("column_sums", "sums", got, want, sums_rule);
     // What it held, which the check above found to be `want`, plus the same again: one f32
     // addition.
-    got = want;
-    if (!attempt("column_sums", [&] { column_sums(suite_.context(), x_.any(), got, true); }))
+    got = suite_.copied(1, x_.cols(), want);
+    if (!attempt("column_sums",
+                 [&] { column_sums(suite_.context(), x_.any(), got.floats(), true); }))
       return;
-    Visible<float> twice;
+    std::vector<float> twice;
     for (const float sum : want)
       twice.push_back(static_cast<float>(2.0 * static_cast<double>(sum)));
     compare("column_sums", "accumulated", got, twice, sums_rule);
@@ -112,62 +110,65 @@ class QuantizeChecks {
 
   void transposed() {
     Context& context = suite_.context();
-    Written columns(w_.cols(), w_.rows(), w_.cols());
+    const Written columns(suite_, w_.cols(), w_.rows(), w_.cols());
     if (attempt("quantize_columnwise_transpose", [&] {
-          quantize_columnwise_transpose(context, w_.any(), columns.view(), columns.absmax);
+          quantize_columnwise_transpose(context, w_.any(), columns.view(), columns.absmax());
         }))
       compare("quantize_columnwise_transpose", columns,
               oracle::quantize(w_.any(), oracle::Groups::columns).transposed());
 
     const oracle::Codes want = oracle::quantize(w_.any(), oracle::Groups::all);
-    Written global(w_.rows(), w_.cols(), 1);
+    const Written global(suite_, w_.rows(), w_.cols(), 1);
     if (attempt("quantize_global",
-                [&] { quantize_global(context, w_.any(), global.view(), global.absmax); }))
+                [&] { quantize_global(context, w_.any(), global.view(), global.absmax()); }))
       compare("quantize_global", global, want);
 
-    Written global_t(w_.cols(), w_.rows(), 1);
+    const Written global_t(suite_, w_.cols(), w_.rows(), 1);
     if (attempt("quantize_global_transpose", [&] {
-          quantize_global_transpose(context, w_.any(), global_t.view(), global_t.absmax);
+          quantize_global_transpose(context, w_.any(), global_t.view(), global_t.absmax());
         }))
       compare("quantize_global_transpose", global_t, want.transposed());
   }
 
   void both_layouts() {
     Context& context = suite_.context();
-    Written q(w_.rows(), w_.cols(), w_.rows());
-    Written t(w_.cols(), w_.rows(), w_.cols());
+    const Written q(suite_, w_.rows(), w_.cols(), w_.rows());
+    const Written t(suite_, w_.cols(), w_.rows(), w_.cols());
     const char* op = "quantize_rowwise_and_columnwise_transpose";
     if (attempt(op, [&] {
-          quantize_rowwise_and_columnwise_transpose(context, w_.any(), q.view(), q.absmax, t.view(),
-                                                    t.absmax);
+          quantize_rowwise_and_columnwise_transpose(context, w_.any(), q.view(), q.absmax(),
+                                                    t.view(), t.absmax());
         })) {
       compare(op, q, oracle::quantize(w_.any(), oracle::Groups::rows));
       const oracle::Codes want = oracle::quantize(w_.any(), oracle::Groups::columns).transposed();
-      compare(op, "transposed codes", t.q, t.cols, want);
-      compare(op, "column absmax", t.absmax, want.absmax);
+      compare(op, "transposed codes", t.q, want);
+      compare(op, "column absmax", t.scales, want.absmax);
     }
-    Written global(w_.rows(), w_.cols(), 1);
-    Written global_t(w_.cols(), w_.rows(), 1);
+    const Written global(suite_, w_.rows(), w_.cols(), 1);
+    const Written global_t(suite_, w_.cols(), w_.rows(), 1);
     op = "quantize_global_and_transpose";
     if (attempt(op, [&] {
           quantize_global_and_transpose(context, w_.any(), global.view(), global_t.view(),
-                                        global.absmax);
+                                        global.absmax());
         })) {
       const oracle::Codes want = oracle::quantize(w_.any(), oracle::Groups::all);
       compare(op, global, want);
-      compare(op, "transposed codes", global_t.q, global_t.cols, want.transposed());
+      compare(op, "transposed codes", global_t.q, want.transposed());
     }
   }
 
   void dequantize() {
     const oracle::Codes codes = oracle::quantize(x_.any(), oracle::Groups::rows);
+    const measure::Matrix q = suite_.copied(x_.rows(), x_.cols(), codes.q);
+    const measure::Matrix absmax = suite_.copied(1, x_.rows(), codes.absmax);
     for (const DType to : {DType::f32, dtype_}) {
-      HostMatrix got = unwritten(to, x_.rows(), x_.cols());
+      const measure::Matrix got = suite_.unwritten(to, x_.rows(), x_.cols());
       if (!attempt("dequantize_rowwise", [&] {
-            dequantize_rowwise(suite_.context(), codes.view(), codes.absmax, got.any());
+            dequantize_rowwise(suite_.context(), q.view<const std::int8_t>(), absmax.floats(),
+                               got.any());
           }))
         continue;
-      const HostMatrix want = in_dtype(oracle::dequantize(codes, to), x_.cols(), to);
+      const measure::Matrix want = in_dtype(oracle::dequantize(codes, to), x_.cols(), to);
       suite_.exact(check("dequantize_rowwise", "values"), got.any(), want.any(),
                    "equal: absmax · (q / 127), each step rounded to f32, then once to the output");
       if (to == DType::f32) near_the_original(got);
@@ -177,7 +178,7 @@ class QuantizeChecks {
 
   // |x̂ − x| is at most half a code, absmax/254, and three roundings to f32 (quotient, product, and
   // the quantizer's own) of values up to absmax.
-  void near_the_original(HostMatrix& dequantized) {
+  void near_the_original(const measure::Matrix& dequantized) {
     Reference reference;
     reference.cols = x_.cols();
     for (std::int64_t r = 0; r < x_.rows(); ++r) {
@@ -199,22 +200,21 @@ class QuantizeChecks {
   }
 
   void cast() {
-    Visible<std::int8_t> got(static_cast<std::size_t>(x_.rows() * x_.cols()), std::int8_t{1});
-    if (!attempt("cast_to_int8", [&] {
-          cast_to_int8(suite_.context(), x_.any(), {got.data(), x_.rows(), x_.cols()});
-        }))
+    const measure::Matrix got = suite_.filled(x_.rows(), x_.cols(), std::int8_t{1});
+    if (!attempt("cast_to_int8",
+                 [&] { cast_to_int8(suite_.context(), x_.any(), got.view<std::int8_t>()); }))
       return;
-    Visible<std::int8_t> want = oracle::cast(x_.any());
-    suite_.exact(check("cast_to_int8", "codes"), as_matrix(got, x_.cols()),
-                 as_matrix(want, x_.cols()), "equal: truncated, clamped to [-128, 127], NaN to 0");
+    const std::vector<std::int8_t> want = oracle::cast(x_.any());
+    suite_.exact(check("cast_to_int8", "codes"), got.any(), as_matrix(want, x_.cols()),
+                 "equal: truncated, clamped to [-128, 127], NaN to 0");
   }
 
   Suite& suite_;
   VerifyShape shape_;
   DType dtype_;
   Data data_;
-  HostMatrix x_;
-  HostMatrix w_;
+  measure::Matrix x_;
+  measure::Matrix w_;
 };
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "bench/measure/visible_memory.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
@@ -193,22 +192,22 @@ void Suite::bounded(Check check, AnyMatrix written, const Rows& rows, const Refe
   report(check);
 }
 
-HostMatrix in_dtype(const Visible<float>& values, std::int64_t cols, DType dtype) {
+measure::Matrix in_dtype(const std::vector<float>& values, std::int64_t cols, DType dtype) {
   const std::int64_t count = static_cast<std::int64_t>(values.size());
-  HostMatrix m(dtype, cols > 0 ? count / cols : 0, cols);
+  measure::Matrix m(dtype, cols > 0 ? count / cols : 0, cols);
   for (std::int64_t i = 0; i < count; ++i)
     core::store_float(m.any().data, dtype, i, values[static_cast<std::size_t>(i)]);
   return m;
 }
 
-HostMatrix unwritten(DType dtype, std::int64_t rows, std::int64_t cols) {
-  HostMatrix m(dtype, rows, cols);
-  std::memset(m.any().data, 0x6B, m.size_bytes());
+measure::Matrix Suite::unwritten(DType dtype, std::int64_t rows, std::int64_t cols) const {
+  measure::Matrix m = matrix(dtype, rows, cols);
+  std::memset(m.data(), 0x6B, m.size_bytes());
   return m;
 }
 
-Visible<float> as_floats(ConstAnyMatrix m) {
-  Visible<float> values;
+std::vector<float> as_floats(ConstAnyMatrix m) {
+  std::vector<float> values;
   values.reserve(static_cast<std::size_t>(m.rows * m.cols));
   for (std::int64_t r = 0; r < m.rows; ++r)
     for (std::int64_t c = 0; c < m.cols; ++c)
@@ -223,7 +222,6 @@ VerifySummary run_verify(const VerifyOptions& options,
   VerifySummary summary;
   Context context(options.context);
   check_engine(context, options.engine);
-  const VisibleMemory visible(context);
   Suite suite(context, options, sink, summary);
   for (const VerifyShape& shape : shapes) {
     for (const ContextOptions& step : isa_steps(options)) {

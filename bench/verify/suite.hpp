@@ -3,14 +3,15 @@
 // and reported.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "bench/measure/host_matrix.hpp"
 #include "bench/verify/oracle.hpp"
 #include "bench/verify/verify.hpp"
+#include "measure/matrix.hpp"
 #include "switchback/quant.hpp"
 
 namespace switchback::bench {
@@ -44,6 +45,28 @@ class Suite {
   /// Runs the operation; false, and a skipped or failed check, when it throws.
   bool attempt(const Check& check, const std::function<void()>& operation);
 
+  /// A matrix for operations and for the checks of them: both the device and the host can access
+  /// it.
+  [[nodiscard]] measure::Matrix matrix(DType dtype, std::int64_t rows, std::int64_t cols) const {
+    return measure::Matrix::visible(context_, dtype, rows, cols);
+  }
+  template <class T>
+  [[nodiscard]] measure::Matrix filled(std::int64_t rows, std::int64_t cols, T value) const {
+    measure::Matrix m = matrix(dtype_of<T>, rows, cols);
+    std::fill(m.values<T>().begin(), m.values<T>().end(), value);
+    return m;
+  }
+  template <class T>
+  [[nodiscard]] measure::Matrix copied(std::int64_t rows, std::int64_t cols,
+                                       const std::vector<T>& values) const {
+    measure::Matrix m = matrix(dtype_of<T>, rows, cols);
+    std::copy(values.begin(), values.end(), m.values<T>().begin());
+    return m;
+  }
+  /// A matrix for an operation to write, filled with a finite value that no check expects: what is
+  /// not written is seen, be the right value a number or a NaN.
+  [[nodiscard]] measure::Matrix unwritten(DType dtype, std::int64_t rows, std::int64_t cols) const;
+
   void exact(Check check, AnyMatrix written, const Rows& rows, ConstAnyMatrix want,
              std::string_view bound, const Accuracy& accuracy = {});
   void exact(Check check, AnyMatrix written, ConstAnyMatrix want, std::string_view bound);
@@ -59,24 +82,22 @@ class Suite {
   VerifySummary& summary_;
 };
 
-/// Vectors as the [1,n] or [rows,cols] matrices that comparisons take.
+/// What is wanted, as the [1,n] or [rows,cols] matrices that comparisons take.
 template <class T>
-AnyMatrix as_matrix(Visible<T>& values, std::int64_t cols) {
+ConstAnyMatrix as_matrix(const std::vector<T>& values, std::int64_t cols) {
   const auto count = static_cast<std::int64_t>(values.size());
   return {values.data(), dtype_of<T>, cols > 0 ? count / cols : 0, cols, cols};
 }
 template <class T>
-AnyMatrix as_row(Visible<T>& values) {
+ConstAnyMatrix as_row(const std::vector<T>& values) {
   return as_matrix(values, static_cast<std::int64_t>(values.size()));
 }
 /// [rows,cols] of values that are exact in the dtype, in that dtype.
-HostMatrix in_dtype(const Visible<float>& values, std::int64_t cols, DType dtype);
-/// A matrix for an operation to write, filled with a finite value that no check expects, so that an
-/// unwritten element is noticed, whether a number or a NaN is expected there.
-HostMatrix unwritten(DType dtype, std::int64_t rows, std::int64_t cols);
+measure::Matrix in_dtype(const std::vector<float>& values, std::int64_t cols, DType dtype);
+/// The same in an f32 vector of scales or sums.
 inline constexpr float unwritten_float = 0x1.D6D6D6p+87f;
-/// The inverse.
-Visible<float> as_floats(ConstAnyMatrix m);
+/// The other way round: elements as floats.
+std::vector<float> as_floats(ConstAnyMatrix m);
 
 // The parts. Each makes the checks of one shape.
 void verify_quantize(Suite& suite, const VerifyShape& shape);

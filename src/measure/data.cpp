@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure/data.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <type_traits>
 
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
+#include "measure/matrix.hpp"
 
 namespace switchback::measure {
 
@@ -96,13 +100,20 @@ void for_elements(Context& context, std::int64_t rows, std::int64_t cols, std::i
                                      });
 }
 
-}  // namespace
-
-std::uint64_t random_bits(std::uint64_t seed, std::uint64_t counter) noexcept {
-  return mix(mix(seed + gamma) + (counter + 1) * gamma);
+// Calls fill(context, matrix) with a matrix of the host: m itself, or one that m is then copied
+// from.
+template <class Fill>
+void fill_from_host(Context& context, AnyMatrix m, const Fill& fill) {
+  if (context.state().runtime == nullptr) return fill(context, m);
+  ContextOptions options;
+  options.device = "cpu";
+  Context host(options);
+  const Matrix image(m.dtype, m.rows, m.cols);
+  fill(host, image.any());
+  copy(context, image.any(), m);
 }
 
-void fill_normal(Context& context, AnyMatrix m, std::uint64_t seed, float scale) {
+void fill_normal_on_host(Context& context, AnyMatrix m, std::uint64_t seed, float scale) {
   static const Ziggurat ziggurat;
   const auto fill = [&](auto* data) {
     using T = std::remove_pointer_t<decltype(data)>;
@@ -121,11 +132,67 @@ void fill_normal(Context& context, AnyMatrix m, std::uint64_t seed, float scale)
   }
 }
 
-void fill_codes(Context& context, MatrixView<std::int8_t> m, std::uint64_t seed) {
+void fill_codes_on_host(Context& context, AnyMatrix m, std::uint64_t seed) {
+  auto* const codes = static_cast<std::int8_t*>(m.data);
   for_elements(context, m.rows, m.cols, m.stride, [&](std::int64_t index, std::int64_t offset) {
     const std::uint64_t bits = random_bits(seed, static_cast<std::uint64_t>(index)) >> 32;
-    m.data[offset] = static_cast<std::int8_t>(static_cast<std::int64_t>((bits * 255) >> 32) - 127);
+    codes[offset] = static_cast<std::int8_t>(static_cast<std::int64_t>((bits * 255) >> 32) - 127);
   });
+}
+
+}  // namespace
+
+std::uint64_t random_bits(std::uint64_t seed, std::uint64_t counter) noexcept {
+  return mix(mix(seed + gamma) + (counter + 1) * gamma);
+}
+
+void fill_normal(Context& context, AnyMatrix m, std::uint64_t seed, float scale) {
+  fill_from_host(context, m,
+                 [&](Context& host, AnyMatrix to) { fill_normal_on_host(host, to, seed, scale); });
+}
+
+void fill_codes(Context& context, MatrixView<std::int8_t> m, std::uint64_t seed) {
+  fill_from_host(context, m,
+                 [&](Context& host, AnyMatrix to) { fill_codes_on_host(host, to, seed); });
+}
+
+void fill_random(Context& context, AnyMatrix m, std::uint64_t seed) {
+  if (m.rows == 0 || m.cols == 0) return;
+  fill_from_host(context, m, [&](Context& host, AnyMatrix to) {
+    const std::int64_t values = std::min<std::int64_t>(to.rows * to.cols, (1 << 20) + 7);
+    const Matrix block(to.dtype, 1, values);
+    if (to.dtype == DType::s8)
+      fill_codes_on_host(host, block.any(), seed);
+    else
+      fill_normal_on_host(host, block.any(), seed, 1.0f);
+    const std::size_t element = dtype_size_bytes(to.dtype);
+    const auto* const from = static_cast<const std::byte*>(block.data());
+    std::int64_t at = 0;
+    for (std::int64_t r = 0; r < to.rows; ++r) {
+      std::byte* const row =
+          static_cast<std::byte*>(to.data) + static_cast<std::size_t>(r * to.stride) * element;
+      for (std::int64_t done = 0; done < to.cols;) {
+        const std::int64_t count = std::min(to.cols - done, values - at);
+        std::memcpy(row + static_cast<std::size_t>(done) * element,
+                    from + static_cast<std::size_t>(at) * element,
+                    static_cast<std::size_t>(count) * element);
+        done += count;
+        at = (at + count) % values;
+      }
+    }
+  });
+}
+
+void fill_scales(Context& context, std::span<float> values, std::uint64_t seed) {
+  if (values.empty()) return;
+  const auto count = static_cast<std::int64_t>(values.size());
+  fill_from_host(
+      context, {values.data(), DType::f32, 1, count, count}, [&](Context&, AnyMatrix to) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          const std::uint64_t bits = random_bits(seed, static_cast<std::uint64_t>(i)) >> 40;
+          static_cast<float*>(to.data)[i] = 0.5f + static_cast<float>(bits) * 0x1p-24f;
+        }
+      });
 }
 
 }  // namespace switchback::measure

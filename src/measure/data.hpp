@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: seeded random operands, the same values for any thread count, stride and placement.
-//
-// Element (r, c) is a function of the seed and r·cols + c alone.
+// Measure: seeded random operands, the same values for any device, thread count, stride and
+// placement.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "switchback/context.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::measure {
+
+// The matrices lie in memory of the Context's device. Element (r, c) is a function of the seed and
+// r·cols + c alone.
 
 /// Normal data of mean 0 and standard deviation `scale` in f32, f16 or bf16 (rounded once from
 /// f32).
@@ -17,6 +20,12 @@ void fill_normal(Context& context, AnyMatrix m, std::uint64_t seed, float scale 
 
 /// Codes uniform in [-127, 127], the range a quantizer makes.
 void fill_codes(Context& context, MatrixView<std::int8_t> m, std::uint64_t seed);
+
+/// Normal data, or codes from -127 to 127, as m's type is. A block of a million values, repeated
+/// from another offset in each row: as random to an engine as fresh values, at the speed of a copy.
+void fill_random(Context& context, AnyMatrix m, std::uint64_t seed);
+/// Positive f32 values between 0.5 and 1.5, as scales are.
+void fill_scales(Context& context, std::span<float> values, std::uint64_t seed);
 
 /// The generator itself: 64 random bits for a seed and a counter.
 std::uint64_t random_bits(std::uint64_t seed, std::uint64_t counter) noexcept;

@@ -157,19 +157,19 @@ TEST(Micro, VerdictsFollowTheTarget) {
 TEST(Micro, FastestIsOfTheMedian) {
   const std::vector<double> steady = {2, 2, 2};
   const std::vector<double> lucky_once = {1, 3, 3};
-  const std::vector<Timed> timed = {{"lucky", lucky_once, measure::summarize(lucky_once)},
-                                    {"steady", steady, measure::summarize(steady)}};
-  EXPECT_EQ(fastest(timed, 0, 2).name, "steady");
-  EXPECT_EQ(fastest(timed, 0, 1).name, "lucky");
+  const std::vector<measure::Timed> timed = {{"lucky", lucky_once, measure::summarize(lucky_once)},
+                                             {"steady", steady, measure::summarize(steady)}};
+  EXPECT_EQ(measure::fastest(timed, 0, 2).name, "steady");
+  EXPECT_EQ(measure::fastest(timed, 0, 1).name, "lucky");
 }
 
 TEST(Micro, HopelessRivalsAreDropped) {
   const auto nothing = [] {};
   const auto slow = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
-  const auto kept = without_hopeless({{"fast", nothing}, {"slow", slow}}, 5);
+  const auto kept = measure::without_hopeless({{"fast", nothing}, {"slow", slow}}, 5);
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].name, "fast");
-  EXPECT_EQ(without_hopeless({{"only", slow}}, 5).size(), 1u);
+  EXPECT_EQ(measure::without_hopeless({{"only", slow}}, 5).size(), 1u);
 }
 
 TEST(Micro, ReferenceEngineIsNoRivalUnlessAlone) {

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <limits>
 
-#include "bench/measure/host_matrix.hpp"
 #include "bench/run/check.hpp"
 #include "bench/run/operands.hpp"
 #include "bench/run/plan.hpp"
 #include "measure/data.hpp"
+#include "measure/matrix.hpp"
 #include "support/contexts.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/quant.hpp"
@@ -67,7 +67,7 @@ TEST(RunCase, APassedDeadlineLeavesThreeRounds) {
   Context context;
   CaseOptions options;
   options.repeat = 50;
-  options.deadline = Clock::now();
+  options.deadline = measure::Clock::now();
   EXPECT_EQ(run_case(context, case_of_shape(2, 8, 8), options).rounds, fewest_rounds);
   options.repeat = 2;
   EXPECT_EQ(run_case(context, case_of_shape(2, 8, 8), options).rounds, 2);
@@ -107,8 +107,8 @@ TEST(Operands, EstimateCoversWhatACaseAllocates) {
     Context context;
     const Operands o = make_operands(context, c, dtype, every_field(), 1);
     double held = 0;
-    for (const ContextMatrix* m : {&o.x, &o.w, &o.g, &o.y, &o.dx, &o.dw, &o.qx, &o.qg, &o.qw_row,
-                                   &o.qw_global, &o.qw_column_t, &o.qw_global_t, &o.cast})
+    for (const measure::Matrix* m : {&o.x, &o.w, &o.g, &o.y, &o.dx, &o.dw, &o.qx, &o.qg, &o.qw_row,
+                                     &o.qw_global, &o.qw_column_t, &o.qw_global_t, &o.cast})
       held += static_cast<double>(m->size_bytes());
     CaseOptions options;
     options.dtype = dtype;
@@ -151,8 +151,8 @@ class Checks : public testing::Test {
   }
   static constexpr std::int64_t m = 20, n = 30, k = 40;
   Context context;
-  HostMatrix x{DType::f32, m, k}, w{DType::f32, n, k}, y{DType::f32, m, n};
-  HostMatrix qx{DType::s8, m, k}, qw{DType::s8, n, k};
+  measure::Matrix x{DType::f32, m, k}, w{DType::f32, n, k}, y{DType::f32, m, n};
+  measure::Matrix qx{DType::s8, m, k}, qw{DType::s8, n, k};
   std::vector<float> absmax_x = std::vector<float>(m), absmax_w = std::vector<float>(n);
 };
 
@@ -174,7 +174,7 @@ TEST_F(Checks, QuantizedCodesAndScales) {
 }
 
 TEST_F(Checks, ColumnAndGlobalGroups) {
-  HostMatrix qt(DType::s8, k, n);
+  measure::Matrix qt(DType::s8, k, n);
   std::vector<float> columns(k), one(1);
   quantize_columnwise_transpose(context, w.any(), qt.view<std::int8_t>(), columns);
   EXPECT_TRUE(check_quantized(context, w.any(), Group::column, qt.view<const std::int8_t>(), true,
@@ -216,9 +216,10 @@ TEST_F(Checks, Int8Products) {
 }
 
 TEST_F(Checks, StandardProductsInAllForms) {
-  HostMatrix g(DType::f32, m, n), dx(DType::f32, m, k), dw(DType::f32, n, k);
+  measure::Matrix g(DType::f32, m, n), dx(DType::f32, m, k), dw(DType::f32, n, k);
   measure::fill_normal(context, g.any(), 3);
-  const auto run = [&](const HostMatrix& a, bool ta, const HostMatrix& b, bool tb, HostMatrix& d) {
+  const auto run = [&](const measure::Matrix& a, bool ta, const measure::Matrix& b, bool tb,
+                       measure::Matrix& d) {
     StandardGemmArgs args;
     args.a = a.any();
     args.b = b.any();

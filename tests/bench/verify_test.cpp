@@ -160,11 +160,11 @@ TEST(SampleRows, FirstLastSpreadAndSeeded) {
 
 // The oracle itself, on values worked out by hand from the specification.
 TEST(Oracle, QuantizesAsTheSpecificationSays) {
-  const Visible<float> values = {127, 0.5f, 1.5f,     -2.5f, 0, 0,         0, 0,
-                                 1,   nan,  infinity, 2,     1, -infinity, 0, 3};
+  const std::vector<float> values = {127, 0.5f, 1.5f,     -2.5f, 0, 0,         0, 0,
+                                     1,   nan,  infinity, 2,     1, -infinity, 0, 3};
   const ConstAnyMatrix x(values.data(), DType::f32, 4, 4, 4);
   const oracle::Codes rows = oracle::quantize(x, oracle::Groups::rows);
-  const Visible<std::int8_t> want = {127, 0, 2, -2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  const std::vector<std::int8_t> want = {127, 0, 2, -2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(rows.q, want);
   EXPECT_EQ(rows.absmax[0], 127);
   EXPECT_EQ(rows.absmax[1], 0);
@@ -188,8 +188,8 @@ TEST(Oracle, RoundsOnceToNarrowTypes) {
 
 TEST(Oracle, ProductsOfEachTranspose) {
   Context context = cpu_context();
-  const Visible<float> a = {1, 2, 3, 4, 5, 6};   // [2,3]
-  const Visible<float> b = {1, 0, 2, -1, 1, 1};  // [2,3] or [3,2]
+  const std::vector<float> a = {1, 2, 3, 4, 5, 6};   // [2,3]
+  const std::vector<float> b = {1, 0, 2, -1, 1, 1};  // [2,3] or [3,2]
   const ConstAnyMatrix a23(a.data(), DType::f32, 2, 3, 3);
   const ConstAnyMatrix b23(b.data(), DType::f32, 2, 3, 3);
   const ConstAnyMatrix b32(b.data(), DType::f32, 3, 2, 2);
@@ -295,16 +295,17 @@ TEST(Suite, AnInaccurateLayerFailsByItsErrorAlone) {
   Check last;
   const std::function<void(const Check&)> sink = [&](const Check& c) { last = c; };
   Suite suite(context, options, sink, summary);
-  Visible<float> written(100);
+  std::vector<float> written(100);
   Reference reference{10, {}, {}};
   for (std::size_t i = 0; i < written.size(); ++i) {
     reference.values.push_back(1.0 + static_cast<double>(i % 7));
     written[i] = static_cast<float>(reference.values[i] * (i % 2 == 0 ? 1.02 : 0.98));
   }
-  Visible<float> same = written;
+  std::vector<float> same = written;
   const Accuracy limits{&reference, 0.017, 0.9998};
   suite.exact(suite.check("layer", "forward", DType::f32, Data::normal, {10, 10, 10}),
-              as_matrix(written, 10), all_rows(10), as_matrix(same, 10), "equal", limits);
+              AnyMatrix(written.data(), DType::f32, 10, 10, 10), all_rows(10), as_matrix(same, 10),
+              "equal", limits);
   EXPECT_EQ(last.outcome, Check::Outcome::fail);
   EXPECT_EQ(last.comparison.wrong, 0);
   EXPECT_EQ(summary.failed, 1);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/measure/timing.hpp"
+#include "measure/rounds.hpp"
 
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
 
-namespace switchback::bench {
+#include "measure/matrix.hpp"
+#include "support/contexts.hpp"
+
+namespace switchback::measure {
 namespace {
 
 // A clock that only moves when a callable says how long it "took".
@@ -20,19 +24,19 @@ struct FakeClock {
   }
 };
 
-MeasureOptions options_for(FakeClock& clock) {
-  MeasureOptions options;
+RoundOptions options_for(FakeClock& clock) {
+  RoundOptions options;
   options.now = clock.now();
   return options;
 }
 
 TEST(Timing, CountsWarmupAndRepeats) {
   FakeClock clock;
-  MeasureOptions options = options_for(clock);
+  RoundOptions options = options_for(clock);
   options.repeat = 5;
   options.warmup = 3;
   int calls = 0;
-  const measure::Stats s = measure(options, [&] {
+  const Stats s = stats_of(options, [&] {
     ++calls;
     clock.pass_ms(2);
   });
@@ -44,56 +48,56 @@ TEST(Timing, CountsWarmupAndRepeats) {
 
 TEST(Timing, MinTimeAddsCalls) {
   FakeClock clock;
-  MeasureOptions options = options_for(clock);
+  RoundOptions options = options_for(clock);
   options.repeat = 2;
   options.min_time_s = 0.1;
-  const measure::Stats s = measure(options, [&] { clock.pass_ms(10); });
+  const Stats s = stats_of(options, [&] { clock.pass_ms(10); });
   EXPECT_EQ(s.count, 10);
 }
 
 TEST(Timing, RepeatHoldsWhenCallsAreSlow) {
   FakeClock clock;
-  MeasureOptions options = options_for(clock);
+  RoundOptions options = options_for(clock);
   options.repeat = 4;
   options.min_time_s = 0.1;
-  const measure::Stats s = measure(options, [&] { clock.pass_ms(500); });
+  const Stats s = stats_of(options, [&] { clock.pass_ms(500); });
   EXPECT_EQ(s.count, 4);
 }
 
 TEST(Timing, DeadlineEndsAfterAtLeastOneCall) {
   FakeClock clock;
-  MeasureOptions options = options_for(clock);
+  RoundOptions options = options_for(clock);
   options.repeat = 1000;
   options.deadline = clock.time + std::chrono::milliseconds(35);
   options.warmup = 0;
-  EXPECT_EQ(measure(options, [&] { clock.pass_ms(10); }).count, 4);
+  EXPECT_EQ(stats_of(options, [&] { clock.pass_ms(10); }).count, 4);
   // Now it has passed.
   options.warmup = 3;
   int calls = 0;
-  EXPECT_EQ(measure(options, [&] { ++calls; }).count, 1);
+  EXPECT_EQ(stats_of(options, [&] { ++calls; }).count, 1);
   EXPECT_EQ(calls, 1);
 }
 
 TEST(Timing, NoDeadlineCutsTheFewestRounds) {
   FakeClock clock;
-  MeasureOptions options = options_for(clock);
+  RoundOptions options = options_for(clock);
   options.repeat = 1000;
   options.fewest = 3;
   options.warmup = 0;
   options.deadline = clock.time;
-  EXPECT_EQ(measure(options, [&] { clock.pass_ms(10); }).count, 3);
+  EXPECT_EQ(stats_of(options, [&] { clock.pass_ms(10); }).count, 3);
 }
 
 TEST(Timing, RepeatZeroStillMeasures) {
   FakeClock clock;
-  MeasureOptions options = options_for(clock);
+  RoundOptions options = options_for(clock);
   options.repeat = 0;
-  EXPECT_EQ(measure(options, [&] { clock.pass_ms(1); }).count, 1);
+  EXPECT_EQ(stats_of(options, [&] { clock.pass_ms(1); }).count, 1);
 }
 
 TEST(Timing, RoundsInterleave) {
   FakeClock clock;
-  MeasureOptions options = options_for(clock);
+  RoundOptions options = options_for(clock);
   options.repeat = 3;
   options.warmup = 1;
   std::string order;
@@ -109,7 +113,7 @@ TEST(Timing, RoundsInterleave) {
                                                           order += 'c';
                                                           clock.pass_ms(9);
                                                         }};
-  const std::vector<measure::Stats> stats = measure_interleaved(options, callables);
+  const std::vector<Stats> stats = stats_of_each(options, callables);
   EXPECT_EQ(order, "abcabcabcabc");
   ASSERT_EQ(stats.size(), 3u);
   EXPECT_DOUBLE_EQ(stats[0].median_ms, 1);
@@ -119,47 +123,105 @@ TEST(Timing, RoundsInterleave) {
 
 TEST(Timing, DeadlineNeverCutsARound) {
   FakeClock clock;
-  MeasureOptions options = options_for(clock);
+  RoundOptions options = options_for(clock);
   options.repeat = 100;
   options.warmup = 0;
   options.deadline = clock.time + std::chrono::milliseconds(25);
   const std::vector<std::function<void()>> callables = {[&] { clock.pass_ms(10); },
                                                         [&] { clock.pass_ms(10); }};
-  const auto times = sample_interleaved(options, callables);
+  const auto times = times_of(options, callables);
   EXPECT_EQ(times[0].size(), 2u);
   EXPECT_EQ(times[1].size(), 2u);
 }
 
 TEST(Timing, PreparationIsNotTimed) {
   FakeClock clock;
-  MeasureOptions options = options_for(clock);
+  RoundOptions options = options_for(clock);
   options.repeat = 3;
   int prepared = 0;
   options.before_each = [&] {
     ++prepared;
     clock.pass_ms(1000);
   };
-  const measure::Stats s = measure(options, [&] { clock.pass_ms(1); });
+  const Stats s = stats_of(options, [&] { clock.pass_ms(1); });
   EXPECT_DOUBLE_EQ(s.max_ms, 1);
   EXPECT_EQ(prepared, 4);
 }
 
 TEST(Timing, NoCallables) {
-  EXPECT_TRUE(measure_interleaved({}, {}).empty());
+  EXPECT_TRUE(stats_of_each({}, {}).empty());
 }
 
 TEST(Timing, SpeedRatioPairsRounds) {
   // The machine is three times slower in the second half: the ratio of each round stays 2.
   const std::vector<double> rival = {2, 2, 6, 6};
   const std::vector<double> subject = {1, 1, 3, 3};
-  const measure::Middle m = measure::speed_ratio(rival, subject);
+  const Middle m = speed_ratio(rival, subject);
   EXPECT_DOUBLE_EQ(m.median, 2);
   EXPECT_DOUBLE_EQ(m.mad, 0);
 }
 
+TEST(Rounds, FollowTheOrderAndTheRule) {
+  FakeClock clock;
+  std::string order;
+  const std::vector<std::function<void()>> calls = {[&] {
+                                                      order += 'a';
+                                                      clock.pass_ms(1);
+                                                    },
+                                                    [&] {
+                                                      order += 'b';
+                                                      clock.pass_ms(4);
+                                                    }};
+  RoundRules rules;
+  rules.now = clock.now();
+  rules.before_each = [&] { clock.pass_ms(10); };
+  rules.order = [](int round) {
+    return round % 2 == 0 ? std::vector<std::size_t>{0, 1} : std::vector<std::size_t>{1, 0};
+  };
+  rules.another = [&](const RoundsSoFar& so_far) {
+    EXPECT_EQ(so_far.times_ms.size(), 2u);
+    EXPECT_EQ(so_far.times_ms[1].size(), static_cast<std::size_t>(so_far.rounds));
+    EXPECT_DOUBLE_EQ(so_far.timed_ms, 5.0 * so_far.rounds);
+    EXPECT_NEAR(so_far.elapsed_s, 0.025 * so_far.rounds, 1e-12);
+    if (so_far.rounds > 0) EXPECT_NEAR(so_far.last_elapsed_s, 0.025, 1e-12);
+    return so_far.rounds < 3;
+  };
+  Context cpu;
+  const Times times = run_rounds(rules, calls, cpu);
+  EXPECT_EQ(order, "abbaab");
+  ASSERT_EQ(times.size(), 2u);
+  EXPECT_EQ(times[0].size(), 3u);
+  EXPECT_DOUBLE_EQ(times[0][1], 1);
+  EXPECT_DOUBLE_EQ(times[1][1], 4);
+}
+
+TEST(Rounds, EndWhereSomebodyInterrupts) {
+  int calls = 0;
+  const std::function<void()> call = [&] { ++calls; };
+  RoundRules rules;
+  rules.another = [](const RoundsSoFar&) { return true; };
+  rules.interrupted = [&] { return calls == 5; };
+  Context cpu;
+  EXPECT_THROW(run_rounds(rules, std::span(&call, 1), cpu), Interrupted);
+  EXPECT_EQ(calls, 5);
+}
+
+TEST(Rounds, OnEveryContextItsOwnClockIsRead) {
+  for (const ContextOptions& on : test::all_contexts()) {
+    Context context(on);
+    const Matrix m(context, DType::f32, 64, 64);
+    const std::function<void()> call = [&] { poison(context, m.any()); };
+    RoundRules rules;
+    rules.another = [](const RoundsSoFar& so_far) { return so_far.rounds < 2; };
+    const Times times = run_rounds(rules, std::span(&call, 1), context);
+    ASSERT_EQ(times[0].size(), 2u);
+    EXPECT_GE(times[0][0], 0);
+  }
+}
+
 TEST(Timing, RealClockMoves) {
   volatile int sink = 0;
-  const measure::Stats s = measure({.repeat = 3}, [&] {
+  const Stats s = stats_of({.repeat = 3}, [&] {
     for (int i = 0; i < 100000; ++i)
       sink = sink + 1;
   });
@@ -168,4 +230,4 @@ TEST(Timing, RealClockMoves) {
 }
 
 }  // namespace
-}  // namespace switchback::bench
+}  // namespace switchback::measure

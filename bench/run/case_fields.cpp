@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: each field of a case run once, proven, and entered for the rounds.
+#include <span>
+#include <utility>
+#include <variant>
+
+#include "bench/cache/files.hpp"
+#include "bench/run/case_setting.hpp"
+#include "bench/run/check.hpp"
+#include "core/context_state.hpp"
+#include "core/device.hpp"
+#include "gemm/int8/candidates.hpp"
+#include "measure/source_scope.hpp"
+#include "switchback/error.hpp"
+#include "switchback/gemm.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+/// Notes whether what a source answers is anything but the default.
+class WatchedSource final : public ConfigSource {
+ public:
+  WatchedSource(const Context& context, const ConfigSource& source)
+      : context_(context), source_(source) {}
+  bool find(const ConfigQuery& query, const ContextState& state,
+            ConfigChoice& choice) const override {
+    const bool found = source_.find(query, state, choice);
+    if (found && choice != default_choice(query, context_)) differs_ = true;
+    return found;
+  }
+  void refused(const ConfigQuery& query, const ConfigChoice& choice,
+               std::string_view reason) const noexcept override {
+    source_.refused(query, choice, reason);
+    differs_ = false;
+  }
+  [[nodiscard]] bool differs() const noexcept { return differs_; }
+
+ private:
+  const Context& context_;
+  const ConfigSource& source_;
+  mutable bool differs_ = false;
+};
+
+std::function<void()> with_source(Context& context, std::function<void()> call,
+                                  std::shared_ptr<const ConfigSource> source) {
+  return [&context, call = std::move(call), source = std::move(source)] {
+    context.set_config_source(source);
+    call();
+  };
+}
+
+std::function<void()> quantize_call(CaseSetting& setting, const Quantize& quantize) {
+  return [&setting, quantize] {
+    quantize.run(setting.context, setting.matrix(quantize.x).any(),
+                 setting.matrix(quantize.q).view<std::int8_t>(),
+                 setting.matrix(quantize.absmax).floats());
+  };
+}
+
+GemmArgs int8_args(const CaseSetting& setting, const Int8Product& product) {
+  GemmArgs args;
+  args.a = setting.matrix(product.a).view<const std::int8_t>();
+  if (product.packed != nullptr)
+    args.packed_b = &(setting.operands.*product.packed);
+  else
+    args.b = setting.matrix(product.b).view<const std::int8_t>();
+  args.d = setting.matrix(product.d).any();
+  args.absmax_a = setting.matrix(product.absmax_a).floats();
+  args.absmax_b = setting.matrix(product.absmax_b).floats();
+  args.engine = setting.options.int8_engine;
+  return args;
+}
+
+// The engine and configuration the library picks for these operands.
+std::string int8_config(const CaseSetting& setting, const Int8Product& product,
+                        const GemmArgs& args) {
+  const ContextState& state = setting.context.state();
+  const PackedWeight* packed = args.packed_b;
+  gemm_int8::GemmProblem problem;
+  problem.m = args.a.rows;
+  problem.k = args.a.cols;
+  problem.n = args.d.cols;
+  problem.stride_a = args.a.stride;
+  problem.stride_b = packed != nullptr ? 0 : setting.matrix(product.b).any().stride;
+  problem.stride_d = args.d.stride;
+  problem.output = args.d.dtype;
+  problem.alignment = core::alignment_class(state, {args.a.data, args.b.data, args.d.data});
+  problem.scale = args.absmax_b.size() == static_cast<std::size_t>(problem.n)
+                      ? gemm_int8::ScaleMode::row_col
+                      : gemm_int8::ScaleMode::row_scalar;
+  const gemm_int8::Engine* engine = gemm_int8::find_engine(
+      state.device.kind,
+      packed != nullptr ? packed->engine() : std::string_view(setting.options.int8_engine));
+  if (packed != nullptr && engine != nullptr) problem.packed_for = engine->id;
+  if (setting.options.tuned != nullptr) {
+    ConfigChoice choice;
+    if (setting.options.tuned->find(gemm_int8::config_query(problem, state), state, choice))
+      return gemm_int8::describe(gemm_int8::from_choice(choice)) + " (tuned)";
+  }
+  return gemm_int8::describe(engine != nullptr
+                                 ? engine->default_config(problem, state)
+                                 : gemm_int8::default_config(problem, setting.context));
+}
+
+/// Runs a field's work once and checks what it wrote. What it times and the engine that ran are
+/// there as far as it came.
+struct Proof {
+  CaseSetting& setting;
+  std::function<void()>& call;
+  std::string& engine;
+
+  SampleCheck operator()(const FloatingProduct& product) {
+    const CaseOptions& options = setting.options;
+    const bool chosen = options.tuned == nullptr && options.standard_engine.empty();
+    engine = chosen ? fastest_floating_engine(setting, product) : options.standard_engine;
+    call = floating_call(setting, product, engine);
+    if (engine.empty()) engine = "tuned";
+    run_into({product.d});
+    return check(product);
+  }
+
+  SampleCheck operator()(const EvalForward& forward) {
+    // A layer in eval mode takes the faster of its packed weight and the products above.
+    LinearOptions options{.in_features = setting.shape.dim_in,
+                          .out_features = setting.shape.dim_out,
+                          .mode = Mode::standard,
+                          .dtype = setting.options.dtype,
+                          .engine = setting.options.standard_engine};
+    SwitchbackLinear& layer =
+        *setting.layers.emplace_back(std::make_unique<SwitchbackLinear>(setting.context, options));
+    const FloatingProduct& product = forward.product;
+    layer.set_weight(setting.matrix(product.b).any());
+    layer.prepare_for_eval();
+    engine = "layer in eval mode";
+    call = [&setting = setting, &layer, &product] {
+      layer.forward(setting.matrix(product.a).any(), setting.matrix(product.d).any());
+    };
+    run_into({product.d});
+    return check(product);
+  }
+
+  SampleCheck operator()(const Int8Product& product) {
+    const GemmArgs args = int8_args(setting, product);
+    call = [&context = setting.context, args] { gemm(context, args); };
+    run_into({product.d});
+    engine = int8_config(setting, product, args);
+    const measure::Matrix a = setting.on_host(product.a), b = setting.on_host(product.b),
+                          d = setting.on_host(product.d),
+                          absmax_a = setting.on_host(product.absmax_a),
+                          absmax_b = setting.on_host(product.absmax_b);
+    return check_int8_product(setting.host(), a.view<const std::int8_t>(),
+                              b.view<const std::int8_t>(), d.any(), absmax_a.floats(),
+                              absmax_b.floats(), seed());
+  }
+
+  SampleCheck operator()(const Quantize& quantize) {
+    call = quantize_call(setting, quantize);
+    run_into({quantize.q, quantize.absmax});
+    const measure::Matrix x = setting.on_host(quantize.x), q = setting.on_host(quantize.q),
+                          absmax = setting.on_host(quantize.absmax);
+    return check_quantized(setting.host(), x.any(), quantize.group, q.view<const std::int8_t>(),
+                           quantize.transposed, absmax.floats(), seed());
+  }
+
+  SampleCheck operator()(const Cast& cast) {
+    const ConstAnyMatrix x = setting.matrix(cast.x).any();
+    const MatrixView<std::int8_t> q(setting.operands.cast.view<std::int8_t>().data, x.rows, x.cols);
+    call = [&context = setting.context, x, q] { cast_to_int8(context, x, q); };
+    measure::poison(setting.context, q);
+    call();
+    const measure::Matrix host_x = setting.on_host(cast.x),
+                          host_q = measure::to_host(setting.context, ConstAnyMatrix(q));
+    return check_cast(host_x.any(), host_q.view<const std::int8_t>(), seed());
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t seed() const { return setting.options.seed + 100; }
+
+  void run_into(std::initializer_list<Operand> outputs) {
+    for (const Operand output : outputs)
+      measure::poison(setting.context, setting.matrix(output).any());
+    call();
+  }
+
+  SampleCheck check(const FloatingProduct& product) {
+    const measure::Matrix a = setting.on_host(product.a), b = setting.on_host(product.b),
+                          d = setting.on_host(product.d);
+    return check_standard_product(setting.host(), a.any(), product.transpose_a, b.any(),
+                                  product.transpose_b, d.any(), seed(),
+                                  factor_error(setting, setting.options.standard_engine));
+  }
+};
+
+// Enters a field that is right; with a tuner also in its default configuration.
+void enter(CaseSetting& setting, const FieldSpec& spec, std::function<void()> call,
+           FieldResult& result) {
+  using Sweep = Entry::Sweep;
+  const auto& tuned = setting.options.tuned;
+  // Casts are the floor under quantize operations; nobody tunes them.
+  if (tuned == nullptr || std::holds_alternative<Cast>(spec.work)) {
+    setting.add(Sweep::fields, std::move(call), result.stats);
+    return;
+  }
+  const auto watched = std::make_shared<WatchedSource>(setting.context, *tuned);
+  with_source(setting.context, call, watched)();
+  result.tuned = watched->differs();
+  const std::size_t subject =
+      setting.add(Sweep::fields, with_source(setting.context, call, tuned), result.stats);
+  const std::size_t rival =
+      setting.add(Sweep::defaults, with_source(setting.context, std::move(call), nullptr),
+                  result.default_stats);
+  setting.duels.push_back({subject, rival, &result.tuned_speedup});
+}
+
+}  // namespace
+
+void make_codes(CaseSetting& setting) {
+  const CaseOptions& options = setting.options;
+  for (const FieldSpec& spec : field_table())
+    if (const auto* quantize = std::get_if<Quantize>(&spec.work);
+        quantize != nullptr && uses(options.fields, quantize->q))
+      quantize_call(setting, *quantize)();
+  setting.stop_if_interrupted();
+  for (std::size_t i = 0; i < all_fields; ++i)
+    if (const auto* product = std::get_if<Int8Product>(&field_table()[i].work);
+        options.fields[i] && product != nullptr && product->packed != nullptr)
+      pack_weight(setting.context, setting.matrix(product->b).view<const std::int8_t>(),
+                  setting.operands.*product->packed, options.int8_engine);
+}
+
+void prepare_field(CaseSetting& setting, Field field, CaseResult& result) {
+  setting.stop_if_interrupted();
+  const FieldSpec& spec = spec_of(field);
+  FieldResult& out = result.fields[index(field)];
+  try {
+    std::function<void()> call;
+    const SampleCheck check = std::visit(Proof{setting, call, out.engine}, spec.work);
+    out.error = check.error;
+    out.status = check.ok() ? CaseStatus::ok : CaseStatus::wrong;
+    out.why = check.wrong;
+    if (check.ok()) enter(setting, spec, std::move(call), out);
+  } catch (const Error& error) {
+    if (error.status() != Status::unsupported) throw;
+    out.status = CaseStatus::unsupported;
+    out.why = error.what();
+  }
+  if (out.status != CaseStatus::ok && result.status != CaseStatus::wrong) {
+    result.status = out.status;
+    result.why = std::string(spec.name) + ": " + out.why;
+  }
+}
+
+void prepare_layers(CaseSetting& setting, CaseResult& result) {
+  using Sweep = Entry::Sweep;
+  const Case& shape = setting.shape;
+  const Operands& o = setting.operands;
+  if (setting.options.fields != every_field() || shape.dim_in > max_exact_k ||
+      shape.dim_out > max_exact_k)
+    return;
+  const auto& tuned = setting.options.tuned;
+  setting.context.set_config_source(tuned);
+  LayerResult& out = result.layer.emplace();
+  const auto enter_layer = [&](Mode mode, bool eval, measure::Stats& stats) {
+    LinearOptions options;
+    options.in_features = shape.dim_in;
+    options.out_features = shape.dim_out;
+    options.mode = mode;
+    options.dtype = setting.options.dtype;
+    SwitchbackLinear& layer =
+        *setting.layers.emplace_back(std::make_unique<SwitchbackLinear>(setting.context, options));
+    layer.set_weight(o.w.any());
+    if (eval) layer.prepare_for_eval();
+    const auto call = [&o, &layer, eval] {
+      if (eval) return layer.forward(o.x.any(), o.y.any());
+      layer.weight_updated();
+      layer.forward(o.x.any(), o.y.any(), Save::borrow);
+      // The steps share dx and dw, which nobody reads.
+      LinearGrads grads;
+      grads.g = o.g.any();
+      grads.dx = o.dx.any();
+      grads.dw = o.dw.any();
+      layer.backward(grads);
+    };
+    call();
+    setting.stop_if_interrupted();
+    if (mode == Mode::automatic && eval)
+      out.eval_mode = mode_name(layer.forward_mode(shape.batch_size));
+    if (mode == Mode::automatic && !eval) {
+      layer.weight_updated();
+      out.forward_mode = mode_name(layer.forward_mode(shape.batch_size, Save::borrow));
+      out.dx_mode = mode_name(layer.dx_mode(shape.batch_size));
+    }
+    return setting.add(mode == Mode::automatic ? Sweep::auto_layers : Sweep::standard_layers,
+                       with_source(setting.context, call, tuned), stats);
+  };
+  const std::size_t standard_step = enter_layer(Mode::standard, false, out.standard_step);
+  const std::size_t standard_eval = enter_layer(Mode::standard, true, out.standard_forward);
+  const std::size_t auto_step = enter_layer(Mode::automatic, false, out.auto_step);
+  const std::size_t auto_eval = enter_layer(Mode::automatic, true, out.auto_forward);
+  setting.duels.push_back({auto_step, standard_step, &out.step_speedup});
+  setting.duels.push_back({auto_eval, standard_eval, &out.forward_speedup});
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: the rounds of a case: their order, their end, and what their times come to.
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "bench/run/case_setting.hpp"
+#include "bench/run/plan.hpp"
+#include "measure/caches.hpp"
+#include "measure/rounds.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+constexpr std::size_t least_tuned_cycles = 8;
+
+// The order of a round. A field's default follows its tuned form by a whole sweep, not at once: the
+// second of two calls on the same operands would find them in the caches. Sweeps change places so
+// that within four rounds each has followed each of the others equally often.
+std::vector<std::size_t> order_of(const std::vector<Entry>& entries, int round) {
+  using enum Entry::Sweep;
+  std::array sweeps = {fields, defaults, standard_layers, auto_layers};
+  const std::size_t phase = static_cast<std::size_t>(round) % tuned_cycle;
+  if (phase % 2 == 1) std::swap(sweeps[0], sweeps[1]);
+  if (phase >= tuned_cycle / 2) std::swap(sweeps[2], sweeps[3]);
+  std::vector<std::size_t> order;
+  for (const Entry::Sweep sweep : sweeps)
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      if (entries[i].sweep == sweep) order.push_back(i);
+  return order;
+}
+
+measure::Times take_times(CaseSetting& setting) {
+  const CaseOptions& options = setting.options;
+  const auto left_s = [&] {
+    return options.deadline ? measure::seconds_between(measure::Clock::now(), *options.deadline)
+                            : 1e18;
+  };
+  std::vector<std::function<void()>> calls;
+  for (const Entry& entry : setting.entries) {
+    setting.stop_if_interrupted();
+    calls.push_back(options.graphs ? measure::captured(setting.context, entry.call) : entry.call);
+  }
+  std::optional<measure::CacheFlush> flush;
+  if (options.cold_cache) flush.emplace(setting.context);
+  measure::RoundRules rules;
+  rules.order = [&](int round) { return order_of(setting.entries, round); };
+  rules.interrupted = options.interrupted;
+  if (flush) rules.before_each = [&] { flush->run(); };
+
+  // Warming up may take a third of the time there is.
+  const double warm_up_until_s = left_s() * 2 / 3;
+  rules.another = [&](const measure::RoundsSoFar& so_far) {
+    if (so_far.rounds >= options.repeat / 2) return false;
+    return so_far.rounds == 0 || (left_s() > warm_up_until_s && left_s() > 0);
+  };
+  measure::run_rounds(rules, calls, setting.context);
+
+  const int fewest = std::min(options.repeat, fewest_rounds);
+  const int wanted =
+      options.tuned == nullptr
+          ? options.repeat
+          : std::max(options.repeat, static_cast<int>(tuned_cycle * least_tuned_cycles));
+  rules.another = [&](const measure::RoundsSoFar& so_far) {
+    if (so_far.rounds >= wanted && so_far.elapsed_s >= options.min_time_s) return false;
+    return so_far.rounds < fewest || so_far.elapsed_s / so_far.rounds <= left_s();
+  };
+  return measure::run_rounds(rules, calls, setting.context);
+}
+
+// Times of a cycle of rounds together: over it no rival was the better placed one.
+std::vector<double> whole_cycles(const std::vector<double>& times) {
+  if (times.size() < tuned_cycle) return times;
+  std::vector<double> sums;
+  for (std::size_t i = 0; i + tuned_cycle <= times.size(); i += tuned_cycle)
+    sums.push_back(std::accumulate(times.begin() + static_cast<std::ptrdiff_t>(i),
+                                   times.begin() + static_cast<std::ptrdiff_t>(i + tuned_cycle),
+                                   0.0));
+  return sums;
+}
+
+}  // namespace
+
+void run_case_rounds(CaseSetting& setting, CaseResult& result) {
+  if (setting.entries.empty()) return;
+  const measure::Times times_ms = take_times(setting);
+  result.rounds = static_cast<int>(times_ms.front().size());
+  for (std::size_t i = 0; i < times_ms.size(); ++i)
+    *setting.entries[i].stats = measure::summarize(times_ms[i]);
+  for (const Duel& duel : setting.duels)
+    *duel.speedup = measure::speed_ratio(whole_cycles(times_ms[duel.rival]),
+                                         whole_cycles(times_ms[duel.subject]));
+}
+
+}  // namespace switchback::bench

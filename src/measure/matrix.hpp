@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measure: a matrix that owns its memory, on the host or on a Context's device, and what is done
+// with its elements there: copied, read by the host, compared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/aligned_buffer.hpp"
+#include "switchback/context.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::measure {
+
+/// A [rows,cols] matrix of any element type. Elements are uninitialised: fill before use.
+class Matrix {
+ public:
+  Matrix() = default;
+  /// In the host's memory, contiguous.
+  Matrix(DType dtype, std::int64_t rows, std::int64_t cols);
+  /// In the memory of the Context's device, with rows `stride` apart (0: cols). Alignment 1 (see
+  /// core::alignment_class) begins it one element behind an aligned address.
+  Matrix(const Context& context, DType dtype, std::int64_t rows, std::int64_t cols,
+         std::int64_t stride = 0, std::int64_t alignment = 0);
+  /// In memory that both the host and operations of the Context's device can access; the host only
+  /// while no operation is queued that uses it. Slow on a device: it is for checks.
+  static Matrix visible(const Context& context, DType dtype, std::int64_t rows, std::int64_t cols);
+
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  [[nodiscard]] std::int64_t rows() const noexcept { return rows_; }
+  [[nodiscard]] std::int64_t cols() const noexcept { return cols_; }
+  [[nodiscard]] bool empty() const noexcept { return rows_ * cols_ == 0; }
+  /// Of the elements, without what lies between rows.
+  [[nodiscard]] std::size_t size_bytes() const noexcept {
+    return static_cast<std::size_t>(rows_ * cols_) * dtype_size_bytes(dtype_);
+  }
+  [[nodiscard]] std::int64_t alignment() const noexcept { return offset_bytes_ > 0 ? 1 : 0; }
+
+  [[nodiscard]] void* data() const noexcept {
+    if (borrowed_ != nullptr) return borrowed_;
+    auto* begin = buffer_.as<std::byte>();
+    return begin == nullptr ? nullptr : begin + offset_bytes_;
+  }
+  [[nodiscard]] AnyMatrix any() const noexcept { return {data(), dtype_, rows_, cols_, stride_}; }
+  /// The elements as T, which must be of the matrix' type.
+  template <class T>
+  [[nodiscard]] MatrixView<T> view() const noexcept {
+    return {static_cast<T*>(data()), rows_, cols_, stride_};
+  }
+  /// All elements of a contiguous matrix as T.
+  template <class T>
+  [[nodiscard]] std::span<T> values() const noexcept {
+    return {static_cast<T*>(data()), static_cast<std::size_t>(rows_ * cols_)};
+  }
+  [[nodiscard]] std::span<float> floats() const noexcept { return values<float>(); }
+
+ private:
+  friend Matrix to_host(Context& context, ConstAnyMatrix m);
+  Matrix(core::AlignedBuffer buffer, DType dtype, std::int64_t rows, std::int64_t cols,
+         std::int64_t stride, std::size_t offset_bytes);
+
+  core::AlignedBuffer buffer_;
+  void* borrowed_ = nullptr;  ///< the elements of another matrix
+  DType dtype_ = DType::f32;
+  std::int64_t rows_ = 0;
+  std::int64_t cols_ = 0;
+  std::int64_t stride_ = 0;
+  std::size_t offset_bytes_ = 0;
+};
+
+/// to = from, element by element, of one shape and type. Either may be the host's memory or the
+/// Context's device's. Waits.
+void copy(Context& context, ConstAnyMatrix from, AnyMatrix to);
+/// Another matrix of the Context's device with the same elements, stride and alignment.
+Matrix copy_of(Context& context, const Matrix& from);
+/// A contiguous copy in the host's memory.
+Matrix host_copy(Context& context, ConstAnyMatrix m);
+/// The elements where the host can read them: those of a CPU Context themselves, which must outlive
+/// the result; of another device a copy.
+Matrix to_host(Context& context, ConstAnyMatrix m);
+inline Matrix to_host(Context& context, const Matrix& m) {
+  return to_host(context, ConstAnyMatrix(m.any()));
+}
+Matrix to_host(Context& context, std::span<const float> values);
+
+/// Fills m with what no operation writes: NaN, the code -128, the sum -1.
+void poison(Context& context, AnyMatrix m);
+
+/// Element (r, c) of a matrix of the host. Exact for every type there is.
+double element(ConstAnyMatrix m, std::int64_t r, std::int64_t c) noexcept;
+
+/// Where m differs first from `want`, a matrix of the host with m's columns and at least its rows,
+/// in words; empty: nowhere. Bits are compared: NaNs of different bits differ.
+std::string difference(Context& context, ConstAnyMatrix m, ConstAnyMatrix want);
+
+}  // namespace switchback::measure
