@@ -342,6 +342,7 @@ void SwitchbackLinear::prepare_for_eval() {
   check_has_weight(layer, op);
   if (layer.eval) return;
   if (layer.is_int8()) {
+    core::check_process(*layer.context, op);
     linear::prepare_weight(layer);
     keep_bias(layer, layer.bias, copy_of_bias(layer, layer.bias));
     layer.cache.release_backward();

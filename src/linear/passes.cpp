@@ -10,8 +10,7 @@
 #include "gemm/int8/dispatch.hpp"
 #include "linear/copy.hpp"
 #include "linear/mode.hpp"
-#include "switchback/activation.hpp"
-#include "switchback/quant.hpp"
+#include "quant/dispatch.hpp"
 
 namespace switchback::linear {
 
@@ -38,7 +37,7 @@ ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& fra
   if (layer.options.activation == Activation::none) return x;
   const AnyMatrix activated =
       into.data != nullptr ? into : take_matrix(frame, x.dtype, x.rows, x.cols);
-  activation_forward(*layer.context->owner, x, layer.options.activation, activated);
+  quant::run(*layer.context, {.x = x, .activation = layer.options.activation, .value = activated});
   return activated;
 }
 
@@ -127,10 +126,10 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
   args.bias = layer.bias;
   args.engine = layer.options.engine;
   const auto pass = [&] {
-    if (layer.options.activation == Activation::none)
-      quantize_rowwise(context, x, q, absmax);
-    else
-      activation_forward_quantize(context, x, layer.options.activation, q, absmax, out.activated);
+    quant::run(*layer.context, {.x = x,
+                                .activation = layer.options.activation,
+                                .q = {quant::Scales::per_row, q, absmax},
+                                .value = out.activated});
     gemm_int8::multiply(*layer.context, args);
   };
   // Codes that are handed out are written before the product asks for memory.
@@ -140,22 +139,25 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
     pass();
 }
 
+// Asks for G and what is made of it: grads.g, or grads.g · y_activation'(y), which is then written
+// to `derived`.
+quant::Request gradient_of(const LinearGrads& grads, AnyMatrix derived) {
+  if (grads.y_activation == Activation::none) return {.x = grads.g};
+  return {.x = grads.y, .g = grads.g, .activation = grads.y_activation, .value = derived};
+}
+
 // da = G · W from codes, and the column sums of G in the same read of it where they are wanted. G
 // is grads.g, or grads.g · y_activation'(y), which is then written to `derived`.
 void quantized_da(LinearState& layer, const QuantizedWeight& w, const LinearGrads& grads,
                   AnyMatrix derived, AnyMatrix da, std::span<float> column_sums_of_g) {
-  Context& context = context_of(layer);
   const ConstAnyMatrix g = grads.g;
   core::Workspace::Frame frame(layer.context->workspace);
   const MatrixView<std::int8_t> q(frame.take<std::int8_t>(g.rows * g.cols), g.rows, g.cols);
   const std::span<float> absmax(frame.take<float>(g.rows), count_of(g.rows));
-  if (grads.y_activation != Activation::none)
-    activation_backward_quantize(context, g, grads.y, grads.y_activation, derived, q, absmax,
-                                 column_sums_of_g);
-  else if (column_sums_of_g.data() != nullptr)
-    quantize_rowwise_column_sums(context, g, q, absmax, column_sums_of_g);
-  else
-    quantize_rowwise(context, g, q, absmax);
+  quant::Request request = gradient_of(grads, derived);
+  request.q = {quant::Scales::per_row, q, absmax};
+  request.column_sums = column_sums_of_g;
+  quant::run(*layer.context, request);
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
@@ -178,7 +180,6 @@ void standard_da(LinearState& layer, ConstAnyMatrix g, AnyMatrix da) {
 // dw = Gᵀ · X in floating point, X (activated) from its codes if those are what was kept.
 void weight_gradient(LinearState& layer, const LinearGrads& grads, ConstAnyMatrix g,
                      const KeptInput& input, ConstAnyMatrix activated) {
-  Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   StandardGemmArgs args;
   args.a = g;
@@ -187,10 +188,8 @@ void weight_gradient(LinearState& layer, const LinearGrads& grads, ConstAnyMatri
   args.accumulate = grads.accumulate;
   if (layer.options.mode == Mode::standard) args.engine = layer.options.engine;
   if (input.x.dtype == DType::s8) {
-    const MatrixView<const std::int8_t> q(static_cast<const std::int8_t*>(input.x.data),
-                                          input.x.rows, input.x.cols, input.x.stride);
-    const AnyMatrix widened = take_matrix(frame, layer.options.dtype, q.rows, q.cols);
-    dequantize_rowwise(context, q, input.absmax, widened);
+    const AnyMatrix widened = take_matrix(frame, layer.options.dtype, input.x.rows, input.x.cols);
+    quant::run(*layer.context, {.x = input.x, .absmax_x = input.absmax, .value = widened});
     args.b = widened;
   } else {
     args.b = activated.data != nullptr ? activated : input_of_products(layer, frame, input.x);
@@ -288,7 +287,6 @@ namespace {
 // The whole backward, with dX from the codes of W if there are some, else in floating point.
 void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
                   ConstAnyMatrix activated, const QuantizedWeight* codes) {
-  Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   const bool wants_dx = grads.dx.data != nullptr;
   const bool wants_db = grads.db.data != nullptr;
@@ -317,11 +315,13 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
     // The sums ride on the quantizing of g.
     quantized_da(layer, *codes, grads, derived, da, sums);
   } else {
-    if (derives) activation_backward(context, grads.g, grads.y, grads.y_activation, derived);
+    if (derives) quant::run(*layer.context, gradient_of(grads, derived));
     if (wants_dx) standard_da(layer, g, da);
-    if (wants_db) column_sums(context, g, sums);
+    if (wants_db) quant::run(*layer.context, {.x = g, .column_sums = sums});
   }
-  if (wants_dx && activates) activation_backward(context, da, input.x, activation, grads.dx);
+  if (wants_dx && activates)
+    quant::run(*layer.context,
+               {.x = input.x, .g = da, .activation = activation, .value = grads.dx});
   if (wants_dw) weight_gradient(layer, grads, g, input, activated);
   if (beside) beside->join();
   if (wants_db && layer.context->runtime != nullptr) {

@@ -7,7 +7,7 @@
 #include "core/context_state.hpp"
 #include "gemm/int8/dispatch.hpp"
 #include "linear/copy.hpp"
-#include "switchback/quant.hpp"
+#include "quant/dispatch.hpp"
 
 namespace switchback::linear {
 
@@ -66,22 +66,23 @@ const QuantizedWeight& WeightCache::forward(Context& context, ConstAnyMatrix w, 
   ContextState& state = context.state();
   core::Workspace::Frame frame(state.workspace);
   const MatrixView<std::int8_t> q = forward_.begin_codes(context, frame, n, k, engine);
+  const quant::Scales of_rows = rowwise ? quant::Scales::per_row : quant::Scales::global;
   if (!and_backward || backward_.valid(scales)) {
-    if (rowwise)
-      quantize_rowwise(context, w, q, forward_.begin(state, n));
-    else
-      quantize_global(context, w, q, forward_.begin(state, 1));
+    quant::run(state, {.x = w, .q = {of_rows, q, forward_.begin(state, rowwise ? n : 1)}});
     forward_.finish(context, q, scales, engine);
     return forward_;
   }
   const MatrixView<std::int8_t> q_t = backward_.begin_codes(context, frame, k, n, engine);
+  const std::span<float> absmax = forward_.begin(state, rowwise ? n : 1);
+  const std::span<float> absmax_backward = backward_.begin(state, rowwise ? k : 1);
   if (rowwise) {
-    quantize_rowwise_and_columnwise_transpose(context, w, q, forward_.begin(state, n), q_t,
-                                              backward_.begin(state, k));
+    quant::run(state, {.x = w,
+                       .q = {quant::Scales::per_row, q, absmax},
+                       .q_t = {quant::Scales::per_column, q_t, absmax_backward}});
   } else {
-    const std::span<float> absmax = forward_.begin(state, 1);
-    const std::span<float> absmax_backward = backward_.begin(state, 1);
-    quantize_global_and_transpose(context, w, q, q_t, absmax);
+    quant::run(state, {.x = w,
+                       .q = {quant::Scales::global, q, absmax},
+                       .q_t = {quant::Scales::global, q_t, absmax}});
     copy_dense(state, core::operand("absmax", absmax).matrix, absmax_backward.data());
   }
   forward_.finish(context, q, scales, engine);
@@ -97,10 +98,9 @@ const QuantizedWeight& WeightCache::backward(Context& context, ConstAnyMatrix w,
   ContextState& state = context.state();
   core::Workspace::Frame frame(state.workspace);
   const MatrixView<std::int8_t> q_t = backward_.begin_codes(context, frame, k, n, engine);
-  if (scales == WeightScales::per_row_and_column)
-    quantize_columnwise_transpose(context, w, q_t, backward_.begin(state, k));
-  else
-    quantize_global_transpose(context, w, q_t, backward_.begin(state, 1));
+  const bool by_column = scales == WeightScales::per_row_and_column;
+  const quant::Scales of_columns = by_column ? quant::Scales::per_column : quant::Scales::global;
+  quant::run(state, {.x = w, .q_t = {of_columns, q_t, backward_.begin(state, by_column ? k : 1)}});
   backward_.finish(context, q_t, scales, engine);
   return backward_;
 }

@@ -72,14 +72,6 @@ std::int64_t bytes_moved(const Problem& p) {
   return p.rows * p.cols * (read + 1);
 }
 
-bool by_column(Op op) {
-  return op == Op::columnwise_transpose || op == Op::rowwise_and_columnwise_transpose;
-}
-
-bool transposes(Op op) {
-  return by_column(op) || op == Op::global_transpose || op == Op::global_and_transpose;
-}
-
 // Columns that one thread takes from their absmax to their codes, or 0 if all threads should take
 // all columns: because the second read would not find a panel in the caches, or some threads no
 // panel at all.
@@ -106,8 +98,9 @@ void choose_tile(const Problem& p, Config& c) {
   }
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   const std::int64_t room = (l2 > 0 ? l2 : std::int64_t{1} << 20) / 2;
-  c.tile_cols = by_column(p.op) ? 1024 : largest_tile;
-  c.tile_rows = !c.stream ? 64 : by_column(p.op) ? 256 : 128;
+  const bool by_column = parts_of(p.op).q_t == Scales::per_column;
+  c.tile_cols = by_column ? 1024 : largest_tile;
+  c.tile_rows = !c.stream ? 64 : by_column ? 256 : 128;
   while (c.tile_cols > 256 && c.tile_rows * c.tile_cols > room)
     c.tile_cols /= 2;
   const auto tiles = [&] {
@@ -142,7 +135,7 @@ Config default_config(const Problem& p) {
   c.stream = bytes_moved(p) > (std::int64_t{32} << 20);
   c.tile_rows = 64;
   c.tile_cols = 64;
-  if (transposes(p.op)) choose_tile(p, c);
+  if (parts_of(p.op).transposes()) choose_tile(p, c);
   return c;
 }
 
@@ -173,7 +166,7 @@ std::vector<Config> candidates(const Problem& p) {
     Config c = base;
     c.stream = stream;
     add(c);
-    if (transposes(p.op)) {
+    if (parts_of(p.op).transposes()) {
       for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{64, 256},
                                        {64, 1024},
                                        {64, largest_tile},
@@ -204,10 +197,10 @@ std::vector<Config> candidates(const Problem& p) {
   return list;
 }
 
-void run(ContextState& state, const Problem& p, const Config& c, const Operands& o) {
+void run(ContextState& state, const Problem& p, const Config& c, const Request& o) {
   if (c.engine == Engine::cuda) return device_engines().of(p.device)->run(state, p, c, o);
   if (c.engine == Engine::reference || p.rows == 0 || p.cols == 0) {
-    state.threads.for_each(1, [&](std::int64_t, int) { reference::run(p.op, o); });
+    state.threads.for_each(1, [&](std::int64_t, int) { reference::run(o); });
     return;
   }
   switch (p.op) {
@@ -223,7 +216,7 @@ void run(ContextState& state, const Problem& p, const Config& c, const Operands&
     case Op::global_transpose:
     case Op::rowwise_and_columnwise_transpose:
     case Op::global_and_transpose:
-      return cpu::transpose(state, p, c, o);
+      return cpu::transpose(state, c, o);
     case Op::dequantize_rowwise:
       return cpu::dequantize_rowwise(state, c, o);
     case Op::cast_to_int8:

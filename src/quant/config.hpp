@@ -54,7 +54,6 @@ Config default_config(const Problem& problem);
 std::vector<Config> candidates(const Problem& problem);
 
 /// Does it. Throws Error(out_of_memory) if there is no room for its scratch.
-void run(ContextState& state, const Problem& problem, const Config& config,
-         const Operands& operands);
+void run(ContextState& state, const Problem& problem, const Config& config, const Request& request);
 
 }  // namespace switchback::quant

@@ -3,40 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+
 namespace switchback::quant {
 
 std::string_view op_name(Op op) noexcept {
-  switch (op) {
-    case Op::rowwise:
-      return "quantize_rowwise";
-    case Op::rowwise_column_sums:
-      return "quantize_rowwise_column_sums";
-    case Op::column_sums:
-      return "column_sums";
-    case Op::columnwise_transpose:
-      return "quantize_columnwise_transpose";
-    case Op::global:
-      return "quantize_global";
-    case Op::global_transpose:
-      return "quantize_global_transpose";
-    case Op::rowwise_and_columnwise_transpose:
-      return "quantize_rowwise_and_columnwise_transpose";
-    case Op::global_and_transpose:
-      return "quantize_global_and_transpose";
-    case Op::dequantize_rowwise:
-      return "dequantize_rowwise";
-    case Op::cast_to_int8:
-      return "cast_to_int8";
-    case Op::activation_forward:
-      return "activation_forward";
-    case Op::activation_backward:
-      return "activation_backward";
-    case Op::activation_forward_quantize:
-      return "activation_forward_quantize";
-    case Op::activation_backward_quantize:
-      return "activation_backward_quantize";
-  }
-  return "unknown";
+  const auto index = static_cast<std::size_t>(op);
+  return index < all_ops.size() ? all_ops[index].name : "unknown";
 }
 
 std::string to_string(const Problem& p) {

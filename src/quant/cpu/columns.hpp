@@ -10,8 +10,7 @@
 namespace switchback::quant::cpu {
 
 /// RowwiseKernel(o, begin, end, stream): absmax and codes of these rows.
-using RowwiseKernel = void (*)(const Operands& o, std::int64_t begin, std::int64_t end,
-                               bool stream);
+using RowwiseKernel = void (*)(const Request& o, std::int64_t begin, std::int64_t end, bool stream);
 RowwiseKernel rowwise_kernel(const core::CpuFeatures& features);
 
 /// Adds the piece's rows in order to sums[0, columns of the piece).
@@ -28,6 +27,6 @@ inline std::int64_t sum_blocks(std::int64_t rows) {
 }
 /// Adds up sums[blocks, cols] in order into o.column_sums.
 void finish_column_sums(ContextState& state, const float* sums, std::int64_t blocks,
-                        const Operands& o);
+                        const Request& o);
 
 }  // namespace switchback::quant::cpu

@@ -10,26 +10,25 @@
 #include "core/context_state.hpp"
 #include "quant/config.hpp"
 #include "quant/cpu/scale.hpp"
-#include "quant/problem.hpp"
+#include "quant/request.hpp"
 
 namespace switchback::quant::cpu {
 
 /// Empty if the engine runs on these features, else why it does not.
 std::string refusal(const core::CpuFeatures& features);
 
-void rowwise(ContextState& state, const Config& config, const Operands& o);
-void rowwise_column_sums(ContextState& state, const Config& config, const Operands& o);
-void column_sums(ContextState& state, const Config& config, const Operands& o);
-void global(ContextState& state, const Config& config, const Operands& o);
+void rowwise(ContextState& state, const Config& config, const Request& o);
+void rowwise_column_sums(ContextState& state, const Config& config, const Request& o);
+void column_sums(ContextState& state, const Config& config, const Request& o);
+void global(ContextState& state, const Config& config, const Request& o);
 /// columnwise_transpose, global_transpose and the operations that write both layouts.
-void transpose(ContextState& state, const Problem& problem, const Config& config,
-               const Operands& o);
-void dequantize_rowwise(ContextState& state, const Config& config, const Operands& o);
-void cast_to_int8(ContextState& state, const Config& config, const Operands& o);
+void transpose(ContextState& state, const Config& config, const Request& o);
+void dequantize_rowwise(ContextState& state, const Config& config, const Request& o);
+void cast_to_int8(ContextState& state, const Config& config, const Request& o);
 /// activation_forward, or activation_backward if there is g.
-void activation(ContextState& state, const Config& config, const Operands& o);
+void activation(ContextState& state, const Config& config, const Request& o);
 /// The same with the quantization of the result.
-void activation_quantize(ContextState& state, const Config& config, const Operands& o);
+void activation_quantize(ContextState& state, const Config& config, const Request& o);
 
 /// The scale of the whole matrix, all threads at work.
 Scale global_scale(ContextState& state, const Config& config, ConstAnyMatrix x);

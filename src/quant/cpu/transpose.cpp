@@ -434,8 +434,7 @@ void reset(ContextState& state, const Magnitudes& magnitudes) {
 
 }  // namespace
 
-void transpose(ContextState& state, const Problem& problem, const Config& config,
-               const Operands& o) {
+void transpose(ContextState& state, const Config& config, const Request& o) {
   SWITCHBACK_ASSERT(config.tile_rows > 0 && config.tile_rows % 64 == 0);
   SWITCHBACK_ASSERT(config.tile_cols > 0 && config.tile_cols % 64 == 0);
   SWITCHBACK_ASSERT(config.panel_cols % config.tile_cols == 0);
@@ -448,18 +447,18 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
   auto* const scratch = frame.take<std::int8_t>(workers * scratch_bytes);
   TileJob job;
   job.x = o.x;
-  job.q_t = o.q_t;
+  job.q_t = o.q_t.codes;
   job.stream = config.stream;
   job.tile_rows = config.tile_rows;
 
-  if (problem.op == Op::global_transpose || problem.op == Op::global_and_transpose) {
-    job.q = o.q;
+  if (o.q_t.scales == Scales::global) {
+    job.q = o.q.codes;
     job.scale = global_scale(state, config, o.x);
-    state.threads.for_each(1,
-                           [&](std::int64_t, int) { core::store(o.absmax, 0, job.scale.absmax); });
+    state.threads.for_each(
+        1, [&](std::int64_t, int) { core::store(o.q_t.absmax.data(), 0, job.scale.absmax); });
     if (job.scale.method == Scale::Method::none) {
-      fill_zero(state, o.q);
-      return fill_zero(state, o.q_t);
+      fill_zero(state, o.q.codes);
+      return fill_zero(state, o.q_t.codes);
     }
     return turn_tiles(state, config, job, scratch, scratch_bytes);
   }
@@ -476,7 +475,7 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
   reset(state, magnitudes);
   const auto raise = raise_kernel(state.features);
 
-  if (problem.op == Op::rowwise_and_columnwise_transpose) {
+  if (o.q.scales == Scales::per_row) {
     const auto quantize = rowwise_kernel(state.features);
     constexpr std::int64_t rows_in_cache = 8;
     state.threads.for_ranges(rows, rows_in_cache,
@@ -484,7 +483,7 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
                                quantize(o, begin, end, config.stream);
                                raise(o.x, {begin, end, 0, cols}, magnitudes.of(worker, 0));
                              });
-    finish_columns(state, magnitudes, cols, o.absmax_cols, job.columns);
+    finish_columns(state, magnitudes, cols, o.q_t.absmax.data(), job.columns);
     return turn_tiles(state, config, job, scratch, scratch_bytes);
   }
 
@@ -499,7 +498,7 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
       const std::int64_t end = std::min(begin + config.panel_cols, cols);
       // Nobody else has seen these columns: the first worker's room is theirs.
       raise(o.x, {0, rows, begin, end}, magnitudes.of(0, begin));
-      finish_columns(magnitudes.first(), begin, end, o.absmax_cols, job.columns);
+      finish_columns(magnitudes.first(), begin, end, o.q_t.absmax.data(), job.columns);
       for (std::int64_t c = begin; c < end; c += config.tile_cols)
         kernel(job, {0, rows, c, std::min(c + config.tile_cols, end)},
                scratch + worker * scratch_bytes);
@@ -519,7 +518,7 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
     raise(o.x, {r, std::min(r + piece_rows, rows), c, std::min(c + columns, cols)},
           magnitudes.of(worker, c));
   });
-  finish_columns(state, magnitudes, cols, o.absmax_cols, job.columns);
+  finish_columns(state, magnitudes, cols, o.q_t.absmax.data(), job.columns);
   turn_tiles(state, config, job, scratch, scratch_bytes);
 }
 
