@@ -43,7 +43,17 @@ inline constexpr std::int64_t line = 64;  // bytes of a cache line
 // Units come in groups that hold whole quads.
 inline constexpr std::int64_t unit_group = std::max<std::int64_t>(16, quad);
 
-// The column (of the tile) whose codes are byte j of the unit's 16 bytes of packed rows.
+// The column (of the tile) whose codes are byte j of the unit's 16 bytes of packed rows. Where
+// packs work within blocks of 128 bits, a block of a packed quad holds 4 codes of each of its 4
+// vectors. With 8 lanes, columns 0 to 31 of a row lie in memory as
+//
+//              byte 0-3   byte 4-7   byte 8-11  byte 12-15
+//   vector     a          b          c          d
+//   unit 0      0- 3       8-11      16-19      24-27
+//   unit 1      4- 7      12-15      20-23      28-31
+//
+// so unit 0 has its columns in steps of `lanes`. Nobody puts them in order: a unit's columns become
+// rows of q_t, and each of those is written to its place anyway.
 HWY_INLINE std::int64_t unit_column(std::int64_t unit, std::int64_t j) {
   const std::int64_t first = unit * 16;
   if constexpr (!packed_in_order)
@@ -120,8 +130,15 @@ HWY_INLINE hn::Vec<D8> load_blocks(const std::int8_t* from, std::int64_t stride)
 #endif
 
 // Turns 16 bytes of 64 rows, `stride` apart, into 16 runs of 64 rows; put(j, part, vector) is given
-// them a vector at a time. Interleaving the bytes of vectors i and i + 8 rotates the bits of (row,
-// column) by one place; four times exchanges row and column.
+// them a vector at a time. A step interleaves the bytes of vectors i and i + 8 into vectors 2 · i
+// and 2 · i + 1. With the bits of a byte's row (its vector) and column (its place in there), that
+// is
+//
+//              vector        place
+//   before     r3 r2 r1 r0   c3 c2 c1 c0
+//   1 step     r2 r1 r0 c3   c2 c1 c0 r3      vector 2 · i + (upper half), place 2 · c + (i + 8)
+//   2 steps    r1 r0 c3 c2   c1 c0 r3 r2
+//   4 steps    c3 c2 c1 c0   r3 r2 r1 r0      row and column have changed places
 #if HWY_TARGET == HWY_SCALAR  // the fallback that Highway always compiles: correct is enough
 HWY_INLINE void turn(const std::int8_t* from, std::int64_t stride, std::int8_t* lines,
                      std::int64_t line_bytes) {
