@@ -326,7 +326,7 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
                         core::operand("bias", bias)});
   gemm_int8::check_codes(*layer.context, op, "codes", codes, "");
   core::AlignedBuffer own_bias = copy_of_bias(layer, bias);
-  layer.cache.set_forward(*layer.context->owner, codes, absmax, linear::scales_of(options.mode),
+  layer.cache.set_forward(*layer.context, codes, absmax, linear::scales_of(options.mode),
                           options.engine);
   keep_bias(layer, bias, std::move(own_bias));
   layer.weight = {};

@@ -91,10 +91,6 @@ void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
   saved.valid = true;
 }
 
-Context& context_of(const LinearState& layer) {
-  return *layer.context->owner;
-}
-
 // Whether making the weight's codes for a forward that saves should make those of dX too: they will
 // be asked for with the same scales. (What is not known yet is assumed to be as in the forward.)
 bool dx_follows(const LinearState& layer, Mode mode, std::int64_t rows) {
@@ -106,7 +102,6 @@ bool dx_follows(const LinearState& layer, Mode mode, std::int64_t rows) {
 
 void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool trains,
                        const MadeOfInput& out) {
-  Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   const MatrixView<std::int8_t> q =
       out.codes.data != nullptr
@@ -115,7 +110,7 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
   const std::span<float> absmax(out.absmax != nullptr ? out.absmax : frame.take<float>(x.rows),
                                 count_of(x.rows));
   const QuantizedWeight& w =
-      layer.cache.forward(context, layer.weight, scales_of(mode), layer.options.engine,
+      layer.cache.forward(*layer.context, layer.weight, scales_of(mode), layer.options.engine,
                           trains && dx_follows(layer, mode, x.rows));
   GemmArgs args;
   args.a = q;
@@ -241,7 +236,7 @@ class Beside {
 }  // namespace
 
 void prepare_weight(LinearState& layer) {
-  layer.cache.forward(context_of(layer), layer.weight, scales_of(layer.options.mode),
+  layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
                       layer.options.engine, false);
 }
 
@@ -344,7 +339,7 @@ void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput
         mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
     // No output, and kept: made for good, whether there is memory for the rest or not.
     if (mode != Mode::standard)
-      codes = &layer.cache.backward(context_of(layer), layer.weight, scales_of(mode),
+      codes = &layer.cache.backward(*layer.context, layer.weight, scales_of(mode),
                                     layer.options.engine);
   }
   core::all_or_nothing(*layer.context,
