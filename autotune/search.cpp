@@ -25,8 +25,8 @@ int final_rounds(Effort effort) {
       return 7;
   }
 }
-// Short calls get more rounds: a final should not be over within one whim of the machine.
-constexpr double least_final_s = 0.02;  // of one finalist
+// Short calls get more rounds, so that a final outlasts short disturbances of the machine.
+constexpr double least_final_s = 0.02;  // per finalist
 constexpr int most_times_the_rounds = 6;
 int final_rounds(Effort effort, double sample_s) {
   const int rounds = final_rounds(effort);
@@ -37,11 +37,11 @@ int final_rounds(Effort effort, double sample_s) {
 // A final of fewer rounds decides nothing.
 constexpr int least_rounds = 5;
 constexpr std::size_t finalists = 5;  // besides the default
-// Calls shorter than this are timed several at a time: a clock's own cost would drown them.
+// Calls shorter than this are timed several at a time, because the clock itself takes time.
 constexpr double least_sample_s = 30e-6;
 constexpr int most_calls_per_sample = 1000;
 
-// Times of calls, and what is left of the time for them.
+// Times calls, and keeps track of the time left for them.
 class Search {
  public:
   Search(Task& task, const SearchOptions& options) : task_(task), options_(options) {}
@@ -83,7 +83,7 @@ class Search {
         task.run(choice);
     };
   }
-  // One sample of a candidate in milliseconds a call.
+  // One sample of a candidate, in milliseconds per call.
   double sample(const ConfigChoice& choice, int calls) {
     stop_if_interrupted();
     return measure::seconds_of(*options_.watch, calls_of(task_, choice, calls)) * 1e3 / calls;
@@ -110,7 +110,7 @@ class Search {
 
   void add_sample(Measured& m) { m.times_ms.push_back(sample(m.choice, calls_)); }
 
-  // The least of its times: what the next one will take if nothing disturbs it.
+  // The least of its times: the time of the next call if nothing disturbs it.
   static double best_ms(const Measured& m) {
     return *std::min_element(m.times_ms.begin(), m.times_ms.end());
   }
@@ -132,8 +132,8 @@ class Search {
     add_sample(m);
   }
 
-  // Proves a candidate and takes its first times, as far as there is time for it. What it will take
-  // is not known yet: at least as long as the default, for the check and for a sample.
+  // Proves a candidate and takes its first times, if there is time. How long it takes is not known
+  // yet; the estimate is the default's time, for the check and for a sample.
   void try_candidate(const ConfigChoice& choice) {
     const Measured& usual = result_.measured.front();
     // The check makes up to two calls and compares; after it the final must still fit.
@@ -184,15 +184,16 @@ class Search {
     options_.progress(done_, total_, best > 0 ? usual / best : 1.0);
   }
 
-  // Keeps the better half of those still in, with more samples each time, until the finalists are
-  // left. The least of a few times is what tells here: noise only ever adds.
+  // Keeps the better half of the remaining candidates, with more samples each time, until the
+  // finalists are left. The least of a few times is compared here, because noise only adds to a
+  // time.
   void halve() {
     for (std::size_t i = 1; i < result_.measured.size(); ++i)
       if (result_.measured[i].failure.empty()) alive_.push_back(i);
     const auto by_best = [&](std::size_t a, std::size_t b) {
       return best_ms(result_.measured[a]) < best_ms(result_.measured[b]);
     };
-    // Nobody wins from twice as slow.
+    // A candidate that is twice as slow never wins.
     if (!alive_.empty()) {
       double best = best_ms(result_.measured.front());
       for (const std::size_t i : alive_)
@@ -219,7 +220,7 @@ class Search {
     std::stable_sort(alive_.begin(), alive_.end(), by_best);
   }
 
-  // What the shortest final of those still in would take.
+  // The time of the shortest final with the remaining candidates.
   [[nodiscard]] double final_s() const {
     double round_s = sample_s(result_.measured.front());
     std::vector<double> each;
@@ -228,7 +229,7 @@ class Search {
     std::sort(each.begin(), each.end());
     for (std::size_t i = 0; i < std::min(finalists, each.size()); ++i)
       round_s += each[i];
-    // And the confirmation of who is the fastest so far.
+    // Plus the time to confirm the candidate that is fastest so far.
     if (!each.empty()) round_s += pair_s(sample_s(result_.measured.front()) + each.front());
     return round_s * least_rounds;
   }
@@ -271,7 +272,7 @@ class Search {
     for (std::size_t f = 0; f < in.size(); ++f)
       result_.measured[in[f]].times_ms = std::move(times_ms[f]);
     if (rounds < wanted) result_.budget_hit = true;
-    // A default without rivals is no winner if there was no time for any.
+    // A default without rivals has not won if there was no time for rivals.
     const bool decides = in.size() == 1 ? !result_.budget_hit : rounds >= least_rounds;
     result_.effort = !decides             ? Effort::cut
                      : result_.budget_hit ? std::min(options_.effort, Effort::quick)
@@ -286,7 +287,7 @@ class Search {
     confirm();
   }
 
-  // What the shortest confirmation will take, should one be needed: with the fastest so far.
+  // The time of the shortest confirmation, if one is needed: that of the fastest so far.
   [[nodiscard]] double confirmation_s(std::span<const std::vector<double>> samples_ms) const {
     if (samples_ms.size() < 2) return 0;
     const auto least_s = [](const std::vector<double>& ms) {
@@ -301,10 +302,11 @@ class Search {
     return calls_s + (options_.disturb ? 2 * options_.disturb_s : 0);
   }
 
-  // A winner must win again, under the conditions of a program that does other things between its
-  // calls: caches that others used, and operands elsewhere in memory. What is timed by the same
-  // calls over and over may owe its gain to them, or to one slow spell of the machine. It must be
-  // ahead in each place and clearly so in all; where it is not, the default stays.
+  // A winner must win again under the conditions of a program that does other things between its
+  // calls: caches that other code used, and operands elsewhere in memory. A gain measured by
+  // repeating the same calls may come from the repetition, or from one slow period of the machine.
+  // The winner must be ahead in each place and clearly ahead in all of them together; otherwise the
+  // default stays.
   void confirm() {
     const std::size_t winner = result_.ranking.front();
     if (winner == 0 || result_.effort == Effort::cut) return;
@@ -336,7 +338,7 @@ class Search {
     std::vector<double> usual_ms, winner_ms;
   };
 
-  // Null where there is no other place, or no time for one.
+  // Null if there is no other place, or no time for one.
   Task* renewed(std::size_t winner) {
     const double calls_s = sample_s(result_.measured.front()) + sample_s(result_.measured[winner]);
     if (!options_.renew || left_s() < options_.renew_s + (least_rounds + 1) * pair_s(calls_s))
@@ -351,9 +353,10 @@ class Search {
     }
   }
 
-  // Default and winner in turns.
+  // Times default and winner in turns.
   Pairs time_pairs(Task& task, std::size_t winner, int rounds) {
-    // Where caches are disturbed before each sample, a second call in it would find its operands.
+    // If caches are disturbed before each sample, a sample is one call: a second one would find its
+    // operands in the caches.
     const int calls = options_.disturb ? 1 : calls_;
     const ConfigChoice& usual = result_.measured.front().choice;
     const ConfigChoice& fastest = result_.measured[winner].choice;
@@ -398,9 +401,8 @@ class Search {
   int calls_ = 1;
 };
 
-// Whether `subject` is faster than `rival` by the least gain and by more than the doubt about it,
-// twice the error. Times of one round meet the same machine, so it is their ratios that are
-// compared.
+// Whether `subject` is faster than `rival` by the least gain and by more than twice the error. The
+// times of one round meet the machine in the same state, so their ratios are compared.
 bool clearly_faster(const std::vector<double>& subject, const std::vector<double>& rival,
                     double least_gain) {
   const auto rounds = static_cast<std::int64_t>(std::min(subject.size(), rival.size()));

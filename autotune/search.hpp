@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: which of a task's configurations is the fastest: every one is proven, those that may win
-// are timed in turns, and one replaces the default only if it is faster beyond doubt.
+// Tuner: finds the fastest configuration of a task. Every configuration is proven, those that may
+// win are timed in turns, and one replaces the default only if it is faster beyond doubt.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ using measure::Interrupted;
 
 struct SearchOptions {
   Effort effort = Effort::normal;
-  /// The search is over by then, unless one call takes longer than any before it did. (Tests: of
+  /// The search ends by then, unless a call takes longer than any call before. (In tests, a time of
   /// `now`.)
   Clock::time_point deadline = Clock::time_point::max();
   int max_candidates = 0;  ///< besides the default; 0: all
@@ -29,15 +29,15 @@ struct SearchOptions {
   /// Times the calls. Null: by the host's clock, `now`; on a device, pass its own.
   std::shared_ptr<measure::Stopwatch> watch;
   measure::Now now = measure::host_now;
-  /// Asked before every call; true ends the search by throwing Interrupted.
+  /// Called before every call; returning true ends the search by throwing Interrupted.
   std::function<bool()> interrupted = [] { return false; };
-  /// Proves a risky candidate elsewhere before it runs here: why it must not run, or empty. Without
-  /// it risky candidates are left out.
+  /// Proves a risky candidate in another process before it runs here: returns why it must not run,
+  /// or an empty text. Without this function risky candidates are left out.
   std::function<std::string(const ConfigChoice&)> probe;
-  /// What a would-be winner is confirmed under, beside the default: before each call, `disturb`
-  /// leaves the caches as other operations would, and takes about `disturb_s` seconds; `renew`
-  /// makes the task anew, with operands elsewhere in memory, in about `renew_s` seconds, or returns
-  /// null where it cannot. Without them calls follow each other on the operands there are.
+  /// The conditions under which a likely winner is confirmed against the default. Before each call
+  /// `disturb` leaves the caches as other operations would, which takes about `disturb_s` seconds.
+  /// `renew` makes the task again, with operands elsewhere in memory, in about `renew_s` seconds,
+  /// or returns null if it cannot. Without them calls follow each other on the same operands.
   std::function<void()> disturb;
   double disturb_s = 0;
   std::function<Task*()> renew;
@@ -58,21 +58,21 @@ struct Measured {
 struct SearchResult {
   /// The default first, then every candidate that was looked at.
   std::vector<Measured> measured;
-  /// Indices of those that were in the final: the winner first, then by the same rule the best of
-  /// the rest, and so on. Never empty.
+  /// Indices of the finalists: the winner first, then, by the same rule, the best of the rest, and
+  /// so on. Never empty.
   std::vector<std::size_t> ranking;
   Effort effort = Effort::cut;  ///< reached: less than asked for if the deadline came first
   bool budget_hit = false;
-  std::size_t left_out = 0;  ///< candidates the deadline or max_candidates left no room for
+  std::size_t left_out = 0;  ///< candidates not tried, because of the deadline or max_candidates
   double seconds = 0;
 
   [[nodiscard]] std::size_t winner() const { return ranking.front(); }
 };
 
-/// Throws Interrupted, and Error if even the default cannot run or is wrong.
+/// Throws Interrupted, and Error if the default cannot run or gives wrong results.
 SearchResult search(Task& task, const SearchOptions& options);
 
-/// A candidate must be this much faster to count as faster, if its task does not say otherwise.
+/// How much faster a candidate must be, unless its task says otherwise.
 inline constexpr double usual_least_gain = 0.02;
 
 /// Of finalists timed in the same rounds, the fastest in the sense of the tuner. Finalist 0 is the

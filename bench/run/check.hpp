@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: whether what was timed is right, on the very data it is timed on, in a fraction of its
-// time.
+// Bench: checks the results that are timed, on the same data, in a fraction of the time.
+//
 //
 // A check recomputes whole rows and columns (the first, the last and two others: every tile edge of
-// the other dimension) in the plainest code, and looks for an element nobody wrote in all of the
-// output. Codes and dequantized int8 products must match bit for bit, floating point products to
-// the error bound of f32 sums.
+// the other dimension) with the simplest code, and looks for unwritten elements in the whole
+// output. Codes and dequantized int8 products must match bit for bit, floating point products
+// within the error bound of f32 sums.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@
 
 namespace switchback::bench {
 
-/// Empty `wrong` when all that was looked at is right; else where, what was found and expected.
+/// `wrong` is empty if everything that was checked is right; else it says where, what was found and
+/// what was expected.
 struct SampleCheck {
   std::string wrong;
   double error =

@@ -13,7 +13,7 @@ namespace switchback::measure {
 
 namespace {
 
-// What a system reports may be of a whole host, of which one process has a part.
+// A system may report the cache of a whole host, of which one process has only a part.
 double last_cache_bytes(Context& context) noexcept {
   constexpr double usual = 32.0 * (1 << 20);
   double cache = static_cast<double>(core::cpu_caches().l3_bytes);
@@ -45,7 +45,7 @@ CacheSweep::CacheSweep(Context& context, double task_bytes)
 }
 
 double CacheSweep::seconds() const noexcept {
-  // A thread's stream to and from memory, at its slowest; a GPU's is much faster.
+  // A low estimate of a thread's memory bandwidth; a GPU's is much higher.
   const double bytes_per_s = context_.state().on_cpu() ? 6e9 : 200e9;
   return static_cast<double>(bytes_) / bytes_per_s;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: what calls find in the caches: operands that take turns, and memory that is used between
-// two calls.
+// Measure: controls what calls find in the caches: operands that take turns, and memory that is
+// used between two calls.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace switchback::measure {
 
-/// How many sets of operands a task of so many bytes takes turns with. One set, used again and
-/// again, stays in the caches as nothing does between two steps of a layer, and what wins on it
-/// loses there; with several, small operands are found where others of their size would be, and
-/// large ones in memory.
+/// The number of operand sets that a task of this many bytes takes turns with. A single set, used
+/// again and again, would stay in the caches, which nothing does between two steps of a layer, and
+/// the winner on it would lose there. With several sets, small operands are in the cache that suits
+/// their size, and large ones in memory.
 std::size_t rotation(Context& context, double bytes) noexcept;
 
-/// Uses the caches as the other operations of a step do between two calls of one: each thread reads
-/// and writes memory of its own, several times as much as the task has operands, but no less than
-/// fills the caches of the cores and no more than fills the last one.
+/// Uses the caches as the other operations of a step do between two calls of one operation: each
+/// thread reads and writes its own memory, several times as much as the task's operands, at least
+/// enough to fill the caches of the cores and at most enough to fill the last one.
 class CacheSweep {
  public:
   CacheSweep(Context& context, double task_bytes);
-  /// Takes its memory when it is first run. Without memory it does nothing.
+  /// Allocates its memory on the first run. If that fails, it does nothing.
   void run() noexcept;
   /// About how long it takes.
   [[nodiscard]] double seconds() const noexcept;
@@ -35,10 +35,10 @@ class CacheSweep {
   core::AlignedBuffer buffer_;
 };
 
-/// Leaves nothing in a device's L2 cache of what was there: writes twice its size.
+/// Evicts the contents of a device's L2 cache by writing twice its size.
 class CacheFlush {
  public:
-  /// The Context must be of a device beside the CPU.
+  /// The Context's device must not be the CPU.
   explicit CacheFlush(Context& context);
   void run();
 

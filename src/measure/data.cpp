@@ -100,8 +100,7 @@ void for_elements(Context& context, std::int64_t rows, std::int64_t cols, std::i
                                      });
 }
 
-// Calls fill(context, matrix) with a matrix of the host: m itself, or one that m is then copied
-// from.
+// Calls fill(context, matrix) with a host matrix: m itself, or one that is then copied to m.
 template <class Fill>
 void fill_from_host(Context& context, AnyMatrix m, const Fill& fill) {
   if (context.state().runtime == nullptr) return fill(context, m);

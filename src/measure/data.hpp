@@ -11,18 +11,19 @@
 
 namespace switchback::measure {
 
-// The matrices lie in memory of the Context's device. Element (r, c) is a function of the seed and
-// r·cols + c alone.
+// The matrices are in memory of the Context's device. Element (r, c) depends only on the seed and
+// r·cols + c.
 
 /// Normal data of mean 0 and standard deviation `scale` in f32, f16 or bf16 (rounded once from
 /// f32).
 void fill_normal(Context& context, AnyMatrix m, std::uint64_t seed, float scale = 1.0f);
 
-/// Codes uniform in [-127, 127], the range a quantizer makes.
+/// Codes uniform in [-127, 127], the range of quantize operations.
 void fill_codes(Context& context, MatrixView<std::int8_t> m, std::uint64_t seed);
 
-/// Normal data, or codes from -127 to 127, as m's type is. A block of a million values, repeated
-/// from another offset in each row: as random to an engine as fresh values, at the speed of a copy.
+/// Normal data, or codes from -127 to 127, depending on m's type. A block of a million values is
+/// repeated from another offset in each row: as random to an engine as new values, and made at the
+/// speed of a copy.
 void fill_random(Context& context, AnyMatrix m, std::uint64_t seed);
 /// Positive f32 values between 0.5 and 1.5, as scales are.
 void fill_scales(Context& context, std::span<float> values, std::uint64_t seed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: a matrix that owns its memory, on the host or on a Context's device, and what is done
-// with its elements there: copied, read by the host, compared.
+// Measure: a matrix that owns its memory, on the host or on a Context's device, and operations on
+// its elements there: copying, reading by the host, comparing.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ class Matrix {
   Matrix() = default;
   /// In the host's memory, contiguous.
   Matrix(DType dtype, std::int64_t rows, std::int64_t cols);
-  /// In the memory of the Context's device, with rows `stride` apart (0: cols). Alignment 1 (see
-  /// core::alignment_class) begins it one element behind an aligned address.
+  /// In the memory of the Context's device, with row stride `stride` (0: cols). With alignment 1
+  /// (see core::alignment_class) it begins one element after an aligned address.
   Matrix(const Context& context, DType dtype, std::int64_t rows, std::int64_t cols,
          std::int64_t stride = 0, std::int64_t alignment = 0);
   /// In memory that both the host and operations of the Context's device can access; the host only
@@ -32,7 +32,7 @@ class Matrix {
   [[nodiscard]] std::int64_t rows() const noexcept { return rows_; }
   [[nodiscard]] std::int64_t cols() const noexcept { return cols_; }
   [[nodiscard]] bool empty() const noexcept { return rows_ * cols_ == 0; }
-  /// Of the elements, without what lies between rows.
+  /// Bytes of the elements, without the gaps between rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept {
     return static_cast<std::size_t>(rows_ * cols_) * dtype_size_bytes(dtype_);
   }
@@ -70,29 +70,29 @@ class Matrix {
   std::size_t offset_bytes_ = 0;
 };
 
-/// to = from, element by element, of one shape and type. Either may be the host's memory or the
-/// Context's device's. Waits.
+/// to = from, element by element; both have the same shape and type. Either may be in the host's
+/// memory or in that of the Context's device. Waits until it is done.
 void copy(Context& context, ConstAnyMatrix from, AnyMatrix to);
 /// Another matrix of the Context's device with the same elements, stride and alignment.
 Matrix copy_of(Context& context, const Matrix& from);
 /// A contiguous copy in the host's memory.
 Matrix host_copy(Context& context, ConstAnyMatrix m);
-/// The elements where the host can read them: those of a CPU Context themselves, which must outlive
-/// the result; of another device a copy.
+/// The elements in memory that the host can read: on a CPU Context the elements themselves, which
+/// must outlive the result; on another device a copy.
 Matrix to_host(Context& context, ConstAnyMatrix m);
 inline Matrix to_host(Context& context, const Matrix& m) {
   return to_host(context, ConstAnyMatrix(m.any()));
 }
 Matrix to_host(Context& context, std::span<const float> values);
 
-/// Fills m with what no operation writes: NaN, the code -128, the sum -1.
+/// Fills m with a value that no operation writes: NaN, the code -128, the sum -1.
 void poison(Context& context, AnyMatrix m);
 
 /// Element (r, c) of a matrix of the host. Exact for every type there is.
 double element(ConstAnyMatrix m, std::int64_t r, std::int64_t c) noexcept;
 
-/// Where m differs first from `want`, a matrix of the host with m's columns and at least its rows,
-/// in words; empty: nowhere. Bits are compared: NaNs of different bits differ.
+/// Describes the first difference between m and `want`, a host matrix with m's columns and at least
+/// its rows; empty if there is none. Bits are compared, so NaNs with different bits differ.
 std::string difference(Context& context, ConstAnyMatrix m, ConstAnyMatrix want);
 
 }  // namespace switchback::measure

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: another source of configurations for a Context, for a while.
+// Measure: temporarily replaces a Context's source of configurations.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@
 
 namespace switchback::measure {
 
-/// While it lives, the Context looks its configurations up in `source`; then again in what it had.
+/// While it lives, the Context looks up configurations in `source`; afterwards in its previous
+/// source.
 class SourceScope {
  public:
   SourceScope(Context& context, std::shared_ptr<const ConfigSource> source)

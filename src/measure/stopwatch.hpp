@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: how long a call takes, by the host's clock or by that of the device it runs on.
+// Measure: the time that a call takes, by the host's clock or by the clock of its device.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 namespace switchback::measure {
 
 using Clock = std::chrono::steady_clock;
-/// Where the time comes from; tests bring clocks of their own.
+/// The source of the time; tests use their own clocks.
 using Now = std::function<Clock::time_point()>;
 Clock::time_point host_now();
 
@@ -22,8 +22,8 @@ double seconds_since(Clock::time_point start);
 /// A point in time `seconds` from now.
 Clock::time_point deadline_in(double seconds);
 
-/// start() and stop() note two points in time, seconds() says how far apart they are. A device
-/// notes them when its queue reaches them, and only seconds() waits for that.
+/// start() and stop() mark two points in time; seconds() returns the time between them. A device
+/// marks them when its queue reaches them, and only seconds() waits for that.
 using Stopwatch = core::DeviceTimer;
 /// By the host's clock, or another one.
 std::unique_ptr<Stopwatch> make_stopwatch(Now now = host_now);
@@ -33,8 +33,8 @@ std::unique_ptr<Stopwatch> make_stopwatch(const Context& context);
 /// Waits for the call's end.
 double seconds_of(Stopwatch& watch, const std::function<void()>& call);
 
-/// The call as a graph of the Context's device: its work is recorded now and queued as a whole
-/// whenever the result is called.
+/// The call as a graph of the Context's device: its work is captured now, and calling the result
+/// queues it as a whole.
 std::function<void()> captured(const Context& context, const std::function<void()>& call);
 
 }  // namespace switchback::measure
