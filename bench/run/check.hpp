@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: checks the results that are timed, on the same data, in a fraction of the time.
 //
-//
 // A check recomputes whole rows and columns (the first, the last and two others: every tile edge of
 // the other dimension) with the simplest code, and looks for unwritten elements in the whole
 // output. Codes and dequantized int8 products must match bit for bit, floating point products
