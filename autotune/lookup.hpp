@@ -26,7 +26,7 @@ struct Answer {
 
 /// Mixes all words: shapes differ in few bits of few of them.
 inline std::uint64_t hash_of(const ConfigQuery& query) noexcept {
-  std::uint64_t h = static_cast<std::uint64_t>(query.op) * 0x9E3779B97F4A7C15ull;
+  std::uint64_t h = static_cast<std::uint64_t>(query.header()) * 0x9E3779B97F4A7C15ull;
   for (const std::int64_t word : query.words) {
     h = (h ^ static_cast<std::uint64_t>(word)) * 0xFF51AFD7ED558CCDull;
     h ^= h >> 29;
@@ -94,8 +94,9 @@ class LookupTable {
   }
 
  private:
-  static constexpr std::size_t words = std::tuple_size_v<decltype(ConfigQuery::words)> + 1;
-  static_assert(words == std::tuple_size_v<decltype(ConfigChoice::words)> + 1);
+  // Each behind one more: of a query its header, of an answer what it is.
+  static constexpr std::size_t query_words = std::tuple_size_v<decltype(ConfigQuery::words)> + 1;
+  static constexpr std::size_t answer_words = std::tuple_size_v<decltype(ConfigChoice::words)> + 1;
   static constexpr std::size_t block_entries = 64;
 
   class Entry {
@@ -105,12 +106,11 @@ class LookupTable {
     bool read(const ConfigQuery& query, Answer& answer) const noexcept {
       const std::uint32_t version = version_.load(std::memory_order_acquire);
       if (version % 2 != 0) return false;
-      if (query_[0].load(std::memory_order_acquire) != static_cast<std::int64_t>(query.op))
-        return false;
-      for (std::size_t i = 1; i < words; ++i)
+      if (query_[0].load(std::memory_order_acquire) != query.header()) return false;
+      for (std::size_t i = 1; i < query_words; ++i)
         if (query_[i].load(std::memory_order_acquire) != query.words[i - 1]) return false;
       const std::int64_t kind = answer_[0].load(std::memory_order_acquire);
-      for (std::size_t i = 1; i < words; ++i)
+      for (std::size_t i = 1; i < answer_words; ++i)
         answer.choice.words[i - 1] = answer_[i].load(std::memory_order_acquire);
       answer.origin = static_cast<TuneOrigin>(kind / 2);
       answer.refused = kind % 2 != 0;
@@ -119,20 +119,20 @@ class LookupTable {
     void write(const ConfigQuery& query, const Answer& answer) noexcept {
       const std::uint32_t version = version_.load(std::memory_order_relaxed);
       version_.store(version + 1, std::memory_order_relaxed);
-      query_[0].store(static_cast<std::int64_t>(query.op), std::memory_order_release);
+      query_[0].store(query.header(), std::memory_order_release);
       answer_[0].store(static_cast<std::int64_t>(answer.origin) * 2 + (answer.refused ? 1 : 0),
                        std::memory_order_release);
-      for (std::size_t i = 1; i < words; ++i) {
+      for (std::size_t i = 1; i < query_words; ++i)
         query_[i].store(query.words[i - 1], std::memory_order_release);
+      for (std::size_t i = 1; i < answer_words; ++i)
         answer_[i].store(answer.choice.words[i - 1], std::memory_order_release);
-      }
       version_.store(version + 2, std::memory_order_release);
     }
 
    private:
     std::atomic<std::uint32_t> version_ = 0;
-    std::array<std::atomic<std::int64_t>, words> query_{};
-    std::array<std::atomic<std::int64_t>, words> answer_{};
+    std::array<std::atomic<std::int64_t>, query_words> query_{};
+    std::array<std::atomic<std::int64_t>, answer_words> answer_{};
   };
 
   std::size_t most_;

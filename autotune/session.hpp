@@ -9,7 +9,6 @@
 
 #include "autotune/task.hpp"
 #include "autotune/tuner_state.hpp"
-#include "autotune/words.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback::autotune {

@@ -49,6 +49,9 @@ class Task {
 /// Error(invalid_argument) for a query that is none or of another Context, Error(out_of_memory).
 std::unique_ptr<Task> make_task(Context& context, const ConfigQuery& query);
 
+/// Throws Error(invalid_argument): a query is no problem of its operation.
+[[noreturn]] void fail_no_problem(const ConfigQuery& query);
+
 /// Whether a problem is one of this Context: of its device, instruction set and thread count.
 bool matches(const ConfigQuery& query, const ContextState& state) noexcept;
 

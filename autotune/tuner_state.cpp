@@ -13,6 +13,9 @@
 #include <filesystem>
 #include <system_error>
 
+#include "autotune/candidate.hpp"
+#include "autotune/environment.hpp"
+#include "autotune/operations.hpp"
 #include "autotune/validity.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -78,7 +81,7 @@ constexpr std::size_t most_warning_bytes = 4096;
 
 // Look-ups that a measurement makes are not to be measured in turn, but for the parts of a layer.
 thread_local int measuring_depth = 0;
-thread_local bool measuring_layer = false;
+thread_local bool measuring_composed = false;
 
 // One measurement at a time: two would disturb each other.
 std::recursive_mutex& measuring_mutex() {
@@ -304,16 +307,17 @@ bool TunerState::first_answer(const ConfigQuery& query, const ContextState& stat
       return give(answer, query, choice);
     }
   }
+  const bool is_composed = tunable_of(query.op).is_composed();
   may_measure = !is_empty(query) && !(state.runtime != nullptr && state.runtime->capturing()) &&
-                (measuring_depth == 0 || (measuring_layer && query.op != ConfigOp::layer_mode));
+                (measuring_depth == 0 || (measuring_composed && !is_composed));
   if (!may_measure) return give(answer, query, choice);  // and it is asked again
   const std::unique_lock turn(measuring_mutex(), std::try_to_lock);
   if (!turn.owns_lock()) return give(answer, query, choice);
-  const bool was_layer = measuring_layer;
+  const bool was_composed = measuring_composed;
   ++measuring_depth;
-  measuring_layer = query.op == ConfigOp::layer_mode;
+  measuring_composed = is_composed;
   const std::optional<ConfigChoice> found = measure_now(query, state);
-  measuring_layer = was_layer;
+  measuring_composed = was_composed;
   --measuring_depth;
   if (found) answer = {*found, TuneOrigin::exact, false};
   const std::lock_guard lock(mutex_);

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autotune/key.hpp"
 #include "autotune/lookup.hpp"
-#include "autotune/problem.hpp"
 #include "autotune/store/store.hpp"
 #include "autotune/tune.hpp"
 #include "core/config_source.hpp"

@@ -66,7 +66,7 @@ class StandardTask final : public Task {
 
   std::vector<ConfigChoice> candidates() override {
     std::vector<ConfigChoice> choices;
-    const std::vector<Config> configs = floating::candidates(problem_, context_);
+    const std::vector<Config> configs = floating::candidates(problem_, context_.state());
     for (const Config& config : configs) {
       // The reference is for tests: it takes part only where nothing else does.
       if (engine_of(config)->is_oracle && config != configs.front()) continue;

@@ -130,7 +130,7 @@ class QuantizeTask final : public Task {
 
   std::vector<ConfigChoice> candidates() override {
     std::vector<ConfigChoice> choices;
-    for (const quant::Config& config : quant::candidates(problem_))
+    for (const quant::Config& config : quant::candidates(problem_, context_.state()))
       choices.push_back(quant::to_choice(config));
     return choices;
   }
@@ -140,7 +140,8 @@ class QuantizeTask final : public Task {
   std::string check(const ConfigChoice& choice) override {
     quant::Config config;
     if (!quant::from_choice(choice, config)) return "the numbers are no configuration";
-    if (!quant::accepts(config, problem_)) return "the engine does not run here";
+    std::string refused = quant::check_config(problem_, config, context_.state());
+    if (!refused.empty()) return refused;
     small_.poison_results(context_);
     quant::run(context_.state(), small_problem_, config, small_.operands());
     std::string where = small_.difference_to(context_, small_want_);

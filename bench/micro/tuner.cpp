@@ -10,6 +10,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "autotune/candidate.hpp"
+#include "autotune/environment.hpp"
 #include "autotune/layer_queries.hpp"
 #include "autotune/lookup.hpp"
 #include "autotune/tune.hpp"
@@ -17,6 +19,7 @@
 #include "bench/micro/micro.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "gemm/int8/config.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback::bench {
@@ -46,15 +49,17 @@ class TemporaryFolder {
 // Distinct problems of one kind (of plain weights, which every engine takes): as many shapes.
 std::vector<ConfigQuery> many_queries(const Context& context, std::int64_t count) {
   std::vector<ConfigQuery> queries;
+  gemm_int8::GemmProblem problem;
   const std::vector<ConfigQuery> some =
       autotune::layer_queries(context.state(), {16, 64, 64, DType::f32, false});
-  const auto product = std::find_if(some.begin(), some.end(), [](const ConfigQuery& q) {
-    return q.op == ConfigOp::gemm_int8 && q.words[9] == 0;
+  const auto product = std::find_if(some.begin(), some.end(), [&](const ConfigQuery& q) {
+    return gemm_int8::from_query(q, problem) && problem.packed_for == gemm_int8::EngineId::none;
   });
+  core::require(product != some.end(), "micro tuner: a layer asks for no plain int8 product");
   for (std::int64_t i = 0; i < count; ++i) {
-    queries.push_back(*product);
-    queries.back().words[0] = 1 + i % 1000;
-    queries.back().words[1] = 8 * (1 + i / 1000);
+    problem.m = 1 + i % 1000;
+    problem.n = 8 * (1 + i / 1000);
+    queries.push_back(gemm_int8::to_query(problem, context.state()));
   }
   return queries;
 }
@@ -71,8 +76,7 @@ void write_cache(const std::filesystem::path& file, const Context& context,
   std::filesystem::create_directories(file.parent_path());
   std::ofstream out(file, std::ios::binary);
   for (const ConfigQuery& query : queries) {
-    ConfigChoice choice;
-    choice.words[0] = 1;  // the reference runs anywhere
+    const ConfigChoice choice = gemm_int8::to_choice({});  // the reference runs anywhere
     record.key = autotune::key_of(query, machine);
     record.candidate = autotune::to_text(query.op, choice);
     out << autotune::to_line(record) << '\n';

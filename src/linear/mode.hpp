@@ -6,10 +6,9 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "core/config_source.hpp"
-#include "core/cpu/isa.hpp"
-#include "core/device_kind.hpp"
+#include "core/tunable.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::linear {
@@ -22,7 +21,7 @@ enum class Pass : std::int64_t { forward = 0, dx = 1 };
 enum class WeightCodes : std::int64_t { made = 0, cached = 1 };
 
 /// A pass from its float operands to its float result: quantize, product and dequantize together.
-struct PassProblem {
+struct PassProblem : ConfigOrigin {
   Pass pass = Pass::forward;
   WeightCodes weight = WeightCodes::made;
   std::int64_t m = 0;
@@ -32,17 +31,12 @@ struct PassProblem {
   DType output = DType::f32;
   /// Forward: there is a bias. dX: the gradient of the bias is wanted too.
   bool bias = false;
-  DeviceKind device = DeviceKind::cpu;
-  int threads = 1;                    ///< of the CPU; 1 on another device
-  core::Isa isa = core::Isa::scalar;  ///< of the CPU
 
   friend bool operator==(const PassProblem&, const PassProblem&) = default;
 };
 
 std::string describe(const PassProblem& problem);
-ConfigQuery to_query(const PassProblem& problem) noexcept;
-/// The inverse; false for words that are no problem.
-bool from_query(const ConfigQuery& query, PassProblem& problem) noexcept;
+core::ProblemSize size_of(const PassProblem& problem) noexcept;
 
 /// The modes a layer may choose from, in the order that decides between equally fast ones: first
 /// what loses least accuracy.
@@ -58,9 +52,21 @@ struct ModeRanking {
   friend bool operator==(const ModeRanking&, const ModeRanking&) = default;
 };
 std::string describe(const ModeRanking& ranking);
+
+// The contract of core/tunable.hpp; the words are in tunable.cpp. A ranking is made of candidates,
+// each of one mode.
+extern const core::Tunable tunable;
+ConfigQuery to_query(const PassProblem& problem) noexcept;
+bool from_query(const ConfigQuery& query, PassProblem& problem) noexcept;
 ConfigChoice to_choice(const ModeRanking& ranking) noexcept;
-/// False for words that are not an order of choosable_modes.
 bool from_choice(const ConfigChoice& choice, ModeRanking& ranking) noexcept;
+ModeRanking default_config(const PassProblem& problem, const ContextState& state);
+std::string check_config(const PassProblem& problem, const ModeRanking& ranking,
+                         const ContextState& state);
+std::vector<Mode> candidates(const PassProblem& problem, const ContextState& state);
+ConfigChoice to_choice(Mode candidate) noexcept;
+/// The candidate of a choice, or the fastest mode of a ranking.
+bool from_choice(const ConfigChoice& choice, Mode& candidate) noexcept;
 
 /// The layer's own mode, or in mode auto the one for a pass over `rows` rows with this output type:
 /// by the ranking of the Context's ConfigSource; `standard` where that knows none and it is

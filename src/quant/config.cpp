@@ -22,50 +22,15 @@ std::string_view engine_name(Engine engine) noexcept {
   }
 }
 
-std::string to_string(const Config& c) {
+std::string describe(const Config& c) {
   if (c.engine == Engine::cuda) return fmt::format("cuda block {}", c.block_threads);
   return fmt::format("{} task {}{} tile {}x{} panel {}", engine_name(c.engine), c.task_elements,
                      c.stream ? " stream" : "", c.tile_rows, c.tile_cols, c.panel_cols);
 }
 
 namespace {
-constexpr std::int64_t largest_tile = 4096;
-}
 
-ConfigChoice to_choice(const Config& c) noexcept {
-  ConfigChoice choice;
-  choice.words = {static_cast<std::int64_t>(c.engine),
-                  c.task_elements,
-                  c.stream ? 1 : 0,
-                  c.tile_rows,
-                  c.tile_cols,
-                  c.panel_cols,
-                  c.block_threads};
-  return choice;
-}
-
-bool from_choice(const ConfigChoice& choice, Config& c) noexcept {
-  const auto& w = choice.words;
-  if (w[0] == static_cast<std::int64_t>(Engine::cuda)) {
-    if (w[6] < 0 || w[6] > 1024 || w[6] % 32 != 0) return false;
-    c = {};
-    c.engine = Engine::cuda;
-    c.block_threads = w[6];
-    return true;
-  }
-  const auto is_tile = [](std::int64_t n) { return n > 0 && n <= largest_tile && n % 64 == 0; };
-  if (w[0] != static_cast<std::int64_t>(Engine::reference) &&
-      w[0] != static_cast<std::int64_t>(Engine::highway))
-    return false;
-  if (w[1] < 0 || (w[2] != 0 && w[2] != 1) || w[5] < 0) return false;
-  if (static_cast<Engine>(w[0]) == Engine::highway &&
-      (!is_tile(w[3]) || !is_tile(w[4]) || w[5] % w[4] != 0))
-    return false;
-  c = {static_cast<Engine>(w[0]), w[1], w[2] == 1, w[3], w[4], w[5], 0};
-  return true;
-}
-
-namespace {
+constexpr std::int64_t largest_tile = Config::largest_tile;
 
 std::int64_t bytes_moved(const Problem& p) {
   const std::int64_t read = static_cast<std::int64_t>(dtype_size_bytes(p.dtype));
@@ -121,13 +86,15 @@ void choose_tile(const Problem& p, Config& c) {
 
 }  // namespace
 
-bool accepts(const Config& config, const Problem& problem) noexcept {
-  if (problem.device != DeviceKind::cpu) return config.engine == Engine::cuda;
-  return config.engine == Engine::reference ||
-         (config.engine == Engine::highway && problem.isa > core::Isa::scalar);
+std::string check_config(const Problem& problem, const Config& config, const ContextState&) {
+  const bool runs = problem.device != DeviceKind::cpu
+                        ? config.engine == Engine::cuda
+                        : config.engine == Engine::reference || (config.engine == Engine::highway &&
+                                                                 problem.isa != core::Isa::scalar);
+  return runs ? "" : "its engine does not run here";
 }
 
-Config default_config(const Problem& p) {
+Config default_config(const Problem& p, const ContextState&) {
   Config c;
   if (p.device != DeviceKind::cpu) {
     c.engine = Engine::cuda;
@@ -150,8 +117,8 @@ namespace {
 constexpr std::int64_t least_streamed_bytes = std::int64_t{8} << 20;
 }
 
-std::vector<Config> candidates(const Problem& p) {
-  const Config base = default_config(p);
+std::vector<Config> candidates(const Problem& p, const ContextState& state) {
+  const Config base = default_config(p, state);
   std::vector<Config> list = {base};
   if (base.engine == Engine::reference) return list;
   if (base.engine == Engine::cuda) {

@@ -29,6 +29,7 @@ struct Config {
   bool stream = false;
   /// The tile whose codes transposing operations keep in the second-level cache until they are
   /// turned; multiples of 64.
+  static constexpr std::int64_t largest_tile = 4096;
   std::int64_t tile_rows = 0;
   std::int64_t tile_cols = 0;
   /// Columns that one thread of a columnwise operation reads twice in a row (absmax, codes), so
@@ -41,17 +42,14 @@ struct Config {
   friend bool operator==(const Config&, const Config&) = default;
 };
 
-std::string to_string(const Config& config);
+std::string describe(const Config& config);
+
+// The contract of core/tunable.hpp.
 ConfigChoice to_choice(const Config& config) noexcept;
-/// False if the numbers are no configuration.
 bool from_choice(const ConfigChoice& choice, Config& config) noexcept;
-
-/// Whether the problem's instruction set has the engine of the configuration.
-bool accepts(const Config& config, const Problem& problem) noexcept;
-
-Config default_config(const Problem& problem);
-/// The default first, then what may be faster.
-std::vector<Config> candidates(const Problem& problem);
+Config default_config(const Problem& problem, const ContextState& state);
+std::string check_config(const Problem& problem, const Config& config, const ContextState& state);
+std::vector<Config> candidates(const Problem& problem, const ContextState& state);
 
 /// Does it. Throws Error(out_of_memory) if there is no room for its scratch.
 void run(ContextState& state, const Problem& problem, const Config& config,

@@ -6,6 +6,24 @@
 
 namespace switchback::quant {
 
+namespace {
+
+// The tuned configuration if there is one that holds here; else false, and the source is told why.
+bool find_tuned(ContextState& state, const Problem& problem, Config& config) {
+  if (state.config_source == nullptr) return false;
+  const ConfigQuery query = to_query(problem);
+  ConfigChoice choice;
+  if (!state.find_config(query, choice)) return false;
+  const std::string reason = from_choice(choice, config)
+                                 ? check_config(problem, config, state)
+                                 : core::no_configuration(tunable.config, choice);
+  if (reason.empty()) return true;
+  state.refuse_config(query, choice, reason);
+  return false;
+}
+
+}  // namespace
+
 void run(Context& context, Op op, const Operands& operands) {
   ContextState& state = context.state();
   Problem problem;
@@ -24,12 +42,8 @@ void run(Context& context, Op op, const Operands& operands) {
   problem.alignment = core::alignment_class(
       state, {floats.data, operands.q.data, operands.q_t.data, operands.codes.data},
       {floats.stride * element});
-  Config config = default_config(problem);
-  ConfigChoice tuned;
-  Config choice;
-  if (is_tuned(op) && state.find_config(to_query(problem), tuned) && from_choice(tuned, choice) &&
-      accepts(choice, problem))
-    config = choice;
+  Config config;
+  if (!is_tuned(op) || !find_tuned(state, problem, config)) config = default_config(problem, state);
   run(state, problem, config, operands);
 }
 

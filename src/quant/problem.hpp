@@ -9,8 +9,7 @@
 
 #include "core/check.hpp"
 #include "core/config_source.hpp"
-#include "core/cpu/isa.hpp"
-#include "core/device_kind.hpp"
+#include "core/tunable.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::quant {
@@ -44,22 +43,22 @@ constexpr bool is_tuned(Op op) noexcept {
 std::string_view op_name(Op op) noexcept;
 
 /// What is to be done. rows and cols are those of the untransposed matrix.
-struct Problem {
+struct Problem : ConfigOrigin {
   Op op = Op::rowwise;
   DType dtype = DType::f32;  ///< of the matrix of floats
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  DeviceKind device = DeviceKind::cpu;
-  int threads = 1;                    ///< of the CPU; 1 on another device
-  core::Isa isa = core::Isa::scalar;  ///< of the CPU
   std::int64_t alignment = 0;  ///< core::alignment_class of the matrices and of the rows of floats
 
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
-std::string to_string(const Problem& problem);
+std::string describe(const Problem& problem);
+core::ProblemSize size_of(const Problem& problem) noexcept;
+
+// The contract of core/tunable.hpp; the words are in tunable.cpp.
+extern const core::Tunable tunable;
 ConfigQuery to_query(const Problem& problem) noexcept;
-/// The inverse; false for words that are no problem.
 bool from_query(const ConfigQuery& query, Problem& problem) noexcept;
 
 /// What it is done to; each operation uses the members its public function has. Nothing needs to be
@@ -83,8 +82,8 @@ struct Operands {
 
 }  // namespace switchback::quant
 
-/// to_string()
+/// describe()
 template <>
 struct fmt::formatter<switchback::quant::Problem>
     : switchback::core::DescribedFormatter<switchback::quant::Problem,
-                                           switchback::quant::to_string> {};
+                                           switchback::quant::describe> {};

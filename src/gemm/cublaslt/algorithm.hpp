@@ -43,6 +43,7 @@ std::string describe(const CublasLtAlgorithm& algorithm);
 
 /// Which attribute cannot be stored, and why; empty when all can.
 std::string out_of_range(const CublasLtAlgorithm& algorithm);
+bool is_valid(const CublasLtAlgorithm& algorithm) noexcept;
 
 /// Two words of a ConfigChoice. Zeros: no algorithm; {-1, -1}: one that is out of range.
 using CublasLtWords = std::array<std::int64_t, 2>;

@@ -37,6 +37,8 @@ std::string describe(const CublasLtChoice& choice);
 
 /// Why it is no choice of this version; empty when it is one.
 std::string out_of_range(const CublasLtChoice& choice);
+/// Whether it is one.
+bool is_valid(const CublasLtChoice& choice) noexcept;
 
 std::int64_t workspace_bytes(const CublasLtChoice& choice) noexcept;
 

@@ -68,7 +68,7 @@ bool run_tuned(ContextState& state, const Problem& problem, const Operands& oper
   Config tuned;
   const std::string reason = from_choice(choice, tuned)
                                  ? check_config(problem, tuned, state)
-                                 : "its numbers are no configuration of this version";
+                                 : core::no_configuration(tunable.config, choice);
   if (!reason.empty()) {
     state.refuse_config(query, choice, reason);
     return false;
@@ -118,7 +118,7 @@ void multiply(ContextState& state, const StandardGemmArgs& args) {
   if (problem.k == 0) return run_without_inner_dimension(state, problem, operands);
   if (args.engine.empty()) {
     if (run_tuned(state, problem, operands)) return;
-    config = default_config(problem);
+    config = default_config(problem, state);
   }
   find_engine(problem.device, config.engine)->run(state, problem, config, operands);
 }

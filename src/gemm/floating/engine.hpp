@@ -86,9 +86,6 @@ inline const Engine* find_engine(DeviceKind device, std::string_view name) noexc
   return engine_table().find(device, name);
 }
 
-/// Why this configuration cannot run the problem here; empty when it can. m, n and k are at
-/// least 1.
-std::string check_config(const Problem& problem, const Config& config, const ContextState& state);
 /// What a library calls the configuration, to be recorded beside it; empty: nothing to add.
 std::string provenance(const Problem& problem, const Config& config, const ContextState& state);
 /// Runs a problem as one configuration says. Throws Error(unsupported) with the reason if it

@@ -17,14 +17,11 @@ namespace switchback::gemm_int8 {
 /// Every configuration worth measuring, the default first, of every engine that accepts the problem
 /// in this Context (for a packed problem: of the engine it is packed for). May take milliseconds,
 /// but runs no product. See is_risky().
-std::vector<GemmConfig> candidates(const GemmProblem& problem, const Context& context);
+std::vector<GemmConfig> candidates(const GemmProblem& problem, const ContextState& state);
 
 /// What runs when no ConfigSource knows better. Throws Error(unsupported) if the problem is packed
 /// for an engine that cannot run here.
 GemmConfig default_config(const GemmProblem& problem, const ContextState& state);
-inline GemmConfig default_config(const GemmProblem& problem, const Context& context) {
-  return default_config(problem, context.state());
-}
 
 /// Why this configuration cannot run the problem here; empty when it can.
 std::string check_config(const GemmProblem& problem, const GemmConfig& config,

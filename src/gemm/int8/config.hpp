@@ -43,15 +43,15 @@ struct GemmConfig {
 /// "avx512_vnni packed mc=96 nc=512 kc=1024 threads=0"
 std::string describe(const GemmConfig& config);
 
-/// Whether nobody vouches that it runs: a library's checks passed it, but may have missed that it
-/// hangs or faults; or it is our own and may never have run on such a device. The tuner tries such
-/// a one where that does no harm.
-inline bool is_risky(const GemmConfig& config) noexcept {
-  return config.cublaslt.unranked || config.engine == EngineId::fused;
-}
+/// Whether running it may hang or fault: the library's checks passed it, but no ranking of the
+/// library named it; or its engine only runs where a tuner has proven it. The tuner tries such a
+/// configuration in a process of its own first.
+bool is_risky(const GemmConfig& config) noexcept;
 
+// The contract of core/tunable.hpp.
 ConfigChoice to_choice(const GemmConfig& config) noexcept;
-/// The inverse. What it holds is unchecked: see check_config().
-GemmConfig from_choice(const ConfigChoice& choice) noexcept;
+bool from_choice(const ConfigChoice& choice, GemmConfig& config) noexcept;
+/// "mc=-1; none may be negative": which member has a value that it cannot have; empty: none.
+std::string out_of_range(const GemmConfig& config);
 
 }  // namespace switchback::gemm_int8

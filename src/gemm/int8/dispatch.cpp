@@ -51,12 +51,14 @@ const Engine* forced_engine(const ContextState& state, std::string_view op,
 bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperands& operands,
                const Engine* forced) {
   if (state.config_source == nullptr) return false;
-  const ConfigQuery query = config_query(problem, state);
+  const ConfigQuery query = to_query(problem, state);
   ConfigChoice choice;
   if (!state.find_config(query, choice)) return false;
-  const GemmConfig config = from_choice(choice);
-  if (forced != nullptr && config.engine != forced->id) return false;
-  const std::string reason = check_config(problem, config, state);
+  GemmConfig config;
+  const bool is_config = from_choice(choice, config);
+  if (is_config && forced != nullptr && config.engine != forced->id) return false;
+  const std::string reason = is_config ? check_config(problem, config, state)
+                                       : core::no_configuration(tunable.config, choice);
   if (!reason.empty()) {
     state.refuse_config(query, choice, reason);
     return false;

@@ -17,6 +17,12 @@
 
 namespace switchback::gemm_int8 {
 
+/// What only some engines have of a GemmConfig, beside blocks, threads and the place in a ranking.
+using ConfigParts = unsigned;
+inline constexpr ConfigParts part_cublaslt = 1;  ///< CublasLtChoice
+inline constexpr ConfigParts part_clusters = 2;  ///< cluster, cluster_n
+inline constexpr ConfigParts part_order = 4;     ///< raster, swizzle
+
 // What an engine does where it says nothing else.
 inline std::string_view available_everywhere(const ContextState&) {
   return {};
@@ -58,10 +64,11 @@ struct Engine {
   void (*candidates)(const GemmProblem& problem, const ContextState& state,
                      std::vector<GemmConfig>& out);
   /// Why it cannot run a problem it accepts as a configuration within its limits says; empty if it
-  /// can. Null for an engine that has nothing to ask: one without a library's algorithms. May ask
-  /// the library; the answer is kept.
+  /// can. Null for an engine that has nothing to ask. May ask a library; the answer is kept.
   std::string (*refuses_config)(const GemmProblem& problem, const GemmConfig& config,
                                 const ContextState& state) = nullptr;
+  /// Which parts of a configuration it has.
+  ConfigParts config_parts = 0;
   /// See gemm_int8::provenance(); null: nothing to add.
   std::string (*provenance)(const GemmProblem& problem, const GemmConfig& config,
                             const ContextState& state) = nullptr;

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/config_source.hpp"
 #include "core/context_state.hpp"
+#include "core/tunable.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::gemm_int8 {
@@ -28,6 +28,7 @@ enum class EngineId : std::int64_t {
   dp4a = 8,
   fused = 9,
 };
+inline constexpr EngineId last_engine_id = EngineId::fused;
 
 inline constexpr std::array<std::string_view, 10> engine_names = {
     "none",     "reference",       "avx2", "avx_vnni", "avx512_vnni", "onednn",
@@ -67,10 +68,12 @@ struct GemmProblem {
 /// "m=8 n=64 k=256 f32 row_col bias=f16 packed=avx2 strides 256,0,64"
 std::string describe(const GemmProblem& problem);
 
-/// The problem as a ConfigSource is asked for it. The instruction set and the thread count of the
-/// Context are part of it: one source may serve several Contexts.
-ConfigQuery config_query(const GemmProblem& problem, const ContextState& state) noexcept;
-/// The inverse, without what is the Context's; false for words that are no problem.
+core::ProblemSize size_of(const GemmProblem& problem) noexcept;
+
+// The contract of core/tunable.hpp; the words are in tunable.cpp. Instruction set and number of
+// threads of the Context are part of a query: one source may serve several Contexts.
+extern const core::Tunable tunable;
+ConfigQuery to_query(const GemmProblem& problem, const ContextState& state) noexcept;
 bool from_query(const ConfigQuery& query, GemmProblem& problem) noexcept;
 
 /// The memory a problem is run on; strides are in the problem.

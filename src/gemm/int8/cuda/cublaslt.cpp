@@ -39,6 +39,8 @@ products::Product expected_product(const GemmProblem& p, const GemmConfig& confi
 
 std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
+  // What leaves all to the library runs.
+  if (config.cublaslt == CublasLtChoice{}) return {};
   if (products::sums_in_place(p, nullptr))
     return products::refusal(runtime(state), expected_product(p, config, state));
   return refuses_panels(p, config, state, cut(p, state));
@@ -89,6 +91,7 @@ const Engine cublaslt_engine = {
     .default_config = default_config,
     .candidates = candidates,
     .refuses_config = refuses_config,
+    .config_parts = part_cublaslt,
     .provenance = provenance,
     .scratch_bytes = products::library_workspace,
     .run = run,

@@ -60,6 +60,8 @@ Cut cut(const GemmProblem& p, const GemmConfig& config, const ContextState& stat
 
 std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
+  // What leaves all to the library runs.
+  if (config.cublaslt == CublasLtChoice{}) return {};
   return refuses_panels(p, config, state, cut(p, config, state));
 }
 
@@ -217,6 +219,7 @@ const Engine cublaslt_panels_engine = {
     .default_config = default_config,
     .candidates = candidates,
     .refuses_config = refuses_config,
+    .config_parts = part_cublaslt,
     .provenance = provenance,
     .scratch_bytes = products::library_workspace,
     .run = run,

@@ -200,6 +200,7 @@ const Engine fused_engine = {
     .default_config = default_config,
     .candidates = candidates,
     .refuses_config = refuses_config,
+    .config_parts = part_clusters | part_order,
     .run = run,
 };
 
