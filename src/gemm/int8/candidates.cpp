@@ -115,8 +115,10 @@ GemmConfig default_config(const GemmProblem& problem, const ContextState& state)
   return engines(state.device.kind).back()->default_config(problem, state);
 }
 
-std::string check_config(const GemmProblem& problem, const GemmConfig& config,
-                         const ContextState& state) {
+namespace {
+
+std::string check(const GemmProblem& problem, const GemmConfig& config, const ContextState& state,
+                  bool in_range) {
   const Engine* engine = find_engine(state.device.kind, config.engine);
   if (engine == nullptr)
     return fmt::format("engine number {} is unknown", static_cast<std::int64_t>(config.engine));
@@ -126,7 +128,8 @@ std::string check_config(const GemmProblem& problem, const GemmConfig& config,
                        engine->name);
   const std::string_view reason = refusal(*engine, problem, state);
   if (!reason.empty()) return fmt::format("engine '{}': {}", engine->name, reason);
-  if (std::string invalid = out_of_range(config); !invalid.empty()) return invalid;
+  if (!in_range)
+    if (std::string invalid = out_of_range(config); !invalid.empty()) return invalid;
   for (const Part& part : parts)
     if ((engine->config_parts & part.bit) == 0 && part.is_used(config))
       return fmt::format("engine '{}' has no {}", engine->name, part.what);
@@ -134,6 +137,18 @@ std::string check_config(const GemmProblem& problem, const GemmConfig& config,
   if (engine->refuses_config == nullptr || problem.m == 0 || problem.n == 0) return {};
   std::string refused = engine->refuses_config(problem, config, state);
   return refused.empty() ? refused : fmt::format("engine '{}': {}", engine->name, refused);
+}
+
+}  // namespace
+
+std::string check_config(const GemmProblem& problem, const GemmConfig& config,
+                         const ContextState& state) {
+  return check(problem, config, state, false);
+}
+
+std::string check_read_config(const GemmProblem& problem, const GemmConfig& config,
+                              const ContextState& state) {
+  return check(problem, config, state, true);
 }
 
 std::string provenance(const GemmProblem& problem, const GemmConfig& config,

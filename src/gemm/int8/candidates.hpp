@@ -26,6 +26,9 @@ GemmConfig default_config(const GemmProblem& problem, const ContextState& state)
 /// Why this configuration cannot run the problem here; empty when it can.
 std::string check_config(const GemmProblem& problem, const GemmConfig& config,
                          const ContextState& state);
+/// The same of what from_choice() read, whose members are within their limits.
+std::string check_read_config(const GemmProblem& problem, const GemmConfig& config,
+                              const ContextState& state);
 
 /// What a library calls the configuration, to be recorded beside it (64 bytes of cuBLASLt's own in
 /// hexadecimal digits, say); empty where there is nothing to add.

@@ -57,7 +57,7 @@ bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperan
   GemmConfig config;
   const bool is_config = from_choice(choice, config);
   if (is_config && forced != nullptr && config.engine != forced->id) return false;
-  const std::string reason = is_config ? check_config(problem, config, state)
+  const std::string reason = is_config ? check_read_config(problem, config, state)
                                        : core::no_configuration(tunable.config, choice);
   if (!reason.empty()) {
     state.refuse_config(query, choice, reason);
@@ -121,7 +121,7 @@ void choose_and_run(ContextState& state, std::string_view op, Product product,
   const GemmConfig config =
       engine != nullptr ? engine->default_config(problem, state) : default_config(problem, state);
   try {
-    return run(state, problem, config, operands);
+    return run_checked(state, problem, config, operands);  // engines' own defaults run
   } catch (const Error& error) {
     const Engine& last = *engines(state.device.kind).back();
     if (error.status() != Status::unsupported || !forced.empty() || state.on_cpu() ||

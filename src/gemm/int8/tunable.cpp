@@ -115,7 +115,10 @@ bool from_choice(const ConfigChoice& choice, GemmConfig& config) noexcept {
 }
 
 std::string out_of_range(const GemmConfig& config) {
-  std::string reason = core::out_of_range(config_table.words(), to_choice(config).words);
+  const ConfigChoice choice = to_choice(config);
+  GemmConfig same;
+  if (from_choice(choice, same)) return {};
+  std::string reason = core::out_of_range(config_table.words(), choice.words);
   return reason.empty() ? out_of_range(config.cublaslt) : reason;
 }
 
