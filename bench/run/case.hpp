@@ -14,14 +14,13 @@
 #include "bench/grid/grid.hpp"
 #include "bench/run/fields.hpp"
 #include "bench/run/record.hpp"
+#include "bench/workload/status.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 #include "switchback/context.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::bench {
-
-using measure::Interrupted;
 
 struct CaseOptions {
   DType dtype = DType::f32;
@@ -45,9 +44,6 @@ struct CaseOptions {
   /// Asked before every call; true throws Interrupted.
   std::function<bool()> interrupted = [] { return false; };
 };
-
-enum class CaseStatus { ok, skipped, wrong, unsupported, oom, timeout };
-std::string_view status_text(CaseStatus status) noexcept;
 
 struct FieldResult {
   CaseStatus status = CaseStatus::skipped;  ///< skipped: was not asked for

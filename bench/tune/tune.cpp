@@ -19,6 +19,8 @@
 #include "bench/cli/table.hpp"
 #include "bench/machine/machine.hpp"
 #include "bench/machine/probe.hpp"
+#include "bench/run/run.hpp"
+#include "bench/workload/drive.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 
@@ -311,14 +313,15 @@ int tune_command(const TuneOptions& options) {
   signals.reset();  // the run has its own
   RunOptions run;
   run.cases = options.cases;
-  run.context = options.context;
   run.dtype = options.dtype;
-  run.out = options.records;
   run.tuned = true;
   run.cache = options.cache;
-  run.quiet = options.quiet || options.json;
-  run.arguments = options.arguments;
-  return run_command(run);
+  SessionOptions session;
+  session.context = options.context;
+  session.out = options.records;
+  session.quiet = options.quiet || options.json;
+  session.arguments = options.arguments;
+  return run_workload(*make_run(run), session);
 }
 
 }  // namespace switchback::bench
