@@ -93,7 +93,7 @@ class Lister {
     p.alignment = state_.on_cpu() ? 0 : 16;
     p.has_bias = bias;
     p.bias = bias ? shape_.dtype : DType::f32;
-    add(gemm_int8::config_query(p, state_));
+    add(gemm_int8::to_query(p, state_));
   }
 
   void standard(std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a, bool transpose_b,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: what look-ups of the hot path end in: a table of queries that were answered before, and a
-// set of queries of which something is known. Both have a bound that is fixed when they are made.
+// Tuner: the tables that look-ups on the hot path read: queries that were answered before, and the
+// set of queries for which there is an entry. The size of both is fixed when they are created.
 // Readers take no lock and write nothing that others read; one thread at a time writes.
 #pragma once
 
@@ -26,7 +26,7 @@ struct Answer {
 
 /// Mixes all words: shapes differ in few bits of few of them.
 inline std::uint64_t hash_of(const ConfigQuery& query) noexcept {
-  std::uint64_t h = static_cast<std::uint64_t>(query.op) * 0x9E3779B97F4A7C15ull;
+  std::uint64_t h = static_cast<std::uint64_t>(query.header()) * 0x9E3779B97F4A7C15ull;
   for (const std::int64_t word : query.words) {
     h = (h ^ static_cast<std::uint64_t>(word)) * 0xFF51AFD7ED558CCDull;
     h ^= h >> 29;
@@ -34,13 +34,13 @@ inline std::uint64_t hash_of(const ConfigQuery& query) noexcept {
   return h ^ (h >> 32);
 }
 
-/// Queries and their answers, by open addressing. Slots point at entries that are used again, and
-/// never freed, while the table lives: an entry is read between two looks at its version, which is
-/// odd while it is written. A reader that meets a write finds nothing, as it would in an empty
-/// table.
+/// Queries and their answers, by open addressing. Slots point to entries, which are reused but
+/// never freed while the table lives. A reader checks an entry's version before and after reading
+/// it; the version is odd while the entry is written. A reader that meets a write finds nothing, as
+/// in an empty table.
 class LookupTable {
  public:
-  /// For at most so many answers.
+  /// Holds at most this many answers.
   explicit LookupTable(std::size_t most)
       : most_(most), slots_(std::bit_ceil(2 * std::max<std::size_t>(most, 1))) {}
 
@@ -56,7 +56,7 @@ class LookupTable {
     return false;
   }
 
-  /// Adds an answer to a query that has none; false if there is no room for it.
+  /// Adds an answer to a query that has none; false if the table is full.
   bool insert(const ConfigQuery& query, std::uint64_t hash, const Answer& answer) {
     Answer ignored;
     if (find(query, hash, ignored)) return true;
@@ -86,7 +86,7 @@ class LookupTable {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return slots_.size() * sizeof(slots_[0]) + blocks_.size() * sizeof(*blocks_[0]);
   }
-  /// What bytes() can come to.
+  /// The upper limit of bytes().
   [[nodiscard]] static std::size_t most_bytes(std::size_t most) noexcept {
     const std::size_t blocks = (most + block_entries - 1) / block_entries;
     return std::bit_ceil(2 * std::max<std::size_t>(most, 1)) * sizeof(std::atomic<const Entry*>) +
@@ -94,23 +94,23 @@ class LookupTable {
   }
 
  private:
-  static constexpr std::size_t words = std::tuple_size_v<decltype(ConfigQuery::words)> + 1;
-  static_assert(words == std::tuple_size_v<decltype(ConfigChoice::words)> + 1);
+  // Each behind one more: of a query its header, of an answer what it is.
+  static constexpr std::size_t query_words = std::tuple_size_v<decltype(ConfigQuery::words)> + 1;
+  static constexpr std::size_t answer_words = std::tuple_size_v<decltype(ConfigChoice::words)> + 1;
   static constexpr std::size_t block_entries = 64;
 
   class Entry {
    public:
-    // Loads acquire and stores release, so that a reader who got any word of a later write also
-    // sees that its version is another.
+    // Loads acquire and stores release, so that a reader that saw any word of a later write also
+    // sees the changed version.
     bool read(const ConfigQuery& query, Answer& answer) const noexcept {
       const std::uint32_t version = version_.load(std::memory_order_acquire);
       if (version % 2 != 0) return false;
-      if (query_[0].load(std::memory_order_acquire) != static_cast<std::int64_t>(query.op))
-        return false;
-      for (std::size_t i = 1; i < words; ++i)
+      if (query_[0].load(std::memory_order_acquire) != query.header()) return false;
+      for (std::size_t i = 1; i < query_words; ++i)
         if (query_[i].load(std::memory_order_acquire) != query.words[i - 1]) return false;
       const std::int64_t kind = answer_[0].load(std::memory_order_acquire);
-      for (std::size_t i = 1; i < words; ++i)
+      for (std::size_t i = 1; i < answer_words; ++i)
         answer.choice.words[i - 1] = answer_[i].load(std::memory_order_acquire);
       answer.origin = static_cast<TuneOrigin>(kind / 2);
       answer.refused = kind % 2 != 0;
@@ -119,20 +119,20 @@ class LookupTable {
     void write(const ConfigQuery& query, const Answer& answer) noexcept {
       const std::uint32_t version = version_.load(std::memory_order_relaxed);
       version_.store(version + 1, std::memory_order_relaxed);
-      query_[0].store(static_cast<std::int64_t>(query.op), std::memory_order_release);
+      query_[0].store(query.header(), std::memory_order_release);
       answer_[0].store(static_cast<std::int64_t>(answer.origin) * 2 + (answer.refused ? 1 : 0),
                        std::memory_order_release);
-      for (std::size_t i = 1; i < words; ++i) {
+      for (std::size_t i = 1; i < query_words; ++i)
         query_[i].store(query.words[i - 1], std::memory_order_release);
+      for (std::size_t i = 1; i < answer_words; ++i)
         answer_[i].store(answer.choice.words[i - 1], std::memory_order_release);
-      }
       version_.store(version + 2, std::memory_order_release);
     }
 
    private:
     std::atomic<std::uint32_t> version_ = 0;
-    std::array<std::atomic<std::int64_t>, words> query_{};
-    std::array<std::atomic<std::int64_t>, words> answer_{};
+    std::array<std::atomic<std::int64_t>, query_words> query_{};
+    std::array<std::atomic<std::int64_t>, answer_words> answer_{};
   };
 
   std::size_t most_;
@@ -141,8 +141,8 @@ class LookupTable {
   std::size_t count_ = 0;
 };
 
-/// Hashes of queries. Two queries of one hash are the same to it, so it may take a query for one
-/// that it has; that it has none is certain.
+/// Hashes of queries. Queries with equal hashes are the same to it: "not in the set" is certain,
+/// "in the set" may be wrong.
 class QuerySet {
  public:
   explicit QuerySet(std::size_t most)
@@ -156,7 +156,7 @@ class QuerySet {
       if (there == stored(hash)) return true;
     }
   }
-  /// False if there is no room for it.
+  /// False if the set is full.
   bool insert(std::uint64_t hash) noexcept {
     if (contains(hash)) return true;
     if (count_ >= most_) return false;
@@ -177,7 +177,7 @@ class QuerySet {
   [[nodiscard]] std::size_t bytes() const noexcept { return slots_.size() * sizeof(slots_[0]); }
 
  private:
-  // 0 is an empty slot.
+  // 0 marks an empty slot.
   static std::uint64_t stored(std::uint64_t hash) noexcept { return hash == 0 ? 1 : hash; }
 
   std::size_t most_;

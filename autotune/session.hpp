@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: many problems in one go, within a budget that holds.
+// Tuner: measures many problems within a time budget.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,6 @@
 
 #include "autotune/task.hpp"
 #include "autotune/tuner_state.hpp"
-#include "autotune/words.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback::autotune {
@@ -19,7 +18,8 @@ struct SessionOptions {
   Effort effort = Effort::normal;
   std::function<bool()> interrupted = [] { return false; };  ///< see SearchOptions
   std::function<std::string(const ConfigQuery&, const ConfigChoice&)> probe;
-  /// Before a problem is measured, and after it: what was found, or why nothing was.
+  /// Called before a problem is measured, and after it with the result, or the reason for having
+  /// none.
   std::function<void(std::size_t index, const ConfigQuery&)> begin;
   std::function<void(std::size_t index, const ConfigQuery&, const TuneOutcome*,
                      const std::string& why, const TuneSummary& so_far)>
@@ -27,8 +27,8 @@ struct SessionOptions {
   std::function<void(std::size_t done, std::size_t all, double speedup)> candidate;
 };
 
-/// The problems of these shapes, each once, those of small shapes first and the parts of a pass
-/// before it.
+/// The problems of these shapes, each once: small shapes first, and the parts of a pass before the
+/// pass.
 std::vector<ConfigQuery> queries_of(const ContextState& state,
                                     const std::vector<TuneShape>& shapes);
 
@@ -37,8 +37,8 @@ struct SessionResult {
   bool interrupted = false;
   std::int64_t stored = 0;  ///< problems whose measurements are in the cache
 };
-/// Measures those that are not known yet, in this order, and adds each to the tuner as it is done.
-/// Until it returns, the Context looks its configurations up in the tuner.
+/// Measures the unknown ones in this order, and adds each to the tuner when it is done. Until this
+/// returns, the Context looks up its configurations in the tuner.
 SessionResult run_session(TunerState& tuner, Context& context,
                           const std::vector<ConfigQuery>& queries, const SessionOptions& options);
 

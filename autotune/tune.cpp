@@ -9,51 +9,38 @@
 #include <ctime>
 #include <memory>
 
+#include "autotune/candidate.hpp"
+#include "autotune/environment.hpp"
+#include "autotune/operations.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
-#include "linear/mode.hpp"
 #include "measure/caches.hpp"
 
 namespace switchback::autotune {
 
 namespace {
 
-// The modes in the order of the search; those that were not in its final behind, in the fixed
-// order.
-ConfigChoice ranking_of(const SearchResult& found) {
-  std::vector<Mode> order;
-  const auto add = [&](Mode mode) {
-    if (std::find(order.begin(), order.end(), mode) == order.end()) order.push_back(mode);
-  };
+// The winner; of an operation that ranks its candidates, the ranking.
+ConfigChoice choice_of(const core::Tunable& tunable, const SearchResult& found) {
+  if (!tunable.is_composed()) return found.measured[found.winner()].choice;
+  std::vector<ConfigChoice> fastest_first;
   for (const std::size_t i : found.ranking)
-    add(static_cast<Mode>(found.measured[i].choice.words[0]));
-  for (const Mode mode : linear::choosable_modes)
-    add(mode);
-  linear::ModeRanking ranking;
-  std::copy_n(order.begin(), ranking.modes.size(), ranking.modes.begin());
-  return linear::to_choice(ranking);
+    fastest_first.push_back(found.measured[i].choice);
+  return tunable.rank(fastest_first);
 }
 
-// How a candidate of a search is written down. A layer's are modes, and a ranking only together.
-CandidateText text_of(ConfigOp op, const ConfigChoice& choice) {
-  CandidateText text = to_text(op, choice);
-  if (op == ConfigOp::layer_mode) text.attributes.clear();
+// How a candidate of a search is written down: of a ranking, the one way that it is.
+CandidateText text_of(const core::Tunable& tunable, const ConfigChoice& choice) {
+  CandidateText text = to_text(tunable.op, choice);
+  if (tunable.is_composed()) text.attributes.clear();
   return text;
 }
 
 }  // namespace
 
 bool is_empty(const ConfigQuery& query) noexcept {
-  const auto& w = query.words;
-  switch (query.op) {
-    case ConfigOp::quantize:
-      return w[2] == 0 || w[3] == 0;
-    case ConfigOp::layer_mode:
-      return w[2] == 0 || w[3] == 0 || w[4] == 0;
-    default:
-      return w[0] == 0 || w[1] == 0 || w[2] == 0;
-  }
+  return tunable_of(query.op).size(query).is_empty;
 }
 
 std::string time_now() {
@@ -84,7 +71,8 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   outcome.search = search(*task, options);
   const SearchResult& found = outcome.search;
   const Measured& winner = found.measured[found.winner()];
-  outcome.choice = query.op == ConfigOp::layer_mode ? ranking_of(found) : winner.choice;
+  const core::Tunable& tunable = tunable_of(query.op);
+  outcome.choice = choice_of(tunable, found);
 
   Record common;
   common.key = key_of(query, machine, policy);
@@ -95,7 +83,7 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   common.time = time_now();
   for (const Measured& m : found.measured) {
     Record record = common;
-    record.candidate = text_of(query.op, m.choice);
+    record.candidate = text_of(tunable, m.choice);
     if (!m.failure.empty()) {
       record.type = RecordType::fail;
       record.ok = false;
@@ -111,8 +99,7 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   Record record = common;
   record.type = RecordType::winner;
   record.candidate = to_text(query.op, outcome.choice);
-  if (query.op != ConfigOp::layer_mode)
-    record.candidate.algo_hex = task->provenance(outcome.choice);
+  if (!tunable.is_composed()) record.candidate.algo_hex = task->provenance(outcome.choice);
   record.stats = winner.stats;
   outcome.records.push_back(std::move(record));
   return outcome;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: measuring one problem and putting what was found into records.
+// Tuner: measures one problem and writes the result as records.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "autotune/problem.hpp"
+#include "autotune/key.hpp"
 #include "autotune/search.hpp"
 #include "autotune/store/record.hpp"
 #include "core/config_source.hpp"
@@ -16,8 +16,8 @@ namespace switchback::autotune {
 
 struct TuneOutcome {
   SearchResult search;
-  ConfigChoice choice;  ///< the winner; of a layer's pass the whole ranking
-  /// One winner, a sample of every candidate that was timed, a fail of every one that is wrong.
+  ConfigChoice choice;  ///< the winner; for a pass of a layer the whole ranking
+  /// One winner, a sample for every candidate that was timed, a fail for every one that is wrong.
   std::vector<Record> records;
 };
 
@@ -26,7 +26,7 @@ struct TuneOutcome {
 TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machine& machine,
                          const Policy& policy, SearchOptions options);
 
-/// Whether there is nothing in a problem to measure: no elements.
+/// Whether a problem has no elements, so that there is nothing to measure.
 bool is_empty(const ConfigQuery& query) noexcept;
 
 /// "2026-11-21T17:36:23Z"

@@ -13,6 +13,9 @@
 #include <filesystem>
 #include <system_error>
 
+#include "autotune/candidate.hpp"
+#include "autotune/environment.hpp"
+#include "autotune/operations.hpp"
 #include "autotune/validity.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -24,14 +27,15 @@ using namespace autotune;
 
 namespace {
 
-// A program that runs with more rights than its user takes no names of files from that user.
+// A program that runs with more rights than its user ignores file names from the user's
+// environment.
 std::string from_environment(const char* name) {
   const char* value = ::secure_getenv(name);
   return value == nullptr ? "" : value;
 }
 
-// The file that this code was loaded from, links resolved. Of the program itself the loader only
-// knows the name it was started by, which may be one that a shell looked up in PATH.
+// The file that this code was loaded from, with links resolved. For the program itself the loader
+// only knows the name it was started by, which a shell may have looked up in PATH.
 std::filesystem::path own_file() {
   Dl_info own;
   if (::dladdr(reinterpret_cast<const void*>(&own_file), &own) == 0) return {};
@@ -48,9 +52,8 @@ std::filesystem::path own_file() {
   return file;
 }
 
-// share/switchback/configs beside the folder of that file: of an installed library, of a build and
-// of a program that was linked with it alike. (One folder higher where libraries lie in
-// lib/<architecture>.)
+// share/switchback/configs beside the folder of that file, for an installed library, a build, and a
+// statically linked program. (One folder higher if libraries are in lib/<architecture>.)
 std::filesystem::path installed_list() {
   const std::filesystem::path file = own_file();
   if (file.empty()) return {};
@@ -64,8 +67,8 @@ std::filesystem::path installed_list() {
   return prefix / list;
 }
 
-// What is remembered of look-ups, besides problems that files know: answers to problems that nobody
-// knows, and problems that are measured while the tuner lives.
+// How much is remembered of look-ups besides problems in files: answers for unknown problems, and
+// problems that are measured while the tuner lives.
 constexpr std::size_t most_misses = 2048;
 constexpr std::size_t most_new = 1024;
 // Knowing all known problems takes some 30 microseconds of each. Where there are more, or where
@@ -76,9 +79,9 @@ constexpr std::size_t most_recorded = 65536;
 constexpr std::int64_t most_measured = 16384;
 constexpr std::size_t most_warning_bytes = 4096;
 
-// Look-ups that a measurement makes are not to be measured in turn, but for the parts of a layer.
+// Look-ups inside a measurement are not measured themselves, except for the parts of a layer.
 thread_local int measuring_depth = 0;
-thread_local bool measuring_layer = false;
+thread_local bool measuring_composed = false;
 
 // One measurement at a time: two would disturb each other.
 std::recursive_mutex& measuring_mutex() {
@@ -225,7 +228,7 @@ void TunerState::index_known() const {
 
 void TunerState::add_known(const ConfigQuery& query) const {
   if (known_sets_.empty() || known_sets_.back()->insert(hash_of(query))) return;
-  // Readers may still be in the smaller one; all of them together are no larger than the last.
+  // Readers may still use the smaller sets; all of them together are no larger than the last one.
   auto larger = std::make_unique<QuerySet>(2 * known_sets_.back()->most());
   known_sets_.back()->for_each([&](std::uint64_t hash) { larger->insert(hash); });
   larger->insert(hash_of(query));
@@ -304,16 +307,17 @@ bool TunerState::first_answer(const ConfigQuery& query, const ContextState& stat
       return give(answer, query, choice);
     }
   }
+  const bool is_composed = tunable_of(query.op).is_composed();
   may_measure = !is_empty(query) && !(state.runtime != nullptr && state.runtime->capturing()) &&
-                (measuring_depth == 0 || (measuring_layer && query.op != ConfigOp::layer_mode));
-  if (!may_measure) return give(answer, query, choice);  // and it is asked again
+                (measuring_depth == 0 || (measuring_composed && !is_composed));
+  if (!may_measure) return give(answer, query, choice);  // and looked up again next time
   const std::unique_lock turn(measuring_mutex(), std::try_to_lock);
   if (!turn.owns_lock()) return give(answer, query, choice);
-  const bool was_layer = measuring_layer;
+  const bool was_composed = measuring_composed;
   ++measuring_depth;
-  measuring_layer = query.op == ConfigOp::layer_mode;
+  measuring_composed = is_composed;
   const std::optional<ConfigChoice> found = measure_now(query, state);
-  measuring_layer = was_layer;
+  measuring_composed = was_composed;
   --measuring_depth;
   if (found) answer = {*found, TuneOrigin::exact, false};
   const std::lock_guard lock(mutex_);
@@ -353,14 +357,15 @@ void TunerState::add(std::vector<Record> records) {
   stale_.store(true, std::memory_order_release);
 }
 
-// Appends what waits to a file. True: it is there, and nothing waits. What cannot be written is
-// dropped; what meets another process's lock stays, as far as there is room for it.
+// Appends the waiting records to a file. True: they are written, and nothing waits. Records that
+// cannot be written are dropped; if another process holds the lock they stay, as far as there is
+// room.
 bool TunerState::write(autotune::Store& file, std::vector<Record>& waiting, bool& failed,
                        const char* consequence, std::string& error) const {
-  // Who was locked out once does not wait again before it was let in.
+  // After a time-out it does not wait again until it has got the lock once.
   autotune::LockWait wait = lock_wait;
   if (locked_out_) wait.most = {};
-  // Each try prepares all lines that wait.
+  // Each try prepares all waiting lines.
   constexpr std::size_t few = 64;
   const Clock::time_point now = Clock::now();
   if (locked_out_ && waiting.size() > few && now < next_try_) return false;

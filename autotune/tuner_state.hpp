@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: what a Tuner is inside: the answers to look-ups, the records they come from, and the way
-// to new ones.
+// Tuner: the state of a Tuner: the answers to look-ups, the records they come from, and adding new
+// ones.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autotune/key.hpp"
 #include "autotune/lookup.hpp"
-#include "autotune/problem.hpp"
 #include "autotune/store/store.hpp"
 #include "autotune/tune.hpp"
 #include "core/config_source.hpp"
@@ -24,7 +24,7 @@ namespace switchback {
 
 struct TunerState final : ConfigSource {
   TunerState(const Context& context, const TunerOptions& options);
-  /// Tries once more to write what waits for another process's lock.
+  /// Tries once more to write the records that wait for another process's lock.
   ~TunerState() override;
 
   bool find(const ConfigQuery& query, const ContextState& state,
@@ -34,12 +34,13 @@ struct TunerState final : ConfigSource {
   /// The answer to a query as find() would give it, without counting, recording or measuring it.
   autotune::Answer look_up(const ConfigQuery& query, const ContextState& state) const;
 
-  /// Whether a problem was measured with at least this effort by what runs here, and is in the
-  /// cache.
+  /// Whether the cache has a measurement of this problem with at least this effort that is valid
+  /// here.
+  ///
   bool knows(const ConfigQuery& query, const ContextState& state, autotune::Effort effort) const;
-  /// Adds what a search found of one problem: to the file, or, with a warning, to memory alone.
+  /// Adds the results of a search for one problem: to the file, or, with a warning, only to memory.
   void add(std::vector<autotune::Record> records);
-  /// Writes what waited for the lock of the cache so far.
+  /// Writes the records that have waited for the lock of the cache.
   void flush() const;
   /// How many calls of add() are in the file, how many are in memory alone, and why.
   struct Stored {
@@ -48,11 +49,11 @@ struct TunerState final : ConfigSource {
     std::string error;
   };
   Stored stored() const;
-  /// Bytes of what is remembered of look-ups. It has a bound, whatever is looked up: of the number
-  /// of problems that the cache and the system list know, and of constants.
+  /// Bytes used to remember look-ups. The limit depends on the number of problems in the cache and
+  /// the system list, not on what is looked up.
   std::int64_t memory_bytes() const;
   std::int64_t most_memory_bytes() const;
-  /// One warning; the same text a second time is dropped.
+  /// Adds a warning; a repeated text is dropped.
   void warn(std::string text) const;
   std::vector<std::string> warnings() const;
 
@@ -69,8 +70,9 @@ struct TunerState final : ConfigSource {
   std::filesystem::path system_directory;           ///< it need not exist
   std::vector<std::filesystem::path> system_files;  ///< of that directory, by name
 
-  /// How writers wait for another process that holds the cache's lock. In a program that trains or
-  /// serves no longer than a second in all, until it is let in again; commands wait longer.
+  /// How long writers wait for another process that holds the cache's lock. A program that trains
+  /// or serves waits at most one second in total until it gets the lock again; commands wait
+  /// longer.
   autotune::LockWait lock_wait{std::chrono::seconds(1), {}, {}};
 
   mutable std::atomic<std::int64_t> hits = 0;
@@ -78,11 +80,11 @@ struct TunerState final : ConfigSource {
   mutable std::atomic<std::int64_t> refusals = 0;
 
  private:
-  /// Counts an answer and hands it out, or throws in mode require.
+  /// Counts an answer and returns it, or throws in mode require.
   bool give(const autotune::Answer& answer, const ConfigQuery& query, ConfigChoice& choice) const;
   autotune::Answer resolve(const ConfigQuery& query, const ContextState& state) const;
-  /// The configuration of the best entry of a key that holds here; `refused` is set if there are
-  /// entries and none does.
+  /// The configuration of the best entry of a key that is valid here; `refused` is set if there are
+  /// entries but none is valid.
   std::optional<ConfigChoice> best_of(const autotune::Snapshot& snapshot, const autotune::Key& key,
                                       const ConfigQuery& query, const ContextState& state,
                                       bool& refused) const;
@@ -92,10 +94,10 @@ struct TunerState final : ConfigSource {
                     ConfigChoice& choice) const;
   std::optional<ConfigChoice> measure_now(const ConfigQuery& query,
                                           const ContextState& state) const;
-  /// Whether nothing is known of a query, and nothing is to be done about that either.
+  /// Whether there is no entry for a query, and nothing to do about it.
   bool is_settled_miss(std::uint64_t hash) const noexcept;
   void remember(const ConfigQuery& query, std::uint64_t hash, const autotune::Answer& answer) const;
-  /// From here on queries of which nothing is known are told by a set of all others.
+  /// From now on a set of all known queries identifies the unknown ones.
   void index_known() const;
   void add_known(const ConfigQuery& query) const;
   void record_miss(const ConfigQuery& query, std::uint64_t hash) const;
@@ -106,9 +108,9 @@ struct TunerState final : ConfigSource {
   std::vector<autotune::Record> records_of(const autotune::Key& key,
                                            const autotune::Snapshot& snapshot) const;
 
-  /// What was measured since the cache was read, by key text.
+  /// The measurements made since the cache was read, by key text.
   mutable std::unordered_map<std::string, std::vector<autotune::Record>> fresh_;
-  /// Queries whose entry turned out not to run when it was to: they get the default from then on.
+  /// Queries whose entry could not run when it was used: they get the default from then on.
   mutable std::optional<autotune::QuerySet> refused_;
   struct Member {
     std::int64_t m;

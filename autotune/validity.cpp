@@ -3,46 +3,15 @@
 
 #include <fmt/format.h>
 
-#include "autotune/problem.hpp"
-#include "gemm/floating/engine.hpp"
-#include "gemm/int8/candidates.hpp"
-#include "linear/mode.hpp"
-#include "quant/config.hpp"
+#include "autotune/candidate.hpp"
+#include "autotune/environment.hpp"
+#include "autotune/operations.hpp"
 
 namespace switchback::autotune {
 
-namespace {
-constexpr const char* no_configuration = "its numbers are no configuration of this version";
-}
-
 std::string refusal(const ConfigQuery& query, const ConfigChoice& choice,
                     const ContextState& state) {
-  switch (query.op) {
-    case ConfigOp::quantize: {
-      quant::Problem problem;
-      quant::Config config;
-      if (!quant::from_query(query, problem) || !quant::from_choice(choice, config))
-        return no_configuration;
-      return quant::accepts(config, problem) ? "" : "its engine does not run here";
-    }
-    case ConfigOp::gemm_int8: {
-      gemm_int8::GemmProblem problem;
-      if (!gemm_int8::from_query(query, problem)) return no_configuration;
-      return gemm_int8::check_config(problem, gemm_int8::from_choice(choice), state);
-    }
-    case ConfigOp::gemm_floating: {
-      floating::Problem problem;
-      floating::Config config;
-      if (!floating::from_query(query, problem) || !floating::from_choice(choice, config))
-        return no_configuration;
-      return floating::check_config(problem, config, state);
-    }
-    case ConfigOp::layer_mode: {
-      linear::ModeRanking ranking;
-      return linear::from_choice(choice, ranking) ? "" : no_configuration;
-    }
-  }
-  return no_configuration;
+  return tunable_of(query.op).refusal(query, choice, state);
 }
 
 std::vector<Verdict> judge(const Record& record, const ConfigQuery& query,

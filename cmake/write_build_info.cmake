@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Run at build time (cmake -P) with SOURCE_DIR, OUTPUT, VERSION, BUILD_TYPE, SANITIZER, ASSERTIONS:
-# writes build_info.cpp of bench/machine, touching it only when something changed.
+# writes OUTPUT, the source behind bench/machine/build_info.hpp, only if something changed.
 
 # `git archive`, and so a source package from a forge, fills this in (.gitattributes: export-subst).
 set(commit "$Format:%h$")

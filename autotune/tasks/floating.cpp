@@ -20,7 +20,7 @@ using floating::Config;
 using floating::Problem;
 using measure::element;
 
-// Of the result of rounding to a type, relative to the value.
+// The relative error of rounding to a type.
 double rounding(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
 }
@@ -66,9 +66,9 @@ class StandardTask final : public Task {
 
   std::vector<ConfigChoice> candidates() override {
     std::vector<ConfigChoice> choices;
-    const std::vector<Config> configs = floating::candidates(problem_, context_);
+    const std::vector<Config> configs = floating::candidates(problem_, context_.state());
     for (const Config& config : configs) {
-      // The reference is for tests: it takes part only where nothing else does.
+      // The reference is for tests: it competes only if nothing else does.
       if (engine_of(config)->is_oracle && config != configs.front()) continue;
       choices.push_back(floating::to_choice(config));
     }
@@ -88,7 +88,7 @@ class StandardTask final : public Task {
     const measure::Matrix d = measure::to_host(context_, d_);
     for (const Sample& s : samples_) {
       const double got = element(d.any(), s.row, s.col);
-      // Also false for a NaN.
+      // False for a NaN too.
       if (!(std::abs(got - s.want) <= s.bound))
         return fmt::format("element ({},{}) is {:g}, not {:g} within {:g}", s.row, s.col, got,
                            s.want, s.bound);

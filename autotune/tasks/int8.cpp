@@ -128,7 +128,7 @@ class Int8Task final : public Task {
 
   std::vector<ConfigChoice> candidates() override {
     std::vector<ConfigChoice> choices;
-    const std::vector<GemmConfig> configs = gemm_int8::candidates(problem_, context_);
+    const std::vector<GemmConfig> configs = gemm_int8::candidates(problem_, context_.state());
     for (const GemmConfig& config : configs) {
       // The reference is for tests: it takes part only where nothing else does.
       if (engine_of(config)->is_oracle && config != configs.front()) continue;
@@ -138,7 +138,8 @@ class Int8Task final : public Task {
   }
 
   std::string check(const ConfigChoice& choice) override {
-    const GemmConfig config = gemm_int8::from_choice(choice);
+    GemmConfig config;
+    if (!gemm_int8::from_choice(choice, config)) return "the numbers are no configuration";
     // An engine whose int32 leave no trace is held to the outputs of one that was proven by them.
     const Engine* engine = engine_of(config);
     if (engine == nullptr || engine->rejects(sums_).empty()) {
@@ -201,19 +202,24 @@ class Int8Task final : public Task {
         o.b = static_cast<const std::int8_t*>(other.b.data());
       o.d = other.d.data();
     }
-    gemm_int8::run(context_, problem_, gemm_int8::from_choice(choice), o);
+    GemmConfig config;
+    if (gemm_int8::from_choice(choice, config)) gemm_int8::run(context_, problem_, config, o);
   }
 
   std::int64_t scratch_bytes(const ConfigChoice& choice) override {
-    const GemmConfig config = gemm_int8::from_choice(choice);
+    GemmConfig config;
+    if (!gemm_int8::from_choice(choice, config)) return 0;
     const Engine* engine = engine_of(config);
     return engine == nullptr ? 0 : engine->scratch_bytes(problem_, config);
   }
   bool is_risky(const ConfigChoice& choice) override {
-    return gemm_int8::is_risky(gemm_int8::from_choice(choice));
+    GemmConfig config;
+    return gemm_int8::from_choice(choice, config) && gemm_int8::is_risky(config);
   }
   std::string provenance(const ConfigChoice& choice) override {
-    return gemm_int8::provenance(problem_, gemm_int8::from_choice(choice), context_.state());
+    GemmConfig config;
+    if (!gemm_int8::from_choice(choice, config)) return {};
+    return gemm_int8::provenance(problem_, config, context_.state());
   }
 
  private:

@@ -54,11 +54,8 @@ class LayerTask final : public Task {
 
   std::vector<ConfigChoice> candidates() override {
     std::vector<ConfigChoice> choices;
-    const std::int64_t inner = problem_.pass == Pass::forward ? problem_.k : problem_.n;
-    for (const Mode mode : linear::choosable_modes) {
-      if (mode != Mode::standard && inner > max_exact_k) continue;
-      choices.emplace_back().words[0] = static_cast<std::int64_t>(mode);
-    }
+    for (const Mode mode : linear::candidates(problem_, context_.state()))
+      choices.push_back(linear::to_choice(mode));
     return choices;
   }
 
@@ -117,8 +114,9 @@ class LayerTask final : public Task {
 
   SwitchbackLinear& layer_of(const ConfigChoice& choice) {
     Layer* found = layers_.data();
+    Mode mode{};
     for (Layer& each : layers_)
-      if (static_cast<std::int64_t>(each.mode) == choice.words[0]) found = &each;
+      if (linear::from_choice(choice, mode) && each.mode == mode) found = &each;
     if (found->layer) return *found->layer;
     LinearOptions options;
     options.in_features = problem_.k;

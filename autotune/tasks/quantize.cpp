@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "autotune/tasks/tasks.hpp"
@@ -20,64 +22,49 @@ namespace {
 // The matrices of one problem, those that its operation has.
 class QuantizeOperands {
  public:
-  QuantizeOperands(Context& context, const quant::Problem& p, std::uint64_t seed) : op_(p.op) {
-    using quant::Op;
-    const std::int64_t rows = p.rows;
-    const std::int64_t cols = p.cols;
-    if (op_ == Op::dequantize_rowwise) {
-      codes_ = measure::Matrix(context, DType::s8, rows, cols, 0, p.alignment);
-      scales_ = measure::Matrix(context, DType::f32, 1, rows);
-      y_ = measure::Matrix(context, p.dtype, rows, cols, 0, p.alignment);
-      measure::fill_random(context, codes_.any(), seed);
-      measure::fill_scales(context, scales_.floats(), seed + 1);
-      results_ = {&y_};
-      return;
-    }
-    x_ = measure::Matrix(context, p.dtype, rows, cols, 0, p.alignment);
+  QuantizeOperands(Context& context, const quant::Problem& p, std::uint64_t seed)
+      : parts_(quant::parts_of(p.op)) {
+    const bool from_codes = parts_.source == quant::Source::codes;
+    x_ = measure::Matrix(context, from_codes ? DType::s8 : p.dtype, p.rows, p.cols, 0, p.alignment);
     measure::fill_random(context, x_.any(), seed);
-    const bool by_row = op_ == Op::rowwise || op_ == Op::rowwise_column_sums ||
-                        op_ == Op::rowwise_and_columnwise_transpose;
-    const bool by_column =
-        op_ == Op::columnwise_transpose || op_ == Op::rowwise_and_columnwise_transpose;
-    const bool whole =
-        op_ == Op::global || op_ == Op::global_transpose || op_ == Op::global_and_transpose;
-    const bool sums = op_ == Op::rowwise_column_sums || op_ == Op::column_sums;
-    const bool untransposed =
-        by_row || op_ == Op::global || op_ == Op::global_and_transpose || op_ == Op::cast_to_int8;
-    const bool transposed =
-        by_column || op_ == Op::global_transpose || op_ == Op::global_and_transpose;
-    const auto take = [&](bool wanted, measure::Matrix& operand, DType dtype, std::int64_t r,
-                          std::int64_t c) {
+    if (from_codes) {
+      absmax_x_ = measure::Matrix(context, DType::f32, 1, p.rows);
+      measure::fill_scales(context, absmax_x_.floats(), seed + 1);
+    }
+    const auto take = [&](bool wanted, measure::Matrix& operand, DType dtype, std::int64_t rows,
+                          std::int64_t cols, std::int64_t alignment = 0) {
       if (!wanted) return;
-      operand = measure::Matrix(context, dtype, r, c);
+      operand = measure::Matrix(context, dtype, rows, cols, 0, alignment);
       results_.push_back(&operand);
     };
-    take(untransposed, q_, DType::s8, rows, cols);
-    take(transposed, q_t_, DType::s8, cols, rows);
-    take(by_row, absmax_, DType::f32, 1, rows);
-    take(whole, absmax_, DType::f32, 1, 1);
-    take(by_column, absmax_cols_, DType::f32, 1, cols);
-    take(sums, sums_, DType::f32, 1, cols);
+    const auto take_scales = [&](measure::Matrix& operand, quant::Scales scales) {
+      const std::int64_t count = quant::scale_count(scales, p.rows, p.cols);
+      take(count > 0, operand, DType::f32, 1, count);
+    };
+    take(parts_.q != quant::Scales::none, q_, DType::s8, p.rows, p.cols);
+    take(parts_.transposes(), q_t_, DType::s8, p.cols, p.rows);
+    take_scales(absmax_, parts_.q);
+    // A global scale is one, whatever layouts the codes have.
+    if (parts_.q_t != parts_.q) take_scales(absmax_t_, parts_.q_t);
+    take(parts_.sums == quant::Makes::yes, sums_, DType::f32, 1, p.cols);
+    take(parts_.value == quant::Makes::yes, value_, p.dtype, p.rows, p.cols, p.alignment);
   }
   // The results point at members.
   QuantizeOperands(const QuantizeOperands&) = delete;
   QuantizeOperands& operator=(const QuantizeOperands&) = delete;
 
-  [[nodiscard]] quant::Operands operands() const {
-    quant::Operands o;
-    if (op_ == quant::Op::dequantize_rowwise) {
-      o.codes = codes_.view<const std::int8_t>();
-      o.scales = scales_.floats().data();
-      o.y = y_.any();
-      return o;
-    }
-    o.x = x_.any();
-    if (!q_.empty()) o.q = q_.view<std::int8_t>();
-    if (!q_t_.empty()) o.q_t = q_t_.view<std::int8_t>();
-    o.absmax = absmax_.floats().data();
-    o.absmax_cols = absmax_cols_.floats().data();
-    o.column_sums = sums_.floats().data();
-    return o;
+  [[nodiscard]] quant::Request request() const {
+    const auto codes = [](const measure::Matrix& of) {
+      return of.empty() ? MatrixView<std::int8_t>() : of.view<std::int8_t>();
+    };
+    quant::Request r;
+    r.x = x_.any();
+    r.absmax_x = absmax_x_.floats();
+    r.q = {parts_.q, codes(q_), absmax_.floats()};
+    r.q_t = {parts_.q_t, codes(q_t_), (parts_.q_t == parts_.q ? absmax_ : absmax_t_).floats()};
+    r.column_sums = sums_.floats();
+    if (!value_.empty()) r.value = value_.any();
+    return r;
   }
 
   void poison_results(Context& context) const {
@@ -100,8 +87,8 @@ class QuantizeOperands {
   }
 
  private:
-  quant::Op op_;
-  measure::Matrix x_, q_, q_t_, absmax_, absmax_cols_, sums_, codes_, scales_, y_;
+  const quant::OpParts& parts_;
+  measure::Matrix x_, absmax_x_, q_, q_t_, absmax_, absmax_t_, sums_, value_;
   std::vector<const measure::Matrix*> results_;
 };
 
@@ -122,15 +109,14 @@ class QuantizeTask final : public Task {
     options.device = "cpu";
     Context host(options);
     const QuantizeOperands same(host, small_problem_, 2);
-    const quant::Operands operands = same.operands();
-    host.state().threads.for_each(
-        1, [&](std::int64_t, int) { quant::reference::run(problem.op, operands); });
+    const quant::Request request = same.request();
+    host.state().threads.for_each(1, [&](std::int64_t, int) { quant::reference::run(request); });
     small_want_ = same.images(host);
   }
 
   std::vector<ConfigChoice> candidates() override {
     std::vector<ConfigChoice> choices;
-    for (const quant::Config& config : quant::candidates(problem_))
+    for (const quant::Config& config : quant::candidates(problem_, context_.state()))
       choices.push_back(quant::to_choice(config));
     return choices;
   }
@@ -140,14 +126,15 @@ class QuantizeTask final : public Task {
   std::string check(const ConfigChoice& choice) override {
     quant::Config config;
     if (!quant::from_choice(choice, config)) return "the numbers are no configuration";
-    if (!quant::accepts(config, problem_)) return "the engine does not run here";
+    std::string refused = quant::check_config(problem_, config, context_.state());
+    if (!refused.empty()) return refused;
     small_.poison_results(context_);
-    quant::run(context_.state(), small_problem_, config, small_.operands());
+    quant::run(context_.state(), small_problem_, config, small_.request());
     std::string where = small_.difference_to(context_, small_want_);
     if (!where.empty())
       return fmt::format("[{},{}]: {}", small_problem_.rows, small_problem_.cols, where);
     first().poison_results(context_);
-    quant::run(context_.state(), problem_, config, first().operands());
+    quant::run(context_.state(), problem_, config, first().request());
     if (want_.empty()) {
       want_ = first().images(context_);
       return {};
@@ -158,7 +145,7 @@ class QuantizeTask final : public Task {
   void run(const ConfigChoice& choice) override {
     quant::Config config;
     if (quant::from_choice(choice, config))
-      quant::run(context_.state(), problem_, config, sets_[next_++ % sets_.size()]->operands());
+      quant::run(context_.state(), problem_, config, sets_[next_++ % sets_.size()]->request());
   }
 
  private:

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "autotune/words.hpp"
 #include "bench/cache/files.hpp"
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"

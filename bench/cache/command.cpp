@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "autotune/words.hpp"
+#include "autotune/operations.hpp"
 #include "bench/cache/cache.hpp"
 #include "bench/cli/cli.hpp"
 #include "bench/grid/grid.hpp"
@@ -118,9 +118,10 @@ struct CacheArguments {
 
 ConfigOp parse_op(const std::string& name) {
   std::string names;
-  for (const ConfigOp op : autotune::all_ops) {
-    if (autotune::op_name(op) == name) return op;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", autotune::op_name(op));
+  for (const autotune::Operation& operation : autotune::operations()) {
+    const core::Tunable& tunable = *operation.tunable;
+    if (tunable.name == name) return tunable.op;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", tunable.name);
   }
   core::fail(Status::invalid_argument, "--op '{}' is not one of {}", name, names);
 }

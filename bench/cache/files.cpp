@@ -11,11 +11,11 @@
 #include <system_error>
 #include <utility>
 
+#include "autotune/operations.hpp"
 #include "autotune/store/file.hpp"
 #include "autotune/store/line.hpp"
 #include "autotune/task.hpp"
 #include "autotune/validity.hpp"
-#include "autotune/words.hpp"
 #include "bench/cli/cli.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -171,11 +171,9 @@ std::string CacheView::foreign(const KeyGroup& group) const {
   if (parts.policy != tuner().policy) return "timed in another way than look-ups ask for";
   if (autotune::matches(parts.query, context.state())) return {};
   std::string text = "of another Context:";
-  for (const autotune::Word& word : autotune::query_words(parts.query.op))
-    for (const std::string_view name : {"threads", "isa"})
-      if (word.name == name)
-        text +=
-            fmt::format(" --{} {}", name, autotune::word_text(word, parts.query.words[word.index]));
+  text += fmt::format(" --threads {}", parts.query.origin.threads);
+  if (autotune::tunable_of(parts.query.op).depends_on_isa)
+    text += fmt::format(" --isa {}", core::isa_name(parts.query.origin.isa));
   return text;
 }
 

@@ -4,12 +4,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "autotune/operations.hpp"
 #include "bench/cache/files.hpp"
 #include "core/check.hpp"
-#include "gemm/floating/problem.hpp"
-#include "gemm/int8/candidates.hpp"
-#include "linear/mode.hpp"
-#include "quant/config.hpp"
 
 namespace switchback::bench {
 
@@ -18,31 +15,11 @@ using autotune::RecordType;
 using nlohmann::ordered_json;
 
 ConfigChoice default_choice(const ConfigQuery& query, const Context& context) {
-  switch (query.op) {
-    case ConfigOp::quantize: {
-      quant::Problem p;
-      if (quant::from_query(query, p)) return quant::to_choice(quant::default_config(p));
-      break;
-    }
-    case ConfigOp::gemm_int8: {
-      gemm_int8::GemmProblem p;
-      if (gemm_int8::from_query(query, p))
-        return gemm_int8::to_choice(gemm_int8::default_config(p, context));
-      break;
-    }
-    case ConfigOp::gemm_floating: {
-      floating::Problem p;
-      if (floating::from_query(query, p)) return floating::to_choice(floating::default_config(p));
-      break;
-    }
-    case ConfigOp::layer_mode:
-      return linear::to_choice(linear::ModeRanking{});
-  }
+  ConfigChoice choice;
+  if (autotune::tunable_of(query.op).default_choice(query, context.state(), choice)) return choice;
   core::fail(Status::invalid_argument, "cache: the query of op {} is no problem",
              static_cast<std::int64_t>(query.op));
 }
-
-namespace {}  // namespace
 
 std::string short_hash(const autotune::Key& key) {
   return key.sha.substr(0, 12);
@@ -65,7 +42,8 @@ std::string speedup_text(const Record& record) {
 std::string words_of(const autotune::CandidateText& candidate, std::optional<ConfigOp> op) {
   std::string text = candidate.engine;
   for (const auto& [name, value] : candidate.attributes) {
-    if (op == ConfigOp::layer_mode) {
+    // A ranking: the attributes are the candidates behind the fastest.
+    if (op && autotune::tunable_of(*op).is_composed()) {
       const std::string_view mode = mode_name(static_cast<Mode>(value));
       if (mode != "unknown") {
         fmt::format_to(std::back_inserter(text), ", then {}", mode);

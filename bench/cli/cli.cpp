@@ -18,6 +18,8 @@
 #include "bench/cli/table.hpp"
 #include "bench/cli/terminal.hpp"
 #include "bench/machine/machine.hpp"
+#include "bench/workload/command.hpp"
+#include "bench/workload/list.hpp"
 #include "core/check.hpp"
 #include "core/cpu/isa.hpp"
 
@@ -80,7 +82,8 @@ int parse_and_run(int argc, const char* const* argv) {
   app.footer(
       "'switchback-bench COMMAND --help' explains a command. Without options,\n"
       "'switchback-bench run' takes about a minute and says whether int8 pays here.");
-  add_run_command(app);
+  for (const std::shared_ptr<Workload>& workload : make_workloads())
+    add_workload_command(app, workload);
   add_tune_command(app);
   add_cache_command(app);
   add_probe_command(app);

@@ -37,9 +37,8 @@ int exit_code_for(Status status) noexcept;
 void set_exit_code(int code) noexcept;
 int exit_code() noexcept;
 
-// Each adds one subcommand, whose callback runs it and calls set_exit_code(). An Error thrown by a
-// callback is printed by run_cli().
-void add_run_command(CLI::App& app);
+// Each adds one subcommand that is no workload (workload/workload.hpp), whose callback runs it and
+// calls set_exit_code(). An Error thrown by a callback is printed by run_cli().
 void add_list_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_verify_command(CLI::App& app);

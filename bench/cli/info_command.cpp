@@ -14,7 +14,7 @@
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/cpu_load.hpp"
 #include "bench/machine/machine.hpp"
-#include "bench/micro/micro.hpp"
+#include "bench/micro/gemm.hpp"
 #include "core/context_state.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/quant.hpp"
@@ -146,12 +146,12 @@ void run_info(const InfoArguments& arguments) {
     }
     fmt::print(stderr, "measuring a product of shape {}x{}x{} (MxKxN) …\n", medium.batch,
                medium.dim_in, medium.dim_out);
-    MicroOptions options;
+    GemmOptions options;
     options.shapes = {medium};
     options.min_time_s = products_budget_s;
     Table table({"product", "engine", "GOP/s", "of ceiling", ": best f32"}, {"engine"});
     json["products"] = nlohmann::ordered_json::array();
-    micro_gemm(context, options, [&](const MicroRow& row) {
+    micro_gemm(context, options, [&](const GemmRow& row) {
       json["products"].push_back(to_json(row));
       table.add({row.variant, row.subject, number(row.gop_s),
                  fmt::format("{:.0f} %", 100 * row.share.median),

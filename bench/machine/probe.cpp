@@ -13,7 +13,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "autotune/problem.hpp"
+#include "autotune/candidate.hpp"
+#include "autotune/environment.hpp"
 #include "autotune/store/record.hpp"
 #include "autotune/task.hpp"
 #include "autotune/tune.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "autotune/problem.hpp"
+#include "autotune/key.hpp"
 #include "core/config_source.hpp"
 #include "switchback/context.hpp"
 

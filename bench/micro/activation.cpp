@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `micro activation`: what fusing GELU with quantization saves, by the operations alone and
-// in the training step of an MLP.
-#include "switchback/activation.hpp"
-#include "bench/micro/micro.hpp"
+// The operations alone, and the training step of an MLP.
+#include "bench/micro/activation.hpp"
+
+#include "bench/cli/table.hpp"
+#include "bench/workload/session.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
+#include "switchback/activation.hpp"
 #include "switchback/linear.hpp"
+#include "switchback/quant.hpp"
 
 namespace switchback::bench {
 
@@ -14,38 +17,36 @@ namespace {
 constexpr double operation_min_time_s = 0.5;
 constexpr double mlp_min_time_s = 4;
 
-MicroRow row_of(const MicroOptions& options, const MicroShape& shape, std::string subject,
-                Activation activation, const measure::Timed& fused, const measure::Timed& pair) {
-  MicroRow row;
-  row.bench = "activation";
-  row.subject = std::move(subject);
-  row.rival = pair.name;
+using ActivationSink = std::function<void(const RaceRow&)>;
+
+DType activation_dtype(const MicroOptions& options) {
+  return options.dtype.value_or(DType::f32);
+}
+
+RaceRow row_of(const MicroOptions& options, const MicroShape& shape, std::string subject,
+               Activation activation, const measure::Timed& fused, const measure::Timed& pair) {
+  RaceRow row("activation", std::move(subject), fused, pair);
   row.variant = std::string(activation_name(activation));
-  row.dtype = options.dtype;
+  row.dtype = activation_dtype(options);
   row.shape = shape;
-  row.subject_ms = fused.stats;
-  row.rival_ms = pair.stats;
-  row.ratio = measure::speed_ratio(pair.times_ms, fused.times_ms);
   return row;
 }
 
-measure::RoundOptions measuring(const MicroOptions& options, double default_s) {
-  const double s = options.min_time_s > 0 ? options.min_time_s : default_s * options.time_factor;
-  return {.repeat = 5,
-          .min_time_s = s,
-          .deadline = measure::deadline_in(4 * s),
-          .fewest = fewest_micro_rounds,
-          .warmup = 2};
+std::vector<measure::Timed> race_of(Context& context, const MicroOptions& options, double default_s,
+                                    const std::vector<measure::Rival>& rivals) {
+  return measure::race(waited_for(context, rivals), micro_rounds(options, default_s, 2));
 }
 
 // [batch, dim_out] of a layer: what lies between the two layers of an MLP.
 void operations(Context& context, const MicroOptions& options, const MicroShape& shape,
-                const MicroSink& sink) {
+                const ActivationSink& sink) {
   const std::int64_t rows = shape.batch;
   const std::int64_t cols = shape.dim_out;
-  measure::Matrix x(options.dtype, rows, cols), g(options.dtype, rows, cols),
-      y(options.dtype, rows, cols), codes(DType::s8, rows, cols);
-  std::vector<float> absmax(static_cast<std::size_t>(rows)), sums(static_cast<std::size_t>(cols));
+  const DType dtype = activation_dtype(options);
+  const measure::Matrix x(context, dtype, rows, cols), g(context, dtype, rows, cols),
+      y(context, dtype, rows, cols), codes(context, DType::s8, rows, cols),
+      rows_absmax(context, DType::f32, 1, rows), cols_sums(context, DType::f32, 1, cols);
+  const std::span<float> absmax = rows_absmax.floats(), sums = cols_sums.floats();
   measure::fill_normal(context, x.any(), options.seed);
   measure::fill_normal(context, g.any(), options.seed + 1);
   measure::fill_normal(context, y.any(), options.seed + 2);
@@ -68,7 +69,7 @@ void operations(Context& context, const MicroOptions& options, const MicroShape&
            quantize_rowwise_column_sums(context, y.any(), q, absmax, sums);
          }}};
     const std::vector<measure::Timed> timed =
-        measure::race(rivals, measuring(options, operation_min_time_s));
+        race_of(context, options, operation_min_time_s, rivals);
     sink(row_of(options, size, "forward + quantize", gelu, timed[0], timed[1]));
     sink(row_of(options, size, "backward + quantize + sums", gelu, timed[2], timed[3]));
   }
@@ -83,20 +84,20 @@ class Mlp {
         rows_(shape.batch),
         up_(context, layer_options(options, shape.dim_in, shape.dim_out, mode, false)),
         down_(context, layer_options(options, shape.dim_out, shape.dim_in, mode, fused)),
-        w_up_(options.dtype, shape.dim_out, shape.dim_in),
-        w_down_(options.dtype, shape.dim_in, shape.dim_out),
-        x_(options.dtype, rows_, shape.dim_in),
-        z_(options.dtype, rows_, shape.dim_out),
-        a_(options.dtype, rows_, shape.dim_out),
-        y_(options.dtype, rows_, shape.dim_in),
-        g_(options.dtype, rows_, shape.dim_in),
-        da_(options.dtype, rows_, shape.dim_out),
-        dz_(options.dtype, rows_, shape.dim_out),
-        dx_(options.dtype, rows_, shape.dim_in),
-        dw_up_(options.dtype, shape.dim_out, shape.dim_in),
-        dw_down_(options.dtype, shape.dim_in, shape.dim_out),
-        db_up_(options.dtype, 1, shape.dim_out),
-        db_down_(options.dtype, 1, shape.dim_in) {
+        w_up_(context, activation_dtype(options), shape.dim_out, shape.dim_in),
+        w_down_(context, activation_dtype(options), shape.dim_in, shape.dim_out),
+        x_(context, activation_dtype(options), rows_, shape.dim_in),
+        z_(context, activation_dtype(options), rows_, shape.dim_out),
+        a_(context, activation_dtype(options), rows_, shape.dim_out),
+        y_(context, activation_dtype(options), rows_, shape.dim_in),
+        g_(context, activation_dtype(options), rows_, shape.dim_in),
+        da_(context, activation_dtype(options), rows_, shape.dim_out),
+        dz_(context, activation_dtype(options), rows_, shape.dim_out),
+        dx_(context, activation_dtype(options), rows_, shape.dim_in),
+        dw_up_(context, activation_dtype(options), shape.dim_out, shape.dim_in),
+        dw_down_(context, activation_dtype(options), shape.dim_in, shape.dim_out),
+        db_up_(context, activation_dtype(options), 1, shape.dim_out),
+        db_down_(context, activation_dtype(options), 1, shape.dim_in) {
     std::uint64_t seed = options.seed;
     for (measure::Matrix* m : {&w_up_, &w_down_, &x_, &z_, &a_, &y_, &g_, &da_, &dz_, &dx_, &dw_up_,
                                &dw_down_, &db_up_, &db_down_})
@@ -138,7 +139,7 @@ class Mlp {
     made.in_features = in;
     made.out_features = out;
     made.mode = mode;
-    made.dtype = options.dtype;
+    made.dtype = activation_dtype(options);
     if (activates) made.activation = gelu;
     return made;
   }
@@ -159,29 +160,62 @@ class Mlp {
 };
 
 void steps(Context& context, const MicroOptions& options, const MicroShape& shape,
-           const MicroSink& sink) {
+           const ActivationSink& sink) {
   Mlp fused(context, options, shape, true, Mode::rowwise);
   Mlp pairs(context, options, shape, false, Mode::rowwise);
   Mlp standard(context, options, shape, false, Mode::standard);
   const std::vector<measure::Timed> timed =
-      measure::race({{"fused", [&] { fused.step(); }},
-                     {"GELU by itself", [&] { pairs.step(); }},
-                     {"standard layers", [&] { standard.step(); }}},
-                    measuring(options, mlp_min_time_s));
+      race_of(context, options, mlp_min_time_s,
+              {{"fused", [&] { fused.step(); }},
+               {"GELU by itself", [&] { pairs.step(); }},
+               {"standard layers", [&] { standard.step(); }}});
   sink(row_of(options, shape, "MLP step", Mlp::gelu, timed[0], timed[1]));
   sink(row_of(options, shape, "MLP step", Mlp::gelu, timed[0], timed[2]));
 }
 
+const std::vector<MicroShape> mlp_shapes = {{256, 1024, 4096}, {2048, 1024, 4096}};
+
+class ActivationBench final : public MicroBench {
+ public:
+  using MicroBench::MicroBench;
+  [[nodiscard]] std::string_view name() const override { return "activation"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "GELU fused with quantization against the two by themselves";
+  }
+  [[nodiscard]] std::string_view explanation() const override {
+    return "GELU fused with quantization against the two by themselves, and the training step of "
+           "an MLP\n(Linear K -> N, GELU, Linear N -> K, weights new, mode rowwise) with the one, "
+           "the other, and standard layers.";
+  }
+  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
+  [[nodiscard]] Table table() const override {
+    return Table({"size", "what", "activation", "ms", "rival", "rival ms", "ratio"},
+                 {"what", "activation", "rival"});
+  }
+  [[nodiscard]] std::size_t key_columns() const override { return 3; }
+  std::vector<CasePlan> plan(Session& /*session*/) override { return plan_shapes(mlp_shapes); }
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
+    micro_activation(session.context(), of_case(i), [&](const RaceRow& r) {
+      sink({to_json(r).dump(),
+            {shape_text(r.shape), r.subject, r.variant, time_text(r.subject_ms), r.rival,
+             time_text(r.rival_ms), ratio_text(r)},
+            summary_of(r)});
+    });
+    return {};
+  }
+};
+
 }  // namespace
 
-void micro_activation(Context& context, const MicroOptions& options, const MicroSink& sink) {
-  const std::vector<MicroShape> shapes =
-      options.shapes.empty() ? std::vector<MicroShape>{{256, 1024, 4096}, {2048, 1024, 4096}}
-                             : options.shapes;
-  for (const MicroShape& shape : shapes) {
+void micro_activation(Context& context, const MicroOptions& options, const ActivationSink& sink) {
+  for (const MicroShape& shape : options.shapes.empty() ? mlp_shapes : options.shapes) {
     operations(context, options, shape, sink);
     steps(context, options, shape, sink);
   }
+}
+
+std::unique_ptr<MicroBench> make_micro_activation(const MicroOptions& shared) {
+  return std::make_unique<ActivationBench>(shared);
 }
 
 }  // namespace switchback::bench

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/micro/call.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <memory>
 #include <vector>
 
+#include "bench/cli/table.hpp"
+#include "bench/micro/race.hpp"
+#include "bench/workload/session.hpp"
 #include "core/check.hpp"
+#include "core/context_state.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "switchback/linear.hpp"
@@ -19,7 +25,7 @@ std::int64_t (*allocations_so_far)() noexcept = nullptr;
 
 namespace {
 
-constexpr double default_min_time_s = 0.5;
+constexpr double call_min_time_s = 0.5;
 constexpr int rounds = 21;
 // Calls timed together, so that reading the clock does not count.
 constexpr int forwards_together = 200;
@@ -31,13 +37,19 @@ constexpr std::int64_t out = 64;
 
 // The operands that everybody computes on.
 struct Operands {
-  Operands(Context& context, std::uint64_t seed) {
-    for (measure::Matrix* m : {&x, &w, &bias, &g, &y, &dx, &dw, &db})
+  Operands(Context& context, std::uint64_t seed)
+      : x(context, DType::f32, batch, in),
+        w(context, DType::f32, out, in),
+        bias(context, DType::f32, 1, out),
+        g(context, DType::f32, batch, out),
+        y(context, DType::f32, batch, out),
+        dx(context, DType::f32, batch, in),
+        dw(context, DType::f32, out, in),
+        db(context, DType::f32, 1, out) {
+    for (const measure::Matrix* m : {&x, &w, &bias, &g, &y, &dx, &dw, &db})
       measure::fill_normal(context, m->any(), seed++);
   }
-  measure::Matrix x{DType::f32, batch, in}, w{DType::f32, out, in}, bias{DType::f32, 1, out},
-      g{DType::f32, batch, out}, y{DType::f32, batch, out}, dx{DType::f32, batch, in},
-      dw{DType::f32, out, in}, db{DType::f32, 1, out};
+  measure::Matrix x, w, bias, g, y, dx, dw, db;
 };
 
 float* data(const measure::Matrix& m) {
@@ -157,12 +169,13 @@ void check(switchback_status status) {
 class CLayer {
  public:
   CLayer(const Context& context, const Operands& operands) : o_(operands) {
+    const std::string device(context.device());
     const std::string isa(context.isa());
     switchback_context_options options = {};
     options.struct_size = sizeof(options);
-    options.device = "cpu";
+    options.device = device.c_str();
     options.threads = context.threads();
-    options.isa = isa.c_str();
+    if (context.state().runtime == nullptr) options.isa = isa.c_str();
     switchback_context* made = nullptr;
     check(switchback_context_create(&options, &made));
     context_.reset(made);
@@ -196,7 +209,8 @@ class CLayer {
 
  private:
   static switchback_matrix matrix(const measure::Matrix& m) {
-    return {data(m), SWITCHBACK_F32, m.rows(), m.cols(), m.cols()};
+    const AnyMatrix any = m.any();
+    return {any.data, SWITCHBACK_F32, any.rows, any.cols, any.stride};
   }
   template <auto destroy>
   struct Destroy {
@@ -212,19 +226,21 @@ class CLayer {
   switchback_linear_grads grads_ = {};
 };
 
-void compare(const MicroOptions& options, const CallSink& sink, const std::string& what,
-             const std::vector<measure::Rival>& rivals, int together) {
+using CallSink = std::function<void(const CallRow&)>;
+
+void compare(Context& context, const MicroOptions& options, const CallSink& sink,
+             const std::string& what, const std::vector<measure::Rival>& rivals, int together) {
   std::vector<measure::Rival> groups;
   for (const measure::Rival& rival : rivals)
     groups.push_back({rival.name, [&rival, together] {
                         for (int i = 0; i < together; ++i)
                           rival.call();
                       }});
-  const double s =
-      options.min_time_s > 0 ? options.min_time_s : default_min_time_s * options.time_factor;
-  const std::vector<measure::Timed> timed = measure::race(
-      groups,
-      {.repeat = rounds, .min_time_s = s, .deadline = measure::deadline_in(4 * s), .warmup = 2});
+  groups = waited_for(context, std::move(groups));
+  measure::RoundOptions measuring = micro_rounds(options, call_min_time_s, 2);
+  measuring.repeat = rounds;
+  measuring.fewest = 1;
+  const std::vector<measure::Timed> timed = measure::race(groups, measuring);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     CallRow row;
     row.what = what;
@@ -241,23 +257,68 @@ void compare(const MicroOptions& options, const CallSink& sink, const std::strin
   }
 }
 
+Json to_json(const CallRow& row) {
+  return {{"type", "micro"},
+          {"bench", "call"},
+          {"what", row.what},
+          {"through", row.how},
+          {"ns", row.ns.median},
+          {"mad_ns", row.ns.mad},
+          {"allocations", row.allocations ? Json(*row.allocations) : Json(nullptr)}};
+}
+
+class CallBench final : public MicroBench {
+ public:
+  using MicroBench::MicroBench;
+  [[nodiscard]] std::string_view name() const override { return "call"; }
+  [[nodiscard]] std::string_view about() const override { return "what a call costs"; }
+  [[nodiscard]] std::string_view explanation() const override {
+    return "a layer with next to nothing to compute (mode rowwise, f32, bias), so that "
+           "what\nremains is what a call costs; a step is weight_updated, forward and backward. "
+           "Through Python:\npython/benchmarks/overhead.py.";
+  }
+  [[nodiscard]] std::vector<Column> columns() const override {
+    return {{.name = "what", .meaning = "the call", .is_text = true},
+            {.name = "through", .meaning = "C++, C or plain loops", .is_text = true},
+            {.name = "ns", .meaning = "time of one call", .unit = "ns"},
+            {.name = "mad_ns", .meaning = "its median absolute deviation", .unit = "ns"},
+            {.name = "allocations", .meaning = "of one call; null: nobody counts"}};
+  }
+  [[nodiscard]] Table table() const override {
+    return Table({"8x64x64", "through", "ns", "allocations"}, {"through"});
+  }
+  std::vector<CasePlan> plan(Session& /*session*/) override { return {{.id = "8x64x64"}}; }
+  CaseOutcome measure(Session& session, std::size_t /*i*/, const Sink& sink) override {
+    micro_call(session.context(), shared(), [&](const CallRow& row) {
+      sink({to_json(row).dump(),
+            {row.what, row.how, number_with_spread(row.ns.median, row.ns.mad),
+             row.allocations ? number(*row.allocations) : "-"}});
+    });
+    return {};
+  }
+};
+
 }  // namespace
 
 void micro_call(Context& context, const MicroOptions& options, const CallSink& sink) {
   const Operands operands(context, options.seed);
-  PlainLoops plain(operands);
   CppLayer cpp(context, operands);
   CLayer c(context, operands);
-  compare(options, sink, "forward, W codes cached",
-          {{"C++", [&] { cpp.forward(); }},
-           {"C", [&] { c.forward(); }},
-           {"plain loops", [&] { plain.forward(); }}},
-          forwards_together);
-  compare(options, sink, "training step, W new",
-          {{"C++", [&] { cpp.step(); }},
-           {"C", [&] { c.step(); }},
-           {"plain loops", [&] { plain.step(); }}},
-          steps_together);
+  std::vector<measure::Rival> forwards = {{"C++", [&] { cpp.forward(); }},
+                                          {"C", [&] { c.forward(); }}};
+  std::vector<measure::Rival> steps = {{"C++", [&] { cpp.step(); }}, {"C", [&] { c.step(); }}};
+  std::optional<PlainLoops> plain;
+  if (context.state().runtime == nullptr) {
+    plain.emplace(operands);
+    forwards.push_back({"plain loops", [&] { plain->forward(); }});
+    steps.push_back({"plain loops", [&] { plain->step(); }});
+  }
+  compare(context, options, sink, "forward, W codes cached", forwards, forwards_together);
+  compare(context, options, sink, "training step, W new", steps, steps_together);
+}
+
+std::unique_ptr<MicroBench> make_micro_call(const MicroOptions& shared) {
+  return std::make_unique<CallBench>(shared);
 }
 
 }  // namespace switchback::bench

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "bench/micro/micro.hpp"
+#include "measure/statistics.hpp"
 
 namespace switchback::bench {
 
@@ -17,12 +19,14 @@ extern std::int64_t (*allocations_so_far)() noexcept;
 
 struct CallRow {
   std::string what;    ///< "forward, W codes cached" or "training step, W new"
-  std::string how;     ///< "C++", "C" or "plain loops"
+  std::string how;     ///< "C++", "C" or, on the CPU, "plain loops"
   measure::Middle ns;  ///< of one call; a step is weight_updated, forward and backward
   std::optional<double> allocations;  ///< of one call, once its buffers have grown
 };
-using CallSink = std::function<void(const CallRow&)>;
-/// Mode rowwise, f32, a bias, no tuner. Takes a second or two.
-void micro_call(Context& context, const MicroOptions& options, const CallSink& sink);
+/// Mode rowwise, f32, a bias, no tuner. Takes a second or two. On a device a time is of calls
+/// queued one behind the other, the last of which is waited for.
+void micro_call(Context& context, const MicroOptions& options,
+                const std::function<void(const CallRow&)>& sink);
+std::unique_ptr<MicroBench> make_micro_call(const MicroOptions& shared);
 
 }  // namespace switchback::bench

@@ -1,23 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `micro gemm`: every int8 engine and every f32 engine on the same product, beside the rates
-// their instructions reach in registers and the reading of W's bytes, in the same rounds.
+// On the CPU the engines stand beside the rates that their instructions reach in registers and the
+// reading of W's bytes, in the same rounds.
+#include "bench/micro/gemm.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
 #include <cstring>
 #include <map>
-#include <memory>
+#include <optional>
 #include <utility>
 
+#include "bench/cli/table.hpp"
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/copy_kernel.hpp"
-#include "bench/micro/micro.hpp"
+#include "bench/workload/session.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "measure/caches.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "switchback/gemm.hpp"
+#include "switchback/quant.hpp"
 
 namespace switchback::bench {
 
 namespace {
 
-constexpr double default_min_time_s = 4;
+constexpr double gemm_min_time_s = 4;
 
 // A register loop of about two milliseconds on all threads: long beside waking them.
 struct Ceiling {
@@ -47,45 +57,34 @@ class Product {
  public:
   Product(Context& context, const MicroShape& shape, std::uint64_t seed)
       : context_(context),
-        x_(DType::f32, shape.batch, shape.dim_in),
-        w_(DType::f32, shape.dim_out, shape.dim_in),
-        y_(DType::f32, shape.batch, shape.dim_out),
-        read_(DType::s8, shape.dim_out, shape.dim_in),
-        q_x_(DType::s8, shape.batch, shape.dim_in),
-        q_w_(DType::s8, shape.dim_out, shape.dim_in),
-        absmax_x_(static_cast<std::size_t>(shape.batch)),
-        absmax_w_(static_cast<std::size_t>(shape.dim_out)) {
+        x_(context, DType::f32, shape.batch, shape.dim_in),
+        w_(context, DType::f32, shape.dim_out, shape.dim_in),
+        y_(context, DType::f32, shape.batch, shape.dim_out),
+        q_x_(context, DType::s8, shape.batch, shape.dim_in),
+        q_w_(context, DType::s8, shape.dim_out, shape.dim_in),
+        absmax_x_(context, DType::f32, 1, shape.batch),
+        absmax_w_(context, DType::f32, 1, shape.dim_out) {
     measure::fill_normal(context, x_.any(), seed);
     measure::fill_normal(context, w_.any(), seed + 1);
     measure::fill_normal(context, y_.any(), seed + 2);
-    std::memset(read_.any().data, 1, read_.size_bytes());
-    quantize_rowwise(context, x_.any(), q_x_.view<std::int8_t>(), absmax_x_);
-    quantize_rowwise(context, w_.any(), q_w_.view<std::int8_t>(), absmax_w_);
+    quantize_rowwise(context, x_.any(), q_x_.view<std::int8_t>(), absmax_x_.floats());
+    quantize_rowwise(context, w_.any(), q_w_.view<std::int8_t>(), absmax_w_.floats());
   }
 
   // A packed W for each output: one that another call has just read would come from a cache.
   measure::Rival int8(const std::string& engine, DType output) {
-    std::shared_ptr<PackedWeight>& packed = packed_[{engine, output}];
-    if (packed == nullptr) {
-      packed = std::make_shared<PackedWeight>();
-      pack_weight(context_, q_w_.view<const std::int8_t>(), *packed, engine);
-    }
-    return {engine, [this, engine, packed, output] {
+    return {engine, [this, engine, output, &packed = packed_[{engine, output}]] {
+              if (packed.empty())
+                pack_weight(context_, q_w_.view<const std::int8_t>(), packed, engine);
               GemmArgs args;
               args.a = q_x_.view<const std::int8_t>();
-              args.packed_b = packed.get();
-              args.d = {y_.any().data, output, y_.rows(), y_.cols(), y_.cols()};
-              args.absmax_a = absmax_x_;
-              args.absmax_b = absmax_w_;
+              args.packed_b = &packed;
+              args.d = y_.any();
+              args.d.dtype = output;
+              args.absmax_a = absmax_x_.floats();
+              args.absmax_b = absmax_w_.floats();
               args.engine = engine;
               gemm(context_, args);
-            }};
-  }
-
-  // As many bytes as W has codes.
-  measure::Rival read() {
-    return {"read", [this] {
-              read_lines(context_, read_.any().data, static_cast<std::int64_t>(read_.size_bytes()));
             }};
   }
 
@@ -103,88 +102,195 @@ class Product {
 
  private:
   Context& context_;
-  measure::Matrix x_, w_, y_, read_, q_x_, q_w_;
-  std::vector<float> absmax_x_, absmax_w_;
-  std::map<std::pair<std::string, DType>, std::shared_ptr<PackedWeight>> packed_;
+  measure::Matrix x_, w_, y_, q_x_, q_w_, absmax_x_, absmax_w_;
+  std::map<std::pair<std::string, DType>, PackedWeight> packed_;
 };
 
-}  // namespace
+// What products are held against on the CPU: nobody knows the like of a device's own units.
+struct Floors {
+  Ceiling int8, f32;
+  measure::Matrix w;  // as many bytes as W has codes
 
-void micro_gemm(Context& context, const MicroOptions& options, const MicroSink& sink) {
-  const Ceiling int8_ceiling(context, int8_loop(context));
-  const Ceiling f32_ceiling(context, f32_loop(context));
+  Floors(Context& context, const MicroShape& shape)
+      : int8(context, int8_loop(context)),
+        f32(context, f32_loop(context)),
+        w(context, DType::s8, shape.dim_out, shape.dim_in) {
+    std::memset(w.any().data, 1, w.size_bytes());
+  }
+  std::vector<measure::Rival> rivals(Context& context) {
+    return {{int8.loop.instruction, [&] { run_on_all_threads(context, int8.loop, int8.steps); }},
+            {f32.loop.instruction, [&] { run_on_all_threads(context, f32.loop, f32.steps); }},
+            {"read", [&] {
+               read_lines(context, w.any().data, static_cast<std::int64_t>(w.size_bytes()));
+             }}};
+  }
+};
+
+// Drives the operands out of the caches of the CPU or the device.
+std::function<void()> cold_caches(Context& context) {
+  if (context.state().runtime != nullptr)
+    return [&context, flush = std::make_shared<measure::CacheFlush>(context)] {
+      flush->run();
+      context.synchronize();
+    };
+  const auto others = std::make_shared<measure::Matrix>(DType::s8, 1, past_caches_bytes());
+  std::memset(others->data(), 1, others->size_bytes());
+  return [&context, others] {
+    read_lines(context, others->data(), static_cast<std::int64_t>(others->size_bytes()));
+  };
+}
+
+void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShape& shape,
+                   const std::function<void(const GemmRow&)>& sink) {
   const std::vector<std::string> int8_engines = fast_engines(gemm_engines(context));
-  const std::vector<std::string> f32_engines = fast_engines(gemm_standard_engines(context));
-  const measure::Matrix others(DType::s8, 1, options.cold ? past_caches_bytes() : 64);
-  std::memset(others.any().data, 1, others.size_bytes());
-  for (const MicroShape& shape : options.shapes.empty() ? default_micro_shapes() : options.shapes) {
-    Product product(context, shape, options.seed);
-    // Each engine with every output, the engines that nobody would choose left out.
-    std::vector<measure::Rival> int8;
-    std::vector<measure::Rival> f32;
-    for (const std::string& engine : int8_engines)
-      int8.push_back(product.int8(engine, DType::f32));
-    for (const std::string& engine : f32_engines)
-      f32.push_back(product.f32(engine));
-    int8 = measure::without_hopeless(std::move(int8), 20);
-    f32 = measure::without_hopeless(std::move(f32), 5);
+  Product product(context, shape, options.seed);
+  // Each engine with every output, the engines that nobody would choose left out.
+  std::vector<measure::Rival> int8, f32;
+  for (const std::string& engine : int8_engines)
+    int8.push_back(product.int8(engine, DType::f32));
+  for (const std::string& engine : fast_floating_engines(context))
+    f32.push_back(product.f32(engine));
+  int8 = measure::without_hopeless(waited_for(context, without_refusing(std::move(int8))), 20);
+  f32 = measure::without_hopeless(waited_for(context, without_refusing(std::move(f32))), 5);
 
-    std::vector<measure::Rival> rivals = {
-        {int8_ceiling.loop.instruction,
-         [&] { run_on_all_threads(context, int8_ceiling.loop, int8_ceiling.steps); }},
-        {f32_ceiling.loop.instruction,
-         [&] { run_on_all_threads(context, f32_ceiling.loop, f32_ceiling.steps); }},
-        product.read()};
-    constexpr std::size_t first_int8 = 3;
-    std::vector<DType> outputs;
-    for (const measure::Rival& rival : int8)
-      for (const DType output : options.outputs) {
-        rivals.push_back(product.int8(rival.name, output));
-        outputs.push_back(output);
-      }
-    const std::size_t first_f32 = rivals.size();
-    rivals.insert(rivals.end(), f32.begin(), f32.end());
-    const double min_time_s =
-        options.min_time_s > 0 ? options.min_time_s : default_min_time_s * options.time_factor;
-    measure::RoundOptions measure_options{.repeat = 5,
-                                          .min_time_s = min_time_s,
-                                          .deadline = measure::deadline_in(4 * min_time_s),
-                                          .fewest = fewest_micro_rounds};
-    if (options.cold)
-      measure_options.before_each = [&] {
-        read_lines(context, others.any().data, static_cast<std::int64_t>(others.size_bytes()));
-      };
-    const std::vector<measure::Timed> timed = measure::race(rivals, measure_options);
+  std::optional<Floors> floors;
+  if (context.state().runtime == nullptr) floors.emplace(context, shape);
+  std::vector<measure::Rival> rivals =
+      floors ? floors->rivals(context) : std::vector<measure::Rival>();
+  const std::size_t first_int8 = rivals.size();
+  std::vector<DType> outputs;
+  for (const measure::Rival& rival : int8)
+    for (const DType output : options.outputs) {
+      rivals.push_back(product.int8(rival.name, output));
+      outputs.push_back(output);
+    }
+  const std::size_t first_f32 = rivals.size();
+  rivals.insert(rivals.end(), f32.begin(), f32.end());
+  measure::RoundOptions rounds = micro_rounds(options, gemm_min_time_s);
+  if (options.cold) rounds.before_each = cold_caches(context);
+  const std::vector<measure::Timed> timed = measure::race(waited_for(context, rivals), rounds);
 
-    const measure::Timed& best_f32 = measure::fastest(timed, first_f32, timed.size());
-    const double operations = 2.0 * static_cast<double>(shape.batch) *
-                              static_cast<double>(shape.dim_in) *
-                              static_cast<double>(shape.dim_out);
-    for (std::size_t i = first_int8; i < timed.size(); ++i) {
-      const bool is_int8 = i < first_f32;
-      const Ceiling& ceiling = is_int8 ? int8_ceiling : f32_ceiling;
-      MicroRow row;
-      row.bench = "gemm";
-      row.subject = timed[i].name;
-      row.variant = is_int8 ? "int8" : "f32";
-      row.shape = shape;
-      row.dtype = is_int8 ? DType::s8 : DType::f32;
-      row.output = is_int8 ? outputs[i - first_int8] : DType::f32;
-      row.subject_ms = timed[i].stats;
-      row.rival = best_f32.name;
-      row.rival_ms = best_f32.stats;
-      row.ratio = measure::speed_ratio(best_f32.times_ms, timed[i].times_ms);
-      row.gop_s = operations / (timed[i].stats.median_ms * 1e-3) * 1e-9;
+  const measure::Timed& best_f32 = measure::fastest(timed, first_f32, timed.size());
+  const double operations = 2.0 * static_cast<double>(shape.batch) *
+                            static_cast<double>(shape.dim_in) * static_cast<double>(shape.dim_out);
+  for (std::size_t i = first_int8; i < timed.size(); ++i) {
+    const bool is_int8 = i < first_f32;
+    GemmRow row("gemm", timed[i].name, timed[i], best_f32);
+    row.variant = is_int8 ? "int8" : "f32";
+    row.shape = shape;
+    row.dtype = is_int8 ? DType::s8 : DType::f32;
+    row.output = is_int8 ? outputs[i - first_int8] : DType::f32;
+    row.gop_s = operations / (timed[i].stats.median_ms * 1e-3) * 1e-9;
+    if (floors) {
+      const Ceiling& ceiling = is_int8 ? floors->int8 : floors->f32;
       row.ceiling = ceiling.loop.instruction;
       row.share = share_of(timed[i], operations, timed[is_int8 ? 0 : 1], ceiling.operations);
       if (is_int8) row.read_share = measure::speed_ratio(timed[2].times_ms, timed[i].times_ms);
       // The claim is of the engine the library would choose.
-      if (is_int8 && !int8_engines.empty() && timed[i].name == int8_engines.front() &&
-          shape.batch >= 1024)
+      if (is_int8 && timed[i].name == int8_engines.front() && shape.batch >= 1024)
         row.target = Target{0.72, 0.82, 0.9};
-      sink(row);
     }
+    sink(row);
   }
+}
+
+std::string share_text(const measure::Middle& share, std::int64_t samples) {
+  return samples < 3 ? fmt::format("{:.0f} %", 100 * share.median)
+                     : fmt::format("{:.0f} ± {:.0f} %", 100 * share.median, 100 * share.mad);
+}
+
+std::vector<std::string> cells(const GemmRow& r) {
+  const std::int64_t samples = r.subject_ms.count;
+  return {shape_text(r.shape),
+          r.variant + " " + r.subject,
+          std::string(dtype_name(r.output)),
+          time_text(r.subject_ms),
+          number(r.gop_s),
+          r.ceiling.empty() ? "" : share_text(r.share, samples),
+          r.read_share ? share_text(*r.read_share, samples) : "",
+          ratio_text(r),
+          target_text(r.target),
+          verdict(r.target, r.share.median)};
+}
+
+class GemmBench final : public MicroBench {
+ public:
+  using MicroBench::MicroBench;
+  [[nodiscard]] std::string_view name() const override { return "gemm"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "int8 products against floating point ones";
+  }
+  [[nodiscard]] std::string_view explanation() const override {
+    return "int8 engines with W packed, scales and rounded output included; f32 engines X·Wᵀ. "
+           "Share of the\nrate of the best int8 (or f32) instruction in registers, and time of "
+           "reading as many bytes as W has\ncodes over the engine's, measured in the same rounds.";
+  }
+  void add_options(CLI::App& command, SessionOptions& /*shared*/) override {
+    command
+        .add_option_function<std::vector<std::string>>(
+            "--output",
+            [this](const std::vector<std::string>& names) {
+              outputs_.clear();
+              for (const std::string& output : names) {
+                outputs_.push_back(parse_dtype(output));
+                core::require(
+                    outputs_.back() == DType::f32 || dtype_size_bytes(outputs_.back()) == 2,
+                    "--output '{}' is not one of f32, f16, bf16", output);
+              }
+            },
+            "f32, f16 or bf16 out of the int8 products of gemm (default f32); may be repeated")
+        ->type_name("NAME");
+    command.add_flag("--cold", cold_, "gemm: W and all else from memory, not from caches");
+  }
+  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
+  [[nodiscard]] Table table() const override {
+    return race_table(
+        {"MxKxN", "engine", "output", "ms", "GOP/s", "of ceiling", "of reading W", ": best f32"},
+        {"engine", "output"}, shared().targets);
+  }
+  [[nodiscard]] std::size_t key_columns() const override { return 2; }
+  std::vector<CasePlan> plan(Session& /*session*/) override {
+    return plan_shapes(default_micro_shapes());
+  }
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
+    micro_gemm(session.context(), {of_case(i), outputs_, cold_}, [&](const GemmRow& row) {
+      sink({to_json(row).dump(), cells(row), summary_of(row)});
+    });
+    return {};
+  }
+
+ private:
+  std::vector<DType> outputs_ = {DType::f32};
+  bool cold_ = false;
+};
+
+}  // namespace
+
+Json to_json(const GemmRow& row) {
+  Json json = to_json(static_cast<const RaceRow&>(row));
+  if (row.gop_s > 0) json["gop_s"] = row.gop_s;
+  if (!row.ceiling.empty()) {
+    json["ceiling"] = row.ceiling;
+    json["share_of_ceiling"] = row.share.median;
+    json["share_mad"] = row.share.mad;
+  }
+  json["output"] = dtype_name(row.output);
+  if (row.read_share) {
+    json["share_of_reading_w"] = row.read_share->median;
+    json["share_of_reading_w_mad"] = row.read_share->mad;
+  }
+  if (row.target) json["reference_target"] = target_json(*row.target, "share_of_ceiling");
+  return json;
+}
+
+void micro_gemm(Context& context, const GemmOptions& options,
+                const std::function<void(const GemmRow&)>& sink) {
+  for (const MicroShape& shape : options.shapes.empty() ? default_micro_shapes() : options.shapes)
+    gemm_of_shape(context, options, shape, sink);
+}
+
+std::unique_ptr<MicroBench> make_micro_gemm(const MicroOptions& shared) {
+  return std::make_unique<GemmBench>(shared);
 }
 
 }  // namespace switchback::bench

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `micro layer`: the int8 layer against the fastest floating point product of each pass.
-#include "bench/micro/micro.hpp"
-#include "core/check.hpp"
+#include "bench/micro/layer.hpp"
+
+#include "bench/cli/table.hpp"
+#include "bench/workload/session.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "switchback/gemm.hpp"
@@ -13,7 +14,6 @@ namespace {
 
 constexpr double forward_min_time_s = 2;
 constexpr double step_min_time_s = 4;
-constexpr int min_rounds = 5;
 
 std::optional<Target> forward_target(const MicroShape& s, bool cached) {
   if (!cached) return s.batch >= 1024 ? std::optional(Target{2.6, 3.1, 3.5}) : std::nullopt;
@@ -34,12 +34,12 @@ class Bench {
       : context_(context),
         shape_(shape),
         dtype_(dtype),
-        x_(dtype, shape.batch, shape.dim_in),
-        w_(dtype, shape.dim_out, shape.dim_in),
-        g_(dtype, shape.batch, shape.dim_out),
-        y_(dtype, shape.batch, shape.dim_out),
-        dx_(dtype, shape.batch, shape.dim_in),
-        dw_(dtype, shape.dim_out, shape.dim_in) {
+        x_(context, dtype, shape.batch, shape.dim_in),
+        w_(context, dtype, shape.dim_out, shape.dim_in),
+        g_(context, dtype, shape.batch, shape.dim_out),
+        y_(context, dtype, shape.batch, shape.dim_out),
+        dx_(context, dtype, shape.batch, shape.dim_in),
+        dw_(context, dtype, shape.dim_out, shape.dim_in) {
     measure::fill_normal(context, x_.any(), seed);
     measure::fill_normal(context, w_.any(), seed + 1);
     measure::fill_normal(context, g_.any(), seed + 2);
@@ -51,12 +51,13 @@ class Bench {
 
   enum class Pass { forward, dx, dw };
 
+  // An engine may be there and still refuse a dtype.
   std::vector<measure::Rival> floating(Pass pass) {
     std::vector<measure::Rival> rivals;
-    for (const std::string& engine : fast_engines(gemm_standard_engines(context_)))
-      if (accepts(pass, engine))
-        rivals.push_back({engine, [this, pass, engine] { product(pass, engine); }});
-    return measure::without_hopeless(std::move(rivals), 1.5);
+    for (const std::string& engine : fast_floating_engines(context_))
+      rivals.push_back({engine, [this, pass, engine] { product(pass, engine); }});
+    return measure::without_hopeless(waited_for(context_, without_refusing(std::move(rivals))),
+                                     1.5);
   }
 
   SwitchbackLinear layer(Mode mode) {
@@ -109,49 +110,34 @@ class Bench {
     gemm_standard(context_, args);
   }
 
-  // An engine may be there and still refuse a dtype.
-  bool accepts(Pass pass, const std::string& engine) {
-    try {
-      product(pass, engine);
-      return true;
-    } catch (const Error& error) {
-      if (error.status() == Status::unsupported) return false;
-      throw;
-    }
-  }
-
   Context& context_;
   MicroShape shape_;
   DType dtype_;
   measure::Matrix x_, w_, g_, y_, dx_, dw_;
 };
 
+using LayerSink = std::function<void(const LayerRow&)>;
+
 struct Setting {
+  Context& context;
   const MicroOptions& options;
   const MicroShape& shape;
-  const MicroSink& sink;
+  const LayerSink& sink;
 
-  [[nodiscard]] measure::RoundOptions measuring(double default_s) const {
-    const double s = options.min_time_s > 0 ? options.min_time_s : default_s * options.time_factor;
-    return {.repeat = min_rounds,
-            .min_time_s = s,
-            .deadline = measure::deadline_in(4 * s),
-            .fewest = fewest_micro_rounds};
+  [[nodiscard]] DType dtype() const { return options.dtype.value_or(DType::f32); }
+
+  [[nodiscard]] std::vector<measure::Timed> race_of(const std::vector<measure::Rival>& rivals,
+                                                    double default_s) const {
+    return measure::race(waited_for(context, rivals), micro_rounds(options, default_s));
   }
 
   void row(const std::string& subject, Mode mode, const measure::Timed& timed,
            const measure::Timed& rival, double products,
            const std::optional<Target>& target) const {
-    MicroRow row;
-    row.bench = "layer";
-    row.subject = subject;
+    LayerRow row("layer", subject, timed, rival);
     row.variant = std::string(mode_name(mode));
-    row.dtype = options.dtype;
+    row.dtype = dtype();
     row.shape = shape;
-    row.subject_ms = timed.stats;
-    row.rival = rival.name;
-    row.rival_ms = rival.stats;
-    row.ratio = measure::speed_ratio(rival.times_ms, timed.times_ms);
     row.gop_s = 2e-9 * products * static_cast<double>(shape.batch) *
                 static_cast<double>(shape.dim_in) * static_cast<double>(shape.dim_out) /
                 (timed.stats.median_ms * 1e-3);
@@ -180,8 +166,7 @@ void forward_rows(Bench& bench, const Setting& setting) {
                         bench.forward(layer);
                       }});
   }
-  const std::vector<measure::Timed> timed =
-      measure::race(rivals, setting.measuring(forward_min_time_s));
+  const std::vector<measure::Timed> timed = setting.race_of(rivals, forward_min_time_s);
   const measure::Timed& best = measure::fastest(timed, 0, floating);
   for (std::size_t i = 0; i < std::size(int8_modes); ++i) {
     setting.row("forward, W codes cached", int8_modes[i], timed[floating + 2 * i], best, 1,
@@ -205,8 +190,7 @@ void step_rows(Bench& bench, const Setting& setting) {
   }
   for (SwitchbackLinear& layer : layers)
     rivals.push_back({"step", [&bench, &layer] { bench.step(layer); }});
-  const std::vector<measure::Timed> timed =
-      measure::race(rivals, setting.measuring(step_min_time_s));
+  const std::vector<measure::Timed> timed = setting.race_of(rivals, step_min_time_s);
 
   measure::Timed best;
   best.times_ms.resize(timed.front().times_ms.size());
@@ -224,16 +208,72 @@ void step_rows(Bench& bench, const Setting& setting) {
                 step_target(setting.shape));
 }
 
+void layer_of_shape(Context& context, const MicroOptions& options, const MicroShape& shape,
+                    const LayerSink& sink) {
+  const Setting setting{context, options, shape, sink};
+  Bench bench(context, shape, setting.dtype(), options.seed);
+  forward_rows(bench, setting);
+  // A step of a few rows is bound by dW's memory, and no training takes one.
+  if (shape.batch >= 256 || !options.shapes.empty()) step_rows(bench, setting);
+}
+
+std::vector<std::string> cells(const LayerRow& r) {
+  return {shape_text(r.shape),
+          r.subject,
+          r.variant,
+          time_text(r.subject_ms),
+          r.rival,
+          time_text(r.rival_ms),
+          ratio_text(r),
+          target_text(r.target),
+          verdict(r.target, r.ratio.median)};
+}
+
+class LayerBench final : public MicroBench {
+ public:
+  using MicroBench::MicroBench;
+  [[nodiscard]] std::string_view name() const override { return "layer"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "int8 layers against floating point products";
+  }
+  [[nodiscard]] std::string_view explanation() const override {
+    return "int8 layer (quantize, product, dequantize) against the fastest floating point product "
+           "of the same\ndtype: the best engine of each pass. A full step is forward, dX and dW "
+           "with a new W.";
+  }
+  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
+  [[nodiscard]] Table table() const override {
+    return race_table({"MxKxN", "what", "mode", "ms", "best rival", "rival ms", "ratio"},
+                      {"what", "mode", "best rival"}, shared().targets);
+  }
+  [[nodiscard]] std::size_t key_columns() const override { return 3; }
+  std::vector<CasePlan> plan(Session& /*session*/) override {
+    return plan_shapes(default_micro_shapes());
+  }
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
+    layer_of_shape(session.context(), shared(), of_case(i).shapes.front(),
+                   [&](const LayerRow& row) {
+                     sink({to_json(row).dump(), cells(row), summary_of(row)});
+                   });
+    return {};
+  }
+};
+
 }  // namespace
 
-void micro_layer(Context& context, const MicroOptions& options, const MicroSink& sink) {
-  for (const MicroShape& shape : options.shapes.empty() ? default_micro_shapes() : options.shapes) {
-    Bench bench(context, shape, options.dtype, options.seed);
-    const Setting setting{options, shape, sink};
-    forward_rows(bench, setting);
-    // A step of a few rows is bound by dW's memory, and no training takes one.
-    if (shape.batch >= 256 || !options.shapes.empty()) step_rows(bench, setting);
-  }
+Json to_json(const LayerRow& row) {
+  Json json = to_json(static_cast<const RaceRow&>(row));
+  if (row.gop_s > 0) json["gop_s"] = row.gop_s;
+  return json;
+}
+
+void micro_layer(Context& context, const MicroOptions& options, const LayerSink& sink) {
+  for (const MicroShape& shape : options.shapes.empty() ? default_micro_shapes() : options.shapes)
+    layer_of_shape(context, options, shape, sink);
+}
+
+std::unique_ptr<MicroBench> make_micro_layer(const MicroOptions& shared) {
+  return std::make_unique<LayerBench>(shared);
 }
 
 }  // namespace switchback::bench

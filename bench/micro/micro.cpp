@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/micro/micro.hpp"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-
-#include "core/device_table.hpp"
+#include "bench/micro/activation.hpp"
+#include "bench/micro/call.hpp"
+#include "bench/micro/gemm.hpp"
+#include "bench/micro/layer.hpp"
+#include "bench/micro/quantize.hpp"
+#include "bench/micro/race_row.hpp"
+#include "bench/micro/tuner.hpp"
 
 namespace switchback::bench {
 
-namespace {
-
-nlohmann::ordered_json stats_json(const std::string& name, const measure::Stats& s) {
-  return {{"name", name},       {"count", s.count},         {"min_ms", s.min_ms},
-          {"p20_ms", s.p20_ms}, {"median_ms", s.median_ms}, {"p80_ms", s.p80_ms},
-          {"max_ms", s.max_ms}, {"mad_ms", s.mad_ms}};
+std::vector<std::unique_ptr<MicroBench>> make_micro_benches(const MicroOptions& shared) {
+  std::vector<std::unique_ptr<MicroBench>> benches;
+  for (const auto make : {make_micro_gemm, make_micro_layer, make_micro_activation,
+                          make_micro_quantize, make_micro_call, make_micro_tuner})
+    benches.push_back(make(shared));
+  return benches;
 }
-
-}  // namespace
 
 const std::vector<MicroShape>& default_micro_shapes() {
   static const std::vector<MicroShape> shapes = {
@@ -25,71 +26,27 @@ const std::vector<MicroShape>& default_micro_shapes() {
   return shapes;
 }
 
-std::string verdict(const std::optional<Target>& target, double value) {
-  if (!target) return {};
-  if (value >= target->stretch) return "above stretch";
-  if (value >= target->target) return "above target";
-  if (value >= target->floor) return "above floor";
-  return "BELOW FLOOR";
+measure::RoundOptions micro_rounds(const MicroOptions& options, double default_s, int warmup) {
+  const double s = options.min_time_s > 0 ? options.min_time_s : default_s * options.time_factor;
+  return {.repeat = 5,
+          .min_time_s = s,
+          .deadline = measure::deadline_in(4 * s),
+          .fewest = fewest_micro_rounds,
+          .warmup = warmup};
 }
 
-std::vector<std::string> fast_engines(const std::vector<EngineInfo>& infos) {
-  std::vector<std::string> names;
-  for (const EngineInfo& info : infos)
-    if (info.available && info.name != core::oracle_name) names.push_back(info.name);
-  // A machine with nothing else is measured as it is.
-  for (const EngineInfo& info : infos)
-    if (names.empty() && info.available) names.push_back(info.name);
-  return names;
+std::vector<CasePlan> MicroBench::plan_shapes(std::vector<MicroShape> otherwise) {
+  shapes_ = shared_.shapes.empty() ? std::move(otherwise) : shared_.shapes;
+  std::vector<CasePlan> plans;
+  for (const MicroShape& shape : shapes_)
+    plans.push_back({.id = shape_text(shape)});
+  return plans;
 }
 
-nlohmann::ordered_json to_json(const MicroRow& row) {
-  nlohmann::ordered_json json;
-  json["type"] = "micro";
-  json["v"] = 1;
-  json["bench"] = row.bench;
-  json["variant"] = row.variant;
-  json["dtype"] = std::string(dtype_name(row.dtype));
-  json["batch"] = row.shape.batch;
-  json["dim_in"] = row.shape.dim_in;
-  json["dim_out"] = row.shape.dim_out;
-  json["subject"] = stats_json(row.subject, row.subject_ms);
-  json["rival"] = nullptr;
-  json["ratio"] = nullptr;
-  json["ratio_mad"] = nullptr;
-  if (!row.rival.empty()) {
-    json["rival"] = stats_json(row.rival, row.rival_ms);
-    json["ratio"] = row.ratio.median;
-    json["ratio_mad"] = row.ratio.mad;
-  }
-  json["gop_s"] = nullptr;
-  json["gb_s"] = nullptr;
-  if (row.gop_s > 0) json["gop_s"] = row.gop_s;
-  if (row.gb_s > 0) json["gb_s"] = row.gb_s;
-  json["ceiling"] = nullptr;
-  json["share_of_ceiling"] = nullptr;
-  json["share_mad"] = nullptr;
-  if (!row.ceiling.empty()) {
-    json["ceiling"] = row.ceiling;
-    json["share_of_ceiling"] = row.share.median;
-    json["share_mad"] = row.share.mad;
-  }
-  json["output"] = nullptr;
-  json["share_of_reading_w"] = nullptr;
-  json["share_of_reading_w_mad"] = nullptr;
-  if (row.bench == "gemm") json["output"] = std::string(dtype_name(row.output));
-  if (row.read_share) {
-    json["share_of_reading_w"] = row.read_share->median;
-    json["share_of_reading_w_mad"] = row.read_share->mad;
-  }
-  json["reference_target"] = nullptr;
-  if (row.target)
-    json["reference_target"] = {{"of", row.bench == "gemm" ? "share_of_ceiling" : "ratio"},
-                                {"floor", row.target->floor},
-                                {"target", row.target->target},
-                                {"stretch", row.target->stretch},
-                                {"set_on", "Cascade Lake, 2 cores"}};
-  return json;
+MicroOptions MicroBench::of_case(std::size_t i) const {
+  MicroOptions one = shared_;
+  one.shapes = {shapes_[i]};
+  return one;
 }
 
 }  // namespace switchback::bench

@@ -1,97 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: `micro`: the product's claims of speed, each measured against its rival in the same rounds
-// of the same process.
+// of the same process. Each bench is a workload (workload/workload.hpp) in a file of its own; they
+// share a subcommand and its options.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <nlohmann/json_fwd.hpp>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/verify/verify.hpp"
+#include "bench/workload/workload.hpp"
 #include "measure/rounds.hpp"
-#include "measure/statistics.hpp"
 #include "switchback/context.hpp"
-#include "switchback/quant.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::bench {
 
 using MicroShape = VerifyShape;
 
+/// The options that benches share.
 struct MicroOptions {
   std::vector<MicroShape> shapes;  ///< of products, layers and MLPs; empty: the default ones
-  DType dtype = DType::f32;        ///< of the layer and the MLP
-  std::vector<DType> quantize_dtypes = {DType::f32, DType::f16, DType::bf16};
-  std::vector<DType> outputs = {DType::f32};  ///< of int8 products of gemm
-  /// gemm: everything in the caches is driven out before each call.
-  bool cold = false;
-  double min_time_s = 0;   ///< of each group of rivals; 0: what the claim needs
-  double time_factor = 1;  ///< on the default min_time_s
+  std::optional<DType> dtype;      ///< of layers and quantize; nothing: f32, or all there are
+  double min_time_s = 0;           ///< of each group of rivals; 0: what the claim needs
+  double time_factor = 1;          ///< on the default of that
   std::uint64_t seed = 1;
-  std::int64_t quantize_bytes = 0;  ///< read and written by a quantize past the caches; 0: enough
+  bool targets = false;  ///< tables also say what those who work on the kernels are held to
 };
-
-/// A ratio asked for: below the floor is a defect, the stretch is what an expert might reach.
-struct Target {
-  double floor = 0;
-  double target = 0;
-  double stretch = 0;
-};
-
-/// One subject against its rival. Ratios are of the rounds' own times: rival / subject.
-struct MicroRow {
-  std::string bench;    ///< "gemm", "layer", "activation", "quantize"
-  std::string subject;  ///< an engine, or what the layer does, or an operation
-  std::string rival;    ///< empty: none
-  std::string variant;  ///< a layer's mode, an activation, or where a quantize's data lies
-  DType dtype = DType::f32;
-  MicroShape shape;
-  measure::Stats subject_ms;
-  measure::Stats rival_ms;
-  measure::Middle ratio;  ///< count 0 rival: zeros
-  double gop_s = 0;       ///< of products: 2·M·N·K a second, in 1e9
-  double gb_s = 0;        ///< of quantize: bytes read and written a second, in 1e9
-  std::string ceiling;    ///< of products: the instruction whose rate in registers is the ceiling
-  measure::Middle share;  ///< of that ceiling, in the same rounds
-  DType output = DType::f32;  ///< of products: what they write
-  /// Of int8 products: the time it takes to read the bytes of W's codes once, from a buffer that
-  /// was touched as long ago, over the time of the call.
-  std::optional<measure::Middle> read_share;
-  std::optional<Target> target;  ///< of `ratio`, or of `share` in gemm
-};
-nlohmann::ordered_json to_json(const MicroRow& row);
-
-/// "above target", "above floor", …; empty without a target.
-std::string verdict(const std::optional<Target>& target, double value);
-
-using MicroSink = std::function<void(const MicroRow&)>;
-void micro_gemm(Context& context, const MicroOptions& options, const MicroSink& sink);
-void micro_layer(Context& context, const MicroOptions& options, const MicroSink& sink);
-void micro_activation(Context& context, const MicroOptions& options, const MicroSink& sink);
-void micro_quantize(Context& context, const MicroOptions& options, const MicroSink& sink);
-
-/// A property of the tuner and the bar it must stay under (or, negative, reach).
-struct TunerRow {
-  std::string what;
-  measure::Middle value;
-  std::string unit;
-  double bar = 0;  ///< 0: none
-  std::string note;
-};
-using TunerSink = std::function<void(const TunerRow&)>;
-/// Takes a minute: ten tunes of every problem of each shape.
-void micro_tuner(Context& context, const MicroOptions& options, const TunerSink& sink);
 
 /// M/K/N of the published tables.
 const std::vector<MicroShape>& default_micro_shapes();
 
-/// Rounds of a group of rivals that no deadline cuts: of fewer calls there is no spread to show.
-inline constexpr int fewest_micro_rounds = 3;
+/// Rounds of a group of rivals, of which `default_s` is the time that a claim needs.
+measure::RoundOptions micro_rounds(const MicroOptions& options, double default_s, int warmup = 1);
 
-/// Names of the available engines that are meant to be fast (not the reference).
-std::vector<std::string> fast_engines(const std::vector<EngineInfo>& infos);
+class MicroBench : public Workload {
+ public:
+  explicit MicroBench(const MicroOptions& shared) : shared_(shared) {}
+
+  /// Only the options of this bench: `micro` has the others.
+  void add_options(CLI::App& /*command*/, SessionOptions& /*shared*/) override {}
+  /// What is said above the table.
+  [[nodiscard]] virtual std::string_view explanation() const { return {}; }
+  /// Whether it is left out where no bench is named: it makes no claim about a machine.
+  [[nodiscard]] virtual bool only_if_named() const { return false; }
+  /// Why it is not measured on this device; empty if it is.
+  [[nodiscard]] virtual std::string refuses(const Context& /*context*/) const { return {}; }
+  [[nodiscard]] virtual Table table() const = 0;
+  /// The columns that lead the table, and are repeated where it does not fit.
+  [[nodiscard]] virtual std::size_t key_columns() const { return 1; }
+
+ protected:
+  [[nodiscard]] const MicroOptions& shared() const noexcept { return shared_; }
+  /// A case a shape: those asked for, or the bench's own.
+  [[nodiscard]] std::vector<CasePlan> plan_shapes(std::vector<MicroShape> otherwise);
+  /// The shared options, of the shape of a case alone.
+  [[nodiscard]] MicroOptions of_case(std::size_t i) const;
+
+ private:
+  const MicroOptions& shared_;
+  std::vector<MicroShape> shapes_;
+};
+
+/// All benches, in the order in which they run.
+std::vector<std::unique_ptr<MicroBench>> make_micro_benches(const MicroOptions& shared);
 
 }  // namespace switchback::bench

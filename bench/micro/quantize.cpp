@@ -1,47 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `micro quantize`: each operation against a copy that reads and writes as many bytes, and
-// fingerprint, which writes none, against a read.
+// On the CPU fingerprint, which writes nothing, stands beside a read. On a device the copy is the
+// device's own, of as many bytes in all.
+#include "bench/micro/quantize.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "bench/cli/cli.hpp"
+#include "bench/cli/table.hpp"
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/copy_kernel.hpp"
-#include "bench/micro/micro.hpp"
+#include "bench/workload/session.hpp"
+#include "core/context_state.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "switchback/fingerprint.hpp"
+#include "switchback/quant.hpp"
 
 namespace switchback::bench {
 
 namespace {
 
-constexpr double default_min_time_s = 0.3;
+constexpr double quantize_min_time_s = 0.3;
 constexpr std::int64_t columns = 4096;
 
+using QuantizeSink = std::function<void(const QuantizeRow&)>;
+
 struct Buffers {
+  std::int64_t rows;
+  DType dtype;
   measure::Matrix x;      // the floating point side
   measure::Matrix codes;  // q[rows,columns], and behind it q_t[columns,rows]
-  std::vector<float> absmax_rows, absmax_cols, sums;
-  float absmax_all = 0;
+  measure::Matrix row_scales, column_scales, column_sums, scale;
+  measure::Matrix copied;  // of a device: what its copies write
   Fingerprint seen{};
   std::uint64_t read = 0;
 
-  Buffers(Context& context, DType dtype, std::int64_t rows, std::uint64_t seed)
-      : x(dtype, rows, columns),
-        codes(DType::s8, 2 * rows, columns),
-        absmax_rows(static_cast<std::size_t>(rows)),
-        absmax_cols(static_cast<std::size_t>(columns)),
-        sums(static_cast<std::size_t>(columns)) {
+  Buffers(Context& context, DType dtype_, std::int64_t rows_, std::uint64_t seed)
+      : rows(rows_),
+        dtype(dtype_),
+        x(context, dtype, rows, columns),
+        codes(context, DType::s8, 2 * rows, columns),
+        row_scales(context, DType::f32, 1, rows),
+        column_scales(context, DType::f32, 1, columns),
+        column_sums(context, DType::f32, 1, columns),
+        scale(context, DType::f32, 1, 1) {
     measure::fill_normal(context, x.any(), seed);
-    measure::fill_codes(context, codes.view<std::int8_t>(), seed + 1);
-    quantize_rowwise(context, x.any(), q(), absmax_rows);
+    if (context.state().runtime == nullptr)
+      measure::fill_codes(context, codes.view<std::int8_t>(), seed + 1);
+    else
+      copied = measure::Matrix(context, dtype, rows, columns);
+    quantize_rowwise(context, x.any(), q(), absmax_rows());
   }
   [[nodiscard]] MatrixView<std::int8_t> q() const {
-    return {codes.view<std::int8_t>().data, x.rows(), columns};
+    return {codes.view<std::int8_t>().data, rows, columns};
   }
   [[nodiscard]] MatrixView<std::int8_t> q_t() const {
-    return {codes.view<std::int8_t>().data + x.rows() * columns, columns, x.rows()};
+    return {codes.view<std::int8_t>().data + rows * columns, columns, rows};
   }
+  [[nodiscard]] std::span<float> absmax_rows() const { return row_scales.floats(); }
+  [[nodiscard]] std::span<float> absmax_cols() const { return column_scales.floats(); }
+  [[nodiscard]] std::span<float> absmax_all() const { return scale.floats(); }
+  [[nodiscard]] std::span<float> sums() const { return column_sums.floats(); }
 };
 
 struct Operation {
@@ -55,37 +79,35 @@ struct Operation {
 std::vector<Operation> operations() {
   return {
       {"rowwise", 1, false,
-       [](Context& c, Buffers& b) { quantize_rowwise(c, b.x.any(), b.q(), b.absmax_rows); },
+       [](Context& c, Buffers& b) { quantize_rowwise(c, b.x.any(), b.q(), b.absmax_rows()); },
        Target{0.8, 0.92, 0.98}},
       {"rowwise + column sums", 1, false,
        [](Context& c, Buffers& b) {
-         quantize_rowwise_column_sums(c, b.x.any(), b.q(), b.absmax_rows, b.sums);
+         quantize_rowwise_column_sums(c, b.x.any(), b.q(), b.absmax_rows(), b.sums());
        },
        std::nullopt},
       {"columnwise, transposed", 1, false,
        [](Context& c, Buffers& b) {
-         quantize_columnwise_transpose(c, b.x.any(), b.q_t(), b.absmax_cols);
+         quantize_columnwise_transpose(c, b.x.any(), b.q_t(), b.absmax_cols());
        },
        Target{0.3, 0.4, 0.5}},
       {"global", 1, false,
-       [](Context& c, Buffers& b) {
-         quantize_global(c, b.x.any(), b.q(), std::span(&b.absmax_all, 1));
-       },
+       [](Context& c, Buffers& b) { quantize_global(c, b.x.any(), b.q(), b.absmax_all()); },
        std::nullopt},
       {"global, transposed", 1, false,
        [](Context& c, Buffers& b) {
-         quantize_global_transpose(c, b.x.any(), b.q_t(), std::span(&b.absmax_all, 1));
+         quantize_global_transpose(c, b.x.any(), b.q_t(), b.absmax_all());
        },
        Target{0.45, 0.55, 0.65}},
       {"rowwise and columnwise transposed", 2, false,
        [](Context& c, Buffers& b) {
-         quantize_rowwise_and_columnwise_transpose(c, b.x.any(), b.q(), b.absmax_rows, b.q_t(),
-                                                   b.absmax_cols);
+         quantize_rowwise_and_columnwise_transpose(c, b.x.any(), b.q(), b.absmax_rows(), b.q_t(),
+                                                   b.absmax_cols());
        },
        std::nullopt},
       {"global and transposed", 2, false,
        [](Context& c, Buffers& b) {
-         quantize_global_and_transpose(c, b.x.any(), b.q(), b.q_t(), std::span(&b.absmax_all, 1));
+         quantize_global_and_transpose(c, b.x.any(), b.q(), b.q_t(), b.absmax_all());
        },
        std::nullopt},
       {"cast to int8", 1, false, [](Context& c, Buffers& b) { cast_to_int8(c, b.x.any(), b.q()); },
@@ -94,7 +116,7 @@ std::vector<Operation> operations() {
        Target{0.8, 0.9, 0.97}},
       // Last: a copy of its traffic leaves no floats in x.
       {"dequantize rowwise", 1, true,
-       [](Context& c, Buffers& b) { dequantize_rowwise(c, b.q(), b.absmax_rows, b.x.any()); },
+       [](Context& c, Buffers& b) { dequantize_rowwise(c, b.q(), b.absmax_rows(), b.x.any()); },
        std::nullopt},
   };
 }
@@ -105,74 +127,167 @@ struct Place {
   std::int64_t bytes;
 };
 
-void race_with_memory(Context& context, const MicroOptions& options, const MicroSink& sink,
-                      const Operation& operation, const Place& place, Buffers& buffers) {
-  const auto floats = static_cast<std::int64_t>(buffers.x.size_bytes());
-  const std::int64_t codes = operation.code_matrices * buffers.x.rows() * columns;
-  const bool only_reads = codes == 0;
-  const Traffic traffic = only_reads ? Traffic{floats, 0}
-                                     : in_lines(operation.dequantizes ? Traffic{codes, floats}
-                                                                      : Traffic{floats, codes});
-  // From and to where the operation reads and writes.
+// What an operation is held against: as many bytes, from and to where it reads and writes.
+std::vector<measure::Rival> memory_rivals(Context& context, const Operation& operation,
+                                          const Traffic& traffic, Buffers& buffers) {
   void* x = buffers.x.any().data;
+  if (core::DeviceRuntime* runtime = context.state().runtime.get()) {
+    // A device's own copy reads as much as it writes. No operation moves more than x twice.
+    void* to = buffers.copied.any().data;
+    const auto bytes = static_cast<std::size_t>(traffic.read_bytes + traffic.write_bytes) / 2;
+    return {{"copy", [runtime, x, to, bytes] { runtime->copy(to, bytes, x, bytes, bytes, 1); }}};
+  }
   void* q = buffers.codes.any().data;
   const void* from = operation.dequantizes ? q : x;
   void* to = operation.dequantizes ? x : q;
-  std::vector<measure::Rival> rivals;
-  if (only_reads) {
-    rivals.push_back({"read", [&] { buffers.read |= read_lines(context, x, floats); }});
-  } else {
-    rivals.push_back(
-        {"copy, plain stores", [&] { copy_lines(context, from, to, traffic, Stores::plain); }});
-    rivals.push_back({"copy, streaming stores",
-                      [&] { copy_lines(context, from, to, traffic, Stores::streaming); }});
-  }
+  if (traffic.write_bytes == 0)
+    return {{"read", [&context, &buffers, x, traffic] {
+               buffers.read |= read_lines(context, x, traffic.read_bytes);
+             }}};
+  return {
+      {"copy, plain stores",
+       [&context, from, to, traffic] { copy_lines(context, from, to, traffic, Stores::plain); }},
+      {"copy, streaming stores", [&context, from, to, traffic] {
+         copy_lines(context, from, to, traffic, Stores::streaming);
+       }}};
+}
+
+void race_with_memory(Context& context, const QuantizeOptions& options, const QuantizeSink& sink,
+                      const Operation& operation, const Place& place, Buffers& buffers) {
+  const auto floats = static_cast<std::int64_t>(buffers.x.size_bytes());
+  const std::int64_t codes = operation.code_matrices * buffers.rows * columns;
+  const Traffic traffic = codes == 0 ? Traffic{floats, 0}
+                                     : in_lines(operation.dequantizes ? Traffic{codes, floats}
+                                                                      : Traffic{floats, codes});
+  std::vector<measure::Rival> rivals = memory_rivals(context, operation, traffic, buffers);
   const std::size_t subject = rivals.size();
   rivals.push_back({operation.name, [&] { operation.call(context, buffers); }});
-  const double min_time_s =
-      options.min_time_s > 0 ? options.min_time_s : default_min_time_s * options.time_factor;
   const std::vector<measure::Timed> timed =
-      measure::race(rivals, {.repeat = 5,
-                             .min_time_s = min_time_s,
-                             .deadline = measure::deadline_in(4 * min_time_s),
-                             .fewest = fewest_micro_rounds,
-                             .warmup = 2});
-  const measure::Timed& best = measure::fastest(timed, 0, subject);
-  MicroRow row;
-  row.bench = "quantize";
-  row.subject = operation.name;
-  row.rival = best.name;
+      measure::race(waited_for(context, rivals), micro_rounds(options, quantize_min_time_s, 2));
+  QuantizeRow row("quantize", operation.name, timed[subject], measure::fastest(timed, 0, subject));
   row.variant = place.name;
-  row.dtype = buffers.x.dtype();
-  row.shape = {buffers.x.rows(), buffers.x.cols(), 0};
-  row.subject_ms = timed[subject].stats;
-  row.rival_ms = best.stats;
-  row.ratio = measure::speed_ratio(best.times_ms, timed[subject].times_ms);
+  row.dtype = buffers.dtype;
+  row.shape = {buffers.rows, columns, 0};
   row.gb_s = static_cast<double>(traffic.read_bytes + traffic.write_bytes) /
              (timed[subject].stats.median_ms * 1e-3) * 1e-9;
-  if (row.dtype == DType::f32 && place.name == std::string_view("past the caches"))
+  const bool on_cpu = context.state().runtime == nullptr;
+  if (on_cpu && row.dtype == DType::f32 && place.name == std::string_view("past the caches"))
     row.target = operation.target;
   sink(row);
 }
 
+// A place and the dtype of the data: a case.
+struct Setup {
+  Place place;
+  DType dtype;
+};
+
+std::vector<Setup> setups(const Context& context, const QuantizeOptions& options) {
+  std::vector<Place> places;
+  if (options.quantize_bytes > 0) {
+    places = {{"past the caches", options.quantize_bytes}};
+  } else if (const auto& runtime = context.state().runtime; runtime != nullptr) {
+    const auto l2_bytes = static_cast<std::int64_t>(runtime->info().l2_bytes);
+    places = {{"past the caches", 8 * l2_bytes}, {"in L2", l2_bytes / 2}};
+  } else {
+    places = {{"past the caches", past_caches_bytes()},
+              {"in L3", inside_l3_bytes(context.threads())}};
+  }
+  std::vector<DType> dtypes = {DType::f32, DType::f16, DType::bf16};
+  if (options.dtype) dtypes = {*options.dtype};
+  std::vector<Setup> all;
+  for (const Place& place : places)
+    for (const DType dtype : dtypes)
+      if (place.bytes > 0) all.push_back({place, dtype});
+  return all;
+}
+
+void measure_setup(Context& context, const QuantizeOptions& options, const Setup& setup,
+                   const QuantizeSink& sink) {
+  // Floats and two matrices of codes.
+  const auto row_bytes = columns * static_cast<std::int64_t>(dtype_size_bytes(setup.dtype) + 2);
+  const std::int64_t rows = std::max<std::int64_t>(1, setup.place.bytes / row_bytes);
+  Buffers buffers(context, setup.dtype, rows, options.seed);
+  const bool on_cpu = context.state().runtime == nullptr;
+  for (const Operation& operation : operations())
+    if (on_cpu || operation.code_matrices > 0)  // a device has no fingerprint
+      race_with_memory(context, options, sink, operation, setup.place, buffers);
+}
+
+std::vector<std::string> cells(const QuantizeRow& r) {
+  return {r.variant + " " + shape_text(r.shape),
+          std::string(dtype_name(r.dtype)),
+          r.subject,
+          time_text(r.subject_ms),
+          number(r.gb_s),
+          r.rival,
+          ratio_text(r),
+          target_text(r.target),
+          verdict(r.target, r.ratio.median)};
+}
+
+class QuantizeBench final : public MicroBench {
+ public:
+  using MicroBench::MicroBench;
+  [[nodiscard]] std::string_view name() const override { return "quantize"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "quantize operations against a copy";
+  }
+  [[nodiscard]] std::string_view explanation() const override {
+    return "operation against a copy that reads and writes as many bytes once, plain or streaming "
+           "stores,\nwhichever is faster. An absmax over all of W, or a column of it, needs a "
+           "second read.";
+  }
+  void add_options(CLI::App& command, SessionOptions& /*shared*/) override {
+    add_integer_option(
+        command, "--quantize-bytes",
+        [this](std::uint64_t n) { bytes_ = static_cast<std::int64_t>(n); }, 0,
+        std::uint64_t{1} << 50,
+        "floats and codes of a quantize, in place of sizes past L3 and in it (0: those)")
+        ->type_name("BYTES");
+  }
+  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
+  [[nodiscard]] Table table() const override {
+    return race_table({"data", "dtype", "operation", "ms", "GB/s", "best copy", "ratio"},
+                      {"dtype", "operation", "best copy"}, shared().targets);
+  }
+  std::vector<CasePlan> plan(Session& session) override {
+    setups_ = setups(session.context(), options());
+    std::vector<CasePlan> plans;
+    for (const Setup& setup : setups_)
+      plans.push_back({.id = fmt::format("{} {}", setup.place.name, dtype_name(setup.dtype)),
+                       .bytes = static_cast<double>(setup.place.bytes)});
+    return plans;
+  }
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
+    measure_setup(session.context(), options(), setups_[i], [&](const QuantizeRow& row) {
+      sink({to_json(row).dump(), cells(row), summary_of(row)});
+    });
+    return {};
+  }
+
+ private:
+  [[nodiscard]] QuantizeOptions options() const { return {shared(), bytes_}; }
+
+  std::int64_t bytes_ = 0;
+  std::vector<Setup> setups_;
+};
+
 }  // namespace
 
-void micro_quantize(Context& context, const MicroOptions& options, const MicroSink& sink) {
-  const Place places[] = {
-      {"past the caches",
-       options.quantize_bytes > 0 ? options.quantize_bytes : past_caches_bytes()},
-      {"in L3", options.quantize_bytes > 0 ? 0 : inside_l3_bytes(context.threads())}};
-  for (const Place& place : places) {
-    if (place.bytes <= 0) continue;
-    for (const DType dtype : options.quantize_dtypes) {
-      // Floats and two matrices of codes.
-      const auto row_bytes = columns * static_cast<std::int64_t>(dtype_size_bytes(dtype) + 2);
-      const std::int64_t rows = std::max<std::int64_t>(1, place.bytes / row_bytes);
-      Buffers buffers(context, dtype, rows, options.seed);
-      for (const Operation& operation : operations())
-        race_with_memory(context, options, sink, operation, place, buffers);
-    }
-  }
+Json to_json(const QuantizeRow& row) {
+  Json json = to_json(static_cast<const RaceRow&>(row));
+  if (row.gb_s > 0) json["gb_s"] = row.gb_s;
+  return json;
+}
+
+void micro_quantize(Context& context, const QuantizeOptions& options, const QuantizeSink& sink) {
+  for (const Setup& setup : setups(context, options))
+    measure_setup(context, options, setup, sink);
+}
+
+std::unique_ptr<MicroBench> make_micro_quantize(const MicroOptions& shared) {
+  return std::make_unique<QuantizeBench>(shared);
 }
 
 }  // namespace switchback::bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `micro tuner`: what a look-up costs a call, how long a large cache takes to load, and
-// whether tunes of one problem agree.
+#include "bench/micro/tuner.hpp"
+
 #include <fmt/format.h>
 #include <stdlib.h>  // NOLINT: mkdtemp is POSIX
 
@@ -10,18 +10,25 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "autotune/candidate.hpp"
+#include "autotune/environment.hpp"
 #include "autotune/layer_queries.hpp"
 #include "autotune/lookup.hpp"
 #include "autotune/tune.hpp"
 #include "autotune/tuner_state.hpp"
-#include "bench/micro/micro.hpp"
+#include "bench/cli/table.hpp"
+#include "bench/micro/race.hpp"
+#include "bench/workload/session.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "gemm/int8/config.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback::bench {
 
 namespace {
+
+using TunerSink = std::function<void(const TunerRow&)>;
 
 class TemporaryFolder {
  public:
@@ -46,15 +53,17 @@ class TemporaryFolder {
 // Distinct problems of one kind (of plain weights, which every engine takes): as many shapes.
 std::vector<ConfigQuery> many_queries(const Context& context, std::int64_t count) {
   std::vector<ConfigQuery> queries;
+  gemm_int8::GemmProblem problem;
   const std::vector<ConfigQuery> some =
       autotune::layer_queries(context.state(), {16, 64, 64, DType::f32, false});
-  const auto product = std::find_if(some.begin(), some.end(), [](const ConfigQuery& q) {
-    return q.op == ConfigOp::gemm_int8 && q.words[9] == 0;
+  const auto product = std::find_if(some.begin(), some.end(), [&](const ConfigQuery& q) {
+    return gemm_int8::from_query(q, problem) && problem.packed_for == gemm_int8::EngineId::none;
   });
+  core::require(product != some.end(), "micro tuner: a layer asks for no plain int8 product");
   for (std::int64_t i = 0; i < count; ++i) {
-    queries.push_back(*product);
-    queries.back().words[0] = 1 + i % 1000;
-    queries.back().words[1] = 8 * (1 + i / 1000);
+    problem.m = 1 + i % 1000;
+    problem.n = 8 * (1 + i / 1000);
+    queries.push_back(gemm_int8::to_query(problem, context.state()));
   }
   return queries;
 }
@@ -71,8 +80,7 @@ void write_cache(const std::filesystem::path& file, const Context& context,
   std::filesystem::create_directories(file.parent_path());
   std::ofstream out(file, std::ios::binary);
   for (const ConfigQuery& query : queries) {
-    ConfigChoice choice;
-    choice.words[0] = 1;  // the reference runs anywhere
+    const ConfigChoice choice = gemm_int8::to_choice({});  // the reference runs anywhere
     record.key = autotune::key_of(query, machine);
     record.candidate = autotune::to_text(query.op, choice);
     out << autotune::to_line(record) << '\n';
@@ -100,7 +108,8 @@ measure::Middle look_up_ns(const TunerState& tuner, const Context& context,
     });
     if (round > 0) rounds.push_back(seconds * 1e9 / static_cast<double>(queries.size()));
   }
-  core::require(found >= 0, "micro tuner: {} look-ups", found);  // the loop has a result
+  core::require(found >= 0, "micro tuner: {} look-ups",
+                found);  // the loop has a result
   return measure::middle(rounds);
 }
 
@@ -213,6 +222,59 @@ void measure_agreement(Context& context, const MicroShape& shape, const TunerSin
                     queries.size(), shape.batch, shape.dim_in, shape.dim_out, same, tied, worst)});
 }
 
+Json to_json(const TunerRow& row) {
+  return {
+      {"type", "micro"},      {"bench", "tuner"}, {"what", row.what}, {"value", row.value.median},
+      {"mad", row.value.mad}, {"unit", row.unit}, {"bar", row.bar},   {"note", row.note}};
+}
+
+std::vector<std::string> cells(const TunerRow& row) {
+  const bool met = row.bar > 0 ? row.value.median <= row.bar : row.value.median >= -row.bar;
+  return {row.what,
+          number_with_spread(row.value.median, row.value.mad),
+          row.unit,
+          row.bar == 0  ? "-"
+          : row.bar > 0 ? fmt::format("below {:g}", row.bar)
+                        : fmt::format("from {:g}", -row.bar),
+          row.bar == 0 ? ""
+          : met        ? "met"
+                       : "missed",
+          row.note};
+}
+
+class TunerBench final : public MicroBench {
+ public:
+  using MicroBench::MicroBench;
+  [[nodiscard]] std::string_view name() const override { return "tuner"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "what a tuner costs, and whether its winners agree";
+  }
+  [[nodiscard]] bool only_if_named() const override { return true; }
+  [[nodiscard]] std::string refuses(const Context& context) const override {
+    return context.state().runtime == nullptr ? "" : "it measures the look-ups of CPU problems";
+  }
+  [[nodiscard]] std::vector<Column> columns() const override {
+    return {{.name = "what", .meaning = "the property", .is_text = true},
+            {.name = "value", .meaning = "its median"},
+            {.name = "mad", .meaning = "its median absolute deviation"},
+            {.name = "unit", .meaning = "of the value", .is_text = true},
+            {.name = "bar", .meaning = "the value must stay below; negative: must reach; 0: none"},
+            {.name = "note", .meaning = "what it was measured on", .is_text = true}};
+  }
+  [[nodiscard]] Table table() const override {
+    return Table({"what", "measured", "unit", "bar", "verdict", "note"},
+                 {"unit", "verdict", "note"});
+  }
+  std::vector<CasePlan> plan(Session& /*session*/) override { return {{.id = "tuner"}}; }
+  CaseOutcome measure(Session& session, std::size_t /*i*/, const Sink& sink) override {
+    micro_tuner(session.context(), shared(), [&](const TunerRow& row) {
+      sink({to_json(row).dump(), cells(row),
+            fmt::format("{}: {} {}", row.what, number(row.value.median), row.unit)});
+    });
+    return {};
+  }
+};
+
 }  // namespace
 
 void micro_tuner(Context& context, const MicroOptions& options, const TunerSink& sink) {
@@ -226,6 +288,10 @@ void micro_tuner(Context& context, const MicroOptions& options, const TunerSink&
   }
   for (const MicroShape& shape : shapes)
     measure_agreement(context, shape, sink);
+}
+
+std::unique_ptr<MicroBench> make_micro_tuner(const MicroOptions& shared) {
+  return std::make_unique<TunerBench>(shared);
 }
 
 }  // namespace switchback::bench

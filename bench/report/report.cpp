@@ -13,7 +13,7 @@
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/cli/terminal.hpp"
-#include "bench/workload/log.hpp"
+#include "bench/workload/output.hpp"
 #include "bench/workload/record_file.hpp"
 #include "measure/statistics.hpp"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "bench/run/case.hpp"
+#include "bench/run/log.hpp"
 #include "bench/run/record.hpp"
-#include "bench/workload/log.hpp"
 
 namespace switchback::bench {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: measuring one case: operands, checks, choice of the floating point engines, timed rounds.
+// Bench: measures one case: operands, checks, choice of the floating point engines, timed rounds.
 #pragma once
 
 #include <array>
@@ -14,14 +14,13 @@
 #include "bench/grid/grid.hpp"
 #include "bench/run/fields.hpp"
 #include "bench/run/record.hpp"
+#include "bench/workload/status.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 #include "switchback/context.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::bench {
-
-using measure::Interrupted;
 
 struct CaseOptions {
   DType dtype = DType::f32;
@@ -37,17 +36,15 @@ struct CaseOptions {
   /// operands before every timed call.
   bool graphs = false;
   bool cold_cache = false;
-  /// Where configurations are looked up; then each field is also timed in its default one in the
-  /// same rounds, and a step of a layer in mode auto beside one in mode standard. Null: nowhere.
+  /// The source of tuned configurations. If it is set, each field is also timed with its default
+  /// configuration in the same rounds, and a step of a layer in mode auto beside one in mode
+  /// standard.
   std::shared_ptr<const ConfigSource> tuned;
-  /// Past this, no round begins beyond the third.
+  /// After this time no round begins, except the first three.
   std::optional<measure::Clock::time_point> deadline;
-  /// Asked before every call; true throws Interrupted.
+  /// Called before every call; if it returns true, Interrupted is thrown.
   std::function<bool()> interrupted = [] { return false; };
 };
-
-enum class CaseStatus { ok, skipped, wrong, unsupported, oom, timeout };
-std::string_view status_text(CaseStatus status) noexcept;
 
 struct FieldResult {
   CaseStatus status = CaseStatus::skipped;  ///< skipped: was not asked for
@@ -61,8 +58,8 @@ struct FieldResult {
   bool tuned = false;               ///< whether another configuration than the default ran
 };
 
-/// Rounds after which tuned and default configurations have been in each other's place; speed-ups
-/// are of whole cycles.
+/// The number of rounds after which tuned and default configurations have had each other's places.
+/// Speed-ups are computed over whole cycles.
 inline constexpr std::size_t tuned_cycle = 4;
 
 /// Whole passes of a layer, in mode auto beside mode standard, both with what was tuned.
@@ -92,8 +89,8 @@ struct CaseResult {
 
 /// Measures the chosen fields: each is run once and checked, then all that passed are called in
 /// turns, repeat/2 rounds to warm up and `repeat` timed ones. A field that fails its check has
-/// status wrong, one whose engine refuses the problem unsupported; neither is timed. Memory that
-/// cannot be had makes the whole case oom. Throws Interrupted, and Error for what is none of these.
+/// status wrong, one whose engine refuses the problem unsupported; neither is timed. If memory
+/// cannot be allocated, the whole case is oom. Throws Interrupted, and Error for any other failure.
 CaseResult run_case(Context& context, const Case& c, const CaseOptions& options);
 
 }  // namespace switchback::bench

@@ -96,12 +96,13 @@ std::string int8_config(const CaseSetting& setting, const Int8Product& product,
   if (packed != nullptr && engine != nullptr) problem.packed_for = engine->id;
   if (setting.options.tuned != nullptr) {
     ConfigChoice choice;
-    if (setting.options.tuned->find(gemm_int8::config_query(problem, state), state, choice))
-      return gemm_int8::describe(gemm_int8::from_choice(choice)) + " (tuned)";
+    gemm_int8::GemmConfig config;
+    if (setting.options.tuned->find(gemm_int8::to_query(problem, state), state, choice) &&
+        gemm_int8::from_choice(choice, config))
+      return gemm_int8::describe(config) + " (tuned)";
   }
-  return gemm_int8::describe(engine != nullptr
-                                 ? engine->default_config(problem, state)
-                                 : gemm_int8::default_config(problem, setting.context));
+  return gemm_int8::describe(engine != nullptr ? engine->default_config(problem, state)
+                                               : gemm_int8::default_config(problem, state));
 }
 
 /// Runs a field's work once and checks what it wrote. What it times and the engine that ran are

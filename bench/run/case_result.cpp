@@ -3,24 +3,6 @@
 
 namespace switchback::bench {
 
-std::string_view status_text(CaseStatus status) noexcept {
-  switch (status) {
-    case CaseStatus::ok:
-      return "ok";
-    case CaseStatus::skipped:
-      return "skipped";
-    case CaseStatus::wrong:
-      return "wrong";
-    case CaseStatus::unsupported:
-      return "unsupported";
-    case CaseStatus::oom:
-      return "oom";
-    case CaseStatus::timeout:
-      return "timeout";
-  }
-  return "unknown";
-}
-
 std::optional<double> CaseResult::median_ms(Field f) const {
   const FieldResult& result = field(f);
   if (result.status != CaseStatus::ok || result.stats.count == 0) return std::nullopt;

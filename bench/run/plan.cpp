@@ -2,7 +2,6 @@
 #include "bench/run/plan.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <variant>
 
 #include "bench/run/operands.hpp"
@@ -103,14 +102,6 @@ PlannedCase plan_case(const Case& c, int repeat, DType dtype, const FieldSet& fi
   planned.setup_s = estimate_setup_s(c, dtype, fields, rates);
   planned.round_s = estimate_round_s(c, dtype, fields, rates);
   return planned;
-}
-
-void Pace::add(double planned_s, double took_s) noexcept {
-  if (!(planned_s > 0) || !(took_s > 0)) return;
-  const double ratio = std::clamp(took_s / planned_s, 1e-2, 1e4);
-  // In the logarithm: half and double are equally wrong.
-  factor_ = known_ ? std::exp(0.5 * std::log(factor_) + 0.5 * std::log(ratio)) : ratio;
-  known_ = true;
 }
 
 }  // namespace switchback::bench

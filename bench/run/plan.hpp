@@ -47,15 +47,4 @@ inline constexpr int fewest_rounds = 3;
 PlannedCase plan_case(const Case& c, int repeat, DType dtype, const FieldSet& fields,
                       const Rates& rates);
 
-/// How long cases took compared with their plan, to correct what is left: recent cases count most.
-class Pace {
- public:
-  void add(double planned_s, double took_s) noexcept;
-  [[nodiscard]] double factor() const noexcept { return factor_; }
-
- private:
-  double factor_ = 1;
-  bool known_ = false;
-};
-
 }  // namespace switchback::bench

@@ -190,4 +190,10 @@ std::vector<Record> parse_records(std::string_view text, std::string_view file_n
   return records;
 }
 
+bool complete(const Record& record, const FieldSet& fields) noexcept {
+  for (std::size_t i = 0; i < record_fields; ++i)
+    if (fields[i] && !record.times_ms[i]) return false;
+  return true;
+}
+
 }  // namespace switchback::bench

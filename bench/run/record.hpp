@@ -57,6 +57,9 @@ Record parse_record(std::string_view line, RecordKeys keys);
 std::vector<Record> parse_records(std::string_view text, std::string_view file_name,
                                   RecordKeys keys = RecordKeys::all);
 
+/// Whether a record has every field of the set that records have.
+bool complete(const Record& record, const FieldSet& fields) noexcept;
+
 /// What a file is that has this line where a record should be: "a run file (…)", by the "type" that
 /// lines of this program's other files have; empty if it has none.
 std::string kind_of_line(std::string_view line);

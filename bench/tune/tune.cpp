@@ -10,7 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "autotune/candidate.hpp"
 #include "autotune/layer_queries.hpp"
+#include "autotune/operations.hpp"
 #include "autotune/session.hpp"
 #include "autotune/store/snapshot.hpp"
 #include "bench/cli/cli.hpp"
@@ -19,6 +21,8 @@
 #include "bench/cli/table.hpp"
 #include "bench/machine/machine.hpp"
 #include "bench/machine/probe.hpp"
+#include "bench/run/run.hpp"
+#include "bench/workload/drive.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 
@@ -121,7 +125,7 @@ class Tune {
     for (std::size_t i = 0; i < tallies_.size(); ++i) {
       const Tally& tally = tallies_[i];
       if (tally.measured == 0) continue;
-      table.add({std::string(autotune::op_name(autotune::all_ops[i])),
+      table.add({std::string(autotune::operations()[i].tunable->name),
                  std::to_string(tally.measured), std::to_string(tally.changed),
                  tally.speedups.empty()
                      ? "-"
@@ -168,7 +172,7 @@ class Tune {
     object["wall_s"] = elapsed_s();
     for (std::size_t i = 0; i < tallies_.size(); ++i) {
       nlohmann::ordered_json& op =
-          object["ops"][std::string(autotune::op_name(autotune::all_ops[i]))];
+          object["ops"][std::string(autotune::operations()[i].tunable->name)];
       op["measured"] = tallies_[i].measured;
       op["changed"] = tallies_[i].changed;
       op["wrong"] = tallies_[i].wrong;
@@ -198,9 +202,11 @@ class Tune {
     cost_left_ -= cost;
     done_cost_ += cost;
     if (outcome == nullptr) return out_.note(fmt::format("{} not measured: {}", head_, why));
-    const auto at = std::find(autotune::all_ops.begin(), autotune::all_ops.end(), query.op) -
-                    autotune::all_ops.begin();
-    Tally& tally = tallies_[static_cast<std::size_t>(at)];
+    const std::span<const autotune::Operation> all = autotune::operations();
+    const auto at = std::find_if(all.begin(), all.end(), [&](const autotune::Operation& operation) {
+      return operation.tunable->op == query.op;
+    });
+    Tally& tally = tallies_[static_cast<std::size_t>(at - all.begin())];
     const autotune::SearchResult& found = outcome->search;
     const autotune::Measured& winner = found.measured[found.winner()];
     ++tally.measured;
@@ -232,7 +238,7 @@ class Tune {
   double cost_left_ = 0;
   double done_cost_ = 0;
   std::string head_;
-  std::array<Tally, autotune::all_ops.size()> tallies_;
+  std::vector<Tally> tallies_ = std::vector<Tally>(autotune::operations().size());
 };
 
 }  // namespace
@@ -311,14 +317,15 @@ int tune_command(const TuneOptions& options) {
   signals.reset();  // the run has its own
   RunOptions run;
   run.cases = options.cases;
-  run.context = options.context;
   run.dtype = options.dtype;
-  run.out = options.records;
   run.tuned = true;
   run.cache = options.cache;
-  run.quiet = options.quiet || options.json;
-  run.arguments = options.arguments;
-  return run_command(run);
+  SessionOptions session;
+  session.context = options.context;
+  session.out = options.records;
+  session.quiet = options.quiet || options.json;
+  session.arguments = options.arguments;
+  return run_workload(*make_run(run), session);
 }
 
 }  // namespace switchback::bench

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "autotune/store/record.hpp"
-#include "bench/run/run.hpp"
+#include "bench/run/select.hpp"
 #include "switchback/context.hpp"
 #include "switchback/tuner.hpp"
 #include "switchback/types.hpp"

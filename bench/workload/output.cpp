@@ -1,44 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/workload/output.hpp"
 
+#include <fmt/format.h>
+
+#include "core/check.hpp"
+
 namespace switchback::bench {
 
 namespace {
-constexpr std::string_view record_line_start = "{\"repeat\":";
-// More than a line of either file takes.
-constexpr std::int64_t record_line_bytes = 1200;
-constexpr std::int64_t run_log_line_bytes = 8192;
+
+// The start of every line of a run file, and an upper limit for the bytes of one.
+constexpr std::string_view run_line_start = "{\"type\":";
+constexpr std::int64_t run_line_bytes = 8192;
+
+void check_run_line(std::string_view line) {
+  const std::string type = text_at(Json::parse(line, nullptr, false), "type");
+  core::require(type == "run_start" || type == "case" || type == "run_end",
+                "not a line of a run file");
+}
+
 }  // namespace
 
-RunOutput::RunOutput(const std::string& out, OpenMode mode, std::int64_t cases)
-    : records_(out, mode, record_line_start, [](std::string_view line) { parse_record(line); }) {
-  records_.reserve(cases * record_line_bytes);
-  for (const std::string& line : records_.lines())
-    existing_.push_back(parse_record(line));
-  if (!records_.regular()) return;
-  run_log_.emplace(run_log_path(out), mode, run_log_line_start, check_run_log_line);
-  run_log_->reserve((cases + 2) * run_log_line_bytes);
-  log_ = parse_run_log(run_log_->lines());
+std::string text_at(const Json& object, const char* key) {
+  if (!object.is_object()) return "";
+  const auto at = object.find(key);
+  if (at == object.end()) return "";
+  return at->is_string() ? at->get<std::string>() : at->dump();
 }
 
-void RunOutput::write(const Record& record) {
-  records_.write(to_line(record));
+std::vector<std::string> setting_of(const Json& machine, const Json& more) {
+  std::vector<std::string> setting;
+  for (const char* key : {"device", "cpu", "isa", "threads"})
+    setting.push_back(fmt::format("{}={}", key, text_at(machine, key)));
+  for (const auto& [key, value] : more.items())
+    setting.push_back(fmt::format("{}={}", key, text_at(more, key.c_str())));
+  return setting;
 }
 
-void RunOutput::write(const nlohmann::ordered_json& run_log_line) {
-  if (run_log_) run_log_->write(json_line(run_log_line));
+std::string run_log_path(const std::string& record_path) {
+  constexpr std::string_view ending = ".jsonl";
+  std::string stem = record_path;
+  if (stem.size() > ending.size() && stem.ends_with(ending))
+    stem.resize(stem.size() - ending.size());
+  return stem + ".run.jsonl";
+}
+
+std::string json_line(const Json& object) {
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+RunOutput::RunOutput(const std::string& out, OpenMode mode, const RecordFormat& format)
+    : records_(out, mode, format.line_start,
+               [&](std::string_view line) { static_cast<void>(format.read(line)); }),
+      most_bytes_(format.most_bytes) {
+  if (records_.regular())
+    run_file_.emplace(run_log_path(out), mode, run_line_start, check_run_line);
+}
+
+void RunOutput::reserve(std::size_t cases) {
+  const auto count = static_cast<std::int64_t>(cases);
+  records_.reserve(count * most_bytes_);
+  if (run_file_) run_file_->reserve((count + 2) * run_line_bytes);
+}
+
+void RunOutput::write_records(const std::vector<Row>& rows) {
+  std::string lines;
+  for (const Row& row : rows)
+    lines += (lines.empty() ? "" : "\n") + row.line;
+  if (!rows.empty()) records_.write(lines);
+}
+
+void RunOutput::write_run_line(const Json& line) {
+  if (run_file_) run_file_->write(json_line(line));
+}
+
+const std::vector<std::string>& RunOutput::run_lines() const noexcept {
+  static const std::vector<std::string> none;
+  return run_file_ ? run_file_->lines() : none;
 }
 
 std::vector<std::string> RunOutput::notes() const {
   std::vector<std::string> all = records_.notes();
-  if (run_log_) all.insert(all.end(), run_log_->notes().begin(), run_log_->notes().end());
+  if (run_file_) all.insert(all.end(), run_file_->notes().begin(), run_file_->notes().end());
   return all;
-}
-
-bool complete(const Record& record, const FieldSet& fields) noexcept {
-  for (std::size_t i = 0; i < record_fields; ++i)
-    if (fields[i] && !record.times_ms[i]) return false;
-  return true;
 }
 
 }  // namespace switchback::bench

@@ -1,31 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the two files a run writes, opened and checked before anything is measured.
+// Bench: the two files that a run writes, opened and checked before anything is measured: the
+// records and, beside a regular file of records, the run file, which says how each was made.
 #pragma once
 
-#include <map>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "bench/run/record.hpp"
-#include "bench/workload/log.hpp"
 #include "bench/workload/record_file.hpp"
+#include "bench/workload/workload.hpp"
 
 namespace switchback::bench {
 
-/// The record file and, beside a regular one, the run file. Both exist and have room when the
-/// constructor returns.
+/// "x.run.jsonl" for "x.jsonl", else the name with ".run.jsonl" appended.
+std::string run_log_path(const std::string& record_path);
+
+/// One line; text that is not UTF-8 is replaced.
+std::string json_line(const Json& object);
+
 class RunOutput {
  public:
-  RunOutput(const std::string& out, OpenMode mode, std::int64_t cases);
+  /// `out` is "-" for standard output. Throws Error for a file of another workload, one that cannot
+  /// be written, or one with content in mode create.
+  RunOutput(const std::string& out, OpenMode mode, const RecordFormat& format);
+  /// Reserves room for this many cases. Throws Error(io_error) if the disk is full.
+  void reserve(std::size_t cases);
 
-  void write(const Record& record);
-  void write(const nlohmann::ordered_json& run_log_line);
+  /// Writes the records of one case, all or none of them.
+  void write_records(const std::vector<Row>& rows);
+  void write_run_line(const Json& line);
 
-  /// Records there when the file was opened.
-  [[nodiscard]] const std::vector<Record>& records() const noexcept { return existing_; }
-  [[nodiscard]] const RunLog& log() const noexcept { return log_; }
+  /// The lines found when the files were opened.
+  [[nodiscard]] const std::vector<std::string>& records() const noexcept {
+    return records_.lines();
+  }
+  [[nodiscard]] const std::vector<std::string>& run_lines() const noexcept;
+  /// Whether the end of the records was lost, and with it perhaps some of the last case's.
+  [[nodiscard]] bool records_torn() const noexcept { return !records_.notes().empty(); }
   /// What was repaired in the files.
   [[nodiscard]] std::vector<std::string> notes() const;
   /// Whether records go to standard output.
@@ -33,12 +47,15 @@ class RunOutput {
 
  private:
   LineFile records_;
-  std::optional<LineFile> run_log_;
-  std::vector<Record> existing_;
-  RunLog log_;
+  std::optional<LineFile> run_file_;
+  std::int64_t most_bytes_;
 };
 
-/// Whether a record has every field of the set that records have.
-bool complete(const Record& record, const FieldSet& fields) noexcept;
+/// What a resumed run must share with the last one, as "key=value" in one order: what `machine`
+/// (of machine_json()) says of device and threads, and the members of `more`.
+std::vector<std::string> setting_of(const Json& machine, const Json& more);
+
+/// A text of a JSON object, "" if there is none; what is not a text is dumped.
+std::string text_at(const Json& object, const char* key);
 
 }  // namespace switchback::bench

@@ -4,51 +4,38 @@
 #include <fmt/format.h>
 
 #include "bench/cli/cli.hpp"
-#include "bench/cli/table.hpp"
 
 namespace switchback::bench {
 
 namespace {
 
-std::string ratio_text(const std::optional<double>& over, const std::optional<double>& under) {
-  if (!over || !under || !(*under > 0)) return "-";
-  return fmt::format("{:.2f}x", *over / *under);
+std::string left_text(double left_s) {
+  return left_s > 0 ? fmt::format("  about {} left", format_duration(left_s)) : "";
 }
 
 }  // namespace
 
-Progress::Progress(std::int64_t total, bool quiet) : total_(total), quiet_(quiet), out_(quiet) {}
-
-void Progress::begin(std::int64_t number, const Case& c, double left_s) {
-  out_.status(fmt::format("[{}/{}] {} ...  about {} left", number, total_, case_id(c),
-                          format_duration(left_s)));
+std::string Progress::heading(std::int64_t number, const std::string& id) const {
+  return fmt::format("[{}/{}] {}", number, total_, id);
 }
 
-void Progress::done(std::int64_t number, const CaseResult& result, double left_s) {
-  if (quiet_ && result.status == CaseStatus::ok) return;
-  std::string text = fmt::format("[{}/{}] {}", number, total_, case_id(result.shape));
-  if (result.status != CaseStatus::ok)
-    text += fmt::format("  {}: {}", status_text(result.status), result.why);
-  const Record record = result.record();
-  if (record.time_standard())
-    text += fmt::format("  standard {} ms, rowwise {}, global {}",
-                        bench::number(*record.time_standard()),
-                        ratio_text(record.time_standard(), record.time_rowwise()),
-                        ratio_text(record.time_standard(), record.time_global()));
-  if (number < total_) text += fmt::format("  about {} left", format_duration(left_s));
+void Progress::begin(std::int64_t number, const std::string& id, double left_s) {
+  out_.status(heading(number, id) + " ..." + left_text(left_s));
+}
+
+void Progress::done(std::int64_t number, const std::string& id, const CaseOutcome& outcome,
+                    double left_s) {
+  const bool ok = outcome.status == CaseStatus::ok;
+  if (quiet_ && ok) return;
+  std::string text = heading(number, id);
+  if (!ok) text += fmt::format("  {}: {}", status_text(outcome.status), outcome.why);
+  if (!outcome.summary.empty()) text += "  " + outcome.summary;
+  if (number < total_) text += left_text(left_s);
   out_.line(text);
 }
 
-void Progress::skipped(std::int64_t number, const Case& c, const std::string& why) {
-  out_.line(fmt::format("[{}/{}] {}  skipped: {}", number, total_, case_id(c), why));
-}
-
-void Progress::note(const std::string& text) {
-  out_.note(text);
-}
-
-void Progress::warning(const std::string& text) {
-  out_.warning(text);
+void Progress::skipped(std::int64_t number, const std::string& id, const std::string& why) {
+  out_.line(fmt::format("{}  skipped: {}", heading(number, id), why));
 }
 
 }  // namespace switchback::bench

@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what a run tells the person who waits: a line a case on stderr, and on a terminal a status
-// line that is redrawn.
+// Bench: progress of a run on stderr: a line per case, and on a terminal a status line that is
+// redrawn.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "bench/cli/status_line.hpp"
-#include "bench/run/case.hpp"
+#include "bench/workload/workload.hpp"
 
 namespace switchback::bench {
 
 class Progress {
  public:
-  /// Nothing is printed when quiet, except warnings.
-  Progress(std::int64_t total, bool quiet);
+  /// When quiet, cases that are ok are not reported.
+  Progress(StatusLine& out, std::int64_t total, bool quiet)
+      : out_(out), total_(total), quiet_(quiet) {}
 
-  void begin(std::int64_t number, const Case& c, double left_s);
-  void done(std::int64_t number, const CaseResult& result, double left_s);
+  /// `left_s` is 0 if it is not known.
+  void begin(std::int64_t number, const std::string& id, double left_s);
+  void done(std::int64_t number, const std::string& id, const CaseOutcome& outcome, double left_s);
   /// A case that was not measured.
-  void skipped(std::int64_t number, const Case& c, const std::string& why);
-  void note(const std::string& text);
-  void warning(const std::string& text);
+  void skipped(std::int64_t number, const std::string& id, const std::string& why);
 
  private:
+  [[nodiscard]] std::string heading(std::int64_t number, const std::string& id) const;
+
+  StatusLine& out_;
   std::int64_t total_;
   bool quiet_;
-  StatusLine out_;
 };
 
 }  // namespace switchback::bench

@@ -1,105 +1,124 @@
 // SPDX-License-Identifier: Apache-2.0
 // C ABI: quantization.
-#include "switchback/quant.hpp"
-
 #include <cstring>
 
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
-#include "switchback/activation.hpp"
+#include "quant/checked.hpp"
 #include "switchback/fingerprint.hpp"
 
 using namespace switchback;
 using namespace switchback::capi;
+using quant::Makes;
+using quant::Op;
+using quant::Scales;
+using quant::Source;
+
+namespace {
+
+// The arguments of a quantize function, those that it has.
+struct Arguments {
+  const switchback_matrix* x = nullptr;
+  const float* absmax_x = nullptr;
+  const switchback_matrix* g = nullptr;
+  std::int32_t activation = 0;
+  const switchback_matrix* q = nullptr;
+  float* absmax = nullptr;
+  const switchback_matrix* q_t = nullptr;
+  float* absmax_t = nullptr;
+  float* column_sums = nullptr;
+  std::int32_t accumulate = 0;
+  const switchback_matrix* value = nullptr;
+};
+
+// In the order in which the C++ API checks them.
+quant::Request read(Op op, const Arguments& a) {
+  const quant::OpParts& parts = quant::parts_of(op);
+  const quant::ArgumentNames& names = quant::names_of(op);
+  const std::string_view name = parts.name;
+  const bool derives = parts.source == Source::gradient;
+  quant::Request r;
+  r.activation = static_cast<Activation>(a.activation);
+  if (derives) r.g = read_matrix(name, "g", a.g);
+  if (parts.source == Source::codes)
+    r.x = read_view<const std::int8_t>(name, names.x, a.x);
+  else
+    r.x = read_matrix(name, names.x, a.x);
+  if (parts.source == Source::codes) r.absmax_x = read_span(a.absmax_x, r.x.rows);
+  if (derives) r.value = read_matrix(name, names.value, a.value);
+  const auto codes = [&](Scales scales, std::string_view argument, const switchback_matrix* q,
+                         float* absmax) -> quant::CodesOut {
+    if (scales == Scales::none) return {};
+    return {scales, read_view<std::int8_t>(name, argument, q),
+            read_span(absmax, quant::scale_count(scales, r.x.rows, r.x.cols))};
+  };
+  r.q = codes(parts.q, "q", a.q, a.absmax);
+  r.q_t = codes(parts.q_t, "q_t", a.q_t, a.absmax_t);
+  r.accumulate = read_flag(name, "accumulate", a.accumulate);
+  if (parts.sums == Makes::yes || a.column_sums != nullptr)
+    r.column_sums = read_span(a.column_sums, r.x.cols);
+  if (parts.value == Makes::yes && !derives)
+    r.value = read_matrix(name, names.value, a.value);
+  else if (parts.source == Source::activation && a.value != nullptr)
+    r.value = read_optional_matrix(name, names.value, *a.value);
+  return r;
+}
+
+switchback_status quantize(Op op, switchback_context* context, const Arguments& arguments) {
+  return guard([&] {
+    Context& ctx = read_context(quant::op_name(op), context);
+    quant::run_checked(ctx, op, read(op, arguments));
+  });
+}
+
+}  // namespace
 
 switchback_status switchback_quantize_rowwise(switchback_context* context,
                                               const switchback_matrix* x,
                                               const switchback_matrix* q, float* absmax) {
-  return guard([&] {
-    constexpr std::string_view op = "quantize_rowwise";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix in = read_matrix(op, "x", x);
-    const auto codes = read_view<std::int8_t>(op, "q", q);
-    quantize_rowwise(ctx, in, codes, read_span(absmax, in.rows));
-  });
+  return quantize(Op::rowwise, context, {.x = x, .q = q, .absmax = absmax});
 }
 
 switchback_status switchback_quantize_rowwise_column_sums(switchback_context* context,
                                                           const switchback_matrix* g,
                                                           const switchback_matrix* q, float* absmax,
                                                           float* column_sums, int32_t accumulate) {
-  return guard([&] {
-    constexpr std::string_view op = "quantize_rowwise_column_sums";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix in = read_matrix(op, "g", g);
-    const auto codes = read_view<std::int8_t>(op, "q", q);
-    const bool add = read_flag(op, "accumulate", accumulate);
-    quantize_rowwise_column_sums(ctx, in, codes, read_span(absmax, in.rows),
-                                 read_span(column_sums, in.cols), add);
-  });
+  return quantize(
+      Op::rowwise_column_sums, context,
+      {.x = g, .q = q, .absmax = absmax, .column_sums = column_sums, .accumulate = accumulate});
 }
 
 switchback_status switchback_column_sums(switchback_context* context, const switchback_matrix* g,
                                          float* column_sums, int32_t accumulate) {
-  return guard([&] {
-    constexpr std::string_view op = "column_sums";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix in = read_matrix(op, "g", g);
-    const bool add = read_flag(op, "accumulate", accumulate);
-    switchback::column_sums(ctx, in, read_span(column_sums, in.cols), add);
-  });
+  return quantize(Op::column_sums, context,
+                  {.x = g, .column_sums = column_sums, .accumulate = accumulate});
 }
 
 switchback_status switchback_quantize_columnwise_transpose(switchback_context* context,
                                                            const switchback_matrix* w,
                                                            const switchback_matrix* q_t,
                                                            float* absmax) {
-  return guard([&] {
-    constexpr std::string_view op = "quantize_columnwise_transpose";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix in = read_matrix(op, "w", w);
-    const auto codes = read_view<std::int8_t>(op, "q_t", q_t);
-    quantize_columnwise_transpose(ctx, in, codes, read_span(absmax, in.cols));
-  });
+  return quantize(Op::columnwise_transpose, context, {.x = w, .q_t = q_t, .absmax_t = absmax});
 }
 
 switchback_status switchback_quantize_global(switchback_context* context,
                                              const switchback_matrix* w, const switchback_matrix* q,
                                              float* absmax) {
-  return guard([&] {
-    constexpr std::string_view op = "quantize_global";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix in = read_matrix(op, "w", w);
-    const auto codes = read_view<std::int8_t>(op, "q", q);
-    quantize_global(ctx, in, codes, read_span(absmax, 1));
-  });
+  return quantize(Op::global, context, {.x = w, .q = q, .absmax = absmax});
 }
 
 switchback_status switchback_quantize_global_transpose(switchback_context* context,
                                                        const switchback_matrix* w,
                                                        const switchback_matrix* q_t,
                                                        float* absmax) {
-  return guard([&] {
-    constexpr std::string_view op = "quantize_global_transpose";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix in = read_matrix(op, "w", w);
-    const auto codes = read_view<std::int8_t>(op, "q_t", q_t);
-    quantize_global_transpose(ctx, in, codes, read_span(absmax, 1));
-  });
+  return quantize(Op::global_transpose, context, {.x = w, .q_t = q_t, .absmax_t = absmax});
 }
 
 switchback_status switchback_quantize_rowwise_and_columnwise_transpose(
     switchback_context* context, const switchback_matrix* w, const switchback_matrix* q,
     float* absmax_rows, const switchback_matrix* q_t, float* absmax_cols) {
-  return guard([&] {
-    constexpr std::string_view op = "quantize_rowwise_and_columnwise_transpose";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix in = read_matrix(op, "w", w);
-    const auto codes = read_view<std::int8_t>(op, "q", q);
-    const auto codes_t = read_view<std::int8_t>(op, "q_t", q_t);
-    quantize_rowwise_and_columnwise_transpose(ctx, in, codes, read_span(absmax_rows, in.rows),
-                                              codes_t, read_span(absmax_cols, in.cols));
-  });
+  return quantize(Op::rowwise_and_columnwise_transpose, context,
+                  {.x = w, .q = q, .absmax = absmax_rows, .q_t = q_t, .absmax_t = absmax_cols});
 }
 
 switchback_status switchback_quantize_global_and_transpose(switchback_context* context,
@@ -107,36 +126,57 @@ switchback_status switchback_quantize_global_and_transpose(switchback_context* c
                                                            const switchback_matrix* q,
                                                            const switchback_matrix* q_t,
                                                            float* absmax) {
-  return guard([&] {
-    constexpr std::string_view op = "quantize_global_and_transpose";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix in = read_matrix(op, "w", w);
-    const auto codes = read_view<std::int8_t>(op, "q", q);
-    const auto codes_t = read_view<std::int8_t>(op, "q_t", q_t);
-    quantize_global_and_transpose(ctx, in, codes, codes_t, read_span(absmax, 1));
-  });
+  return quantize(Op::global_and_transpose, context,
+                  {.x = w, .q = q, .absmax = absmax, .q_t = q_t, .absmax_t = absmax});
 }
 
 switchback_status switchback_dequantize_rowwise(switchback_context* context,
                                                 const switchback_matrix* q, const float* absmax,
                                                 const switchback_matrix* x) {
-  return guard([&] {
-    constexpr std::string_view op = "dequantize_rowwise";
-    Context& ctx = read_context(op, context);
-    const auto codes = read_view<const std::int8_t>(op, "q", q);
-    const AnyMatrix out = read_matrix(op, "x", x);
-    dequantize_rowwise(ctx, codes, read_span(absmax, codes.rows), out);
-  });
+  return quantize(Op::dequantize_rowwise, context, {.x = q, .absmax_x = absmax, .value = x});
 }
 
 switchback_status switchback_cast_to_int8(switchback_context* context, const switchback_matrix* x,
                                           const switchback_matrix* q) {
-  return guard([&] {
-    constexpr std::string_view op = "cast_to_int8";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix in = read_matrix(op, "x", x);
-    cast_to_int8(ctx, in, read_view<std::int8_t>(op, "q", q));
-  });
+  return quantize(Op::cast_to_int8, context, {.x = x, .q = q});
+}
+
+switchback_status switchback_activation_forward(switchback_context* context,
+                                                const switchback_matrix* x, int32_t activation,
+                                                const switchback_matrix* y) {
+  return quantize(Op::activation_forward, context, {.x = x, .activation = activation, .value = y});
+}
+
+switchback_status switchback_activation_backward(switchback_context* context,
+                                                 const switchback_matrix* g,
+                                                 const switchback_matrix* x, int32_t activation,
+                                                 const switchback_matrix* dx) {
+  return quantize(Op::activation_backward, context,
+                  {.x = x, .g = g, .activation = activation, .value = dx});
+}
+
+switchback_status switchback_activation_forward_quantize(switchback_context* context,
+                                                         const switchback_matrix* x,
+                                                         int32_t activation,
+                                                         const switchback_matrix* q, float* absmax,
+                                                         const switchback_matrix* y_or_null) {
+  return quantize(Op::activation_forward_quantize, context,
+                  {.x = x, .activation = activation, .q = q, .absmax = absmax, .value = y_or_null});
+}
+
+switchback_status switchback_activation_backward_quantize(
+    switchback_context* context, const switchback_matrix* g, const switchback_matrix* x,
+    int32_t activation, const switchback_matrix* dx, const switchback_matrix* q, float* absmax,
+    float* column_sums_or_null, int32_t accumulate) {
+  return quantize(Op::activation_backward_quantize, context,
+                  {.x = x,
+                   .g = g,
+                   .activation = activation,
+                   .q = q,
+                   .absmax = absmax,
+                   .column_sums = column_sums_or_null,
+                   .accumulate = accumulate,
+                   .value = dx});
 }
 
 switchback_status switchback_fingerprint(switchback_context* context, const switchback_matrix* x,
@@ -148,67 +188,5 @@ switchback_status switchback_fingerprint(switchback_context* context, const swit
     check_pointer(op, "out", out);
     const Fingerprint result = fingerprint(ctx, in);
     std::memcpy(out, result.data(), sizeof(result));
-  });
-}
-
-switchback_status switchback_activation_forward(switchback_context* context,
-                                                const switchback_matrix* x, int32_t activation,
-                                                const switchback_matrix* y) {
-  return guard([&] {
-    constexpr std::string_view op = "activation_forward";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix in = read_matrix(op, "x", x);
-    const AnyMatrix out = read_matrix(op, "y", y);
-    activation_forward(ctx, in, static_cast<Activation>(activation), out);
-  });
-}
-
-switchback_status switchback_activation_backward(switchback_context* context,
-                                                 const switchback_matrix* g,
-                                                 const switchback_matrix* x, int32_t activation,
-                                                 const switchback_matrix* dx) {
-  return guard([&] {
-    constexpr std::string_view op = "activation_backward";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix gradient = read_matrix(op, "g", g);
-    const AnyMatrix in = read_matrix(op, "x", x);
-    const AnyMatrix out = read_matrix(op, "dx", dx);
-    activation_backward(ctx, gradient, in, static_cast<Activation>(activation), out);
-  });
-}
-
-switchback_status switchback_activation_forward_quantize(switchback_context* context,
-                                                         const switchback_matrix* x,
-                                                         int32_t activation,
-                                                         const switchback_matrix* q, float* absmax,
-                                                         const switchback_matrix* y_or_null) {
-  return guard([&] {
-    constexpr std::string_view op = "activation_forward_quantize";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix in = read_matrix(op, "x", x);
-    const auto codes = read_view<std::int8_t>(op, "q", q);
-    const AnyMatrix out =
-        y_or_null == nullptr ? AnyMatrix() : read_optional_matrix(op, "y", *y_or_null);
-    activation_forward_quantize(ctx, in, static_cast<Activation>(activation), codes,
-                                read_span(absmax, in.rows), out);
-  });
-}
-
-switchback_status switchback_activation_backward_quantize(
-    switchback_context* context, const switchback_matrix* g, const switchback_matrix* x,
-    int32_t activation, const switchback_matrix* dx, const switchback_matrix* q, float* absmax,
-    float* column_sums_or_null, int32_t accumulate) {
-  return guard([&] {
-    constexpr std::string_view op = "activation_backward_quantize";
-    Context& ctx = read_context(op, context);
-    const AnyMatrix gradient = read_matrix(op, "g", g);
-    const AnyMatrix in = read_matrix(op, "x", x);
-    const AnyMatrix out = read_matrix(op, "dx", dx);
-    const auto codes = read_view<std::int8_t>(op, "q", q);
-    const bool add = read_flag(op, "accumulate", accumulate);
-    std::span<float> sums;
-    if (column_sums_or_null != nullptr) sums = read_span(column_sums_or_null, in.cols);
-    activation_backward_quantize(ctx, gradient, in, static_cast<Activation>(activation), out, codes,
-                                 read_span(absmax, in.rows), sums, add);
   });
 }

@@ -9,11 +9,15 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/cpu/features.hpp"
+#include "core/device_kind.hpp"
+
 namespace switchback {
 
 struct ContextState;
 
-/// Which family of problems a query is about; each owns the meaning of its words.
+/// Which family of problems a query is about; each owns the meaning of its words. The values are
+/// pinned: they are hashed and compared.
 enum class ConfigOp : std::int64_t {
   quantize = 1,
   gemm_int8 = 2,
@@ -21,20 +25,41 @@ enum class ConfigOp : std::int64_t {
   layer_mode = 4
 };
 
+/// What of its Context a problem depends on.
+struct ConfigOrigin {
+  DeviceKind device = DeviceKind::cpu;
+  int threads = 1;                    ///< of the CPU; 1 on another device
+  core::Isa isa = core::Isa::scalar;  ///< of the CPU
+
+  friend bool operator==(const ConfigOrigin&, const ConfigOrigin&) = default;
+};
+constexpr bool is_valid(const ConfigOrigin& origin) noexcept {
+  const auto device = static_cast<std::int64_t>(origin.device);
+  const auto isa = static_cast<std::int64_t>(origin.isa);
+  return device >= 0 && device < static_cast<std::int64_t>(device_kinds) && origin.threads >= 1 &&
+         isa >= 0 && isa < core::isa_count;
+}
+
 /// A problem as plain numbers, so that it can be hashed and compared without knowing what it is.
+/// core/word_table.hpp converts: nothing else reads a word by its place.
 struct ConfigQuery {
   ConfigOp op = ConfigOp::quantize;
-  std::array<std::int64_t, 15> words{};
-  /// Whether a word is one of 0 … most, as an enumeration's or a flag's must be.
-  [[nodiscard]] constexpr bool within(std::size_t word, std::int64_t most) const noexcept {
-    return words[word] >= 0 && words[word] <= most;
+  ConfigOrigin origin;
+  std::array<std::int64_t, 16> words{};
+
+  /// Operation and origin in one number.
+  [[nodiscard]] constexpr std::int64_t header() const noexcept {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(op) |
+                                     static_cast<std::uint64_t>(origin.device) << 16 |
+                                     static_cast<std::uint64_t>(origin.isa) << 24 |
+                                     static_cast<std::uint64_t>(origin.threads) << 32);
   }
   friend bool operator==(const ConfigQuery&, const ConfigQuery&) = default;
 };
 
-/// A configuration as plain numbers; words[0] is the engine's id.
+/// A configuration as plain numbers; the first word is the engine's id.
 struct ConfigChoice {
-  std::array<std::int64_t, 15> words{};
+  std::array<std::int64_t, 24> words{};
   friend bool operator==(const ConfigChoice&, const ConfigChoice&) = default;
 };
 

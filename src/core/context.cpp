@@ -61,18 +61,11 @@ Context::Context(const ContextOptions& options) {
         options.threads > 0 ? fmt::format("{}", threads) : fmt::format("0 (all {} cores)", threads),
         threads - 1, error.code().message());
   }
-  state_->owner = this;
 }
 
 Context::~Context() = default;
-Context::Context(Context&& other) noexcept : state_(std::move(other.state_)) {
-  if (state_ != nullptr) state_->owner = this;
-}
-Context& Context::operator=(Context&& other) noexcept {
-  state_ = std::move(other.state_);
-  if (state_ != nullptr) state_->owner = this;
-  return *this;
-}
+Context::Context(Context&& other) noexcept = default;
+Context& Context::operator=(Context&& other) noexcept = default;
 
 std::string Context::device() const {
   return device_name(state_->device);

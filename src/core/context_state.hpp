@@ -17,8 +17,6 @@
 
 namespace switchback {
 
-class Context;
-
 namespace core {
 /// Whether an operation runs by itself, or in the first or second run of a sequence
 /// (core/rehearsal.hpp).
@@ -54,8 +52,6 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   core::Threads threads;
   std::shared_ptr<core::DeviceRuntime> runtime;  ///< null on the CPU; shared with its buffers
   core::Workspace workspace;                     ///< of the device's memory
-  /// The Context that holds this now; objects that outlive a move of it keep the state instead.
-  Context* owner = nullptr;
   std::shared_ptr<const ConfigSource> config_source;
   core::Stage stage = core::Stage::single;
   core::RehearsedLookups rehearsed_lookups;

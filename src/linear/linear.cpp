@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of the linear layer: validates, keeps the layer's state, hands over to the passes.
+// Entry of the linear layer: validates arguments, keeps the layer's state, calls the passes.
 #include "switchback/linear.hpp"
 
 #include <utility>
@@ -34,7 +34,7 @@ void check_engine(const Context& context, const LinearOptions& options) {
              options.engine, names, mode_name(options.mode));
 }
 
-// What mode auto may choose from, and that there is something left to choose.
+// Checks the modes that mode auto may choose from: at least one must be possible.
 void check_allowed(const LinearOptions& options) {
   if (options.mode != Mode::automatic) {
     core::require(options.allow == 0, "linear: allow = {}; only mode auto chooses, not mode {}",
@@ -119,7 +119,7 @@ void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m,
   core::check_shape(op, argument, m, rows, rows_name, cols, cols_name);
 }
 
-// What was made from the weight is void; a weight packed for eval has no use in training.
+// Everything made from the weight becomes invalid; a weight packed for eval is useless in training.
 void leave_eval(LinearState& layer) noexcept {
   layer.eval = false;
   layer.tried_to_pack = false;
@@ -127,8 +127,8 @@ void leave_eval(LinearState& layer) noexcept {
   layer.packed.release();
 }
 
-// In eval mode an int8 layer refers to nothing of the caller's; the weight and bias it was made
-// from may be gone, and their addresses may be somebody else's by now.
+// In eval mode an int8 layer refers to no memory of the caller: the weight and bias may have been
+// freed, and their addresses reused.
 bool refers_to_caller(const LinearState& layer) {
   return !(layer.eval && layer.is_int8());
 }
@@ -140,7 +140,7 @@ void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& lay
   core::check_shape(op, "bias", bias, 1, "1", layer.options.out_features, "N");
 }
 
-// A copy of the bias, which the caller may free then.
+// Copies the bias, so that the caller may free it.
 core::AlignedBuffer copy_of_bias(const LinearState& layer, ConstAnyMatrix bias) {
   core::AlignedBuffer copy = layer.context->make_buffer();
   if (bias.data == nullptr) return copy;
@@ -149,7 +149,7 @@ core::AlignedBuffer copy_of_bias(const LinearState& layer, ConstAnyMatrix bias) 
   return copy;
 }
 
-// The layer refers to its own bias from here on.
+// From here on the layer refers to its own copy of the bias.
 void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy) noexcept {
   layer.eval_bias = std::move(copy);
   layer.bias = bias.data != nullptr ? bias : ConstAnyMatrix();
@@ -172,7 +172,7 @@ void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix
   core::check_shape(op, "y", y, x.rows, "M", layer.options.out_features, "N");
 }
 
-// What a forward must not overwrite besides x: the weight and the bias, if they are the caller's.
+// The memory that a forward must not overwrite, besides x: the caller's weight and bias.
 struct ReadByForward {
   core::Operand weight, bias;
 };
@@ -183,9 +183,9 @@ ReadByForward read_by_forward(const LinearState& layer) {
           core::operand("bias", callers ? layer.bias : none)};
 }
 
-// Output about to be written where an earlier forward borrowed x: that forward is forgotten. It is
-// no error: the caller may be done with it, after backward or without, and the memory may have been
-// freed and handed out again since. Should backward be called for it after all, it is refused.
+// If the output is about to be written over an x that an earlier forward borrowed, that saved
+// forward is dropped. This is not an error: the caller may be done with it, and the memory may have
+// been freed and allocated again since. If backward is called for it nevertheless, it is refused.
 void forget_overwritten(LinearState& layer, ConstAnyMatrix output) {
   linear::SavedForward& saved = layer.saved;
   if (!saved.valid || !saved.borrowed || !core::overlaps(saved.input.x, output)) return;
@@ -193,7 +193,7 @@ void forget_overwritten(LinearState& layer, ConstAnyMatrix output) {
   saved.overwritten = true;
 }
 
-// The activations at both ends of backward. `x` is what was kept of the forward's input.
+// Checks the activations at both ends of backward. `x` is what was kept of the forward's input.
 void check_activations(std::string_view op, const LinearState& layer, const LinearGrads& grads,
                        std::int64_t rows, std::string_view rows_name, ConstAnyMatrix x) {
   check_activation(op, "y_activation", grads.y_activation);
@@ -219,8 +219,8 @@ void check_activations(std::string_view op, const LinearState& layer, const Line
                 x.data == nullptr ? "nothing" : "codes alone");
 }
 
-// rows_name says where the number of rows comes from; input, weight and bias are what outputs must
-// not overlap besides g.
+// rows_name names the source of the number of rows. Besides g, outputs must not overlap input,
+// weight and bias.
 void check_grads(std::string_view op, const LinearState& layer, const LinearGrads& grads,
                  std::int64_t rows, std::string_view rows_name, core::Operand input,
                  ConstAnyMatrix weight, ConstAnyMatrix bias) {
@@ -263,7 +263,7 @@ SwitchbackLinear::SwitchbackLinear(SwitchbackLinear&&) noexcept = default;
 SwitchbackLinear& SwitchbackLinear::operator=(SwitchbackLinear&&) noexcept = default;
 
 const LinearOptions& SwitchbackLinear::options() const noexcept {
-  static const LinearOptions none;  // of a layer that was moved from
+  static const LinearOptions none;  // for a moved-from layer
   return state_ == nullptr ? none : state_->options;
 }
 
@@ -326,7 +326,7 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
                         core::operand("bias", bias)});
   gemm_int8::check_codes(*layer.context, op, "codes", codes, "");
   core::AlignedBuffer own_bias = copy_of_bias(layer, bias);
-  layer.cache.set_forward(*layer.context->owner, codes, absmax, linear::scales_of(options.mode),
+  layer.cache.set_forward(*layer.context, codes, absmax, linear::scales_of(options.mode),
                           options.engine);
   keep_bias(layer, bias, std::move(own_bias));
   layer.weight = {};
@@ -342,6 +342,7 @@ void SwitchbackLinear::prepare_for_eval() {
   check_has_weight(layer, op);
   if (layer.eval) return;
   if (layer.is_int8()) {
+    core::check_process(*layer.context, op);
     linear::prepare_weight(layer);
     keep_bias(layer, layer.bias, copy_of_bias(layer, layer.bias));
     layer.cache.release_backward();
@@ -415,8 +416,8 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
 void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& grads) {
   constexpr std::string_view op = "backward_from";
   LinearState& layer = usable(state_, op);
-  // Of the caller's memory only what this call reads must be there: weights of frameworks come and
-  // go.
+  // Only the memory that this call reads must still exist: frameworks free weights and allocate
+  // them again.
   const bool reads_weight = grads.dx.data != nullptr;
   if (reads_weight) check_has_weight(layer, op);
   check_trains(op, layer);

@@ -14,42 +14,12 @@ std::string describe(const PassProblem& p) {
                      p.weight == WeightCodes::cached ? "cached" : "made");
 }
 
-ConfigQuery to_query(const PassProblem& p) noexcept {
-  ConfigQuery query;
-  query.op = ConfigOp::layer_mode;
-  query.words = {static_cast<std::int64_t>(p.pass),
-                 static_cast<std::int64_t>(p.weight),
-                 p.m,
-                 p.n,
-                 p.k,
-                 static_cast<std::int64_t>(p.dtype),
-                 static_cast<std::int64_t>(p.output),
-                 p.bias ? 1 : 0,
-                 p.threads,
-                 static_cast<std::int64_t>(p.isa),
-                 static_cast<std::int64_t>(p.device)};
-  return query;
-}
-
-bool from_query(const ConfigQuery& query, PassProblem& p) noexcept {
-  const auto& w = query.words;
-  if (query.op != ConfigOp::layer_mode || !query.within(0, 1) || !query.within(1, 1) ||
-      !query.within(5, 2) || !query.within(6, 2) || !query.within(7, 1) ||
-      !query.within(9, core::isa_count - 1) ||
-      !query.within(10, static_cast<std::int64_t>(device_kinds) - 1))
-    return false;
-  p.pass = static_cast<Pass>(w[0]);
-  p.weight = static_cast<WeightCodes>(w[1]);
-  p.m = w[2];
-  p.n = w[3];
-  p.k = w[4];
-  p.dtype = static_cast<DType>(w[5]);
-  p.output = static_cast<DType>(w[6]);
-  p.bias = w[7] == 1;
-  p.threads = static_cast<int>(w[8]);
-  p.isa = static_cast<core::Isa>(w[9]);
-  p.device = static_cast<DeviceKind>(w[10]);
-  return p.m >= 0 && p.n >= 0 && p.k >= 0 && p.threads >= 1;
+core::ProblemSize size_of(const PassProblem& p) noexcept {
+  core::ProblemSize size = core::product_size(p.m, p.n, p.k);
+  // A search holds the operands of each mode, and what layers choose matters most.
+  size.copies = 3;
+  size.importance = 4;
+  return size;
 }
 
 std::string describe(const ModeRanking& ranking) {
@@ -57,28 +27,37 @@ std::string describe(const ModeRanking& ranking) {
                      mode_name(ranking.modes[1]), mode_name(ranking.modes[2]));
 }
 
-ConfigChoice to_choice(const ModeRanking& ranking) noexcept {
-  ConfigChoice choice;
-  for (std::size_t i = 0; i < ranking.modes.size(); ++i)
-    choice.words[i] = static_cast<std::int64_t>(ranking.modes[i]);
-  return choice;
+ModeRanking default_config(const PassProblem&, const ContextState&) {
+  return {};
 }
 
-bool from_choice(const ConfigChoice& choice, ModeRanking& ranking) noexcept {
-  std::uint32_t seen = 0;
-  for (std::size_t i = 0; i < ranking.modes.size(); ++i) {
-    const std::int64_t word = choice.words[i];
-    if (word < 0 || word > static_cast<std::int64_t>(Mode::global)) return false;
-    ranking.modes[i] = static_cast<Mode>(word);
-    seen |= allow_mode(ranking.modes[i]);
-  }
-  return seen == all_choosable;
+std::string check_config(const PassProblem&, const ModeRanking&, const ContextState&) {
+  return {};  // every ranking names a mode for every layer
+}
+
+std::vector<Mode> candidates(const PassProblem& p, const ContextState&) {
+  const std::int64_t inner = p.pass == Pass::forward ? p.k : p.n;
+  std::vector<Mode> modes;
+  for (const Mode mode : choosable_modes)
+    if (mode == Mode::standard || inner <= max_exact_k) modes.push_back(mode);
+  return modes;
 }
 
 namespace {
 
 std::uint32_t allowed_modes(const LinearState& layer) {
   return layer.options.allow == 0 ? all_choosable : layer.options.allow;
+}
+
+// The tuned ranking if there is one, else the default; the source is told of one that cannot be
+// used.
+ModeRanking ranking_of(ContextState& state, const PassProblem& problem) {
+  const ConfigQuery query = to_query(problem);
+  ConfigChoice choice;
+  ModeRanking ranking;
+  if (!state.find_config(query, choice) || from_choice(choice, ranking)) return ranking;
+  state.refuse_config(query, choice, core::no_configuration(tunable.config, choice));
+  return default_config(problem, state);
 }
 
 Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed) {
@@ -92,7 +71,7 @@ Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed) {
 Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
                   bool trains) {
   if (layer.options.mode != Mode::automatic) return layer.options.mode;
-  // Sums of more products than that are not exact; only a layer that may be standard has them.
+  // Sums of more products are not exact; only a layer that may use mode standard can have them.
   const std::int64_t inner =
       pass == Pass::forward ? layer.options.in_features : layer.options.out_features;
   if (inner > max_exact_k) return Mode::standard;
@@ -102,7 +81,7 @@ Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType 
       pass == Pass::forward ? layer.cache.forward_codes() : layer.cache.backward_codes();
   PassProblem problem;
   problem.pass = pass;
-  // A pass that saves nothing is inference: what it makes of the weight is used again.
+  // A pass that saves nothing is inference: the codes of the weight are used again.
   problem.weight = codes.valid() || !trains ? WeightCodes::cached : WeightCodes::made;
   problem.m = rows;
   problem.n = layer.options.out_features;
@@ -115,13 +94,11 @@ Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType 
     problem.threads = state.threads.count();
     problem.isa = state.features.level();
   }
-  ModeRanking ranking;
-  ConfigChoice choice;
-  if (!state.find_config(to_query(problem), choice) || !from_choice(choice, ranking)) ranking = {};
-  const Mode fastest = first_allowed(ranking, allowed);
+  const Mode fastest = first_allowed(ranking_of(state, problem), allowed);
   if (fastest == Mode::standard || !codes.valid() || codes.scales() == scales_of(fastest))
     return fastest;
-  // Codes of the other scales are at hand: as fast, while making new ones is not.
+  // If codes with the other kind of scales exist, that mode is as fast, and making new codes is
+  // not.
   const Mode other = fastest == Mode::rowwise ? Mode::global : Mode::rowwise;
   return (allowed & allow_mode(other)) != 0 ? other : fastest;
 }

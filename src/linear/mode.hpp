@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the mode that a pass of a layer runs in when its options leave that open: the
-// fastest of those the caller allows, as a ConfigSource knows it.
+// Dispatch zone: the mode of a pass of a layer in mode automatic: the fastest of those that the
+// caller allows, according to the ConfigSource.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "core/config_source.hpp"
-#include "core/cpu/isa.hpp"
-#include "core/device_kind.hpp"
+#include "core/tunable.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::linear {
 
-/// The passes that there is a choice for; the weight gradient is floating point in every mode. The
-/// values are pinned: they are part of tuning records.
+/// The passes whose mode can be chosen; the weight gradient is floating point in every mode. The
+/// values are pinned, because they are part of tuning records.
 enum class Pass : std::int64_t { forward = 0, dx = 1 };
 
-/// Whether a pass quantizes the weight, as the first one after an update does, or finds its codes.
+/// Whether a pass quantizes the weight, as the first one after an update does, or finds its codes
+/// in the cache.
 enum class WeightCodes : std::int64_t { made = 0, cached = 1 };
 
-/// A pass from its float operands to its float result: quantize, product and dequantize together.
-struct PassProblem {
+/// A whole pass, from float operands to the float result: quantize, product and dequantize.
+struct PassProblem : ConfigOrigin {
   Pass pass = Pass::forward;
   WeightCodes weight = WeightCodes::made;
   std::int64_t m = 0;
@@ -30,41 +30,48 @@ struct PassProblem {
   std::int64_t k = 0;
   DType dtype = DType::f32;
   DType output = DType::f32;
-  /// Forward: there is a bias. dX: the gradient of the bias is wanted too.
+  /// Forward: there is a bias. dX: the gradient of the bias is computed too.
   bool bias = false;
-  DeviceKind device = DeviceKind::cpu;
-  int threads = 1;                    ///< of the CPU; 1 on another device
-  core::Isa isa = core::Isa::scalar;  ///< of the CPU
 
   friend bool operator==(const PassProblem&, const PassProblem&) = default;
 };
 
 std::string describe(const PassProblem& problem);
-ConfigQuery to_query(const PassProblem& problem) noexcept;
-/// The inverse; false for words that are no problem.
-bool from_query(const ConfigQuery& query, PassProblem& problem) noexcept;
+core::ProblemSize size_of(const PassProblem& problem) noexcept;
 
-/// The modes a layer may choose from, in the order that decides between equally fast ones: first
-/// what loses least accuracy.
+/// The modes that a layer may choose from. Between equally fast ones this order decides: the mode
+/// that loses the least accuracy comes first.
 inline constexpr std::array<Mode, 3> choosable_modes = {Mode::standard, Mode::rowwise,
                                                         Mode::global};
 inline constexpr std::uint32_t all_choosable =
     allow_mode(Mode::standard) | allow_mode(Mode::rowwise) | allow_mode(Mode::global);
 
-/// choosable_modes from the fastest on. A mode stands before `standard` only if it is really
-/// faster, so the first that is allowed is never slower than not quantizing where that is allowed.
+/// choosable_modes, the fastest first. A mode is before `standard` only if it is clearly faster. So
+/// if `standard` is allowed, the first allowed mode is never slower than it.
 struct ModeRanking {
   std::array<Mode, 3> modes = choosable_modes;
   friend bool operator==(const ModeRanking&, const ModeRanking&) = default;
 };
 std::string describe(const ModeRanking& ranking);
-ConfigChoice to_choice(const ModeRanking& ranking) noexcept;
-/// False for words that are not an order of choosable_modes.
-bool from_choice(const ConfigChoice& choice, ModeRanking& ranking) noexcept;
 
-/// The layer's own mode, or in mode auto the one for a pass over `rows` rows with this output type:
-/// by the ranking of the Context's ConfigSource; `standard` where that knows none and it is
-/// allowed.
+// The contract of core/tunable.hpp; the words are in tunable.cpp. A ranking is made of candidates,
+// each of one mode.
+extern const core::Tunable tunable;
+ConfigQuery to_query(const PassProblem& problem) noexcept;
+bool from_query(const ConfigQuery& query, PassProblem& problem) noexcept;
+ConfigChoice to_choice(const ModeRanking& ranking) noexcept;
+bool from_choice(const ConfigChoice& choice, ModeRanking& ranking) noexcept;
+ModeRanking default_config(const PassProblem& problem, const ContextState& state);
+std::string check_config(const PassProblem& problem, const ModeRanking& ranking,
+                         const ContextState& state);
+std::vector<Mode> candidates(const PassProblem& problem, const ContextState& state);
+ConfigChoice to_choice(Mode candidate) noexcept;
+/// The candidate of a choice, or the fastest mode of a ranking.
+bool from_choice(const ConfigChoice& choice, Mode& candidate) noexcept;
+
+/// The layer's own mode. In mode auto the one for a pass over `rows` rows with this output type, by
+/// the ranking of the Context's ConfigSource; without a ranking `standard`, if that is allowed.
+///
 Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
                   bool trains);
 

@@ -10,8 +10,7 @@
 #include "gemm/int8/dispatch.hpp"
 #include "linear/copy.hpp"
 #include "linear/mode.hpp"
-#include "switchback/activation.hpp"
-#include "switchback/quant.hpp"
+#include "quant/dispatch.hpp"
 
 namespace switchback::linear {
 
@@ -38,12 +37,12 @@ ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& fra
   if (layer.options.activation == Activation::none) return x;
   const AnyMatrix activated =
       into.data != nullptr ? into : take_matrix(frame, x.dtype, x.rows, x.cols);
-  activation_forward(*layer.context->owner, x, layer.options.activation, activated);
+  quant::run(*layer.context, {.x = x, .activation = layer.options.activation, .value = activated});
   return activated;
 }
 
-// Takes the memory a saving forward needs before anything is computed. From here until the forward
-// is done there is nothing to run backward on.
+// Takes the memory of a forward that saves before anything is computed. Until the forward is done
+// there is no saved forward to run backward on.
 void begin_saving(LinearState& layer, std::int64_t rows, Save save) {
   SavedForward& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
@@ -58,7 +57,7 @@ void begin_saving(LinearState& layer, std::int64_t rows, Save save) {
   if (layer.options.activation != Activation::none) saved.activation_of_x.reserve(bytes);
 }
 
-// Where a saving forward leaves what backward needs of x.
+// Where a forward that saves writes what backward needs of x.
 MadeOfInput place_of_saved(LinearState& layer, std::int64_t rows) {
   SavedForward& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
@@ -92,12 +91,8 @@ void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
   saved.valid = true;
 }
 
-Context& context_of(const LinearState& layer) {
-  return *layer.context->owner;
-}
-
-// Whether making the weight's codes for a forward that saves should make those of dX too: they will
-// be asked for with the same scales. (What is not known yet is assumed to be as in the forward.)
+// Whether a forward that saves should quantize the weight for dX too, in the same pass, because dX
+// will need codes with the same scales. (Unknown properties of dX are assumed to be the forward's.)
 bool dx_follows(const LinearState& layer, Mode mode, std::int64_t rows) {
   if (layer.options.mode != Mode::automatic) return true;
   const bool bias = layer.bias.data != nullptr;
@@ -107,7 +102,6 @@ bool dx_follows(const LinearState& layer, Mode mode, std::int64_t rows) {
 
 void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool trains,
                        const MadeOfInput& out) {
-  Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   const MatrixView<std::int8_t> q =
       out.codes.data != nullptr
@@ -116,7 +110,7 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
   const std::span<float> absmax(out.absmax != nullptr ? out.absmax : frame.take<float>(x.rows),
                                 count_of(x.rows));
   const QuantizedWeight& w =
-      layer.cache.forward(context, layer.weight, scales_of(mode), layer.options.engine,
+      layer.cache.forward(*layer.context, layer.weight, scales_of(mode), layer.options.engine,
                           trains && dx_follows(layer, mode, x.rows));
   GemmArgs args;
   args.a = q;
@@ -127,35 +121,39 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
   args.bias = layer.bias;
   args.engine = layer.options.engine;
   const auto pass = [&] {
-    if (layer.options.activation == Activation::none)
-      quantize_rowwise(context, x, q, absmax);
-    else
-      activation_forward_quantize(context, x, layer.options.activation, q, absmax, out.activated);
+    quant::run(*layer.context, {.x = x,
+                                .activation = layer.options.activation,
+                                .q = {quant::Scales::per_row, q, absmax},
+                                .value = out.activated});
     gemm_int8::multiply(*layer.context, args);
   };
-  // Codes that are handed out are written before the product asks for memory.
+  // Codes that the caller gets are written before the product allocates.
   if (out.codes.data != nullptr)
     core::all_or_nothing(*layer.context, pass);
   else
     pass();
 }
 
-// da = G · W from codes, and the column sums of G in the same read of it where they are wanted. G
-// is grads.g, or grads.g · y_activation'(y), which is then written to `derived`.
+// Asks for G and what is made of it: grads.g, or grads.g · y_activation'(y), which is then written
+// to `derived`.
+quant::Request gradient_of(const LinearGrads& grads, AnyMatrix derived) {
+  if (grads.y_activation == Activation::none) return {.x = grads.g};
+  return {.x = grads.y, .g = grads.g, .activation = grads.y_activation, .value = derived};
+}
+
+// da = G · W from codes, with the column sums of G from the same read, if they are wanted. da is
+// the gradient of activation(x), which is x without an activation. G is grads.g, or grads.g ·
+// y_activation'(y), which is then written to `derived`.
 void quantized_da(LinearState& layer, const QuantizedWeight& w, const LinearGrads& grads,
                   AnyMatrix derived, AnyMatrix da, std::span<float> column_sums_of_g) {
-  Context& context = context_of(layer);
   const ConstAnyMatrix g = grads.g;
   core::Workspace::Frame frame(layer.context->workspace);
   const MatrixView<std::int8_t> q(frame.take<std::int8_t>(g.rows * g.cols), g.rows, g.cols);
   const std::span<float> absmax(frame.take<float>(g.rows), count_of(g.rows));
-  if (grads.y_activation != Activation::none)
-    activation_backward_quantize(context, g, grads.y, grads.y_activation, derived, q, absmax,
-                                 column_sums_of_g);
-  else if (column_sums_of_g.data() != nullptr)
-    quantize_rowwise_column_sums(context, g, q, absmax, column_sums_of_g);
-  else
-    quantize_rowwise(context, g, q, absmax);
+  quant::Request request = gradient_of(grads, derived);
+  request.q = {quant::Scales::per_row, q, absmax};
+  request.column_sums = column_sums_of_g;
+  quant::run(*layer.context, request);
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
@@ -175,10 +173,9 @@ void standard_da(LinearState& layer, ConstAnyMatrix g, AnyMatrix da) {
   floating::multiply(*layer.context, args);
 }
 
-// dw = Gᵀ · X in floating point, X (activated) from its codes if those are what was kept.
+// dw = Gᵀ · X in floating point, with X (activated) dequantized if only its codes were kept.
 void weight_gradient(LinearState& layer, const LinearGrads& grads, ConstAnyMatrix g,
                      const KeptInput& input, ConstAnyMatrix activated) {
-  Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   StandardGemmArgs args;
   args.a = g;
@@ -187,10 +184,8 @@ void weight_gradient(LinearState& layer, const LinearGrads& grads, ConstAnyMatri
   args.accumulate = grads.accumulate;
   if (layer.options.mode == Mode::standard) args.engine = layer.options.engine;
   if (input.x.dtype == DType::s8) {
-    const MatrixView<const std::int8_t> q(static_cast<const std::int8_t*>(input.x.data),
-                                          input.x.rows, input.x.cols, input.x.stride);
-    const AnyMatrix widened = take_matrix(frame, layer.options.dtype, q.rows, q.cols);
-    dequantize_rowwise(context, q, input.absmax, widened);
+    const AnyMatrix widened = take_matrix(frame, layer.options.dtype, input.x.rows, input.x.cols);
+    quant::run(*layer.context, {.x = input.x, .absmax_x = input.absmax, .value = widened});
     args.b = widened;
   } else {
     args.b = activated.data != nullptr ? activated : input_of_products(layer, frame, input.x);
@@ -206,15 +201,15 @@ void store_bias_gradient(AnyMatrix db, std::span<const float> sums, bool accumul
   }
 }
 
-// Work of a device beside that of its first stream: what is queued before leave() runs beside what
-// is queued between leave() and join(). Scratch memory is not shared between the two. Where the
-// device has no such stream it is all one queue.
+// Concurrent work on a device's second stream: work queued before leave() runs concurrently with
+// work queued between leave() and join(). The two do not share scratch memory. Without a second
+// stream everything is one queue.
 class Beside {
  public:
   explicit Beside(ContextState& state) : state_(state), hold_(std::in_place, state.workspace) {
     entered_ = state.runtime->enter_beside();
   }
-  // Also when something failed: a capture that was forked and not joined could not be ended.
+  // Joins also after a failure: a capture that was forked and not joined could not be ended.
   ~Beside() {
     state_.runtime->leave_beside();
     try {
@@ -242,7 +237,7 @@ class Beside {
 }  // namespace
 
 void prepare_weight(LinearState& layer) {
-  layer.cache.forward(context_of(layer), layer.weight, scales_of(layer.options.mode),
+  layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
                       layer.options.engine, false);
 }
 
@@ -285,10 +280,9 @@ ConstAnyMatrix saved_activation(LinearState& layer) {
 
 namespace {
 
-// The whole backward, with dX from the codes of W if there are some, else in floating point.
+// The whole backward; dX from the codes of W if they are given, else in floating point.
 void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
                   ConstAnyMatrix activated, const QuantizedWeight* codes) {
-  Context& context = context_of(layer);
   core::Workspace::Frame frame(layer.context->workspace);
   const bool wants_dx = grads.dx.data != nullptr;
   const bool wants_db = grads.db.data != nullptr;
@@ -305,7 +299,7 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
                            : grads.dx;
   bool wants_dw = grads.dw.data != nullptr;
   std::optional<Beside> beside;
-  // Not where dw would have to wait for g, which is derived where it is quantized.
+  // Not if dw would have to wait for g, which is computed where it is quantized.
   if (layer.options.overlap_dw && wants_dw && wants_dx && !derives &&
       layer.context->runtime != nullptr) {
     beside.emplace(*layer.context);
@@ -314,14 +308,16 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
     wants_dw = false;
   }
   if (codes != nullptr) {
-    // The sums ride on the quantizing of g.
+    // Quantizing g also computes its column sums.
     quantized_da(layer, *codes, grads, derived, da, sums);
   } else {
-    if (derives) activation_backward(context, grads.g, grads.y, grads.y_activation, derived);
+    if (derives) quant::run(*layer.context, gradient_of(grads, derived));
     if (wants_dx) standard_da(layer, g, da);
-    if (wants_db) column_sums(context, g, sums);
+    if (wants_db) quant::run(*layer.context, {.x = g, .column_sums = sums});
   }
-  if (wants_dx && activates) activation_backward(context, da, input.x, activation, grads.dx);
+  if (wants_dx && activates)
+    quant::run(*layer.context,
+               {.x = input.x, .g = da, .activation = activation, .value = grads.dx});
   if (wants_dw) weight_gradient(layer, grads, g, input, activated);
   if (beside) beside->join();
   if (wants_db && layer.context->runtime != nullptr) {
@@ -342,9 +338,9 @@ void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput
   if (grads.dx.data != nullptr) {
     const Mode mode =
         mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
-    // No output, and kept: made for good, whether there is memory for the rest or not.
+    // The codes are not an output and are cached, so they may be made before all memory is taken.
     if (mode != Mode::standard)
-      codes = &layer.cache.backward(context_of(layer), layer.weight, scales_of(mode),
+      codes = &layer.cache.backward(*layer.context, layer.weight, scales_of(mode),
                                     layer.options.engine);
   }
   core::all_or_nothing(*layer.context,

@@ -49,14 +49,14 @@ class QuantizedWeight {
   std::span<float> begin(const ContextState& state, std::int64_t count);
   /// Where to write the codes of B[rows,cols]: directly to the packed form if that has the same
   /// layout, else to the frame.
-  MatrixView<std::int8_t> begin_codes(Context& context, core::Workspace::Frame& frame,
+  MatrixView<std::int8_t> begin_codes(ContextState& state, core::Workspace::Frame& frame,
                                       std::int64_t rows, std::int64_t cols,
                                       std::string_view engine);
   /// Copies codes and scales that the caller made. If it fails, the object is unchanged.
-  void set(Context& context, MatrixView<const std::int8_t> codes, std::span<const float> absmax,
+  void set(ContextState& state, MatrixView<const std::int8_t> codes, std::span<const float> absmax,
            WeightScales scales, std::string_view engine);
   /// Call it when the codes are written: packs them if necessary; the object is then valid.
-  void finish(Context& context, MatrixView<const std::int8_t> codes, WeightScales scales,
+  void finish(ContextState& state, MatrixView<const std::int8_t> codes, WeightScales scales,
               std::string_view engine);
 
  private:
@@ -72,19 +72,19 @@ class WeightCache {
  public:
   /// W[N,K], for X · Wᵀ. With `and_backward`, the layout for dX is made from the same read of w, if
   /// it is missing too.
-  const QuantizedWeight& forward(Context& context, ConstAnyMatrix w, WeightScales scales,
+  const QuantizedWeight& forward(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                                  std::string_view engine, bool and_backward);
   /// Wᵀ[K,N], for G · W.
-  const QuantizedWeight& backward(Context& context, ConstAnyMatrix w, WeightScales scales,
+  const QuantizedWeight& backward(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                                   std::string_view engine);
 
   [[nodiscard]] const QuantizedWeight& forward_codes() const noexcept { return forward_; }
   [[nodiscard]] const QuantizedWeight& backward_codes() const noexcept { return backward_; }
 
   /// Sets codes without a float weight, for forward only.
-  void set_forward(Context& context, MatrixView<const std::int8_t> codes,
+  void set_forward(ContextState& state, MatrixView<const std::int8_t> codes,
                    std::span<const float> absmax, WeightScales scales, std::string_view engine) {
-    forward_.set(context, codes, absmax, scales, engine);
+    forward_.set(state, codes, absmax, scales, engine);
     backward_.release();
   }
 

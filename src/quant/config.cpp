@@ -22,81 +22,40 @@ std::string_view engine_name(Engine engine) noexcept {
   }
 }
 
-std::string to_string(const Config& c) {
+std::string describe(const Config& c) {
   if (c.engine == Engine::cuda) return fmt::format("cuda block {}", c.block_threads);
   return fmt::format("{} task {}{} tile {}x{} panel {}", engine_name(c.engine), c.task_elements,
                      c.stream ? " stream" : "", c.tile_rows, c.tile_cols, c.panel_cols);
 }
 
 namespace {
-constexpr std::int64_t largest_tile = 4096;
-}
 
-ConfigChoice to_choice(const Config& c) noexcept {
-  ConfigChoice choice;
-  choice.words = {static_cast<std::int64_t>(c.engine),
-                  c.task_elements,
-                  c.stream ? 1 : 0,
-                  c.tile_rows,
-                  c.tile_cols,
-                  c.panel_cols,
-                  c.block_threads};
-  return choice;
-}
-
-bool from_choice(const ConfigChoice& choice, Config& c) noexcept {
-  const auto& w = choice.words;
-  if (w[0] == static_cast<std::int64_t>(Engine::cuda)) {
-    if (w[6] < 0 || w[6] > 1024 || w[6] % 32 != 0) return false;
-    c = {};
-    c.engine = Engine::cuda;
-    c.block_threads = w[6];
-    return true;
-  }
-  const auto is_tile = [](std::int64_t n) { return n > 0 && n <= largest_tile && n % 64 == 0; };
-  if (w[0] != static_cast<std::int64_t>(Engine::reference) &&
-      w[0] != static_cast<std::int64_t>(Engine::highway))
-    return false;
-  if (w[1] < 0 || (w[2] != 0 && w[2] != 1) || w[5] < 0) return false;
-  if (static_cast<Engine>(w[0]) == Engine::highway &&
-      (!is_tile(w[3]) || !is_tile(w[4]) || w[5] % w[4] != 0))
-    return false;
-  c = {static_cast<Engine>(w[0]), w[1], w[2] == 1, w[3], w[4], w[5], 0};
-  return true;
-}
-
-namespace {
+constexpr std::int64_t largest_tile = Config::largest_tile;
 
 std::int64_t bytes_moved(const Problem& p) {
   const std::int64_t read = static_cast<std::int64_t>(dtype_size_bytes(p.dtype));
   return p.rows * p.cols * (read + 1);
 }
 
-bool by_column(Op op) {
-  return op == Op::columnwise_transpose || op == Op::rowwise_and_columnwise_transpose;
-}
-
-bool transposes(Op op) {
-  return by_column(op) || op == Op::global_transpose || op == Op::global_and_transpose;
-}
-
-// Columns that one thread takes from their absmax to their codes, or 0 if all threads should take
-// all columns: because the second read would not find a panel in the caches, or some threads no
-// panel at all.
+// The columns for which one thread computes absmax and then codes; or 0 if all threads should work
+// on all columns, because the second read would not find a panel in the caches, or some threads
+// would get no panel.
 std::int64_t panel_columns(const Problem& p) {
   constexpr std::int64_t stays_in_l3_bytes = std::int64_t{6} << 20;
   const auto element_bytes = static_cast<std::int64_t>(dtype_size_bytes(p.dtype));
-  for (const std::int64_t bytes : {1024, 512}) {  // of a row; shorter pieces cost memory too much
+  // Bytes of a row in a panel; shorter pieces are too slow to read from memory.
+  for (const std::int64_t bytes : {1024, 512}) {
     const std::int64_t panel = bytes / element_bytes;
     if (p.rows * bytes <= stays_in_l3_bytes && p.cols >= 2 * panel * p.threads) return panel;
   }
   return 0;
 }
 
-// Zen 5, 4096², f32, one thread, share of a copy. Memory likes tiles as wide as the matrix best (a
-// page of each row: columnwise 0.33, global 0.38; whole rows: global 0.42), but the scales of more
-// than 1024 columns do not stay in the first-level cache (columnwise 0.26). Panels: columnwise
+// Zen 5, 4096², f32, one thread, share of a copy. Tiles as wide as the matrix read memory fastest
+// (a page of each row: columnwise 0.33, global 0.38; whole rows: global 0.42), but the scales of
+// more than 1024 columns do not stay in the first-level cache (columnwise 0.26). Panels: columnwise
 // 0.40.
+//
 void choose_tile(const Problem& p, Config& c) {
   if (p.op == Op::columnwise_transpose) c.panel_cols = panel_columns(p);
   if (c.panel_cols > 0) {
@@ -106,8 +65,9 @@ void choose_tile(const Problem& p, Config& c) {
   }
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   const std::int64_t room = (l2 > 0 ? l2 : std::int64_t{1} << 20) / 2;
-  c.tile_cols = by_column(p.op) ? 1024 : largest_tile;
-  c.tile_rows = !c.stream ? 64 : by_column(p.op) ? 256 : 128;
+  const bool by_column = parts_of(p.op).q_t == Scales::per_column;
+  c.tile_cols = by_column ? 1024 : largest_tile;
+  c.tile_rows = !c.stream ? 64 : by_column ? 256 : 128;
   while (c.tile_cols > 256 && c.tile_rows * c.tile_cols > room)
     c.tile_cols /= 2;
   const auto tiles = [&] {
@@ -121,13 +81,15 @@ void choose_tile(const Problem& p, Config& c) {
 
 }  // namespace
 
-bool accepts(const Config& config, const Problem& problem) noexcept {
-  if (problem.device != DeviceKind::cpu) return config.engine == Engine::cuda;
-  return config.engine == Engine::reference ||
-         (config.engine == Engine::highway && problem.isa > core::Isa::scalar);
+std::string check_config(const Problem& problem, const Config& config, const ContextState&) {
+  const bool runs = problem.device != DeviceKind::cpu
+                        ? config.engine == Engine::cuda
+                        : config.engine == Engine::reference || (config.engine == Engine::highway &&
+                                                                 problem.isa != core::Isa::scalar);
+  return runs ? "" : "its engine does not run here";
 }
 
-Config default_config(const Problem& p) {
+Config default_config(const Problem& p, const ContextState&) {
   Config c;
   if (p.device != DeviceKind::cpu) {
     c.engine = Engine::cuda;
@@ -136,13 +98,13 @@ Config default_config(const Problem& p) {
   if (p.isa == core::Isa::scalar) return c;
   c.engine = Engine::highway;
   c.task_elements = 65536;
-  // Systems report the last-level cache of all sockets and, to virtual machines, of all the host;
-  // what one process finds there is rarely more than 32 MiB. 8192², two threads of Zen 5, codes
-  // around the caches over codes through them: f32 1.14, bf16 1.18 times as fast.
+  // Systems report the last-level cache of all sockets, and to virtual machines that of the whole
+  // host; one process rarely has more than 32 MiB of it. 8192², two threads of Zen 5: storing codes
+  // past the caches is 1.14 (f32) and 1.18 (bf16) times as fast as through them.
   c.stream = bytes_moved(p) > (std::int64_t{32} << 20);
   c.tile_rows = 64;
   c.tile_cols = 64;
-  if (transposes(p.op)) choose_tile(p, c);
+  if (parts_of(p.op).transposes()) choose_tile(p, c);
   return c;
 }
 
@@ -150,8 +112,8 @@ namespace {
 constexpr std::int64_t least_streamed_bytes = std::int64_t{8} << 20;
 }
 
-std::vector<Config> candidates(const Problem& p) {
-  const Config base = default_config(p);
+std::vector<Config> candidates(const Problem& p, const ContextState& state) {
+  const Config base = default_config(p, state);
   std::vector<Config> list = {base};
   if (base.engine == Engine::reference) return list;
   if (base.engine == Engine::cuda) {
@@ -167,13 +129,14 @@ std::vector<Config> candidates(const Problem& p) {
     list.push_back(c);
   };
   for (const bool stream : {base.stream, !base.stream}) {
-    // Codes that go around the caches are faster to write in any loop that times this alone, and
-    // slower to read for the product that comes next, which finds small ones in the cache.
+    // In a loop that times only this operation, storing past the caches is always faster. But the
+    // product that comes next would find small codes in a cache, and reads them more slowly from
+    // memory.
     if (stream && !base.stream && bytes_moved(p) < least_streamed_bytes) continue;
     Config c = base;
     c.stream = stream;
     add(c);
-    if (transposes(p.op)) {
+    if (parts_of(p.op).transposes()) {
       for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{64, 256},
                                        {64, 1024},
                                        {64, largest_tile},
@@ -204,10 +167,10 @@ std::vector<Config> candidates(const Problem& p) {
   return list;
 }
 
-void run(ContextState& state, const Problem& p, const Config& c, const Operands& o) {
+void run(ContextState& state, const Problem& p, const Config& c, const Request& o) {
   if (c.engine == Engine::cuda) return device_engines().of(p.device)->run(state, p, c, o);
   if (c.engine == Engine::reference || p.rows == 0 || p.cols == 0) {
-    state.threads.for_each(1, [&](std::int64_t, int) { reference::run(p.op, o); });
+    state.threads.for_each(1, [&](std::int64_t, int) { reference::run(o); });
     return;
   }
   switch (p.op) {
@@ -223,7 +186,7 @@ void run(ContextState& state, const Problem& p, const Config& c, const Operands&
     case Op::global_transpose:
     case Op::rowwise_and_columnwise_transpose:
     case Op::global_and_transpose:
-      return cpu::transpose(state, p, c, o);
+      return cpu::transpose(state, c, o);
     case Op::dequantize_rowwise:
       return cpu::dequantize_rowwise(state, c, o);
     case Op::cast_to_int8:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: how a quantize operation is done. A Config changes speed, never a bit of a result.
+// Dispatch zone: how a quantize operation is computed. A Config changes speed, never a bit of a
+// result.
 #pragma once
 
 #include <cstdint>
@@ -23,38 +24,35 @@ std::string_view engine_name(Engine engine) noexcept;
 
 struct Config {
   Engine engine = Engine::reference;
-  /// Elements a task reads, at least; whole rows where they are shorter.
+  /// The least number of elements that a task reads; whole rows if these are shorter.
   std::int64_t task_elements = 0;
-  /// Whether codes go around the caches: a gain once they would not stay there anyway.
+  /// Whether codes are stored past the caches: faster if they would not stay in the caches anyway.
   bool stream = false;
   /// The tile whose codes transposing operations keep in the second-level cache until they are
-  /// turned; multiples of 64.
+  /// transposed; multiples of 64.
+  static constexpr std::int64_t largest_tile = 4096;
   std::int64_t tile_rows = 0;
   std::int64_t tile_cols = 0;
-  /// Columns that one thread of a columnwise operation reads twice in a row (absmax, codes), so
-  /// that the second time finds them in a cache; 0 takes all at once. A multiple of tile_cols.
+  /// The columns that one thread of a columnwise operation reads twice, for absmax and then for
+  /// codes, so that the second read finds them in a cache; 0: all columns. A multiple of tile_cols.
   std::int64_t panel_cols = 0;
 
-  /// cuda: threads of a block; 0 lets the kernel choose. The members above mean nothing there.
+  /// cuda: threads per block; 0 lets the kernel choose. The members above are not used there.
   std::int64_t block_threads = 0;
 
   friend bool operator==(const Config&, const Config&) = default;
 };
 
-std::string to_string(const Config& config);
+std::string describe(const Config& config);
+
+// The contract of core/tunable.hpp.
 ConfigChoice to_choice(const Config& config) noexcept;
-/// False if the numbers are no configuration.
 bool from_choice(const ConfigChoice& choice, Config& config) noexcept;
+Config default_config(const Problem& problem, const ContextState& state);
+std::string check_config(const Problem& problem, const Config& config, const ContextState& state);
+std::vector<Config> candidates(const Problem& problem, const ContextState& state);
 
-/// Whether the problem's instruction set has the engine of the configuration.
-bool accepts(const Config& config, const Problem& problem) noexcept;
-
-Config default_config(const Problem& problem);
-/// The default first, then what may be faster.
-std::vector<Config> candidates(const Problem& problem);
-
-/// Does it. Throws Error(out_of_memory) if there is no room for its scratch.
-void run(ContextState& state, const Problem& problem, const Config& config,
-         const Operands& operands);
+/// Runs the operation. Throws Error(out_of_memory) if there is no memory for its scratch.
+void run(ContextState& state, const Problem& problem, const Config& config, const Request& request);
 
 }  // namespace switchback::quant

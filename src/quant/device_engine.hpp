@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the quantize engine of a kind of device beside the CPU.
+// Dispatch zone: the quantize engine of a kind of device other than the CPU.
 #pragma once
 
 #include "core/device_table.hpp"
@@ -10,7 +10,7 @@ namespace switchback::quant {
 struct DeviceEngine {
   /// Queues the operation on the Context's stream. Sizes may be zero; nothing needs to be aligned.
   void (*run)(ContextState& state, const Problem& problem, const Config& config,
-              const Operands& operands);
+              const Request& request);
 };
 
 /// The engine of each kind; null where this build has none, and of the CPU, which has its own

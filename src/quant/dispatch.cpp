@@ -1,17 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quant/dispatch.hpp"
 
+#include <algorithm>
+
+#include "core/assert.hpp"
 #include "core/context_state.hpp"
+#include "core/rehearsal.hpp"
 #include "quant/config.hpp"
+#include "quant/passes.hpp"
 
 namespace switchback::quant {
 
-void run(Context& context, Op op, const Operands& operands) {
-  ContextState& state = context.state();
+namespace {
+
+// The tuned configuration if there is one that holds here; else false, and the source is told why.
+bool find_tuned(ContextState& state, const Problem& problem, Config& config) {
+  if (state.config_source == nullptr) return false;
+  const ConfigQuery query = to_query(problem);
+  ConfigChoice choice;
+  if (!state.find_config(query, choice)) return false;
+  const std::string reason = from_choice(choice, config)
+                                 ? check_config(problem, config, state)
+                                 : core::no_configuration(tunable.config, choice);
+  if (reason.empty()) return true;
+  state.refuse_config(query, choice, reason);
+  return false;
+}
+
+// A place for v in the frame.
+AnyMatrix take_value(core::Workspace::Frame& frame, const Request& r) {
+  const Source source = source_of(r);
+  const DType dtype = source == Source::codes      ? DType::f32
+                      : source == Source::gradient ? r.g.dtype
+                                                   : r.x.dtype;
+  const auto bytes = r.x.rows * r.x.cols * static_cast<std::int64_t>(dtype_size_bytes(dtype));
+  // At least one byte, because null data would mean that there is no place.
+  return {frame.take<std::byte>(std::max<std::int64_t>(bytes, 1)), dtype, r.x.rows, r.x.cols,
+          r.x.cols};
+}
+
+void run_passes(ContextState& state, Request request) {
+  core::Workspace::Frame frame(state.workspace);
+  if (lacks_value(request)) request.value = take_value(frame, request);
+  core::all_or_nothing(state, [&] {
+    for (Request left = request; results_wanted(left) > 0;) {
+      const OpParts& op = first_pass(left);
+      run(state, op.op, done_by(op, left));
+      left = left_by(op, left);
+    }
+  });
+}
+
+}  // namespace
+
+void run(ContextState& state, const Request& request) {
+  if (results_wanted(request) == 0) return;
+  if (const OpParts* op = single_pass(request)) return run(state, op->op, request);
+  run_passes(state, request);
+}
+
+void run(ContextState& state, Op op, const Request& request) {
+  const ConstAnyMatrix floats =
+      parts_of(op).source == Source::codes ? ConstAnyMatrix(request.value) : request.x;
+  SWITCHBACK_ASSERT(floats.rows == 0 || floats.cols == 0 ||
+                    results_made(parts_of(op), request) == results_wanted(request));
   Problem problem;
   problem.op = op;
-  const ConstAnyMatrix floats =
-      op == Op::dequantize_rowwise ? ConstAnyMatrix(operands.y) : operands.x;
   problem.dtype = floats.dtype;
   problem.rows = floats.rows;
   problem.cols = floats.cols;
@@ -22,15 +76,11 @@ void run(Context& context, Op op, const Operands& operands) {
   }
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(floats.dtype));
   problem.alignment = core::alignment_class(
-      state, {floats.data, operands.q.data, operands.q_t.data, operands.codes.data},
+      state, {floats.data, request.q.codes.data, request.q_t.codes.data, request.x.data},
       {floats.stride * element});
-  Config config = default_config(problem);
-  ConfigChoice tuned;
-  Config choice;
-  if (is_tuned(op) && state.find_config(to_query(problem), tuned) && from_choice(tuned, choice) &&
-      accepts(choice, problem))
-    config = choice;
-  run(state, problem, config, operands);
+  Config config;
+  if (!is_tuned(op) || !find_tuned(state, problem, config)) config = default_config(problem, state);
+  run(state, problem, config, request);
 }
 
 }  // namespace switchback::quant

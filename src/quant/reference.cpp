@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 #include "core/unaligned.hpp"
 #include "quant/gelu.hpp"
@@ -19,151 +20,125 @@ float at(ConstAnyMatrix m, std::int64_t row, std::int64_t col) {
   return core::load_float(m.data, m.dtype, row * m.stride + col);
 }
 
-void put(MatrixView<std::int8_t> m, std::int64_t row, std::int64_t col, std::int8_t value) {
-  core::store(m.data, row * m.stride + col, value);
-}
-
-float absmax_of_block(ConstAnyMatrix x, std::int64_t row, std::int64_t rows, std::int64_t col,
-                      std::int64_t cols) {
-  float absmax = 0.0f;
-  for (std::int64_t r = row; r < row + rows; ++r)
-    for (std::int64_t c = col; c < col + cols; ++c)
-      absmax = larger_magnitude(absmax, at(x, r, c));
-  return absmax;
-}
-
-void rowwise(ConstAnyMatrix x, MatrixView<std::int8_t> q, float* absmax) {
-  for (std::int64_t r = 0; r < x.rows; ++r) {
-    const float scale = absmax_of_block(x, r, 1, 0, x.cols);
-    core::store(absmax, r, scale);
-    for (std::int64_t c = 0; c < x.cols; ++c)
-      put(q, r, c, code(at(x, r, c), scale));
-  }
-}
-
-void columnwise_transpose(ConstAnyMatrix x, MatrixView<std::int8_t> q_t, float* absmax) {
-  for (std::int64_t c = 0; c < x.cols; ++c) {
-    const float scale = absmax_of_block(x, 0, x.rows, c, 1);
-    core::store(absmax, c, scale);
-    for (std::int64_t r = 0; r < x.rows; ++r)
-      put(q_t, c, r, code(at(x, r, c), scale));
-  }
-}
-
-// Either layout may be absent (a null pointer).
-void global(ConstAnyMatrix x, MatrixView<std::int8_t> q, MatrixView<std::int8_t> q_t,
-            float* absmax) {
-  const float scale = absmax_of_block(x, 0, x.rows, 0, x.cols);
-  core::store(absmax, 0, scale);
-  for (std::int64_t r = 0; r < x.rows; ++r)
-    for (std::int64_t c = 0; c < x.cols; ++c) {
-      const std::int8_t value = code(at(x, r, c), scale);
-      if (q.data != nullptr) put(q, r, c, value);
-      if (q_t.data != nullptr) put(q_t, c, r, value);
-    }
-}
-
-void column_sums(ConstAnyMatrix x, float* sums, bool accumulate) {
-  for (std::int64_t c = 0; c < x.cols; ++c) {
-    float sum = 0.0f;
-    for (std::int64_t begin = 0; begin < x.rows; begin += column_sum_block_rows) {
-      const std::int64_t end = std::min(begin + column_sum_block_rows, x.rows);
-      float block = 0.0f;
-      for (std::int64_t r = begin; r < end; ++r)
-        block += at(x, r, c);
-      sum += block;
-    }
-    if (accumulate) sum = core::load(sums, c) + sum;
-    core::store(sums, c, canonical(sum));
-  }
-}
-
-void dequantize_rowwise(MatrixView<const std::int8_t> q, const float* absmax, AnyMatrix x) {
-  for (std::int64_t r = 0; r < q.rows; ++r) {
-    const float scale = core::load(absmax, r);
-    for (std::int64_t c = 0; c < q.cols; ++c)
-      core::store_float(x.data, x.dtype, r * x.stride + c,
-                        value(core::load(q.data, r * q.stride + c), scale));
-  }
-}
-
-void cast_to_int8(ConstAnyMatrix x, MatrixView<std::int8_t> q) {
-  for (std::int64_t r = 0; r < x.rows; ++r)
-    for (std::int64_t c = 0; c < x.cols; ++c)
-      put(q, r, c, truncate(at(x, r, c)));
-}
-
-void activation_forward(ConstAnyMatrix x, Activation activation, AnyMatrix y) {
-  for (std::int64_t r = 0; r < x.rows; ++r)
-    for (std::int64_t c = 0; c < x.cols; ++c)
-      core::store_float(y.data, y.dtype, r * y.stride + c,
-                        canonical(gelu::value(activation, at(x, r, c))));
-}
-
-void activation_backward(ConstAnyMatrix g, ConstAnyMatrix x, Activation activation, AnyMatrix dx) {
-  for (std::int64_t r = 0; r < x.rows; ++r)
-    for (std::int64_t c = 0; c < x.cols; ++c)
-      core::store_float(dx.data, dx.dtype, r * dx.stride + c,
-                        canonical(at(g, r, c) * gelu::derivative(activation, at(x, r, c))));
-}
-
 float rounded_to(DType dtype, float value) {
   std::array<std::byte, sizeof(float)> element;
   core::store_float(element.data(), dtype, 0, value);
   return core::load_float(element.data(), dtype, 0);
 }
 
-// Codes of activation(x), rounded to x's type; y may be absent.
-void activation_forward_quantize(const Operands& o) {
-  for (std::int64_t r = 0; r < o.x.rows; ++r) {
-    const auto rounded = [&](std::int64_t c) {
-      return rounded_to(o.x.dtype, gelu::value(o.activation, at(o.x, r, c)));
-    };
-    float absmax = 0.0f;
-    for (std::int64_t c = 0; c < o.x.cols; ++c)
-      absmax = larger_magnitude(absmax, rounded(c));
-    core::store(o.absmax, r, absmax);
-    for (std::int64_t c = 0; c < o.x.cols; ++c)
-      put(o.q, r, c, code(rounded(c), absmax));
+// Codes, scales and sums of v, given as a function: v(r, c) is an element.
+template <class V>
+class Results {
+ public:
+  Results(const Request& request, const V& v)
+      : r_(request), v_(v), rows_(request.x.rows), cols_(request.x.cols) {}
+
+  void make() const {
+    codes(r_.q, [](std::int64_t r, std::int64_t c) { return std::pair(r, c); });
+    codes(r_.q_t, [](std::int64_t r, std::int64_t c) { return std::pair(c, r); });
+    column_sums();
   }
-  if (o.y.data != nullptr) activation_forward(o.x, o.activation, o.y);
+
+ private:
+  [[nodiscard]] float absmax_of(std::int64_t row, std::int64_t rows, std::int64_t col,
+                                std::int64_t cols) const {
+    float absmax = 0.0f;
+    for (std::int64_t r = row; r < row + rows; ++r)
+      for (std::int64_t c = col; c < col + cols; ++c)
+        absmax = larger_magnitude(absmax, v_(r, c));
+    return absmax;
+  }
+
+  // place(r, c) is the row and column of the code.
+  template <class Place>
+  void codes(const CodesOut& out, const Place& place) const {
+    const auto put = [&](std::int64_t r, std::int64_t c, std::int8_t value) {
+      const auto [row, col] = place(r, c);
+      core::store(out.codes.data, row * out.codes.stride + col, value);
+    };
+    const auto group = [&](std::int64_t scale, std::int64_t row, std::int64_t rows,
+                           std::int64_t col, std::int64_t cols) {
+      const float absmax = absmax_of(row, rows, col, cols);
+      core::store(out.absmax.data(), scale, absmax);
+      for (std::int64_t r = row; r < row + rows; ++r)
+        for (std::int64_t c = col; c < col + cols; ++c)
+          put(r, c, code(v_(r, c), absmax));
+    };
+    switch (out.scales) {
+      case Scales::none:
+        return;
+      case Scales::unscaled:
+        for (std::int64_t r = 0; r < rows_; ++r)
+          for (std::int64_t c = 0; c < cols_; ++c)
+            put(r, c, truncate(v_(r, c)));
+        return;
+      case Scales::per_row:
+        for (std::int64_t r = 0; r < rows_; ++r)
+          group(r, r, 1, 0, cols_);
+        return;
+      case Scales::per_column:
+        for (std::int64_t c = 0; c < cols_; ++c)
+          group(c, 0, rows_, c, 1);
+        return;
+      case Scales::global:
+        return group(0, 0, rows_, 0, cols_);
+    }
+  }
+
+  void column_sums() const {
+    if (r_.column_sums.empty()) return;
+    float* const sums = r_.column_sums.data();
+    for (std::int64_t c = 0; c < cols_; ++c) {
+      float sum = 0.0f;
+      for (std::int64_t begin = 0; begin < rows_; begin += column_sum_block_rows) {
+        const std::int64_t end = std::min(begin + column_sum_block_rows, rows_);
+        float block = 0.0f;
+        for (std::int64_t r = begin; r < end; ++r)
+          block += v_(r, c);
+        sum += block;
+      }
+      if (r_.accumulate) sum = core::load(sums, c) + sum;
+      core::store(sums, c, canonical(sum));
+    }
+  }
+
+  const Request& r_;
+  const V& v_;
+  std::int64_t rows_, cols_;
+};
+
+// v(r, c), rounded, is an element of v. If v itself is wanted, the other results are computed from
+// the stored values.
+template <class V>
+void make_results(const Request& o, const V& v) {
+  if (!is_given(o.value)) return Results<V>(o, v).make();
+  for (std::int64_t r = 0; r < o.x.rows; ++r)
+    for (std::int64_t c = 0; c < o.x.cols; ++c)
+      core::store_float(o.value.data, o.value.dtype, r * o.value.stride + c, canonical(v(r, c)));
+  const auto stored = [&](std::int64_t r, std::int64_t c) { return at(o.value, r, c); };
+  Results<decltype(stored)>(o, stored).make();
 }
 
 }  // namespace
 
-void run(Op op, const Operands& o) noexcept {
-  switch (op) {
-    case Op::rowwise:
-      return rowwise(o.x, o.q, o.absmax);
-    case Op::rowwise_column_sums:
-      rowwise(o.x, o.q, o.absmax);
-      return column_sums(o.x, o.column_sums, o.accumulate);
-    case Op::column_sums:
-      return column_sums(o.x, o.column_sums, o.accumulate);
-    case Op::columnwise_transpose:
-      return columnwise_transpose(o.x, o.q_t, o.absmax_cols);
-    case Op::rowwise_and_columnwise_transpose:
-      rowwise(o.x, o.q, o.absmax);
-      return columnwise_transpose(o.x, o.q_t, o.absmax_cols);
-    case Op::global:
-    case Op::global_transpose:
-    case Op::global_and_transpose:
-      return global(o.x, o.q, o.q_t, o.absmax);
-    case Op::dequantize_rowwise:
-      return dequantize_rowwise(o.codes, o.scales, o.y);
-    case Op::cast_to_int8:
-      return cast_to_int8(o.x, o.q);
-    case Op::activation_forward:
-      return activation_forward(o.x, o.activation, o.y);
-    case Op::activation_backward:
-      return activation_backward(o.g, o.x, o.activation, o.y);
-    case Op::activation_forward_quantize:
-      return activation_forward_quantize(o);
-    case Op::activation_backward_quantize:
-      activation_backward(o.g, o.x, o.activation, o.y);
-      rowwise(o.y, o.q, o.absmax);
-      if (o.column_sums != nullptr) column_sums(o.y, o.column_sums, o.accumulate);
-      return;
+void run(const Request& o) noexcept {
+  switch (source_of(o)) {
+    case Source::floats:
+      return make_results(o, [&](std::int64_t r, std::int64_t c) { return at(o.x, r, c); });
+    case Source::activation:
+      return make_results(o, [&](std::int64_t r, std::int64_t c) {
+        return rounded_to(o.x.dtype, gelu::value(o.activation, at(o.x, r, c)));
+      });
+    case Source::gradient:
+      return make_results(o, [&](std::int64_t r, std::int64_t c) {
+        return rounded_to(o.g.dtype, at(o.g, r, c) * gelu::derivative(o.activation, at(o.x, r, c)));
+      });
+    case Source::codes:
+      return make_results(o, [&](std::int64_t r, std::int64_t c) {
+        const auto* const codes = static_cast<const std::int8_t*>(o.x.data);
+        return rounded_to(o.value.dtype, value(core::load(codes, r * o.x.stride + c),
+                                               core::load(o.absmax_x.data(), r)));
+      });
   }
 }
 

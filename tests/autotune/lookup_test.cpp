@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "autotune/candidate.hpp"
+#include "autotune/environment.hpp"
 #include "autotune/records.hpp"
 #include "autotune/tuner_state.hpp"
 #include "core/context_state.hpp"
@@ -151,7 +153,8 @@ class TunerMemory : public testing::Test {
       EXPECT_TRUE(quant::from_query(query, p));
       record.key = key_of(query, machine);
       record.env = environment_of(context.state());
-      record.candidate = to_text(ConfigOp::quantize, quant::to_choice(quant::default_config(p)));
+      record.candidate =
+          to_text(ConfigOp::quantize, quant::to_choice(quant::default_config(p, context.state())));
       records.push_back(std::move(record));
     }
     return records;

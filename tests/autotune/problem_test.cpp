@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys and configurations in words: what goes in comes back, and equal things have equal words.
-#include "autotune/problem.hpp"
-
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "autotune/candidate.hpp"
+#include "autotune/environment.hpp"
+#include "autotune/key.hpp"
 #include "autotune/layer_queries.hpp"
 #include "gemm/floating/problem.hpp"
 #include "gemm/int8/config.hpp"
 #include "linear/mode.hpp"
 #include "quant/config.hpp"
+#include "support/configs.hpp"
 #include "support/device.hpp"
 #include "switchback/error.hpp"
 
@@ -137,7 +139,7 @@ TEST(Problem, ConfigurationsComeBack) {
       << why_older;
   fused.cluster = 1, fused.cluster_n = 2, fused.raster = 1, fused.swizzle = 8;
   round_trip(ConfigOp::gemm_int8, gemm_int8::to_choice(fused));
-  EXPECT_EQ(gemm_int8::from_choice(gemm_int8::to_choice(fused)), fused);
+  EXPECT_EQ(test::config_of(gemm_int8::to_choice(fused)), fused);
   floating::Config s;
   s.engine = floating::EngineId::onednn_matmul;
   s.pack_b = true;

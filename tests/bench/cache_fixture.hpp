@@ -14,7 +14,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "autotune/problem.hpp"
+#include "autotune/candidate.hpp"
+#include "autotune/environment.hpp"
+#include "autotune/key.hpp"
 #include "autotune/records.hpp"
 #include "autotune/session.hpp"
 #include "autotune/store/store.hpp"

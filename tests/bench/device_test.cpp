@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// run, verify and info on a device whose memory this program cannot read: the emulated one.
+// run, verify, micro and info on a device whose memory this program cannot read: the emulated one.
 #include <gtest/gtest.h>
+
+#include <set>
+#include <string>
 
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/machine.hpp"
+#include "bench/micro/activation.hpp"
+#include "bench/micro/call.hpp"
+#include "bench/micro/gemm.hpp"
+#include "bench/micro/layer.hpp"
+#include "bench/micro/quantize.hpp"
 #include "bench/run/case.hpp"
 #include "bench/verify/verify.hpp"
 #include "support/device.hpp"
@@ -70,6 +78,82 @@ TEST(BenchOnADevice, VerifyPasses) {
   });
   EXPECT_EQ(summary.failed, 0);
   EXPECT_GT(summary.passed, 100);
+}
+
+MicroOptions tiny() {
+  MicroOptions options;
+  options.shapes = {{8, 32, 16}};
+  options.min_time_s = 1e-6;
+  return options;
+}
+
+void expect_raced(const RaceRow& row) {
+  EXPECT_GE(row.subject_ms.count, 3) << row.subject;
+  EXPECT_GT(row.subject_ms.median_ms, 0) << row.subject;
+  EXPECT_FALSE(row.rival.empty()) << row.subject;
+  EXPECT_GT(row.ratio.median, 0) << row.subject;
+  EXPECT_FALSE(row.target.has_value()) << row.subject;  // the claims are of a CPU
+}
+
+TEST(BenchOnADevice, MicroGemmMeasuresEveryEngineThatTakesTheProduct) {
+  Context context(emulated());
+  for (const bool cold : {false, true}) {
+    GemmOptions options{tiny()};
+    options.outputs = {DType::f32, DType::bf16};
+    options.cold = cold;
+    std::set<std::string> variants;
+    micro_gemm(context, options, [&](const GemmRow& row) {
+      expect_raced(row);
+      variants.insert(row.variant);
+      EXPECT_GT(row.gop_s, 0);
+      EXPECT_TRUE(row.ceiling.empty());
+      EXPECT_FALSE(row.read_share.has_value());
+      EXPECT_EQ(to_json(row)["share_of_ceiling"], nullptr);
+    });
+    EXPECT_EQ(variants, (std::set<std::string>{"int8", "f32"}));
+  }
+}
+
+TEST(BenchOnADevice, MicroLayerAndActivationMeasureAllTheirRows) {
+  Context context(emulated());
+  std::multiset<std::string> subjects;
+  micro_layer(context, tiny(), [&](const LayerRow& row) {
+    expect_raced(row);
+    subjects.insert(row.subject);
+  });
+  micro_activation(context, tiny(), [&](const RaceRow& row) {
+    expect_raced(row);
+    subjects.insert(row.subject);
+  });
+  for (const char* subject :
+       {"forward, W codes cached", "forward, W quantized every call", "full step, W new",
+        "forward + quantize", "backward + quantize + sums", "MLP step"})
+    EXPECT_EQ(subjects.count(subject), 2u) << subject;
+}
+
+TEST(BenchOnADevice, MicroQuantizeMeasuresEveryOperationAgainstTheDevicesCopy) {
+  Context context(emulated());
+  QuantizeOptions options{tiny()};
+  options.quantize_bytes = 1 << 15;
+  options.dtype = DType::bf16;
+  std::set<std::string> subjects;
+  micro_quantize(context, options, [&](const QuantizeRow& row) {
+    expect_raced(row);
+    EXPECT_EQ(row.rival, "copy");
+    EXPECT_GT(row.gb_s, 0);
+    subjects.insert(row.subject);
+  });
+  EXPECT_EQ(subjects.size(), 9u);  // all but fingerprint, which is of the CPU
+}
+
+TEST(BenchOnADevice, MicroCallMeasuresBothLanguages) {
+  Context context(emulated());
+  std::multiset<std::string> languages;
+  micro_call(context, tiny(), [&](const CallRow& row) {
+    EXPECT_GT(row.ns.median, 0);
+    languages.insert(row.how);
+  });
+  EXPECT_EQ(languages, (std::multiset<std::string>{"C", "C", "C++", "C++"}));
 }
 
 TEST(BenchOnADevice, CeilingsAndMachineAreTold) {

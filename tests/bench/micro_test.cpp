@@ -14,7 +14,11 @@
 #include <thread>
 
 #include "bench/cli/cli.hpp"
+#include "bench/micro/activation.hpp"
 #include "bench/micro/call.hpp"
+#include "bench/micro/gemm.hpp"
+#include "bench/micro/layer.hpp"
+#include "bench/micro/quantize.hpp"
 
 namespace switchback::bench {
 namespace {
@@ -23,11 +27,10 @@ MicroOptions tiny() {
   MicroOptions options;
   options.shapes = {{8, 64, 48}};
   options.min_time_s = 1e-3;
-  options.quantize_bytes = 1 << 18;
   return options;
 }
 
-void expect_measured(const MicroRow& row) {
+void expect_measured(const RaceRow& row) {
   SCOPED_TRACE(row.bench + " " + row.subject + " " + row.variant);
   EXPECT_GE(row.subject_ms.count, 3);  // however busy the machine: of fewer there is no spread
   EXPECT_GT(row.subject_ms.median_ms, 0);
@@ -44,7 +47,7 @@ void expect_measured(const MicroRow& row) {
 TEST(Micro, GemmMeasuresBothSidesAndTheirShareOfTheCeiling) {
   Context context({.device = "cpu", .threads = 2, .isa = {}});
   std::set<std::string> variants;
-  micro_gemm(context, tiny(), [&](const MicroRow& row) {
+  micro_gemm(context, {tiny()}, [&](const GemmRow& row) {
     expect_measured(row);
     variants.insert(row.variant);
     EXPECT_GT(row.gop_s, 0);
@@ -63,11 +66,11 @@ TEST(Micro, GemmMeasuresBothSidesAndTheirShareOfTheCeiling) {
 
 TEST(Micro, GemmMeasuresEveryOutputCold) {
   Context context({.device = "cpu", .threads = 2, .isa = {}});
-  MicroOptions options = tiny();
+  GemmOptions options{tiny()};
   options.outputs = {DType::bf16, DType::f32, DType::f16};
   options.cold = true;
   std::map<std::string, std::vector<DType>> outputs;
-  micro_gemm(context, options, [&](const MicroRow& row) {
+  micro_gemm(context, options, [&](const GemmRow& row) {
     expect_measured(row);
     if (row.variant == "int8") outputs[row.subject].push_back(row.output);
     EXPECT_EQ(to_json(row)["output"], std::string(dtype_name(row.output)));
@@ -83,7 +86,7 @@ TEST(Micro, LayerMeasuresForwardAndStep) {
     MicroOptions options = tiny();
     options.dtype = dtype;
     std::multiset<std::string> subjects;
-    micro_layer(context, options, [&](const MicroRow& row) {
+    micro_layer(context, options, [&](const LayerRow& row) {
       expect_measured(row);
       EXPECT_EQ(row.dtype, dtype);
       subjects.insert(row.subject);
@@ -100,7 +103,7 @@ TEST(Micro, ActivationMeasuresFusedAgainstSeparate) {
     MicroOptions options = tiny();
     options.dtype = dtype;
     std::multiset<std::string> subjects;
-    micro_activation(context, options, [&](const MicroRow& row) {
+    micro_activation(context, options, [&](const RaceRow& row) {
       expect_measured(row);
       subjects.insert(row.subject);
       EXPECT_EQ(row.bench, "activation");
@@ -115,9 +118,10 @@ TEST(Micro, ActivationMeasuresFusedAgainstSeparate) {
 
 TEST(Micro, QuantizeMeasuresEveryOperationAgainstACopy) {
   Context context({.device = "cpu", .threads = 2, .isa = {}});
-  MicroOptions options = tiny();
+  QuantizeOptions options{tiny()};
+  options.quantize_bytes = 1 << 18;
   std::set<std::string> subjects;
-  micro_quantize(context, options, [&](const MicroRow& row) {
+  micro_quantize(context, options, [&](const QuantizeRow& row) {
     expect_measured(row);
     subjects.insert(row.subject);
     // A fingerprint writes nothing.

@@ -10,8 +10,9 @@
 #include <cstdio>
 #include <fstream>
 
+#include "bench/run/log.hpp"
 #include "bench/run/record.hpp"
-#include "bench/workload/log.hpp"
+#include "bench/workload/output.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {

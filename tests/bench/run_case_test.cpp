@@ -9,6 +9,7 @@
 #include "bench/run/check.hpp"
 #include "bench/run/operands.hpp"
 #include "bench/run/plan.hpp"
+#include "bench/workload/schedule.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "support/contexts.hpp"

@@ -10,6 +10,7 @@
 #include "cuda/cuda_support.hpp"
 #include "gemm/floating/engine.hpp"
 #include "gemm/int8/candidates.hpp"
+#include "support/configs.hpp"
 
 namespace switchback::test {
 namespace {
@@ -103,7 +104,9 @@ struct Product {
     context.state().runtime->fill(d_f32->data(), 0x55, want.rows() * want.cols() * sizeof(float));
     return is_right;
   }
-  std::vector<GemmConfig> candidates() const { return gemm_int8::candidates(problem, context); }
+  std::vector<GemmConfig> candidates() const {
+    return gemm_int8::candidates(problem, context.state());
+  }
   std::string refusal(const GemmConfig& config) const {
     return gemm_int8::check_config(problem, config, context.state());
   }
@@ -155,13 +158,13 @@ TEST_F(CudaAlgorithmConfigs, EveryCandidateHasTheReferencesBits) {
       Product product(context, m, n, k, output);
       const std::vector<GemmConfig> all = product.candidates();
       EXPECT_GT(all.size(), 40u);
-      EXPECT_EQ(all.front(), gemm_int8::default_config(product.problem, context));
+      EXPECT_EQ(all.front(), gemm_int8::default_config(product.problem, context.state()));
       EXPECT_TRUE(std::any_of(all.begin(), all.end(), gemm_int8::is_risky));
       EXPECT_FALSE(gemm_int8::is_risky(all[1]));
       for (auto i = all.begin(); i != all.end(); ++i) {
         SCOPED_TRACE(describe(product.problem) + " by " + describe(*i));
         EXPECT_EQ(product.refusal(*i), "");
-        EXPECT_EQ(gemm_int8::from_choice(gemm_int8::to_choice(*i)), *i);
+        EXPECT_EQ(test::config_of(gemm_int8::to_choice(*i)), *i);
         EXPECT_EQ(std::find(i + 1, all.end(), *i), all.end());
         product.run(*i);
         EXPECT_TRUE(product.right());
@@ -519,9 +522,9 @@ TEST_F(CudaAlgorithmConfigs, EveryStandardCandidateIsRight) {
   for (const DType input : {DType::bf16, DType::f16})
     for (const bool accumulate : {false, true}) {
       StandardProduct product(context, input, accumulate);
-      const auto all = floating::candidates(product.problem, context);
+      const auto all = floating::candidates(product.problem, context.state());
       EXPECT_GT(all.size(), 40u);
-      EXPECT_EQ(all.front(), floating::default_config(product.problem));
+      EXPECT_EQ(all.front(), floating::default_config(product.problem, context.state()));
       EXPECT_TRUE(floating::is_risky(all.back()));
       EXPECT_FALSE(floating::is_risky(all[1]));
       std::set<std::string> seen;
@@ -574,10 +577,10 @@ TEST_F(CudaAlgorithmConfigs, Tf32TakesAnAlgorithmAndIsNoCandidate) {
   config.engine = floating::EngineId::cublaslt_tf32;
   config.cublaslt = chosen().cublaslt;
   EXPECT_EQ(floating::check_config(problem, config, context.state()), "");
-  for (const floating::Config& candidate : floating::candidates(problem, context))
+  for (const floating::Config& candidate : floating::candidates(problem, context.state()))
     EXPECT_EQ(candidate.engine, floating::EngineId::cublaslt);
   problem.k = 0;
-  EXPECT_EQ(floating::candidates(problem, context).size(), 1u);
+  EXPECT_EQ(floating::candidates(problem, context.state()).size(), 1u);
 }
 
 }  // namespace

@@ -6,11 +6,14 @@
 #include <set>
 #include <string>
 
-#include "autotune/problem.hpp"
+#include "autotune/candidate.hpp"
+#include "autotune/environment.hpp"
+#include "autotune/key.hpp"
 #include "autotune/tune.hpp"
 #include "autotune/tuner_state.hpp"
 #include "cuda/cuda_support.hpp"
 #include "gemm/int8/candidates.hpp"
+#include "support/configs.hpp"
 #include "support/device_memory.hpp"
 #include "support/temporary_directory.hpp"
 
@@ -45,9 +48,9 @@ TunerOptions options_in(const TemporaryDirectory& directory, const char* mode = 
 // A wrong algorithm is found out before it is timed, written down, and never wins.
 TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
   Context context(emulated());
-  const ConfigQuery query = gemm_int8::config_query(problem(), context.state());
+  const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
   GemmConfig wrong;
-  for (const GemmConfig& config : gemm_int8::candidates(problem(), context))
+  for (const GemmConfig& config : gemm_int8::candidates(problem(), context.state()))
     if (config.cublaslt.algorithm && !gemm_int8::is_risky(config)) wrong = config;
   ASSERT_TRUE(wrong.cublaslt.algorithm.has_value());
   const CublasLtAlgorithm& a = *wrong.cublaslt.algorithm;
@@ -62,7 +65,7 @@ TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
     std::string why;
     const auto choice = autotune::to_choice(query.op, record.candidate, why);
     ASSERT_TRUE(choice.has_value()) << why;
-    const GemmConfig config = gemm_int8::from_choice(*choice);
+    const GemmConfig config = test::config_of(*choice);
     const bool is_wrong = config.cublaslt.algorithm == wrong.cublaslt.algorithm;
     if (record.type == RecordType::fail) {
       ++failures;
@@ -90,7 +93,7 @@ TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
   search.effort = autotune::Effort::quick;
   search.probe = [](const ConfigChoice&) { return std::string(); };
   const autotune::TuneOutcome outcome =
-      autotune::tune_problem(context, gemm_int8::config_query(p, context.state()),
+      autotune::tune_problem(context, gemm_int8::to_query(p, context.state()),
                              autotune::machine_of(context.state()), {}, std::move(search));
   show_fused_products(false);
   std::set<std::string> measured;
@@ -105,7 +108,7 @@ TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
 // The library's own bytes stand beside the words of an algorithm.
 TEST_F(Cuda, RecordsOfAlgorithmsHoldWordsAndBytes) {
   Context context(emulated());
-  const ConfigQuery query = gemm_int8::config_query(problem(), context.state());
+  const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
   autotune::SearchOptions search;
   search.effort = autotune::Effort::quick;
   search.max_candidates = 12;
@@ -164,7 +167,7 @@ TEST_F(Cuda, AnotherVersionOfTheLibraryIsAMiss) {
   packed.packed_for = gemm_int8::EngineId::cublaslt;
   packed.stride_b = 0;
   const auto answer =
-      tuner->state().look_up(gemm_int8::config_query(packed, context.state()), context.state());
+      tuner->state().look_up(gemm_int8::to_query(packed, context.state()), context.state());
   EXPECT_EQ(answer.origin, TuneOrigin::fallback);
   EXPECT_TRUE(answer.refused);
   ASSERT_FALSE(tuner->warnings().empty());
@@ -180,9 +183,9 @@ TEST_F(Cuda, AnAlgorithmThatIsRefusedAtRunTimeIsTheDefaultAloud) {
   gemm_int8::GemmProblem p = problem();
   p.output = DType::s32;
   p.scale = gemm_int8::ScaleMode::none;
-  const ConfigQuery query = gemm_int8::config_query(p, context.state());
+  const ConfigQuery query = gemm_int8::to_query(p, context.state());
   GemmConfig explicit_one;
-  for (const GemmConfig& config : gemm_int8::candidates(p, context))
+  for (const GemmConfig& config : gemm_int8::candidates(p, context.state()))
     if (config.cublaslt.algorithm && config.engine == gemm_int8::EngineId::cublaslt)
       explicit_one = config;
   Record record;

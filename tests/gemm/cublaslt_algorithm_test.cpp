@@ -10,6 +10,7 @@
 #include "gemm/cublaslt/choice.hpp"
 #include "gemm/floating/engine.hpp"
 #include "gemm/int8/candidates.hpp"
+#include "support/configs.hpp"
 #include "support/contexts.hpp"
 #include "support/generators.hpp"
 
@@ -128,7 +129,7 @@ TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
 
     gemm_int8::GemmConfig int8{gemm_int8::EngineId::cublaslt, {}, 1, 2, 3, 4, random.below(64)};
     int8.cublaslt = choice;
-    EXPECT_EQ(gemm_int8::from_choice(gemm_int8::to_choice(int8)), int8);
+    EXPECT_EQ(test::config_of(gemm_int8::to_choice(int8)), int8);
     EXPECT_EQ(gemm_int8::is_risky(int8), choice.unranked);
     EXPECT_NE(gemm_int8::describe(int8).find(describe(choice)), std::string::npos);
 
@@ -163,7 +164,7 @@ TEST(CublasLtChoice, WhatNoVersionStoresIsRefused) {
     choice.words = {static_cast<std::int64_t>(gemm_int8::EngineId::reference)};
     for (std::size_t i = 0; i < words.size(); ++i)
       choice.words[7 + i] = words[i];
-    EXPECT_NE(gemm_int8::check_config({}, gemm_int8::from_choice(choice), context.state()), "");
+    EXPECT_NE(gemm_int8::check_config({}, test::config_of(choice), context.state()), "");
     choice.words = {static_cast<std::int64_t>(floating::EngineId::reference)};
     for (std::size_t i = 0; i < words.size(); ++i)
       choice.words[3 + i] = words[i];

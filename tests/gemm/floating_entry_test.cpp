@@ -111,9 +111,9 @@ TEST(GemmStandardConfig, DefaultIsFirstCandidateAndCandidatesDiffer) {
         p.transpose_a = (flags & 1) != 0;
         p.transpose_b = (flags & 2) != 0;
         p.bias = (flags & 4) != 0;
-        const auto configs = floating::candidates(p, context);
+        const auto configs = floating::candidates(p, context.state());
         ASSERT_FALSE(configs.empty());
-        EXPECT_EQ(configs.front(), floating::default_config(p));
+        EXPECT_EQ(configs.front(), floating::default_config(p, context.state()));
         for (auto i = configs.begin(); i != configs.end(); ++i) {
           EXPECT_EQ(std::find(i + 1, configs.end(), *i), configs.end()) << describe(*i);
           floating::Config back;
@@ -125,6 +125,7 @@ TEST(GemmStandardConfig, DefaultIsFirstCandidateAndCandidatesDiffer) {
 
 TEST(GemmStandardConfig, DefaultFollowsTheMeasurements) {
   if (!floating::onednn_sgemm_engine.unavailable().empty()) GTEST_SKIP() << "no oneDNN";
+  const Context context(test::cpu_options());
   floating::Problem p;
   p.n = p.k = p.lda = p.ldb = p.ldd = 4096;
   const auto chosen = [&](std::int64_t m, bool ta, bool tb, bool bias) {
@@ -132,7 +133,7 @@ TEST(GemmStandardConfig, DefaultFollowsTheMeasurements) {
     p.transpose_a = ta;
     p.transpose_b = tb;
     p.bias = bias;
-    return floating::default_config(p).engine;
+    return floating::default_config(p, context.state()).engine;
   };
   using floating::EngineId;
   EXPECT_EQ(chosen(1, false, true, false), EngineId::onednn_sgemm);

@@ -45,7 +45,7 @@ inline std::vector<floating::Config> all_configs() {
     return {{floating::EngineId::cublaslt, false, 0}, {floating::EngineId::cublaslt, false, 1}};
   floating::Problem p;
   p.m = p.n = p.k = p.lda = p.ldb = p.ldd = 4;
-  return floating::candidates(p, Context(cpu_options()));
+  return floating::candidates(p, Context(cpu_options()).state());
 }
 
 struct Shape {

@@ -16,6 +16,7 @@
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/engine.hpp"
 #include "gemm/int8_support.hpp"
+#include "support/configs.hpp"
 #include "support/device_memory.hpp"
 
 namespace switchback::test {
@@ -265,14 +266,14 @@ TEST_P(Int8Fused, EveryShapeAndOrderOfTilesIsRight) {
     const bool has_orders = problem == large;
     problem.has_bias = true;
     std::set<std::int64_t> shapes, rasters, swizzles;
-    for (const GemmConfig& config : gemm_int8::candidates(problem, context())) {
+    for (const GemmConfig& config : gemm_int8::candidates(problem, context().state())) {
       if (config.engine != EngineId::fused) continue;
       shapes.insert(config.mc * 1024 + config.nc);
       rasters.insert(config.raster);
       swizzles.insert(config.swizzle);
       SCOPED_TRACE(describe(config));
       EXPECT_TRUE(gemm_int8::is_risky(config)) << "a tuner tries it in another process first";
-      EXPECT_EQ(gemm_int8::from_choice(gemm_int8::to_choice(config)), config);
+      EXPECT_EQ(test::config_of(gemm_int8::to_choice(config)), config);
       Vector<std::byte> d(want.size(), std::byte{0x5a});
       gemm_int8::run(context(), problem, config, product.operands(d.data()));
       context().synchronize();
@@ -289,7 +290,7 @@ TEST_P(Int8Fused, EveryShapeAndOrderOfTilesIsRight) {
 
 TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
   GemmProblem problem = problem_of(200, 272, 208);
-  for (const GemmConfig& config : gemm_int8::candidates(problem, context())) {
+  for (const GemmConfig& config : gemm_int8::candidates(problem, context().state())) {
     if (config.engine != EngineId::fused) continue;
     GemmConfig unknown = config;
     unknown.cluster = 7;
@@ -318,7 +319,7 @@ TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
   Product product(200, 272, 208, DType::bf16, Codes::random);
   Vector<std::byte> d(count(200 * 272) * sizeof(bfloat16));
   EXPECT_THROW(gemm_int8::run(context(), problem, none, product.operands(d.data())), Error);
-  EXPECT_NE(gemm_int8::default_config(problem, context()).engine, EngineId::fused)
+  EXPECT_NE(gemm_int8::default_config(problem, context().state()).engine, EngineId::fused)
       << "nobody gets it before it was proven there";
   EXPECT_NE(gemm_int8::packing_engine(context().state()).id, EngineId::fused);
 }
@@ -349,7 +350,7 @@ TEST_P(Int8Fused, SumsMayPassTheLargestIntegerOnTheWay) {
 TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
   const auto all_of = [&](const GemmProblem& p) {
     std::vector<GemmConfig> all;
-    for (const GemmConfig& config : gemm_int8::candidates(p, context()))
+    for (const GemmConfig& config : gemm_int8::candidates(p, context().state()))
       if (config.engine == EngineId::fused) {
         EXPECT_EQ(gemm_int8::check_config(p, config, context().state()), "") << describe(config);
         EXPECT_EQ(std::count(all.begin(), all.end(), config), 0) << describe(config);
@@ -509,7 +510,8 @@ TEST_F(Int8FusedDevices, GenerationsAndSharedMemory) {
               info.available ? "" : "its kernels are for compute capability 8.x and 9.0");
     std::int64_t deepest = -1;
     bool has_clusters = false;
-    for (const GemmConfig& config : gemm_int8::candidates(problem_of(4096, 4096, 4096), context)) {
+    for (const GemmConfig& config :
+         gemm_int8::candidates(problem_of(4096, 4096, 4096), context.state())) {
       if (config.engine != EngineId::fused) continue;
       if (config.mc == 256 || deepest < 0) deepest = std::max(deepest, config.kc);
       has_clusters = has_clusters || config.cluster > 1;
@@ -532,7 +534,7 @@ TEST_F(Int8FusedDevices, AnotherDevicesTilesAreRefused) {
   emulate_compute_capability(80);
   GemmConfig deep;
   const Context ampere(device_options());
-  for (const GemmConfig& config : gemm_int8::candidates(problem, ampere))
+  for (const GemmConfig& config : gemm_int8::candidates(problem, ampere.state()))
     if (config.engine == EngineId::fused && config.mc == 256 && config.kc == 128) deep = config;
   ASSERT_EQ(deep.engine, EngineId::fused);
   EXPECT_EQ(gemm_int8::check_config(problem, deep, ampere.state()), "");

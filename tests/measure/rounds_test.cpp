@@ -183,7 +183,9 @@ TEST(Rounds, FollowTheOrderAndTheRule) {
     EXPECT_EQ(so_far.times_ms[1].size(), static_cast<std::size_t>(so_far.rounds));
     EXPECT_DOUBLE_EQ(so_far.timed_ms, 5.0 * so_far.rounds);
     EXPECT_NEAR(so_far.elapsed_s, 0.025 * so_far.rounds, 1e-12);
-    if (so_far.rounds > 0) EXPECT_NEAR(so_far.last_elapsed_s, 0.025, 1e-12);
+    if (so_far.rounds > 0) {
+      EXPECT_NEAR(so_far.last_elapsed_s, 0.025, 1e-12);
+    }
     return so_far.rounds < 3;
   };
   Context cpu;

@@ -310,8 +310,8 @@ TYPED_TEST(Engines, EveryConfigurationGivesTheSame) {
       for (const quant::Op op :
            {quant::Op::rowwise, quant::Op::columnwise_transpose, quant::Op::global_transpose}) {
         problem.op = op;
-        for (const quant::Config& config : quant::candidates(problem)) {
-          SCOPED_TRACE(name + " " + to_string(config));
+        for (const quant::Config& config : quant::candidates(problem, context.state())) {
+          SCOPED_TRACE(name + " " + describe(config));
           context.set_config_source(std::make_shared<Fixed>(to_choice(config)));
           expect_same(run_every_op(context, *x, {0, 0}), want);
         }

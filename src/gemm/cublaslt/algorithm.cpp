@@ -45,12 +45,6 @@ constexpr std::array<CublasLtAttribute, count> attributes = {{
     {"cluster_shape", &CublasLtAlgorithm::cluster_shape, most_of(8)},
 }};
 
-bool fits(const CublasLtAlgorithm& algorithm) noexcept {
-  for (const CublasLtAttribute& a : attributes)
-    if (algorithm.*a.value < 0 || algorithm.*a.value > a.most) return false;
-  return true;
-}
-
 }  // namespace
 
 std::span<const CublasLtAttribute> cublaslt_attributes() noexcept {
@@ -64,6 +58,12 @@ std::string describe(const CublasLtAlgorithm& algorithm) {
   return text;
 }
 
+bool is_valid(const CublasLtAlgorithm& algorithm) noexcept {
+  for (const CublasLtAttribute& a : attributes)
+    if (algorithm.*a.value < 0 || algorithm.*a.value > a.most) return false;
+  return true;
+}
+
 std::string out_of_range(const CublasLtAlgorithm& algorithm) {
   for (const CublasLtAttribute& a : attributes)
     if (algorithm.*a.value < 0 || algorithm.*a.value > a.most)
@@ -75,7 +75,7 @@ std::string out_of_range(const CublasLtAlgorithm& algorithm) {
 CublasLtWords pack(const std::optional<CublasLtAlgorithm>& algorithm) noexcept {
   CublasLtWords words = {0, 0};
   if (!algorithm.has_value()) return words;
-  if (!fits(*algorithm)) return {-1, -1};
+  if (!is_valid(*algorithm)) return {-1, -1};
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t value = *algorithm.*attributes[i].value + (i == 0 ? 1 : 0);
     words[fields[i].word] |= value << fields[i].shift;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: an algorithm of cuBLASLt by its attributes. The library's own 64 bytes mean
-// something to one version alone; attributes can be printed, stored and built into an algorithm
-// again. Every build has this, so that every build can read what was tuned.
+// Dispatch zone: an algorithm of cuBLASLt by its attributes. The library's own 64 bytes are valid
+// in one version only; attributes can be printed, stored and turned into an algorithm again. Every
+// build has this, so that every build can read tuned configurations.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace switchback {
 
-/// The numbers are cuBLASLt's own (cublasLtMatmulTile_t and so on); a value that is not set is what
-/// cublasLtMatmulAlgoInit() leaves.
+/// The numbers are cuBLASLt's own (cublasLtMatmulTile_t and so on). An unset value is the one that
+/// cublasLtMatmulAlgoInit() gives.
 struct CublasLtAlgorithm {
   std::int64_t id = 0;
   std::int64_t tile = 0;
@@ -29,7 +29,7 @@ struct CublasLtAlgorithm {
   friend bool operator==(const CublasLtAlgorithm&, const CublasLtAlgorithm&) = default;
 };
 
-/// One of them: its name in records, its place, and the largest value that can be stored.
+/// One attribute: its name in records, its member, and the largest value that can be stored.
 struct CublasLtAttribute {
   std::string_view name;
   std::int64_t CublasLtAlgorithm::*value = nullptr;
@@ -41,13 +41,14 @@ std::span<const CublasLtAttribute> cublaslt_attributes() noexcept;
 /// "id=21 tile=20 stages=15 split_k=1 reduction=0 swizzle=0 custom=0 inner_shape=0 cluster_shape=0"
 std::string describe(const CublasLtAlgorithm& algorithm);
 
-/// Which attribute cannot be stored, and why; empty when all can.
+/// The attribute that cannot be stored, and why; empty if all can.
 std::string out_of_range(const CublasLtAlgorithm& algorithm);
+bool is_valid(const CublasLtAlgorithm& algorithm) noexcept;
 
 /// Two words of a ConfigChoice. Zeros: no algorithm; {-1, -1}: one that is out of range.
 using CublasLtWords = std::array<std::int64_t, 2>;
 CublasLtWords pack(const std::optional<CublasLtAlgorithm>& algorithm) noexcept;
-/// The inverse; false for words that pack() makes of no algorithm.
+/// The inverse; false for words that pack() never produces.
 bool unpack(const CublasLtWords& words, std::optional<CublasLtAlgorithm>& algorithm) noexcept;
 
 }  // namespace switchback

@@ -20,6 +20,13 @@ std::string describe(const CublasLtChoice& choice) {
   return text;
 }
 
+bool is_valid(const CublasLtChoice& choice) noexcept {
+  if (choice.workspace_mib < CublasLtChoice::usual_workspace ||
+      choice.workspace_mib > most_workspace_mib)
+    return false;
+  return choice.algorithm.has_value() ? is_valid(*choice.algorithm) : !choice.unranked;
+}
+
 std::string out_of_range(const CublasLtChoice& choice) {
   if (choice.workspace_mib < CublasLtChoice::usual_workspace ||
       choice.workspace_mib > most_workspace_mib)

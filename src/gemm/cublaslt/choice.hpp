@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: what a configuration of either product says of cuBLASLt beyond a place in its
-// ranking: which algorithm, and how much memory it may use.
+// Dispatch zone: the part of a configuration, of either product, that is cuBLASLt's: the algorithm,
+// if not by its place in the ranking, and the memory it may use.
 #pragma once
 
 #include <array>
@@ -12,31 +12,33 @@
 
 namespace switchback {
 
-/// Places of the library's ranking that are looked at.
+/// How many places of the library's ranking are considered.
 constexpr std::int64_t most_ranked_algorithms = 64;
-/// What the library may use when a configuration does not say: NVIDIA's advice from Hopper on;
-/// older devices' algorithms ask for less, and only what the chosen one asks for is taken.
+/// The workspace limit if a configuration names none: NVIDIA's advice from Hopper on. Algorithms of
+/// older devices need less, and only what the chosen algorithm needs is allocated.
 constexpr std::int64_t usual_workspace_mib = 32;
 
 struct CublasLtChoice {
   static constexpr std::int64_t usual_workspace = -1;
 
-  /// This one and no other, whatever the library ranks; none: by place.
+  /// Exactly this algorithm, whatever the library ranks; none: by place in the ranking.
   std::optional<CublasLtAlgorithm> algorithm;
-  /// The most memory that the library may use beside the operands.
+  /// The most scratch memory that the library may use.
   std::int64_t workspace_mib = usual_workspace;
-  /// The algorithm was put together from what the library says it can do; no ranking named it. Such
-  /// a one may pass every check and still hang, or write where it should not.
+  /// The algorithm was built from the capabilities that the library reports; no ranking named it.
+  /// It may pass every check and still hang, or write out of bounds.
   bool unranked = false;
 
   friend bool operator==(const CublasLtChoice&, const CublasLtChoice&) = default;
 };
 
-/// " id=21 tile=20 … workspace=0MiB unranked"; empty for the choice that leaves all to the library.
+/// " id=21 tile=20 … workspace=0MiB unranked"; empty if everything is left to the library.
 std::string describe(const CublasLtChoice& choice);
 
-/// Why it is no choice of this version; empty when it is one.
+/// Why it is not a valid choice of this version; empty if it is.
 std::string out_of_range(const CublasLtChoice& choice);
+/// Whether it is one.
+bool is_valid(const CublasLtChoice& choice) noexcept;
 
 std::int64_t workspace_bytes(const CublasLtChoice& choice) noexcept;
 

@@ -61,7 +61,7 @@ Config preferred(const Problem& p) {
   return transposes_for_few ? matmul : sgemm;
 }
 
-// Why the engine does not run the problem so, as far as it can say without a Context.
+// Why the engine refuses the configuration, as far as that can be decided without a Context.
 std::string refusal(const Problem& problem, const Config& config) {
   const Engine* e = find_engine(problem.device, config.engine);
   if (e == nullptr)
@@ -82,22 +82,22 @@ bool runs(const Problem& problem, const Config& config) {
 // tf32 is never the default: it is a different product.
 constexpr Config cublaslt{EngineId::cublaslt, false, 0};
 
-Config default_config(const Problem& problem) {
+Config default_config(const Problem& problem, const ContextState&) {
   if (problem.device != DeviceKind::cpu) return cublaslt;
   for (const Config& config : {preferred(problem), sgemm, matmul, openblas})
     if (runs(problem, config)) return config;
   return reference;
 }
 
-std::vector<Config> candidates(const Problem& problem, const Context& context) {
-  std::vector<Config> configs = {default_config(problem)};
+std::vector<Config> candidates(const Problem& problem, const ContextState& state) {
+  std::vector<Config> configs = {default_config(problem, state)};
   if (problem.device != DeviceKind::cpu) {
     const Engine* e = find_engine(problem.device, configs.front().engine);
     const bool empty = problem.m == 0 || problem.n == 0 || problem.k == 0;
     if (empty || e == nullptr || e->candidates == nullptr || !runs(problem, configs.front()))
       return configs;
     configs.clear();
-    e->candidates(problem, context.state(), configs);
+    e->candidates(problem, state, configs);
     return configs;
   }
   for (const Config& config : {sgemm, matmul, matmul_packed, openblas, reference})

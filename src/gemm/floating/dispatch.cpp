@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::string_view op = "gemm_standard";
 
-// Strides of a matrix with one row never matter; written as its width they name one problem.
+// The stride of a matrix with one row does not matter; setting it to the width gives one problem.
 std::int64_t leading_dimension(ConstAnyMatrix m) {
   return m.rows <= 1 ? m.cols : m.stride;
 }
 
-// The problem of validated arguments.
+// The problem for validated arguments.
 Problem problem_of(const ContextState& state, const StandardGemmArgs& args) {
   Problem p;
   p.m = args.transpose_a ? args.a.cols : args.a.rows;
@@ -58,8 +58,8 @@ Config forced_config(std::string_view name, const Problem& problem) {
   return config;
 }
 
-// Runs the tuned configuration if there is one that holds here; else false, and the source is told.
-// One that is refused has not touched d: sums that were to be added to it can still be.
+// Runs the tuned configuration if there is one that is valid here; else tells the source: false. A
+// refused one has not written d, so that accumulating into it is still possible.
 bool run_tuned(ContextState& state, const Problem& problem, const Operands& operands) {
   if (state.config_source == nullptr) return false;
   const ConfigQuery query = to_query(problem);
@@ -68,7 +68,7 @@ bool run_tuned(ContextState& state, const Problem& problem, const Operands& oper
   Config tuned;
   const std::string reason = from_choice(choice, tuned)
                                  ? check_config(problem, tuned, state)
-                                 : "its numbers are no configuration of this version";
+                                 : core::no_configuration(tunable.config, choice);
   if (!reason.empty()) {
     state.refuse_config(query, choice, reason);
     return false;
@@ -83,7 +83,7 @@ bool run_tuned(ContextState& state, const Problem& problem, const Operands& oper
   }
 }
 
-// An empty sum: zeros, or what d held, plus the bias.
+// An empty sum: zeros, or the old values of d, plus the bias.
 void run_without_inner_dimension(ContextState& state, const Problem& p, const Operands& operands) {
   if (state.runtime != nullptr) {
     const AnyMatrix d(operands.d, p.output, p.m, p.n, p.ldd);
@@ -118,7 +118,7 @@ void multiply(ContextState& state, const StandardGemmArgs& args) {
   if (problem.k == 0) return run_without_inner_dimension(state, problem, operands);
   if (args.engine.empty()) {
     if (run_tuned(state, problem, operands)) return;
-    config = default_config(problem);
+    config = default_config(problem, state);
   }
   find_engine(problem.device, config.engine)->run(state, problem, config, operands);
 }

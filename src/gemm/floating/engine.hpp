@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the floating point engines: what each can run, why not where it cannot, and how to
+// Engine zone: the floating point engines: what each can run, the reason if it cannot, and how to
 // run it.
 //
-// The library engines use the instruction set their library finds, whatever ContextOptions::isa
-// says: oneDNN knows only a process-wide bound (ONEDNN_MAX_CPU_ISA), OpenBLAS chooses once when it
-// is loaded. A capped Context bounds our own loops (widening, rounding, bias) and nothing else; a
-// caller who wants the same bits everywhere forces "reference". Without OpenMP in this build the
-// libraries also keep their own number of threads.
+// Engines of libraries use the instruction set that their library chooses, whatever
+// ContextOptions::isa says: oneDNN has only a process-wide limit (ONEDNN_MAX_CPU_ISA), OpenBLAS
+// chooses once when it is loaded. A capped Context limits only our own loops (widening, rounding,
+// bias). To get the same bits everywhere, force "reference". In a build without OpenMP the
+// libraries also use their own number of threads.
 #pragma once
 
 #include <span>
@@ -86,13 +86,10 @@ inline const Engine* find_engine(DeviceKind device, std::string_view name) noexc
   return engine_table().find(device, name);
 }
 
-/// Why this configuration cannot run the problem here; empty when it can. m, n and k are at
-/// least 1.
-std::string check_config(const Problem& problem, const Config& config, const ContextState& state);
-/// What a library calls the configuration, to be recorded beside it; empty: nothing to add.
+/// A library's own form of the configuration, to be recorded with it; empty if there is none.
 std::string provenance(const Problem& problem, const Config& config, const ContextState& state);
-/// Runs a problem as one configuration says. Throws Error(unsupported) with the reason if it
-/// cannot; operands are not validated.
+/// Runs a problem with one configuration. Throws Error(unsupported) with the reason if it cannot;
+/// operands are not validated.
 void run(Context& context, const Problem& problem, const Config& config, const Operands& operands);
 
 extern const Engine onednn_sgemm_engine;

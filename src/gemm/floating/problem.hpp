@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: what a floating point product is (Problem), how it may be computed (Config), and
-// which configuration is taken when nobody tuned one.
+// Dispatch zone: what a floating point product computes (Problem), how (Config), and the default
+// configuration.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config_source.hpp"
-#include "core/device_kind.hpp"
+#include "core/tunable.hpp"
 #include "gemm/cublaslt/choice.hpp"
 #include "switchback/types.hpp"
 
-namespace switchback {
-class Context;
-}
-
 namespace switchback::floating {
 
-/// Engines by number; the numbers are stored by tuners and never reused.
+/// The numbers of the engines. Tuners store them, so they are never reused.
 enum class EngineId : std::int64_t {
   reference = 0,
   onednn_sgemm = 1,
@@ -29,11 +24,11 @@ enum class EngineId : std::int64_t {
   cublaslt_tf32 = 5,  ///< f32 products in tf32: 10 bits of each factor's significand
 };
 
-std::string_view engine_name(EngineId id);
+std::string_view engine_name(EngineId id) noexcept;
 
 /// d[m,n] (+)= op(a)[m,k] · op(b)[k,n] (+ bias[n]). Leading dimensions are in elements of the
-/// matrices as they lie in memory; of a matrix of one row it is its width.
-struct Problem {
+/// matrices in memory; for a matrix of one row it is the width.
+struct Problem : ConfigOrigin {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
@@ -46,8 +41,6 @@ struct Problem {
   bool transpose_b = false;
   bool accumulate = false;
   bool bias = false;
-  DeviceKind device = DeviceKind::cpu;
-  int threads = 1;             ///< of the CPU; 1 on another device
   int compute_capability = 0;  ///< of a CUDA device: 90 is sm_90
   std::int64_t alignment = 0;  ///< core::alignment_class of the operands
   friend bool operator==(const Problem&, const Problem&) = default;
@@ -55,13 +48,11 @@ struct Problem {
 
 /// "m 16 n 4096 k 4096 NT f32 -> f32 + bias, accumulate, threads 2"
 std::string describe(const Problem& problem);
-ConfigQuery to_query(const Problem& problem);
-/// The inverse; false for words that are no problem.
-bool from_query(const ConfigQuery& query, Problem& problem);
+core::ProblemSize size_of(const Problem& problem) noexcept;
 
 struct Config {
   EngineId engine = EngineId::reference;
-  /// onednn_matmul: b is first reordered to the layout the library likes best. Pays where b is read
+  /// onednn_matmul: b is first reordered to the layout that the library prefers. Pays if b is read
   /// many times.
   bool pack_b = false;
   /// cublaslt: the place in the library's own ranking of its algorithms for the problem, where none
@@ -72,19 +63,23 @@ struct Config {
 };
 
 std::string describe(const Config& config);
-ConfigChoice to_choice(const Config& config);
-/// False for numbers that are no Config of this version.
-bool from_choice(const ConfigChoice& choice, Config& config);
 
-/// Whether nobody vouches that it runs; see gemm_int8::is_risky().
+// The contract of core/tunable.hpp; the words are in tunable.cpp.
+extern const core::Tunable tunable;
+ConfigQuery to_query(const Problem& problem) noexcept;
+bool from_query(const ConfigQuery& query, Problem& problem) noexcept;
+ConfigChoice to_choice(const Config& config) noexcept;
+bool from_choice(const ConfigChoice& choice, Config& config) noexcept;
+/// m, n and k are at least 1.
+std::string check_config(const Problem& problem, const Config& config, const ContextState& state);
+
+/// Whether it might hang or fault; see gemm_int8::is_risky().
 inline bool is_risky(const Config& config) noexcept {
   return config.cublaslt.unranked;
 }
 
-/// Every configuration that can run the problem in this Context, the default first. May take
-/// milliseconds, but runs no product. tf32 is never among them: it is a different product.
-std::vector<Config> candidates(const Problem& problem, const Context& context);
-/// The configuration a call takes when no ConfigSource knows better.
-Config default_config(const Problem& problem);
+/// May take milliseconds, but runs no product. tf32 is never among them: it is a different product.
+std::vector<Config> candidates(const Problem& problem, const ContextState& state);
+Config default_config(const Problem& problem, const ContextState& state);
 
 }  // namespace switchback::floating

@@ -11,25 +11,25 @@
 
 namespace switchback::gemm_int8 {
 
-/// How an engine reads B when it is given as it lies.
+/// How an engine reads a B that is given as rows.
 enum class Weights : std::int64_t {
-  plain = 0,   ///< straight from the caller's rows
+  plain = 0,   ///< directly from the caller's rows
   packed = 1,  ///< rearranged first, into the workspace (or by the caller, once)
 };
 
 struct GemmConfig {
   EngineId engine = EngineId::reference;
   Weights weights = Weights::plain;
-  // Blocking of the engine's loops: rows and columns of d a task owns, and the length of a piece of
-  // the inner dimension. Engines round them to their tiles; 0 = whole.
+  // Blocking of the engine's loops: the rows and columns of d in a task, and the length of a piece
+  // of the inner dimension. Engines round them to their tiles; 0 = all.
   std::int64_t mc = 0;
   std::int64_t nc = 0;
   std::int64_t kc = 0;
   std::int64_t threads = 0;  ///< at most so many of the Context's; 0 = all
-  /// cublaslt: the place in the library's own ranking, where no algorithm is given.
+  /// cublaslt: the place in the library's own ranking, if no algorithm is given.
   std::int64_t algorithm = 0;
   CublasLtChoice cublaslt = {};
-  // fused, whose tiles are mc, nc and kc: which blocks share what they read, and the order of
+  // fused, whose tiles are mc, nc and kc: the blocks that share their operands, and the order of
   // tiles.
   std::int64_t cluster = 0;    ///< blocks of a cluster along m
   std::int64_t cluster_n = 0;  ///< and along n; 0 = 1
@@ -43,15 +43,15 @@ struct GemmConfig {
 /// "avx512_vnni packed mc=96 nc=512 kc=1024 threads=0"
 std::string describe(const GemmConfig& config);
 
-/// Whether nobody vouches that it runs: a library's checks passed it, but may have missed that it
-/// hangs or faults; or it is our own and may never have run on such a device. The tuner tries such
-/// a one where that does no harm.
-inline bool is_risky(const GemmConfig& config) noexcept {
-  return config.cublaslt.unranked || config.engine == EngineId::fused;
-}
+/// Whether running it may hang or fault: the library's checks passed it, but no ranking of the
+/// library named it; or its engine only runs where a tuner has proven it. The tuner tries such a
+/// configuration in a process of its own first.
+bool is_risky(const GemmConfig& config) noexcept;
 
+// The contract of core/tunable.hpp.
 ConfigChoice to_choice(const GemmConfig& config) noexcept;
-/// The inverse. What it holds is unchecked: see check_config().
-GemmConfig from_choice(const ConfigChoice& choice) noexcept;
+bool from_choice(const ConfigChoice& choice, GemmConfig& config) noexcept;
+/// "mc=-1; none may be negative": which member has a value that it cannot have; empty: none.
+std::string out_of_range(const GemmConfig& config);
 
 }  // namespace switchback::gemm_int8

@@ -13,7 +13,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The engine of that name, able to run here; Error otherwise.
+// The engine of that name; throws Error if it cannot run here.
 const Engine& named_engine(std::string_view op, std::string_view name, const ContextState& state) {
   const Engine* engine = find_engine(state.device.kind, name);
   if (engine == nullptr)
@@ -25,7 +25,7 @@ const Engine& named_engine(std::string_view op, std::string_view name, const Con
   return *engine;
 }
 
-// The engine that is forced by name, null if none is.
+// The engine that is forced by name; null if none is.
 const Engine* forced_engine(const ContextState& state, std::string_view op,
                             const GemmProblem& problem, std::string_view forced) {
   if (!forced.empty()) {
@@ -47,16 +47,18 @@ const Engine* forced_engine(const ContextState& state, std::string_view op,
   return nullptr;
 }
 
-// Runs the tuned configuration if there is one that holds here; else false, and the source is told.
+// Runs the tuned configuration if there is one that is valid here; else tells the source: false.
 bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperands& operands,
                const Engine* forced) {
   if (state.config_source == nullptr) return false;
-  const ConfigQuery query = config_query(problem, state);
+  const ConfigQuery query = to_query(problem, state);
   ConfigChoice choice;
   if (!state.find_config(query, choice)) return false;
-  const GemmConfig config = from_choice(choice);
-  if (forced != nullptr && config.engine != forced->id) return false;
-  const std::string reason = check_config(problem, config, state);
+  GemmConfig config;
+  const bool is_config = from_choice(choice, config);
+  if (is_config && forced != nullptr && config.engine != forced->id) return false;
+  const std::string reason = is_config ? check_read_config(problem, config, state)
+                                       : core::no_configuration(tunable.config, choice);
   if (!reason.empty()) {
     state.refuse_config(query, choice, reason);
     return false;
@@ -76,7 +78,7 @@ struct Product {
   GemmOperands operands;
 };
 
-// What both products say in the same words.
+// The part that both products share.
 template <class Args>
 Product product_of(const Args& args) {
   SWITCHBACK_ASSERT(args.packed_b == nullptr || !args.packed_b->empty());
@@ -105,10 +107,10 @@ Product product_of(const Args& args) {
   return product;
 }
 
-// The tuned configuration, else the default of the forced engine, of the one b is packed for, or of
-// the first that accepts the problem. A library may have nothing for a problem that its engine
-// takes. Unless the caller forced that engine, the device's last one, which takes everything and
-// reads what the others pack, does it.
+// Runs the tuned configuration, or else the default of the forced engine, of the one that b is
+// packed for, or of the first that accepts the problem. A library may have no algorithm for a
+// problem that its engine accepts. Then, unless that engine was forced, the device's last engine
+// runs: it accepts everything and reads the packed form of the others.
 void choose_and_run(ContextState& state, std::string_view op, Product product,
                     std::string_view forced) {
   auto& [problem, operands] = product;
@@ -119,7 +121,7 @@ void choose_and_run(ContextState& state, std::string_view op, Product product,
   const GemmConfig config =
       engine != nullptr ? engine->default_config(problem, state) : default_config(problem, state);
   try {
-    return run(state, problem, config, operands);
+    return run_checked(state, problem, config, operands);  // engines' own defaults run
   } catch (const Error& error) {
     const Engine& last = *engines(state.device.kind).back();
     if (error.status() != Status::unsupported || !forced.empty() || state.on_cpu() ||
@@ -129,7 +131,7 @@ void choose_and_run(ContextState& state, std::string_view op, Product product,
   }
 }
 
-// The named engine, or the first that runs here.
+// The named engine, or else the first that runs here.
 const Engine* named_or_first(std::string_view op, const ContextState& state,
                              std::string_view engine) {
   return engine.empty() ? &packing_engine(state) : &named_engine(op, engine, state);
@@ -180,7 +182,7 @@ void pack(ContextState& state, MatrixView<const std::int8_t> b, PackedWeight& ou
   if (out.empty()) out = PackedWeight();  // a moved-from object has no state
   PackedWeightState& packed = out.state();
   packed.buffer.reserve(packer->packed_bytes(b.rows, b.cols), state.runtime);
-  packed.engine = nullptr;  // until the bytes are on their way: a device can fail here
+  packed.engine = nullptr;  // until the copy is queued: a device can fail here
   packer->pack(state, b, packed.buffer.as<void>());
   packed.engine = packer;
   packed.device = state.device;

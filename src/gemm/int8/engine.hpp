@@ -17,7 +17,13 @@
 
 namespace switchback::gemm_int8 {
 
-// What an engine does where it says nothing else.
+/// What only some engines have of a GemmConfig, beside blocks, threads and the place in a ranking.
+using ConfigParts = unsigned;
+inline constexpr ConfigParts part_cublaslt = 1;  ///< CublasLtChoice
+inline constexpr ConfigParts part_clusters = 2;  ///< cluster, cluster_n
+inline constexpr ConfigParts part_order = 4;     ///< raster, swizzle
+
+// The defaults of an engine's members.
 inline std::string_view available_everywhere(const ContextState&) {
   return {};
 }
@@ -33,15 +39,15 @@ struct Engine {
   EngineId id;
   std::string_view name;
 
-  /// For tests: written to be right, not fast. It is tuned only where nothing else runs.
+  /// The oracle of tests: written to be right, not fast. It is tuned only where nothing else runs.
   bool is_oracle = false;
-  /// Runs where it is named or a tuner has proven it, and never by default.
+  /// Runs only if it is named or a tuner has proven it, never by default.
   bool only_tuned = false;
 
-  /// Why it cannot run on this machine in this Context; empty when it can. Each condition has its
-  /// own words.
+  /// Why it cannot run on this machine in this Context; empty if it can. Each condition has its own
+  /// message.
   std::string_view (*unavailable)(const ContextState& state) = available_everywhere;
-  /// Why it refuses this problem where it is available; empty when it accepts.
+  /// Why it refuses this problem although it is available; empty if it accepts.
   std::string_view (*rejects)(const GemmProblem& problem) = accepts_every_problem;
 
   /// Whose packed layout it reads: its own, unless engines of a device share one.
@@ -49,8 +55,8 @@ struct Engine {
   /// Bytes of B[n,k] in that layout, and the rearrangement. The layout depends on n and k alone.
   std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k);
   void (*pack)(ContextState& state, MatrixView<const std::int8_t> b, void* out);
-  /// The stride of a packed B[n,k] where that is its rows with zeros around them, so that codes can
-  /// be written to it directly; null for an engine that rearranges them.
+  /// The stride of a packed B[n,k], for an engine whose packed form is B's rows padded with zeros,
+  /// so that codes can be written to it directly; null for an engine that rearranges them.
   std::int64_t (*packed_stride)(std::int64_t n, std::int64_t k) = nullptr;
 
   /// The configuration to use when nothing better is known, and those worth trying, default first.
@@ -58,14 +64,15 @@ struct Engine {
   void (*candidates)(const GemmProblem& problem, const ContextState& state,
                      std::vector<GemmConfig>& out);
   /// Why it cannot run a problem it accepts as a configuration within its limits says; empty if it
-  /// can. Null for an engine that has nothing to ask: one without a library's algorithms. May ask
-  /// the library; the answer is kept.
+  /// can. Null for an engine that has nothing to ask. May ask a library; the answer is kept.
   std::string (*refuses_config)(const GemmProblem& problem, const GemmConfig& config,
                                 const ContextState& state) = nullptr;
-  /// See gemm_int8::provenance(); null: nothing to add.
+  /// Which parts of a configuration it has.
+  ConfigParts config_parts = 0;
+  /// See gemm_int8::provenance(); null: none.
   std::string (*provenance)(const GemmProblem& problem, const GemmConfig& config,
                             const ContextState& state) = nullptr;
-  /// The most memory that a configuration lets a library use beside the operands.
+  /// The most scratch memory that a library may use with a configuration.
   std::int64_t (*scratch_bytes)(const GemmProblem& problem, const GemmConfig& config) = no_scratch;
 
   /// Computes it. m, n, k > 0 (the last engine of a device: k >= 0); may throw Error(out_of_memory)
@@ -74,12 +81,12 @@ struct Engine {
               const GemmOperands& operands);
 };
 
-/// All engines of this build. The last one of a device takes every problem, also one with k = 0.
+/// All engines of this build. The last one of a device accepts every problem, also one with k = 0.
 core::EngineTable<Engine>& engine_table() noexcept;
 inline std::span<const Engine* const> engines(DeviceKind device) noexcept {
   return engine_table().of(device);
 }
-/// By number or name; null when there is none.
+/// Finds an engine by number or name; null if there is none.
 inline const Engine* find_engine(DeviceKind device, EngineId id) noexcept {
   return engine_table().find(device, id);
 }
@@ -87,10 +94,10 @@ inline const Engine* find_engine(DeviceKind device, std::string_view name) noexc
   return engine_table().find(device, name);
 }
 
-/// Whether an engine reads what was packed for another.
+/// Whether an engine can read a B that was packed for another engine.
 bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) noexcept;
 
-/// The engine that weights are packed for when nobody names one: the first that runs here.
+/// The engine for which weights are packed if none is named: the first that runs here.
 const Engine& packing_engine(const ContextState& state) noexcept;
 
 #if defined(SWITCHBACK_HAVE_ONEDNN)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: what an int8 product computes (GemmProblem) and where its operands lie.
+// Dispatch zone: what an int8 product computes (GemmProblem), and the addresses of its operands.
 #pragma once
 
 #include <array>
@@ -8,14 +8,14 @@
 #include <string>
 #include <string_view>
 
-#include "core/config_source.hpp"
 #include "core/context_state.hpp"
+#include "core/tunable.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::gemm_int8 {
 
-/// The engines by number. Pinned: tuned configurations are stored with them. A new one goes to the
-/// end, its name to the end of engine_names.
+/// The numbers of the engines. Pinned, because tuned configurations are stored with them. Append
+/// new ones here, and their names to engine_names.
 enum class EngineId : std::int64_t {
   none = 0,
   reference = 1,
@@ -28,6 +28,7 @@ enum class EngineId : std::int64_t {
   dp4a = 8,
   fused = 9,
 };
+inline constexpr EngineId last_engine_id = EngineId::fused;
 
 inline constexpr std::array<std::string_view, 10> engine_names = {
     "none",     "reference",       "avx2", "avx_vnni", "avx512_vnni", "onednn",
@@ -46,7 +47,8 @@ enum class ScaleMode : std::int64_t {
   row_scalar = 2,  ///< absmax_a[row] and absmax_b[0]
 };
 
-/// d[m,n] = epilogue(a[m,k] · b[n,k]ᵀ). Everything a choice of configuration may depend on.
+/// d[m,n] = epilogue(a[m,k] · b[n,k]ᵀ): everything that the choice of a configuration may depend
+/// on.
 struct GemmProblem {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -58,7 +60,7 @@ struct GemmProblem {
   ScaleMode scale = ScaleMode::none;
   bool has_bias = false;
   DType bias = DType::f32;               ///< f32 when there is none
-  EngineId packed_for = EngineId::none;  ///< none: b as it lies
+  EngineId packed_for = EngineId::none;  ///< none: b is not packed
   std::int64_t alignment = 0;            ///< core::alignment_class of the operands
 
   friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
@@ -67,17 +69,19 @@ struct GemmProblem {
 /// "m=8 n=64 k=256 f32 row_col bias=f16 packed=avx2 strides 256,0,64"
 std::string describe(const GemmProblem& problem);
 
-/// The problem as a ConfigSource is asked for it. The instruction set and the thread count of the
-/// Context are part of it: one source may serve several Contexts.
-ConfigQuery config_query(const GemmProblem& problem, const ContextState& state) noexcept;
-/// The inverse, without what is the Context's; false for words that are no problem.
+core::ProblemSize size_of(const GemmProblem& problem) noexcept;
+
+// The contract of core/tunable.hpp; the words are in tunable.cpp. Instruction set and number of
+// threads of the Context are part of a query: one source may serve several Contexts.
+extern const core::Tunable tunable;
+ConfigQuery to_query(const GemmProblem& problem, const ContextState& state) noexcept;
 bool from_query(const ConfigQuery& query, GemmProblem& problem) noexcept;
 
-/// The memory a problem is run on; strides are in the problem.
+/// The memory that a problem is run on; strides are in the problem.
 struct GemmOperands {
   const std::int8_t* a = nullptr;
   const std::int8_t* b = nullptr;  ///< null when packed
-  const void* packed_b = nullptr;  ///< as the engine's pack wrote it, or null
+  const void* packed_b = nullptr;  ///< written by the engine's pack(), or null
   void* d = nullptr;
   const float* absmax_a = nullptr;
   const float* absmax_b = nullptr;

@@ -156,8 +156,8 @@ HWY_INLINE T* row_of(const AnyMatrix& m, std::int64_t r, std::int64_t c) {
   return static_cast<T*>(m.data) + r * m.stride + c;
 }
 
-// o.y = activation(o.x), or o.g · activation'(o.x) if there is g.
-void ActivatePiece(const Operands& o, const cpu::Cut::Piece& piece) {
+// o.value = activation(o.x), or o.g · activation'(o.x) if there is g.
+void ActivatePiece(const Request& o, const cpu::Cut::Piece& piece) {
   const std::int64_t cols = piece.col_end - piece.col_begin;
   const auto for_rows = [&](auto&& f) HWY_ATTR {
     for (std::int64_t r = piece.row_begin; r < piece.row_end; ++r)
@@ -167,14 +167,15 @@ void ActivatePiece(const Operands& o, const cpu::Cut::Piece& piece) {
     with_type(o.x.dtype, [&]<class T>(T) HWY_ATTR {
       if (o.g.data == nullptr)
         return for_rows([&](std::int64_t r, std::int64_t c) HWY_ATTR {
-          forward_run<A>(row<T>(o.x, r, c), cols, row_of<T>(o.y, r, c));
+          forward_run<A>(row<T>(o.x, r, c), cols, row_of<T>(o.value, r, c));
         });
       if (o.g.dtype == o.x.dtype)
         return for_rows([&](std::int64_t r, std::int64_t c) HWY_ATTR {
-          backward_run<A>(row<T>(o.g, r, c), row<T>(o.x, r, c), cols, row_of<T>(o.y, r, c));
+          backward_run<A>(row<T>(o.g, r, c), row<T>(o.x, r, c), cols, row_of<T>(o.value, r, c));
         });
       for_rows([&](std::int64_t r, std::int64_t c) HWY_ATTR {
-        backward_run<A>(row<float>(o.g, r, c), row<T>(o.x, r, c), cols, row_of<float>(o.y, r, c));
+        backward_run<A>(row<float>(o.g, r, c), row<T>(o.x, r, c), cols,
+                        row_of<float>(o.value, r, c));
       });
     });
   });
@@ -192,7 +193,7 @@ namespace cpu {
 
 namespace {
 
-using ActivateKernel = void (*)(const Operands& o, const Cut::Piece& piece);
+using ActivateKernel = void (*)(const Request& o, const Cut::Piece& piece);
 
 ActivateKernel activate_kernel(const core::CpuFeatures& features) {
   return HWY_DISPATCH_TABLE(ActivatePiece)[table_index(features)];
@@ -212,16 +213,19 @@ AnyMatrix rows_of(AnyMatrix m, std::int64_t begin, std::int64_t end) {
   return m;
 }
 
-// The quantization of the result, o.y, as an operation of its own.
-Operands of_result(const Operands& o) {
-  Operands result = o;
-  result.x = o.y;
+// The quantization of the result, o.value, as an operation of its own.
+Request of_result(const Request& o) {
+  Request result = o;
+  result.x = o.value;
+  result.g = {};
+  result.activation = Activation::none;
+  result.value = {};
   return result;
 }
 
 }  // namespace
 
-void activation(ContextState& state, const Config& config, const Operands& o) {
+void activation(ContextState& state, const Config& config, const Request& o) {
   const Cut cut(o.x.rows, o.x.cols, task_elements(state, config, o.x.rows, o.x.cols));
   const auto kernel = activate_kernel(state.features);
   state.threads.for_each(cut.tasks(), [&](std::int64_t task, int) { kernel(o, cut.piece(task)); });
@@ -229,20 +233,20 @@ void activation(ContextState& state, const Config& config, const Operands& o) {
 
 // A few rows at a time: activated, quantized and summed while they are in a cache. Where y is not
 // wanted they stay there.
-void activation_quantize(ContextState& state, const Config& config, const Operands& o) {
+void activation_quantize(ContextState& state, const Config& config, const Request& o) {
   constexpr std::int64_t bytes_in_cache = 128 << 10;
   const std::int64_t rows = o.x.rows;
   const std::int64_t threads = state.threads.count();
-  const std::int64_t blocks = o.column_sums != nullptr ? sum_blocks(rows) : 0;
+  const std::int64_t blocks = o.column_sums.empty() ? 0 : sum_blocks(rows);
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(o.x.dtype));
   const std::int64_t row_bytes = (o.x.cols * element + 63) / 64 * 64;
   core::Workspace::Frame frame(state.workspace);
-  Operands whole = o;
+  Request whole = o;
   // Too few rows or blocks to go round: operations one after the other, each over all threads.
   const bool few = threads > 1 && (blocks > 0 ? blocks < 2 * threads : rows < threads);
-  if (few && o.y.data == nullptr)
-    whole.y = AnyMatrix(frame.take<std::byte>(rows * row_bytes), o.x.dtype, rows, o.x.cols,
-                        row_bytes / element);
+  if (few && o.value.data == nullptr)
+    whole.value = AnyMatrix(frame.take<std::byte>(rows * row_bytes), o.x.dtype, rows, o.x.cols,
+                            row_bytes / element);
   if (few)
     return core::all_or_nothing(state, [&] {
       activation(state, config, whole);
@@ -257,7 +261,7 @@ void activation_quantize(ContextState& state, const Config& config, const Operan
           ? column_sum_block_rows
           : std::max<std::int64_t>(1, task_elements(state, config, rows, o.x.cols) / o.x.cols);
   std::byte* const kept =
-      o.y.data == nullptr ? frame.take<std::byte>(threads * at_once * row_bytes) : nullptr;
+      o.value.data == nullptr ? frame.take<std::byte>(threads * at_once * row_bytes) : nullptr;
   float* const sums = blocks > 0 ? frame.take<float>(blocks * o.x.cols) : nullptr;
   const auto activate = activate_kernel(state.features);
   const auto quantize = rowwise_kernel(state.features);
@@ -268,19 +272,20 @@ void activation_quantize(ContextState& state, const Config& config, const Operan
     if (block != nullptr) std::fill_n(block, o.x.cols, 0.0f);
     for (std::int64_t r = begin; r < end; r += at_once) {
       const std::int64_t to = std::min(r + at_once, end);
-      Operands part = o;
+      Request part = o;
       part.x = rows_of(o.x, r, to);
       part.g = rows_of(o.g, r, to);
-      part.q.data = o.q.data + r * o.q.stride;
-      part.q.rows = to - r;
-      part.absmax = reinterpret_cast<float*>(reinterpret_cast<std::byte*>(o.absmax) +
-                                             r * static_cast<std::int64_t>(sizeof(float)));
-      part.y = kept == nullptr ? rows_of(o.y, r, to)
-                               : AnyMatrix(kept + worker * at_once * row_bytes, o.x.dtype, to - r,
-                                           o.x.cols, row_bytes / element);
+      part.q.codes.data = o.q.codes.data + r * o.q.codes.stride;
+      part.q.codes.rows = to - r;
+      part.q.absmax = {reinterpret_cast<float*>(reinterpret_cast<std::byte*>(o.q.absmax.data()) +
+                                                r * static_cast<std::int64_t>(sizeof(float))),
+                       static_cast<std::size_t>(to - r)};
+      part.value = kept == nullptr ? rows_of(o.value, r, to)
+                                   : AnyMatrix(kept + worker * at_once * row_bytes, o.x.dtype,
+                                               to - r, o.x.cols, row_bytes / element);
       activate(part, {0, to - r, 0, o.x.cols});
       quantize(of_result(part), 0, to - r, config.stream);
-      if (block != nullptr) add(part.y, {0, to - r, 0, o.x.cols}, block);
+      if (block != nullptr) add(part.value, {0, to - r, 0, o.x.cols}, block);
     }
   });
   if (blocks > 0) finish_column_sums(state, sums, blocks, o);

@@ -47,14 +47,14 @@ HWY_INLINE void cast_run(const T* x, std::int64_t count, std::int8_t* q) {
   if (i < count) cast_quad<false>(x + count - quad, q + count - quad);
 }
 
-void CastPiece(const Operands& o, const cpu::Cut::Piece& piece, bool stream) {
+void CastPiece(const Request& o, const cpu::Cut::Piece& piece, bool stream) {
   with_type(o.x.dtype, [&]<class T>(T) HWY_ATTR {
     const std::int64_t cols = piece.col_end - piece.col_begin;
     for (std::int64_t r = piece.row_begin; r < piece.row_end; ++r) {
       if (stream)
-        cast_run<true>(row<T>(o.x, r, piece.col_begin), cols, row(o.q, r, piece.col_begin));
+        cast_run<true>(row<T>(o.x, r, piece.col_begin), cols, row(o.q.codes, r, piece.col_begin));
       else
-        cast_run<false>(row<T>(o.x, r, piece.col_begin), cols, row(o.q, r, piece.col_begin));
+        cast_run<false>(row<T>(o.x, r, piece.col_begin), cols, row(o.q.codes, r, piece.col_begin));
     }
     if (stream) hwy::FlushStream();
   });
@@ -70,7 +70,7 @@ HWY_EXPORT(CastPiece);
 
 namespace cpu {
 
-void cast_to_int8(ContextState& state, const Config& config, const Operands& o) {
+void cast_to_int8(ContextState& state, const Config& config, const Request& o) {
   const Cut cut(o.x.rows, o.x.cols, task_elements(state, config, o.x.rows, o.x.cols));
   const auto kernel = HWY_DISPATCH_TABLE(CastPiece)[table_index(state.features)];
   state.threads.for_each(

@@ -89,7 +89,7 @@ RaiseKernel raise_kernel(const core::CpuFeatures& features) {
 }
 
 void finish_column_sums(ContextState& state, const float* sums, std::int64_t blocks,
-                        const Operands& o) {
+                        const Request& o) {
   constexpr std::int64_t columns = 2048;
   const std::int64_t cols = o.x.cols;
   state.threads.for_ranges(cols, columns, [&](std::int64_t begin, std::int64_t end, int) {
@@ -99,13 +99,13 @@ void finish_column_sums(ContextState& state, const float* sums, std::int64_t blo
         total[c - begin] += sums[b * cols + c];
     for (std::int64_t c = begin; c < end; ++c) {
       const float sum = total[c - begin];
-      core::store(o.column_sums, c,
-                  canonical(o.accumulate ? core::load(o.column_sums, c) + sum : sum));
+      core::store(o.column_sums.data(), c,
+                  canonical(o.accumulate ? core::load(o.column_sums.data(), c) + sum : sum));
     }
   });
 }
 
-void column_sums(ContextState& state, const Config& config, const Operands& o) {
+void column_sums(ContextState& state, const Config& config, const Request& o) {
   static_cast<void>(config);
   const std::int64_t blocks = sum_blocks(o.x.rows);
   core::Workspace::Frame frame(state.workspace);

@@ -10,16 +10,15 @@
 namespace switchback::quant::cpu {
 
 /// RowwiseKernel(o, begin, end, stream): absmax and codes of these rows.
-using RowwiseKernel = void (*)(const Operands& o, std::int64_t begin, std::int64_t end,
-                               bool stream);
+using RowwiseKernel = void (*)(const Request& o, std::int64_t begin, std::int64_t end, bool stream);
 RowwiseKernel rowwise_kernel(const core::CpuFeatures& features);
 
 /// Adds the piece's rows in order to sums[0, columns of the piece).
 using AddKernel = void (*)(const ConstAnyMatrix& x, const Cut::Piece& piece, float* sums);
 AddKernel add_kernel(const core::CpuFeatures& features);
 
-/// Raises magnitudes[0, columns of the piece) to those in the piece. They are bits of the element
-/// type: 32 a column for f32, 16 for the others.
+/// Updates magnitudes[0, columns of the piece) with the maxima of the piece, as bits of the element
+/// type: 32 bits per column for f32, 16 for the others.
 using RaiseKernel = void (*)(const ConstAnyMatrix& x, const Cut::Piece& piece, void* magnitudes);
 RaiseKernel raise_kernel(const core::CpuFeatures& features);
 
@@ -28,6 +27,6 @@ inline std::int64_t sum_blocks(std::int64_t rows) {
 }
 /// Adds up sums[blocks, cols] in order into o.column_sums.
 void finish_column_sums(ContextState& state, const float* sums, std::int64_t blocks,
-                        const Operands& o);
+                        const Request& o);
 
 }  // namespace switchback::quant::cpu

@@ -52,12 +52,12 @@ HWY_INLINE void dequantize_run(const std::int8_t* q, std::int64_t count, float a
   if (i < count) narrow(dequantized(q + count - lanes, scale), x + count - lanes);
 }
 
-void DequantizePiece(const Operands& o, const cpu::Cut::Piece& piece) {
-  with_type(o.y.dtype, [&]<class T>(T) HWY_ATTR {
+void DequantizePiece(const Request& o, const cpu::Cut::Piece& piece) {
+  with_type(o.value.dtype, [&]<class T>(T) HWY_ATTR {
     for (std::int64_t r = piece.row_begin; r < piece.row_end; ++r)
-      dequantize_run(o.codes.data + r * o.codes.stride + piece.col_begin,
-                     piece.col_end - piece.col_begin, core::load(o.scales, r),
-                     static_cast<T*>(o.y.data) + r * o.y.stride + piece.col_begin);
+      dequantize_run(row<std::int8_t>(o.x, r, piece.col_begin), piece.col_end - piece.col_begin,
+                     core::load(o.absmax_x.data(), r),
+                     static_cast<T*>(o.value.data) + r * o.value.stride + piece.col_begin);
   });
 }
 
@@ -71,8 +71,8 @@ HWY_EXPORT(DequantizePiece);
 
 namespace cpu {
 
-void dequantize_rowwise(ContextState& state, const Config& config, const Operands& o) {
-  const Cut cut(o.y.rows, o.y.cols, task_elements(state, config, o.y.rows, o.y.cols));
+void dequantize_rowwise(ContextState& state, const Config& config, const Request& o) {
+  const Cut cut(o.x.rows, o.x.cols, task_elements(state, config, o.x.rows, o.x.cols));
   const auto kernel = HWY_DISPATCH_TABLE(DequantizePiece)[table_index(state.features)];
   state.threads.for_each(cut.tasks(), [&](std::int64_t task, int) { kernel(o, cut.piece(task)); });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the vector engine (Google Highway): one function a kernel family, all of them
+// Engine zone: the vector engine (Google Highway): one function per kernel family, all of them
 // parallel. Matrices are not empty.
 #pragma once
 
@@ -10,33 +10,32 @@
 #include "core/context_state.hpp"
 #include "quant/config.hpp"
 #include "quant/cpu/scale.hpp"
-#include "quant/problem.hpp"
+#include "quant/request.hpp"
 
 namespace switchback::quant::cpu {
 
-/// Empty if the engine runs on these features, else why it does not.
+/// Why the engine cannot run with these features; empty if it can.
 std::string refusal(const core::CpuFeatures& features);
 
-void rowwise(ContextState& state, const Config& config, const Operands& o);
-void rowwise_column_sums(ContextState& state, const Config& config, const Operands& o);
-void column_sums(ContextState& state, const Config& config, const Operands& o);
-void global(ContextState& state, const Config& config, const Operands& o);
+void rowwise(ContextState& state, const Config& config, const Request& o);
+void rowwise_column_sums(ContextState& state, const Config& config, const Request& o);
+void column_sums(ContextState& state, const Config& config, const Request& o);
+void global(ContextState& state, const Config& config, const Request& o);
 /// columnwise_transpose, global_transpose and the operations that write both layouts.
-void transpose(ContextState& state, const Problem& problem, const Config& config,
-               const Operands& o);
-void dequantize_rowwise(ContextState& state, const Config& config, const Operands& o);
-void cast_to_int8(ContextState& state, const Config& config, const Operands& o);
+void transpose(ContextState& state, const Config& config, const Request& o);
+void dequantize_rowwise(ContextState& state, const Config& config, const Request& o);
+void cast_to_int8(ContextState& state, const Config& config, const Request& o);
 /// activation_forward, or activation_backward if there is g.
-void activation(ContextState& state, const Config& config, const Operands& o);
+void activation(ContextState& state, const Config& config, const Request& o);
 /// The same with the quantization of the result.
-void activation_quantize(ContextState& state, const Config& config, const Operands& o);
+void activation_quantize(ContextState& state, const Config& config, const Request& o);
 
-/// The scale of the whole matrix, all threads at work.
+/// The scale of the whole matrix, computed by all threads.
 Scale global_scale(ContextState& state, const Config& config, ConstAnyMatrix x);
-/// Zeros in a matrix that may have no data.
+/// Fills a matrix with zeros; it may have no data.
 void fill_zero(ContextState& state, MatrixView<std::int8_t> q);
 
-/// A matrix cut into tasks: pieces of rows where rows are long, several rows where they are short.
+/// Divides a matrix into tasks: pieces of long rows, or several short rows.
 struct Cut {
   std::int64_t rows, cols;            ///< of the matrix
   std::int64_t task_rows, task_cols;  ///< of a task, at most

@@ -93,15 +93,16 @@ void fill_zero(ContextState& state, MatrixView<std::int8_t> q) {
   });
 }
 
-void global(ContextState& state, const Config& config, const Operands& o) {
+void global(ContextState& state, const Config& config, const Request& o) {
   ConstAnyMatrix x = o.x;
-  MatrixView<std::int8_t> q = o.q;
+  MatrixView<std::int8_t> q = o.q.codes;
   if (x.stride == x.cols && q.stride == q.cols) {  // one long row has fewer ends
     x = {x.data, x.dtype, 1, x.rows * x.cols, x.rows * x.cols};
     q = {q.data, 1, x.cols};
   }
   const Scale scale = global_scale(state, config, x);
-  state.threads.for_each(1, [&](std::int64_t, int) { core::store(o.absmax, 0, scale.absmax); });
+  state.threads.for_each(
+      1, [&](std::int64_t, int) { core::store(o.q.absmax.data(), 0, scale.absmax); });
   const Cut cut(x.rows, x.cols, task_elements(state, config, x.rows, x.cols));
   const auto kernel = codes_kernel(state.features);
   const std::int64_t tasks = cut.tasks();

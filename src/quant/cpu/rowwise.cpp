@@ -19,21 +19,21 @@ namespace switchback::quant::HWY_NAMESPACE {
 // Rows [begin, end). Each element comes from memory once: while a row is coded from the cache, the
 // absmax of the next one is taken.
 template <bool stream, class T>
-void rowwise_rows(const Operands& o, std::int64_t begin, std::int64_t end) {
+void rowwise_rows(const Request& o, std::int64_t begin, std::int64_t end) {
   const std::int64_t cols = o.x.cols;
   RunningMax<T> max;
   add_run(max, row<T>(o.x, begin), cols);
   for (std::int64_t r = begin; r < end; ++r) {
     const float absmax = absmax_from_bits(max.result());
-    core::store(o.absmax, r, absmax);
+    core::store(o.q.absmax.data(), r, absmax);
     const T* const x = row<T>(o.x, r);
     const T* const next = r + 1 < end ? x + o.x.stride : x;
     max = RunningMax<T>();
-    code_run<stream>(x, cols, Scale::of(absmax), row(o.q, r), next, max);
+    code_run<stream>(x, cols, Scale::of(absmax), row(o.q.codes, r), next, max);
   }
 }
 
-void RowwiseRows(const Operands& o, std::int64_t begin, std::int64_t end, bool stream) {
+void RowwiseRows(const Request& o, std::int64_t begin, std::int64_t end, bool stream) {
   with_type(o.x.dtype, [&]<class T>(T) HWY_ATTR {
     if (stream) {
       rowwise_rows<true, T>(o, begin, end);
@@ -61,7 +61,7 @@ RowwiseKernel rowwise_kernel(const core::CpuFeatures& features) {
 namespace {
 
 // Fewer rows than threads: all threads share each row.
-void rowwise_by_pieces(ContextState& state, const Config& config, const Operands& o,
+void rowwise_by_pieces(ContextState& state, const Config& config, const Request& o,
                        std::int64_t elements) {
   const Cut cut(o.x.rows, o.x.cols, elements);
   const auto absmax = absmax_kernel(state.features);
@@ -77,14 +77,14 @@ void rowwise_by_pieces(ContextState& state, const Config& config, const Operands
   state.threads.for_each(cut.tasks(), [&](std::int64_t task, int) {
     const Cut::Piece piece = cut.piece(task);
     const float scale = absmax_from_bits(bits[piece.row_begin].load(std::memory_order_relaxed));
-    if (piece.col_begin == 0) core::store(o.absmax, piece.row_begin, scale);
-    codes(o.x, o.q, piece, Scale::of(scale), config.stream);
+    if (piece.col_begin == 0) core::store(o.q.absmax.data(), piece.row_begin, scale);
+    codes(o.x, o.q.codes, piece, Scale::of(scale), config.stream);
   });
 }
 
 }  // namespace
 
-void rowwise(ContextState& state, const Config& config, const Operands& o) {
+void rowwise(ContextState& state, const Config& config, const Request& o) {
   const std::int64_t elements = task_elements(state, config, o.x.rows, o.x.cols);
   if (o.x.rows < state.threads.count() && o.x.cols > elements)
     return rowwise_by_pieces(state, config, o, elements);
@@ -95,7 +95,7 @@ void rowwise(ContextState& state, const Config& config, const Operands& o) {
   });
 }
 
-void rowwise_column_sums(ContextState& state, const Config& config, const Operands& o) {
+void rowwise_column_sums(ContextState& state, const Config& config, const Request& o) {
   const std::int64_t blocks = sum_blocks(o.x.rows);
   // Too few blocks to go round: two operations, each over all threads.
   if (blocks < 2 * state.threads.count() && state.threads.count() > 1) {

@@ -43,7 +43,17 @@ inline constexpr std::int64_t line = 64;  // bytes of a cache line
 // Units come in groups that hold whole quads.
 inline constexpr std::int64_t unit_group = std::max<std::int64_t>(16, quad);
 
-// The column (of the tile) whose codes are byte j of the unit's 16 bytes of packed rows.
+// The column (of the tile) whose codes are byte j of the unit's 16 bytes of packed rows. Where
+// packs work within blocks of 128 bits, a block of a packed quad holds 4 codes of each of its 4
+// vectors. With 8 lanes, columns 0 to 31 of a row lie in memory as
+//
+//              byte 0-3   byte 4-7   byte 8-11  byte 12-15
+//   vector     a          b          c          d
+//   unit 0      0- 3       8-11      16-19      24-27
+//   unit 1      4- 7      12-15      20-23      28-31
+//
+// so unit 0 has its columns in steps of `lanes`. Nobody puts them in order: a unit's columns become
+// rows of q_t, and each of those is written to its place anyway.
 HWY_INLINE std::int64_t unit_column(std::int64_t unit, std::int64_t j) {
   const std::int64_t first = unit * 16;
   if constexpr (!packed_in_order)
@@ -120,8 +130,15 @@ HWY_INLINE hn::Vec<D8> load_blocks(const std::int8_t* from, std::int64_t stride)
 #endif
 
 // Turns 16 bytes of 64 rows, `stride` apart, into 16 runs of 64 rows; put(j, part, vector) is given
-// them a vector at a time. Interleaving the bytes of vectors i and i + 8 rotates the bits of (row,
-// column) by one place; four times exchanges row and column.
+// them a vector at a time. A step interleaves the bytes of vectors i and i + 8 into vectors 2 · i
+// and 2 · i + 1. With the bits of a byte's row (its vector) and column (its place in there), that
+// is
+//
+//              vector        place
+//   before     r3 r2 r1 r0   c3 c2 c1 c0
+//   1 step     r2 r1 r0 c3   c2 c1 c0 r3      vector 2 · i + (upper half), place 2 · c + (i + 8)
+//   2 steps    r1 r0 c3 c2   c1 c0 r3 r2
+//   4 steps    c3 c2 c1 c0   r3 r2 r1 r0      row and column have changed places
 #if HWY_TARGET == HWY_SCALAR  // the fallback that Highway always compiles: correct is enough
 HWY_INLINE void turn(const std::int8_t* from, std::int64_t stride, std::int8_t* lines,
                      std::int64_t line_bytes) {
@@ -434,8 +451,7 @@ void reset(ContextState& state, const Magnitudes& magnitudes) {
 
 }  // namespace
 
-void transpose(ContextState& state, const Problem& problem, const Config& config,
-               const Operands& o) {
+void transpose(ContextState& state, const Config& config, const Request& o) {
   SWITCHBACK_ASSERT(config.tile_rows > 0 && config.tile_rows % 64 == 0);
   SWITCHBACK_ASSERT(config.tile_cols > 0 && config.tile_cols % 64 == 0);
   SWITCHBACK_ASSERT(config.panel_cols % config.tile_cols == 0);
@@ -448,18 +464,18 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
   auto* const scratch = frame.take<std::int8_t>(workers * scratch_bytes);
   TileJob job;
   job.x = o.x;
-  job.q_t = o.q_t;
+  job.q_t = o.q_t.codes;
   job.stream = config.stream;
   job.tile_rows = config.tile_rows;
 
-  if (problem.op == Op::global_transpose || problem.op == Op::global_and_transpose) {
-    job.q = o.q;
+  if (o.q_t.scales == Scales::global) {
+    job.q = o.q.codes;
     job.scale = global_scale(state, config, o.x);
-    state.threads.for_each(1,
-                           [&](std::int64_t, int) { core::store(o.absmax, 0, job.scale.absmax); });
+    state.threads.for_each(
+        1, [&](std::int64_t, int) { core::store(o.q_t.absmax.data(), 0, job.scale.absmax); });
     if (job.scale.method == Scale::Method::none) {
-      fill_zero(state, o.q);
-      return fill_zero(state, o.q_t);
+      fill_zero(state, o.q.codes);
+      return fill_zero(state, o.q_t.codes);
     }
     return turn_tiles(state, config, job, scratch, scratch_bytes);
   }
@@ -476,7 +492,7 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
   reset(state, magnitudes);
   const auto raise = raise_kernel(state.features);
 
-  if (problem.op == Op::rowwise_and_columnwise_transpose) {
+  if (o.q.scales == Scales::per_row) {
     const auto quantize = rowwise_kernel(state.features);
     constexpr std::int64_t rows_in_cache = 8;
     state.threads.for_ranges(rows, rows_in_cache,
@@ -484,7 +500,7 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
                                quantize(o, begin, end, config.stream);
                                raise(o.x, {begin, end, 0, cols}, magnitudes.of(worker, 0));
                              });
-    finish_columns(state, magnitudes, cols, o.absmax_cols, job.columns);
+    finish_columns(state, magnitudes, cols, o.q_t.absmax.data(), job.columns);
     return turn_tiles(state, config, job, scratch, scratch_bytes);
   }
 
@@ -499,7 +515,7 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
       const std::int64_t end = std::min(begin + config.panel_cols, cols);
       // Nobody else has seen these columns: the first worker's room is theirs.
       raise(o.x, {0, rows, begin, end}, magnitudes.of(0, begin));
-      finish_columns(magnitudes.first(), begin, end, o.absmax_cols, job.columns);
+      finish_columns(magnitudes.first(), begin, end, o.q_t.absmax.data(), job.columns);
       for (std::int64_t c = begin; c < end; c += config.tile_cols)
         kernel(job, {0, rows, c, std::min(c + config.tile_cols, end)},
                scratch + worker * scratch_bytes);
@@ -519,7 +535,7 @@ void transpose(ContextState& state, const Problem& problem, const Config& config
     raise(o.x, {r, std::min(r + piece_rows, rows), c, std::min(c + columns, cols)},
           magnitudes.of(worker, c));
   });
-  finish_columns(state, magnitudes, cols, o.absmax_cols, job.columns);
+  finish_columns(state, magnitudes, cols, o.q_t.absmax.data(), job.columns);
   turn_tiles(state, config, job, scratch, scratch_bytes);
 }
 

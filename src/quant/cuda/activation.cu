@@ -35,16 +35,8 @@ __global__ void __launch_bounds__(512) activation_kernel(ActivationArguments a) 
     G* const y_row = static_cast<G*>(a.y) + row * a.y_stride;
     Pack<T, V> x[each];
     Pack<G, V> g[each];
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const std::int64_t pack = begin + i * blockDim.x;
-      x[i] = zero_pack<T, V>();
-      if (pack < a.packs) x[i] = load_pack<T, V>(x_row, pack);
-      if constexpr (backward) {
-        g[i] = zero_pack<G, V>();
-        if (pack < a.packs) g[i] = load_pack<G, V>(g_row, pack);
-      }
-    }
+    load_striped(x_row, begin, a.packs, x);
+    if constexpr (backward) load_striped(g_row, begin, a.packs, g);
 #pragma unroll
     for (int i = 0; i < each; ++i) {
       const std::int64_t pack = begin + i * blockDim.x;
@@ -88,16 +80,8 @@ __global__ void __launch_bounds__(most_row_threads) activation_rowwise_kernel(Ro
   const T* const g_row = static_cast<const T*>(a.g) + row * a.g_stride;
   Pack<T, V> y[R];
   Pack<T, V> g[backward ? R : 1];
-#pragma unroll
-  for (int i = 0; i < R; ++i) {
-    const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
-    y[i] = zero_pack<T, V>();
-    if (pack < packs) y[i] = load_pack<T, V>(x_row, pack);
-    if constexpr (backward) {
-      g[i] = zero_pack<T, V>();
-      if (pack < packs) g[i] = load_pack<T, V>(g_row, pack);
-    }
-  }
+  load_striped(x_row, static_cast<int>(threadIdx.x), packs, y);
+  if constexpr (backward) load_striped(g_row, static_cast<int>(threadIdx.x), packs, g);
   Largest<T, V> largest;
 #pragma unroll
   for (int i = 0; i < R; ++i) {

@@ -53,6 +53,34 @@ __device__ __forceinline__ Pack<T, V> load_pack(const T* row, std::int64_t index
   return pack;
 }
 
+/// Packs `first`, first + blockDim.x, … of a row of so many `packs`, zeros behind its end:
+/// neighbouring threads take neighbouring packs. Index is int where that is known to be enough,
+/// which saves registers.
+template <class T, int V, int N, class Index>
+__device__ __forceinline__ void load_striped(const T* row, Index first, Index packs,
+                                             Pack<T, V> (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const auto pack = static_cast<Index>(first + i * blockDim.x);
+    x[i] = zero_pack<T, V>();
+    if (pack < packs) x[i] = load_pack<T, V>(row, pack);
+  }
+}
+
+/// Pack number `pack` of rows `first`, first + step, … of so many `rows`, zeros behind the last
+/// one; all zeros unless the pack is `inside` of the matrix.
+template <class T, int V, int N>
+__device__ __forceinline__ void load_down(const T* from, std::int64_t stride, std::int64_t pack,
+                                          bool inside, int first, int step, int rows,
+                                          Pack<T, V> (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const int row = first + i * step;
+    x[i] = zero_pack<T, V>();
+    if (row < rows && inside) x[i] = load_pack<T, V>(from + row * stride, pack);
+  }
+}
+
 /// The pack of the rounded values f(0), f(1), ….
 template <class T, int V, class F>
 __device__ __forceinline__ Pack<T, V> rounded_pack(F f) {

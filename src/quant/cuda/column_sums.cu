@@ -30,11 +30,7 @@ __global__ void __launch_bounds__(1024) block_sums_kernel(SumsArguments a) {
     float sums[V] = {};
     for (int row = 0; row < rows; row += in_flight) {
       Pack<T, V> x[in_flight];
-#pragma unroll
-      for (int i = 0; i < in_flight; ++i) {
-        x[i] = zero_pack<T, V>();
-        if (row + i < rows) x[i] = load_pack<T, V>(from + (row + i) * a.stride, pack);
-      }
+      load_down(from, a.stride, pack, true, row, 1, rows, x);
       // Rows that are not there are zeros, and no sum that began with zero is -0.
 #pragma unroll
       for (int i = 0; i < in_flight; ++i)

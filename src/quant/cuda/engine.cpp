@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quant/cuda/engine.hpp"
 
+#include <span>
+
 #include "core/context_state.hpp"
 #include "core/cuda/runtime.hpp"
 #include "core/cuda/status.hpp"
@@ -18,12 +20,12 @@ using Frame = core::Workspace::Frame;
 
 class Run {
  public:
-  Run(ContextState& state, const Problem& problem, const Launch& launch, const Operands& operands)
+  Run(ContextState& state, const Problem& problem, const Launch& launch, const Request& request)
       : frame_(state.workspace),
         rehearsing_(state.runtime->rehearsing()),
         problem_(problem),
         launch_(launch),
-        o_(operands) {}
+        o_(request) {}
 
   void operator()() {
     switch (problem_.op) {
@@ -41,14 +43,14 @@ class Run {
       case Op::rowwise_and_columnwise_transpose:
         return columnwise();
       case Op::dequantize_rowwise:
-        if (!empty()) queue(launch_dequantize, o_.codes, o_.scales, o_.y);
+        if (!empty()) queue(launch_dequantize, o_.x, o_.absmax_x.data(), o_.value);
         return;
       case Op::cast_to_int8:
-        if (!empty()) queue(launch_cast, o_.x, o_.q);
+        if (!empty()) queue(launch_cast, o_.x, o_.q.codes);
         return;
       case Op::activation_forward:
       case Op::activation_backward:
-        if (!empty()) queue(launch_activation, o_.g, o_.x, o_.activation, o_.y);
+        if (!empty()) queue(launch_activation, o_.g, o_.x, o_.activation, o_.value);
         return;
       case Op::activation_forward_quantize:
       case Op::activation_backward_quantize:
@@ -68,11 +70,10 @@ class Run {
   }
 
   /// The groups of an empty matrix, or the codes of none: nothing to read.
-  void zero(float* values, std::int64_t count) const {
-    if (values == nullptr || count == 0 || rehearsing_) return;
-    check(
-        cudaMemsetAsync(values, 0, static_cast<std::size_t>(count) * sizeof(float), launch_.stream),
-        "cudaMemsetAsync");
+  void zero(std::span<float> values) const {
+    if (values.empty() || rehearsing_) return;
+    check(cudaMemsetAsync(values.data(), 0, values.size_bytes(), launch_.stream),
+          "cudaMemsetAsync");
   }
 
   unsigned* rowwise_scratch() {
@@ -82,9 +83,9 @@ class Run {
   }
 
   void rowwise(ConstAnyMatrix x) {
-    if (empty()) return zero(o_.absmax, problem_.rows);
+    if (empty()) return zero(o_.q.absmax);
     unsigned* const row_bits = rowwise_scratch();
-    queue(launch_rowwise, x, o_.q, o_.absmax, row_bits);
+    queue(launch_rowwise, x, o_.q.codes, o_.q.absmax.data(), row_bits);
   }
 
   [[nodiscard]] std::int64_t sum_blocks() const {
@@ -101,82 +102,85 @@ class Run {
     if (problem_.cols == 0) return;
     if (block_sums != nullptr) queue(launch_block_sums, x, block_sums);
     queue(launch_finish_sums, block_sums, block_sums == nullptr ? 0 : sum_blocks(), problem_.cols,
-          o_.column_sums, o_.accumulate);
+          o_.column_sums.data(), o_.accumulate);
   }
 
   void rowwise_column_sums() {
     float* const block_sums = sums_scratch();  // first: what is refused has queued nothing
-    if (empty() || !rowwise_sums_together(launch_, o_.x, o_.q)) {
+    if (empty() || !rowwise_sums_together(launch_, o_.x, o_.q.codes)) {
       rowwise(o_.x);
       return column_sums(o_.x, block_sums);
     }
-    queue(launch_rowwise_column_sums, o_.x, o_.q, o_.absmax, block_sums);
-    queue(launch_finish_sums, block_sums, sum_blocks(), problem_.cols, o_.column_sums,
+    queue(launch_rowwise_column_sums, o_.x, o_.q.codes, o_.q.absmax.data(), block_sums);
+    queue(launch_finish_sums, block_sums, sum_blocks(), problem_.cols, o_.column_sums.data(),
           o_.accumulate);
   }
 
   void activation_quantize() {
-    const bool sums = o_.column_sums != nullptr;
+    const bool sums = !o_.column_sums.empty();
     float* const block_sums = sums ? sums_scratch() : nullptr;
     if (empty()) {
-      zero(o_.absmax, problem_.rows);
+      zero(o_.q.absmax);
       if (sums) column_sums(o_.x, block_sums);
       return;
     }
-    if (activation_rowwise_together(o_.g, o_.x, o_.y, o_.q)) {
-      queue(launch_activation_rowwise, o_.g, o_.x, o_.activation, o_.y, o_.q, o_.absmax);
-      if (sums) column_sums(o_.y, block_sums);
-      return;
-    }
-    AnyMatrix y = o_.y;
-    if (y.data == nullptr) {
+    const bool together = activation_rowwise_together(o_.g, o_.x, o_.value, o_.q.codes);
+    AnyMatrix v = o_.value;
+    if (v.data == nullptr && (sums || !together)) {
       const auto bytes = static_cast<std::int64_t>(dtype_size_bytes(o_.x.dtype));
-      y = AnyMatrix(frame_.take<std::byte>(problem_.rows * problem_.cols * bytes), o_.x.dtype,
+      v = AnyMatrix(frame_.take<std::byte>(problem_.rows * problem_.cols * bytes), o_.x.dtype,
                     problem_.rows, problem_.cols, problem_.cols);
     }
-    unsigned* const row_bits = rowwise_scratch();
-    queue(launch_activation, o_.g, o_.x, o_.activation, y);
-    queue(launch_rowwise, y, o_.q, o_.absmax, row_bits);
-    if (sums) column_sums(y, block_sums);
+    if (together) {
+      queue(launch_activation_rowwise, o_.g, o_.x, o_.activation, v, o_.q.codes,
+            o_.q.absmax.data());
+    } else {
+      unsigned* const row_bits = rowwise_scratch();
+      queue(launch_activation, o_.g, o_.x, o_.activation, v);
+      queue(launch_rowwise, v, o_.q.codes, o_.q.absmax.data(), row_bits);
+    }
+    if (sums) column_sums(v, block_sums);
   }
 
   void global() {
-    if (empty()) return zero(o_.absmax, 1);
+    const bool transposes = parts_of(problem_.op).transposes();
+    const std::span<float> absmax = transposes ? o_.q_t.absmax : o_.q.absmax;
+    if (empty()) return zero(absmax);
     unsigned* const bits = frame_.take<unsigned>(1);
     queue(launch_absmax, o_.x, bits, false);
-    if (problem_.op == Op::global)
-      queue(launch_codes, o_.x, o_.q, bits, false, o_.absmax);
+    if (transposes)
+      queue(launch_global_transpose, o_.x, o_.q.codes, o_.q_t.codes, bits, absmax.data());
     else
-      queue(launch_global_transpose, o_.x, o_.q, o_.q_t, bits, o_.absmax);
+      queue(launch_codes, o_.x, o_.q.codes, bits, false, absmax.data());
   }
 
   void columnwise() {
-    const bool rows_too = problem_.op == Op::rowwise_and_columnwise_transpose;
     if (empty()) {
-      if (rows_too) zero(o_.absmax, problem_.rows);
-      return zero(o_.absmax_cols, problem_.cols);
+      zero(o_.q.absmax);
+      return zero(o_.q_t.absmax);
     }
+    const bool rows_too = parts_of(problem_.op).q == Scales::per_row;
     unsigned* const column_bits = frame_.take<unsigned>(problem_.cols);
     unsigned* const row_bits = rows_too ? frame_.take<unsigned>(problem_.rows) : nullptr;
     queue(launch_absmax_columns, o_.x, column_bits, row_bits);
-    queue(launch_columnwise_transpose, o_.x, o_.q, o_.absmax, row_bits, o_.q_t, o_.absmax_cols,
-          column_bits);
+    queue(launch_columnwise_transpose, o_.x, o_.q.codes, o_.q.absmax.data(), row_bits, o_.q_t.codes,
+          o_.q_t.absmax.data(), column_bits);
   }
 
   Frame frame_;
   const bool rehearsing_;
   const Problem& problem_;
   const Launch& launch_;
-  const Operands& o_;
+  const Request& o_;
 };
 
 void run(ContextState& state, const Problem& problem, const Config& config,
-         const Operands& operands) {
+         const Request& request) {
   core::SWITCHBACK_CUDA_NS::Runtime& runtime = core::SWITCHBACK_CUDA_NS::runtime(state);
   const core::SWITCHBACK_CUDA_NS::CurrentDevice current(runtime.index());
   const Launch launch = {runtime.cuda_stream(), static_cast<int>(config.block_threads),
                          runtime.info().multiprocessors};
-  Run(state, problem, launch, operands)();
+  Run(state, problem, launch, request)();
 }
 
 }  // namespace

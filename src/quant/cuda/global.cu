@@ -34,12 +34,7 @@ __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
     const std::int64_t packs = row < a.rows ? a.packs : 0;
     const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
     Pack<T, V> x[each];
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const std::int64_t pack = begin + i * blockDim.x;
-      x[i] = zero_pack<T, V>();
-      if (pack < packs) x[i] = load_pack<T, V>(from, pack);
-    }
+    load_striped(from, begin, packs, x);
 #pragma unroll
     for (int i = 0; i < each; ++i)
       largest.add(x[i]);
@@ -72,12 +67,7 @@ __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
     const std::int64_t begin = place.across * each * blockDim.x + threadIdx.x;
     const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
     Pack<T, V> x[each];
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const std::int64_t pack = begin + i * blockDim.x;
-      x[i] = zero_pack<T, V>();
-      if (pack < a.packs) x[i] = load_pack<T, V>(from, pack);
-    }
+    load_striped(from, begin, a.packs, x);
     const float absmax = absmax_from_bits(__ldg(a.bits + (a.by_row ? row : 0)));
     const Scale scale = scale_of(absmax);
     if (begin == 0 && (a.by_row || row == 0)) store_element(a.absmax + row, absmax);
@@ -107,11 +97,7 @@ __global__ void __launch_bounds__(1024) cast_kernel(TileArguments a) {
     const std::int64_t begin = place.across * each * blockDim.x + threadIdx.x;
     const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
     Pack<T, V> x[each];
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const std::int64_t pack = begin + i * blockDim.x;
-      if (pack < a.packs) x[i] = load_pack<T, V>(from, pack);
-    }
+    load_striped(from, begin, a.packs, x);
     std::int8_t* const to = a.q + row * a.q_stride;
 #pragma unroll
     for (int i = 0; i < each; ++i) {

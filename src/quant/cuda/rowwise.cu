@@ -31,12 +31,7 @@ __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
   const int packs = row < a.rows ? static_cast<int>(a.packs) : 0;
   const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
   Pack<T, V> x[R];
-#pragma unroll
-  for (int i = 0; i < R; ++i) {
-    const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
-    x[i] = zero_pack<T, V>();
-    if (pack < packs) x[i] = load_pack<T, V>(from, pack);
-  }
+  load_striped(from, static_cast<int>(threadIdx.x), packs, x);
   Largest<T, V> largest;
 #pragma unroll
   for (int i = 0; i < R; ++i)
@@ -68,12 +63,7 @@ __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a)
   Largest<T, V> largest;
   for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
     Pack<T, V> x[each];
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const std::int64_t pack = begin + i * blockDim.x;
-      x[i] = zero_pack<T, V>();
-      if (pack < packs) x[i] = load_pack<T, V>(from, pack);
-    }
+    load_striped(from, begin, packs, x);
 #pragma unroll
     for (int i = 0; i < each; ++i)
       largest.add(x[i]);
@@ -84,12 +74,7 @@ __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a)
   std::int8_t* const to = a.q + row * a.q_stride;
   for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
     Pack<T, V> x[each];
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const std::int64_t pack = begin + i * blockDim.x;
-      x[i] = zero_pack<T, V>();
-      if (pack < packs) x[i] = load_pack<T, V>(from, pack);
-    }
+    load_striped(from, begin, packs, x);
     uint2 out[each];
     pack_codes(x, scale, out);
 #pragma unroll

@@ -42,12 +42,7 @@ __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArgum
     const int step = static_cast<int>(blockDim.y);
     for (int begin = static_cast<int>(threadIdx.y); begin < rows; begin += step * in_flight) {
       Pack<T, V> x[in_flight];
-#pragma unroll
-      for (int i = 0; i < in_flight; ++i) {
-        const int row = begin + i * step;
-        x[i] = zero_pack<T, V>();
-        if (row < rows && inside) x[i] = load_pack<T, V>(from + row * a.stride, pack);
-      }
+      load_down(from, a.stride, pack, inside, begin, step, rows, x);
 #pragma unroll
       for (int i = 0; i < in_flight; ++i)
         columns.add(x[i]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the whole product by cuBLASLt into int32, then one pass that dequantizes. cuBLASLt
-// has no int8 product that leaves f16, bf16 or f32, and no scales by row and column, so the int32
-// are written and read once more: M·N·8 bytes, which for large K is little and for small K is what
-// int8 gained.
+// has no int8 product with f16, bf16 or f32 output, and no scales per row and column. So the int32
+// sums are written and read once more: M·N·8 bytes, which is little for a large K, and for a small
+// K as much as int8 gains.
 #include "gemm/int8/cuda/engines.hpp"
 #include "gemm/int8/cuda/operands.hpp"
 #include "gemm/int8/cuda/panels.hpp"
@@ -39,6 +39,8 @@ products::Product expected_product(const GemmProblem& p, const GemmConfig& confi
 
 std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
+  // What leaves all to the library runs.
+  if (config.cublaslt == CublasLtChoice{}) return {};
   if (products::sums_in_place(p, nullptr))
     return products::refusal(runtime(state), expected_product(p, config, state));
   return refuses_panels(p, config, state, cut(p, state));
@@ -68,7 +70,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   products::Plan& plan =
       plans.plan(products::panel_product(a, b, p.m, p.n, p.k, p.stride_d, a.data, o.d, config));
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
-  // All memory is there: from here on work is queued.
+  // All memory has been taken: from here on work is queued.
   if (device.rehearsing()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);
@@ -89,6 +91,7 @@ const Engine cublaslt_engine = {
     .default_config = default_config,
     .candidates = candidates,
     .refuses_config = refuses_config,
+    .config_parts = part_cublaslt,
     .provenance = provenance,
     .scratch_bytes = products::library_workspace,
     .run = run,

@@ -42,7 +42,7 @@ GemmConfig with_part_of_l2(const GemmProblem& p, const ContextState& state, std:
       panel_rows(p, static_cast<std::int64_t>(state.runtime->info().l2_bytes) / 8 * eighths));
 }
 
-// The two panels in flight have half of the L2 cache: the other half is for the operands.
+// The two panels in flight use half of the L2 cache: the other half is for the operands.
 GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
   return with_part_of_l2(p, state, 2);
 }
@@ -60,6 +60,8 @@ Cut cut(const GemmProblem& p, const GemmConfig& config, const ContextState& stat
 
 std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
+  // What leaves all to the library runs.
+  if (config.cublaslt == CublasLtChoice{}) return {};
   return refuses_panels(p, config, state, cut(p, config, state));
 }
 
@@ -76,8 +78,8 @@ struct Lane {
   std::byte* workspace = nullptr;
 };
 
-// The second stream starts behind what is queued on the first, and the first goes on behind it.
-// Also when a panel fails: a capture that was forked and not joined could not be ended.
+// The second stream starts after the work queued on the first, and the first continues after it,
+// also when a panel fails: a capture that was forked and not joined could not be ended.
 class Fork {
  public:
   Fork(cudaStream_t first, cudaStream_t second, cudaEvent_t event)
@@ -176,7 +178,7 @@ void run_panels(ContextState& state, const GemmProblem& p, const GemmConfig& con
   for (int i = 0; i < lanes_used; ++i)
     lanes[static_cast<std::size_t>(i)].workspace = frame.take<std::byte>(workspace_bytes);
 
-  // All memory is there: from here on work is queued.
+  // All memory has been taken: from here on work is queued.
   if (device.rehearsing()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);
@@ -196,7 +198,7 @@ void run_panels(ContextState& state, const GemmProblem& p, const GemmConfig& con
     return;
   }
   Fork fork(lanes[0].stream, lanes[1].stream, device.side_event());
-  // A last panel that overlaps the one before it runs behind that, in one lane.
+  // A last panel that overlaps the one before it runs after it, on the same stream.
   const bool overlaps = parts.rest < last_rows;
   for (std::int64_t i = 0; i < panels; ++i) {
     const std::int64_t turn = i == panels - 1 && overlaps ? i - 1 : i;
@@ -217,6 +219,7 @@ const Engine cublaslt_panels_engine = {
     .default_config = default_config,
     .candidates = candidates,
     .refuses_config = refuses_config,
+    .config_parts = part_cublaslt,
     .provenance = provenance,
     .scratch_bytes = products::library_workspace,
     .run = run,

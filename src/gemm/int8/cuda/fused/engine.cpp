@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the product whose epilogue dequantizes: no int32 leaves the multiprocessors. Written
-// and read once more, they cost M·N·8 bytes: on an H200 about what int8 gains over bf16 at K =
-// 2048.
+// Engine zone: the product whose epilogue dequantizes: no int32 sum leaves the multiprocessors.
+// Writing and reading the sums would cost M·N·8 bytes: on an H200 about what int8 gains over bf16
+// at K = 2048.
 //
-// Nobody vouches for a kernel on a machine it never ran on: the engine is never chosen by default.
-// A tuner tries its candidates apart from its own process, proves them, and only then times them.
+// A kernel may fail on a machine on which it never ran, so this engine is never chosen by default.
+// A tuner tries its candidates in another process, proves them, and only then times them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,9 +26,9 @@ using core::SWITCHBACK_CUDA_NS::CurrentDevice;
 using core::SWITCHBACK_CUDA_NS::Runtime;
 using core::SWITCHBACK_CUDA_NS::runtime;
 
-// What its memory accesses move at a time.
+// The bytes of one memory access.
 constexpr std::int64_t access_bytes = 16;
-// What a descriptor of the copies of 9.0 does not hold. It holds whatever else is not rejected.
+// The limit of a copy descriptor of 9.0; everything else that is not rejected fits into it.
 constexpr std::int64_t most_row_bytes = std::int64_t{1} << 40;
 
 std::span<const products::FusedVariant> variants(const ContextState& state, std::string_view& why) {
@@ -49,7 +49,7 @@ std::string_view unavailable(const ContextState& state) {
 
 std::string_view rejects(const GemmProblem& p) {
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(p.output));
-  // Rows and columns are counted in int, those of the last tile that d has not too.
+  // Row and column indices are int, including those of the last tile that lie beyond d.
   constexpr std::int64_t most = std::numeric_limits<int>::max() - 256;
   if (p.scale == ScaleMode::none) return "it has no int32 output";
   if (p.k == 0) return "k is 0";
@@ -81,8 +81,8 @@ const products::FusedVariant* find_variant(const ContextState& state, GemmConfig
   return nullptr;
 }
 
-// A tile of more than twice the rows there are wastes most of its work. Small ones are never waste:
-// there, b is all that is to be read.
+// A tile with more than twice the rows of d wastes most of its work. Small tiles are never a waste:
+// with few rows the time goes into reading b.
 bool is_worth(const products::FusedVariant& variant, std::int64_t m) {
   constexpr int small = 64;
   return variant.tile_m <= small || variant.tile_m < 2 * m;
@@ -98,8 +98,8 @@ GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
   return config_of(*fewest_rows);
 }
 
-// Each shape; where d has more tiles than run at once, and they are large, in both directions, and
-// in the widest strips.
+// Every shape. If d has more tiles than can run at once, and they are large: in both directions,
+// and in the widest strips.
 void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
   constexpr std::int64_t large = 128;
   for (const products::FusedVariant& variant : variants(state)) {
@@ -109,7 +109,7 @@ void candidates(const GemmProblem& p, const ContextState& state, std::vector<Gem
     const std::int64_t down = (p.m + variant.tile_m - 1) / variant.tile_m;
     const std::int64_t across = (p.n + variant.tile_n - 1) / variant.tile_n;
     if (variant.tile_m < large || down * across <= runtime(state).info().multiprocessors) continue;
-    // Of one tile more than a strip has on either side there are no two strips.
+    // With one tile more than a strip is wide there would be no second full strip.
     std::int64_t widest = 0;
     for (const std::int64_t width : {std::int64_t{2}, std::int64_t{4}, std::int64_t{8}})
       if (std::min(down, across) > width) widest = width;
@@ -145,10 +145,10 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
     core::fail(Status::unsupported, "engine 'fused': {}", refuses_config(p, config, state));
   const CurrentDevice current(device.index());
   core::Workspace::Frame frame(state.workspace);
-  // Rows of its tiles that a has not are not read: only the inner dimension needs zeros.
+  // Rows of a tile beyond a are not read: only the inner dimension needs zeros.
   const products::StagedCodes a = products::stage(frame, o.a, p.m, p.k, p.stride_a, p.m);
   const products::StagedCodes b = products::stage_b(frame, p, o);
-  // The kernels read the scales of rows by words.
+  // The kernels read the scales of rows as words.
   const bool moves_absmax = reinterpret_cast<std::uintptr_t>(o.absmax_a) % sizeof(float) != 0;
   auto* absmax_a = moves_absmax ? frame.take<float>(p.m) : nullptr;
   const products::FusedArguments arguments = {
@@ -179,8 +179,8 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
     const std::size_t bytes = static_cast<std::size_t>(p.m) * sizeof(float);
     device.copy(absmax_a, bytes, o.absmax_a, bytes, bytes, 1);
   }
-  // CUTLASS ends by asking for the last error, and takes one that an earlier call of anybody's has
-  // left for its own.
+  // CUTLASS ends by asking for the last error, and would take an error left by an earlier call of
+  // other code for its own.
   (void)cudaGetLastError();
   check(variant->launch(p.output, arguments, workspace, device.cuda_stream()), "kernel fused");
 }
@@ -200,6 +200,7 @@ const Engine fused_engine = {
     .default_config = default_config,
     .candidates = candidates,
     .refuses_config = refuses_config,
+    .config_parts = part_clusters | part_order,
     .run = run,
 };
 

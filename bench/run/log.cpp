@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/workload/log.hpp"
+#include "bench/run/log.hpp"
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
-#include "autotune/tune.hpp"
-#include "bench/machine/machine.hpp"
-#include "core/check.hpp"
+#include "bench/workload/output.hpp"
 
 namespace switchback::bench {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// A rate and its share of a ceiling.
 void add_rate(Json& out, const char* key, double rate, double ceiling) {
@@ -42,39 +36,11 @@ void add_rates(Json& out, Field field, const Case& c, DType dtype, double ms,
   }
 }
 
-Json shape_line(const Case& c, std::int64_t number, CaseStatus status, const std::string& why) {
-  Json line;
-  line["type"] = "case";
-  line["case"] = number;
-  line["id"] = case_id(c);
-  line["status"] = status_text(status);
-  line["why"] = why.empty() ? Json(nullptr) : Json(why);
-  line["batch_size"] = c.batch_size;
-  line["dim_out"] = c.dim_out;
-  line["dim_in"] = c.dim_in;
-  return line;
-}
-
-Json load_json(std::optional<double> others_cores) {
-  Json json;
-  json["others_cores"] = others_cores ? Json(*others_cores) : Json(nullptr);
-  double average = 0;
-  json["average_1min"] = ::getloadavg(&average, 1) == 1 ? Json(average) : Json(nullptr);
-  return json;
-}
-
 std::optional<double> number_at(const Json& object, const char* key) {
   if (!object.is_object()) return std::nullopt;
   const auto at = object.find(key);
   if (at == object.end() || !at->is_number()) return std::nullopt;
   return at->get<double>();
-}
-
-std::string text_at(const Json& object, const char* key) {
-  if (!object.is_object()) return "";
-  const auto at = object.find(key);
-  if (at == object.end()) return "";
-  return at->is_string() ? at->get<std::string>() : at->dump();
 }
 
 RunLog::Noise noise_of(const Json& line) {
@@ -98,71 +64,47 @@ RunLog::Noise noise_of(const Json& line) {
   return noise;
 }
 
-std::vector<std::string> setting_of(const Json& machine, const std::string& dtype) {
-  std::vector<std::string> setting;
-  for (const char* key : {"device", "cpu", "isa", "threads"})
-    setting.push_back(fmt::format("{}={}", key, text_at(machine, key)));
-  setting.push_back("dtype=" + dtype);
-  return setting;
-}
-
 }  // namespace
 
-std::string run_log_path(const std::string& record_path) {
-  constexpr std::string_view ending = ".jsonl";
-  std::string stem = record_path;
-  if (stem.size() > ending.size() && stem.ends_with(ending))
-    stem.resize(stem.size() - ending.size());
-  return stem + ".run.jsonl";
-}
-
-std::string json_line(const Json& object) {
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-Json run_start_line(const Context& context, const RunHeader& header, const Ceilings& ceilings) {
-  Json line;
-  line["type"] = "run_start";
-  line["schema"] = run_log_version;
-  line["time"] = autotune::time_now();
-  line["tool"] = tool_version();
-  line["commit"] = tool_commit();
-  line["machine"] = machine_json(context);
+void put_header(const RunHeader& header, const Ceilings& ceilings, Json& line) {
   line["driver"] = nullptr;  // of a GPU, as the next
   line["compute_capability"] = nullptr;
   line["dtype"] = dtype_name(header.dtype);
   line["timer"] = "std::chrono::steady_clock around one call";
   line["statistic"] = "median";
   line["cache"] = "as the other fields of the round leave it";
-  line["seed"] = header.seed;
+  line["seed"] = nullptr;  // the place of what every run says
   line["grids"] = header.grids;
-  line["arguments"] = header.arguments;
+  line["arguments"] = nullptr;
   Json fields = Json::array();
   for (std::size_t i = 0; i < all_fields; ++i)
     if (header.fields[i]) fields.push_back(field_table()[i].name);
   line["fields"] = std::move(fields);
-  line["cases"] = header.cases;
+  line["cases"] = nullptr;
   line["mode"] = header.mode;
-  line["load"] = load_json(header.others_cores);
+  line["load"] = nullptr;
   line["ceilings"] = {{"s8_tops", ceilings.s8_tops},
                       {"f32_tflops", ceilings.f32_tflops},
                       {"copy_gb_s", ceilings.copy_gb_s},
                       {"copy_l3_gb_s", ceilings.copy_l3_gb_s},
                       {"s8_instruction", ceilings.s8_instruction},
                       {"f32_instruction", ceilings.f32_instruction}};
-  return line;
 }
 
-Json case_line(const CaseResult& result, std::int64_t number, const PlannedCase& planned,
-               DType dtype, const Ceilings& ceilings, const CaseLoad& load) {
-  Json line = shape_line(result.shape, number, result.status, result.why);
+void put_shape(const Case& c, Json& line) {
+  line["batch_size"] = c.batch_size;
+  line["dim_out"] = c.dim_out;
+  line["dim_in"] = c.dim_in;
+}
+
+void put_result(const CaseResult& result, DType dtype, const Ceilings& ceilings, Json& line) {
   line["repeat"] = result.repeat;
   line["rounds"] = result.rounds;
-  line["planned_bytes"] = planned.bytes;
+  line["planned_bytes"] = nullptr;  // the place of what every case says
   line["setup_s"] = result.setup_s;
-  line["wall_s"] = result.wall_s;
-  line["load"] = load_json(load.others_cores);
-  line["disturbed"] = load.disturbed;
+  line["wall_s"] = nullptr;
+  line["load"] = nullptr;
+  line["disturbed"] = nullptr;
   for (const Field field : {Field::fwd_packed, Field::bwd_packed, Field::standard_fwd_packed}) {
     const std::optional<double> ms = result.median_ms(field);
     line[std::string(field_name(field)) + "_ms"] = ms ? Json(*ms) : Json(nullptr);
@@ -213,19 +155,11 @@ Json case_line(const CaseResult& result, std::int64_t number, const PlannedCase&
     out["auto_eval_mode"] = layer.eval_mode;
     line["layer"] = std::move(out);
   }
-  return line;
 }
 
-Json skipped_case_line(const Case& c, std::int64_t number, CaseStatus status,
-                       const std::string& why) {
-  return shape_line(c, number, status, why);
-}
-
-void check_run_log_line(std::string_view line) {
-  const Json object = Json::parse(line, nullptr, false);
-  const std::string type = text_at(object, "type");
-  core::require(type == "run_start" || type == "case" || type == "run_end",
-                "not a line of a run file");
+std::string machine_text(const Json& machine, std::string_view dtype) {
+  return fmt::format("{}, {}, {} threads, {}", text_at(machine, "cpu"), text_at(machine, "isa"),
+                     text_at(machine, "threads"), dtype);
 }
 
 RunLog parse_run_log(const std::vector<std::string>& lines) {
@@ -237,9 +171,9 @@ RunLog parse_run_log(const std::vector<std::string>& lines) {
       const auto machine = line.find("machine");
       const Json empty;
       const Json& on = machine != line.end() ? *machine : empty;
-      log.setting = setting_of(on, text_at(line, "dtype"));
-      log.machine = fmt::format("{}, {}, {} threads, {}", text_at(on, "cpu"), text_at(on, "isa"),
-                                text_at(on, "threads"), text_at(line, "dtype"));
+      const std::string dtype = text_at(line, "dtype");
+      log.setting = setting_of(on, {{"dtype", dtype}});
+      log.machine = machine_text(on, dtype);
       if (const auto ceilings = line.find("ceilings"); ceilings != line.end())
         if (const auto tops = number_at(*ceilings, "s8_tops"); tops && *tops > 0)
           log.s8_tops = tops;
@@ -252,10 +186,6 @@ RunLog parse_run_log(const std::vector<std::string>& lines) {
     }
   }
   return log;
-}
-
-std::vector<std::string> run_setting(const Context& context, DType dtype) {
-  return setting_of(machine_json(context), std::string(dtype_name(dtype)));
 }
 
 }  // namespace switchback::bench

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "autotune/candidate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "autotune/operations.hpp"
+#include "core/tunable.hpp"
+#include "gemm/cublaslt/words.hpp"
+
+namespace switchback::autotune {
+
+namespace {
+
+using core::Word;
+using core::Written;
+
+constexpr std::string_view cublaslt_prefix = "cublaslt_";
+constexpr const char* workspace_name = "workspace_mib";
+constexpr const char* unranked_name = "unranked";
+
+// The library's own 64 bytes mean something to one of its versions; what they say in words means
+// the same to all.
+void add_cublaslt(CandidateText& text, const CublasLtChoice& choice) {
+  if (choice == CublasLtChoice()) return;
+  if (choice.algorithm)
+    for (const CublasLtAttribute& attribute : cublaslt_attributes())
+      text.attributes.emplace_back(fmt::format("{}{}", cublaslt_prefix, attribute.name),
+                                   (*choice.algorithm).*attribute.value);
+  text.attributes.emplace_back(workspace_name, choice.workspace_mib);
+  text.attributes.emplace_back(unranked_name, choice.unranked ? 1 : 0);
+}
+
+// Takes what a text says of cuBLASLt; returns how many of its attributes that were.
+std::size_t take_cublaslt(const CandidateText& text, CublasLtChoice& choice) {
+  std::size_t used = 0;
+  for (const auto& [name, value] : text.attributes) {
+    if (name == workspace_name) {
+      choice.workspace_mib = value;
+      ++used;
+    } else if (name == unranked_name) {
+      choice.unranked = value != 0;
+      ++used;
+    } else if (name.starts_with(cublaslt_prefix)) {
+      for (const CublasLtAttribute& attribute : cublaslt_attributes())
+        if (attribute.name == std::string_view(name).substr(cublaslt_prefix.size())) {
+          if (!choice.algorithm) choice.algorithm.emplace();
+          (*choice.algorithm).*attribute.value = value;
+          ++used;
+        }
+    }
+  }
+  return used;
+}
+
+// The words of a CublasLtChoice in a choice; empty: the operation has none.
+template <class Words>
+auto cublaslt_words(std::span<const Word> table, Words& words) {
+  const auto first = std::find_if(table.begin(), table.end(),
+                                  [](const Word& word) { return word.name == cublaslt_word; });
+  const std::span all(words);
+  if (first == table.end()) return all.first(0);
+  return all.subspan(static_cast<std::size_t>(first - table.begin()),
+                     std::tuple_size_v<CublasLtChoiceWords>);
+}
+
+}  // namespace
+
+CandidateText to_text(ConfigOp op, const ConfigChoice& choice) {
+  const std::span<const Word> table = tunable_of(op).config;
+  CandidateText text;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const std::int64_t value = choice.words[i];
+    if (i == 0)
+      text.engine = core::value_text(table[i], value);
+    else if (table[i].written == Written::always ||
+             (table[i].written == Written::unless_zero && value != 0))
+      text.attributes.emplace_back(table[i].name, value);
+  }
+  if (const auto from = cublaslt_words(table, choice.words); !from.empty()) {
+    CublasLtChoiceWords words{};
+    std::copy(from.begin(), from.end(), words.begin());
+    add_cublaslt(text, from_words(words));
+  }
+  return text;
+}
+
+std::optional<ConfigChoice> to_choice(ConfigOp op, const CandidateText& text, std::string& why) {
+  const std::span<const Word> table = tunable_of(op).config;
+  ConfigChoice choice;
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const Word& word = table[i];
+    if (i == 0) {
+      if (core::parse_value(word, text.engine, choice.words[i])) continue;
+      why = fmt::format("engine '{}' is unknown", text.engine);
+      return std::nullopt;
+    }
+    if (word.written == Written::elsewhere) continue;
+    const auto found = std::find_if(text.attributes.begin(), text.attributes.end(),
+                                    [&](const auto& pair) { return pair.first == word.name; });
+    if (found == text.attributes.end()) continue;  // zero, as before there was such a word
+    choice.words[i] = found->second;
+    ++used;
+  }
+  if (const auto to = cublaslt_words(table, choice.words); !to.empty()) {
+    CublasLtChoice cublaslt;
+    used += take_cublaslt(text, cublaslt);
+    why = out_of_range(cublaslt);
+    if (!why.empty()) return std::nullopt;
+    const CublasLtChoiceWords words = to_words(cublaslt);
+    std::copy(words.begin(), words.end(), to.begin());
+  }
+  if (used != text.attributes.size()) {
+    why = "the configuration has attributes that are unknown here";
+    return std::nullopt;
+  }
+  return choice;
+}
+
+}  // namespace switchback::autotune

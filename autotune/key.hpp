@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuner: the key of a problem on a machine: canonical text that means the same everywhere, made of
+// the names in the operation's table (core/tunable.hpp).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "autotune/machine.hpp"
+#include "autotune/store/record.hpp"
+#include "core/check.hpp"
+#include "core/config_source.hpp"
+
+namespace switchback::autotune {
+
+/// How times are taken; part of the key, since another way finds another winner.
+struct Policy {
+  bool cold_cache = false;
+  bool graph = false;
+  friend bool operator==(const Policy&, const Policy&) = default;
+};
+
+/// The canonical key of a query on a machine.
+Key key_of(const ConfigQuery& query, const Machine& machine, const Policy& policy = {});
+/// The inverse. On failure `why` says what of the key is unknown here.
+struct KeyParts {
+  ConfigQuery query;
+  Machine machine;
+  Policy policy;
+};
+std::optional<KeyParts> parse_key(std::string_view json, std::string& why);
+
+/// A key without the number of tokens (rows of X and G), and that number: problems of one family
+/// differ in it alone.
+struct Family {
+  Key key;
+  std::int64_t m = 0;
+};
+Family family_of(const ConfigQuery& query, const Machine& machine, const Policy& policy);
+/// The bucket of m: powers of two and their 3/2 above 16, each number up to that. The one rule for
+/// every place where a near shape may stand in for another.
+std::int64_t m_bucket(std::int64_t m) noexcept;
+
+/// "gemm_int8 M 16 N 4096 K 4096 f32 row_col": the problem for a table.
+std::string describe(const ConfigQuery& query);
+
+}  // namespace switchback::autotune
+
+/// describe()
+template <>
+struct fmt::formatter<switchback::ConfigQuery>
+    : switchback::core::DescribedFormatter<switchback::ConfigQuery,
+                                           switchback::autotune::describe> {};

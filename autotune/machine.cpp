@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "autotune/machine.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+
+#include "autotune/store/record.hpp"
+#include "core/cpu/isa.hpp"
+#include "core/cpu/memory.hpp"
+#include "core/device.hpp"
+
+namespace switchback::autotune {
+
+namespace {
+
+struct Backend {
+  DeviceKind kind;
+  std::string_view name;
+};
+constexpr std::array backends = {Backend{DeviceKind::cpu, "cpu"}, Backend{DeviceKind::cuda, "cuda"},
+                                 Backend{DeviceKind::emulated, "emulated"}};
+
+std::string_view backend_name(DeviceKind kind) {
+  for (const Backend& backend : backends)
+    if (backend.kind == kind) return backend.name;
+  return "cpu";
+}
+
+// 80 GB of an H100 and 79.6 of what its driver reports are one class.
+std::int64_t memory_class_gib(std::size_t bytes) {
+  const double gib = static_cast<double>(bytes) / static_cast<double>(std::size_t{1} << 30);
+  std::int64_t best = 1;
+  for (std::int64_t power = 1; power <= (std::int64_t{1} << 20); power *= 2)
+    for (const std::int64_t size : {power, power * 3 / 2, power * 5 / 4})
+      if (std::abs(static_cast<double>(size) - gib) < std::abs(static_cast<double>(best) - gib))
+        best = size;
+  return best;
+}
+
+}  // namespace
+
+DeviceKind device_kind_of(const Machine& machine) noexcept {
+  for (const Backend& backend : backends)
+    if (backend.name == machine.backend) return backend.kind;
+  return DeviceKind::cpu;
+}
+
+Members members_of(const Machine& m) {
+  Members members;
+  members.set("backend", m.backend);
+  if (m.backend == "cpu") {
+    members.set("machine_isa", m.isa);
+    members.set("cores", m.cores);
+    return members;
+  }
+  members.set("compute_capability", m.compute_capability);
+  members.set("multiprocessors", m.multiprocessors);
+  members.set("memory_gib", m.memory_gib);
+  members.set("mig", m.mig);
+  return members;
+}
+
+Machine machine_of(const ContextState& state) {
+  Machine m;
+  m.backend = backend_name(state.device.kind);
+  if (state.runtime == nullptr) {
+    m.isa = core::isa_name(core::cpu_features().level());
+    m.cores = core::available_cores();
+    return m;
+  }
+  const core::DeviceInfo& info = state.runtime->info();
+  m.compute_capability = info.compute_capability();
+  m.multiprocessors = info.multiprocessors;
+  m.memory_gib = memory_class_gib(info.memory_bytes);
+  // The driver names a part of a device "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
+  constexpr std::string_view mark = " MIG ";
+  const std::size_t at = info.name.find(mark);
+  if (at != std::string::npos) m.mig = info.name.substr(at + mark.size());
+  return m;
+}
+
+std::string environment_name(const Machine& machine) {
+  return make_key(members_of(machine).text()).sha.substr(0, 16);
+}
+
+std::string describe(const Machine& m) {
+  if (m.backend == "cpu") return fmt::format("cpu {}, {} cores", m.isa, m.cores);
+  return fmt::format("{} sm_{}, {} multiprocessors, {} GiB{}", m.backend, m.compute_capability,
+                     m.multiprocessors, m.memory_gib, m.mig.empty() ? "" : ", MIG " + m.mig);
+}
+
+}  // namespace switchback::autotune

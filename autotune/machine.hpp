@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuner: what of a machine a measurement depends on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "autotune/members.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+
+namespace switchback::autotune {
+
+/// What of a machine a measurement depends on; never which of several equal devices it was.
+struct Machine {
+  std::string backend;  ///< "cpu", "cuda" or "emulated"
+  // CPU: the highest instruction set and the cores this process may use.
+  std::string isa;
+  std::int64_t cores = 0;
+  // CUDA.
+  std::int64_t compute_capability = 0;  ///< 90 is sm_90
+  std::int64_t multiprocessors = 0;
+  std::int64_t memory_gib = 0;  ///< its class: rounded to a power of two, or 3/2 of one
+  std::string mig;              ///< the profile of a part of a device; empty: a whole one
+
+  friend bool operator==(const Machine&, const Machine&) = default;
+};
+Machine machine_of(const ContextState& state);
+/// The name of a machine's folder in a cache: the first 16 digits of the SHA-256 of its words.
+std::string environment_name(const Machine& machine);
+/// "cpu avx512_vnni, 2 cores"; "cuda sm_90, 132 multiprocessors, 128 GiB"
+std::string describe(const Machine& machine);
+/// What a key says of its machine.
+Members members_of(const Machine& machine);
+/// The kind of device that the backend is of.
+DeviceKind device_kind_of(const Machine& machine) noexcept;
+
+}  // namespace switchback::autotune
+
+/// describe()
+template <>
+struct fmt::formatter<switchback::autotune::Machine>
+    : switchback::core::DescribedFormatter<switchback::autotune::Machine,
+                                           switchback::autotune::describe> {};

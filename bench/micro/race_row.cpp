@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/micro/race_row.hpp"
+
+#include <fmt/format.h>
+
+#include "bench/cli/table.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+Json timed_json(const std::string& name, const measure::Stats& s) {
+  return {{"name", name},       {"count", s.count},         {"min_ms", s.min_ms},
+          {"p20_ms", s.p20_ms}, {"median_ms", s.median_ms}, {"p80_ms", s.p80_ms},
+          {"max_ms", s.max_ms}, {"mad_ms", s.mad_ms}};
+}
+
+}  // namespace
+
+std::string verdict(const std::optional<Target>& target, double value) {
+  if (!target) return {};
+  if (value >= target->stretch) return "above stretch";
+  if (value >= target->target) return "above target";
+  if (value >= target->floor) return "above floor";
+  return "BELOW FLOOR";
+}
+
+RaceRow::RaceRow(std::string bench_name, std::string subject_name,
+                 const measure::Timed& subject_timed, const measure::Timed& rival_timed)
+    : bench(std::move(bench_name)),
+      subject(std::move(subject_name)),
+      rival(rival_timed.name),
+      subject_ms(subject_timed.stats),
+      rival_ms(rival_timed.stats),
+      ratio(measure::speed_ratio(rival_timed.times_ms, subject_timed.times_ms)) {}
+
+std::vector<Column> race_columns() {
+  return {
+      {.name = "variant", .meaning = "mode, activation, or where the data lies"},
+      {.name = "dtype", .meaning = "of the subject's operands"},
+      {.name = "batch", .meaning = "rows of X"},
+      {.name = "dim_in", .meaning = "columns of X"},
+      {.name = "dim_out", .meaning = "rows of W; 0: there is no W"},
+      {.name = "subject", .meaning = "what is measured, and its times"},
+      {.name = "rival", .meaning = "what it is measured against, and its times"},
+      {.name = "ratio", .meaning = "the rival's time over the subject's, median of the rounds"},
+      {.name = "ratio_mad", .meaning = "its median absolute deviation"},
+      {.name = "gop_s", .meaning = "operations of a product, two a multiply-add", .unit = "GOP/s"},
+      {.name = "gb_s", .meaning = "bytes read and written by a quantize", .unit = "GB/s"},
+      {.name = "ceiling", .meaning = "the instruction whose rate in registers is the ceiling"},
+      {.name = "share_of_ceiling", .meaning = "the product's rate over that"},
+      {.name = "share_mad", .meaning = "its median absolute deviation"},
+      {.name = "output", .meaning = "type that an int8 product writes"},
+      {.name = "share_of_reading_w",
+       .meaning = "time to read as many bytes as W has codes over the product's"},
+      {.name = "share_of_reading_w_mad", .meaning = "its median absolute deviation"},
+      {.name = "reference_target", .meaning = "what those who work on the kernels are held to"}};
+}
+
+Json target_json(const Target& target, std::string_view of) {
+  return {{"of", of},
+          {"floor", target.floor},
+          {"target", target.target},
+          {"stretch", target.stretch},
+          {"set_on", "Cascade Lake, 2 cores"}};
+}
+
+Json to_json(const RaceRow& row) {
+  Json json;
+  json["type"] = "micro";
+  json["v"] = 1;
+  json["bench"] = row.bench;
+  for (const Column& column : race_columns())
+    json[column.name] = nullptr;
+  json["variant"] = row.variant;
+  json["dtype"] = dtype_name(row.dtype);
+  json["batch"] = row.shape.batch;
+  json["dim_in"] = row.shape.dim_in;
+  json["dim_out"] = row.shape.dim_out;
+  json["subject"] = timed_json(row.subject, row.subject_ms);
+  if (!row.rival.empty()) {
+    json["rival"] = timed_json(row.rival, row.rival_ms);
+    json["ratio"] = row.ratio.median;
+    json["ratio_mad"] = row.ratio.mad;
+  }
+  if (row.target) json["reference_target"] = target_json(*row.target, "ratio");
+  return json;
+}
+
+std::string shape_text(const MicroShape& s) {
+  return s.dim_out > 0 ? fmt::format("{}x{}x{}", s.batch, s.dim_in, s.dim_out)
+                       : fmt::format("{}x{}", s.batch, s.dim_in);
+}
+
+std::string time_text(const measure::Stats& stats) {
+  return number_with_spread(stats.median_ms, stats.mad_ms, stats.count);
+}
+
+std::string ratio_text(const RaceRow& row) {
+  return row.subject_ms.count < 3 ? number(row.ratio.median)
+                                  : number_with_spread(row.ratio.median, row.ratio.mad);
+}
+
+std::string target_text(const std::optional<Target>& t) {
+  return t ? fmt::format("{} ({}, {})", t->target, t->floor, t->stretch) : "";
+}
+
+std::string summary_of(const RaceRow& row) {
+  return fmt::format("{} {} {}: {}", shape_text(row.shape), row.variant, row.subject,
+                     number_with_spread(row.ratio.median, row.ratio.mad, row.subject_ms.count));
+}
+
+Table race_table(std::vector<std::string> header, std::vector<std::string> left, bool targets) {
+  if (targets)
+    for (const char* column : {"reference target", "verdict"}) {
+      header.emplace_back(column);
+      left.emplace_back(column);
+    }
+  return Table(std::move(header), std::move(left));
+}
+
+}  // namespace switchback::bench

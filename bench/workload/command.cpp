@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/workload/command.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "bench/cli/cli.hpp"
+#include "bench/workload/drive.hpp"
+#include "core/check.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+std::string quoted(const std::string& argument) {
+  const bool plain = !argument.empty() && argument.find_first_not_of(
+                                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                              "0123456789_-+./,:=@%") == std::string::npos;
+  return plain ? argument : "'" + argument + "'";
+}
+
+// The command line as it could be typed again.
+std::string arguments_of(const CLI::App& command) {
+  std::string all = command.get_name();
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& result : option->results())
+      all += option->get_items_expected_max() == 0
+                 ? fmt::format(" {}", option->get_name())
+                 : fmt::format(" {} {}", option->get_name(), quoted(result));
+  return all;
+}
+
+}  // namespace
+
+CLI::Option* add_deadline_option(CLI::App& command, SessionOptions& options) {
+  return command
+      .add_option_function<std::string>(
+          "--deadline",
+          [&options](const std::string& text) {
+            options.deadline_s = parse_duration_s("--deadline", text);
+          },
+          "end the whole run within so long (90, 90s, 1.5m, 2h): a case that by estimate would end "
+          "later is not begun")
+      ->type_name("TIME");
+}
+
+CLI::Option* add_output_options(CLI::App& command, SessionOptions& options) {
+  command
+      .add_option("--out", options.out,
+                  "record file, or - for standard output (default); NAME.run.jsonl is written "
+                  "beside it. A file with content is refused without --append or --resume")
+      ->type_name("FILE");
+  CLI::Option* append =
+      command.add_flag("--append", options.append, "add to the records in the file");
+  CLI::Option* resume = command.add_flag("--resume", options.resume,
+                                         "as --append, skipping cases the file has in full");
+  append->excludes(resume);
+  return resume;
+}
+
+CLI::Option* add_dry_run_and_quiet(CLI::App& command, SessionOptions& options) {
+  CLI::Option* dry_run =
+      command.add_flag("--dry-run", options.dry_run,
+                       "print the cases with their memory and time, as far as these can be "
+                       "estimated, and measure none");
+  command.add_flag("--quiet", options.quiet,
+                   "no progress, no table and no word on noise, only what went wrong");
+  return dry_run;
+}
+
+void add_session_options(CLI::App& command, SessionOptions& options) {
+  add_context_options(command, options.context);
+  add_deadline_option(command, options);
+  add_output_options(command, options);
+  add_dry_run_and_quiet(command, options);
+  add_seed_option(command, options.seed);
+}
+
+void add_workload_command(CLI::App& app, const std::shared_ptr<Workload>& workload) {
+  const auto options = std::make_shared<SessionOptions>();
+  CLI::App* command =
+      app.add_subcommand(std::string(workload->name()), std::string(workload->about()));
+  workload->add_options(*command, *options);
+  command->footer(workload->footer());
+  command->callback([workload, options, command] {
+    core::require(!(options->append || options->resume) || options->out != "-",
+                  "--{} needs --out FILE: standard output holds no records to go on from",
+                  options->append ? "append" : "resume");
+    options->arguments = arguments_of(*command);
+    set_exit_code(run_workload(*workload, *options));
+  });
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: a workload as a subcommand, with the options that all workloads share.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bench/workload/session.hpp"
+#include "bench/workload/workload.hpp"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace switchback::bench {
+
+/// Adds the subcommand, whose callback runs the workload and calls set_exit_code().
+void add_workload_command(CLI::App& app, const std::shared_ptr<Workload>& workload);
+
+/// All of SessionOptions: --device, --threads, --isa, --seed, --deadline, --out, --append,
+/// --resume,
+/// --dry-run and --quiet.
+void add_session_options(CLI::App& command, SessionOptions& options);
+
+// The same in parts, for a workload that has its own options in between. Descriptions can be
+// changed through the returned options.
+CLI::Option* add_deadline_option(CLI::App& command, SessionOptions& options);
+/// --out, --append and --resume; returns the last.
+CLI::Option* add_output_options(CLI::App& command, SessionOptions& options);
+/// --dry-run and --quiet; returns the first.
+CLI::Option* add_dry_run_and_quiet(CLI::App& command, SessionOptions& options);
+
+}  // namespace switchback::bench

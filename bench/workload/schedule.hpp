@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: the cases of a run, and estimates of the time that they will take.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "bench/workload/workload.hpp"
+
+namespace switchback::bench {
+
+/// The factor by which an estimate may be wrong, either way: other shapes and more threads reach
+/// other rates than the shape it was calibrated with.
+inline constexpr double estimate_doubt = 2;
+
+/// The ratio of the times of cases to their plans, to correct the remaining ones: recent cases
+/// count most.
+class Pace {
+ public:
+  void add(double planned_s, double took_s) noexcept;
+  [[nodiscard]] double factor() const noexcept { return factor_; }
+
+ private:
+  double factor_ = 1;
+  bool known_ = false;
+};
+
+class Schedule {
+ public:
+  explicit Schedule(std::vector<CasePlan> cases) : cases_(std::move(cases)) {}
+
+  [[nodiscard]] const std::vector<CasePlan>& cases() const noexcept { return cases_; }
+  /// Of all cases from this one on; 0: not known.
+  [[nodiscard]] double left_s(std::size_t from) const;
+  [[nodiscard]] double shortest_s(std::size_t i) const {
+    return cases_[i].shortest_s * pace_.factor();
+  }
+  void took(std::size_t i, const CaseOutcome& outcome, double took_s) {
+    pace_.add(outcome.planned_s.value_or(cases_[i].total_s), took_s);
+  }
+
+ private:
+  std::vector<CasePlan> cases_;
+  Pace pace_;
+};
+
+}  // namespace switchback::bench

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: the environment of a workload: the Context, the limits of time and memory, and messages to
+// the user.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "bench/cli/status_line.hpp"
+#include "bench/machine/cpu_load.hpp"
+#include "measure/stopwatch.hpp"
+#include "switchback/context.hpp"
+
+namespace switchback::bench {
+
+/// The options that all workloads share.
+struct SessionOptions {
+  ContextOptions context;
+  std::uint64_t seed = 1;
+  std::optional<double> deadline_s;  ///< of the whole run, from its start
+  std::string out = "-";
+  bool append = false;
+  bool resume = false;
+  bool dry_run = false;
+  bool quiet = false;
+  std::string arguments;  ///< the command line in words, for the run file
+};
+
+class Session {
+ public:
+  /// Opens the device. Throws Error.
+  Session(const SessionOptions& options, measure::Clock::time_point start);
+
+  [[nodiscard]] const SessionOptions& options() const noexcept { return options_; }
+  [[nodiscard]] Context& context() noexcept { return context_; }
+  /// Of machine_json().
+  [[nodiscard]] const nlohmann::ordered_json& machine() const noexcept { return machine_; }
+  [[nodiscard]] bool on_cpu() const noexcept;
+  /// Bytes available in the memory of operands; 0 if the system does not say.
+  [[nodiscard]] std::size_t free_bytes() const;
+
+  [[nodiscard]] double elapsed_s() const;
+  [[nodiscard]] std::optional<measure::Clock::time_point> deadline() const;
+  /// Whether the user has asked to stop. Check it before every call that takes time, and throw
+  /// Interrupted if it is true.
+  [[nodiscard]] static bool interrupted() noexcept;
+
+  /// Print to stderr: a note unless the run is quiet, a warning always.
+  void note(const std::string& text) { out_.note(text); }
+  void warning(const std::string& text) { out_.warning(text); }
+  [[nodiscard]] StatusLine& status_line() noexcept { return out_; }
+  /// Watches what other programs use.
+  [[nodiscard]] LoadMonitor& load() noexcept { return load_; }
+
+ private:
+  const SessionOptions& options_;
+  measure::Clock::time_point start_;
+  Context context_;
+  nlohmann::ordered_json machine_;
+  StatusLine out_;
+  LoadMonitor load_;
+};
+
+}  // namespace switchback::bench

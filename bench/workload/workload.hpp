@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: a workload is measured case by case, writes records with its own columns, and is a
+// subcommand. It gets everything else that such a subcommand offers from drive.hpp.
+//
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/cli/table.hpp"
+#include "bench/workload/status.hpp"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace switchback::bench {
+
+class Session;
+struct SessionOptions;
+
+using Json = nlohmann::ordered_json;
+
+/// A column of a workload's records. A value is a number, a text, true or false, an object of
+/// numbers (a statistic), or null for what was not measured.
+struct Column {
+  std::string name;       ///< the key in records
+  std::string meaning;    ///< a phrase for people
+  std::string unit = {};  ///< "ms", "bytes", "GB/s"; empty: it has none
+  bool is_text = false;   ///< left-aligned in the table
+  bool in_table = true;
+};
+
+/// One record, as written to the file and shown in the table.
+struct Row {
+  std::string line = {};                ///< the record, without its newline
+  std::vector<std::string> cells = {};  ///< of the table
+  std::string summary = {};             ///< the row in a few words; may be empty
+};
+/// Takes the rows of a case as they are measured.
+using Sink = std::function<void(Row row)>;
+
+/// A case before it is measured. Values that a workload cannot estimate are 0.
+struct CasePlan {
+  std::string id;    ///< names the case in files: cases with the same id are the same work
+  double bytes = 0;  ///< of memory
+  double total_s = 0;
+  double shortest_s = 0;  ///< with as few calls as a deadline may leave
+  int repeat = 0;         ///< timed calls
+};
+
+/// How a case ended.
+struct CaseOutcome {
+  CaseStatus status = CaseStatus::ok;
+  std::string why = {};      ///< it is not ok
+  std::string summary = {};  ///< its result in a few words, for the person who waits
+  /// The planned time of the work that was really done, such as fewer calls; nothing:
+  /// CasePlan::total_s.
+  std::optional<double> planned_s = std::nullopt;
+};
+
+/// The case of a line of a record file.
+struct RecordedCase {
+  std::string id;
+  bool complete = true;  ///< has all that is asked for, so that --resume skips the case
+};
+
+/// The format of a workload's records in a file.
+struct RecordFormat {
+  std::string line_start;  ///< of every line: a torn line is known by it
+  /// Throws Error(invalid_argument) unless the line is such a record.
+  std::function<RecordedCase(std::string_view line)> read;
+  bool one_line_a_case = false;
+  std::int64_t most_bytes = 8192;  ///< that one case takes; room for all is asked for at the start
+};
+
+/// Functions are called in the order in which they are declared here; those with a body are
+/// optional.
+class Workload {
+ public:
+  virtual ~Workload() = default;
+
+  /// The subcommand; also "workload" in records.
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  /// One line in the list of subcommands.
+  [[nodiscard]] virtual std::string_view about() const = 0;
+  /// Below the options in --help.
+  [[nodiscard]] virtual std::string footer() const { return {}; }
+  /// Adds its own options, which the workload keeps, and those that all workloads share.
+  virtual void add_options(CLI::App& command, SessionOptions& shared);
+  /// Called once all options are known, before a device is opened. Throws Error(invalid_argument).
+  virtual void check_options() {}
+
+  /// The columns of its records, in order.
+  [[nodiscard]] virtual std::vector<Column> columns() const = 0;
+  /// By default {"workload": name, "case": id} and the columns.
+  [[nodiscard]] virtual RecordFormat format() const;
+
+  /// Checks the options against the device.
+  virtual void open(Session&) {}
+  /// The cases in the order in which they are measured. May measure the machine for estimates.
+  virtual std::vector<CasePlan> plan(Session& session) = 0;
+  /// What all cases in one file must have in common besides machine and threads, such as the input
+  /// type. It is written to the run file, and --resume refuses to mix.
+  [[nodiscard]] virtual Json setting() const { return Json::object(); }
+  /// Adds members to the first line of a run in the run file. The keys that every workload's line
+  /// has follow them, except those that this function has already placed.
+  virtual void describe_run(Session&, Json& /*line*/) const {}
+  /// Gets the earlier contents of the two files. By default its records are added to the table by
+  /// `show`.
+  virtual void take_existing(const std::vector<std::string>& records,
+                             const std::vector<std::string>& run_lines, const Sink& show);
+
+  /// Measures the case at this place in the plan. Throws Interrupted if the session asks to stop.
+  virtual CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) = 0;
+  /// Adds members to the line of a case in the run file, in the same way; `measured` is false for a
+  /// case that was not begun.
+  virtual void describe_case(std::size_t /*i*/, bool /*measured*/, Json& /*line*/) const {}
+  /// Adds members to the last line of a run.
+  virtual void describe_end(Json& /*line*/) const {}
+  /// The output for people at the end. By default the table of all rows.
+  virtual void print_report(Session& session, const Table& table, std::FILE* to) const;
+
+  /// The word for its cases in messages: "cases".
+  [[nodiscard]] virtual std::string_view cases_noun() const { return "cases"; }
+
+ protected:
+  /// A row of the default format, from values by the names of columns. A column without a value is
+  /// null; a value without a column throws Error(internal).
+  [[nodiscard]] Row row(const std::string& case_id, const Json& values) const;
+};
+
+/// The table for these columns, with its headings ("forward [ms]").
+Table table_of(const std::vector<Column>& columns);
+/// The text of a record's value in a table: "3.61"; "3.61 ± 0.04" for an object with a median and
+/// its deviation; "-" for null.
+std::string cell_of(const Json& value);
+
+}  // namespace switchback::bench

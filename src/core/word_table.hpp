@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: tables of the members of a problem or a configuration. One row says what a member is called
+// in caches and which values it may have; conversions to words and back, range checks and text are
+// derived from the rows.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+#include "core/config_source.hpp"
+
+namespace switchback::core {
+
+/// How a word is written to a key or a candidate of a cache.
+enum class Written {
+  always,
+  /// Not where it is zero: configurations that were stored before there was such a word are still
+  /// written, compared and read by others as they were.
+  unless_zero,
+  /// By somebody else: with the machine, or attribute by attribute.
+  elsewhere,
+};
+
+/// One number of a ConfigQuery or a ConfigChoice. Names are part of caches: they are added to, and
+/// never change their meaning.
+struct Word {
+  std::string_view name;
+  std::int64_t least = 0;
+  std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  /// The name of a value from `least` to `most`, empty if it has none; null: written as a number.
+  std::string_view (*value_name)(std::int64_t value) noexcept = nullptr;
+  /// What is said of a value outside of the limits; empty: what they are.
+  std::string_view rule = {};
+  Written written = Written::always;
+
+  [[nodiscard]] constexpr bool accepts(std::int64_t value) const noexcept {
+    return value >= least && value <= most;
+  }
+};
+
+/// Word::value_name of an enumeration by the function that names its values ("unknown": none).
+template <auto NameOf, class Enum>
+std::string_view value_name(std::int64_t value) noexcept {
+  const std::string_view name = NameOf(static_cast<Enum>(value));
+  return name == "unknown" ? std::string_view() : name;
+}
+template <class Enum>
+constexpr std::int64_t number(Enum value) noexcept {
+  return static_cast<std::int64_t>(value);
+}
+
+/// A row: a member that is one word: an integer, a flag or an enumeration.
+template <auto Member>
+struct MemberRow {
+  std::array<Word, 1> words;
+
+  template <class T>
+  constexpr void write(const T& from, std::int64_t* to) const noexcept {
+    *to = static_cast<std::int64_t>(from.*Member);
+  }
+  template <class T>
+  constexpr void read(const std::int64_t* from, T& to) const noexcept {
+    to.*Member = static_cast<std::remove_cvref_t<decltype(to.*Member)>>(*from);
+  }
+};
+template <auto Member>
+constexpr MemberRow<Member> row(const Word& word) {
+  return {{word}};
+}
+
+/// A row: one word of several members. get(object) makes it, set(object, word) takes it apart.
+template <class Get, class Set>
+struct ComputedRow {
+  std::array<Word, 1> words;
+  Get get;
+  Set set;
+
+  template <class T>
+  constexpr void write(const T& from, std::int64_t* to) const noexcept {
+    *to = get(from);
+  }
+  template <class T>
+  constexpr void read(const std::int64_t* from, T& to) const noexcept {
+    set(to, *from);
+  }
+};
+template <class Get, class Set>
+constexpr ComputedRow<Get, Set> row(const Word& word, Get get, Set set) {
+  return {{word}, get, set};
+}
+
+/// The rows of one type, in the order of their words.
+template <class... Rows>
+class WordTable {
+ public:
+  constexpr explicit WordTable(Rows... rows) : rows_(rows...) {
+    std::size_t at = 0;
+    const auto add = [&](const auto& row) {
+      for (const Word& word : row.words)
+        words_[at++] = word;
+    };
+    (add(rows), ...);
+  }
+
+  [[nodiscard]] constexpr std::span<const Word> words() const noexcept { return words_; }
+
+  template <class T, std::size_t Size>
+  constexpr void write(const T& from, std::array<std::int64_t, Size>& to) const noexcept {
+    static_assert(count <= Size, "there are more words than a query or a choice has");
+    std::size_t at = 0;
+    std::apply([&](const auto&... row) { (write_row(row, from, to.data(), at), ...); }, rows_);
+  }
+
+  /// The inverse; false, and `to` is unchanged, if a word is outside of its limits.
+  template <class T, std::size_t Size>
+  constexpr bool read(const std::array<std::int64_t, Size>& from, T& to) const noexcept {
+    static_assert(count <= Size, "there are more words than a query or a choice has");
+    for (std::size_t i = 0; i < count; ++i)
+      if (!words_[i].accepts(from[i])) return false;
+    std::size_t at = 0;
+    std::apply([&](const auto&... row) { (read_row(row, from.data(), to, at), ...); }, rows_);
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t count =
+      (std::tuple_size_v<std::remove_cvref_t<decltype(Rows::words)>> + ...);
+
+  template <class Row, class T>
+  static constexpr void write_row(const Row& row, const T& from, std::int64_t* to,
+                                  std::size_t& at) noexcept {
+    row.write(from, to + at);
+    at += row.words.size();
+  }
+  template <class Row, class T>
+  static constexpr void read_row(const Row& row, const std::int64_t* from, T& to,
+                                 std::size_t& at) noexcept {
+    row.read(from + at, to);
+    at += row.words.size();
+  }
+
+  std::tuple<Rows...> rows_;
+  std::array<Word, count> words_{};
+};
+
+/// The query of a problem by its table.
+template <class Problem, class Table>
+ConfigQuery make_query(ConfigOp op, const ConfigOrigin& origin, const Table& table,
+                       const Problem& problem) noexcept {
+  ConfigQuery query;
+  query.op = op;
+  query.origin = origin;
+  table.write(problem, query.words);
+  return query;
+}
+/// The inverse, without the origin; false, and `problem` is unchanged, for words that are none.
+template <class Problem, class Table>
+bool read_query(ConfigOp op, const Table& table, const ConfigQuery& query,
+                Problem& problem) noexcept {
+  return query.op == op && is_valid(query.origin) && table.read(query.words, problem);
+}
+
+/// "mc=-1; it must be at least 0": the first word outside of its limits; empty: there is none.
+std::string out_of_range(std::span<const Word> table, std::span<const std::int64_t> words);
+
+/// Why the words of a choice that from_choice() refused are no configuration.
+std::string no_configuration(std::span<const Word> table, const ConfigChoice& choice);
+
+/// "avx2" of a word with named values, else the number; "?7" for a value without a name.
+std::string value_text(const Word& word, std::int64_t value);
+/// The value of a name; false if the word has no such value.
+bool parse_value(const Word& word, std::string_view text, std::int64_t& value) noexcept;
+
+}  // namespace switchback::core

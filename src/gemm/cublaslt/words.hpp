@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: the row of a configuration's table (core/word_table.hpp) that is a CublasLtChoice:
+// four words of a ConfigChoice. In caches it is written attribute by attribute, see `written`.
+#pragma once
+
+#include <array>
+#include <limits>
+
+#include "core/word_table.hpp"
+#include "gemm/cublaslt/choice.hpp"
+
+namespace switchback {
+
+/// The name of the first of these words.
+inline constexpr std::string_view cublaslt_word = "cublaslt";
+
+template <auto Member>
+struct CublasLtRow {
+  // Which values they may have is what out_of_range() says of the choice.
+  static constexpr core::Word word_of(std::string_view name) noexcept {
+    return {.name = name,
+            .least = std::numeric_limits<std::int64_t>::min(),
+            .written = core::Written::elsewhere};
+  }
+  std::array<core::Word, 4> words = {word_of(cublaslt_word), word_of("cublaslt_2"),
+                                     word_of("cublaslt_3"), word_of("cublaslt_4")};
+
+  template <class T>
+  void write(const T& from, std::int64_t* to) const noexcept {
+    for (const std::int64_t word : to_words(from.*Member))
+      *to++ = word;
+  }
+  template <class T>
+  void read(const std::int64_t* from, T& to) const noexcept {
+    to.*Member = from_words({from[0], from[1], from[2], from[3]});
+  }
+};
+
+}  // namespace switchback

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: the mode of a layer's pass as the tuner sees it: what the members of a PassProblem
+// and a ModeRanking are called in caches, and which values they may have.
+#include "core/tunable.hpp"
+
+#include <algorithm>
+
+#include "linear/mode.hpp"
+
+namespace switchback::linear {
+
+namespace {
+
+using core::number;
+using core::row;
+using core::value_name;
+using core::Word;
+
+constexpr std::string_view pass_name(Pass pass) noexcept {
+  return pass == Pass::forward ? "forward" : "dx";
+}
+constexpr std::string_view codes_name(WeightCodes codes) noexcept {
+  return codes == WeightCodes::made ? "made" : "cached";
+}
+
+constexpr Word float_type(std::string_view name) {
+  return {.name = name, .most = number(DType::bf16), .value_name = value_name<dtype_name, DType>};
+}
+
+constexpr core::WordTable problem_table(
+    row<&PassProblem::pass>(
+        {.name = "pass", .most = number(Pass::dx), .value_name = value_name<pass_name, Pass>}),
+    row<&PassProblem::weight>({.name = "weight_codes",
+                               .most = number(WeightCodes::cached),
+                               .value_name = value_name<codes_name, WeightCodes>}),
+    row<&PassProblem::m>({.name = "m"}), row<&PassProblem::n>({.name = "n"}),
+    row<&PassProblem::k>({.name = "k"}), row<&PassProblem::dtype>(float_type("dtype")),
+    row<&PassProblem::output>(float_type("output")),
+    row<&PassProblem::bias>({.name = "bias", .most = 1}));
+
+// One place of the ranking; the fastest mode stands where other operations have their engine.
+template <std::size_t Place>
+constexpr auto place(std::string_view name,
+                     std::string_view (*value_name)(std::int64_t) noexcept = nullptr) {
+  return row(
+      {.name = name, .most = number(Mode::global), .value_name = value_name},
+      [](const ModeRanking& ranking) { return number(ranking.modes[Place]); },
+      [](ModeRanking& ranking, std::int64_t mode) {
+        ranking.modes[Place] = static_cast<Mode>(mode);
+      });
+}
+
+constexpr core::WordTable config_table(place<0>("engine", value_name<mode_name, Mode>),
+                                       place<1>("second"), place<2>("third"));
+
+ConfigChoice rank(std::span<const ConfigChoice> fastest_first) {
+  std::vector<Mode> order;
+  const auto add = [&](Mode mode) {
+    if (std::find(order.begin(), order.end(), mode) == order.end()) order.push_back(mode);
+  };
+  for (const ConfigChoice& choice : fastest_first)
+    if (Mode mode{}; from_choice(choice, mode)) add(mode);
+  // Modes that were not among them, in the fixed order.
+  for (const Mode mode : choosable_modes)
+    add(mode);
+  ModeRanking ranking;
+  std::copy_n(order.begin(), ranking.modes.size(), ranking.modes.begin());
+  return to_choice(ranking);
+}
+
+constexpr core::Tunable make() {
+  core::Tunable made = core::make_tunable<PassProblem, ModeRanking, problem_table, config_table>(
+      ConfigOp::layer_mode, "layer_mode", "");
+  made.rank = rank;
+  return made;
+}
+
+}  // namespace
+
+constinit const core::Tunable tunable = make();
+
+ConfigQuery to_query(const PassProblem& problem) noexcept {
+  return core::make_query(ConfigOp::layer_mode, problem, problem_table, problem);
+}
+
+bool from_query(const ConfigQuery& query, PassProblem& problem) noexcept {
+  if (!core::read_query(ConfigOp::layer_mode, problem_table, query, problem)) return false;
+  static_cast<ConfigOrigin&>(problem) = query.origin;
+  return true;
+}
+
+ConfigChoice to_choice(const ModeRanking& ranking) noexcept {
+  ConfigChoice choice;
+  config_table.write(ranking, choice.words);
+  return choice;
+}
+
+bool from_choice(const ConfigChoice& choice, ModeRanking& ranking) noexcept {
+  ModeRanking found;
+  if (!config_table.read(choice.words, found)) return false;
+  if (!std::is_permutation(found.modes.begin(), found.modes.end(), choosable_modes.begin()))
+    return false;
+  ranking = found;
+  return true;
+}
+
+ConfigChoice to_choice(Mode candidate) noexcept {
+  ModeRanking ranking;
+  ranking.modes = {candidate, Mode{}, Mode{}};
+  return to_choice(ranking);
+}
+
+bool from_choice(const ConfigChoice& choice, Mode& candidate) noexcept {
+  ModeRanking found;
+  if (!config_table.read(choice.words, found)) return false;
+  candidate = found.modes.front();
+  return true;
+}
+
+}  // namespace switchback::linear

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quant/checked.hpp"
+
+#include <array>
+
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "quant/dispatch.hpp"
+
+namespace switchback::quant {
+
+namespace {
+
+using core::operand;
+
+constexpr std::array<ArgumentNames, all_ops.size()> all_names = [] {
+  std::array<ArgumentNames, all_ops.size()> names;
+  const auto of = [&](Op op) -> ArgumentNames& { return names[static_cast<std::size_t>(op)]; };
+  of(Op::rowwise) = {.x = "x", .rows = "M", .cols = "K", .absmax = "absmax"};
+  of(Op::rowwise_column_sums) = {
+      .x = "g", .rows = "M", .cols = "N", .absmax = "absmax", .sums = "column_sums"};
+  of(Op::column_sums) = {.x = "g", .rows = "M", .cols = "N", .sums = "sums"};
+  of(Op::columnwise_transpose) = {.x = "w", .rows = "N", .cols = "K", .absmax_t = "absmax"};
+  of(Op::global) = {.x = "w", .rows = "N", .cols = "K", .absmax = "absmax"};
+  of(Op::global_transpose) = {.x = "w", .rows = "N", .cols = "K", .absmax_t = "absmax"};
+  of(Op::rowwise_and_columnwise_transpose) = {
+      .x = "w", .rows = "N", .cols = "K", .absmax = "absmax_rows", .absmax_t = "absmax_cols"};
+  of(Op::global_and_transpose) = {
+      .x = "w", .rows = "N", .cols = "K", .absmax = "absmax", .absmax_t = "absmax"};
+  of(Op::dequantize_rowwise) = {
+      .x = "q", .rows = "M", .cols = "K", .absmax = "absmax", .value = "x"};
+  of(Op::cast_to_int8) = {.x = "x", .rows = "M", .cols = "K"};
+  of(Op::activation_forward) = {.x = "x", .rows = "M", .cols = "K", .value = "y"};
+  of(Op::activation_backward) = {.x = "x", .rows = "M", .cols = "K", .value = "dx"};
+  of(Op::activation_forward_quantize) = {
+      .x = "x", .rows = "M", .cols = "K", .absmax = "absmax", .value = "y"};
+  of(Op::activation_backward_quantize) = {
+      .x = "x", .rows = "M", .cols = "N", .absmax = "absmax", .sums = "column_sums", .value = "dx"};
+  return names;
+}();
+
+class Checks {
+ public:
+  Checks(const OpParts& parts, const Request& request)
+      : op_(parts.name), parts_(parts), names_(names_of(parts.op)), r_(request) {}
+
+  // In the order of the public functions' arguments, so that the first wrong one is reported.
+  void arguments() const {
+    const bool derives = parts_.source == Source::gradient;
+    source();
+    if (derives) value();
+    codes("q", r_.q, parts_.q, r_.x.rows, names_.rows, r_.x.cols, names_.cols, names_.absmax);
+    codes("q_t", r_.q_t, parts_.q_t, r_.x.cols, names_.cols, r_.x.rows, names_.rows,
+          names_.absmax_t);
+    if (parts_.sums == Makes::yes || !r_.column_sums.empty())
+      core::check_span(op_, names_.sums, r_.column_sums, r_.x.cols, names_.cols);
+    if (!derives) value();
+  }
+
+  void memory(const ContextState& state) const {
+    const bool derives = parts_.source == Source::gradient;
+    const ConstAnyMatrix none;
+    core::check_operands(
+        state, op_,
+        {operand(names_.value, derives ? ConstAnyMatrix(r_.value) : none), operand("q", r_.q.codes),
+         operand(names_.absmax, shares_scale() ? std::span<float>() : r_.q.absmax),
+         operand("q_t", r_.q_t.codes), operand(names_.absmax_t, r_.q_t.absmax),
+         operand(names_.sums, r_.column_sums),
+         operand(names_.value, derives ? none : ConstAnyMatrix(r_.value))},
+        {operand("g", r_.g), operand(names_.x, r_.x), operand(names_.absmax, r_.absmax_x)});
+  }
+
+ private:
+  [[nodiscard]] bool shares_scale() const {
+    return parts_.q == Scales::global && parts_.q_t == Scales::global;
+  }
+
+  void source() const {
+    const bool activates = parts_.source == Source::activation || parts_.source == Source::gradient;
+    if (activates)
+      core::require(r_.activation == Activation::gelu_tanh || r_.activation == Activation::gelu_erf,
+                    "{}: activation = {}; it must be gelu_tanh (1) or gelu_erf (2)", op_,
+                    static_cast<std::int32_t>(r_.activation));
+    core::check_matrix(op_, names_.x, r_.x);
+    if (parts_.source == Source::codes)
+      core::check_span(op_, names_.absmax, r_.absmax_x, r_.x.rows, names_.rows);
+    else
+      core::check_float(op_, names_.x, r_.x.dtype);
+    if (parts_.source == Source::gradient) {
+      like_x("g", r_.g);
+      type_of_x("g", r_.g.dtype, parts_.q == Scales::none);
+    }
+  }
+
+  void value() const {
+    if (parts_.value == Makes::no || (parts_.source == Source::activation &&
+                                      parts_.value == Makes::if_wanted && !is_given(r_.value)))
+      return;
+    if (parts_.source == Source::codes) {
+      core::check_matrix(op_, names_.value, r_.value);
+      core::check_float(op_, names_.value, r_.value.dtype);
+    }
+    like_x(names_.value, r_.value);
+    if (parts_.source == Source::activation) type_of_x(names_.value, r_.value.dtype, false);
+    if (parts_.source == Source::gradient)
+      core::require(r_.value.dtype == r_.g.dtype, "{}: {} has dtype {}; it must be g's, {}", op_,
+                    names_.value, dtype_name(r_.value.dtype), dtype_name(r_.g.dtype));
+  }
+
+  void codes(std::string_view argument, const CodesOut& out, Scales scales, std::int64_t rows,
+             std::string_view rows_name, std::int64_t cols, std::string_view cols_name,
+             std::string_view absmax) const {
+    if (scales == Scales::none) return;
+    core::check_matrix(op_, argument, out.codes);
+    core::check_shape(op_, argument, out.codes, rows, rows_name, cols, cols_name);
+    if (scales == Scales::per_row || scales == Scales::per_column)
+      core::check_span(op_, absmax, out.absmax, rows, rows_name);
+    // A scale that both layouts share is the last argument.
+    else if (scales == Scales::global && (&out == &r_.q_t || !shares_scale()))
+      core::check_span(op_, absmax, out.absmax, 1, "one scale");
+  }
+
+  void like_x(std::string_view argument, ConstAnyMatrix m) const {
+    core::check_matrix(op_, argument, m);
+    core::check_shape(op_, argument, m, r_.x.rows, names_.rows, r_.x.cols, names_.cols);
+  }
+
+  // The type of x, or f32 if the operation accepts that too.
+  void type_of_x(std::string_view argument, DType dtype, bool or_f32) const {
+    const bool right = dtype == r_.x.dtype || (or_f32 && dtype == DType::f32);
+    core::require(right, "{}: {} has dtype {}; it must be x's, {}{}", op_, argument,
+                  dtype_name(dtype), dtype_name(r_.x.dtype), or_f32 ? ", or f32" : "");
+  }
+
+  std::string_view op_;
+  const OpParts& parts_;
+  const ArgumentNames& names_;
+  const Request& r_;
+};
+
+}  // namespace
+
+const ArgumentNames& names_of(Op op) noexcept {
+  return all_names[static_cast<std::size_t>(op)];
+}
+
+void run_checked(Context& context, Op op, const Request& request) {
+  const Checks checks(parts_of(op), request);
+  checks.arguments();
+  checks.memory(context.state());
+  run(context.state(), op, request);
+}
+
+}  // namespace switchback::quant

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry zone: the checked door to quantization, which every public operation uses.
+#pragma once
+
+#include <string_view>
+
+#include "quant/ops.hpp"
+#include "switchback/context.hpp"
+
+namespace switchback::quant {
+
+/// The names of a public operation's arguments and sizes in its messages.
+struct ArgumentNames {
+  std::string_view x{};
+  std::string_view rows{}, cols{};  ///< of x
+  std::string_view absmax{};        ///< the scales of q and those of q_t
+  std::string_view absmax_t{};
+  std::string_view sums{};
+  std::string_view value{};
+};
+const ArgumentNames& names_of(Op op) noexcept;
+
+/// Checks the request, which must be one that the operation's public function can make, and runs
+/// it.
+void run_checked(Context& context, Op op, const Request& request);
+
+}  // namespace switchback::quant

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: the quantize operations, each of which kernels compute in one pass over a matrix.
+// This table is the only place that says what an operation reads and computes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "quant/request.hpp"
+
+namespace switchback::quant {
+
+/// The operations, named as the public functions. The values are pinned: they are
+/// part of tuning records.
+enum class Op : std::int64_t {
+  rowwise = 0,
+  rowwise_column_sums = 1,
+  column_sums = 2,
+  columnwise_transpose = 3,
+  global = 4,
+  global_transpose = 5,
+  rowwise_and_columnwise_transpose = 6,
+  global_and_transpose = 7,
+  dequantize_rowwise = 8,
+  cast_to_int8 = 9,
+  // The operations of switchback/activation.hpp, which are not tuned.
+  activation_forward = 10,
+  activation_backward = 11,
+  activation_forward_quantize = 12,
+  activation_backward_quantize = 13,
+};
+
+/// Whether an operation can be tuned.
+constexpr bool is_tuned(Op op) noexcept {
+  return op <= Op::cast_to_int8;
+}
+
+/// Whether an operation computes this result.
+enum class Makes : std::uint8_t { no, yes, if_wanted };
+
+/// What an operation reads and computes.
+struct OpParts {
+  Op op;
+  std::string_view name;  ///< of the public function
+  Source source;
+  Scales q;    ///< codes [rows,cols]
+  Scales q_t;  ///< codes [cols,rows]
+  Makes sums;
+  Makes value;
+
+  [[nodiscard]] constexpr bool transposes() const noexcept { return q_t != Scales::none; }
+};
+
+/// All operations, in the order of their values.
+inline constexpr std::array<OpParts, 14> all_ops = [] {
+  using S = Source;
+  using enum Scales;
+  constexpr Makes no = Makes::no;
+  constexpr Makes yes = Makes::yes;
+  constexpr Makes may = Makes::if_wanted;
+  return std::array<OpParts, 14>{{
+      // op, name, source, q, q_t, sums, value
+      {Op::rowwise, "quantize_rowwise", S::floats, per_row, none, no, no},
+      {Op::rowwise_column_sums, "quantize_rowwise_column_sums", S::floats, per_row, none, yes, no},
+      {Op::column_sums, "column_sums", S::floats, none, none, yes, no},
+      {Op::columnwise_transpose, "quantize_columnwise_transpose", S::floats, none, per_column, no,
+       no},
+      {Op::global, "quantize_global", S::floats, global, none, no, no},
+      {Op::global_transpose, "quantize_global_transpose", S::floats, none, global, no, no},
+      {Op::rowwise_and_columnwise_transpose, "quantize_rowwise_and_columnwise_transpose", S::floats,
+       per_row, per_column, no, no},
+      {Op::global_and_transpose, "quantize_global_and_transpose", S::floats, global, global, no,
+       no},
+      {Op::dequantize_rowwise, "dequantize_rowwise", S::codes, none, none, no, yes},
+      {Op::cast_to_int8, "cast_to_int8", S::floats, unscaled, none, no, no},
+      {Op::activation_forward, "activation_forward", S::activation, none, none, no, yes},
+      {Op::activation_backward, "activation_backward", S::gradient, none, none, no, yes},
+      {Op::activation_forward_quantize, "activation_forward_quantize", S::activation, per_row, none,
+       no, may},
+      {Op::activation_backward_quantize, "activation_backward_quantize", S::gradient, per_row, none,
+       may, may},
+  }};
+}();
+
+constexpr const OpParts& parts_of(Op op) noexcept {
+  return all_ops[static_cast<std::size_t>(op)];
+}
+
+/// The name of the public function.
+std::string_view op_name(Op op) noexcept;
+
+}  // namespace switchback::quant

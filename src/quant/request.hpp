@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: a request to quantize: one matrix to read, and all results to compute from it.
+// Each public operation is such a Request, and so are combinations without a public name.
+//
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "switchback/matrix.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::quant {
+
+/// Which elements share a scale.
+enum class Scales : std::uint8_t {
+  none,      ///< no codes
+  unscaled,  ///< the cast: codes without a scale
+  per_row,
+  per_column,
+  global,  ///< one for the matrix
+};
+
+/// How many scales the codes of a [rows,cols] matrix have.
+constexpr std::int64_t scale_count(Scales scales, std::int64_t rows, std::int64_t cols) noexcept {
+  switch (scales) {
+    case Scales::per_row:
+      return rows;
+    case Scales::per_column:
+      return cols;
+    case Scales::global:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+/// Codes to be written, and their scales.
+struct CodesOut {
+  Scales scales = Scales::none;
+  MatrixView<std::int8_t> codes{};
+  std::span<float> absmax{};  ///< [rows], [cols] or [1], as `scales` says
+};
+
+/// The source of v, the matrix from which the results are computed.
+enum class Source : std::uint8_t {
+  floats,      ///< x
+  activation,  ///< activation(x), rounded to the type of x
+  gradient,    ///< g · activation'(x), rounded to the type of g
+  codes,       ///< what the codes x and their scales stand for, rounded to the type of `value`
+};
+
+/// Nothing needs to be aligned, not even to its element size. Outputs do not overlap other
+/// operands.
+struct Request {
+  ConstAnyMatrix x{};  ///< [rows,cols]
+  ConstAnyMatrix g{};  ///< [rows,cols], or none
+  Activation activation = Activation::none;
+  std::span<const float> absmax_x{};  ///< [rows], if x holds codes (s8)
+
+  // The wanted results of v[rows,cols].
+  CodesOut q{};                    ///< [rows,cols]: unscaled, per_row or global
+  CodesOut q_t{};                  ///< [cols,rows]: per_column or global; if both are global they
+                                   ///< share one absmax
+  std::span<float> column_sums{};  ///< [cols], as quantize_rowwise_column_sums says; empty: none
+  bool accumulate = false;         ///< the sums are added to what column_sums holds
+  AnyMatrix value{};               ///< v itself, or none
+};
+
+/// Whether a matrix is given; one without elements may have null data.
+inline bool is_given(const ConstAnyMatrix& m) noexcept {
+  return m.data != nullptr || m.rows != 0 || m.cols != 0;
+}
+
+inline Source source_of(const Request& r) noexcept {
+  if (r.x.dtype == DType::s8) return Source::codes;
+  if (r.activation == Activation::none) return Source::floats;
+  return is_given(r.g) ? Source::gradient : Source::activation;
+}
+
+}  // namespace switchback::quant

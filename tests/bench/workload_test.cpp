@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// A workload of two columns gets everything else from the machinery that it shares with the others.
+#include "bench/workload/workload.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "bench/cli/cli.hpp"
+#include "bench/workload/command.hpp"
+#include "bench/workload/output.hpp"
+#include "bench/workload/record_file.hpp"
+#include "bench/workload/session.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::bench {
+namespace {
+
+/// Squares the numbers it is given, in one row or in as many as asked for.
+class Squares : public Workload {
+ public:
+  std::vector<int> numbers;
+  int rows = 1;
+  double case_s = 0;  // what it says that a case takes
+  double case_bytes = 0;
+  std::vector<int> measured;
+
+  [[nodiscard]] std::string_view name() const override { return "squares"; }
+  [[nodiscard]] std::string_view about() const override { return "Square numbers"; }
+  void add_options(CLI::App& command, SessionOptions& shared) override {
+    command.add_option("--number", numbers, "a number to square; may be given again");
+    command.add_option("--rows", rows, "rows of each");
+    Workload::add_options(command, shared);
+  }
+  [[nodiscard]] std::vector<Column> columns() const override {
+    return {{.name = "number", .meaning = "what is squared"},
+            {.name = "square", .meaning = "its square", .unit = "m2"}};
+  }
+  std::vector<CasePlan> plan(Session& /*session*/) override {
+    std::vector<CasePlan> cases;
+    for (const int number : numbers)
+      cases.push_back({.id = std::to_string(number),
+                       .bytes = case_bytes,
+                       .total_s = case_s,
+                       .shortest_s = case_s});
+    return cases;
+  }
+  CaseOutcome measure(Session& /*session*/, std::size_t i, const Sink& sink) override {
+    if (numbers[i] < 0) throw Interrupted{};
+    measured.push_back(numbers[i]);
+    for (int at = 0; at < rows; ++at)
+      sink(row(std::to_string(numbers[i]),
+               {{"number", numbers[i]}, {"square", 1.0 * numbers[i] * numbers[i]}}));
+    CaseOutcome outcome;
+    outcome.summary = "squared";
+    if (numbers[i] == 13) outcome = {.status = CaseStatus::wrong, .why = "13 is unlucky"};
+    return outcome;
+  }
+};
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+  std::vector<int> measured;
+};
+
+class WorkloadCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    path = testing::TempDir() + "workload_" +
+           testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl";
+    std::remove(path.c_str());
+    std::remove(run_log_path(path).c_str());
+  }
+  void TearDown() override { SetUp(); }
+
+  Result run(std::vector<std::string> arguments, double case_s = 0, double case_bytes = 0) const {
+    const auto workload = std::make_shared<Squares>();
+    workload->case_s = case_s;
+    workload->case_bytes = case_bytes;
+    CLI::App app;
+    add_workload_command(app, workload);
+    arguments.insert(arguments.begin(), {"squares", "--device", "cpu", "--threads", "1"});
+    std::reverse(arguments.begin(), arguments.end());
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    Result result;
+    try {
+      app.parse(std::move(arguments));
+      result.code = exit_code();
+    } catch (const Error& error) {
+      result.code = exit_code_for(error.status());
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    result.out = testing::internal::GetCapturedStdout();
+    result.err = testing::internal::GetCapturedStderr();
+    result.measured = workload->measured;
+    return result;
+  }
+
+  [[nodiscard]] static std::vector<Json> lines(const std::string& file) {
+    std::vector<Json> all;
+    std::istringstream stream(read_file(file));
+    for (std::string line; std::getline(stream, line);)
+      all.push_back(Json::parse(line));
+    return all;
+  }
+
+  std::string path;
+};
+
+TEST_F(WorkloadCommand, WritesItsRecordsAndPrintsItsTable) {
+  const Result result = run({"--number", "3", "4", "--out", path});
+  EXPECT_EQ(result.code, exit_codes::ok) << result.err;
+  EXPECT_EQ(read_file(path),
+            "{\"workload\":\"squares\",\"case\":\"3\",\"number\":3,\"square\":9.0}\n"
+            "{\"workload\":\"squares\",\"case\":\"4\",\"number\":4,\"square\":16.0}\n");
+  EXPECT_NE(result.err.find("[1/2] 3  squared"), std::string::npos) << result.err;
+  EXPECT_NE(result.out.find("number  square [m2]\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("16"), std::string::npos) << result.out;
+}
+
+TEST_F(WorkloadCommand, RecordsOnStandardOutputLeaveTheTableToStderr) {
+  const Result result = run({"--number", "3"});
+  EXPECT_EQ(Json::parse(result.out)["square"], 9);
+  EXPECT_NE(result.err.find("square [m2]"), std::string::npos) << result.err;
+  EXPECT_EQ(run({"--number", "3", "--quiet"}).err, "");
+}
+
+TEST_F(WorkloadCommand, WritesARunFileBesideTheRecords) {
+  run({"--number", "3", "13", "--out", path, "--seed", "5"});
+  const std::vector<Json> log = lines(run_log_path(path));
+  ASSERT_EQ(log.size(), 4u);
+  EXPECT_EQ(log[0]["type"], "run_start");
+  EXPECT_EQ(log[0]["machine"]["device"], "cpu");
+  EXPECT_EQ(log[0]["seed"], 5);
+  EXPECT_EQ(log[0]["cases"], 2);
+  EXPECT_NE(log[0]["arguments"].get<std::string>().find("squares --number 3 --number 13"),
+            std::string::npos)
+      << log[0]["arguments"];
+  EXPECT_EQ(log[1]["type"], "case");
+  EXPECT_EQ(log[1]["id"], "3");
+  EXPECT_EQ(log[1]["status"], "ok");
+  EXPECT_TRUE(log[1].contains("wall_s"));
+  EXPECT_EQ(log[2]["status"], "wrong");
+  EXPECT_EQ(log[2]["why"], "13 is unlucky");
+  EXPECT_EQ(log[3]["type"], "run_end");
+  EXPECT_EQ(log[3]["reason"], "complete");
+  EXPECT_EQ(log[3]["measured"], 2);
+  EXPECT_EQ(log[3]["wrong"], 1);
+}
+
+TEST_F(WorkloadCommand, AWrongCaseFails) {
+  EXPECT_EQ(run({"--number", "13", "--out", path}).code, exit_codes::failed);
+}
+
+TEST_F(WorkloadCommand, ResumesWhereItWasLeft) {
+  ASSERT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::ok);
+  EXPECT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::usage);  // nothing is lost
+  const Result result = run({"--number", "3", "4", "--out", path, "--resume"});
+  EXPECT_EQ(result.code, exit_codes::ok) << result.err;
+  EXPECT_EQ(result.measured, std::vector<int>{4});
+  EXPECT_EQ(lines(path).size(), 2u);
+  EXPECT_EQ(lines(run_log_path(path)).back()["resumed"], 1);
+  // What was there is part of the table.
+  EXPECT_NE(result.out.find("9.00"), std::string::npos) << result.out;
+  EXPECT_NE(run({"--number", "4", "--out", path, "--append"})
+                .err.find("it has records of 1 of these cases already"),
+            std::string::npos);
+  EXPECT_EQ(lines(path).size(), 3u);
+  EXPECT_EQ(run({"--resume", "--number", "3"}).code, exit_codes::usage);  // no file
+}
+
+TEST_F(WorkloadCommand, AResumedRunIsOfTheSameSetting) {
+  ASSERT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::ok);
+  // As another machine would have written it.
+  std::string log = read_file(run_log_path(path));
+  const std::string threads = "\"threads\":1";
+  ASSERT_NE(log.find(threads), std::string::npos) << log;
+  log.replace(log.find(threads), threads.size(), "\"threads\":9");
+  std::ofstream(run_log_path(path), std::ios::trunc) << log;
+  const Result result = run({"--number", "4", "--out", path, "--resume"});
+  EXPECT_EQ(result.code, exit_codes::usage);
+  EXPECT_NE(result.err.find("its records were measured with threads=9, this run would with "
+                            "threads=1; --append mixes them"),
+            std::string::npos)
+      << result.err;
+  EXPECT_TRUE(result.measured.empty());
+  EXPECT_EQ(run({"--number", "4", "--out", path, "--append"}).code, exit_codes::ok);
+}
+
+TEST_F(WorkloadCommand, ACaseOfSeveralRowsIsMeasuredAgainWhereItsEndIsLost) {
+  ASSERT_EQ(run({"--number", "3", "4", "--rows", "2", "--out", path}).code, exit_codes::ok);
+  const std::string text = read_file(path);
+  ASSERT_EQ(::truncate(path.c_str(), static_cast<off_t>(text.size() - 5)), 0);
+  const Result result = run({"--number", "3", "4", "--rows", "2", "--out", path, "--resume"});
+  EXPECT_EQ(result.measured, std::vector<int>{4});
+  EXPECT_NE(result.err.find("a torn line"), std::string::npos) << result.err;
+}
+
+TEST_F(WorkloadCommand, ForeignRecordsAreRefused) {
+  for (const char* line : {"mine", "{\"workload\":\"cubes\",\"case\":\"3\",\"number\":3}",
+                           "{\"workload\":\"squares\",\"case\":\"3\",\"number\":3}"}) {
+    std::ofstream(path) << line << '\n';
+    const Result result = run({"--number", "3", "--out", path, "--resume"});
+    EXPECT_EQ(result.code, exit_codes::usage) << line;
+    EXPECT_TRUE(result.measured.empty());
+    EXPECT_EQ(read_file(path), std::string(line) + "\n");
+  }
+}
+
+TEST_F(WorkloadCommand, ADeadlineIsKept) {
+  const Result result = run({"--number", "3", "--deadline", "1s", "--out", path}, 3600);
+  EXPECT_EQ(result.code, exit_codes::deadline) << result.err;
+  EXPECT_TRUE(result.measured.empty());
+  EXPECT_EQ(lines(run_log_path(path))[1]["status"], "timeout");
+  EXPECT_EQ(lines(run_log_path(path))[2]["reason"], "deadline");
+}
+
+TEST_F(WorkloadCommand, CasesLargerThanMemoryAreSkipped) {
+  const Result result = run({"--number", "3", "--out", path}, 0, 1e18);
+  EXPECT_EQ(result.code, exit_codes::failed);
+  EXPECT_TRUE(result.measured.empty());
+  EXPECT_EQ(lines(run_log_path(path))[1]["status"], "oom");
+}
+
+TEST_F(WorkloadCommand, ADryRunMeasuresNothing) {
+  const Result result = run({"--number", "3", "4", "--dry-run", "--out", path}, 2, 1024);
+  EXPECT_EQ(result.code, exit_codes::ok) << result.err;
+  EXPECT_TRUE(result.measured.empty());
+  EXPECT_NE(result.out.find("1.0 KiB"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("2 cases, about 4.0 s"), std::string::npos) << result.out;
+  EXPECT_NE(::access(path.c_str(), F_OK), 0);
+  EXPECT_EQ(run({"--number", "3", "--dry-run"}).out.find("about 0"), std::string::npos);
+}
+
+TEST_F(WorkloadCommand, AnInterruptedRunKeepsWhatIsDone) {
+  const Result result = run({"--number=3", "--number=-1", "--number=4", "--out", path});
+  EXPECT_EQ(result.code, exit_codes::interrupted);
+  EXPECT_EQ(result.measured, std::vector<int>{3});
+  EXPECT_EQ(lines(path).size(), 1u);
+  EXPECT_EQ(lines(run_log_path(path)).back()["reason"], "interrupted");
+}
+
+TEST(WorkloadRow, HasItsColumnsAndNoOthers) {
+  struct Open : Squares {
+    using Workload::row;
+  };
+  const Row row = Open().row("3", {{"number", 3}});
+  EXPECT_EQ(row.line, "{\"workload\":\"squares\",\"case\":\"3\",\"number\":3,\"square\":null}");
+  EXPECT_EQ(row.cells, (std::vector<std::string>{"3", "-"}));
+  try {
+    static_cast<void>(Open().row("3", {{"cube", 27}}));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::internal);
+    EXPECT_STREQ(error.what(), "squares: its records have no column 'cube'");
+  }
+}
+
+TEST(WorkloadRow, CellsReadAsPeopleDo) {
+  EXPECT_EQ(cell_of("rowwise"), "rowwise");
+  EXPECT_EQ(cell_of(4096), "4096");
+  EXPECT_EQ(cell_of(3.6149), "3.61");
+  EXPECT_EQ(cell_of(true), "yes");
+  EXPECT_EQ(cell_of(nullptr), "-");
+  EXPECT_EQ(cell_of({{"min", 3.5}, {"median", 3.61}, {"mad", 0.04}}), "3.61 ± 0.04");
+}
+
+}  // namespace
+}  // namespace switchback::bench

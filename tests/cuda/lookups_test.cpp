@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often a layer asks the driver what memory an address is.
+#include "cuda/cuda_support.hpp"
+
+namespace switchback::test {
+namespace {
+
+template <class Call>
+std::size_t lookups(Call&& call) {
+  const auto count = [] { return switchback_cuda_emu::calls("cudaPointerGetAttributes"); };
+  const std::size_t before = count();
+  call();
+  return count() - before;
+}
+
+// Once for each operand of the caller's, and never for memory of the library's own.
+TEST_F(Cuda, ALayerLooksUpEachOperandOnce) {
+  for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient})
+    for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
+      // Such a layer keeps codes of activation(x) alone, from which there is no dx.
+      if (mode == Mode::global_mem_efficient && activation != Activation::none) continue;
+      SCOPED_TRACE(::testing::Message() << mode_name(mode) << ", " << activation_name(activation));
+      switchback_cuda_emu::reset();
+      Context context(emulated());
+      LayerOnDevice t(context, mode, false, activation);
+      const DeviceMatrix<float> bias(context, normal_matrix<float>(1, LayerOnDevice::n, 4));
+      LinearGrads grads;
+      grads.g = t.g.view();
+      grads.dx = t.dx.view();
+      grads.dw = t.dw.view();
+      grads.db = t.db.view();
+      const auto forward = [&](Save save) { t.layer.forward(t.x.view(), t.y.view(), save); };
+
+      EXPECT_EQ(lookups([&] { t.layer.set_weight(t.w.view(), bias.view()); }), 2u);
+      for (int step = 0; step < 2; ++step) {  // the second finds the weight's codes
+        EXPECT_EQ(lookups([&] { forward(Save::copy); }), 4u) << "x, weight, bias, y";
+        EXPECT_EQ(lookups([&] { t.layer.backward(grads); }), 6u) << "g, weight, bias, dx, dw, db";
+      }
+      EXPECT_EQ(lookups([&] { t.layer.prepare_for_eval(); }), 0u);
+      const bool quantized = mode != Mode::standard;
+      EXPECT_EQ(lookups([&] { forward(Save::nothing); }), quantized ? 2u : 4u)
+          << "x and y, and without codes the weight and the bias";
+      context.synchronize();
+    }
+}
+
+}  // namespace
+}  // namespace switchback::test

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests: every combination of what can be wanted of a matrix, whether one operation makes it or
+// several do, equal to the reference bit for bit.
+#include <gtest/gtest.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quant/backends.hpp"
+#include "quant/dispatch.hpp"
+#include "quant/every_op.hpp"
+#include "quant/passes.hpp"
+#include "quant/reference.hpp"
+#include "support/generators.hpp"
+#include "support/matrix.hpp"
+
+namespace switchback::test {
+namespace {
+
+using quant::Op;
+using quant::Request;
+using quant::Scales;
+using quant::Source;
+
+// What is wanted of v.
+struct Wanted {
+  Source source = Source::floats;
+  Scales q = Scales::none;
+  Scales q_t = Scales::none;
+  bool sums = false;
+  bool value = false;
+};
+
+std::string describe(const Wanted& w) {
+  return "source " + std::to_string(static_cast<int>(w.source)) + " q " +
+         std::to_string(static_cast<int>(w.q)) + " q_t " + std::to_string(static_cast<int>(w.q_t)) +
+         (w.sums ? " sums" : "") + (w.value ? " value" : "");
+}
+
+std::vector<Wanted> all_combinations() {
+  std::vector<Wanted> all;
+  for (const Source source : {Source::floats, Source::activation, Source::gradient, Source::codes})
+    for (const Scales q : {Scales::none, Scales::unscaled, Scales::per_row, Scales::global})
+      for (const Scales q_t : {Scales::none, Scales::per_column, Scales::global})
+        for (const bool sums : {false, true})
+          for (const bool value : {false, true})
+            if (!value || source != Source::floats) all.push_back({source, q, q_t, sums, value});
+  return all;
+}
+
+// Inputs of every source. V is the type of v, also where x has another.
+template <class X, class V>
+struct Inputs {
+  Matrix<X> x;
+  Matrix<V> g;
+  Matrix<std::int8_t> codes;
+  Floats scales;
+
+  Inputs(std::int64_t rows, std::int64_t cols, Layout layout = {})
+      : x(rows, cols, layout), g(rows, cols, layout), codes(rows, cols, layout), scales(rows) {
+    Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
+    fill_normal(x, random);
+    fill_normal(g, random);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      scales.values.set(0, r, 0.5f + static_cast<float>(r));
+      for (std::int64_t c = 0; c < cols; ++c)
+        codes.set(r, c, static_cast<std::int8_t>((r * 31 + c * 7) % 255 - 127));
+    }
+  }
+};
+
+template <class V>
+struct Made {
+  Matrix<std::int8_t> q, q_t;
+  Floats absmax, absmax_t, sums;
+  Matrix<V> value;
+
+  Made(std::int64_t rows, std::int64_t cols, Layout layout)
+      : q(rows, cols, layout),
+        q_t(cols, rows, layout),
+        absmax(rows),
+        absmax_t(cols),
+        sums(cols),
+        value(rows, cols, layout) {
+    for (std::int64_t c = 0; c < cols; ++c)
+      sums.values.set(0, c, 0.25f);  // to be added to
+  }
+};
+
+std::span<float> scales_in(Floats& floats, Scales scales) {
+  switch (scales) {
+    case Scales::none:
+    case Scales::unscaled:
+      return {};
+    case Scales::global:
+      return floats.span().first(1);
+    default:
+      return floats.span();
+  }
+}
+
+template <class X, class V>
+Request request_of(Inputs<X, V>& in, Made<V>& out, const Wanted& wanted) {
+  Request r;
+  r.x = in.x.view();
+  if (wanted.source == Source::codes) {
+    r.x = in.codes.view();
+    r.absmax_x = in.scales.span();
+  } else if (wanted.source != Source::floats) {
+    r.activation = Activation::gelu_tanh;
+    if (wanted.source == Source::gradient) r.g = in.g.view();
+  }
+  const bool shared = wanted.q == Scales::global && wanted.q_t == Scales::global;
+  if (wanted.q != Scales::none) r.q = {wanted.q, out.q.view(), scales_in(out.absmax, wanted.q)};
+  if (wanted.q_t != Scales::none)
+    r.q_t = {wanted.q_t, out.q_t.view(), scales_in(shared ? out.absmax : out.absmax_t, wanted.q_t)};
+  if (wanted.sums) {
+    r.column_sums = out.sums.span();
+    r.accumulate = true;
+  }
+  if (wanted.value) r.value = out.value.view();
+  return r;
+}
+
+// In every Context, and by the reference in one go. Also what is not wanted is compared: it must
+// stay as it was.
+template <class X, class V>
+void check(Inputs<X, V>& in, const std::vector<Wanted>& combinations, Layout layout = {}) {
+  const std::int64_t rows = in.x.rows();
+  const std::int64_t cols = in.x.cols();
+  for (const Wanted& wanted : combinations) {
+    Made<V> want(rows, cols, layout);
+    const Request reference_request = request_of(in, want, wanted);
+    reference().state().threads.for_each(
+        1, [&](std::int64_t, int) { quant::reference::run(reference_request); });
+    for (auto& [name, context] : contexts()) {
+      SCOPED_TRACE(name + ": " + describe(wanted));
+      Made<V> got(rows, cols, layout);
+      quant::run(context.state(), request_of(in, got, wanted));
+      EXPECT_TRUE(same_codes(got.q, want.q)) << "q";
+      EXPECT_TRUE(same_codes(got.q_t, want.q_t)) << "q_t";
+      EXPECT_TRUE(same_bits(got.absmax.values, want.absmax.values)) << "absmax of q";
+      EXPECT_TRUE(same_bits(got.absmax_t.values, want.absmax_t.values)) << "absmax of q_t";
+      EXPECT_TRUE(same_bits(got.sums.values, want.sums.values)) << "sums";
+      EXPECT_TRUE(got.value == want.value) << "value";
+      EXPECT_TRUE(got.q.guards_intact() && got.q_t.guards_intact() && got.value.guards_intact());
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(RequestsEngines, EveryCombination) {
+  Inputs<float, float> in(37, 45);
+  check(in, all_combinations());
+}
+
+// v has another type than x: gradients in f32, and values of codes.
+TEST(RequestsEngines, EveryCombinationOfTwoTypes) {
+  std::vector<Wanted> combinations;
+  for (const Wanted& wanted : all_combinations())
+    if (wanted.source == Source::gradient) combinations.push_back(wanted);
+  Inputs<half, float> in(21, 33);
+  check(in, combinations);
+}
+
+template <class T>
+class RequestsOfTypes : public ::testing::Test {};
+using FloatTypes = ::testing::Types<float, half, bfloat16>;
+TYPED_TEST_SUITE(RequestsOfTypes, FloatTypes);
+
+// What an int8 weight gradient reads: both layouts of a matrix, and its column sums.
+TYPED_TEST(RequestsOfTypes, BothLayoutsAndColumnSums) {
+  std::vector<Wanted> wanted;
+  for (const Source source : {Source::floats, Source::activation, Source::gradient})
+    wanted.push_back({source, Scales::per_row, Scales::per_column, true, false});
+  for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                                   {129, 40},
+                                   {300, 272},
+                                   {0, 8},
+                                   {8, 0},
+                                   {0, 0}}) {
+    Inputs<TypeParam, TypeParam> in(rows, cols);
+    check(in, wanted);
+  }
+  Inputs<TypeParam, TypeParam> in(70, 50, {3, 1});
+  check(in, wanted, {5, 1});
+}
+
+// ---- Which operations make a request
+
+Request of(const Wanted& wanted) {
+  static Inputs<float, float> in(2, 3);
+  static Made<float> out(2, 3, {});
+  return request_of(in, out, wanted);
+}
+
+TEST(Passes, OneWhereAnOperationMakesItAll) {
+  for (const quant::OpParts& op : quant::all_ops)
+    for (const bool optional : {false, true}) {
+      const auto wants = [&](quant::Makes makes) {
+        return makes == quant::Makes::yes || (optional && makes == quant::Makes::if_wanted);
+      };
+      const std::vector<Op> one = {op.op};
+      EXPECT_EQ(quant::passes(of({op.source, op.q, op.q_t, wants(op.sums), wants(op.value)})), one)
+          << op.name;
+    }
+}
+
+TEST(Passes, NoneForNothing) {
+  EXPECT_TRUE(quant::passes(of({})).empty());
+}
+
+TEST(Passes, SeveralForTheRest) {
+  using Ops = std::vector<Op>;
+  EXPECT_EQ(quant::passes(of({Source::floats, Scales::per_row, Scales::per_column, true})),
+            (Ops{Op::rowwise_column_sums, Op::columnwise_transpose}));
+  EXPECT_EQ(quant::passes(of({Source::floats, Scales::global, Scales::global, true})),
+            (Ops{Op::global_and_transpose, Op::column_sums}));
+  EXPECT_EQ(quant::passes(of({Source::gradient, Scales::per_row, Scales::per_column, true})),
+            (Ops{Op::activation_backward_quantize, Op::columnwise_transpose}));
+  EXPECT_EQ(quant::passes(of({Source::activation, Scales::none, Scales::none, true})),
+            (Ops{Op::activation_forward, Op::column_sums}));
+  EXPECT_EQ(quant::passes(of({Source::codes, Scales::per_row, Scales::none, false})),
+            (Ops{Op::dequantize_rowwise, Op::rowwise}));
+}
+
+}  // namespace
+}  // namespace switchback::test

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests: a configuration as an expression.
+#pragma once
+
+#include "gemm/int8/config.hpp"
+
+namespace switchback::test {
+
+/// The configuration of a choice; of numbers that are none, one of an engine that nobody has.
+inline gemm_int8::GemmConfig config_of(const ConfigChoice& choice) {
+  gemm_int8::GemmConfig config;
+  if (!gemm_int8::from_choice(choice, config)) config.engine = static_cast<gemm_int8::EngineId>(-1);
+  return config;
+}
+
+}  // namespace switchback::test
