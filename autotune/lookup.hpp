@@ -24,13 +24,23 @@ struct Answer {
   bool refused = false;                      ///< there is an entry, which cannot be used
 };
 
-/// Mixes all words: shapes differ in few bits of few of them.
+/// Mixes all words: shapes differ in few bits of few of them. In lanes that do not wait for each
+/// other, since every look-up waits for the hash.
 inline std::uint64_t hash_of(const ConfigQuery& query) noexcept {
-  std::uint64_t h = static_cast<std::uint64_t>(query.header()) * 0x9E3779B97F4A7C15ull;
-  for (const std::int64_t word : query.words) {
-    h = (h ^ static_cast<std::uint64_t>(word)) * 0xFF51AFD7ED558CCDull;
-    h ^= h >> 29;
-  }
+  constexpr std::size_t lanes = 4;
+  static_assert(std::tuple_size_v<decltype(ConfigQuery::words)> % lanes == 0);
+  const auto mix = [](std::uint64_t h, std::uint64_t word) {
+    h = (h ^ word) * 0xFF51AFD7ED558CCDull;
+    return h ^ (h >> 29);
+  };
+  std::array<std::uint64_t, lanes> lane{};
+  lane.fill(static_cast<std::uint64_t>(query.header()) * 0x9E3779B97F4A7C15ull);
+  for (std::size_t i = 0; i < query.words.size(); i += lanes)
+    for (std::size_t j = 0; j < lanes; ++j)
+      lane[j] = mix(lane[j], static_cast<std::uint64_t>(query.words[i + j]));
+  std::uint64_t h = lane[0];
+  for (std::size_t j = 1; j < lanes; ++j)
+    h = mix(h, lane[j]);
   return h ^ (h >> 32);
 }
 
