@@ -43,11 +43,7 @@ void run_passes(ContextState& state, Request request) {
   core::Workspace::Frame frame(state.workspace);
   if (lacks_value(request)) request.value = take_value(frame, request);
   core::all_or_nothing(state, [&] {
-    for (Request left = request; results_wanted(left) > 0;) {
-      const OpParts& op = first_pass(left);
-      run(state, op.op, done_by(op, left));
-      left = left_by(op, left);
-    }
+    for_each_pass(request, [&](Op op, const Request& part) { run(state, op, part); });
   });
 }
 

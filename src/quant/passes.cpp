@@ -94,11 +94,7 @@ std::vector<Op> passes(Request request) {
   std::byte anywhere{};
   if (lacks_value(request)) request.value.data = &anywhere;
   std::vector<Op> ops;
-  while (results_wanted(request) > 0) {
-    const OpParts& op = first_pass(request);
-    ops.push_back(op.op);
-    request = left_by(op, request);
-  }
+  for_each_pass(request, [&](Op op, const Request&) { ops.push_back(op); });
   return ops;
 }
 

@@ -25,6 +25,15 @@ const OpParts& first_pass(const Request& request) noexcept;
 /// The part of the request that the operation computes, and the part that remains.
 Request done_by(const OpParts& op, Request request) noexcept;
 Request left_by(const OpParts& op, Request request) noexcept;
+/// Calls visit(op, part of the request) for each pass, in order.
+template <class Visit>
+void for_each_pass(Request left, Visit visit) {
+  while (results_wanted(left) > 0) {
+    const OpParts& op = first_pass(left);
+    visit(op.op, done_by(op, left));
+    left = left_by(op, left);
+  }
+}
 
 /// The operations that fulfil a request, in order. For a tuner each is a problem of its own.
 std::vector<Op> passes(Request request);
