@@ -160,11 +160,22 @@ ConfigQuery make_query(ConfigOp op, const ConfigOrigin& origin, const Table& tab
   table.write(problem, query.words);
   return query;
 }
-/// The inverse, without the origin; false, and `problem` is unchanged, for words that are none.
+/// The inverse; false, and `problem` is unchanged, for words that are none. A problem that has an
+/// origin gets the query's.
 template <class Problem, class Table>
 bool read_query(ConfigOp op, const Table& table, const ConfigQuery& query,
                 Problem& problem) noexcept {
-  return query.op == op && is_valid(query.origin) && table.read(query.words, problem);
+  if (query.op != op || !is_valid(query.origin) || !table.read(query.words, problem)) return false;
+  if constexpr (std::is_base_of_v<ConfigOrigin, Problem>)
+    static_cast<ConfigOrigin&>(problem) = query.origin;
+  return true;
+}
+/// The choice of a configuration by its table.
+template <class Config, class Table>
+ConfigChoice make_choice(const Table& table, const Config& config) noexcept {
+  ConfigChoice choice;
+  table.write(config, choice.words);
+  return choice;
 }
 
 /// "mc=-1; it must be at least 0": the first word outside of its limits; empty: there is none.

@@ -84,15 +84,11 @@ ConfigQuery to_query(const PassProblem& problem) noexcept {
 }
 
 bool from_query(const ConfigQuery& query, PassProblem& problem) noexcept {
-  if (!core::read_query(ConfigOp::layer_mode, problem_table, query, problem)) return false;
-  static_cast<ConfigOrigin&>(problem) = query.origin;
-  return true;
+  return core::read_query(ConfigOp::layer_mode, problem_table, query, problem);
 }
 
 ConfigChoice to_choice(const ModeRanking& ranking) noexcept {
-  ConfigChoice choice;
-  config_table.write(ranking, choice.words);
-  return choice;
+  return core::make_choice(config_table, ranking);
 }
 
 bool from_choice(const ConfigChoice& choice, ModeRanking& ranking) noexcept {

@@ -69,15 +69,11 @@ ConfigQuery to_query(const Problem& problem) noexcept {
 }
 
 bool from_query(const ConfigQuery& query, Problem& problem) noexcept {
-  if (!core::read_query(ConfigOp::gemm_floating, problem_table, query, problem)) return false;
-  static_cast<ConfigOrigin&>(problem) = query.origin;
-  return true;
+  return core::read_query(ConfigOp::gemm_floating, problem_table, query, problem);
 }
 
 ConfigChoice to_choice(const Config& config) noexcept {
-  ConfigChoice choice;
-  config_table.write(config, choice.words);
-  return choice;
+  return core::make_choice(config_table, config);
 }
 
 bool from_choice(const ConfigChoice& choice, Config& config) noexcept {

@@ -102,9 +102,7 @@ bool from_query(const ConfigQuery& query, GemmProblem& problem) noexcept {
 }
 
 ConfigChoice to_choice(const GemmConfig& config) noexcept {
-  ConfigChoice choice;
-  config_table.write(config, choice.words);
-  return choice;
+  return core::make_choice(config_table, config);
 }
 
 bool from_choice(const ConfigChoice& choice, GemmConfig& config) noexcept {
