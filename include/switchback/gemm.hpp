@@ -45,9 +45,11 @@ class SWITCHBACK_API PackedWeight {
   PackedWeight(const PackedWeight&) = delete;
   PackedWeight& operator=(const PackedWeight&) = delete;
 
-  [[nodiscard]] bool empty() const noexcept;               ///< nothing packed yet
-  [[nodiscard]] std::int64_t rows() const noexcept;        ///< N
-  [[nodiscard]] std::int64_t cols() const noexcept;        ///< K
+  [[nodiscard]] bool empty() const noexcept;         ///< nothing packed yet
+  [[nodiscard]] std::int64_t rows() const noexcept;  ///< N
+  [[nodiscard]] std::int64_t cols() const noexcept;  ///< K
+  /// Matrices [N,K] held: more than 1 from pack_weights (switchback/grouped.hpp).
+  [[nodiscard]] std::int64_t groups() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept;        ///< memory held
   [[nodiscard]] std::string_view engine() const noexcept;  ///< the engine it was packed for
 

@@ -3,10 +3,10 @@
 #include "switchback/linear.hpp"
 
 #include <utility>
-#include <vector>
 
 #include "core/check.hpp"
 #include "gemm/int8/codes.hpp"
+#include "linear/checks.hpp"
 #include "linear/copy.hpp"
 #include "linear/linear_state.hpp"
 #include "linear/mode.hpp"
@@ -16,73 +16,9 @@ namespace switchback {
 
 namespace {
 
-void check_engine(const Context& context, const LinearOptions& options) {
-  if (options.engine.empty()) return;
-  const auto engines =
-      options.mode == Mode::standard ? gemm_standard_engines(context) : gemm_engines(context);
-  std::string names;
-  for (const EngineInfo& engine : engines) {
-    if (engine.name == options.engine) {
-      if (!engine.available)
-        core::fail(Status::unsupported, "linear: engine '{}' is not available: {}", options.engine,
-                   engine.reason);
-      return;
-    }
-    names += (names.empty() ? "" : ", ") + engine.name;
-  }
-  core::fail(Status::invalid_argument, "linear: engine '{}' is not one of {} (mode {})",
-             options.engine, names, mode_name(options.mode));
-}
-
-// Checks the modes that mode auto may choose from: at least one must be possible.
-void check_allowed(const LinearOptions& options) {
-  if (options.mode != Mode::automatic) {
-    core::require(options.allow == 0, "linear: allow = {}; only mode auto chooses, not mode {}",
-                  options.allow, mode_name(options.mode));
-    return;
-  }
-  core::require((options.allow & ~linear::all_choosable) == 0,
-                "linear: allow = {}; mode auto chooses from standard (bit 0), rowwise (bit 1) and "
-                "global (bit 2)",
-                options.allow);
-  core::require(options.engine.empty(),
-                "linear: engine '{}' in mode auto; it chooses between products that have different "
-                "engines",
-                options.engine);
-}
-
-void check_features(std::string_view name, std::int64_t features, const LinearOptions& options,
-                    std::string_view product) {
-  const Mode mode = options.mode;
-  const bool may_be_standard =
-      mode == Mode::standard ||
-      (mode == Mode::automatic &&
-       (options.allow == 0 || (options.allow & allow_mode(Mode::standard)) != 0));
-  core::require(features >= 1, "linear: {} = {}; it must be at least 1", name, features);
-  core::require(may_be_standard || features <= max_exact_k,
-                "linear: {} = {}; in mode {} it must be at most {}, or the int32 sums of codes "
-                "over it ({}) could overflow",
-                name, features, mode_name(mode), max_exact_k, product);
-}
-
-void check_activation(std::string_view op, std::string_view argument, Activation activation) {
-  core::require(activation_name(activation) != "unknown",
-                "{}: {} = {}; it must be none (0), gelu_tanh (1) or gelu_erf (2)", op, argument,
-                static_cast<std::int32_t>(activation));
-}
-
-void check_options(const Context& context, const LinearOptions& options) {
-  core::require(mode_name(options.mode) != "unknown",
-                "linear: mode = {}; it must be standard (0), rowwise (1), global (2), "
-                "global_mem_efficient (3) or auto (4)",
-                static_cast<std::int32_t>(options.mode));
-  check_allowed(options);
-  check_features("in_features", options.in_features, options, "the forward pass");
-  check_features("out_features", options.out_features, options, "dX");
-  core::check_float("linear", "dtype", options.dtype);
-  check_activation("linear", "activation", options.activation);
-  check_engine(context, options);
-}
+using linear::check_activation;
+using linear::check_dtype;
+using linear::check_output_dtype;
 
 LinearState& usable(const std::unique_ptr<LinearState>& state, std::string_view op) {
   if (state == nullptr)
@@ -96,17 +32,6 @@ LinearState& usable(const std::unique_ptr<LinearState>& state, std::string_view 
 void check_has_weight(const LinearState& layer, std::string_view op) {
   if (!layer.has_weight)
     core::fail(Status::invalid_state, "{}: the layer has no weight; call set_weight first", op);
-}
-
-void check_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer) {
-  core::require(dtype == layer, "{}: {} has dtype {}; it must be the layer's, {}", op, argument,
-                dtype_name(dtype), dtype_name(layer));
-}
-
-void check_output_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer) {
-  core::require(dtype == layer || dtype == DType::f32,
-                "{}: {} has dtype {}; it must be the layer's, {}, or f32", op, argument,
-                dtype_name(dtype), dtype_name(layer));
 }
 
 // An output of backward: skipped if its data is null.
@@ -254,7 +179,7 @@ void check_trains(std::string_view op, const LinearState& layer) {
 }  // namespace
 
 SwitchbackLinear::SwitchbackLinear(Context& context, const LinearOptions& options) {
-  check_options(context, options);
+  linear::check_options("linear", context, options);
   state_ = std::make_unique<LinearState>(context.state(), options);
 }
 

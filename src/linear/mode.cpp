@@ -45,10 +45,6 @@ std::vector<Mode> candidates(const PassProblem& p, const ContextState&) {
 
 namespace {
 
-std::uint32_t allowed_modes(const LinearState& layer) {
-  return layer.options.allow == 0 ? all_choosable : layer.options.allow;
-}
-
 // The tuned ranking if there is one, else the default; the source is told of one that cannot be
 // used.
 ModeRanking ranking_of(ContextState& state, const PassProblem& problem) {
@@ -71,24 +67,26 @@ Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed) {
 Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
                   bool trains) {
   if (layer.options.mode != Mode::automatic) return layer.options.mode;
-  // Sums of more products are not exact; only a layer that may use mode standard can have them.
-  const std::int64_t inner =
-      pass == Pass::forward ? layer.options.in_features : layer.options.out_features;
-  if (inner > max_exact_k) return Mode::standard;
-  ContextState& state = *layer.context;
-  const std::uint32_t allowed = allowed_modes(layer);
-  const QuantizedWeight& codes =
-      pass == Pass::forward ? layer.cache.forward_codes() : layer.cache.backward_codes();
   PassProblem problem;
   problem.pass = pass;
-  // A pass that saves nothing is inference: the codes of the weight are used again.
-  problem.weight = codes.valid() || !trains ? WeightCodes::cached : WeightCodes::made;
   problem.m = rows;
   problem.n = layer.options.out_features;
   problem.k = layer.options.in_features;
   problem.dtype = layer.options.dtype;
   problem.output = output;
   problem.bias = bias;
+  return fastest_mode(*layer.context, problem, layer.options.allow, layer.cache, trains);
+}
+
+Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
+                  const WeightCache& cache, bool trains) {
+  // Sums of more products are not exact; only a layer that may use mode standard can have them.
+  const bool forward = problem.pass == Pass::forward;
+  if ((forward ? problem.k : problem.n) > max_exact_k) return Mode::standard;
+  const std::uint32_t allowed = allow == 0 ? all_choosable : allow;
+  const QuantizedWeight& codes = forward ? cache.forward_codes() : cache.backward_codes();
+  // A pass that saves nothing is inference: the codes of the weight are used again.
+  problem.weight = codes.valid() || !trains ? WeightCodes::cached : WeightCodes::made;
   problem.device = state.device.kind;
   if (state.on_cpu()) {
     problem.threads = state.threads.count();

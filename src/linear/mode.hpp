@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/tunable.hpp"
+#include "linear/weight_cache.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::linear {
@@ -71,8 +72,11 @@ bool from_choice(const ConfigChoice& choice, Mode& candidate) noexcept;
 
 /// The layer's own mode. In mode auto the one for a pass over `rows` rows with this output type, by
 /// the ranking of the Context's ConfigSource; without a ranking `standard`, if that is allowed.
-///
 Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
                   bool trains);
+/// The choice of mode auto, whose layer allows `allow` (0: all): `problem` says everything but
+/// where it runs and whether the weight's codes are there.
+Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
+                  const WeightCache& cache, bool trains);
 
 }  // namespace switchback::linear

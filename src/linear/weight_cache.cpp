@@ -6,6 +6,7 @@
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "gemm/int8/dispatch.hpp"
+#include "grouped/dispatch.hpp"
 #include "linear/copy.hpp"
 #include "quant/dispatch.hpp"
 
@@ -29,18 +30,21 @@ std::span<float> QuantizedWeight::begin(const ContextState& state, std::int64_t 
 
 MatrixView<std::int8_t> QuantizedWeight::begin_codes(ContextState& state,
                                                      core::Workspace::Frame& frame,
-                                                     std::int64_t rows, std::int64_t cols,
-                                                     std::string_view engine) {
-  const MatrixView<std::int8_t> packed =
-      gemm_int8::begin_packed_rows(state, rows, cols, packed_, engine);
+                                                     std::int64_t groups, std::int64_t rows,
+                                                     std::int64_t cols, std::string_view engine) {
+  MatrixView<std::int8_t> packed;
+  if (groups == 1) packed = gemm_int8::begin_packed_rows(state, rows, cols, packed_, engine);
   in_place_ = packed.data != nullptr;
   if (in_place_) return packed;
-  return {frame.take<std::int8_t>(rows * cols), rows, cols};
+  return {frame.take<std::int8_t>(groups * rows * cols), groups * rows, cols};
 }
 
 void QuantizedWeight::finish(ContextState& state, MatrixView<const std::int8_t> codes,
-                             WeightScales scales, std::string_view engine) {
-  if (!in_place_) gemm_int8::pack(state, codes, packed_, engine);
+                             std::int64_t groups, WeightScales scales, std::string_view engine) {
+  if (groups != 1)
+    grouped::pack(state, codes, codes.rows / groups, groups, packed_, engine);
+  else if (!in_place_)
+    gemm_int8::pack(state, codes, packed_, engine);
   scales_ = scales;
   valid_ = true;
 }
@@ -57,50 +61,78 @@ void QuantizedWeight::set(ContextState& state, MatrixView<const std::int8_t> cod
   *this = std::move(made);
 }
 
+namespace {
+
+// What belongs to one group, of codes below each other and their scales.
+quant::CodesOut part_of(quant::Scales scales, MatrixView<std::int8_t> codes,
+                        std::span<float> absmax, std::int64_t group, std::int64_t groups) {
+  const std::int64_t rows = codes.rows / groups;
+  const std::size_t count = absmax.size() / static_cast<std::size_t>(groups);
+  return {scales,
+          {codes.data + group * rows * codes.stride, rows, codes.cols, codes.stride},
+          absmax.subspan(static_cast<std::size_t>(group) * count, count)};
+}
+
+ConstAnyMatrix part_of(ConstAnyMatrix w, std::int64_t group, std::int64_t groups) {
+  w.rows /= groups;
+  w.data = static_cast<const std::byte*>(w.data) +
+           group * w.rows * w.stride * static_cast<std::int64_t>(dtype_size_bytes(w.dtype));
+  return w;
+}
+
+}  // namespace
+
 const QuantizedWeight& WeightCache::forward(ContextState& state, ConstAnyMatrix w,
                                             WeightScales scales, std::string_view engine,
                                             bool and_backward) {
   if (forward_.valid(scales)) return forward_;
-  const std::int64_t n = w.rows;
+  const std::int64_t n = w.rows / groups_;
   const std::int64_t k = w.cols;
   const bool rowwise = scales == WeightScales::per_row_and_column;
+  const bool both = and_backward && !backward_.valid(scales);
   core::Workspace::Frame frame(state.workspace);
-  const MatrixView<std::int8_t> q = forward_.begin_codes(state, frame, n, k, engine);
-  const quant::Scales of_rows = rowwise ? quant::Scales::per_row : quant::Scales::global;
-  if (!and_backward || backward_.valid(scales)) {
-    quant::run(state, {.x = w, .q = {of_rows, q, forward_.begin(state, rowwise ? n : 1)}});
-    forward_.finish(state, q, scales, engine);
-    return forward_;
-  }
-  const MatrixView<std::int8_t> q_t = backward_.begin_codes(state, frame, k, n, engine);
-  const std::span<float> absmax = forward_.begin(state, rowwise ? n : 1);
-  const std::span<float> absmax_backward = backward_.begin(state, rowwise ? k : 1);
-  if (rowwise) {
-    quant::run(state, {.x = w,
-                       .q = {quant::Scales::per_row, q, absmax},
-                       .q_t = {quant::Scales::per_column, q_t, absmax_backward}});
+  const MatrixView<std::int8_t> q = forward_.begin_codes(state, frame, groups_, n, k, engine);
+  MatrixView<std::int8_t> q_t;
+  if (both) q_t = backward_.begin_codes(state, frame, groups_, k, n, engine);
+  const std::span<float> absmax = forward_.begin(state, rowwise ? groups_ * n : groups_);
+  std::span<float> absmax_t;
+  if (both) absmax_t = backward_.begin(state, rowwise ? groups_ * k : groups_);
+  using enum quant::Scales;
+  if (rowwise && !both) {
+    // Rows do not know of groups.
+    quant::run(state, {.x = w, .q = {per_row, q, absmax}});
   } else {
-    quant::run(state, {.x = w,
-                       .q = {quant::Scales::global, q, absmax},
-                       .q_t = {quant::Scales::global, q_t, absmax}});
-    copy_dense(state, core::operand("absmax", absmax).matrix, absmax_backward.data());
+    for (std::int64_t g = 0; g < groups_; ++g) {
+      quant::Request request{.x = part_of(w, g, groups_)};
+      request.q = part_of(rowwise ? per_row : global, q, absmax, g, groups_);
+      // Both layouts share a global scale.
+      if (both)
+        request.q_t =
+            part_of(rowwise ? per_column : global, q_t, rowwise ? absmax_t : absmax, g, groups_);
+      quant::run(state, request);
+    }
+    if (both && !rowwise)
+      copy_dense(state, core::operand("absmax", absmax).matrix, absmax_t.data());
   }
-  forward_.finish(state, q, scales, engine);
-  backward_.finish(state, q_t, scales, engine);
+  forward_.finish(state, q, groups_, scales, engine);
+  if (both) backward_.finish(state, q_t, groups_, scales, engine);
   return forward_;
 }
 
 const QuantizedWeight& WeightCache::backward(ContextState& state, ConstAnyMatrix w,
                                              WeightScales scales, std::string_view engine) {
   if (backward_.valid(scales)) return backward_;
-  const std::int64_t n = w.rows;
+  const std::int64_t n = w.rows / groups_;
   const std::int64_t k = w.cols;
   core::Workspace::Frame frame(state.workspace);
-  const MatrixView<std::int8_t> q_t = backward_.begin_codes(state, frame, k, n, engine);
+  const MatrixView<std::int8_t> q_t = backward_.begin_codes(state, frame, groups_, k, n, engine);
   const bool by_column = scales == WeightScales::per_row_and_column;
   const quant::Scales of_columns = by_column ? quant::Scales::per_column : quant::Scales::global;
-  quant::run(state, {.x = w, .q_t = {of_columns, q_t, backward_.begin(state, by_column ? k : 1)}});
-  backward_.finish(state, q_t, scales, engine);
+  const std::span<float> absmax = backward_.begin(state, by_column ? groups_ * k : groups_);
+  for (std::int64_t g = 0; g < groups_; ++g)
+    quant::run(state,
+               {.x = part_of(w, g, groups_), .q_t = part_of(of_columns, q_t, absmax, g, groups_)});
+  backward_.finish(state, q_t, groups_, scales, engine);
   return backward_;
 }
 

@@ -47,17 +47,18 @@ class QuantizedWeight {
   void release() noexcept;
   /// Room for `count` scales, to be filled before finish(). Invalid until then.
   std::span<float> begin(const ContextState& state, std::int64_t count);
-  /// Where to write the codes of B[rows,cols]: directly to the packed form if that has the same
-  /// layout, else to the frame.
+  /// Where to write the codes of `groups` matrices B[rows,cols], below each other: directly to the
+  /// packed form if that has the same layout, else to the frame.
   MatrixView<std::int8_t> begin_codes(ContextState& state, core::Workspace::Frame& frame,
-                                      std::int64_t rows, std::int64_t cols,
+                                      std::int64_t groups, std::int64_t rows, std::int64_t cols,
                                       std::string_view engine);
   /// Copies codes and scales that the caller made. If it fails, the object is unchanged.
   void set(ContextState& state, MatrixView<const std::int8_t> codes, std::span<const float> absmax,
            WeightScales scales, std::string_view engine);
-  /// Call it when the codes are written: packs them if necessary; the object is then valid.
-  void finish(ContextState& state, MatrixView<const std::int8_t> codes, WeightScales scales,
-              std::string_view engine);
+  /// Call it when the codes of so many groups are written: packs them if necessary; the object is
+  /// then valid.
+  void finish(ContextState& state, MatrixView<const std::int8_t> codes, std::int64_t groups,
+              WeightScales scales, std::string_view engine);
 
  private:
   PackedWeight packed_;
@@ -68,8 +69,12 @@ class QuantizedWeight {
   bool valid_ = false;
 };
 
+/// The weight of a layer, or the weights of `groups` layers below each other: W is then [G·N,K],
+/// and each group is quantized by itself.
 class WeightCache {
  public:
+  explicit WeightCache(std::int64_t groups = 1) noexcept : groups_(groups) {}
+
   /// W[N,K], for X · Wᵀ. With `and_backward`, the layout for dX is made from the same read of w, if
   /// it is missing too.
   const QuantizedWeight& forward(ContextState& state, ConstAnyMatrix w, WeightScales scales,
@@ -94,6 +99,7 @@ class WeightCache {
   [[nodiscard]] std::size_t bytes() const noexcept { return forward_.bytes() + backward_.bytes(); }
 
  private:
+  std::int64_t groups_;
   QuantizedWeight forward_;
   QuantizedWeight backward_;
 };

@@ -16,27 +16,31 @@ struct Layer {
 };
 // A file may include its own layer and every one of lower rank. quant and gemm are siblings:
 // neither includes the other.
-constexpr std::array<Layer, 8> layers = {{{"core", 0},
+constexpr std::array<Layer, 9> layers = {{{"core", 0},
                                           {"quant", 1},
                                           {"gemm", 1},
-                                          {"linear", 2},
-                                          {"measure", 3},
-                                          {"autotune", 4},
-                                          {"capi", 5},
-                                          {"bench", 6}}};
+                                          {"grouped", 2},
+                                          {"linear", 3},
+                                          {"measure", 4},
+                                          {"autotune", 5},
+                                          {"capi", 6},
+                                          {"bench", 7}}};
 // Public headers that are not named after their layer.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 13> public_headers = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 16> public_headers = {
     {{"context.hpp", "core"},
      {"engine_info.hpp", "core"},
      {"error.hpp", "core"},
      {"export.h", "core"},
+     {"groups.hpp", "core"},
      {"matrix.hpp", "core"},
      {"types.hpp", "core"},
      {"activation.hpp", "quant"},
      {"fingerprint.hpp", "quant"},
      {"quant.hpp", "quant"},
      {"gemm.hpp", "gemm"},
+     {"grouped.hpp", "grouped"},
      {"linear.hpp", "linear"},
+     {"grouped_linear.hpp", "linear"},
      {"tuner.hpp", "autotune"},
      {"switchback.h", "capi"}}};
 

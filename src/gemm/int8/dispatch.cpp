@@ -13,18 +13,6 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The engine of that name; throws Error if it cannot run here.
-const Engine& named_engine(std::string_view op, std::string_view name, const ContextState& state) {
-  const Engine* engine = find_engine(state.device.kind, name);
-  if (engine == nullptr)
-    core::fail(Status::invalid_argument, "{}: engine '{}' is not one of {}", op, name,
-               engine_table().names(state.device.kind));
-  const std::string_view reason = engine->unavailable(state);
-  if (!reason.empty())
-    core::fail(Status::unsupported, "{}: engine '{}' is not available: {}", op, name, reason);
-  return *engine;
-}
-
 // The engine that is forced by name; null if none is.
 const Engine* forced_engine(const ContextState& state, std::string_view op,
                             const GemmProblem& problem, std::string_view forced) {
@@ -131,12 +119,6 @@ void choose_and_run(ContextState& state, std::string_view op, Product product,
   }
 }
 
-// The named engine, or else the first that runs here.
-const Engine* named_or_first(std::string_view op, const ContextState& state,
-                             std::string_view engine) {
-  return engine.empty() ? &packing_engine(state) : &named_engine(op, engine, state);
-}
-
 }  // namespace
 
 void multiply(ContextState& state, const GemmS8S8S32Args& args) {
@@ -160,7 +142,7 @@ void multiply(ContextState& state, const GemmArgs& args) {
 
 MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, std::int64_t k,
                                           PackedWeight& out, std::string_view engine) {
-  const Engine* packer = named_or_first("pack_weight", state, engine);
+  const Engine* packer = &packing_engine("pack_weight", state, engine);
   if (packer->packed_stride == nullptr || state.runtime == nullptr) return {};
   if (out.empty()) out = PackedWeight();  // a moved-from object has no state
   PackedWeightState& packed = out.state();
@@ -170,6 +152,7 @@ MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, s
   packed.device = state.device;
   packed.rows = n;
   packed.cols = k;
+  packed.groups = 1;
   const std::int64_t stride = packer->packed_stride(n, k);
   if (bytes != static_cast<std::size_t>(n * k))
     state.runtime->fill(packed.buffer.as<void>(), 0, bytes);
@@ -178,7 +161,7 @@ MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, s
 
 void pack(ContextState& state, MatrixView<const std::int8_t> b, PackedWeight& out,
           std::string_view engine) {
-  const Engine* packer = named_or_first("pack_weight", state, engine);
+  const Engine* packer = &packing_engine("pack_weight", state, engine);
   if (out.empty()) out = PackedWeight();  // a moved-from object has no state
   PackedWeightState& packed = out.state();
   packed.buffer.reserve(packer->packed_bytes(b.rows, b.cols), state.runtime);
@@ -188,6 +171,7 @@ void pack(ContextState& state, MatrixView<const std::int8_t> b, PackedWeight& ou
   packed.device = state.device;
   packed.rows = b.rows;
   packed.cols = b.cols;
+  packed.groups = 1;
 }
 
 }  // namespace switchback::gemm_int8

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "core/check.hpp"
 #include "gemm/cuda/engines.hpp"
 #include "gemm/int8/cpu/blocked_engines.hpp"
 
@@ -33,11 +34,27 @@ bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) 
   return packer != nullptr && packer->layout == engine.layout;
 }
 
+const Engine& named_engine(std::string_view op, std::string_view name, const ContextState& state) {
+  const Engine* engine = find_engine(state.device.kind, name);
+  if (engine == nullptr)
+    core::fail(Status::invalid_argument, "{}: engine '{}' is not one of {}", op, name,
+               engine_table().names(state.device.kind));
+  const std::string_view reason = engine->unavailable(state);
+  if (!reason.empty())
+    core::fail(Status::unsupported, "{}: engine '{}' is not available: {}", op, name, reason);
+  return *engine;
+}
+
 const Engine& packing_engine(const ContextState& state) noexcept {
   const std::span<const Engine* const> all = engines(state.device.kind);
   for (const Engine* engine : all)
     if (!engine->only_tuned && engine->unavailable(state).empty()) return *engine;
   return *all.back();
+}
+
+const Engine& packing_engine(std::string_view op, const ContextState& state,
+                             std::string_view engine) {
+  return engine.empty() ? packing_engine(state) : named_engine(op, engine, state);
 }
 
 }  // namespace switchback::gemm_int8

@@ -12,6 +12,7 @@
 #include "core/context_state.hpp"
 #include "core/device_table.hpp"
 #include "gemm/int8/config.hpp"
+#include "gemm/int8/grouped.hpp"
 #include "gemm/int8/problem.hpp"
 #include "switchback/matrix.hpp"
 
@@ -79,6 +80,12 @@ struct Engine {
   /// before it writes d.
   void (*run)(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
               const GemmOperands& operands);
+
+  /// Many products in one call: groups of any size, also empty ones; n and k > 0. Null: on the CPU
+  /// they run one after another; on a device, whose host does not know the groups, not at all.
+  GemmConfig (*grouped_default)(const GroupedProblem& problem, const ContextState& state) = nullptr;
+  void (*run_grouped)(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
+                      const GroupedOperands& operands) = nullptr;
 };
 
 /// All engines of this build. The last one of a device accepts every problem, also one with k = 0.
@@ -97,8 +104,15 @@ inline const Engine* find_engine(DeviceKind device, std::string_view name) noexc
 /// Whether an engine can read a B that was packed for another engine.
 bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) noexcept;
 
+/// The engine of that name. Throws Error, in which `op` is the operation's name, if there is none or
+/// it cannot run here.
+const Engine& named_engine(std::string_view op, std::string_view name, const ContextState& state);
+
 /// The engine for which weights are packed if none is named: the first that runs here.
 const Engine& packing_engine(const ContextState& state) noexcept;
+/// The same, or the named one.
+const Engine& packing_engine(std::string_view op, const ContextState& state,
+                             std::string_view engine);
 
 #if defined(SWITCHBACK_HAVE_ONEDNN)
 extern const Engine onednn_engine;

@@ -42,6 +42,9 @@ std::int64_t check_inputs(const ContextState& state, std::string_view op, const 
     if (args.packed_b->empty())
       core::fail(Status::invalid_state, "{}: packed_b is empty; pack_weight fills it", op);
     const PackedWeightState& packed = args.packed_b->state();
+    core::require(packed.groups == 1,
+                  "{}: packed_b holds the matrices of {} groups; grouped_gemm takes them", op,
+                  packed.groups);
     core::require(packed.cols == k, "{}: packed_b is [{},{}]; it must be [N,K] = [{},{}]", op,
                   packed.rows, packed.cols, packed.rows, k);
     const Engine* named = gemm_int8::find_engine(state.device.kind, args.engine);

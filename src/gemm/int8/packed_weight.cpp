@@ -17,6 +17,9 @@ std::int64_t PackedWeight::rows() const noexcept {
 std::int64_t PackedWeight::cols() const noexcept {
   return state_ == nullptr ? 0 : state_->cols;
 }
+std::int64_t PackedWeight::groups() const noexcept {
+  return state_ == nullptr ? 1 : state_->groups;
+}
 std::size_t PackedWeight::bytes() const noexcept {
   return state_ == nullptr ? 0 : state_->buffer.capacity_bytes();
 }

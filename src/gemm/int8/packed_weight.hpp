@@ -15,6 +15,8 @@ struct PackedWeightState {
   Device device;                              ///< whose memory the bytes are in
   std::int64_t rows = 0;
   std::int64_t cols = 0;
+  std::int64_t groups = 1;      ///< matrices [rows,cols], one after the other
+  std::int64_t step_bytes = 0;  ///< from one to the next
   core::AlignedBuffer buffer;
 };
 

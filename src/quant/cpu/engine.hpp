@@ -10,6 +10,7 @@
 #include "core/context_state.hpp"
 #include "quant/config.hpp"
 #include "quant/cpu/scale.hpp"
+#include "quant/gathered.hpp"
 #include "quant/request.hpp"
 
 namespace switchback::quant::cpu {
@@ -18,6 +19,7 @@ namespace switchback::quant::cpu {
 std::string refusal(const core::CpuFeatures& features);
 
 void rowwise(ContextState& state, const Config& config, const Request& o);
+void rowwise_gathered(ContextState& state, const Config& config, const GatheredRows& o);
 void rowwise_column_sums(ContextState& state, const Config& config, const Request& o);
 void column_sums(ContextState& state, const Config& config, const Request& o);
 void global(ContextState& state, const Config& config, const Request& o);

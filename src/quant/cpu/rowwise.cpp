@@ -16,31 +16,66 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
+// Which rows to quantize: row(r) has their elements, and next(r, end) is the first to be quantized
+// from r on.
+template <class T>
+struct RowsOfMatrix {
+  ConstAnyMatrix x;
+  [[nodiscard]] const T* row(std::int64_t r) const { return HWY_NAMESPACE::row<T>(x, r); }
+  [[nodiscard]] std::int64_t next(std::int64_t r, std::int64_t) const { return r; }
+};
+template <class T>
+struct RowsAnywhere {
+  const void* const* rows;
+  [[nodiscard]] const T* row(std::int64_t r) const { return static_cast<const T*>(rows[r]); }
+  [[nodiscard]] std::int64_t next(std::int64_t r, std::int64_t end) const {
+    while (r < end && rows[r] == nullptr)
+      ++r;
+    return r;
+  }
+};
+
 // Rows [begin, end). Each element comes from memory once: while a row is coded from the cache, the
 // absmax of the next one is taken.
-template <bool stream, class T>
-void rowwise_rows(const Request& o, std::int64_t begin, std::int64_t end) {
-  const std::int64_t cols = o.x.cols;
+template <bool stream, class T, class Rows>
+void rowwise_rows(const Rows& rows, MatrixView<std::int8_t> q, float* absmaxes, std::int64_t begin,
+                  std::int64_t end) {
+  std::int64_t r = rows.next(begin, end);
+  if (r >= end) return;
   RunningMax<T> max;
-  add_run(max, row<T>(o.x, begin), cols);
-  for (std::int64_t r = begin; r < end; ++r) {
+  add_run(max, rows.row(r), q.cols);
+  while (r < end) {
     const float absmax = absmax_from_bits(max.result());
-    core::store(o.q.absmax.data(), r, absmax);
-    const T* const x = row<T>(o.x, r);
-    const T* const next = r + 1 < end ? x + o.x.stride : x;
+    core::store(absmaxes, r, absmax);
+    const T* const x = rows.row(r);
+    std::int8_t* const codes = row(q, r);
+    r = rows.next(r + 1, end);
+    const T* const next = r < end ? rows.row(r) : x;
     max = RunningMax<T>();
-    code_run<stream>(x, cols, Scale::of(absmax), row(o.q.codes, r), next, max);
+    code_run<stream>(x, q.cols, Scale::of(absmax), codes, next, max);
+  }
+}
+
+template <class T, class Rows>
+void rowwise_rows(const Rows& rows, MatrixView<std::int8_t> q, float* absmaxes, std::int64_t begin,
+                  std::int64_t end, bool stream) {
+  if (stream) {
+    rowwise_rows<true, T>(rows, q, absmaxes, begin, end);
+    hwy::FlushStream();
+  } else {
+    rowwise_rows<false, T>(rows, q, absmaxes, begin, end);
   }
 }
 
 void RowwiseRows(const Request& o, std::int64_t begin, std::int64_t end, bool stream) {
   with_type(o.x.dtype, [&]<class T>(T) HWY_ATTR {
-    if (stream) {
-      rowwise_rows<true, T>(o, begin, end);
-      hwy::FlushStream();
-    } else {
-      rowwise_rows<false, T>(o, begin, end);
-    }
+    rowwise_rows<T>(RowsOfMatrix<T>{o.x}, o.q.codes, o.q.absmax.data(), begin, end, stream);
+  });
+}
+
+void RowwiseGathered(const GatheredRows& o, std::int64_t begin, std::int64_t end, bool stream) {
+  with_type(o.dtype, [&]<class T>(T) HWY_ATTR {
+    rowwise_rows<T>(RowsAnywhere<T>{o.rows}, o.q, o.absmax, begin, end, stream);
   });
 }
 
@@ -51,6 +86,7 @@ HWY_AFTER_NAMESPACE();
 namespace switchback::quant {
 
 HWY_EXPORT(RowwiseRows);
+HWY_EXPORT(RowwiseGathered);
 
 namespace cpu {
 
@@ -91,6 +127,15 @@ void rowwise(ContextState& state, const Config& config, const Request& o) {
   const auto kernel = rowwise_kernel(state.features);
   const std::int64_t rows = std::max<std::int64_t>(1, elements / o.x.cols);
   state.threads.for_ranges(o.x.rows, rows, [&](std::int64_t begin, std::int64_t end, int) {
+    kernel(o, begin, end, config.stream);
+  });
+}
+
+void rowwise_gathered(ContextState& state, const Config& config, const GatheredRows& o) {
+  const std::int64_t elements = task_elements(state, config, o.q.rows, o.q.cols);
+  const auto kernel = HWY_DISPATCH_TABLE(RowwiseGathered)[table_index(state.features)];
+  const std::int64_t rows = std::max<std::int64_t>(1, elements / o.q.cols);
+  state.threads.for_ranges(o.q.rows, rows, [&](std::int64_t begin, std::int64_t end, int) {
     kernel(o, begin, end, config.stream);
   });
 }

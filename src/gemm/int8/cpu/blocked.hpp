@@ -9,6 +9,7 @@
 #include "core/context_state.hpp"
 #include "gemm/int8/config.hpp"
 #include "gemm/int8/cpu/micro_kernel.hpp"
+#include "gemm/int8/grouped.hpp"
 #include "gemm/int8/problem.hpp"
 #include "switchback/matrix.hpp"
 
@@ -25,5 +26,11 @@ void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
 /// packed here into the workspace, or directly from its rows.
 void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProblem& problem,
                  const GemmConfig& config, const GemmOperands& operands);
+
+/// The same for many products at once: blocks of all groups are tasks of one list, the largest
+/// groups first. config.mc and config.nc are the largest blocks of a group.
+void blocked_run_grouped(const MicroKernel& kernel, ContextState& state,
+                         const GroupedProblem& problem, const GemmConfig& config,
+                         const GroupedOperands& operands);
 
 }  // namespace switchback::gemm_int8

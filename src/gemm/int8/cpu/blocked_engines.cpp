@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "gemm/int8/cpu/blocked_product.hpp"
+
 namespace switchback::gemm_int8 {
 
 namespace {
@@ -24,10 +26,6 @@ constexpr std::int64_t most_cols = 256;
 constexpr std::int64_t far_a = 4;
 constexpr std::int64_t tasks_per_thread = 4;
 constexpr std::int64_t usual_l2_bytes = std::int64_t{1} << 20;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 // Divides `size` into equal blocks of whole tiles, none larger than `most`.
 std::int64_t even_block(std::int64_t size, std::int64_t most, std::int64_t tile) {
@@ -78,6 +76,22 @@ GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmPro
   config.mc = even_block(p.m, std::min(most_rows, ceil_div(p.m, row_blocks)), kernel.rows);
   // The rows of a small product are not divided: each block would read all of B again.
   if (p.m <= 8 * kernel.rows) config.mc = even_block(p.m, most_rows, kernel.rows);
+  return config;
+}
+
+GemmConfig blocked_grouped_default(const MicroKernel& kernel, EngineId id, const GroupedProblem& p,
+                                   const ContextState& state) {
+  GemmProblem one = p.each;
+  one.m = std::max<std::int64_t>(1, p.strided ? p.rows : p.each.m / p.groups);
+  GemmConfig config = blocked_default(kernel, id, one, state);
+  if (one.n == 0 || one.k == 0) return config;
+  // All groups together must give every thread several blocks, not each group by itself.
+  const std::int64_t threads = state.threads.count();
+  const std::int64_t wanted = threads == 1 ? 1 : threads * tasks_per_thread;
+  const std::int64_t row_blocks = p.groups * ceil_div(one.m, most_rows);
+  config.mc = most_rows;
+  config.nc = even_block(one.n, std::min(most_cols, ceil_div(one.n, ceil_div(wanted, row_blocks))),
+                         kernel.cols);
   return config;
 }
 

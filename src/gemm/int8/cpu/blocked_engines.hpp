@@ -12,6 +12,8 @@ std::string_view kernel_unavailable(const MicroKernel& kernel, const ContextStat
 
 GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmProblem& problem,
                            const ContextState& state);
+GemmConfig blocked_grouped_default(const MicroKernel& kernel, EngineId id,
+                                   const GroupedProblem& problem, const ContextState& state);
 void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProblem& problem,
                         const ContextState& state, std::vector<GemmConfig>& out);
 
@@ -36,6 +38,15 @@ inline constexpr Engine blocked_engine = {
     .run =
         [](ContextState& state, const GemmProblem& problem, const GemmConfig& config,
            const GemmOperands& operands) { blocked_run(kernel, state, problem, config, operands); },
+    .grouped_default =
+        [](const GroupedProblem& problem, const ContextState& state) {
+          return blocked_grouped_default(kernel, id, problem, state);
+        },
+    .run_grouped =
+        [](ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
+           const GroupedOperands& operands) {
+          blocked_run_grouped(kernel, state, problem, config, operands);
+        },
 };
 
 }  // namespace switchback::gemm_int8

@@ -10,22 +10,25 @@ namespace switchback::gemm_int8 {
 static_assert(output_of(DType::f32) == Output::f32 && output_of(DType::f16) == Output::f16 &&
               output_of(DType::bf16) == Output::bf16 && output_of(DType::s32) == Output::s32);
 
-EpilogueScales epilogue_scales(core::Workspace::Frame& frame, const GemmProblem& p,
-                               const GemmOperands& o) {
-  if (p.scale == ScaleMode::none) return {};
-  constexpr std::int64_t multiple = MicroKernel::max_cols;
-  const std::int64_t padded = (p.n + multiple - 1) / multiple * multiple;
-  auto* scale_a = frame.take<float>(p.m);
-  auto* scale_b = frame.take<float>(padded);
-  auto* bias = frame.take<float>(padded);
-  for (std::int64_t i = 0; i < p.m; ++i)
-    scale_a[i] = core::load(o.absmax_a, i);
+void fill_column_scales(const GemmProblem& p, const GemmOperands& o, float* scale_b, float* bias) {
   for (std::int64_t j = 0; j < p.n; ++j) {
     scale_b[j] = core::load(o.absmax_b, p.scale == ScaleMode::row_col ? j : 0);
     bias[j] = p.has_bias ? core::load_float(o.bias, p.bias, j) : -0.0f;
   }
+  const std::int64_t padded = padded_columns(p.n);
   std::fill(scale_b + p.n, scale_b + padded, 0.0f);
   std::fill(bias + p.n, bias + padded, 0.0f);
+}
+
+EpilogueScales epilogue_scales(core::Workspace::Frame& frame, const GemmProblem& p,
+                               const GemmOperands& o) {
+  if (p.scale == ScaleMode::none) return {};
+  auto* scale_a = frame.take<float>(p.m);
+  auto* scale_b = frame.take<float>(padded_columns(p.n));
+  auto* bias = frame.take<float>(padded_columns(p.n));
+  for (std::int64_t i = 0; i < p.m; ++i)
+    scale_a[i] = core::load(o.absmax_a, i);
+  fill_column_scales(p, o, scale_b, bias);
   return {scale_a, scale_b, bias};
 }
 

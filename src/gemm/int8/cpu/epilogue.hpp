@@ -21,6 +21,16 @@ struct EpilogueScales {
   const float* bias = nullptr;     ///< likewise; −0 if there is no bias
 };
 
+/// Columns of scale_b and bias: n, rounded up to the widest tile.
+constexpr std::int64_t padded_columns(std::int64_t n) {
+  constexpr std::int64_t multiple = MicroKernel::max_cols;
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+/// Writes scale_b and bias of a problem that has scales, each padded_columns(n) long.
+void fill_column_scales(const GemmProblem& problem, const GemmOperands& operands, float* scale_b,
+                        float* bias);
+
 /// Empty for int32 outputs.
 EpilogueScales epilogue_scales(core::Workspace::Frame& frame, const GemmProblem& problem,
                                const GemmOperands& operands);

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/int8/cpu/blocked_product.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace switchback::gemm_int8 {
+
+namespace {
+
+// The rows of a block cut into tiles of nearly equal height: 16 rows are 6 + 5 + 5, not 6 + 6 + 4.
+// Where a kernel prepares pairs of rows, each tile begins with a pair.
+struct RowTiles {
+  std::int64_t rows;
+  std::int64_t together;
+  std::int64_t units;  // rows, or pairs of them
+  std::int64_t count;
+  RowTiles(std::int64_t rows_, std::int64_t most, std::int64_t together_)
+      : rows(rows_),
+        together(together_),
+        units(ceil_div(rows_, together_)),
+        count(ceil_div(rows_, most)) {}
+  [[nodiscard]] std::int64_t begin(std::int64_t tile) const {
+    return std::min(rows, together * (tile * (units / count) + std::min(tile, units % count)));
+  }
+  [[nodiscard]] int size(std::int64_t tile) const {
+    return static_cast<int>(begin(tile + 1) - begin(tile));
+  }
+};
+
+constexpr std::int64_t line_bytes = 64;
+// Groups along k in a step of a tile, in which it fetches ahead_lines.
+constexpr std::int64_t step_groups = 4;
+
+// Cache lines that a step reads of so many columns of packed B.
+std::int64_t lines_of_step(const MicroKernel& kernel, std::int64_t cols) {
+  return cols * step_groups * kernel.group / line_bytes;
+}
+// With fewer tiles per panel, prefetching the next panel would be too fast for the caches: the CPU
+// drops such requests, and the product is faster without them.
+constexpr std::int64_t fetching_tiles = 4;
+
+// Narrow tiles are used for blocks whose rows fit into two of them.
+constexpr std::int64_t narrow_tiles = 2;
+// With at least this many rows the CPU's own prefetchers keep up; more prefetches make it slower.
+constexpr std::int64_t unfetched_rows = 2;
+// Codes of a piece of k that two narrow tiles share: 16 KiB of a strip of 32 columns.
+constexpr std::int64_t narrow_piece = 512;
+// Codes between what one narrow tile reads and what it fetches: 8 KiB. Zen 5, one thread, 12 rows,
+// weights from memory: 1.5 times as fast as without; 1.35 with 4 KiB, 1.2 with 2.
+constexpr std::int64_t narrow_distance = 256;
+
+// Whether a block of so many rows is computed in narrow tiles.
+bool is_narrow(const MicroKernel& kernel, bool packed, std::int64_t rows) {
+  return packed && rows <= narrow_tiles * kernel.narrow_rows;
+}
+
+}  // namespace
+
+RowPreparation::RowPreparation(const MicroKernel& kernel, const GemmProblem& p, bool packed) {
+  if (packed && kernel.a_copy_bytes > 0) {
+    interleaved = true;
+    copy_bytes = whole_groups(kernel, p.k) * kernel.a_copy_bytes;
+    return;
+  }
+  // Rows at distances of a multiple of half a page would evict each other from the first-level
+  // cache when a narrow tile reads twelve of them together.
+  if (is_narrow(kernel, packed, p.m) && p.m > kernel.rows && p.stride_a % 2048 == 0)
+    copy_bytes = round_up(p.k, line_bytes) + line_bytes;
+}
+
+void RowPreparation::prepare(const MicroKernel& kernel, const GemmProblem& p, const std::int8_t* a,
+                             std::int64_t begin, std::int64_t end, std::int8_t* copy,
+                             std::int32_t* start) const {
+  for (std::int64_t i = begin; i < end; i += kernel.rows_together) {
+    const int rows = static_cast<int>(std::min<std::int64_t>(kernel.rows_together, p.m - i));
+    const std::int8_t* row = a + i * p.stride_a;
+    kernel.prepare(row, p.stride_a, rows, p.k, interleaved ? copy + i * copy_bytes : nullptr,
+                   start + i);
+    if (copy_bytes == 0 || interleaved) continue;
+    for (int r = 0; r < rows; ++r)
+      std::copy_n(row + r * p.stride_a, p.k, copy + (i + r) * copy_bytes);
+  }
+}
+
+void BlockedProduct::use(const RowPreparation& rows, const std::int8_t* copy,
+                         const std::int32_t* start_) {
+  start = start_;
+  const bool copied = rows.copy_bytes > 0;
+  a = copied ? copy : o.a;
+  a_row_bytes = copied ? rows.copy_bytes : p.stride_a;
+  a_code_bytes = rows.interleaved ? kernel.a_copy_bytes * kernel.rows_together : 1;
+}
+
+std::int64_t BlockedProduct::sums_size(std::int64_t rows, std::int64_t cols) const {
+  const std::int64_t tile = std::int64_t{kernel.rows} * kernel.cols;
+  if (panels == nullptr) return tile;
+  const std::int64_t narrow = narrow_tiles * kernel.narrow_rows * kernel.strip_cols;
+  const std::int64_t pieces = kc >= p.k ? 0
+                                        : round_up(std::min(rows, p.m), kernel.rows) *
+                                              std::min(cols, round_up(p.n, kernel.cols));
+  return std::max({tile, narrow, pieces});
+}
+
+void BlockedProduct::block(const Block& block, std::int64_t next_col, std::int32_t* sums) const {
+  if (panels == nullptr)
+    plain_block(block, sums);
+  else if (is_narrow(kernel, true, block.row_end - block.row_begin))
+    narrow_block(block, sums);
+  else
+    packed_block(block, next_col, sums);
+}
+
+// Bytes that a tile fetches while it sums so many codes, at `lines` a step.
+std::int64_t BlockedProduct::fetched_bytes(std::int64_t codes, std::int64_t lines) const {
+  const int step_log2 = std::countr_zero(static_cast<unsigned>(step_groups * kernel.group));
+  return (codes >> step_log2) * lines * line_bytes;
+}
+
+// Rows [row0, row1) × columns [col0, col1) of d from packed B. Pieces of k are summed in `sums`
+// (one tile's room, or with several pieces the whole block's). While a panel is used, its tiles
+// fetch the next one into the second-level cache, each its share; after the last comes next_col.
+void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
+                                  std::int32_t* sums) const {
+  const auto [row0, row1, col0, col1] = block;
+  const RowTiles tiles(row1 - row0, kernel.rows, kernel.rows_together);
+  const std::int64_t tile_size = std::int64_t{kernel.rows} * kernel.cols;
+  const std::int64_t lines =
+      tiles.count < fetching_tiles ? 0 : ceil_div(lines_of_step(kernel, kernel.cols), tiles.count);
+  for (std::int64_t k0 = 0; k0 < p.k; k0 += kc) {
+    const std::int64_t k1 = std::min(k0 + kc, p.k);
+    const std::int64_t piece_bytes = kernel.strip_cols * whole_groups(kernel, k1 - k0);
+    const std::int64_t share_bytes = fetched_bytes(k1 - k0, lines);
+    std::int32_t* at = sums;
+    for (std::int64_t col = col0; col < col1; col += kernel.cols) {
+      const std::int8_t* panel = panel_at(col, k0);
+      const std::int8_t* next = col + kernel.cols < col1 ? panel_at(col + kernel.cols, k0)
+                                : k1 < p.k               ? panel_at(col0, k1)
+                                                         : panel_at(next_col, 0);
+      for (std::int64_t t = 0; t < tiles.count; ++t) {
+        const std::int64_t row = row0 + tiles.begin(t);
+        const int rows = tiles.size(t);
+        const EpilogueTile out =
+            epilogue_tile(p, o.d, scales, part(row, rows, col, kernel.cols), at, kernel.cols);
+        // This tile's share of the next panel's strips.
+        const std::int64_t done = t * share_bytes;
+        const std::int64_t strip = done / piece_bytes;
+        const std::int8_t* ahead = next + strip * strip_bytes() + done % piece_bytes;
+        const std::int8_t* end = strip * kernel.strip_cols < kernel.cols
+                                     ? next + strip * strip_bytes() + piece_bytes
+                                     : ahead;
+        kernel.tile[rows - 1]({.a = a_at(row, k0),
+                               .stride_a_bytes = a_row_bytes,
+                               .panel = panel,
+                               .strip_bytes = strip_bytes(),
+                               .k = k1 - k0,
+                               .start = k0 == 0 ? start + row : nullptr,
+                               .sums = at,
+                               .out = k1 == p.k ? &out : nullptr,
+                               .output = output_of(p.output),
+                               .ahead = ahead,
+                               .ahead_end = end,
+                               .ahead_lines = static_cast<int>(lines)});
+        if (kc < p.k) at += tile_size;
+      }
+    }
+  }
+}
+
+// The same for few rows, in narrow tiles. B is read once, in memory order, with prefetches a
+// little ahead: from memory, the product takes as long as the reading. If one tile does not hold
+// all rows, the tiles share pieces of k that stay in the first-level cache.
+void BlockedProduct::narrow_block(const Block& block, std::int32_t* sums) const {
+  const auto [row0, row1, col0, col1] = block;
+  const RowTiles tiles(row1 - row0, kernel.narrow_rows, kernel.rows_together);
+  const std::int64_t length = tiles.count == 1 ? p.k : narrow_piece;
+  const std::int64_t distance =
+      kernel.strip_cols * (tiles.count == 1 ? narrow_distance : narrow_piece);
+  const std::int64_t lines = ceil_div(lines_of_step(kernel, kernel.strip_cols), tiles.count);
+  const std::int64_t tile_size = std::int64_t{kernel.narrow_rows} * kernel.strip_cols;
+  const std::int64_t end_col =
+      std::min(round_up(col1, kernel.strip_cols), round_up(p.n, kernel.cols));
+  const std::int8_t* end = panel_at(row1 - row0 <= unfetched_rows ? 0 : end_col, 0);
+  for (std::int64_t col = col0; col < col1; col += kernel.strip_cols) {
+    for (std::int64_t k0 = 0; k0 < p.k; k0 += length) {
+      const std::int64_t k1 = std::min(k0 + length, p.k);
+      const std::int64_t share = fetched_bytes(whole_groups(kernel, k1 - k0), lines);
+      const std::int8_t* strip = panel_at(col, k0);
+      for (std::int64_t t = 0; t < tiles.count; ++t) {
+        const std::int64_t row = row0 + tiles.begin(t);
+        const int rows = tiles.size(t);
+        std::int32_t* at = sums + t * tile_size;
+        const EpilogueTile out = epilogue_tile(
+            p, o.d, scales, part(row, rows, col, kernel.strip_cols), at, kernel.strip_cols);
+        kernel.narrow[rows - 1]({.a = a_at(row, k0),
+                                 .stride_a_bytes = a_row_bytes,
+                                 .panel = strip,
+                                 .strip_bytes = strip_bytes(),
+                                 .k = k1 - k0,
+                                 .start = k0 == 0 ? start + row : nullptr,
+                                 .sums = at,
+                                 .out = k1 == p.k ? &out : nullptr,
+                                 .output = output_of(p.output),
+                                 .ahead = strip + distance + t * share,
+                                 .ahead_end = end,
+                                 .ahead_lines = static_cast<int>(lines)});
+      }
+    }
+  }
+}
+
+void BlockedProduct::plain_block(const Block& block, std::int32_t* sums) const {
+  const auto [row0, row1, col0, col1] = block;
+  const RowTiles tiles(row1 - row0, kernel.rows, kernel.rows_together);
+  for (std::int64_t col = col0; col < col1; col += kernel.cols) {
+    const int cols = static_cast<int>(std::min<std::int64_t>(kernel.cols, p.n - col));
+    for (std::int64_t t = 0; t < tiles.count; ++t) {
+      const std::int64_t row = row0 + tiles.begin(t);
+      const int rows = tiles.size(t);
+      kernel.plain[rows - 1](o.a + row * p.stride_a, p.stride_a, o.b + col * p.stride_b, p.stride_b,
+                             cols, p.k, start + row, sums);
+      run_epilogue(kernel, p, o.d, scales, part(row, rows, col, kernel.cols), sums, kernel.cols);
+    }
+  }
+}
+
+}  // namespace switchback::gemm_int8

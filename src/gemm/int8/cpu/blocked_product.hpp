@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: one int8 product as the blocked engines compute it: its operands, prepared for a
+// tile kernel, and the loops over the tiles of a block of d. Who divides d into blocks, for one
+// product or for many, is the caller's business.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "core/cpu/threads.hpp"
+#include "gemm/int8/cpu/epilogue.hpp"
+#include "gemm/int8/cpu/micro_kernel.hpp"
+#include "gemm/int8/problem.hpp"
+
+namespace switchback::gemm_int8 {
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) {
+  return ceil_div(a, b) * b;
+}
+
+/// A block size from its configured value: 0 is the whole, anything else is rounded to tiles.
+constexpr std::int64_t block_size(std::int64_t configured, std::int64_t whole, std::int64_t tile) {
+  if (configured == 0 || configured >= whole) return round_up(whole, tile);
+  return round_up(configured, tile);
+}
+
+/// Codes along k in whole groups, whose size is a power of two.
+inline std::int64_t whole_groups(const MicroKernel& kernel, std::int64_t codes) {
+  return (codes + kernel.group - 1) & -std::int64_t{kernel.group};
+}
+
+/// Calls f(task, worker) on at most `threads` threads; 0 = all there are.
+template <class F>
+void for_tasks(core::Threads& pool, std::int64_t threads, std::int64_t tasks, F&& f) {
+  if (threads == 0 || threads >= pool.count()) {
+    pool.for_each(tasks, f);
+    return;
+  }
+  std::atomic<std::int64_t> next{0};
+  pool.for_each(threads, [&](std::int64_t worker, int) {
+    for (std::int64_t task = next++; task < tasks; task = next++)
+      f(task, static_cast<int>(worker));
+  });
+}
+
+/// Units of rows_together rows of A whose preparation is worth waking a thread for: 64 KiB of codes
+/// take about 1 µs to sum.
+inline std::int64_t preparation_grain(const MicroKernel& kernel, std::int64_t k) {
+  return std::max<std::int64_t>(1, (std::int64_t{64} << 10) / (k * kernel.rows_together));
+}
+
+/// Rows and columns [begin, end) of d.
+struct Block {
+  std::int64_t row_begin, row_end, col_begin, col_end;
+};
+
+/// How the rows of A are prepared, once for all columns of d.
+struct RowPreparation {
+  /// Of a copy of A's rows; 0: tiles read the caller's.
+  std::int64_t copy_bytes = 0;
+  bool interleaved = false;  ///< the copy is the kernel's own layout, else the rows as they are
+
+  /// `packed`: B will be read in panels.
+  RowPreparation(const MicroKernel& kernel, const GemmProblem& problem, bool packed);
+
+  /// Rows [begin, end), of which begin and, unless it is m, end are multiples of
+  /// kernel.rows_together. `copy` and `start` are those of row 0.
+  void prepare(const MicroKernel& kernel, const GemmProblem& problem, const std::int8_t* a,
+               std::int64_t begin, std::int64_t end, std::int8_t* copy, std::int32_t* start) const;
+};
+
+struct BlockedProduct {
+  const MicroKernel& kernel;
+  const GemmProblem& p;
+  const GemmOperands& o;
+  std::int64_t kc = 0;                  ///< codes of a piece of k
+  std::int64_t padded_k = 0;            ///< k rounded up to whole groups
+  const std::int8_t* panels = nullptr;  ///< packed B, or null to read B in place
+  EpilogueScales scales = {};
+  // Rows of A for packed B, and the start values of all rows' sums.
+  const std::int8_t* a = nullptr;
+  std::int64_t a_row_bytes = 0;
+  std::int64_t a_code_bytes = 1;
+  const std::int32_t* start = nullptr;  ///< [m]
+
+  /// Reads the rows of A that were prepared.
+  void use(const RowPreparation& rows, const std::int8_t* copy, const std::int32_t* start_);
+
+  /// The int32 numbers that block() needs as scratch memory for blocks of at most `rows` by `cols`
+  /// of a product of k = p.k.
+  [[nodiscard]] std::int64_t sums_size(std::int64_t rows, std::int64_t cols) const;
+
+  /// Computes a block of d. With packed B it begins at a whole panel. `next_col`: the column that
+  /// this worker probably computes next, of the same B.
+  void block(const Block& block, std::int64_t next_col, std::int32_t* sums) const;
+
+ private:
+  [[nodiscard]] const void* a_at(std::int64_t row, std::int64_t code) const {
+    return a + row * a_row_bytes + code * a_code_bytes;
+  }
+  [[nodiscard]] const std::int8_t* panel_at(std::int64_t col, std::int64_t code) const {
+    return panels + col * padded_k + code * kernel.strip_cols;
+  }
+  [[nodiscard]] std::int64_t strip_bytes() const { return kernel.strip_cols * padded_k; }
+  [[nodiscard]] std::int64_t fetched_bytes(std::int64_t codes, std::int64_t lines) const;
+  [[nodiscard]] Part part(std::int64_t row, int rows, std::int64_t col, std::int64_t cols) const {
+    return {row, col, rows, cols < p.n - col ? cols : p.n - col};
+  }
+  void packed_block(const Block& block, std::int64_t next_col, std::int32_t* sums) const;
+  void narrow_block(const Block& block, std::int32_t* sums) const;
+  void plain_block(const Block& block, std::int32_t* sums) const;
+};
+
+}  // namespace switchback::gemm_int8

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: the grouped operations around the products, of a kind of device other than the
+// CPU. The products themselves are Engine::run_grouped of gemm/int8/engine.hpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/context_state.hpp"
+#include "core/device_table.hpp"
+#include "switchback/grouped.hpp"
+
+namespace switchback::grouped {
+
+struct DeviceEngine {
+  /// These queue the operation on the Context's stream, for checked arguments. Values in the arrays
+  /// of groups, index and slots are clamped to what exists.
+  void (*quantize_rowwise)(ContextState& state, const Groups& groups, const GroupedRows& x,
+                           MatrixView<std::int8_t> q, std::span<float> absmax);
+  /// to[M,K], of the type of x: the row that each slot reads; see grouped::gather().
+  void (*gather)(ContextState& state, const Groups& groups, const GroupedRows& x, AnyMatrix to);
+  void (*combine)(ContextState& state, const CombineArgs& args);
+  /// grouped::column_sums.
+  void (*column_sums)(ContextState& state, const Groups& groups, ConstAnyMatrix g, AnyMatrix db,
+                      bool accumulate);
+  /// grouped_gemm_standard.
+  void (*multiply_standard)(ContextState& state, const GroupedStandardGemmArgs& args);
+};
+
+/// The engine of each kind; null where this build has none, and of the CPU.
+core::DeviceTable<const DeviceEngine*>& device_engines() noexcept;
+
+}  // namespace switchback::grouped

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry zone: the checks of groups that all grouped operations share, and their slots.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/context_state.hpp"
+#include "gemm/int8/grouped.hpp"
+#include "switchback/groups.hpp"
+
+namespace switchback::grouped {
+
+/// Throws Error(invalid_argument) unless the groups fit `slots` slots: their sizes, and on the CPU
+/// the values in their arrays. (Kernels of a device clamp the values.)
+void check_groups(const ContextState& state, std::string_view op, const Groups& groups,
+                  std::int64_t slots);
+/// The same for the rows of `cols` columns that the slots of checked groups read.
+void check_rows(const ContextState& state, std::string_view op, const Groups& groups,
+                const GroupedRows& x, std::int64_t slots, std::int64_t cols);
+
+/// The slots of each group: [groups.count] in the frame; empty on a device.
+std::span<const gemm_int8::GroupRows> rows_of(const ContextState& state,
+                                              core::Workspace::Frame& frame, const Groups& groups);
+
+/// An array of numbers as an operand of check_operands.
+inline ConstAnyMatrix as_operand(std::span<const std::int32_t> numbers) noexcept {
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  return {numbers.data(), DType::s32, 1, count, count};
+}
+
+}  // namespace switchback::grouped

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The floating point products of groups: entry, and one product after another on the CPU.
+#include <fmt/format.h>
+
+#include "core/check.hpp"
+#include "core/rehearsal.hpp"
+#include "gemm/floating/dispatch.hpp"
+#include "grouped/device_engine.hpp"
+#include "grouped/dispatch.hpp"
+#include "grouped/groups.hpp"
+#include "switchback/grouped.hpp"
+
+namespace switchback {
+
+namespace grouped {
+
+namespace {
+
+// Rows [begin, begin + rows) of a matrix.
+template <class Any>
+Any rows_from(Any m, std::int64_t begin, std::int64_t rows) {
+  if (m.data == nullptr) return m;
+  const auto bytes = begin * m.stride * static_cast<std::int64_t>(dtype_size_bytes(m.dtype));
+  using Byte = std::conditional_t<std::is_same_v<Any, AnyMatrix>, std::byte, const std::byte>;
+  m.data = static_cast<Byte*>(m.data) + bytes;
+  m.rows = rows;
+  return m;
+}
+
+}  // namespace
+
+void multiply(ContextState& state, const GroupedStandardGemmArgs& args) {
+  if (!state.on_cpu()) {
+    const DeviceEngine* const device = device_engines().of(state.device.kind);
+    return device->multiply_standard(state, args);
+  }
+  core::Workspace::Frame frame(state.workspace);
+  const std::span<const gemm_int8::GroupRows> groups = rows_of(state, frame, args.groups);
+  core::all_or_nothing(state, [&] {
+    for (std::int64_t g = 0; g < args.groups.count; ++g) {
+      const auto [begin, rows] = groups[static_cast<std::size_t>(g)];
+      StandardGemmArgs one;
+      one.a = rows_from(args.a, begin, rows);
+      if (args.transpose_a) {
+        one.b = rows_from(args.b, begin, rows);
+        one.d = rows_from(args.d, g * args.a.cols, args.a.cols);
+      } else {
+        if (rows == 0) continue;
+        const std::int64_t each = args.b.rows / args.groups.count;
+        one.b = rows_from(args.b, g * each, each);
+        one.d = rows_from(args.d, begin, rows);
+        one.bias = rows_from(args.bias, g, 1);
+      }
+      one.transpose_a = args.transpose_a;
+      one.transpose_b = args.transpose_b;
+      one.accumulate = args.accumulate;
+      one.engine = args.engine;
+      floating::multiply(state, one);
+    }
+  });
+}
+
+}  // namespace grouped
+
+namespace {
+
+void check_types(std::string_view op, const GroupedStandardGemmArgs& args) {
+  core::check_matrix(op, "a", args.a);
+  core::check_matrix(op, "b", args.b);
+  core::check_matrix(op, "d", args.d);
+  core::check_float(op, "a", args.a.dtype);
+  core::require(args.b.dtype == args.a.dtype, "{}: b has dtype {}; it must be that of a, {}", op,
+                dtype_name(args.b.dtype), dtype_name(args.a.dtype));
+  core::require(args.d.dtype == args.a.dtype || args.d.dtype == DType::f32,
+                "{}: d has dtype {}; it must be that of a, {}, or f32", op,
+                dtype_name(args.d.dtype), dtype_name(args.a.dtype));
+}
+
+void check_shapes(std::string_view op, const GroupedStandardGemmArgs& args) {
+  const std::int64_t groups = args.groups.count;
+  if (args.transpose_a) {
+    core::require(!args.transpose_b, "{}: transpose_a and transpose_b are both set; one may be",
+                  op);
+    core::require(args.bias.data == nullptr, "{}: bias is given with transpose_a; it may not be",
+                  op);
+    core::check_shape(op, "b", args.b, args.a.rows, "slots", args.b.cols, "N");
+    core::check_shape(op, "d", args.d, groups * args.a.cols, "G·M", args.b.cols, "N");
+    return;
+  }
+  core::require(groups > 0 ? args.b.rows % groups == 0 : args.b.rows == 0,
+                "{}: b has {} rows; it must have as many for each of the {} groups", op,
+                args.b.rows, groups);
+  const std::int64_t each = groups > 0 ? args.b.rows / groups : 0;
+  const std::int64_t k = args.transpose_b ? args.b.cols : each;
+  const std::int64_t n = args.transpose_b ? each : args.b.cols;
+  core::require(groups == 0 || args.a.cols == k, "{}: a has {} columns; it must have K = {}", op,
+                args.a.cols, k);
+  core::check_shape(op, "d", args.d, args.a.rows, "M", groups == 0 ? args.d.cols : n, "N");
+  if (args.bias.data == nullptr) return;
+  core::check_matrix(op, "bias", args.bias);
+  core::check_float(op, "bias", args.bias.dtype);
+  core::check_shape(op, "bias", args.bias, groups, "G", n, "N");
+}
+
+}  // namespace
+
+void grouped_gemm_standard(Context& context, const GroupedStandardGemmArgs& args) {
+  constexpr std::string_view op = "grouped_gemm_standard";
+  ContextState& state = context.state();
+  check_types(op, args);
+  grouped::check_groups(state, op, args.groups, args.a.rows);
+  check_shapes(op, args);
+  core::check_operands(
+      state, op, {core::operand("d", ConstAnyMatrix(args.d))},
+      {core::operand("a", args.a), core::operand("b", args.b), core::operand("bias", args.bias),
+       core::operand("groups.ends", grouped::as_operand(args.groups.ends)),
+       core::operand("groups.used", grouped::as_operand(args.groups.used))});
+  grouped::multiply(state, args);
+}
+
+}  // namespace switchback

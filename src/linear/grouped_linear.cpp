@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry of the grouped layer: validates arguments, keeps the layer's state, calls the passes.
+#include "switchback/grouped_linear.hpp"
+
+#include <utility>
+
+#include "core/check.hpp"
+#include "grouped/groups.hpp"
+#include "linear/checks.hpp"
+#include "linear/copy.hpp"
+#include "linear/grouped_state.hpp"
+
+namespace switchback {
+
+namespace {
+
+constexpr std::string_view layer_name = "grouped linear";
+
+void check_options(const Context& context, const GroupedLinearOptions& options) {
+  core::require(options.groups >= 1, "{}: groups = {}; it must be at least 1", layer_name,
+                options.groups);
+  linear::check_options(layer_name, context,
+                        {.in_features = options.in_features,
+                         .out_features = options.out_features,
+                         .mode = options.mode,
+                         .dtype = options.dtype,
+                         .engine = options.engine,
+                         .allow = options.allow});
+}
+
+GroupedLinearState& usable(const std::unique_ptr<GroupedLinearState>& state, std::string_view op) {
+  if (state == nullptr)
+    core::fail(Status::invalid_state, "{}: the layer was moved from; it has no state", op);
+  if (state->context_lives.expired())
+    core::fail(Status::invalid_state,
+               "{}: the Context the layer was made on is destroyed; it must outlive the layer", op);
+  return *state;
+}
+
+void check_has_weight(const GroupedLinearState& layer, std::string_view op) {
+  if (!layer.has_weight)
+    core::fail(Status::invalid_state, "{}: the layer has no weight; call set_weight first", op);
+}
+
+void leave_eval(GroupedLinearState& layer) noexcept {
+  layer.eval = false;
+  layer.cache.invalidate();
+}
+
+ConstAnyMatrix of_caller(const GroupedLinearState& layer, ConstAnyMatrix m) {
+  // In eval mode an int8 layer refers to no memory of the caller.
+  return layer.eval && layer.is_int8() ? ConstAnyMatrix() : m;
+}
+
+void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m, DType layer,
+                    std::int64_t rows, std::string_view rows_name, std::int64_t cols,
+                    std::string_view cols_name) {
+  if (m.data == nullptr) return;
+  core::check_matrix(op, argument, m);
+  linear::check_output_dtype(op, argument, m.dtype, layer);
+  core::check_shape(op, argument, m, rows, rows_name, cols, cols_name);
+}
+
+void check_grads(std::string_view op, const GroupedLinearState& layer, const Groups& groups,
+                 const GroupedRows& x, const GroupedLinearGrads& grads, std::int64_t slots,
+                 std::string_view slots_name, bool reads_weight) {
+  const GroupedLinearOptions& options = layer.options;
+  const std::int64_t n = options.out_features;
+  core::check_matrix(op, "g", grads.g);
+  linear::check_dtype(op, "g", grads.g.dtype, options.dtype);
+  core::check_shape(op, "g", grads.g, slots, slots_name, n, "N");
+  check_gradient(op, "dx", grads.dx, options.dtype, slots, "M", options.in_features, "K");
+  check_gradient(op, "dw", grads.dw, options.dtype, options.groups * n, "G·N", options.in_features,
+                 "K");
+  check_gradient(op, "db", grads.db, options.dtype, options.groups, "G", n, "N");
+  const auto wanted = [](AnyMatrix gradient) {
+    return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
+  };
+  const ConstAnyMatrix none;
+  core::check_operands(
+      *layer.context, op,
+      {core::operand("dx", wanted(grads.dx)), core::operand("dw", wanted(grads.dw)),
+       core::operand("db", wanted(grads.db))},
+      {core::operand("g", grads.g), core::operand("x", x.data),
+       core::operand("x.index", grouped::as_operand(x.index)),
+       core::operand("groups.ends", grouped::as_operand(groups.ends)),
+       core::operand("groups.used", grouped::as_operand(groups.used)),
+       core::operand("weight", reads_weight ? layer.weight : none)});
+}
+
+void check_trains(std::string_view op, const GroupedLinearState& layer) {
+  if (layer.eval)
+    core::fail(Status::invalid_state,
+               "{}: the layer is prepared for eval; call weight_updated or set_weight, then a "
+               "forward that saves",
+               op);
+}
+
+void check_count(std::string_view op, const GroupedLinearState& layer, const Groups& groups) {
+  core::require(groups.count == layer.options.groups,
+                "{}: groups.count = {}; it must be the layer's groups, {}", op, groups.count,
+                layer.options.groups);
+}
+
+}  // namespace
+
+GroupedSwitchbackLinear::GroupedSwitchbackLinear(Context& context,
+                                                 const GroupedLinearOptions& options) {
+  check_options(context, options);
+  state_ = std::make_unique<GroupedLinearState>(context.state(), options);
+}
+
+GroupedSwitchbackLinear::~GroupedSwitchbackLinear() = default;
+GroupedSwitchbackLinear::GroupedSwitchbackLinear(GroupedSwitchbackLinear&&) noexcept = default;
+GroupedSwitchbackLinear& GroupedSwitchbackLinear::operator=(GroupedSwitchbackLinear&&) noexcept =
+    default;
+
+const GroupedLinearOptions& GroupedSwitchbackLinear::options() const noexcept {
+  static const GroupedLinearOptions none;  // for a moved-from layer
+  return state_ == nullptr ? none : state_->options;
+}
+
+void GroupedSwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
+  constexpr std::string_view op = "set_weight";
+  GroupedLinearState& layer = usable(state_, op);
+  const GroupedLinearOptions& options = layer.options;
+  core::check_matrix(op, "weight", weight);
+  linear::check_dtype(op, "weight", weight.dtype, options.dtype);
+  core::check_shape(op, "weight", weight, options.groups * options.out_features, "G·N",
+                    options.in_features, "K");
+  if (bias.data != nullptr) {
+    core::check_matrix(op, "bias", bias);
+    core::check_float(op, "bias", bias.dtype);
+    core::check_shape(op, "bias", bias, options.groups, "G", options.out_features, "N");
+    core::require(bias.stride == bias.cols || bias.rows <= 1,
+                  "{}: bias has stride = {}; its rows must follow each other, stride N = {}", op,
+                  bias.stride, bias.cols);
+  }
+  core::check_operands(*layer.context, op, {},
+                       {core::operand("weight", weight), core::operand("bias", bias)});
+  layer.weight = weight;
+  layer.bias = layer.caller_bias = bias.data != nullptr ? bias : ConstAnyMatrix();
+  layer.has_weight = true;
+  leave_eval(layer);
+}
+
+void GroupedSwitchbackLinear::weight_updated() {
+  constexpr std::string_view op = "weight_updated";
+  GroupedLinearState& layer = usable(state_, op);
+  check_has_weight(layer, op);
+  layer.bias = layer.caller_bias;
+  leave_eval(layer);
+}
+
+void GroupedSwitchbackLinear::prepare_for_eval() {
+  constexpr std::string_view op = "prepare_for_eval";
+  GroupedLinearState& layer = usable(state_, op);
+  check_has_weight(layer, op);
+  if (layer.eval) return;
+  core::check_process(*layer.context, op);
+  if (layer.is_int8()) {
+    linear::prepare_weight(layer);
+    if (layer.bias.data != nullptr) {
+      core::AlignedBuffer copy = layer.context->make_buffer();
+      copy.reserve(static_cast<std::size_t>(layer.bias.rows * layer.bias.cols) *
+                   dtype_size_bytes(layer.bias.dtype));
+      linear::copy_dense(*layer.context, layer.bias, copy.as<void>());
+      layer.eval_bias = std::move(copy);
+      layer.bias.data = layer.eval_bias.as<void>();
+    }
+  }
+  layer.cache.release_backward();
+  layer.saved.valid = false;
+  layer.eval = true;
+}
+
+void GroupedSwitchbackLinear::forward(const Groups& groups, const GroupedRows& x, AnyMatrix y,
+                                      Save save) {
+  constexpr std::string_view op = "forward";
+  GroupedLinearState& layer = usable(state_, op);
+  core::require(save >= Save::nothing && save <= Save::caller,
+                "{}: save = {}; it must be nothing (0), copy (1), borrow (2) or caller (3)", op,
+                static_cast<std::int32_t>(save));
+  check_has_weight(layer, op);
+  if (layer.eval && save != Save::nothing)
+    core::fail(Status::invalid_state,
+               "{}: save = {} after prepare_for_eval; only nothing (0) may be saved until "
+               "weight_updated or set_weight",
+               op, static_cast<std::int32_t>(save));
+  const GroupedLinearOptions& options = layer.options;
+  core::check_matrix(op, "y", y);
+  linear::check_output_dtype(op, "y", y.dtype, options.dtype);
+  core::check_shape(op, "y", y, y.rows, "M", options.out_features, "N");
+  check_count(op, layer, groups);
+  grouped::check_groups(*layer.context, op, groups, y.rows);
+  grouped::check_rows(*layer.context, op, groups, x, y.rows, options.in_features);
+  linear::check_dtype(op, "x", x.data.dtype, options.dtype);
+  core::check_operands(
+      *layer.context, op, {core::operand("y", y)},
+      {core::operand("x", x.data), core::operand("x.index", grouped::as_operand(x.index)),
+       core::operand("groups.ends", grouped::as_operand(groups.ends)),
+       core::operand("groups.used", grouped::as_operand(groups.used)),
+       core::operand("weight", of_caller(layer, layer.weight)),
+       core::operand("bias", of_caller(layer, layer.bias))});
+  linear::grouped_forward(layer, groups, x, y, save);
+}
+
+void GroupedSwitchbackLinear::backward(const GroupedLinearGrads& grads) {
+  constexpr std::string_view op = "backward";
+  GroupedLinearState& layer = usable(state_, op);
+  check_trains(op, layer);
+  if (!layer.saved.valid)
+    core::fail(Status::invalid_state,
+               "{}: no forward has saved anything; call forward with save = copy or borrow first",
+               op);
+  const linear::GroupedInput& input = layer.saved.input;
+  check_grads(op, layer, input.groups, input.rows, grads, layer.saved.slots,
+              "M of the saved forward", true);
+  linear::grouped_backward(layer, input, grads);
+}
+
+void GroupedSwitchbackLinear::backward_from(const Groups& groups, const GroupedRows& x,
+                                            const GroupedLinearGrads& grads) {
+  constexpr std::string_view op = "backward_from";
+  GroupedLinearState& layer = usable(state_, op);
+  const bool reads_weight = grads.dx.data != nullptr;
+  if (reads_weight) check_has_weight(layer, op);
+  check_trains(op, layer);
+  check_count(op, layer, groups);
+  core::check_matrix(op, "g", grads.g);
+  grouped::check_groups(*layer.context, op, groups, grads.g.rows);
+  if (x.data.data != nullptr || grads.dw.data != nullptr) {
+    grouped::check_rows(*layer.context, op, groups, x, grads.g.rows, layer.options.in_features);
+    linear::check_dtype(op, "x", x.data.dtype, layer.options.dtype);
+  }
+  check_grads(op, layer, groups, x, grads, grads.g.rows, "M", reads_weight);
+  linear::grouped_backward(layer, {.groups = groups, .rows = x}, grads);
+}
+
+std::size_t GroupedSwitchbackLinear::saved_for_backward_bytes() const noexcept {
+  return state_ != nullptr && state_->saved.valid ? state_->saved.needed_bytes : 0;
+}
+
+std::size_t GroupedSwitchbackLinear::cached_weight_bytes() const noexcept {
+  return state_ != nullptr ? state_->cache.bytes() : 0;
+}
+
+}  // namespace switchback

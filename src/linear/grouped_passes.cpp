@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: forward and backward of a grouped layer, composed of grouped operations.
+#include "core/rehearsal.hpp"
+#include "grouped/dispatch.hpp"
+#include "linear/copy.hpp"
+#include "linear/grouped_state.hpp"
+#include "linear/mode.hpp"
+#include "quant/dispatch.hpp"
+
+namespace switchback::linear {
+
+namespace {
+
+std::size_t count_of(std::int64_t rows) {
+  return static_cast<std::size_t>(rows);
+}
+
+std::size_t bytes_of(std::int64_t rows, std::int64_t cols, DType dtype) {
+  return count_of(rows) * count_of(cols) * dtype_size_bytes(dtype);
+}
+
+AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::int64_t rows,
+                      std::int64_t cols) {
+  auto* const data = frame.take<std::byte>(static_cast<std::int64_t>(bytes_of(rows, cols, dtype)));
+  return {data, dtype, rows, cols, cols};
+}
+
+Mode mode_of(const GroupedLinearState& layer, Pass pass, std::int64_t slots, DType output,
+             bool bias, bool trains) {
+  const GroupedLinearOptions& options = layer.options;
+  if (options.mode != Mode::automatic) return options.mode;
+  PassProblem problem;
+  problem.pass = pass;
+  problem.m = (slots + options.groups - 1) / options.groups;
+  problem.n = options.out_features;
+  problem.k = options.in_features;
+  problem.dtype = options.dtype;
+  problem.output = output;
+  problem.bias = bias;
+  return fastest_mode(*layer.context, problem, options.allow, layer.cache, trains);
+}
+
+// Whether the rows of x are the slots.
+bool is_in_slots(const GroupedRows& x) {
+  return x.index.empty() && x.column_stride == 0;
+}
+
+// The rows that the slots read, as a matrix of slots: x itself, or a copy in the frame.
+ConstAnyMatrix in_slots(GroupedLinearState& layer, core::Workspace::Frame& frame,
+                        const Groups& groups, const GroupedRows& x, std::int64_t slots) {
+  ConstAnyMatrix rows = x.data;
+  if (is_in_slots(x)) {
+    rows.rows = slots;
+    return rows;
+  }
+  const AnyMatrix copy = take_matrix(frame, x.data.dtype, slots, layer.options.in_features);
+  grouped::gather(*layer.context, groups, x, copy);
+  return copy;
+}
+
+// Copies the arrays of the groups, which the caller may change after a forward with Save::copy.
+Groups keep_numbers(GroupedLinearState& layer, const Groups& groups) {
+  const std::span<const std::int32_t> numbers = groups.ends.empty() ? groups.used : groups.ends;
+  if (numbers.empty()) return groups;
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  copy_dense(*layer.context, {numbers.data(), DType::s32, 1, count, count},
+             layer.saved.numbers.as<void>());
+  Groups kept = groups;
+  (groups.ends.empty() ? kept.used : kept.ends) = {layer.saved.numbers.as<const std::int32_t>(),
+                                                   numbers.size()};
+  return kept;
+}
+
+// Takes the memory of a forward that saves before anything is computed.
+void begin_saving(GroupedLinearState& layer, const Groups& groups, std::int64_t slots, Save save) {
+  SavedGroups& saved = layer.saved;
+  const std::int64_t k = layer.options.in_features;
+  saved.valid = false;
+  saved.needed_bytes = 0;
+  if (layer.saves_codes()) {
+    saved.codes.reserve(bytes_of(slots, k, DType::s8));
+    saved.absmax.reserve(bytes_of(slots, 1, DType::f32));
+  } else if (save == Save::copy) {
+    saved.rows.reserve(bytes_of(slots, k, layer.options.dtype));
+  }
+  if (save == Save::copy)
+    saved.numbers.reserve((groups.ends.size() + groups.used.size()) * sizeof(std::int32_t));
+}
+
+void finish_saving(GroupedLinearState& layer, const Groups& groups, const GroupedRows& x,
+                   std::int64_t slots, Save save) {
+  SavedGroups& saved = layer.saved;
+  const std::int64_t k = layer.options.in_features;
+  saved.slots = slots;
+  saved.input = {.groups = save == Save::copy ? keep_numbers(layer, groups) : groups};
+  if (layer.saves_codes()) {
+    saved.input.codes = {saved.codes.as<std::int8_t>(), slots, k};
+    saved.input.absmax = {saved.absmax.as<float>(), count_of(slots)};
+    saved.needed_bytes = bytes_of(slots, k, DType::s8) + bytes_of(slots, 1, DType::f32);
+  } else if (save == Save::copy) {
+    const AnyMatrix rows(saved.rows.as<void>(), x.data.dtype, slots, k, k);
+    grouped::gather(*layer.context, groups, x, rows);
+    saved.input.rows.data = rows;
+    saved.needed_bytes = bytes_of(slots, k, x.data.dtype);
+  } else {
+    saved.input.rows = x;
+    saved.needed_bytes = bytes_of(x.data.rows, x.data.cols, x.data.dtype);
+  }
+  saved.valid = true;
+}
+
+void quantized_forward(GroupedLinearState& layer, Mode mode, const Groups& groups,
+                       const GroupedRows& x, AnyMatrix y, bool trains, bool saves) {
+  core::Workspace::Frame frame(layer.context->workspace);
+  const std::int64_t k = layer.options.in_features;
+  const bool keeps_codes = saves && layer.saves_codes();
+  const MatrixView<std::int8_t> q(
+      keeps_codes ? layer.saved.codes.as<std::int8_t>() : frame.take<std::int8_t>(y.rows * k),
+      y.rows, k);
+  const std::span<float> absmax(
+      keeps_codes ? layer.saved.absmax.as<float>() : frame.take<float>(y.rows), count_of(y.rows));
+  const QuantizedWeight& w = layer.cache.forward(*layer.context, layer.weight, scales_of(mode),
+                                                 layer.options.engine, trains);
+  GroupedGemmArgs args;
+  args.groups = groups;
+  args.a = q;
+  args.packed_b = &w.packed();
+  args.d = y;
+  args.absmax_a = absmax;
+  args.absmax_b = w.absmax();
+  args.bias = layer.bias;
+  args.engine = layer.options.engine;
+  core::all_or_nothing(*layer.context, [&] {
+    grouped::quantize_rowwise(*layer.context, groups, x, q, absmax);
+    grouped::multiply(*layer.context, args);
+  });
+}
+
+void quantized_dx(GroupedLinearState& layer, const QuantizedWeight& w, const Groups& groups,
+                  ConstAnyMatrix g, AnyMatrix dx) {
+  core::Workspace::Frame frame(layer.context->workspace);
+  const MatrixView<std::int8_t> q(frame.take<std::int8_t>(g.rows * g.cols), g.rows, g.cols);
+  const std::span<float> absmax(frame.take<float>(g.rows), count_of(g.rows));
+  grouped::quantize_rowwise(*layer.context, groups, {.data = g}, q, absmax);
+  GroupedGemmArgs args;
+  args.groups = groups;
+  args.a = q;
+  args.packed_b = &w.packed();
+  args.d = dx;
+  args.absmax_a = absmax;
+  args.absmax_b = w.absmax();
+  args.engine = layer.options.engine;
+  grouped::multiply(*layer.context, args);
+}
+
+void standard_dx(GroupedLinearState& layer, const Groups& groups, ConstAnyMatrix g, AnyMatrix dx) {
+  GroupedStandardGemmArgs args;
+  args.groups = groups;
+  args.a = g;
+  args.b = layer.weight;
+  args.d = dx;
+  args.engine = layer.options.engine;
+  grouped::multiply(*layer.context, args);
+}
+
+void weight_gradient(GroupedLinearState& layer, const GroupedInput& input,
+                     const GroupedLinearGrads& grads) {
+  core::Workspace::Frame frame(layer.context->workspace);
+  GroupedStandardGemmArgs args;
+  args.groups = input.groups;
+  args.a = grads.g;
+  if (input.codes.data != nullptr) {
+    const AnyMatrix widened =
+        take_matrix(frame, layer.options.dtype, input.codes.rows, input.codes.cols);
+    quant::run(*layer.context, {.x = input.codes, .absmax_x = input.absmax, .value = widened});
+    args.b = widened;
+  } else {
+    args.b = in_slots(layer, frame, input.groups, input.rows, grads.g.rows);
+  }
+  args.d = grads.dw;
+  args.transpose_a = true;
+  args.accumulate = grads.accumulate;
+  if (layer.options.mode == Mode::standard) args.engine = layer.options.engine;
+  grouped::multiply(*layer.context, args);
+}
+
+}  // namespace
+
+void prepare_weight(GroupedLinearState& layer) {
+  layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
+                      layer.options.engine, false);
+}
+
+void grouped_forward(GroupedLinearState& layer, const Groups& groups, const GroupedRows& x,
+                     AnyMatrix y, Save save) {
+  const bool trains = save != Save::nothing;
+  const bool saves = trains && save != Save::caller;
+  if (saves) begin_saving(layer, groups, y.rows, save);
+  const Mode mode =
+      mode_of(layer, Pass::forward, y.rows, y.dtype, layer.bias.data != nullptr, trains);
+  if (mode != Mode::standard) {
+    quantized_forward(layer, mode, groups, x, y, trains, saves);
+  } else {
+    core::Workspace::Frame frame(layer.context->workspace);
+    GroupedStandardGemmArgs args;
+    args.groups = groups;
+    args.a = in_slots(layer, frame, groups, x, y.rows);
+    args.b = layer.weight;
+    args.d = y;
+    args.transpose_b = true;
+    args.bias = layer.bias;
+    args.engine = layer.options.engine;
+    grouped::multiply(*layer.context, args);
+  }
+  if (saves) finish_saving(layer, groups, x, y.rows, save);
+}
+
+void grouped_backward(GroupedLinearState& layer, const GroupedInput& input,
+                      const GroupedLinearGrads& grads) {
+  ContextState& state = *layer.context;
+  const bool wants_dx = grads.dx.data != nullptr;
+  const QuantizedWeight* codes = nullptr;
+  if (wants_dx) {
+    const Mode mode =
+        mode_of(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
+    // The codes are not an output and are cached, so they may be made before all memory is taken.
+    if (mode != Mode::standard)
+      codes = &layer.cache.backward(state, layer.weight, scales_of(mode), layer.options.engine);
+  }
+  core::all_or_nothing(state, [&] {
+    if (wants_dx && codes != nullptr)
+      quantized_dx(layer, *codes, input.groups, grads.g, grads.dx);
+    else if (wants_dx)
+      standard_dx(layer, input.groups, grads.g, grads.dx);
+    if (grads.db.data != nullptr)
+      grouped::column_sums(state, input.groups, grads.g, grads.db, grads.accumulate);
+    if (grads.dw.data != nullptr) weight_gradient(layer, input, grads);
+  });
+}
+
+}  // namespace switchback::linear

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// combine: the sum of the slots' rows, in order, each operation rounded to f32.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "gemm/int8_support.hpp"
+#include "grouped/support.hpp"
+#include "switchback/grouped.hpp"
+
+namespace switchback::test {
+namespace {
+
+template <class From, class To>
+void check(std::int64_t tokens, std::int64_t each, std::int64_t cols, bool weighted,
+           std::uint64_t seed) {
+  Random random(seed);
+  const std::int64_t slots = 9;
+  Matrix<From> y(slots, cols, {3, 0});
+  fill_normal(y, random);
+  y.set(3, 0, From(std::numeric_limits<float>::quiet_NaN()));
+  y.set(4, cols - 1, From(-0.0f));
+  Matrix<std::int32_t> index(tokens, each, {1, 0});
+  Matrix<float> weights(tokens, each, {2, 0});
+  fill_normal(weights, random);
+  for (std::int64_t t = 0; t < tokens; ++t)
+    for (std::int64_t i = 0; i < each; ++i)
+      index.set(t, i, static_cast<std::int32_t>(random.below(slots + 3) - 3));
+  Matrix<To> want(tokens, cols);
+  for (std::int64_t t = 0; t < tokens; ++t)
+    for (std::int64_t c = 0; c < cols; ++c) {
+      // volatile: a compiler must not contract a product and a sum.
+      volatile float sum = 0.0f;
+      bool first = true;
+      for (std::int64_t i = 0; i < each; ++i) {
+        if (index.get(t, i) < 0) continue;
+        volatile float term = y.get_float(index.get(t, i), c);
+        if (weighted) term = term * weights.get(t, i);
+        sum = first ? term : sum + term;
+        first = false;
+      }
+      want.set(t, c, To(std::isnan(sum) ? std::numeric_limits<float>::quiet_NaN() : sum));
+    }
+  for (const ContextOptions& options : all_contexts()) {
+    SCOPED_TRACE(::testing::Message() << describe(options) << " tokens " << tokens << " slots "
+                                      << each << " cols " << cols);
+    Context context(options);
+    Matrix<To> out(tokens, cols, {5, 0});
+    CombineArgs args;
+    args.y = y.view();
+    args.slots = index.view();
+    if (weighted) args.weights = weights.view();
+    args.out = out.view();
+    combine(context, args);
+    context.synchronize();
+    EXPECT_TRUE(same(out, want));
+    EXPECT_TRUE(out.guards_intact());
+  }
+}
+
+TEST(GroupedCombine, EveryWidth) {
+  for (const std::int64_t cols : {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 100})
+    for (const bool weighted : {false, true})
+      check<float, float>(13, 3, cols, weighted, 1);
+}
+
+TEST(GroupedCombine, EveryType) {
+  check<float, half>(7, 2, 40, true, 2);
+  check<float, bfloat16>(7, 2, 40, true, 3);
+  check<half, half>(7, 2, 40, true, 4);
+  check<half, float>(7, 2, 40, false, 5);
+  check<bfloat16, bfloat16>(7, 2, 40, true, 6);
+  check<bfloat16, float>(7, 2, 40, false, 7);
+}
+
+TEST(GroupedCombine, ManyRowsAndNoSlots) {
+  check<float, float>(700, 2, 70, true, 8);
+  check<float, float>(5, 0, 20, true, 9);
+  check<float, float>(0, 2, 20, false, 10);
+  check<float, float>(40, 8, 31, true, 11);
+}
+
+}  // namespace
+}  // namespace switchback::test

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// The grouped layer: every result has the bits of one SwitchbackLinear for each group alone.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "grouped/support.hpp"
+#include "support/contexts.hpp"
+#include "support/generators.hpp"
+#include "switchback/error.hpp"
+#include "switchback/grouped_linear.hpp"
+
+namespace switchback::test {
+namespace {
+
+constexpr std::int64_t n = 21;
+constexpr std::int64_t k = 34;
+
+struct Setting {
+  Mode mode = Mode::rowwise;
+  Save save = Save::copy;
+  bool accumulate = false;
+};
+
+template <class T>
+struct Results {
+  Results(std::int64_t slots, std::int64_t groups)
+      : y(slots, n), dx(slots, k), dw(groups * n, k), db(groups, n) {
+    for (Matrix<T>* m : {&y, &dx, &dw, &db})
+      for (std::int64_t r = 0; r < m->rows(); ++r)
+        for (std::int64_t c = 0; c < m->cols(); ++c)
+          m->set(r, c, T(0.25f));
+  }
+  Matrix<T> y, dx, dw, db;
+};
+
+// The operands of one step. `x` holds the rows that the slots read, in the order of `index`.
+template <class T>
+struct Step {
+  Step(const SomeGroups& groups_, bool gathered, std::uint64_t seed)
+      : groups(groups_),
+        x(gathered ? 9 : groups_.slots, k, {3, 0}),
+        g(groups_.slots, n, {2, 0}),
+        weight(groups_.count() * n, k),
+        bias(groups_.count(), n) {
+    Random random(seed);
+    fill_normal(x, random);
+    fill_normal(g, random);
+    fill_normal(weight, random);
+    fill_normal(bias, random);
+    if (!gathered) return;
+    index = Vector<std::int32_t>(static_cast<std::size_t>(groups.slots));
+    for (std::int32_t& row : index)
+      row = static_cast<std::int32_t>(random.below(9));
+  }
+
+  [[nodiscard]] GroupedRows rows() const {
+    return {.data = x.view(), .index = {index.data(), index.size()}};
+  }
+
+  const SomeGroups& groups;
+  Matrix<T> x, g, weight;
+  Matrix<float> bias;
+  Vector<std::int32_t> index;
+};
+
+template <class T>
+LinearGrads grads_of(ConstAnyMatrix g, Matrix<T>& dx, MatrixView<T> dw, MatrixView<T> db,
+                     bool accumulate) {
+  return {.g = g, .dx = dx.view(), .dw = dw, .db = db, .accumulate = accumulate};
+}
+
+// Layer after layer.
+template <class T>
+Results<T> one_by_one(Context& context, const Step<T>& step, const Setting& s) {
+  const SomeGroups& groups = step.groups;
+  Results<T> results(groups.slots, groups.count());
+  for (std::int64_t group = 0; group < groups.count(); ++group) {
+    const std::int64_t begin = groups.begins[static_cast<std::size_t>(group)];
+    const std::int64_t rows = groups.counts[static_cast<std::size_t>(group)];
+    Matrix<T> x(rows, k), g(rows, n), y(rows, n), dx(rows, k);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t slot = begin + r;
+      const std::int64_t from =
+          step.index.empty() ? slot : step.index[static_cast<std::size_t>(slot)];
+      for (std::int64_t c = 0; c < k; ++c)
+        x.set(r, c, step.x.get(from, c));
+      for (std::int64_t c = 0; c < n; ++c)
+        g.set(r, c, step.g.get(slot, c));
+    }
+    SwitchbackLinear layer(
+        context, {.in_features = k, .out_features = n, .mode = s.mode, .dtype = dtype_of<T>});
+    layer.set_weight({step.weight.data() + group * n * k, dtype_of<T>, n, k, k},
+                     {step.bias.data() + group * n, DType::f32, 1, n, n});
+    layer.forward(x.view(), y.view(), Save::copy);
+    layer.backward(grads_of<T>(g.view(), dx, {results.dw.data() + group * n * k, n, k},
+                               {results.db.data() + group * n, 1, n}, s.accumulate));
+    context.synchronize();
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = 0; c < n; ++c)
+        results.y.set(begin + r, c, y.get(r, c));
+      for (std::int64_t c = 0; c < k; ++c)
+        results.dx.set(begin + r, c, dx.get(r, c));
+    }
+  }
+  return results;
+}
+
+template <class T>
+void expect_same(const Matrix<T>& got, const Matrix<T>& want, const char* what) {
+  for (std::int64_t r = 0; r < want.rows(); ++r)
+    for (std::int64_t c = 0; c < want.cols(); ++c)
+      ASSERT_EQ(got.get_float(r, c), want.get_float(r, c)) << what << " " << r << "," << c;
+}
+
+template <class T>
+void check(const SomeGroups& groups, const Setting& s, bool gathered) {
+  const Step<T> step(groups, gathered, 1);
+  for (const ContextOptions& options : all_contexts()) {
+    SCOPED_TRACE(::testing::Message()
+                 << describe(options) << " groups " << groups.name << " mode " << mode_name(s.mode)
+                 << " save " << static_cast<int>(s.save) << (gathered ? " gathered" : ""));
+    Context context(options);
+    const Results<T> want = one_by_one(context, step, s);
+    Results<T> got(groups.slots, groups.count());
+    GroupedSwitchbackLinear layer(context, {.groups = groups.count(),
+                                            .in_features = k,
+                                            .out_features = n,
+                                            .mode = s.mode,
+                                            .dtype = dtype_of<T>});
+    layer.set_weight(step.weight.view(), step.bias.view());
+    GroupedLinearGrads grads{.g = step.g.view(),
+                             .dx = got.dx.view(),
+                             .dw = got.dw.view(),
+                             .db = got.db.view(),
+                             .accumulate = s.accumulate};
+    layer.forward(groups.view(), step.rows(), got.y.view(), s.save);
+    if (s.save == Save::caller)
+      layer.backward_from(groups.view(), step.rows(), grads);
+    else
+      layer.backward(grads);
+    context.synchronize();
+    expect_same(got.y, want.y, "y");
+    expect_same(got.dx, want.dx, "dx");
+    expect_same(got.dw, want.dw, "dw");
+    expect_same(got.db, want.db, "db");
+  }
+}
+
+TEST(LinearGrouped, EveryModeOfEveryKindOfGroups) {
+  for (const SomeGroups& groups : all_groups())
+    for (const Mode mode :
+         {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient})
+      check<float>(groups, {.mode = mode}, false);
+}
+
+TEST(LinearGrouped, GatheredRowsAndWhatIsSaved) {
+  const SomeGroups groups = packed_groups({4, 0, 7, 1}, 2);
+  for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global_mem_efficient})
+    for (const Save save : {Save::copy, Save::borrow, Save::caller}) {
+      // Codes are kept by the layer alone.
+      if (mode == Mode::global_mem_efficient && save == Save::caller) continue;
+      for (const bool gathered : {false, true})
+        check<float>(groups, {.mode = mode, .save = save, .accumulate = true}, gathered);
+    }
+}
+
+TEST(LinearGrouped, EveryType) {
+  const SomeGroups groups = strided_groups(5, 3, {5, 0, 2});
+  for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::automatic}) {
+    check<half>(groups, {.mode = mode}, false);
+    check<bfloat16>(groups, {.mode = mode}, true);
+  }
+}
+
+TEST(LinearGrouped, OneGroupIsALayer) {
+  check<float>(packed_groups({13}), {.mode = Mode::rowwise}, false);
+}
+
+// In eval the caller's weight may be gone; an update of the weight makes new codes.
+TEST(LinearGrouped, EvalAndUpdates) {
+  const SomeGroups groups = packed_groups({3, 5});
+  const Step<float> step(groups, false, 2);
+  Context context(device_options());
+  const Results<float> want = one_by_one(context, step, {});
+  GroupedSwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
+  auto weight = std::make_unique<Matrix<float>>(step.weight);
+  auto bias = std::make_unique<Matrix<float>>(step.bias);
+  layer.set_weight(weight->view(), bias->view());
+  layer.prepare_for_eval();
+  context.synchronize();
+  weight.reset();
+  bias.reset();
+  Matrix<float> y(groups.slots, n);
+  layer.forward(groups.view(), step.rows(), y.view());
+  context.synchronize();
+  expect_same(y, want.y, "y");
+  EXPECT_THROW(layer.forward(groups.view(), step.rows(), y.view(), Save::copy), Error);
+
+  Matrix<float> changed = step.weight;
+  layer.set_weight(changed.view(), step.bias.view());
+  layer.forward(groups.view(), step.rows(), y.view());
+  changed.set(0, 0, 50.0f);
+  layer.weight_updated();
+  layer.forward(groups.view(), step.rows(), y.view());
+  context.synchronize();
+  EXPECT_NE(y.get(0, 0), want.y.get(0, 0));
+  EXPECT_EQ(y.get(0, 1), want.y.get(0, 1));
+}
+
+// With Save::copy the caller may change everything but the weight before backward.
+TEST(LinearGrouped, CopiesWhatBackwardNeeds) {
+  SomeGroups groups = packed_groups({3, 5});
+  Step<float> step(groups, true, 3);
+  Context context(device_options());
+  const Results<float> want = one_by_one(context, step, {});
+  GroupedSwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
+  layer.set_weight(step.weight.view(), step.bias.view());
+  Results<float> got(groups.slots, 2);
+  layer.forward(groups.view(), step.rows(), got.y.view(), Save::copy);
+  context.synchronize();
+  groups.ends[0] = 1;
+  std::fill(step.index.begin(), step.index.end(), 0);
+  step.x.set(0, 0, 1e9f);
+  layer.backward({.g = step.g.view(), .dw = got.dw.view()});
+  context.synchronize();
+  expect_same(got.dw, want.dw, "dw");
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(LinearGrouped, Rejections) {
+  Context context(cpu_options());
+  EXPECT_EQ(message_of([&] {
+              GroupedSwitchbackLinear(context, {.groups = 0, .in_features = 1, .out_features = 1});
+            }),
+            "grouped linear: groups = 0; it must be at least 1");
+  EXPECT_EQ(message_of([&] {
+              GroupedSwitchbackLinear(context, {.groups = 1, .in_features = 0, .out_features = 1});
+            }),
+            "grouped linear: in_features = 0; it must be at least 1");
+  const SomeGroups groups = packed_groups({3, 5});
+  const Step<float> step(groups, false, 4);
+  GroupedSwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
+  Matrix<float> y(groups.slots, n);
+  EXPECT_EQ(message_of([&] { layer.forward(groups.view(), step.rows(), y.view()); }),
+            "forward: the layer has no weight; call set_weight first");
+  layer.set_weight(step.weight.view());
+  const SomeGroups three = packed_groups({3, 5, 0});
+  EXPECT_EQ(message_of([&] { layer.forward(three.view(), step.rows(), y.view()); }),
+            "forward: groups.count = 3; it must be the layer's groups, 2");
+  EXPECT_EQ(message_of([&] { layer.backward({.g = step.g.view()}); }),
+            "backward: no forward has saved anything; call forward with save = copy or borrow "
+            "first");
+}
+
+}  // namespace
+}  // namespace switchback::test
