@@ -68,7 +68,7 @@ void combine(Context& context, const CombineArgs& args) {
        core::operand("weights", weighted ? ConstAnyMatrix(args.weights) : ConstAnyMatrix())});
   if (!state.on_cpu()) {
     if (args.out.rows == 0 || args.out.cols == 0) return;
-    return grouped::device_engines().of(state.device.kind)->combine(state, args);
+    return grouped::device_engine(state).combine(state, args);
   }
   for (std::int64_t t = 0; t < args.slots.rows; ++t)
     for (std::int64_t i = 0; i < args.slots.cols; ++i) {

@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grouped/device_engine.hpp"
 
+#include "core/check.hpp"
+
 namespace switchback::grouped {
 
 core::DeviceTable<const DeviceEngine*>& device_engines() noexcept {
   static core::DeviceTable<const DeviceEngine*> table;
   return table;
+}
+
+const DeviceEngine& device_engine(const ContextState& state) {
+  const DeviceEngine* engine = device_engines().of(state.device.kind);
+  if (engine == nullptr)
+    core::fail(Status::unsupported, "grouped operations: this build has none for device {}",
+               state.device);
+  return *engine;
 }
 
 }  // namespace switchback::grouped

@@ -29,5 +29,7 @@ struct DeviceEngine {
 
 /// The engine of each kind; null where this build has none, and of the CPU.
 core::DeviceTable<const DeviceEngine*>& device_engines() noexcept;
+/// The engine of the Context's device. Throws Error(unsupported) where there is none.
+const DeviceEngine& device_engine(const ContextState& state);
 
 }  // namespace switchback::grouped

@@ -90,8 +90,11 @@ const Engine& engine_for(const ContextState& state, const GroupedProblem& p,
         (packed_for == EngineId::none ||
          gemm_int8::reads_layout(state.device.kind, *engine, packed_for)))
       return *engine;
+  if (packed_for == EngineId::none)
+    core::fail(Status::unsupported, "{}: no engine that runs on {} has a grouped product", op,
+               state.device);
   core::fail(Status::unsupported,
-             "{}: packed_b is packed for engine '{}', and none that runs here reads it", op,
+             "{}: packed_b is packed for engine '{}', and no engine that runs here reads it", op,
              gemm_int8::engine_name(packed_for));
 }
 

@@ -54,10 +54,7 @@ std::int64_t slots_in_place(std::span<const GroupRows> groups, const GroupedRows
 
 void quantize_rowwise(ContextState& state, const Groups& groups, const GroupedRows& x,
                       MatrixView<std::int8_t> q, std::span<float> absmax) {
-  if (!state.on_cpu()) {
-    const DeviceEngine* const device = device_engines().of(state.device.kind);
-    return device->quantize_rowwise(state, groups, x, q, absmax);
-  }
+  if (!state.on_cpu()) return device_engine(state).quantize_rowwise(state, groups, x, q, absmax);
   core::Workspace::Frame frame(state.workspace);
   const std::span<const GroupRows> rows = rows_of(state, frame, groups);
   const std::int64_t in_place = slots_in_place(rows, x);
@@ -72,10 +69,7 @@ void quantize_rowwise(ContextState& state, const Groups& groups, const GroupedRo
 }
 
 void gather(ContextState& state, const Groups& groups, const GroupedRows& x, AnyMatrix to) {
-  if (!state.on_cpu()) {
-    const DeviceEngine* const device = device_engines().of(state.device.kind);
-    return device->gather(state, groups, x, to);
-  }
+  if (!state.on_cpu()) return device_engine(state).gather(state, groups, x, to);
   core::Workspace::Frame frame(state.workspace);
   const void* const* const rows = addresses(frame, rows_of(state, frame, groups), x, to.rows);
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(to.dtype));
@@ -94,10 +88,7 @@ void gather(ContextState& state, const Groups& groups, const GroupedRows& x, Any
 
 void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix g, AnyMatrix db,
                  bool accumulate) {
-  if (!state.on_cpu()) {
-    const DeviceEngine* const device = device_engines().of(state.device.kind);
-    return device->column_sums(state, groups, g, db, accumulate);
-  }
+  if (!state.on_cpu()) return device_engine(state).column_sums(state, groups, g, db, accumulate);
   core::Workspace::Frame frame(state.workspace);
   const std::span<const GroupRows> rows = rows_of(state, frame, groups);
   auto* const sums = frame.take<float>(db.rows * db.cols);

@@ -30,10 +30,7 @@ Any rows_from(Any m, std::int64_t begin, std::int64_t rows) {
 }  // namespace
 
 void multiply(ContextState& state, const GroupedStandardGemmArgs& args) {
-  if (!state.on_cpu()) {
-    const DeviceEngine* const device = device_engines().of(state.device.kind);
-    return device->multiply_standard(state, args);
-  }
+  if (!state.on_cpu()) return device_engine(state).multiply_standard(state, args);
   core::Workspace::Frame frame(state.workspace);
   const std::span<const gemm_int8::GroupRows> groups = rows_of(state, frame, args.groups);
   core::all_or_nothing(state, [&] {
