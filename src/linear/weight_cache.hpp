@@ -73,7 +73,7 @@ class QuantizedWeight {
 /// and each group is quantized by itself.
 class WeightCache {
  public:
-  explicit WeightCache(std::int64_t groups = 1) noexcept : groups_(groups) {}
+  explicit WeightCache(std::int64_t groups = 1) : groups_(groups) {}
 
   /// W[N,K], for X · Wᵀ. With `and_backward`, the layout for dX is made from the same read of w, if
   /// it is missing too.

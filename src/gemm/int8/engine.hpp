@@ -104,8 +104,8 @@ inline const Engine* find_engine(DeviceKind device, std::string_view name) noexc
 /// Whether an engine can read a B that was packed for another engine.
 bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) noexcept;
 
-/// The engine of that name. Throws Error, in which `op` is the operation's name, if there is none or
-/// it cannot run here.
+/// The engine of that name. Throws Error, in which `op` is the operation's name, if there is none
+/// or it cannot run here.
 const Engine& named_engine(std::string_view op, std::string_view name, const ContextState& state);
 
 /// The engine for which weights are packed if none is named: the first that runs here.
