@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "core/check.hpp"
+#include "switchback/linear.hpp"
 #include "switchback/matrix.hpp"
 #include "switchback/switchback.h"
 
@@ -74,6 +75,37 @@ MatrixView<T> read_view(std::string_view op, std::string_view argument,
 template <class T>
 std::span<T> read_span(T* data, std::int64_t n) {
   return {data, static_cast<std::size_t>(n)};
+}
+
+/// rows · cols numbers that follow each other, as the matrix that the C++ API takes; null: none.
+inline ConstAnyMatrix read_bias(std::string_view op, const void* bias, std::int32_t dtype,
+                                std::int64_t rows, std::int64_t cols) {
+  if (bias == nullptr) return {};
+  const ConstAnyMatrix matrix(bias, static_cast<DType>(dtype), rows, cols, cols);
+  core::check_matrix(op, "bias", matrix);
+  return matrix;
+}
+
+inline Mode read_mode(std::string_view op, std::int32_t value) {
+  core::require(value >= SWITCHBACK_STANDARD && value <= SWITCHBACK_AUTO,
+                "{}: mode = {}; it must be standard (0), rowwise (1), global (2), "
+                "global_mem_efficient (3) or auto (4)",
+                op, value);
+  return static_cast<Mode>(value);
+}
+
+inline DType read_float_dtype(std::string_view op, std::string_view argument, std::int32_t value) {
+  core::require(value == SWITCHBACK_F32 || value == SWITCHBACK_F16 || value == SWITCHBACK_BF16,
+                "{}: {} = {}; it must be f32 (0), f16 (1) or bf16 (2)", op, argument, value);
+  return static_cast<DType>(value);
+}
+
+inline Save read_save(std::string_view op, std::int32_t value) {
+  core::require(value >= SWITCHBACK_SAVE_NOTHING && value <= SWITCHBACK_SAVE_CALLER,
+                "{}: save_for_backward = {}; it must be nothing (0), copy (1), borrow (2) or "
+                "caller (3)",
+                op, value);
+  return static_cast<Save>(value);
 }
 
 /// The largest struct of a newer header that is accepted; its unknown tail must be zero.

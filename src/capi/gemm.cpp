@@ -8,31 +8,6 @@
 using namespace switchback;
 using namespace switchback::capi;
 
-namespace {
-
-// A vector of n elements as the [1,n] matrix the C++ API takes; null means none.
-ConstAnyMatrix read_bias(std::string_view op, const void* bias, std::int32_t dtype,
-                         std::int64_t n) {
-  if (bias == nullptr) return {};
-  const ConstAnyMatrix row(bias, static_cast<DType>(dtype), 1, n, n);
-  core::check_matrix(op, "bias", row);
-  return row;
-}
-
-// b as given, or the packed one in its place.
-void read_b(std::string_view op, const switchback_matrix& b,
-            const switchback_packed_weight* packed_b, MatrixView<const std::int8_t>& view,
-            const PackedWeight*& packed) {
-  if (packed_b == nullptr) {
-    view = read_view<const std::int8_t>(op, "b", b);
-    return;
-  }
-  core::require(b.data == nullptr, "{}: b and packed_b are both given; b's data must be null", op);
-  packed = &packed_b->packed;
-}
-
-}  // namespace
-
 switchback_status switchback_packed_weight_create(switchback_packed_weight** out) {
   return guard([&] {
     check_pointer("packed_weight_create", "out", out);
@@ -110,7 +85,7 @@ switchback_status switchback_gemm_dequantize(switchback_context* context,
                   "{}: absmax_b_count = {}; it must be 1 or N = {}", op, given.absmax_b_count,
                   cpp.d.cols);
     cpp.absmax_b = read_span(given.absmax_b, given.absmax_b_count);
-    cpp.bias = read_bias(op, given.bias, given.bias_dtype, cpp.d.cols);
+    cpp.bias = read_bias(op, given.bias, given.bias_dtype, 1, cpp.d.cols);
     cpp.engine = read_name(given.engine);
     gemm(ctx, cpp);
   });
@@ -129,7 +104,7 @@ switchback_status switchback_gemm_standard(switchback_context* context,
     cpp.transpose_a = read_flag(op, "transpose_a", given.transpose_a);
     cpp.transpose_b = read_flag(op, "transpose_b", given.transpose_b);
     cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
-    cpp.bias = read_bias(op, given.bias, given.bias_dtype, cpp.d.cols);
+    cpp.bias = read_bias(op, given.bias, given.bias_dtype, 1, cpp.d.cols);
     cpp.engine = read_name(given.engine);
     gemm_standard(ctx, cpp);
   });

@@ -12,6 +12,7 @@
 #include "capi/arguments.hpp"
 #include "switchback/context.hpp"
 #include "switchback/gemm.hpp"
+#include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
 #include "switchback/quant.hpp"
 #include "switchback/switchback.h"
@@ -56,11 +57,32 @@ struct switchback_linear {
   switchback::SwitchbackLinear linear;
 };
 
+struct switchback_grouped_linear {
+  switchback_grouped_linear(std::shared_ptr<switchback::Context> owner,
+                            const switchback::GroupedLinearOptions& options)
+      : context(std::move(owner)), linear(*context, options) {}
+
+  std::shared_ptr<switchback::Context> context;  // before `linear`: destroyed after it
+  switchback::GroupedSwitchbackLinear linear;
+};
+
 namespace switchback::capi {
 
 inline Context& read_context(std::string_view op, const switchback_context* context) {
   check_pointer(op, "context", context);
   return *context->context;
+}
+
+/// b as given, or the packed one in its place.
+inline void read_b(std::string_view op, const switchback_matrix& b,
+                   const switchback_packed_weight* packed_b, MatrixView<const std::int8_t>& view,
+                   const PackedWeight*& packed) {
+  if (packed_b == nullptr) {
+    view = read_view<const std::int8_t>(op, "b", b);
+    return;
+  }
+  core::require(b.data == nullptr, "{}: b and packed_b are both given; b's data must be null", op);
+  packed = &packed_b->packed;
 }
 
 }  // namespace switchback::capi

@@ -20,28 +20,6 @@ static_assert(SWITCHBACK_SAVE_CALLER == static_cast<int>(Save::caller));
 
 namespace {
 
-Mode read_mode(std::string_view op, std::int32_t value) {
-  core::require(value >= SWITCHBACK_STANDARD && value <= SWITCHBACK_AUTO,
-                "{}: mode = {}; it must be standard (0), rowwise (1), global (2), "
-                "global_mem_efficient (3) or auto (4)",
-                op, value);
-  return static_cast<Mode>(value);
-}
-
-DType read_float_dtype(std::string_view op, std::string_view argument, std::int32_t value) {
-  core::require(value == SWITCHBACK_F32 || value == SWITCHBACK_F16 || value == SWITCHBACK_BF16,
-                "{}: {} = {}; it must be f32 (0), f16 (1) or bf16 (2)", op, argument, value);
-  return static_cast<DType>(value);
-}
-
-Save read_save(std::string_view op, std::int32_t value) {
-  core::require(value >= SWITCHBACK_SAVE_NOTHING && value <= SWITCHBACK_SAVE_CALLER,
-                "{}: save_for_backward = {}; it must be nothing (0), copy (1), borrow (2) or "
-                "caller (3)",
-                op, value);
-  return static_cast<Save>(value);
-}
-
 SwitchbackLinear& read_linear(std::string_view op, switchback_linear* linear) {
   check_pointer(op, "linear", linear);
   return linear->linear;

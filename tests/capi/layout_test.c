@@ -99,6 +99,68 @@ AT(switchback_linear_grads, y_activation, 216);
 AT(switchback_linear_grads, dx_of_activation, 220);
 _Static_assert(sizeof(switchback_linear_grads) == 224, "grown? add the field and the old size");
 
+AT(switchback_groups, struct_size, 0);
+AT(switchback_groups, count, 8);
+AT(switchback_groups, on_device, 12);
+AT(switchback_groups, ends, 16);
+AT(switchback_groups, rows_of, 24);
+AT(switchback_groups, row_stride, 32);
+AT(switchback_groups, column_stride, 40);
+AT(switchback_groups, row_index, 48);
+_Static_assert(sizeof(switchback_groups) == 56, "it lies inside other structs: frozen");
+
+AT(switchback_grouped_gemm_args, struct_size, 0);
+AT(switchback_grouped_gemm_args, a, 8);
+AT(switchback_grouped_gemm_args, b, 48);
+AT(switchback_grouped_gemm_args, d, 88);
+AT(switchback_grouped_gemm_args, absmax_a, 128);
+AT(switchback_grouped_gemm_args, absmax_b, 136);
+AT(switchback_grouped_gemm_args, absmax_b_count, 144);
+AT(switchback_grouped_gemm_args, bias, 152);
+AT(switchback_grouped_gemm_args, bias_dtype, 160);
+AT(switchback_grouped_gemm_args, groups, 168);
+AT(switchback_grouped_gemm_args, packed_b, 224);
+AT(switchback_grouped_gemm_args, engine, 232);
+AT(switchback_grouped_gemm_args, d_column_stride, 240);
+_Static_assert(sizeof(switchback_grouped_gemm_args) == 248,
+               "grown? add the field and the old size");
+
+AT(switchback_grouped_gemm_standard_args, struct_size, 0);
+AT(switchback_grouped_gemm_standard_args, a, 8);
+AT(switchback_grouped_gemm_standard_args, b, 48);
+AT(switchback_grouped_gemm_standard_args, d, 88);
+AT(switchback_grouped_gemm_standard_args, transpose_a, 128);
+AT(switchback_grouped_gemm_standard_args, transpose_b, 132);
+AT(switchback_grouped_gemm_standard_args, accumulate, 136);
+AT(switchback_grouped_gemm_standard_args, bias_dtype, 140);
+AT(switchback_grouped_gemm_standard_args, bias, 144);
+AT(switchback_grouped_gemm_standard_args, engine, 152);
+AT(switchback_grouped_gemm_standard_args, groups, 160);
+_Static_assert(sizeof(switchback_grouped_gemm_standard_args) == 216,
+               "grown? add the field and the old size");
+
+AT(switchback_grouped_linear_options, struct_size, 0);
+AT(switchback_grouped_linear_options, groups, 8);
+AT(switchback_grouped_linear_options, in_features, 16);
+AT(switchback_grouped_linear_options, out_features, 24);
+AT(switchback_grouped_linear_options, mode, 32);
+AT(switchback_grouped_linear_options, dtype, 36);
+AT(switchback_grouped_linear_options, engine, 40);
+AT(switchback_grouped_linear_options, allow, 48);
+AT(switchback_grouped_linear_options, reserved, 52);
+_Static_assert(sizeof(switchback_grouped_linear_options) == 56,
+               "grown? add the field and the old size");
+
+AT(switchback_grouped_linear_grads, struct_size, 0);
+AT(switchback_grouped_linear_grads, g, 8);
+AT(switchback_grouped_linear_grads, dx, 48);
+AT(switchback_grouped_linear_grads, dw, 88);
+AT(switchback_grouped_linear_grads, db, 128);
+AT(switchback_grouped_linear_grads, accumulate, 168);
+AT(switchback_grouped_linear_grads, reserved, 172);
+_Static_assert(sizeof(switchback_grouped_linear_grads) == 176,
+               "grown? add the field and the old size");
+
 AT(switchback_engine_info, name, 0);
 AT(switchback_engine_info, available, 8);
 AT(switchback_engine_info, reason, 16);

@@ -27,6 +27,8 @@ int main(void) {
   run("linear, kept input and quantized weight", linear_kept_tests);
   run("activation", activation_tests);
   run("tune", tune_tests);
+  run("groups", grouped_tests);
+  run("groups, errors", grouped_error_tests);
   printf("%d checks, %d failed\n", checks_made, checks_failed);
   return checks_failed == 0 ? 0 : 1;
 }

@@ -7,10 +7,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <deque>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <regex>
@@ -22,134 +19,11 @@
 #include <vector>
 
 #include "capi/failing_allocations.hpp"
+#include "capi/out_of_memory_world.hpp"
 #include "switchback/switchback.h"
 
 namespace switchback::test {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-void expect_ok(switchback_status status) {
-  ASSERT_EQ(status, SWITCHBACK_OK) << switchback_last_error();
-}
-
-std::size_t element_bytes(std::int32_t dtype) {
-  return dtype == SWITCHBACK_S8 ? 1 : dtype == SWITCHBACK_F16 || dtype == SWITCHBACK_BF16 ? 2 : 4;
-}
-
-// A context as new, what a call needs on it, the call, and what it writes.
-class World {
- public:
-  explicit World(std::int32_t threads) {
-    switchback_context_options options = {};
-    options.struct_size = sizeof(options);
-    options.device = "cpu";
-    options.threads = threads;
-    options.tune = "read";
-    options.tune_cache = "/nonexistent";
-    expect_ok(switchback_context_create(&options, &context));
-  }
-  ~World() {
-    switchback_linear_destroy(layer);
-    switchback_packed_weight_destroy(packed);
-    switchback_context_destroy(context);
-  }
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
-
-  /// Values between -1 and 1, or codes, the same in every World.
-  switchback_matrix input(std::int32_t dtype, std::int64_t rows, std::int64_t cols) {
-    const std::size_t size = element_bytes(dtype);
-    Bytes& bytes = memory_.emplace_back(static_cast<std::size_t>(rows * cols) * size);
-    for (std::byte* at = bytes.data(); at < bytes.data() + bytes.size(); at += size) {
-      seed_ = seed_ * 1664525u + 1013904223u;
-      const std::uint32_t random = seed_ >> 8;
-      std::uint32_t bits = 0;
-      // A sign, an exponent of 1/4 or 1/2, and a random rest.
-      if (size == 4) bits = (random & 1) << 31 | (125u + (random >> 1 & 1)) << 23 | random >> 2;
-      if (dtype == SWITCHBACK_F16)
-        bits = (random & 1) << 15 | (13u + (random >> 1 & 1)) << 10 | (random >> 2 & 0x3FFu);
-      if (dtype == SWITCHBACK_BF16)
-        bits = (random & 1) << 15 | (125u + (random >> 1 & 1)) << 7 | (random >> 2 & 0x7Fu);
-      if (size == 1) bits = random % 255u - 127u;
-      std::memcpy(at, &bits, size);
-    }
-    return {bytes.data(), dtype, rows, cols, cols};
-  }
-  /// The same, and the call writes to it.
-  switchback_matrix output(std::int32_t dtype, std::int64_t rows, std::int64_t cols) {
-    const switchback_matrix matrix = input(dtype, rows, cols);
-    outputs_.push_back(memory_.back());
-    return matrix;
-  }
-  float* floats(std::int64_t count) {
-    return static_cast<float*>(output(SWITCHBACK_F32, 1, count).data);
-  }
-  const float* scales(std::int64_t count) {
-    auto* const values = static_cast<float*>(input(SWITCHBACK_F32, 1, count).data);
-    for (std::int64_t i = 0; i < count; ++i)
-      values[i] = 1.0f + values[i] * values[i];
-    return values;
-  }
-  /// A variable that the call writes to.
-  template <class T>
-  T* result(T initial = {}) {
-    Bytes& bytes = memory_.emplace_back(sizeof(T));
-    std::memcpy(bytes.data(), &initial, sizeof(T));
-    outputs_.push_back(bytes);
-    return reinterpret_cast<T*>(bytes.data());
-  }
-
-  /// Every byte that the call may write.
-  [[nodiscard]] Bytes written() const {
-    Bytes all;
-    for (const std::span<const std::byte> output : outputs_)
-      all.insert(all.end(), output.begin(), output.end());
-    return all;
-  }
-
-  /// A layer over K = in, N = out with a weight and a bias, and what follows by its mode.
-  void make_layer(std::int32_t mode, std::int32_t dtype, std::int64_t in, std::int64_t out,
-                  std::int32_t activation = SWITCHBACK_NO_ACTIVATION) {
-    switchback_linear_options options = {};
-    options.struct_size = sizeof(options);
-    options.in_features = in;
-    options.out_features = out;
-    options.mode = mode;
-    options.dtype = dtype;
-    options.activation = activation;
-    expect_ok(switchback_linear_create(context, &options, &layer));
-    weight = input(dtype, out, in);
-    bias = input(SWITCHBACK_F32, 1, out);
-    expect_ok(switchback_linear_set_weight(layer, &weight, &bias));
-  }
-
-  switchback_context* context = nullptr;
-  switchback_packed_weight* packed = nullptr;
-  switchback_linear* layer = nullptr;
-  switchback_matrix weight = {};
-  switchback_matrix bias = {};
-
-  std::function<switchback_status()> call;
-  /// What the call made, if that is not in outputs of its own: run after it has succeeded.
-  std::function<void()> look = [] {};
-  /// Checks that an object is what it was: run after the call has failed.
-  std::function<void()> look_unchanged = [] {};
-  /// Its outputs are addresses of what it makes, or text: those of two Worlds differ.
-  bool makes_addresses = false;
-
- private:
-  std::deque<Bytes> memory_;
-  std::vector<std::span<std::byte>> outputs_;
-  std::uint32_t seed_ = 1;
-};
-
-struct Case {
-  std::string function;
-  std::string what;
-  std::function<void(World&)> prepare;
-  std::int32_t threads = 1;
-};
 
 // A thread of its own: what libraries keep for a thread is made anew.
 template <class F>
@@ -653,8 +527,8 @@ void backward_cases(std::vector<Case>& cases) {
 }
 
 using Cases = void (*)(std::vector<Case>&);
-constexpr Cases all_cases[] = {context_cases, quantize_cases, product_cases,
-                               layer_cases,   forward_cases,  backward_cases};
+constexpr Cases all_cases[] = {context_cases, quantize_cases, product_cases, layer_cases,
+                               forward_cases, backward_cases, grouped_cases};
 
 class OutOfMemoryIn : public ::testing::TestWithParam<Cases> {};
 

@@ -22,6 +22,8 @@
 #include "switchback/activation.hpp"
 #include "switchback/context.hpp"
 #include "switchback/gemm.hpp"
+#include "switchback/grouped.hpp"
+#include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
 #include "switchback/quant.hpp"
 #include "switchback/switchback.h"
@@ -263,6 +265,75 @@ TEST_P(SteadyState, LayersWithATunerThatKnowsNothing) {
   check_layers(context, "tuned");
 }
 
+// Three groups of 9 slots that read rows of x in another order; the second is empty.
+struct GroupedOperands {
+  static constexpr std::int64_t g = 3, m = 9;
+  const std::vector<std::int32_t> ends = {4, 4, 8}, index = {8, 1, 7, 2, 6, 3, 5, 4, 0};
+  const Owned<float> x{m, k}, w{g * n, k}, bias{g, n}, y{m, n}, grad{m, n}, dx{m, k}, dw{g * n, k},
+      db{g, n};
+  const Groups groups = Groups::packed(ends);
+  const GroupedRows rows{x, index, 0};
+};
+
+TEST_P(SteadyState, GroupedProducts) {
+  const GroupedOperands o;
+  const Owned<std::int8_t> q(o.m, k), b(o.g * n, k);
+  const Owned<std::int32_t> slots(4, 2);
+  std::vector<float> absmax(o.m, 1.0f);
+  const std::vector<float> absmax_b(o.g * n, 1.0f);
+  PackedWeight packed;
+  pack_weights(context, b, o.g, packed);
+  expect_nothing_new("grouped products", Count::everybody, [&] {
+    grouped_quantize_rowwise(context, o.groups, o.rows, q, absmax);
+    for (const bool is_packed : {false, true}) {
+      GroupedGemmArgs args;
+      args.groups = o.groups;
+      args.a = q;
+      if (is_packed)
+        args.packed_b = &packed;
+      else
+        args.b = b;
+      args.d = o.y;
+      args.absmax_a = absmax;
+      args.absmax_b = absmax_b;
+      args.bias = o.bias;
+      grouped_gemm(context, args);
+    }
+    combine(context, {o.y, slots, {}, AnyMatrix(o.dx.view.data, DType::f32, 4, n, n)});
+  });
+}
+
+TEST_P(SteadyState, GroupedLayers) {
+  const GroupedOperands o;
+  for (const Mode mode :
+       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
+    const Count whose = mode == Mode::standard ? Count::library : Count::everybody;
+    GroupedSwitchbackLinear layer(context, {o.g, k, n, mode});
+    layer.set_weight(o.w, o.bias);
+    const auto step = [&](Save save, bool with_dw) {
+      layer.weight_updated();
+      layer.forward(o.groups, o.rows, o.y, save);
+      GroupedLinearGrads grads;
+      grads.g = o.grad;
+      grads.dx = o.dx;
+      if (with_dw) grads.dw = o.dw;
+      grads.db = o.db;
+      if (save == Save::caller)
+        layer.backward_from(o.groups, o.rows, grads);
+      else
+        layer.backward(grads);
+    };
+    const std::string what = "grouped " + std::string(mode_name(mode));
+    for (const Save save : {Save::copy, Save::borrow, Save::caller}) {
+      const std::string name = what + " step, save " + std::to_string(static_cast<int>(save));
+      expect_nothing_new(name, whose, [&] { step(save, false); });
+      expect_nothing_new(name + ", dw", Count::library, [&] { step(save, true); });
+    }
+    layer.prepare_for_eval();
+    expect_nothing_new(what + " eval", whose, [&] { layer.forward(o.groups, o.rows, o.y); });
+  }
+}
+
 switchback_matrix c_matrix(const Owned<float>& m) {
   return {m.view.data, SWITCHBACK_F32, m.view.rows, m.view.cols, m.view.stride};
 }
@@ -310,6 +381,47 @@ TEST_P(SteadyState, TheCAbi) {
     EXPECT_EQ(failed, 0) << switchback_last_error();
     switchback_linear_destroy(layer);
   }
+  switchback_context_destroy(c);
+}
+
+TEST_P(SteadyState, TheCAbiOfGroups) {
+  switchback_context_options options = {};
+  options.struct_size = sizeof(options);
+  options.device = "cpu";
+  options.threads = GetParam();
+  switchback_context* c = nullptr;
+  ASSERT_EQ(switchback_context_create(&options, &c), SWITCHBACK_OK);
+  const GroupedOperands o;
+  switchback_grouped_linear_options layer_options = {};
+  layer_options.struct_size = sizeof(layer_options);
+  layer_options.groups = o.g;
+  layer_options.in_features = k;
+  layer_options.out_features = n;
+  layer_options.mode = SWITCHBACK_ROWWISE;
+  switchback_grouped_linear* layer = nullptr;
+  ASSERT_EQ(switchback_grouped_linear_create(c, &layer_options, &layer), SWITCHBACK_OK);
+  const switchback_matrix mx = c_matrix(o.x), mw = c_matrix(o.w), mbias = c_matrix(o.bias),
+                          my = c_matrix(o.y);
+  switchback_groups groups = {};
+  groups.struct_size = sizeof(groups);
+  groups.count = o.g;
+  groups.ends = o.ends.data();
+  groups.row_index = o.index.data();
+  switchback_grouped_linear_grads grads = {};
+  grads.struct_size = sizeof(grads);
+  grads.g = c_matrix(o.grad);
+  grads.dx = c_matrix(o.dx);
+  grads.db = c_matrix(o.db);
+  ASSERT_EQ(switchback_grouped_linear_set_weight(layer, &mw, &mbias), SWITCHBACK_OK);
+  int failed = 0;
+  expect_nothing_new("C, groups", Count::everybody, [&] {
+    failed += switchback_grouped_linear_weight_updated(layer) != SWITCHBACK_OK;
+    failed += switchback_grouped_linear_forward(layer, &groups, &mx, &my, SWITCHBACK_SAVE_CALLER) !=
+              SWITCHBACK_OK;
+    failed += switchback_grouped_linear_backward_from(layer, &grads, &groups, &mx) != SWITCHBACK_OK;
+  });
+  EXPECT_EQ(failed, 0) << switchback_last_error();
+  switchback_grouped_linear_destroy(layer);
   switchback_context_destroy(c);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "fuzz/draws.hpp"
 #include "fuzz/guarded.hpp"
 #include "fuzz/input.hpp"
 #include "switchback/switchback.h"
@@ -14,11 +15,9 @@
 namespace switchback::test {
 namespace {
 
-constexpr std::int32_t float_types[] = {SWITCHBACK_F32, SWITCHBACK_F16, SWITCHBACK_BF16};
-
-class Session {
+class Session : private Draws {
  public:
-  explicit Session(Input& input) : input_(input) { create_context(); }
+  explicit Session(Input& input) : Draws(input) { create_context(); }
   ~Session() {
     // In either order: a layer keeps what it needs of its context.
     const bool context_first = input_.below(2) == 1;
@@ -54,25 +53,6 @@ class Session {
   void set_quantized_weight();
   void backward(bool from_kept);
 
-  std::int64_t size() {
-    const int b = input_.byte();
-    return b < 250 ? b % 20 : 17 * (b - 249);  // mostly small; 17 … 102
-  }
-  std::int32_t float_type() { return float_types[input_.below(3)]; }
-  std::int32_t flag() { return input_.rarely(50) ? 2 : input_.below(2); }
-  switchback_context* context() { return input_.rarely(100) ? nullptr : context_; }
-  /// Null mostly; else one of the operation's engines, or a name that is none.
-  const char* engine(std::int32_t operation) {
-    if (!input_.rarely(8)) return nullptr;
-    const switchback_engine_info* infos = nullptr;
-    std::size_t count = 0;
-    FUZZ_REQUIRE(switchback_engines(context_, operation, &infos, &count) == SWITCHBACK_OK, "none");
-    const auto index = static_cast<std::size_t>(input_.byte()) % (count + 1);
-    return index == count ? "no such engine" : infos[index].name;
-  }
-
-  Input& input_;
-  switchback_context* context_ = nullptr;
   switchback_packed_weight* packed_ = nullptr;
   std::int64_t packed_n_ = 0, packed_k_ = 0;
 
@@ -439,7 +419,10 @@ void Session::backward(bool from_kept) {
 }
 
 void Session::one_call() {
-  const int which = input_.below(31);
+  const int call = input_.byte();
+  // A remainder of 31 values, as the kept inputs were made with, and what is left of a byte.
+  if (call >= 248) return grouped_call(input_, context_, call - 248);
+  const int which = call % 31;
   if (which < 10) return quantize(which);
   switch (which) {
     case 10:

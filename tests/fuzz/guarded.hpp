@@ -102,6 +102,11 @@ class Operands {
     return reinterpret_cast<float*>(block->storage.get());
   }
 
+  /// n numbers.
+  std::int32_t* integers(std::int64_t n, Access access) {
+    return reinterpret_cast<std::int32_t*>(floats(n, access));
+  }
+
   /// The pointer to a matrix, or null.
   static const switchback_matrix* pointer(Input& input, const switchback_matrix& m) {
     return input.rarely(60) ? nullptr : &m;

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cases of out_of_memory_functions_test.cpp for groups of rows.
+#include "capi/out_of_memory_world.hpp"
+
+namespace switchback::test {
+namespace {
+
+// Three groups in M slots, of rows of x[T,K]; the second is empty and the last slot unused.
+constexpr std::int64_t G = 3, M = 20, T = 9, N = 70, K = 130;
+
+switchback_groups groups_of(World& w, bool gathers) {
+  switchback_groups groups = {};
+  groups.struct_size = sizeof(groups);
+  groups.count = G;
+  groups.ends = w.integers({12, 12, M - 1});
+  if (gathers) {
+    std::vector<std::int32_t> index;
+    for (std::int32_t slot = 0; slot < M; ++slot)
+      index.push_back(slot * 4 % T);
+    groups.row_index = w.integers(index);
+  }
+  return groups;
+}
+
+std::function<switchback_status()> pack(World& w, std::int64_t rows) {
+  const auto b = w.input(SWITCHBACK_S8, G * rows, K);
+  if (w.packed == nullptr) expect_ok(switchback_packed_weight_create(&w.packed));
+  return [b, &w] { return switchback_pack_weights(w.context, &b, G, w.packed, nullptr); };
+}
+
+// A product of int32 sums with the packed matrices of `rows` rows each.
+switchback_grouped_gemm_args sums_of_packed(World& w, const switchback_matrix& d) {
+  switchback_grouped_gemm_args args = {};
+  args.struct_size = sizeof(args);
+  args.a = w.input(SWITCHBACK_S8, M, K);
+  args.packed_b = w.packed;
+  args.d = d;
+  args.groups = groups_of(w, false);
+  return args;
+}
+
+void product_cases(std::vector<Case>& cases, std::int32_t threads) {
+  cases.push_back({"switchback_grouped_quantize_rowwise", "",
+                   [](World& w) {
+                     const auto x = w.input(SWITCHBACK_BF16, T, K);
+                     const auto groups = groups_of(w, true);
+                     const auto q = w.output(SWITCHBACK_S8, M, K);
+                     float* const absmax = w.floats(M);
+                     w.call = [=, &w] {
+                       return switchback_grouped_quantize_rowwise(w.context, &x, &groups, &q,
+                                                                  absmax);
+                     };
+                   },
+                   threads});
+  for (const bool packed : {false, true}) {
+    cases.push_back({"switchback_grouped_gemm_s8s8s32", packed ? "packed" : "",
+                     [=](World& w) {
+                       if (packed) expect_ok(pack(w, N)());
+                       auto args = sums_of_packed(w, w.output(SWITCHBACK_S32, M, N));
+                       if (!packed) args.b = w.input(SWITCHBACK_S8, G * N, K);
+                       w.call = [=, &w] {
+                         return switchback_grouped_gemm_s8s8s32(w.context, &args);
+                       };
+                     },
+                     threads});
+    cases.push_back({"switchback_grouped_gemm_dequantize", packed ? "packed" : "",
+                     [=](World& w) {
+                       if (packed) expect_ok(pack(w, N)());
+                       auto args = sums_of_packed(w, w.output(SWITCHBACK_F16, M, N));
+                       if (!packed) args.b = w.input(SWITCHBACK_S8, G * N, K);
+                       args.absmax_a = w.scales(M);
+                       args.absmax_b = w.scales(G * N);
+                       args.absmax_b_count = G * N;
+                       args.bias = w.scales(G * N);
+                       w.call = [=, &w] {
+                         return switchback_grouped_gemm_dequantize(w.context, &args);
+                       };
+                     },
+                     threads});
+  }
+  for (const bool weight_gradient : {false, true})
+    cases.push_back({"switchback_grouped_gemm_standard", weight_gradient ? "dW" : "Y",
+                     [=](World& w) {
+                       switchback_grouped_gemm_standard_args args = {};
+                       args.struct_size = sizeof(args);
+                       const std::int32_t type = SWITCHBACK_BF16;
+                       args.a = w.input(type, M, weight_gradient ? N : K);
+                       args.b = w.input(type, weight_gradient ? M : G * N, K);
+                       args.d = weight_gradient ? w.output(SWITCHBACK_F32, G * N, K)
+                                                : w.output(SWITCHBACK_F32, M, N);
+                       args.transpose_a = weight_gradient ? 1 : 0;
+                       args.transpose_b = weight_gradient ? 0 : 1;
+                       args.accumulate = 1;
+                       // The libraries that it may choose allocate where no failure is allowed.
+                       args.engine = "reference";
+                       args.groups = groups_of(w, false);
+                       w.call = [=, &w] {
+                         return switchback_grouped_gemm_standard(w.context, &args);
+                       };
+                     },
+                     threads});
+  cases.push_back(
+      {"switchback_combine", "",
+       [](World& w) {
+         constexpr std::int64_t rows = 6, slots = 2;
+         const auto y = w.input(SWITCHBACK_F16, M, N);
+         std::vector<std::int32_t> numbers;
+         for (std::int32_t i = 0; i < rows * slots; ++i)
+           numbers.push_back(i % 5 == 4 ? -1 : i);
+         const switchback_matrix where = {const_cast<std::int32_t*>(w.integers(numbers)),
+                                          SWITCHBACK_S32, rows, slots, slots};
+         const auto weights = w.input(SWITCHBACK_F32, rows, slots);
+         const auto out = w.output(SWITCHBACK_F16, rows, N);
+         w.call = [=, &w] { return switchback_combine(w.context, &y, &where, &weights, &out); };
+       },
+       threads});
+}
+
+void pack_cases(std::vector<Case>& cases) {
+  // In place of smaller ones, which a failure leaves there.
+  cases.push_back({"switchback_pack_weights", "", [](World& w) {
+                     constexpr std::int64_t few = 3;
+                     expect_ok(pack(w, few)());
+                     const auto args = sums_of_packed(w, w.output(SWITCHBACK_S32, M, N));
+                     w.call = pack(w, N);
+                     w.look = [=, &w] {
+                       expect_ok(switchback_grouped_gemm_s8s8s32(w.context, &args));
+                     };
+                     w.look_unchanged = [=, &w] {
+                       auto old = args;
+                       old.d = w.input(SWITCHBACK_S32, M, few);
+                       expect_ok(switchback_grouped_gemm_s8s8s32(w.context, &old));
+                     };
+                   }});
+}
+
+switchback_grouped_linear_options options_of(std::int32_t mode) {
+  switchback_grouped_linear_options options = {};
+  options.struct_size = sizeof(options);
+  options.groups = G;
+  options.in_features = K;
+  options.out_features = N;
+  options.mode = mode;
+  // As above; mode auto takes no engine.
+  if (mode == SWITCHBACK_STANDARD) options.engine = "reference";
+  return options;
+}
+
+// A layer with weights and biases.
+void make_layer(World& w, std::int32_t mode) {
+  const auto options = options_of(mode);
+  expect_ok(switchback_grouped_linear_create(w.context, &options, &w.grouped_layer));
+  w.weight = w.input(SWITCHBACK_F32, G * N, K);
+  w.bias = w.input(SWITCHBACK_F32, G, N);
+  expect_ok(switchback_grouped_linear_set_weight(w.grouped_layer, &w.weight, &w.bias));
+}
+
+switchback_grouped_linear_grads gradients(World& w, bool with_dw) {
+  switchback_grouped_linear_grads grads = {};
+  grads.struct_size = sizeof(grads);
+  grads.g = w.input(SWITCHBACK_F32, M, N);
+  grads.dx = w.output(SWITCHBACK_F32, M, K);
+  if (with_dw) grads.dw = w.output(SWITCHBACK_F32, G * N, K);
+  grads.db = w.output(SWITCHBACK_F32, G, N);
+  return grads;
+}
+
+void layer_cases(std::vector<Case>& cases, std::int32_t mode) {
+  const std::string in_mode = "in mode " + std::to_string(mode);
+  const auto forward = [](World& w, const switchback_groups& groups, const switchback_matrix& x,
+                          const switchback_matrix& y, std::int32_t save) {
+    return switchback_grouped_linear_forward(w.grouped_layer, &groups, &x, &y, save);
+  };
+  cases.push_back({"switchback_grouped_linear_create", in_mode, [=](World& w) {
+                     w.makes_addresses = true;
+                     auto** const out = w.result<switchback_grouped_linear*>();
+                     w.call = [=, &w] {
+                       const auto options = options_of(mode);
+                       const switchback_status status =
+                           switchback_grouped_linear_create(w.context, &options, out);
+                       w.grouped_layer = *out;
+                       return status;
+                     };
+                   }});
+  const auto on_layer = [&](std::string name, auto call) {
+    cases.push_back({name, in_mode, [=](World& w) {
+                       make_layer(w, mode);
+                       const auto groups = groups_of(w, true);
+                       const auto x = w.input(SWITCHBACK_F32, T, K);
+                       const auto y = w.output(SWITCHBACK_F32, M, N);
+                       w.call = [=, &w] { return call(w); };
+                       w.look = [=, &w] {
+                         expect_ok(forward(w, groups, x, y, SWITCHBACK_SAVE_NOTHING));
+                       };
+                     }});
+  };
+  on_layer("switchback_grouped_linear_set_weight", [](World& w) {
+    return switchback_grouped_linear_set_weight(w.grouped_layer, &w.weight, &w.bias);
+  });
+  on_layer("switchback_grouped_linear_weight_updated",
+           [](World& w) { return switchback_grouped_linear_weight_updated(w.grouped_layer); });
+  on_layer("switchback_grouped_linear_prepare_for_eval",
+           [](World& w) { return switchback_grouped_linear_prepare_for_eval(w.grouped_layer); });
+  const auto bytes = [&](std::string name, auto function) {
+    cases.push_back({name, in_mode, [=](World& w) {
+                       make_layer(w, mode);
+                       auto* const out = w.result<std::size_t>(7);
+                       w.call = [=, &w] { return function(w.grouped_layer, out); };
+                     }});
+  };
+  bytes("switchback_grouped_linear_saved_for_backward_bytes",
+        switchback_grouped_linear_saved_for_backward_bytes);
+  bytes("switchback_grouped_linear_cached_weight_bytes",
+        switchback_grouped_linear_cached_weight_bytes);
+  // dw is a floating point product of libraries in the int8 modes: see above.
+  const bool with_dw = mode == SWITCHBACK_STANDARD;
+  cases.push_back({"switchback_grouped_linear_forward", in_mode, [=](World& w) {
+                     make_layer(w, mode);
+                     const auto groups = groups_of(w, true);
+                     const auto x = w.input(SWITCHBACK_F32, T, K);
+                     const auto y = w.output(SWITCHBACK_F32, M, N);
+                     const auto grads = gradients(w, with_dw);
+                     w.call = [=, &w] { return forward(w, groups, x, y, SWITCHBACK_SAVE_COPY); };
+                     w.look = [=, &w] {
+                       expect_ok(switchback_grouped_linear_backward(w.grouped_layer, &grads));
+                     };
+                   }});
+  for (const bool from : {false, true})
+    cases.push_back(
+        {from ? "switchback_grouped_linear_backward_from" : "switchback_grouped_linear_backward",
+         in_mode, [=](World& w) {
+           make_layer(w, mode);
+           const auto groups = groups_of(w, true);
+           const auto x = w.input(SWITCHBACK_F32, T, K);
+           const auto y = w.input(SWITCHBACK_F32, M, N);
+           const auto grads = gradients(w, with_dw);
+           if (!from) expect_ok(forward(w, groups, x, y, SWITCHBACK_SAVE_COPY));
+           w.call = [=, &w] {
+             return from ? switchback_grouped_linear_backward_from(w.grouped_layer, &grads, &groups,
+                                                                   &x)
+                         : switchback_grouped_linear_backward(w.grouped_layer, &grads);
+           };
+         }});
+}
+
+}  // namespace
+
+void grouped_cases(std::vector<Case>& cases) {
+  for (const std::int32_t threads : {1, 2})
+    product_cases(cases, threads);
+  pack_cases(cases);
+  for (const std::int32_t mode : {SWITCHBACK_STANDARD, SWITCHBACK_ROWWISE, SWITCHBACK_GLOBAL,
+                                  SWITCHBACK_GLOBAL_MEM_EFFICIENT})
+    layer_cases(cases, mode);
+}
+
+}  // namespace switchback::test

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: what sequences of fuzzed C calls draw from the input, and the calls of groups.
+#pragma once
+
+#include <cstdint>
+
+#include "fuzz/input.hpp"
+#include "switchback/switchback.h"
+
+namespace switchback::test {
+
+class Draws {
+ protected:
+  explicit Draws(Input& input, switchback_context* context = nullptr)
+      : input_(input), context_(context) {}
+
+  std::int64_t size() {
+    const int b = input_.byte();
+    return b < 250 ? b % 20 : 17 * (b - 249);  // mostly small; 17 … 102
+  }
+  std::int32_t float_type() { return float_types[input_.below(3)]; }
+  std::int32_t flag() { return input_.rarely(50) ? 2 : input_.below(2); }
+  switchback_context* context() { return input_.rarely(100) ? nullptr : context_; }
+  /// Null mostly; else one of the operation's engines, or a name that is none.
+  const char* engine(std::int32_t operation) {
+    if (!input_.rarely(8)) return nullptr;
+    const switchback_engine_info* infos = nullptr;
+    std::size_t count = 0;
+    FUZZ_REQUIRE(switchback_engines(context_, operation, &infos, &count) == SWITCHBACK_OK, "none");
+    const auto index = static_cast<std::size_t>(input_.byte()) % (count + 1);
+    return index == count ? "no such engine" : infos[index].name;
+  }
+
+  static constexpr std::int32_t float_types[] = {SWITCHBACK_F32, SWITCHBACK_F16, SWITCHBACK_BF16};
+  Input& input_;
+  switchback_context* context_;
+};
+
+/// One of the calls of groups of rows, or a layer's whole life; which: 0 to 7.
+void grouped_call(Input& input, switchback_context* context, int which);
+
+}  // namespace switchback::test

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of groups of rows for fuzz_capi.cpp.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "fuzz/draws.hpp"
+#include "fuzz/guarded.hpp"
+
+namespace switchback::test {
+namespace {
+
+class GroupedCalls : private Draws {
+ public:
+  GroupedCalls(Input& input, switchback_context* context) : Draws(input, context) {}
+  ~GroupedCalls() {
+    switchback_grouped_linear_destroy(grouped_);
+    switchback_packed_weight_destroy(packed_);
+  }
+  GroupedCalls(const GroupedCalls&) = delete;
+  GroupedCalls& operator=(const GroupedCalls&) = delete;
+
+  void call(int which) {
+    switch (which) {
+      case 0:
+        return grouped_quantize();
+      case 1:
+      case 2:
+        if (which == 2) pack_groups();
+        return grouped_gemm(false);
+      case 3:
+        return grouped_gemm(true);
+      case 4:
+        return grouped_standard();
+      case 5:
+        return combine();
+      default:
+        create_layer();
+        return step();
+    }
+  }
+
+ private:
+  switchback_groups groups(Operands& operands, std::int64_t slots, std::int64_t rows_of_x);
+  void grouped_quantize();
+  void pack_groups();
+  void grouped_gemm(bool sums);
+  void grouped_standard();
+  void combine();
+  void create_layer();
+  void step();
+
+  switchback_packed_weight* packed_ = nullptr;
+  std::int64_t packed_n_ = 0, packed_k_ = 0;
+  switchback_grouped_linear* grouped_ = nullptr;
+  std::int64_t grouped_n_ = 0, grouped_k_ = 0;
+  std::int32_t grouped_count_ = 0, grouped_type_ = SWITCHBACK_F32;
+};
+
+// Groups of `slots` slots, which read `rows_of_x` rows; mostly right.
+switchback_groups GroupedCalls::groups(Operands& operands, std::int64_t slots,
+                                       std::int64_t rows_of_x) {
+  switchback_groups made = {};
+  made.struct_size = input_.rarely(60) ? 8 : sizeof(made);
+  made.count = input_.rarely(60) ? -1 : grouped_count_;
+  made.on_device = flag();
+  const auto numbers = [&](std::int64_t count) { return operands.integers(count, Access::read); };
+  const auto spoil = [&](std::int32_t* values, std::int64_t count) {
+    if (values != nullptr && count > 0 && input_.rarely(30))
+      values[input_.byte() % count] = input_.byte() * 1000003 - 128000000;
+  };
+  const bool strides = grouped_count_ > 0 && slots % grouped_count_ == 0;
+  const bool packed = !strides || input_.below(2) == 0;
+  auto* const lengths = numbers(grouped_count_);
+  (packed ? made.ends : made.rows_of) = lengths;
+  if (!packed) made.row_stride = slots / grouped_count_;
+  std::int64_t end = 0;
+  for (std::int32_t g = 0; lengths != nullptr && g < grouped_count_; ++g) {
+    const std::int64_t most = packed ? slots - end : made.row_stride;
+    const std::int64_t rows = most == 0 ? 0 : input_.byte() % (most + 1);
+    end = packed ? end + rows : 0;
+    lengths[g] = static_cast<std::int32_t>(packed ? end : rows);
+  }
+  spoil(lengths, grouped_count_);
+  if (rows_of_x > 0 && input_.below(2) == 1) {
+    auto* const index = numbers(slots);
+    for (std::int64_t slot = 0; index != nullptr && slot < slots; ++slot)
+      index[slot] = static_cast<std::int32_t>(input_.byte() % rows_of_x);
+    spoil(index, slots);
+    made.row_index = index;
+  }
+  if (input_.rarely(20)) made.column_stride = input_.below(20) - 2;
+  return made;
+}
+
+void GroupedCalls::grouped_quantize() {
+  Operands operands(input_);
+  grouped_count_ = input_.below(6);
+  const std::int64_t slots = size(), rows = size(), k = size();
+  const auto x = operands.matrix(float_type(), rows, k, Access::read);
+  const auto q = operands.matrix(SWITCHBACK_S8, slots, k, Access::write);
+  float* absmax = operands.floats(slots + 1, Access::write);
+  const switchback_groups made = groups(operands, slots, rows);
+  operands.remember();
+  operands.check(switchback_grouped_quantize_rowwise(context(), &x, &made, &q, absmax),
+                 "grouped_quantize_rowwise");
+}
+
+void GroupedCalls::pack_groups() {
+  Operands operands(input_);
+  if (packed_ == nullptr)
+    FUZZ_REQUIRE(switchback_packed_weight_create(&packed_) == SWITCHBACK_OK, "no pack");
+  const std::int64_t count = input_.below(6);
+  const auto b = operands.matrix(SWITCHBACK_S8, count * input_.below(20), size(), Access::read);
+  operands.remember();
+  const switchback_status status =
+      switchback_pack_weights(context(), &b, count, packed_, engine(SWITCHBACK_ENGINES_GEMM));
+  operands.check(status, "pack_weights");
+  if (status == SWITCHBACK_OK) {
+    packed_n_ = b.rows / count;
+    packed_k_ = b.cols;
+    grouped_count_ = static_cast<std::int32_t>(count);
+  }
+}
+
+void GroupedCalls::grouped_gemm(bool sums) {
+  Operands operands(input_);
+  const bool packed = packed_ != nullptr && input_.below(2) == 1;
+  if (!packed) grouped_count_ = input_.below(6);
+  const std::int64_t slots = size();
+  const std::int64_t n = packed ? packed_n_ : input_.below(20);
+  const std::int64_t k = packed ? packed_k_ : size();
+  switchback_grouped_gemm_args args = {};
+  args.a = operands.matrix(SWITCHBACK_S8, slots, k, Access::read);
+  if (!packed) args.b = operands.matrix(SWITCHBACK_S8, grouped_count_ * n, k, Access::read);
+  const std::int32_t type = sums ? SWITCHBACK_S32 : float_type();
+  args.d = operands.matrix(type, slots, n, Access::write);
+  if (!sums || input_.rarely(20)) {
+    args.absmax_a = operands.floats(slots + 1, Access::read);
+    args.absmax_b = operands.floats(grouped_count_ * n + 6, Access::read);
+    args.absmax_b_count = input_.rarely(40) ? 2 : grouped_count_ * (input_.below(2) == 0 ? 1 : n);
+    if (input_.below(2) == 1) args.bias = operands.floats(grouped_count_ * n + 1, Access::read);
+  }
+  args.groups = groups(operands, slots, 0);
+  args.packed_b = packed ? packed_ : nullptr;
+  args.engine = engine(SWITCHBACK_ENGINES_GEMM);
+  if (input_.rarely(20)) args.d_column_stride = input_.below(20) - 2;
+  const SizedStruct<switchback_grouped_gemm_args> sized(input_, args, sizeof(std::size_t));
+  operands.remember();
+  const auto* const given = input_.rarely(60) ? nullptr : sized.get();
+  operands.check(sums ? switchback_grouped_gemm_s8s8s32(context(), given)
+                      : switchback_grouped_gemm_dequantize(context(), given),
+                 "grouped_gemm");
+}
+
+void GroupedCalls::grouped_standard() {
+  Operands operands(input_);
+  grouped_count_ = input_.below(6);
+  const std::int64_t slots = size(), n = input_.below(20), k = input_.below(20);
+  const std::int64_t g = grouped_count_;
+  switchback_grouped_gemm_standard_args args = {};
+  args.transpose_a = flag();
+  args.transpose_b = flag();
+  args.accumulate = flag();
+  const std::int32_t type = float_type();
+  const bool ta = args.transpose_a != 0, tb = args.transpose_b != 0;
+  args.a = operands.matrix(type, slots, ta ? n : k, Access::read);
+  args.b = ta ? operands.matrix(type, slots, k, Access::read)
+              : operands.matrix(type, g * (tb ? n : k), tb ? k : n, Access::read);
+  const std::int32_t d_type = input_.below(2) == 0 ? type : SWITCHBACK_F32;
+  args.d = ta ? operands.matrix(d_type, g * n, k, Access::write)
+              : operands.matrix(d_type, slots, n, Access::write);
+  if (input_.below(2) == 1) args.bias = operands.floats(g * std::max(n, k) + 1, Access::read);
+  args.engine = engine(SWITCHBACK_ENGINES_GEMM_STANDARD);
+  args.groups = groups(operands, slots, 0);
+  const SizedStruct<switchback_grouped_gemm_standard_args> sized(input_, args, sizeof(std::size_t));
+  operands.remember();
+  operands.check(switchback_grouped_gemm_standard(context(), sized.get()), "grouped_standard");
+}
+
+void GroupedCalls::combine() {
+  Operands operands(input_);
+  const std::int64_t rows = size(), slots = input_.below(5), n = size(), m = size();
+  const auto y = operands.matrix(float_type(), m, n, Access::read);
+  auto where = operands.matrix(SWITCHBACK_S32, rows, slots, Access::read);
+  std::int32_t* const numbers = operands.integers(rows * slots, Access::read);
+  for (std::int64_t i = 0; numbers != nullptr && i < rows * slots; ++i)
+    numbers[i] = static_cast<std::int32_t>(input_.byte() % (m + 2)) - 1;
+  if (input_.below(8) != 0) where = {numbers, SWITCHBACK_S32, rows, slots, slots};
+  const auto weights = operands.matrix(SWITCHBACK_F32, rows, slots, Access::read);
+  const auto out = operands.matrix(float_type(), rows, n, Access::write);
+  const auto* pweights = input_.below(2) == 0 ? nullptr : &weights;
+  operands.remember();
+  operands.check(switchback_combine(context(), &y, &where, pweights, &out), "combine");
+}
+
+void GroupedCalls::create_layer() {
+  switchback_grouped_linear_options options = {};
+  options.groups = input_.rarely(40) ? -size() : 1 + input_.below(4);
+  options.in_features = input_.rarely(40) ? -size() : size();
+  options.out_features = input_.rarely(40) ? INT64_MAX : size();
+  options.mode = input_.rarely(40) ? 5 + input_.below(3) : input_.below(5);
+  options.dtype = input_.rarely(40) ? 3 + input_.below(9) : float_type();
+  options.engine = engine(options.mode == SWITCHBACK_STANDARD ? SWITCHBACK_ENGINES_GEMM_STANDARD
+                                                              : SWITCHBACK_ENGINES_GEMM);
+  const SizedStruct<switchback_grouped_linear_options> sized(input_, options, sizeof(std::size_t));
+  switchback_grouped_linear* made = nullptr;
+  const switchback_status status = switchback_grouped_linear_create(context(), sized.get(), &made);
+  FUZZ_REQUIRE(status >= 0 && status < SWITCHBACK_INTERNAL, "grouped create: status %d", status);
+  FUZZ_REQUIRE((status == SWITCHBACK_OK) == (made != nullptr), "grouped create: %d", status);
+  if (made == nullptr) return;
+  switchback_grouped_linear_destroy(grouped_);
+  grouped_ = made;
+  grouped_count_ = static_cast<std::int32_t>(options.groups);
+  grouped_k_ = options.in_features;
+  grouped_n_ = std::min<std::int64_t>(options.out_features, 200);
+  grouped_type_ = options.dtype;
+}
+
+// All of a layer's calls, on memory that lives as long as they last.
+void GroupedCalls::step() {
+  if (grouped_ == nullptr) {
+    FUZZ_REQUIRE(switchback_grouped_linear_weight_updated(nullptr) == SWITCHBACK_INVALID_ARGUMENT,
+                 "null");
+    return;
+  }
+  Operands operands(input_);
+  const std::int64_t slots = size(), rows = size(), n = grouped_n_, k = grouped_k_;
+  const auto other = [&] { return input_.below(2) == 0 ? grouped_type_ : SWITCHBACK_F32; };
+  const auto w = operands.matrix(grouped_type_, grouped_count_ * n, k, Access::read);
+  const auto bias = operands.matrix(float_type(), grouped_count_, n, Access::read);
+  const auto x = operands.matrix(grouped_type_, rows, k, Access::read);
+  const auto y = operands.matrix(other(), slots, n, Access::write);
+  const switchback_groups made = groups(operands, slots, rows);
+  switchback_grouped_linear_grads grads = {};
+  grads.g = operands.matrix(grouped_type_, slots, n, Access::read);
+  const int wanted = input_.byte();
+  if ((wanted & 1) == 0) grads.dx = operands.matrix(other(), slots, k, Access::write);
+  if ((wanted & 2) == 0) grads.dw = operands.matrix(other(), grouped_count_ * n, k, Access::write);
+  if ((wanted & 4) == 0) grads.db = operands.matrix(other(), grouped_count_, n, Access::write);
+  grads.accumulate = flag();
+  const SizedStruct<switchback_grouped_linear_grads> sized(input_, grads, sizeof(std::size_t));
+  const std::int32_t save = input_.rarely(40) ? 4 : input_.below(4);
+  const auto* pbias = input_.below(2) == 0 ? nullptr : &bias;
+  const bool eval = input_.rarely(5);
+  operands.remember();
+  switchback_status status = switchback_grouped_linear_set_weight(grouped_, &w, pbias);
+  operands.check(status, "grouped set_weight");
+  if (status == SWITCHBACK_OK) {
+    status = switchback_grouped_linear_forward(grouped_, &made, &x, &y, save);
+    operands.check(status, "grouped forward");
+    if (status == SWITCHBACK_OK) operands.remember();
+    const bool saved = save == SWITCHBACK_SAVE_COPY || save == SWITCHBACK_SAVE_BORROW;
+    status = saved && status == SWITCHBACK_OK
+                 ? switchback_grouped_linear_backward(grouped_, sized.get())
+                 : switchback_grouped_linear_backward_from(grouped_, sized.get(), &made, &x);
+    operands.check(status, "grouped backward");
+    if (eval) {
+      operands.remember();
+      operands.check(switchback_grouped_linear_prepare_for_eval(grouped_), "grouped eval");
+      operands.check(switchback_grouped_linear_forward(grouped_, &made, &x, &y, 0),
+                     "grouped forward of codes");
+    }
+  }
+  // The layer borrowed memory that is given back now.
+  switchback_grouped_linear_destroy(grouped_);
+  grouped_ = nullptr;
+}
+
+}  // namespace
+
+void grouped_call(Input& input, switchback_context* context, int which) {
+  GroupedCalls(input, context).call(which);
+}
+
+}  // namespace switchback::test
