@@ -71,33 +71,28 @@ Groups keep_numbers(GroupedLinearState& layer, const Groups& groups) {
   return kept;
 }
 
-// Takes the memory of a forward that saves before anything is computed.
-void begin_saving(GroupedLinearState& layer, const Groups& groups, std::int64_t slots, Save save) {
+// Keeps what backward needs, before anything is computed: a forward that runs out of memory has
+// written nothing. Only codes are made later, by the forward itself.
+void save_input(GroupedLinearState& layer, const Groups& groups, const GroupedRows& x,
+                std::int64_t slots, Save save) {
   SavedGroups& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
   saved.valid = false;
   saved.needed_bytes = 0;
+  saved.slots = slots;
+  saved.input = {.groups = groups};
+  if (save == Save::copy) {
+    saved.numbers.reserve((groups.ends.size() + groups.used.size()) * sizeof(std::int32_t));
+    saved.input.groups = keep_numbers(layer, groups);
+  }
   if (layer.saves_codes()) {
     saved.codes.reserve(bytes_of(slots, k, DType::s8));
     saved.absmax.reserve(bytes_of(slots, 1, DType::f32));
-  } else if (save == Save::copy) {
-    saved.rows.reserve(bytes_of(slots, k, layer.options.dtype));
-  }
-  if (save == Save::copy)
-    saved.numbers.reserve((groups.ends.size() + groups.used.size()) * sizeof(std::int32_t));
-}
-
-void finish_saving(GroupedLinearState& layer, const Groups& groups, const GroupedRows& x,
-                   std::int64_t slots, Save save) {
-  SavedGroups& saved = layer.saved;
-  const std::int64_t k = layer.options.in_features;
-  saved.slots = slots;
-  saved.input = {.groups = save == Save::copy ? keep_numbers(layer, groups) : groups};
-  if (layer.saves_codes()) {
     saved.input.codes = {saved.codes.as<std::int8_t>(), slots, k};
     saved.input.absmax = {saved.absmax.as<float>(), count_of(slots)};
     saved.needed_bytes = bytes_of(slots, k, DType::s8) + bytes_of(slots, 1, DType::f32);
   } else if (save == Save::copy) {
+    saved.rows.reserve(bytes_of(slots, k, x.data.dtype));
     const AnyMatrix rows(saved.rows.as<void>(), x.data.dtype, slots, k, k);
     grouped::gather(*layer.context, groups, x, rows);
     saved.input.rows.data = rows;
@@ -106,7 +101,6 @@ void finish_saving(GroupedLinearState& layer, const Groups& groups, const Groupe
     saved.input.rows = x;
     saved.needed_bytes = bytes_of(x.data.rows, x.data.cols, x.data.dtype);
   }
-  saved.valid = true;
 }
 
 void quantized_forward(GroupedLinearState& layer, Mode mode, const Groups& groups,
@@ -195,7 +189,7 @@ void grouped_forward(GroupedLinearState& layer, const Groups& groups, const Grou
                      AnyMatrix y, Save save) {
   const bool trains = save != Save::nothing;
   const bool saves = trains && save != Save::caller;
-  if (saves) begin_saving(layer, groups, y.rows, save);
+  if (saves) save_input(layer, groups, x, y.rows, save);
   const Mode mode =
       mode_of(layer, Pass::forward, y.rows, y.dtype, layer.bias.data != nullptr, trains);
   if (mode != Mode::standard) {
@@ -212,7 +206,7 @@ void grouped_forward(GroupedLinearState& layer, const Groups& groups, const Grou
     args.engine = layer.options.engine;
     grouped::multiply(*layer.context, args);
   }
-  if (saves) finish_saving(layer, groups, x, y.rows, save);
+  if (saves) layer.saved.valid = true;
 }
 
 void grouped_backward(GroupedLinearState& layer, const GroupedInput& input,
