@@ -14,6 +14,8 @@ namespace switchback {
 
 namespace {
 
+using SavedState = linear::SavedGroups::State;
+
 constexpr std::string_view layer_name = "grouped linear";
 
 void check_options(const Context& context, const GroupedLinearOptions& options) {
@@ -86,6 +88,13 @@ void check_grads(std::string_view op, const GroupedLinearState& layer, const Gro
        core::operand("groups.ends", grouped::as_operand(groups.ends)),
        core::operand("groups.used", grouped::as_operand(groups.used)),
        core::operand("weight", reads_weight ? layer.weight : none)});
+}
+
+// See the same function of SwitchbackLinear.
+void forget_overwritten(GroupedLinearState& layer, ConstAnyMatrix output) {
+  linear::SavedGroups& saved = layer.saved;
+  if (saved.state == SavedState::borrowed && core::overlaps(saved.input.rows.data, output))
+    saved.state = SavedState::overwritten;
 }
 
 void check_trains(std::string_view op, const GroupedLinearState& layer) {
@@ -170,7 +179,7 @@ void GroupedSwitchbackLinear::prepare_for_eval() {
     }
   }
   layer.cache.release_backward();
-  layer.saved.valid = false;
+  layer.saved.state = SavedState::none;
   layer.eval = true;
 }
 
@@ -202,6 +211,7 @@ void GroupedSwitchbackLinear::forward(const Groups& groups, const GroupedRows& x
        core::operand("groups.used", grouped::as_operand(groups.used)),
        core::operand("weight", of_caller(layer, layer.weight)),
        core::operand("bias", of_caller(layer, layer.bias))});
+  forget_overwritten(layer, y);
   linear::grouped_forward(layer, groups, x, y, save);
 }
 
@@ -209,11 +219,23 @@ void GroupedSwitchbackLinear::backward(const GroupedLinearGrads& grads) {
   constexpr std::string_view op = "backward";
   GroupedLinearState& layer = usable(state_, op);
   check_trains(op, layer);
-  if (!layer.saved.valid)
+  if (layer.saved.state == SavedState::overwritten)
+    core::fail(Status::invalid_state,
+               "{}: x borrowed by forward was overwritten by an output of a later forward; borrow "
+               "only what stays until backward has run, or call forward with save = copy",
+               op);
+  if (!layer.saved.valid())
     core::fail(Status::invalid_state,
                "{}: no forward has saved anything; call forward with save = copy or borrow first",
                op);
   const linear::GroupedInput& input = layer.saved.input;
+  if (layer.saved.state == SavedState::borrowed) {
+    // What the arrays hold may have changed since.
+    grouped::check_groups(*layer.context, op, input.groups, layer.saved.slots);
+    if (!layer.saves_codes())
+      grouped::check_rows(*layer.context, op, input.groups, input.rows, layer.saved.slots,
+                          layer.options.in_features);
+  }
   check_grads(op, layer, input.groups, input.rows, grads, layer.saved.slots,
               "M of the saved forward", true);
   linear::grouped_backward(layer, input, grads);
@@ -238,7 +260,7 @@ void GroupedSwitchbackLinear::backward_from(const Groups& groups, const GroupedR
 }
 
 std::size_t GroupedSwitchbackLinear::saved_for_backward_bytes() const noexcept {
-  return state_ != nullptr && state_->saved.valid ? state_->saved.needed_bytes : 0;
+  return state_ != nullptr && state_->saved.valid() ? state_->saved.needed_bytes : 0;
 }
 
 std::size_t GroupedSwitchbackLinear::cached_weight_bytes() const noexcept {

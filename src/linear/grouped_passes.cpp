@@ -77,7 +77,7 @@ void save_input(GroupedLinearState& layer, const Groups& groups, const GroupedRo
                 std::int64_t slots, Save save) {
   SavedGroups& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
-  saved.valid = false;
+  saved.state = SavedGroups::State::none;
   saved.needed_bytes = 0;
   saved.slots = slots;
   saved.input = {.groups = groups};
@@ -206,7 +206,9 @@ void grouped_forward(GroupedLinearState& layer, const Groups& groups, const Grou
     args.engine = layer.options.engine;
     grouped::multiply(*layer.context, args);
   }
-  if (saves) layer.saved.valid = true;
+  if (saves)
+    layer.saved.state =
+        save == Save::borrow ? SavedGroups::State::borrowed : SavedGroups::State::owned;
 }
 
 void grouped_backward(GroupedLinearState& layer, const GroupedInput& input,

@@ -31,7 +31,13 @@ struct SavedGroups {
         absmax(context.make_buffer()),
         numbers(context.make_buffer()) {}
 
-  bool valid = false;
+  enum class State {
+    none,
+    owned,        ///< in the buffers below
+    borrowed,     ///< the rows and the groups are the caller's
+    overwritten,  ///< they were borrowed, and a later output was written over the rows
+  };
+  State state = State::none;
   std::int64_t slots = 0;
   GroupedInput input;           ///< in the caller's memory or in the buffers below
   core::AlignedBuffer rows;     ///< [M,K] in the layer's dtype: the rows that the slots read
@@ -39,6 +45,11 @@ struct SavedGroups {
   core::AlignedBuffer absmax;   ///< [M]
   core::AlignedBuffer numbers;  ///< the ends or used rows of the groups
   std::size_t needed_bytes = 0;
+
+  /// Whether backward can run on it.
+  [[nodiscard]] bool valid() const noexcept {
+    return state == State::owned || state == State::borrowed;
+  }
 };
 
 }  // namespace linear

@@ -230,6 +230,29 @@ TEST(LinearGrouped, CopiesWhatBackwardNeeds) {
   expect_same(got.dw, want.dw, "dw");
 }
 
+// As with a single layer: an output over borrowed rows drops the saved forward, and borrowed arrays
+// that no longer fit are refused.
+TEST(LinearGrouped, WhatWasBorrowedMustStay) {
+  SomeGroups groups = packed_groups({3, 5});
+  Step<float> step(groups, false, 5);
+  Context context(device_options());
+  GroupedSwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
+  layer.set_weight(step.weight.view());
+  Results<float> got(groups.slots, 2);
+  layer.forward(groups.view(), step.rows(), got.y.view(), Save::borrow);
+  Matrix<float> other = step.x;
+  layer.forward(groups.view(), {.data = other.view()},
+                {step.x.data(), DType::f32, groups.slots, n, step.x.stride()});
+  context.synchronize();
+  EXPECT_THROW(layer.backward({.g = step.g.view(), .dw = got.dw.view()}), Error);
+  if (!on_cpu()) return;
+  layer.forward(groups.view(), {.data = other.view()}, got.y.view(), Save::borrow);
+  groups.ends[1] = 9;
+  EXPECT_THROW(layer.backward({.g = step.g.view(), .dw = got.dw.view()}), Error);
+  groups.ends[1] = 8;
+  layer.backward({.g = step.g.view(), .dw = got.dw.view()});
+}
+
 std::string message_of(const std::function<void()>& call) {
   try {
     call();
