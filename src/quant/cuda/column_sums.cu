@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: column sums in their defined order: rows of a block, then blocks.
+#include "quant/cuda/column_sums.cuh"
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
@@ -7,48 +8,14 @@ namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
 namespace {
 
-struct SumsArguments {
-  const void* x;
-  float* block_sums;
-  std::int64_t rows, packs, stride;
-  Tiles tiles;
-};
-
-// A thread adds up one pack over a block of rows. Floor: each element is read once; the block sums
-// are 1/64 of an f16 matrix. sm_90: 59 registers.
-template <class T, int V>
-__global__ void __launch_bounds__(1024) block_sums_kernel(SumsArguments a) {
-  constexpr int in_flight = 8;
-  for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
-    const Place place = place_of(tile, a.tiles.across);
-    const std::int64_t block = place.down * blockDim.y + threadIdx.y;
-    const std::int64_t first = block * sum_block_rows;
-    const std::int64_t pack = place.across * blockDim.x + threadIdx.x;
-    if (first >= a.rows || pack >= a.packs) continue;
-    const int rows = static_cast<int>(min(a.rows - first, std::int64_t{sum_block_rows}));
-    const T* const from = static_cast<const T*>(a.x) + first * a.stride;
-    float sums[V] = {};
-    for (int row = 0; row < rows; row += in_flight) {
-      Pack<T, V> x[in_flight];
-      load_down(from, a.stride, pack, true, row, 1, rows, x);
-      // Rows that are not there are zeros, and no sum that began with zero is -0.
-#pragma unroll
-      for (int i = 0; i < in_flight; ++i)
-#pragma unroll
-        for (int v = 0; v < V; ++v)
-          sums[v] = __fadd_rn(sums[v], value(x[i], v));
-    }
-    float* const out = a.block_sums + block * a.packs * V;
-    if constexpr (V == 1) {
-      out[pack] = sums[0];
-    } else {
-#pragma unroll
-      for (int v = 0; v < V; v += 4)
-        reinterpret_cast<float4*>(out)[pack * (V / 4) + v / 4] =
-            make_float4(sums[v], sums[v + 1], sums[v + 2], sums[v + 3]);
-    }
+// Blocks follow each other from the first row on.
+struct BlocksInOrder {
+  __device__ __forceinline__ std::int64_t find(const SumsArguments& a, std::int64_t block,
+                                               std::int64_t& first) const {
+    first = block * sum_block_rows;
+    return a.rows - first;
   }
-}
+};
 
 struct FinishArguments {
   const float* block_sums;
@@ -92,20 +59,8 @@ __global__ void __launch_bounds__(1024) finish_sums_kernel(FinishArguments a) {
 }  // namespace
 
 cudaError_t launch_block_sums(const Launch& launch, ConstAnyMatrix x, float* block_sums) {
-  return for_type(x.dtype, [&](auto element) {
-    using T = decltype(element);
-    constexpr int V = vector_elements<T>;
-    const bool packed = is_packed<T>(x);
-    const std::int64_t packs = packed ? x.cols / V : x.cols;
-    constexpr int default_threads = 128;
-    const int threads = launch.block_threads > 0 ? launch.block_threads : default_threads;
-    const dim3 block = block_of_rows(threads_of_row(packs, 1, threads), threads);
-    const Tiles tiles = tiles_of(divide_up<std::int64_t>(x.rows, sum_block_rows), packs, 1, block);
-    const SumsArguments a = {x.data, block_sums, x.rows, packs, x.stride, tiles};
-    return core::SWITCHBACK_CUDA_NS::launch(
-        "column_sums", packed ? block_sums_kernel<T, V> : block_sums_kernel<T, 1>,
-        dim3(grid_of(tiles.count)), block, 0, launch.stream, a);
-  });
+  return start_block_sums("column_sums", launch, x, divide_up<std::int64_t>(x.rows, sum_block_rows),
+                          block_sums, BlocksInOrder{});
 }
 
 cudaError_t launch_finish_sums(const Launch& launch, const float* block_sums, std::int64_t blocks,

@@ -1,89 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: rows quantized by their own absmax, with and without the block sums of the columns.
 #include "quant/cuda/kernels.hpp"
+#include "quant/cuda/rowwise.cuh"
 #include "quant/cuda/shapes.cuh"
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
 namespace {
 
-struct RowwiseArguments {
-  const void* x;
-  std::int8_t* q;
-  float* absmax;
-  float* block_sums;
-  std::int64_t rows, packs, x_stride, q_stride;
-  std::int64_t first_row;  // of this grid
+// Each row of codes is made of the same row of x.
+struct SameRows {
+  template <class T>
+  __device__ __forceinline__ const T* find(const RowwiseArguments& a, std::int64_t row,
+                                           bool&) const {
+    return static_cast<const T*>(a.x) + row * a.x_stride;
+  }
 };
-
-constexpr int most_threads_of_eight = 512;  // that leaves registers enough
-
-// Floor: each element is read once and its code written once (f32 5, f16 and bf16 3 bytes). A row
-// stays in the registers of blockDim.x threads, R packs each. sm_90: 44 registers with R = 4, at
-// most 66 with 8; 128 bytes of shared memory.
-template <class T, int R>
-__global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
-    rowwise_kernel(RowwiseArguments a) {
-  constexpr int V = vector_elements<T>;
-  __shared__ unsigned maxima[32];
-  const std::int64_t row =
-      a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  const int packs = row < a.rows ? static_cast<int>(a.packs) : 0;
-  const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
-  Pack<T, V> x[R];
-  load_striped(from, static_cast<int>(threadIdx.x), packs, x);
-  Largest<T, V> largest;
-#pragma unroll
-  for (int i = 0; i < R; ++i)
-    largest.add(x[i]);
-  const float absmax = absmax_from_bits(row_max(largest.all(), maxima));
-  const Scale scale = scale_of(absmax);
-  if (threadIdx.x == 0 && row < a.rows) store_element(a.absmax + row, absmax);
-  std::int8_t* const to = a.q + row * a.q_stride;
-#pragma unroll
-  for (int i = 0; i < R; ++i) {
-    const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
-    forget_values(x[i]);
-    if (pack < packs) store_codes<V>(to, pack, pack_codes(x[i], scale));
-  }
-}
-
-// Rows of any length and alignment. Floor: as above, and a second read of the row, which the block
-// has just read: of the caches while the rows of all blocks fit there. sm_90: 56
-// registers, 128 bytes of shared memory.
-template <class T, int V>
-__global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a) {
-  constexpr int each = 4;
-  __shared__ unsigned maxima[32];
-  const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * each;
-  const std::int64_t row =
-      a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  const std::int64_t packs = row < a.rows ? a.packs : 0;
-  const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
-  Largest<T, V> largest;
-  for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
-    Pack<T, V> x[each];
-    load_striped(from, begin, packs, x);
-#pragma unroll
-    for (int i = 0; i < each; ++i)
-      largest.add(x[i]);
-  }
-  const float absmax = absmax_from_bits(row_max(largest.all(), maxima));
-  const Scale scale = scale_of(absmax);
-  if (threadIdx.x == 0 && row < a.rows) store_element(a.absmax + row, absmax);
-  std::int8_t* const to = a.q + row * a.q_stride;
-  for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
-    Pack<T, V> x[each];
-    load_striped(from, begin, packs, x);
-    uint2 out[each];
-    pack_codes(x, scale, out);
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const std::int64_t pack = begin + i * blockDim.x;
-      if (pack < packs) store_codes<V>(to, pack, out[i]);
-    }
-  }
-}
 
 // R packs of U rows.
 template <class T, int R, int U>
@@ -177,40 +109,12 @@ RowwiseArguments arguments_of(ConstAnyMatrix x, Codes q, float* absmax, float* b
   return {x.data, q.data, absmax, block_sums, x.rows, x.cols / pack, x.stride, q.stride, 0};
 }
 
-constexpr int default_threads = 256;
-
-int block_threads(const Launch& launch, int otherwise) {
-  return launch.block_threads > 0 ? launch.block_threads : otherwise;
-}
-
 template <class T>
 cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax) {
-  constexpr int V = vector_elements<T>;
   const bool packed = is_packed<T>(x) && are_packed<T>(q);
-  RowwiseArguments a = arguments_of(x, q, absmax, nullptr, packed ? V : 1);
-  int threads = block_threads(launch, default_threads);
-  if (packed && launch.block_threads == 0 && a.packs > 8 * std::int64_t{threads}) threads = 512;
-  const auto with = [&](auto kernel, int each) {
-    const dim3 block = block_of_rows(threads_of_row(a.packs, each, threads), threads);
-    cudaError_t status = cudaSuccess;
-    for (a.first_row = 0; a.first_row < a.rows && status == cudaSuccess;
-         a.first_row += most_blocks * block.y)
-      status = core::SWITCHBACK_CUDA_NS::launch(
-          "quantize_rowwise", kernel,
-          dim3(grid_of(divide_up<std::int64_t>(a.rows - a.first_row, block.y))), block, 0,
-          launch.stream, a);
-    return status;
-  };
-  if (!packed) return with(rowwise_twice_kernel<T, 1>, 4);
-  // Four in flight are enough unless the block is too small for the row.
-  if (a.packs > std::int64_t{4} * threads) {
-    if (threads > most_threads_of_eight || a.packs > std::int64_t{8} * threads)
-      return with(rowwise_twice_kernel<T, V>, 4);
-    return with(rowwise_kernel<T, 8>, 8);
-  }
-  if (a.packs > 64) return with(rowwise_kernel<T, 4>, 4);
-  if (a.packs > 32) return with(rowwise_kernel<T, 2>, 2);
-  return with(rowwise_kernel<T, 1>, 1);
+  return start_rows<T>("quantize_rowwise", launch,
+                       arguments_of(x, q, absmax, nullptr, packed ? vector_elements<T> : 1), packed,
+                       SameRows{});
 }
 
 constexpr int most_sums_threads = 512;

@@ -3,8 +3,8 @@
 // element; 8 columns a thread whose scales and bias stay in registers, several rows in flight.
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
+#include "gemm/int8/cuda/dequantize.cuh"
 #include "gemm/int8/cuda/kernels.hpp"
-#include "gemm/int8/cuda/load_float.cuh"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
@@ -46,13 +46,6 @@ __device__ __forceinline__ void store_vector(T* to, const Vector<T>& from) {
   __stcs(reinterpret_cast<uint4*>(to), make_uint4(words[0], words[1], words[2], words[3]));
 }
 
-__device__ __forceinline__ float dequantize(std::int32_t acc, float scale_a, float scale_b,
-                                            float bias) {
-  const float c = __uint_as_float(0x38820610u);  // 1 / (127 · 127)
-  return __fadd_rn(__fmul_rn(scale_b, __fmul_rn(scale_a, __fmul_rn(static_cast<float>(acc), c))),
-                   bias);
-}
-
 // V columns a thread; `whole` says that they, and their rows, can be moved 16 bytes at a time.
 template <class Out, bool scaled, bool vectors>
 __global__ void __launch_bounds__(block_cols* block_rows) epilogue_kernel(EpilogueArguments e) {
@@ -68,8 +61,7 @@ __global__ void __launch_bounds__(block_cols* block_rows) epilogue_kernel(Epilog
     for (int i = 0; i < v; ++i) {
       const std::int64_t at = i < here ? col + i : col;
       scale_b[i] = load_element(e.absmax_b + (e.scalar_b ? 0 : at));
-      bias[i] = e.bias != nullptr ? load_float(e.bias, e.bias_type, at)
-                                  : -0.0f;  // x + -0 is x, whatever x is
+      bias[i] = e.bias != nullptr ? load_float(e.bias, e.bias_type, at) : no_bias;
     }
   }
   const auto convert = [&](std::int32_t acc, float scale_a, int i) {
