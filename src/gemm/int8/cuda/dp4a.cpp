@@ -61,6 +61,46 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const Gem
   }
 }
 
+GemmConfig grouped_default(const GroupedProblem& problem, const ContextState& state) {
+  return default_config(problem.each, state);
+}
+
+void run_grouped(ContextState& state, const GroupedProblem& p, const GemmConfig&,
+                 const GroupedOperands& o) {
+  Runtime& device = runtime(state);
+  if (device.rehearsing()) return;
+  const CurrentDevice current(device.index());
+  const GemmProblem& each = p.each;
+  const GemmOperands& first = o.first;
+  products::GroupedDp4aArguments arguments{};
+  arguments.groups = core::SWITCHBACK_CUDA_NS::group_arrays(o.groups, each.m);
+  arguments.a = first.a;
+  arguments.a_stride = each.stride_a;
+  if (first.packed_b != nullptr) {
+    arguments.b = static_cast<const std::int8_t*>(first.packed_b);
+    arguments.b_stride = products::padded_k(each.k);
+    arguments.b_step = p.packed_step_bytes;
+  } else {
+    arguments.b = first.b;
+    arguments.b_stride = each.stride_b;
+    arguments.b_step = each.n * each.stride_b;
+  }
+  arguments.d = first.d;
+  arguments.d_stride = each.stride_d;
+  arguments.d_column_stride = p.d_column_stride;
+  arguments.n = each.n;
+  arguments.k = each.k;
+  if (each.scale != ScaleMode::none) {
+    arguments.absmax_a = first.absmax_a;
+    arguments.absmax_b = first.absmax_b;
+    arguments.scalar_b = each.scale == ScaleMode::row_scalar;
+    arguments.bias = each.has_bias ? first.bias : nullptr;
+    arguments.bias_type = each.bias;
+  }
+  check(products::launch_grouped_dp4a(each.output, arguments, device.cuda_stream()),
+        "kernel grouped_dp4a");
+}
+
 }  // namespace
 
 const Engine dp4a_engine = {
@@ -73,6 +113,8 @@ const Engine dp4a_engine = {
     .default_config = default_config,
     .candidates = candidates,
     .run = run,
+    .grouped_default = grouped_default,
+    .run_grouped = run_grouped,
 };
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/cuda/api.hpp"
+#include "core/cuda/groups.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
@@ -47,5 +48,27 @@ struct Dp4aArguments {
   std::int64_t m, n, k, a_stride, b_stride, acc_stride;
 };
 cudaError_t launch_dp4a(const Dp4aArguments& arguments, cudaStream_t stream);
+
+/// The same for the rows of each group with a matrix b of its own, and what launch_epilogue does to
+/// the sums, in one launch. k may be zero.
+struct GroupedDp4aArguments {
+  core::SWITCHBACK_CUDA_NS::GroupArrays groups;
+  const std::int8_t* a;  ///< of slot 0
+  std::int64_t a_stride;
+  const std::int8_t* b;  ///< of group 0
+  std::int64_t b_stride;
+  std::int64_t b_step;  ///< from one group's b to the next
+  void* d;              ///< of slot 0 and group 0
+  std::int64_t d_stride;
+  std::int64_t d_column_stride;  ///< above zero: see GroupedGemmArgs
+  std::int64_t n, k;
+  const float* absmax_a;  ///< [slots]; null: no scales, d is s32
+  const float* absmax_b;  ///< [groups, n], or [groups] if scalar_b
+  const void* bias;       ///< [groups, n] or null
+  DType bias_type;
+  bool scalar_b;
+};
+cudaError_t launch_grouped_dp4a(DType output, const GroupedDp4aArguments& arguments,
+                                cudaStream_t stream);
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA core: which slots and which blocks of rows each group has, found by kernels. Values that lie
+// (ends that fall, are negative or above M, more used rows than there are) are clamped: which group
+// then has a slot is not defined, but none has one that does not exist.
+#pragma once
+
+#include "core/cuda/groups.hpp"
+#include "core/cuda/ptx.cuh"
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+__device__ __forceinline__ std::int64_t clamped(std::int64_t value, std::int64_t low,
+                                                std::int64_t high) {
+  return value < low ? low : value > high ? high : value;
+}
+
+/// A 64-bit division takes a hundred instructions, so it is used only for numbers that need it.
+__device__ __forceinline__ std::int64_t divided(std::int64_t a, std::int64_t b) {
+  if ((a | b) >> 32 == 0) return static_cast<unsigned>(a) / static_cast<unsigned>(b);
+  return a / b;
+}
+
+/// The first slot of a group.
+__device__ __forceinline__ std::int64_t first_slot(const GroupArrays& groups, std::int64_t group) {
+  if (groups.ends == nullptr) return group * groups.rows;
+  return group == 0 ? 0 : clamped(load_element(groups.ends + (group - 1)), 0, groups.slots);
+}
+
+/// How many slots a group has from its first one on.
+__device__ __forceinline__ std::int64_t rows_of(const GroupArrays& groups, std::int64_t group,
+                                                std::int64_t first) {
+  if (groups.ends != nullptr)
+    return clamped(load_element(groups.ends + group), first, groups.slots) - first;
+  return groups.used == nullptr ? groups.rows
+                                : clamped(load_element(groups.used + group), 0, groups.rows);
+}
+
+/// The group that has a slot below M; -1: none.
+__device__ __forceinline__ std::int64_t group_of(const GroupArrays& groups, std::int64_t slot) {
+  if (groups.ends == nullptr) {
+    const std::int64_t group = divided(slot, groups.rows);
+    const std::int64_t first = group * groups.rows;
+    return slot - first < rows_of(groups, group, first) ? group : -1;
+  }
+  // The first group that ends behind the slot.
+  std::int64_t low = 0;
+  std::int64_t high = groups.count;
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    if (load_element(groups.ends + middle) > slot)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low < groups.count ? low : -1;
+}
+
+/// The number of a group's first block among row_blocks(groups, height) blocks. Each group's blocks
+/// follow those of the group before, and some between them are empty: of packed group g they begin
+/// with number floor(first slot / height) + g. That number needs no sum over the groups before, and
+/// it leaves room for them, because a group of m rows has at most floor(m / height) + 1 blocks.
+template <int height>
+__device__ __forceinline__ std::int64_t first_block(const GroupArrays& groups, std::int64_t group,
+                                                    std::int64_t first) {
+  static_assert((height & (height - 1)) == 0, "divides by a shift");
+  if (groups.ends == nullptr) return group * ((groups.rows + (height - 1)) / height);
+  return first / height + group;
+}
+
+/// Rows of one group.
+struct RowBlock {
+  std::int64_t group;
+  std::int64_t row;   ///< the first one, counted in the group
+  std::int64_t slot;  ///< of the first one
+  int rows;           ///< at most the height; 0: nothing to do
+};
+
+/// Number `index` of row_blocks(groups, height) blocks.
+template <int height>
+__device__ __forceinline__ RowBlock row_block(const GroupArrays& groups, std::int64_t index) {
+  std::int64_t group = 0;
+  if (groups.ends == nullptr) {
+    group = divided(index, (groups.rows + (height - 1)) / height);
+  } else {
+    // The last group whose blocks begin at or before this one.
+    std::int64_t high = groups.count - 1;
+    while (group < high) {
+      const std::int64_t middle = (group + high + 1) / 2;
+      if (first_block<height>(groups, middle, first_slot(groups, middle)) <= index)
+        group = middle;
+      else
+        high = middle - 1;
+    }
+  }
+  const std::int64_t first = first_slot(groups, group);
+  const std::int64_t row = (index - first_block<height>(groups, group, first)) * height;
+  const std::int64_t left = rows_of(groups, group, first) - row;
+  const bool is_inside = row >= 0 && left > 0;
+  return {group, row, first + row, is_inside ? static_cast<int>(left < height ? left : height) : 0};
+}
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS
