@@ -2,11 +2,17 @@
 #include "grouped/device_engine.hpp"
 
 #include "core/check.hpp"
+#include "grouped/cuda/engine.hpp"
 
 namespace switchback::grouped {
 
 core::DeviceTable<const DeviceEngine*>& device_engines() noexcept {
-  static core::DeviceTable<const DeviceEngine*> table;
+  static core::DeviceTable<const DeviceEngine*> table = {{
+      nullptr,
+#if defined(SWITCHBACK_HAVE_CUDA)
+      &cuda::engine,
+#endif
+  }};
   return table;
 }
 

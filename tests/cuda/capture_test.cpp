@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA graphs: whatever ran once can be captured, replayed on new data, and gives the same bits.
 #include "cuda/cuda_support.hpp"
+#include "switchback/grouped.hpp"
+#include "switchback/grouped_linear.hpp"
 
 namespace switchback::test {
 namespace {
@@ -99,6 +101,58 @@ TEST_F(Cuda, AStepOfEveryModeCanBeCaptured) {
         [&] {
           return std::pair(std::pair(y.download(), dx.download()),
                            std::pair(dw.download(), db.download()));
+        });
+  }
+}
+
+// The groups too are data: each replay has others.
+TEST_F(Cuda, AStepOfGroupsCanBeCaptured) {
+  constexpr std::int64_t groups = 3;
+  for (const Mode mode :
+       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
+    SCOPED_TRACE(mode_name(mode));
+    Context context(emulated());
+    GroupedSwitchbackLinear layer(
+        context, {.groups = groups, .in_features = k, .out_features = n, .mode = mode});
+    const DeviceMatrix<float> w(context, normal_matrix<float>(groups * n, k, 9));
+    const DeviceMatrix<float> bias(context, normal_matrix<float>(groups, n, 10));
+    const DeviceMatrix<float> x(context, m, k);
+    const DeviceMatrix<float> g(context, normal_matrix<float>(m, n, 11));
+    const DeviceMatrix<float> y(context, normal_matrix<float>(m, n, 12));
+    const DeviceMatrix<float> dx(context, normal_matrix<float>(m, k, 13));
+    const DeviceMatrix<float> dw(context, groups * n, k);
+    const DeviceMatrix<float> db(context, groups, n);
+    const DeviceMatrix<float> combined(context, m, n);
+    const DeviceMatrix<std::int32_t> ends(context, 1, groups);
+    const DeviceMatrix<std::int32_t> index(context, 1, m);
+    layer.set_weight(w.view(), bias.view());
+    const auto fill = [&](std::uint64_t seed) {
+      refill(context, x, m, k, seed);
+      Random random(seed);
+      std::int32_t numbers[groups];
+      std::int32_t rows[m];
+      for (std::int64_t group = 0; group < groups; ++group)
+        numbers[group] = static_cast<std::int32_t>((group == 0 ? 0 : numbers[group - 1]) +
+                                                   random.below(m / groups + 1));
+      for (std::int32_t& row : rows)
+        row = static_cast<std::int32_t>(random.below(m));
+      core::DeviceRuntime& runtime = *context.state().runtime;
+      runtime.copy(ends.data(), sizeof numbers, numbers, sizeof numbers, sizeof numbers, 1);
+      runtime.copy(index.data(), sizeof rows, rows, sizeof rows, sizeof rows, 1);
+      context.synchronize();
+    };
+    expect_same_captured(
+        context, fill,
+        [&] {
+          layer.weight_updated();
+          layer.forward(Groups::packed(ends.span()), {.data = x.view(), .index = index.span()},
+                        y.view(), Save::copy);
+          layer.backward({.g = g.view(), .dx = dx.view(), .dw = dw.view(), .db = db.view()});
+          combine(context, {.y = y.view(), .slots = {index.data(), m, 1}, .out = combined.view()});
+        },
+        [&] {
+          return std::pair(std::pair(y.download(), dx.download()),
+                           std::pair(std::pair(dw.download(), db.download()), combined.download()));
         });
   }
 }

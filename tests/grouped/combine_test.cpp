@@ -13,10 +13,10 @@ namespace {
 
 template <class From, class To>
 void check(std::int64_t tokens, std::int64_t each, std::int64_t cols, bool weighted,
-           std::uint64_t seed) {
+           std::uint64_t seed, bool aligned = false) {
   Random random(seed);
   const std::int64_t slots = 9;
-  Matrix<From> y(slots, cols, {3, 0});
+  Matrix<From> y(slots, cols, {aligned ? 0 : 3, 0});
   fill_normal(y, random);
   y.set(3, 0, From(std::numeric_limits<float>::quiet_NaN()));
   y.set(4, cols - 1, From(-0.0f));
@@ -45,7 +45,7 @@ void check(std::int64_t tokens, std::int64_t each, std::int64_t cols, bool weigh
     SCOPED_TRACE(::testing::Message() << describe(options) << " tokens " << tokens << " slots "
                                       << each << " cols " << cols);
     Context context(options);
-    Matrix<To> out(tokens, cols, {5, 0});
+    Matrix<To> out(tokens, cols, {aligned ? 0 : 5, 0});
     CombineArgs args;
     args.y = y.view();
     args.slots = index.view();
@@ -71,6 +71,19 @@ TEST(GroupedCombine, EveryType) {
   check<half, float>(7, 2, 40, false, 5);
   check<bfloat16, bfloat16>(7, 2, 40, true, 6);
   check<bfloat16, float>(7, 2, 40, false, 7);
+}
+
+// Rows that a device moves as vectors.
+TEST(GroupedCombine, AlignedRows) {
+  for (const std::int64_t cols : {8, 40, 4096}) {
+    check<float, float>(5, 5, cols, true, 12, true);
+    check<float, half>(5, 5, cols, true, 13, true);
+    check<float, bfloat16>(5, 2, cols, true, 14, true);
+    check<half, half>(5, 2, cols, true, 15, true);
+    check<half, float>(5, 2, cols, true, 16, true);
+    check<bfloat16, bfloat16>(5, 4, cols, true, 17, true);
+    check<bfloat16, float>(5, 1, cols, false, 18, true);
+  }
 }
 
 TEST(GroupedCombine, ManyRowsAndNoSlots) {

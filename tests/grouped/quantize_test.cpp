@@ -19,11 +19,11 @@ struct Place {
 
 template <class T, class PlaceOf>
 void check(const SomeGroups& groups, const GroupedRows& rows, const Matrix<T>& x, std::int64_t k,
-           const PlaceOf& place_of) {
+           const PlaceOf& place_of, Layout of_codes = {3, 1}) {
   for (const ContextOptions& options : all_contexts()) {
     SCOPED_TRACE(describe(options) + " groups " + groups.name);
     Context context(options);
-    Matrix<std::int8_t> q(groups.slots, k, {3, 1});
+    Matrix<std::int8_t> q(groups.slots, k, of_codes);
     fill_constant(q, 101);
     Vector<float> absmax(static_cast<std::size_t>(groups.slots));
     for (float& scale : absmax)
@@ -107,6 +107,25 @@ TYPED_TEST(GroupedQuantize, GroupsSideBySide) {
         [](std::int64_t g, std::int64_t r, std::int64_t) {
           return Place{r, g * 20};
         });
+}
+
+// Rows that a device reads and writes as vectors: short ones, and such as take several a thread.
+TYPED_TEST(GroupedQuantize, AlignedRows) {
+  const SomeGroups packed = packed_groups({2, 0, 3}, 1);
+  const SomeGroups strided = strided_groups(3, 2, {1, 3});
+  for (const std::int64_t k : {64, 400, 800, 9216, 40000}) {
+    const Matrix<TypeParam> x = some_rows<TypeParam>(6, k, {}, 6);
+    check(packed, {.data = x.view()}, x, k,
+          [](std::int64_t, std::int64_t, std::int64_t slot) {
+            return Place{slot, 0};
+          },
+          {});
+    check(strided, {.data = x.view(), .column_stride = k / 2}, x, k / 2,
+          [k](std::int64_t g, std::int64_t r, std::int64_t) {
+            return Place{r, g * (k / 2)};
+          },
+          {});
+  }
 }
 
 // Fragments: sorted rows, each with the columns of its group.

@@ -28,10 +28,9 @@ void fill_small_integers(Matrix<T>& m, Random& random) {
 enum class Product { y, dx, dw };
 
 template <class T>
-void check(const SomeGroups& groups, Product product, bool accumulate, bool bias) {
+void check(const SomeGroups& groups, Product product, bool accumulate, bool bias,
+           std::int64_t n = 19, std::int64_t k = 26) {
   Random random(1);
-  const std::int64_t n = 19;
-  const std::int64_t k = 26;
   const bool dw = product == Product::dw;
   Matrix<T> a(groups.slots, product == Product::y ? k : n, {2, 0});
   Matrix<T> b(dw ? groups.slots : groups.count() * n, k, {1, 0});
@@ -96,6 +95,13 @@ TEST(GroupedStandard, EveryProductOfEveryKindOfGroups) {
       check<float>(groups, Product::dx, accumulate, false);
       check<float>(groups, Product::dw, accumulate, false);
     }
+}
+
+TEST(GroupedStandard, EdgesOfTiles) {
+  for (const SomeGroups& groups : {packed_groups({65, 0, 3, 130}), packed_groups({1, 17, 2})})
+    for (const Product product : {Product::y, Product::dx, Product::dw})
+      for (const auto& [n, k] : {std::pair{64, 129}, {131, 16}, {1, 1}})
+        check<float>(groups, product, false, false, n, k);
 }
 
 TEST(GroupedStandard, TypesAndBias) {

@@ -37,6 +37,15 @@ struct Results {
   Matrix<T> y, dx, dw, db;
 };
 
+// Multiples of 1/`part` between -`most`/part and most/part.
+template <class T>
+void fill_parts(Matrix<T>& m, int most, int part, Random& random) {
+  for (std::int64_t r = 0; r < m.rows(); ++r)
+    for (std::int64_t c = 0; c < m.cols(); ++c)
+      m.set(r, c,
+            T(static_cast<float>(random.below(2 * most + 1) - most) / static_cast<float>(part)));
+}
+
 // The operands of one step. `x` holds the rows that the slots read, in the order of `index`.
 template <class T>
 struct Step {
@@ -47,14 +56,31 @@ struct Step {
         weight(groups_.count() * n, k),
         bias(groups_.count(), n) {
     Random random(seed);
-    fill_normal(x, random);
-    fill_normal(g, random);
-    fill_normal(weight, random);
-    fill_normal(bias, random);
+    if (on_cpu()) {
+      fill_normal(x, random);
+      fill_normal(g, random);
+      fill_normal(weight, random);
+      fill_normal(bias, random);
+    } else {
+      fill_exact(random);
+    }
     if (!gathered) return;
     index = Vector<std::int32_t>(static_cast<std::size_t>(groups.slots));
     for (std::int32_t& row : index)
       row = static_cast<std::int32_t>(random.below(9));
+  }
+
+  // A device multiplies floats of groups and of a layer by kernels that add in orders of their own.
+  // So these are numbers of few bits, whose sums are exact in any order: of at most 200 products,
+  // each a multiple of 1/128 up to 8. Codes restore x exactly (a scale of 127/32 times n/127), so
+  // that the same holds where dW is made of them.
+  void fill_exact(Random& random) {
+    fill_parts(x, 127, 32, random);
+    for (std::int64_t r = 0; r < x.rows(); ++r)
+      x.set(r, 0, T(127.0f / 32.0f));
+    fill_parts(g, 8, 4, random);
+    fill_parts(weight, 8, 4, random);
+    fill_parts(bias, 8, 4, random);
   }
 
   [[nodiscard]] GroupedRows rows() const {

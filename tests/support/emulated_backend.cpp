@@ -5,6 +5,7 @@
 #include "core/cuda/platform.hpp"
 #include "gemm/cuda/engines.hpp"
 #include "gemm/library_versions.hpp"
+#include "grouped/cuda/engine.hpp"
 #include "quant/cuda/engine.hpp"
 #include "support/device_memory.hpp"
 
@@ -36,6 +37,7 @@ DeviceMemory install_emulated_device() {
   constexpr auto emulated = DeviceKind::emulated;
   core::device_platforms().install(emulated, &core::cuda_emulated::platform);
   quant::device_engines().install(emulated, &quant::cuda_emulated::engine);
+  grouped::device_engines().install(emulated, &grouped::cuda_emulated::engine);
   gemm_int8::engine_table().install(emulated, gemm_int8::cuda_emulated::int8_engines());
   floating::engine_table().install(emulated, floating::cuda_emulated::floating_engines());
   cublaslt_versions().install(emulated, &products::cuda_emulated::cublaslt_version);

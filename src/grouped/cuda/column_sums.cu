@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code: the column sums of each group in their defined order: rows of a block, then blocks,
+// counted from the group's first row.
+#include "core/cuda/groups.cuh"
+#include "grouped/cuda/kernels.hpp"
+#include "quant/cuda/column_sums.cuh"
+
+namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+namespace quant = quant::SWITCHBACK_CUDA_NS;
+using core::SWITCHBACK_CUDA_NS::divide_up;
+using core::SWITCHBACK_CUDA_NS::divided;
+using core::SWITCHBACK_CUDA_NS::first_block;
+using core::SWITCHBACK_CUDA_NS::first_slot;
+using core::SWITCHBACK_CUDA_NS::load_element;
+using core::SWITCHBACK_CUDA_NS::narrow;
+using core::SWITCHBACK_CUDA_NS::row_block;
+using core::SWITCHBACK_CUDA_NS::row_blocks;
+using core::SWITCHBACK_CUDA_NS::RowBlock;
+using core::SWITCHBACK_CUDA_NS::rows_of;
+using core::SWITCHBACK_CUDA_NS::store_element;
+using core::SWITCHBACK_CUDA_NS::widen;
+
+struct BlocksOfGroups {
+  GroupArrays groups;
+  std::int64_t count;
+
+  __device__ __forceinline__ std::int64_t find(const quant::SumsArguments&, std::int64_t index,
+                                               std::int64_t& first) const {
+    if (index >= count) return 0;
+    const RowBlock block = row_block<static_cast<int>(sum_block_rows)>(groups, index);
+    first = block.slot;
+    return block.rows;
+  }
+};
+
+struct FinishArguments {
+  GroupArrays groups;
+  const float* block_sums;
+  void* db;
+  std::int64_t cols, db_stride;
+  bool accumulate;
+};
+
+constexpr int finish_threads = 256;
+
+// A thread adds up a column of a group. Floor: the block sums are read once.
+template <class T>
+__global__ void __launch_bounds__(finish_threads) finish_kernel(FinishArguments a) {
+  constexpr int in_flight = 8;
+  const std::int64_t count = a.groups.count * a.cols;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * finish_threads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * finish_threads + threadIdx.x;
+       i < count; i += step) {
+    const std::int64_t group = divided(i, a.cols);
+    const std::int64_t col = i - group * a.cols;
+    const std::int64_t slot = first_slot(a.groups, group);
+    const std::int64_t blocks =
+        divide_up<std::int64_t>(rows_of(a.groups, group, slot), sum_block_rows);
+    const float* const from =
+        a.block_sums +
+        first_block<static_cast<int>(sum_block_rows)>(a.groups, group, slot) * a.cols + col;
+    float sum = 0.0f;
+    for (std::int64_t begin = 0; begin < blocks; begin += in_flight) {
+      float x[in_flight];
+#pragma unroll
+      for (int b = 0; b < in_flight; ++b)
+        x[b] = begin + b < blocks ? __ldg(from + (begin + b) * a.cols) : 0.0f;
+        // No sum that began with zero is -0, so that zeros behind the last block change nothing.
+#pragma unroll
+      for (int b = 0; b < in_flight; ++b)
+        sum = __fadd_rn(sum, x[b]);
+    }
+    T* const to = static_cast<T*>(a.db) + group * a.db_stride + col;
+    if (a.accumulate) sum = __fadd_rn(widen(load_element(to)), sum);
+    store_element(to, narrow<T>(sum));
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_block_sums(const Launch& launch, const GroupArrays& groups, ConstAnyMatrix g,
+                              float* block_sums) {
+  const std::int64_t count = row_blocks(groups, sum_block_rows);
+  return quant::start_block_sums("grouped_column_sums", launch, g, count, block_sums,
+                                 BlocksOfGroups{groups, count});
+}
+
+cudaError_t launch_finish_sums(const Launch& launch, const GroupArrays& groups,
+                               const float* block_sums, AnyMatrix db, bool accumulate) {
+  const FinishArguments a = {groups, block_sums, db.data, db.cols, db.stride, accumulate};
+  const dim3 grid(quant::grid_of(divide_up<std::int64_t>(groups.count * db.cols, finish_threads)));
+  return quant::for_type(db.dtype, [&](auto element) {
+    return core::SWITCHBACK_CUDA_NS::launch("grouped_finish_column_sums",
+                                            finish_kernel<decltype(element)>, grid,
+                                            dim3(finish_threads), 0, launch.stream, a);
+  });
+}
+
+}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS

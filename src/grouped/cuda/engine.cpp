@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grouped/cuda/engine.hpp"
+
+#include "core/context_state.hpp"
+#include "core/cuda/runtime.hpp"
+#include "core/cuda/status.hpp"
+#include "grouped/cuda/kernels.hpp"
+
+namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+using core::SWITCHBACK_CUDA_NS::check;
+using core::SWITCHBACK_CUDA_NS::CurrentDevice;
+using core::SWITCHBACK_CUDA_NS::group_arrays;
+using core::SWITCHBACK_CUDA_NS::Runtime;
+using core::SWITCHBACK_CUDA_NS::runtime;
+
+// Queues what `start` launches, unless this is a rehearsal.
+template <class Start>
+void queue(const ContextState& state, std::string_view kernel, const Start& start) {
+  Runtime& device = runtime(state);
+  if (device.rehearsing()) return;
+  const CurrentDevice current(device.index());
+  check(start(Launch{device.cuda_stream(), 0, device.info().multiprocessors}), kernel);
+}
+
+SlotRows slot_rows(const Groups& groups, const GroupedRows& x, std::int64_t slots) {
+  return {group_arrays(groups, slots), x.index.empty() ? nullptr : x.index.data(), x.data.rows,
+          x.data.stride, x.column_stride};
+}
+
+void quantize_rowwise(ContextState& state, const Groups& groups, const GroupedRows& x,
+                      MatrixView<std::int8_t> q, std::span<float> absmax) {
+  if (q.rows == 0) return;
+  queue(state, "kernel grouped_quantize_rowwise", [&](const Launch& launch) {
+    return launch_quantize(launch, slot_rows(groups, x, q.rows), x.data, q, absmax.data());
+  });
+}
+
+void gather(ContextState& state, const Groups& groups, const GroupedRows& x, AnyMatrix to) {
+  if (to.rows == 0 || to.cols == 0) return;
+  queue(state, "kernel grouped_gather", [&](const Launch& launch) {
+    return launch_gather(launch, slot_rows(groups, x, to.rows), x.data, to);
+  });
+}
+
+void combine(ContextState& state, const CombineArgs& args) {
+  queue(state, "kernel combine", [&](const Launch& launch) {
+    return launch_combine(launch, args.y, args.slots, args.weights, args.out);
+  });
+}
+
+void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix g, AnyMatrix db,
+                 bool accumulate) {
+  if (db.rows == 0 || db.cols == 0) return;
+  const GroupArrays arrays = group_arrays(groups, g.rows);
+  core::Workspace::Frame frame(state.workspace);
+  auto* const block_sums = frame.take<float>(row_blocks(arrays, sum_block_rows) * db.cols);
+  if (g.rows > 0)
+    queue(state, "kernel grouped_column_sums",
+          [&](const Launch& launch) { return launch_block_sums(launch, arrays, g, block_sums); });
+  queue(state, "kernel grouped_finish_column_sums", [&](const Launch& launch) {
+    return launch_finish_sums(launch, arrays, block_sums, db, accumulate);
+  });
+}
+
+void multiply_standard(ContextState& state, const GroupedStandardGemmArgs& args) {
+  if (!args.engine.empty())
+    core::fail(Status::unsupported,
+               "grouped_gemm_standard: engine '{}' is named; a device has one for groups, without "
+               "a name",
+               args.engine);
+  if (args.d.rows == 0 || args.d.cols == 0) return;
+  queue(state, "kernel grouped_standard", [&](const Launch& launch) {
+    return launch_standard(
+        launch, group_arrays(args.groups, args.a.rows),
+        {args.a, args.b, args.d, args.transpose_a, args.transpose_b, args.accumulate, args.bias});
+  });
+}
+
+}  // namespace
+
+const DeviceEngine engine = {
+    .quantize_rowwise = quantize_rowwise,
+    .gather = gather,
+    .combine = combine,
+    .column_sums = column_sums,
+    .multiply_standard = multiply_standard,
+};
+
+}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS

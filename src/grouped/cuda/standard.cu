@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code: the floating point products of groups, without tensor cores: 64 columns by 64 rows
+// (16 where groups are small) a block, 16 of the inner dimension at a time in shared memory as f32.
+// Each sum is one chain of f32 fused multiply-adds in the order of the inner dimension, so its bits
+// depend on its own group alone.
+#include "core/cuda/groups.cuh"
+#include "core/cuda/launch.cuh"
+#include "gemm/int8/cuda/load_float.cuh"
+#include "grouped/cuda/kernels.hpp"
+#include "quant/cuda/shapes.cuh"
+
+namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+namespace quant = quant::SWITCHBACK_CUDA_NS;
+using core::SWITCHBACK_CUDA_NS::divide_up;
+using core::SWITCHBACK_CUDA_NS::divided;
+using core::SWITCHBACK_CUDA_NS::first_slot;
+using core::SWITCHBACK_CUDA_NS::load_element;
+using core::SWITCHBACK_CUDA_NS::narrow;
+using core::SWITCHBACK_CUDA_NS::row_block;
+using core::SWITCHBACK_CUDA_NS::row_blocks;
+using core::SWITCHBACK_CUDA_NS::RowBlock;
+using core::SWITCHBACK_CUDA_NS::rows_of;
+using core::SWITCHBACK_CUDA_NS::store_element;
+using core::SWITCHBACK_CUDA_NS::widen;
+
+constexpr int side = 16;  // threads each way
+constexpr int threads = side * side;
+constexpr int columns = 4 * side;  // of a tile
+constexpr int depth = 16;          // of the inner dimension, in shared memory
+
+struct StandardArguments {
+  GroupArrays groups;
+  const void* a;
+  const void* b;
+  void* d;
+  const void* bias;  // [groups, n] or null
+  DType bias_type;
+  bool accumulate;
+  std::int64_t a_stride, b_stride, d_stride, bias_stride;
+  std::int64_t m;  // dW: rows of a group's d
+  std::int64_t n;
+  std::int64_t k;  // not dW, where it is the rows of the group
+  std::int64_t tiles, across;
+};
+
+// An operand from a tile's first row on: element (r, l) at r · stride + l if its inner dimension is
+// `together`, else at l · stride + r. What is behind `rows` is zero.
+template <class T, bool together>
+struct Operand {
+  const T* data;
+  std::int64_t rows;
+  std::int64_t stride;
+
+  // Inner elements [begin, begin + depth), of which those behind `inner` are zeros.
+  template <int R>
+  __device__ __forceinline__ void load(float (&to)[depth][R + 1], std::int64_t begin,
+                                       std::int64_t inner) const {
+#pragma unroll
+    for (int i = static_cast<int>(threadIdx.x); i < R * depth; i += threads) {
+      const int r = together ? i / depth : i % R;
+      const int l = together ? i % depth : i / R;
+      const std::int64_t at = together ? r * stride + begin + l : (begin + l) * stride + r;
+      to[l][r] = r < rows && begin + l < inner ? widen(load_element(data + at)) : 0.0f;
+    }
+  }
+};
+
+// sums[i][j] of row y + 16·i and column x + 16·j for thread (x, y).
+template <int I, class A, class B>
+__device__ __forceinline__ void add_products(float (&left)[depth][I * side + 1],
+                                             float (&right)[depth][columns + 1], const A& a,
+                                             const B& b, std::int64_t inner, float (&sums)[I][4]) {
+  const int x = static_cast<int>(threadIdx.x) % side;
+  const int y = static_cast<int>(threadIdx.x) / side;
+  for (std::int64_t begin = 0; begin < inner; begin += depth) {
+    a.template load<I * side>(left, begin, inner);
+    b.template load<columns>(right, begin, inner);
+    __syncthreads();
+#pragma unroll
+    for (int l = 0; l < depth; ++l) {
+      float of_a[I];
+      float of_b[4];
+#pragma unroll
+      for (int i = 0; i < I; ++i)
+        of_a[i] = left[l][y + i * side];
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        of_b[j] = right[l][x + j * side];
+#pragma unroll
+      for (int i = 0; i < I; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          sums[i][j] = __fmaf_rn(of_a[i], of_b[j], sums[i][j]);
+    }
+    __syncthreads();
+  }
+}
+
+// d = round(sum + bias (+ d)), each step in f32: `d` and `bias` begin at the tile.
+template <class Out, int I>
+__device__ __forceinline__ void store_sums(const StandardArguments& p, Out* d, std::int64_t bias,
+                                           std::int64_t rows, std::int64_t cols,
+                                           const float (&sums)[I][4]) {
+  const int x = static_cast<int>(threadIdx.x) % side;
+  const int y = static_cast<int>(threadIdx.x) / side;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const int col = x + j * side;
+    if (col >= cols) continue;
+    float of_column = 0.0f;
+    if (p.bias != nullptr)
+      of_column = products::SWITCHBACK_CUDA_NS::load_float(p.bias, p.bias_type, bias + col);
+#pragma unroll
+    for (int i = 0; i < I; ++i) {
+      const int row = y + i * side;
+      if (row >= rows) continue;
+      Out* const to = d + row * p.d_stride + col;
+      float sum = sums[i][j];
+      if (p.bias != nullptr) sum = __fadd_rn(sum, of_column);
+      if (p.accumulate) sum = __fadd_rn(sum, widen(load_element(to)));
+      store_element(to, narrow<Out>(sum));
+    }
+  }
+}
+
+// Y and dX: rows of a group times its matrix, which is [n,k] for Y and [k,n] for dX. 8.4 KiB of
+// shared memory with I = 4, 5.3 with 1.
+template <class T, class Out, bool is_y, int I>
+__global__ void __launch_bounds__(threads) rows_kernel(StandardArguments p) {
+  __shared__ float left[depth][I * side + 1];
+  __shared__ float right[depth][columns + 1];
+  for (std::int64_t tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+    const std::int64_t down = divided(tile, p.across);
+    const std::int64_t col0 = (tile - down * p.across) * columns;
+    const RowBlock block = row_block<I * side>(p.groups, down);
+    if (block.rows == 0) continue;
+    const Operand<T, true> a = {static_cast<const T*>(p.a) + block.slot * p.a_stride, block.rows,
+                                p.a_stride};
+    const T* const matrix =
+        static_cast<const T*>(p.b) + block.group * (is_y ? p.n : p.k) * p.b_stride;
+    const Operand<T, is_y> b = {matrix + (is_y ? col0 * p.b_stride : col0), p.n - col0, p.b_stride};
+    float sums[I][4] = {};
+    add_products<I>(left, right, a, b, p.k, sums);
+    store_sums(p, static_cast<Out*>(p.d) + block.slot * p.d_stride + col0,
+               block.group * p.bias_stride + col0, block.rows, p.n - col0, sums);
+  }
+}
+
+// dW: a tile of a group's d, over all rows of the group, of which there may be none.
+template <class T, class Out>
+__global__ void __launch_bounds__(threads) weights_kernel(StandardArguments p) {
+  __shared__ float left[depth][columns + 1];
+  __shared__ float right[depth][columns + 1];
+  const std::int64_t down = divide_up<std::int64_t>(p.m, columns);
+  for (std::int64_t tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+    const std::int64_t above = divided(tile, p.across);  // rows of tiles, of all groups
+    const std::int64_t col0 = (tile - above * p.across) * columns;
+    const std::int64_t group = divided(above, down);
+    const std::int64_t row0 = (above - group * down) * columns;
+    const std::int64_t slot = first_slot(p.groups, group);
+    const Operand<T, false> a = {static_cast<const T*>(p.a) + slot * p.a_stride + row0, p.m - row0,
+                                 p.a_stride};
+    const Operand<T, false> b = {static_cast<const T*>(p.b) + slot * p.b_stride + col0, p.n - col0,
+                                 p.b_stride};
+    float sums[4][4] = {};
+    add_products<4>(left, right, a, b, rows_of(p.groups, group, slot), sums);
+    store_sums(p, static_cast<Out*>(p.d) + (group * p.m + row0) * p.d_stride + col0, 0, p.m - row0,
+               p.n - col0, sums);
+  }
+}
+
+template <class T, class Out>
+cudaError_t start(const Launch& launch, StandardArguments p, bool is_dw, bool is_y) {
+  p.across = divide_up<std::int64_t>(p.n, columns);
+  const auto with = [&](auto kernel, std::int64_t down) {
+    p.tiles = down * p.across;
+    return core::SWITCHBACK_CUDA_NS::launch("grouped_standard", kernel,
+                                            dim3(quant::grid_of(p.tiles)), dim3(threads), 0,
+                                            launch.stream, p);
+  };
+  if (is_dw)
+    return with(weights_kernel<T, Out>, p.groups.count * divide_up<std::int64_t>(p.m, columns));
+  // Of a group of few rows a high tile would multiply mostly zeros.
+  if (p.groups.slots <= side * p.groups.count) {
+    const std::int64_t down = row_blocks(p.groups, side);
+    return is_y ? with(rows_kernel<T, Out, true, 1>, down)
+                : with(rows_kernel<T, Out, false, 1>, down);
+  }
+  const std::int64_t down = row_blocks(p.groups, 4 * side);
+  return is_y ? with(rows_kernel<T, Out, true, 4>, down)
+              : with(rows_kernel<T, Out, false, 4>, down);
+}
+
+}  // namespace
+
+cudaError_t launch_standard(const Launch& launch, const GroupArrays& groups,
+                            const StandardProduct& product) {
+  StandardArguments p{};
+  p.groups = groups;
+  p.a = product.a.data;
+  p.b = product.b.data;
+  p.d = product.d.data;
+  p.bias = product.bias.data;
+  p.bias_type = product.bias.dtype;
+  p.accumulate = product.accumulate;
+  p.a_stride = product.a.stride;
+  p.b_stride = product.b.stride;
+  p.d_stride = product.d.stride;
+  p.bias_stride = product.bias.stride;
+  p.m = p.k = product.a.cols;
+  p.n = product.d.cols;
+  return quant::for_type(product.a.dtype, [&](auto element) {
+    using T = decltype(element);
+    return product.d.dtype == product.a.dtype
+               ? start<T, T>(launch, p, product.transpose_a, product.transpose_b)
+               : start<T, float>(launch, p, product.transpose_a, product.transpose_b);
+  });
+}
+
+}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS

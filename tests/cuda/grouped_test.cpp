@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grouped operations on a device, whose host knows nothing of the groups: arrays that lie, and that
+// nothing waits for them or copies them.
+#include <functional>
+#include <limits>
+
+#include "cuda/cuda_support.hpp"
+#include "grouped/dispatch.hpp"
+#include "switchback/grouped.hpp"
+#include "switchback/grouped_linear.hpp"
+
+namespace switchback::test {
+namespace {
+
+using switchback_cuda_emu::calls;
+using switchback_cuda_emu::options;
+
+constexpr std::int32_t lowest = std::numeric_limits<std::int32_t>::min();
+constexpr std::int32_t highest = std::numeric_limits<std::int32_t>::max();
+
+DeviceMatrix<std::int32_t> on_device(Context& context, const std::vector<std::int32_t>& numbers) {
+  Matrix<std::int32_t> row(1, static_cast<std::int64_t>(numbers.size()));
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    row.set(0, static_cast<std::int64_t>(i), numbers[i]);
+  return {context, row};
+}
+
+/// An output with rows around it that nobody may write.
+template <class T>
+class Guarded {
+ public:
+  static constexpr std::int64_t guards = 9;
+  Guarded(Context& context, std::int64_t rows, std::int64_t cols)
+      : rows_(rows), cols_(cols), all_(context, untouched(rows, cols)) {}
+  [[nodiscard]] MatrixView<T> view() const {
+    return {all_.data() + guards * cols_, rows_, cols_, cols_};
+  }
+  [[nodiscard]] std::span<T> span() const {
+    return {view().data, static_cast<std::size_t>(rows_ * cols_)};
+  }
+  [[nodiscard]] Matrix<T> download() const {
+    const Matrix<T> all = all_.download();
+    Matrix<T> inner(rows_, cols_);
+    for (std::int64_t r = 0; r < all.rows(); ++r)
+      for (std::int64_t c = 0; c < cols_; ++c) {
+        const std::int64_t row = r - guards;
+        if (row >= 0 && row < rows_)
+          inner.set(row, c, all.get(r, c));
+        else
+          EXPECT_EQ(all.get_float(r, c), 77.0f) << "row " << row << " of " << rows_;
+      }
+    return inner;
+  }
+
+ private:
+  static Matrix<T> untouched(std::int64_t rows, std::int64_t cols) {
+    Matrix<T> all(rows + 2 * guards, cols);
+    for (std::int64_t r = 0; r < all.rows(); ++r)
+      for (std::int64_t c = 0; c < cols; ++c)
+        all.set(r, c, T(77));
+    return all;
+  }
+  std::int64_t rows_, cols_;
+  DeviceMatrix<T> all_;
+};
+
+/// The arrays of one call: what is empty is not given.
+struct Arrays {
+  std::vector<std::int32_t> ends = {}, used = {}, index = {};
+};
+
+constexpr std::int64_t m = 12, n = 20, k = 24, groups = 3, x_rows = 5;
+
+/// Everything that a grouped layer and the operations write, with such arrays.
+struct Results {
+  Matrix<float> y, dx, dw, db, combined;
+  Matrix<std::int32_t> sums;
+  friend bool operator==(const Results&, const Results&) = default;
+};
+
+Results run(const Arrays& arrays, Mode mode) {
+  Context context(emulated());
+  const DeviceMatrix<std::int32_t> ends = on_device(context, arrays.ends);
+  const DeviceMatrix<std::int32_t> used = on_device(context, arrays.used);
+  const DeviceMatrix<std::int32_t> index = on_device(context, arrays.index);
+  const Groups some = arrays.ends.empty() ? Groups::strided(groups, m / groups, used.span())
+                                          : Groups::packed(ends.span());
+  const std::int64_t rows = arrays.index.empty() ? m : x_rows;
+  const DeviceMatrix<float> x(context, normal_matrix<float>(rows, k, 1));
+  const DeviceMatrix<float> w(context, normal_matrix<float>(groups * n, k, 2));
+  const DeviceMatrix<float> bias(context, normal_matrix<float>(groups, n, 3));
+  const DeviceMatrix<float> g(context, normal_matrix<float>(m, n, 4));
+  const Guarded<float> y(context, m, n), dx(context, m, k), dw(context, groups * n, k),
+      db(context, groups, n);
+  GroupedSwitchbackLinear layer(
+      context, {.groups = groups, .in_features = k, .out_features = n, .mode = mode});
+  layer.set_weight(w.view(), bias.view());
+  layer.forward(some, {.data = x.view(), .index = index.span()}, y.view(), Save::copy);
+  layer.backward({.g = g.view(), .dx = dx.view(), .dw = dw.view(), .db = db.view()});
+
+  Matrix<std::int8_t> codes(m, k);
+  Random random(5);
+  fill_codes(codes, random);
+  Matrix<std::int8_t> codes_b(groups * n, k);
+  fill_codes(codes_b, random);
+  const DeviceMatrix<std::int8_t> a(context, codes), b(context, codes_b);
+  const Guarded<std::int32_t> sums(context, m, n);
+  grouped_gemm(context, {.groups = some, .a = a.view(), .b = b.view(), .d = sums.view()});
+
+  // The index, or the ends, as slots.
+  const DeviceMatrix<std::int32_t>& numbers =
+      arrays.index.empty() ? (arrays.ends.empty() ? used : ends) : index;
+  const std::int64_t tokens = static_cast<std::int64_t>(numbers.span().size());
+  const Guarded<float> combined(context, tokens, k);
+  combine(context, {.y = x.view(), .slots = {numbers.data(), tokens, 1}, .out = combined.view()});
+  return {y.download(),  dx.download(),       dw.download(),
+          db.download(), combined.download(), sums.download()};
+}
+
+// What an array means is clamped to what exists.
+TEST_F(Cuda, ValuesOfGroupsAreClamped) {
+  for (const Mode mode :
+       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
+    SCOPED_TRACE(mode_name(mode));
+    const auto same = [&](const Arrays& lie, const Arrays& truth) {
+      Results got = run(lie, mode);
+      const Results want = run(truth, mode);
+      got.combined = want.combined;  // of the arrays themselves
+      EXPECT_TRUE(got == want);
+    };
+    same({.ends = {4, 6, 13}}, {.ends = {4, 6, m}});
+    same({.ends = {4, highest, highest}}, {.ends = {4, m, m}});
+    same({.ends = {-1, 6, 11}}, {.ends = {0, 6, 11}});
+    same({.ends = {lowest, lowest, 3}}, {.ends = {0, 0, 3}});
+    same({.used = {-1, 5, 2}}, {.used = {0, 4, 2}});
+    same({.used = {highest, 0, lowest}}, {.used = {4, 0, 0}});
+    const std::vector<std::int32_t> lies = {0, 9, -4, 4, 5, lowest, highest, 1, 2, 3, -1, 6};
+    const std::vector<std::int32_t> truth = {0, 4, 0, 4, 4, 0, 4, 1, 2, 3, 0, 4};
+    same({.ends = {5, 5, m}, .index = lies}, {.ends = {5, 5, m}, .index = truth});
+  }
+}
+
+// Ends that fall: which group has which slot is anybody's guess, but nothing outside is touched.
+TEST_F(Cuda, EndsThatFallTouchNothingOutside) {
+  for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global_mem_efficient})
+    for (const std::vector<std::int32_t>& ends :
+         std::vector<std::vector<std::int32_t>>{{12, 0, 12},
+                                                {9, 2, 5},
+                                                {5, 3, -1},
+                                                {highest, lowest, highest},
+                                                {lowest, highest, lowest},
+                                                {12, 12, 0}})
+      (void)run({.ends = ends}, mode);
+}
+
+TEST_F(Cuda, SlotsOfCombineAreClamped) {
+  Context context(emulated());
+  const Matrix<float> y = normal_matrix<float>(4, k, 1);
+  const DeviceMatrix<float> rows(context, y);
+  const DeviceMatrix<std::int32_t> slots = on_device(context, {4, 2, highest, lowest, -1, 0});
+  const Guarded<float> out(context, 3, k);
+  combine(context, {.y = rows.view(), .slots = {slots.data(), 3, 2}, .out = out.view()});
+  const Matrix<float> got = out.download();
+  for (std::int64_t c = 0; c < k; ++c) {
+    EXPECT_EQ(got.get(0, c), y.get(3, c) + y.get(2, c));
+    EXPECT_EQ(got.get(1, c), y.get(3, c));
+    EXPECT_EQ(got.get(2, c), y.get(0, c));
+  }
+}
+
+/// A grouped layer with the operands of a step.
+struct GroupedOnDevice {
+  explicit GroupedOnDevice(Context& context, Mode mode)
+      : layer(context, {.groups = groups, .in_features = k, .out_features = n, .mode = mode}),
+        ends(on_device(context, {3, 3, 10})),
+        index(on_device(context, {4, 0, 1, 2, 3, 0, 4, 1, 1, 2, 0, 0})),
+        x(context, normal_matrix<float>(x_rows, k, 1)),
+        w(context, normal_matrix<float>(groups * n, k, 2)),
+        bias(context, normal_matrix<float>(groups, n, 3)),
+        g(context, normal_matrix<float>(m, n, 4)),
+        y(context, normal_matrix<float>(m, n, 5)),
+        dx(context, normal_matrix<float>(m, k, 6)),
+        dw(context, normal_matrix<float>(groups * n, k, 7)),
+        db(context, normal_matrix<float>(groups, n, 8)) {
+    layer.set_weight(w.view(), bias.view());
+  }
+  void forward(Save save) {
+    layer.forward(Groups::packed(ends.span()), {.data = x.view(), .index = index.span()}, y.view(),
+                  save);
+  }
+  void backward() {
+    layer.backward(
+        {.g = g.view(), .dx = dx.view(), .dw = dw.view(), .db = db.view(), .accumulate = true});
+  }
+  [[nodiscard]] std::vector<Matrix<float>> outputs() const {
+    std::vector<Matrix<float>> all;
+    for (const DeviceMatrix<float>* output : {&y, &dx, &dw, &db})
+      all.push_back(output->download());
+    return all;
+  }
+
+  GroupedSwitchbackLinear layer;
+  DeviceMatrix<std::int32_t> ends, index;
+  DeviceMatrix<float> x, w, bias, g, y, dx, dw, db;
+};
+
+// The boundaries stay where they are, and so does everything else.
+TEST_F(Cuda, AStepOfGroupsNeitherCopiesNorWaitsNorAllocates) {
+  for (const Mode mode :
+       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
+    SCOPED_TRACE(mode_name(mode));
+    Context context(emulated());
+    GroupedOnDevice step(context, mode);
+    for (int i = 0; i < 2; ++i) {
+      step.forward(Save::borrow);
+      step.backward();
+    }
+    context.synchronize();
+    const char* const watched[] = {"cudaMemcpy",           "cudaMemcpyAsync",
+                                   "cudaMemcpy2DAsync",    "cudaStreamSynchronize",
+                                   "cudaEventSynchronize", "cudaDeviceSynchronize",
+                                   "cudaMalloc",           "cudaMallocAsync"};
+    std::vector<std::size_t> before;
+    for (const char* name : watched)
+      before.push_back(calls(name));
+    step.forward(Save::borrow);
+    step.backward();
+    for (std::size_t i = 0; i < before.size(); ++i)
+      EXPECT_EQ(calls(watched[i]), before[i]) << watched[i];
+    context.synchronize();
+  }
+}
+
+// One launch for all groups, whatever their number.
+TEST_F(Cuda, AnOperationOnGroupsIsOneLaunch) {
+  Context context(emulated());
+  GroupedOnDevice step(context, Mode::rowwise);
+  step.forward(Save::nothing);  // quantizes the weights
+  const std::size_t before = switchback_cuda_emu::launches().size();
+  step.forward(Save::nothing);
+  const auto all = switchback_cuda_emu::launches();
+  ASSERT_EQ(all.size(), before + 2);
+  EXPECT_EQ(all[before].name, "grouped_quantize_rowwise");
+  EXPECT_EQ(all[before + 1].name, "grouped_dp4a");
+  context.synchronize();
+}
+
+// A pass that runs out of memory has written nothing, and can be repeated.
+TEST_F(Cuda, AStepOfGroupsThatRunsOutOfMemoryChangesNothing) {
+  for (const Mode mode :
+       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
+    for (const bool is_forward : {true, false}) {
+      std::vector<Matrix<float>> want;
+      for (std::int64_t allowed = -1; allowed < 100; ++allowed) {
+        SCOPED_TRACE(std::string(mode_name(mode)) + (is_forward ? " forward" : " backward") +
+                     ", memory for " + std::to_string(allowed) + " allocations");
+        Context context(emulated());
+        GroupedOnDevice step(context, mode);
+        if (!is_forward) step.forward(Save::copy);
+        const auto call = [&] { is_forward ? step.forward(Save::copy) : step.backward(); };
+        const std::vector<Matrix<float>> before = step.outputs();
+        options().fail_allocation_after = allowed;
+        const std::string message = message_of(Status::out_of_memory, call);
+        options().fail_allocation_after = -1;
+        if (!message.empty()) {
+          EXPECT_TRUE(step.outputs() == before);
+          call();
+        }
+        if (allowed < 0)
+          want = step.outputs();
+        else
+          EXPECT_TRUE(step.outputs() == want);
+        if (allowed >= 0 && message.empty()) break;
+      }
+    }
+  }
+}
+
+template <class T>
+void expect_gathered(std::int64_t cols, std::int64_t column_stride) {
+  Context context(emulated());
+  const Matrix<T> x = normal_matrix<T>(x_rows, cols + (groups - 1) * column_stride, 1);
+  const DeviceMatrix<T> from(context, x);
+  const Guarded<T> to(context, m, cols);
+  const std::vector<std::int32_t> rows = {4, 0, 1, 2, 3, 0, 4, 1, 1, 2, 0, 0};
+  const DeviceMatrix<std::int32_t> index = on_device(context, rows);
+  const DeviceMatrix<std::int32_t> ends = on_device(context, {3, 3, 10});
+  grouped::gather(context.state(), Groups::packed(ends.span()),
+                  {.data = from.view(), .index = index.span(), .column_stride = column_stride},
+                  to.view());
+  const Matrix<T> got = to.download();
+  for (std::int64_t slot = 0; slot < m; ++slot)
+    for (std::int64_t c = 0; c < cols; ++c) {
+      const std::int64_t column = (slot < 3 ? 0 : 2 * column_stride) + c;
+      const T want = slot < 10 ? x.get(rows[static_cast<std::size_t>(slot)], column) : T(77);
+      ASSERT_EQ(got.get_float(slot, c), static_cast<float>(want))
+          << slot << "," << c << " of " << cols << " stride " << column_stride;
+    }
+}
+
+TEST_F(Cuda, GathersRowsOfEveryType) {
+  // Packs of 16 bytes, single elements, and rows that only begin at packs.
+  for (const auto& [cols, column_stride] :
+       {std::pair{40, 0}, {40, 48}, {41, 0}, {40, 44}, {1, 1}, {1200, 1200}}) {
+    expect_gathered<float>(cols, column_stride);
+    expect_gathered<half>(cols, column_stride);
+    expect_gathered<bfloat16>(cols, column_stride);
+  }
+}
+
+TEST_F(Cuda, AFloatingProductOfGroupsTakesNoEngineByName) {
+  Context context(emulated());
+  const DeviceMatrix<float> a(context, m, k), b(context, groups * n, k), d(context, m, n);
+  GroupedStandardGemmArgs args;
+  args.groups = Groups::strided(groups, m / groups);
+  args.a = a.view();
+  args.b = b.view();
+  args.d = d.view();
+  args.transpose_b = true;
+  args.engine = "cublaslt";
+  EXPECT_EQ(message_of(Status::unsupported, [&] { grouped_gemm_standard(context, args); }),
+            "grouped_gemm_standard: engine 'cublaslt' is named; a device has one for groups, "
+            "without a name");
+}
+
+}  // namespace
+}  // namespace switchback::test
