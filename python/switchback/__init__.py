@@ -42,6 +42,8 @@ _OPS = (
 _LAYERS = (
     "StandardLinear",
     "StandardLinearFunction",
+    "SwitchBackExperts",
+    "SwitchBackGroupedLinear",
     "SwitchBackLinear",
     "SwitchBackLinearBnb",
     "SwitchBackLinearGlobal",
@@ -49,6 +51,7 @@ _LAYERS = (
     "SwitchBackLinearVectorwise",
     "SwitchBackMultiheadAttention",
     "prepare_for_eval",
+    "replace_experts",
     "replace_linear",
     "reuse_weight_codes",
 )

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 
 VERSION_MAJOR = 1
-VERSION_MINOR = 5
+VERSION_MINOR = 6
 
 F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
@@ -105,6 +105,51 @@ class LinearGrads(_Sized):
     ]
 
 
+class Groups(_Sized):
+    """switchback_groups"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("count", c_int32),
+        ("on_device", c_int32),
+        ("ends", c_void_p),
+        ("rows_of", c_void_p),
+        ("row_stride", c_int64),
+        ("column_stride", c_int64),
+        ("row_index", c_void_p),
+    ]
+
+
+class GroupedLinearOptions(_Sized):
+    """switchback_grouped_linear_options"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("groups", c_int64),
+        ("in_features", c_int64),
+        ("out_features", c_int64),
+        ("mode", c_int32),
+        ("dtype", c_int32),
+        ("engine", c_char_p),
+        ("allow", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class GroupedLinearGrads(_Sized):
+    """switchback_grouped_linear_grads"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("g", Matrix),
+        ("dx", Matrix),
+        ("dw", Matrix),
+        ("db", Matrix),
+        ("accumulate", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
 # Handles, structs and arrays all travel as addresses: byref() and plain integers are both taken, and
 # nothing has to be cast.
 _P = c_void_p
@@ -133,6 +178,13 @@ _FAILING = {
     "switchback_linear_forward_codes": (_P, _P, _P, _P, _P),
     "switchback_linear_backward_from": (_P, _P, _P, _P),
     "switchback_linear_cached_weight_bytes": (_P, POINTER(c_size_t)),
+    "switchback_combine": (_P, _P, _P, _P, _P),
+    "switchback_grouped_linear_create": (_P, _P, POINTER(c_void_p)),
+    "switchback_grouped_linear_set_weight": (_P, _P, _P),
+    "switchback_grouped_linear_weight_updated": (_P,),
+    "switchback_grouped_linear_forward": (_P, _P, _P, _P, c_int32),
+    "switchback_grouped_linear_backward_from": (_P, _P, _P, _P),
+    "switchback_grouped_linear_cached_weight_bytes": (_P, POINTER(c_size_t)),
 }
 _OTHERS = {
     "switchback_abi_version": (c_uint32, ()),
@@ -140,6 +192,7 @@ _OTHERS = {
     "switchback_last_error": (c_char_p, ()),
     "switchback_context_destroy": (None, (_P,)),
     "switchback_linear_destroy": (None, (_P,)),
+    "switchback_grouped_linear_destroy": (None, (_P,)),
 }
 
 

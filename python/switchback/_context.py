@@ -38,7 +38,7 @@ class Context:
         self._torch_threads = torch_threads  # torch's number, if the context follows it
         self._pid = os.getpid()
         self.stream = options.stream  # None on the CPU
-        self._dead_layers: list[int] = []
+        self._dead_layers: list[tuple[str, int]] = []
         # Not at exit: layers and streams may be gone by then, and the system frees everything.
         weakref.finalize(self, _destroy, self.pointer, self._pid, self._dead_layers).atexit = False
 
@@ -58,11 +58,11 @@ class Context:
                 check(library().switchback_context_set_stream(self.pointer, stream))
                 self.stream = stream
 
-    def destroy_layer(self, layer: int) -> None:
+    def destroy_layer(self, layer: int, function: str = "switchback_linear_destroy") -> None:
         """For finalizers, which run anywhere: never waits for the lock."""
         if os.getpid() != self._pid:
             return  # the parent's
-        self._dead_layers.append(layer)
+        self._dead_layers.append((function, layer))
         if self.lock.acquire(blocking=False):
             try:
                 self.destroy_dead_layers()
@@ -173,12 +173,13 @@ def _current_stream(device: str) -> int:
     return torch.cuda.current_stream(device).cuda_stream or _abi.LEGACY_STREAM
 
 
-def _destroy_layers(layers: list[int]) -> None:
+def _destroy_layers(layers: list[tuple[str, int]]) -> None:
     while layers:
-        library().switchback_linear_destroy(layers.pop())
+        function, layer = layers.pop()
+        getattr(library(), function)(layer)
 
 
-def _destroy(pointer: int, pid: int, dead_layers: list[int]) -> None:
+def _destroy(pointer: int, pid: int, dead_layers: list[tuple[str, int]]) -> None:
     if os.getpid() == pid:
         _destroy_layers(dead_layers)
         library().switchback_context_destroy(pointer)

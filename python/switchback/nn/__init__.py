@@ -2,6 +2,8 @@
 """PyTorch layers on the library. They need torch 1.13 or later."""
 
 from ._attention import SwitchBackMultiheadAttention
+from ._experts import SwitchBackExperts, replace_experts
+from ._grouped import SwitchBackGroupedLinear
 from ._layer import reuse_weight_codes
 from ._replace import prepare_for_eval, replace_linear
 from .linear import (
@@ -17,6 +19,8 @@ from .linear import (
 __all__ = [
     "StandardLinear",
     "StandardLinearFunction",
+    "SwitchBackExperts",
+    "SwitchBackGroupedLinear",
     "SwitchBackLinear",
     "SwitchBackLinearBnb",
     "SwitchBackLinearGlobal",
@@ -24,6 +28,7 @@ __all__ = [
     "SwitchBackLinearVectorwise",
     "SwitchBackMultiheadAttention",
     "prepare_for_eval",
+    "replace_experts",
     "replace_linear",
     "reuse_weight_codes",
 ]

@@ -22,13 +22,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     """
     x = checked_input(x, weight, layers)
     memory_of(weight, "forward", "weight")
-    if x.dtype is not weight.dtype and autocast_dtype(x.device.type) is None:
-        raise TypeError(
-            f"forward: x has dtype {x.dtype} and the layer's weight {weight.dtype}; they must be the "
-            f"same: x.to({weight.dtype}), layer.to({x.dtype}), or torch.autocast"
-        )
-    if weight.dtype not in FLOATS:
-        raise TypeError(f"forward: the layer's weight has dtype {weight.dtype}; {_ALLOWED}")
+    check_dtypes(x, weight)
     recorded = x.requires_grad or weight.requires_grad
     if bias is not None:
         _check_bias(bias, weight)
@@ -101,6 +95,17 @@ def checked_input(x, weight, layers: LayerSet):
         raise TypeError(f"forward: x has dtype {x.dtype}; {_ALLOWED}")
     dtype = autocast_dtype(device.type)
     return x if dtype is None or x.dtype is dtype else x.to(dtype)
+
+
+def check_dtypes(x, weight) -> None:
+    """TypeError unless x and the weight have one dtype, or autocast reconciles two."""
+    if x.dtype is not weight.dtype and autocast_dtype(x.device.type) is None:
+        raise TypeError(
+            f"forward: x has dtype {x.dtype} and the layer's weight {weight.dtype}; they must be the "
+            f"same: x.to({weight.dtype}), layer.to({x.dtype}), or torch.autocast"
+        )
+    if weight.dtype not in FLOATS:
+        raise TypeError(f"forward: the layer's weight has dtype {weight.dtype}; {_ALLOWED}")
 
 
 def _check_bias(bias, weight) -> None:

@@ -66,7 +66,9 @@ class LayerSet:
         self.out_features = out_features
         self.mode = mode
         self.updates = 0  # changes that were announced
-        self.weight_gradients = 0  # backwards that computed a weight gradient: an optimizer step may follow
+        self.weight_gradients = (
+            0  # backwards that computed a weight gradient: an optimizer step may follow
+        )
         self._layers: dict[tuple, Layer] = {}
 
     def __reduce__(self):
@@ -92,9 +94,12 @@ class LayerSet:
         with context.lock:
             found = self._layers.get((dtype, device))
             if found is None or found.context is not context:
-                found = Layer(self, dtype, context)
+                found = self._new_layer(dtype, context)
                 self._layers[(dtype, device)] = found
         return found
+
+    def _new_layer(self, dtype: torch.dtype, context: Context) -> Layer:
+        return Layer(self, dtype, context)
 
     def weight_updated(self) -> None:
         """The next forward treats the weight as changed, whatever torch says."""
@@ -114,24 +119,23 @@ class LayerSet:
 class Layer:
     """A switchback_linear. Methods are called with `context.lock` held and `context` entered."""
 
+    _PREFIX = "switchback_linear_"  # of the functions that it calls
+
     def __init__(self, owner: LayerSet, dtype: torch.dtype, context: Context):
         self._lib = library()
         self.context = context
-        in_features, out_features, mode = owner.__reduce__()[1]
         code = DTYPES[dtype]
-        options = _abi.LinearOptions(
-            in_features=in_features, out_features=out_features, mode=mode, dtype=code
-        )
         out = ctypes.c_void_p()
         context.enter()
         context.destroy_dead_layers()
-        check(
-            self._lib.switchback_linear_create(
-                context.pointer, ctypes.byref(options), ctypes.byref(out)
-            )
-        )
+        create = getattr(self._lib, self._PREFIX + "create")
+        options = self._options(owner, code)
+        check(create(context.pointer, ctypes.byref(options), ctypes.byref(out)))
         self.pointer = out.value
-        weakref.finalize(self, context.destroy_layer, self.pointer).atexit = False
+        destroy = weakref.finalize(
+            self, context.destroy_layer, self.pointer, self._PREFIX + "destroy"
+        )
+        destroy.atexit = False
         self._dtype = dtype
         # _borrowed: the tensors lent to the library; _sources: the tensors they were made from.
         # Holding the sources keeps their memory from being reused by a tensor with the same key.
@@ -150,9 +154,22 @@ class Layer:
         self._met = False  # another forward with this weight has run since then
         self._meets_again = False  # what _met was for the previous codes
         self._on_cpu = context.device == "cpu"
-        self._is_standard = mode == _abi.STANDARD
-        # Arguments of library calls, filled in by each call.
+        self._is_standard = owner.mode == _abi.STANDARD
         self._digest = (ctypes.c_uint64 * 2)()
+        self._make_arguments(owner, code)
+
+    @staticmethod
+    def _options(owner: LayerSet, dtype: int):
+        return _abi.LinearOptions(
+            in_features=owner.in_features,
+            out_features=owner.out_features,
+            mode=owner.mode,
+            dtype=dtype,
+        )
+
+    def _make_arguments(self, owner: LayerSet, code: int) -> None:
+        """Arguments of the passes, filled in by each call."""
+        in_features, out_features = owner.in_features, owner.out_features
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
         self._y = _abi.Matrix(None, code, 0, out_features, out_features)
         self._codes = _abi.Matrix(None, _abi.S8, 0, in_features, in_features)
@@ -200,7 +217,7 @@ class Layer:
         updates, weight_gradients = owner.updates, owner.weight_gradients
         if same and not self._is_copy:
             self._fingerprint = None
-            check(self._lib.switchback_linear_weight_updated(self.pointer))
+            self._call("weight_updated")
         else:
             self._lend(weight, key, bias, bias_key)
         self._updates, self._weight_gradients = updates, weight_gradients
@@ -222,6 +239,9 @@ class Layer:
                 self._fingerprint = fingerprint
         self._read_by_backward = True
 
+    def _call(self, name: str, *arguments) -> None:
+        check(getattr(self._lib, self._PREFIX + name)(self.pointer, *arguments))
+
     @property
     def holds_codes(self) -> bool:
         """Whether the layer was given codes instead of a weight; it then has no backward."""
@@ -237,12 +257,12 @@ class Layer:
         if self._is_copy:
             source = memory_of(weight.detach(), "forward", "weight")
             check_storage(source, "forward", "weight")
-            if source.stride(0) == 1 and source.stride(1) > 1:
-                source = source.t()  # a transposed matrix of contiguous rows need not be copied
-            source, rows, stride = as_rows(source, source.shape[1])
-            matrix = _abi.Matrix(
-                source.data_ptr(), DTYPES[source.dtype], rows, source.shape[1], stride
-            )
+            if source.stride(-2) == 1 and source.stride(-1) > 1:
+                # A transposed matrix of contiguous rows need not be copied.
+                source = source.transpose(-2, -1)
+            cols = source.shape[-1]
+            source, rows, stride = as_rows(source, cols)
+            matrix = _abi.Matrix(source.data_ptr(), DTYPES[source.dtype], rows, cols, stride)
         check(
             self._lib.switchback_fingerprint(
                 self.context.pointer, ctypes.byref(matrix), self._digest
@@ -279,12 +299,12 @@ class Layer:
             bias_memory = memory_of(bias_source, "forward", "bias").contiguous()
             check_storage(bias_memory, "forward", "bias")
             bias_matrix = ctypes.byref(self._bias_matrix(bias_memory))
-        rows, cols = matrix.shape
-        lent = _abi.Matrix(
-            matrix.data_ptr(), DTYPES[self._dtype], rows, cols, max(matrix.stride(0), cols)
-        )
+        # The weight of a grouped layer has a dimension more; its rows follow each other.
+        cols = matrix.shape[-1]
+        rows, stride = matrix.numel() // cols, max(matrix.stride(-2), cols)
+        lent = _abi.Matrix(matrix.data_ptr(), DTYPES[self._dtype], rows, cols, stride)
         self._weight_key = self._fingerprint = None  # until the call has succeeded
-        check(self._lib.switchback_linear_set_weight(self.pointer, ctypes.byref(lent), bias_matrix))
+        self._call("set_weight", ctypes.byref(lent), bias_matrix)
         self._borrowed, self._sources = (matrix, bias_memory), (source, bias_source)
         self._lent = lent
         self._lent_at = (lent.data, 0 if bias_memory is None else bias_memory.data_ptr())
@@ -334,7 +354,8 @@ class Layer:
     @staticmethod
     def _bias_matrix(bias) -> _abi.Matrix:
         count = bias.shape[-1]
-        return _abi.Matrix(bias.data_ptr(), DTYPES.get(bias.dtype, -1), 1, count, count)
+        rows = bias.numel() // count
+        return _abi.Matrix(bias.data_ptr(), DTYPES.get(bias.dtype, -1), rows, count, count)
 
     # ---- The passes; addresses of memory that the caller keeps alive
 
@@ -400,5 +421,5 @@ class Layer:
         """Bytes of int8 codes and packed weights."""
         out = ctypes.c_size_t()
         with self.context.lock:
-            check(self._lib.switchback_linear_cached_weight_bytes(self.pointer, ctypes.byref(out)))
+            self._call("cached_weight_bytes", ctypes.byref(out))
         return out.value

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear layers side by side, each for its own group of rows: the module, its autograd functions."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .. import _abi
+from .._errors import InvalidArgument, Unsupported
+from .._library import check, library
+from .._tensors import DTYPES, as_rows, context_of, memory_of
+from ._function import _check_bias, _gradient_dtype, _refuse_tangents, check_dtypes, checked_input
+from ._layer import Layer, LayerSet
+
+
+class _GroupedLayers(LayerSet):
+    """The library layers of one grouped module."""
+
+    def __init__(self, groups: int, in_features: int, out_features: int, mode: int):
+        super().__init__(in_features, out_features, mode)
+        self.groups = groups
+
+    def __reduce__(self):
+        return _GroupedLayers, (self.groups, self.in_features, self.out_features, self.mode)
+
+    def _new_layer(self, dtype, context):
+        return _GroupedLayer(self, dtype, context)
+
+
+class _GroupedLayer(Layer):
+    """A switchback_grouped_linear. Which weight it holds is decided as for other layers."""
+
+    _PREFIX = "switchback_grouped_linear_"
+
+    @staticmethod
+    def _options(owner: _GroupedLayers, dtype: int):
+        return _abi.GroupedLinearOptions(
+            groups=owner.groups,
+            in_features=owner.in_features,
+            out_features=owner.out_features,
+            mode=owner.mode,
+            dtype=dtype,
+        )
+
+    def _make_arguments(self, owner: _GroupedLayers, code: int) -> None:
+        self._k, self._n, self._code = owner.in_features, owner.out_features, code
+
+    def _matrix(self, tensor, cols: int) -> _abi.Matrix:
+        """A tensor whose last dimension are the rows, which follow each other."""
+        if tensor is None:
+            return _abi.Matrix()
+        code = DTYPES[tensor.dtype]
+        return _abi.Matrix(tensor.data_ptr(), code, tensor.numel() // cols, cols, cols)
+
+    def _groups(self, offs, index) -> _abi.Groups:
+        return _abi.Groups(
+            count=offs.numel(),
+            on_device=0 if self._on_cpu else 1,
+            ends=offs.data_ptr(),
+            row_index=None if index is None else index.data_ptr(),
+        )
+
+    def grouped_forward(self, x, offs, index, y, save: int) -> None:
+        """y[M,N] of the rows of x that the slots read."""
+        memory, rows, stride = as_rows(x, self._k)
+        given = _abi.Matrix(memory.data_ptr(), self._code, rows, self._k, stride)
+        out = self._matrix(y, self._n)
+        groups = self._groups(offs, index)
+        self._call("forward", *map(ctypes.byref, (groups, given, out)), save)
+
+    def grouped_backward(self, g, x, offs, index, dx, dw, db) -> None:
+        """dx[M,K] of the row that each slot read, dw[G,N,K] and db[G,N], each unless it is None."""
+        memory, rows, stride = as_rows(g, self._n)
+        grads = _abi.GroupedLinearGrads(
+            g=_abi.Matrix(memory.data_ptr(), self._code, rows, self._n, stride),
+            dx=self._matrix(dx, self._k),
+            dw=self._matrix(dw, self._k),
+            db=self._matrix(db, self._n),
+        )
+        kept = None
+        if x is not None:
+            x, rows, stride = as_rows(x, self._k)
+            kept = ctypes.byref(_abi.Matrix(x.data_ptr(), self._code, rows, self._k, stride))
+        groups = self._groups(offs, index)
+        self._call("backward_from", ctypes.byref(grads), ctypes.byref(groups), kept)
+
+
+def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):
+    """y[M,N]: see SwitchBackGroupedLinear.forward. slots[T,S]: the slots that read each row of x,
+    -1 where there are fewer; None: made from index when they are needed."""
+    x = checked_input(x, weight, layers)
+    memory_of(weight, "forward", "weight")
+    check_dtypes(x, weight)
+    if x.dim() != 2:
+        raise InvalidArgument(
+            f"forward: x has shape {tuple(x.shape)}; it must be [rows, in_features]"
+        )
+    offs = _numbers(offs, "offs", (torch.int32,), x.device)
+    if offs.numel() != layers.groups:
+        raise InvalidArgument(
+            f"forward: offs has {offs.numel()} ends; the layer has {layers.groups} groups"
+        )
+    if index is not None:
+        index = _numbers(index, "index", (torch.int32, torch.int64), x.device).to(torch.int32)
+    recorded = x.requires_grad or weight.requires_grad
+    if bias is not None:
+        _check_bias(bias, weight)
+        recorded = recorded or bias.requires_grad
+    _refuse_tangents(x, weight, bias)
+    if recorded and torch.is_grad_enabled():
+        return _GroupedLinear.apply(x, weight, bias, offs, index, slots, layers)
+    return _product(x, weight, bias, offs, index, layers, _abi.SAVE_NOTHING, once=False)
+
+
+def _numbers(tensor, name: str, dtypes: tuple, device):
+    """A contiguous vector of numbers on the device of x."""
+    tensor = memory_of(tensor, "forward", name)
+    if tensor.dtype not in dtypes:
+        allowed = " or ".join(str(dtype) for dtype in dtypes)
+        raise TypeError(f"forward: {name} has dtype {tensor.dtype}; it must be {allowed}")
+    if tensor.dim() != 1:
+        raise InvalidArgument(
+            f"forward: {name} has shape {tuple(tensor.shape)}; it must have one dimension"
+        )
+    if tensor.device != device:
+        raise InvalidArgument(f"forward: {name} is on device {tensor.device} and x on {device}")
+    return tensor.contiguous()
+
+
+def _empty(like, rows: int, cols: int):
+    """Rows of slots to be written. On a device the host does not know which of them will not be."""
+    return (like.new_empty if like.device.type == "cpu" else like.new_zeros)((rows, cols))
+
+
+def _clear_unused(rows, offs) -> None:
+    """Zeros in the rows behind the last group."""
+    if rows.device.type == "cpu":
+        rows[int(offs[-1]) :].zero_()
+
+
+def _product(x, weight, bias, offs, index, layers: _GroupedLayers, save: int, once: bool):
+    slots = x.shape[0] if index is None else index.numel()
+    y = _empty(x, slots, layers.out_features)
+    layer = layers.layer(x.dtype, x.device)
+    with layer.context.lock:
+        layer.context.enter()
+        layer.use_weight(weight, bias, layers, once)
+        layer.grouped_forward(x, offs, index, y, save)
+    _clear_unused(y, offs)
+    return y
+
+
+class _GroupedLinear(Function):
+    """Saves what backward needs through torch, so that hooks and version checks see all of it."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, offs, index, slots, layers: _GroupedLayers):
+        wants_dx, wants_dw = ctx.needs_input_grad[:2]
+        ctx.layers, ctx.dtype, ctx.rows = layers, x.dtype, x.shape[0]
+        ctx.weight_dtype = weight.dtype
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        y = _product(x, weight, bias, offs, index, layers, _abi.SAVE_CALLER, once=True)
+        ctx.save_for_backward(
+            x if wants_dw else None, weight if wants_dx else None, offs, index, slots
+        )
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        wants_dx, wants_dw, wants_db = ctx.needs_input_grad[:3]
+        x, weight, offs, index, slots = ctx.saved_tensors
+        layers, dtype = ctx.layers, ctx.dtype
+        groups, n, k = layers.groups, layers.out_features, layers.in_features
+        g = memory_of(g, "backward", "the gradient")
+        g = g if g.dtype is dtype else g.to(dtype)
+        dx = dw = db = None
+        if wants_dx:
+            dx = _empty(g, g.shape[0], k)
+        if wants_dw:
+            dw = g.new_empty((groups, n, k), dtype=_gradient_dtype(ctx.weight_dtype, dtype))
+        if wants_db:
+            db = g.new_empty((groups, n), dtype=_gradient_dtype(ctx.bias_dtype, dtype))
+        layer = layers.layer_for_backward(dtype, g.device)
+        with layer.context.lock:
+            layer.context.enter()
+            if wants_dx:
+                layer.use_weight_of_forward(weight)
+            layer.grouped_backward(g, x, offs, index, dx, dw, db)
+        if wants_dw or wants_db:
+            layers.weight_gradients += 1
+        if wants_dx and index is None:
+            _clear_unused(dx, offs)
+        elif wants_dx:
+            if slots is None:
+                slots = _slots_of(index, offs, ctx.rows)
+            dx = _combined(dx, slots, None)
+        if wants_dw and dw.dtype is not ctx.weight_dtype:
+            dw = dw.to(ctx.weight_dtype)
+        if wants_db and db.dtype is not ctx.bias_dtype:
+            db = db.to(ctx.bias_dtype)
+        return dx, dw, db, None, None, None, None
+
+
+def _slots_of(index, offs, rows: int):
+    """slots[rows,S]: the used slots that read each row, in ascending order, then -1.
+
+    On a device the host waits here for S, the largest number of slots that read the same row.
+    """
+    numbers = torch.arange(index.numel(), dtype=torch.int32, device=index.device)
+    used = torch.where(numbers < offs[-1], index, torch.full_like(index, rows))
+    sorted_rows, order = torch.sort(used, stable=True)
+    first = torch.searchsorted(sorted_rows, sorted_rows)
+    place = torch.arange(index.numel(), device=index.device) - first
+    place = torch.where(sorted_rows < rows, place, torch.zeros_like(place))
+    most = int(place.max()) + 1 if index.numel() else 1
+    slots = torch.full((rows + 1, most), -1, dtype=torch.int32, device=index.device)
+    slots[sorted_rows.long(), place] = order.to(torch.int32)
+    return slots[:rows].contiguous()
+
+
+def _combined(y, slots, weights):
+    """The library's combine: out[T,N], row t the sum of weights[t,i] * y[slots[t,i]]."""
+    y, rows, stride = as_rows(y, y.shape[1])
+    out = y.new_empty((slots.shape[0], y.shape[1]))
+    context = context_of(y.device, "combine", "y")
+    given = _abi.Matrix(y.data_ptr(), DTYPES[y.dtype], rows, y.shape[1], stride)
+    result = _abi.Matrix(out.data_ptr(), DTYPES[out.dtype], *out.shape, out.shape[1])
+    where = _abi.Matrix(slots.data_ptr(), _abi.S32, *slots.shape, slots.shape[1])
+    factors = None
+    if weights is not None:
+        weights = weights.contiguous()
+        factors = _abi.Matrix(weights.data_ptr(), _abi.F32, *weights.shape, weights.shape[1])
+        factors = ctypes.byref(factors)
+    with context.lock:
+        context.enter()
+        check(
+            library().switchback_combine(
+                context.pointer,
+                ctypes.byref(given),
+                ctypes.byref(where),
+                factors,
+                ctypes.byref(result),
+            )
+        )
+    return out
+
+
+class Combine(Function):
+    """out[T,N] of y[M,N], slots[T,S] int32 (negative: none) and weights[T,S] float32.
+
+    Row t is the sum of weights[t,i] * y[slots[t,i]] over i in this order, in float32. No slot occurs
+    twice.
+    """
+
+    @staticmethod
+    def forward(ctx, y, slots, weights):
+        ctx.save_for_backward(y, slots, weights)
+        return _combined(y, slots, weights)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        y, slots, weights = ctx.saved_tensors
+        used = (slots >= 0).reshape(-1)
+        # Unused places read and write a row of their own behind the others.
+        places = torch.where(slots >= 0, slots, torch.full_like(slots, y.shape[0])).reshape(-1)
+        places = places.long()
+        dy = dweights = None
+        if ctx.needs_input_grad[0]:
+            terms = (g.unsqueeze(1).float() * weights.unsqueeze(-1)).to(y.dtype)
+            dy = y.new_zeros((y.shape[0] + 1, y.shape[1]))
+            dy[places] = terms.reshape(-1, y.shape[1])
+            dy = dy[:-1]
+        if ctx.needs_input_grad[2]:
+            rows = y.index_select(0, places.clamp(max=max(y.shape[0] - 1, 0)))
+            terms = rows.view(*slots.shape, -1).float() * g.unsqueeze(1).float()
+            dweights = terms.sum(-1) * used.view_as(slots)
+        return dy, None, dweights
+
+
+class SwitchBackGroupedLinear(torch.nn.Module):
+    """Linear layers of one shape, each for its own group of rows, in one call.
+
+    Each row of y has the bits of a SwitchBackLinear with its group's weight and mode. The parameters
+    are weight[groups, out_features, in_features] and bias[groups, out_features].
+
+    Args:
+        groups, in_features, out_features: the numbers of layers and of their features.
+        bias, device, dtype: as for nn.Linear.
+        mode: "rowwise" (one scale per row of a weight), "global" (one for each group's weight),
+            "standard" (no int8) or "auto" (as SwitchBackLinear's, for the mean group).
+    """
+
+    def __init__(
+        self,
+        groups: int,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device=None,
+        dtype=None,
+        *,
+        mode: str = "rowwise",
+    ):
+        super().__init__()
+        sizes = {"groups": groups, "in_features": in_features, "out_features": out_features}
+        for name, value in sizes.items():
+            if value < 1:
+                raise ValueError(
+                    f"SwitchBackGroupedLinear: {name} = {value}; it must be at least 1"
+                )
+        if mode not in _abi.MODES:
+            allowed = ", ".join(repr(name) for name in _abi.MODES)
+            raise ValueError(
+                f"SwitchBackGroupedLinear: mode = {mode!r}; it must be one of {allowed}"
+            )
+        self.groups, self.in_features, self.out_features = groups, in_features, out_features
+        self.mode = mode
+        options = {"device": device, "dtype": dtype}
+        self.weight = torch.nn.Parameter(
+            torch.empty((groups, out_features, in_features), **options)
+        )
+        if bias:
+            self.bias = torch.nn.Parameter(torch.empty((groups, out_features), **options))
+        else:
+            self.register_parameter("bias", None)
+        self._layers = self._new_layers()
+        self.reset_parameters()
+
+    def _new_layers(self) -> _GroupedLayers:
+        return _GroupedLayers(
+            self.groups, self.in_features, self.out_features, _abi.MODES[self.mode]
+        )
+
+    def reset_parameters(self) -> None:
+        """Draws weights and biases from nn.Linear's distribution."""
+        bound = 1 / math.sqrt(self.in_features)
+        for parameter in self.parameters(recurse=False):
+            torch.nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, x, offs, index=None):
+        """y[M, out_features], in x's dtype (under autocast, autocast's).
+
+        offs[groups] (int32) are the ends of the groups, as torch._grouped_mm takes them: group g has
+        the rows of y from offs[g-1] (0 for the first) to offs[g] - 1. Row s of y is computed from
+        row s of x, or, with index[M] (int32 or int64), from row index[s] of x. Rows behind the last
+        end are zero. The gradient of x adds in the order of the rows of y, in float32.
+        """
+        return grouped_linear(x, self.weight, self.bias, offs, index, None, self._layers)
+
+    def forward_slots(self, x, offs, index, slots):
+        """The same where slots[T,S] (int32) is known: the rows of y that read each row of x, or -1.
+
+        Their order is the order in which the gradient of x adds.
+        """
+        return grouped_linear(x, self.weight, self.bias, offs, index, slots, self._layers)
+
+    def weight_updated(self) -> None:
+        """As SwitchBackLinear.weight_updated."""
+        self._layers.weight_updated()
+
+    def extra_repr(self) -> str:
+        return (
+            f"groups={self.groups}, in_features={self.in_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}, mode={self.mode}"
+        )
+
+    def __prepare_scriptable__(self):
+        raise Unsupported(
+            "torch.jit.script: SwitchBackGroupedLinear cannot be compiled, its products run outside "
+            "of torch"
+        )
+
+    def _load_from_state_dict(self, *arguments):
+        super()._load_from_state_dict(*arguments)
+        self._layers.weight_updated()
+
+    def _apply(self, fn, *args, **kwargs):
+        super()._apply(fn, *args, **kwargs)
+        self._layers.release()
+        return self
+
+    def _replicate_for_data_parallel(self):
+        replica = super()._replicate_for_data_parallel()
+        replica._layers = self._new_layers()
+        return replica
+
+
+if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
+    # As in linear.py: a compiled model breaks its graph at each product.
+    for _name in ("forward", "forward_slots"):
+        _function = getattr(SwitchBackGroupedLinear, _name)
+        setattr(SwitchBackGroupedLinear, _name, torch.compiler.disable(_function))

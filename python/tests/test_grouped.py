@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SwitchBackGroupedLinear: the bits of one layer after the other, gradients, fresh weights."""
+
+import copy
+import itertools
+import os
+import pickle
+import tempfile
+import unittest
+
+from support import PACKAGE, require_torch
+
+torch = require_torch()
+
+from test_distributed import HAS_GLOO, torchrun  # noqa: E402
+
+import switchback  # noqa: E402
+from switchback import nn as sb  # noqa: E402
+
+G, K, N, T = 4, 19, 11, 7
+ENDS = (5, 5, 6, 13)  # the second group is empty
+INDEX = (0, 2, 3, 5, 6, 1, 0, 1, 2, 3, 4, 5, 6, 100, -1)  # the last two rows belong to no group
+M, USED = len(INDEX), ENDS[-1]
+MODES = ("rowwise", "global", "standard")
+
+
+def ends(*values):
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def layers_of(grouped):
+    """A SwitchBackLinear for each group, with its parameters."""
+    made = []
+    for g in range(grouped.groups):
+        one = sb.SwitchBackLinear(
+            grouped.in_features,
+            grouped.out_features,
+            grouped.bias is not None,
+            dtype=grouped.weight.dtype,
+            mode=grouped.mode,
+        )
+        state = {"weight": grouped.weight.detach()[g]}
+        if grouped.bias is not None:
+            state["bias"] = grouped.bias.detach()[g]
+        one.load_state_dict(state)
+        made.append(one)
+    return made
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.offs, self.index = ends(*ENDS), torch.tensor(INDEX)
+        self.x, self.g = torch.randn(T, K), torch.randn(M, N)
+
+    def equal(self, got, want):
+        self.assertEqual((got.shape, got.dtype), (want.shape, want.dtype))
+        self.assertTrue(torch.equal(got, want))
+
+    def near(self, got, want):
+        """Floating point products, which may add in another order.
+
+        A few roundings of sums of up to 24 products of normal numbers, |sum| < 100: in float32
+        24 * 2^-24 * 100 < 2e-4; results in bfloat16 may round to the next number, 2^-7 of it.
+        """
+        self.assertEqual((got.shape, got.dtype), (want.shape, want.dtype))
+        error = 2e-4 if got.dtype is torch.float32 else 2e-4 + 2**-7 * want.abs().float()
+        self.assertTrue(((got.float() - want.float()).abs() <= error).all())
+
+
+class Bits(Case):
+    def test_a_loop_of_layers(self):
+        for mode, dtype, bias in itertools.product(
+            MODES, (torch.float32, torch.bfloat16, torch.float16), (True, False)
+        ):
+            with self.subTest(mode=mode, dtype=dtype, bias=bias):
+                self.check(sb.SwitchBackGroupedLinear(G, K, N, bias, dtype=dtype, mode=mode))
+
+    def check(self, layer):
+        same = self.near if layer.mode == "standard" else self.equal
+        dtype = layer.weight.dtype
+        x, g = self.x.to(dtype).clone().requires_grad_(), self.g.to(dtype)
+        y = layer(x, self.offs, self.index)
+        y.backward(g)
+        begin, dx = 0, torch.zeros(T, K)
+        for i, (one, end) in enumerate(zip(layers_of(layer), ENDS)):
+            rows = self.index[begin:end]
+            inputs = x.detach()[rows].requires_grad_()
+            want = one(inputs)
+            want.backward(g[begin:end])
+            same(y[begin:end], want)
+            for row, gradient in zip(rows, inputs.grad):  # in the order of the rows of y
+                dx[row] += gradient.float()
+            self.near(layer.weight.grad[i], one.weight.grad)
+            if layer.bias is not None:
+                self.equal(layer.bias.grad[i], one.bias.grad)
+            begin = end
+        same(x.grad, dx.to(dtype))
+        self.assertFalse(y[USED:].any())
+        with torch.no_grad():
+            self.equal(layer(x, self.offs, self.index), y)
+            self.equal(layer.eval()(x, self.offs, self.index.int()), y)
+
+    def test_without_an_index(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N)
+        x = self.x[self.index.clamp(0, T - 1)].requires_grad_()
+        y = layer(x, self.offs)
+        y.backward(self.g)
+        again = self.x.clone().requires_grad_()
+        self.equal(y, layer(again, self.offs, self.index))
+        self.assertFalse(x.grad[USED:].any())
+        begin = 0
+        for one, end in zip(layers_of(layer), ENDS):
+            part = x.detach()[begin:end].requires_grad_()
+            one(part).backward(self.g[begin:end])
+            self.equal(x.grad[begin:end], part.grad)
+            begin = end
+
+    def test_strides(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N)
+        want = layer(self.x, self.offs, self.index)
+        wide = torch.zeros(T, 2 * K)
+        wide[:, :K] = self.x
+        self.equal(layer(wide[:, :K], self.offs, self.index), want)
+        self.equal(layer(self.x.t().contiguous().t(), self.offs, self.index), want)
+        other = torch.stack([self.offs, self.offs + 1], 1)[:, 0]
+        self.equal(layer(self.x, other, self.index), want)
+
+    def test_empty(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N)
+        for rows in (0, 3):  # rows that no group has
+            x = torch.randn(rows, K, requires_grad=True)
+            y = layer(x, ends(0, 0, 0, 0))
+            self.assertEqual(y.shape, (rows, N))
+            y.sum().backward()
+            self.assertFalse(y.any() or x.grad.any() or layer.weight.grad.any())
+            self.assertFalse(layer.bias.grad.any())
+
+    def test_a_nan_stays_in_its_row(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N)
+        want = layer(self.x, self.offs, self.index).detach()
+        self.x[1, 3] = float("nan")
+        y = layer(self.x, self.offs, self.index)
+        hit = self.index == 1
+        self.assertTrue(y[hit].isnan().all())
+        self.equal(y[~hit], want[~hit])
+
+
+class Autograd(Case):
+    def test_what_is_not_wanted(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N)
+        x = self.x.requires_grad_()
+        layer(x, self.offs, self.index).backward(self.g)
+        every = [x.grad, layer.weight.grad, layer.bias.grad]
+        for wanted in itertools.product((True, False), repeat=3):
+            if not any(wanted):
+                continue
+            given = [x, layer.weight, layer.bias]
+            for tensor, wants in zip(given, wanted):
+                tensor.grad = None
+                tensor.requires_grad_(wants)
+            layer(x, self.offs, self.index).backward(self.g)
+            for tensor, wants, want in zip(given, wanted, every):
+                if wants:
+                    self.equal(tensor.grad, want)
+                else:
+                    self.assertIsNone(tensor.grad)
+
+    def test_accumulation_and_retained_graphs(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N)
+        y = layer(self.x, self.offs, self.index)
+        y.backward(self.g, retain_graph=True)
+        first = layer.weight.grad.clone()
+        y.backward(self.g)
+        self.equal(layer.weight.grad, 2 * first)
+
+    def test_numbers_that_change_before_backward(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N)
+        y = layer(self.x, self.offs, self.index.int())
+        self.offs[0] = 2
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            y.sum().backward()
+
+    def test_autocast(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N, bias=False)
+        x = self.x.requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = layer(x, self.offs, self.index)
+        twin = copy.deepcopy(layer).bfloat16()
+        self.equal(y, twin(x.detach().bfloat16(), self.offs, self.index))
+        y.sum().backward()
+        self.assertEqual(layer.weight.grad.dtype, torch.float32)
+        self.assertEqual(x.grad.dtype, torch.float32)
+
+
+class Weight(Case):
+    def fresh(self, layer):
+        """What a module that has never seen another weight gives."""
+        twin = sb.SwitchBackGroupedLinear(G, K, N, mode=layer.mode)
+        twin.load_state_dict(layer.state_dict())
+        return twin(self.x, self.offs, self.index)
+
+    def test_every_change_is_noticed(self):
+        for mode, training in itertools.product(("rowwise", "global"), (True, False)):
+            layer = sb.SwitchBackGroupedLinear(G, K, N, mode=mode).train(training)
+
+            def in_place(layer=layer):
+                with torch.no_grad():
+                    layer.weight[2].mul_(2)
+
+            def past_autograd(layer=layer):
+                layer.weight.data[3, 4, 5] = 7
+
+            def numpy(layer=layer):
+                layer.weight.detach().numpy()[0, 0, 0] = -9
+
+            def another(layer=layer):
+                layer.weight = torch.nn.Parameter(torch.randn(G, N, K))
+
+            def transposed(layer=layer):
+                layer.weight = torch.nn.Parameter(torch.randn(G, K, N).transpose(1, 2))
+
+            def bias(layer=layer):
+                layer.bias.data.add_(1)
+
+            def loaded(layer=layer):
+                layer.load_state_dict({"weight": torch.randn(G, N, K), "bias": torch.randn(G, N)})
+
+            changes = (in_place, past_autograd, numpy, another, transposed, past_autograd, bias)
+            for change in (*changes, loaded):
+                with self.subTest(change=change.__name__, mode=mode, training=training):
+                    for _ in range(2):
+                        with torch.no_grad():
+                            layer(self.x, self.offs, self.index)
+                    change()
+                    self.equal(layer(self.x, self.offs, self.index), self.fresh(layer))
+                    with torch.no_grad():
+                        self.equal(layer(self.x, self.offs, self.index), self.fresh(layer))
+
+    def test_steps_of_an_optimizer(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N)
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            before = layer(self.x, self.offs, self.index)
+            before.square().sum().backward()
+            optimizer.step()
+            after = layer(self.x, self.offs, self.index)
+            self.assertFalse(torch.equal(before, after))
+            self.equal(after, self.fresh(layer))
+
+    def test_reuse_of_codes(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N).eval()
+        with torch.no_grad(), sb.reuse_weight_codes():
+            stale = layer(self.x, self.offs, self.index)
+            layer.weight.data.mul_(2)
+            self.equal(layer(self.x, self.offs, self.index), stale)  # as documented
+            layer.weight_updated()
+            self.equal(layer(self.x, self.offs, self.index), self.fresh(layer))
+        self.assertGreater(layer._layers.cached_bytes(), 0)
+        layer.to(torch.bfloat16)
+        self.assertEqual(layer._layers.cached_bytes(), 0)
+
+    def test_copies_and_pickles(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N, mode="global")
+        want = layer(self.x, self.offs, self.index)
+        for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+            self.equal(twin(self.x, self.offs, self.index), want)
+            twin.weight.data.zero_()
+            self.equal(layer(self.x, self.offs, self.index), want)
+        self.assertEqual(set(layer.state_dict()), {"weight", "bias"})
+        self.assertEqual(layer.state_dict()["weight"].shape, (G, N, K))
+
+
+class Errors(Case):
+    def test_arguments_of_the_module(self):
+        for arguments, text in (
+            ((0, K, N), "groups = 0"),
+            ((G, 0, N), "in_features = 0"),
+            ((G, K, -1), "out_features = -1"),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                sb.SwitchBackGroupedLinear(*arguments)
+        with self.assertRaisesRegex(ValueError, "mode = 'fast'"):
+            sb.SwitchBackGroupedLinear(G, K, N, mode="fast")
+
+    def test_operands(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N)
+        x, offs, index = self.x, self.offs, self.index
+        bad = index.clone()
+        bad[3] = T
+        for arguments, kind, text in (
+            ((x[:, 1:], offs, index), ValueError, "its last dimension must be in_features = 19"),
+            ((x[None], offs, index), ValueError, r"it must be \[rows, in_features\]"),
+            ((x.double(), offs, index), TypeError, "x has dtype torch.float64"),
+            ((x.bfloat16(), offs, index), TypeError, "they must be the same"),
+            ((x, offs[1:], index), ValueError, "offs has 3 ends; the layer has 4 groups"),
+            ((x, offs.long(), index), TypeError, "offs has dtype torch.int64"),
+            ((x, list(ENDS), index), TypeError, "offs is a list"),
+            ((x, offs[None], index), ValueError, "offs has shape"),
+            ((x, offs, index.float()), TypeError, "index has dtype torch.float32"),
+            ((x, offs, bad), ValueError, r"x.index\[3\] = 7"),
+            ((x, offs, index[:9]), ValueError, r"groups.ends\[3\] = 13"),
+            ((x, ends(5, 4, 6, 13), index), ValueError, r"groups.ends\[1\] = 4"),
+            ((x, offs), ValueError, r"groups.ends\[3\] = 13"),
+        ):
+            with self.subTest(text=text), self.assertRaisesRegex(kind, text):
+                layer(*arguments)
+        with self.assertRaises(switchback.InvalidArgument):
+            layer(x, offs)
+
+
+@unittest.skipUnless(HAS_GLOO, "this torch has no gloo")
+class DataParallel(unittest.TestCase):
+    def test_two_processes_have_the_gradients_of_one(self):
+        worker = os.path.join(PACKAGE, "tests", "grouped_worker.py")
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "ok")
+            done = torchrun(worker, out)
+            self.assertTrue(os.path.exists(out), done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
