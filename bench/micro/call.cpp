@@ -14,6 +14,7 @@
 #include "bench/workload/session.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "core/numerics.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "switchback/linear.hpp"
@@ -122,7 +123,7 @@ class PlainLoops {
         for (std::int64_t l = 0; l < k; ++l)
           sum += a[i * k + l] * b[j * k + l];
         const float value =
-            static_cast<float>(sum) * absmax_a[i] * absmax_b[j] * (1.0f / (127.0f * 127.0f));
+            static_cast<float>(sum) * absmax_a[i] * absmax_b[j] * core::inverse_127_squared;
         d[i * n + j] = bias == nullptr ? value : value + bias[j];
       }
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reference zone: the int8 product and its dequantize as the specification writes them.
-#include <bit>
 #include <cstring>
 
+#include "core/numerics.hpp"
 #include "core/unaligned.hpp"
 #include "gemm/int8/engine.hpp"
 
@@ -30,7 +30,6 @@ void candidates(const GemmProblem& problem, const ContextState& state,
 }
 
 void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const GemmOperands& o) {
-  const auto c = std::bit_cast<float>(0x38820610u);  // 1 / (127 · 127)
   const bool packed = o.packed_b != nullptr;
   const auto* b = packed ? static_cast<const std::int8_t*>(o.packed_b) : o.b;
   const std::int64_t stride_b = packed ? p.k : p.stride_b;
@@ -48,7 +47,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const Gem
       }
       const float scale_a = core::load(o.absmax_a, i);
       const float scale_b = core::load(o.absmax_b, p.scale == ScaleMode::row_col ? j : 0);
-      float y = scale_b * (scale_a * (static_cast<float>(acc) * c));
+      float y = scale_b * (scale_a * (static_cast<float>(acc) * core::inverse_127_squared));
       if (p.has_bias) y += core::load_float(o.bias, p.bias, j);
       core::store_float(o.d, p.output, at, y);
     }

@@ -5,8 +5,8 @@
 //
 // Implementations are compiled for their instruction set. If the linker shared one of their inline
 // functions with other files, it would crash CPUs without that instruction set. So they include
-// only this header, headers of their own folder and intrinsics, use no templates of the standard
-// library, and keep everything except the kernel in an unnamed namespace.
+// only this header, core/numerics.hpp, headers of their own folder and intrinsics, use no templates
+// of the standard library, and keep everything except the kernel in an unnamed namespace.
 #pragma once
 
 #include <stddef.h>

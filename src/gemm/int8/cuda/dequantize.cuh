@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda/ptx.cuh"
+#include "core/numerics.hpp"
 #include "gemm/int8/cuda/load_float.cuh"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
@@ -12,9 +13,8 @@ inline constexpr float no_bias = -0.0f;
 
 __device__ __forceinline__ float dequantize(std::int32_t acc, float scale_a, float scale_b,
                                             float bias) {
-  const float c = __uint_as_float(0x38820610u);  // 1 / (127 · 127)
-  return __fadd_rn(__fmul_rn(scale_b, __fmul_rn(scale_a, __fmul_rn(static_cast<float>(acc), c))),
-                   bias);
+  const float scaled = __fmul_rn(static_cast<float>(acc), core::inverse_127_squared);
+  return __fadd_rn(__fmul_rn(scale_b, __fmul_rn(scale_a, scaled)), bias);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

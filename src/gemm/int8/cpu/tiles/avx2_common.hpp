@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "core/numerics.hpp"
 #include "gemm/int8/cpu/micro_kernel.hpp"
 
 namespace switchback::gemm_int8 {
@@ -128,7 +129,7 @@ struct StoreBf16 {
 
 template <class Store>
 void dequantize(const EpilogueTile& t) {
-  const __m256 c = _mm256_castsi256_ps(_mm256_set1_epi32(0x38820610));  // 1 / (127 · 127)
+  const __m256 c = _mm256_set1_ps(core::inverse_127_squared);
   for (int64_t r = 0; r < t.rows; ++r) {
     const int32_t* sums = t.sums + r * t.stride_sums;
     auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;

@@ -11,6 +11,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "core/numerics.hpp"
 #include "gemm/int8/cpu/tiles/load_codes.hpp"
 
 namespace switchback::gemm_int8 {
@@ -230,7 +231,7 @@ struct StoreBf16 {
 
 template <class Store>
 void dequantize(const EpilogueTile& t) {
-  const __m512 c = _mm512_castsi512_ps(_mm512_set1_epi32(0x38820610));  // 1 / (127 · 127)
+  const __m512 c = _mm512_set1_ps(core::inverse_127_squared);
   for (int64_t r = 0; r < t.rows; ++r) {
     const int32_t* sums = t.sums + r * t.stride_sums;
     auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
@@ -273,7 +274,7 @@ inline __attribute__((always_inline)) bool dequantize_tile(const Tile& t,
                                                            __m512i (&acc)[Rows][Vectors]) {
   const EpilogueTile& out = *t.out;
   if (out.cols != Vectors * 16 || t.output == Output::s32) return false;
-  const __m512 c = _mm512_castsi512_ps(_mm512_set1_epi32(0x38820610));  // 1 / (127 · 127)
+  const __m512 c = _mm512_set1_ps(core::inverse_127_squared);
   auto* d = static_cast<unsigned char*>(out.d);
   const __m512i odd_words = _mm512_load_si512(odd);
   __mmask16 nan = 0;

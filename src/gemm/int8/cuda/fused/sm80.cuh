@@ -16,6 +16,7 @@
 
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
+#include "core/numerics.hpp"
 #include "gemm/int8/cuda/fused/variant.hpp"
 #include "gemm/int8/cuda/load_float.cuh"
 
@@ -196,7 +197,7 @@ struct FusedSm80 {
   static std::size_t workspace_bytes(const FusedArguments&) { return 0; }
 
   static cudaError_t launch(const FusedArguments& p, void*, cudaStream_t stream) {
-    constexpr float c = 0x1.040c2p-14f;  // 1 / (127 · 127), 0x38820610
+    constexpr float c = core::inverse_127_squared;
     using Arguments = typename Kernel::Arguments;
     typename Dequantize::Arguments epilogue{
         // The leaves of the expression in their order, each operation's own (none) behind its two.

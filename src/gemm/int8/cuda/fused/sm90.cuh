@@ -15,6 +15,7 @@
 
 #include <cstring>
 
+#include "core/numerics.hpp"
 #include "gemm/int8/cuda/fused/variant.hpp"
 #include "gemm/int8/cuda/load_float.cuh"
 
@@ -144,7 +145,7 @@ struct FusedSm90 {
   static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
 
   static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
-    constexpr float c = 0x1.040c2p-14f;  // 1 / (127 · 127), 0x38820610
+    constexpr float c = core::inverse_127_squared;
     const auto rows_of = [](std::int64_t stride) {
       return cute::make_stride(stride, cute::_1{}, std::int64_t{0});
     };

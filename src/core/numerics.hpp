@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: constants of docs/numerics.md, for the host, the CPU kernels and device code. Only
+// constants: a function here would be compiled for every instruction set, and the linker could
+// keep the copy of one that the CPU lacks.
+#pragma once
+
+namespace switchback::core {
+
+/// c of docs/numerics.md: the f32 nearest to 1/127², bits 0x38820610.
+inline constexpr float inverse_127_squared = 0x1.040c2p-14f;
+static_assert(inverse_127_squared == static_cast<float>(1.0 / (127.0 * 127.0)));
+
+}  // namespace switchback::core
