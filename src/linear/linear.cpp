@@ -19,6 +19,7 @@ namespace {
 using linear::check_activation;
 using linear::check_dtype;
 using linear::check_output_dtype;
+using SavedState = linear::SavedForward::State;
 
 LinearState& usable(const std::unique_ptr<LinearState>& state, std::string_view op) {
   if (state == nullptr)
@@ -30,7 +31,7 @@ LinearState& usable(const std::unique_ptr<LinearState>& state, std::string_view 
 }
 
 void check_has_weight(const LinearState& layer, std::string_view op) {
-  if (!layer.has_weight)
+  if (layer.weight_source == LinearState::WeightSource::none)
     core::fail(Status::invalid_state, "{}: the layer has no weight; call set_weight first", op);
 }
 
@@ -46,8 +47,7 @@ void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m,
 
 // Everything made from the weight becomes invalid; a weight packed for eval is useless in training.
 void leave_eval(LinearState& layer) noexcept {
-  layer.eval = false;
-  layer.tried_to_pack = false;
+  layer.phase = LinearState::Phase::training;
   layer.cache.invalidate();
   layer.packed.release();
 }
@@ -55,7 +55,7 @@ void leave_eval(LinearState& layer) noexcept {
 // In eval mode an int8 layer refers to no memory of the caller: the weight and bias may have been
 // freed, and their addresses reused.
 bool refers_to_caller(const LinearState& layer) {
-  return !(layer.eval && layer.is_int8());
+  return !(layer.in_eval() && layer.is_int8());
 }
 
 void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& layer) {
@@ -84,7 +84,7 @@ void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy
 void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix x, AnyMatrix y,
                    Save save) {
   check_has_weight(layer, op);
-  if (layer.eval && save != Save::nothing)
+  if (layer.in_eval() && save != Save::nothing)
     core::fail(Status::invalid_state,
                "{}: save = {} after prepare_for_eval; only nothing (0) may be saved until "
                "weight_updated or set_weight",
@@ -113,9 +113,8 @@ ReadByForward read_by_forward(const LinearState& layer) {
 // been freed and allocated again since. If backward is called for it nevertheless, it is refused.
 void forget_overwritten(LinearState& layer, ConstAnyMatrix output) {
   linear::SavedForward& saved = layer.saved;
-  if (!saved.valid || !saved.borrowed || !core::overlaps(saved.input.x, output)) return;
-  saved.valid = false;
-  saved.overwritten = true;
+  if (saved.state == SavedState::borrowed && core::overlaps(saved.input.x, output))
+    saved.state = SavedState::overwritten;
 }
 
 // Checks the activations at both ends of backward. `x` is what was kept of the forward's input.
@@ -169,7 +168,7 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
 }
 
 void check_trains(std::string_view op, const LinearState& layer) {
-  if (layer.eval)
+  if (layer.in_eval())
     core::fail(Status::invalid_state,
                "{}: the layer is prepared for eval; call weight_updated or set_weight, then a "
                "forward that saves",
@@ -216,7 +215,7 @@ void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
                        {core::operand("weight", weight), core::operand("bias", bias)});
   layer.weight = weight;
   layer.bias = layer.caller_bias = bias.data != nullptr ? bias : ConstAnyMatrix();
-  layer.has_weight = true;
+  layer.weight_source = LinearState::WeightSource::caller;
   leave_eval(layer);
 }
 
@@ -224,7 +223,7 @@ void SwitchbackLinear::weight_updated() {
   constexpr std::string_view op = "weight_updated";
   LinearState& layer = usable(state_, op);
   check_has_weight(layer, op);
-  if (layer.weight.data == nullptr)
+  if (layer.weight_source == LinearState::WeightSource::codes)
     core::fail(Status::invalid_state,
                "{}: the layer holds a quantized weight and none of the caller's; call set_weight",
                op);
@@ -256,28 +255,28 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
   keep_bias(layer, bias, std::move(own_bias));
   layer.weight = {};
   layer.caller_bias = {};
-  layer.has_weight = true;
+  layer.weight_source = LinearState::WeightSource::codes;
   layer.saved.release();
-  layer.eval = true;
+  layer.phase = LinearState::Phase::eval;
 }
 
 void SwitchbackLinear::prepare_for_eval() {
   constexpr std::string_view op = "prepare_for_eval";
   LinearState& layer = usable(state_, op);
   check_has_weight(layer, op);
-  if (layer.eval) return;
-  if (layer.is_int8()) {
-    core::check_process(*layer.context, op);
-    linear::prepare_weight(layer);
-    keep_bias(layer, layer.bias, copy_of_bias(layer, layer.bias));
-    layer.cache.release_backward();
-  } else if (layer.options.mode == Mode::automatic) {
-    layer.cache.release_backward();
+  if (layer.in_eval()) return;
+  if (layer.options.mode == Mode::standard) {
+    layer.pack_for_eval();
   } else {
-    layer.packed.pack(*layer.context, layer.weight, layer.options.engine);
+    if (layer.is_int8()) {
+      core::check_process(*layer.context, op);
+      linear::prepare_weight(layer);
+      keep_bias(layer, layer.bias, copy_of_bias(layer, layer.bias));
+    }
+    layer.cache.release_backward();
+    layer.phase = LinearState::Phase::eval;
   }
   layer.saved.release();
-  layer.eval = true;
 }
 
 void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
@@ -320,20 +319,21 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
   constexpr std::string_view op = "backward";
   LinearState& layer = usable(state_, op);
   check_trains(op, layer);
-  if (layer.saved.overwritten)
+  if (layer.saved.state == SavedState::overwritten)
     core::fail(Status::invalid_state,
                "{}: x borrowed by forward was overwritten by an output of a later forward; borrow "
                "only what stays until backward has run, or call forward with save = copy",
                op);
-  if (!layer.saved.valid)
+  if (!layer.saved.valid())
     core::fail(Status::invalid_state,
                "{}: no forward has saved anything; call forward with save = copy or borrow first",
                op);
   check_activations(op, layer, grads, layer.saved.rows, "M of the saved forward",
                     layer.saved.input.x);
   check_grads(op, layer, grads, layer.saved.rows, "M of the saved forward",
-              core::operand("x borrowed by forward",
-                            layer.saved.borrowed ? layer.saved.input.x : ConstAnyMatrix()),
+              core::operand("x borrowed by forward", layer.saved.state == SavedState::borrowed
+                                                         ? layer.saved.input.x
+                                                         : ConstAnyMatrix()),
               layer.weight, layer.bias);
   linear::backward_pass(layer, grads, layer.saved.input, linear::saved_activation(layer));
 }
@@ -367,7 +367,7 @@ void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& 
 }
 
 std::size_t SwitchbackLinear::saved_for_backward_bytes() const noexcept {
-  return state_ != nullptr && state_->saved.valid ? state_->saved.needed_bytes : 0;
+  return state_ != nullptr && state_->saved.valid() ? state_->saved.needed_bytes : 0;
 }
 
 std::size_t SwitchbackLinear::cached_weight_bytes() const noexcept {

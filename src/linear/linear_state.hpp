@@ -25,9 +25,13 @@ struct SavedForward {
         absmax(context.make_buffer()),
         activation_of_x(context.make_buffer()) {}
 
-  bool valid = false;
-  bool borrowed = false;
-  bool overwritten = false;  ///< x was borrowed and a later output was written over it: not valid
+  enum class State {
+    none,
+    owned,        ///< in the buffers below
+    borrowed,     ///< x is the caller's
+    overwritten,  ///< x was borrowed, and a later output was written over it
+  };
+  State state = State::none;
   std::int64_t rows = 0;
   KeptInput input;             ///< in the caller's memory or in the buffers below
   core::AlignedBuffer copy;    ///< [M,K] in the layer's dtype
@@ -37,8 +41,12 @@ struct SavedForward {
   core::AlignedBuffer activation_of_x;
   std::size_t needed_bytes = 0;  ///< kept for backward, the caller's memory included
 
+  /// Whether backward can run on it.
+  [[nodiscard]] bool valid() const noexcept {
+    return state == State::owned || state == State::borrowed;
+  }
   void release() noexcept {
-    valid = overwritten = false;
+    state = State::none;
     input = {};
     copy.release();
     codes.release();
@@ -65,14 +73,30 @@ struct LinearState {
   ConstAnyMatrix weight;
   ConstAnyMatrix caller_bias;
   ConstAnyMatrix bias;  ///< the caller's, or the copy made for eval
-  bool has_weight = false;
-  bool eval = false;
+  enum class WeightSource {
+    none,
+    caller,  ///< set_weight: `weight`
+    codes,   ///< set_quantized_weight: only `cache` has it
+  };
+  WeightSource weight_source = WeightSource::none;
+  enum class Phase {
+    training,
+    eval,         ///< since prepare_for_eval or set_quantized_weight
+    eval_packed,  ///< and pack_for_eval has run
+  };
+  Phase phase = Phase::training;
   core::AlignedBuffer eval_bias;          ///< a copy of the bias, which the caller may free in eval
   linear::WeightCache cache;              ///< of the int8 modes
   floating::PackedStandardWeight packed;  ///< of mode standard in eval
-  bool tried_to_pack = false;             ///< in this eval: mode auto packs at the first gain
   linear::SavedForward saved;
 
+  [[nodiscard]] bool in_eval() const noexcept { return phase != Phase::training; }
+  /// Packs the weight for products of mode standard, if an engine gains by it. Mode auto does so
+  /// when it first takes that mode.
+  void pack_for_eval() {
+    packed.pack(*context, weight, options.engine);
+    phase = Phase::eval_packed;
+  }
   /// Whether forward and dX are always int8, so that the caller may free the weight in eval.
   [[nodiscard]] bool is_int8() const noexcept {
     return options.mode != Mode::standard && options.mode != Mode::automatic;

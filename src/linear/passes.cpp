@@ -46,7 +46,7 @@ ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& fra
 void begin_saving(LinearState& layer, std::int64_t rows, Save save) {
   SavedForward& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
-  saved.valid = saved.overwritten = false;
+  saved.state = SavedForward::State::none;
   if (layer.saves_codes()) {
     saved.codes.reserve(bytes_of(rows, k, DType::s8));
     saved.absmax.reserve(bytes_of(rows, 1, DType::f32));
@@ -58,10 +58,10 @@ void begin_saving(LinearState& layer, std::int64_t rows, Save save) {
 }
 
 // Where a forward that saves writes what backward needs of x.
-MadeOfInput place_of_saved(LinearState& layer, std::int64_t rows) {
+PreparedInput place_of_saved(LinearState& layer, std::int64_t rows) {
   SavedForward& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
-  MadeOfInput place;
+  PreparedInput place;
   if (layer.saves_codes())
     place = {{saved.codes.as<std::int8_t>(), rows, k}, saved.absmax.as<float>(), {}};
   else if (layer.options.activation != Activation::none)
@@ -72,36 +72,35 @@ MadeOfInput place_of_saved(LinearState& layer, std::int64_t rows) {
 void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
   SavedForward& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
+  const bool borrow = save == Save::borrow && !layer.saves_codes();
   saved.rows = x.rows;
-  saved.borrowed = false;
   if (layer.saves_codes()) {
     saved.input = {{saved.codes.as<void>(), DType::s8, x.rows, k, k},
                    {saved.absmax.as<float>(), count_of(x.rows)}};
     saved.needed_bytes = bytes_of(x.rows, k, DType::s8) + bytes_of(x.rows, 1, DType::f32);
   } else {
-    saved.borrowed = save == Save::borrow;
     saved.input = {x, {}};
-    if (!saved.borrowed) {
+    if (!borrow) {
       copy_dense(*layer.context, x, saved.copy.as<void>());
       saved.input.x = {saved.copy.as<void>(), x.dtype, x.rows, k, k};
     }
     const std::size_t matrices = layer.options.activation != Activation::none ? 2 : 1;
     saved.needed_bytes = matrices * bytes_of(x.rows, k, x.dtype);
   }
-  saved.valid = true;
+  saved.state = borrow ? SavedForward::State::borrowed : SavedForward::State::owned;
 }
 
-// Whether a forward that saves should quantize the weight for dX too, in the same pass, because dX
-// will need codes with the same scales. (Unknown properties of dX are assumed to be the forward's.)
-bool dx_follows(const LinearState& layer, Mode mode, std::int64_t rows) {
+// Whether dX will run in the same mode as a forward that saves. The forward then quantizes the
+// weight for both in one pass. (Unknown properties of dX are assumed to be the forward's.)
+bool dx_will_run_in(const LinearState& layer, Mode mode, std::int64_t rows) {
   if (layer.options.mode != Mode::automatic) return true;
   const bool bias = layer.bias.data != nullptr;
   const Mode dx = mode_of_pass(layer, Pass::dx, rows, layer.options.dtype, bias, true);
   return dx == mode;
 }
 
-void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool trains,
-                       const MadeOfInput& out) {
+void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool trains,
+                  const PreparedInput& out) {
   core::Workspace::Frame frame(layer.context->workspace);
   const MatrixView<std::int8_t> q =
       out.codes.data != nullptr
@@ -111,7 +110,7 @@ void quantized_forward(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatri
                                 count_of(x.rows));
   const QuantizedWeight& w =
       layer.cache.forward(*layer.context, layer.weight, scales_of(mode), layer.options.engine,
-                          trains && dx_follows(layer, mode, x.rows));
+                          trains && dx_will_run_in(layer, mode, x.rows));
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
@@ -141,11 +140,11 @@ quant::Request gradient_of(const LinearGrads& grads, AnyMatrix derived) {
   return {.x = grads.y, .g = grads.g, .activation = grads.y_activation, .value = derived};
 }
 
-// da = G · W from codes, with the column sums of G from the same read, if they are wanted. da is
-// the gradient of activation(x), which is x without an activation. G is grads.g, or grads.g ·
+// G · W from codes, with the column sums of G from the same read, if they are wanted. This is the
+// gradient of what the products read: of x, or of activation(x). G is grads.g, or grads.g ·
 // y_activation'(y), which is then written to `derived`.
-void quantized_da(LinearState& layer, const QuantizedWeight& w, const LinearGrads& grads,
-                  AnyMatrix derived, AnyMatrix da, std::span<float> column_sums_of_g) {
+void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, const LinearGrads& grads,
+                         AnyMatrix derived, AnyMatrix d_input, std::span<float> column_sums_of_g) {
   const ConstAnyMatrix g = grads.g;
   core::Workspace::Frame frame(layer.context->workspace);
   const MatrixView<std::int8_t> q(frame.take<std::int8_t>(g.rows * g.cols), g.rows, g.cols);
@@ -157,18 +156,19 @@ void quantized_da(LinearState& layer, const QuantizedWeight& w, const LinearGrad
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
-  args.d = da;
+  args.d = d_input;
   args.absmax_a = absmax;
   args.absmax_b = w.absmax();
   args.engine = layer.options.engine;
   gemm_int8::multiply(*layer.context, args);
 }
 
-void standard_da(LinearState& layer, ConstAnyMatrix g, AnyMatrix da) {
+// The same in floating point.
+void input_gradient_floating(LinearState& layer, ConstAnyMatrix g, AnyMatrix d_input) {
   StandardGemmArgs args;
   args.a = g;
   args.b = layer.weight;
-  args.d = da;
+  args.d = d_input;
   args.engine = layer.options.engine;
   floating::multiply(*layer.context, args);
 }
@@ -201,24 +201,25 @@ void store_bias_gradient(AnyMatrix db, std::span<const float> sums, bool accumul
   }
 }
 
-// Concurrent work on a device's second stream: work queued before leave() runs concurrently with
-// work queued between leave() and join(). The two do not share scratch memory. Without a second
-// stream everything is one queue.
-class Beside {
+// The second stream of a device: work queued until leave() runs concurrently with work queued
+// between leave() and join(). The two do not share scratch memory. If there is no second stream,
+// all work is in one queue.
+class SecondStream {
  public:
-  explicit Beside(ContextState& state) : state_(state), hold_(std::in_place, state.workspace) {
+  explicit SecondStream(ContextState& state)
+      : state_(state), hold_(std::in_place, state.workspace) {
     entered_ = state.runtime->enter_beside();
   }
   // Joins also after a failure: a capture that was forked and not joined could not be ended.
-  ~Beside() {
+  ~SecondStream() {
     state_.runtime->leave_beside();
     try {
       join();
     } catch (...) {
     }
   }
-  Beside(const Beside&) = delete;
-  Beside& operator=(const Beside&) = delete;
+  SecondStream(const SecondStream&) = delete;
+  SecondStream& operator=(const SecondStream&) = delete;
 
   void leave() {
     state_.runtime->leave_beside();
@@ -241,7 +242,7 @@ void prepare_weight(LinearState& layer) {
                       layer.options.engine, false);
 }
 
-void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, MadeOfInput out) {
+void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, PreparedInput out) {
   const bool trains = save != Save::nothing;
   const bool saves = trains && save != Save::caller;
   if (saves) begin_saving(layer, x.rows, save);
@@ -249,14 +250,11 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
   const Mode mode =
       mode_of_pass(layer, Pass::forward, x.rows, y.dtype, layer.bias.data != nullptr, trains);
   if (mode != Mode::standard) {
-    quantized_forward(layer, mode, x, y, trains, out);
+    forward_int8(layer, mode, x, y, trains, out);
     if (saves) finish_saving(layer, x, save);
     return;
   }
-  if (layer.eval && layer.options.mode == Mode::automatic && !layer.tried_to_pack) {
-    layer.packed.pack(*layer.context, layer.weight, layer.options.engine);
-    layer.tried_to_pack = true;
-  }
+  if (layer.phase == LinearState::Phase::eval) layer.pack_for_eval();
   core::Workspace::Frame frame(layer.context->workspace);
   const ConstAnyMatrix a = input_of_products(layer, frame, x, out.activated);
   if (layer.packed.takes(a, y)) {
@@ -294,32 +292,32 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
   const ConstAnyMatrix g = derives ? ConstAnyMatrix(derived) : grads.g;
   const Activation activation = layer.options.activation;
   const bool activates = activation != Activation::none && !grads.dx_of_activation;
-  const AnyMatrix da = wants_dx && activates
-                           ? take_matrix(frame, grads.dx.dtype, grads.dx.rows, grads.dx.cols)
-                           : grads.dx;
+  const AnyMatrix d_input = wants_dx && activates
+                                ? take_matrix(frame, grads.dx.dtype, grads.dx.rows, grads.dx.cols)
+                                : grads.dx;
   bool wants_dw = grads.dw.data != nullptr;
-  std::optional<Beside> beside;
+  std::optional<SecondStream> dw_stream;
   // Not if dw would have to wait for g, which is computed where it is quantized.
   if (layer.options.overlap_dw && wants_dw && wants_dx && !derives &&
       layer.context->runtime != nullptr) {
-    beside.emplace(*layer.context);
+    dw_stream.emplace(*layer.context);
     weight_gradient(layer, grads, g, input, activated);
-    beside->leave();
+    dw_stream->leave();
     wants_dw = false;
   }
   if (codes != nullptr) {
     // Quantizing g also computes its column sums.
-    quantized_da(layer, *codes, grads, derived, da, sums);
+    input_gradient_int8(layer, *codes, grads, derived, d_input, sums);
   } else {
     if (derives) quant::run(*layer.context, gradient_of(grads, derived));
-    if (wants_dx) standard_da(layer, g, da);
+    if (wants_dx) input_gradient_floating(layer, g, d_input);
     if (wants_db) quant::run(*layer.context, {.x = g, .column_sums = sums});
   }
   if (wants_dx && activates)
     quant::run(*layer.context,
-               {.x = input.x, .g = da, .activation = activation, .value = grads.dx});
+               {.x = input.x, .g = d_input, .activation = activation, .value = grads.dx});
   if (wants_dw) weight_gradient(layer, grads, g, input, activated);
-  if (beside) beside->join();
+  if (dw_stream) dw_stream->join();
   if (wants_db && layer.context->runtime != nullptr) {
     const auto n = static_cast<std::int64_t>(sums.size());
     layer.context->runtime->convert({sums.data(), DType::f32, 1, n, n}, grads.db, grads.accumulate);

@@ -7,16 +7,16 @@
 
 namespace switchback::linear {
 
-/// Where a forward writes its quantized or activated input. Null data: to scratch memory, if
-/// needed.
-struct MadeOfInput {
+/// Where a forward puts its input as the products read it, quantized or activated. Null data: in
+/// scratch memory, if needed.
+struct PreparedInput {
   MatrixView<std::int8_t> codes;  ///< [M,K]
   float* absmax = nullptr;        ///< [M]
   AnyMatrix activated;            ///< [M,K]: activation(x)
 };
 
 void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save,
-                  MadeOfInput out = {});
+                  PreparedInput out = {});
 /// activation(x) of the saved forward; no data if it was not kept.
 ConstAnyMatrix saved_activation(LinearState& layer);
 /// `input` is what was kept of the forward's x: dw reads it, and so does dx through an activation.
