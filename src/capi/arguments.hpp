@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "core/check.hpp"
+#include "core/check_enum.hpp"
 #include "switchback/linear.hpp"
 #include "switchback/matrix.hpp"
 #include "switchback/switchback.h"
@@ -87,11 +88,9 @@ inline ConstAnyMatrix read_bias(std::string_view op, const void* bias, std::int3
 }
 
 inline Mode read_mode(std::string_view op, std::int32_t value) {
-  core::require(value >= SWITCHBACK_STANDARD && value <= SWITCHBACK_AUTO,
-                "{}: mode = {}; it must be standard (0), rowwise (1), global (2), "
-                "global_mem_efficient (3) or auto (4)",
-                op, value);
-  return static_cast<Mode>(value);
+  const auto mode = static_cast<Mode>(value);
+  core::check_enum<mode_name>(op, "mode", mode);
+  return mode;
 }
 
 inline DType read_float_dtype(std::string_view op, std::string_view argument, std::int32_t value) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/check_enum.hpp"
+
 namespace switchback::core {
 
 namespace {
@@ -53,6 +55,16 @@ void check_matrix(std::string_view op, std::string_view argument, ConstAnyMatrix
   const auto range = extent(m);
   require(range.end >= range.begin, "{}: {} {} at {} runs past the end of the address space", op,
           argument, m, m.data);
+}
+
+void check_enum(std::string_view op, std::string_view argument, std::int32_t value,
+                std::int32_t first, std::string_view (*name)(std::int32_t value)) {
+  const auto exists = [&](std::int32_t v) { return v >= first && name(v) != "unknown"; };
+  if (exists(value)) return;
+  std::string list;  // "none (0), gelu_tanh (1) or gelu_erf (2)"
+  for (std::int32_t v = first; exists(v); ++v)
+    list += fmt::format("{}{} ({})", v == first ? "" : exists(v + 1) ? ", " : " or ", name(v), v);
+  fail(Status::invalid_argument, "{}: {} = {}; it must be {}", op, argument, value, list);
 }
 
 void check_float(std::string_view op, std::string_view argument, DType dtype) {

@@ -1,24 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "switchback/types.hpp"
 
+#include <array>
+#include <string>
+
 #include "core/check.hpp"
 
 namespace switchback {
 
-std::string_view dtype_name(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::f32:
-      return "f32";
-    case DType::f16:
-      return "f16";
-    case DType::bf16:
-      return "bf16";
-    case DType::s8:
-      return "s8";
-    case DType::s32:
-      return "s32";
+namespace {
+
+// By value.
+constexpr std::array<std::string_view, 5> dtype_names = {"f32", "f16", "bf16", "s8", "s32"};
+constexpr std::array<std::string_view, 5> mode_names = {"standard", "rowwise", "global",
+                                                        "global_mem_efficient", "auto"};
+constexpr std::array<std::string_view, 3> activation_names = {"none", "gelu_tanh", "gelu_erf"};
+
+template <class Enum, std::size_t count>
+std::string_view name_in(const std::array<std::string_view, count>& names, Enum value) noexcept {
+  const auto index = static_cast<std::size_t>(value);
+  return index < count ? names[index] : "unknown";
+}
+
+template <class Enum, std::size_t count>
+Enum parse(std::string_view what, const std::array<std::string_view, count>& names,
+           std::string_view name) {
+  std::string list;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (name == names[i]) return static_cast<Enum>(i);
+    list.append(i == 0 ? "" : ", ").append(names[i]);
   }
-  return "unknown";
+  core::fail(Status::invalid_argument, "{} '{}' is not one of {}", what, name, list);
+}
+
+}  // namespace
+
+std::string_view dtype_name(DType dtype) noexcept {
+  return name_in(dtype_names, dtype);
 }
 
 std::size_t dtype_size_bytes(DType dtype) noexcept {
@@ -36,56 +54,28 @@ std::size_t dtype_size_bytes(DType dtype) noexcept {
 }
 
 DType parse_dtype(std::string_view name) {
-  if (name == "f32" || name == "float32") return DType::f32;
-  if (name == "f16" || name == "float16" || name == "half") return DType::f16;
-  if (name == "bf16" || name == "bfloat16") return DType::bf16;
-  if (name == "s8" || name == "int8") return DType::s8;
-  if (name == "s32" || name == "int32") return DType::s32;
-  core::fail(Status::invalid_argument, "dtype '{}' is not one of f32, f16, bf16, s8, s32", name);
+  if (name == "float32") return DType::f32;
+  if (name == "float16" || name == "half") return DType::f16;
+  if (name == "bfloat16") return DType::bf16;
+  if (name == "int8") return DType::s8;
+  if (name == "int32") return DType::s32;
+  return parse<DType>("dtype", dtype_names, name);
 }
 
 std::string_view mode_name(Mode mode) noexcept {
-  switch (mode) {
-    case Mode::standard:
-      return "standard";
-    case Mode::rowwise:
-      return "rowwise";
-    case Mode::global:
-      return "global";
-    case Mode::global_mem_efficient:
-      return "global_mem_efficient";
-    case Mode::automatic:
-      return "auto";
-  }
-  return "unknown";
+  return name_in(mode_names, mode);
 }
 
 Mode parse_mode(std::string_view name) {
-  for (const Mode mode :
-       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient, Mode::automatic})
-    if (name == mode_name(mode)) return mode;
-  core::fail(Status::invalid_argument,
-             "mode '{}' is not one of standard, rowwise, global, global_mem_efficient, auto", name);
+  return parse<Mode>("mode", mode_names, name);
 }
 
 std::string_view activation_name(Activation activation) noexcept {
-  switch (activation) {
-    case Activation::none:
-      return "none";
-    case Activation::gelu_tanh:
-      return "gelu_tanh";
-    case Activation::gelu_erf:
-      return "gelu_erf";
-  }
-  return "unknown";
+  return name_in(activation_names, activation);
 }
 
 Activation parse_activation(std::string_view name) {
-  for (const Activation activation :
-       {Activation::none, Activation::gelu_tanh, Activation::gelu_erf})
-    if (name == activation_name(activation)) return activation;
-  core::fail(Status::invalid_argument, "activation '{}' is not one of none, gelu_tanh, gelu_erf",
-             name);
+  return parse<Activation>("activation", activation_names, name);
 }
 
 }  // namespace switchback

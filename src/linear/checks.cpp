@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/check.hpp"
+#include "core/check_enum.hpp"
 #include "linear/mode.hpp"
 #include "switchback/gemm.hpp"
 
@@ -62,22 +63,13 @@ void check_features(std::string_view op, std::string_view name, std::int64_t fea
 
 }  // namespace
 
-void check_activation(std::string_view op, std::string_view argument, Activation activation) {
-  core::require(activation_name(activation) != "unknown",
-                "{}: {} = {}; it must be none (0), gelu_tanh (1) or gelu_erf (2)", op, argument,
-                static_cast<std::int32_t>(activation));
-}
-
 void check_options(std::string_view op, const Context& context, const LinearOptions& options) {
-  core::require(mode_name(options.mode) != "unknown",
-                "{}: mode = {}; it must be standard (0), rowwise (1), global (2), "
-                "global_mem_efficient (3) or auto (4)",
-                op, static_cast<std::int32_t>(options.mode));
+  core::check_enum<mode_name>(op, "mode", options.mode);
   check_allowed(op, options);
   check_features(op, "in_features", options.in_features, options, "the forward pass");
   check_features(op, "out_features", options.out_features, options, "dX");
   core::check_float(op, "dtype", options.dtype);
-  check_activation(op, "activation", options.activation);
+  core::check_enum<activation_name>(op, "activation", options.activation);
   check_engine(op, context, options);
 }
 

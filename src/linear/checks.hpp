@@ -9,7 +9,6 @@
 namespace switchback::linear {
 
 void check_options(std::string_view op, const Context& context, const LinearOptions& options);
-void check_activation(std::string_view op, std::string_view argument, Activation activation);
 /// An operand of the layer's own type.
 void check_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer);
 /// An output: the layer's type, or f32.

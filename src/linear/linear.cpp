@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.hpp"
+#include "core/check_enum.hpp"
 #include "gemm/int8/codes.hpp"
 #include "linear/checks.hpp"
 #include "linear/copy.hpp"
@@ -16,7 +17,6 @@ namespace switchback {
 
 namespace {
 
-using linear::check_activation;
 using linear::check_dtype;
 using linear::check_output_dtype;
 using SavedState = linear::SavedForward::State;
@@ -33,6 +33,12 @@ LinearState& usable(const std::unique_ptr<LinearState>& state, std::string_view 
 void check_has_weight(const LinearState& layer, std::string_view op) {
   if (layer.weight_source == LinearState::WeightSource::none)
     core::fail(Status::invalid_state, "{}: the layer has no weight; call set_weight first", op);
+}
+
+void check_int8(std::string_view op, const LinearState& layer) {
+  core::require(layer.is_int8(),
+                "{}: the layer's mode is {}; it must be rowwise, global or global_mem_efficient",
+                op, mode_name(layer.options.mode));
 }
 
 // An output of backward: skipped if its data is null.
@@ -120,7 +126,7 @@ void forget_overwritten(LinearState& layer, ConstAnyMatrix output) {
 // Checks the activations at both ends of backward. `x` is what was kept of the forward's input.
 void check_activations(std::string_view op, const LinearState& layer, const LinearGrads& grads,
                        std::int64_t rows, std::string_view rows_name, ConstAnyMatrix x) {
-  check_activation(op, "y_activation", grads.y_activation);
+  core::check_enum<activation_name>(op, "y_activation", grads.y_activation);
   if (grads.y_activation != Activation::none) {
     core::check_matrix(op, "y", grads.y);
     check_dtype(op, "y", grads.y.dtype, layer.options.dtype);
@@ -236,9 +242,7 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
   constexpr std::string_view op = "set_quantized_weight";
   LinearState& layer = usable(state_, op);
   const LinearOptions& options = layer.options;
-  core::require(layer.is_int8(),
-                "{}: the layer's mode is {}; it must be rowwise, global or global_mem_efficient",
-                op, mode_name(options.mode));
+  check_int8(op, layer);
   core::check_matrix(op, "codes", codes);
   core::check_shape(op, "codes", codes, options.out_features, "N", options.in_features, "K");
   const bool rowwise = options.mode == Mode::rowwise;
@@ -297,9 +301,7 @@ void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<s
                                      std::span<float> absmax) {
   constexpr std::string_view op = "forward_codes";
   LinearState& layer = usable(state_, op);
-  core::require(layer.is_int8(),
-                "{}: the layer's mode is {}; it must be rowwise, global or global_mem_efficient",
-                op, mode_name(layer.options.mode));
+  check_int8(op, layer);
   check_forward(op, layer, x, y, Save::caller);
   core::check_matrix(op, "codes", codes);
   core::check_shape(op, "codes", codes, x.rows, "M", layer.options.in_features, "K");

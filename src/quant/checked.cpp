@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/check.hpp"
+#include "core/check_enum.hpp"
 #include "core/context_state.hpp"
 #include "quant/dispatch.hpp"
 
@@ -78,9 +79,7 @@ class Checks {
   void source() const {
     const bool activates = parts_.source == Source::activation || parts_.source == Source::gradient;
     if (activates)
-      core::require(r_.activation == Activation::gelu_tanh || r_.activation == Activation::gelu_erf,
-                    "{}: activation = {}; it must be gelu_tanh (1) or gelu_erf (2)", op_,
-                    static_cast<std::int32_t>(r_.activation));
+      core::check_enum<activation_name>(op_, "activation", r_.activation, Activation::gelu_tanh);
     core::check_matrix(op_, names_.x, r_.x);
     if (parts_.source == Source::codes)
       core::check_span(op_, names_.absmax, r_.absmax_x, r_.x.rows, names_.rows);

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: validation of enums whose values come from callers. Messages list the names.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace switchback::core {
+
+/// A value from `first` on. `name` is the enum's function for names; values follow each other.
+void check_enum(std::string_view op, std::string_view argument, std::int32_t value,
+                std::int32_t first, std::string_view (*name)(std::int32_t value));
+template <auto name, class Enum>
+void check_enum(std::string_view op, std::string_view argument, Enum value, Enum first = {}) {
+  check_enum(op, argument, static_cast<std::int32_t>(value), static_cast<std::int32_t>(first),
+             [](std::int32_t v) { return name(static_cast<Enum>(v)); });
+}
+
+}  // namespace switchback::core
