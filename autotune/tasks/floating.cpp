@@ -11,6 +11,7 @@
 #include "measure/caches.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
+#include "measure/oracle.hpp"
 
 namespace switchback::autotune {
 
@@ -19,11 +20,6 @@ namespace {
 using floating::Config;
 using floating::Problem;
 using measure::element;
-
-// The relative error of rounding to a type.
-double rounding(DType dtype) {
-  return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
-}
 
 struct Sample {
   std::int64_t row, col;
@@ -151,18 +147,14 @@ class StandardTask final : public Task {
                                          static_cast<std::uint64_t>(size));
       };
       Sample s{pick(p.m, 11), pick(p.n, 12), 0, 0};
-      double magnitude = 0;
-      for (std::int64_t q = 0; q < p.k; ++q) {
-        const double product =
-            (p.transpose_a ? element(a.any(), q, s.row) : element(a.any(), s.row, q)) *
-            (p.transpose_b ? element(b.any(), s.col, q) : element(b.any(), q, s.col));
-        s.want += product;
-        magnitude += std::abs(product);
-      }
+      const measure::InnerProduct sum =
+          measure::inner_product(measure::row_of(a.any(), p.transpose_a, s.row),
+                                 measure::row_of(b.any(), !p.transpose_b, s.col));
+      s.want = sum.value;
       if (p.bias) s.want += element(bias.any(), 0, s.col);
       if (p.accumulate) s.want += element(d.any(), s.row, s.col);
-      s.bound = sum_error * (magnitude + std::abs(s.want) + 8) +
-                2 * rounding(p.output) * (std::abs(s.want) + 8);
+      s.bound = sum_error * (sum.magnitude + std::abs(s.want) + 8) +
+                2 * measure::rounding_error(p.output, std::abs(s.want) + 8);
       samples_.push_back(s);
     }
   }

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "measure/oracle.hpp"
 #include "switchback/context.hpp"
 #include "switchback/matrix.hpp"
 
@@ -25,8 +26,7 @@ struct SampleCheck {
   [[nodiscard]] bool ok() const noexcept { return wrong.empty(); }
 };
 
-/// How the elements of a matrix share scales.
-enum class Group { row, column, matrix };
+using measure::Group;
 
 /// Codes q, stored [rows,cols] or, transposed, [cols,rows], and scales of x, by the definition.
 SampleCheck check_quantized(Context& context, ConstAnyMatrix x, Group group,

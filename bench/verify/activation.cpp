@@ -11,6 +11,8 @@ namespace switchback::bench {
 
 namespace {
 
+using measure::rounding_error;
+
 constexpr double library_bound = 0x1p-22;  // of activation.hpp
 
 double exact_value(Activation activation, double x) {
@@ -27,12 +29,6 @@ double exact_derivative(Activation activation, double x) {
   const double root = std::sqrt(2.0 / std::numbers::pi);
   const double s = 1.0 / (1.0 + std::exp(-2.0 * root * (x + 0.044715 * x * x * x)));
   return s + x * 2.0 * root * (1.0 + 3.0 * 0.044715 * x * x) * (s * (1.0 - s));
-}
-
-// Half a unit in the last place of a value of the dtype, or of its smallest.
-double rounding(DType dtype, double value) {
-  const double relative = dtype == DType::f16 ? 0x1p-11 : dtype == DType::bf16 ? 0x1p-8 : 0x1p-24;
-  return relative * std::abs(value) + (dtype == DType::f16 ? 0x1p-25 : 0x1p-126);
 }
 
 class ActivationChecks {
@@ -77,7 +73,8 @@ class ActivationChecks {
       for (std::int64_t c = 0; c < x_.cols(); ++c) {
         const double x = element(x_.any(), r, c);
         const double value = exact_value(activation_, x);
-        const double bound = library_bound * std::max(1.0, std::abs(x)) + rounding(dtype_, value);
+        const double bound =
+            library_bound * std::max(1.0, std::abs(x)) + rounding_error(dtype_, value);
         reference.values.push_back(value);
         reference.bounds.push_back(std::isfinite(bound) ? bound : 0.0);
       }
@@ -110,7 +107,7 @@ class ActivationChecks {
         const double value = g * exact_derivative(activation_, element(x_.any(), r, c));
         // The derivative's error, and the product's rounding to f32.
         const double bound =
-            std::abs(g) * library_bound + 0x1p-24 * std::abs(value) + rounding(dtype_, value);
+            std::abs(g) * library_bound + 0x1p-24 * std::abs(value) + rounding_error(dtype_, value);
         reference.values.push_back(value);
         reference.bounds.push_back(std::isfinite(bound) ? bound : 0.0);
       }
@@ -147,7 +144,7 @@ class ActivationChecks {
                  "equal to the operation that does not quantize");
   }
   void same(const char* op, const Codes& got, const measure::Matrix& values) {
-    const oracle::Codes want = oracle::quantize(values.any(), oracle::Groups::rows);
+    const oracle::Codes want = oracle::quantize(values.any(), Group::row);
     suite_.exact(check(op, "codes"), got.q.any(), want.view(),
                  "equal: quantize_rowwise of the values");
     suite_.exact(check(op, "absmax"), got.scales.any(), as_row(want.absmax),

@@ -71,7 +71,7 @@ class Int8Checks {
       scales_a[2] = std::numeric_limits<float>::quiet_NaN();
     }
     if (scales_b.size() > 2) scales_b[2] = std::numeric_limits<float>::infinity();
-    sums_ = oracle::integer_product(context, a(), b(), rows_);
+    sums_ = measure::integer_product(context, a(), b(), rows_);
   }
 
   /// Empty: the engine the library chooses.
@@ -178,7 +178,7 @@ class StandardChecks {
     const std::int64_t inner = pass.transpose_a || forward ? b_.cols() : n;
     rows_ = suite.rows_for(rows_count_, cols_, pass.transpose_a ? m : inner);
     product_ =
-        oracle::product(context, a_.any(), pass.transpose_a, b_.any(), pass.transpose_b, rows_);
+        measure::product(context, a_.any(), pass.transpose_a, b_.any(), pass.transpose_b, rows_);
   }
 
   void with_engine(const std::string& engine) {
@@ -230,7 +230,7 @@ class StandardChecks {
   std::int64_t rows_count_ = 0;
   std::int64_t cols_ = 0;
   Rows rows_;
-  oracle::Product product_;
+  measure::Product product_;
 };
 
 }  // namespace

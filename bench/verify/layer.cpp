@@ -13,7 +13,6 @@ namespace switchback::bench {
 namespace {
 
 using oracle::Codes;
-using oracle::Groups;
 using oracle::SumBound;
 
 // What int8 costs in accuracy on random data: the deviation of a code's rounding, absmax/127/√12,
@@ -49,11 +48,11 @@ class LayerChecks {
     fill(context, w_.any(), data == Data::nonfinite ? Data::normal : data, seed + 12);
     fill(context, g_.any(), data, seed + 13);
     measure::fill_normal(context, bias_.any(), seed + 14);
-    y_product_ = oracle::product(context, x_.any(), false, w_.any(), true, y_rows_);
-    dx_product_ = oracle::product(context, g_.any(), false, w_.any(), false, dx_rows_);
-    dw_product_ = oracle::product(context, g_.any(), true, x_.any(), false, dw_rows_);
-    q_x_ = oracle::quantize(x_.any(), Groups::rows);
-    q_g_ = oracle::quantize(g_.any(), Groups::rows);
+    y_product_ = measure::product(context, x_.any(), false, w_.any(), true, y_rows_);
+    dx_product_ = measure::product(context, g_.any(), false, w_.any(), false, dx_rows_);
+    dw_product_ = measure::product(context, g_.any(), true, x_.any(), false, dw_rows_);
+    q_x_ = oracle::quantize(x_.any(), Group::row);
+    q_g_ = oracle::quantize(g_.any(), Group::row);
   }
 
   void in_mode(Mode mode, const std::string& engine) {
@@ -133,8 +132,8 @@ class LayerChecks {
 
   // An output of an int8 product: codes of one side by rows of the output, codes of the other.
   void int8_output(const char* part, const measure::Matrix& got, const Rows& rows, const Codes& a,
-                   const Codes& b, std::span<const float> bias, const oracle::Product& product) {
-    const auto sums = oracle::integer_product(suite_.context(), a.view(), b.view(), rows);
+                   const Codes& b, std::span<const float> bias, const measure::Product& product) {
+    const auto sums = measure::integer_product(suite_.context(), a.view(), b.view(), rows);
     const std::vector<float> values =
         oracle::epilogue(sums, rows, a.absmax, b.absmax, bias, b.rows, got.dtype());
     const measure::Matrix want = in_dtype(values, b.rows, got.dtype());
@@ -156,7 +155,7 @@ class LayerChecks {
           oracle::reference_of(y_product_, sum_bound(), dtype_, bias_.floats(), {});
       return suite_.bounded(check(part), y.any(), y_rows_, reference, sum_rule());
     }
-    const Codes q_w = oracle::quantize(w_.any(), rowwise() ? Groups::rows : Groups::all);
+    const Codes q_w = oracle::quantize(w_.any(), rowwise() ? Group::row : Group::matrix);
     int8_output(part, y, y_rows_, q_x_, q_w, bias_.floats(), y_product_);
   }
 
@@ -166,13 +165,13 @@ class LayerChecks {
       return suite_.bounded(check("dx"), dx.any(), dx_rows_, reference, sum_rule());
     }
     const Codes q_w =
-        oracle::quantize(w_.any(), rowwise() ? Groups::columns : Groups::all).transposed();
+        oracle::quantize(w_.any(), rowwise() ? Group::column : Group::matrix).transposed();
     int8_output("dx", dx, dx_rows_, q_g_, q_w, {}, dx_product_);
   }
 
   void weight_gradient(const char* part, const measure::Matrix& dw,
                        const std::vector<float>& before) {
-    const auto compare = [&](const oracle::Product& product) {
+    const auto compare = [&](const measure::Product& product) {
       const Reference reference =
           oracle::reference_of(product, sum_bound(), DType::f32, {}, before);
       suite_.bounded(check(part), dw.any(), dw_rows_, reference, sum_rule());
@@ -180,7 +179,7 @@ class LayerChecks {
     if (mode_ != Mode::global_mem_efficient) return compare(dw_product_);
     // From what was saved: the codes of X, back in the layer's dtype.
     const measure::Matrix x = in_dtype(oracle::dequantize(q_x_, dtype_), shape_.dim_in, dtype_);
-    compare(oracle::product(suite_.context(), g_.any(), true, x.any(), false, dw_rows_));
+    compare(measure::product(suite_.context(), g_.any(), true, x.any(), false, dw_rows_));
   }
 
   void bias_gradient(const measure::Matrix& db, const measure::Matrix& db_twice,
@@ -208,9 +207,9 @@ class LayerChecks {
   Rows y_rows_;
   Rows dx_rows_;
   Rows dw_rows_;
-  oracle::Product y_product_;
-  oracle::Product dx_product_;
-  oracle::Product dw_product_;
+  measure::Product y_product_;
+  measure::Product dx_product_;
+  measure::Product dw_product_;
   Codes q_x_;
   Codes q_g_;
 };

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the expected results of every operation, computed without the library: roundings to f32
-// are made from f64 results (exact for one division, product or sum of two f32), sums of products
-// in f64 or int64.
+// Bench: the expected results of whole operations, made of the elements of measure/oracle.hpp.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +7,15 @@
 #include <vector>
 
 #include "bench/verify/compare.hpp"
-#include "measure/matrix.hpp"
+#include "measure/oracle.hpp"
 #include "switchback/context.hpp"
 #include "switchback/matrix.hpp"
 
-namespace switchback::bench::oracle {
+namespace switchback::bench {
 
-enum class Groups { rows, columns, all };
+using measure::Group;
+
+namespace oracle {
 
 /// Codes of x[rows,cols] where they lie (not transposed), and one absmax a group.
 struct Codes {
@@ -26,41 +26,24 @@ struct Codes {
   [[nodiscard]] MatrixView<const std::int8_t> view() const { return {q.data(), rows, cols}; }
   [[nodiscard]] Codes transposed() const;
 };
-Codes quantize(ConstAnyMatrix x, Groups groups);
+Codes quantize(ConstAnyMatrix x, Group group);
 
-/// cast_to_int8: truncated, clamped to [-128, 127], NaN to 0.
+/// cast_to_int8 of each element.
 std::vector<std::int8_t> cast(ConstAnyMatrix x);
 /// dequantize_rowwise, rounded to the dtype: the values, exact in f32.
 std::vector<float> dequantize(const Codes& codes, DType dtype);
 /// The f32 column sums in the order quant.hpp defines.
 std::vector<float> column_sums(ConstAnyMatrix g);
 
-/// value rounded once to the dtype (f32, f16 or bf16), from f64.
-float round_to(DType dtype, double value);
-
-/// Rows of a[M,K] · b[N,K]ᵀ.
-std::vector<std::int64_t> integer_product(Context& context, MatrixView<const std::int8_t> a,
-                                          MatrixView<const std::int8_t> b, const Rows& rows);
 /// The epilogue over sums[rows.size(), N]: bit for bit what gemm writes in the dtype. absmax_b has
 /// N values or one; bias has N values or none.
 std::vector<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows,
                             std::span<const float> absmax_a, std::span<const float> absmax_b,
                             std::span<const float> bias, std::int64_t n, DType dtype);
 
-/// Rows of op(a) · op(b) in f64, with the sums that bound the error of an f32 sum.
-struct Product {
-  std::int64_t cols = 0;
-  std::int64_t inner = 0;
-  std::vector<double> values;      ///< [rows.size(), cols]
-  std::vector<double> magnitudes;  ///< Σ |a·b|
-  std::vector<double> squares;     ///< Σ (a·b)²
-};
-Product product(Context& context, ConstAnyMatrix a, bool transpose_a, ConstAnyMatrix b,
-                bool transpose_b, const Rows& rows);
-
 /// Bounds for the difference between an f32 sum of products and the f64 one.
 enum class SumBound {
-  /// Wilkinson: any order of summation stays within (K + 2)·2⁻²⁴·Σ|a·b|. Holds for all data.
+  /// measure::any_order_error() holds for all data.
   any_data,
   /// Rounding errors of random data add up like a random walk: their deviation is below
   /// 2⁻²⁴·√K·‖a·b‖₂/√6, and six of them are allowed (2.5, taken as 4, for the order may be any).
@@ -68,7 +51,9 @@ enum class SumBound {
 };
 /// Values with bias and what the output held before (both may be empty) added, and bounds: the
 /// sum's, plus one rounding to the dtype, plus what flushing subnormal operands may drop.
-Reference reference_of(const Product& product, SumBound kind, DType dtype,
+Reference reference_of(const measure::Product& product, SumBound kind, DType dtype,
                        std::span<const float> bias, std::span<const float> before);
 
-}  // namespace switchback::bench::oracle
+}  // namespace oracle
+
+}  // namespace switchback::bench

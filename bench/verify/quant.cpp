@@ -72,7 +72,7 @@ class QuantizeChecks {
 
   void rowwise() {
     Context& context = suite_.context();
-    const oracle::Codes want = oracle::quantize(x_.any(), oracle::Groups::rows);
+    const oracle::Codes want = oracle::quantize(x_.any(), Group::row);
     const Written got(suite_, x_.rows(), x_.cols(), x_.rows());
     if (attempt("quantize_rowwise",
                 [&] { quantize_rowwise(context, x_.any(), got.view(), got.absmax()); }))
@@ -115,9 +115,9 @@ class QuantizeChecks {
           quantize_columnwise_transpose(context, w_.any(), columns.view(), columns.absmax());
         }))
       compare("quantize_columnwise_transpose", columns,
-              oracle::quantize(w_.any(), oracle::Groups::columns).transposed());
+              oracle::quantize(w_.any(), Group::column).transposed());
 
-    const oracle::Codes want = oracle::quantize(w_.any(), oracle::Groups::all);
+    const oracle::Codes want = oracle::quantize(w_.any(), Group::matrix);
     const Written global(suite_, w_.rows(), w_.cols(), 1);
     if (attempt("quantize_global",
                 [&] { quantize_global(context, w_.any(), global.view(), global.absmax()); }))
@@ -139,8 +139,8 @@ class QuantizeChecks {
           quantize_rowwise_and_columnwise_transpose(context, w_.any(), q.view(), q.absmax(),
                                                     t.view(), t.absmax());
         })) {
-      compare(op, q, oracle::quantize(w_.any(), oracle::Groups::rows));
-      const oracle::Codes want = oracle::quantize(w_.any(), oracle::Groups::columns).transposed();
+      compare(op, q, oracle::quantize(w_.any(), Group::row));
+      const oracle::Codes want = oracle::quantize(w_.any(), Group::column).transposed();
       compare(op, "transposed codes", t.q, want);
       compare(op, "column absmax", t.scales, want.absmax);
     }
@@ -151,14 +151,14 @@ class QuantizeChecks {
           quantize_global_and_transpose(context, w_.any(), global.view(), global_t.view(),
                                         global.absmax());
         })) {
-      const oracle::Codes want = oracle::quantize(w_.any(), oracle::Groups::all);
+      const oracle::Codes want = oracle::quantize(w_.any(), Group::matrix);
       compare(op, global, want);
       compare(op, "transposed codes", global_t.q, want.transposed());
     }
   }
 
   void dequantize() {
-    const oracle::Codes codes = oracle::quantize(x_.any(), oracle::Groups::rows);
+    const oracle::Codes codes = oracle::quantize(x_.any(), Group::row);
     const measure::Matrix q = suite_.copied(x_.rows(), x_.cols(), codes.q);
     const measure::Matrix absmax = suite_.copied(1, x_.rows(), codes.absmax);
     for (const DType to : {DType::f32, dtype_}) {

@@ -124,18 +124,6 @@ void poison(Context& context, AnyMatrix m) {
     std::memset(row_of(m, r), byte, row_bytes(m));
 }
 
-double element(ConstAnyMatrix m, std::int64_t r, std::int64_t c) noexcept {
-  const std::int64_t at = r * m.stride + c;
-  switch (m.dtype) {
-    case DType::s8:
-      return core::load(static_cast<const std::int8_t*>(m.data), at);
-    case DType::s32:
-      return core::load(static_cast<const std::int32_t*>(m.data), at);
-    default:
-      return core::load_float(m.data, m.dtype, at);
-  }
-}
-
 std::string difference(Context& context, ConstAnyMatrix m, ConstAnyMatrix want) {
   const Matrix host = to_host(context, m);
   const ConstAnyMatrix got = host.any();

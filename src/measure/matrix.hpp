@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/aligned_buffer.hpp"
+#include "core/unaligned.hpp"
 #include "switchback/context.hpp"
 #include "switchback/matrix.hpp"
 
@@ -89,7 +90,17 @@ Matrix to_host(Context& context, std::span<const float> values);
 void poison(Context& context, AnyMatrix m);
 
 /// Element (r, c) of a matrix of the host. Exact for every type there is.
-double element(ConstAnyMatrix m, std::int64_t r, std::int64_t c) noexcept;
+inline double element(ConstAnyMatrix m, std::int64_t r, std::int64_t c) noexcept {
+  const std::int64_t at = r * m.stride + c;
+  switch (m.dtype) {
+    case DType::s8:
+      return core::load(static_cast<const std::int8_t*>(m.data), at);
+    case DType::s32:
+      return core::load(static_cast<const std::int32_t*>(m.data), at);
+    default:
+      return core::load_float(m.data, m.dtype, at);
+  }
+}
 
 /// Describes the first difference between m and `want`, a host matrix with m's columns and at least
 /// its rows; empty if there is none. Bits are compared, so NaNs with different bits differ.

@@ -163,7 +163,7 @@ TEST(Oracle, QuantizesAsTheSpecificationSays) {
   const std::vector<float> values = {127, 0.5f, 1.5f,     -2.5f, 0, 0,         0, 0,
                                      1,   nan,  infinity, 2,     1, -infinity, 0, 3};
   const ConstAnyMatrix x(values.data(), DType::f32, 4, 4, 4);
-  const oracle::Codes rows = oracle::quantize(x, oracle::Groups::rows);
+  const oracle::Codes rows = oracle::quantize(x, Group::row);
   const std::vector<std::int8_t> want = {127, 0, 2, -2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(rows.q, want);
   EXPECT_EQ(rows.absmax[0], 127);
@@ -178,12 +178,12 @@ TEST(Oracle, QuantizesAsTheSpecificationSays) {
 TEST(Oracle, RoundsOnceToNarrowTypes) {
   // 1 + 2⁻⁸ lies half way between bf16's 1 and 1 + 2⁻⁷; the least above it must go up, though its
   // f32 rounding would land on the tie.
-  EXPECT_EQ(oracle::round_to(DType::bf16, 1 + 0x1p-8), 1.0f);
-  EXPECT_EQ(oracle::round_to(DType::bf16, 1 + 0x1p-8 + 0x1p-40), 1 + 0x1p-7f);
-  EXPECT_EQ(oracle::round_to(DType::f16, 1 + 0x1p-11), 1.0f);
-  EXPECT_EQ(oracle::round_to(DType::f16, 1 + 0x1p-11 + 0x1p-40), 1 + 0x1p-10f);
-  EXPECT_EQ(oracle::round_to(DType::f16, 1e9), infinity);
-  EXPECT_TRUE(std::isnan(oracle::round_to(DType::bf16, nan)));
+  EXPECT_EQ(measure::round_to(DType::bf16, 1 + 0x1p-8), 1.0f);
+  EXPECT_EQ(measure::round_to(DType::bf16, 1 + 0x1p-8 + 0x1p-40), 1 + 0x1p-7f);
+  EXPECT_EQ(measure::round_to(DType::f16, 1 + 0x1p-11), 1.0f);
+  EXPECT_EQ(measure::round_to(DType::f16, 1 + 0x1p-11 + 0x1p-40), 1 + 0x1p-10f);
+  EXPECT_EQ(measure::round_to(DType::f16, 1e9), infinity);
+  EXPECT_TRUE(std::isnan(measure::round_to(DType::bf16, nan)));
 }
 
 TEST(Oracle, ProductsOfEachTranspose) {
@@ -193,11 +193,11 @@ TEST(Oracle, ProductsOfEachTranspose) {
   const ConstAnyMatrix a23(a.data(), DType::f32, 2, 3, 3);
   const ConstAnyMatrix b23(b.data(), DType::f32, 2, 3, 3);
   const ConstAnyMatrix b32(b.data(), DType::f32, 3, 2, 2);
-  EXPECT_EQ(oracle::product(context, a23, false, b23, true, all_rows(2)).values,
+  EXPECT_EQ(measure::product(context, a23, false, b23, true, all_rows(2)).values,
             (std::vector<double>{7, 4, 16, 7}));
-  EXPECT_EQ(oracle::product(context, a23, false, b32, false, all_rows(2)).values,
+  EXPECT_EQ(measure::product(context, a23, false, b32, false, all_rows(2)).values,
             (std::vector<double>{8, 1, 20, 1}));
-  const oracle::Product t = oracle::product(context, a23, true, b23, false, all_rows(3));
+  const measure::Product t = measure::product(context, a23, true, b23, false, all_rows(3));
   EXPECT_EQ(t.values, (std::vector<double>{-3, 4, 6, -3, 5, 9, -3, 6, 12}));
   EXPECT_EQ(t.magnitudes[0], 5);
   EXPECT_EQ(t.squares[0], 17);
