@@ -79,15 +79,6 @@ std::string_view field_name(Field field) noexcept {
   return spec_of(field).name;
 }
 
-bool is_int8_product(Field field) noexcept {
-  return std::holds_alternative<Int8Product>(spec_of(field).work);
-}
-
-bool is_standard_product(Field field) noexcept {
-  return std::holds_alternative<FloatingProduct>(spec_of(field).work) ||
-         std::holds_alternative<EvalForward>(spec_of(field).work);
-}
-
 const std::array<SumInfo, 3>& sum_table() {
   static const std::array<SumInfo, 3> sums{{
       {"time_standard", {Field::standard_fwd, Field::standard_gx, Field::standard_gw}},

@@ -112,11 +112,6 @@ struct SumInfo {
 };
 const std::array<SumInfo, 3>& sum_table();
 
-/// Whether the field is an int8 product.
-bool is_int8_product(Field field) noexcept;
-/// Whether the field is a floating point product.
-bool is_standard_product(Field field) noexcept;
-
 /// Times in ms by Field; the ones of a record.
 using RecordTimes = std::array<std::optional<double>, record_fields>;
 /// The sum of the parts in order, or nothing if one is missing.

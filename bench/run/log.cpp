@@ -3,38 +3,41 @@
 
 #include <fmt/format.h>
 
+#include "bench/run/operands.hpp"
 #include "bench/workload/output.hpp"
 
 namespace switchback::bench {
 
 namespace {
 
-/// A rate and its share of a ceiling.
-void add_rate(Json& out, const char* key, double rate, double ceiling) {
-  out[key] = rate;
-  if (ceiling > 0) out["percent_of_ceiling"] = 100 * rate / ceiling;
-}
+/// Writes the rate of a field's work, and its share of a ceiling.
+struct AddRates {
+  Json& out;
+  const Case& shape;
+  DType dtype;
+  double seconds;
+  const Ceilings& ceilings;
 
-void add_rates(Json& out, Field field, const Case& c, DType dtype, double ms,
-               const Ceilings& ceilings) {
-  if (!(ms > 0)) return;
-  const double seconds = ms * 1e-3;
-  if (is_standard_product(field)) {
-    add_rate(out, "tops", 2 * c.macs() / seconds * 1e-12, ceilings.f32_tflops);
-  } else if (is_int8_product(field)) {
-    add_rate(out, "tops", 2 * c.macs() / seconds * 1e-12, ceilings.s8_tops);
-  } else {
-    const bool of_x = field == Field::x_quantize_rowwise || field == Field::cast_x;
-    const bool of_g = field == Field::g_quantize_rowwise || field == Field::cast_g;
-    const double elements = of_x ? static_cast<double>(c.batch_size) * static_cast<double>(c.dim_in)
-                            : of_g
-                                ? static_cast<double>(c.batch_size) * static_cast<double>(c.dim_out)
-                                : static_cast<double>(c.dim_out) * static_cast<double>(c.dim_in);
-    // Each element read once, each code written once: what a cast moves.
-    const double bytes = elements * static_cast<double>(dtype_size_bytes(dtype) + 1);
-    add_rate(out, "gb_s", bytes / seconds * 1e-9, ceilings.copy_gb_s);
+  void operator()(const FloatingProduct&) const { add_operations(ceilings.f32_tflops); }
+  void operator()(const EvalForward&) const { add_operations(ceilings.f32_tflops); }
+  void operator()(const Int8Product&) const { add_operations(ceilings.s8_tops); }
+  void operator()(const Quantize& quantize) const { add_bytes(quantize.x); }
+  void operator()(const Cast& cast) const { add_bytes(cast.x); }
+
+ private:
+  void add_operations(double ceiling) const {
+    add("tops", 2 * shape.macs() / seconds * 1e-12, ceiling);
   }
-}
+  // Each element read once, each code written once: what a cast moves.
+  void add_bytes(Operand x) const {
+    const double bytes = elements_of(x, shape) * static_cast<double>(dtype_size_bytes(dtype) + 1);
+    add("gb_s", bytes / seconds * 1e-9, ceilings.copy_gb_s);
+  }
+  void add(const char* key, double rate, double ceiling) const {
+    out[key] = rate;
+    if (ceiling > 0) out["percent_of_ceiling"] = 100 * rate / ceiling;
+  }
+};
 
 std::optional<double> number_at(const Json& object, const char* key) {
   if (!object.is_object()) return std::nullopt;
@@ -127,7 +130,9 @@ void put_result(const CaseResult& result, DType dtype, const Ceilings& ceilings,
       out["p80_ms"] = s.p80_ms;
       out["max_ms"] = s.max_ms;
       out["mad_ms"] = s.mad_ms;
-      add_rates(out, static_cast<Field>(i), result.shape, dtype, s.median_ms, ceilings);
+      if (s.median_ms > 0)
+        std::visit(AddRates{out, result.shape, dtype, s.median_ms * 1e-3, ceilings},
+                   field_table()[i].work);
     }
     if (field.default_stats.count > 0) {
       out["default_median_ms"] = field.default_stats.median_ms;
