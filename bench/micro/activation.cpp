@@ -34,7 +34,7 @@ RaceRow row_of(const MicroOptions& options, const MicroShape& shape, std::string
 
 std::vector<measure::Timed> race_of(Context& context, const MicroOptions& options, double default_s,
                                     const std::vector<measure::Rival>& rivals) {
-  return measure::race(waited_for(context, rivals), micro_rounds(options, default_s, 2));
+  return measure::race(rivals, micro_rounds(context, options, default_s, 2));
 }
 
 // [batch, dim_out] of a layer: what lies between the two layers of an MLP.

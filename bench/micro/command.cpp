@@ -95,7 +95,8 @@ void run_micro(const MicroArguments& arguments) {
   start["timer"] =
       session.on_cpu()
           ? "std::chrono::steady_clock, medians of interleaved rounds"
-          : "std::chrono::steady_clock until the device was done, medians of interleaved rounds";
+          : "events of the device around one call (micro call: std::chrono::steady_clock until "
+            "the device was done), medians of interleaved rounds";
   start["machine"] = session.machine();
   start["warning"] = busy_warning();
   write(start.dump());

@@ -129,10 +129,7 @@ struct Floors {
 // Drives the operands out of the caches of the CPU or the device.
 std::function<void()> cold_caches(Context& context) {
   if (context.state().runtime != nullptr)
-    return [&context, flush = std::make_shared<measure::CacheFlush>(context)] {
-      flush->run();
-      context.synchronize();
-    };
+    return [flush = std::make_shared<measure::CacheFlush>(context)] { flush->run(); };
   const auto others = std::make_shared<measure::Matrix>(DType::s8, 1, past_caches_bytes());
   std::memset(others->data(), 1, others->size_bytes());
   return [&context, others] {
@@ -150,8 +147,8 @@ void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShap
     int8.push_back(product.int8(engine, DType::f32));
   for (const std::string& engine : fast_floating_engines(context))
     f32.push_back(product.f32(engine));
-  int8 = measure::without_hopeless(waited_for(context, without_refusing(std::move(int8))), 20);
-  f32 = measure::without_hopeless(waited_for(context, without_refusing(std::move(f32))), 5);
+  int8 = measure::without_hopeless(without_refusing(std::move(int8)), 20, &context);
+  f32 = measure::without_hopeless(without_refusing(std::move(f32)), 5, &context);
 
   std::optional<Floors> floors;
   if (context.state().runtime == nullptr) floors.emplace(context, shape);
@@ -166,9 +163,9 @@ void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShap
     }
   const std::size_t first_f32 = rivals.size();
   rivals.insert(rivals.end(), f32.begin(), f32.end());
-  measure::RoundOptions rounds = micro_rounds(options, gemm_min_time_s);
+  measure::RoundOptions rounds = micro_rounds(context, options, gemm_min_time_s);
   if (options.cold) rounds.before_each = cold_caches(context);
-  const std::vector<measure::Timed> timed = measure::race(waited_for(context, rivals), rounds);
+  const std::vector<measure::Timed> timed = measure::race(rivals, rounds);
 
   const measure::Timed& best_f32 = measure::fastest(timed, first_f32, timed.size());
   const double operations = 2.0 * static_cast<double>(shape.batch) *

@@ -56,8 +56,7 @@ class Bench {
     std::vector<measure::Rival> rivals;
     for (const std::string& engine : fast_floating_engines(context_))
       rivals.push_back({engine, [this, pass, engine] { product(pass, engine); }});
-    return measure::without_hopeless(waited_for(context_, without_refusing(std::move(rivals))),
-                                     1.5);
+    return measure::without_hopeless(without_refusing(std::move(rivals)), 1.5, &context_);
   }
 
   SwitchbackLinear layer(Mode mode) {
@@ -128,7 +127,7 @@ struct Setting {
 
   [[nodiscard]] std::vector<measure::Timed> race_of(const std::vector<measure::Rival>& rivals,
                                                     double default_s) const {
-    return measure::race(waited_for(context, rivals), micro_rounds(options, default_s));
+    return measure::race(rivals, micro_rounds(context, options, default_s));
   }
 
   void row(const std::string& subject, Mode mode, const measure::Timed& timed,

@@ -26,13 +26,15 @@ const std::vector<MicroShape>& default_micro_shapes() {
   return shapes;
 }
 
-measure::RoundOptions micro_rounds(const MicroOptions& options, double default_s, int warmup) {
+measure::RoundOptions micro_rounds(const Context& context, const MicroOptions& options,
+                                   double default_s, int warmup) {
   const double s = options.min_time_s > 0 ? options.min_time_s : default_s * options.time_factor;
   return {.repeat = 5,
           .min_time_s = s,
           .deadline = measure::deadline_in(4 * s),
           .fewest = fewest_micro_rounds,
-          .warmup = warmup};
+          .warmup = warmup,
+          .context = &context};
 }
 
 std::vector<CasePlan> MicroBench::plan_shapes(std::vector<MicroShape> otherwise) {

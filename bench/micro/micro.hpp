@@ -35,8 +35,10 @@ struct MicroOptions {
 /// M/K/N of the published tables.
 const std::vector<MicroShape>& default_micro_shapes();
 
-/// Rounds of a group of rivals, of which `default_s` is the time that a claim needs.
-measure::RoundOptions micro_rounds(const MicroOptions& options, double default_s, int warmup = 1);
+/// Rounds of a group of rivals on the Context's device, of which `default_s` is the time that a
+/// claim needs.
+measure::RoundOptions micro_rounds(const Context& context, const MicroOptions& options,
+                                   double default_s, int warmup = 1);
 
 class MicroBench : public Workload {
  public:

@@ -163,7 +163,7 @@ void race_with_memory(Context& context, const QuantizeOptions& options, const Qu
   const std::size_t subject = rivals.size();
   rivals.push_back({operation.name, [&] { operation.call(context, buffers); }});
   const std::vector<measure::Timed> timed =
-      measure::race(waited_for(context, rivals), micro_rounds(options, quantize_min_time_s, 2));
+      measure::race(rivals, micro_rounds(context, options, quantize_min_time_s, 2));
   QuantizeRow row("quantize", operation.name, timed[subject], measure::fastest(timed, 0, subject));
   row.variant = place.name;
   row.dtype = buffers.dtype;

@@ -11,16 +11,6 @@
 
 namespace switchback::bench {
 
-std::vector<measure::Rival> waited_for(Context& context, std::vector<measure::Rival> rivals) {
-  if (context.state().runtime == nullptr) return rivals;
-  for (measure::Rival& rival : rivals)
-    rival.call = [&context, call = std::move(rival.call)] {
-      call();
-      context.synchronize();
-    };
-  return rivals;
-}
-
 std::vector<measure::Rival> without_refusing(std::vector<measure::Rival> rivals) {
   std::erase_if(rivals, [](const measure::Rival& rival) {
     try {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: who takes part in the races of `micro` (measure/rounds.hpp), and until when a call is
-// timed.
+// Bench: who takes part in the races of `micro` (measure/rounds.hpp).
 #pragma once
 
 #include <functional>
@@ -17,9 +16,6 @@ namespace switchback::bench {
 
 /// Rounds of a group of rivals that no deadline cuts: of fewer calls there is no spread to show.
 inline constexpr int fewest_micro_rounds = 3;
-/// The same calls, each of which ends when the Context's device is done with what it queued. On the
-/// CPU they are as they were.
-std::vector<measure::Rival> waited_for(Context& context, std::vector<measure::Rival> rivals);
 /// Without those that refuse what they are called with, with Error(unsupported).
 std::vector<measure::Rival> without_refusing(std::vector<measure::Rival> rivals);
 

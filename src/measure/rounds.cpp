@@ -70,18 +70,21 @@ Times run_rounds(const RoundRules& rules, Calls calls, const Context& context) {
 
 Times times_of(const RoundOptions& options, Calls calls) {
   const auto late = [&] { return options.deadline && options.now() >= *options.deadline; };
-  const auto watch = make_stopwatch(options.now);
   RoundRules rules;
   rules.before_each = options.before_each;
   rules.now = options.now;
   rules.another = [&](const RoundsSoFar& s) { return s.rounds < options.warmup && !late(); };
-  run_rounds(rules, calls, *watch);
+  const auto run = [&] {
+    return options.context != nullptr ? run_rounds(rules, calls, *options.context)
+                                      : run_rounds(rules, calls, *make_stopwatch(options.now));
+  };
+  run();
   rules.another = [&](const RoundsSoFar& s) {
     if (s.rounds < options.fewest) return true;
     const bool enough = s.rounds >= options.repeat && s.timed_ms >= options.min_time_s * 1e3;
     return !enough && !late();
   };
-  return run_rounds(rules, calls, *watch);
+  return run();
 }
 
 std::vector<Stats> stats_of_each(const RoundOptions& options, Calls calls) {
@@ -108,9 +111,10 @@ std::vector<Timed> race(const std::vector<Rival>& rivals, const RoundOptions& op
   return timed;
 }
 
-std::vector<Rival> without_hopeless(std::vector<Rival> rivals, double factor) {
+std::vector<Rival> without_hopeless(std::vector<Rival> rivals, double factor,
+                                    const Context* context) {
   if (rivals.size() < 2) return rivals;
-  const std::vector<Timed> timed = race(rivals, {.repeat = 2});
+  const std::vector<Timed> timed = race(rivals, {.repeat = 2, .context = context});
   double best_ms = timed.front().stats.min_ms;
   for (const Timed& t : timed)
     best_ms = std::min(best_ms, t.stats.min_ms);

@@ -61,8 +61,9 @@ struct RoundOptions {
   int warmup = 1;  ///< rounds before the first timed one; the deadline ends them
   std::function<void()> before_each = nullptr;  ///< see RoundRules
   Now now = host_now;
+  /// The calls are timed by the clock of its device; null: by the host's.
+  const Context* context = nullptr;
 };
-/// By the host's clock.
 Times times_of(const RoundOptions& options, Calls calls);
 std::vector<Stats> stats_of_each(const RoundOptions& options, Calls calls);
 Stats stats_of(const RoundOptions& options, const std::function<void()>& call);
@@ -80,8 +81,9 @@ struct Timed {
 };
 std::vector<Timed> race(const std::vector<Rival>& rivals, const RoundOptions& options);
 /// Leaves out rivals that are more than `factor` times slower than the fastest (in two calls each):
-/// nobody would choose them, and they would take most of the time.
-std::vector<Rival> without_hopeless(std::vector<Rival> rivals, double factor);
+/// nobody would choose them, and they would take most of the time. For `context` see RoundOptions.
+std::vector<Rival> without_hopeless(std::vector<Rival> rivals, double factor,
+                                    const Context* context = nullptr);
 /// The rival with the smallest median among [first, last).
 const Timed& fastest(const std::vector<Timed>& timed, std::size_t first, std::size_t last);
 
