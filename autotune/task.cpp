@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "autotune/key.hpp"
+#include "autotune/entry/key.hpp"
 #include "autotune/operations.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"

@@ -9,8 +9,8 @@
 #include <ctime>
 #include <memory>
 
-#include "autotune/candidate.hpp"
-#include "autotune/environment.hpp"
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/environment.hpp"
 #include "autotune/operations.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"

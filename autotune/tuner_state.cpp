@@ -13,10 +13,10 @@
 #include <filesystem>
 #include <system_error>
 
-#include "autotune/candidate.hpp"
-#include "autotune/environment.hpp"
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/environment.hpp"
+#include "autotune/entry/validity.hpp"
 #include "autotune/operations.hpp"
-#include "autotune/validity.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "autotune/key.hpp"
+#include "autotune/entry/key.hpp"
 #include "autotune/lookup.hpp"
 #include "autotune/store/store.hpp"
 #include "autotune/tune.hpp"

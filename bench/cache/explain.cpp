@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "autotune/entry/validity.hpp"
 #include "autotune/session.hpp"
 #include "autotune/task.hpp"
-#include "autotune/validity.hpp"
 #include "bench/cache/cache.hpp"
 #include "bench/cache/files.hpp"
 #include "bench/cli/cli.hpp"

@@ -11,11 +11,11 @@
 #include <system_error>
 #include <utility>
 
+#include "autotune/entry/validity.hpp"
 #include "autotune/operations.hpp"
 #include "autotune/store/file.hpp"
 #include "autotune/store/line.hpp"
 #include "autotune/task.hpp"
-#include "autotune/validity.hpp"
 #include "bench/cli/cli.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"

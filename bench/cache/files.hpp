@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "autotune/candidate.hpp"
-#include "autotune/environment.hpp"
-#include "autotune/key.hpp"
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/environment.hpp"
+#include "autotune/entry/key.hpp"
 #include "autotune/store/merge.hpp"
 #include "autotune/store/snapshot.hpp"
 #include "autotune/tuner_state.hpp"

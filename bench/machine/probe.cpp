@@ -13,8 +13,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "autotune/candidate.hpp"
-#include "autotune/environment.hpp"
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/environment.hpp"
 #include "autotune/store/record.hpp"
 #include "autotune/task.hpp"
 #include "autotune/tune.hpp"

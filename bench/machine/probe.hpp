@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "autotune/key.hpp"
+#include "autotune/entry/key.hpp"
 #include "core/config_source.hpp"
 #include "switchback/context.hpp"
 

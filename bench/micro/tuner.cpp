@@ -10,8 +10,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "autotune/candidate.hpp"
-#include "autotune/environment.hpp"
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/environment.hpp"
 #include "autotune/layer_queries.hpp"
 #include "autotune/lookup.hpp"
 #include "autotune/tune.hpp"

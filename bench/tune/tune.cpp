@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "autotune/candidate.hpp"
+#include "autotune/entry/candidate.hpp"
 #include "autotune/layer_queries.hpp"
 #include "autotune/operations.hpp"
 #include "autotune/session.hpp"

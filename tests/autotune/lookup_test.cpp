@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "autotune/candidate.hpp"
-#include "autotune/environment.hpp"
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/environment.hpp"
 #include "autotune/records.hpp"
 #include "autotune/tuner_state.hpp"
 #include "core/context_state.hpp"

@@ -9,8 +9,8 @@
 #include <set>
 #include <string>
 
-#include "autotune/candidate.hpp"
-#include "autotune/key.hpp"
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/key.hpp"
 #include "autotune/operations.hpp"
 #include "autotune/store/line.hpp"
 #include "autotune/store/record.hpp"

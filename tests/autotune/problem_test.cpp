@@ -4,9 +4,9 @@
 
 #include <set>
 
-#include "autotune/candidate.hpp"
-#include "autotune/environment.hpp"
-#include "autotune/key.hpp"
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/environment.hpp"
+#include "autotune/entry/key.hpp"
 #include "autotune/layer_queries.hpp"
 #include "gemm/floating/problem.hpp"
 #include "gemm/int8/config.hpp"

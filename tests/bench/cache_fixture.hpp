@@ -14,9 +14,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "autotune/candidate.hpp"
-#include "autotune/environment.hpp"
-#include "autotune/key.hpp"
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/environment.hpp"
+#include "autotune/entry/key.hpp"
 #include "autotune/records.hpp"
 #include "autotune/session.hpp"
 #include "autotune/store/store.hpp"

@@ -6,9 +6,9 @@
 #include <set>
 #include <string>
 
-#include "autotune/candidate.hpp"
-#include "autotune/environment.hpp"
-#include "autotune/key.hpp"
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/environment.hpp"
+#include "autotune/entry/key.hpp"
 #include "autotune/tune.hpp"
 #include "autotune/tuner_state.hpp"
 #include "cuda/cuda_support.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/candidate.hpp"
+#include "autotune/entry/candidate.hpp"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "autotune/machine.hpp"
+#include "autotune/entry/machine.hpp"
 #include "autotune/store/record.hpp"
 #include "core/check.hpp"
 #include "core/config_source.hpp"

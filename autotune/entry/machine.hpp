@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "autotune/members.hpp"
+#include "autotune/entry/members.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/machine.hpp"
+#include "autotune/entry/machine.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/environment.hpp"
+#include "autotune/entry/environment.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/key.hpp"
+#include "autotune/entry/key.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "autotune/members.hpp"
+#include "autotune/entry/members.hpp"
 #include "autotune/operations.hpp"
 #include "core/cpu/isa.hpp"
 #include "core/tunable.hpp"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/validity.hpp"
+#include "autotune/entry/validity.hpp"
 
 #include <fmt/format.h>
 
-#include "autotune/candidate.hpp"
-#include "autotune/environment.hpp"
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/environment.hpp"
 #include "autotune/operations.hpp"
 
 namespace switchback::autotune {
