@@ -127,9 +127,10 @@ __device__ __forceinline__ void store_sums(const StandardArguments& p, Out* d, s
 }
 
 // Y and dX: rows of a group times its matrix, which is [n,k] for Y and [k,n] for dX. 8.4 KiB of
-// shared memory with I = 4, 5.3 with 1.
+// shared memory with I = 4, 5.3 with 1. Three blocks a multiprocessor are asked for, because
+// without a number ptxas aims at four on 10.0, and spills.
 template <class T, class Out, bool is_y, int I>
-__global__ void __launch_bounds__(threads) rows_kernel(StandardArguments p) {
+__global__ void __launch_bounds__(threads, 3) rows_kernel(StandardArguments p) {
   __shared__ float left[depth][I * side + 1];
   __shared__ float right[depth][columns + 1];
   for (std::int64_t tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(threads) rows_kernel(StandardArguments p) {
 
 // dW: a tile of a group's d, over all rows of the group, of which there may be none.
 template <class T, class Out>
-__global__ void __launch_bounds__(threads) weights_kernel(StandardArguments p) {
+__global__ void __launch_bounds__(threads, 3) weights_kernel(StandardArguments p) {
   __shared__ float left[depth][columns + 1];
   __shared__ float right[depth][columns + 1];
   const std::int64_t down = divide_up<std::int64_t>(p.m, columns);
