@@ -81,7 +81,12 @@ void check_shapes(std::string_view op, const GroupedStandardGemmArgs& args) {
     core::require(args.bias.data == nullptr, "{}: bias is given with transpose_a; it may not be",
                   op);
     core::check_shape(op, "b", args.b, args.a.rows, "slots", args.b.cols, "N");
-    core::check_shape(op, "d", args.d, groups * args.a.cols, "G·M", args.b.cols, "N");
+    const bool fits = groups == 0
+                          ? args.d.rows == 0
+                          : args.d.rows % groups == 0 && args.d.rows / groups == args.a.cols;
+    core::require(fits && args.d.cols == args.b.cols,
+                  "{}: d is [{},{}]; it must be [G·M,N] with G = {}, M = {}, N = {}", op,
+                  args.d.rows, args.d.cols, groups, args.a.cols, args.b.cols);
     return;
   }
   core::require(groups > 0 ? args.b.rows % groups == 0 : args.b.rows == 0,

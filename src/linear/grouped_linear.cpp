@@ -2,6 +2,7 @@
 // Entry of the grouped layer: validates arguments, keeps the layer's state, calls the passes.
 #include "switchback/grouped_linear.hpp"
 
+#include <limits>
 #include <utility>
 
 #include "core/check.hpp"
@@ -19,8 +20,9 @@ using SavedState = linear::SavedGroups::State;
 constexpr std::string_view layer_name = "grouped linear";
 
 void check_options(const Context& context, const GroupedLinearOptions& options) {
-  core::require(options.groups >= 1, "{}: groups = {}; it must be at least 1", layer_name,
-                options.groups);
+  constexpr std::int64_t most_groups = std::numeric_limits<std::int32_t>::max();
+  core::require(options.groups >= 1 && options.groups <= most_groups,
+                "{}: groups = {}; it must be from 1 to 2^31 - 1", layer_name, options.groups);
   linear::check_options(layer_name, context,
                         {.in_features = options.in_features,
                          .out_features = options.out_features,
@@ -28,6 +30,10 @@ void check_options(const Context& context, const GroupedLinearOptions& options) 
                          .dtype = options.dtype,
                          .engine = options.engine,
                          .allow = options.allow});
+  for (const std::int64_t features : {options.in_features, options.out_features})
+    core::require(features <= std::numeric_limits<std::int64_t>::max() / options.groups,
+                  "{}: {} groups of {} features are more than a 64-bit signed count holds",
+                  layer_name, options.groups, features);
 }
 
 GroupedLinearState& usable(const std::unique_ptr<GroupedLinearState>& state, std::string_view op) {

@@ -293,7 +293,7 @@ TEST(LinearGrouped, Rejections) {
   EXPECT_EQ(message_of([&] {
               GroupedSwitchbackLinear(context, {.groups = 0, .in_features = 1, .out_features = 1});
             }),
-            "grouped linear: groups = 0; it must be at least 1");
+            "grouped linear: groups = 0; it must be from 1 to 2^31 - 1");
   EXPECT_EQ(message_of([&] {
               GroupedSwitchbackLinear(context, {.groups = 1, .in_features = 0, .out_features = 1});
             }),
