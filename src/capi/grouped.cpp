@@ -131,10 +131,13 @@ switchback_status switchback_grouped_gemm_dequantize(switchback_context* context
                   "grouped_gemm_s8s8s32",
                   op);
     const std::int64_t groups = cpp.groups.count;
-    const std::int64_t n = cpp.packed_b != nullptr ? cpp.packed_b->rows()
-                           : groups > 0            ? cpp.b.rows / groups
-                                                   : 0;
-    core::require(given.absmax_b_count == groups * n || given.absmax_b_count == groups,
+    // A packed_b of other groups is refused below.
+    const bool fits = cpp.packed_b == nullptr || cpp.packed_b->groups() == groups;
+    const std::int64_t n = !fits                     ? 0
+                           : cpp.packed_b != nullptr ? cpp.packed_b->rows()
+                           : groups > 0              ? cpp.b.rows / groups
+                                                     : 0;
+    core::require(!fits || given.absmax_b_count == groups * n || given.absmax_b_count == groups,
                   "{}: absmax_b_count = {}; it must be G = {} or G·N = {}", op,
                   given.absmax_b_count, groups, groups * n);
     cpp.absmax_a = read_span(given.absmax_a, cpp.a.rows);
