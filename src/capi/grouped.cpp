@@ -66,26 +66,11 @@ GroupedGemmArgs read_product(std::string_view op, const Context& context,
   return cpp;
 }
 
-GroupedSwitchbackLinear& read_layer(std::string_view op, switchback_grouped_linear* linear) {
-  check_pointer(op, "linear", linear);
-  return linear->linear;
-}
-
-const GroupedSwitchbackLinear& read_layer(std::string_view op,
-                                          const switchback_grouped_linear* linear) {
-  check_pointer(op, "linear", linear);
-  return linear->linear;
-}
-
 GroupedLinearGrads read_grouped_grads(std::string_view op,
                                       const switchback_grouped_linear_grads* grads) {
   const auto given = read_struct(op, "grads", grads, {});
   GroupedLinearGrads cpp;
-  cpp.g = read_matrix(op, "g", given.g);
-  cpp.dx = read_optional_matrix(op, "dx", given.dx);
-  cpp.dw = read_optional_matrix(op, "dw", given.dw);
-  cpp.db = read_optional_matrix(op, "db", given.db);
-  cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
+  read_gradients(op, given, cpp);
   return cpp;
 }
 
@@ -226,14 +211,7 @@ void switchback_grouped_linear_destroy(switchback_grouped_linear* or_null) {
 switchback_status switchback_grouped_linear_set_weight(switchback_grouped_linear* linear,
                                                        const switchback_matrix* weight,
                                                        const switchback_matrix* bias_or_null) {
-  return guard([&] {
-    constexpr std::string_view op = "set_weight";
-    GroupedSwitchbackLinear& layer = read_layer(op, linear);
-    const AnyMatrix w = read_matrix(op, "weight", weight);
-    AnyMatrix bias;
-    if (bias_or_null != nullptr) bias = read_optional_matrix(op, "bias", *bias_or_null);
-    layer.set_weight(w, bias);
-  });
+  return guard([&] { set_weight(linear, weight, bias_or_null); });
 }
 
 switchback_status switchback_grouped_linear_weight_updated(switchback_grouped_linear* linear) {
@@ -285,19 +263,15 @@ switchback_status switchback_grouped_linear_backward_from(
 switchback_status switchback_grouped_linear_saved_for_backward_bytes(
     const switchback_grouped_linear* linear, size_t* out) {
   return guard([&] {
-    constexpr std::string_view op = "saved_for_backward_bytes";
-    const GroupedSwitchbackLinear& layer = read_layer(op, linear);
-    check_pointer(op, "out", out);
-    *out = layer.saved_for_backward_bytes();
+    read_bytes("saved_for_backward_bytes", linear, out,
+               [](const auto& layer) { return layer.saved_for_backward_bytes(); });
   });
 }
 
 switchback_status switchback_grouped_linear_cached_weight_bytes(
     const switchback_grouped_linear* linear, size_t* out) {
   return guard([&] {
-    constexpr std::string_view op = "cached_weight_bytes";
-    const GroupedSwitchbackLinear& layer = read_layer(op, linear);
-    check_pointer(op, "out", out);
-    *out = layer.cached_weight_bytes();
+    read_bytes("cached_weight_bytes", linear, out,
+               [](const auto& layer) { return layer.cached_weight_bytes(); });
   });
 }

@@ -85,4 +85,41 @@ inline void read_b(std::string_view op, const switchback_matrix& b,
   packed = &packed_b->packed;
 }
 
+/// The layer behind a handle, of either kind.
+template <class Handle>
+auto& read_layer(std::string_view op, Handle* linear) {
+  check_pointer(op, "linear", linear);
+  return linear->linear;
+}
+
+/// set_weight of either kind of layer.
+template <class Handle>
+void set_weight(Handle* linear, const switchback_matrix* weight,
+                const switchback_matrix* bias_or_null) {
+  constexpr std::string_view op = "set_weight";
+  auto& layer = read_layer(op, linear);
+  const AnyMatrix w = read_matrix(op, "weight", weight);
+  AnyMatrix bias;
+  if (bias_or_null != nullptr) bias = read_optional_matrix(op, "bias", *bias_or_null);
+  layer.set_weight(w, bias);
+}
+
+/// The members that the gradients of both kinds of layers have.
+template <class Given, class Grads>
+void read_gradients(std::string_view op, const Given& given, Grads& grads) {
+  grads.g = read_matrix(op, "g", given.g);
+  grads.dx = read_optional_matrix(op, "dx", given.dx);
+  grads.dw = read_optional_matrix(op, "dw", given.dw);
+  grads.db = read_optional_matrix(op, "db", given.db);
+  grads.accumulate = read_flag(op, "accumulate", given.accumulate);
+}
+
+/// A number of bytes that a layer of either kind says, such as bytes(layer).
+template <class Handle, class Bytes>
+void read_bytes(std::string_view op, Handle* linear, size_t* out, const Bytes& bytes) {
+  const auto& layer = read_layer(op, linear);
+  check_pointer(op, "out", out);
+  *out = bytes(layer);
+}
+
 }  // namespace switchback::capi

@@ -20,27 +20,14 @@ static_assert(SWITCHBACK_SAVE_CALLER == static_cast<int>(Save::caller));
 
 namespace {
 
-SwitchbackLinear& read_linear(std::string_view op, switchback_linear* linear) {
-  check_pointer(op, "linear", linear);
-  return linear->linear;
-}
 LinearGrads read_grads(std::string_view op, const switchback_linear_grads* grads) {
   const auto given = read_struct(op, "grads", grads, {offsetof(switchback_linear_grads, y)});
   LinearGrads cpp;
-  cpp.g = read_matrix(op, "g", given.g);
-  cpp.dx = read_optional_matrix(op, "dx", given.dx);
-  cpp.dw = read_optional_matrix(op, "dw", given.dw);
-  cpp.db = read_optional_matrix(op, "db", given.db);
-  cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
+  read_gradients(op, given, cpp);
   cpp.y = read_optional_matrix(op, "y", given.y);
   cpp.y_activation = static_cast<Activation>(given.y_activation);
   cpp.dx_of_activation = read_flag(op, "dx_of_activation", given.dx_of_activation);
   return cpp;
-}
-
-const SwitchbackLinear& read_linear(std::string_view op, const switchback_linear* linear) {
-  check_pointer(op, "linear", linear);
-  return linear->linear;
 }
 
 }  // namespace
@@ -75,14 +62,7 @@ void switchback_linear_destroy(switchback_linear* or_null) {
 switchback_status switchback_linear_set_weight(switchback_linear* linear,
                                                const switchback_matrix* weight,
                                                const switchback_matrix* bias_or_null) {
-  return guard([&] {
-    constexpr std::string_view op = "set_weight";
-    SwitchbackLinear& layer = read_linear(op, linear);
-    const AnyMatrix w = read_matrix(op, "weight", weight);
-    AnyMatrix bias;
-    if (bias_or_null != nullptr) bias = read_optional_matrix(op, "bias", *bias_or_null);
-    layer.set_weight(w, bias);
-  });
+  return guard([&] { set_weight(linear, weight, bias_or_null); });
 }
 
 switchback_status switchback_linear_set_quantized_weight(switchback_linear* linear,
@@ -91,7 +71,7 @@ switchback_status switchback_linear_set_quantized_weight(switchback_linear* line
                                                          const switchback_matrix* bias_or_null) {
   return guard([&] {
     constexpr std::string_view op = "set_quantized_weight";
-    SwitchbackLinear& layer = read_linear(op, linear);
+    SwitchbackLinear& layer = read_layer(op, linear);
     const auto q = read_view<const std::int8_t>(op, "codes", codes);
     core::require(absmax_count >= 0, "{}: absmax_count = {}; it must not be negative", op,
                   absmax_count);
@@ -102,7 +82,7 @@ switchback_status switchback_linear_set_quantized_weight(switchback_linear* line
 }
 
 switchback_status switchback_linear_weight_updated(switchback_linear* linear) {
-  return guard([&] { read_linear("weight_updated", linear).weight_updated(); });
+  return guard([&] { read_layer("weight_updated", linear).weight_updated(); });
 }
 
 switchback_status switchback_linear_pass_modes(const switchback_linear* linear, int64_t rows,
@@ -110,7 +90,7 @@ switchback_status switchback_linear_pass_modes(const switchback_linear* linear, 
                                                int32_t* dx) {
   return guard([&] {
     constexpr std::string_view op = "linear_pass_modes";
-    const SwitchbackLinear& layer = read_linear(op, linear);
+    const SwitchbackLinear& layer = read_layer(op, linear);
     check_pointer(op, "forward", forward);
     check_pointer(op, "dx", dx);
     core::require(rows >= 0, "{}: rows = {}; it must not be negative", op, rows);
@@ -122,14 +102,14 @@ switchback_status switchback_linear_pass_modes(const switchback_linear* linear, 
 }
 
 switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear) {
-  return guard([&] { read_linear("prepare_for_eval", linear).prepare_for_eval(); });
+  return guard([&] { read_layer("prepare_for_eval", linear).prepare_for_eval(); });
 }
 
 switchback_status switchback_linear_forward(switchback_linear* linear, const switchback_matrix* x,
                                             const switchback_matrix* y, int32_t save_for_backward) {
   return guard([&] {
     constexpr std::string_view op = "forward";
-    SwitchbackLinear& layer = read_linear(op, linear);
+    SwitchbackLinear& layer = read_layer(op, linear);
     const AnyMatrix in = read_matrix(op, "x", x);
     const AnyMatrix out = read_matrix(op, "y", y);
     layer.forward(in, out, read_save(op, save_for_backward));
@@ -142,7 +122,7 @@ switchback_status switchback_linear_forward_codes(switchback_linear* linear,
                                                   const switchback_matrix* codes, float* absmax) {
   return guard([&] {
     constexpr std::string_view op = "forward_codes";
-    SwitchbackLinear& layer = read_linear(op, linear);
+    SwitchbackLinear& layer = read_layer(op, linear);
     const AnyMatrix in = read_matrix(op, "x", x);
     const AnyMatrix out = read_matrix(op, "y", y);
     const auto q = read_view<std::int8_t>(op, "codes", codes);
@@ -154,7 +134,7 @@ switchback_status switchback_linear_backward(switchback_linear* linear,
                                              const switchback_linear_grads* grads) {
   return guard([&] {
     constexpr std::string_view op = "backward";
-    SwitchbackLinear& layer = read_linear(op, linear);
+    SwitchbackLinear& layer = read_layer(op, linear);
     layer.backward(read_grads(op, grads));
   });
 }
@@ -165,7 +145,7 @@ switchback_status switchback_linear_backward_from(switchback_linear* linear,
                                                   const float* absmax_or_null) {
   return guard([&] {
     constexpr std::string_view op = "backward_from";
-    SwitchbackLinear& layer = read_linear(op, linear);
+    SwitchbackLinear& layer = read_layer(op, linear);
     const LinearGrads cpp = read_grads(op, grads);
     KeptInput input;
     if (x_or_null != nullptr) input.x = read_matrix(op, "x", x_or_null);
@@ -177,19 +157,15 @@ switchback_status switchback_linear_backward_from(switchback_linear* linear,
 switchback_status switchback_linear_saved_for_backward_bytes(const switchback_linear* linear,
                                                              size_t* out) {
   return guard([&] {
-    constexpr std::string_view op = "saved_for_backward_bytes";
-    const SwitchbackLinear& layer = read_linear(op, linear);
-    check_pointer(op, "out", out);
-    *out = layer.saved_for_backward_bytes();
+    read_bytes("saved_for_backward_bytes", linear, out,
+               [](const auto& layer) { return layer.saved_for_backward_bytes(); });
   });
 }
 
 switchback_status switchback_linear_cached_weight_bytes(const switchback_linear* linear,
                                                         size_t* out) {
   return guard([&] {
-    constexpr std::string_view op = "cached_weight_bytes";
-    const SwitchbackLinear& layer = read_linear(op, linear);
-    check_pointer(op, "out", out);
-    *out = layer.cached_weight_bytes();
+    read_bytes("cached_weight_bytes", linear, out,
+               [](const auto& layer) { return layer.cached_weight_bytes(); });
   });
 }

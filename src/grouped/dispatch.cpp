@@ -4,7 +4,7 @@
 #include "core/check.hpp"
 #include "core/rehearsal.hpp"
 #include "gemm/int8/candidates.hpp"
-#include "gemm/int8/packed_weight.hpp"
+#include "gemm/int8/product.hpp"
 #include "grouped/groups.hpp"
 
 namespace switchback::grouped {
@@ -15,64 +15,27 @@ using gemm_int8::Engine;
 using gemm_int8::EngineId;
 using gemm_int8::GroupedOperands;
 using gemm_int8::GroupedProblem;
-using gemm_int8::ScaleMode;
 
 constexpr std::string_view op = "grouped_gemm";
 
-struct Product {
+// The groups' problem, without the alignment of its operands.
+GroupedProblem problem_of(const GroupedGemmArgs& args, const gemm_int8::GemmProblem& each) {
   GroupedProblem problem;
-  GroupedOperands operands;
-};
-
-Product product_of(const GroupedGemmArgs& args) {
-  Product product;
-  auto& [p, o] = product;
-  p.groups = args.groups.count;
-  p.strided = args.groups.ends.empty();
-  p.rows = args.groups.rows;
-  p.d_column_stride = args.d_column_stride;
-  gemm_int8::GemmProblem& each = p.each;
-  each.m = args.a.rows;
-  each.k = args.a.cols;
-  each.stride_a = args.a.stride;
-  o.first.a = args.a.data;
-  if (args.packed_b != nullptr) {
-    const PackedWeightState& packed = args.packed_b->state();
-    each.n = packed.rows;
-    each.packed_for = packed.engine->id;
-    p.packed_step_bytes = packed.step_bytes;
-    o.first.packed_b = packed.buffer.as<const void>();
-  } else {
-    each.n = p.groups > 0 ? args.b.rows / p.groups : 0;
-    each.stride_b = args.b.stride;
-    o.first.b = args.b.data;
-  }
-  each.stride_d = args.d.stride;
-  each.output = args.d.dtype;
-  o.first.d = args.d.data;
-  o.groups = args.groups;
-  if (each.output == DType::s32) return product;
-  each.scale = static_cast<std::int64_t>(args.absmax_b.size()) == p.groups * each.n
-                   ? ScaleMode::row_col
-                   : ScaleMode::row_scalar;
-  o.first.absmax_a = args.absmax_a.data();
-  o.first.absmax_b = args.absmax_b.data();
-  if (args.bias.data != nullptr) {
-    each.has_bias = true;
-    each.bias = args.bias.dtype;
-    o.first.bias = args.bias.data;
-  }
-  return product;
+  problem.each = each;
+  problem.groups = args.groups.count;
+  problem.strided = args.groups.ends.empty();
+  problem.rows = args.groups.rows;
+  problem.d_column_stride = args.d_column_stride;
+  if (args.packed_b != nullptr) problem.packed_step_bytes = args.packed_b->state().step_bytes;
+  return problem;
 }
 
 // The engine that was forced, or the one that b is packed for, or the first that runs here.
 const Engine& engine_for(const ContextState& state, const GroupedProblem& p,
                          std::string_view forced) {
   const auto refusal = [&](const Engine& engine) -> std::string_view {
-    const std::string_view unavailable = engine.unavailable(state);
-    if (!unavailable.empty()) return unavailable;
-    const std::string_view rejected = engine.rejects(p.each);
-    if (!rejected.empty()) return rejected;
+    const std::string_view reason = gemm_int8::refusal(engine, p.each, state);
+    if (!reason.empty()) return reason;
     if (!state.on_cpu() && engine.run_grouped == nullptr) return "it has no grouped product";
     return {};
   };
@@ -115,10 +78,13 @@ void run_each(ContextState& state, const Engine& engine, const GroupedProblem& p
 }  // namespace
 
 void multiply(ContextState& state, const GroupedGemmArgs& args) {
-  auto [problem, operands] = product_of(args);
-  const gemm_int8::GemmOperands& first = operands.first;
-  problem.each.alignment =
+  gemm_int8::Product product = gemm_int8::product_of(args, args.groups.count);
+  if (args.d.dtype != DType::s32) gemm_int8::add_scales(args, product, args.groups.count);
+  const gemm_int8::GemmOperands& first = product.operands;
+  product.problem.alignment =
       core::alignment_class(state, {first.a, first.b, first.packed_b, first.d});
+  const GroupedProblem problem = problem_of(args, product.problem);
+  GroupedOperands operands = {.first = first, .rows = {}, .groups = args.groups};
   const Engine& engine = engine_for(state, problem, args.engine);
   if (problem.groups == 0 || problem.each.m == 0 || problem.each.n == 0) return;
   core::Workspace::Frame frame(state.workspace);
@@ -127,25 +93,6 @@ void multiply(ContextState& state, const GroupedGemmArgs& args) {
   const bool grouped = engine.run_grouped != nullptr && (problem.each.k > 0 || !state.on_cpu());
   if (!grouped) return run_each(state, engine, problem, operands);
   engine.run_grouped(state, problem, engine.grouped_default(problem, state), operands);
-}
-
-void pack(ContextState& state, MatrixView<const std::int8_t> b, std::int64_t n, std::int64_t groups,
-          PackedWeight& out, std::string_view engine) {
-  const Engine& packer = gemm_int8::packing_engine("pack_weights", state, engine);
-  if (out.empty()) out = PackedWeight();  // a moved-from object has no state
-  PackedWeightState& packed = out.state();
-  const std::int64_t step = gemm_int8::packed_step(packer.packed_bytes(n, b.cols));
-  packed.buffer.reserve(static_cast<std::size_t>(step * groups), state.runtime);
-  packed.engine = nullptr;  // until the copies are queued: a device can fail here
-  for (std::int64_t g = 0; g < groups; ++g)
-    packer.pack(state, {b.data + g * n * b.stride, n, b.cols, b.stride},
-                packed.buffer.as<std::byte>() + g * step);
-  packed.engine = &packer;
-  packed.device = state.device;
-  packed.rows = n;
-  packed.cols = b.cols;
-  packed.groups = groups;
-  packed.step_bytes = step;
 }
 
 }  // namespace switchback::grouped

@@ -26,8 +26,4 @@ void multiply(ContextState& state, const GroupedStandardGemmArgs& args);
 void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix g, AnyMatrix db,
                  bool accumulate);
 
-/// pack_weights without its checks: b holds `groups` matrices of n rows.
-void pack(ContextState& state, MatrixView<const std::int8_t> b, std::int64_t n, std::int64_t groups,
-          PackedWeight& out, std::string_view engine);
-
 }  // namespace switchback::grouped

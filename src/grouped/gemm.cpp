@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry of the grouped int8 products: validates the arguments and calls grouped/dispatch.hpp.
 #include "core/check.hpp"
-#include "gemm/int8/codes.hpp"
-#include "gemm/int8/packed_weight.hpp"
+#include "gemm/int8/checks.hpp"
+#include "gemm/int8/dispatch.hpp"
 #include "grouped/dispatch.hpp"
 #include "grouped/groups.hpp"
 #include "switchback/grouped.hpp"
@@ -10,19 +10,6 @@
 namespace switchback {
 
 namespace {
-
-void check_k(std::string_view op, std::int64_t k) {
-  core::require(k <= max_exact_k,
-                "{}: K = {}; it must be at most {}, or the int32 sums of codes could overflow", op,
-                k, max_exact_k);
-}
-
-void check_codes(ContextState& state, std::string_view op, std::string_view argument,
-                 MatrixView<const std::int8_t> codes) {
-  if (codes.data == nullptr || codes.cols <= max_exact_k_of_any_codes) return;
-  gemm_int8::check_codes(state, op, argument, codes,
-                         " where K is above 131071, or the int32 sums could overflow");
-}
 
 // The rows of each group's matrix in b[G·N,K].
 std::int64_t rows_of_each(std::string_view op, MatrixView<const std::int8_t> b,
@@ -36,25 +23,12 @@ std::int64_t rows_of_each(std::string_view op, MatrixView<const std::int8_t> b,
 
 std::int64_t check_packed(const ContextState& state, std::string_view op,
                           const GroupedGemmArgs& args) {
-  core::require(args.b.data == nullptr, "{}: both b and packed_b are given; give one of them", op);
-  if (args.packed_b->empty())
-    core::fail(Status::invalid_state, "{}: packed_b is empty; pack_weights fills it", op);
-  const PackedWeightState& packed = args.packed_b->state();
+  const PackedWeightState& packed =
+      gemm_int8::check_filled(op, args.b, *args.packed_b, "pack_weights");
   core::require(packed.groups == args.groups.count,
                 "{}: packed_b holds the matrices of {} groups; groups.count is {}", op,
                 packed.groups, args.groups.count);
-  core::require(packed.cols == args.a.cols, "{}: packed_b is [{},{}]; it must be [N,K] = [{},{}]",
-                op, packed.rows, packed.cols, packed.rows, args.a.cols);
-  const gemm_int8::Engine* named = gemm_int8::find_engine(state.device.kind, args.engine);
-  core::require(args.engine.empty() ||
-                    (named != nullptr &&
-                     gemm_int8::reads_layout(state.device.kind, *named, packed.engine->id)),
-                "{}: packed_b is packed for engine '{}'; it cannot be used by engine '{}'", op,
-                packed.engine->name, args.engine);
-  if (packed.device != state.device)
-    core::fail(Status::invalid_argument,
-               "{}: packed_b was packed on device {}; it cannot be used on {}", op, packed.device,
-               state.device);
+  gemm_int8::check_packed(state, op, packed, args.a.cols, args.engine);
   return packed.rows;
 }
 
@@ -105,18 +79,18 @@ void pack_weights(Context& context, MatrixView<const std::int8_t> b, std::int64_
   constexpr std::string_view op = "pack_weights";
   ContextState& state = context.state();
   core::require(groups > 0, "{}: groups = {}; it must be at least 1", op, groups);
-  const std::int64_t n = rows_of_each(op, b, groups);
-  check_k(op, b.cols);
+  rows_of_each(op, b, groups);
+  gemm_int8::check_k(op, b.cols);
   core::check_operands(state, op, {}, {core::operand("b", b)});
-  check_codes(state, op, "b", b);
-  grouped::pack(state, b, n, groups, out, engine);
+  gemm_int8::check_operand_codes(state, op, "b", b);
+  gemm_int8::pack(state, op, b, groups, out, engine);
 }
 
 void grouped_gemm(Context& context, const GroupedGemmArgs& args) {
   constexpr std::string_view op = "grouped_gemm";
   ContextState& state = context.state();
   core::check_matrix(op, "a", args.a);
-  check_k(op, args.a.cols);
+  gemm_int8::check_k(op, args.a.cols);
   grouped::check_groups(state, op, args.groups, args.a.rows);
   std::int64_t n = 0;
   if (args.packed_b != nullptr) {
@@ -134,8 +108,8 @@ void grouped_gemm(Context& context, const GroupedGemmArgs& args) {
                         core::operand("absmax_b", args.absmax_b), core::operand("bias", args.bias),
                         core::operand("groups.ends", grouped::as_operand(args.groups.ends)),
                         core::operand("groups.used", grouped::as_operand(args.groups.used))});
-  check_codes(state, op, "a", args.a);
-  check_codes(state, op, "b", args.b);
+  gemm_int8::check_operand_codes(state, op, "a", args.a);
+  gemm_int8::check_operand_codes(state, op, "b", args.b);
   grouped::multiply(state, args);
 }
 

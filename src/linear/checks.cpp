@@ -84,4 +84,64 @@ void check_output_dtype(std::string_view op, std::string_view argument, DType dt
                 dtype_name(dtype), dtype_name(layer));
 }
 
+void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m, DType layer,
+                    std::int64_t rows, std::string_view rows_name, std::int64_t cols,
+                    std::string_view cols_name) {
+  if (m.data == nullptr) return;
+  core::check_matrix(op, argument, m);
+  check_output_dtype(op, argument, m.dtype, layer);
+  core::check_shape(op, argument, m, rows, rows_name, cols, cols_name);
+}
+
+void check_usable(std::string_view op, bool moved_from, bool context_is_gone) {
+  if (moved_from)
+    core::fail(Status::invalid_state, "{}: the layer was moved from; it has no state", op);
+  if (context_is_gone)
+    core::fail(Status::invalid_state,
+               "{}: the Context the layer was made on is destroyed; it must outlive the layer", op);
+}
+
+void check_weight_is_set(std::string_view op, bool is_set) {
+  if (!is_set)
+    core::fail(Status::invalid_state, "{}: the layer has no weight; call set_weight first", op);
+}
+
+void check_save(std::string_view op, Save save) {
+  core::require(save >= Save::nothing && save <= Save::caller,
+                "{}: save = {}; it must be nothing (0), copy (1), borrow (2) or caller (3)", op,
+                static_cast<std::int32_t>(save));
+}
+
+void check_saves_in_training(std::string_view op, Save save, bool in_eval) {
+  if (in_eval && save != Save::nothing)
+    core::fail(Status::invalid_state,
+               "{}: save = {} after prepare_for_eval; only nothing (0) may be saved until "
+               "weight_updated or set_weight",
+               op, static_cast<std::int32_t>(save));
+}
+
+void check_trains(std::string_view op, bool in_eval) {
+  if (in_eval)
+    core::fail(Status::invalid_state,
+               "{}: the layer is prepared for eval; call weight_updated or set_weight, then a "
+               "forward that saves",
+               op);
+}
+
+void check_saved(std::string_view op, SavedState saved) {
+  if (saved == SavedState::overwritten)
+    core::fail(Status::invalid_state,
+               "{}: x borrowed by forward was overwritten by an output of a later forward; borrow "
+               "only what stays until backward has run, or call forward with save = copy",
+               op);
+  if (!is_valid(saved))
+    core::fail(Status::invalid_state,
+               "{}: no forward has saved anything; call forward with save = copy or borrow first",
+               op);
+}
+
+void forget_overwritten(SavedState& saved, ConstAnyMatrix x, ConstAnyMatrix output) {
+  if (saved == SavedState::borrowed && core::overlaps(x, output)) saved = SavedState::overwritten;
+}
+
 }  // namespace switchback::linear

@@ -2,16 +2,45 @@
 // Entry zone: the checks that the linear layers share. `op` begins each message.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string_view>
 
+#include "linear/saved_state.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::linear {
 
+void check_usable(std::string_view op, bool moved_from, bool context_is_gone);
 void check_options(std::string_view op, const Context& context, const LinearOptions& options);
 /// An operand of the layer's own type.
 void check_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer);
 /// An output: the layer's type, or f32.
 void check_output_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer);
+/// An output of backward: skipped if its data is null.
+void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m, DType layer,
+                    std::int64_t rows, std::string_view rows_name, std::int64_t cols,
+                    std::string_view cols_name);
+
+/// The state of a layer, whose Context still lives.
+template <class State>
+State& usable(const std::unique_ptr<State>& state, std::string_view op) {
+  check_usable(op, state == nullptr, state != nullptr && state->context_lives.expired());
+  return *state;
+}
+
+void check_weight_is_set(std::string_view op, bool is_set);
+/// A known value.
+void check_save(std::string_view op, Save save);
+/// In eval nothing is saved.
+void check_saves_in_training(std::string_view op, Save save, bool in_eval);
+void check_trains(std::string_view op, bool in_eval);
+/// Backward can run on it.
+void check_saved(std::string_view op, SavedState saved);
+/// If the output is about to be written over an x that an earlier forward borrowed, that saved
+/// forward is dropped. This is not an error: the caller may be done with it, and the memory may
+/// have been freed and allocated again since. If backward is called for it nevertheless, it is
+/// refused.
+void forget_overwritten(SavedState& saved, ConstAnyMatrix x, ConstAnyMatrix output);
 
 }  // namespace switchback::linear

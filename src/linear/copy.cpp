@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/device.hpp"
+#include "linear/scratch.hpp"
 
 namespace switchback::linear {
 
@@ -27,6 +28,14 @@ void copy_dense(ContextState& state, ConstAnyMatrix from, void* to) {
           static_cast<const char*>(from.data) + static_cast<std::size_t>(r * from.stride) * element,
           row_bytes);
   });
+}
+
+core::AlignedBuffer copy_of(ContextState& state, ConstAnyMatrix from) {
+  core::AlignedBuffer copy = state.make_buffer();
+  if (from.data == nullptr) return copy;
+  copy.reserve(bytes_of(from.rows, from.cols, from.dtype));
+  copy_dense(state, from, copy.as<void>());
+  return copy;
 }
 
 }  // namespace switchback::linear

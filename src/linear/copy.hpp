@@ -2,6 +2,7 @@
 // Dispatch zone: copies a caller's matrix into memory of the layer.
 #pragma once
 
+#include "core/aligned_buffer.hpp"
 #include "core/context_state.hpp"
 #include "switchback/matrix.hpp"
 
@@ -9,5 +10,7 @@ namespace switchback::linear {
 
 /// Copies the rows of a matrix, without gaps between them, to memory of the Context's device.
 void copy_dense(ContextState& state, ConstAnyMatrix from, void* to);
+/// The same to memory of its own; empty if there is no data.
+core::AlignedBuffer copy_of(ContextState& state, ConstAnyMatrix from);
 
 }  // namespace switchback::linear

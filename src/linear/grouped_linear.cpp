@@ -15,7 +15,9 @@ namespace switchback {
 
 namespace {
 
-using SavedState = linear::SavedGroups::State;
+using linear::check_gradient;
+using linear::SavedState;
+using linear::usable;
 
 constexpr std::string_view layer_name = "grouped linear";
 
@@ -36,18 +38,8 @@ void check_options(const Context& context, const GroupedLinearOptions& options) 
                   layer_name, options.groups, features);
 }
 
-GroupedLinearState& usable(const std::unique_ptr<GroupedLinearState>& state, std::string_view op) {
-  if (state == nullptr)
-    core::fail(Status::invalid_state, "{}: the layer was moved from; it has no state", op);
-  if (state->context_lives.expired())
-    core::fail(Status::invalid_state,
-               "{}: the Context the layer was made on is destroyed; it must outlive the layer", op);
-  return *state;
-}
-
 void check_has_weight(const GroupedLinearState& layer, std::string_view op) {
-  if (!layer.has_weight)
-    core::fail(Status::invalid_state, "{}: the layer has no weight; call set_weight first", op);
+  linear::check_weight_is_set(op, layer.has_weight);
 }
 
 void leave_eval(GroupedLinearState& layer) noexcept {
@@ -58,15 +50,6 @@ void leave_eval(GroupedLinearState& layer) noexcept {
 ConstAnyMatrix of_caller(const GroupedLinearState& layer, ConstAnyMatrix m) {
   // In eval mode an int8 layer refers to no memory of the caller.
   return layer.eval && layer.is_int8() ? ConstAnyMatrix() : m;
-}
-
-void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m, DType layer,
-                    std::int64_t rows, std::string_view rows_name, std::int64_t cols,
-                    std::string_view cols_name) {
-  if (m.data == nullptr) return;
-  core::check_matrix(op, argument, m);
-  linear::check_output_dtype(op, argument, m.dtype, layer);
-  core::check_shape(op, argument, m, rows, rows_name, cols, cols_name);
 }
 
 void check_grads(std::string_view op, const GroupedLinearState& layer, const Groups& groups,
@@ -94,21 +77,6 @@ void check_grads(std::string_view op, const GroupedLinearState& layer, const Gro
        core::operand("groups.ends", grouped::as_operand(groups.ends)),
        core::operand("groups.used", grouped::as_operand(groups.used)),
        core::operand("weight", reads_weight ? layer.weight : none)});
-}
-
-// See the same function of SwitchbackLinear.
-void forget_overwritten(GroupedLinearState& layer, ConstAnyMatrix output) {
-  linear::SavedGroups& saved = layer.saved;
-  if (saved.state == SavedState::borrowed && core::overlaps(saved.input.rows.data, output))
-    saved.state = SavedState::overwritten;
-}
-
-void check_trains(std::string_view op, const GroupedLinearState& layer) {
-  if (layer.eval)
-    core::fail(Status::invalid_state,
-               "{}: the layer is prepared for eval; call weight_updated or set_weight, then a "
-               "forward that saves",
-               op);
 }
 
 void check_count(std::string_view op, const GroupedLinearState& layer, const Groups& groups) {
@@ -176,11 +144,7 @@ void GroupedSwitchbackLinear::prepare_for_eval() {
   if (layer.is_int8()) {
     linear::prepare_weight(layer);
     if (layer.bias.data != nullptr) {
-      core::AlignedBuffer copy = layer.context->make_buffer();
-      copy.reserve(static_cast<std::size_t>(layer.bias.rows * layer.bias.cols) *
-                   dtype_size_bytes(layer.bias.dtype));
-      linear::copy_dense(*layer.context, layer.bias, copy.as<void>());
-      layer.eval_bias = std::move(copy);
+      layer.eval_bias = linear::copy_of(*layer.context, layer.bias);
       layer.bias.data = layer.eval_bias.as<void>();
     }
   }
@@ -193,15 +157,9 @@ void GroupedSwitchbackLinear::forward(const Groups& groups, const GroupedRows& x
                                       Save save) {
   constexpr std::string_view op = "forward";
   GroupedLinearState& layer = usable(state_, op);
-  core::require(save >= Save::nothing && save <= Save::caller,
-                "{}: save = {}; it must be nothing (0), copy (1), borrow (2) or caller (3)", op,
-                static_cast<std::int32_t>(save));
+  linear::check_save(op, save);
   check_has_weight(layer, op);
-  if (layer.eval && save != Save::nothing)
-    core::fail(Status::invalid_state,
-               "{}: save = {} after prepare_for_eval; only nothing (0) may be saved until "
-               "weight_updated or set_weight",
-               op, static_cast<std::int32_t>(save));
+  linear::check_saves_in_training(op, save, layer.eval);
   const GroupedLinearOptions& options = layer.options;
   core::check_matrix(op, "y", y);
   linear::check_output_dtype(op, "y", y.dtype, options.dtype);
@@ -217,23 +175,15 @@ void GroupedSwitchbackLinear::forward(const Groups& groups, const GroupedRows& x
        core::operand("groups.used", grouped::as_operand(groups.used)),
        core::operand("weight", of_caller(layer, layer.weight)),
        core::operand("bias", of_caller(layer, layer.bias))});
-  forget_overwritten(layer, y);
+  linear::forget_overwritten(layer.saved.state, layer.saved.input.rows.data, y);
   linear::grouped_forward(layer, groups, x, y, save);
 }
 
 void GroupedSwitchbackLinear::backward(const GroupedLinearGrads& grads) {
   constexpr std::string_view op = "backward";
   GroupedLinearState& layer = usable(state_, op);
-  check_trains(op, layer);
-  if (layer.saved.state == SavedState::overwritten)
-    core::fail(Status::invalid_state,
-               "{}: x borrowed by forward was overwritten by an output of a later forward; borrow "
-               "only what stays until backward has run, or call forward with save = copy",
-               op);
-  if (!layer.saved.valid())
-    core::fail(Status::invalid_state,
-               "{}: no forward has saved anything; call forward with save = copy or borrow first",
-               op);
+  linear::check_trains(op, layer.eval);
+  linear::check_saved(op, layer.saved.state);
   const linear::GroupedInput& input = layer.saved.input;
   if (layer.saved.state == SavedState::borrowed) {
     // What the arrays hold may have changed since.
@@ -253,7 +203,7 @@ void GroupedSwitchbackLinear::backward_from(const Groups& groups, const GroupedR
   GroupedLinearState& layer = usable(state_, op);
   const bool reads_weight = grads.dx.data != nullptr;
   if (reads_weight) check_has_weight(layer, op);
-  check_trains(op, layer);
+  linear::check_trains(op, layer.eval);
   check_count(op, layer, groups);
   core::check_matrix(op, "g", grads.g);
   grouped::check_groups(*layer.context, op, groups, grads.g.rows);
@@ -266,7 +216,8 @@ void GroupedSwitchbackLinear::backward_from(const Groups& groups, const GroupedR
 }
 
 std::size_t GroupedSwitchbackLinear::saved_for_backward_bytes() const noexcept {
-  return state_ != nullptr && state_->saved.valid() ? state_->saved.needed_bytes : 0;
+  return state_ != nullptr && linear::is_valid(state_->saved.state) ? state_->saved.needed_bytes
+                                                                    : 0;
 }
 
 std::size_t GroupedSwitchbackLinear::cached_weight_bytes() const noexcept {

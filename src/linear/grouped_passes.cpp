@@ -5,25 +5,12 @@
 #include "linear/copy.hpp"
 #include "linear/grouped_state.hpp"
 #include "linear/mode.hpp"
+#include "linear/scratch.hpp"
 #include "quant/dispatch.hpp"
 
 namespace switchback::linear {
 
 namespace {
-
-std::size_t count_of(std::int64_t rows) {
-  return static_cast<std::size_t>(rows);
-}
-
-std::size_t bytes_of(std::int64_t rows, std::int64_t cols, DType dtype) {
-  return count_of(rows) * count_of(cols) * dtype_size_bytes(dtype);
-}
-
-AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::int64_t rows,
-                      std::int64_t cols) {
-  auto* const data = frame.take<std::byte>(static_cast<std::int64_t>(bytes_of(rows, cols, dtype)));
-  return {data, dtype, rows, cols, cols};
-}
 
 Mode mode_of(const GroupedLinearState& layer, Pass pass, std::int64_t slots, DType output,
              bool bias, bool trains) {
@@ -77,7 +64,7 @@ void save_input(GroupedLinearState& layer, const Groups& groups, const GroupedRo
                 std::int64_t slots, Save save) {
   SavedGroups& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
-  saved.state = SavedGroups::State::none;
+  saved.state = SavedState::none;
   saved.needed_bytes = 0;
   saved.slots = slots;
   saved.input = {.groups = groups};
@@ -206,9 +193,7 @@ void grouped_forward(GroupedLinearState& layer, const Groups& groups, const Grou
     args.engine = layer.options.engine;
     grouped::multiply(*layer.context, args);
   }
-  if (saves)
-    layer.saved.state =
-        save == Save::borrow ? SavedGroups::State::borrowed : SavedGroups::State::owned;
+  if (saves) layer.saved.state = save == Save::borrow ? SavedState::borrowed : SavedState::owned;
 }
 
 void grouped_backward(GroupedLinearState& layer, const GroupedInput& input,

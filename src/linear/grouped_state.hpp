@@ -8,6 +8,7 @@
 
 #include "core/aligned_buffer.hpp"
 #include "core/context_state.hpp"
+#include "linear/saved_state.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/grouped_linear.hpp"
 
@@ -31,13 +32,7 @@ struct SavedGroups {
         absmax(context.make_buffer()),
         numbers(context.make_buffer()) {}
 
-  enum class State {
-    none,
-    owned,        ///< in the buffers below
-    borrowed,     ///< the rows and the groups are the caller's
-    overwritten,  ///< they were borrowed, and a later output was written over the rows
-  };
-  State state = State::none;
+  SavedState state = SavedState::none;
   std::int64_t slots = 0;
   GroupedInput input;           ///< in the caller's memory or in the buffers below
   core::AlignedBuffer rows;     ///< [M,K] in the layer's dtype: the rows that the slots read
@@ -45,11 +40,6 @@ struct SavedGroups {
   core::AlignedBuffer absmax;   ///< [M]
   core::AlignedBuffer numbers;  ///< the ends or used rows of the groups
   std::size_t needed_bytes = 0;
-
-  /// Whether backward can run on it.
-  [[nodiscard]] bool valid() const noexcept {
-    return state == State::owned || state == State::borrowed;
-  }
 };
 
 }  // namespace linear

@@ -6,7 +6,7 @@
 
 #include "core/check.hpp"
 #include "core/check_enum.hpp"
-#include "gemm/int8/codes.hpp"
+#include "gemm/int8/checks.hpp"
 #include "linear/checks.hpp"
 #include "linear/copy.hpp"
 #include "linear/linear_state.hpp"
@@ -18,37 +18,19 @@ namespace switchback {
 namespace {
 
 using linear::check_dtype;
+using linear::check_gradient;
 using linear::check_output_dtype;
-using SavedState = linear::SavedForward::State;
-
-LinearState& usable(const std::unique_ptr<LinearState>& state, std::string_view op) {
-  if (state == nullptr)
-    core::fail(Status::invalid_state, "{}: the layer was moved from; it has no state", op);
-  if (state->context_lives.expired())
-    core::fail(Status::invalid_state,
-               "{}: the Context the layer was made on is destroyed; it must outlive the layer", op);
-  return *state;
-}
+using linear::SavedState;
+using linear::usable;
 
 void check_has_weight(const LinearState& layer, std::string_view op) {
-  if (layer.weight_source == LinearState::WeightSource::none)
-    core::fail(Status::invalid_state, "{}: the layer has no weight; call set_weight first", op);
+  linear::check_weight_is_set(op, layer.weight_source != LinearState::WeightSource::none);
 }
 
 void check_int8(std::string_view op, const LinearState& layer) {
   core::require(layer.is_int8(),
                 "{}: the layer's mode is {}; it must be rowwise, global or global_mem_efficient",
                 op, mode_name(layer.options.mode));
-}
-
-// An output of backward: skipped if its data is null.
-void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m,
-                    const LinearState& layer, std::int64_t rows, std::string_view rows_name,
-                    std::int64_t cols, std::string_view cols_name) {
-  if (m.data == nullptr) return;
-  core::check_matrix(op, argument, m);
-  check_output_dtype(op, argument, m.dtype, layer.options.dtype);
-  core::check_shape(op, argument, m, rows, rows_name, cols, cols_name);
 }
 
 // Everything made from the weight becomes invalid; a weight packed for eval is useless in training.
@@ -71,15 +53,6 @@ void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& lay
   core::check_shape(op, "bias", bias, 1, "1", layer.options.out_features, "N");
 }
 
-// Copies the bias, so that the caller may free it.
-core::AlignedBuffer copy_of_bias(const LinearState& layer, ConstAnyMatrix bias) {
-  core::AlignedBuffer copy = layer.context->make_buffer();
-  if (bias.data == nullptr) return copy;
-  copy.reserve(static_cast<std::size_t>(bias.cols) * dtype_size_bytes(bias.dtype));
-  linear::copy_dense(*layer.context, bias, copy.as<void>());
-  return copy;
-}
-
 // From here on the layer refers to its own copy of the bias.
 void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy) noexcept {
   layer.eval_bias = std::move(copy);
@@ -90,11 +63,7 @@ void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy
 void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix x, AnyMatrix y,
                    Save save) {
   check_has_weight(layer, op);
-  if (layer.in_eval() && save != Save::nothing)
-    core::fail(Status::invalid_state,
-               "{}: save = {} after prepare_for_eval; only nothing (0) may be saved until "
-               "weight_updated or set_weight",
-               op, static_cast<std::int32_t>(save));
+  linear::check_saves_in_training(op, save, layer.in_eval());
   core::check_matrix(op, "x", x);
   check_dtype(op, "x", x.dtype, layer.options.dtype);
   core::check_shape(op, "x", x, x.rows, "M", layer.options.in_features, "K");
@@ -114,13 +83,8 @@ ReadByForward read_by_forward(const LinearState& layer) {
           core::operand("bias", callers ? layer.bias : none)};
 }
 
-// If the output is about to be written over an x that an earlier forward borrowed, that saved
-// forward is dropped. This is not an error: the caller may be done with it, and the memory may have
-// been freed and allocated again since. If backward is called for it nevertheless, it is refused.
 void forget_overwritten(LinearState& layer, ConstAnyMatrix output) {
-  linear::SavedForward& saved = layer.saved;
-  if (saved.state == SavedState::borrowed && core::overlaps(saved.input.x, output))
-    saved.state = SavedState::overwritten;
+  linear::forget_overwritten(layer.saved.state, layer.saved.input.x, output);
 }
 
 // Checks the activations at both ends of backward. `x` is what was kept of the forward's input.
@@ -159,9 +123,9 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
   core::check_matrix(op, "g", grads.g);
   check_dtype(op, "g", grads.g.dtype, layer.options.dtype);
   core::check_shape(op, "g", grads.g, rows, rows_name, n, "N");
-  check_gradient(op, "dx", grads.dx, layer, rows, "M", k, "K");
-  check_gradient(op, "dw", grads.dw, layer, n, "N", k, "K");
-  check_gradient(op, "db", grads.db, layer, 1, "1", n, "N");
+  check_gradient(op, "dx", grads.dx, layer.options.dtype, rows, "M", k, "K");
+  check_gradient(op, "dw", grads.dw, layer.options.dtype, n, "N", k, "K");
+  check_gradient(op, "db", grads.db, layer.options.dtype, 1, "1", n, "N");
   const auto wanted = [](AnyMatrix gradient) {
     return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
   };
@@ -171,14 +135,6 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
        core::operand("db", wanted(grads.db))},
       {core::operand("g", grads.g), core::operand("y", grads.y), core::operand("weight", weight),
        core::operand("bias", bias), input});
-}
-
-void check_trains(std::string_view op, const LinearState& layer) {
-  if (layer.in_eval())
-    core::fail(Status::invalid_state,
-               "{}: the layer is prepared for eval; call weight_updated or set_weight, then a "
-               "forward that saves",
-               op);
 }
 
 }  // namespace
@@ -253,7 +209,7 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
                        {core::operand("codes", codes), core::operand("absmax", absmax),
                         core::operand("bias", bias)});
   gemm_int8::check_codes(*layer.context, op, "codes", codes, "");
-  core::AlignedBuffer own_bias = copy_of_bias(layer, bias);
+  core::AlignedBuffer own_bias = linear::copy_of(*layer.context, bias);
   layer.cache.set_forward(*layer.context, codes, absmax, linear::scales_of(options.mode),
                           options.engine);
   keep_bias(layer, bias, std::move(own_bias));
@@ -275,7 +231,7 @@ void SwitchbackLinear::prepare_for_eval() {
     if (layer.is_int8()) {
       core::check_process(*layer.context, op);
       linear::prepare_weight(layer);
-      keep_bias(layer, layer.bias, copy_of_bias(layer, layer.bias));
+      keep_bias(layer, layer.bias, linear::copy_of(*layer.context, layer.bias));
     }
     layer.cache.release_backward();
     layer.phase = LinearState::Phase::eval;
@@ -286,9 +242,7 @@ void SwitchbackLinear::prepare_for_eval() {
 void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
   constexpr std::string_view op = "forward";
   LinearState& layer = usable(state_, op);
-  core::require(save >= Save::nothing && save <= Save::caller,
-                "{}: save = {}; it must be nothing (0), copy (1), borrow (2) or caller (3)", op,
-                static_cast<std::int32_t>(save));
+  linear::check_save(op, save);
   check_forward(op, layer, x, y, save);
   const ReadByForward read = read_by_forward(layer);
   core::check_operands(*layer.context, op, {core::operand("y", y)},
@@ -320,16 +274,8 @@ void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<s
 void SwitchbackLinear::backward(const LinearGrads& grads) {
   constexpr std::string_view op = "backward";
   LinearState& layer = usable(state_, op);
-  check_trains(op, layer);
-  if (layer.saved.state == SavedState::overwritten)
-    core::fail(Status::invalid_state,
-               "{}: x borrowed by forward was overwritten by an output of a later forward; borrow "
-               "only what stays until backward has run, or call forward with save = copy",
-               op);
-  if (!layer.saved.valid())
-    core::fail(Status::invalid_state,
-               "{}: no forward has saved anything; call forward with save = copy or borrow first",
-               op);
+  linear::check_trains(op, layer.in_eval());
+  linear::check_saved(op, layer.saved.state);
   check_activations(op, layer, grads, layer.saved.rows, "M of the saved forward",
                     layer.saved.input.x);
   check_grads(op, layer, grads, layer.saved.rows, "M of the saved forward",
@@ -347,7 +293,7 @@ void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& 
   // them again.
   const bool reads_weight = grads.dx.data != nullptr;
   if (reads_weight) check_has_weight(layer, op);
-  check_trains(op, layer);
+  linear::check_trains(op, layer.in_eval());
   const ConstAnyMatrix& x = input.x;
   if (x.data != nullptr || grads.dw.data != nullptr) {
     core::check_matrix(op, "x", x);
@@ -369,7 +315,8 @@ void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& 
 }
 
 std::size_t SwitchbackLinear::saved_for_backward_bytes() const noexcept {
-  return state_ != nullptr && state_->saved.valid() ? state_->saved.needed_bytes : 0;
+  return state_ != nullptr && linear::is_valid(state_->saved.state) ? state_->saved.needed_bytes
+                                                                    : 0;
 }
 
 std::size_t SwitchbackLinear::cached_weight_bytes() const noexcept {

@@ -9,6 +9,7 @@
 #include "core/aligned_buffer.hpp"
 #include "core/context_state.hpp"
 #include "gemm/floating/packed.hpp"
+#include "linear/saved_state.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/linear.hpp"
 
@@ -25,13 +26,7 @@ struct SavedForward {
         absmax(context.make_buffer()),
         activation_of_x(context.make_buffer()) {}
 
-  enum class State {
-    none,
-    owned,        ///< in the buffers below
-    borrowed,     ///< x is the caller's
-    overwritten,  ///< x was borrowed, and a later output was written over it
-  };
-  State state = State::none;
+  SavedState state = SavedState::none;
   std::int64_t rows = 0;
   KeptInput input;             ///< in the caller's memory or in the buffers below
   core::AlignedBuffer copy;    ///< [M,K] in the layer's dtype
@@ -41,12 +36,8 @@ struct SavedForward {
   core::AlignedBuffer activation_of_x;
   std::size_t needed_bytes = 0;  ///< kept for backward, the caller's memory included
 
-  /// Whether backward can run on it.
-  [[nodiscard]] bool valid() const noexcept {
-    return state == State::owned || state == State::borrowed;
-  }
   void release() noexcept {
-    state = State::none;
+    state = SavedState::none;
     input = {};
     copy.release();
     codes.release();

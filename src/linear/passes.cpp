@@ -10,25 +10,12 @@
 #include "gemm/int8/dispatch.hpp"
 #include "linear/copy.hpp"
 #include "linear/mode.hpp"
+#include "linear/scratch.hpp"
 #include "quant/dispatch.hpp"
 
 namespace switchback::linear {
 
 namespace {
-
-std::size_t bytes_of(std::int64_t rows, std::int64_t cols, DType dtype) {
-  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * dtype_size_bytes(dtype);
-}
-
-std::size_t count_of(std::int64_t rows) {
-  return static_cast<std::size_t>(rows);
-}
-
-AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::int64_t rows,
-                      std::int64_t cols) {
-  auto* const data = frame.take<std::byte>(static_cast<std::int64_t>(bytes_of(rows, cols, dtype)));
-  return {data, dtype, rows, cols, cols};
-}
 
 // What the products of the layer read for x, in floating point: x, or activation(x), which is put
 // `into` that place or into the frame.
@@ -46,7 +33,7 @@ ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& fra
 void begin_saving(LinearState& layer, std::int64_t rows, Save save) {
   SavedForward& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
-  saved.state = SavedForward::State::none;
+  saved.state = SavedState::none;
   if (layer.saves_codes()) {
     saved.codes.reserve(bytes_of(rows, k, DType::s8));
     saved.absmax.reserve(bytes_of(rows, 1, DType::f32));
@@ -87,7 +74,7 @@ void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
     const std::size_t matrices = layer.options.activation != Activation::none ? 2 : 1;
     saved.needed_bytes = matrices * bytes_of(x.rows, k, x.dtype);
   }
-  saved.state = borrow ? SavedForward::State::borrowed : SavedForward::State::owned;
+  saved.state = borrow ? SavedState::borrowed : SavedState::owned;
 }
 
 // Whether dX will run in the same mode as a forward that saves. The forward then quantizes the

@@ -6,11 +6,14 @@
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "gemm/int8/dispatch.hpp"
-#include "grouped/dispatch.hpp"
 #include "linear/copy.hpp"
 #include "quant/dispatch.hpp"
 
 namespace switchback::linear {
+
+namespace {
+constexpr std::string_view pack_op = "pack_weight";
+}
 
 void QuantizedWeight::release() noexcept {
   // Moves the contents into an object that ends here: creating an empty one to assign would
@@ -41,10 +44,7 @@ MatrixView<std::int8_t> QuantizedWeight::begin_codes(ContextState& state,
 
 void QuantizedWeight::finish(ContextState& state, MatrixView<const std::int8_t> codes,
                              std::int64_t groups, WeightScales scales, std::string_view engine) {
-  if (groups != 1)
-    grouped::pack(state, codes, codes.rows / groups, groups, packed_, engine);
-  else if (!in_place_)
-    gemm_int8::pack(state, codes, packed_, engine);
+  if (!in_place_) gemm_int8::pack(state, pack_op, codes, groups, packed_, engine);
   scales_ = scales;
   valid_ = true;
 }
@@ -55,7 +55,7 @@ void QuantizedWeight::set(ContextState& state, MatrixView<const std::int8_t> cod
   QuantizedWeight made;
   const std::span<float> own = made.begin(state, static_cast<std::int64_t>(absmax.size()));
   copy_dense(state, core::operand("absmax", absmax).matrix, own.data());
-  gemm_int8::pack(state, codes, made.packed_, engine);
+  gemm_int8::pack(state, pack_op, codes, 1, made.packed_, engine);
   made.scales_ = scales;
   made.valid_ = true;
   *this = std::move(made);

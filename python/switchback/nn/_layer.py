@@ -66,9 +66,8 @@ class LayerSet:
         self.out_features = out_features
         self.mode = mode
         self.updates = 0  # changes that were announced
-        self.weight_gradients = (
-            0  # backwards that computed a weight gradient: an optimizer step may follow
-        )
+        # Backwards that computed a weight gradient: an optimizer step may follow.
+        self.weight_gradients = 0
         self._layers: dict[tuple, Layer] = {}
 
     def __reduce__(self):

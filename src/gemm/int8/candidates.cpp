@@ -21,13 +21,6 @@ std::string_view scale_name(ScaleMode mode) {
   return "unknown";
 }
 
-// Why the engine cannot run the problem here; empty when it can.
-std::string_view refusal(const Engine& engine, const GemmProblem& problem,
-                         const ContextState& state) {
-  const std::string_view reason = engine.unavailable(state);
-  return reason.empty() ? engine.rejects(problem) : reason;
-}
-
 // What only some engines have. For others it must be as it is made.
 struct Part {
   ConfigParts bit;

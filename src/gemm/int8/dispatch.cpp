@@ -7,7 +7,9 @@
 #include "core/assert.hpp"
 #include "core/check.hpp"
 #include "gemm/int8/candidates.hpp"
+#include "gemm/int8/grouped.hpp"
 #include "gemm/int8/packed_weight.hpp"
+#include "gemm/int8/product.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -61,40 +63,6 @@ bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperan
   }
 }
 
-struct Product {
-  GemmProblem problem;
-  GemmOperands operands;
-};
-
-// The part that both products share.
-template <class Args>
-Product product_of(const Args& args) {
-  SWITCHBACK_ASSERT(args.packed_b == nullptr || !args.packed_b->empty());
-  Product product;
-  GemmProblem& p = product.problem;
-  GemmOperands& o = product.operands;
-  p.m = args.a.rows;
-  p.k = args.a.cols;
-  p.stride_a = args.a.stride;
-  o.a = args.a.data;
-  if (args.packed_b != nullptr) {
-    const PackedWeightState& packed = args.packed_b->state();
-    p.n = packed.rows;
-    p.packed_for = packed.engine->id;
-    o.packed_b = packed.buffer.template as<const void>();
-  } else {
-    p.n = args.b.rows;
-    p.stride_b = args.b.stride;
-    o.b = args.b.data;
-  }
-  const AnyMatrix d = args.d;
-  p.stride_d = d.stride;
-  p.output = d.dtype;
-  o.d = d.data;
-  SWITCHBACK_ASSERT(d.rows == p.m && d.cols == p.n);
-  return product;
-}
-
 // Runs the tuned configuration, or else the default of the forced engine, of the one that b is
 // packed for, or of the first that accepts the problem. A library may have no algorithm for a
 // problem that its engine accepts. Then, unless that engine was forced, the device's last engine
@@ -122,22 +90,16 @@ void choose_and_run(ContextState& state, std::string_view op, Product product,
 }  // namespace
 
 void multiply(ContextState& state, const GemmS8S8S32Args& args) {
-  choose_and_run(state, "gemm_s8s8s32", product_of(args), args.engine);
+  const Product product = product_of(args);
+  SWITCHBACK_ASSERT(args.d.rows == product.problem.m && args.d.cols == product.problem.n);
+  choose_and_run(state, "gemm_s8s8s32", product, args.engine);
 }
 
 void multiply(ContextState& state, const GemmArgs& args) {
   Product product = product_of(args);
-  auto& [p, o] = product;
-  p.scale = args.absmax_b.size() == static_cast<std::size_t>(p.n) ? ScaleMode::row_col
-                                                                  : ScaleMode::row_scalar;
-  o.absmax_a = args.absmax_a.data();
-  o.absmax_b = args.absmax_b.data();
-  if (args.bias.data != nullptr) {
-    p.has_bias = true;
-    p.bias = args.bias.dtype;
-    o.bias = args.bias.data;
-  }
-  choose_and_run(state, "gemm", std::move(product), args.engine);
+  SWITCHBACK_ASSERT(args.d.rows == product.problem.m && args.d.cols == product.problem.n);
+  add_scales(args, product);
+  choose_and_run(state, "gemm", product, args.engine);
 }
 
 MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, std::int64_t k,
@@ -159,19 +121,25 @@ MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, s
   return {packed.buffer.as<std::int8_t>(), n, k, stride};
 }
 
-void pack(ContextState& state, MatrixView<const std::int8_t> b, PackedWeight& out,
-          std::string_view engine) {
-  const Engine* packer = &packing_engine("pack_weight", state, engine);
+void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t> b,
+          std::int64_t groups, PackedWeight& out, std::string_view engine) {
+  const Engine* packer = &packing_engine(op, state, engine);
   if (out.empty()) out = PackedWeight();  // a moved-from object has no state
   PackedWeightState& packed = out.state();
-  packed.buffer.reserve(packer->packed_bytes(b.rows, b.cols), state.runtime);
-  packed.engine = nullptr;  // until the copy is queued: a device can fail here
-  packer->pack(state, b, packed.buffer.as<void>());
+  const std::int64_t n = b.rows / groups;
+  const std::size_t bytes = packer->packed_bytes(n, b.cols);
+  const std::int64_t step = packed_step(bytes);
+  packed.buffer.reserve(static_cast<std::size_t>(step * (groups - 1)) + bytes, state.runtime);
+  packed.engine = nullptr;  // until the copies are queued: a device can fail here
+  for (std::int64_t g = 0; g < groups; ++g)
+    packer->pack(state, {b.data + g * n * b.stride, n, b.cols, b.stride},
+                 packed.buffer.as<std::byte>() + g * step);
   packed.engine = packer;
   packed.device = state.device;
-  packed.rows = b.rows;
+  packed.rows = n;
   packed.cols = b.cols;
-  packed.groups = 1;
+  packed.groups = groups;
+  packed.step_bytes = step;
 }
 
 }  // namespace switchback::gemm_int8

@@ -16,9 +16,10 @@ namespace switchback::gemm_int8 {
 void multiply(ContextState& state, const GemmArgs& args);
 void multiply(ContextState& state, const GemmS8S8S32Args& args);
 
-/// pack_weight() without its checks.
-void pack(ContextState& state, MatrixView<const std::int8_t> b, PackedWeight& out,
-          std::string_view engine);
+/// pack_weight() and pack_weights() without their checks: b holds `groups` matrices below each
+/// other. `op` is the operation's name in the error of an engine that is not there.
+void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t> b,
+          std::int64_t groups, PackedWeight& out, std::string_view engine);
 
 /// Makes `out` a packed B[n,k] whose codes are not written yet, and returns where to write them,
 /// for an engine that packs rows unchanged. For other engines the result has no data: use pack().

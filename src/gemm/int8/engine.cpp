@@ -29,6 +29,12 @@ core::EngineTable<Engine>& engine_table() noexcept {
   return table;
 }
 
+std::string_view refusal(const Engine& engine, const GemmProblem& problem,
+                         const ContextState& state) {
+  const std::string_view reason = engine.unavailable(state);
+  return reason.empty() ? engine.rejects(problem) : reason;
+}
+
 bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) noexcept {
   const Engine* packer = find_engine(device, packed_for);
   return packer != nullptr && packer->layout == engine.layout;

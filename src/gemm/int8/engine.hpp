@@ -101,6 +101,10 @@ inline const Engine* find_engine(DeviceKind device, std::string_view name) noexc
   return engine_table().find(device, name);
 }
 
+/// Why the engine cannot run the problem here; empty when it can.
+std::string_view refusal(const Engine& engine, const GemmProblem& problem,
+                         const ContextState& state);
+
 /// Whether an engine can read a B that was packed for another engine.
 bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) noexcept;
 

@@ -5,9 +5,8 @@
 #include <string>
 
 #include "core/check.hpp"
-#include "gemm/int8/codes.hpp"
+#include "gemm/int8/checks.hpp"
 #include "gemm/int8/dispatch.hpp"
-#include "gemm/int8/packed_weight.hpp"
 
 namespace switchback {
 
@@ -15,48 +14,20 @@ namespace {
 
 using gemm_int8::Engine;
 
-void check_k(std::string_view op, std::int64_t k) {
-  core::require(k <= max_exact_k,
-                "{}: K = {}; it must be at most {}, or the int32 sums of codes could overflow", op,
-                k, max_exact_k);
-}
-
-// If K is so large that codes of -128 could make a sum overflow, checks that there are none.
-void check_codes(ContextState& state, std::string_view op, std::string_view argument,
-                 MatrixView<const std::int8_t> m) {
-  if (m.data == nullptr || m.cols <= max_exact_k_of_any_codes) return;
-  gemm_int8::check_codes(state, op, argument, m,
-                         " where K is above 131071, or the int32 sums could overflow");
-}
-
 // Validates the arguments that gemm_s8s8s32 and gemm share: a, b or packed_b, and d. Returns N.
 template <class Args>
 std::int64_t check_inputs(const ContextState& state, std::string_view op, const Args& args) {
   core::check_matrix(op, "a", args.a);
   const std::int64_t k = args.a.cols;
-  check_k(op, k);
+  gemm_int8::check_k(op, k);
   std::int64_t n = args.b.rows;
   if (args.packed_b != nullptr) {
-    core::require(args.b.data == nullptr, "{}: both b and packed_b are given; give one of them",
-                  op);
-    if (args.packed_b->empty())
-      core::fail(Status::invalid_state, "{}: packed_b is empty; pack_weight fills it", op);
-    const PackedWeightState& packed = args.packed_b->state();
+    const PackedWeightState& packed =
+        gemm_int8::check_filled(op, args.b, *args.packed_b, "pack_weight");
     core::require(packed.groups == 1,
                   "{}: packed_b holds the matrices of {} groups; grouped_gemm takes them", op,
                   packed.groups);
-    core::require(packed.cols == k, "{}: packed_b is [{},{}]; it must be [N,K] = [{},{}]", op,
-                  packed.rows, packed.cols, packed.rows, k);
-    const Engine* named = gemm_int8::find_engine(state.device.kind, args.engine);
-    core::require(args.engine.empty() ||
-                      (named != nullptr &&
-                       gemm_int8::reads_layout(state.device.kind, *named, packed.engine->id)),
-                  "{}: packed_b is packed for engine '{}'; it cannot be used by engine '{}'", op,
-                  packed.engine->name, args.engine);
-    if (packed.device != state.device)
-      core::fail(Status::invalid_argument,
-                 "{}: packed_b was packed on device {}; it cannot be used on {}", op, packed.device,
-                 state.device);
+    gemm_int8::check_packed(state, op, packed, k, args.engine);
     n = packed.rows;
   } else {
     core::check_matrix(op, "b", args.b);
@@ -74,10 +45,10 @@ void pack_weight(Context& context, MatrixView<const std::int8_t> b, PackedWeight
   constexpr std::string_view op = "pack_weight";
   ContextState& state = context.state();
   core::check_matrix(op, "b", b);
-  check_k(op, b.cols);
+  gemm_int8::check_k(op, b.cols);
   core::check_operands(state, op, {}, {core::operand("b", b)});
-  check_codes(state, op, "b", b);
-  gemm_int8::pack(state, b, out, engine);
+  gemm_int8::check_operand_codes(state, op, "b", b);
+  gemm_int8::pack(state, op, b, 1, out, engine);
 }
 
 void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args) {
@@ -86,8 +57,8 @@ void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args) {
   check_inputs(state, op, args);
   core::check_operands(state, op, {core::operand("d", args.d)},
                        {core::operand("a", args.a), core::operand("b", args.b)});
-  check_codes(state, op, "a", args.a);
-  check_codes(state, op, "b", args.b);
+  gemm_int8::check_operand_codes(state, op, "a", args.a);
+  gemm_int8::check_operand_codes(state, op, "b", args.b);
   gemm_int8::multiply(state, args);
 }
 
@@ -112,8 +83,8 @@ void gemm(Context& context, const GemmArgs& args) {
       {core::operand("a", args.a), core::operand("b", args.b),
        core::operand("absmax_a", args.absmax_a), core::operand("absmax_b", args.absmax_b),
        core::operand("bias", args.bias)});
-  check_codes(state, op, "a", args.a);
-  check_codes(state, op, "b", args.b);
+  gemm_int8::check_operand_codes(state, op, "a", args.a);
+  gemm_int8::check_operand_codes(state, op, "b", args.b);
   gemm_int8::multiply(state, args);
 }
 

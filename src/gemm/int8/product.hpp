@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: from the arguments of an int8 product, alone or of groups, to the problem of one
+// of its groups and the operands of the first.
+#pragma once
+
+#include "core/assert.hpp"
+#include "gemm/int8/packed_weight.hpp"
+#include "gemm/int8/problem.hpp"
+
+namespace switchback::gemm_int8 {
+
+struct Product {
+  GemmProblem problem;
+  GemmOperands operands;
+};
+
+/// Of validated arguments that have a, b or packed_b, and d. b holds `groups` matrices.
+template <class Args>
+Product product_of(const Args& args, std::int64_t groups = 1) {
+  SWITCHBACK_ASSERT(args.packed_b == nullptr || !args.packed_b->empty());
+  Product product;
+  auto& [p, o] = product;
+  p.m = args.a.rows;
+  p.k = args.a.cols;
+  p.stride_a = args.a.stride;
+  o.a = args.a.data;
+  if (args.packed_b != nullptr) {
+    const PackedWeightState& packed = args.packed_b->state();
+    p.n = packed.rows;
+    p.packed_for = packed.engine->id;
+    o.packed_b = packed.buffer.template as<const void>();
+  } else {
+    p.n = groups > 0 ? args.b.rows / groups : 0;
+    p.stride_b = args.b.stride;
+    o.b = args.b.data;
+  }
+  const AnyMatrix d = args.d;
+  p.stride_d = d.stride;
+  p.output = d.dtype;
+  o.d = d.data;
+  return product;
+}
+
+/// Adds scales and bias, for a product that is dequantized.
+template <class Args>
+void add_scales(const Args& args, Product& product, std::int64_t groups = 1) {
+  auto& [p, o] = product;
+  p.scale = static_cast<std::int64_t>(args.absmax_b.size()) == groups * p.n ? ScaleMode::row_col
+                                                                            : ScaleMode::row_scalar;
+  o.absmax_a = args.absmax_a.data();
+  o.absmax_b = args.absmax_b.data();
+  if (args.bias.data == nullptr) return;
+  p.has_bias = true;
+  p.bias = args.bias.dtype;
+  o.bias = args.bias.data;
+}
+
+}  // namespace switchback::gemm_int8
