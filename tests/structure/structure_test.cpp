@@ -26,8 +26,8 @@ TEST(Structure, TheTreeFollowsTheRules) {
     for (const Violation& violation : check_file(fs::relative(file, root).generic_string(), text))
       ADD_FAILURE() << violation.path << ":" << violation.line << ": " << violation.what;
   };
-  for (const char* directory :
-       {"include", "src", "autotune", "bench", "tests", "cmake", "tools", "data", "docs", ".ci"}) {
+  for (const char* directory : {"include", "src", "autotune", "models", "bench", "examples",
+                                "tests", "cmake", "tools", "data", "docs", ".ci"}) {
     const fs::path top = root / directory;
     if (!fs::exists(top)) continue;
     for (auto entry = fs::recursive_directory_iterator(top);
@@ -61,6 +61,8 @@ TEST(Structure, AnIncludeThatPointsUpIsCaught) {
   EXPECT_EQ(layers("src/linear/x.cpp", "autotune/tuner.hpp").size(), 1u);
   EXPECT_EQ(layers("src/measure/x.cpp", "autotune/tuner.hpp").size(), 1u);
   EXPECT_EQ(layers("src/linear/x.cpp", "measure/data.hpp").size(), 1u);
+  EXPECT_EQ(layers("src/linear/x.cpp", "models/layers.hpp").size(), 1u);
+  EXPECT_EQ(layers("models/x.cpp", "autotune/tuner.hpp").size(), 1u);
   EXPECT_EQ(layers("autotune/x.cpp", "bench/grid/grid.hpp").size(), 1u);
   EXPECT_EQ(layers("src/core/x.cpp", "switchback/linear.hpp").size(), 1u);
   EXPECT_EQ(layers("include/switchback/types.hpp", "switchback/quant.hpp").size(), 1u);
@@ -84,6 +86,8 @@ TEST(Structure, IncludesThatPointDownOrAcrossTheLayerPass) {
   EXPECT_TRUE(layers("src/linear/x.cpp", "quant/problem.hpp").empty());
   EXPECT_TRUE(layers("src/capi/x.cpp", "switchback/linear.hpp").empty());
   EXPECT_TRUE(layers("bench/x.cpp", "autotune/tuner.hpp").empty());
+  EXPECT_TRUE(layers("bench/x.cpp", "models/decoder.hpp").empty());
+  EXPECT_TRUE(layers("models/x.cpp", "switchback/linear.hpp").empty());
   EXPECT_TRUE(layers("autotune/x.cpp", "measure/data.hpp").empty());
   EXPECT_TRUE(layers("tests/core/x.cpp", "linear/state.hpp").empty());
   EXPECT_TRUE(check_layers("src/core/x.cpp", "// " + include_of + "\"gemm/gemm.hpp\"\n").empty());

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models: tensors, and the allocator that they come from. It counts bytes by class, remembers the
+// peak, and keeps freed memory for the next tensor of the same size, so that a step that has run
+// before allocates nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/aligned_buffer.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::models {
+
+/// What memory is used for.
+enum class MemoryClass : std::size_t {
+  param,
+  grad,
+  optimizer,
+  int8_weights,  ///< codes of weights, packed, which layers hold
+  saved,         ///< activations and what else a forward keeps for its backward
+  workspace,     ///< scratch, gradients of activations
+};
+inline constexpr std::size_t memory_classes = 6;
+/// "param", "grad", "optimizer", "int8_weights", "saved", "workspace".
+std::string_view memory_class_name(MemoryClass c) noexcept;
+
+/// Bytes by class at one moment.
+struct MemoryUse {
+  std::array<std::size_t, memory_classes> bytes = {};
+  [[nodiscard]] std::size_t operator[](MemoryClass c) const noexcept {
+    return bytes[static_cast<std::size_t>(c)];
+  }
+  [[nodiscard]] std::size_t total() const noexcept;
+};
+
+class Tensor;
+
+/// May be used by several threads. Must outlive its tensors.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  /// A contiguous matrix, uninitialised. Throws Error(out_of_memory).
+  [[nodiscard]] Tensor take(MemoryClass c, DType dtype, std::int64_t rows, std::int64_t cols);
+  /// Counts memory of this class that others hold now: a Context its workspace, layers the codes of
+  /// their weights. It replaces what was said before.
+  void set_held_elsewhere(MemoryClass c, std::size_t bytes);
+
+  [[nodiscard]] MemoryUse now() const;
+  /// The use at the moment when the total was largest.
+  [[nodiscard]] MemoryUse peak() const;
+  /// The peak starts anew from what is used now.
+  void reset_peak();
+  /// Returns freed memory to the system.
+  void trim();
+
+ private:
+  friend class Tensor;
+  void count(MemoryClass c, std::size_t more, std::size_t less);
+  void give_back(MemoryClass c, core::AlignedBuffer buffer, std::size_t bytes) noexcept;
+
+  mutable std::mutex mutex_;
+  std::vector<core::AlignedBuffer> free_;
+  MemoryUse tensors_, elsewhere_, peak_;
+};
+
+/// A contiguous matrix that owns its memory; it goes back to its Memory at the end.
+class Tensor {
+ public:
+  Tensor() = default;
+  ~Tensor() { reset(); }
+  Tensor(Tensor&& other) noexcept { *this = std::move(other); }
+  Tensor& operator=(Tensor&& other) noexcept;
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+
+  /// Gives the memory back.
+  void reset() noexcept;
+  [[nodiscard]] bool empty() const noexcept { return memory_ == nullptr; }
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  [[nodiscard]] std::int64_t rows() const noexcept { return rows_; }
+  [[nodiscard]] std::int64_t cols() const noexcept { return cols_; }
+  [[nodiscard]] std::int64_t size() const noexcept { return rows_ * cols_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
+
+  [[nodiscard]] AnyMatrix any() const noexcept {
+    return {buffer_.as<void>(), dtype_, rows_, cols_, cols_};
+  }
+  /// All elements as T, which must be of the tensor's type.
+  template <class T>
+  [[nodiscard]] std::span<T> values() const noexcept {
+    return {buffer_.as<T>(), static_cast<std::size_t>(size())};
+  }
+  [[nodiscard]] std::span<float> floats() const noexcept { return values<float>(); }
+
+ private:
+  friend class Memory;
+  Memory* memory_ = nullptr;
+  MemoryClass class_ = MemoryClass::saved;
+  core::AlignedBuffer buffer_;
+  DType dtype_ = DType::f32;
+  std::int64_t rows_ = 0;
+  std::int64_t cols_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace switchback::models

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: tensors of seeded values, and their comparison with values in f64.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "core/unaligned.hpp"
+#include "models/memory.hpp"
+#include "models/philox.hpp"
+#include "models/reference.hpp"
+#include "support/contexts.hpp"
+
+namespace switchback::test {
+
+using reference::Values;
+
+/// Between -1 and 1, times `scale`.
+inline void fill(const models::Tensor& t, std::uint64_t seed, double scale = 1) {
+  for (std::int64_t i = 0; i < t.size(); ++i) {
+    const double unit = models::philox::element_bits(seed, 7, i) / 4294967296.0;
+    core::store_float(t.any().data, t.dtype(), i, static_cast<float>(scale * (2 * unit - 1)));
+  }
+}
+inline Values values_of(const models::Tensor& t) {
+  Values v(static_cast<std::size_t>(t.size()));
+  for (std::int64_t i = 0; i < t.size(); ++i)
+    v[static_cast<std::size_t>(i)] = core::load_float(t.any().data, t.dtype(), i);
+  return v;
+}
+inline models::Tensor filled(models::Memory& memory, DType dtype, std::int64_t rows,
+                             std::int64_t cols, std::uint64_t seed, double scale = 1) {
+  models::Tensor t = memory.take(models::MemoryClass::workspace, dtype, rows, cols);
+  fill(t, seed, scale);
+  return t;
+}
+inline models::Tensor tensor(models::Memory& memory, DType dtype, std::int64_t rows,
+                             std::int64_t cols) {
+  return filled(memory, dtype, rows, cols, 99, 1000);  // must be overwritten
+}
+
+/// Each element within `tolerance` of the largest magnitude that is wanted.
+inline void expect_near(const Values& got, const Values& want, double tolerance,
+                        const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  double largest = 0;
+  for (const double w : want)
+    largest = std::max(largest, std::fabs(w));
+  for (std::size_t i = 0; i < want.size(); ++i)
+    if (!(std::fabs(got[i] - want[i]) <= tolerance * largest)) {
+      ADD_FAILURE() << what << ": element " << i << " is " << got[i] << ", not " << want[i];
+      return;
+    }
+}
+
+/// f32: sums of some hundred terms, each step rounded to 2^-24, and the exponential. bf16: a result
+/// is rounded to 2^-9 of itself; what is made of rounded results has several such errors.
+inline double tolerance_of(DType dtype) {
+  return dtype == DType::f32 ? 1e-5 : 0.02;
+}
+
+}  // namespace switchback::test
