@@ -64,6 +64,7 @@ Tensor Memory::take(MemoryClass c, DType dtype, std::int64_t rows, std::int64_t 
       free_.clear();  // what was freed may be of other sizes than what is needed now
       tensor.buffer_.reserve(bytes);
     }
+    taken_from_system_ += bytes;
   }
   tensor.memory_ = this;
   tensor.class_ = c;
@@ -103,6 +104,11 @@ MemoryUse Memory::peak() const {
 void Memory::reset_peak() {
   const std::lock_guard lock(mutex_);
   peak_ = sum_of(tensors_, elsewhere_);
+}
+
+std::size_t Memory::taken_from_system() const {
+  const std::lock_guard lock(mutex_);
+  return taken_from_system_;
 }
 
 void Memory::trim() {

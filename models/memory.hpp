@@ -59,6 +59,8 @@ class Memory {
   [[nodiscard]] MemoryUse peak() const;
   /// The peak starts anew from what is used now.
   void reset_peak();
+  /// Bytes that were taken from the system so far.
+  [[nodiscard]] std::size_t taken_from_system() const;
   /// Returns freed memory to the system.
   void trim();
 
@@ -70,6 +72,7 @@ class Memory {
   mutable std::mutex mutex_;
   std::vector<core::AlignedBuffer> free_;
   MemoryUse tensors_, elsewhere_, peak_;
+  std::size_t taken_from_system_ = 0;
 };
 
 /// A contiguous matrix that owns its memory; it goes back to its Memory at the end.

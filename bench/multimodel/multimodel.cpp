@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bench/workload/session.hpp"
+#include "bench/workload/statistic.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "measure/data.hpp"
@@ -229,21 +230,6 @@ class Models {
   std::vector<SwitchbackLinear> layers_;
   std::vector<GroupedSwitchbackLinear> grouped_;
 };
-
-Json statistic(const std::vector<double>& times_ms) {
-  const measure::Stats stats = measure::summarize(times_ms);
-  double mean = 0;
-  for (const double t : times_ms)
-    mean += t;
-  const auto count = static_cast<double>(std::max<std::size_t>(1, times_ms.size()));
-  mean /= count;
-  double variance = 0;
-  for (const double t : times_ms)
-    variance += (t - mean) * (t - mean);
-  return {{"min", stats.min_ms}, {"median", stats.median_ms},          {"mean", mean},
-          {"max", stats.max_ms}, {"std", std::sqrt(variance / count)}, {"mad", stats.mad_ms},
-          {"count", stats.count}};
-}
 
 class MultiModel : public Workload {
  public:

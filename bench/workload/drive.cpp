@@ -245,6 +245,9 @@ class Drive {
         const std::string why = fmt::format("needs {}; {} of memory is available",
                                             format_bytes(plan.bytes), format_bytes(memory));
         ++tally_.oom;
+        std::vector<Row> rows;
+        workload_.skip(i, memory, [&](Row row) { rows.push_back(std::move(row)); });
+        write_rows(rows);
         write_not_begun(i, CaseStatus::oom, why);
         progress_.skipped(number, plan.id, why);
         continue;
@@ -257,6 +260,12 @@ class Drive {
       }
     }
     return "complete";
+  }
+
+  void write_rows(std::vector<Row>& rows) {
+    output_.write_records(rows);
+    for (Row& row : rows)
+      table_.add(std::move(row.cells));
   }
 
   void measure(std::size_t i) {
@@ -276,9 +285,7 @@ class Drive {
       ++tally_.measured;
       if (outcome.status == CaseStatus::wrong) ++tally_.wrong;
       if (outcome.status == CaseStatus::unsupported) ++tally_.unsupported;
-      output_.write_records(rows);
-      for (Row& row : rows)
-        table_.add(std::move(row.cells));
+      write_rows(rows);
     }
     Json line = case_line(i, outcome.status, outcome.why);
     workload_.describe_case(i, true, line);

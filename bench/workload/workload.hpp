@@ -120,6 +120,9 @@ class Workload {
 
   /// Measures the case at this place in the plan. Throws Interrupted if the session asks to stop.
   virtual CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) = 0;
+  /// Hands over rows for a case that is not measured, because its plan needs more memory than is
+  /// available. By default there are none, and the case is only mentioned.
+  virtual void skip(std::size_t /*i*/, double /*available_bytes*/, const Sink& /*sink*/) {}
   /// Adds members to the line of a case in the run file, in the same way; `measured` is false for a
   /// case that was not begun.
   virtual void describe_case(std::size_t /*i*/, bool /*measured*/, Json& /*line*/) const {}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/transformer/setting.hpp"
+
+#include <array>
+
+#include "core/check.hpp"
+
+namespace switchback::bench::transformer {
+
+std::string_view pass_name(Pass pass) {
+  constexpr std::array<std::string_view, 3> names = {"forward", "backward", "step"};
+  return names[static_cast<std::size_t>(pass)];
+}
+
+Pass parse_pass(const std::string& name) {
+  for (const Pass pass : {Pass::forward, Pass::backward, Pass::step})
+    if (pass_name(pass) == name) return pass;
+  core::fail(Status::invalid_argument, "--pass {}: it must be forward, backward or step", name);
+}
+
+const std::vector<Size>& sizes() {
+  static const std::vector<Size> all = {{"small", 768, 3072, 12, 12, 128.6},
+                                        {"medium", 1024, 4096, 24, 16, 423.2},
+                                        {"large", 1280, 5120, 36, 20, 969.4},
+                                        {"xl", 1600, 6400, 48, 25, 1998},
+                                        {"2.7B", 2560, 10240, 32, 32, 3407}};
+  return all;
+}
+
+const Size& size_named(const std::string& name) {
+  for (const Size& size : sizes())
+    if (size.name == name) return size;
+  core::fail(Status::invalid_argument,
+             "--size {}: it must be small, medium, large, xl or 2.7B; or give --d-model, --d-ff, "
+             "--layers and --heads",
+             name);
+}
+
+const Published* published(std::string_view size, Pass pass, bool warmup) {
+  struct Line {
+    std::string_view size;
+    Pass pass;
+    bool warmup;
+    Published times;
+  };
+  static constexpr std::array<Line, 8> lines = {
+      {{"small", Pass::forward, false, {30.826, 437.965, 72.297, 121.894}},
+       {"small", Pass::backward, false, {65.635, 470.007, 106.601, 121.139}},
+       {"small", Pass::forward, true, {30.985, 32.706, 31.458, 0.598}},
+       {"small", Pass::backward, true, {66.029, 72.107, 67.038, 1.763}},
+       {"medium", Pass::forward, false, {95.544, 489.508, 136.340, 117.727}},
+       {"medium", Pass::backward, false, {199.060, 608.251, 241.945, 122.108}},
+       {"medium", Pass::forward, true, {95.837, 99.985, 97.735, 1.412}},
+       {"medium", Pass::backward, true, {199.726, 203.641, 202.035, 1.391}}}};
+  for (const Line& line : lines)
+    if (line.size == size && line.pass == pass && line.warmup == warmup) return &line.times;
+  return nullptr;
+}
+
+models::DecoderOptions Setting::decoder(Mode mode) const {
+  return {.vocabulary = vocabulary,
+          .width = size.width,
+          .hidden = size.hidden,
+          .layers = size.layers,
+          .heads = size.heads,
+          .context = context,
+          .dtype = dtype,
+          .mode = mode};
+}
+
+models::MemoryUse bytes_wanted(const Setting& s, const std::vector<Mode>& modes) {
+  using models::MemoryClass;
+  models::MemoryUse use;
+  const auto set = [&](MemoryClass c, double bytes) {
+    use.bytes[static_cast<std::size_t>(c)] = static_cast<std::size_t>(bytes);
+  };
+  const auto d = static_cast<double>(s.size.width);
+  const auto f = static_cast<double>(s.size.hidden);
+  const auto v = static_cast<double>(s.vocabulary);
+  const auto layers = static_cast<double>(s.size.layers);
+  const auto rows = static_cast<double>(s.rows());
+  const auto element = static_cast<double>(dtype_size_bytes(s.dtype));
+  const auto params = static_cast<double>(s.decoder(Mode::standard).parameters());
+  const double linear_weights = params - v * d;  // but for gains
+  const double largest = std::max(v, 2 * f);
+  const bool trains = s.pass != Pass::forward;
+  set(MemoryClass::param,
+      params * 4 + (s.dtype == DType::bf16 ? linear_weights * 2 : 0) +
+          static_cast<double>(s.context) * d * 4 / static_cast<double>(s.size.heads));
+  set(MemoryClass::grad, params * 4);
+  set(MemoryClass::optimizer, s.pass == Pass::step ? params * 8 : 0);
+  double int8_weights = 0;
+  for (const Mode mode : modes)
+    if (mode != Mode::standard) int8_weights += linear_weights * (trains ? 2.2 : 1.1);
+  set(MemoryClass::int8_weights, int8_weights);
+  const double saved_of_layer =
+      (8 * d + 3 * f) * element + (static_cast<double>(s.size.heads) + 2) * 4;
+  const double logits = rows * v * element;
+  if (trains) {
+    set(MemoryClass::saved, rows * (layers * saved_of_layer + 2 * d * element + 4) + logits);
+    // Gradients of a block's activations, and the scratch memory of products: codes, and what an
+    // engine packs.
+    set(MemoryClass::workspace,
+        rows * (3 * d + 3 * f) * element + rows * largest * 1.5 + largest * d * 5 + 4e6);
+  } else {
+    set(MemoryClass::workspace,
+        logits + rows * (4 * d + 3 * f) * element + rows * largest * 1.5 + largest * d * 5 + 4e6);
+  }
+  return use;
+}
+
+Json to_json(const models::MemoryUse& use) {
+  Json json;
+  for (std::size_t c = 0; c < models::memory_classes; ++c)
+    json[std::string(models::memory_class_name(static_cast<models::MemoryClass>(c)))] =
+        use.bytes[c];
+  json["peak_allocated"] = use.total();
+  return json;
+}
+
+}  // namespace switchback::bench::transformer

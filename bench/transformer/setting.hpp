@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: the sizes of the decoder, what is published for them, and the memory that they need.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/workload/workload.hpp"
+#include "models/decoder.hpp"
+
+namespace switchback::bench::transformer {
+
+/// What runs in a step, each with what is before it.
+enum class Pass { forward, backward, step };
+std::string_view pass_name(Pass pass);
+/// Throws Error(invalid_argument).
+Pass parse_pass(const std::string& name);
+
+/// A decoder by name.
+struct Size {
+  std::string name;
+  std::int64_t width = 0, hidden = 0, layers = 0, heads = 0;
+  double published_params = 0;  ///< millions; 0: a size of the user's own
+};
+/// small, medium, large, xl, 2.7B.
+const std::vector<Size>& sizes();
+/// Throws Error(invalid_argument) that lists the names.
+const Size& size_named(const std::string& name);
+
+/// Milliseconds of data/reference/transformer_warmup.csv.
+struct Published {
+  double min_ms, max_ms, mean_ms, std_ms;
+};
+/// Of a size, for forward or backward alone, with or without a warm-up step. Null: not published.
+const Published* published(std::string_view size, Pass pass, bool warmup);
+
+/// All of a case but its modes.
+struct Setting {
+  Size size;
+  std::int64_t vocabulary = 10000;
+  std::int64_t batch = 4;
+  std::int64_t context = 256;
+  DType dtype = DType::f32;
+  Pass pass = Pass::step;
+
+  [[nodiscard]] models::DecoderOptions decoder(Mode mode) const;
+  [[nodiscard]] std::int64_t rows() const { return batch * context; }
+};
+
+/// Bytes by class that a model in these modes needs, all sharing the parameters: an estimate from
+/// above, by no more than a third.
+models::MemoryUse bytes_wanted(const Setting& setting, const std::vector<Mode>& modes);
+
+/// {"param": …, …, "peak_allocated": …}
+Json to_json(const models::MemoryUse& use);
+
+}  // namespace switchback::bench::transformer

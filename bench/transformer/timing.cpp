@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/transformer/timing.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/cli/table.hpp"
+#include "bench/workload/statistic.hpp"
+#include "core/context_state.hpp"
+#include "measure/data.hpp"
+#include "measure/rounds.hpp"
+#include "models/optimizer.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback::bench::transformer {
+
+namespace {
+
+double ms_since(measure::Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(measure::Clock::now() - begin).count();
+}
+
+template <class F>
+double time_ms(F&& f) {
+  const auto begin = measure::Clock::now();
+  f();
+  return ms_since(begin);
+}
+
+void stop_if_asked() {
+  if (Session::interrupted()) throw measure::Interrupted{};
+}
+
+std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabulary,
+                                        std::uint64_t seed) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::int32_t>(measure::random_bits(seed, i) %
+                                          static_cast<std::uint64_t>(vocabulary));
+  return tokens;
+}
+
+// What the first floating product of a process takes beyond the next one.
+double start_libraries(Context& context) {
+  std::vector<float> a(64 * 64, 1.0f), b(64 * 64, 1.0f), d(64 * 64);
+  const auto product = [&] {
+    gemm_standard(context, {.a = MatrixView<const float>(a.data(), 64, 64),
+                            .b = MatrixView<const float>(b.data(), 64, 64),
+                            .d = MatrixView<float>(d.data(), 64, 64),
+                            .transpose_b = true});
+  };
+  const double first = time_ms(product);
+  return std::max(0.0, first - time_ms(product));
+}
+
+// Milliseconds that the system takes to hand out a byte of new memory: pages are made when they are
+// first written, which is timed here with nothing else around it.
+double ms_of_new_byte(ContextState& state) {
+  constexpr std::int64_t bytes = std::int64_t{64} << 20;
+  constexpr std::int64_t page = 4096;
+  core::AlignedBuffer buffer;
+  const double ms = time_ms([&] {
+    buffer.reserve(static_cast<std::size_t>(bytes));
+    state.threads.for_ranges(bytes / page, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i)
+        buffer.as<volatile char>()[i * page] = 1;
+    });
+  });
+  return ms / static_cast<double>(bytes);
+}
+
+// One mode's model, and what it does in a step.
+struct Variant {
+  Variant(const models::Surroundings& around, models::Parameters& parameters,
+          const Setting& setting, Mode mode)
+      : decoder(around, parameters, setting.decoder(mode)) {
+    times.mode = mode;
+  }
+  models::Decoder decoder;
+  models::Profile profile;
+  ModeTimes times;
+};
+
+void add(StepTimes& to, Pass pass, double forward, double backward, double optimizer) {
+  to.forward.push_back(forward);
+  if (pass != Pass::forward) to.backward.push_back(backward);
+  if (pass == Pass::step) to.optimizer.push_back(optimizer);
+  to.whole.push_back(forward + backward + optimizer);
+}
+
+std::vector<TuneShape> shapes_of(const Setting& s) {
+  const auto shape = [&](std::int64_t in, std::int64_t out) {
+    return TuneShape{.rows = s.rows(), .in_features = in, .out_features = out, .dtype = s.dtype};
+  };
+  const std::int64_t d = s.size.width;
+  return {shape(d, 3 * d), shape(d, d), shape(d, 2 * s.size.hidden), shape(s.size.hidden, d),
+          shape(d, s.vocabulary)};
+}
+
+}  // namespace
+
+std::vector<ModeTimes> time_modes(Session& session, const Setting& setting,
+                                  const std::vector<Mode>& modes, const TimingOptions& options) {
+  Context& context = session.context();
+  const std::uint64_t seed = session.options().seed;
+  const double library_ms = start_libraries(context);
+  const double new_byte_ms = ms_of_new_byte(context.state());
+  double tuning_ms = 0;
+  const bool has_auto = std::find(modes.begin(), modes.end(), Mode::automatic) != modes.end();
+  if (has_auto && options.tuner != nullptr && options.tune_s > 0)
+    tuning_ms = time_ms([&] {
+      options.tuner->tune(context, shapes_of(setting), {.budget_s = options.tune_s},
+                          [](const TuneSummary&) { return !Session::interrupted(); });
+    });
+  stop_if_asked();
+
+  models::Memory memory;
+  const models::Surroundings around{context, memory};
+  models::Parameters parameters(context.state(), memory, seed);
+  std::vector<std::unique_ptr<Variant>> variants;
+  for (const Mode mode : modes)
+    variants.push_back(std::make_unique<Variant>(around, parameters, setting, mode));
+  std::unique_ptr<models::Optimizer> optimizer;
+  if (setting.pass == Pass::step)
+    optimizer = models::make_adamw(parameters, memory, {.learning_rate = 1e-4f});
+  const std::vector<std::int32_t> tokens =
+      random_tokens(setting.rows(), setting.vocabulary, seed + 1);
+  const std::vector<std::int32_t> targets =
+      random_tokens(setting.rows(), setting.vocabulary, seed + 2);
+  const models::Decoder::Batch batch{tokens, setting.batch, setting.context};
+
+  const auto forward_of = [&](Variant& v) {
+    if (setting.pass == Pass::forward)
+      static_cast<void>(v.decoder.infer(batch));
+    else
+      v.decoder.forward(batch);
+  };
+  const auto held_elsewhere = [&] {
+    std::size_t codes = 0;
+    for (const auto& v : variants)
+      codes += v->decoder.int8_weight_bytes();
+    memory.set_held_elsewhere(models::MemoryClass::int8_weights, codes);
+    memory.set_held_elsewhere(models::MemoryClass::workspace, context.workspace_bytes());
+  };
+  // The variants take turns, each a whole step, so that a change of the machine's speed meets all.
+  const auto round = [&](bool timed) {
+    for (const auto& v : variants) {
+      stop_if_asked();
+      // Another variant may have changed the weights that they share.
+      if (setting.pass == Pass::step) v->decoder.weights_updated();
+      v->decoder.set_profile(timed ? &v->profile : nullptr);
+      memory.reset_peak();
+      const std::size_t taken_before = memory.taken_from_system() + context.workspace_bytes();
+      double loss = 0;
+      const double forward = time_ms([&] { forward_of(*v); });
+      double backward = 0;
+      double update = 0;
+      if (setting.pass != Pass::forward)
+        backward = time_ms([&] {
+          loss = v->decoder.loss(targets);
+          v->decoder.backward();
+        });
+      if (setting.pass == Pass::step) {
+        const models::Profile::Range range(timed ? &v->profile : nullptr, "adamw");
+        update = time_ms([&] { optimizer->step(context.state()); });
+      }
+      held_elsewhere();
+      StepTimes& times = timed ? v->times.timed : v->times.warmup;
+      if (v->times.warmup.whole.empty() && v->times.timed.whole.empty()) {
+        v->times.loss = loss;
+        const std::size_t taken = memory.taken_from_system() + context.workspace_bytes();
+        v->times.first.allocation_ms =
+            static_cast<double>(taken - taken_before + v->decoder.int8_weight_bytes()) *
+            new_byte_ms;
+      }
+      add(times, setting.pass, forward, backward, update);
+      if (memory.peak().total() > v->times.peak.total()) v->times.peak = memory.peak();
+    }
+  };
+  for (int i = 0; i < options.warmup; ++i)
+    round(false);
+  const auto deadline = session.deadline();
+  for (int i = 0; i < options.steps; ++i) {
+    if (i >= 2 && deadline && measure::Clock::now() >= *deadline) break;
+    round(true);
+  }
+
+  std::vector<ModeTimes> all;
+  for (const auto& v : variants) {
+    v->decoder.set_profile(nullptr);
+    // The same forward with its weights changed and unchanged: between them lies the packing.
+    v->decoder.weights_updated();
+    const double fresh = time_ms([&] { forward_of(*v); });
+    const double cached = time_ms([&] { forward_of(*v); });
+    v->times.first.packing_ms =
+        v->times.mode == Mode::standard ? 0.0 : std::max(0.0, fresh - cached);
+    v->times.first.library_ms = all.empty() ? library_ms : 0.0;
+    v->times.first.tuning_ms = v->times.mode == Mode::automatic ? tuning_ms : 0.0;
+    v->times.operations_ms = {v->profile.times_ms().begin(), v->profile.times_ms().end()};
+    const double per_step =
+        1e6 * static_cast<double>(context.threads()) *
+        static_cast<double>(std::max<std::size_t>(1, v->times.timed.whole.size()));
+    v->times.attention_products_ms =
+        static_cast<double>(v->profile.attention.products_ns.load()) / per_step;
+    v->times.attention_softmax_ms =
+        static_cast<double>(v->profile.attention.softmax_ns.load()) / per_step;
+    all.push_back(std::move(v->times));
+  }
+  return all;
+}
+
+std::string table_of_operations(const ModeTimes& times) {
+  struct Line {
+    std::string name;
+    double total = 0;
+    Json of;
+  };
+  std::vector<Line> lines;
+  double all = 0;
+  for (const auto& [name, ms] : times.operations_ms) {
+    Line line{.name = name, .of = statistic(ms)};
+    for (const double t : ms)
+      line.total += t;
+    all += line.total;
+    lines.push_back(std::move(line));
+  }
+  std::sort(lines.begin(), lines.end(),
+            [](const Line& a, const Line& b) { return a.total > b.total; });
+  Table table({"share [%]", "total [ms]", "instances", "mean [ms]", "median", "min", "max", "std",
+               "operation"},
+              {"operation"});
+  for (const Line& line : lines) {
+    std::vector<std::string> cells = {number(100 * line.total / all), number(line.total),
+                                      line.of["count"].dump()};
+    for (const char* key : {"mean", "median", "min", "max", "std"})
+      cells.push_back(number(line.of[key].get<double>()));
+    cells.push_back(line.name);
+    table.add(std::move(cells));
+  }
+  return table.text();
+}
+
+}  // namespace switchback::bench::transformer

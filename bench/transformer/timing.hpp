@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: times of a decoder's passes in several modes, which take turns.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/transformer/setting.hpp"
+#include "bench/workload/session.hpp"
+#include "switchback/tuner.hpp"
+
+namespace switchback::bench::transformer {
+
+/// Milliseconds of the parts of each step; parts that the pass has not are empty.
+struct StepTimes {
+  std::vector<double> forward, backward, optimizer, whole;
+};
+
+/// Where the first step's time went, besides what every step takes.
+struct FirstStep {
+  double library_ms = 0;     ///< start of threads and of the libraries of floating products
+  double allocation_ms = 0;  ///< new memory: its bytes, times what the system took for others
+  double packing_ms = 0;  ///< weights quantized and packed; every step of pass step does it again
+  double tuning_ms = 0;   ///< before the step
+};
+
+/// What was measured of one mode.
+struct ModeTimes {
+  Mode mode = Mode::standard;
+  StepTimes warmup, timed;
+  FirstStep first;
+  models::MemoryUse peak;
+  std::map<std::string, std::vector<double>, std::less<>> operations_ms;  ///< of the timed steps
+  double attention_products_ms = 0;                                       ///< of a step's forward
+  double attention_softmax_ms = 0;
+  double loss = 0;  ///< of the first step
+};
+
+struct TimingOptions {
+  int warmup = 1;
+  int steps = 5;
+  double tune_s = 0;  ///< seconds for the tuner; 0: nothing is tuned
+  std::shared_ptr<Tuner> tuner = nullptr;
+};
+
+/// Throws Interrupted, and Error(out_of_memory).
+std::vector<ModeTimes> time_modes(Session& session, const Setting& setting,
+                                  const std::vector<Mode>& modes, const TimingOptions& options);
+
+/// "share total instances mean …": times of operations as a table for people.
+std::string table_of_operations(const ModeTimes& times);
+
+}  // namespace switchback::bench::transformer

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: a byte-level decoder that is fitted to a text, to compare the losses of modes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/transformer/setting.hpp"
+#include "bench/workload/session.hpp"
+
+namespace switchback::bench::transformer {
+
+struct TrainingOptions {
+  int steps = 500;
+  int evaluate_every = 50;
+  float learning_rate =
+      1e-3f;  ///< at its highest: it rises for 5 % of the steps and falls to a tenth
+};
+
+/// The losses of one training, in nats per byte.
+struct LossCurve {
+  Mode mode = Mode::standard;
+  std::uint64_t seed = 0;
+  std::vector<int> steps = {};
+  std::vector<double> training = {};    ///< mean since the evaluation before
+  std::vector<double> validation = {};  ///< of the same pieces of the last tenth of the text each time
+  std::vector<double> step_ms = {};
+  std::size_t peak_bytes = 0;
+};
+
+/// The bytes of a file. Throws Error: io_error, or invalid_argument if it is shorter than `least`.
+std::string read_text(const std::string& file, std::size_t least);
+
+/// Trainings with the same seed start from the same weights and see the same pieces of the text.
+/// Throws Interrupted.
+LossCurve train(Session& session, const Setting& setting, Mode mode, std::uint64_t seed,
+                const std::string& text, const TrainingOptions& options);
+
+}  // namespace switchback::bench::transformer

@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/transformer/transformer.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <utility>
+
+#include "bench/cli/cli.hpp"
+#include "bench/transformer/chart.hpp"
+#include "bench/transformer/setting.hpp"
+#include "bench/transformer/timing.hpp"
+#include "bench/transformer/training.hpp"
+#include "bench/workload/output.hpp"
+#include "bench/workload/progress.hpp"
+#include "bench/workload/session.hpp"
+#include "bench/workload/statistic.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "measure/rounds.hpp"
+#include "switchback/tuner.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+using transformer::LossCurve;
+using transformer::ModeTimes;
+using transformer::Pass;
+using transformer::Published;
+using transformer::Setting;
+using transformer::Size;
+using transformer::StepTimes;
+
+constexpr std::string_view timing_footer =
+    "Each row is a mode of the linear layers; attention stays in floating point. Modes take turns, "
+    "a "
+    "step\neach, on the same weights. Rows 'first' are the steps before the timed ones (--warmup), "
+    "'timed' those\nafter them, 'all' both, as a measurement without warm-up sees them. In pass "
+    "step "
+    "the weights are\nnew in every step, and quantized in it; in the other passes their codes are "
+    "cached. Ratios are\nagainst mode standard, round by round. The published times are of a GPU "
+    "(data/reference/"
+    "\ntransformer_warmup.csv); compare the ratio of backward to forward. A size that does not fit "
+    "into memory\nis a row that says how much it needs. With --train, a byte-level model is fitted "
+    "to a text instead,\nonce in each mode with each seed.";
+
+class Transformer : public Workload {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "transformer"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "Run or train a decoder: passes, first steps and losses of every mode side by side";
+  }
+  [[nodiscard]] std::string footer() const override { return std::string(timing_footer); }
+
+  void add_options(CLI::App& command, SessionOptions& shared) override {
+    command
+        .add_option("--size", size_names_,
+                    "small, medium, large, xl or 2.7B; may be given again (default: small; with "
+                    "--train a model of its own)")
+        ->type_name("NAME ...");
+    command.add_option("--d-model", own_.width, "width of a size of your own")->type_name("N");
+    command.add_option("--d-ff", own_.hidden, "its hidden width; default: 4 times --d-model")
+        ->type_name("N");
+    command.add_option("--layers", own_.layers, "its layers")->type_name("N");
+    command.add_option("--heads", own_.heads, "its heads")->type_name("N");
+    command
+        .add_option("--vocabulary", vocabulary_,
+                    "tokens there are (default 10000; 256 with --train)")
+        ->type_name("N");
+    command
+        .add_option("--context", context_, "tokens of a sequence (default 256; 128 with --train)")
+        ->type_name("T");
+    command.add_option("--batch", batch_, "sequences of a step (default 4; 16 with --train)")
+        ->type_name("B");
+    command.add_option("--dtype", dtype_name_, "of activations and products: f32 or bf16")
+        ->capture_default_str();
+    command.add_option("--pass", pass_name_, "forward, backward (and forward) or step (and AdamW)")
+        ->capture_default_str();
+    command
+        .add_option("--mode", mode_names_,
+                    "standard, rowwise, global, global_mem_efficient or auto; may be given again")
+        ->type_name("NAME ...")
+        ->default_str("standard rowwise auto");
+    command.add_option("--warmup", timing_.warmup, "steps before the timed ones")
+        ->capture_default_str();
+    command.add_option("--steps", steps_, "timed steps (default 5; with --train 500)")
+        ->type_name("N");
+    command
+        .add_option("--tune", timing_.tune_s,
+                    "seconds in which the tuner may measure each size for mode auto, if its cache "
+                    "lacks it; 0: none")
+        ->capture_default_str();
+    command.add_option("--cache", cache_, "directory of the tuner's cache")->type_name("DIR");
+    command.add_flag("--operations", print_operations_,
+                     "also print a table of the times of each operation");
+    command.add_option("--train", train_file_, "train on the bytes of this text")
+        ->type_name("FILE");
+    command.add_option("--seeds", seeds_, "with --train: trainings of each mode, from --seed on")
+        ->capture_default_str();
+    command.add_option("--learning-rate", training_.learning_rate, "with --train: the highest")
+        ->capture_default_str();
+    command.add_option("--plot", plot_file_, "with --train: a picture of the losses (SVG)")
+        ->type_name("FILE");
+    Workload::add_options(command, shared);
+  }
+
+  void check_options() override {
+    const bool trains = !train_file_.empty();
+    core::require(trains || plot_file_.empty(), "--plot {}: it is for --train", plot_file_);
+    const bool own = own_.width > 0 || own_.hidden > 0 || own_.layers > 0 || own_.heads > 0;
+    settings_.clear();
+    std::vector<Size> wanted;
+    for (const std::string& size : size_names_)
+      wanted.push_back(transformer::size_named(size));
+    if (own) {
+      Size size = own_;
+      if (size.hidden == 0) size.hidden = 4 * size.width;
+      for (const auto& [option, value] :
+           {std::pair("--d-model", size.width), {"--layers", size.layers}, {"--heads", size.heads}})
+        core::require(value >= 1, "{} {}: a size of your own needs it, at least 1", option, value);
+      core::require(size.width % (2 * size.heads) == 0,
+                    "--d-model {}: it must be a multiple of twice --heads {}", size.width,
+                    size.heads);
+      core::require(size.hidden >= 1, "--d-ff {}: it must be at least 1", size.hidden);
+      size.name = fmt::format("{}x{}x{}", size.width, size.hidden, size.layers);
+      wanted.push_back(size);
+    }
+    if (wanted.empty() && trains) wanted.push_back({"byte", 128, 384, 4, 4});
+    if (wanted.empty()) wanted.push_back(transformer::size_named("small"));
+    if (vocabulary_ == 0) vocabulary_ = trains ? 256 : 10000;
+    if (context_ == 0) context_ = trains ? 128 : 256;
+    if (batch_ == 0) batch_ = trains ? 16 : 4;
+    if (steps_ == 0) steps_ = trains ? 500 : 5;
+    core::require(!trains || vocabulary_ == 256, "--vocabulary {}: with --train it is 256, bytes",
+                  vocabulary_);
+    core::require(vocabulary_ >= 1, "--vocabulary {}: it must be at least 1", vocabulary_);
+    core::require(context_ >= 1, "--context {}: it must be at least 1", context_);
+    core::require(batch_ >= 1, "--batch {}: it must be at least 1", batch_);
+    core::require(steps_ >= 1, "--steps {}: it must be at least 1", steps_);
+    core::require(seeds_ >= 1, "--seeds {}: it must be at least 1", seeds_);
+    core::require(timing_.warmup >= 0, "--warmup {}: it must not be negative", timing_.warmup);
+    core::require(timing_.tune_s >= 0, "--tune {}: it must not be negative", timing_.tune_s);
+    const DType dtype = parse_dtype(dtype_name_);
+    core::require(dtype == DType::f32 || dtype == DType::bf16, "--dtype {}: it must be f32 or bf16",
+                  dtype_name_);
+    for (const Size& size : wanted)
+      settings_.push_back({.size = size,
+                           .vocabulary = vocabulary_,
+                           .batch = batch_,
+                           .context = context_,
+                           .dtype = dtype,
+                           .pass = trains ? Pass::step : transformer::parse_pass(pass_name_)});
+    timing_.steps = steps_;
+    training_.steps = steps_;
+    training_.evaluate_every = std::max(1, steps_ / 10);
+    modes_.clear();
+    for (const std::string& name : mode_names_)
+      modes_.push_back(parse_mode(name));
+    if (modes_.empty()) modes_ = {Mode::standard, Mode::rowwise, Mode::automatic};
+    // Ratios are against it.
+    const auto standard = std::find(modes_.begin(), modes_.end(), Mode::standard);
+    if (standard != modes_.end()) modes_.erase(standard);
+    modes_.insert(modes_.begin(), Mode::standard);
+    if (trains)
+      text_ = transformer::read_text(train_file_, static_cast<std::size_t>(20 * (context_ + 1)));
+  }
+
+  void open(Session& session) override {
+    core::require(session.on_cpu(),
+                  "transformer: device {}: its layers run on the CPU; use --device cpu",
+                  session.context().state().device);
+    TunerOptions tuner;
+    tuner.cache_directory = cache_;
+    tuner.warn = [&session](const std::string& text) { session.warning(text); };
+    timing_.tuner = Tuner::open(session.context(), tuner);
+    timing_.tuner->attach(session.context());
+    if (timing_.tuner->mode() == TuneMode::off) timing_.tuner = nullptr;
+  }
+
+  [[nodiscard]] std::vector<Column> columns() const override {
+    return train_file_.empty() ? timing_columns() : training_columns();
+  }
+  [[nodiscard]] RecordFormat format() const override {
+    RecordFormat format = Workload::format();
+    format.most_bytes = 65536;
+    return format;
+  }
+
+  std::vector<CasePlan> plan(Session& session) override {
+    std::vector<CasePlan> plans;
+    if (train_file_.empty()) {
+      for (const Setting& s : settings_)
+        plans.push_back({.id = case_id(s),
+                         .bytes = static_cast<double>(transformer::bytes_wanted(s, modes_).total()),
+                         .repeat = timing_.warmup + timing_.steps});
+      return plans;
+    }
+    runs_.clear();
+    for (std::size_t s = 0; s < settings_.size(); ++s)
+      for (int i = 0; i < seeds_; ++i)
+        for (const Mode mode : modes_) {
+          const std::uint64_t seed = session.options().seed + static_cast<std::uint64_t>(i);
+          runs_.push_back({s, seed, mode});
+          plans.push_back(
+              {.id = fmt::format("{}, {}, seed {}", case_id(settings_[s]), mode_name(mode), seed),
+               .bytes =
+                   static_cast<double>(transformer::bytes_wanted(settings_[s], {mode}).total()),
+               .repeat = steps_});
+        }
+    return plans;
+  }
+
+  [[nodiscard]] Json setting() const override {
+    Json modes = Json::array();
+    for (const Mode mode : modes_)
+      modes.push_back(mode_name(mode));
+    return {{"modes", modes}, {"trains", !train_file_.empty()}};
+  }
+
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
+    try {
+      return train_file_.empty() ? measure_passes(session, i, sink)
+                                 : measure_training(session, i, sink);
+    } catch (const Error& error) {
+      // Other programs may have taken the memory since it was asked for.
+      if (error.status() != Status::out_of_memory) throw;
+      return {.status = CaseStatus::oom, .why = error.what()};
+    }
+  }
+
+  void skip(std::size_t i, double available_bytes, const Sink& sink) override {
+    if (!train_file_.empty()) return;
+    const Setting& s = settings_[i];
+    const models::MemoryUse wanted = transformer::bytes_wanted(s, modes_);
+    Json values = common_values(s);
+    values["fits"] = false;
+    values["bytes"] = transformer::to_json(wanted);
+    values["note"] = fmt::format("does not fit: it needs {} and {} is available",
+                                 format_bytes(static_cast<double>(wanted.total())),
+                                 format_bytes(available_bytes));
+    sink(row(case_id(s), values));
+  }
+
+  void print_report(Session& session, const Table& table, std::FILE* to) const override {
+    Workload::print_report(session, table, to);
+    if (print_operations_)
+      for (const std::string& text : operations_)
+        fmt::print(to, "\n{}", text);
+    if (!curves_.empty()) fmt::print(to, "\n{}", summary_of_training());
+  }
+
+ private:
+  struct Run {
+    std::size_t setting;
+    std::uint64_t seed;
+    Mode mode;
+  };
+
+  static std::vector<Column> timing_columns() {
+    return {{.name = "size", .meaning = "of the decoder", .is_text = true},
+            {.name = "mode", .meaning = "of the linear layers", .is_text = true},
+            {.name = "phase", .meaning = "first steps, timed ones, or all", .is_text = true},
+            {.name = "dtype", .meaning = "of activations", .is_text = true, .in_table = false},
+            {.name = "batch", .meaning = "sequences", .in_table = false},
+            {.name = "context", .meaning = "tokens of a sequence", .in_table = false},
+            {.name = "pass", .meaning = "what a step is", .is_text = true, .in_table = false},
+            {.name = "fits", .meaning = "into memory", .in_table = false},
+            {.name = "forward", .meaning = "logits", .unit = "ms"},
+            {.name = "backward", .meaning = "loss and gradients", .unit = "ms"},
+            {.name = "optimizer", .meaning = "AdamW", .unit = "ms"},
+            {.name = "host_ms",
+             .meaning = "a step until its calls returned",
+             .unit = "ms",
+             .in_table = false},
+            {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"},
+            {.name = "forward_ratio", .meaning = "mode standard : this"},
+            {.name = "step_ratio", .meaning = "mode standard : this"},
+            {.name = "back:fwd", .meaning = "backward : forward"},
+            {.name = "published_forward", .meaning = "mean on a GPU", .unit = "ms"},
+            {.name = "published_backward", .meaning = "mean on a GPU", .unit = "ms"},
+            {.name = "published_back:fwd", .meaning = "backward : forward, published"},
+            {.name = "first_step", .meaning = "where its time went, in ms", .in_table = false},
+            {.name = "attention",
+             .meaning = "products and softmax of a forward, in ms",
+             .in_table = false},
+            {.name = "operations", .meaning = "times by name", .in_table = false},
+            {.name = "params", .meaning = "of the model", .in_table = false},
+            {.name = "bytes", .meaning = "by class, at the peak", .in_table = false},
+            {.name = "checks", .meaning = "identities that held", .in_table = false},
+            {.name = "note", .meaning = "for people", .is_text = true}};
+  }
+  static std::vector<Column> training_columns() {
+    return {{.name = "size", .meaning = "of the decoder", .is_text = true},
+            {.name = "mode", .meaning = "of the linear layers", .is_text = true},
+            {.name = "seed", .meaning = "of weights and pieces of text"},
+            {.name = "dtype", .meaning = "of activations", .is_text = true, .in_table = false},
+            {.name = "batch", .meaning = "sequences", .in_table = false},
+            {.name = "context", .meaning = "tokens of a sequence", .in_table = false},
+            {.name = "steps", .meaning = "of training"},
+            {.name = "training_loss", .meaning = "last mean, nats per byte"},
+            {.name = "validation_loss", .meaning = "at the end, nats per byte"},
+            {.name = "loss_ratio", .meaning = "validation loss : that of mode standard"},
+            {.name = "curve", .meaning = "losses by step", .in_table = false},
+            {.name = "host_ms",
+             .meaning = "a step until its calls returned",
+             .unit = "ms",
+             .in_table = false},
+            {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"},
+            {.name = "params", .meaning = "of the model", .in_table = false},
+            {.name = "bytes", .meaning = "by class, at the peak", .in_table = false}};
+  }
+
+  [[nodiscard]] static std::string case_id(const Setting& s) {
+    return fmt::format("{}, batch {}, context {}, vocabulary {}, {}, {}", s.size.name, s.batch,
+                       s.context, s.vocabulary, dtype_name(s.dtype),
+                       transformer::pass_name(s.pass));
+  }
+  [[nodiscard]] static Json common_values(const Setting& s) {
+    const std::int64_t params = s.decoder(Mode::standard).parameters();
+    Json values = {
+        {"size", s.size.name},  {"dtype", dtype_name(s.dtype)},           {"batch", s.batch},
+        {"context", s.context}, {"pass", transformer::pass_name(s.pass)}, {"params", params}};
+    if (s.size.published_params > 0 && s.vocabulary == 10000)
+      values["checks"] = {{"published_parameters",
+                           std::abs(static_cast<double>(params) / 1e6 - s.size.published_params) <=
+                               0.0005 * s.size.published_params}};
+    return values;
+  }
+
+  CaseOutcome measure_passes(Session& session, std::size_t i, const Sink& sink) {
+    const Setting& s = settings_[i];
+    const std::vector<ModeTimes> all = transformer::time_modes(session, s, modes_, timing_);
+    const StepTimes& standard = all.front().timed;
+    CaseOutcome outcome;
+    for (const ModeTimes& mode : all) {
+      StepTimes both = mode.warmup;
+      const auto append = [](std::vector<double>& to, const std::vector<double>& more) {
+        to.insert(to.end(), more.begin(), more.end());
+      };
+      append(both.forward, mode.timed.forward);
+      append(both.backward, mode.timed.backward);
+      append(both.optimizer, mode.timed.optimizer);
+      append(both.whole, mode.timed.whole);
+      for (const auto& [phase, times] :
+           {std::pair("first", &mode.warmup), {"timed", &mode.timed}, {"all", &both}}) {
+        const bool timed = times == &mode.timed;
+        if (!timed && mode.warmup.whole.empty()) continue;
+        Json values = common_values(s);
+        values["mode"] = mode_name(mode.mode);
+        values["phase"] = phase;
+        values["fits"] = true;
+        values["forward"] = statistic(times->forward);
+        if (!times->backward.empty()) {
+          values["backward"] = statistic(times->backward);
+          values["back:fwd"] = measure::summarize(times->backward).median_ms /
+                               measure::summarize(times->forward).median_ms;
+        }
+        if (!times->optimizer.empty()) values["optimizer"] = statistic(times->optimizer);
+        // On the CPU a call that has returned is done.
+        values["host_ms"] = values["synced_ms"] = statistic(times->whole);
+        values["bytes"] = transformer::to_json(mode.peak);
+        if (timed) {
+          values["forward_ratio"] = measure::speed_ratio(standard.forward, times->forward).median;
+          values["step_ratio"] = measure::speed_ratio(standard.whole, times->whole).median;
+          values["attention"] = {{"products_ms", mode.attention_products_ms},
+                                 {"softmax_ms", mode.attention_softmax_ms}};
+          Json operations = Json::object();
+          for (const auto& [name, ms] : mode.operations_ms)
+            operations[name] = statistic(ms);
+          values["operations"] = operations;
+        }
+        if (phase == std::string_view("first"))
+          values["note"] = describe_first(mode, values["first_step"]);
+        if (phase != std::string_view("first")) add_published(s, timed, values);
+        sink(row(case_id(s), values));
+      }
+      outcome.summary +=
+          fmt::format("{}{} {:.0f} ms", outcome.summary.empty() ? "" : ", ", mode_name(mode.mode),
+                      measure::summarize(mode.timed.whole).median_ms);
+      operations_.push_back(fmt::format(
+          "{}, {}: timed operations; attention's products {:.3g} ms, its softmax {:.3g} ms a "
+          "forward\n{}",
+          s.size.name, mode_name(mode.mode), mode.attention_products_ms, mode.attention_softmax_ms,
+          transformer::table_of_operations(mode)));
+    }
+    return outcome;
+  }
+
+  // What the first step took beyond a later one, and where it went.
+  static std::string describe_first(const ModeTimes& mode, Json& json) {
+    const double extra = mode.warmup.whole.front() - measure::summarize(mode.timed.whole).median_ms;
+    json = {{"extra_ms", extra},
+            {"library_ms", mode.first.library_ms},
+            {"allocation_ms", mode.first.allocation_ms},
+            {"packing_ms", mode.first.packing_ms},
+            {"tuning_ms", mode.first.tuning_ms}};
+    std::string text = fmt::format("first step +{:.0f} ms; new memory {:.0f}", std::max(0.0, extra),
+                                   mode.first.allocation_ms);
+    if (mode.first.library_ms > 0)
+      text += fmt::format("; before it: libraries {:.1f}", mode.first.library_ms);
+    if (mode.first.tuning_ms > 0) text += fmt::format("; tuning {:.0f}", mode.first.tuning_ms);
+    if (mode.first.packing_ms > 0)
+      text += fmt::format("; weights quantized and packed {:.0f}", mode.first.packing_ms);
+    return text;
+  }
+
+  static void add_published(const Setting& s, bool warmup, Json& values) {
+    if (s.batch != 4 || s.vocabulary != 10000) return;
+    const Published* const forward = transformer::published(s.size.name, Pass::forward, warmup);
+    const Published* const backward = transformer::published(s.size.name, Pass::backward, warmup);
+    if (forward == nullptr || backward == nullptr) return;
+    const auto json = [](const Published& p) -> Json {
+      return {{"min", p.min_ms}, {"median", p.mean_ms}, {"max", p.max_ms},
+              {"mad", p.std_ms}, {"mean", p.mean_ms},   {"std", p.std_ms}};
+    };
+    values["published_forward"] = json(*forward)["mean"];
+    if (s.pass != Pass::forward) {
+      values["published_backward"] = json(*backward)["mean"];
+      values["published_back:fwd"] = backward->mean_ms / forward->mean_ms;
+    }
+  }
+
+  CaseOutcome measure_training(Session& session, std::size_t i, const Sink& sink) {
+    const Run& run = runs_[i];
+    const Setting& s = settings_[run.setting];
+    curves_.push_back(transformer::train(session, s, run.mode, run.seed, text_, training_));
+    const LossCurve& curve = curves_.back();
+    Json values = common_values(s);
+    for (const char* key : {"pass", "checks"})
+      values.erase(key);
+    values["mode"] = mode_name(run.mode);
+    values["seed"] = run.seed;
+    values["steps"] = steps_;
+    values["training_loss"] = curve.training.back();
+    values["validation_loss"] = curve.validation.back();
+    for (const LossCurve& other : curves_)
+      if (other.mode == Mode::standard && other.seed == run.seed)
+        values["loss_ratio"] = curve.validation.back() / other.validation.back();
+    values["curve"] = {
+        {"steps", curve.steps}, {"training", curve.training}, {"validation", curve.validation}};
+    values["host_ms"] = values["synced_ms"] = statistic(curve.step_ms);
+    values["bytes"] = {{"peak_allocated", curve.peak_bytes}};
+    sink(row(fmt::format("{}, {}, seed {}", case_id(s), mode_name(run.mode), run.seed), values));
+    if (!plot_file_.empty()) {
+      std::ofstream to(plot_file_, std::ios::trunc);
+      to << transformer::loss_chart(curves_, "validation loss, nats per byte");
+      to.close();
+      if (!to) core::fail(Status::io_error, "--plot {}: it cannot be written", plot_file_);
+    }
+    CaseOutcome outcome;
+    outcome.summary = fmt::format("validation loss {:.4f}", curve.validation.back());
+    return outcome;
+  }
+
+  // The modes' losses at each evaluation (means over seeds), and their ratios to mode standard.
+  [[nodiscard]] std::string summary_of_training() const {
+    std::vector<std::string> headings = {"step"};
+    for (const Mode mode : modes_)
+      headings.push_back(fmt::format("{} loss", mode_name(mode)));
+    Table table(headings);
+    const std::vector<int>& steps = curves_.front().steps;
+    for (std::size_t at = 0; at < steps.size(); ++at) {
+      std::vector<std::string> cells = {std::to_string(steps[at])};
+      for (const Mode mode : modes_)
+        cells.push_back(mean_and_spread([&](const LossCurve& c) {
+          return c.mode == mode && at < c.validation.size() ? c.validation[at] : std::nan("");
+        }));
+      table.add(std::move(cells));
+    }
+    std::string text = "Validation loss, nats per byte: mean over seeds ± standard deviation\n";
+    text += table.text();
+    for (const Mode mode : modes_) {
+      if (mode == Mode::standard) continue;
+      const std::string ratio = mean_and_spread([&](const LossCurve& c) {
+        if (c.mode != mode) return std::nan("");
+        for (const LossCurve& other : curves_)
+          if (other.mode == Mode::standard && other.seed == c.seed)
+            return c.validation.back() / other.validation.back();
+        return std::nan("");
+      });
+      text += fmt::format("{}: {} times the loss of standard at the end\n", mode_name(mode), ratio);
+    }
+    return text;
+  }
+  template <class F>
+  [[nodiscard]] std::string mean_and_spread(F&& value_of) const {
+    double sum = 0, squares = 0;
+    int count = 0;
+    for (const LossCurve& c : curves_) {
+      const double v = value_of(c);
+      if (std::isnan(v)) continue;
+      sum += v;
+      squares += v * v;
+      ++count;
+    }
+    if (count == 0) return "-";
+    const double mean = sum / count;
+    const double deviation = std::sqrt(std::max(0.0, squares / count - mean * mean));
+    return count == 1 ? fmt::format("{:.4f}", mean)
+                      : fmt::format("{:.4f} ± {:.4f}", mean, deviation);
+  }
+
+  std::vector<std::string> size_names_, mode_names_;
+  Size own_;
+  std::int64_t vocabulary_ = 0, context_ = 0, batch_ = 0;
+  std::string dtype_name_ = "f32", pass_name_ = "step", train_file_, plot_file_, cache_;
+  int steps_ = 0, seeds_ = 1;
+  bool print_operations_ = false;
+  transformer::TimingOptions timing_{.tune_s = 20};
+  transformer::TrainingOptions training_;
+  std::vector<Mode> modes_;
+  std::vector<Setting> settings_;
+  std::string text_;
+  std::vector<Run> runs_;
+  std::vector<std::string> operations_;
+  std::vector<LossCurve> curves_;
+};
+
+}  // namespace
+
+std::shared_ptr<Workload> make_transformer() {
+  return std::make_shared<Transformer>();
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands `transformer` and `accum`: rows of every mode and phase, sizes that do not fit,
+// training.
+#include "bench/transformer/transformer.hpp"
+
+#include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "bench/accum/accum.hpp"
+#include "bench/cli/cli.hpp"
+#include "bench/transformer/setting.hpp"
+#include "bench/workload/command.hpp"
+#include "support/temporary_directory.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::bench {
+namespace {
+
+std::vector<Json> rows_of(const std::shared_ptr<Workload>& workload,
+                          std::vector<std::string> arguments, int code = exit_codes::ok) {
+  CLI::App app;
+  const std::string name(workload->name());
+  add_workload_command(app, workload);
+  arguments.insert(arguments.begin(), {name, "--device", "cpu", "--threads", "1", "--quiet"});
+  std::reverse(arguments.begin(), arguments.end());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  app.parse(std::move(arguments));
+  EXPECT_EQ(exit_code(), code);
+  testing::internal::GetCapturedStderr();
+  std::istringstream out(testing::internal::GetCapturedStdout());
+  std::vector<Json> rows;
+  for (std::string line; std::getline(out, line);)
+    rows.push_back(Json::parse(line));
+  return rows;
+}
+
+const std::vector<std::string> tiny = {"--d-model", "16", "--layers",     "2",  "--heads", "2",
+                                       "--context", "12", "--vocabulary", "40", "--batch", "2"};
+
+TEST(TransformerCommand, RowsOfEveryModeAndPhase) {
+  for (const std::string pass : {"forward", "backward", "step"}) {
+    std::vector<std::string> arguments = tiny;
+    for (const char* more : {"--pass", pass.c_str(), "--steps", "3", "--warmup", "2", "--mode",
+                             "rowwise", "auto", "--tune", "0"})
+      arguments.emplace_back(more);
+    const std::vector<Json> rows = rows_of(make_transformer(), arguments);
+    ASSERT_EQ(rows.size(), 9u);  // standard, which ratios need, is first
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const Json& row = rows[i];
+      const std::size_t phase = i % 3;
+      EXPECT_EQ(row["mode"], (std::vector{"standard", "rowwise", "auto"}[i / 3]));
+      EXPECT_EQ(row["phase"], (std::vector{"first", "timed", "all"}[phase]));
+      EXPECT_EQ(row["forward"]["count"], (std::vector{2, 3, 5}[phase]));
+      EXPECT_EQ(row["backward"].is_null(), pass == "forward");
+      EXPECT_EQ(row["optimizer"].is_null(), pass != "step");
+      EXPECT_EQ(row["step_ratio"].is_null(), phase != 1);
+      EXPECT_EQ(row["first_step"].is_null(), phase != 0);
+      EXPECT_EQ(row["params"], 2 * 40 * 16 + 2 * (4 * 16 * 16 + 3 * 16 * 64 + 2 * 16) + 16);
+      EXPECT_GT(row["bytes"]["int8_weights"], 0);
+      EXPECT_EQ(row["bytes"]["optimizer"] == 0, pass != "step");
+      if (phase == 1) {
+        // In each layer of each step.
+        EXPECT_EQ(row["operations"]["attention: forward"]["count"], 2 * 3) << row["operations"];
+        EXPECT_EQ(row["operations"].contains("adamw"), pass == "step");
+        EXPECT_GT(row["attention"]["products_ms"], 0);
+      }
+    }
+  }
+}
+
+TEST(TransformerCommand, AsksForNoLessMemoryThanItTakes) {
+  const std::vector<std::string> arguments = {
+      "--d-model", "128", "--layers", "3",       "--heads", "4", "--context", "64",
+      "--steps",   "1",   "--mode",   "rowwise", "--batch", "4", "--tune",    "0"};
+  const std::vector<Json> rows = rows_of(make_transformer(), arguments);
+  transformer::Setting setting{.size = {"", 128, 512, 3, 4}};
+  setting.context = 64;
+  const auto wanted = static_cast<double>(
+      transformer::bytes_wanted(setting, {Mode::standard, Mode::rowwise}).total());
+  const double taken = rows.back()["bytes"]["peak_allocated"];
+  EXPECT_LE(taken, wanted);
+  EXPECT_GE(taken, wanted / 1.5);
+}
+
+TEST(TransformerCommand, WhatDoesNotFitIsARow) {
+  const std::vector<Json> rows =
+      rows_of(make_transformer(), {"--d-model", "200000", "--layers", "1000", "--heads", "10"},
+              exit_codes::failed);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0]["fits"], false);
+  EXPECT_TRUE(rows[0]["forward"].is_null());
+  EXPECT_GT(rows[0]["bytes"]["peak_allocated"], 1e15);
+  EXPECT_EQ(rows[0]["note"].get<std::string>().find("does not fit: it needs "), 0u);
+}
+
+TEST(TransformerCommand, PublishedTimesAreThoseOfTheSize) {
+  using transformer::Pass;
+  EXPECT_EQ(transformer::published("small", Pass::forward, true)->mean_ms, 31.458);
+  EXPECT_EQ(transformer::published("medium", Pass::backward, false)->mean_ms, 241.945);
+  EXPECT_EQ(transformer::published("large", Pass::forward, true), nullptr);
+  for (const transformer::Size& size : transformer::sizes()) {
+    transformer::Setting setting{.size = size};
+    EXPECT_NEAR(static_cast<double>(setting.decoder(Mode::standard).parameters()) / 1e6,
+                size.published_params, 0.0005 * size.published_params)
+        << size.name;
+  }
+}
+
+TEST(TransformerCommand, TrainsAndDrawsTheLosses) {
+  const test::TemporaryDirectory directory;
+  const std::string text = (directory.path() / "text").string(),
+                    plot = (directory.path() / "plot.svg").string();
+  std::ofstream to(text);
+  for (int i = 0; i < 200; ++i)
+    to << "all work and no play makes jack a dull boy\n";
+  to.close();
+  const std::vector<Json> rows =
+      rows_of(make_transformer(),
+              {"--train",   text, "--steps",         "40",   "--seeds", "2", "--mode",    "rowwise",
+               "--d-model", "32", "--layers",        "1",    "--heads", "2", "--context", "16",
+               "--batch",   "4",  "--learning-rate", "0.01", "--plot",  plot});
+  ASSERT_EQ(rows.size(), 4u);
+  for (const Json& row : rows) {
+    EXPECT_LT(row["validation_loss"], 2.5) << row["mode"];  // from ln(256)
+    EXPECT_NEAR(row["loss_ratio"].get<double>(), 1.0, 0.2);
+    EXPECT_EQ(row["curve"]["steps"].size(), 10u);
+    EXPECT_EQ(row["host_ms"]["count"], 40);
+  }
+  EXPECT_NE(rows[0]["validation_loss"], rows[2]["validation_loss"]);  // another seed
+  std::ifstream from(plot);
+  std::stringstream svg;
+  svg << from.rdbuf();
+  EXPECT_EQ(svg.str().find("<svg "), 0u);
+  EXPECT_NE(svg.str().find("rowwise</text>"), std::string::npos);
+}
+
+TEST(TransformerCommand, Rejections) {
+  const auto message_of = [](const std::vector<std::string>& arguments) -> std::string {
+    try {
+      rows_of(make_transformer(), arguments);
+    } catch (const Error& error) {
+      testing::internal::GetCapturedStdout();
+      testing::internal::GetCapturedStderr();
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message_of({"--size", "huge"}),
+            "--size huge: it must be small, medium, large, xl or 2.7B; or give --d-model, --d-ff, "
+            "--layers and --heads");
+  EXPECT_EQ(message_of({"--d-model", "30", "--layers", "1", "--heads", "4"}),
+            "--d-model 30: it must be a multiple of twice --heads 4");
+  EXPECT_EQ(message_of({"--layers", "1"}), "--d-model 0: a size of your own needs it, at least 1");
+  EXPECT_EQ(message_of({"--plot", "x.svg"}), "--plot x.svg: it is for --train");
+  EXPECT_EQ(message_of({"--pass", "sideways"}),
+            "--pass sideways: it must be forward, backward or step");
+}
+
+TEST(AccumCommand, SumsAreThePublishedOnes) {
+  const std::vector<Json> rows = rows_of(make_accum(), {});
+  ASSERT_EQ(rows.size(), 6u);
+  for (const Json& row : rows)
+    EXPECT_EQ(row["checks"]["as_published"], true) << row.dump();
+  EXPECT_EQ(rows[3]["sum"], 4.0);
+  EXPECT_EQ(rows[5]["into"], "s32");
+}
+
+}  // namespace
+}  // namespace switchback::bench
