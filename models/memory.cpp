@@ -129,6 +129,14 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
   return *this;
 }
 
+void Tensor::set_class(MemoryClass c) {
+  if (memory_ == nullptr || c == class_) return;
+  const std::lock_guard lock(memory_->mutex_);
+  memory_->count(class_, 0, bytes_);
+  memory_->count(c, bytes_, 0);
+  class_ = c;
+}
+
 void Tensor::reset() noexcept {
   if (memory_ == nullptr) return;
   memory_->give_back(class_, std::move(buffer_), bytes_);

@@ -85,6 +85,8 @@ class Tensor {
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
 
+  /// Counts it as another class from now on.
+  void set_class(MemoryClass c);
   /// Gives the memory back.
   void reset() noexcept;
   [[nodiscard]] bool empty() const noexcept { return memory_ == nullptr; }

@@ -235,9 +235,14 @@ TEST_F(Cli, UnknownWordsAreNamedWithWhatIsMeant) {
     EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
     EXPECT_EQ(result.err.find("Could not convert"), std::string::npos) << result.err;
   };
-  expect({}, "name a subcommand: run, multimodel, transformer, accum, tune, cache, report, list, verify, micro, info");
+  expect({},
+         "name a subcommand: run, multimodel, transformer, accum, pipeline, tune, cache, report, "
+         "list, "
+         "verify, micro, info");
   expect({"rum"}, "'rum' is no subcommand; did you mean 'run'?");
-  expect({"nosuch"}, "'nosuch' is no subcommand; there are run, multimodel, transformer, accum, tune, cache");
+  expect({"nosuch"},
+         "'nosuch' is no subcommand; there are run, multimodel, transformer, accum, pipeline, "
+         "tune, cache");
   expect({"cache", "nosuch"}, "'nosuch' is no subcommand of 'cache'; there are ");
   expect({"run", "--sead", "1"}, "'--sead' is no option of 'run'; did you mean '--seed'?");
   expect({"list", "--nosuch=3"}, "'--nosuch' is no option of 'list'; there are ");

@@ -14,6 +14,9 @@ TEST(ModelsMemory, CountsByClassAndRemembersThePeak) {
   Tensor b = memory.take(MemoryClass::saved, DType::bf16, 10, 10);
   EXPECT_EQ(memory.now()[MemoryClass::param], 60u);
   EXPECT_EQ(memory.now()[MemoryClass::saved], 200u);
+  b.set_class(MemoryClass::workspace);
+  EXPECT_EQ(memory.now()[MemoryClass::saved], 0u);
+  EXPECT_EQ(memory.now()[MemoryClass::workspace], 200u);
   b.reset();
   EXPECT_TRUE(b.empty());
   EXPECT_EQ(memory.now().total(), 60u);

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/pipeline/pipeline.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "bench/cli/cli.hpp"
+#include "bench/workload/output.hpp"
+#include "bench/workload/session.hpp"
+#include "bench/workload/statistic.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "measure/data.hpp"
+#include "measure/rounds.hpp"
+#include "models/pipeline.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+using models::Checkpoint;
+using models::MemoryClass;
+
+// Activation peaks of data/reference/gpipe_gpt2_memory.csv in MiB: never, except_last
+// (torchgpipe's) and always (the study's own implementation).
+struct PublishedPeaks {
+  std::int64_t stages, microbatches;
+  std::array<double, 3> mib;
+};
+constexpr std::array<PublishedPeaks, 21> published_peaks = {
+    {{1, 1, {6615, 6591, 6191}},  {1, 2, {6209, 4221, 4549}},  {1, 4, {6023, 3635, 3725}},
+     {1, 8, {6231, 3207, 3257}},  {1, 16, {6029, 2785, 2865}}, {1, 32, {7087, 2949, 2907}},
+     {1, 64, {6217, 2415, 2427}}, {2, 1, {6997, 6997, 6573}},  {2, 2, {6505, 3739, 4675}},
+     {2, 4, {6311, 2215, 3151}},  {2, 8, {6581, 1693, 2463}},  {2, 16, {6691, 1665, 1893}},
+     {2, 32, {7227, 1151, 1219}}, {2, 64, {6403, 1081, 963}},  {4, 1, {7503, 7455, 7363}},
+     {4, 2, {6957, 4301, 5285}},  {4, 4, {6737, 2757, 3289}},  {4, 8, {6999, 2259, 2435}},
+     {4, 16, {7453, 2549, 2559}}, {4, 32, {7459, 1481, 1555}}, {4, 64, {6727, 1391, 1451}}}};
+
+double published_mib(std::int64_t stages, std::int64_t microbatches, Checkpoint checkpoint) {
+  for (const PublishedPeaks& p : published_peaks)
+    if (p.stages == stages && p.microbatches == microbatches)
+      return p.mib[static_cast<std::size_t>(checkpoint)];
+  return 0;
+}
+
+struct Shape {
+  std::string name;
+  std::int64_t width, hidden, layers, heads, vocabulary;
+};
+const std::array<Shape, 2>& shapes() {
+  static const std::array<Shape, 2> all = {
+      {{"small", 192, 768, 12, 12, 750}, {"published", 768, 3072, 12, 12, 3000}}};
+  return all;
+}
+
+constexpr std::int64_t published_parameters = 89762304;
+
+// What the modes' gradients do not depend on.
+struct Variant {
+  std::int64_t stages;
+  Checkpoint checkpoint;
+};
+
+// A setting whose variants compute the same bits.
+struct Setting {
+  std::int64_t microbatches;
+  Mode mode;
+  bool codes;
+};
+
+// The parts of each stage: those of the study, or as even as can be.
+std::vector<std::int64_t> split(std::int64_t parts, std::int64_t stages) {
+  if (parts == 16 && stages == 4) return {5, 3, 3, 5};
+  std::vector<std::int64_t> all;
+  for (std::int64_t s = 0; s < stages; ++s)
+    all.push_back(parts / stages + (s < parts % stages ? 1 : 0));
+  return all;
+}
+
+Checkpoint parse_checkpoint(const std::string& name) {
+  for (const Checkpoint c : {Checkpoint::never, Checkpoint::except_last, Checkpoint::always})
+    if (models::checkpoint_name(c) == name) return c;
+  core::fail(Status::invalid_argument, "--checkpoint {}: it must be never, except_last or always",
+             name);
+}
+
+class PipelineWorkload : public Workload {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "pipeline"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "Train a stack in pipelined stages: memory and time of checkpointing and of int8 codes";
+  }
+  [[nodiscard]] std::string footer() const override {
+    return "Stages are threads, each with a memory of its own; bytes are the sums of the stages' "
+           "peaks.\nActivations are all but parameters, gradients, velocities and quantized "
+           "weights. "
+           "Ratios of memory\nand time are against the same stages, microbatches and mode without "
+           "checkpointing, those of\ncodes against the same with inputs of linears kept as values. "
+           "Of all variants of one number of\nmicrobatches, losses and gradients are the same to "
+           "the "
+           "bit (the column same_bits). The published\nratios are those of a study of GPipe on "
+           "GPUs "
+           "(data/reference/gpipe_gpt2_memory.csv).";
+  }
+  void add_options(CLI::App& command, SessionOptions& shared) override {
+    command
+        .add_option("--size", size_name_,
+                    "small (width 192, vocabulary 750) or published (768, 3000); both 12 blocks")
+        ->capture_default_str();
+    command.add_option("--layers", layers_, "blocks instead of 12")->type_name("N");
+    command.add_option("--stages", stages_, "K: may be given again")
+        ->type_name("K ...")
+        ->default_str("1 2 4");
+    command.add_option("--microbatches", microbatches_, "M: may be given again")
+        ->type_name("M ...")
+        ->default_str("1 8 64");
+    command
+        .add_option("--checkpoint", checkpoint_names_,
+                    "never, except_last or always; may be given again (default: all)")
+        ->type_name("NAME ...");
+    command
+        .add_option("--mode", mode_names_,
+                    "standard, rowwise, global, global_mem_efficient or auto; may be given again")
+        ->type_name("NAME ...")
+        ->default_str("standard");
+    command
+        .add_option("--keep", keep_names_,
+                    "of the inputs of linears: values, codes (int8); may be given again")
+        ->type_name("NAME ...")
+        ->default_str("values");
+    command.add_option("--batch", batch_, "sequences")->capture_default_str();
+    command.add_option("--sequence", sequence_, "tokens of each")->capture_default_str();
+    command.add_option("--dropout", dropout_, "probability")->capture_default_str();
+    command
+        .add_option("--stage-threads", stage_threads_,
+                    "CPU threads of each stage, the same for every K (default: --threads divided "
+                    "by the largest K)")
+        ->type_name("N");
+    command.add_option("--steps", steps_, "timed steps, after one that is not")
+        ->capture_default_str();
+    Workload::add_options(command, shared);
+  }
+  void check_options() override {
+    const auto found = std::find_if(shapes().begin(), shapes().end(),
+                                    [&](const Shape& s) { return s.name == size_name_; });
+    core::require(found != shapes().end(), "--size {}: it must be small or published", size_name_);
+    shape_ = *found;
+    core::require(layers_ >= 0, "--layers {}: it must be at least 1", layers_);
+    if (layers_ > 0) shape_.layers = layers_;
+    if (stages_.empty()) stages_ = {1, 2, 4};
+    if (microbatches_.empty()) microbatches_ = {1, 8, 64};
+    core::require(batch_ >= 1, "--batch {}: it must be at least 1", batch_);
+    core::require(sequence_ >= 1, "--sequence {}: it must be at least 1", sequence_);
+    core::require(steps_ >= 1, "--steps {}: it must be at least 1", steps_);
+    core::require(dropout_ >= 0 && dropout_ < 1, "--dropout {}: it must be from 0 to less than 1",
+                  dropout_);
+    for (const std::int64_t k : stages_)
+      core::require(k >= 1 && k <= shape_.layers + 4, "--stages {}: it must be from 1 to {}", k,
+                    shape_.layers + 4);
+    for (const std::int64_t m : microbatches_)
+      core::require(m >= 1 && batch_ % m == 0,
+                    "--microbatches {}: the batch of {} must be a multiple of it", m, batch_);
+    std::vector<Checkpoint> checkpoints;
+    for (const std::string& text : checkpoint_names_)
+      checkpoints.push_back(parse_checkpoint(text));
+    if (checkpoints.empty())
+      checkpoints = {Checkpoint::never, Checkpoint::except_last, Checkpoint::always};
+    // Ratios are against it.
+    if (std::find(checkpoints.begin(), checkpoints.end(), Checkpoint::never) == checkpoints.end())
+      checkpoints.insert(checkpoints.begin(), Checkpoint::never);
+    std::vector<Mode> modes;
+    for (const std::string& text : mode_names_)
+      modes.push_back(parse_mode(text));
+    if (modes.empty()) modes = {Mode::standard};
+    for (const std::string& text : keep_names_)
+      core::require(text == "values" || text == "codes", "--keep {}: it must be values or codes",
+                    text);
+    const auto keeps = [&](const char* what) {
+      return std::find(keep_names_.begin(), keep_names_.end(), what) != keep_names_.end();
+    };
+    // One stage without checkpointing is what all others must equal.
+    variants_.clear();
+    std::vector<std::int64_t> stages = stages_;
+    if (std::find(stages.begin(), stages.end(), 1) == stages.end())
+      stages.insert(stages.begin(), 1);
+    std::stable_partition(stages.begin(), stages.end(), [](std::int64_t k) { return k == 1; });
+    std::stable_partition(checkpoints.begin(), checkpoints.end(),
+                          [](Checkpoint c) { return c == Checkpoint::never; });
+    for (const std::int64_t k : stages)
+      for (const Checkpoint c : checkpoints)
+        variants_.push_back({k, c});
+    settings_.clear();
+    for (const std::int64_t m : microbatches_)
+      for (const Mode mode : modes)
+        for (const bool codes : {false, true})
+          if (codes ? keeps("codes") : (!keeps("codes") || keeps("values")))
+            settings_.push_back({m, mode, codes});
+  }
+  void open(Session& session) override {
+    core::require(session.on_cpu(),
+                  "pipeline: device {}: its stages run on the CPU; use --device cpu",
+                  session.context().state().device);
+    const std::int64_t most = *std::max_element(stages_.begin(), stages_.end());
+    if (stage_threads_ == 0)
+      stage_threads_ = std::max(1, session.context().threads() / static_cast<int>(most));
+  }
+
+  [[nodiscard]] std::vector<Column> columns() const override {
+    return {{.name = "stages", .meaning = "K"},
+            {.name = "microbatches", .meaning = "M"},
+            {.name = "checkpoint", .meaning = "never, except_last, always", .is_text = true},
+            {.name = "mode", .meaning = "of the linear layers", .is_text = true},
+            {.name = "keep", .meaning = "of the inputs of linears", .is_text = true},
+            {.name = "dtype", .meaning = "of activations", .is_text = true, .in_table = false},
+            {.name = "batch", .meaning = "sequences", .in_table = false},
+            {.name = "sequence", .meaning = "tokens of each", .in_table = false},
+            {.name = "width", .meaning = "of the stack", .in_table = false},
+            {.name = "layers", .meaning = "of the stack", .in_table = false},
+            {.name = "stage_threads", .meaning = "of each stage", .in_table = false},
+            {.name = "fits", .meaning = "into memory", .in_table = false},
+            {.name = "forward", .meaning = "all microbatches", .unit = "ms"},
+            {.name = "backward", .meaning = "all microbatches", .unit = "ms"},
+            {.name = "optimizer",
+             .meaning = "SGD with Nesterov's momentum",
+             .unit = "ms",
+             .in_table = false},
+            {.name = "host_ms",
+             .meaning = "a step until its calls returned",
+             .unit = "ms",
+             .in_table = false},
+            {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"},
+            {.name = "samples_per_s", .meaning = "sequences per second"},
+            {.name = "slowdown", .meaning = "this : without checkpointing"},
+            {.name = "parameters", .meaning = "values, gradients, velocities", .unit = "MiB"},
+            {.name = "activations", .meaning = "at the stages' peaks", .unit = "MiB"},
+            {.name = "memory_ratio", .meaning = "activations, this : without checkpointing"},
+            {.name = "codes_ratio", .meaning = "activations, this : kept as values"},
+            {.name = "published", .meaning = "the study's memory_ratio"},
+            {.name = "published_activations",
+             .meaning = "the study's",
+             .unit = "MiB",
+             .in_table = false},
+            {.name = "stage_peaks", .meaning = "of all bytes, by stage", .in_table = false},
+            {.name = "loss", .meaning = "of the first step", .in_table = false},
+            {.name = "params", .meaning = "of the stack", .in_table = false},
+            {.name = "bytes", .meaning = "by class, sums over stages", .in_table = false},
+            {.name = "same_bits", .meaning = "losses and gradients equal one stage's"},
+            {.name = "checks", .meaning = "identities that held", .in_table = false},
+            {.name = "note", .meaning = "for people", .is_text = true}};
+  }
+  [[nodiscard]] RecordFormat format() const override {
+    RecordFormat format = Workload::format();
+    format.most_bytes = 65536;
+    return format;
+  }
+
+  std::vector<CasePlan> plan(Session&) override {
+    std::vector<CasePlan> plans;
+    for (const Setting& s : settings_)
+      plans.push_back({.id = case_id(s), .bytes = bytes_wanted(s), .repeat = steps_ + 1});
+    return plans;
+  }
+  [[nodiscard]] Json setting() const override {
+    Json stages = Json::array();
+    for (const std::int64_t k : stages_)
+      stages.push_back(k);
+    return {{"stages", stages}};
+  }
+
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
+  void skip(std::size_t i, double available_bytes, const Sink& sink) override {
+    const Setting& s = settings_[i];
+    Json values = common_values(s);
+    values["fits"] = false;
+    values["bytes"] = {{"peak_allocated", bytes_wanted(s)}};
+    values["note"] = fmt::format("does not fit: it needs {} and {} is available",
+                                 format_bytes(bytes_wanted(s)), format_bytes(available_bytes));
+    sink(row(case_id(s), values));
+  }
+
+ private:
+  [[nodiscard]] models::StackOptions stack(const Setting& s) const {
+    return {.vocabulary = shape_.vocabulary,
+            .width = shape_.width,
+            .hidden = shape_.hidden,
+            .layers = shape_.layers,
+            .heads = shape_.heads,
+            .length = sequence_,
+            .dropout = dropout_,
+            .key = 1,
+            .mode = s.mode,
+            .keeps_codes = s.codes};
+  }
+  [[nodiscard]] std::string case_id(const Setting& s) const {
+    return fmt::format("{}x{}, {} sequences of {} in {} microbatches, {}, {}", shape_.width,
+                       shape_.layers, batch_, sequence_, s.microbatches, mode_name(s.mode),
+                       s.codes ? "codes" : "values");
+  }
+  [[nodiscard]] Json common_values(const Setting& s) const {
+    return {{"microbatches", s.microbatches},
+            {"mode", mode_name(s.mode)},
+            {"keep", s.codes ? "codes" : "values"},
+            {"dtype", dtype_name(DType::f32)},
+            {"batch", batch_},
+            {"sequence", sequence_},
+            {"width", shape_.width},
+            {"layers", shape_.layers},
+            {"stage_threads", stage_threads_},
+            {"params", stack(s).parameters()}};
+  }
+  // Of the variant that takes most, one stage without checkpointing, from above.
+  [[nodiscard]] double bytes_wanted(const Setting& s) const {
+    const auto params = static_cast<double>(stack(s).parameters());
+    const auto rows = static_cast<double>(batch_ * sequence_);
+    const auto d = static_cast<double>(shape_.width);
+    const auto f = static_cast<double>(shape_.hidden);
+    const auto v = static_cast<double>(shape_.vocabulary);
+    const double of_block =
+        s.codes ? (6 * 4 + 3) * d + f : (8 * d + f) * 4 + 4 * static_cast<double>(shape_.heads + 4);
+    const double saved = rows * (static_cast<double>(shape_.layers) * of_block + 3 * d * 4 + v * 4);
+    const double scratch =
+        rows / static_cast<double>(s.microbatches) * (8 * d + 3 * f + v) * 4 + d * (f + v) * 8;
+    return params * (s.mode == Mode::standard ? 12 : 15) + saved + scratch + 32e6;
+  }
+
+  std::string size_name_ = "small";
+  Shape shape_ = shapes()[0];
+  std::int64_t layers_ = 0, batch_ = 64, sequence_ = 128;
+  std::vector<std::int64_t> stages_, microbatches_;
+  std::vector<std::string> checkpoint_names_, mode_names_, keep_names_;
+  float dropout_ = 0.1f;
+  int stage_threads_ = 0, steps_ = 2;
+  std::vector<Variant> variants_;
+  std::vector<Setting> settings_;
+  // Activation bytes of variants that kept values, by microbatches, mode, stages and checkpoint.
+  std::map<std::array<std::int64_t, 4>, double> kept_values_;
+};
+
+CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sink& sink) {
+  const Setting& s = settings_[i];
+  const std::uint64_t seed = session.options().seed;
+  const auto count = static_cast<std::size_t>(batch_ * sequence_);
+  std::vector<std::int32_t> tokens(count), targets(count);
+  for (std::size_t t = 0; t < count; ++t) {
+    const auto vocabulary = static_cast<std::uint64_t>(shape_.vocabulary);
+    tokens[t] = static_cast<std::int32_t>(measure::random_bits(seed, t) % vocabulary);
+    targets[t] = static_cast<std::int32_t>(measure::random_bits(seed + 1, t) % vocabulary);
+  }
+  CaseOutcome outcome;
+  std::vector<double> reference_losses;
+  std::uint64_t reference_gradients = 0;
+  double never_bytes = 0, never_ms = 0;
+  for (const Variant& variant : variants_) {
+    models::PipelineOptions options{.stack = stack(s),
+                                    .parts = split(shape_.layers + 4, variant.stages),
+                                    .microbatches = s.microbatches,
+                                    .checkpoint = variant.checkpoint,
+                                    .stage_threads = stage_threads_,
+                                    .seed = seed};
+    models::Pipeline pipeline(options);
+    std::vector<double> losses, forward, backward, optimizer, whole;
+    std::uint64_t gradients = 0;
+    for (int step = 0; step <= steps_; ++step) {
+      if (Session::interrupted()) throw measure::Interrupted{};
+      // Memory is counted once scratch memory has its size.
+      if (step == 1) pipeline.reset_peaks();
+      const models::Pipeline::Step times = pipeline.step(tokens, targets, batch_);
+      if (step <= 1) losses.push_back(times.loss);
+      if (step == 1) gradients = pipeline.gradient_hash();
+      if (step == 0) continue;  // takes memory
+      forward.push_back(times.forward_ms);
+      backward.push_back(times.backward_ms);
+      optimizer.push_back(times.optimizer_ms);
+      whole.push_back(times.forward_ms + times.backward_ms + times.optimizer_ms);
+    }
+    if (reference_losses.empty()) {
+      reference_losses = losses;
+      reference_gradients = gradients;
+    }
+    const bool same_bits = losses == reference_losses && gradients == reference_gradients;
+    models::MemoryUse sum;
+    Json stage_peaks = Json::object();
+    for (std::size_t stage = 0; const models::MemoryUse& peak : pipeline.peaks()) {
+      for (std::size_t c = 0; c < models::memory_classes; ++c)
+        sum.bytes[c] += peak.bytes[c];
+      stage_peaks[std::to_string(stage++)] = peak.total();
+    }
+    const auto activations =
+        static_cast<double>(sum[MemoryClass::saved] + sum[MemoryClass::workspace]);
+    const std::size_t parameter_bytes =
+        sum[MemoryClass::param] + sum[MemoryClass::grad] + sum[MemoryClass::optimizer];
+    const double median_ms = measure::summarize(whole).median_ms;
+    if (variant.checkpoint == Checkpoint::never) {
+      never_bytes = activations;
+      never_ms = median_ms;
+    }
+    const std::array<std::int64_t, 4> key = {s.microbatches, static_cast<std::int64_t>(s.mode),
+                                             variant.stages,
+                                             static_cast<std::int64_t>(variant.checkpoint)};
+    if (!s.codes) kept_values_[key] = activations;
+    constexpr double mib = 1024.0 * 1024.0;
+    Json values = common_values(s);
+    values["stages"] = variant.stages;
+    values["checkpoint"] = models::checkpoint_name(variant.checkpoint);
+    values["fits"] = true;
+    values["forward"] = statistic(forward);
+    values["backward"] = statistic(backward);
+    values["optimizer"] = statistic(optimizer);
+    values["host_ms"] = values["synced_ms"] = statistic(whole);  // all threads were joined
+    values["samples_per_s"] = static_cast<double>(batch_) / median_ms * 1e3;
+    values["slowdown"] = median_ms / never_ms;
+    values["parameters"] = static_cast<double>(parameter_bytes) / mib;
+    values["activations"] = activations / mib;
+    values["memory_ratio"] = activations / never_bytes;
+    if (s.codes && kept_values_.contains(key))
+      values["codes_ratio"] = activations / kept_values_[key];
+    const double published = published_mib(variant.stages, s.microbatches, variant.checkpoint);
+    if (published > 0) {
+      values["published_activations"] = published;
+      values["published"] =
+          published / published_mib(variant.stages, s.microbatches, Checkpoint::never);
+    }
+    values["stage_peaks"] = stage_peaks;
+    values["loss"] = losses.front();
+    Json bytes;
+    for (std::size_t c = 0; c < models::memory_classes; ++c)
+      bytes[std::string(models::memory_class_name(static_cast<MemoryClass>(c)))] = sum.bytes[c];
+    bytes["peak_allocated"] = sum.total();
+    values["bytes"] = bytes;
+    values["same_bits"] = same_bits;
+    const bool twelve_bytes =
+        parameter_bytes == 12 * static_cast<std::size_t>(pipeline.parameters());
+    Json checks = {{"same_bits", same_bits},
+                   {"parameters", pipeline.parameters() == stack(s).parameters()},
+                   {"twelve_bytes_a_parameter", twelve_bytes}};
+    if (size_name_ == "published" && shape_.layers == 12 && sequence_ == 128)
+      checks["published_parameters"] = pipeline.parameters() == published_parameters;
+    values["checks"] = checks;
+    sink(row(case_id(s), values));
+    for (const auto& [what, held] : checks.items())
+      if (held == false) {
+        outcome.status = CaseStatus::wrong;
+        outcome.why = fmt::format("{} stages, {}: the identity {} does not hold", variant.stages,
+                                  models::checkpoint_name(variant.checkpoint), what);
+      }
+    if (variant.checkpoint != Checkpoint::never)
+      outcome.summary += fmt::format("{}K={} {} {:.2f} of the memory, {:.2f} of the time",
+                                     outcome.summary.empty() ? "" : "; ", variant.stages,
+                                     models::checkpoint_name(variant.checkpoint),
+                                     activations / never_bytes, median_ms / never_ms);
+  }
+  return outcome;
+}
+
+}  // namespace
+
+std::shared_ptr<Workload> make_pipeline() {
+  return std::make_shared<PipelineWorkload>();
+}
+
+}  // namespace switchback::bench

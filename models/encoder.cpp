@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/encoder.hpp"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "core/check.hpp"
+
+namespace switchback::models {
+
+namespace {
+
+constexpr float encoder_deviation = 0.02f;
+
+Parameter& vector_of(Parameters& parameters, const std::string& name, std::int64_t width,
+                     float constant) {
+  return parameters.get({.name = name, .rows = 1, .cols = width, .constant = constant});
+}
+
+/// LayerNorm with what it keeps of each microbatch.
+struct Norm {
+  Norm(Parameters& parameters, const std::string& name, std::int64_t width)
+      : gain(vector_of(parameters, name + ".gain", width, 1.0f)),
+        bias(vector_of(parameters, name + ".bias", width, 0.0f)) {}
+
+  struct Saved {
+    Tensor sum, mean, rstd;
+    void reset() {
+      sum.reset();
+      mean.reset();
+      rstd.reset();
+    }
+  };
+
+  // norm(x + more); `more` may be empty, and x is then moved to `saved`.
+  Tensor forward(const Surroundings& around, Tensor& x, const Tensor& more, Saved* saved) const {
+    const MemoryClass c = saved != nullptr ? MemoryClass::saved : MemoryClass::workspace;
+    const std::int64_t rows = x.rows();
+    Saved s;
+    s.mean = around.take(c, DType::f32, 1, rows);
+    s.rstd = around.take(c, DType::f32, 1, rows);
+    Tensor y = around.take(c, DType::f32, rows, x.cols());
+    LayerNorm args{.x = x.any(),
+                   .gain = gain.value.floats(),
+                   .bias = bias.value.floats(),
+                   .y = y.any(),
+                   .mean = s.mean.floats(),
+                   .rstd = s.rstd.floats()};
+    if (more.empty()) {
+      layer_norm(around.state(), args);
+      s.sum = std::move(x);
+    } else {
+      s.sum = around.take(c, DType::f32, rows, x.cols());
+      args.add = more.any();
+      args.sum = s.sum.any();
+      layer_norm(around.state(), args);
+    }
+    if (saved != nullptr) *saved = std::move(s);
+    return y;
+  }
+  // The gradient of the sum, in place of dy's memory if `dx` is dy.
+  void backward(const Surroundings& around, Saved& saved, const Tensor& dy, const Tensor& dx,
+                bool accumulate) const {
+    layer_norm_backward(around.state(), {.s = saved.sum.any(),
+                                         .gain = gain.value.floats(),
+                                         .mean = saved.mean.floats(),
+                                         .rstd = saved.rstd.floats(),
+                                         .dy = dy.any(),
+                                         .dx = dx.any(),
+                                         .dgain = gain.gradient.floats(),
+                                         .dbias = bias.gradient.floats(),
+                                         .accumulate = accumulate});
+    saved.reset();
+  }
+  Parameter& gain;
+  Parameter& bias;
+};
+
+Tensor copy_of(const Surroundings& around, const Tensor& x) {
+  Tensor y = around.take(MemoryClass::workspace, x.dtype(), x.rows(), x.cols());
+  zero(around.state(), y.any());
+  add(around.state(), x.any(), y.any());
+  return y;
+}
+
+}  // namespace
+
+std::int64_t StackOptions::parameters() const {
+  const std::int64_t block =
+      4 * width * width + 4 * width + 2 * width * hidden + hidden + width + 4 * width;
+  return 2 * vocabulary * width + length * width + layers * block + 2 * width;
+}
+
+struct Stage::Block {
+  Block(const Surroundings& around, Parameters& parameters, const StackOptions& o,
+        std::int64_t layer_, std::int64_t microbatches)
+      : layer(layer_),
+        qkv(around, parameters, spec(o, "qkv", o.width, 3 * o.width, Activation::none)),
+        out(around, parameters, spec(o, "out", o.width, o.width, Activation::none)),
+        up(around, parameters, spec(o, "up", o.width, o.hidden, Activation::none)),
+        down(around, parameters, spec(o, "down", o.hidden, o.width, Activation::gelu_erf)),
+        norm1(parameters, name("norm1"), o.width),
+        norm2(parameters, name("norm2"), o.width),
+        saved(static_cast<std::size_t>(microbatches)) {}
+
+  [[nodiscard]] std::string name(const char* of) const {
+    return "blocks." + std::to_string(layer) + "." + of;
+  }
+  [[nodiscard]] LinearSpec spec(const StackOptions& o, const char* of, std::int64_t in,
+                                std::int64_t outputs, Activation activation) const {
+    return {.name = name(of),
+            .in = in,
+            .out = outputs,
+            .bias = true,
+            .deviation = encoder_deviation,
+            .mode = o.mode,
+            .dtype = DType::f32,
+            .activation = activation};
+  }
+
+  // Kept of a microbatch for its backward.
+  struct Saved {
+    KeptTensor x, attended, normed, hidden;
+    Tensor qkv, logsumexp;
+    Norm::Saved sum1, sum2;
+  };
+
+  // y = x · Wᵀ + b, and what backward needs of x in `kept` (null: nothing). x itself is moved
+  // there, unless it is still needed.
+  static void run(const Surroundings& around, Linear& linear, const Tensor& x, const Tensor& y,
+                  bool codes, KeptTensor* kept) {
+    if (kept == nullptr)
+      linear.forward_for_training(x.any(), y.any());
+    else if (codes)
+      linear.forward_keeping_codes(around, x.any(), y.any(), *kept);
+    else
+      linear.forward_for_training(x.any(), y.any());
+  }
+
+  Tensor forward(const Surroundings& around, const StackOptions& o, const Microbatch& m, Tensor x,
+                 const Dropout& drop1, const Dropout& drop2, bool keeps) {
+    ContextState& state = around.state();
+    const MemoryClass c = keeps ? MemoryClass::saved : MemoryClass::workspace;
+    const std::int64_t rows = x.rows();
+    const auto take = [&](MemoryClass of, std::int64_t cols) {
+      return around.take(of, DType::f32, rows, cols);
+    };
+    const bool codes = keeps && o.keeps_codes;
+    Saved s;
+    s.qkv = take(c, 3 * o.width);
+    run(around, qkv, x, s.qkv, codes, keeps ? &s.x : nullptr);
+    Tensor attended = take(codes ? MemoryClass::workspace : c, o.width);
+    s.logsumexp = around.take(c, DType::f32, 1, rows * o.heads);
+    attention(state, shape(o, m), s.qkv.any(), attended.any(), s.logsumexp.floats());
+    if (!keeps) s.qkv.reset();
+    Tensor branch = take(MemoryClass::workspace, o.width);
+    run(around, out, attended, branch, codes, keeps ? &s.attended : nullptr);
+    if (keeps && !codes) s.attended.x = std::move(attended);
+    attended.reset();
+    dropout(state, drop1, branch.any());
+    Tensor normed = norm1.forward(around, x, branch, keeps ? &s.sum1 : nullptr);
+    if (keeps && !codes) s.x.x = std::move(x);
+    x.reset();
+    branch.reset();
+
+    Tensor hidden = take(codes ? MemoryClass::workspace : c, o.hidden);
+    run(around, up, normed, hidden, codes, keeps ? &s.normed : nullptr);
+    branch = take(MemoryClass::workspace, o.width);
+    down.forward_for_training(hidden.any(), branch.any());
+    if (codes) keep_codes(around, hidden.any(), s.hidden);
+    if (keeps && !codes) s.hidden.x = std::move(hidden);
+    hidden.reset();
+    dropout(state, drop2, branch.any());
+    Tensor y = norm2.forward(around, normed, branch, keeps ? &s.sum2 : nullptr);
+    if (keeps && !codes) s.normed.x = std::move(normed);
+    if (keeps) saved[static_cast<std::size_t>(m.index)] = std::move(s);
+    return y;
+  }
+
+  Tensor backward(const Surroundings& around, const StackOptions& o, const Microbatch& m, Tensor dy,
+                  const Dropout& drop1, const Dropout& drop2, bool accumulate) {
+    ContextState& state = around.state();
+    Saved& s = saved[static_cast<std::size_t>(m.index)];
+    const std::int64_t rows = dy.rows();
+    const auto take = [&](std::int64_t cols) {
+      return around.take(MemoryClass::workspace, DType::f32, rows, cols);
+    };
+    Tensor dnormed = take(o.width);
+    norm2.backward(around, s.sum2, dy, dnormed, accumulate);
+    dy.reset();
+    Tensor dbranch = copy_of(around, dnormed);
+    dropout(state, drop2, dbranch.any());
+    Tensor dhidden = take(o.hidden);
+    {
+      Tensor hidden = s.hidden.codes.empty() ? std::move(s.hidden.x)
+                                             : dequantized(around, s.hidden, DType::f32);
+      s.hidden.reset();
+      down.backward({hidden.any(), {}},
+                    {.g = dbranch.any(), .dx = dhidden.any(), .accumulate = accumulate});
+    }
+    back(around, up, s.normed, dhidden, dbranch, accumulate);
+    dhidden.reset();
+    add(state, dbranch.any(), dnormed.any());
+    Tensor dx = take(o.width);
+    norm1.backward(around, s.sum1, dnormed, dx, accumulate);
+    dnormed.reset();
+    dbranch = copy_of(around, dx);
+    dropout(state, drop1, dbranch.any());
+
+    Tensor dattended = take(o.width);
+    out.backward(s.attended.input(),
+                 {.g = dbranch.any(), .dx = dattended.any(), .accumulate = accumulate});
+    Tensor attended = s.attended.codes.empty() ? std::move(s.attended.x)
+                                               : dequantized(around, s.attended, DType::f32);
+    s.attended.reset();
+    Tensor dqkv = take(3 * o.width);
+    attention_backward(state, shape(o, m), s.qkv.any(), attended.any(), s.logsumexp.floats(),
+                       dattended.any(), dqkv.any());
+    attended.reset();
+    dattended.reset();
+    s.qkv.reset();
+    s.logsumexp.reset();
+    back(around, qkv, s.x, dqkv, dbranch, accumulate);
+    add(state, dbranch.any(), dx.any());
+    return dx;
+  }
+
+  static void back(const Surroundings& /*around*/, Linear& linear, KeptTensor& x, const Tensor& g,
+                   const Tensor& dx, bool accumulate) {
+    linear.backward(x.input(), {.g = g.any(), .dx = dx.any(), .accumulate = accumulate});
+    x.reset();
+  }
+  static AttentionShape shape(const StackOptions& o, const Microbatch& m) {
+    return {m.count, o.length, o.heads, o.width / o.heads};
+  }
+
+  std::int64_t layer;
+  Linear qkv, out, up, down;
+  Norm norm1, norm2;
+  std::vector<Saved> saved;
+};
+
+/// The parts before and after the blocks; null where another stage has them.
+struct Stage::Ends {
+  bool embeds = false, drops = false;
+  Parameter* tokens = nullptr;
+  Parameter* positions = nullptr;
+  std::unique_ptr<Norm> norm;
+  std::unique_ptr<Linear> head;
+  struct Saved {
+    Norm::Saved norm;
+    KeptTensor normed;
+    Tensor dlogits;
+  };
+  std::vector<Saved> saved;
+};
+
+Stage::Stage(const Surroundings& around, Parameters& parameters, const StackOptions& o,
+             std::int64_t first_part, std::int64_t parts, std::int64_t microbatches)
+    : around_(around),
+      options_(o),
+      ends_(std::make_unique<Ends>()),
+      inputs_(static_cast<std::size_t>(microbatches)),
+      checkpointed_(static_cast<std::size_t>(microbatches)) {
+  core::require(o.heads >= 1 && o.width >= 1 && o.width % o.heads == 0,
+                "stack: width {} with {} heads; it must be a multiple of them", o.width, o.heads);
+  ends_->saved.resize(static_cast<std::size_t>(microbatches));
+  for (std::int64_t part = first_part; part < first_part + parts; ++part) {
+    if (part == 0) {
+      ends_->embeds = true;
+      ends_->tokens = &parameters.get({.name = "tokens",
+                                       .rows = o.vocabulary,
+                                       .cols = o.width,
+                                       .deviation = encoder_deviation});
+      ends_->positions = &parameters.get(
+          {.name = "positions", .rows = o.length, .cols = o.width, .deviation = encoder_deviation});
+    } else if (part == 1) {
+      ends_->drops = true;
+    } else if (part < 2 + o.layers) {
+      blocks_.push_back(std::make_unique<Block>(around_, parameters, o, part - 2, microbatches));
+    } else if (part == 2 + o.layers) {
+      ends_->norm = std::make_unique<Norm>(parameters, "final_norm", o.width);
+    } else {
+      ends_->head = std::make_unique<Linear>(around_, parameters,
+                                             LinearSpec{.name = "head",
+                                                        .in = o.width,
+                                                        .out = o.vocabulary,
+                                                        .deviation = encoder_deviation,
+                                                        .mode = o.mode});
+    }
+  }
+}
+
+Stage::~Stage() = default;
+
+Dropout Stage::dropout_at(const Microbatch& m, std::int64_t site) const {
+  // Elements are numbered as they lie in the whole batch, so that microbatches do not matter.
+  const std::int64_t first = m.first * options_.length * options_.width;
+  return {.p = options_.dropout,
+          .key = options_.key,
+          .stream = static_cast<std::uint64_t>(m.step) << 16 | static_cast<std::uint64_t>(site),
+          .first = first / 64 * 64};
+}
+
+Tensor Stage::run(const Microbatch& m, Tensor x, bool keeps) {
+  ContextState& state = around_.state();
+  const StackOptions& o = options_;
+  const MemoryClass c = keeps ? MemoryClass::saved : MemoryClass::workspace;
+  Ends& ends = *ends_;
+  if (ends.embeds) {
+    x = around_.take(c, DType::f32, m.count * o.length, o.width);
+    embed(state, m.tokens, ends.tokens->value_view(), ends.positions->value_view(), x.any());
+  }
+  if (ends.drops) dropout(state, dropout_at(m, 0), x.any());
+  for (const auto& block : blocks_)
+    x = block->forward(around_, o, m, std::move(x), dropout_at(m, 2 * block->layer + 1),
+                       dropout_at(m, 2 * block->layer + 2), keeps);
+  Ends::Saved s;
+  if (ends.norm != nullptr) x = ends.norm->forward(around_, x, Tensor(), keeps ? &s.norm : nullptr);
+  if (ends.head != nullptr) {
+    Tensor logits = around_.take(c, DType::f32, x.rows(), o.vocabulary);
+    Block::run(around_, *ends.head, x, logits, keeps && o.keeps_codes, keeps ? &s.normed : nullptr);
+    if (keeps && !o.keeps_codes) s.normed.x = std::move(x);
+    x.reset();
+    const double loss = cross_entropy(state, logits.any(), m.targets, m.rows_of_batch, keeps);
+    if (keeps) s.dlogits = std::move(logits);
+    loss_ += loss;
+  }
+  if (keeps) ends.saved[static_cast<std::size_t>(m.index)] = std::move(s);
+  return x;
+}
+
+Tensor Stage::forward(const Microbatch& m, Tensor x, bool checkpoint) {
+  const auto i = static_cast<std::size_t>(m.index);
+  checkpointed_[i] = static_cast<char>(checkpoint);
+  if (!checkpoint) return run(m, std::move(x), true);
+  if (ends_->embeds) return run(m, Tensor(), false);
+  inputs_[i] = std::move(x);
+  inputs_[i].set_class(MemoryClass::saved);
+  Tensor input =
+      around_.take(MemoryClass::workspace, DType::f32, inputs_[i].rows(), inputs_[i].cols());
+  zero(around_.state(), input.any());
+  add(around_.state(), inputs_[i].any(), input.any());
+  return run(m, std::move(input), false);
+}
+
+Tensor Stage::backward(const Microbatch& m, Tensor dy, bool accumulate) {
+  ContextState& state = around_.state();
+  const StackOptions& o = options_;
+  const auto i = static_cast<std::size_t>(m.index);
+  Ends& ends = *ends_;
+  if (checkpointed_[i] != 0) {
+    const double loss = loss_;  // was counted the first time
+    run(m, std::move(inputs_[i]), true);
+    loss_ = loss;
+  }
+  Ends::Saved& s = ends.saved[i];
+  if (ends.head != nullptr) {
+    dy = around_.take(MemoryClass::workspace, DType::f32, s.dlogits.rows(), o.width);
+    Block::back(around_, *ends.head, s.normed, s.dlogits, dy, accumulate);
+    s.dlogits.reset();
+  }
+  if (ends.norm != nullptr) {
+    Tensor dx = around_.take(MemoryClass::workspace, DType::f32, dy.rows(), o.width);
+    ends.norm->backward(around_, s.norm, dy, dx, accumulate);
+    dy = std::move(dx);
+  }
+  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block)
+    dy = (*block)->backward(around_, o, m, std::move(dy), dropout_at(m, 2 * (*block)->layer + 1),
+                            dropout_at(m, 2 * (*block)->layer + 2), accumulate);
+  if (ends.drops) dropout(state, dropout_at(m, 0), dy.any());
+  if (!ends.embeds) return dy;
+  embed_backward(state, m.tokens, dy.any(), ends.tokens->gradient_view(),
+                 ends.positions->gradient_view(), accumulate);
+  return {};
+}
+
+void Stage::drop() {
+  for (const auto& block : blocks_)
+    for (Block::Saved& saved : block->saved)
+      saved = Block::Saved();
+  for (Ends::Saved& saved : ends_->saved)
+    saved = Ends::Saved();
+  for (Tensor& input : inputs_)
+    input.reset();
+  loss_ = 0;
+}
+
+double Stage::take_loss() {
+  return std::exchange(loss_, 0.0);
+}
+
+void Stage::weights_updated() {
+  for (const auto& block : blocks_)
+    for (Linear* linear : {&block->qkv, &block->out, &block->up, &block->down})
+      linear->updated();
+  if (ends_->head != nullptr) ends_->head->updated();
+}
+
+std::size_t Stage::int8_weight_bytes() const {
+  std::size_t bytes = ends_->head != nullptr ? ends_->head->cached_weight_bytes() : 0;
+  for (const auto& block : blocks_)
+    for (const Linear* linear : {&block->qkv, &block->out, &block->up, &block->down})
+      bytes += linear->cached_weight_bytes();
+  return bytes;
+}
+
+}  // namespace switchback::models

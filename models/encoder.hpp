@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models: a stack of encoder blocks of the kind of GPT-2, whose parts can be divided among stages:
+// learned positions, causal attention, LayerNorm after each half of a block, GELU, biases, an
+// untied head without one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "models/layers.hpp"
+
+namespace switchback::models {
+
+struct StackOptions {
+  std::int64_t vocabulary = 0;
+  std::int64_t width = 0;
+  std::int64_t hidden = 0;
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+  std::int64_t length = 0;  ///< of every sequence
+  float dropout = 0;        ///< after the embedding and at the end of each half of a block
+  std::uint64_t key = 0;    ///< of dropout
+  Mode mode = Mode::standard;
+  /// Inputs of linears are kept for backward as int8 codes, a quarter of their bytes. The input of
+  /// the second linear of a block is kept as codes of what GELU is applied to.
+  bool keeps_codes = false;
+
+  [[nodiscard]] std::int64_t parameters() const;
+  /// Embedding, dropout, the blocks, the last norm, and the head with the loss.
+  [[nodiscard]] std::int64_t parts() const { return layers + 4; }
+};
+
+/// The sequences that go through the stack together.
+struct Microbatch {
+  std::int64_t index = 0;          ///< forwards and backwards of others may lie between its two
+  std::int64_t first = 0;          ///< its first sequence in the whole batch
+  std::int64_t count = 0;          ///< sequences
+  Tokens tokens = {};              ///< [count · length]
+  Tokens targets = {};             ///< the same
+  std::int64_t rows_of_batch = 0;  ///< rows of all microbatches, over which the loss is a mean
+  std::int64_t step = 0;           ///< counts up, so that dropout differs in each
+};
+
+/// Some neighbouring parts of the stack. f32.
+class Stage {
+ public:
+  Stage(const Surroundings& around, Parameters& parameters, const StackOptions& options,
+        std::int64_t first_part, std::int64_t parts, std::int64_t microbatches);
+  ~Stage();
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+
+  /// The output for the stage that follows; empty from the last one, which adds to loss(). x is the
+  /// output of the stage before; empty for the first one. If `checkpoint`, only x is kept, and
+  /// backward computes the forward again.
+  Tensor forward(const Microbatch& m, Tensor x, bool checkpoint);
+  /// The gradient of x; empty from the first stage. dy is that of the output; empty for the last.
+  Tensor backward(const Microbatch& m, Tensor dy, bool accumulate);
+  /// The part of the microbatches' mean cross entropy since the last call.
+  double take_loss();
+
+  /// Forgets forwards whose backwards have not run.
+  void drop();
+
+  void weights_updated();
+  [[nodiscard]] std::size_t int8_weight_bytes() const;
+
+ private:
+  struct Block;
+  struct Ends;
+  Tensor run(const Microbatch& m, Tensor x, bool keeps);
+  [[nodiscard]] Dropout dropout_at(const Microbatch& m, std::int64_t site) const;
+
+  Surroundings around_;
+  StackOptions options_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::unique_ptr<Ends> ends_;
+  std::vector<Tensor> inputs_;  ///< of checkpointed microbatches
+  std::vector<char> checkpointed_;
+  double loss_ = 0;
+};
+
+}  // namespace switchback::models

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command `pipeline`: every variant has a row, and all of one number of microbatches are the
+// same to the bit.
+#include "bench/pipeline/pipeline.hpp"
+
+#include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <sstream>
+
+#include "bench/cli/cli.hpp"
+#include "bench/workload/command.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::bench {
+namespace {
+
+std::vector<Json> run_pipeline(std::vector<std::string> arguments) {
+  CLI::App app;
+  add_workload_command(app, make_pipeline());
+  arguments.insert(arguments.begin(), {"pipeline", "--device", "cpu", "--threads", "1", "--quiet",
+                                       "--steps", "1", "--layers", "2", "--sequence", "8"});
+  std::reverse(arguments.begin(), arguments.end());
+  testing::internal::CaptureStdout();
+  app.parse(std::move(arguments));
+  EXPECT_EQ(exit_code(), exit_codes::ok);
+  std::istringstream out(testing::internal::GetCapturedStdout());
+  std::vector<Json> rows;
+  for (std::string line; std::getline(out, line);)
+    rows.push_back(Json::parse(line));
+  return rows;
+}
+
+TEST(PipelineCommand, RowsOfEveryVariant) {
+  const std::vector<Json> rows =
+      run_pipeline({"--batch", "4", "--microbatches", "2", "--stages", "2", "--mode", "rowwise",
+                    "--keep", "values", "codes", "--checkpoint", "always"});
+  // One stage, and no checkpointing, which the others are compared with; values and codes.
+  ASSERT_EQ(rows.size(), 8u);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Json& row = rows[i];
+    EXPECT_EQ(row["stages"], i / 2 % 2 == 0 ? 1 : 2);
+    EXPECT_EQ(row["checkpoint"], i % 2 == 0 ? "never" : "always");
+    EXPECT_EQ(row["keep"], i < 4 ? "values" : "codes");
+    EXPECT_EQ(row["same_bits"], true) << row.dump();
+    EXPECT_EQ(row["codes_ratio"].is_null(), i < 4);
+    EXPECT_EQ(row["memory_ratio"] == 1.0, i % 2 == 0);
+    EXPECT_EQ(row["bytes"]["param"].get<std::int64_t>(), 4 * row["params"].get<std::int64_t>());
+    EXPECT_EQ(row["stage_peaks"].size(), row["stages"].get<std::size_t>());
+    EXPECT_GT(row["bytes"]["int8_weights"], 0);
+  }
+}
+
+TEST(PipelineCommand, PublishedRatiosStandBesideOurs) {
+  const std::vector<Json> rows = run_pipeline(
+      {"--batch", "4", "--microbatches", "4", "--stages", "1", "--checkpoint", "always"});
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_NEAR(rows[1]["published"].get<double>(), 3905685504.0 / 6315313152.0, 1e-3);
+}
+
+TEST(PipelineCommand, Rejections) {
+  const auto message_of = [](const std::vector<std::string>& arguments) -> std::string {
+    try {
+      run_pipeline(arguments);
+    } catch (const Error& error) {
+      testing::internal::GetCapturedStdout();
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message_of({"--microbatches", "3"}),
+            "--microbatches 3: the batch of 64 must be a multiple of it");
+  EXPECT_EQ(message_of({"--stages", "7"}), "--stages 7: it must be from 1 to 6");
+  EXPECT_EQ(message_of({"--checkpoint", "often"}),
+            "--checkpoint often: it must be never, except_last or always");
+}
+
+}  // namespace
+}  // namespace switchback::bench

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pipelined stack: gradients of every parameter against central differences of its formula in
+// f64, and that neither stages nor checkpointing change a bit.
+#include "models/pipeline.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "models/support.hpp"
+
+namespace switchback::test {
+namespace {
+
+using namespace models;
+using Named = std::map<std::string, Values>;
+
+StackOptions small_stack() {
+  return {.vocabulary = 11, .width = 8, .hidden = 12, .layers = 2, .heads = 2, .length = 5};
+}
+
+double loss_of(const StackOptions& o, const Named& p, const std::vector<std::int32_t>& tokens,
+               const std::vector<std::int32_t>& targets) {
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  Values x;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < o.width; ++c)
+      x.push_back(p.at("tokens")[reference::at(tokens[reference::at(r)] * o.width + c)] +
+                  p.at("positions")[reference::at(r % o.length * o.width + c)]);
+  for (std::int64_t layer = 0; layer < o.layers; ++layer) {
+    const auto of = [&](const std::string& name) -> const Values& {
+      return p.at("blocks." + std::to_string(layer) + "." + name);
+    };
+    const auto linear = [&](const Values& in, const std::string& name, std::int64_t width) {
+      return reference::linear(in, rows, of(name + ".weight"), width, of(name + ".bias"));
+    };
+    const Values attended = reference::attention(linear(x, "qkv", o.width), rows / o.length,
+                                                 o.length, o.heads, o.width / o.heads);
+    x = reference::layer_norm(reference::sum(x, linear(attended, "out", o.width)), o.width,
+                              of("norm1.gain"), of("norm1.bias"));
+    const Values hidden = reference::gelu(linear(x, "up", o.width));
+    x = reference::layer_norm(reference::sum(x, linear(hidden, "down", o.hidden)), o.width,
+                              of("norm2.gain"), of("norm2.bias"));
+  }
+  x = reference::layer_norm(x, o.width, p.at("final_norm.gain"), p.at("final_norm.bias"));
+  return reference::cross_entropy(reference::linear(x, rows, p.at("head.weight"), o.width),
+                                  targets);
+}
+
+TEST(ModelsGradient, StackOfEveryParameter) {
+  const StackOptions o = small_stack();
+  ContextOptions options;
+  options.device = "cpu";
+  options.threads = 1;
+  Context context(options);
+  Memory memory;
+  Parameters parameters(context.state(), memory, 3);
+  Stage stage({context, memory}, parameters, o, 0, o.parts(), 2);
+  EXPECT_EQ(parameters.count(), o.parameters());
+  Named named;
+  for (Parameter& p : parameters.all()) {
+    fill(p.value, std::hash<std::string>()(p.name), 0.5);
+    named[p.name] = values_of(p.value);
+  }
+  stage.weights_updated();
+  const std::vector<std::int32_t> tokens = {1, 2, 3, 10, 0, 3, 3, 7, 8, 9};
+  const std::vector<std::int32_t> targets = {2, 3, 10, 0, 4, 3, 7, 8, 9, 1};
+  std::vector<Microbatch> parts;
+  for (std::int64_t i = 0; i < 2; ++i)
+    parts.push_back({.index = i,
+                     .first = i,
+                     .count = 1,
+                     .tokens = Tokens(tokens).subspan(static_cast<std::size_t>(5 * i), 5),
+                     .targets = Tokens(targets).subspan(static_cast<std::size_t>(5 * i), 5),
+                     .rows_of_batch = 10});
+  stage.forward(parts[0], {}, true);
+  stage.forward(parts[1], {}, false);
+  EXPECT_NEAR(stage.take_loss(), loss_of(o, named, tokens, targets), 1e-5);
+  stage.backward(parts[1], {}, false);
+  stage.backward(parts[0], {}, true);
+  for (const Parameter& p : parameters.all()) {
+    Values& values = named[p.name];
+    const std::size_t step = std::max<std::size_t>(1, values.size() / 12);
+    for (std::size_t i = 0; i < values.size(); i += step) {
+      const double kept = values[i];
+      constexpr double h = 1e-5;
+      values[i] = kept + h;
+      const double above = loss_of(o, named, tokens, targets);
+      values[i] = kept - h;
+      const double below = loss_of(o, named, tokens, targets);
+      values[i] = kept;
+      EXPECT_NEAR(p.gradient.floats()[i], (above - below) / (2 * h), 2e-5)
+          << p.name << " element " << i;
+    }
+  }
+}
+
+PipelineOptions pipeline_of(const std::vector<std::int64_t>& parts, Checkpoint checkpoint,
+                            Mode mode, bool codes) {
+  PipelineOptions o;
+  o.stack = {.vocabulary = 40,
+             .width = 64,
+             .hidden = 96,
+             .layers = 4,
+             .heads = 2,
+             .length = 12,
+             .dropout = 0.1f,
+             .key = 9,
+             .mode = mode,
+             .keeps_codes = codes};
+  o.parts = parts;
+  o.microbatches = 4;
+  o.checkpoint = checkpoint;
+  return o;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::uint64_t gradients;
+  std::size_t saved;
+};
+
+Outcome outcome_of(const PipelineOptions& options) {
+  Pipeline pipeline(options);
+  EXPECT_EQ(pipeline.parameters(), options.stack.parameters());
+  std::vector<std::int32_t> tokens, targets;
+  for (std::int64_t i = 0; i < 8 * 12; ++i) {
+    tokens.push_back(static_cast<std::int32_t>(philox::element_bits(1, 1, i) % 40));
+    targets.push_back(static_cast<std::int32_t>(philox::element_bits(1, 2, i) % 40));
+  }
+  Outcome outcome;
+  for (int step = 0; step < 3; ++step) {
+    pipeline.reset_peaks();
+    outcome.losses.push_back(pipeline.step(tokens, targets, 8).loss);
+  }
+  outcome.gradients = pipeline.gradient_hash();
+  outcome.saved = 0;
+  for (const MemoryUse& peak : pipeline.peaks())
+    outcome.saved += peak[MemoryClass::saved];
+  return outcome;
+}
+
+TEST(ModelsPipeline, StagesAndCheckpointingChangeNoBit) {
+  for (const Mode mode : {Mode::standard, Mode::rowwise})
+    for (const bool codes : {false, true}) {
+      const Outcome one = outcome_of(pipeline_of({8}, Checkpoint::never, mode, codes));
+      EXPECT_LT(one.losses[2], one.losses[0]);
+      for (const std::vector<std::int64_t>& parts :
+           {std::vector<std::int64_t>{8}, {4, 4}, {3, 1, 2, 2}})
+        for (const Checkpoint checkpoint :
+             {Checkpoint::never, Checkpoint::except_last, Checkpoint::always}) {
+          const Outcome other = outcome_of(pipeline_of(parts, checkpoint, mode, codes));
+          EXPECT_EQ(other.losses, one.losses) << parts.size() << checkpoint_name(checkpoint);
+          EXPECT_EQ(other.gradients, one.gradients) << parts.size() << checkpoint_name(checkpoint);
+          if (checkpoint == Checkpoint::never) continue;
+          EXPECT_LT(other.saved, one.saved) << parts.size() << checkpoint_name(checkpoint);
+        }
+    }
+}
+
+TEST(ModelsPipeline, CodesTakeLessMemoryAndTrainAlike) {
+  for (const Mode mode : {Mode::standard, Mode::rowwise}) {
+    const Outcome values = outcome_of(pipeline_of({8}, Checkpoint::never, mode, false));
+    const Outcome codes = outcome_of(pipeline_of({8}, Checkpoint::never, mode, true));
+    EXPECT_LT(static_cast<double>(codes.saved), 0.77 * static_cast<double>(values.saved));
+    EXPECT_NEAR(codes.losses[2], values.losses[2], 0.01);
+    EXPECT_NE(codes.gradients, values.gradients);
+  }
+}
+
+TEST(ModelsPipeline, Rejections) {
+  const auto message_of = [](const PipelineOptions& options,
+                             std::int64_t sequences) -> std::string {
+    try {
+      Pipeline pipeline(options);
+      const std::vector<std::int32_t> tokens(static_cast<std::size_t>(sequences * 12), 40);
+      pipeline.step(tokens, tokens, sequences);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message_of(pipeline_of({7}, Checkpoint::never, Mode::standard, false), 4),
+            "pipeline: stages of 7 parts; the stack has 8");
+  EXPECT_EQ(message_of(pipeline_of({8}, Checkpoint::never, Mode::standard, false), 6),
+            "pipeline: 6 sequences in 4 microbatches; it must be a multiple");
+  EXPECT_EQ(message_of(pipeline_of({8}, Checkpoint::never, Mode::standard, false), 4),
+            "model: tokens has 40; tokens must be from 0 to 39");
+}
+
+// The published stack (GPipe study): 89,762,304 parameters.
+TEST(ModelsPipeline, ParametersOfThePublishedStack) {
+  const StackOptions o{
+      .vocabulary = 3000, .width = 768, .hidden = 3072, .layers = 12, .heads = 12, .length = 128};
+  EXPECT_EQ(o.parameters(), 89762304);
+}
+
+}  // namespace
+}  // namespace switchback::test
