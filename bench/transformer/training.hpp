@@ -15,8 +15,8 @@ namespace switchback::bench::transformer {
 struct TrainingOptions {
   int steps = 500;
   int evaluate_every = 50;
-  float learning_rate =
-      1e-3f;  ///< at its highest: it rises for 5 % of the steps and falls to a tenth
+  /// At its highest: it rises for 5 % of the steps and falls to a tenth.
+  float learning_rate = 1e-3f;
 };
 
 /// The losses of one training, in nats per byte.
@@ -24,8 +24,9 @@ struct LossCurve {
   Mode mode = Mode::standard;
   std::uint64_t seed = 0;
   std::vector<int> steps = {};
-  std::vector<double> training = {};    ///< mean since the evaluation before
-  std::vector<double> validation = {};  ///< of the same pieces of the last tenth of the text each time
+  std::vector<double> training = {};  ///< mean since the evaluation before
+  /// Of the same pieces of the last tenth of the text each time.
+  std::vector<double> validation = {};
   std::vector<double> step_ms = {};
   std::size_t peak_bytes = 0;
 };

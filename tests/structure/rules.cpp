@@ -16,7 +16,7 @@ struct Layer {
 };
 // A file may include its own layer and every one of lower rank. quant and gemm are siblings:
 // neither includes the other.
-constexpr std::array<Layer, 10> layers = {{{"core", 0},
+constexpr std::array<Layer, 11> layers = {{{"core", 0},
                                            {"quant", 1},
                                            {"gemm", 1},
                                            {"grouped", 2},
@@ -25,7 +25,8 @@ constexpr std::array<Layer, 10> layers = {{{"core", 0},
                                            {"measure", 4},
                                            {"autotune", 5},
                                            {"capi", 6},
-                                           {"bench", 7}}};
+                                           {"bench", 7},
+                                           {"examples", 7}}};
 // Public headers that are not named after their layer.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 16> public_headers = {
     {{"context.hpp", "core"},
