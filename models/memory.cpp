@@ -46,11 +46,14 @@ Tensor Memory::take(MemoryClass c, DType dtype, std::int64_t rows, std::int64_t 
       static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * dtype_size_bytes(dtype);
   Tensor tensor;
   const std::lock_guard lock(mutex_);
-  // The smallest free block that is not more than a quarter too large.
+  // The smallest free block that is not more than a quarter too large. Large blocks are whole huge
+  // pages.
+  constexpr std::size_t huge_page = std::size_t{2} << 20;
+  const std::size_t slack = bytes / 4 + (bytes >= huge_page / 2 ? huge_page : 4096);
   auto best = free_.end();
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     const std::size_t capacity = it->capacity_bytes();
-    if (capacity < bytes || capacity > bytes + bytes / 4 + 4096) continue;
+    if (capacity < bytes || capacity > bytes + slack) continue;
     if (best == free_.end() || capacity < best->capacity_bytes()) best = it;
   }
   if (best != free_.end()) {

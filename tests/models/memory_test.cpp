@@ -45,5 +45,16 @@ TEST(ModelsMemory, KeepsFreedMemoryForTheNextTensorOfItsSize) {
   EXPECT_EQ(again.any().data, data);
 }
 
+// The system gives large blocks in whole huge pages.
+TEST(ModelsMemory, KeepsBlocksOfEverySize) {
+  Memory memory;
+  for (std::int64_t rows = 1; rows < 6000; rows += rows / 3 + 1) {
+    memory.take(MemoryClass::saved, DType::f32, rows, 768).reset();
+    const std::size_t taken = memory.taken_from_system();
+    memory.take(MemoryClass::saved, DType::f32, rows, 768).reset();
+    EXPECT_EQ(memory.taken_from_system(), taken) << rows;
+  }
+}
+
 }  // namespace
 }  // namespace switchback::test

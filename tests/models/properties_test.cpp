@@ -148,7 +148,7 @@ TEST(ModelsDecoder, TrainsInEveryModeAndType) {
       std::vector<std::int32_t> targets(tokens.begin() + 1, tokens.end());
       targets.push_back(0);
       double first = 0, last = 0;
-      std::size_t taken = 0;
+      std::size_t taken = 0, from_system = 0;
       for (int step = 0; step < 25; ++step) {
         model.forward({tokens, 2, 32});
         last = model.loss(targets);
@@ -158,10 +158,12 @@ TEST(ModelsDecoder, TrainsInEveryModeAndType) {
         model.weights_updated();
         if (step == 1) {
           taken = memory.now().total();
+          from_system = memory.taken_from_system();
           memory.reset_peak();
         }
       }
       EXPECT_EQ(memory.now().total(), taken);
+      EXPECT_EQ(memory.taken_from_system(), from_system);
       EXPECT_LT(last, 0.5 * first) << mode_name(mode) << " " << dtype_name(dtype);
       EXPECT_NEAR(first, std::log(50.0), 0.1);
     }
