@@ -63,7 +63,10 @@ struct GroupedStandardGemmArgs {
   ConstAnyMatrix b = {};
   AnyMatrix d = {};
   bool transpose_a = false;
-  bool transpose_b = false;      ///< not with transpose_a
+  bool transpose_b = false;  ///< not with transpose_a
+  /// Above zero, with transpose_b: the matrices of the groups lie side by side, each in its columns
+  /// of b[N,·]: W_g[N,K] begins at column g·b_column_stride, and has the K columns of a.
+  std::int64_t b_column_stride = 0;
   bool accumulate = false;       ///< add to the values in d
   ConstAnyMatrix bias = {};      ///< [G,N] f32, f16 or bf16; data null = none; not with transpose_a
   std::string_view engine = {};  ///< forces an engine by name; empty = chosen

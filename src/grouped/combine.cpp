@@ -7,6 +7,7 @@
 #include "core/unaligned.hpp"
 #include "grouped/cpu/combine.hpp"
 #include "grouped/device_engine.hpp"
+#include "grouped/dispatch.hpp"
 #include "switchback/grouped.hpp"
 
 namespace switchback {
@@ -42,6 +43,11 @@ void combine_reference(const CombineArgs& args) noexcept {
     combine_row(args, row);
 }
 
+void combine(ContextState& state, const CombineArgs& args) {
+  if (state.on_cpu()) return cpu::combine(state, args);
+  if (args.out.rows > 0 && args.out.cols > 0) device_engine(state).combine(state, args);
+}
+
 }  // namespace grouped
 
 void combine(Context& context, const CombineArgs& args) {
@@ -66,18 +72,14 @@ void combine(Context& context, const CombineArgs& args) {
       state, op, {core::operand("out", args.out)},
       {core::operand("y", args.y), core::operand("slots", args.slots),
        core::operand("weights", weighted ? ConstAnyMatrix(args.weights) : ConstAnyMatrix())});
-  if (!state.on_cpu()) {
-    if (args.out.rows == 0 || args.out.cols == 0) return;
-    return grouped::device_engine(state).combine(state, args);
-  }
-  for (std::int64_t t = 0; t < args.slots.rows; ++t)
+  for (std::int64_t t = 0; state.on_cpu() && t < args.slots.rows; ++t)
     for (std::int64_t i = 0; i < args.slots.cols; ++i) {
       const std::int32_t slot = core::load(args.slots.data, t * args.slots.stride + i);
       core::require(slot < args.y.rows,
                     "{}: slots[{},{}] = {}; it must be at most y's last row, {}", op, t, i, slot,
                     args.y.rows - 1);
     }
-  grouped::cpu::combine(state, args);
+  grouped::combine(state, args);
 }
 
 }  // namespace switchback

@@ -8,6 +8,7 @@
 
 #include "core/context_state.hpp"
 #include "core/device_table.hpp"
+#include "grouped/fragments.hpp"
 #include "switchback/grouped.hpp"
 
 namespace switchback::grouped {
@@ -25,6 +26,16 @@ struct DeviceEngine {
                       bool accumulate);
   /// grouped_gemm_standard.
   void (*multiply_standard)(ContextState& state, const GroupedStandardGemmArgs& args);
+  /// Those of grouped/fragments.hpp.
+  void (*weigh_fragments)(ContextState& state, const Fragments& fragments, float* weights);
+  void (*choose_fragments)(ContextState& state, const Fragments& fragments,
+                           const FragmentOrder& order);
+  void (*pair_slots)(ContextState& state, std::int64_t rows, std::int32_t* slots);
+  void (*split_softly)(ContextState& state, ConstAnyMatrix x, std::int64_t fragments,
+                       const float* weights, AnyMatrix selected, AnyMatrix rest);
+  void (*without_chosen)(ContextState& state, ConstAnyMatrix x, std::int64_t fragments,
+                         const std::int32_t* chosen, AnyMatrix rest);
+  void (*fragment_gradients)(ContextState& state, const FragmentGradients& args);
 };
 
 /// The engine of each kind; null where this build has none, and of the CPU.

@@ -21,6 +21,9 @@ void gather(ContextState& state, const Groups& groups, const GroupedRows& x, Any
 void multiply(ContextState& state, const GroupedGemmArgs& args);
 void multiply(ContextState& state, const GroupedStandardGemmArgs& args);
 
+/// combine() without its checks.
+void combine(ContextState& state, const CombineArgs& args);
+
 /// db[G,N] (+)= the column sums of each group's rows of g[M,N], as switchback/quant.hpp defines
 /// column_sums, rounded to the type of db.
 void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix g, AnyMatrix db,

@@ -2,6 +2,8 @@
 // The floating point products of groups: entry, and one product after another on the CPU.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/check.hpp"
 #include "core/rehearsal.hpp"
 #include "gemm/floating/dispatch.hpp"
@@ -27,6 +29,19 @@ Any rows_from(Any m, std::int64_t begin, std::int64_t rows) {
   return m;
 }
 
+// W_g, below or beside those of the groups before.
+ConstAnyMatrix matrix_of(const GroupedStandardGemmArgs& args, std::int64_t group) {
+  if (args.b_column_stride == 0) {
+    const std::int64_t each = args.b.rows / args.groups.count;
+    return rows_from(args.b, group * each, each);
+  }
+  ConstAnyMatrix b = args.b;
+  b.data = static_cast<const std::byte*>(b.data) +
+           group * args.b_column_stride * static_cast<std::int64_t>(dtype_size_bytes(b.dtype));
+  b.cols = args.a.cols;
+  return b;
+}
+
 }  // namespace
 
 void multiply(ContextState& state, const GroupedStandardGemmArgs& args) {
@@ -43,8 +58,7 @@ void multiply(ContextState& state, const GroupedStandardGemmArgs& args) {
         one.d = rows_from(args.d, g * args.a.cols, args.a.cols);
       } else {
         if (rows == 0) continue;
-        const std::int64_t each = args.b.rows / args.groups.count;
-        one.b = rows_from(args.b, g * each, each);
+        one.b = matrix_of(args, g);
         one.d = rows_from(args.d, begin, rows);
         one.bias = rows_from(args.bias, g, 1);
       }
@@ -73,8 +87,25 @@ void check_types(std::string_view op, const GroupedStandardGemmArgs& args) {
                 dtype_name(args.d.dtype), dtype_name(args.a.dtype));
 }
 
+// The columns of b that each group reads exist; N is b's rows.
+void check_columns(std::string_view op, const GroupedStandardGemmArgs& args) {
+  const std::int64_t stride = args.b_column_stride;
+  const std::int64_t k = args.a.cols;
+  core::require(stride > 0, "{}: b_column_stride = {}; it must not be negative", op, stride);
+  core::require(args.transpose_b,
+                "{}: b_column_stride = {} without transpose_b; only matrices [N,K] may lie side by "
+                "side",
+                op, stride);
+  const std::int64_t others = std::max<std::int64_t>(0, args.groups.count - 1);
+  core::require(args.b.cols >= k && (others == 0 || stride <= (args.b.cols - k) / others),
+                "{}: b has {} columns; the last of {} groups reads {} from column {} · {}", op,
+                args.b.cols, args.groups.count, k, others, stride);
+}
+
 void check_shapes(std::string_view op, const GroupedStandardGemmArgs& args) {
   const std::int64_t groups = args.groups.count;
+  const bool below = args.b_column_stride == 0;
+  if (!below) check_columns(op, args);
   if (args.transpose_a) {
     core::require(!args.transpose_b, "{}: transpose_a and transpose_b are both set; one may be",
                   op);
@@ -89,11 +120,11 @@ void check_shapes(std::string_view op, const GroupedStandardGemmArgs& args) {
                   args.d.rows, args.d.cols, groups, args.a.cols, args.b.cols);
     return;
   }
-  core::require(groups > 0 ? args.b.rows % groups == 0 : args.b.rows == 0,
+  core::require(!below || (groups > 0 ? args.b.rows % groups == 0 : args.b.rows == 0),
                 "{}: b has {} rows; it must have as many for each of the {} groups", op,
                 args.b.rows, groups);
-  const std::int64_t each = groups > 0 ? args.b.rows / groups : 0;
-  const std::int64_t k = args.transpose_b ? args.b.cols : each;
+  const std::int64_t each = !below ? args.b.rows : groups > 0 ? args.b.rows / groups : 0;
+  const std::int64_t k = !below ? args.a.cols : args.transpose_b ? args.b.cols : each;
   const std::int64_t n = args.transpose_b ? each : args.b.cols;
   core::require(groups == 0 || args.a.cols == k, "{}: a has {} columns; it must have K = {}", op,
                 args.a.cols, k);

@@ -33,13 +33,6 @@ void check_int8(std::string_view op, const LinearState& layer) {
                 op, mode_name(layer.options.mode));
 }
 
-// Everything made from the weight becomes invalid; a weight packed for eval is useless in training.
-void leave_eval(LinearState& layer) noexcept {
-  layer.phase = LinearState::Phase::training;
-  layer.cache.invalidate();
-  layer.packed.release();
-}
-
 // In eval mode an int8 layer refers to no memory of the caller: the weight and bias may have been
 // freed, and their addresses reused.
 bool refers_to_caller(const LinearState& layer) {
@@ -51,13 +44,6 @@ void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& lay
   core::check_matrix(op, "bias", bias);
   core::check_float(op, "bias", bias.dtype);
   core::check_shape(op, "bias", bias, 1, "1", layer.options.out_features, "N");
-}
-
-// From here on the layer refers to its own copy of the bias.
-void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy) noexcept {
-  layer.eval_bias = std::move(copy);
-  layer.bias = bias.data != nullptr ? bias : ConstAnyMatrix();
-  if (bias.data != nullptr) layer.bias.data = layer.eval_bias.as<void>();
 }
 
 void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix x, AnyMatrix y,
@@ -175,10 +161,7 @@ void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
   check_bias(op, bias, layer);
   core::check_operands(*layer.context, op, {},
                        {core::operand("weight", weight), core::operand("bias", bias)});
-  layer.weight = weight;
-  layer.bias = layer.caller_bias = bias.data != nullptr ? bias : ConstAnyMatrix();
-  layer.weight_source = LinearState::WeightSource::caller;
-  leave_eval(layer);
+  linear::use_weight(layer, weight, bias.data != nullptr ? bias : ConstAnyMatrix());
 }
 
 void SwitchbackLinear::weight_updated() {
@@ -190,7 +173,7 @@ void SwitchbackLinear::weight_updated() {
                "{}: the layer holds a quantized weight and none of the caller's; call set_weight",
                op);
   layer.bias = layer.caller_bias;
-  leave_eval(layer);
+  linear::leave_eval(layer);
 }
 
 void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
@@ -212,7 +195,7 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
   core::AlignedBuffer own_bias = linear::copy_of(*layer.context, bias);
   layer.cache.set_forward(*layer.context, codes, absmax, linear::scales_of(options.mode),
                           options.engine);
-  keep_bias(layer, bias, std::move(own_bias));
+  linear::keep_bias(layer, bias, std::move(own_bias));
   layer.weight = {};
   layer.caller_bias = {};
   layer.weight_source = LinearState::WeightSource::codes;
@@ -225,18 +208,8 @@ void SwitchbackLinear::prepare_for_eval() {
   LinearState& layer = usable(state_, op);
   check_has_weight(layer, op);
   if (layer.in_eval()) return;
-  if (layer.options.mode == Mode::standard) {
-    layer.pack_for_eval();
-  } else {
-    if (layer.is_int8()) {
-      core::check_process(*layer.context, op);
-      linear::prepare_weight(layer);
-      keep_bias(layer, layer.bias, linear::copy_of(*layer.context, layer.bias));
-    }
-    layer.cache.release_backward();
-    layer.phase = LinearState::Phase::eval;
-  }
-  layer.saved.release();
+  if (layer.is_int8()) core::check_process(*layer.context, op);
+  linear::enter_eval(layer);
 }
 
 void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {

@@ -224,9 +224,38 @@ class SecondStream {
 
 }  // namespace
 
-void prepare_weight(LinearState& layer) {
-  layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
-                      layer.options.engine, false);
+void use_weight(LinearState& layer, ConstAnyMatrix weight, ConstAnyMatrix bias) noexcept {
+  layer.weight = weight;
+  layer.bias = layer.caller_bias = bias;
+  layer.weight_source = LinearState::WeightSource::caller;
+  leave_eval(layer);
+}
+
+void leave_eval(LinearState& layer) noexcept {
+  layer.phase = LinearState::Phase::training;
+  layer.cache.invalidate();
+  layer.packed.release();
+}
+
+void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy) noexcept {
+  layer.eval_bias = std::move(copy);
+  layer.bias = bias.data != nullptr ? bias : ConstAnyMatrix();
+  if (bias.data != nullptr) layer.bias.data = layer.eval_bias.as<void>();
+}
+
+void enter_eval(LinearState& layer) {
+  if (layer.options.mode == Mode::standard) {
+    layer.pack_for_eval();
+  } else {
+    if (layer.is_int8()) {
+      layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
+                          layer.options.engine, false);
+      keep_bias(layer, layer.bias, copy_of(*layer.context, layer.bias));
+    }
+    layer.cache.release_backward();
+    layer.phase = LinearState::Phase::eval;
+  }
+  layer.saved.release();
 }
 
 void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, PreparedInput out) {
@@ -317,17 +346,27 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
 
 }  // namespace
 
+namespace {
+
+// The codes that dX reads; null: it is floating point, or skipped.
+const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads) {
+  if (grads.dx.data == nullptr) return nullptr;
+  const Mode mode =
+      mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
+  if (mode == Mode::standard) return nullptr;
+  return &layer.cache.backward(*layer.context, layer.weight, scales_of(mode), layer.options.engine);
+}
+
+}  // namespace
+
+void prepare_dx(LinearState& layer, const LinearGrads& grads) {
+  codes_for_dx(layer, grads);
+}
+
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
                    ConstAnyMatrix activated) {
-  const QuantizedWeight* codes = nullptr;
-  if (grads.dx.data != nullptr) {
-    const Mode mode =
-        mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
-    // The codes are not an output and are cached, so they may be made before all memory is taken.
-    if (mode != Mode::standard)
-      codes = &layer.cache.backward(*layer.context, layer.weight, scales_of(mode),
-                                    layer.options.engine);
-  }
+  // The codes are not an output and are cached, so they may be made before all memory is taken.
+  const QuantizedWeight* const codes = codes_for_dx(layer, grads);
   core::all_or_nothing(*layer.context,
                        [&] { run_backward(layer, grads, input, activated, codes); });
 }

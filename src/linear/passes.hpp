@@ -23,7 +23,18 @@ ConstAnyMatrix saved_activation(LinearState& layer);
 /// `activated` is activation(x), if that was kept too; dw then reads it instead.
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
                    ConstAnyMatrix activated = {});
-/// Makes the quantized weight for forward.
-void prepare_weight(LinearState& layer);
+/// Makes the codes that dX of such a backward reads, if it will run in int8 and they are missing.
+/// In a sequence (core/rehearsal.hpp) they must have been made before it.
+void prepare_dx(LinearState& layer, const LinearGrads& grads);
+
+/// set_weight of checked arguments: a bias without data is none.
+void use_weight(LinearState& layer, ConstAnyMatrix weight, ConstAnyMatrix bias) noexcept;
+/// Everything made from the weight becomes invalid; a weight packed for eval is useless in
+/// training.
+void leave_eval(LinearState& layer) noexcept;
+/// prepare_for_eval of a layer in training that has a weight.
+void enter_eval(LinearState& layer);
+/// From here on the layer refers to its own copy of the bias.
+void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy) noexcept;
 
 }  // namespace switchback::linear

@@ -119,6 +119,28 @@ const QuantizedWeight& WeightCache::forward(ContextState& state, ConstAnyMatrix 
   return forward_;
 }
 
+const QuantizedWeight& WeightCache::forward_of_columns(ContextState& state, ConstAnyMatrix w,
+                                                       WeightScales scales,
+                                                       std::string_view engine) {
+  if (forward_.valid(scales)) return forward_;
+  const std::int64_t n = w.rows;
+  const std::int64_t k = w.cols / groups_;
+  const bool rowwise = scales == WeightScales::per_row_and_column;
+  core::Workspace::Frame frame(state.workspace);
+  const MatrixView<std::int8_t> q = forward_.begin_codes(state, frame, groups_, n, k, engine);
+  const std::span<float> absmax = forward_.begin(state, rowwise ? groups_ * n : groups_);
+  const quant::Scales of_rows = rowwise ? quant::Scales::per_row : quant::Scales::global;
+  for (std::int64_t g = 0; g < groups_; ++g) {
+    ConstAnyMatrix part = w;
+    part.cols = k;
+    part.data = static_cast<const std::byte*>(w.data) +
+                g * k * static_cast<std::int64_t>(dtype_size_bytes(w.dtype));
+    quant::run(state, {.x = part, .q = part_of(of_rows, q, absmax, g, groups_)});
+  }
+  forward_.finish(state, q, groups_, scales, engine);
+  return forward_;
+}
+
 const QuantizedWeight& WeightCache::backward(ContextState& state, ConstAnyMatrix w,
                                              WeightScales scales, std::string_view engine) {
   if (backward_.valid(scales)) return backward_;

@@ -79,6 +79,9 @@ class WeightCache {
   /// it is missing too.
   const QuantizedWeight& forward(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                                  std::string_view engine, bool and_backward);
+  /// The same for matrices W_g[N,K] side by side in w[N,G·K], each quantized by itself.
+  const QuantizedWeight& forward_of_columns(ContextState& state, ConstAnyMatrix w,
+                                            WeightScales scales, std::string_view engine);
   /// Wᵀ[K,N], for G · W.
   const QuantizedWeight& backward(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                                   std::string_view engine);
@@ -95,6 +98,7 @@ class WeightCache {
 
   /// Call it when the weight has changed. The memory is kept.
   void invalidate() noexcept;
+  void release_forward() noexcept { forward_.release(); }
   void release_backward() noexcept { backward_.release(); }
   [[nodiscard]] std::size_t bytes() const noexcept { return forward_.bytes() + backward_.bytes(); }
 

@@ -113,5 +113,47 @@ TEST(GroupedStandard, TypesAndBias) {
   check<float>(groups, Product::y, false, true);
 }
 
+// Matrices side by side give the bits of the same matrices below each other.
+TEST(GroupedStandard, MatricesSideBySide) {
+  constexpr std::int64_t n = 19;
+  constexpr std::int64_t k = 13;
+  for (const std::int64_t stride : {k, k + 4})
+    for (const SomeGroups& groups : {packed_groups({4, 0, 7, 1}, 2), strided_groups(6, 3)}) {
+      Random random(2);
+      const std::int64_t count = groups.count();
+      Matrix<float> a(groups.slots, k);
+      Matrix<float> beside(n, (count - 1) * stride + k, {3, 0});
+      Matrix<float> below(count * n, k);
+      fill_small_integers(a, random);
+      fill_small_integers(beside, random);
+      for (std::int64_t g = 0; g < count; ++g)
+        for (std::int64_t r = 0; r < n; ++r)
+          for (std::int64_t c = 0; c < k; ++c)
+            below.set(g * n + r, c, beside.get(r, g * stride + c));
+      for (const ContextOptions& options : all_contexts()) {
+        SCOPED_TRACE(describe(options) + " groups " + groups.name);
+        Context context(options);
+        Matrix<float> got(groups.slots, n, {1, 0});
+        Matrix<float> want(groups.slots, n, {1, 0});
+        fill_with(got, 5.0f);
+        fill_with(want, 5.0f);
+        GroupedStandardGemmArgs args;
+        args.groups = groups.view();
+        args.a = a.view();
+        args.transpose_b = true;
+        args.b = below.view();
+        args.d = want.view();
+        grouped_gemm_standard(context, args);
+        args.b = beside.view();
+        args.d = got.view();
+        args.b_column_stride = stride;
+        grouped_gemm_standard(context, args);
+        context.synchronize();
+        EXPECT_TRUE(same(got, want));
+        EXPECT_TRUE(got.guards_intact());
+      }
+    }
+}
+
 }  // namespace
 }  // namespace switchback::test

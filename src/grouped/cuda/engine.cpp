@@ -73,10 +73,60 @@ void multiply_standard(ContextState& state, const GroupedStandardGemmArgs& args)
                args.engine);
   if (args.d.rows == 0 || args.d.cols == 0) return;
   queue(state, "kernel grouped_standard", [&](const Launch& launch) {
-    return launch_standard(
-        launch, group_arrays(args.groups, args.a.rows),
-        {args.a, args.b, args.d, args.transpose_a, args.transpose_b, args.accumulate, args.bias});
+    return launch_standard(launch, group_arrays(args.groups, args.a.rows),
+                           {args.a, args.b, args.d, args.transpose_a, args.transpose_b,
+                            args.accumulate, args.b_column_stride, args.bias});
   });
+}
+
+void weigh_fragments(ContextState& state, const Fragments& fragments, float* weights) {
+  if (fragments.x.rows == 0) return;
+  queue(state, "kernel fragment_softmax",
+        [&](const Launch& launch) { return launch_weigh(launch, fragments, weights); });
+}
+
+void choose_fragments(ContextState& state, const Fragments& fragments, const FragmentOrder& order) {
+  core::Workspace::Frame frame(state.workspace);
+  auto* const logits = frame.take<float>(fragments.x.rows * fragments.count());
+  queue(state, "kernel choose_fragments",
+        [&](const Launch& launch) { return launch_choose(launch, fragments, logits, order); });
+}
+
+void pair_slots(ContextState& state, std::int64_t rows, std::int32_t* slots) {
+  if (rows == 0) return;
+  queue(state, "kernel pair_slots",
+        [&](const Launch& launch) { return launch_pairs(launch, rows, slots); });
+}
+
+void split_softly(ContextState& state, ConstAnyMatrix x, std::int64_t fragments,
+                  const float* weights, AnyMatrix selected, AnyMatrix rest) {
+  if (x.rows == 0) return;
+  queue(state, "kernel split_fragments", [&](const Launch& launch) {
+    return launch_split(launch, x, fragments, weights, nullptr, selected, rest);
+  });
+}
+
+void without_chosen(ContextState& state, ConstAnyMatrix x, std::int64_t fragments,
+                    const std::int32_t* chosen, AnyMatrix rest) {
+  if (x.rows == 0) return;
+  queue(state, "kernel split_fragments", [&](const Launch& launch) {
+    return launch_split(launch, x, fragments, nullptr, chosen, {}, rest);
+  });
+}
+
+void fragment_gradients(ContextState& state, const FragmentGradients& args) {
+  core::Workspace::Frame frame(state.workspace);
+  const Fragments& fragments = args.fragments;
+  const std::int64_t cols = fragments.x.cols;
+  auto* const d_logits = frame.take<float>(fragments.x.rows * fragments.count());
+  float* sums = nullptr;
+  if (args.d_selector.data != nullptr) sums = frame.take<float>(cols);
+  queue(state, "kernel fragment_gradients",
+        [&](const Launch& launch) { return launch_gradients(launch, args, d_logits, sums); });
+  const std::int64_t each = fragments.each();
+  if (sums != nullptr)
+    state.runtime->convert({sums, DType::f32, fragments.count(), each, each}, args.d_selector,
+                           args.accumulate);
 }
 
 }  // namespace
@@ -87,6 +137,12 @@ const DeviceEngine engine = {
     .combine = combine,
     .column_sums = column_sums,
     .multiply_standard = multiply_standard,
+    .weigh_fragments = weigh_fragments,
+    .choose_fragments = choose_fragments,
+    .pair_slots = pair_slots,
+    .split_softly = split_softly,
+    .without_chosen = without_chosen,
+    .fragment_gradients = fragment_gradients,
 };
 
 }  // namespace switchback::grouped::SWITCHBACK_CUDA_NS

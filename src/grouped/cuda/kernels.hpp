@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/cuda/groups.hpp"
+#include "grouped/fragments.hpp"
 #include "quant/cuda/kernels.hpp"
 #include "switchback/matrix.hpp"
 
@@ -45,9 +46,24 @@ struct StandardProduct {
   ConstAnyMatrix a, b;
   AnyMatrix d;
   bool transpose_a, transpose_b, accumulate;
+  std::int64_t b_column_stride;
   ConstAnyMatrix bias;
 };
 cudaError_t launch_standard(const Launch& launch, const GroupArrays& groups,
                             const StandardProduct& product);
+
+// Fragments: see grouped/fragments.hpp.
+cudaError_t launch_weigh(const Launch& launch, const Fragments& fragments, float* weights);
+/// `logits`: [B,F] of scratch.
+cudaError_t launch_choose(const Launch& launch, const Fragments& fragments, float* logits,
+                          const FragmentOrder& order);
+cudaError_t launch_pairs(const Launch& launch, std::int64_t rows, std::int32_t* slots);
+/// By `weights`, or, if these are null, by `chosen`.
+cudaError_t launch_split(const Launch& launch, ConstAnyMatrix x, std::int64_t fragments,
+                         const float* weights, const std::int32_t* chosen, AnyMatrix selected,
+                         AnyMatrix rest);
+/// `d_logits`: [B,F] of scratch; `sums`: [K], the selector's gradient in f32, or null.
+cudaError_t launch_gradients(const Launch& launch, const FragmentGradients& args, float* d_logits,
+                             float* sums);
 
 }  // namespace switchback::grouped::SWITCHBACK_CUDA_NS

@@ -40,7 +40,8 @@ struct StandardArguments {
   DType bias_type;
   bool accumulate;
   std::int64_t a_stride, b_stride, d_stride, bias_stride;
-  std::int64_t m;  // dW: rows of a group's d
+  std::int64_t b_step;  // from a group's matrix to the next, in elements
+  std::int64_t m;       // dW: rows of a group's d
   std::int64_t n;
   std::int64_t k;  // not dW, where it is the rows of the group
   std::int64_t tiles, across;
@@ -140,8 +141,7 @@ __global__ void __launch_bounds__(threads, 3) rows_kernel(StandardArguments p) {
     if (block.rows == 0) continue;
     const Operand<T, true> a = {static_cast<const T*>(p.a) + block.slot * p.a_stride, block.rows,
                                 p.a_stride};
-    const T* const matrix =
-        static_cast<const T*>(p.b) + block.group * (is_y ? p.n : p.k) * p.b_stride;
+    const T* const matrix = static_cast<const T*>(p.b) + block.group * p.b_step;
     const Operand<T, is_y> b = {matrix + (is_y ? col0 * p.b_stride : col0), p.n - col0, p.b_stride};
     float sums[I][4] = {};
     add_products<I>(left, right, a, b, p.k, sums);
@@ -213,6 +213,8 @@ cudaError_t launch_standard(const Launch& launch, const GroupArrays& groups,
   p.bias_stride = product.bias.stride;
   p.m = p.k = product.a.cols;
   p.n = product.d.cols;
+  p.b_step = product.b_column_stride > 0 ? product.b_column_stride
+                                         : (product.transpose_b ? p.n : p.k) * p.b_stride;
   return quant::for_type(product.a.dtype, [&](auto element) {
     using T = decltype(element);
     return product.d.dtype == product.a.dtype

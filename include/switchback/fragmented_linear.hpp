@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry zone: the fragmented linear layer (Snowyiu/fragmented_linear): its input is split into F
+// fragments, and each row selects by content which of them passes through its part of the weight.
+//
+// x[B,K] has the fragments x_f of K/F columns. The logit of fragment f is ⟨x_f, s_f⟩, and p is the
+// softmax of a row's logits. W[N,K] has the part W_f[N,K/F] for fragment f; what a row does not
+// select passes through a product of low rank, down C[R,K] and up D[N,R]. There is no bias.
+//
+//   soft: y = Σ_f p_f · x_f · W_fᵀ + ((1 - p) ⊙ x) · Cᵀ · Dᵀ     (each p_f over its fragment)
+//   hard: y = x_k · W_kᵀ + (x without fragment k) · Cᵀ · Dᵀ      k: the largest logit
+//
+// A layer trains soft and infers hard. The soft forward is one product with W. The hard one reads
+// only the parts of W that some row has selected: one grouped product over the rows in the order of
+// their fragments. Neither copies W, and scratch memory depends neither on F nor, but for vectors
+// of K and N elements a row, on B.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "switchback/context.hpp"
+#include "switchback/export.h"
+#include "switchback/linear.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback {
+
+struct FragmentedLinearOptions {
+  std::int64_t in_features = 0;   ///< K, a multiple of `fragments`
+  std::int64_t out_features = 0;  ///< N
+  std::int64_t fragments = 0;     ///< F
+  std::int64_t rank = 0;          ///< R; 0: K/32, at least 1
+  Mode mode = Mode::rowwise;      ///< of all products; not global_mem_efficient
+  DType dtype = DType::f32;       ///< of x, the weights and g: f32, f16 or bf16
+  std::string engine = {};        ///< as LinearOptions::engine
+  std::uint32_t allow = 0;        ///< as LinearOptions::allow
+};
+
+/// All in the layer's dtype, borrowed until replaced.
+struct FragmentedWeights {
+  ConstAnyMatrix weight = {};    ///< W[N,K]
+  ConstAnyMatrix selector = {};  ///< s[F,K/F]
+  ConstAnyMatrix down = {};      ///< C[R,K]
+  ConstAnyMatrix up = {};        ///< D[N,R]
+};
+
+/// Operands of backward, in the layer's dtype, or f32 but for g. Outputs with null data are
+/// skipped.
+struct FragmentedLinearGrads {
+  ConstAnyMatrix g = {};     ///< [B,N], the layer's dtype: the gradient of y
+  AnyMatrix dx = {};         ///< [B,K]
+  AnyMatrix dweight = {};    ///< [N,K]
+  AnyMatrix dselector = {};  ///< [F,K/F]
+  AnyMatrix ddown = {};      ///< [R,K]
+  AnyMatrix dup = {};        ///< [N,R]
+  bool accumulate = false;   ///< add to all but dx
+};
+
+struct FragmentedLinearState;  // src/linear/fragmented_state.hpp
+
+/// It quantizes the weights on first use and caches their codes until weights_updated() or
+/// set_weights(). The Context must outlive it.
+class SWITCHBACK_API FragmentedLinear {
+ public:
+  FragmentedLinear(Context& context, const FragmentedLinearOptions& options);
+  ~FragmentedLinear();
+  FragmentedLinear(FragmentedLinear&&) noexcept;
+  FragmentedLinear& operator=(FragmentedLinear&&) noexcept;
+  FragmentedLinear(const FragmentedLinear&) = delete;
+  FragmentedLinear& operator=(const FragmentedLinear&) = delete;
+
+  /// With the rank that was chosen.
+  [[nodiscard]] const FragmentedLinearOptions& options() const noexcept;
+
+  /// See SwitchbackLinear::set_weight for what a change of the elements means. Leaves eval mode.
+  void set_weights(const FragmentedWeights& weights);
+  /// Tells the layer that elements of the weights have changed. Leaves eval mode.
+  void weights_updated();
+  /// Quantizes and packs the weights for forward_hard now, and frees what only training needs. In
+  /// the int8 modes the caller's weights may be freed afterwards. forward and backward are refused
+  /// until weights_updated() or set_weights().
+  void prepare_for_eval();
+
+  /// The soft forward: y[B,N] (the layer's dtype or f32) from x[B,K].
+  void forward(ConstAnyMatrix x, AnyMatrix y, Save save = Save::nothing);
+  /// The hard forward. Of equal logits the first fragment is taken; NaN is less than any number.
+  void forward_hard(ConstAnyMatrix x, AnyMatrix y);
+  /// Gradients of the last soft forward that saved. Of it only x is kept: p and the two inputs of
+  /// the products are computed again. May be called more than once for it.
+  void backward(const FragmentedLinearGrads& grads);
+  /// Gradients of a soft forward whose x the caller kept.
+  void backward_from(ConstAnyMatrix x, const FragmentedLinearGrads& grads);
+
+  /// Bytes kept for backward by the last forward that saved, including a borrowed x.
+  [[nodiscard]] std::size_t saved_for_backward_bytes() const noexcept;
+  /// Bytes held for quantized and packed weights.
+  [[nodiscard]] std::size_t cached_weight_bytes() const noexcept;
+
+ private:
+  std::unique_ptr<FragmentedLinearState> state_;
+};
+
+}  // namespace switchback

@@ -1,0 +1,643 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fragmented layer: its results have the bits of the SwitchBack layers that its definition
+// names, and its gradients are those of the definition in f64.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quant/gelu.hpp"
+#include "support/contexts.hpp"
+#include "support/generators.hpp"
+#include "switchback/error.hpp"
+#include "switchback/fragmented_linear.hpp"
+#include "switchback/linear.hpp"
+
+namespace switchback::test {
+namespace {
+
+struct Shape {
+  std::int64_t rows = 7;
+  std::int64_t k = 48;
+  std::int64_t n = 21;
+  std::int64_t fragments = 4;
+  std::int64_t rank = 3;
+  [[nodiscard]] std::int64_t each() const { return k / fragments; }
+};
+
+std::string text_of(const Shape& s) {
+  return "B " + std::to_string(s.rows) + " K " + std::to_string(s.k) + " N " + std::to_string(s.n) +
+         " F " + std::to_string(s.fragments) + " R " + std::to_string(s.rank);
+}
+
+// One fragment, one column a fragment, one row, more lanes than columns, odd sizes, many rows.
+std::vector<Shape> all_shapes() {
+  return {{},
+          {.rows = 1},
+          {.fragments = 1},
+          {.rows = 3, .k = 10, .n = 1, .fragments = 10, .rank = 1},
+          {.rows = 40, .k = 198, .n = 17, .fragments = 3, .rank = 7},
+          {.rows = 130, .k = 96, .n = 5, .fragments = 48, .rank = 2}};
+}
+
+template <class T>
+struct Operands {
+  explicit Operands(const Shape& s, bool exact = false)
+      : x(s.rows, s.k, {3, 0}),
+        weight(s.n, s.k, {1, 0}),
+        selector(s.fragments, s.each(), {2, 0}),
+        down(s.rank, s.k),
+        up(s.n, s.rank, {5, 0}),
+        g(s.rows, s.n, {2, 0}) {
+    Random random(1);
+    for (Matrix<T>* m : {&x, &weight, &selector, &down, &up, &g})
+      for (std::int64_t r = 0; r < m->rows(); ++r)
+        for (std::int64_t c = 0; c < m->cols(); ++c)
+          m->set(r, c,
+                 T(exact ? static_cast<float>(random.below(9) - 4)
+                         : random.normal() * (m == &selector ? 0.3f : 1.0f)));
+  }
+  [[nodiscard]] FragmentedWeights weights() const {
+    return {weight.view(), selector.view(), down.view(), up.view()};
+  }
+  Matrix<T> x, weight, selector, down, up, g;
+};
+
+template <class T>
+struct Results {
+  explicit Results(const Shape& s, float value = 0.25f)
+      : y(s.rows, s.n, {1, 0}),
+        dx(s.rows, s.k, {2, 0}),
+        dweight(s.n, s.k),
+        dselector(s.fragments, s.each(), {1, 0}),
+        ddown(s.rank, s.k),
+        dup(s.n, s.rank) {
+    for (Matrix<T>* m : {&y, &dx, &dweight, &dselector, &ddown, &dup})
+      for (std::int64_t r = 0; r < m->rows(); ++r)
+        for (std::int64_t c = 0; c < m->cols(); ++c)
+          m->set(r, c, T(value));
+  }
+  FragmentedLinearGrads grads(const Operands<T>& o, bool accumulate = false) {
+    return {.g = o.g.view(),
+            .dx = dx.view(),
+            .dweight = dweight.view(),
+            .dselector = dselector.view(),
+            .ddown = ddown.view(),
+            .dup = dup.view(),
+            .accumulate = accumulate};
+  }
+  Matrix<T> y, dx, dweight, dselector, ddown, dup;
+};
+
+FragmentedLinearOptions options_of(const Shape& s, Mode mode, DType dtype) {
+  return {.in_features = s.k,
+          .out_features = s.n,
+          .fragments = s.fragments,
+          .rank = s.rank,
+          .mode = mode,
+          .dtype = dtype};
+}
+
+template <class T>
+void expect_same(const Matrix<T>& got, const Matrix<T>& want, const char* what) {
+  for (std::int64_t r = 0; r < want.rows(); ++r)
+    for (std::int64_t c = 0; c < want.cols(); ++c) {
+      const float a = got.get_float(r, c);
+      const float b = want.get_float(r, c);
+      ASSERT_TRUE(a == b || (std::isnan(a) && std::isnan(b)))
+          << what << " " << r << "," << c << ": " << a << " instead of " << b;
+    }
+  EXPECT_TRUE(got.guards_intact()) << what;
+}
+
+// The sum of term(i) in 32 lanes, which are then added in halves.
+template <class Term>
+float lane_sum(std::int64_t n, const Term& term) {
+  std::array<float, 32> lanes{};
+  for (std::int64_t i = 0; i < n; ++i)
+    lanes[static_cast<std::size_t>(i % 32)] += term(i);
+  for (std::size_t half = 16; half > 0; half /= 2)
+    for (std::size_t l = 0; l < half; ++l)
+      lanes[l] += lanes[l + half];
+  return lanes[0];
+}
+
+template <class T>
+std::vector<float> logits(const Shape& s, const Operands<T>& o, std::int64_t row) {
+  std::vector<float> values;
+  for (std::int64_t f = 0; f < s.fragments; ++f)
+    values.push_back(lane_sum(s.each(), [&](std::int64_t i) {
+      return o.x.get_float(row, f * s.each() + i) * o.selector.get_float(f, i);
+    }));
+  return values;
+}
+
+template <class T>
+std::vector<float> softmax(const Shape& s, const Operands<T>& o, std::int64_t row) {
+  std::vector<float> p = logits(s, o, row);
+  float largest = -std::numeric_limits<float>::infinity();
+  for (const float v : p)
+    if (v > largest) largest = v;
+  for (float& v : p)
+    v = quant::gelu::exponential(v - largest < -120.0f ? -120.0f : v - largest, 0.0f);
+  const float sum =
+      lane_sum(s.fragments, [&](std::int64_t f) { return p[static_cast<std::size_t>(f)]; });
+  for (float& v : p)
+    v /= sum;
+  return p;
+}
+
+template <class T>
+SwitchbackLinear layer_of(Context& context, Mode mode, ConstAnyMatrix weight) {
+  SwitchbackLinear layer(context, {.in_features = weight.cols,
+                                   .out_features = weight.rows,
+                                   .mode = mode,
+                                   .dtype = dtype_of<T>});
+  layer.set_weight(weight);
+  return layer;
+}
+
+// y = a + b, rounded once.
+template <class T>
+void add(const Matrix<float>& a, const Matrix<float>& b, Matrix<T>& y) {
+  for (std::int64_t r = 0; r < y.rows(); ++r)
+    for (std::int64_t c = 0; c < y.cols(); ++c)
+      y.set(r, c, T(a.get(r, c) + b.get(r, c)));
+}
+
+// A soft step by three layers.
+template <class T>
+void soft_reference(Context& context, const Shape& s, const Operands<T>& o, Mode mode,
+                    Results<T>& out, bool accumulate) {
+  Matrix<T> selected(s.rows, s.k), rest(s.rows, s.k), narrow(s.rows, s.rank);
+  std::vector<std::vector<float>> p;
+  for (std::int64_t r = 0; r < s.rows; ++r) {
+    p.push_back(softmax(s, o, r));
+    for (std::int64_t c = 0; c < s.k; ++c) {
+      const float weight = p.back()[static_cast<std::size_t>(c / s.each())];
+      selected.set(r, c, T(weight * o.x.get_float(r, c)));
+      rest.set(r, c, T((1.0f - weight) * o.x.get_float(r, c)));
+    }
+  }
+  SwitchbackLinear whole = layer_of<T>(context, mode, o.weight.view());
+  SwitchbackLinear down = layer_of<T>(context, mode, o.down.view());
+  SwitchbackLinear up = layer_of<T>(context, mode, o.up.view());
+  Matrix<float> by_whole(s.rows, s.n), by_up(s.rows, s.n);
+  whole.forward(selected.view(), by_whole.view(), Save::caller);
+  down.forward(rest.view(), narrow.view(), Save::caller);
+  up.forward(narrow.view(), by_up.view(), Save::caller);
+  context.synchronize();
+  add(by_whole, by_up, out.y);
+
+  Matrix<float> d_selected(s.rows, s.k), d_rest(s.rows, s.k);
+  Matrix<T> d_narrow(s.rows, s.rank);
+  whole.backward_from({selected.view(), {}}, {.g = o.g.view(),
+                                              .dx = d_selected.view(),
+                                              .dw = out.dweight.view(),
+                                              .accumulate = accumulate});
+  up.backward_from(
+      {narrow.view(), {}},
+      {.g = o.g.view(), .dx = d_narrow.view(), .dw = out.dup.view(), .accumulate = accumulate});
+  down.backward_from({rest.view(), {}}, {.g = d_narrow.view(),
+                                         .dx = d_rest.view(),
+                                         .dw = out.ddown.view(),
+                                         .accumulate = accumulate});
+  context.synchronize();
+  std::vector<float> sums(static_cast<std::size_t>(s.k));
+  for (std::int64_t r = 0; r < s.rows; ++r) {
+    const std::vector<float>& weight = p[static_cast<std::size_t>(r)];
+    std::vector<float> d;
+    for (std::int64_t f = 0; f < s.fragments; ++f)
+      d.push_back(lane_sum(s.each(), [&](std::int64_t i) {
+        const std::int64_t c = f * s.each() + i;
+        return o.x.get_float(r, c) * (d_selected.get(r, c) - d_rest.get(r, c));
+      }));
+    const float mean = lane_sum(s.fragments, [&](std::int64_t f) {
+      return weight[static_cast<std::size_t>(f)] * d[static_cast<std::size_t>(f)];
+    });
+    for (std::int64_t c = 0; c < s.k; ++c) {
+      const auto f = static_cast<std::size_t>(c / s.each());
+      const float d_logit = weight[f] * (d[f] - mean);
+      const float through_products =
+          weight[f] * d_selected.get(r, c) + (1.0f - weight[f]) * d_rest.get(r, c);
+      const float of_selector = o.selector.get_float(c / s.each(), c % s.each());
+      out.dx.set(r, c, T(through_products + d_logit * of_selector));
+      sums[static_cast<std::size_t>(c)] += d_logit * o.x.get_float(r, c);
+    }
+  }
+  for (std::int64_t c = 0; c < s.k; ++c) {
+    const float old = accumulate ? out.dselector.get_float(c / s.each(), c % s.each()) : 0.0f;
+    out.dselector.set(c / s.each(), c % s.each(), T(sums[static_cast<std::size_t>(c)] + old));
+  }
+}
+
+template <class T>
+void expect_same(const Results<T>& got, const Results<T>& want) {
+  expect_same(got.y, want.y, "y");
+  expect_same(got.dx, want.dx, "dx");
+  expect_same(got.dweight, want.dweight, "dweight");
+  expect_same(got.dselector, want.dselector, "dselector");
+  expect_same(got.ddown, want.ddown, "ddown");
+  expect_same(got.dup, want.dup, "dup");
+}
+
+template <class T>
+void check_soft(const Shape& s, Mode mode, Save save, bool accumulate) {
+  const Operands<T> o(s);
+  for (const ContextOptions& options : all_contexts()) {
+    SCOPED_TRACE(describe(options) + " " + text_of(s) + " mode " + std::string(mode_name(mode)) +
+                 " save " + std::to_string(static_cast<int>(save)));
+    Context context(options);
+    Results<T> want(s);
+    soft_reference(context, s, o, mode, want, accumulate);
+    Results<T> got(s);
+    FragmentedLinear layer(context, options_of(s, mode, dtype_of<T>));
+    layer.set_weights(o.weights());
+    auto x = std::make_unique<Matrix<T>>(o.x);
+    layer.forward(x->view(), got.y.view(), save);
+    context.synchronize();
+    if (save == Save::copy) x.reset();
+    if (save == Save::caller)
+      layer.backward_from(x->view(), got.grads(o, accumulate));
+    else
+      layer.backward(got.grads(o, accumulate));
+    context.synchronize();
+    expect_same(got, want);
+    if (accumulate || save == Save::caller) continue;
+    Results<T> again(s);
+    layer.backward(again.grads(o));
+    context.synchronize();
+    expect_same(again.dweight, want.dweight, "dweight again");
+    expect_same(again.dselector, want.dselector, "dselector again");
+  }
+}
+
+TEST(LinearFragmented, SoftStepsOfEveryShape) {
+  for (const Shape& s : all_shapes())
+    for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global})
+      check_soft<float>(s, mode, Save::borrow, false);
+}
+
+TEST(LinearFragmented, WhatIsSavedAndTypes) {
+  for (const Save save : {Save::copy, Save::borrow, Save::caller})
+    check_soft<float>({}, Mode::rowwise, save, true);
+  for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::automatic}) {
+    check_soft<half>({}, mode, Save::copy, false);
+    check_soft<bfloat16>({}, mode, Save::caller, true);
+  }
+}
+
+template <class T>
+std::int64_t chosen(const Shape& s, const Operands<T>& o, std::int64_t row) {
+  const std::vector<float> values = logits(s, o, row);
+  std::size_t best = 0;
+  for (std::size_t f = 0; f < values.size(); ++f)
+    if (values[f] > values[best] || std::isnan(values[best]))
+      best = std::isnan(values[f]) ? best : f;
+  return std::isnan(values[best]) ? 0 : static_cast<std::int64_t>(best);
+}
+
+// A hard forward by layers: each fragment's rows through its part of the weight.
+template <class T>
+Matrix<T> hard_reference(Context& context, const Shape& s, const Operands<T>& o, Mode mode) {
+  Matrix<T> y(s.rows, s.n);
+  Matrix<T> rest(s.rows, s.k), narrow(s.rows, s.rank);
+  Matrix<float> by_part(s.rows, s.n), by_up(s.rows, s.n);
+  for (std::int64_t f = 0; f < s.fragments; ++f) {
+    std::vector<std::int64_t> rows;
+    for (std::int64_t r = 0; r < s.rows; ++r)
+      if (chosen(s, o, r) == f) rows.push_back(r);
+    const auto count = static_cast<std::int64_t>(rows.size());
+    Matrix<T> x(count, s.each());
+    Matrix<float> part(count, s.n);
+    for (std::int64_t i = 0; i < count; ++i)
+      for (std::int64_t c = 0; c < s.each(); ++c)
+        x.set(i, c, o.x.get(rows[static_cast<std::size_t>(i)], f * s.each() + c));
+    SwitchbackLinear layer = layer_of<T>(
+        context, mode,
+        {o.weight.data() + f * s.each(), dtype_of<T>, s.n, s.each(), o.weight.stride()});
+    layer.forward(x.view(), part.view());
+    context.synchronize();
+    for (std::int64_t i = 0; i < count; ++i)
+      for (std::int64_t c = 0; c < s.n; ++c)
+        by_part.set(rows[static_cast<std::size_t>(i)], c, part.get(i, c));
+  }
+  for (std::int64_t r = 0; r < s.rows; ++r)
+    for (std::int64_t c = 0; c < s.k; ++c)
+      rest.set(r, c, c / s.each() == chosen(s, o, r) ? T(0.0f) : o.x.get(r, c));
+  SwitchbackLinear down = layer_of<T>(context, mode, o.down.view());
+  SwitchbackLinear up = layer_of<T>(context, mode, o.up.view());
+  down.forward(rest.view(), narrow.view());
+  up.forward(narrow.view(), by_up.view());
+  context.synchronize();
+  add(by_part, by_up, y);
+  return y;
+}
+
+// In floating point on a device, grouped products and those of a layer add in orders of their own,
+// so the numbers are small integers there, whose sums are exact.
+template <class T>
+void check_hard(const Shape& s, Mode mode) {
+  const Operands<T> o(s, !on_cpu());
+  for (const ContextOptions& options : all_contexts()) {
+    SCOPED_TRACE(describe(options) + " " + text_of(s) + " mode " + std::string(mode_name(mode)));
+    Context context(options);
+    const Matrix<T> want = hard_reference(context, s, o, mode);
+    FragmentedLinear layer(context, options_of(s, mode, dtype_of<T>));
+    layer.set_weights(o.weights());
+    Results<T> got(s);
+    layer.forward_hard(o.x.view(), got.y.view());
+    context.synchronize();
+    expect_same(got.y, want, "y");
+    layer.prepare_for_eval();
+    Results<T> prepared(s);
+    layer.forward_hard(o.x.view(), prepared.y.view());
+    context.synchronize();
+    // Packed for eval, a floating product may add in another order.
+    if (mode != Mode::standard && mode != Mode::automatic)
+      expect_same(prepared.y, want, "y in eval");
+  }
+}
+
+TEST(LinearFragmented, HardForwardsOfEveryShape) {
+  for (const Shape& s : all_shapes())
+    for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global})
+      check_hard<float>(s, mode);
+  check_hard<half>({}, Mode::rowwise);
+  check_hard<bfloat16>({}, Mode::standard);
+  check_hard<bfloat16>({}, Mode::automatic);
+}
+
+// The loss Σ g ⊙ y of the soft layer in f64, as a function of all its inputs.
+class SoftLoss {
+ public:
+  SoftLoss(const Shape& s, const Operands<float>& o)
+      : s_(s),
+        x(values(o.x)),
+        weight(values(o.weight)),
+        selector(values(o.selector)),
+        down(values(o.down)),
+        up(values(o.up)),
+        g_(values(o.g)) {}
+
+  [[nodiscard]] double operator()() const {
+    double loss = 0;
+    for (std::int64_t b = 0; b < s_.rows; ++b) {
+      std::vector<double> p(static_cast<std::size_t>(s_.fragments));
+      double sum = 0;
+      for (std::int64_t c = 0; c < s_.k; ++c)
+        p[static_cast<std::size_t>(c / s_.each())] += at(x, b * s_.k + c) * at(selector, c);
+      for (double& v : p)
+        sum += v = std::exp(v);
+      std::vector<double> narrow(static_cast<std::size_t>(s_.rank));
+      const auto weight_of = [&](std::int64_t c) {
+        return p[static_cast<std::size_t>(c / s_.each())] / sum;
+      };
+      for (std::int64_t r = 0; r < s_.rank; ++r)
+        for (std::int64_t c = 0; c < s_.k; ++c)
+          narrow[static_cast<std::size_t>(r)] +=
+              (1 - weight_of(c)) * at(x, b * s_.k + c) * at(down, r * s_.k + c);
+      for (std::int64_t n = 0; n < s_.n; ++n) {
+        double y = 0;
+        for (std::int64_t c = 0; c < s_.k; ++c)
+          y += weight_of(c) * at(x, b * s_.k + c) * at(weight, n * s_.k + c);
+        for (std::int64_t r = 0; r < s_.rank; ++r)
+          y += narrow[static_cast<std::size_t>(r)] * at(up, n * s_.rank + r);
+        loss += y * at(g_, b * s_.n + n);
+      }
+    }
+    return loss;
+  }
+
+ private:
+  static std::vector<double> values(const Matrix<float>& m) {
+    std::vector<double> v;
+    for (std::int64_t r = 0; r < m.rows(); ++r)
+      for (std::int64_t c = 0; c < m.cols(); ++c)
+        v.push_back(m.get(r, c));
+    return v;
+  }
+  static double at(const std::vector<double>& v, std::int64_t i) {
+    return v[static_cast<std::size_t>(i)];
+  }
+  Shape s_;
+
+ public:
+  std::vector<double> x, weight, selector, down, up;
+
+ private:
+  std::vector<double> g_;
+};
+
+// Against central differences in f64, which are off by h² times a third derivative: h = 1e-4 leaves
+// about 1e-7 of the loss' scale. The layer computes in f32: each gradient is a few hundred
+// products, so 1e-4 of the largest one is a hundred times their rounding.
+TEST(LinearFragmented, GradientsAreThoseOfTheDefinition) {
+  const Shape s = {.rows = 3, .k = 24, .n = 5, .fragments = 4, .rank = 2};
+  const Operands<float> o(s);
+  Context context(device_options());
+  FragmentedLinear layer(context, options_of(s, Mode::standard, DType::f32));
+  layer.set_weights(o.weights());
+  Results<float> got(s);
+  layer.forward(o.x.view(), got.y.view(), Save::borrow);
+  layer.backward(got.grads(o));
+  context.synchronize();
+  SoftLoss loss(s, o);
+  const auto compare = [&](std::vector<double>& inputs, const Matrix<float>& gradient,
+                           const char* what) {
+    double largest = 0;
+    std::vector<double> want;
+    for (double& input : inputs) {
+      constexpr double h = 1e-4;
+      const double middle = input;
+      input = middle + h;
+      const double above = loss();
+      input = middle - h;
+      want.push_back((above - loss()) / (2 * h));
+      input = middle;
+      largest = std::max(largest, std::fabs(want.back()));
+    }
+    for (std::int64_t r = 0; r < gradient.rows(); ++r)
+      for (std::int64_t c = 0; c < gradient.cols(); ++c)
+        ASSERT_NEAR(gradient.get(r, c), want[static_cast<std::size_t>(r * gradient.cols() + c)],
+                    1e-4 * largest)
+            << what << " " << r << "," << c;
+  };
+  compare(loss.x, got.dx, "dx");
+  compare(loss.weight, got.dweight, "dweight");
+  compare(loss.selector, got.dselector, "dselector");
+  compare(loss.down, got.ddown, "ddown");
+  compare(loss.up, got.dup, "dup");
+}
+
+// Gradients that are skipped change none of the others.
+TEST(LinearFragmented, GradientsMayBeSkipped) {
+  const Shape s;
+  const Operands<float> o(s);
+  Context context(device_options());
+  FragmentedLinear layer(context, options_of(s, Mode::rowwise, DType::f32));
+  layer.set_weights(o.weights());
+  Results<float> all(s), some(s);
+  layer.forward(o.x.view(), all.y.view(), Save::borrow);
+  layer.backward(all.grads(o));
+  layer.backward({.g = o.g.view(), .dselector = some.dselector.view()});
+  layer.backward({.g = o.g.view(), .ddown = some.ddown.view()});
+  layer.backward({.g = o.g.view(), .dweight = some.dweight.view(), .dup = some.dup.view()});
+  layer.backward({.g = o.g.view(), .dx = some.dx.view()});
+  layer.backward({.g = o.g.view()});
+  context.synchronize();
+  some.y = all.y;
+  expect_same(some, all);
+}
+
+// A row with a NaN or an Inf is the only one that suffers, soft and hard; without a largest logit
+// the first fragment is taken, and of equal ones too.
+TEST(LinearFragmented, NonFiniteRowsAndTies) {
+  const Shape s;
+  const Operands<float> clean(s, true);
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    Operands<float> o(s, true);
+    o.x.set(2, 5, bad);
+    Context context(device_options());
+    FragmentedLinear layer(context, options_of(s, Mode::rowwise, DType::f32));
+    layer.set_weights(o.weights());
+    Results<float> got(s), want(s);
+    layer.forward(clean.x.view(), want.y.view());
+    layer.forward(o.x.view(), got.y.view());
+    context.synchronize();
+    const auto compare = [&] {
+      for (std::int64_t r = 0; r < s.rows; ++r)
+        for (std::int64_t c = 0; c < s.n; ++c) {
+          if (r == 2)
+            EXPECT_TRUE(std::isnan(got.y.get(r, c))) << c;
+          else
+            EXPECT_EQ(got.y.get(r, c), want.y.get(r, c)) << r << "," << c;
+        }
+    };
+    compare();
+    layer.forward_hard(clean.x.view(), want.y.view());
+    layer.forward_hard(o.x.view(), got.y.view());
+    context.synchronize();
+    compare();
+  }
+  Operands<float> zeros(s, true);
+  for (std::int64_t f = 0; f < s.fragments; ++f)
+    for (std::int64_t c = 0; c < s.each(); ++c)
+      zeros.selector.set(f, c, 0.0f);
+  Context context(device_options());
+  FragmentedLinear layer(context, options_of(s, Mode::rowwise, DType::f32));
+  layer.set_weights(zeros.weights());
+  Results<float> got(s);
+  layer.forward_hard(zeros.x.view(), got.y.view());
+  context.synchronize();
+  expect_same(got.y, hard_reference(context, s, zeros, Mode::rowwise), "y");
+}
+
+// In eval the caller's weights may be gone; an update makes new codes.
+TEST(LinearFragmented, EvalAndUpdates) {
+  const Shape s;
+  auto o = std::make_unique<Operands<float>>(s, true);
+  const Matrix<float> x = o->x;
+  Context context(device_options());
+  const Matrix<float> want = hard_reference(context, s, *o, Mode::rowwise);
+  FragmentedLinear layer(context, options_of(s, Mode::rowwise, DType::f32));
+  layer.set_weights(o->weights());
+  layer.prepare_for_eval();
+  EXPECT_GT(layer.cached_weight_bytes(), 0u);
+  context.synchronize();
+  o.reset();
+  Results<float> got(s);
+  layer.forward_hard(x.view(), got.y.view());
+  context.synchronize();
+  expect_same(got.y, want, "y");
+  EXPECT_THROW(layer.forward(x.view(), got.y.view()), Error);
+  EXPECT_THROW(layer.backward({.g = got.y.view()}), Error);
+
+  Operands<float> other(s, true);
+  other.selector.set(0, 0, 40.0f);
+  other.weight.set(0, 0, 50.0f);
+  layer.set_weights(other.weights());
+  layer.forward_hard(other.x.view(), got.y.view());
+  context.synchronize();
+  expect_same(got.y, hard_reference(context, s, other, Mode::rowwise), "y of new weights");
+  other.up.set(1, 1, 30.0f);
+  layer.weights_updated();
+  layer.forward_hard(other.x.view(), got.y.view());
+  context.synchronize();
+  expect_same(got.y, hard_reference(context, s, other, Mode::rowwise), "y of changed weights");
+}
+
+TEST(LinearFragmented, NoRows) {
+  const Shape s = {.rows = 0};
+  const Operands<float> o(s);
+  Context context(device_options());
+  FragmentedLinear layer(context, options_of(s, Mode::rowwise, DType::f32));
+  layer.set_weights(o.weights());
+  Results<float> got(s);
+  layer.forward_hard(o.x.view(), got.y.view());
+  layer.forward(o.x.view(), got.y.view(), Save::borrow);
+  layer.backward(got.grads(o));
+  context.synchronize();
+  const Results<float> zeros(s, 0.0f);
+  expect_same(got, zeros);
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(LinearFragmentedRejection, NamesArgumentValueAndRule) {
+  const Shape s;
+  Context context(cpu_options());
+  const auto make = [&](const FragmentedLinearOptions& options) {
+    return message_of([&] { FragmentedLinear(context, options); });
+  };
+  EXPECT_EQ(make({.in_features = 10, .out_features = 4, .fragments = 3}),
+            "fragmented linear: in_features = 10; it must be a multiple of fragments = 3");
+  EXPECT_EQ(make({.in_features = 10, .out_features = 4, .fragments = 0}),
+            "fragmented linear: fragments = 0; it must be at least 1");
+  EXPECT_EQ(make({.in_features = 10, .out_features = 4, .fragments = 2, .rank = -1}),
+            "fragmented linear: rank = -1; it must not be negative");
+  EXPECT_EQ(make({.in_features = 8,
+                  .out_features = 4,
+                  .fragments = 2,
+                  .mode = Mode::global_mem_efficient}),
+            "fragmented linear: mode global_mem_efficient; it keeps codes of x, and the selector's "
+            "gradient needs x itself");
+  const Operands<float> o(s);
+  FragmentedLinear layer(context, options_of(s, Mode::rowwise, DType::f32));
+  Results<float> got(s);
+  EXPECT_EQ(message_of([&] { layer.forward(o.x.view(), got.y.view()); }),
+            "forward: the layer has no weights; call set_weights first");
+  FragmentedWeights weights = o.weights();
+  weights.up = o.down.view();
+  EXPECT_EQ(message_of([&] { layer.set_weights(weights); }),
+            "set_weights: up is [3,48]; it must be [N,R] = [21,3]");
+  layer.set_weights(o.weights());
+  EXPECT_EQ(message_of([&] { layer.backward(got.grads(o)); }),
+            "backward: no forward has saved anything; call forward with save = copy or borrow "
+            "first");
+  layer.prepare_for_eval();
+  EXPECT_EQ(
+      message_of([&] { layer.forward(o.x.view(), got.y.view()); }),
+      "forward: the layer is prepared for eval, where it has the codes of forward_hard alone; "
+      "call weights_updated or set_weights first");
+  EXPECT_EQ(FragmentedLinear(context, {.in_features = 64, .out_features = 4, .fragments = 2})
+                .options()
+                .rank,
+            2);
+}
+
+}  // namespace
+}  // namespace switchback::test
