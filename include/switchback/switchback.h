@@ -45,7 +45,7 @@ extern "C" {
 /* The ABI that this header declares. A program compiled with it runs with every library of the same
  * major version and the same or a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 6
+#define SWITCHBACK_ABI_VERSION_MINOR 7
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -672,6 +672,90 @@ SWITCHBACK_API switchback_status switchback_grouped_linear_saved_for_backward_by
     const switchback_grouped_linear* linear, size_t* out);
 SWITCHBACK_API switchback_status
 switchback_grouped_linear_cached_weight_bytes(const switchback_grouped_linear* linear, size_t* out);
+
+/* ---- The fragmented linear layer ---------------------------------------------------------------
+ *
+ * Since 1.7. x[B,K] is split into F fragments x_f of K/F columns. The logit of a fragment is the
+ * inner product of x_f and s_f, and p is the softmax of a row's logits. No bias.
+ *   soft: y = sum of p_f x_f W_f^T over f + ((1 - p) * x) C^T D^T
+ *   hard: y = x_k W_k^T + (x without fragment k) C^T D^T, k: the largest logit
+ * Train soft, infer hard: the hard forward reads only the parts of W that some row has selected.
+ * Scratch memory depends neither on F nor, but for vectors of K and N elements a row, on B.
+ */
+typedef struct switchback_fragmented_linear switchback_fragmented_linear;
+
+typedef struct switchback_fragmented_linear_options {
+  size_t struct_size;
+  int64_t in_features;  /* K, a multiple of fragments */
+  int64_t out_features; /* N */
+  int64_t fragments;    /* F */
+  int64_t rank;         /* R; 0: K/32, at least 1 */
+  int32_t mode;         /* of all products; not SWITCHBACK_GLOBAL_MEM_EFFICIENT */
+  int32_t dtype;        /* of x, the weights and g: f32, f16 or bf16 */
+  const char* engine;   /* as in switchback_linear_options */
+  uint32_t allow;       /* as in switchback_linear_options */
+  uint32_t reserved;    /* not read */
+} switchback_fragmented_linear_options;
+
+SWITCHBACK_API switchback_status switchback_fragmented_linear_create(
+    switchback_context* context, const switchback_fragmented_linear_options* options,
+    switchback_fragmented_linear** out);
+SWITCHBACK_API void switchback_fragmented_linear_destroy(switchback_fragmented_linear* or_null);
+
+/* In the layer's dtype; the caller's memory, borrowed until replaced. */
+typedef struct switchback_fragmented_weights {
+  size_t struct_size;
+  switchback_matrix weight;   /* W[N,K]: W_f are the columns of fragment f */
+  switchback_matrix selector; /* s[F,K/F] */
+  switchback_matrix down;     /* C[R,K] */
+  switchback_matrix up;       /* D[N,R] */
+} switchback_fragmented_weights;
+
+/* Leaves eval mode. What switchback_linear_set_weight says of changed elements holds here too. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_set_weights(
+    switchback_fragmented_linear* linear, const switchback_fragmented_weights* weights);
+/* Tells the layer that elements of the weights have changed. Leaves eval mode. */
+SWITCHBACK_API switchback_status
+switchback_fragmented_linear_weights_updated(switchback_fragmented_linear* linear);
+/* Quantizes and packs the weights for _forward_hard. In the int8 modes the caller's weights may be
+ * freed afterwards. _forward and backward are refused until _weights_updated or _set_weights. */
+SWITCHBACK_API switchback_status
+switchback_fragmented_linear_prepare_for_eval(switchback_fragmented_linear* linear);
+
+/* Soft: y[B,N] (the layer's dtype or f32) from x[B,K] (the layer's dtype). save_for_backward is
+ * SWITCHBACK_SAVE_NOTHING, ...; only x is kept. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_forward(
+    switchback_fragmented_linear* linear, const switchback_matrix* x, const switchback_matrix* y,
+    int32_t save_for_backward);
+/* Hard. Of equal logits the first fragment is taken; NaN is less than any number. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_forward_hard(
+    switchback_fragmented_linear* linear, const switchback_matrix* x, const switchback_matrix* y);
+
+typedef struct switchback_fragmented_linear_grads {
+  size_t struct_size;
+  switchback_matrix g;         /* [B,N], the layer's dtype: the gradient of y */
+  switchback_matrix dx;        /* [B,K]; this and those below: the layer's dtype or f32, */
+  switchback_matrix dweight;   /* [N,K]                              NULL data = skip */
+  switchback_matrix dselector; /* [F,K/F] */
+  switchback_matrix ddown;     /* [R,K] */
+  switchback_matrix dup;       /* [N,R] */
+  int32_t accumulate;          /* 1: add to all but dx */
+  int32_t reserved;            /* not read */
+} switchback_fragmented_linear_grads;
+
+/* Gradients of the last _forward that saved; may be called more than once for it. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_backward(
+    switchback_fragmented_linear* linear, const switchback_fragmented_linear_grads* grads);
+/* Gradients of a _forward whose x the caller kept. Saved forwards are not used. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_backward_from(
+    switchback_fragmented_linear* linear, const switchback_fragmented_linear_grads* grads,
+    const switchback_matrix* x);
+
+/* As those of switchback_linear. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_saved_for_backward_bytes(
+    const switchback_fragmented_linear* linear, size_t* out);
+SWITCHBACK_API switchback_status switchback_fragmented_linear_cached_weight_bytes(
+    const switchback_fragmented_linear* linear, size_t* out);
 
 #ifdef __cplusplus
 }

@@ -11,6 +11,7 @@
 
 #include "capi/arguments.hpp"
 #include "switchback/context.hpp"
+#include "switchback/fragmented_linear.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
@@ -66,6 +67,15 @@ struct switchback_grouped_linear {
   switchback::GroupedSwitchbackLinear linear;
 };
 
+struct switchback_fragmented_linear {
+  switchback_fragmented_linear(std::shared_ptr<switchback::Context> owner,
+                               const switchback::FragmentedLinearOptions& options)
+      : context(std::move(owner)), linear(*context, options) {}
+
+  std::shared_ptr<switchback::Context> context;  // before `linear`: destroyed after it
+  switchback::FragmentedLinear linear;
+};
+
 namespace switchback::capi {
 
 inline Context& read_context(std::string_view op, const switchback_context* context) {
@@ -85,7 +95,7 @@ inline void read_b(std::string_view op, const switchback_matrix& b,
   packed = &packed_b->packed;
 }
 
-/// The layer behind a handle, of either kind.
+/// The layer behind a handle, of any kind.
 template <class Handle>
 auto& read_layer(std::string_view op, Handle* linear) {
   check_pointer(op, "linear", linear);
@@ -114,7 +124,7 @@ void read_gradients(std::string_view op, const Given& given, Grads& grads) {
   grads.accumulate = read_flag(op, "accumulate", given.accumulate);
 }
 
-/// A number of bytes that a layer of either kind says, such as bytes(layer).
+/// A number of bytes that a layer of any kind says, such as bytes(layer).
 template <class Handle, class Bytes>
 void read_bytes(std::string_view op, Handle* linear, size_t* out, const Bytes& bytes) {
   const auto& layer = read_layer(op, linear);

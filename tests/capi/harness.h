@@ -115,5 +115,6 @@ void activation_tests(void);
 void tune_tests(void);
 void grouped_tests(void);
 void grouped_error_tests(void);
+void fragmented_tests(void);
 
 #endif

@@ -161,6 +161,39 @@ AT(switchback_grouped_linear_grads, reserved, 172);
 _Static_assert(sizeof(switchback_grouped_linear_grads) == 176,
                "grown? add the field and the old size");
 
+AT(switchback_fragmented_linear_options, struct_size, 0);
+AT(switchback_fragmented_linear_options, in_features, 8);
+AT(switchback_fragmented_linear_options, out_features, 16);
+AT(switchback_fragmented_linear_options, fragments, 24);
+AT(switchback_fragmented_linear_options, rank, 32);
+AT(switchback_fragmented_linear_options, mode, 40);
+AT(switchback_fragmented_linear_options, dtype, 44);
+AT(switchback_fragmented_linear_options, engine, 48);
+AT(switchback_fragmented_linear_options, allow, 56);
+AT(switchback_fragmented_linear_options, reserved, 60);
+_Static_assert(sizeof(switchback_fragmented_linear_options) == 64,
+               "grown? add the field and the old size");
+
+AT(switchback_fragmented_weights, struct_size, 0);
+AT(switchback_fragmented_weights, weight, 8);
+AT(switchback_fragmented_weights, selector, 48);
+AT(switchback_fragmented_weights, down, 88);
+AT(switchback_fragmented_weights, up, 128);
+_Static_assert(sizeof(switchback_fragmented_weights) == 168,
+               "grown? add the field and the old size");
+
+AT(switchback_fragmented_linear_grads, struct_size, 0);
+AT(switchback_fragmented_linear_grads, g, 8);
+AT(switchback_fragmented_linear_grads, dx, 48);
+AT(switchback_fragmented_linear_grads, dweight, 88);
+AT(switchback_fragmented_linear_grads, dselector, 128);
+AT(switchback_fragmented_linear_grads, ddown, 168);
+AT(switchback_fragmented_linear_grads, dup, 208);
+AT(switchback_fragmented_linear_grads, accumulate, 248);
+AT(switchback_fragmented_linear_grads, reserved, 252);
+_Static_assert(sizeof(switchback_fragmented_linear_grads) == 256,
+               "grown? add the field and the old size");
+
 AT(switchback_engine_info, name, 0);
 AT(switchback_engine_info, available, 8);
 AT(switchback_engine_info, reason, 16);

@@ -29,6 +29,7 @@ int main(void) {
   run("tune", tune_tests);
   run("groups", grouped_tests);
   run("groups, errors", grouped_error_tests);
+  run("fragments", fragmented_tests);
   printf("%d checks, %d failed\n", checks_made, checks_failed);
   return checks_failed == 0 ? 0 : 1;
 }

@@ -528,7 +528,7 @@ void backward_cases(std::vector<Case>& cases) {
 
 using Cases = void (*)(std::vector<Case>&);
 constexpr Cases all_cases[] = {context_cases, quantize_cases, product_cases, layer_cases,
-                               forward_cases, backward_cases, grouped_cases};
+                               forward_cases, backward_cases, grouped_cases, fragmented_cases};
 
 class OutOfMemoryIn : public ::testing::TestWithParam<Cases> {};
 

@@ -41,6 +41,7 @@ class World {
   }
   ~World() {
     switchback_grouped_linear_destroy(grouped_layer);
+    switchback_fragmented_linear_destroy(fragmented_layer);
     switchback_linear_destroy(layer);
     switchback_packed_weight_destroy(packed);
     switchback_context_destroy(context);
@@ -125,6 +126,7 @@ class World {
   switchback_packed_weight* packed = nullptr;
   switchback_linear* layer = nullptr;
   switchback_grouped_linear* grouped_layer = nullptr;
+  switchback_fragmented_linear* fragmented_layer = nullptr;
   switchback_matrix weight = {};
   switchback_matrix bias = {};
 
@@ -151,5 +153,6 @@ struct Case {
 
 /// The functions of groups of rows.
 void grouped_cases(std::vector<Case>& cases);
+void fragmented_cases(std::vector<Case>& cases);
 
 }  // namespace switchback::test

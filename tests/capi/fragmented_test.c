@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fragmented layer through the C ABI. With one fragment every row selects all of its input with
+ * weight 1, so that the results have the bits of a plain layer; then what is refused. */
+#include "capi/harness.h"
+
+enum { B = 5, K = 24, N = 10, F = 4, R = 3 };
+
+static switchback_context* context;
+static float x[B * K], w[N * K], s[K], down[R * K], up[N * R], g[B * N];
+static float y[B * N], dx[B * K], dw[N * K], ds[K], ddown[R * K], dup[N * R];
+static float want_y[B * N], want_dx[B * K], want_dw[N * K];
+static uint32_t seed = 1;
+
+static void fill(float* values, int count) {
+  for (int i = 0; i < count; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    values[i] = (float)((int32_t)(seed >> 8) - (1 << 23)) / (float)(1 << 23);
+  }
+}
+
+static switchback_fragmented_linear_options good_options(int64_t fragments) {
+  switchback_fragmented_linear_options options;
+  memset(&options, 0, sizeof(options));
+  options.struct_size = sizeof(options);
+  options.in_features = K;
+  options.out_features = N;
+  options.fragments = fragments;
+  options.rank = R;
+  options.mode = SWITCHBACK_ROWWISE;
+  return options;
+}
+
+static switchback_fragmented_weights good_weights(int64_t fragments) {
+  switchback_fragmented_weights weights;
+  memset(&weights, 0, sizeof(weights));
+  weights.struct_size = sizeof(weights);
+  weights.weight = matrix_of(w, SWITCHBACK_F32, N, K);
+  weights.selector = matrix_of(s, SWITCHBACK_F32, fragments, K / fragments);
+  weights.down = matrix_of(down, SWITCHBACK_F32, R, K);
+  weights.up = matrix_of(up, SWITCHBACK_F32, N, R);
+  return weights;
+}
+
+static switchback_fragmented_linear_grads good_grads(int64_t fragments) {
+  switchback_fragmented_linear_grads grads;
+  memset(&grads, 0, sizeof(grads));
+  grads.struct_size = sizeof(grads);
+  grads.g = matrix_of(g, SWITCHBACK_F32, B, N);
+  grads.dx = matrix_of(dx, SWITCHBACK_F32, B, K);
+  grads.dweight = matrix_of(dw, SWITCHBACK_F32, N, K);
+  grads.dselector = matrix_of(ds, SWITCHBACK_F32, fragments, K / fragments);
+  grads.ddown = matrix_of(ddown, SWITCHBACK_F32, R, K);
+  grads.dup = matrix_of(dup, SWITCHBACK_F32, N, R);
+  return grads;
+}
+
+static switchback_fragmented_linear* new_layer(int64_t fragments) {
+  const switchback_fragmented_linear_options options = good_options(fragments);
+  const switchback_fragmented_weights weights = good_weights(fragments);
+  switchback_fragmented_linear* layer = NULL;
+  CHECK_OK(switchback_fragmented_linear_create(context, &options, &layer));
+  CHECK_OK(switchback_fragmented_linear_set_weights(layer, &weights));
+  return layer;
+}
+
+static int same(const float* a, const float* b, int count) {
+  for (int i = 0; i < count; ++i)
+    if (!(a[i] == b[i])) return 0;
+  return 1;
+}
+
+static void one_fragment_is_a_layer(void) {
+  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, B, K);
+  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, B, N);
+  const switchback_matrix mwant = matrix_of(want_y, SWITCHBACK_F32, B, N);
+  const switchback_matrix mw = matrix_of(w, SWITCHBACK_F32, N, K);
+  switchback_linear* plain = new_linear(context, K, N, SWITCHBACK_ROWWISE);
+  CHECK_OK(switchback_linear_set_weight(plain, &mw, NULL));
+  CHECK_OK(switchback_linear_forward(plain, &mx, &mwant, SWITCHBACK_SAVE_BORROW));
+  switchback_linear_grads plain_grads = linear_grads(B, K, N, g, want_dx, want_dw, NULL);
+  CHECK_OK(switchback_linear_backward(plain, &plain_grads));
+
+  switchback_fragmented_linear* layer = new_layer(1);
+  const switchback_fragmented_linear_grads grads = good_grads(1);
+  size_t bytes = 0;
+  for (int borrowed = 0; borrowed < 2; ++borrowed) {
+    memset(y, 0x55, sizeof(y));
+    memset(dw, 0x55, sizeof(dw));
+    memset(dx, 0x55, sizeof(dx));
+    CHECK_OK(switchback_fragmented_linear_forward(
+        layer, &mx, &my, borrowed ? SWITCHBACK_SAVE_BORROW : SWITCHBACK_SAVE_CALLER));
+    if (borrowed) {
+      CHECK_OK(switchback_fragmented_linear_saved_for_backward_bytes(layer, &bytes));
+      CHECK(bytes == sizeof(x));
+      CHECK_OK(switchback_fragmented_linear_backward(layer, &grads));
+    } else {
+      CHECK_OK(switchback_fragmented_linear_backward_from(layer, &grads, &mx));
+    }
+    CHECK(same(y, want_y, B * N));
+    CHECK(same(dx, want_dx, B * K));
+    CHECK(same(dw, want_dw, N * K));
+    for (int i = 0; i < K; ++i) /* a softmax over one logit has no gradient */
+      CHECK(ds[i] == 0.0f);
+  }
+  memset(y, 0x55, sizeof(y));
+  CHECK_OK(switchback_fragmented_linear_forward_hard(layer, &mx, &my));
+  CHECK(same(y, want_y, B * N));
+  CHECK_OK(switchback_fragmented_linear_prepare_for_eval(layer));
+  CHECK_OK(switchback_fragmented_linear_cached_weight_bytes(layer, &bytes));
+  CHECK(bytes >= N * K);
+  memset(y, 0x55, sizeof(y));
+  CHECK_OK(switchback_fragmented_linear_forward_hard(layer, &mx, &my));
+  CHECK(same(y, want_y, B * N));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "prepared for eval",
+              switchback_fragmented_linear_forward(layer, &mx, &my, 0));
+  CHECK_OK(switchback_fragmented_linear_weights_updated(layer));
+  CHECK_OK(switchback_fragmented_linear_forward(layer, &mx, &my, 0));
+  CHECK(same(y, want_y, B * N));
+  switchback_fragmented_linear_destroy(layer);
+  switchback_linear_destroy(plain);
+}
+
+static void bad_options(void) {
+  switchback_fragmented_linear* const before = (switchback_fragmented_linear*)(uintptr_t)0x20;
+  switchback_fragmented_linear* layer = before;
+  switchback_fragmented_linear_options options = good_options(F);
+  CHECK_INVALID("context is a null", switchback_fragmented_linear_create(NULL, &options, &layer));
+  CHECK_INVALID("options is a null", switchback_fragmented_linear_create(context, NULL, &layer));
+  CHECK_INVALID("out is a null", switchback_fragmented_linear_create(context, &options, NULL));
+  options.struct_size = 24;
+  CHECK_INVALID("options has struct_size",
+                switchback_fragmented_linear_create(context, &options, &layer));
+  options = good_options(5);
+  CHECK_INVALID("must be a multiple of fragments = 5",
+                switchback_fragmented_linear_create(context, &options, &layer));
+  options = good_options(F);
+  options.mode = SWITCHBACK_GLOBAL_MEM_EFFICIENT;
+  CHECK_INVALID("global_mem_efficient",
+                switchback_fragmented_linear_create(context, &options, &layer));
+  options = good_options(F);
+  options.engine = "no_such";
+  CHECK_INVALID("no_such", switchback_fragmented_linear_create(context, &options, &layer));
+  CHECK(layer == before);
+}
+
+static void null_layer(void) {
+  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, B, K);
+  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, B, N);
+  const switchback_fragmented_weights weights = good_weights(F);
+  const switchback_fragmented_linear_grads grads = good_grads(F);
+  size_t bytes = 7;
+  CHECK_INVALID("linear is a null", switchback_fragmented_linear_set_weights(NULL, &weights));
+  CHECK_INVALID("linear is a null", switchback_fragmented_linear_weights_updated(NULL));
+  CHECK_INVALID("linear is a null", switchback_fragmented_linear_prepare_for_eval(NULL));
+  CHECK_INVALID("linear is a null", switchback_fragmented_linear_forward(NULL, &mx, &my, 0));
+  CHECK_INVALID("linear is a null", switchback_fragmented_linear_forward_hard(NULL, &mx, &my));
+  CHECK_INVALID("linear is a null", switchback_fragmented_linear_backward(NULL, &grads));
+  CHECK_INVALID("linear is a null", switchback_fragmented_linear_backward_from(NULL, &grads, &mx));
+  CHECK_INVALID("linear is a null",
+                switchback_fragmented_linear_saved_for_backward_bytes(NULL, &bytes));
+  CHECK_INVALID("linear is a null", switchback_fragmented_linear_cached_weight_bytes(NULL, &bytes));
+  CHECK(bytes == 7);
+  switchback_fragmented_linear_destroy(NULL);
+}
+
+static void bad_calls(void) {
+  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, B, K);
+  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, B, N);
+  const switchback_fragmented_linear_options options = good_options(F);
+  switchback_fragmented_linear* layer = NULL;
+  CHECK_OK(switchback_fragmented_linear_create(context, &options, &layer));
+  mark(y, sizeof(y));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "no weights",
+              switchback_fragmented_linear_forward(layer, &mx, &my, 0));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "no weights",
+              switchback_fragmented_linear_forward_hard(layer, &mx, &my));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "no weights",
+              switchback_fragmented_linear_weights_updated(layer));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "no weights",
+              switchback_fragmented_linear_prepare_for_eval(layer));
+  switchback_fragmented_weights weights = good_weights(F);
+  CHECK_INVALID("weights is a null", switchback_fragmented_linear_set_weights(layer, NULL));
+  weights.struct_size = 8;
+  CHECK_INVALID("weights has struct_size",
+                switchback_fragmented_linear_set_weights(layer, &weights));
+  weights = good_weights(2);
+  CHECK_INVALID("selector", switchback_fragmented_linear_set_weights(layer, &weights));
+  weights = good_weights(F);
+  weights.down.data = NULL;
+  CHECK_INVALID("down", switchback_fragmented_linear_set_weights(layer, &weights));
+  weights = good_weights(F);
+  CHECK_OK(switchback_fragmented_linear_set_weights(layer, &weights));
+
+  CHECK_INVALID("x is a null", switchback_fragmented_linear_forward(layer, NULL, &my, 0));
+  CHECK_INVALID("y is a null", switchback_fragmented_linear_forward(layer, &mx, NULL, 0));
+  CHECK_INVALID("save_for_backward = 4", switchback_fragmented_linear_forward(layer, &mx, &my, 4));
+  CHECK_INVALID("x is a null", switchback_fragmented_linear_forward_hard(layer, NULL, &my));
+  CHECK_INVALID("y is a null", switchback_fragmented_linear_forward_hard(layer, &mx, NULL));
+  switchback_matrix bad = matrix_of(x, SWITCHBACK_F32, B, K - 1);
+  CHECK_INVALID("x is [5,23]", switchback_fragmented_linear_forward(layer, &bad, &my, 0));
+  CHECK_INVALID("overlap", switchback_fragmented_linear_forward_hard(
+                               layer, &mx, &(switchback_matrix){x, SWITCHBACK_F32, B, N, N}));
+
+  switchback_fragmented_linear_grads grads = good_grads(F);
+  mark(dx, sizeof(dx));
+  mark(dw, sizeof(dw));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "no forward has saved",
+              switchback_fragmented_linear_backward(layer, &grads));
+  CHECK_INVALID("grads is a null", switchback_fragmented_linear_backward(layer, NULL));
+  CHECK_INVALID("x is a null", switchback_fragmented_linear_backward_from(layer, &grads, NULL));
+  grads.accumulate = 2;
+  CHECK_INVALID("accumulate = 2", switchback_fragmented_linear_backward_from(layer, &grads, &mx));
+  grads = good_grads(F);
+  grads.dup.cols = R + 1;
+  CHECK_INVALID("dup", switchback_fragmented_linear_backward_from(layer, &grads, &mx));
+  CHECK_INVALID("out is a null", switchback_fragmented_linear_cached_weight_bytes(layer, NULL));
+  CHECK(untouched(y, sizeof(y)));
+  CHECK(untouched(dx, sizeof(dx)));
+  CHECK(untouched(dw, sizeof(dw)));
+  switchback_fragmented_linear_destroy(layer);
+}
+
+void fragmented_tests(void) {
+  context = cpu_context(2);
+  fill(x, B * K);
+  fill(w, N * K);
+  fill(s, K);
+  fill(down, R * K);
+  fill(up, N * R);
+  fill(g, B * N);
+  one_fragment_is_a_layer();
+  bad_options();
+  null_layer();
+  bad_calls();
+  switchback_context_destroy(context);
+}
