@@ -21,6 +21,7 @@
 #include "capi/allocation_hooks.hpp"
 #include "switchback/activation.hpp"
 #include "switchback/context.hpp"
+#include "switchback/fragmented_linear.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/grouped.hpp"
 #include "switchback/grouped_linear.hpp"
@@ -331,6 +332,38 @@ TEST_P(SteadyState, GroupedLayers) {
     }
     layer.prepare_for_eval();
     expect_nothing_new(what + " eval", whose, [&] { layer.forward(o.groups, o.rows, o.y); });
+  }
+}
+
+TEST_P(SteadyState, FragmentedLayers) {
+  constexpr std::int64_t rows = 9, fragments = 2, rank = 3;
+  const Owned<float> x(rows, k), y(rows, n), grad(rows, n), w(n, k), s(fragments, k / fragments),
+      down(rank, k), up(n, rank), dx(rows, k), dw(n, k), ds(fragments, k / fragments);
+  for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global}) {
+    const Count whose = mode == Mode::standard ? Count::library : Count::everybody;
+    FragmentedLinear layer(context, {k, n, fragments, rank, mode});
+    layer.set_weights({w, s, down, up});
+    const auto step = [&](Save save, bool with_dw) {
+      layer.weights_updated();
+      layer.forward(x, y, save);
+      FragmentedLinearGrads grads;
+      grads.g = grad;
+      grads.dx = dx;
+      grads.dselector = ds;
+      if (with_dw) grads.dweight = dw;
+      if (save == Save::caller)
+        layer.backward_from(x, grads);
+      else
+        layer.backward(grads);
+    };
+    const std::string what = "fragmented " + std::string(mode_name(mode));
+    for (const Save save : {Save::copy, Save::borrow, Save::caller}) {
+      const std::string name = what + " step, save " + std::to_string(static_cast<int>(save));
+      expect_nothing_new(name, whose, [&] { step(save, false); });
+      expect_nothing_new(name + ", dw", Count::library, [&] { step(save, true); });
+    }
+    layer.prepare_for_eval();
+    expect_nothing_new(what + " eval", whose, [&] { layer.forward_hard(x, y); });
   }
 }
 
