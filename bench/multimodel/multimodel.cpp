@@ -11,6 +11,7 @@
 
 #include "bench/workload/session.hpp"
 #include "bench/workload/statistic.hpp"
+#include "bench/workload/training.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "measure/data.hpp"
@@ -71,18 +72,6 @@ void sgd(ContextState& state, std::span<float> value, std::span<const float> gra
                                velocity[i] = momentum * velocity[i] + gradient[i];
                                value[i] -= learning_rate * velocity[i];
                              }
-                           });
-}
-
-// g = the gradient of the mean of (y - target)² over one model's outputs.
-void mse_gradient(ContextState& state, std::span<const float> y, std::span<const float> target,
-                  std::int64_t outputs, std::span<float> g) {
-  const float scale = 2.0f / static_cast<float>(outputs);
-  state.threads.for_ranges(static_cast<std::int64_t>(y.size()), task_elements,
-                           [&](std::int64_t begin, std::int64_t end, int) {
-                             for (auto i = static_cast<std::size_t>(begin);
-                                  i < static_cast<std::size_t>(end); ++i)
-                               g[i] = scale * (y[i] - target[i]);
                            });
 }
 
@@ -422,11 +411,8 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
   const bool same_weights =
       differs([](const Models& models) { return models.weight().any(); }).empty();
   const auto step_of = [&](std::size_t v) {
-    std::vector<double> sum(times[0].size());
-    for (const Call call : {forward_call, backward_call, update_call})
-      for (std::size_t round = 0; round < sum.size(); ++round)
-        sum[round] += times[v * calls_each + call][round];
-    return sum;
+    const std::vector<double>* const of = &times[v * calls_each];
+    return sum_of(std::array{of + forward_call, of + backward_call, of + update_call});
   };
   const std::vector<double> standard_step = step_of(0);
   const Published* const published = published_for(shape);

@@ -150,6 +150,51 @@ class GroupedLinearGrads(_Sized):
     ]
 
 
+class FragmentedLinearOptions(_Sized):
+    """switchback_fragmented_linear_options"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("in_features", c_int64),
+        ("out_features", c_int64),
+        ("fragments", c_int64),
+        ("rank", c_int64),
+        ("mode", c_int32),
+        ("dtype", c_int32),
+        ("engine", c_char_p),
+        ("allow", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class FragmentedWeights(_Sized):
+    """switchback_fragmented_weights"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("weight", Matrix),
+        ("selector", Matrix),
+        ("down", Matrix),
+        ("up", Matrix),
+    ]
+
+
+class FragmentedLinearGrads(_Sized):
+    """switchback_fragmented_linear_grads"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("g", Matrix),
+        ("dx", Matrix),
+        ("dweight", Matrix),
+        ("dselector", Matrix),
+        ("ddown", Matrix),
+        ("dup", Matrix),
+        ("accumulate", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
 # Handles, structs and arrays all travel as addresses: byref() and plain integers are both taken, and
 # nothing has to be cast.
 _P = c_void_p
@@ -185,6 +230,13 @@ _FAILING = {
     "switchback_grouped_linear_forward": (_P, _P, _P, _P, c_int32),
     "switchback_grouped_linear_backward_from": (_P, _P, _P, _P),
     "switchback_grouped_linear_cached_weight_bytes": (_P, POINTER(c_size_t)),
+    "switchback_fragmented_linear_create": (_P, _P, POINTER(c_void_p)),
+    "switchback_fragmented_linear_set_weights": (_P, _P),
+    "switchback_fragmented_linear_prepare_for_eval": (_P,),
+    "switchback_fragmented_linear_forward": (_P, _P, _P, c_int32),
+    "switchback_fragmented_linear_forward_hard": (_P, _P, _P),
+    "switchback_fragmented_linear_backward_from": (_P, _P, _P),
+    "switchback_fragmented_linear_cached_weight_bytes": (_P, POINTER(c_size_t)),
 }
 _OTHERS = {
     "switchback_abi_version": (c_uint32, ()),
@@ -193,6 +245,7 @@ _OTHERS = {
     "switchback_context_destroy": (None, (_P,)),
     "switchback_linear_destroy": (None, (_P,)),
     "switchback_grouped_linear_destroy": (None, (_P,)),
+    "switchback_fragmented_linear_destroy": (None, (_P,)),
 }
 
 

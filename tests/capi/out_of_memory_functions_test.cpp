@@ -544,8 +544,11 @@ TEST_P(OutOfMemoryIn, NothingIsChangedAndTheCallCanBeRepeated) {
 INSTANTIATE_TEST_SUITE_P(Functions, OutOfMemoryIn, ::testing::ValuesIn(all_cases));
 
 TEST(OutOfMemoryFunctions, EveryFunctionThatReturnsAStatusHasACase) {
-  std::ifstream file(SWITCHBACK_C_HEADER);
-  const std::string header{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string header;
+  for (const char* const name : {"switchback.h", "switchback_groups.h"}) {
+    std::ifstream file(std::string(SWITCHBACK_C_HEADERS) + name);
+    header.append(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
   // Has nothing to do but on CUDA.
   std::set<std::string> covered = {"switchback_context_set_stream"};
   for (const Cases cases_of : all_cases) {

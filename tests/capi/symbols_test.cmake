@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compares what LIBRARY exports (as NM lists it) with what HEADER declares.
+# Compares what LIBRARY exports (as NM lists it) with what the C headers in HEADERS declare.
 cmake_minimum_required(VERSION 3.22)
 
 # Which of the symbols must not be exported.
@@ -51,23 +51,26 @@ if(foreign)
   message(FATAL_ERROR "${LIBRARY} exports what is not its API:\n  ${foreign}")
 endif()
 
-file(STRINGS "${HEADER}" lines)
+file(STRINGS "${HEADERS}/switchback.h" lines)
+file(STRINGS "${HEADERS}/switchback_groups.h" lines_of_groups)
 list(JOIN lines "\n" text)
+list(JOIN lines_of_groups "\n" text_of_groups)
+string(APPEND text "\n${text_of_groups}")
 string(REGEX MATCHALL "switchback_[a-z0-9_]+\\(" declared "${text}")
 list(TRANSFORM declared REPLACE "\\($" "")
 list(REMOVE_DUPLICATES declared)
 list(LENGTH declared declared_count)
 if(declared_count LESS 30)
-  message(FATAL_ERROR "found only ${declared_count} functions in ${HEADER}")
+  message(FATAL_ERROR "found only ${declared_count} functions in ${HEADERS}")
 endif()
 foreach(function IN LISTS declared)
   if(NOT function IN_LIST exported)
-    message(FATAL_ERROR "${LIBRARY} lacks ${function}, which ${HEADER} declares")
+    message(FATAL_ERROR "${LIBRARY} lacks ${function}, which the C headers declare")
   endif()
 endforeach()
 foreach(symbol IN LISTS exported)
   if(symbol MATCHES "^switchback_" AND NOT symbol IN_LIST declared)
-    message(FATAL_ERROR "${LIBRARY} exports ${symbol}, which ${HEADER} does not declare")
+    message(FATAL_ERROR "${LIBRARY} exports ${symbol}, which the C headers do not declare")
   endif()
 endforeach()
 message(STATUS "${count} exported symbols, ${declared_count} of them the C ABI's")

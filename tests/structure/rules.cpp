@@ -28,7 +28,7 @@ constexpr std::array<Layer, 11> layers = {{{"core", 0},
                                            {"bench", 7},
                                            {"examples", 7}}};
 // Public headers that are not named after their layer.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 17> public_headers = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 18> public_headers = {
     {{"context.hpp", "core"},
      {"engine_info.hpp", "core"},
      {"error.hpp", "core"},
@@ -45,7 +45,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 17> public_h
      {"grouped_linear.hpp", "linear"},
      {"fragmented_linear.hpp", "linear"},
      {"tuner.hpp", "autotune"},
-     {"switchback.h", "capi"}}};
+     {"switchback.h", "capi"},
+     {"switchback_groups.h", "capi"}}};
 
 const Layer* layer_named(std::string_view name) {
   const auto* found = std::find_if(layers.begin(), layers.end(),

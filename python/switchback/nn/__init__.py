@@ -3,6 +3,7 @@
 
 from ._attention import SwitchBackMultiheadAttention
 from ._experts import SwitchBackExperts, replace_experts
+from ._fragmented import FragmentedLinear
 from ._grouped import SwitchBackGroupedLinear
 from ._layer import reuse_weight_codes
 from ._replace import prepare_for_eval, replace_linear
@@ -17,6 +18,7 @@ from .linear import (
 )
 
 __all__ = [
+    "FragmentedLinear",
     "StandardLinear",
     "StandardLinearFunction",
     "SwitchBackExperts",

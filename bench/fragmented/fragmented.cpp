@@ -1,0 +1,568 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/fragmented/fragmented.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "bench/published/published.hpp"
+#include "bench/workload/session.hpp"
+#include "bench/workload/statistic.hpp"
+#include "bench/workload/training.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "measure/data.hpp"
+#include "measure/matrix.hpp"
+#include "measure/rounds.hpp"
+#include "models/optimizer.hpp"
+#include "switchback/fragmented_linear.hpp"
+#include "switchback/linear.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+using measure::Matrix;
+using models::MemoryClass;
+
+struct Shape {
+  std::int64_t dim = 0;  // inputs and outputs
+  std::int64_t batch = 0;
+  std::int64_t rank = 0;
+
+  [[nodiscard]] std::int64_t linear_params() const { return dim * dim + dim; }
+  [[nodiscard]] std::int64_t fragmented_params() const { return dim * dim + 2 * rank * dim + dim; }
+};
+
+// The parameters of one size, with their gradients and the state of Adam. All layers of that size
+// share them: none changes the others' times, and 67 million parameters are there once.
+class Weights {
+ public:
+  Weights(Context& context, std::int64_t dim_, std::int64_t rank, std::uint64_t seed)
+      : dim(dim_),
+        shared_(context.state(), memory_, seed),
+        linear_(context.state(), memory_, seed),
+        fragmented_(context.state(), memory_, seed) {
+    const auto matrix = [&](models::Parameters& of, const char* name, std::int64_t rows,
+                            std::int64_t cols) {
+      const float deviation = 1.0f / std::sqrt(static_cast<float>(cols));
+      return &of.get({.name = name, .rows = rows, .cols = cols, .deviation = deviation});
+    };
+    weight = matrix(shared_, "weight", dim, dim);
+    bias = matrix(linear_, "bias", 1, dim);
+    selector = matrix(fragmented_, "selector", 1, dim);
+    down = matrix(fragmented_, "down", rank, dim);
+    up = matrix(fragmented_, "up", dim, rank);
+    const models::AdamWOptions adam{.beta2 = 0.999f, .weight_decay = 0};
+    of_shared_ = models::make_adamw(shared_, memory_, adam);
+    of_linear_ = models::make_adamw(linear_, memory_, adam);
+    of_fragmented_ = models::make_adamw(fragmented_, memory_, adam);
+  }
+
+  void step_linear(ContextState& state) {
+    of_shared_->step(state);
+    of_linear_->step(state);
+  }
+  void step_fragmented(ContextState& state) {
+    of_shared_->step(state);
+    of_fragmented_->step(state);
+  }
+  [[nodiscard]] std::int64_t fragmented_count() const {
+    return shared_.count() + fragmented_.count();
+  }
+
+  std::int64_t dim;
+  models::Parameter *weight = nullptr, *bias = nullptr;
+  models::Parameter *selector = nullptr, *down = nullptr, *up = nullptr;
+
+ private:
+  models::Memory memory_;
+  models::Parameters shared_, linear_, fragmented_;
+  std::unique_ptr<models::Optimizer> of_shared_, of_linear_, of_fragmented_;
+};
+
+// What a layer computes from and into, in turns with the others.
+struct Operands {
+  Operands(Context& context, const Shape& s, std::uint64_t seed)
+      : x(context, DType::f32, s.batch, s.dim),
+        target(context, DType::f32, s.batch, s.dim),
+        y(context, DType::f32, s.batch, s.dim),
+        g(context, DType::f32, s.batch, s.dim),
+        dx(context, DType::f32, s.batch, s.dim) {
+    measure::fill_normal(context, x.any(), seed);
+    measure::fill_normal(context, target.any(), seed + 1);
+  }
+  Matrix x, target, y, g, dx;
+};
+
+// A layer in a mode, once for training and once prepared for inference.
+class Variant {
+ public:
+  virtual ~Variant() = default;
+  virtual void infer() = 0;
+  virtual void forward() = 0;
+  virtual void backward() = 0;
+  virtual void update() = 0;
+  /// Bytes of both layers' codes, and what the one for training keeps of x.
+  [[nodiscard]] virtual std::size_t code_bytes() const = 0;
+  [[nodiscard]] virtual std::size_t saved_bytes() const = 0;
+
+  Mode mode = Mode::standard;
+  std::int64_t fragments = 0;  ///< 0: the plain layer
+};
+
+class Plain : public Variant {
+ public:
+  Plain(Context& trains, Context& infers, const Shape& s, Mode mode_, Weights& weights,
+        Operands& operands)
+      : state_(trains.state()),
+        weights_(weights),
+        o_(operands),
+        train_(trains, options_of(s, mode_)),
+        eval_(infers, options_of(s, mode_)) {
+    mode = mode_;
+    train_.set_weight(weights.weight->value.any(), weights.bias->value.any());
+    eval_.set_weight(weights.weight->value.any(), weights.bias->value.any());
+    eval_.prepare_for_eval();
+  }
+  void infer() override { eval_.forward(o_.x.any(), o_.y.any()); }
+  void forward() override {
+    train_.weight_updated();
+    train_.forward(o_.x.any(), o_.y.any(), Save::borrow);
+  }
+  void backward() override {
+    mse_gradient(state_, o_.y.floats(), o_.target.floats(), o_.y.rows() * o_.y.cols(),
+                 o_.g.floats());
+    train_.backward({.g = o_.g.any(),
+                     .dx = o_.dx.any(),
+                     .dw = weights_.weight->gradient.any(),
+                     .db = weights_.bias->gradient.any()});
+  }
+  void update() override { weights_.step_linear(state_); }
+  [[nodiscard]] std::size_t code_bytes() const override {
+    return train_.cached_weight_bytes() + eval_.cached_weight_bytes();
+  }
+  [[nodiscard]] std::size_t saved_bytes() const override {
+    return train_.saved_for_backward_bytes();
+  }
+
+ private:
+  static LinearOptions options_of(const Shape& s, Mode mode) {
+    return {.in_features = s.dim, .out_features = s.dim, .mode = mode};
+  }
+  ContextState& state_;
+  Weights& weights_;
+  Operands& o_;
+  SwitchbackLinear train_, eval_;
+};
+
+class Fragmented : public Variant {
+ public:
+  Fragmented(Context& trains, Context& infers, const Shape& s, std::int64_t fragments_, Mode mode_,
+             Weights& weights, Operands& operands)
+      : state_(trains.state()),
+        weights_(weights),
+        o_(operands),
+        train_(trains, options_of(s, fragments_, mode_)),
+        eval_(infers, options_of(s, fragments_, mode_)) {
+    mode = mode_;
+    fragments = fragments_;
+    const FragmentedWeights all{weights.weight->value.any(), by_fragment(weights.selector->value),
+                                weights.down->value.any(), weights.up->value.any()};
+    train_.set_weights(all);
+    eval_.set_weights(all);
+    eval_.prepare_for_eval();
+  }
+  void infer() override { eval_.forward_hard(o_.x.any(), o_.y.any()); }
+  void forward() override {
+    train_.weights_updated();
+    train_.forward(o_.x.any(), o_.y.any(), Save::borrow);
+  }
+  void backward() override {
+    mse_gradient(state_, o_.y.floats(), o_.target.floats(), o_.y.rows() * o_.y.cols(),
+                 o_.g.floats());
+    train_.backward({.g = o_.g.any(),
+                     .dx = o_.dx.any(),
+                     .dweight = weights_.weight->gradient.any(),
+                     .dselector = by_fragment(weights_.selector->gradient),
+                     .ddown = weights_.down->gradient.any(),
+                     .dup = weights_.up->gradient.any()});
+  }
+  void update() override { weights_.step_fragmented(state_); }
+  [[nodiscard]] std::size_t code_bytes() const override {
+    return train_.cached_weight_bytes() + eval_.cached_weight_bytes();
+  }
+  [[nodiscard]] std::size_t saved_bytes() const override {
+    return train_.saved_for_backward_bytes();
+  }
+  // The hard outputs of one row alone.
+  void infer_row(std::int64_t row, AnyMatrix y) {
+    const AnyMatrix x = o_.x.any();
+    eval_.forward_hard({o_.x.floats().data() + row * x.stride, DType::f32, 1, x.cols, x.stride}, y);
+  }
+
+ private:
+  static FragmentedLinearOptions options_of(const Shape& s, std::int64_t fragments, Mode mode) {
+    return {.in_features = s.dim,
+            .out_features = s.dim,
+            .fragments = fragments,
+            .rank = s.rank,
+            .mode = mode};
+  }
+  [[nodiscard]] AnyMatrix by_fragment(const models::Tensor& m) const {
+    const std::int64_t each = m.cols() / fragments;
+    return {m.floats().data(), DType::f32, fragments, each, each};
+  }
+  ContextState& state_;
+  Weights& weights_;
+  Operands& o_;
+  FragmentedLinear train_, eval_;
+};
+
+// The published times of a size and batch (data/reference/fragmented_linear.csv), as ratios against
+// its plain layer.
+struct Published {
+  std::optional<double> inference, step, peak_mb;
+};
+
+class PublishedRatios {
+ public:
+  [[nodiscard]] Published of(const Shape& s, std::int64_t fragments) const {
+    const auto plain = find(s, "linear", 0);
+    if (fragments == 0)
+      return {std::nullopt, std::nullopt, plain ? number(*plain, "peak_mb") : std::nullopt};
+    const auto hard = find(s, "fragmented_inference", fragments);
+    const auto soft = find(s, "fragmented_train", fragments);
+    if (!plain || !hard || !soft) return {};
+    return {*number(*plain, "forward_ms") / *number(*hard, "forward_ms"),
+            step(*plain) / step(*soft), number(*soft, "peak_mb")};
+  }
+
+ private:
+  [[nodiscard]] std::optional<double> number(std::size_t row, std::string_view column) const {
+    return table_.number(row, column);
+  }
+  [[nodiscard]] double step(std::size_t row) const {
+    return *number(row, "forward_ms") + *number(row, "backward_ms");
+  }
+  [[nodiscard]] std::optional<std::size_t> find(const Shape& s, std::string_view layer,
+                                                std::int64_t fragments) const {
+    const auto is = [&](std::size_t row, std::string_view column, std::int64_t value) {
+      return number(row, column).value_or(0) == static_cast<double>(value);
+    };
+    for (std::size_t row = 0; row < table_.rows(); ++row)
+      if (is(row, "in_features", s.dim) && is(row, "out_features", s.dim) &&
+          is(row, "batch", s.batch) && table_.text(row, "layer") == layer &&
+          is(row, "fragments", fragments))
+        return row;
+    return std::nullopt;
+  }
+  PublishedTable table_{"fragmented_linear"};
+};
+
+class FragmentedWorkload : public Workload {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "fragmented"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "Train and run fragmented linear layers beside a plain one of the same size";
+  }
+  [[nodiscard]] std::string footer() const override {
+    return "A fragmented layer trains soft and infers hard (Snowyiu/fragmented_linear): each row "
+           "then reads only\nthe part of the weight that its content selects, and a product of low "
+           "rank. Times: inference of layers\nprepared for it; a step is forward, backward with "
+           "the loss's gradient, and Adam, with weights that are\nquantized anew. Ratios are "
+           "against the plain layer in mode standard, round by round. The published ones\nare the "
+           "source's, on a GPU (data/reference/fragmented_linear.csv); its hard layer copied a "
+           "part of the\nweight for every row.";
+  }
+  void add_options(CLI::App& command, SessionOptions& shared) override {
+    command.add_option("--dim", dims_, "inputs and outputs; may be given again")
+        ->type_name("N ...")
+        ->default_str("2048 4096 8192");
+    command.add_option("--batch", batches_, "rows; may be given again")
+        ->type_name("N ...")
+        ->default_str("1 8 16");
+    command.add_option("--fragments", fragments_, "F; may be given again")
+        ->type_name("N ...")
+        ->default_str("2 8 32 128");
+    command.add_option("--rank", rank_, "of the product of low rank; 0: dim / 32")
+        ->capture_default_str();
+    command
+        .add_option("--mode", mode_names_, "standard, rowwise, global or auto; may be given again")
+        ->type_name("NAME ...")
+        ->default_str("standard rowwise");
+    command.add_option("--steps", steps_, "rounds, each of a step of every layer")
+        ->capture_default_str();
+    Workload::add_options(command, shared);
+  }
+  void check_options() override {
+    const auto fill = [](std::vector<std::int64_t>& values, std::vector<std::int64_t> otherwise) {
+      if (values.empty()) values = std::move(otherwise);
+    };
+    fill(dims_, {2048, 4096, 8192});
+    fill(batches_, {1, 8, 16});
+    fill(fragments_, {2, 8, 32, 128});
+    for (const std::int64_t batch : batches_)
+      core::require(batch >= 1, "--batch {}: it must be at least 1", batch);
+    core::require(rank_ >= 0, "--rank {}: it must not be negative", rank_);
+    core::require(steps_ >= 1, "--steps {}: it must be at least 1", steps_);
+    for (const std::int64_t fragments : fragments_) {
+      core::require(fragments >= 1, "--fragments {}: it must be at least 1", fragments);
+      for (const std::int64_t dim : dims_)
+        core::require(dim >= 1 && dim % fragments == 0,
+                      "--dim {}: it must be a positive multiple of --fragments {}", dim, fragments);
+    }
+    modes_.clear();
+    for (const std::string& name : mode_names_)
+      modes_.push_back(parse_mode(name));
+    if (modes_.empty()) modes_ = {Mode::standard, Mode::rowwise};
+    for (const Mode mode : modes_)
+      core::require(mode != Mode::global_mem_efficient,
+                    "--mode {}: a fragmented layer does not have it: the gradient of its selector "
+                    "needs x itself",
+                    mode_name(mode));
+    // Ratios are against its plain layer.
+    if (std::find(modes_.begin(), modes_.end(), Mode::standard) == modes_.end())
+      modes_.insert(modes_.begin(), Mode::standard);
+  }
+  void open(Session& session) override {
+    core::require(session.on_cpu(),
+                  "fragmented: device {}: its optimizer runs on the CPU; use --device cpu",
+                  session.context().state().device);
+  }
+
+  [[nodiscard]] std::vector<Column> columns() const override {
+    return {
+        {.name = "dim", .meaning = "inputs and outputs"},
+        {.name = "batch", .meaning = "rows"},
+        {.name = "layer", .meaning = "linear, or fragmented", .is_text = true},
+        {.name = "fragments", .meaning = "F"},
+        {.name = "mode", .meaning = "of the products", .is_text = true},
+        {.name = "dtype", .meaning = "of weights and inputs", .is_text = true, .in_table = false},
+        {.name = "rank", .meaning = "of the product of low rank", .in_table = false},
+        {.name = "inference", .meaning = "prepared; hard", .unit = "ms"},
+        {.name = "forward", .meaning = "weights new; soft", .unit = "ms"},
+        {.name = "backward", .meaning = "loss gradient, all gradients", .unit = "ms"},
+        {.name = "optimizer", .meaning = "Adam", .unit = "ms", .in_table = false},
+        {.name = "host_ms",
+         .meaning = "a step until its calls returned",
+         .unit = "ms",
+         .in_table = false},
+        {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"},
+        {.name = "inference_ratio", .meaning = "the plain layer in mode standard : this"},
+        {.name = "inference_ratio_in_mode",
+         .meaning = "the plain layer in this mode : this",
+         .in_table = false},
+        {.name = "step_ratio", .meaning = "the plain layer in mode standard : this"},
+        {.name = "step_ratio_in_mode",
+         .meaning = "the plain layer in this mode : this",
+         .in_table = false},
+        {.name = "published_inference", .meaning = "published plain : published hard forward"},
+        {.name = "published_step", .meaning = "published plain : published soft step"},
+        {.name = "published_peak_mb", .meaning = "published peak memory", .in_table = false},
+        {.name = "params", .meaning = "of the layer", .in_table = false},
+        {.name = "bytes", .meaning = "by class", .in_table = false},
+        {.name = "checks", .meaning = "identities that held", .in_table = false}};
+  }
+
+  std::vector<CasePlan> plan(Session&) override {
+    shapes_.clear();
+    std::vector<CasePlan> plans;
+    for (const std::int64_t dim : dims_)
+      for (const std::int64_t batch : batches_) {
+        const Shape shape{dim, batch, rank_ > 0 ? rank_ : std::max<std::int64_t>(1, dim / 32)};
+        shapes_.push_back(shape);
+        CasePlan plan;
+        plan.id = case_id(shape);
+        // Values, gradients and two moments in f32; codes for forward, dX and inference of each
+        // int8 layer; what inference of the plain standard layer packs.
+        const auto int8 = static_cast<double>((fragments_.size() + 1) * (modes_.size() - 1));
+        plan.bytes = static_cast<double>(shape.fragmented_params()) * (4 * 4 + 4 + 3 * int8) +
+                     static_cast<double>(batch * dim) * 4 * 20;
+        plan.repeat = steps_;
+        plans.push_back(plan);
+      }
+    return plans;
+  }
+  [[nodiscard]] Json setting() const override {
+    Json modes = Json::array();
+    for (const Mode mode : modes_)
+      modes.push_back(mode_name(mode));
+    return {{"modes", modes}, {"fragments", fragments_}, {"rank", rank_}};
+  }
+
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
+
+ private:
+  [[nodiscard]] static std::string case_id(const Shape& shape) {
+    return fmt::format("{}x{}x{} rank {}", shape.batch, shape.dim, shape.dim, shape.rank);
+  }
+
+  std::vector<std::int64_t> dims_, batches_, fragments_;
+  std::int64_t rank_ = 0;
+  std::vector<std::string> mode_names_;
+  std::vector<Mode> modes_;
+  int steps_ = 5;
+  std::vector<Shape> shapes_;
+  PublishedRatios published_;
+  std::unique_ptr<Weights> weights_;  ///< of the size measured last
+};
+
+// The calls of one layer in a round, and where their times are.
+enum Call : std::size_t { inference_call, forward_call, backward_call, update_call, calls_each };
+
+// Whether a row's hard outputs have the same bits alone and among the others.
+bool rows_are_independent(Context& context, Fragmented& layer, const Operands& o) {
+  layer.infer();
+  const Matrix together = measure::copy_of(context, o.y);
+  Matrix alone(context, DType::f32, 1, o.y.cols());
+  for (std::int64_t row = 0; row < o.y.rows(); ++row) {
+    layer.infer_row(row, alone.any());
+    const auto want = together.floats().subspan(static_cast<std::size_t>(row * o.y.cols()),
+                                                static_cast<std::size_t>(o.y.cols()));
+    if (!std::equal(want.begin(), want.end(), alone.floats().begin())) return false;
+  }
+  return true;
+}
+
+CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const Sink& sink) {
+  Context& context = session.context();
+  const std::uint64_t seed = session.options().seed;
+  const Shape shape = shapes_[i];
+  if (weights_ == nullptr || weights_->dim != shape.dim) {
+    weights_.reset();
+    weights_ = std::make_unique<Weights>(context, shape.dim, shape.rank, seed);
+  }
+  Operands operands(context, shape, seed + 1);
+  // Inference has a Context of its own, whose scratch memory is then that of inference alone.
+  Context inference(session.options().context);
+
+  // The plain layer in mode standard comes first: it is what all are compared with.
+  std::stable_partition(modes_.begin(), modes_.end(),
+                        [](Mode mode) { return mode == Mode::standard; });
+  std::vector<std::unique_ptr<Variant>> all;
+  CaseOutcome outcome;
+  bool independent = true;
+  for (const Mode mode : modes_)
+    all.push_back(std::make_unique<Plain>(context, inference, shape, mode, *weights_, operands));
+  for (const Mode mode : modes_)
+    for (const std::int64_t fragments : fragments_) {
+      auto layer = std::make_unique<Fragmented>(context, inference, shape, fragments, mode,
+                                                *weights_, operands);
+      // In floating point a library may add in another order for another number of rows.
+      if (mode != Mode::standard && mode != Mode::automatic)
+        independent = independent && rows_are_independent(context, *layer, operands);
+      all.push_back(std::move(layer));
+    }
+  if (!independent) {
+    outcome.status = CaseStatus::wrong;
+    outcome.why = "a row's hard outputs depend on the other rows";
+    return outcome;
+  }
+  const std::size_t prepared_bytes = inference.state().workspace.capacity_bytes();
+
+  std::vector<std::function<void()>> calls;
+  for (const auto& variant : all) {
+    Variant* const v = variant.get();
+    calls.emplace_back([v] { v->infer(); });
+    calls.emplace_back([v] { v->forward(); });
+    calls.emplace_back([v] { v->backward(); });
+    calls.emplace_back([v] { v->update(); });
+  }
+  measure::RoundRules rules;
+  rules.another = [&](const measure::RoundsSoFar& so_far) {
+    if (so_far.rounds >= steps_ + 1) return false;
+    const auto deadline = session.deadline();
+    return so_far.rounds < 3 || !deadline || measure::Clock::now() < *deadline;
+  };
+  rules.interrupted = [] { return Session::interrupted(); };
+  measure::Times times = measure::run_rounds(rules, calls, context);
+  for (auto& series : times)  // the first round is a warm-up: it takes memory
+    series.erase(series.begin());
+
+  // Scratch that copied parts of the weight would hold dim² / F floats for each row. All there may
+  // be is a few vectors a row.
+  const std::size_t workspace_bytes = inference.state().workspace.capacity_bytes();
+  const auto vectors = static_cast<std::size_t>(64 * shape.batch * shape.dim) + (1u << 20);
+  const bool no_copy = workspace_bytes <= prepared_bytes + vectors;
+  const bool params_hold = weights_->fragmented_count() == shape.fragmented_params();
+
+  const auto step_of = [&](std::size_t v) {
+    const std::vector<double>* const of = &times[v * calls_each];
+    return sum_of(std::array{of + forward_call, of + backward_call, of + update_call});
+  };
+  const auto plain_of = [&](Mode mode) {
+    std::size_t v = 0;
+    while (all[v]->mode != mode)
+      ++v;
+    return v;
+  };
+  double best = 0;
+  for (std::size_t v = 0; v < all.size(); ++v) {
+    const Variant& layer = *all[v];
+    const auto of = [&](Call call) -> const std::vector<double>& {
+      return times[v * calls_each + call];
+    };
+    const auto ratio = [](const std::vector<double>& rival, const std::vector<double>& subject) {
+      return measure::speed_ratio(rival, subject).median;
+    };
+    const std::size_t in_mode = plain_of(layer.mode);
+    const std::vector<double> step = step_of(v);
+    const double inference_ratio = ratio(times[inference_call], of(inference_call));
+    const bool is_plain = layer.fragments == 0;
+    if (!is_plain) best = std::max(best, inference_ratio);
+    const Json step_ms = statistic(step);  // on the CPU a call that has returned is done
+    const Published published = published_.of(shape, layer.fragments);
+    const std::int64_t params = is_plain ? shape.linear_params() : shape.fragmented_params();
+    const auto parameter_bytes = static_cast<std::size_t>(4 * params);
+    const auto optional = [](std::optional<double> value) { return value ? Json(*value) : Json(); };
+    sink(row(
+        case_id(shape),
+        {{"dim", shape.dim},
+         {"batch", shape.batch},
+         {"layer", is_plain ? "linear" : "fragmented"},
+         {"fragments", is_plain ? Json() : Json(layer.fragments)},
+         {"mode", mode_name(layer.mode)},
+         {"dtype", dtype_name(DType::f32)},
+         {"rank", is_plain ? Json() : Json(shape.rank)},
+         {"inference", statistic(of(inference_call))},
+         {"forward", statistic(of(forward_call))},
+         {"backward", statistic(of(backward_call))},
+         {"optimizer", statistic(of(update_call))},
+         {"host_ms", step_ms},
+         {"synced_ms", step_ms},
+         {"inference_ratio", inference_ratio},
+         {"inference_ratio_in_mode",
+          ratio(times[in_mode * calls_each + inference_call], of(inference_call))},
+         {"step_ratio", ratio(step_of(0), step)},
+         {"step_ratio_in_mode", ratio(step_of(in_mode), step)},
+         {"published_inference", optional(published.inference)},
+         {"published_step", optional(published.step)},
+         {"published_peak_mb", optional(published.peak_mb)},
+         {"params", params},
+         {"bytes",
+          {{"param", parameter_bytes},
+           {"grad", parameter_bytes},
+           {"optimizer", 2 * parameter_bytes},
+           {"int8_weights", layer.code_bytes()},
+           {"saved", layer.saved_bytes()},
+           {"workspace", workspace_bytes}}},
+         {"checks",
+          {{"params", params_hold}, {"no_copy_of_weight", no_copy}, {"row_alone", independent}}}}));
+  }
+  outcome.summary = fmt::format("hard inference at best {:.2f}x of the plain layer's", best);
+  return outcome;
+}
+
+}  // namespace
+
+std::shared_ptr<Workload> make_fragmented() {
+  return std::make_shared<FragmentedWorkload>();
+}
+
+}  // namespace switchback::bench

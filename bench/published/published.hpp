@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: the tables of data/reference that are part of the program, so that published figures can
+// stand beside measured ones without a file at hand.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace switchback::bench {
+
+/// A table of comma-separated values.
+class PublishedTable {
+ public:
+  /// By the file's name without its ending: "fragmented_linear". There must be one.
+  explicit PublishedTable(std::string_view name);
+
+  [[nodiscard]] std::size_t rows() const noexcept { return rows_.size(); }
+  /// The text in a row and the column of this name; there must be such a column.
+  [[nodiscard]] std::string_view text(std::size_t row, std::string_view column) const;
+  /// The same as a number; nothing if the field is empty.
+  [[nodiscard]] std::optional<double> number(std::size_t row, std::string_view column) const;
+
+ private:
+  std::vector<std::string_view> columns_;
+  std::vector<std::vector<std::string_view>> rows_;
+};
+
+}  // namespace switchback::bench

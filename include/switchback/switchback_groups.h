@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Entry zone: the C ABI of groups of rows, a part of switchback.h, which includes it. The
+ * conventions are those there.
+ */
+#ifndef SWITCHBACK_SWITCHBACK_GROUPS_H
+#define SWITCHBACK_SWITCHBACK_GROUPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "switchback/export.h"
+#include "switchback/switchback.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Products of groups of rows ---------------------------------------------------------------
+ *
+ * Since 1.6. Many products in one call: experts of a mixture, linear layers side by side, fragments
+ * of a layer. Group g multiplies its own rows with its own matrix [N,K]; N and K are those of every
+ * group, the number of rows differs and may be zero. Each row has the bits that a call for its
+ * group alone gives. Nothing is padded.
+ *
+ * The rows of a product's operands are slots, numbered from 0 to M - 1. A slot that no group uses
+ * is neither read nor written.
+ */
+
+/* Which slots each group has, and which rows of a matrix they read.
+ *
+ * Packed: `ends` is given, and group g has the slots from ends[g-1] (0 for the first group) to
+ * ends[g] - 1. The ends never fall, and the last is at most M. torch's `offs` is such an array.
+ * Strided: `ends` is NULL, and group g has the slots from g * row_stride to g * row_stride +
+ * rows_of[g] - 1. M is count * row_stride.
+ *
+ * The last two members say where a slot finds its row in x, for
+ * switchback_grouped_quantize_rowwise and for the grouped layer. Products do not read them: the
+ * rows of their operands are slots. */
+typedef struct switchback_groups {
+  size_t struct_size;
+  int32_t count; /* G */
+  /* 1: the arrays are memory of the context's CUDA device. They are read there, and no call waits
+   * for them. 0: of the host; a CUDA context refuses that. On the CPU both mean the same. */
+  int32_t on_device;
+  const int32_t* ends;    /* [G] or NULL */
+  const int32_t* rows_of; /* [G], from 0 to row_stride; NULL: row_stride, of each group */
+  int64_t row_stride;     /* of strided groups; 0 with ends */
+  /* Above zero: group g reads the K columns of x from g * column_stride. Strided groups without
+   * row_index then read the same rows, side by side: slot g * row_stride + r reads row r. */
+  int64_t column_stride;
+  /* [M] or NULL: slot s reads row row_index[s] of x; NULL: row s. The values of slots that no group
+   * uses are not read. The CPU refuses an index outside of x; a device reads the nearest row. */
+  const int32_t* row_index;
+} switchback_groups;
+
+/* q[M,K] and absmax[M] of the rows of x (f32, f16 or bf16) that the slots read, each as
+ * switchback_quantize_rowwise gives them. */
+SWITCHBACK_API switchback_status switchback_grouped_quantize_rowwise(
+    switchback_context* context, const switchback_matrix* x, const switchback_groups* groups,
+    const switchback_matrix* q, float* absmax);
+
+/* Packs the matrices [N,K] of `groups` groups, given below each other as b[G*N,K] (s8), as
+ * switchback_pack_weight does one. For the grouped products alone. */
+SWITCHBACK_API switchback_status switchback_pack_weights(switchback_context* context,
+                                                         const switchback_matrix* b, int64_t groups,
+                                                         switchback_packed_weight* packed,
+                                                         const char* engine_or_null);
+
+typedef struct switchback_grouped_gemm_args {
+  size_t struct_size;
+  switchback_matrix a;      /* [M,K] s8 */
+  switchback_matrix b;      /* [G*N,K] s8: the groups' matrices below each other */
+  switchback_matrix d;      /* [M,N]: f32, f16 or bf16; of the int32 sums: s32 */
+  const float* absmax_a;    /* [M] */
+  const float* absmax_b;    /* [G*N], or [G]: one scale a group */
+  int64_t absmax_b_count;   /* G*N or G */
+  const void* bias;         /* [G*N] or NULL */
+  int32_t bias_dtype;       /* f32, f16 or bf16 */
+  switchback_groups groups; /* its struct_size is set too; inside this struct it does not grow */
+  const switchback_packed_weight* packed_b; /* used instead of b, whose data is then NULL */
+  const char* engine;                       /* forces an engine by name; NULL = chosen */
+  /* Above zero, with strided groups: d is [row_stride, G * d_column_stride], and slot g *
+   * row_stride + r writes the N columns of row r from g * d_column_stride. */
+  int64_t d_column_stride;
+} switchback_grouped_gemm_args;
+
+/* d[r,:] = absmax_b * (absmax_a[r] * ((a[r,:] . b_g^T) / 127^2)) + bias_g for each row r of each
+ * group g, rounded once to d's type. */
+SWITCHBACK_API switchback_status switchback_grouped_gemm_dequantize(
+    switchback_context* context, const switchback_grouped_gemm_args* args);
+/* d[r,:] (s32) = a[r,:] . b_g^T. absmax_a, absmax_b and bias are NULL. */
+SWITCHBACK_API switchback_status switchback_grouped_gemm_s8s8s32(
+    switchback_context* context, const switchback_grouped_gemm_args* args);
+
+/* The floating point products of groups, each as switchback_gemm_standard computes it.
+ * Without transpose_a the rows of a and d are slots, and b holds the groups' matrices below each
+ * other: Y = X . W_g^T with transpose_b and b[G*N,K]; dX = G . W_g without, b[G*K,N].
+ * With transpose_a the rows of a and b are slots, and d holds the groups' matrices: dW_g = G_g^T .
+ * X_g, d[G*M,N] for a with M columns and b with N. A group without rows has a dW of zeros. */
+typedef struct switchback_grouped_gemm_standard_args {
+  size_t struct_size;
+  switchback_matrix a, b; /* both f32, both f16 or both bf16 */
+  switchback_matrix d;    /* that type or f32 */
+  int32_t transpose_a;    /* 0 or 1, as the two below */
+  int32_t transpose_b;    /* not with transpose_a */
+  int32_t accumulate;     /* add to the values in d */
+  int32_t bias_dtype;     /* f32, f16 or bf16 */
+  const void* bias;       /* [G*N] or NULL; not with transpose_a */
+  const char* engine;     /* forces an engine by name; NULL = chosen */
+  switchback_groups groups;
+} switchback_grouped_gemm_standard_args;
+
+SWITCHBACK_API switchback_status switchback_grouped_gemm_standard(
+    switchback_context* context, const switchback_grouped_gemm_standard_args* args);
+
+/* out[T,N]: row t is the sum of weights[t,i] * y[slots[t,i]] over i = 0, 1, ..., S-1 in this order;
+ * each product and each sum is rounded to f32, the last one then to the type of out. y is [M,N],
+ * slots[T,S] s32 and weights[T,S] f32 (NULL: each is 1). A negative slot adds nothing; a row
+ * without any slot is zero. This puts the rows of experts together again. */
+SWITCHBACK_API switchback_status switchback_combine(switchback_context* context,
+                                                    const switchback_matrix* y,
+                                                    const switchback_matrix* slots,
+                                                    const switchback_matrix* weights_or_null,
+                                                    const switchback_matrix* out);
+
+/* ---- The grouped linear layer -----------------------------------------------------------------
+ *
+ * Since 1.6. Linear layers of one shape in one call, each for its own group of rows: for each group
+ * g, Y = X . W_g^T + b_g, dX = G . W_g, dW_g = G^T . X, db_g = column sums of G, with the modes
+ * and, row by row, the bits of a switchback_linear.
+ */
+typedef struct switchback_grouped_linear switchback_grouped_linear;
+
+typedef struct switchback_grouped_linear_options {
+  size_t struct_size;
+  int64_t groups;       /* G */
+  int64_t in_features;  /* K */
+  int64_t out_features; /* N */
+  int32_t mode;         /* SWITCHBACK_ROWWISE, ... */
+  int32_t dtype;        /* of x, weight and g: f32, f16 or bf16 */
+  const char* engine;   /* forces an engine by name; NULL = chosen; NULL in mode auto */
+  /* Mode auto: as in switchback_linear_options. It takes the mode that was measured as the fastest
+   * for one layer over the mean number of rows of a group. */
+  uint32_t allow;
+  uint32_t reserved; /* not read */
+} switchback_grouped_linear_options;
+
+SWITCHBACK_API switchback_status switchback_grouped_linear_create(
+    switchback_context* context, const switchback_grouped_linear_options* options,
+    switchback_grouped_linear** out);
+SWITCHBACK_API void switchback_grouped_linear_destroy(switchback_grouped_linear* or_null);
+
+/* weight[G*N,K] in the layer's dtype, the groups' matrices below each other, and bias[G,N] (f32,
+ * f16 or bf16, stride N; NULL or NULL data: none): the caller's memory, borrowed until replaced.
+ * Leaves eval mode. What switchback_linear_set_weight says of changed elements holds here too. */
+SWITCHBACK_API switchback_status switchback_grouped_linear_set_weight(
+    switchback_grouped_linear* linear, const switchback_matrix* weight,
+    const switchback_matrix* bias_or_null);
+/* Tells the layer that elements of the weight or the bias have changed. Leaves eval mode. */
+SWITCHBACK_API switchback_status
+switchback_grouped_linear_weight_updated(switchback_grouped_linear* linear);
+/* As switchback_linear_prepare_for_eval. */
+SWITCHBACK_API switchback_status
+switchback_grouped_linear_prepare_for_eval(switchback_grouped_linear* linear);
+
+/* y[M,N] (the layer's dtype or f32) from the rows of x (the layer's dtype) that the slots read.
+ * groups->count is the layer's G. save_for_backward is SWITCHBACK_SAVE_NOTHING, ...: with _COPY the
+ * arrays of groups are copied too; with _BORROW they and x must stay until backward has run. */
+SWITCHBACK_API switchback_status switchback_grouped_linear_forward(
+    switchback_grouped_linear* linear, const switchback_groups* groups, const switchback_matrix* x,
+    const switchback_matrix* y, int32_t save_for_backward);
+
+typedef struct switchback_grouped_linear_grads {
+  size_t struct_size;
+  switchback_matrix g;  /* [M,N], the layer's dtype: the gradient of y */
+  switchback_matrix dx; /* [M,K], of the row that each slot read; this and the two below: the */
+  switchback_matrix dw; /* [G*N,K]                      layer's dtype or f32, NULL data = skip */
+  switchback_matrix db; /* [G,N] */
+  int32_t accumulate;   /* 1: add to dw and db; dx is always overwritten */
+  int32_t reserved;     /* not read */
+} switchback_grouped_linear_grads;
+
+/* Gradients of the last forward that saved; may be called more than once for it. */
+SWITCHBACK_API switchback_status switchback_grouped_linear_backward(
+    switchback_grouped_linear* linear, const switchback_grouped_linear_grads* grads);
+/* Gradients of a forward whose groups and input the caller kept. x may be NULL if grads skips dw.
+ * If grads skips dx, the weight is not read. Saved forwards are not used. */
+SWITCHBACK_API switchback_status switchback_grouped_linear_backward_from(
+    switchback_grouped_linear* linear, const switchback_grouped_linear_grads* grads,
+    const switchback_groups* groups, const switchback_matrix* x_or_null);
+
+/* Bytes kept for backward (including what was borrowed), and bytes held for quantized and packed
+ * weights. */
+SWITCHBACK_API switchback_status switchback_grouped_linear_saved_for_backward_bytes(
+    const switchback_grouped_linear* linear, size_t* out);
+SWITCHBACK_API switchback_status
+switchback_grouped_linear_cached_weight_bytes(const switchback_grouped_linear* linear, size_t* out);
+
+/* ---- The fragmented linear layer ---------------------------------------------------------------
+ *
+ * Since 1.7. x[B,K] is split into F fragments x_f of K/F columns. The logit of a fragment is the
+ * inner product of x_f and s_f, and p is the softmax of a row's logits. No bias.
+ *   soft: y = sum of p_f x_f W_f^T over f + ((1 - p) * x) C^T D^T
+ *   hard: y = x_k W_k^T + (x without fragment k) C^T D^T, k: the largest logit
+ * Train soft, infer hard: the hard forward reads only the parts of W that some row has selected.
+ * Scratch memory depends neither on F nor, but for vectors of K and N elements a row, on B.
+ */
+typedef struct switchback_fragmented_linear switchback_fragmented_linear;
+
+typedef struct switchback_fragmented_linear_options {
+  size_t struct_size;
+  int64_t in_features;  /* K, a multiple of fragments */
+  int64_t out_features; /* N */
+  int64_t fragments;    /* F */
+  int64_t rank;         /* R; 0: K/32, at least 1 */
+  int32_t mode;         /* of all products; not SWITCHBACK_GLOBAL_MEM_EFFICIENT */
+  int32_t dtype;        /* of x, the weights and g: f32, f16 or bf16 */
+  const char* engine;   /* as in switchback_linear_options */
+  uint32_t allow;       /* as in switchback_linear_options */
+  uint32_t reserved;    /* not read */
+} switchback_fragmented_linear_options;
+
+SWITCHBACK_API switchback_status switchback_fragmented_linear_create(
+    switchback_context* context, const switchback_fragmented_linear_options* options,
+    switchback_fragmented_linear** out);
+SWITCHBACK_API void switchback_fragmented_linear_destroy(switchback_fragmented_linear* or_null);
+
+/* In the layer's dtype; the caller's memory, borrowed until replaced. */
+typedef struct switchback_fragmented_weights {
+  size_t struct_size;
+  switchback_matrix weight;   /* W[N,K]: W_f are the columns of fragment f */
+  switchback_matrix selector; /* s[F,K/F] */
+  switchback_matrix down;     /* C[R,K] */
+  switchback_matrix up;       /* D[N,R] */
+} switchback_fragmented_weights;
+
+/* Leaves eval mode. What switchback_linear_set_weight says of changed elements holds here too. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_set_weights(
+    switchback_fragmented_linear* linear, const switchback_fragmented_weights* weights);
+/* Tells the layer that elements of the weights have changed. Leaves eval mode. */
+SWITCHBACK_API switchback_status
+switchback_fragmented_linear_weights_updated(switchback_fragmented_linear* linear);
+/* Quantizes and packs the weights for _forward_hard. In the int8 modes the caller's weights may be
+ * freed afterwards. _forward and backward are refused until _weights_updated or _set_weights. */
+SWITCHBACK_API switchback_status
+switchback_fragmented_linear_prepare_for_eval(switchback_fragmented_linear* linear);
+
+/* Soft: y[B,N] (the layer's dtype or f32) from x[B,K] (the layer's dtype). save_for_backward is
+ * SWITCHBACK_SAVE_NOTHING, ...; only x is kept. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_forward(
+    switchback_fragmented_linear* linear, const switchback_matrix* x, const switchback_matrix* y,
+    int32_t save_for_backward);
+/* Hard. Of equal logits the first fragment is taken; NaN is less than any number. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_forward_hard(
+    switchback_fragmented_linear* linear, const switchback_matrix* x, const switchback_matrix* y);
+
+typedef struct switchback_fragmented_linear_grads {
+  size_t struct_size;
+  switchback_matrix g;         /* [B,N], the layer's dtype: the gradient of y */
+  switchback_matrix dx;        /* [B,K]; this and those below: the layer's dtype or f32, */
+  switchback_matrix dweight;   /* [N,K]                              NULL data = skip */
+  switchback_matrix dselector; /* [F,K/F] */
+  switchback_matrix ddown;     /* [R,K] */
+  switchback_matrix dup;       /* [N,R] */
+  int32_t accumulate;          /* 1: add to all but dx */
+  int32_t reserved;            /* not read */
+} switchback_fragmented_linear_grads;
+
+/* Gradients of the last _forward that saved; may be called more than once for it. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_backward(
+    switchback_fragmented_linear* linear, const switchback_fragmented_linear_grads* grads);
+/* Gradients of a _forward whose x the caller kept. Saved forwards are not used. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_backward_from(
+    switchback_fragmented_linear* linear, const switchback_fragmented_linear_grads* grads,
+    const switchback_matrix* x);
+
+/* As those of switchback_linear. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_saved_for_backward_bytes(
+    const switchback_fragmented_linear* linear, size_t* out);
+SWITCHBACK_API switchback_status switchback_fragmented_linear_cached_weight_bytes(
+    const switchback_fragmented_linear* linear, size_t* out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

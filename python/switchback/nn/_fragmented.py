@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fragmented linear layer: the module and its autograd functions."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .. import _abi
+from .._errors import InvalidState, Unsupported
+from .._tensors import DTYPES, as_rows, memory_of
+from ._function import _gradient_dtype, _refuse_tangents, check_dtypes, checked_input
+from ._layer import Layer, LayerSet, _is_counted, _key, _reuse
+
+_NAMES = ("weight", "selector", "down", "up")
+
+
+class _FragmentedLayers(LayerSet):
+    """The library layers of one fragmented module."""
+
+    def __init__(self, in_features: int, out_features: int, fragments: int, rank: int, mode: int):
+        super().__init__(in_features, out_features, mode)
+        self.fragments, self.rank = fragments, rank
+        self.prepared = False  # weights count as unchanged until an update is announced
+
+    def __reduce__(self):
+        return _FragmentedLayers, (
+            self.in_features,
+            self.out_features,
+            self.fragments,
+            self.rank,
+            self.mode,
+        )
+
+    def _new_layer(self, dtype, context):
+        return _FragmentedLayer(self, dtype, context)
+
+
+class _FragmentedLayer(Layer):
+    """A switchback_fragmented_linear. Whether its weights are current is decided as for others."""
+
+    _PREFIX = "switchback_fragmented_linear_"
+
+    @staticmethod
+    def _options(owner: _FragmentedLayers, dtype: int):
+        return _abi.FragmentedLinearOptions(
+            in_features=owner.in_features,
+            out_features=owner.out_features,
+            fragments=owner.fragments,
+            rank=owner.rank,
+            mode=owner.mode,
+            dtype=dtype,
+        )
+
+    def _make_arguments(self, owner: _FragmentedLayers, code: int) -> None:
+        self._k, self._n, self._code = owner.in_features, owner.out_features, code
+        self._keys: tuple = ()
+        self._fingerprints: tuple | None = None
+        self._in_eval = False
+
+    def use_weights(self, weights: tuple, owner: _FragmentedLayers, hard: bool, once: bool) -> None:
+        """Makes sure that the layer's codes are those of the weights as they are now."""
+        keys = tuple(map(_key, weights))
+        same = self._holds_all(keys) and owner.updates == self._updates
+        counted = all(map(_is_counted, keys))
+        if same and counted and (getattr(_reuse, "on", False) or (hard and owner.prepared)):
+            return self._enter(hard)
+        unproven = None
+        if same and owner.weight_gradients == self._weight_gradients and self._may_prove():
+            unproven = self._fingerprints_of(weights)
+            if unproven == self._fingerprints:
+                return self._enter(hard)
+        # Read before the weights are quantized, so that a change made meanwhile is noticed later.
+        updates, weight_gradients = owner.updates, owner.weight_gradients
+        self._set(weights, keys)
+        self._updates, self._weight_gradients = updates, weight_gradients
+        if unproven is None and not once and self._may_prove():
+            unproven = self._fingerprints_of(weights)
+        self._fingerprints = unproven
+        return self._enter(hard)
+
+    def use_weights_of_forward(self, weights: tuple) -> None:
+        """For backward: codes of the same keys are used again."""
+        keys = tuple(map(_key, weights))
+        if self._in_eval or not self._holds_all(keys):
+            self._set(weights, keys)
+
+    def _holds_all(self, keys: tuple) -> bool:
+        return keys == self._keys and all(
+            t.data_ptr() == at for t, at in zip(self._borrowed, self._lent_at)
+        )
+
+    def _enter(self, hard: bool) -> None:
+        """Codes of the parts are made once for all hard forwards; soft ones need other codes."""
+        if hard and not self._in_eval and not self._is_standard:
+            self._call("prepare_for_eval")
+            self._in_eval = True
+        elif not hard and self._in_eval:
+            self._set(self._sources, self._keys)
+
+    def _set(self, weights: tuple, keys: tuple) -> None:
+        sources = tuple(weight.detach() for weight in weights)
+        borrowed = tuple(map(self._readable, sources))
+        lent = _abi.FragmentedWeights(**dict(zip(_NAMES, map(self._matrix, borrowed))))
+        self._keys, self._fingerprints = (), None  # until the call has succeeded
+        self._call("set_weights", ctypes.byref(lent))
+        self._in_eval = False
+        self._borrowed, self._sources = borrowed, sources
+        self._lent_at = tuple(t.data_ptr() for t in borrowed)
+        self._is_copy = any(a is not b for a, b in zip(borrowed, sources))
+        self._keys = keys
+
+    def _fingerprints_of(self, weights: tuple) -> tuple:
+        prints = []
+        for weight in weights:
+            source, rows, stride = as_rows(memory_of(weight.detach(), "forward", "weight"), weight.shape[-1])
+            self._lent = _abi.Matrix(
+                source.data_ptr(), DTYPES[source.dtype], rows, weight.shape[-1], stride
+            )
+            is_copy, self._is_copy = self._is_copy, False
+            prints.append(self._fingerprint_of(weight))
+            self._is_copy = is_copy
+        return tuple(prints)
+
+    def _matrix(self, tensor) -> _abi.Matrix:
+        if tensor is None:
+            return _abi.Matrix()
+        memory, rows, stride = as_rows(tensor, tensor.shape[-1])
+        return _abi.Matrix(
+            memory.data_ptr(), DTYPES[tensor.dtype], rows, tensor.shape[-1], stride
+        )
+
+    def soft(self, x, y) -> None:
+        self._call("forward", ctypes.byref(x), ctypes.byref(self._matrix(y)), _abi.SAVE_CALLER)
+
+    def hard(self, x, y) -> None:
+        self._call("forward_hard", ctypes.byref(x), ctypes.byref(self._matrix(y)))
+
+    def gradients(self, g, x, dx, of_weights: tuple) -> None:
+        """dx and the gradients of the weights, each unless it is None."""
+        grads = _abi.FragmentedLinearGrads(
+            g=g,
+            dx=self._matrix(dx),
+            **{f"d{name}": self._matrix(d) for name, d in zip(_NAMES, of_weights)},
+        )
+        self._call("backward_from", ctypes.byref(grads), ctypes.byref(x))
+
+
+def _rows(layer: _FragmentedLayer, tensor, cols: int):
+    """A tensor's rows as the library takes them, and the memory to be kept until the call is done."""
+    memory, rows, stride = as_rows(tensor, cols)
+    return _abi.Matrix(memory.data_ptr(), layer._code, rows, cols, stride), memory
+
+
+def _product(x, weights, layers: _FragmentedLayers, hard: bool, once: bool):
+    y = x.new_empty((*x.shape[:-1], layers.out_features))
+    if y.numel() == 0:
+        return y
+    layer = layers.layer(x.dtype, x.device)
+    with layer.context.lock:
+        layer.context.enter()
+        layer.use_weights(weights, layers, hard, once)
+        given, memory = _rows(layer, x, layers.in_features)
+        (layer.hard if hard else layer.soft)(given, y)
+        del memory
+    return y
+
+
+class _Soft(Function):
+    """Saves x alone: what else backward needs is computed again."""
+
+    @staticmethod
+    def forward(ctx, x, weight, selector, down, up, layers: _FragmentedLayers):
+        ctx.layers, ctx.dtype = layers, x.dtype
+        ctx.save_for_backward(x, weight, selector, down, up)
+        return _product(x, (weight, selector, down, up), layers, hard=False, once=True)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, *weights = ctx.saved_tensors
+        layers, dtype = ctx.layers, ctx.dtype
+        wants_dx, *wants = ctx.needs_input_grad[:5]
+        g = memory_of(g, "backward", "the gradient")
+        g = g if g.dtype is dtype else g.to(dtype)
+        dx = x.new_empty(x.shape) if wants_dx else None
+        of_weights = tuple(
+            g.new_empty(weight.shape, dtype=_gradient_dtype(weight.dtype, dtype)) if wanted else None
+            for weight, wanted in zip(weights, wants)
+        )
+        if x.numel() == 0:
+            zeros = (d if d is None else d.zero_().to(w.dtype) for d, w in zip(of_weights, weights))
+            return (dx, *zeros, None)
+        layer = layers.layer(dtype, g.device)
+        with layer.context.lock:
+            layer.context.enter()
+            layer.use_weights_of_forward(tuple(weights))
+            of_g, g_memory = _rows(layer, g, layers.out_features)
+            of_x, x_memory = _rows(layer, x, layers.in_features)
+            layer.gradients(of_g, of_x, dx, of_weights)
+            del g_memory, x_memory
+        if any(wants):
+            layers.weight_gradients += 1
+        results = (
+            d if d is None or d.dtype is w.dtype else d.to(w.dtype)
+            for d, w in zip(of_weights, weights)
+        )
+        return (dx, *results, None)
+
+
+class _Hard(Function):
+    """A hard forward where autograd is on: its outputs have no gradient, and say so."""
+
+    @staticmethod
+    def forward(ctx, x, weight, selector, down, up, layers: _FragmentedLayers):
+        return _product(x, (weight, selector, down, up), layers, hard=True, once=False)
+
+    @staticmethod
+    def backward(ctx, g):
+        raise InvalidState(
+            "backward: this FragmentedLinear ran in eval mode, where it selects one fragment a row and "
+            "has no gradient; call train() before the forward"
+        )
+
+
+class FragmentedLinear(torch.nn.Module):
+    """A linear layer whose rows select by content which part of the weight they pass through.
+
+    x is split into fragments. A row's weights p for them are the softmax of their inner products with
+    the rows of `selector`. In training (soft), y = W (p * x) + up (down ((1 - p) * x)), where each p
+    covers its fragment. In eval (hard), the fragment with the largest p passes through its part of W,
+    and all others through up and down; only the parts that some row selects are read. No copy of the
+    weight is made, and scratch memory does not grow with the number of fragments. There is no bias.
+
+    The parameters are weight[out_features, in_features], selector[fragments, in_features / fragments],
+    down[rank, in_features] and up[out_features, rank]. Eval has no gradient.
+
+    Args:
+        in_features, out_features, fragments: in_features is a multiple of fragments.
+        rank: of the product of low rank; default: in_features / 32, at least 1.
+        device, dtype: as for nn.Linear.
+        mode: "rowwise", "global", "standard" (no int8) or "auto".
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        fragments: int,
+        rank: int | None = None,
+        device=None,
+        dtype=None,
+        *,
+        mode: str = "rowwise",
+    ):
+        super().__init__()
+        rank = max(1, in_features // 32) if rank is None else rank
+        sizes = {
+            "in_features": in_features,
+            "out_features": out_features,
+            "fragments": fragments,
+            "rank": rank,
+        }
+        for name, value in sizes.items():
+            if value < 1:
+                raise ValueError(f"FragmentedLinear: {name} = {value}; it must be at least 1")
+        if in_features % fragments:
+            raise ValueError(
+                f"FragmentedLinear: in_features = {in_features}; it must be a multiple of fragments = "
+                f"{fragments}"
+            )
+        if mode not in _abi.MODES:
+            allowed = ", ".join(repr(name) for name in _abi.MODES)
+            raise ValueError(f"FragmentedLinear: mode = {mode!r}; it must be one of {allowed}")
+        self.in_features, self.out_features = in_features, out_features
+        self.fragments, self.rank, self.mode = fragments, rank, mode
+        shapes = {
+            "weight": (out_features, in_features),
+            "selector": (fragments, in_features // fragments),
+            "down": (rank, in_features),
+            "up": (out_features, rank),
+        }
+        for name, shape in shapes.items():
+            made = torch.empty(shape, device=device, dtype=dtype)
+            self.register_parameter(name, torch.nn.Parameter(made))
+        self._layers = self._new_layers()
+        self.reset_parameters()
+
+    def _new_layers(self) -> _FragmentedLayers:
+        return _FragmentedLayers(
+            self.in_features, self.out_features, self.fragments, self.rank, _abi.MODES[self.mode]
+        )
+
+    def reset_parameters(self) -> None:
+        """Draws each matrix from nn.Linear's distribution for its own number of inputs."""
+        for name in _NAMES:
+            parameter = getattr(self, name)
+            bound = 1 / math.sqrt(parameter.shape[-1])
+            torch.nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, x):
+        """y[..., out_features] of x[..., in_features]: soft in training, hard in eval.
+
+        y has x's dtype, under autocast autocast's.
+        """
+        weights = tuple(getattr(self, name) for name in _NAMES)
+        x = checked_input(x, self.weight, self._layers)
+        for name, weight in zip(_NAMES, weights):
+            memory_of(weight, "forward", name)
+            check_dtypes(x, weight)
+        _refuse_tangents(x, *weights)
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *weights))
+        if recorded:
+            return (_Soft if self.training else _Hard).apply(x, *weights, self._layers)
+        return _product(x, weights, self._layers, hard=not self.training, once=False)
+
+    def prepare_for_eval(self):
+        """Goes to eval mode and takes the weights for unchanged from now on.
+
+        Elsewhere a forward in eval mode reads the weights to see whether they have changed, which
+        takes longer than the forward itself. weight_updated(), train(), loading a state_dict and
+        moving the module end it. The parameters stay. Returns the module.
+        """
+        self.eval()
+        self._layers.prepared = True
+        return self
+
+    def train(self, mode: bool = True):
+        """As nn.Module.train."""
+        if mode:
+            self._layers.prepared = False
+        return super().train(mode)
+
+    def weight_updated(self) -> None:
+        """As SwitchBackLinear.weight_updated."""
+        self._layers.prepared = False
+        self._layers.weight_updated()
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"fragments={self.fragments}, rank={self.rank}, mode={self.mode}"
+        )
+
+    def __prepare_scriptable__(self):
+        raise Unsupported(
+            "torch.jit.script: FragmentedLinear cannot be compiled, its products run outside of torch"
+        )
+
+    def _load_from_state_dict(self, *arguments):
+        super()._load_from_state_dict(*arguments)
+        self.weight_updated()
+
+    def _apply(self, fn, *args, **kwargs):
+        super()._apply(fn, *args, **kwargs)
+        self._layers.prepared = False
+        self._layers.release()
+        return self
+
+    def _replicate_for_data_parallel(self):
+        replica = super()._replicate_for_data_parallel()
+        replica._layers = self._new_layers()
+        return replica
+
+
+if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
+    # As in linear.py: a compiled model breaks its graph at each product.
+    FragmentedLinear.forward = torch.compiler.disable(FragmentedLinear.forward)

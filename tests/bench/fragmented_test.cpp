@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command `fragmented`: every layer and mode has a row, whose identities hold, and the
+// published figures stand beside them.
+#include "bench/fragmented/fragmented.hpp"
+
+#include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <sstream>
+
+#include "bench/cli/cli.hpp"
+#include "bench/published/published.hpp"
+#include "bench/workload/command.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::bench {
+namespace {
+
+std::vector<Json> run_fragmented(std::vector<std::string> arguments) {
+  CLI::App app;
+  add_workload_command(app, make_fragmented());
+  arguments.insert(arguments.begin(),
+                   {"fragmented", "--device", "cpu", "--threads", "2", "--quiet", "--steps", "2"});
+  std::reverse(arguments.begin(), arguments.end());
+  testing::internal::CaptureStdout();
+  app.parse(std::move(arguments));
+  EXPECT_EQ(exit_code(), exit_codes::ok);
+  std::istringstream out(testing::internal::GetCapturedStdout());
+  std::vector<Json> rows;
+  for (std::string line; std::getline(out, line);)
+    rows.push_back(Json::parse(line));
+  return rows;
+}
+
+TEST(FragmentedCommand, RowsOfEveryLayerAndMode) {
+  const auto rows = run_fragmented({"--dim", "48", "96", "--batch", "1", "5", "--fragments", "2",
+                                    "6", "--rank", "3", "--mode", "rowwise", "global"});
+  // Two sizes, two batches, and three modes (standard, which the ratios need) of a plain layer and
+  // of two fragmented ones.
+  ASSERT_EQ(rows.size(), 2u * 2 * 3 * 3);
+  EXPECT_EQ(rows[0]["layer"], "linear");
+  EXPECT_EQ(rows[0]["mode"], "standard");
+  EXPECT_EQ(rows[0]["step_ratio"], 1.0);
+  for (const Json& row : rows) {
+    SCOPED_TRACE(row.dump());
+    const std::int64_t dim = row["dim"];
+    const bool plain = row["layer"] == "linear";
+    const std::int64_t params = plain ? dim * dim + dim : dim * dim + 2 * 3 * dim + dim;
+    EXPECT_EQ(row["params"], params);
+    EXPECT_EQ(row["bytes"]["param"], 4 * params);
+    EXPECT_EQ(row["bytes"]["optimizer"], 8 * params);
+    EXPECT_EQ(row["bytes"]["saved"], 4 * dim * row["batch"].get<std::int64_t>());
+    EXPECT_EQ(row["fragments"].is_null(), plain);
+    for (const char* check : {"params", "no_copy_of_weight", "row_alone"})
+      EXPECT_EQ(row["checks"][check], true) << check;
+    for (const char* time : {"inference", "forward", "backward", "optimizer", "synced_ms"})
+      EXPECT_EQ(row[time]["count"], 2) << time;
+    EXPECT_TRUE(row["published_step"].is_null());
+  }
+}
+
+// The source's times of 8 rows of 2048: 0.12 and 0.91 ms plain, 0.54 and 1.92 soft, 0.62 hard.
+TEST(FragmentedCommand, PublishedRatiosStandBesideOurs) {
+  const auto rows =
+      run_fragmented({"--dim", "2048", "--batch", "8", "--fragments", "2", "--mode", "standard"});
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0]["published_peak_mb"], 96.5);
+  EXPECT_EQ(rows[1]["published_inference"], 0.12 / 0.62);
+  EXPECT_EQ(rows[1]["published_step"], (0.12 + 0.91) / (0.54 + 1.92));
+  EXPECT_EQ(rows[1]["params"], 4458496);  // as published
+}
+
+TEST(FragmentedCommand, Rejections) {
+  const auto message_of = [](const std::vector<std::string>& arguments) -> std::string {
+    try {
+      run_fragmented(arguments);
+    } catch (const Error& error) {
+      testing::internal::GetCapturedStdout();
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message_of({"--dim", "10", "--fragments", "3"}),
+            "--dim 10: it must be a positive multiple of --fragments 3");
+  EXPECT_EQ(message_of({"--batch", "0"}), "--batch 0: it must be at least 1");
+  EXPECT_EQ(message_of({"--mode", "global_mem_efficient"}),
+            "--mode global_mem_efficient: a fragmented layer does not have it: the gradient of its "
+            "selector needs x itself");
+}
+
+TEST(PublishedTable, FieldsByNameAndNumber) {
+  const PublishedTable table("fragmented_linear");
+  ASSERT_EQ(table.rows(), 81u);
+  EXPECT_EQ(table.text(0, "layer"), "linear");
+  EXPECT_EQ(table.number(0, "fragments"), std::nullopt);
+  EXPECT_EQ(table.number(1, "fragments"), 2.0);
+  EXPECT_EQ(table.number(80, "parameters"), 71311360.0);
+}
+
+}  // namespace
+}  // namespace switchback::bench
