@@ -236,12 +236,14 @@ TEST_F(Cli, UnknownWordsAreNamedWithWhatIsMeant) {
     EXPECT_EQ(result.err.find("Could not convert"), std::string::npos) << result.err;
   };
   expect({},
-         "name a subcommand: run, multimodel, fragmented, transformer, accum, pipeline, tune, cache, report, "
+         "name a subcommand: run, multimodel, fragmented, transformer, accum, pipeline, tune, "
+         "cache, report, "
          "list, "
          "verify, micro, info");
   expect({"rum"}, "'rum' is no subcommand; did you mean 'run'?");
   expect({"nosuch"},
-         "'nosuch' is no subcommand; there are run, multimodel, fragmented, transformer, accum, pipeline, "
+         "'nosuch' is no subcommand; there are run, multimodel, fragmented, transformer, accum, "
+         "pipeline, "
          "tune, cache");
   expect({"cache", "nosuch"}, "'nosuch' is no subcommand of 'cache'; there are ");
   expect({"run", "--sead", "1"}, "'--sead' is no option of 'run'; did you mean '--seed'?");

@@ -12,6 +12,7 @@
 #include "bench/cli/cli.hpp"
 #include "bench/published/published.hpp"
 #include "bench/workload/command.hpp"
+#include "support/contexts.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {
@@ -62,6 +63,8 @@ TEST(FragmentedCommand, RowsOfEveryLayerAndMode) {
 
 // The source's times of 8 rows of 2048: 0.12 and 0.91 ms plain, 0.54 and 1.92 soft, 0.62 hard.
 TEST(FragmentedCommand, PublishedRatiosStandBesideOurs) {
+  // Four million parameters; what sanitizers look for, the smaller sizes have too.
+  if (test::under_thread_sanitizer || test::under_address_sanitizer) GTEST_SKIP();
   const auto rows =
       run_fragmented({"--dim", "2048", "--batch", "8", "--fragments", "2", "--mode", "standard"});
   ASSERT_EQ(rows.size(), 2u);
