@@ -39,12 +39,13 @@ std::vector<Json> rows_of(const std::shared_ptr<Workload>& workload,
   return rows;
 }
 
-const std::vector<std::string> tiny = {"--d-model", "16", "--layers",     "2",  "--heads", "2",
-                                       "--context", "12", "--vocabulary", "40", "--batch", "2"};
+const std::vector<std::string> tiny_decoder = {"--d-model",    "16", "--layers",  "2",
+                                               "--heads",      "2",  "--context", "12",
+                                               "--vocabulary", "40", "--batch",   "2"};
 
 TEST(TransformerCommand, RowsOfEveryModeAndPhase) {
   for (const std::string pass : {"forward", "backward", "step"}) {
-    std::vector<std::string> arguments = tiny;
+    std::vector<std::string> arguments = tiny_decoder;
     for (const char* more : {"--pass", pass.c_str(), "--steps", "3", "--warmup", "2", "--mode",
                              "rowwise", "auto", "--tune", "0"})
       arguments.emplace_back(more);
