@@ -262,7 +262,8 @@ Stage::Stage(const Surroundings& around, Parameters& parameters, const StackOpti
       options_(o),
       ends_(std::make_unique<Ends>()),
       inputs_(static_cast<std::size_t>(microbatches)),
-      checkpointed_(static_cast<std::size_t>(microbatches)) {
+      checkpointed_(static_cast<std::size_t>(microbatches)),
+      losses_(static_cast<std::size_t>(microbatches)) {
   core::require(o.heads >= 1 && o.width >= 1 && o.width % o.heads == 0,
                 "stack: width {} with {} heads; it must be a multiple of them", o.width, o.heads);
   ends_->saved.resize(static_cast<std::size_t>(microbatches));
@@ -323,9 +324,9 @@ Tensor Stage::run(const Microbatch& m, Tensor x, bool keeps) {
     Block::run(around_, *ends.head, x, logits, keeps && o.keeps_codes, keeps ? &s.normed : nullptr);
     if (keeps && !o.keeps_codes) s.normed.x = std::move(x);
     x.reset();
-    const double loss = cross_entropy(state, logits.any(), m.targets, m.rows_of_batch, keeps);
+    losses_[static_cast<std::size_t>(m.index)] =
+        cross_entropy(state, logits.any(), m.targets, m.rows_of_batch, keeps);
     if (keeps) s.dlogits = std::move(logits);
-    loss_ += loss;
   }
   if (keeps) ends.saved[static_cast<std::size_t>(m.index)] = std::move(s);
   return x;
@@ -335,9 +336,11 @@ Tensor Stage::forward(const Microbatch& m, Tensor x, bool checkpoint) {
   const auto i = static_cast<std::size_t>(m.index);
   checkpointed_[i] = static_cast<char>(checkpoint);
   if (!checkpoint) return run(m, std::move(x), true);
-  if (ends_->embeds) return run(m, Tensor(), false);
   inputs_[i] = std::move(x);
   inputs_[i].set_class(MemoryClass::saved);
+  // Nobody waits for the last stage's output: its forward runs once, in backward.
+  if (ends_->head != nullptr) return {};
+  if (ends_->embeds) return run(m, Tensor(), false);
   Tensor input =
       around_.take(MemoryClass::workspace, DType::f32, inputs_[i].rows(), inputs_[i].cols());
   zero(around_.state(), input.any());
@@ -350,11 +353,7 @@ Tensor Stage::backward(const Microbatch& m, Tensor dy, bool accumulate) {
   const StackOptions& o = options_;
   const auto i = static_cast<std::size_t>(m.index);
   Ends& ends = *ends_;
-  if (checkpointed_[i] != 0) {
-    const double loss = loss_;  // was counted the first time
-    run(m, std::move(inputs_[i]), true);
-    loss_ = loss;
-  }
+  if (checkpointed_[i] != 0) run(m, std::move(inputs_[i]), true);
   Ends::Saved& s = ends.saved[i];
   if (ends.head != nullptr) {
     dy = around_.take(MemoryClass::workspace, DType::f32, s.dlogits.rows(), o.width);
@@ -384,11 +383,13 @@ void Stage::drop() {
     saved = Ends::Saved();
   for (Tensor& input : inputs_)
     input.reset();
-  loss_ = 0;
 }
 
 double Stage::take_loss() {
-  return std::exchange(loss_, 0.0);
+  double sum = 0;
+  for (double& loss : losses_)
+    sum += std::exchange(loss, 0.0);
+  return sum;
 }
 
 void Stage::weights_updated() {

@@ -51,13 +51,14 @@ class Stage {
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  /// The output for the stage that follows; empty from the last one, which adds to loss(). x is the
+  /// The output for the stage that follows; empty from the last one. x is the
   /// output of the stage before; empty for the first one. If `checkpoint`, only x is kept, and
-  /// backward computes the forward again.
+  /// backward computes the forward again; the last stage then computes its forward in backward
+  /// only.
   Tensor forward(const Microbatch& m, Tensor x, bool checkpoint);
   /// The gradient of x; empty from the first stage. dy is that of the output; empty for the last.
   Tensor backward(const Microbatch& m, Tensor dy, bool accumulate);
-  /// The part of the microbatches' mean cross entropy since the last call.
+  /// The mean cross entropy of the microbatches whose backward has run, since the last call.
   double take_loss();
 
   /// Forgets forwards whose backwards have not run.
@@ -78,7 +79,7 @@ class Stage {
   std::unique_ptr<Ends> ends_;
   std::vector<Tensor> inputs_;  ///< of checkpointed microbatches
   std::vector<char> checkpointed_;
-  double loss_ = 0;
+  std::vector<double> losses_;  ///< of microbatches
 };
 
 }  // namespace switchback::models

@@ -13,6 +13,7 @@
 namespace switchback::models {
 
 /// For which microbatches a stage keeps only its input, and computes the forward again in backward.
+/// The last stage, whose output nobody waits for, then computes it only there.
 enum class Checkpoint { never, except_last, always };
 /// "never", "except_last", "always".
 std::string_view checkpoint_name(Checkpoint checkpoint) noexcept;
