@@ -9,6 +9,7 @@
 #include "gemm/floating/problem.hpp"
 #include "gemm/int8/engine.hpp"
 #include "linear/mode.hpp"
+#include "quant/blocks.hpp"
 #include "quant/problem.hpp"
 
 namespace switchback::autotune {
@@ -32,9 +33,11 @@ class Lister {
     standard(n, k, m, true, false);          // Gᵀ · X
     quantize(Op::rowwise, m, k);
     quantize(Op::rowwise, m, n);
-    for (const Op op : {Op::rowwise, Op::columnwise_transpose, Op::global, Op::global_transpose,
-                        Op::rowwise_and_columnwise_transpose, Op::global_and_transpose})
-      quantize(op, n, k);
+    // The weight of an engine that takes codes block by block is quantized without a choice.
+    if (gemm_int8::packing_engine(state_).pack_rows == nullptr || !quant::has_blocks(state_))
+      for (const Op op : {Op::rowwise, Op::columnwise_transpose, Op::global, Op::global_transpose,
+                          Op::rowwise_and_columnwise_transpose, Op::global_and_transpose})
+        quantize(op, n, k);
     using gemm_int8::ScaleMode;
     const gemm_int8::EngineId packer = gemm_int8::packing_engine(state_).id;
     for (const gemm_int8::EngineId packed : {packer, gemm_int8::EngineId::none})

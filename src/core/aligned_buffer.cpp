@@ -54,11 +54,13 @@ void AlignedBuffer::reserve(std::size_t bytes) {
     fresh = std::aligned_alloc(align, rounded);
     if (fresh != nullptr) {
 #if defined(__linux__)
-      // Advice only: without huge pages it is the same memory, a little slower.
-      if (align == huge_page_bytes) (void)madvise(fresh, rounded, MADV_HUGEPAGE);
+      // Advice only: without huge pages it is the same memory, a little slower. The last part gets
+      // small pages, of which only those that are used cost memory.
+      if (align == huge_page_bytes)
+        (void)madvise(fresh, bytes / huge_page_bytes * huge_page_bytes, MADV_HUGEPAGE);
 #endif
       data_ = fresh;
-      capacity_ = rounded;
+      capacity_ = (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
       return;
     }
   }

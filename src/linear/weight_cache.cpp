@@ -7,6 +7,7 @@
 #include "core/context_state.hpp"
 #include "gemm/int8/dispatch.hpp"
 #include "linear/copy.hpp"
+#include "quant/blocks.hpp"
 #include "quant/dispatch.hpp"
 
 namespace switchback::linear {
@@ -82,40 +83,75 @@ ConstAnyMatrix part_of(ConstAnyMatrix w, std::int64_t group, std::int64_t groups
 
 }  // namespace
 
-const QuantizedWeight& WeightCache::forward(ContextState& state, ConstAnyMatrix w,
-                                            WeightScales scales, std::string_view engine,
-                                            bool and_backward) {
-  if (forward_.valid(scales)) return forward_;
+// Quantizes w straight into the packed layouts of an engine that takes codes block by block.
+bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+                                 std::string_view engine, bool forward, bool backward) {
+  if (!quant::has_blocks(state)) return false;
   const std::int64_t n = w.rows / groups_;
   const std::int64_t k = w.cols;
   const bool rowwise = scales == WeightScales::per_row_and_column;
-  const bool both = and_backward && !backward_.valid(scales);
+  using Blocks = gemm_int8::BlockPacker::Blocks;
+  gemm_int8::BlockPacker rows(Blocks::of_b);
+  gemm_int8::BlockPacker columns(Blocks::of_b_transposed);
+  quant::BlocksRequest request{.x = w, .matrices = groups_};
+  if (forward) {
+    const std::span<float> absmax = forward_.begin(state, rowwise ? groups_ * n : groups_);
+    if (!forward_.begin_blocks(state, rows, groups_, n, k, engine)) return false;
+    request.q = {rowwise ? quant::Scales::per_row : quant::Scales::global, absmax, &rows};
+  }
+  if (backward) {
+    const std::span<float> absmax = backward_.begin(state, rowwise ? groups_ * k : groups_);
+    if (!backward_.begin_blocks(state, columns, groups_, k, n, engine)) return false;
+    request.q_t = {rowwise ? quant::Scales::per_column : quant::Scales::global, absmax, &columns};
+  }
+  quant::quantize_blocks(state, request);
+  if (forward) forward_.finish_blocks(scales);
+  if (backward) backward_.finish_blocks(scales);
+  return true;
+}
+
+void WeightCache::make(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+                       std::string_view engine, bool forward, bool backward) {
+  if (make_in_blocks(state, w, scales, engine, forward, backward)) return;
+  const std::int64_t n = w.rows / groups_;
+  const std::int64_t k = w.cols;
+  const bool rowwise = scales == WeightScales::per_row_and_column;
   core::Workspace::Frame frame(state.workspace);
-  const MatrixView<std::int8_t> q = forward_.begin_codes(state, frame, groups_, n, k, engine);
+  MatrixView<std::int8_t> q;
   MatrixView<std::int8_t> q_t;
-  if (both) q_t = backward_.begin_codes(state, frame, groups_, k, n, engine);
-  const std::span<float> absmax = forward_.begin(state, rowwise ? groups_ * n : groups_);
+  if (forward) q = forward_.begin_codes(state, frame, groups_, n, k, engine);
+  if (backward) q_t = backward_.begin_codes(state, frame, groups_, k, n, engine);
+  std::span<float> absmax;
   std::span<float> absmax_t;
-  if (both) absmax_t = backward_.begin(state, rowwise ? groups_ * k : groups_);
+  if (forward) absmax = forward_.begin(state, rowwise ? groups_ * n : groups_);
+  if (backward) absmax_t = backward_.begin(state, rowwise ? groups_ * k : groups_);
   using enum quant::Scales;
-  if (rowwise && !both) {
+  if (rowwise && !backward) {
     // Rows do not know of groups.
     quant::run(state, {.x = w, .q = {per_row, q, absmax}});
   } else {
+    // Both layouts share a global scale.
+    const std::span<float> global_absmax = forward ? absmax : absmax_t;
     for (std::int64_t g = 0; g < groups_; ++g) {
       quant::Request request{.x = part_of(w, g, groups_)};
-      request.q = part_of(rowwise ? per_row : global, q, absmax, g, groups_);
-      // Both layouts share a global scale.
-      if (both)
-        request.q_t =
-            part_of(rowwise ? per_column : global, q_t, rowwise ? absmax_t : absmax, g, groups_);
+      if (forward) request.q = part_of(rowwise ? per_row : global, q, absmax, g, groups_);
+      if (backward)
+        request.q_t = part_of(rowwise ? per_column : global, q_t,
+                              rowwise ? absmax_t : global_absmax, g, groups_);
       quant::run(state, request);
     }
-    if (both && !rowwise)
+    if (forward && backward && !rowwise)
       copy_dense(state, core::operand("absmax", absmax).matrix, absmax_t.data());
   }
-  forward_.finish(state, q, groups_, scales, engine);
-  if (both) backward_.finish(state, q_t, groups_, scales, engine);
+  if (forward) forward_.finish(state, q, groups_, scales, engine);
+  if (backward) backward_.finish(state, q_t, groups_, scales, engine);
+}
+
+const QuantizedWeight& WeightCache::forward(ContextState& state, ConstAnyMatrix w,
+                                            WeightScales scales, std::string_view engine,
+                                            bool and_backward) {
+  if (!forward_.valid(scales))
+    make(state, w, scales, engine, true, and_backward && !backward_.valid(scales));
   return forward_;
 }
 
@@ -143,18 +179,7 @@ const QuantizedWeight& WeightCache::forward_of_columns(ContextState& state, Cons
 
 const QuantizedWeight& WeightCache::backward(ContextState& state, ConstAnyMatrix w,
                                              WeightScales scales, std::string_view engine) {
-  if (backward_.valid(scales)) return backward_;
-  const std::int64_t n = w.rows / groups_;
-  const std::int64_t k = w.cols;
-  core::Workspace::Frame frame(state.workspace);
-  const MatrixView<std::int8_t> q_t = backward_.begin_codes(state, frame, groups_, k, n, engine);
-  const bool by_column = scales == WeightScales::per_row_and_column;
-  const quant::Scales of_columns = by_column ? quant::Scales::per_column : quant::Scales::global;
-  const std::span<float> absmax = backward_.begin(state, by_column ? groups_ * k : groups_);
-  for (std::int64_t g = 0; g < groups_; ++g)
-    quant::run(state,
-               {.x = part_of(w, g, groups_), .q_t = part_of(of_columns, q_t, absmax, g, groups_)});
-  backward_.finish(state, q_t, groups_, scales, engine);
+  if (!backward_.valid(scales)) make(state, w, scales, engine, false, true);
   return backward_;
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/aligned_buffer.hpp"
 #include "core/workspace.hpp"
+#include "gemm/int8/block_packer.hpp"
 #include "switchback/gemm.hpp"
 
 namespace switchback::linear {
@@ -47,6 +48,16 @@ class QuantizedWeight {
   void release() noexcept;
   /// Room for `count` scales, to be filled before finish(). Invalid until then.
   std::span<float> begin(const ContextState& state, std::int64_t count);
+  /// Makes `packer` put the codes of `groups` matrices B[rows,cols] where this keeps them; then
+  /// they need no finish(), but finish_blocks(). False: the engine packs only whole matrices.
+  bool begin_blocks(ContextState& state, gemm_int8::BlockPacker& packer, std::int64_t groups,
+                    std::int64_t rows, std::int64_t cols, std::string_view engine) {
+    return packer.begin(state, groups, rows, cols, packed_, engine);
+  }
+  void finish_blocks(WeightScales scales) noexcept {
+    scales_ = scales;
+    valid_ = true;
+  }
   /// Where to write the codes of `groups` matrices B[rows,cols], below each other: directly to the
   /// packed form if that has the same layout, else to the frame.
   MatrixView<std::int8_t> begin_codes(ContextState& state, core::Workspace::Frame& frame,
@@ -75,7 +86,7 @@ class WeightCache {
  public:
   explicit WeightCache(std::int64_t groups = 1) : groups_(groups) {}
 
-  /// W[N,K], for X · Wᵀ. With `and_backward`, the layout for dX is made from the same read of w, if
+  /// W[N,K], for X · Wᵀ. With `and_backward`, the layout for dX is made in the same pass over w, if
   /// it is missing too.
   const QuantizedWeight& forward(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                                  std::string_view engine, bool and_backward);
@@ -103,6 +114,12 @@ class WeightCache {
   [[nodiscard]] std::size_t bytes() const noexcept { return forward_.bytes() + backward_.bytes(); }
 
  private:
+  // Makes the missing ones of both layouts.
+  void make(ContextState& state, ConstAnyMatrix w, WeightScales scales, std::string_view engine,
+            bool forward, bool backward);
+  bool make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+                      std::string_view engine, bool forward, bool backward);
+
   std::int64_t groups_;
   QuantizedWeight forward_;
   QuantizedWeight backward_;

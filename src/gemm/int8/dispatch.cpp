@@ -6,6 +6,7 @@
 
 #include "core/assert.hpp"
 #include "core/check.hpp"
+#include "gemm/int8/block_packer.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/grouped.hpp"
 #include "gemm/int8/packed_weight.hpp"
@@ -102,19 +103,33 @@ void multiply(ContextState& state, const GemmArgs& args) {
   choose_and_run(state, "gemm", product, args.engine);
 }
 
+namespace {
+
+// Makes `out` hold so many packed B[n,k] of this engine, whose bytes are not written yet.
+PackedWeightState& make_packed(ContextState& state, const Engine& engine, std::int64_t groups,
+                               std::int64_t n, std::int64_t k, PackedWeight& out) {
+  if (out.empty()) out = PackedWeight();  // a moved-from object has no state
+  PackedWeightState& packed = out.state();
+  const std::size_t bytes = engine.packed_bytes(n, k);
+  const std::int64_t step = packed_step(bytes);
+  packed.buffer.reserve(static_cast<std::size_t>(step * (groups - 1)) + bytes, state.runtime);
+  packed.engine = &engine;
+  packed.device = state.device;
+  packed.rows = n;
+  packed.cols = k;
+  packed.groups = groups;
+  packed.step_bytes = step;
+  return packed;
+}
+
+}  // namespace
+
 MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, std::int64_t k,
                                           PackedWeight& out, std::string_view engine) {
   const Engine* packer = &packing_engine("pack_weight", state, engine);
   if (packer->packed_stride == nullptr || state.runtime == nullptr) return {};
-  if (out.empty()) out = PackedWeight();  // a moved-from object has no state
-  PackedWeightState& packed = out.state();
+  PackedWeightState& packed = make_packed(state, *packer, 1, n, k, out);
   const std::size_t bytes = packer->packed_bytes(n, k);
-  packed.buffer.reserve(bytes, state.runtime);
-  packed.engine = packer;
-  packed.device = state.device;
-  packed.rows = n;
-  packed.cols = k;
-  packed.groups = 1;
   const std::int64_t stride = packer->packed_stride(n, k);
   if (bytes != static_cast<std::size_t>(n * k))
     state.runtime->fill(packed.buffer.as<void>(), 0, bytes);
@@ -124,22 +139,33 @@ MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, s
 void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t> b,
           std::int64_t groups, PackedWeight& out, std::string_view engine) {
   const Engine* packer = &packing_engine(op, state, engine);
-  if (out.empty()) out = PackedWeight();  // a moved-from object has no state
-  PackedWeightState& packed = out.state();
   const std::int64_t n = b.rows / groups;
-  const std::size_t bytes = packer->packed_bytes(n, b.cols);
-  const std::int64_t step = packed_step(bytes);
-  packed.buffer.reserve(static_cast<std::size_t>(step * (groups - 1)) + bytes, state.runtime);
+  PackedWeightState& packed = make_packed(state, *packer, groups, n, b.cols, out);
   packed.engine = nullptr;  // until the copies are queued: a device can fail here
   for (std::int64_t g = 0; g < groups; ++g)
     packer->pack(state, {b.data + g * n * b.stride, n, b.cols, b.stride},
-                 packed.buffer.as<std::byte>() + g * step);
+                 packed.buffer.as<std::byte>() + g * packed.step_bytes);
   packed.engine = packer;
-  packed.device = state.device;
-  packed.rows = n;
-  packed.cols = b.cols;
-  packed.groups = groups;
-  packed.step_bytes = step;
+}
+
+bool BlockPacker::begin(ContextState& state, std::int64_t groups, std::int64_t n, std::int64_t k,
+                        PackedWeight& out, std::string_view engine) {
+  const Engine& packer = packing_engine("pack_weight", state, engine);
+  if (packer.pack_rows == nullptr) return false;
+  const PackedWeightState& packed = make_packed(state, packer, groups, n, k, out);
+  engine_ = &packer;
+  k_ = k;
+  data_ = packed.buffer.as<std::byte>();
+  step_bytes_ = packed.step_bytes;
+  return true;
+}
+
+void BlockPacker::take(const core::CodeBlock& block) const noexcept {
+  std::byte* const out = data_ + block.matrix * step_bytes_;
+  if (blocks_ == Blocks::of_b)
+    engine_->pack_rows(k_, block, out);
+  else
+    engine_->pack_columns(k_, block, out);
 }
 
 }  // namespace switchback::gemm_int8

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/code_blocks.hpp"
 #include "core/context_state.hpp"
 #include "core/device_table.hpp"
 #include "gemm/int8/config.hpp"
@@ -56,6 +57,10 @@ struct Engine {
   /// Bytes of B[n,k] in that layout, and the rearrangement. The layout depends on n and k alone.
   std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k);
   void (*pack)(ContextState& state, MatrixView<const std::int8_t> b, void* out);
+  /// Packs one block of B[n,k], or of B transposed, [k,n], on the calling thread; null for an
+  /// engine that only packs whole matrices.
+  void (*pack_rows)(std::int64_t k, const core::CodeBlock& block, void* out) = nullptr;
+  void (*pack_columns)(std::int64_t k, const core::CodeBlock& block, void* out) = nullptr;
   /// The stride of a packed B[n,k], for an engine whose packed form is B's rows padded with zeros,
   /// so that codes can be written to it directly; null for an engine that rearranges them.
   std::int64_t (*packed_stride)(std::int64_t n, std::int64_t k) = nullptr;

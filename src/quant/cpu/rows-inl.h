@@ -8,6 +8,7 @@
 #define SWITCHBACK_QUANT_CPU_ROWS_INL
 #endif
 
+#include "quant/cpu/column_scales.hpp"
 #include "quant/cpu/elements-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -79,6 +80,18 @@ HWY_INLINE void code_run(const T* x, std::int64_t count, const Scale& scale, std
       if constexpr (!std::is_same_v<Max, NoMax>) add_run(max, next, count);
   }
 }
+
+// One scale for each column.
+struct ScaleOfColumn {
+  cpu::ColumnScales scales;
+  HWY_INLINE VF lower_at(std::int64_t col) const { return hn::Load(F32(), scales.lower + col); }
+  HWY_INLINE VF upper_at(std::int64_t col) const { return hn::Load(F32(), scales.upper + col); }
+  HWY_INLINE VU divided(VF x, std::int64_t col) const {
+    const VF divisor = hn::Load(F32(), scales.divisor + col);
+    const VF t = hn::Mul(hn::Set(F32(), 127.0f), hn::Div(x, divisor));
+    return rounded(hn::IfThenElseZero(hn::Ne(divisor, hn::Zero(F32())), t));
+  }
+};
 
 // The elements of a row from a column on.
 template <class T>

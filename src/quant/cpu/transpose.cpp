@@ -21,18 +21,6 @@ using D8 = hn::Repartition<std::uint8_t, F32>;
 inline constexpr std::int64_t vector_bytes = static_cast<std::int64_t>(hn::MaxLanes(D8()));
 #endif
 
-// One scale for each column.
-struct ScaleOfColumn {
-  cpu::ColumnScales scales;
-  HWY_INLINE VF lower_at(std::int64_t col) const { return hn::Load(F32(), scales.lower + col); }
-  HWY_INLINE VF upper_at(std::int64_t col) const { return hn::Load(F32(), scales.upper + col); }
-  HWY_INLINE VU divided(VF x, std::int64_t col) const {
-    const VF divisor = hn::Load(F32(), scales.divisor + col);
-    const VF t = hn::Mul(hn::Set(F32(), 127.0f), hn::Div(x, divisor));
-    return rounded(hn::IfThenElseZero(hn::Ne(divisor, hn::Zero(F32())), t));
-  }
-};
-
 // A tile is worked on in two halves. First its rows are read from end to end and their codes packed
 // into a buffer that stays in the second-level cache; then those are turned, a unit of 16 columns
 // at a time, and written in whole cache lines. Halves that take turns disturb each other's memory
@@ -369,10 +357,6 @@ HWY_EXPORT(TransposeRun);
 namespace cpu {
 namespace {
 
-std::int64_t rounded_up(std::int64_t n) {
-  return (n + 63) / 64 * 64;
-}
-
 using TileKernel = void (*)(const TileJob& job, const Cut::Piece& piece, std::int8_t* scratch);
 TileKernel tile_kernel(const core::CpuFeatures& features) {
   return HWY_DISPATCH_TABLE(TransposeRun)[table_index(features)];
@@ -399,53 +383,17 @@ void turn_tiles(ContextState& state, const Config& config, const TileJob& job, s
   });
 }
 
-// The magnitudes of columns as every worker has seen them.
-struct Magnitudes {
-  std::byte* data = nullptr;
-  std::int64_t worker_bytes = 0;
-  int workers = 0;
-  DType dtype = DType::f32;
-
-  [[nodiscard]] void* of(int worker, std::int64_t col) const {
-    return data + worker * worker_bytes + col * static_cast<std::int64_t>(dtype_size_bytes(dtype));
-  }
-  [[nodiscard]] Magnitudes first() const { return {data, worker_bytes, 1, dtype}; }
-  [[nodiscard]] float absmax(std::int64_t col) const {
-    float largest = 0.0f;
-    for (int worker = 0; worker < workers; ++worker)
-      largest = larger_magnitude(largest, core::load_float(of(worker, col), dtype, 0));
-    return largest;
-  }
-};
-
-// absmax and scales of columns [begin, end); begin is a multiple of 64.
-void finish_columns(const Magnitudes& magnitudes, std::int64_t begin, std::int64_t end,
-                    float* absmax, const ColumnScales& scales) {
-  for (std::int64_t group = begin; group < end; group += 64) {
-    bool bracketed = true;
-    for (std::int64_t c = group; c < group + 64; ++c) {
-      const Scale scale = c < end ? Scale::of(magnitudes.absmax(c)) : Scale();
-      if (c < end) core::store(absmax, c, scale.absmax);
-      scales.lower[c] = scale.lower;
-      scales.upper[c] = scale.upper;
-      scales.divisor[c] = scale.method == Scale::Method::none ? 0.0f : scale.absmax;
-      bracketed = bracketed && scale.method == Scale::Method::bracket;
-    }
-    scales.group_bracketed[group / 64] = bracketed;
-  }
-}
-
-void finish_columns(ContextState& state, const Magnitudes& magnitudes, std::int64_t cols,
+void finish_columns(ContextState& state, const ColumnMagnitudes& magnitudes, std::int64_t cols,
                     float* absmax, const ColumnScales& scales) {
   state.threads.for_ranges(cols, 1024, [&](std::int64_t begin, std::int64_t end, int) {
     finish_columns(magnitudes, begin, end, absmax, scales);
   });
 }
 
-void reset(ContextState& state, const Magnitudes& magnitudes) {
-  state.threads.for_each(magnitudes.workers, [&](std::int64_t worker, int) {
+void reset(ContextState& state, const ColumnMagnitudes& magnitudes) {
+  state.threads.for_each(magnitudes.parts, [&](std::int64_t worker, int) {
     std::memset(magnitudes.of(static_cast<int>(worker), 0), 0,
-                static_cast<std::size_t>(magnitudes.worker_bytes));
+                static_cast<std::size_t>(magnitudes.part_bytes));
   });
 }
 
@@ -459,7 +407,7 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
   const std::int64_t cols = o.x.cols;
   const int workers = state.threads.count();
   const std::int64_t scratch_bytes =
-      TileScratch(config.tile_rows, std::min(config.tile_cols, rounded_up(cols))).bytes;
+      TileScratch(config.tile_rows, std::min(config.tile_cols, padded_columns(cols))).bytes;
   core::Workspace::Frame frame(state.workspace);
   auto* const scratch = frame.take<std::int8_t>(workers * scratch_bytes);
   TileJob job;
@@ -481,14 +429,14 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
   }
 
   job.by_column = true;
-  const std::int64_t padded = rounded_up(cols);
+  const std::int64_t padded = padded_columns(cols);
   job.columns = {frame.take<float>(padded), frame.take<float>(padded), frame.take<float>(padded),
                  frame.take<bool>(padded / 64)};
-  Magnitudes magnitudes;
-  magnitudes.workers = workers;
+  ColumnMagnitudes magnitudes;
+  magnitudes.parts = workers;
   magnitudes.dtype = o.x.dtype;
-  magnitudes.worker_bytes = padded * static_cast<std::int64_t>(dtype_size_bytes(o.x.dtype));
-  magnitudes.data = frame.take<std::byte>(workers * magnitudes.worker_bytes);
+  magnitudes.part_bytes = padded * static_cast<std::int64_t>(dtype_size_bytes(o.x.dtype));
+  magnitudes.data = frame.take<std::byte>(workers * magnitudes.part_bytes);
   reset(state, magnitudes);
   const auto raise = raise_kernel(state.features);
 
@@ -515,7 +463,7 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
       const std::int64_t end = std::min(begin + config.panel_cols, cols);
       // Nobody else has seen these columns: the first worker's room is theirs.
       raise(o.x, {0, rows, begin, end}, magnitudes.of(0, begin));
-      finish_columns(magnitudes.first(), begin, end, o.q_t.absmax.data(), job.columns);
+      finish_columns(magnitudes.from(0, 1), begin, end, o.q_t.absmax.data(), job.columns);
       for (std::int64_t c = begin; c < end; c += config.tile_cols)
         kernel(job, {0, rows, c, std::min(c + config.tile_cols, end)},
                scratch + worker * scratch_bytes);

@@ -4,23 +4,11 @@
 
 #include <cstdint>
 
+#include "quant/cpu/column_scales.hpp"
 #include "quant/cpu/engine.hpp"
 #include "quant/cpu/scale.hpp"
 
 namespace switchback::quant::cpu {
-
-/// Scales of all columns, 64-byte aligned and padded to a multiple of 64.
-struct ColumnScales {
-  float* lower = nullptr;
-  float* upper = nullptr;
-  float* divisor = nullptr;         ///< absmax, or 0 where codes are 0
-  bool* group_bracketed = nullptr;  ///< for 64 columns each: whether none needs the division
-
-  [[nodiscard]] bool bracketed(std::int64_t begin, std::int64_t end) const {
-    return std::all_of(group_bracketed + begin / 64, group_bracketed + (end + 63) / 64,
-                       [](bool b) { return b; });
-  }
-};
 
 /// How the scratch of a tile is laid out, in bytes: rows of packed codes, twice 16 columns of
 /// codes, and a line of 64 codes for each column.

@@ -35,15 +35,50 @@ std::size_t blocked_packed_bytes(const MicroKernel& kernel, std::int64_t n, std:
          static_cast<std::size_t>(whole_groups(kernel, k));
 }
 
+namespace {
+
+// Where the codes of B[·,k] from this row and code on are in its strips.
+std::int8_t* place_in_strips(const MicroKernel& kernel, std::int64_t k, void* strips,
+                             std::int64_t row, std::int64_t code) {
+  const std::int64_t strip = row / kernel.strip_cols;
+  return static_cast<std::int8_t*>(strips) +
+         kernel.strip_cols * (strip * whole_groups(kernel, k) + code) +
+         row % kernel.strip_cols * kernel.group;
+}
+
+}  // namespace
+
+void blocked_pack_rows(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
+                       void* out) {
+  // Pieces of this many codes stay in the first-level cache while the rows of a panel are packed.
+  constexpr std::int64_t piece = 512;
+  const MatrixView<const std::int8_t>& b = block.codes;
+  for (std::int64_t code = 0; code < b.cols; code += piece)
+    for (std::int64_t row = 0; row < b.rows; row += MicroKernel::pack_width)
+      kernel.pack_rows(
+          b.data + row * b.stride + code, b.stride,
+          static_cast<int>(std::min<std::int64_t>(MicroKernel::pack_width, b.rows - row)),
+          std::min(piece, b.cols - code),
+          place_in_strips(kernel, k, out, block.row + row, block.col + code));
+}
+
+void blocked_pack_columns(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
+                          void* out) {
+  const MatrixView<const std::int8_t>& b = block.codes;
+  for (std::int64_t col = 0; col < b.cols; col += MicroKernel::pack_width)
+    kernel.pack_columns(
+        b.data + col, b.stride,
+        static_cast<int>(std::min<std::int64_t>(MicroKernel::pack_width, b.cols - col)), b.rows,
+        place_in_strips(kernel, k, out, block.col + col, block.row));
+}
+
 void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
                   MatrixView<const std::int8_t> b, void* out) {
   if (b.cols == 0) return;
-  const std::int64_t panel_bytes = kernel.cols * whole_groups(kernel, b.cols);
-  threads.for_each(ceil_div(b.rows, kernel.cols), [&](std::int64_t panel, int) {
-    const std::int64_t row = panel * kernel.cols;
-    kernel.pack_panel(b.data + row * b.stride, b.stride,
-                      static_cast<int>(std::min<std::int64_t>(kernel.cols, b.rows - row)), b.cols,
-                      static_cast<std::int8_t*>(out) + panel * panel_bytes);
+  threads.for_ranges(b.rows, kernel.cols, [&](std::int64_t begin, std::int64_t end, int) {
+    blocked_pack_rows(
+        kernel, b.cols,
+        {.row = begin, .codes = {b.data + begin * b.stride, end - begin, b.cols, b.stride}}, out);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/code_blocks.hpp"
 #include "core/context_state.hpp"
 #include "gemm/int8/config.hpp"
 #include "gemm/int8/cpu/micro_kernel.hpp"
@@ -18,7 +19,13 @@ namespace switchback::gemm_int8 {
 /// Bytes of B[n,k] in the kernel's panels.
 std::size_t blocked_packed_bytes(const MicroKernel& kernel, std::int64_t n, std::int64_t k);
 
-/// Packs B into panels. `out` is 64-byte aligned.
+/// Packs a block of B[·,k], or a block of B transposed, [k,·]. `out` is where B's panels begin, and
+/// 64-byte aligned.
+void blocked_pack_rows(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
+                       void* out);
+void blocked_pack_columns(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
+                          void* out);
+/// Packs all of B.
 void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
                   MatrixView<const std::int8_t> b, void* out);
 

@@ -182,9 +182,10 @@ void GroupedRun::pack_panel(std::int64_t number) const {
   const std::int64_t row = panel * kernel_.cols;
   const std::int8_t* b =
       operands_of(p_, o_, groups_[static_cast<std::size_t>(place)].index).b + row * p.stride_b;
-  kernel_.pack_panel(b, p.stride_b,
-                     static_cast<int>(std::min<std::int64_t>(kernel_.cols, p.n - row)), p.k,
-                     packed_ + place * p_.packed_step_bytes + row * whole_groups(kernel_, p.k));
+  blocked_pack_rows(
+      kernel_, p.k,
+      {.row = row, .codes = {b, std::min<std::int64_t>(kernel_.cols, p.n - row), p.k, p.stride_b}},
+      packed_ + place * p_.packed_step_bytes);
 }
 
 void GroupedRun::block(std::int64_t task, int worker) const {

@@ -98,12 +98,19 @@ struct MicroKernel {
   void (*prepare)(const int8_t* a, int64_t stride_a, int rows, int64_t k, void* copy,
                   int32_t* start) = nullptr;
 
-  /// B's rows [0, n) × codes [0, k) into one panel: strips of strip_cols columns; in a strip,
-  /// groups of codes along k; in a group, strip_cols rows of B. `cols` times k rounded up to groups
-  /// bytes, 64-byte aligned. Padding is unspecified: tiles treat A's missing codes as zero, and the
-  /// sums of missing columns are not used.
-  void (*pack_panel)(const int8_t* b, int64_t stride_b, int n, int64_t k, void* panel) = nullptr;
+  /// Packed B consists of strips of strip_cols columns of d, each a row of B; in a strip, groups of
+  /// codes along k; in a group, strip_cols rows of B. There are strips for whole panels, and codes
+  /// for whole groups. Padding is unspecified: tiles treat A's missing codes as zero, and the sums
+  /// of missing columns are not used.
   int strip_cols = 0;
+  /// The rows of B that are packed together.
+  static constexpr int pack_width = 16;
+  /// B's rows [0, n), n <= pack_width, × codes [0, k) into a strip. `strip` is the place of the
+  /// first group of the first row: 64-byte aligned, since rows begin at a multiple of pack_width.
+  using Pack = void (*)(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip);
+  Pack pack_rows = nullptr;
+  /// The same from B transposed: [k, n], rows of n codes.
+  Pack pack_columns = nullptr;
 
   /// tile[r−1]: a tile of r rows.
   using TileFunction = void (*)(const Tile& tile);

@@ -9,6 +9,7 @@
 
 #include "core/numerics.hpp"
 #include "gemm/int8/cpu/micro_kernel.hpp"
+#include "gemm/int8/cpu/tiles/pack_columns.hpp"
 
 namespace switchback::gemm_int8 {
 namespace {
@@ -47,8 +48,8 @@ inline void transpose8(__m256i (&r)[8]) {
 }
 
 template <unsigned char Offset>
-void pack_panel(const int8_t* b, int64_t stride_b, int n, int64_t k, void* panel) {
-  auto* out = static_cast<unsigned char*>(panel);
+void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip) {
+  auto* out = static_cast<unsigned char*>(strip);
   const __m256i offset = _mm256_set1_epi8(static_cast<char>(Offset));
   for (int64_t i = 0; i < k; i += 32) {
     const int64_t codes = k - i < 32 ? k - i : 32;

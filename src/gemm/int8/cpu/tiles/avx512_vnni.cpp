@@ -13,6 +13,7 @@
 
 #include "core/numerics.hpp"
 #include "gemm/int8/cpu/tiles/load_codes.hpp"
+#include "gemm/int8/cpu/tiles/pack_columns.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -89,40 +90,35 @@ inline __attribute__((always_inline)) void transpose16(__m512i (&r)[16]) {
   }
 }
 
-void pack_panel(const int8_t* b, int64_t stride_b, int n, int64_t k, void* panel) {
-  auto* out = static_cast<uint8_t*>(panel);
-  const int64_t strip_bytes = strip_cols * ((k + 3) / 4 * 4);
+void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip) {
+  auto* out = static_cast<uint8_t*>(strip);
   const __m512i offset = _mm512_set1_epi8(static_cast<char>(0x80));
   for (int64_t i = 0; i < k; i += 64) {
     const int64_t codes = k - i < 64 ? k - i : 64;
     const int groups = static_cast<int>((codes + 3) / 4);
-    for (int v = 0; v < panel_cols / 16; ++v) {
-      __m512i rows[16];
-      if (codes == 64 && n >= 16 * v + 16) {
-        SWITCHBACK_UNROLL
-        for (int r = 0; r < 16; ++r)
-          rows[r] = _mm512_xor_si512(_mm512_loadu_si512(b + (16 * v + r) * stride_b + i), offset);
-      } else {
-        const __mmask64 mask = first64(codes);
-        SWITCHBACK_UNROLL
-        for (int r = 0; r < 16; ++r)
-          rows[r] =
-              16 * v + r < n
-                  ? _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, b + (16 * v + r) * stride_b + i),
-                                     offset)
+    __m512i rows[16];
+    if (codes == 64 && n == 16) {
+      SWITCHBACK_UNROLL
+      for (int r = 0; r < 16; ++r)
+        rows[r] = _mm512_xor_si512(_mm512_loadu_si512(b + r * stride_b + i), offset);
+    } else {
+      const __mmask64 mask = first64(codes);
+      SWITCHBACK_UNROLL
+      for (int r = 0; r < 16; ++r)
+        rows[r] =
+            r < n ? _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, b + r * stride_b + i), offset)
                   : offset;
-      }
-      transpose16(rows);
-      uint8_t* at = out + v / 2 * strip_bytes + i * strip_cols + v % 2 * 64;
-      if (groups == 16) {
-        SWITCHBACK_UNROLL
-        for (int g = 0; g < 16; ++g)
-          _mm512_store_si512(at + g * strip_cols * 4, rows[g]);
-      } else {
-        SWITCHBACK_UNROLL
-        for (int g = 0; g < 16; ++g)
-          if (g < groups) _mm512_store_si512(at + g * strip_cols * 4, rows[g]);
-      }
+    }
+    transpose16(rows);
+    uint8_t* at = out + i * strip_cols;
+    if (groups == 16) {
+      SWITCHBACK_UNROLL
+      for (int g = 0; g < 16; ++g)
+        _mm512_store_si512(at + g * strip_cols * 4, rows[g]);
+    } else {
+      SWITCHBACK_UNROLL
+      for (int g = 0; g < 16; ++g)
+        if (g < groups) _mm512_store_si512(at + g * strip_cols * 4, rows[g]);
     }
   }
 }
@@ -460,8 +456,9 @@ constinit const MicroKernel avx512_vnni_kernel = {
     .rows = 6,
     .cols = panel_cols,
     .prepare = prepare,
-    .pack_panel = pack_panel,
     .strip_cols = strip_cols,
+    .pack_rows = pack_rows,
+    .pack_columns = pack_columns<0x80, strip_cols>,
     .tile = {tile<1, 2, 1>, tile<2, 2, 1>, tile<3, 2, 1>, tile<4, 2, 1>, tile<5, 2, 1>,
              tile<6, 2, 1>},
     .narrow_rows = 12,

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: packs codes that come block by block, so that no plain matrix of them is written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/code_blocks.hpp"
+#include "core/context_state.hpp"
+#include "gemm/int8/engine.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback::gemm_int8 {
+
+class BlockPacker final : public core::CodeSink {
+ public:
+  /// What the blocks are parts of: B[n,k], or B transposed.
+  enum class Blocks { of_b, of_b_transposed };
+  explicit BlockPacker(Blocks blocks) noexcept : blocks_(blocks) {}
+
+  /// Makes `out` packed matrices B[n,k], as many as there are groups, whose codes will come in
+  /// blocks. False, and nothing is done, if the engine packs only whole matrices.
+  bool begin(ContextState& state, std::int64_t groups, std::int64_t n, std::int64_t k,
+             PackedWeight& out, std::string_view engine);
+
+  void take(const core::CodeBlock& block) const noexcept override;
+
+ private:
+  Blocks blocks_;
+  const Engine* engine_ = nullptr;
+  std::int64_t k_ = 0;
+  std::byte* data_ = nullptr;
+  std::int64_t step_bytes_ = 0;
+};
+
+}  // namespace switchback::gemm_int8
