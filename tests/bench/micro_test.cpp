@@ -16,6 +16,7 @@
 #include "bench/cli/cli.hpp"
 #include "bench/micro/activation.hpp"
 #include "bench/micro/call.hpp"
+#include "bench/micro/experts.hpp"
 #include "bench/micro/gemm.hpp"
 #include "bench/micro/layer.hpp"
 #include "bench/micro/quantize.hpp"
@@ -95,6 +96,24 @@ TEST(Micro, LayerMeasuresForwardAndStep) {
     EXPECT_EQ(subjects.count("forward, W quantized every call"), 2u);
     EXPECT_EQ(subjects.count("full step, W new"), 2u);
   }
+}
+
+TEST(Micro, ExpertsAreMeasuredAgainstALoopAndABound) {
+  Context context({.device = "cpu", .threads = 2, .isa = {}});
+  MicroOptions options = tiny();
+  options.shapes.front().batch = 20;
+  std::set<std::pair<std::string, std::string>> rows;
+  micro_experts(context, options, [&](const RaceRow& row) {
+    expect_measured(row);
+    rows.emplace(row.variant, row.rival);
+  });
+  // 20 tokens: more than 8 experts, fewer than 64.
+  const std::set<std::pair<std::string, std::string>> want = {
+      {"8 of 8 experts", "loop of products"},
+      {"8 of 8 experts", "one product"},
+      {"15 of 64 experts", "loop of products"},
+      {"15 of 64 experts", "reading the weights used"}};
+  EXPECT_EQ(rows, want);
 }
 
 TEST(Micro, ActivationMeasuresFusedAgainstSeparate) {

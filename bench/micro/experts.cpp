@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/micro/experts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/cli/table.hpp"
+#include "bench/machine/copy_kernel.hpp"
+#include "bench/workload/session.hpp"
+#include "core/context_state.hpp"
+#include "gemm/int8/packed_weight.hpp"
+#include "measure/data.hpp"
+#include "measure/matrix.hpp"
+#include "switchback/grouped.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+constexpr double experts_min_time_s = 2;
+
+using ExpertsSink = std::function<void(const RaceRow&)>;
+
+struct Mixture {
+  std::int64_t experts = 0;
+  MicroShape shape;  // batch: the tokens of all experts
+};
+
+// The claims: many tokens, and so few that the reading of weights is what takes time.
+constexpr MicroShape expert_shape = {1024, 4096, 1408};
+constexpr std::int64_t few_tokens = 16;
+
+std::vector<Mixture> mixtures_of(const MicroOptions& options) {
+  if (options.shapes.empty())
+    return {{8, expert_shape}, {64, {few_tokens, expert_shape.dim_in, expert_shape.dim_out}}};
+  std::vector<Mixture> all;
+  for (const MicroShape& shape : options.shapes)
+    for (const std::int64_t experts : {8, 64})
+      all.push_back({experts, shape});
+  return all;
+}
+
+// Expert e gets tokens in proportion to 1 / (e + 1).
+std::vector<std::int32_t> uneven_ends(const Mixture& mixture) {
+  std::vector<double> shares;
+  double sum = 0;
+  for (std::int64_t e = 0; e < mixture.experts; ++e)
+    shares.push_back(sum += 1.0 / static_cast<double>(e + 1));
+  std::vector<std::int32_t> ends;
+  for (const double share : shares)
+    ends.push_back(static_cast<std::int32_t>(
+        std::lround(share / sum * static_cast<double>(mixture.shape.batch))));
+  return ends;
+}
+
+// Codes and scales of a mixture, and its weights, packed for all experts and for each alone.
+class Experts {
+ public:
+  Experts(Context& context, const Mixture& mixture, std::uint64_t seed)
+      : context_(context),
+        shape_(mixture.shape),
+        ends_(uneven_ends(mixture)),
+        q_(context, DType::s8, shape_.batch, shape_.dim_in),
+        y_(context, DType::f32, shape_.batch, shape_.dim_out),
+        absmax_(context, DType::f32, 1, shape_.batch),
+        absmax_w_(context, DType::f32, mixture.experts, shape_.dim_out) {
+    const measure::Matrix x(context, DType::f32, shape_.batch, shape_.dim_in);
+    measure::fill_normal(context, x.any(), seed);
+    measure::fill_normal(context, y_.any(), seed + 1);  // its pages must exist
+    quantize_rowwise(context, x.any(), q_.view<std::int8_t>(), absmax_.floats());
+    const measure::Matrix w(context, DType::f32, shape_.dim_out, shape_.dim_in);
+    measure::fill_normal(context, w.any(), seed + 2);
+    const measure::Matrix codes(context, DType::s8, mixture.experts * shape_.dim_out,
+                                shape_.dim_in);
+    const auto one = codes.view<std::int8_t>();
+    const auto size = static_cast<std::size_t>(shape_.dim_out * shape_.dim_in);
+    quantize_rowwise(context, w.any(), {one.data, shape_.dim_out, shape_.dim_in},
+                     absmax_w_.floats().first(static_cast<std::size_t>(shape_.dim_out)));
+    // All experts have the same codes, each its own memory.
+    for (std::int64_t e = 1; e < mixture.experts; ++e) {
+      std::memcpy(one.data + static_cast<std::size_t>(e) * size, one.data, size);
+      std::copy_n(absmax_w_.floats().data(), shape_.dim_out,
+                  absmax_w_.floats().data() + e * shape_.dim_out);
+    }
+    pack_weights(context, codes.view<const std::int8_t>(), mixture.experts, together_);
+    for (std::int64_t e = 0; e < mixture.experts; ++e)
+      if (rows_of(e) > 0) {
+        alone_.emplace_back();
+        pack_weight(context, {one.data, shape_.dim_out, shape_.dim_in}, alone_.back());
+      }
+  }
+
+  [[nodiscard]] std::int64_t used() const { return static_cast<std::int64_t>(alone_.size()); }
+
+  void grouped() {
+    GroupedGemmArgs args;
+    args.groups = Groups::packed(ends_);
+    args.a = q_.view<const std::int8_t>();
+    args.packed_b = &together_;
+    args.d = y_.any();
+    args.absmax_a = absmax_.floats();
+    args.absmax_b = absmax_w_.floats();
+    grouped_gemm(context_, args);
+  }
+  void loop() {
+    std::size_t number = 0;
+    for (std::size_t e = 0; e < ends_.size(); ++e)
+      if (rows_of(static_cast<std::int64_t>(e)) > 0)
+        product(e == 0 ? 0 : ends_[e - 1], rows_of(static_cast<std::int64_t>(e)), number++);
+  }
+  // All tokens with one expert's weight: as many operations.
+  void one_product() { product(0, shape_.batch, 0); }
+  // The bytes of the weights that have tokens.
+  void read() {
+    for (const PackedWeight& packed : alone_)
+      read_lines(context_, packed.state().buffer.as<const void>(), shape_.dim_out * shape_.dim_in);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t rows_of(std::int64_t expert) const {
+    const auto at = static_cast<std::size_t>(expert);
+    return ends_[at] - (at == 0 ? 0 : ends_[at - 1]);
+  }
+
+  void product(std::int64_t first, std::int64_t rows, std::size_t number) {
+    const auto q = q_.view<const std::int8_t>();
+    GemmArgs args;
+    args.a = {q.data + first * q.stride, rows, q.cols, q.stride};
+    args.packed_b = &alone_[number];
+    args.d = y_.any();
+    args.d.data = y_.floats().data() + first * shape_.dim_out;
+    args.d.rows = rows;
+    args.absmax_a =
+        absmax_.floats().subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
+    args.absmax_b = absmax_w_.floats().first(static_cast<std::size_t>(shape_.dim_out));
+    gemm(context_, args);
+  }
+
+  Context& context_;
+  MicroShape shape_;
+  std::vector<std::int32_t> ends_;
+  measure::Matrix q_, y_, absmax_, absmax_w_;
+  PackedWeight together_;
+  std::vector<PackedWeight> alone_;  // of experts that have tokens
+};
+
+void race_of_mixture(Context& context, const MicroOptions& options, const Mixture& mixture,
+                     const ExpertsSink& sink) {
+  Experts experts(context, mixture, options.seed);
+  std::vector<measure::Rival> rivals = {{"grouped", [&] { experts.grouped(); }},
+                                        {"loop of products", [&] { experts.loop(); }}};
+  const bool few = mixture.shape.batch <= mixture.experts;
+  if (few)
+    rivals.push_back({"reading the weights used", [&] { experts.read(); }});
+  else
+    rivals.push_back({"one product", [&] { experts.one_product(); }});
+  const std::vector<measure::Timed> timed =
+      measure::race(rivals, micro_rounds(context, options, experts_min_time_s));
+  for (std::size_t rival = 1; rival < timed.size(); ++rival) {
+    RaceRow row("experts", "grouped", timed[0], timed[rival]);
+    row.variant = fmt::format("{} of {} experts", experts.used(), mixture.experts);
+    row.dtype = DType::s8;
+    row.shape = mixture.shape;
+    if (rival == 2) row.target = few ? Target{0.8, 1.0, 1.0} : Target{0.9, 0.95, 1.0};
+    sink(row);
+  }
+}
+
+class ExpertsBench final : public MicroBench {
+ public:
+  using MicroBench::MicroBench;
+  [[nodiscard]] std::string_view name() const override { return "experts"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "the int8 product of a mixture of experts against a loop and against its bounds";
+  }
+  [[nodiscard]] std::string_view explanation() const override {
+    return "The int8 product of a mixture of experts, tokens routed unevenly, weights packed: one "
+           "call against a\nloop of products; with many tokens against one product of as many "
+           "operations, with few against the\nreading of the weights that are used.";
+  }
+  [[nodiscard]] std::string refuses(const Context& context) const override {
+    return context.state().on_cpu() ? "" : "it reads weights by the CPU";
+  }
+  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
+  [[nodiscard]] Table table() const override {
+    return race_table({"MxKxN", "experts", "ms", "rival", "rival ms", "ratio"},
+                      {"experts", "rival"}, shared().targets);
+  }
+  [[nodiscard]] std::size_t key_columns() const override { return 2; }
+  std::vector<CasePlan> plan(Session& /*session*/) override {
+    mixtures_ = mixtures_of(shared());
+    std::vector<CasePlan> plans;
+    for (const Mixture& mixture : mixtures_) {
+      CasePlan plan;
+      plan.id = fmt::format("{} experts {}", mixture.experts, shape_text(mixture.shape));
+      plan.bytes = 2.0 * static_cast<double>(mixture.experts) *
+                   static_cast<double>(mixture.shape.dim_in) *
+                   static_cast<double>(mixture.shape.dim_out);
+      plans.push_back(plan);
+    }
+    return plans;
+  }
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
+    race_of_mixture(session.context(), shared(), mixtures_[i], [&](const RaceRow& row) {
+      std::vector<std::string> text = {shape_text(row.shape),     row.variant,
+                                       time_text(row.subject_ms), row.rival,
+                                       time_text(row.rival_ms),   ratio_text(row)};
+      if (shared().targets) {
+        text.push_back(target_text(row.target));
+        text.push_back(verdict(row.target, row.ratio.median));
+      }
+      sink({to_json(row).dump(), std::move(text), summary_of(row)});
+    });
+    return {};
+  }
+
+ private:
+  std::vector<Mixture> mixtures_;
+};
+
+}  // namespace
+
+void micro_experts(Context& context, const MicroOptions& options, const ExpertsSink& sink) {
+  for (const Mixture& mixture : mixtures_of(options))
+    race_of_mixture(context, options, mixture, sink);
+}
+
+std::unique_ptr<MicroBench> make_micro_experts(const MicroOptions& shared) {
+  return std::make_unique<ExpertsBench>(shared);
+}
+
+}  // namespace switchback::bench
