@@ -87,7 +87,9 @@ class SWITCHBACK_API Context {
   /// queued before the capture, so the caller must ensure that order: wait for the stream or the
   /// device before the capture, as torch.cuda.graph does.
   void set_stream(void* stream);
-  /// Waits until everything queued is done, and throws if any of it failed. No effect on the CPU.
+  /// Waits until everything queued is done, and throws if any of it failed; Error(invalid_argument)
+  /// if the arrays of a grouped operation, in the device's memory, had values that cannot be. No
+  /// effect on the CPU.
   void synchronize();
 
   /// Where operations look up tuned configurations. Null, the initial value: they use the defaults.

@@ -10,7 +10,8 @@
 namespace switchback {
 
 /// Which slots each group has. Its arrays lie in the memory of the Context's device. On a device
-/// they are read by kernels alone, and the host never waits for them.
+/// they are read by kernels alone, and the host never waits for them: values that cannot be are
+/// clamped to what exists, and Context::synchronize() reports them.
 struct Groups {
   std::int64_t count = 0;  ///< G
   /// Packed groups: group g has the slots from ends[g-1] (0 for the first group) to ends[g] - 1.
@@ -36,7 +37,7 @@ struct GroupedRows {
   ConstAnyMatrix data = {};  ///< f32, f16 or bf16
   /// Slot s reads row index[s] of data: the gather of a mixture of experts. Values of slots that no
   /// group uses are not read. Empty: slot s reads row s. On a device an index outside of data is
-  /// read as the nearest row that exists.
+  /// read as the nearest row that exists, and reported likewise.
   std::span<const std::int32_t> index = {};  ///< [M]
   /// Above zero: group g reads the K columns from g·column_stride. Strided groups without an index
   /// then read the same rows, side by side: data is [rows, G·column_stride], and slot g·rows + r

@@ -148,7 +148,9 @@ SWITCHBACK_API switchback_status switchback_context_isa(const switchback_context
 SWITCHBACK_API switchback_status switchback_context_threads(const switchback_context* context,
                                                             int32_t* out);
 /* Since 1.1. CUDA: waits until everything queued on the context's stream is done, and reports an
- * error if any of it failed. Does nothing on the CPU, where calls return when they are done. */
+ * error if any of it failed, or if the arrays of a grouped operation, in the device's memory, had
+ * values that cannot be (SWITCHBACK_INVALID_ARGUMENT). Does nothing on the CPU, where calls return
+ * when they are done. */
 SWITCHBACK_API switchback_status switchback_context_synchronize(switchback_context* context);
 /* Since 1.3. CUDA: queues calls on `stream`, the caller's, from now on. They run after what was
  * queued on the previous stream; both streams must exist. Refused: NULL (the legacy default stream

@@ -87,7 +87,8 @@ class DeviceRuntime : public MemorySource {
   /// to (+)= from, in f32 and rounded once to the type of `to`. A `from` of stride zero gives each
   /// row of `to` the same values; one without data is zero.
   virtual void convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) = 0;
-  /// Waits until everything queued so far is done, and throws what went wrong in it.
+  /// Waits until everything queued so far is done, and throws what went wrong in it; also values of
+  /// arrays in device memory that kernels found wrong, and clamped.
   virtual void synchronize() = 0;
 
   /// Queues on a stream beside the first from here on, behind what is queued so far. False, and

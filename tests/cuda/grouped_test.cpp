@@ -64,6 +64,11 @@ class Guarded {
   DeviceMatrix<T> all_;
 };
 
+/// What a synchronization says of arrays; "" if nothing.
+std::string report_of(Context& context) {
+  return message_of(Status::invalid_argument, [&] { context.synchronize(); });
+}
+
 /// The arrays of one call: what is empty is not given.
 struct Arrays {
   std::vector<std::int32_t> ends = {}, used = {}, index = {};
@@ -113,6 +118,7 @@ Results run(const Arrays& arrays, Mode mode) {
   const std::int64_t tokens = static_cast<std::int64_t>(numbers.span().size());
   const Guarded<float> combined(context, tokens, k);
   combine(context, {.y = x.view(), .slots = {numbers.data(), tokens, 1}, .out = combined.view()});
+  (void)report_of(context);
   return {y.download(),  dx.download(),       dw.download(),
           db.download(), combined.download(), sums.download()};
 }
@@ -160,11 +166,121 @@ TEST_F(Cuda, SlotsOfCombineAreClamped) {
   const DeviceMatrix<std::int32_t> slots = on_device(context, {4, 2, highest, lowest, -1, 0});
   const Guarded<float> out(context, 3, k);
   combine(context, {.y = rows.view(), .slots = {slots.data(), 3, 2}, .out = out.view()});
+  EXPECT_EQ(report_of(context),
+            "a grouped operation that was queued before this synchronization read slots[0] = 4; it "
+            "must be below the rows of y (below 0: no slot), in the device's memory; the value was "
+            "clamped");
   const Matrix<float> got = out.download();
   for (std::int64_t c = 0; c < k; ++c) {
     EXPECT_EQ(got.get(0, c), y.get(3, c) + y.get(2, c));
     EXPECT_EQ(got.get(1, c), y.get(3, c));
     EXPECT_EQ(got.get(2, c), y.get(0, c));
+  }
+}
+
+constexpr std::string_view report_head =
+    "a grouped operation that was queued before this synchronization read ";
+
+// Each operation says which element of which array lies, the first of several, once.
+TEST_F(Cuda, ValuesThatLieAreReportedByTheNextSynchronization) {
+  Context context(emulated());
+  const DeviceMatrix<float> x(context, normal_matrix<float>(x_rows, k, 1));
+  const DeviceMatrix<float> b(context, normal_matrix<float>(groups * n, k, 2));
+  const DeviceMatrix<std::int8_t> codes(context, m, k), codes_b(context, groups * n, k);
+  const DeviceMatrix<std::int8_t> q(context, m, k);
+  const DeviceMatrix<float> absmax(context, 1, m), slots(context, m, k), y(context, m, n);
+  const DeviceMatrix<float> sums(context, groups, n);
+  const DeviceMatrix<std::int32_t> d(context, m, n);
+  const std::vector<std::int32_t> in_order = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1};
+  const auto each = [&](const Arrays& arrays, const std::string& want) {
+    const DeviceMatrix<std::int32_t> ends = on_device(context, arrays.ends);
+    const DeviceMatrix<std::int32_t> used = on_device(context, arrays.used);
+    const DeviceMatrix<std::int32_t> index =
+        on_device(context, arrays.index.empty() ? in_order : arrays.index);
+    const Groups some = arrays.ends.empty() ? Groups::strided(groups, m / groups, used.span())
+                                            : Groups::packed(ends.span());
+    const GroupedRows rows = {.data = x.view(), .index = index.span()};
+    const auto expect = [&](const char* operation) {
+      EXPECT_EQ(report_of(context).substr(0, report_head.size() + want.size()),
+                want.empty() ? "" : std::string(report_head) + want)
+          << operation;
+      EXPECT_EQ(report_of(context), "") << operation << ", once more";
+    };
+    grouped_quantize_rowwise(context, some, rows, q.view(), absmax.span());
+    expect("quantize");
+    grouped::gather(context.state(), some, rows, slots.view());
+    expect("gather");
+    if (!arrays.index.empty()) return;
+    grouped_gemm(context, {.groups = some, .a = codes.view(), .b = codes_b.view(), .d = d.view()});
+    expect("int8 product");
+    GroupedStandardGemmArgs args;
+    args.groups = some;
+    args.a = slots.view();
+    args.b = b.view();
+    args.d = y.view();
+    args.transpose_b = true;
+    grouped_gemm_standard(context, args);
+    expect("floating product");
+    args.a = y.view();
+    args.b = slots.view();
+    args.d = b.view();
+    args.transpose_a = true;
+    args.transpose_b = false;
+    grouped_gemm_standard(context, args);
+    expect("dW");
+    grouped::column_sums(context.state(), some, y.view(), sums.view(), false);
+    expect("column sums");
+  };
+  each({.ends = {4, 4, m}}, "");
+  each({.ends = {4, 3, 13}}, "groups.ends[1] = 3; ends must not fall, and be from 0 to the number");
+  each({.ends = {4, 6, 13}}, "groups.ends[2] = 13; ");
+  each({.ends = {-1, 6, 11}}, "groups.ends[0] = -1; ");
+  each({.ends = {lowest, highest, 3}}, "groups.ends[0] = -2147483648; ");
+  each({.used = {4, 0, 2}}, "");
+  each({.used = {4, 5, -1}}, "groups.used[1] = 5; it must be from 0 to groups.rows");
+  each({.used = {4, 4, -1}}, "groups.used[2] = -1; ");
+  // Of slots that no group uses an index is not read.
+  each({.ends = {4, 4, 11}, .index = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 99}}, "");
+  each({.ends = {4, 4, m}, .index = {0, 1, 2, 3, 4, 0, 1, -7, 3, 4, 0, 99}},
+       "x.index[7] = -7; it must be from 0 to the rows of x less one");
+}
+
+// More groups than slots: those behind the last slot too.
+TEST_F(Cuda, GroupsWithoutSlotsAreLookedAt) {
+  Context context(emulated());
+  const DeviceMatrix<float> x(context, normal_matrix<float>(2, k, 1));
+  const DeviceMatrix<std::int8_t> q(context, 2, k);
+  const DeviceMatrix<float> absmax(context, 1, 2);
+  const DeviceMatrix<std::int32_t> ends = on_device(context, {1, 2, 2, 2, 3});
+  grouped_quantize_rowwise(context, Groups::packed(ends.span()), {.data = x.view()}, q.view(),
+                           absmax.span());
+  EXPECT_EQ(report_of(context).substr(report_head.size(), 19), "groups.ends[4] = 3;");
+}
+
+// A graph reports as the call does that was captured, whenever it runs.
+TEST_F(Cuda, GraphsReportValuesThatLie) {
+  Context context(emulated());
+  core::DeviceRuntime& runtime = *context.state().runtime;
+  const DeviceMatrix<std::int8_t> a(context, m, k), b(context, groups * n, k);
+  const DeviceMatrix<std::int32_t> d(context, m, n);
+  const DeviceMatrix<std::int32_t> ends = on_device(context, {4, 6, m});
+  const auto multiply = [&] {
+    grouped_gemm(
+        context,
+        {.groups = Groups::packed(ends.span()), .a = a.view(), .b = b.view(), .d = d.view()});
+  };
+  multiply();
+  context.synchronize();
+  runtime.begin_capture();
+  multiply();
+  const auto graph = runtime.end_capture();
+  graph->launch();
+  context.synchronize();
+  const std::int32_t late = 13;
+  runtime.copy(ends.data() + 2, sizeof late, &late, sizeof late, sizeof late, 1);
+  for (int i = 0; i < 2; ++i) {
+    graph->launch();
+    EXPECT_EQ(report_of(context).substr(report_head.size(), 20), "groups.ends[2] = 13;");
   }
 }
 

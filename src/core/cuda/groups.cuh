@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA core: which slots and which blocks of rows each group has, found by kernels. Values that lie
-// (ends that fall, are negative or above M, more used rows than there are) are clamped: which group
-// then has a slot is not defined, but none has one that does not exist.
+// (ends that fall, are negative or above M, more used rows than there are) are clamped and
+// reported: which group then has a slot is not defined, but none has one that does not exist.
 #pragma once
 
 #include "core/cuda/groups.hpp"
@@ -18,6 +18,33 @@ __device__ __forceinline__ std::int64_t clamped(std::int64_t value, std::int64_t
 __device__ __forceinline__ std::int64_t divided(std::int64_t a, std::int64_t b) {
   if ((a | b) >> 32 == 0) return static_cast<unsigned>(a) / static_cast<unsigned>(b);
   return a / b;
+}
+
+/// Reports an element that lies. Of several of an array the first one is kept.
+__device__ __forceinline__ void report(Report* reports, ReportedArray array, std::int64_t position,
+                                       std::int32_t value) {
+  const auto place = static_cast<Report>(clamped(position, 0, 0xFFFFFFFE));
+  atomicMin(reports + static_cast<int>(array), place << 32 | static_cast<unsigned>(value));
+}
+
+/// Reports what is wrong with one group.
+__device__ __forceinline__ void report_group(const GroupArrays& groups, std::int64_t group) {
+  if (groups.ends != nullptr) {
+    const std::int32_t end = load_element(groups.ends + group);
+    const std::int32_t before = group == 0 ? 0 : load_element(groups.ends + (group - 1));
+    if (end < 0 || end < before || end > groups.slots)
+      report(groups.reports, ReportedArray::ends, group, end);
+  } else if (groups.used != nullptr) {
+    const std::int32_t used = load_element(groups.used + group);
+    if (used < 0 || used > groups.rows) report(groups.reports, ReportedArray::used, group, used);
+  }
+}
+
+/// Reports what is wrong with any group; the first block of a grid calls it with all its threads.
+__device__ __forceinline__ void report_groups(const GroupArrays& groups) {
+  if (blockIdx.x != 0 || (groups.ends == nullptr && groups.used == nullptr)) return;
+  for (std::int64_t group = threadIdx.x; group < groups.count; group += blockDim.x)
+    report_group(groups, group);
 }
 
 /// The first slot of a group.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/cuda/api.hpp"
+#include "core/cuda/reports.hpp"
 #include "switchback/groups.hpp"
 
 namespace switchback::core::SWITCHBACK_CUDA_NS {
@@ -17,11 +17,18 @@ struct GroupArrays {
   std::int64_t count;
   std::int64_t rows;  ///< of a strided group
   std::int64_t slots;
+  Report* reports;  ///< where values that lie are reported
 };
 
-inline GroupArrays group_arrays(const Groups& groups, std::int64_t slots) noexcept {
+/// `reports` is Runtime::reports().
+inline GroupArrays group_arrays(const Groups& groups, std::int64_t slots,
+                                Report* reports) noexcept {
   return {groups.ends.empty() ? nullptr : groups.ends.data(),
-          groups.used.empty() ? nullptr : groups.used.data(), groups.count, groups.rows, slots};
+          groups.used.empty() ? nullptr : groups.used.data(),
+          groups.count,
+          groups.rows,
+          slots,
+          reports};
 }
 
 /// How many blocks of `height` rows there may be. The host does not know the groups, so this is a

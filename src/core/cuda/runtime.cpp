@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/cuda/runtime.hpp"
 
+#include <array>
 #include <utility>
 
 #include "core/cuda/elementwise.hpp"
@@ -170,6 +171,8 @@ void Runtime::close() noexcept {
   closed_ = true;
   const CurrentDevice current(index_, std::nothrow);
   gemm_.reset();
+  release(reports_, reported_arrays * sizeof(Report));
+  reports_ = nullptr;
   // Destroyed streams still finish what is queued on them.
   capture_.release();
   side_.release();
@@ -307,7 +310,35 @@ void Runtime::convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) {
 void Runtime::synchronize() {
   const CurrentDevice current(index_);
   refuse_in_capture("waiting for the stream");
+  std::array<Report, reported_arrays> found;
+  found.fill(no_report);
+  if (reports_ != nullptr)
+    check(cudaMemcpyAsync(found.data(), reports_, sizeof found, cudaMemcpyDeviceToHost, stream_),
+          "cudaMemcpyAsync", "{} bytes", sizeof found);
   check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  for (int i = 0; i < reported_arrays; ++i) {
+    const Report report = found[static_cast<std::size_t>(i)];
+    if (report == no_report) continue;
+    clear_reports();
+    fail(Status::invalid_argument,
+         "a grouped operation that was queued before this synchronization read {}, in the device's "
+         "memory; the value was clamped",
+         describe(static_cast<ReportedArray>(i), report));
+  }
+}
+
+void Runtime::clear_reports() {
+  check(cudaMemsetAsync(reports_, 0xFF, reported_arrays * sizeof(Report), first_stream()),
+        "cudaMemsetAsync");
+}
+
+Report* Runtime::reports() {
+  if (reports_ != nullptr) return reports_;
+  const CurrentDevice current(index_);
+  reports_ = static_cast<Report*>(allocate(reported_arrays * sizeof(Report)));
+  clear_reports();
+  if (beside_) start_beside();
+  return reports_;
 }
 
 std::unique_ptr<DeviceTimer> Runtime::make_timer() {

@@ -10,6 +10,7 @@
 #include "core/context_state.hpp"
 #include "core/cuda/api.hpp"
 #include "core/cuda/current_device.hpp"
+#include "core/cuda/reports.hpp"
 #include "core/device.hpp"
 
 namespace switchback::core::SWITCHBACK_CUDA_NS {
@@ -97,6 +98,11 @@ class Runtime final : public DeviceRuntime {
   /// An event to order the two streams by, made with side_stream(): calls in turn share it.
   [[nodiscard]] cudaEvent_t side_event() const noexcept { return side_.event(); }
 
+  /// A word for each ReportedArray in device memory, made on first use, which must not fall into a
+  /// capture. synchronize() throws Error(invalid_argument) for the first that was written since the
+  /// last one.
+  Report* reports();
+
   /// What a layer keeps here, in a place of its own: null until it put something there.
   enum class Slot { gemm };
   [[nodiscard]] Extension* extension(Slot) const noexcept { return gemm_.get(); }
@@ -111,6 +117,7 @@ class Runtime final : public DeviceRuntime {
   }
   /// The device is current.
   void refuse_in_capture(std::string_view what) const;
+  void clear_reports();
   /// What is queued on the stream beside the first waits for what is queued on that so far.
   void start_beside();
 
@@ -131,6 +138,7 @@ class Runtime final : public DeviceRuntime {
   bool closed_ = false;
   bool pools_ = false;  ///< cudaMallocAsync works here
   std::unique_ptr<Extension> gemm_;
+  Report* reports_ = nullptr;
 };
 
 /// The runtime of a Context on this backend's device.

@@ -16,6 +16,7 @@ using core::SWITCHBACK_CUDA_NS::first_block;
 using core::SWITCHBACK_CUDA_NS::first_slot;
 using core::SWITCHBACK_CUDA_NS::load_element;
 using core::SWITCHBACK_CUDA_NS::narrow;
+using core::SWITCHBACK_CUDA_NS::report_groups;
 using core::SWITCHBACK_CUDA_NS::row_block;
 using core::SWITCHBACK_CUDA_NS::row_blocks;
 using core::SWITCHBACK_CUDA_NS::RowBlock;
@@ -50,6 +51,7 @@ constexpr int finish_threads = 256;
 template <class T>
 __global__ void __launch_bounds__(finish_threads) finish_kernel(FinishArguments a) {
   constexpr int in_flight = 8;
+  report_groups(a.groups);
   const std::int64_t count = a.groups.count * a.cols;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * finish_threads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * finish_threads + threadIdx.x;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: weighted sums of slots' rows, each added in the order of its slots, without atomics.
+#include "core/cuda/groups.cuh"
 #include "grouped/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
@@ -10,6 +11,8 @@ namespace {
 namespace quant = quant::SWITCHBACK_CUDA_NS;
 using core::SWITCHBACK_CUDA_NS::load_element;
 using core::SWITCHBACK_CUDA_NS::narrow;
+using core::SWITCHBACK_CUDA_NS::report;
+using core::SWITCHBACK_CUDA_NS::ReportedArray;
 using core::SWITCHBACK_CUDA_NS::store_element;
 
 struct CombineArguments {
@@ -21,6 +24,7 @@ struct CombineArguments {
   std::int64_t terms;  // of a row
   std::int64_t rows, packs;
   quant::Tiles tiles;
+  Report* reports;
 };
 
 // V columns a thread: whole packs of 16 bytes of both matrices, or one element.
@@ -53,6 +57,9 @@ __global__ void __launch_bounds__(256) combine_kernel(CombineArguments a) {
         std::int64_t slot = -1;
         if (term < a.terms) slot = load_element(a.slots + row * a.slots_stride + term);
         is_term[t] = slot >= 0 && a.y_rows > 0;
+        if (slot >= 0 && slot >= a.y_rows)
+          report(a.reports, ReportedArray::slots, row * a.terms + term,
+                 static_cast<std::int32_t>(slot));
         if (!is_term[t]) continue;
         if (slot >= a.y_rows) slot = a.y_rows - 1;
         const From* const from = static_cast<const From*>(a.y) + slot * a.y_stride;
@@ -86,7 +93,7 @@ __global__ void __launch_bounds__(256) combine_kernel(CombineArguments a) {
 }  // namespace
 
 cudaError_t launch_combine(const Launch& launch, ConstAnyMatrix y, ConstAnyMatrix slots,
-                           ConstAnyMatrix weights, AnyMatrix out) {
+                           ConstAnyMatrix weights, AnyMatrix out, Report* reports) {
   return quant::for_type(y.dtype, [&](auto from) {
     return quant::for_type(out.dtype, [&](auto to) {
       using From = decltype(from);
@@ -109,7 +116,8 @@ cudaError_t launch_combine(const Launch& launch, ConstAnyMatrix y, ConstAnyMatri
                                   slots.cols,
                                   out.rows,
                                   packs,
-                                  tiles};
+                                  tiles,
+                                  reports};
       return core::SWITCHBACK_CUDA_NS::launch(
           "combine", packed ? combine_kernel<From, To, V> : combine_kernel<From, To, 1>,
           dim3(quant::grid_of(tiles.count)), block, 0, launch.stream, a);

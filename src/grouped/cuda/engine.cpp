@@ -16,6 +16,10 @@ using core::SWITCHBACK_CUDA_NS::group_arrays;
 using core::SWITCHBACK_CUDA_NS::Runtime;
 using core::SWITCHBACK_CUDA_NS::runtime;
 
+GroupArrays arrays_of(const ContextState& state, const Groups& groups, std::int64_t slots) {
+  return group_arrays(groups, slots, runtime(state).reports());
+}
+
 // Queues what `start` launches, unless this is a rehearsal.
 template <class Start>
 void queue(const ContextState& state, std::string_view kernel, const Start& start) {
@@ -25,36 +29,39 @@ void queue(const ContextState& state, std::string_view kernel, const Start& star
   check(start(Launch{device.cuda_stream(), 0, device.info().multiprocessors}), kernel);
 }
 
-SlotRows slot_rows(const Groups& groups, const GroupedRows& x, std::int64_t slots) {
-  return {group_arrays(groups, slots), x.index.empty() ? nullptr : x.index.data(), x.data.rows,
+SlotRows slot_rows(const ContextState& state, const Groups& groups, const GroupedRows& x,
+                   std::int64_t slots) {
+  return {arrays_of(state, groups, slots), x.index.empty() ? nullptr : x.index.data(), x.data.rows,
           x.data.stride, x.column_stride};
 }
 
 void quantize_rowwise(ContextState& state, const Groups& groups, const GroupedRows& x,
                       MatrixView<std::int8_t> q, std::span<float> absmax) {
   if (q.rows == 0) return;
+  const SlotRows rows = slot_rows(state, groups, x, q.rows);
   queue(state, "kernel grouped_quantize_rowwise", [&](const Launch& launch) {
-    return launch_quantize(launch, slot_rows(groups, x, q.rows), x.data, q, absmax.data());
+    return launch_quantize(launch, rows, x.data, q, absmax.data());
   });
 }
 
 void gather(ContextState& state, const Groups& groups, const GroupedRows& x, AnyMatrix to) {
   if (to.rows == 0 || to.cols == 0) return;
-  queue(state, "kernel grouped_gather", [&](const Launch& launch) {
-    return launch_gather(launch, slot_rows(groups, x, to.rows), x.data, to);
-  });
+  const SlotRows rows = slot_rows(state, groups, x, to.rows);
+  queue(state, "kernel grouped_gather",
+        [&](const Launch& launch) { return launch_gather(launch, rows, x.data, to); });
 }
 
 void combine(ContextState& state, const CombineArgs& args) {
+  Report* const reports = runtime(state).reports();
   queue(state, "kernel combine", [&](const Launch& launch) {
-    return launch_combine(launch, args.y, args.slots, args.weights, args.out);
+    return launch_combine(launch, args.y, args.slots, args.weights, args.out, reports);
   });
 }
 
 void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix g, AnyMatrix db,
                  bool accumulate) {
   if (db.rows == 0 || db.cols == 0) return;
-  const GroupArrays arrays = group_arrays(groups, g.rows);
+  const GroupArrays arrays = arrays_of(state, groups, g.rows);
   core::Workspace::Frame frame(state.workspace);
   auto* const block_sums = frame.take<float>(row_blocks(arrays, sum_block_rows) * db.cols);
   if (g.rows > 0)
@@ -72,8 +79,9 @@ void multiply_standard(ContextState& state, const GroupedStandardGemmArgs& args)
                "a name",
                args.engine);
   if (args.d.rows == 0 || args.d.cols == 0) return;
+  const GroupArrays arrays = arrays_of(state, args.groups, args.a.rows);
   queue(state, "kernel grouped_standard", [&](const Launch& launch) {
-    return launch_standard(launch, group_arrays(args.groups, args.a.rows),
+    return launch_standard(launch, arrays,
                            {args.a, args.b, args.d, args.transpose_a, args.transpose_b,
                             args.accumulate, args.b_column_stride, args.bias});
   });

@@ -13,6 +13,7 @@
 namespace switchback::grouped::SWITCHBACK_CUDA_NS {
 
 using core::SWITCHBACK_CUDA_NS::GroupArrays;
+using core::SWITCHBACK_CUDA_NS::Report;
 using quant::SWITCHBACK_CUDA_NS::Codes;
 using quant::SWITCHBACK_CUDA_NS::Launch;
 using quant::SWITCHBACK_CUDA_NS::sum_block_rows;
@@ -32,7 +33,7 @@ cudaError_t launch_gather(const Launch& launch, const SlotRows& slots, ConstAnyM
 
 /// combine(): `weights` [T,S] in f32, or without data; `slots` [T,S] in s32.
 cudaError_t launch_combine(const Launch& launch, ConstAnyMatrix y, ConstAnyMatrix slots,
-                           ConstAnyMatrix weights, AnyMatrix out);
+                           ConstAnyMatrix weights, AnyMatrix out, Report* reports);
 
 /// `block_sums`: of row_blocks(groups, sum_block_rows) blocks, [blocks, cols].
 cudaError_t launch_block_sums(const Launch& launch, const GroupArrays& groups, ConstAnyMatrix g,

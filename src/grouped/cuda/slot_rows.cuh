@@ -8,18 +8,33 @@
 
 namespace switchback::grouped::SWITCHBACK_CUDA_NS {
 
+using core::SWITCHBACK_CUDA_NS::clamped;
+using core::SWITCHBACK_CUDA_NS::group_of;
+using core::SWITCHBACK_CUDA_NS::load_element;
+using core::SWITCHBACK_CUDA_NS::report;
+using core::SWITCHBACK_CUDA_NS::report_group;
+using core::SWITCHBACK_CUDA_NS::ReportedArray;
+
 /// Finds the first element that a slot below M reads, counted in elements of x; false if no group
-/// has the slot. An index outside of x is read as the nearest row that exists.
+/// has the slot. An index outside of x is reported and read as the nearest row that
+/// exists.
 __device__ __forceinline__ bool find_row(const SlotRows& slots, std::int64_t slot,
                                          std::int64_t& element) {
   const GroupArrays& groups = slots.groups;
-  const std::int64_t group = core::SWITCHBACK_CUDA_NS::group_of(groups, slot);
+  // Each slot looks at the group of its number, and the last one at those behind it.
+  if (slot < groups.count) report_group(groups, slot);
+  if (slot == groups.slots - 1)
+    for (std::int64_t other = groups.slots; other < groups.count; ++other)
+      report_group(groups, other);
+  const std::int64_t group = group_of(groups, slot);
   if (group < 0) return false;
   std::int64_t row = slot;
   if (slots.index != nullptr) {
+    const std::int32_t index = load_element(slots.index + slot);
+    if (index < 0 || index >= slots.x_rows)
+      report(groups.reports, ReportedArray::index, slot, index);
     if (slots.x_rows == 0) return false;
-    row = core::SWITCHBACK_CUDA_NS::clamped(
-        core::SWITCHBACK_CUDA_NS::load_element(slots.index + slot), 0, slots.x_rows - 1);
+    row = clamped(index, 0, slots.x_rows - 1);
   } else if (slots.column_stride > 0) {
     row = slot - group * groups.rows;
   }

@@ -19,6 +19,7 @@ using core::SWITCHBACK_CUDA_NS::divided;
 using core::SWITCHBACK_CUDA_NS::first_slot;
 using core::SWITCHBACK_CUDA_NS::load_element;
 using core::SWITCHBACK_CUDA_NS::narrow;
+using core::SWITCHBACK_CUDA_NS::report_groups;
 using core::SWITCHBACK_CUDA_NS::row_block;
 using core::SWITCHBACK_CUDA_NS::row_blocks;
 using core::SWITCHBACK_CUDA_NS::RowBlock;
@@ -173,6 +174,11 @@ __global__ void __launch_bounds__(threads, 3) weights_kernel(StandardArguments p
   }
 }
 
+// Apart from the kernels of products, which have no registers left for it.
+__global__ void __launch_bounds__(threads) report_kernel(GroupArrays groups) {
+  report_groups(groups);
+}
+
 template <class T, class Out>
 cudaError_t start(const Launch& launch, StandardArguments p, bool is_dw, bool is_y) {
   p.across = divide_up<std::int64_t>(p.n, columns);
@@ -182,6 +188,10 @@ cudaError_t start(const Launch& launch, StandardArguments p, bool is_dw, bool is
                                             dim3(quant::grid_of(p.tiles)), dim3(threads), 0,
                                             launch.stream, p);
   };
+  if (const cudaError_t status = core::SWITCHBACK_CUDA_NS::launch(
+          "report_groups", report_kernel, dim3(1), dim3(threads), 0, launch.stream, p.groups);
+      status != cudaSuccess)
+    return status;
   if (is_dw)
     return with(weights_kernel<T, Out>, p.groups.count * divide_up<std::int64_t>(p.m, columns));
   // Of a group of few rows a high tile would multiply mostly zeros.

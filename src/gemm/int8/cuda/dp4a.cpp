@@ -68,12 +68,13 @@ GemmConfig grouped_default(const GroupedProblem& problem, const ContextState& st
 void run_grouped(ContextState& state, const GroupedProblem& p, const GemmConfig&,
                  const GroupedOperands& o) {
   Runtime& device = runtime(state);
-  if (device.rehearsing()) return;
   const CurrentDevice current(device.index());
+  auto* const reports = device.reports();
+  if (device.rehearsing()) return;
   const GemmProblem& each = p.each;
   const GemmOperands& first = o.first;
   products::GroupedDp4aArguments arguments{};
-  arguments.groups = core::SWITCHBACK_CUDA_NS::group_arrays(o.groups, each.m);
+  arguments.groups = core::SWITCHBACK_CUDA_NS::group_arrays(o.groups, each.m, reports);
   arguments.a = first.a;
   arguments.a_stride = each.stride_a;
   if (first.packed_b != nullptr) {

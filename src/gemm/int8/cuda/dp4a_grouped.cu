@@ -19,6 +19,7 @@ using core::SWITCHBACK_CUDA_NS::divided;
 using core::SWITCHBACK_CUDA_NS::launch;
 using core::SWITCHBACK_CUDA_NS::load_element;
 using core::SWITCHBACK_CUDA_NS::narrow;
+using core::SWITCHBACK_CUDA_NS::report_groups;
 using core::SWITCHBACK_CUDA_NS::row_block;
 using core::SWITCHBACK_CUDA_NS::row_blocks;
 using core::SWITCHBACK_CUDA_NS::RowBlock;
@@ -75,6 +76,7 @@ __global__ void __launch_bounds__(dp4a::threads, 3)
     grouped_dp4a_kernel(GroupedDp4aArguments p, std::int64_t tiles, std::int64_t across) {
   __shared__ int a[I * side][pitch];
   __shared__ int b[columns][pitch];
+  report_groups(p.groups);
   for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const std::int64_t down = divided(tile, across);
     const std::int64_t col0 = (tile - down * across) * columns;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cuda/reports.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string_view>
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+std::string describe(ReportedArray array, Report report) {
+  std::string_view name;
+  std::string_view rule;
+  switch (array) {
+    case ReportedArray::ends:
+      name = "groups.ends";
+      rule = "ends must not fall, and be from 0 to the number of slots M";
+      break;
+    case ReportedArray::used:
+      name = "groups.used";
+      rule = "it must be from 0 to groups.rows";
+      break;
+    case ReportedArray::index:
+      name = "x.index";
+      rule = "it must be from 0 to the rows of x less one";
+      break;
+    case ReportedArray::slots:
+      name = "slots";
+      rule = "it must be below the rows of y (below 0: no slot)";
+      break;
+  }
+  return fmt::format("{}[{}] = {}; {}", name, report >> 32,
+                     static_cast<std::int32_t>(static_cast<std::uint32_t>(report)), rule);
+}
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS
