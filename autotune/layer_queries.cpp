@@ -8,6 +8,7 @@
 #include "core/check.hpp"
 #include "gemm/floating/problem.hpp"
 #include "gemm/int8/engine.hpp"
+#include "gemm/int8/grouped.hpp"
 #include "linear/mode.hpp"
 #include "quant/blocks.hpp"
 #include "quant/problem.hpp"
@@ -20,7 +21,10 @@ class Lister {
  public:
   Lister(const ContextState& state, const TuneShape& shape) : state_(state), shape_(shape) {}
 
-  std::vector<ConfigQuery> list() {
+  std::vector<ConfigQuery> list() { return shape_.groups > 0 ? list_grouped() : list_single(); }
+
+ private:
+  std::vector<ConfigQuery> list_single() {
     using quant::Op;
     const std::int64_t m = shape_.rows;
     const std::int64_t n = shape_.out_features;
@@ -59,7 +63,51 @@ class Lister {
     return std::move(queries_);
   }
 
- private:
+  // Of a grouped layer, with packed and with strided groups. What its floating products ask for
+  // depends on the rows of each group, which are taken to be equally many.
+  std::vector<ConfigQuery> list_grouped() {
+    using quant::Op;
+    const std::int64_t m = shape_.rows;
+    const std::int64_t n = shape_.out_features;
+    const std::int64_t k = shape_.in_features;
+    const std::int64_t each = std::max<std::int64_t>(1, m / shape_.groups);
+    const bool both[] = {false, true};
+    const auto biases = std::span(both).first(shape_.bias ? 2 : 1);
+    for (const bool bias : biases)
+      standard(each, n, k, false, true, bias);
+    standard(each, k, n, false, false);
+    standard(n, k, each, true, false);
+    quantize(Op::rowwise, m, k);
+    quantize(Op::rowwise, m, n);
+    quantize(Op::rowwise, shape_.groups * n, k);
+    for (const Op op : {Op::columnwise_transpose, Op::global, Op::global_transpose,
+                        Op::rowwise_and_columnwise_transpose, Op::global_and_transpose})
+      quantize(op, n, k);
+    quantize(Op::column_sums, each, n);
+    using gemm_int8::GroupedLayout;
+    using gemm_int8::ScaleMode;
+    const gemm_int8::EngineId packer = gemm_int8::packing_engine(state_).id;
+    for (const GroupedLayout layout : {GroupedLayout::packed, GroupedLayout::strided})
+      for (const gemm_int8::EngineId packed : {packer, gemm_int8::EngineId::none})
+        for (const ScaleMode scale : {ScaleMode::row_col, ScaleMode::row_scalar}) {
+          grouped_int8(layout, n, k, scale, packed, false);
+          grouped_int8(layout, k, n, scale, packed, false);
+          if (shape_.bias && packed == packer) grouped_int8(layout, n, k, scale, packed, true);
+        }
+    using linear::RowsLayout;
+    for (const linear::WeightCodes codes : {linear::WeightCodes::cached, linear::WeightCodes::made})
+      for (const bool bias : biases) {
+        for (const RowsLayout layout :
+             {RowsLayout::packed, RowsLayout::strided, RowsLayout::gathered})
+          grouped_layer(linear::Pass::forward, layout, codes, bias);
+        // Gradients are rows of slots, also where forward gathered them.
+        for (const RowsLayout layout : {RowsLayout::packed, RowsLayout::strided})
+          grouped_layer(linear::Pass::dx, layout, codes, bias);
+      }
+    quantize(Op::dequantize_rowwise, m, k);
+    return std::move(queries_);
+  }
+
   void add(const ConfigQuery& query) {
     if (std::find(queries_.begin(), queries_.end(), query) == queries_.end())
       queries_.push_back(query);
@@ -83,7 +131,24 @@ class Lister {
 
   void int8(std::int64_t m, std::int64_t n, std::int64_t k, gemm_int8::ScaleMode scale,
             gemm_int8::EngineId packed, bool bias) {
-    if (k > max_exact_k) return;
+    if (k <= max_exact_k)
+      add(gemm_int8::to_query(int8_problem(m, n, k, scale, packed, bias), state_));
+  }
+
+  void grouped_int8(gemm_int8::GroupedLayout layout, std::int64_t n, std::int64_t k,
+                    gemm_int8::ScaleMode scale, gemm_int8::EngineId packed, bool bias) {
+    gemm_int8::GroupedProblem p;
+    p.groups = shape_.groups;
+    p.strided = layout == gemm_int8::GroupedLayout::strided;
+    if (p.strided) p.rows = shape_.rows / shape_.groups;
+    if (k > max_exact_k || (p.strided && p.rows == 0)) return;
+    p.each = int8_problem(p.strided ? p.rows * p.groups : shape_.rows, n, k, scale, packed, bias);
+    add(gemm_int8::to_query(p, state_));
+  }
+
+  gemm_int8::GemmProblem int8_problem(std::int64_t m, std::int64_t n, std::int64_t k,
+                                      gemm_int8::ScaleMode scale, gemm_int8::EngineId packed,
+                                      bool bias) {
     gemm_int8::GemmProblem p;
     p.m = m;
     p.n = n;
@@ -96,7 +161,7 @@ class Lister {
     p.alignment = state_.on_cpu() ? 0 : 16;
     p.has_bias = bias;
     p.bias = bias ? shape_.dtype : DType::f32;
-    add(gemm_int8::to_query(p, state_));
+    return p;
   }
 
   void standard(std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a, bool transpose_b,
@@ -122,6 +187,22 @@ class Lister {
 
   void layer(linear::Pass pass, linear::WeightCodes codes, bool bias) {
     linear::PassProblem p;
+    describe_pass(p, pass, codes, bias);
+    add(linear::to_query(p));
+  }
+
+  void grouped_layer(linear::Pass pass, linear::RowsLayout layout, linear::WeightCodes codes,
+                     bool bias) {
+    linear::GroupedPassProblem p;
+    describe_pass(p, pass, codes, bias);
+    p.groups = shape_.groups;
+    p.layout = layout;
+    if (layout == linear::RowsLayout::strided) p.m = p.m / p.groups * p.groups;
+    if (p.m > 0) add(linear::to_query(p));
+  }
+
+  void describe_pass(linear::PassProblem& p, linear::Pass pass, linear::WeightCodes codes,
+                     bool bias) {
     p.pass = pass;
     p.weight = codes;
     p.m = shape_.rows;
@@ -134,7 +215,6 @@ class Lister {
       p.threads = state_.threads.count();
       p.isa = state_.features.level();
     }
-    add(linear::to_query(p));
   }
 
   const ContextState& state_;
@@ -151,6 +231,8 @@ std::vector<ConfigQuery> layer_queries(const ContextState& state, const TuneShap
                                     {"out_features", shape.out_features}})
     core::require(value >= 1 && value <= most, "tune: {} = {}; it must be 1 to {}", name, value,
                   most);
+  core::require(shape.groups >= 0 && shape.groups <= most,
+                "tune: groups = {}; it must be 0 (one layer) to {}", shape.groups, most);
   core::check_float("tune", "dtype", shape.dtype);
   return Lister(state, shape).list();
 }

@@ -22,6 +22,8 @@ constexpr std::array all = {
     Operation{&gemm_int8::tunable, make<gemm_int8::GemmProblem, make_int8_task>},
     Operation{&floating::tunable, make<floating::Problem, make_floating_task>},
     Operation{&linear::tunable, make<linear::PassProblem, make_layer_task>},
+    Operation{&gemm_int8::grouped_tunable, make<gemm_int8::GroupedProblem, make_grouped_int8_task>},
+    Operation{&linear::grouped_tunable, make<linear::GroupedPassProblem, make_grouped_layer_task>},
 };
 
 constexpr core::Tunable no_operation() {

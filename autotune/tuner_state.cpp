@@ -20,6 +20,7 @@
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
+#include "core/rows_bucket.hpp"
 
 namespace switchback {
 
@@ -505,7 +506,7 @@ std::optional<ConfigChoice> TunerState::near(const ConfigQuery& query,
   };
   const Member* nearest = nullptr;
   for (const Member& member : found->second)
-    if (m_bucket(member.m) == m_bucket(family.m) &&
+    if (core::rows_bucket(member.m) == core::rows_bucket(family.m) &&
         (nearest == nullptr || distance(member) < distance(*nearest)))
       nearest = &member;
   if (nearest == nullptr) return std::nullopt;

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -158,12 +157,6 @@ Family family_of(const ConfigQuery& query, const Machine& machine, const Policy&
     }
   family.key = make_key(members.text());
   return family;
-}
-
-std::int64_t m_bucket(std::int64_t m) noexcept {
-  if (m <= 16) return m;
-  const auto above = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(m)));
-  return m <= above / 4 * 3 ? above / 4 * 3 : above;
 }
 
 std::string describe(const ConfigQuery& query) {

@@ -39,10 +39,6 @@ struct Family {
   std::int64_t m = 0;
 };
 Family family_of(const ConfigQuery& query, const Machine& machine, const Policy& policy);
-/// The bucket of m: powers of two and their 3/2 above 16, each number up to that. The one rule for
-/// every place where a near shape may stand in for another.
-std::int64_t m_bucket(std::int64_t m) noexcept;
-
 /// "gemm_int8 M 16 N 4096 K 4096 f32 row_col": the problem for a table.
 std::string describe(const ConfigQuery& query);
 

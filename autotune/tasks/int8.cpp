@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tuner: int8 products. The int32 sums of a configuration are proven before its time is taken.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <span>
 #include <vector>
 
+#include "autotune/tasks/sums.hpp"
 #include "autotune/tasks/tasks.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
-#include "core/unaligned.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/engine.hpp"
 #include "measure/caches.hpp"
@@ -26,44 +23,6 @@ using gemm_int8::GemmConfig;
 using gemm_int8::GemmOperands;
 using gemm_int8::GemmProblem;
 using gemm_int8::ScaleMode;
-
-// Whether sums[m,n] = a[m,k] · b[n,k]ᵀ exactly, in all elements, for the price of reading them
-// (Freivalds 1977): sums · r = a · (bᵀ · r) for a random vector r, in integers modulo 2^64. An
-// error e in a row escapes only if the sum of e · r over that row is 0 modulo 2^64, which for
-// random odd and even r of 64 bits happens once in 2^(64 - z) where 2^z divides e, z < 32.
-std::string check_sums(const measure::Matrix& a, const measure::Matrix& b,
-                       const measure::Matrix& sums) {
-  const std::int64_t m = sums.rows();
-  const std::int64_t n = sums.cols();
-  const std::int64_t k = a.cols();
-  const auto codes_a = a.view<const std::int8_t>();
-  const auto codes_b = b.view<const std::int8_t>();
-  const auto all_sums = sums.view<const std::int32_t>();
-  std::vector<std::uint64_t> r(static_cast<std::size_t>(n));
-  for (std::size_t j = 0; j < r.size(); ++j)
-    r[j] = measure::random_bits(77, j);
-  std::vector<std::uint64_t> b_r(static_cast<std::size_t>(k), 0);
-  for (std::int64_t j = 0; j < n; ++j)
-    for (std::int64_t p = 0; p < k; ++p)
-      b_r[static_cast<std::size_t>(p)] += static_cast<std::uint64_t>(static_cast<std::int64_t>(
-                                              codes_b.data[j * codes_b.stride + p])) *
-                                          r[static_cast<std::size_t>(j)];
-  for (std::int64_t i = 0; i < m; ++i) {
-    std::uint64_t want = 0;
-    for (std::int64_t p = 0; p < k; ++p)
-      want += static_cast<std::uint64_t>(
-                  static_cast<std::int64_t>(codes_a.data[i * codes_a.stride + p])) *
-              b_r[static_cast<std::size_t>(p)];
-    std::uint64_t got = 0;
-    for (std::int64_t j = 0; j < n; ++j) {
-      const std::int32_t sum = core::load(all_sums.data, i * all_sums.stride + j);
-      got += static_cast<std::uint64_t>(static_cast<std::int64_t>(sum)) *
-             r[static_cast<std::size_t>(j)];
-    }
-    if (got != want) return fmt::format("the int32 sums of row {} are wrong", i);
-  }
-  return {};
-}
 
 // What is compared has as many rows as fit: the images of its results are kept.
 constexpr std::int64_t checked_elements = std::int64_t{1} << 24;
@@ -179,8 +138,11 @@ class Int8Task final : public Task {
       measure::Matrix got = measure::host_copy(context_, sums);
       AnyMatrix a = a_.any();
       a.rows = checked_.m;
-      std::string where = check_sums(measure::to_host(context_, ConstAnyMatrix(a)),
-                                     measure::to_host(context_, b_), got);
+      const measure::Matrix host_a = measure::to_host(context_, ConstAnyMatrix(a));
+      const measure::Matrix host_b = measure::to_host(context_, b_);
+      std::string where =
+          check_sums(host_a.view<const std::int8_t>(), host_b.view<const std::int8_t>(),
+                     got.view<const std::int32_t>());
       if (!where.empty()) return where;
       want_sums_ = std::move(got);
     } else {

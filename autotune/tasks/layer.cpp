@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: a pass of a layer from floats to floats, in each of the modes that mode auto chooses from.
+// Tuner: a pass of a layer, or of a grouped one, from floats to floats, in each of the modes that
+// mode auto chooses from.
 #include <fmt/format.h>
 
 #include <array>
@@ -7,37 +8,107 @@
 #include <optional>
 #include <vector>
 
+#include "autotune/tasks/task_groups.hpp"
 #include "autotune/tasks/tasks.hpp"
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
 #include "measure/caches.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
+#include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::autotune {
 
 namespace {
 
+using linear::GroupedPassProblem;
 using linear::Pass;
 using linear::PassProblem;
+using linear::RowsLayout;
 using linear::WeightCodes;
 
+// What differs between one layer and a grouped one.
+struct OneLayer {
+  using Problem = PassProblem;
+  using Layer = SwitchbackLinear;
+
+  OneLayer(Context& context, const Problem& p)
+      : options{.in_features = p.k, .out_features = p.n, .dtype = p.dtype},
+        x(context, p.dtype, p.m, p.k) {}
+
+  static std::int64_t groups(const Problem&) { return 1; }
+  void forward(Layer& layer, AnyMatrix y, Save save) const { layer.forward(x.any(), y, save); }
+  static void backward(Layer& layer, ConstAnyMatrix g, AnyMatrix dx, AnyMatrix db) {
+    LinearGrads grads;
+    grads.g = g;
+    grads.dx = dx;
+    grads.db = db;
+    layer.backward(grads);
+  }
+
+  LinearOptions options;
+  measure::Matrix x;
+};
+
+struct ManyLayers {
+  using Problem = GroupedPassProblem;
+  using Layer = GroupedSwitchbackLinear;
+
+  ManyLayers(Context& context, const Problem& p)
+      : options{.groups = p.groups, .in_features = p.k, .out_features = p.n, .dtype = p.dtype},
+        slots(context, p.groups, p.m,
+              p.layout == RowsLayout::strided || p.layout == RowsLayout::columns),
+        x(p.layout == RowsLayout::columns
+              ? measure::Matrix(context, p.dtype, p.m / p.groups, p.groups * p.k)
+              : measure::Matrix(context, p.dtype, p.m, p.k)) {
+    rows.data = x.any();
+    if (p.layout == RowsLayout::columns) rows.column_stride = p.k;
+    if (p.layout != RowsLayout::gathered) return;
+    measure::Matrix any(DType::s32, 1, p.m);
+    for (std::int64_t i = 0; i < p.m; ++i)
+      any.values<std::int32_t>()[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(
+          measure::random_bits(6, static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(p.m));
+    index = measure::Matrix(context, DType::s32, 1, p.m);
+    measure::copy(context, any.any(), index.any());
+    rows.index = index.values<const std::int32_t>();
+  }
+
+  static std::int64_t groups(const Problem& p) { return p.groups; }
+  void forward(Layer& layer, AnyMatrix y, Save save) const {
+    layer.forward(slots.view(), rows, y, save);
+  }
+  static void backward(Layer& layer, ConstAnyMatrix g, AnyMatrix dx, AnyMatrix db) {
+    layer.backward({.g = g, .dx = dx, .db = db});
+  }
+
+  GroupedLinearOptions options;
+  TaskGroups slots;
+  measure::Matrix x, index;
+  GroupedRows rows;
+};
+
+template <class Kind>
 class LayerTask final : public Task {
  public:
-  LayerTask(Context& context, const PassProblem& p) : context_(context), problem_(p) {
-    x_ = measure::Matrix(context, p.dtype, p.m, p.k);
-    measure::fill_random(context, x_.any(), 1);
-    const double bytes = static_cast<double>(p.n) * static_cast<double>(p.k) *
+  using Problem = typename Kind::Problem;
+  using AnyLayer = typename Kind::Layer;
+
+  LayerTask(Context& context, const Problem& p)
+      : context_(context), problem_(p), kind_(context, p) {
+    measure::fill_random(context, kind_.x.any(), 1);
+    const std::int64_t groups = Kind::groups(p);
+    const double bytes = static_cast<double>(groups) * static_cast<double>(p.n) *
+                         static_cast<double>(p.k) *
                          static_cast<double>(dtype_size_bytes(p.dtype) + 2);
     // A weight whose codes are made anew is one that others have been used between.
     const std::size_t sets = p.weight == WeightCodes::made ? measure::rotation(context, bytes) : 1;
-    w_.emplace_back(context, p.dtype, p.n, p.k);
+    w_.emplace_back(context, p.dtype, groups * p.n, p.k);
     measure::fill_random(context, w_.front().any(), 2);
     while (w_.size() < sets)
       w_.push_back(measure::copy_of(context, w_.front()));
     if (p.bias) {
-      bias_ = measure::Matrix(context, p.dtype, 1, p.n);
+      bias_ = measure::Matrix(context, p.dtype, groups, p.n);
       measure::fill_random(context, bias_.any(), 3);
     }
     if (p.pass == Pass::forward) {
@@ -46,7 +117,7 @@ class LayerTask final : public Task {
       // Forward, which only backs up the way here, writes what is then G.
       g_ = measure::Matrix(context, p.dtype, p.m, p.n);
       out_ = measure::Matrix(context, p.output, p.m, p.k);
-      if (p.bias) db_ = measure::Matrix(context, p.dtype, 1, p.n);
+      if (p.bias) db_ = measure::Matrix(context, p.dtype, groups, p.n);
     }
     for (std::size_t i = 0; i < layers_.size(); ++i)
       layers_[i].mode = linear::choosable_modes[i];
@@ -84,14 +155,10 @@ class LayerTask final : public Task {
   }
 
   void run(const ConfigChoice& choice) override {
-    SwitchbackLinear& layer = layer_of(choice);
+    AnyLayer& layer = layer_of(choice);
     if (problem_.weight == WeightCodes::made) set_weight(layer, next_++ % w_.size());
-    if (problem_.pass == Pass::forward) return layer.forward(x_.any(), out_.any());
-    LinearGrads grads;
-    grads.g = g_.any();
-    grads.dx = out_.any();
-    if (problem_.bias) grads.db = db_.any();
-    layer.backward(grads);
+    if (problem_.pass == Pass::forward) return kind_.forward(layer, out_.any(), Save::nothing);
+    Kind::backward(layer, g_.any(), out_.any(), problem_.bias ? db_.any() : AnyMatrix());
   }
 
   // What is timed alone finds in the caches what a step does not. Most so where W's codes are made:
@@ -104,30 +171,27 @@ class LayerTask final : public Task {
  private:
   struct Layer {
     Mode mode = Mode::standard;
-    std::optional<SwitchbackLinear> layer;
+    std::optional<AnyLayer> layer;
   };
 
-  void set_weight(SwitchbackLinear& layer, std::size_t which) {
+  void set_weight(AnyLayer& layer, std::size_t which) {
     layer.set_weight(w_[which].any(),
                      problem_.bias ? ConstAnyMatrix(bias_.any()) : ConstAnyMatrix());
   }
 
-  SwitchbackLinear& layer_of(const ConfigChoice& choice) {
+  AnyLayer& layer_of(const ConfigChoice& choice) {
     Layer* found = layers_.data();
     Mode mode{};
     for (Layer& each : layers_)
       if (linear::from_choice(choice, mode) && each.mode == mode) found = &each;
     if (found->layer) return *found->layer;
-    LinearOptions options;
-    options.in_features = problem_.k;
-    options.out_features = problem_.n;
+    auto options = kind_.options;
     options.mode = found->mode;
-    options.dtype = problem_.dtype;
     found->layer.emplace(context_, options);
-    SwitchbackLinear& layer = *found->layer;
+    AnyLayer& layer = *found->layer;
     set_weight(layer, 0);
     if (problem_.pass == Pass::dx) {
-      layer.forward(x_.any(), g_.any(), Save::borrow);
+      kind_.forward(layer, g_.any(), Save::borrow);
       measure::fill_random(context_, g_.any(), 4);
     } else if (problem_.weight == WeightCodes::cached) {
       layer.prepare_for_eval();
@@ -136,8 +200,9 @@ class LayerTask final : public Task {
   }
 
   Context& context_;
-  PassProblem problem_;
-  measure::Matrix x_, bias_, g_, db_, out_;
+  Problem problem_;
+  Kind kind_;
+  measure::Matrix bias_, g_, db_, out_;
   std::vector<measure::Matrix> w_;
   std::size_t next_ = 0;
   std::array<Layer, linear::choosable_modes.size()> layers_;
@@ -147,7 +212,11 @@ class LayerTask final : public Task {
 }  // namespace
 
 std::unique_ptr<Task> make_layer_task(Context& context, const PassProblem& problem) {
-  return std::make_unique<LayerTask>(context, problem);
+  return std::make_unique<LayerTask<OneLayer>>(context, problem);
+}
+
+std::unique_ptr<Task> make_grouped_layer_task(Context& context, const GroupedPassProblem& problem) {
+  return std::make_unique<LayerTask<ManyLayers>>(context, problem);
 }
 
 }  // namespace switchback::autotune

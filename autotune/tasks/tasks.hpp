@@ -6,7 +6,7 @@
 
 #include "autotune/task.hpp"
 #include "gemm/floating/problem.hpp"
-#include "gemm/int8/problem.hpp"
+#include "gemm/int8/grouped.hpp"
 #include "linear/mode.hpp"
 #include "quant/problem.hpp"
 
@@ -16,5 +16,9 @@ std::unique_ptr<Task> make_quantize_task(Context& context, const quant::Problem&
 std::unique_ptr<Task> make_int8_task(Context& context, const gemm_int8::GemmProblem& problem);
 std::unique_ptr<Task> make_floating_task(Context& context, const floating::Problem& problem);
 std::unique_ptr<Task> make_layer_task(Context& context, const linear::PassProblem& problem);
+std::unique_ptr<Task> make_grouped_int8_task(Context& context,
+                                             const gemm_int8::GroupedProblem& problem);
+std::unique_ptr<Task> make_grouped_layer_task(Context& context,
+                                              const linear::GroupedPassProblem& problem);
 
 }  // namespace switchback::autotune

@@ -171,6 +171,7 @@ void add_explain(CLI::App& cache) {
     std::vector<std::string> shapes;
     std::string dtype = "f32";
     bool bias = false;
+    std::int64_t groups = 0;
   };
   auto a = std::make_shared<CacheArguments<Extra>>();
   CLI::App* command = add(cache, "explain", "Why a configuration is used or refused",
@@ -189,6 +190,10 @@ void add_explain(CLI::App& cache) {
           ->add_option("--dtype", a->extra.dtype, "of the shapes: f32, f16 or bf16 (default f32)")
           ->type_name("NAME");
   command->add_flag("--bias", a->extra.bias, "also what layers with a bias come to");
+  command
+      ->add_option("--groups", a->extra.groups,
+                   "the shapes are of grouped layers of so many groups; default: single layers")
+      ->type_name("G");
   command->add_flag("--near-shapes", a->extra.what.near_shapes,
                     "as with TunerOptions::near_shapes");
   command->add_flag("--strict", a->extra.what.strict, "as with TunerOptions::strict");
@@ -196,9 +201,11 @@ void add_explain(CLI::App& cache) {
     core::require(key->count() + shape->count() > 0,
                   "explain: it needs a KEY or --shape M,K,N; 'switchback-bench cache list' shows "
                   "the keys");
-    core::require(shape->count() > 0 || (dtype->count() == 0 && !a->extra.bias),
-                  "explain {}: --dtype and --bias are for --shape; a key has its own",
-                  a->extra.what.key);
+    core::require(
+        shape->count() > 0 || (dtype->count() == 0 && !a->extra.bias && a->extra.groups == 0),
+        "explain {}: --dtype, --bias and --groups are for --shape; a key has its own",
+        a->extra.what.key);
+    core::require(a->extra.groups >= 0, "--groups {}: it must not be negative", a->extra.groups);
     a->extra.what.key = lower(a->extra.what.key);
     // An empty KEY is one that matches nothing, not one that was left out.
     core::require(key->count() == 0 || !a->extra.what.key.empty(), "KEY '': it must not be empty");
@@ -207,7 +214,8 @@ void add_explain(CLI::App& cache) {
                   "--dtype {}: it must be f32, f16 or bf16", a->extra.dtype);
     for (const std::string& text : a->extra.shapes) {
       const Case c = parse_shape(text);
-      a->extra.what.shapes.push_back({c.batch_size, c.dim_in, c.dim_out, type, a->extra.bias});
+      a->extra.what.shapes.push_back(
+          {c.batch_size, c.dim_in, c.dim_out, type, a->extra.bias, a->extra.groups});
     }
     set_exit_code(cache_explain(a->options, a->extra.what));
   });

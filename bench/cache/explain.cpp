@@ -16,6 +16,7 @@
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
 #include "core/context_state.hpp"
+#include "core/rows_bucket.hpp"
 
 namespace switchback::bench {
 
@@ -80,7 +81,7 @@ class Explainer {
           other.parts->machine != tuner.machine || other.parts->policy != tuner.policy)
         continue;
       const autotune::Family its = family(*other.parts);
-      if (its.key == own.key && autotune::m_bucket(its.m) == autotune::m_bucket(own.m))
+      if (its.key == own.key && core::rows_bucket(its.m) == core::rows_bucket(own.m))
         near.emplace_back(
             std::abs(std::log(static_cast<double>(its.m) / static_cast<double>(own.m))), &other);
     }

@@ -32,6 +32,7 @@ below one measurement; 130 interrupted (what was measured is kept).
 Examples:
   switchback-bench tune --grid quick --budget 60s
   switchback-bench tune --shape 512,4096,11008 --dtype bf16 --bias
+  switchback-bench tune --shape 1024,4096,1408 --groups 8
   SWITCHBACK_TUNE=record ./my-server; switchback-bench tune --recorded ~/.cache/switchback/recorded.jsonl
   switchback-bench tune --grid llm --budget 10m --records tuned.jsonl)";
 
@@ -66,6 +67,12 @@ void add_tune_command(CLI::App& app) {
   command->add_option("--dtype", text->dtype, "type of the shapes: f32, f16 or bf16 (default f32)")
       ->type_name("NAME");
   command->add_flag("--bias", options.bias, "also what layers with a bias come to");
+  command
+      ->add_option(
+          "--groups", options.groups,
+          "the shapes are of grouped layers of so many groups, and their rows are those of "
+          "all groups; default: single layers")
+      ->type_name("G");
   CLI::Option* budget =
       command
           ->add_option("--budget", text->budget,
@@ -98,6 +105,9 @@ void add_tune_command(CLI::App& app) {
     o.dtype = parse_dtype(text->dtype);
     core::require(o.dtype == DType::f32 || o.dtype == DType::f16 || o.dtype == DType::bf16,
                   "--dtype {}: it must be f32, f16 or bf16", text->dtype);
+    core::require(o.groups >= 0, "--groups {}: it must not be negative", o.groups);
+    core::require(o.groups == 0 || o.records.empty(),
+                  "--records {}: records are of single layers; leave out --groups", o.records);
     o.effort = parse_effort(text->effort);
     o.has_cases = !o.cases.grids.empty() || !o.cases.shapes.empty();
     const auto duration = [](const CLI::Option* option, const char* name,

@@ -259,8 +259,8 @@ int tune_command(const TuneOptions& options) {
   std::vector<TuneShape> shapes;
   if (options.has_cases || options.recorded.empty())
     for (const SelectedCase& c : select_cases(options.cases))
-      shapes.push_back(
-          {c.shape.batch_size, c.shape.dim_in, c.shape.dim_out, options.dtype, options.bias});
+      shapes.push_back({c.shape.batch_size, c.shape.dim_in, c.shape.dim_out, options.dtype,
+                        options.bias, options.groups});
   std::vector<ConfigQuery> queries = autotune::queries_of(context.state(), shapes);
   for (const std::string& file : options.recorded)
     for (const ConfigQuery& query : read_recorded(file, context, tuner->state().machine, out))

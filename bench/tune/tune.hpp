@@ -21,6 +21,7 @@ struct TuneOptions {
   ContextOptions context;
   DType dtype = DType::f32;
   bool bias = false;
+  std::int64_t groups = 0;  ///< of each shape; 0: single layers
   TuneLimits limits;
   autotune::Effort effort = autotune::Effort::normal;
   std::string cache;    ///< directory; empty: the usual one

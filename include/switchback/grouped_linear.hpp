@@ -27,7 +27,7 @@ struct GroupedLinearOptions {
   DType dtype = DType::f32;  ///< of x, weight and g: f32, f16 or bf16
   std::string engine = {};   ///< as LinearOptions::engine
   /// Mode automatic: as LinearOptions::allow. It takes the mode that was measured as the fastest
-  /// for one layer over the mean number of rows of a group.
+  /// for so many groups, a near number of rows of all of them, and rows that lie in this way.
   std::uint32_t allow = 0;
 };
 

@@ -95,6 +95,8 @@ struct TuneShape {
   std::int64_t out_features = 0;  ///< N
   DType dtype = DType::f32;
   bool bias = false;  ///< also tune the problems of a layer with a bias of the layer's type
+  /// Above zero: a GroupedSwitchbackLinear of so many groups, and `rows` are those of all groups.
+  std::int64_t groups = 0;
 };
 
 struct TuneLimits {

@@ -22,7 +22,9 @@ enum class ConfigOp : std::int64_t {
   quantize = 1,
   gemm_int8 = 2,
   gemm_floating = 3,
-  layer_mode = 4
+  layer_mode = 4,
+  grouped_int8 = 5,
+  grouped_layer_mode = 6
 };
 
 /// What of its Context a problem depends on.

@@ -12,13 +12,21 @@ namespace switchback::linear {
 
 namespace {
 
-Mode mode_of(const GroupedLinearState& layer, Pass pass, std::int64_t slots, DType output,
-             bool bias, bool trains) {
+RowsLayout layout_of(const Groups& groups, const GroupedRows& x) {
+  if (!x.index.empty()) return RowsLayout::gathered;
+  if (x.column_stride > 0) return RowsLayout::columns;
+  return groups.ends.empty() ? RowsLayout::strided : RowsLayout::packed;
+}
+
+Mode mode_of(const GroupedLinearState& layer, Pass pass, RowsLayout layout, std::int64_t slots,
+             DType output, bool bias, bool trains) {
   const GroupedLinearOptions& options = layer.options;
   if (options.mode != Mode::automatic) return options.mode;
-  PassProblem problem;
+  GroupedPassProblem problem;
   problem.pass = pass;
-  problem.m = (slots + options.groups - 1) / options.groups;
+  problem.groups = options.groups;
+  problem.layout = layout;
+  problem.m = slots;
   problem.n = options.out_features;
   problem.k = options.in_features;
   problem.dtype = options.dtype;
@@ -177,8 +185,8 @@ void grouped_forward(GroupedLinearState& layer, const Groups& groups, const Grou
   const bool trains = save != Save::nothing;
   const bool saves = trains && save != Save::caller;
   if (saves) save_input(layer, groups, x, y.rows, save);
-  const Mode mode =
-      mode_of(layer, Pass::forward, y.rows, y.dtype, layer.bias.data != nullptr, trains);
+  const Mode mode = mode_of(layer, Pass::forward, layout_of(groups, x), y.rows, y.dtype,
+                            layer.bias.data != nullptr, trains);
   if (mode != Mode::standard) {
     quantized_forward(layer, mode, groups, x, y, trains, saves);
   } else {
@@ -202,8 +210,9 @@ void grouped_backward(GroupedLinearState& layer, const GroupedInput& input,
   const bool wants_dx = grads.dx.data != nullptr;
   const QuantizedWeight* codes = nullptr;
   if (wants_dx) {
-    const Mode mode =
-        mode_of(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
+    // The gradient and dX are rows of slots, however forward read its rows.
+    const Mode mode = mode_of(layer, Pass::dx, layout_of(input.groups, {}), grads.g.rows,
+                              grads.dx.dtype, grads.db.data != nullptr, true);
     // The codes are not an output and are cached, so they may be made before all memory is taken.
     if (mode != Mode::standard)
       codes = &layer.cache.backward(state, layer.weight, scales_of(mode), layer.options.engine);

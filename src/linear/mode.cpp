@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "linear/linear_state.hpp"
 
 namespace switchback::linear {
@@ -19,6 +21,37 @@ core::ProblemSize size_of(const PassProblem& p) noexcept {
   // A search holds the operands of each mode, and what layers choose matters most.
   size.copies = 3;
   size.importance = 4;
+  return size;
+}
+
+namespace {
+
+std::string_view layout_text(RowsLayout layout) {
+  switch (layout) {
+    case RowsLayout::packed:
+      return "packed";
+    case RowsLayout::strided:
+      return "strided";
+    case RowsLayout::gathered:
+      return "gathered";
+    case RowsLayout::columns:
+      return "side by side";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+std::string describe(const GroupedPassProblem& p) {
+  return fmt::format("{}, of {} groups, rows {}", describe(static_cast<const PassProblem&>(p)),
+                     p.groups, layout_text(p.layout));
+}
+
+core::ProblemSize size_of(const GroupedPassProblem& p) noexcept {
+  core::ProblemSize size = size_of(static_cast<const PassProblem&>(p));
+  size.is_empty = size.is_empty || p.groups == 0;
+  size.elements += static_cast<double>(std::max<std::int64_t>(0, p.groups - 1)) *
+                   static_cast<double>(p.n) * static_cast<double>(p.k);
   return size;
 }
 
@@ -47,7 +80,8 @@ namespace {
 
 // The tuned ranking if there is one, else the default; the source is told of one that cannot be
 // used.
-ModeRanking ranking_of(ContextState& state, const PassProblem& problem) {
+template <class Problem>
+ModeRanking ranking_of(ContextState& state, const Problem& problem) {
   const ConfigQuery query = to_query(problem);
   ConfigChoice choice;
   ModeRanking ranking;
@@ -78,8 +112,11 @@ Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType 
   return fastest_mode(*layer.context, problem, layer.options.allow, layer.cache, trains);
 }
 
-Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
-                  const WeightCache& cache, bool trains) {
+namespace {
+
+template <class Problem>
+Mode fastest(ContextState& state, Problem problem, std::uint32_t allow, const WeightCache& cache,
+             bool trains) {
   // Sums of more products are not exact; only a layer that may use mode standard can have them.
   const bool forward = problem.pass == Pass::forward;
   if ((forward ? problem.k : problem.n) > max_exact_k) return Mode::standard;
@@ -92,13 +129,24 @@ Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
     problem.threads = state.threads.count();
     problem.isa = state.features.level();
   }
-  const Mode fastest = first_allowed(ranking_of(state, problem), allowed);
-  if (fastest == Mode::standard || !codes.valid() || codes.scales() == scales_of(fastest))
-    return fastest;
+  const Mode first = first_allowed(ranking_of(state, problem), allowed);
+  if (first == Mode::standard || !codes.valid() || codes.scales() == scales_of(first)) return first;
   // If codes with the other kind of scales exist, that mode is as fast, and making new codes is
   // not.
-  const Mode other = fastest == Mode::rowwise ? Mode::global : Mode::rowwise;
-  return (allowed & allow_mode(other)) != 0 ? other : fastest;
+  const Mode other = first == Mode::rowwise ? Mode::global : Mode::rowwise;
+  return (allowed & allow_mode(other)) != 0 ? other : first;
+}
+
+}  // namespace
+
+Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
+                  const WeightCache& cache, bool trains) {
+  return fastest(state, problem, allow, cache, trains);
+}
+
+Mode fastest_mode(ContextState& state, GroupedPassProblem problem, std::uint32_t allow,
+                  const WeightCache& cache, bool trains) {
+  return fastest(state, problem, allow, cache, trains);
 }
 
 }  // namespace switchback::linear

@@ -40,6 +40,25 @@ struct PassProblem : ConfigOrigin {
 std::string describe(const PassProblem& problem);
 core::ProblemSize size_of(const PassProblem& problem) noexcept;
 
+/// Where the rows of a grouped layer lie. The values are pinned, because they are part of tuning
+/// records.
+enum class RowsLayout : std::int64_t {
+  packed = 0,
+  strided = 1,
+  gathered = 2,  ///< by an index, of groups of either kind
+  columns = 3,   ///< strided groups side by side: GroupedRows::column_stride
+};
+
+/// A whole pass of a grouped layer. m: the slots of all groups; a query has its bucket.
+struct GroupedPassProblem : PassProblem {
+  std::int64_t groups = 0;
+  RowsLayout layout = RowsLayout::packed;
+
+  friend bool operator==(const GroupedPassProblem&, const GroupedPassProblem&) = default;
+};
+std::string describe(const GroupedPassProblem& problem);
+core::ProblemSize size_of(const GroupedPassProblem& problem) noexcept;
+
 /// The modes that a layer may choose from. Between equally fast ones this order decides: the mode
 /// that loses the least accuracy comes first.
 inline constexpr std::array<Mode, 3> choosable_modes = {Mode::standard, Mode::rowwise,
@@ -60,6 +79,9 @@ std::string describe(const ModeRanking& ranking);
 extern const core::Tunable tunable;
 ConfigQuery to_query(const PassProblem& problem) noexcept;
 bool from_query(const ConfigQuery& query, PassProblem& problem) noexcept;
+extern const core::Tunable grouped_tunable;
+ConfigQuery to_query(const GroupedPassProblem& problem) noexcept;
+bool from_query(const ConfigQuery& query, GroupedPassProblem& problem) noexcept;
 ConfigChoice to_choice(const ModeRanking& ranking) noexcept;
 bool from_choice(const ConfigChoice& choice, ModeRanking& ranking) noexcept;
 ModeRanking default_config(const PassProblem& problem, const ContextState& state);
@@ -77,6 +99,8 @@ Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType 
 /// The choice of mode auto, whose layer allows `allow` (0: all): `problem` says everything but
 /// where it runs and whether the weight's codes are there.
 Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
+                  const WeightCache& cache, bool trains);
+Mode fastest_mode(ContextState& state, GroupedPassProblem problem, std::uint32_t allow,
                   const WeightCache& cache, bool trains);
 
 }  // namespace switchback::linear

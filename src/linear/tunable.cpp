@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the mode of a layer's pass as the tuner sees it: what the members of a PassProblem
-// and a ModeRanking are called in caches, and which values they may have.
+// Dispatch zone: the mode of a layer's pass as the tuner sees it: what the members of a
+// PassProblem, a GroupedPassProblem and a ModeRanking are called in caches, and which values they
+// may have.
 #include "core/tunable.hpp"
 
 #include <algorithm>
+#include <limits>
 
+#include "core/rows_bucket.hpp"
 #include "linear/mode.hpp"
 
 namespace switchback::linear {
@@ -27,16 +30,48 @@ constexpr Word float_type(std::string_view name) {
   return {.name = name, .most = number(DType::bf16), .value_name = value_name<dtype_name, DType>};
 }
 
-constexpr core::WordTable problem_table(
-    row<&PassProblem::pass>(
-        {.name = "pass", .most = number(Pass::dx), .value_name = value_name<pass_name, Pass>}),
-    row<&PassProblem::weight>({.name = "weight_codes",
-                               .most = number(WeightCodes::cached),
-                               .value_name = value_name<codes_name, WeightCodes>}),
-    row<&PassProblem::m>({.name = "m"}), row<&PassProblem::n>({.name = "n"}),
-    row<&PassProblem::k>({.name = "k"}), row<&PassProblem::dtype>(float_type("dtype")),
-    row<&PassProblem::output>(float_type("output")),
-    row<&PassProblem::bias>({.name = "bias", .most = 1}));
+constexpr Word pass_word = {
+    .name = "pass", .most = number(Pass::dx), .value_name = value_name<pass_name, Pass>};
+constexpr Word codes_word = {.name = "weight_codes",
+                             .most = number(WeightCodes::cached),
+                             .value_name = value_name<codes_name, WeightCodes>};
+
+constexpr core::WordTable problem_table(row<&PassProblem::pass>(pass_word),
+                                        row<&PassProblem::weight>(codes_word),
+                                        row<&PassProblem::m>({.name = "m"}),
+                                        row<&PassProblem::n>({.name = "n"}),
+                                        row<&PassProblem::k>({.name = "k"}),
+                                        row<&PassProblem::dtype>(float_type("dtype")),
+                                        row<&PassProblem::output>(float_type("output")),
+                                        row<&PassProblem::bias>({.name = "bias", .most = 1}));
+
+constexpr std::string_view layout_name(RowsLayout layout) noexcept {
+  switch (layout) {
+    case RowsLayout::packed:
+      return "packed";
+    case RowsLayout::strided:
+      return "strided";
+    case RowsLayout::gathered:
+      return "gathered";
+    case RowsLayout::columns:
+      return "columns";
+  }
+  return "unknown";
+}
+
+constexpr core::WordTable grouped_table(
+    row<&GroupedPassProblem::pass>(pass_word), row<&GroupedPassProblem::weight>(codes_word),
+    row(
+        {.name = "m"}, [](const GroupedPassProblem& p) { return core::rows_bucket(p.m); },
+        [](GroupedPassProblem& p, std::int64_t slots) { p.m = slots; }),
+    row<&GroupedPassProblem::groups>({.name = "groups"}),
+    row<&GroupedPassProblem::layout>({.name = "layout",
+                                      .most = number(RowsLayout::columns),
+                                      .value_name = value_name<layout_name, RowsLayout>}),
+    row<&GroupedPassProblem::n>({.name = "n"}), row<&GroupedPassProblem::k>({.name = "k"}),
+    row<&GroupedPassProblem::dtype>(float_type("dtype")),
+    row<&GroupedPassProblem::output>(float_type("output")),
+    row<&GroupedPassProblem::bias>({.name = "bias", .most = 1}));
 
 // One place of the ranking; the fastest mode stands where other operations have their engine.
 template <std::size_t Place>
@@ -68,16 +103,19 @@ ConfigChoice rank(std::span<const ConfigChoice> fastest_first) {
   return to_choice(ranking);
 }
 
-constexpr core::Tunable make() {
-  core::Tunable made = core::make_tunable<PassProblem, ModeRanking, problem_table, config_table>(
-      ConfigOp::layer_mode, "layer_mode", "");
+template <class Problem, const auto& Table>
+constexpr core::Tunable make(ConfigOp op, std::string_view name) {
+  core::Tunable made = core::make_tunable<Problem, ModeRanking, Table, config_table>(op, name, "");
   made.rank = rank;
   return made;
 }
 
 }  // namespace
 
-constinit const core::Tunable tunable = make();
+constinit const core::Tunable tunable =
+    make<PassProblem, problem_table>(ConfigOp::layer_mode, "layer_mode");
+constinit const core::Tunable grouped_tunable =
+    make<GroupedPassProblem, grouped_table>(ConfigOp::grouped_layer_mode, "grouped_layer_mode");
 
 ConfigQuery to_query(const PassProblem& problem) noexcept {
   return core::make_query(ConfigOp::layer_mode, problem, problem_table, problem);
@@ -85,6 +123,22 @@ ConfigQuery to_query(const PassProblem& problem) noexcept {
 
 bool from_query(const ConfigQuery& query, PassProblem& problem) noexcept {
   return core::read_query(ConfigOp::layer_mode, problem_table, query, problem);
+}
+
+ConfigQuery to_query(const GroupedPassProblem& problem) noexcept {
+  return core::make_query(ConfigOp::grouped_layer_mode, problem, grouped_table, problem);
+}
+
+bool from_query(const ConfigQuery& query, GroupedPassProblem& problem) noexcept {
+  GroupedPassProblem found;
+  if (!core::read_query(ConfigOp::grouped_layer_mode, grouped_table, query, found)) return false;
+  // Of strided groups all have the same number of rows.
+  const bool strided = found.layout == RowsLayout::strided || found.layout == RowsLayout::columns;
+  if (strided && found.groups > 0) found.m = found.m / found.groups * found.groups;
+  // Ends are 32-bit numbers.
+  if (!strided) found.m = std::min<std::int64_t>(found.m, std::numeric_limits<std::int32_t>::max());
+  problem = found;
+  return true;
 }
 
 ConfigChoice to_choice(const ModeRanking& ranking) noexcept {

@@ -447,7 +447,7 @@ TEST_F(Cache, UsageErrorsNameTheOption) {
   expect({"explain"}, 2, "it needs a KEY or --shape");
   expect({"explain", "--shape", "1,2"}, 2, "--shape '1,2'");
   expect({"explain", "--shape", "1,2,3", "--dtype", "s8"}, 2, "--dtype s8");
-  expect({"explain", "abcd", "--bias"}, 2, "--bias are for --shape");
+  expect({"explain", "abcd", "--bias"}, 2, "--bias and --groups are for --shape");
   expect({"explain", "abcd", "--shape", "1,2,3"}, 2, "excludes");
   expect({"prune", "--older-than", "0"}, 2, "--older-than 0: it must be 1 to");
   expect({"prune", "--key", ""}, 2, "--key ''");

@@ -44,6 +44,30 @@ TEST_F(TuneCli, FillsTheCacheOnceAndGoesOnFromThere) {
   EXPECT_NE(table.out.find(file().string()), std::string::npos) << table.out;
 }
 
+// What grouped layers ask for is tuned, shown and explained as anything else.
+TEST_F(TuneCli, TunesGroupedLayers) {
+  const std::vector<std::string> arguments{"tune",      "--shape", "12,16,24",         "--groups",
+                                           "3",         "--json",  "--effort",         "quick",
+                                           "--threads", "1",       "--max-candidates", "1"};
+  const Result result = run_program(arguments);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json summary = json::parse(result.out);
+  EXPECT_EQ(summary["tuned"], summary["keys"]);
+  EXPECT_GT(summary["ops"]["grouped_int8"]["measured"], 0);
+  EXPECT_GT(summary["ops"]["grouped_layer_mode"]["measured"], 0);
+  EXPECT_EQ(summary["ops"]["gemm_int8"]["measured"], 0);
+  EXPECT_EQ(json::parse(run_program(arguments).out)["known"], summary["keys"]);
+  const Result explained = run_program(
+      {"cache", "explain", "--shape", "12,16,24", "--groups", "3", "--threads", "1", "--json"});
+  ASSERT_EQ(explained.code, 0) << explained.err;
+  EXPECT_EQ(std::count(explained.out.begin(), explained.out.end(), '\n'),
+            summary["keys"].get<int>());
+  EXPECT_EQ(explained.out.find("\"origin\":\"default\""), std::string::npos) << explained.out;
+  const Result listed = run_program({"cache", "list", "--json"});
+  EXPECT_NE(listed.out.find("groups=3 strided"), std::string::npos) << listed.out;
+  EXPECT_EQ(run_program({"tune", "--shape", "12,16,24", "--groups", "-1"}).code, 2);
+}
+
 TEST_F(TuneCli, TunesWhatProgramsMissed) {
   // Another folder's misses, as SWITCHBACK_TUNE=record leaves them.
   Record miss = {};

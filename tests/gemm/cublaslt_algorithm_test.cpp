@@ -164,7 +164,9 @@ TEST(CublasLtChoice, WhatNoVersionStoresIsRefused) {
     choice.words = {static_cast<std::int64_t>(gemm_int8::EngineId::reference)};
     for (std::size_t i = 0; i < words.size(); ++i)
       choice.words[7 + i] = words[i];
-    EXPECT_NE(gemm_int8::check_config({}, test::config_of(choice), context.state()), "");
+    EXPECT_NE(
+        gemm_int8::check_config(gemm_int8::GemmProblem(), test::config_of(choice), context.state()),
+        "");
     choice.words = {static_cast<std::int64_t>(floating::EngineId::reference)};
     for (std::size_t i = 0; i < words.size(); ++i)
       choice.words[3 + i] = words[i];

@@ -289,7 +289,8 @@ TEST(Int8Sums, AConfigurationThatCannotRunHereIsIgnored) {
         gemm_int8::GemmConfig{static_cast<EngineId>(99), Weights::packed, 0, 0, 0, 0},
         gemm_int8::GemmConfig{EngineId::reference, static_cast<Weights>(7), 0, 0, 0, 0, 0},
         gemm_int8::GemmConfig{EngineId::reference, Weights::plain, -1, 0, 0, 0, 0}}) {
-    EXPECT_FALSE(gemm_int8::check_config({}, config, context.state()).empty());
+    EXPECT_FALSE(
+        gemm_int8::check_config(gemm_int8::GemmProblem(), config, context.state()).empty());
     context.set_config_source(std::make_shared<FixedConfig>(config));
     Matrix<std::int32_t> d(9, 20);
     multiply(context, a, b, d, "");

@@ -156,6 +156,13 @@ TEST(GroupedGemm, OutputsOfEveryKindOfGroups) {
   }
 }
 
+// So many rows in the mean that engines of the CPU pack b for the call.
+TEST(GroupedGemm, GroupsOfManyRows) {
+  const SomeGroups groups = packed_groups({250, 0, 3, 230});
+  check<std::int32_t>(groups, {.n = 50, .k = 70}, 16);
+  check<float>(groups, {.n = 50, .k = 70, .bias = true}, 17);
+}
+
 TEST(GroupedGemm, TypesBiasAndScales) {
   const SomeGroups groups = packed_groups({9, 0, 4}, 2);
   for (const bool bias : {false, true})

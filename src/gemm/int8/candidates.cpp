@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gemm/int8/candidates.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "core/check.hpp"
+#include "core/rehearsal.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -69,22 +71,44 @@ bool is_risky(const GemmConfig& config) noexcept {
   return false;
 }
 
+namespace {
+
+// `first`, and those of `more` that are not known yet.
+std::vector<GemmConfig> distinct(const GemmConfig& first, const std::vector<GemmConfig>& more) {
+  std::vector<GemmConfig> found = {first};
+  for (const GemmConfig& config : more)
+    if (std::find(found.begin(), found.end(), config) == found.end()) found.push_back(config);
+  return found;
+}
+
+bool reads(const ContextState& state, const Engine& engine, EngineId packed_for) {
+  return packed_for == EngineId::none || reads_layout(state.device.kind, engine, packed_for);
+}
+
+}  // namespace
+
 std::vector<GemmConfig> candidates(const GemmProblem& problem, const ContextState& state) {
-  std::vector<GemmConfig> found = {default_config(problem, state)};
+  std::vector<GemmConfig> more;
+  for (const Engine* engine : engines(state.device.kind))
+    if (reads(state, *engine, problem.packed_for) && refusal(*engine, problem, state).empty())
+      engine->candidates(problem, state, more);
+  return distinct(default_config(problem, state), more);
+}
+
+std::vector<GemmConfig> candidates(const GroupedProblem& problem, const ContextState& state) {
   std::vector<GemmConfig> more;
   for (const Engine* engine : engines(state.device.kind)) {
-    if (problem.packed_for != EngineId::none &&
-        !reads_layout(state.device.kind, *engine, problem.packed_for))
+    if (!reads(state, *engine, problem.each.packed_for) ||
+        !refusal(*engine, problem, state).empty())
       continue;
-    if (refusal(*engine, problem, state).empty()) engine->candidates(problem, state, more);
+    more.push_back(default_config(*engine, problem, state));
+    if (engine->run_grouped == nullptr) continue;
+    if (engine->grouped_candidates != nullptr)
+      engine->grouped_candidates(problem, state, more);
+    else
+      engine->candidates(mean_problem(problem), state, more);
   }
-  for (const GemmConfig& config : more) {
-    bool known = false;
-    for (const GemmConfig& other : found)
-      known = known || other == config;
-    if (!known) found.push_back(config);
-  }
-  return found;
+  return distinct(default_config(problem, state), more);
 }
 
 GemmConfig default_config(const GemmProblem& problem, const ContextState& state) {
@@ -108,16 +132,60 @@ GemmConfig default_config(const GemmProblem& problem, const ContextState& state)
   return engines(state.device.kind).back()->default_config(problem, state);
 }
 
+GemmConfig default_config(const Engine& engine, const GroupedProblem& problem,
+                          const ContextState& state) {
+  return engine.grouped_default != nullptr && problem.groups > 0
+             ? engine.grouped_default(problem, state)
+             : engine.default_config(mean_problem(problem), state);
+}
+
+GemmConfig default_config(const GroupedProblem& problem, const ContextState& state) {
+  const EngineId packed_for = problem.each.packed_for;
+  for (const Engine* engine : engines(state.device.kind))
+    if (!engine->only_tuned && refusal(*engine, problem, state).empty() &&
+        reads(state, *engine, packed_for))
+      return default_config(*engine, problem, state);
+  if (packed_for == EngineId::none)
+    core::fail(Status::unsupported, "grouped_gemm: no engine that runs on {} has a grouped product",
+               state.device);
+  core::fail(Status::unsupported,
+             "grouped_gemm: packed_b is packed for engine '{}', and no engine that runs here reads "
+             "it",
+             engine_name(packed_for));
+}
+
 namespace {
 
-std::string check(const GemmProblem& problem, const GemmConfig& config, const ContextState& state,
+const GemmProblem& each_of(const GemmProblem& problem) {
+  return problem;
+}
+const GemmProblem& each_of(const GroupedProblem& problem) {
+  return problem.each;
+}
+
+// What the engine itself says against a configuration.
+std::string refused_by(const Engine& engine, const GemmProblem& problem, const GemmConfig& config,
+                       const ContextState& state) {
+  // An empty product is not given to a library.
+  if (engine.refuses_config == nullptr || problem.m == 0 || problem.n == 0) return {};
+  return engine.refuses_config(problem, config, state);
+}
+std::string refused_by(const Engine& engine, const GroupedProblem& problem,
+                       const GemmConfig& config, const ContextState& state) {
+  if (engine.refuses_grouped_config != nullptr)
+    return engine.refuses_grouped_config(problem, config, state);
+  return refused_by(engine, mean_problem(problem), config, state);
+}
+
+template <class Problem>
+std::string check(const Problem& problem, const GemmConfig& config, const ContextState& state,
                   bool in_range) {
   const Engine* engine = find_engine(state.device.kind, config.engine);
   if (engine == nullptr)
     return fmt::format("engine number {} is unknown", static_cast<std::int64_t>(config.engine));
-  if (problem.packed_for != EngineId::none &&
-      !reads_layout(state.device.kind, *engine, problem.packed_for))
-    return fmt::format("b is packed for engine '{}', not for '{}'", engine_name(problem.packed_for),
+  const EngineId packed_for = each_of(problem).packed_for;
+  if (!reads(state, *engine, packed_for))
+    return fmt::format("b is packed for engine '{}', not for '{}'", engine_name(packed_for),
                        engine->name);
   const std::string_view reason = refusal(*engine, problem, state);
   if (!reason.empty()) return fmt::format("engine '{}': {}", engine->name, reason);
@@ -126,9 +194,7 @@ std::string check(const GemmProblem& problem, const GemmConfig& config, const Co
   for (const Part& part : parts)
     if ((engine->config_parts & part.bit) == 0 && part.is_used(config))
       return fmt::format("engine '{}' has no {}", engine->name, part.what);
-  // An empty product is not given to a library.
-  if (engine->refuses_config == nullptr || problem.m == 0 || problem.n == 0) return {};
-  std::string refused = engine->refuses_config(problem, config, state);
+  std::string refused = refused_by(*engine, problem, config, state);
   return refused.empty() ? refused : fmt::format("engine '{}': {}", engine->name, refused);
 }
 
@@ -140,6 +206,16 @@ std::string check_config(const GemmProblem& problem, const GemmConfig& config,
 }
 
 std::string check_read_config(const GemmProblem& problem, const GemmConfig& config,
+                              const ContextState& state) {
+  return check(problem, config, state, true);
+}
+
+std::string check_config(const GroupedProblem& problem, const GemmConfig& config,
+                         const ContextState& state) {
+  return check(problem, config, state, false);
+}
+
+std::string check_read_config(const GroupedProblem& problem, const GemmConfig& config,
                               const ContextState& state) {
   return check(problem, config, state, true);
 }
@@ -167,6 +243,34 @@ void run_checked(ContextState& state, const GemmProblem& problem, const GemmConf
   const Engine& engine = problem.k == 0 ? *engines(state.device.kind).back()
                                         : *find_engine(state.device.kind, config.engine);
   engine.run(state, problem, config, operands);
+}
+
+void run(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
+         const GroupedOperands& operands) {
+  const std::string reason = check_config(problem, config, state);
+  if (!reason.empty()) core::fail(Status::unsupported, "grouped_gemm: {}", reason);
+  run_checked(state, problem, config, operands);
+}
+
+void run_checked(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
+                 const GroupedOperands& operands) {
+  if (problem.groups == 0 || problem.each.m == 0 || problem.each.n == 0) return;
+  const Engine& engine = *find_engine(state.device.kind, config.engine);
+  // K = 0: only the epilogue is left, which the last engine of a device computes.
+  if (engine.run_grouped != nullptr && (problem.each.k > 0 || !state.on_cpu())) {
+    GroupedProblem p = problem;
+    // Where an engine packs b for the call.
+    if (p.each.packed_for == EngineId::none)
+      p.packed_step_bytes = packed_step(engine.packed_bytes(p.each.n, p.each.k));
+    return engine.run_grouped(state, p, config, operands);
+  }
+  core::all_or_nothing(state, [&] {
+    for (std::int64_t g = 0; g < problem.groups; ++g) {
+      const GemmProblem one = problem_of(problem, operands.rows[static_cast<std::size_t>(g)]);
+      if (one.m == 0) continue;
+      run_checked(state, one, engine.default_config(one, state), operands_of(problem, operands, g));
+    }
+  });
 }
 
 }  // namespace switchback::gemm_int8

@@ -21,6 +21,9 @@ std::vector<GemmConfig> candidates(const GemmProblem& problem, const ContextStat
 /// The configuration that runs if no ConfigSource has one. Throws Error(unsupported) if the problem
 /// is packed for an engine that cannot run here.
 GemmConfig default_config(const GemmProblem& problem, const ContextState& state);
+/// Of one engine that accepts the problem.
+GemmConfig default_config(const Engine& engine, const GroupedProblem& problem,
+                          const ContextState& state);
 
 /// Why this configuration cannot run the problem here; empty if it can.
 std::string check_config(const GemmProblem& problem, const GemmConfig& config,
@@ -45,5 +48,18 @@ inline void run(Context& context, const GemmProblem& problem, const GemmConfig& 
 /// The same for a configuration that check_config() has accepted.
 void run_checked(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
                  const GemmOperands& operands);
+
+// The same of grouped products. Where an engine has none, which only the CPU allows, its
+// configuration is the default of each group's product, and these run one after another.
+std::vector<GemmConfig> candidates(const GroupedProblem& problem, const ContextState& state);
+GemmConfig default_config(const GroupedProblem& problem, const ContextState& state);
+std::string check_config(const GroupedProblem& problem, const GemmConfig& config,
+                         const ContextState& state);
+std::string check_read_config(const GroupedProblem& problem, const GemmConfig& config,
+                              const ContextState& state);
+void run(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
+         const GroupedOperands& operands);
+void run_checked(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
+                 const GroupedOperands& operands);
 
 }  // namespace switchback::gemm_int8

@@ -11,6 +11,7 @@
 #include "gemm/int8/grouped.hpp"
 #include "gemm/int8/packed_weight.hpp"
 #include "gemm/int8/product.hpp"
+#include "gemm/int8/tuned.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -38,32 +39,6 @@ const Engine* forced_engine(const ContextState& state, std::string_view op,
   return nullptr;
 }
 
-// Runs the tuned configuration if there is one that is valid here; else tells the source: false.
-bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperands& operands,
-               const Engine* forced) {
-  if (state.config_source == nullptr) return false;
-  const ConfigQuery query = to_query(problem, state);
-  ConfigChoice choice;
-  if (!state.find_config(query, choice)) return false;
-  GemmConfig config;
-  const bool is_config = from_choice(choice, config);
-  if (is_config && forced != nullptr && config.engine != forced->id) return false;
-  const std::string reason = is_config ? check_read_config(problem, config, state)
-                                       : core::no_configuration(tunable.config, choice);
-  if (!reason.empty()) {
-    state.refuse_config(query, choice, reason);
-    return false;
-  }
-  try {
-    run_checked(state, problem, config, operands);
-    return true;
-  } catch (const Error& error) {
-    if (error.status() != Status::unsupported) throw;
-    state.refuse_config(query, choice, error.what());
-    return false;
-  }
-}
-
 // Runs the tuned configuration, or else the default of the forced engine, of the one that b is
 // packed for, or of the first that accepts the problem. A library may have no algorithm for a
 // problem that its engine accepts. Then, unless that engine was forced, the device's last engine
@@ -74,7 +49,7 @@ void choose_and_run(ContextState& state, std::string_view op, Product product,
   problem.alignment =
       core::alignment_class(state, {operands.a, operands.b, operands.packed_b, operands.d});
   const Engine* engine = forced_engine(state, op, problem, forced);
-  if (run_tuned(state, problem, operands, engine)) return;
+  if (run_tuned(state, tunable, problem, operands, engine)) return;
   const GemmConfig config =
       engine != nullptr ? engine->default_config(problem, state) : default_config(problem, state);
   try {

@@ -35,6 +35,15 @@ std::string_view refusal(const Engine& engine, const GemmProblem& problem,
   return reason.empty() ? engine.rejects(problem) : reason;
 }
 
+std::string_view refusal(const Engine& engine, const GroupedProblem& problem,
+                         const ContextState& state) {
+  const std::string_view reason = refusal(engine, problem.each, state);
+  if (!reason.empty()) return reason;
+  if (!state.on_cpu() && engine.run_grouped == nullptr) return "it has no grouped product";
+  return engine.refuses_grouped == nullptr ? std::string_view()
+                                           : engine.refuses_grouped(problem, state);
+}
+
 bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) noexcept {
   const Engine* packer = find_engine(device, packed_for);
   return packer != nullptr && packer->layout == engine.layout;

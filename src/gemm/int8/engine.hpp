@@ -91,6 +91,15 @@ struct Engine {
   GemmConfig (*grouped_default)(const GroupedProblem& problem, const ContextState& state) = nullptr;
   void (*run_grouped)(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
                       const GroupedOperands& operands) = nullptr;
+  /// What grouped products have of their own, each null where it is as for the product of one group
+  /// with the mean number of rows: why a problem is refused here, the configurations worth trying
+  /// beside grouped_default(), and why one cannot run.
+  std::string_view (*refuses_grouped)(const GroupedProblem& problem,
+                                      const ContextState& state) = nullptr;
+  void (*grouped_candidates)(const GroupedProblem& problem, const ContextState& state,
+                             std::vector<GemmConfig>& out) = nullptr;
+  std::string (*refuses_grouped_config)(const GroupedProblem& problem, const GemmConfig& config,
+                                        const ContextState& state) = nullptr;
 };
 
 /// All engines of this build. The last one of a device accepts every problem, also one with k = 0.
@@ -108,6 +117,8 @@ inline const Engine* find_engine(DeviceKind device, std::string_view name) noexc
 
 /// Why the engine cannot run the problem here; empty when it can.
 std::string_view refusal(const Engine& engine, const GemmProblem& problem,
+                         const ContextState& state);
+std::string_view refusal(const Engine& engine, const GroupedProblem& problem,
                          const ContextState& state);
 
 /// Whether an engine can read a B that was packed for another engine.

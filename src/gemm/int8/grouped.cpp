@@ -3,11 +3,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace switchback::gemm_int8 {
 
 std::string describe(const GroupedProblem& p) {
   return fmt::format("groups={} {} rows={} columns={}, each {}", p.groups,
                      p.strided ? "strided" : "packed", p.rows, p.d_column_stride, describe(p.each));
+}
+
+GemmProblem mean_problem(const GroupedProblem& p) noexcept {
+  GemmProblem one = p.each;
+  const std::int64_t groups = std::max<std::int64_t>(1, p.groups);
+  one.m = std::max<std::int64_t>(1, p.strided ? p.rows : one.m / groups);
+  return one;
+}
+
+core::ProblemSize size_of(const GroupedProblem& p) noexcept {
+  core::ProblemSize size = core::product_size(p.each.m, p.each.n, p.each.k);
+  size.is_empty = size.is_empty || p.groups == 0;
+  const auto groups = static_cast<double>(std::max<std::int64_t>(1, p.groups));
+  size.elements += (groups - 1) * static_cast<double>(p.each.n) * static_cast<double>(p.each.k);
+  return size;
 }
 
 GemmProblem problem_of(const GroupedProblem& p, const GroupRows& group) noexcept {

@@ -27,6 +27,29 @@ struct GroupedProblem {
 /// "groups=8 strided rows=32, each m=256 n=…"
 std::string describe(const GroupedProblem& problem);
 
+/// Where the rows of the groups lie. The values are pinned, because they are part of tuning
+/// records.
+enum class GroupedLayout : std::int64_t {
+  packed = 0,
+  strided = 1,
+  columns = 2,  ///< strided in a; in d they lie side by side
+};
+constexpr GroupedLayout layout_of(const GroupedProblem& problem) noexcept {
+  if (problem.d_column_stride > 0) return GroupedLayout::columns;
+  return problem.strided ? GroupedLayout::strided : GroupedLayout::packed;
+}
+
+/// A product of one group with the mean number of rows, at least one.
+GemmProblem mean_problem(const GroupedProblem& problem) noexcept;
+
+// The contract of core/tunable.hpp; the words are in tunable.cpp. A query has the bucket of the
+// number of slots (core/rows_bucket.hpp), so that a mixture of experts meets few problems. Its
+// problem has as many slots as the bucket's largest number allows, and a packed_step_bytes of 0.
+extern const core::Tunable grouped_tunable;
+ConfigQuery to_query(const GroupedProblem& problem, const ContextState& state) noexcept;
+bool from_query(const ConfigQuery& query, GroupedProblem& problem) noexcept;
+core::ProblemSize size_of(const GroupedProblem& problem) noexcept;
+
 /// The slots of one group.
 struct GroupRows {
   std::int64_t begin = 0;

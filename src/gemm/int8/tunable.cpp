@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: int8 products as the tuner sees them: what the members of a GemmProblem and a
-// GemmConfig are called in caches, and which values they may have.
+// Dispatch zone: int8 products, alone and of groups, as the tuner sees them: what the members of a
+// GemmProblem, a GroupedProblem and a GemmConfig are called in caches, and which values they may
+// have.
 #include "core/tunable.hpp"
 
+#include <algorithm>
+#include <limits>
+
+#include "core/rows_bucket.hpp"
 #include "gemm/cublaslt/words.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/config.hpp"
+#include "gemm/int8/grouped.hpp"
 #include "gemm/int8/problem.hpp"
 
 namespace switchback::gemm_int8 {
@@ -48,19 +54,21 @@ constexpr Word engine_word(std::string_view name) {
           .value_name = value_name<engine_name, EngineId>};
 }
 
+constexpr Word output_word = {
+    .name = "output", .most = number(DType::s32), .value_name = value_name<dtype_name, DType>};
+constexpr Word scale_word = {
+    .name = "scale", .most = number(ScaleMode::row_scalar), .value_name = scale_value};
+constexpr Word bias_word = {
+    .name = "bias", .most = 1 + number(DType::bf16), .value_name = bias_value};
+constexpr Word alignment_word = {.name = "alignment", .most = 16};
+
 constexpr core::WordTable problem_table(
     row<&GemmProblem::m>({.name = "m"}), row<&GemmProblem::n>({.name = "n"}),
     row<&GemmProblem::k>({.name = "k"}), row<&GemmProblem::stride_a>({.name = "lda"}),
     row<&GemmProblem::stride_b>({.name = "ldb"}), row<&GemmProblem::stride_d>({.name = "ldd"}),
-    row<&GemmProblem::output>({.name = "output",
-                               .most = number(DType::s32),
-                               .value_name = value_name<dtype_name, DType>}),
-    row<&GemmProblem::scale>(
-        {.name = "scale", .most = number(ScaleMode::row_scalar), .value_name = scale_value}),
-    row({.name = "bias", .most = 1 + number(DType::bf16), .value_name = bias_value}, bias_of,
-        set_bias),
-    row<&GemmProblem::packed_for>(engine_word("packed_for")),
-    row<&GemmProblem::alignment>({.name = "alignment", .most = 16}));
+    row<&GemmProblem::output>(output_word), row<&GemmProblem::scale>(scale_word),
+    row(bias_word, bias_of, set_bias), row<&GemmProblem::packed_for>(engine_word("packed_for")),
+    row<&GemmProblem::alignment>(alignment_word));
 
 constexpr Word size_word(std::string_view name, Written written = Written::always) {
   return {.name = name, .rule = "none may be negative", .written = written};
@@ -81,22 +89,103 @@ constexpr core::WordTable config_table(
     row<&GemmConfig::swizzle>(size_word("swizzle", Written::unless_zero)));
 static_assert(most_ranked_algorithms == 64, "as the rule above says");
 
+constexpr std::string_view layout_name(GroupedLayout layout) noexcept {
+  switch (layout) {
+    case GroupedLayout::packed:
+      return "packed";
+    case GroupedLayout::strided:
+      return "strided";
+    case GroupedLayout::columns:
+      return "columns";
+  }
+  return "unknown";
+}
+
+// A member of the problem of one group.
+template <auto Member>
+constexpr auto each(const Word& word) {
+  return row(
+      word, [](const GroupedProblem& p) { return static_cast<std::int64_t>(p.each.*Member); },
+      [](GroupedProblem& p, std::int64_t value) {
+        p.each.*Member = static_cast<std::remove_cvref_t<decltype(p.each.*Member)>>(value);
+      });
+}
+
+constexpr core::WordTable grouped_table(
+    row(
+        {.name = "m"}, [](const GroupedProblem& p) { return core::rows_bucket(p.each.m); },
+        [](GroupedProblem& p, std::int64_t slots) { p.each.m = slots; }),
+    row<&GroupedProblem::groups>({.name = "groups"}),
+    row(
+        {.name = "layout",
+         .most = number(GroupedLayout::columns),
+         .value_name = value_name<layout_name, GroupedLayout>},
+        [](const GroupedProblem& p) { return number(layout_of(p)); },
+        [](GroupedProblem& p, std::int64_t layout) {
+          p.strided = layout != number(GroupedLayout::packed);
+          p.d_column_stride = layout == number(GroupedLayout::columns) ? 1 : 0;
+        }),
+    each<&GemmProblem::n>({.name = "n"}), each<&GemmProblem::k>({.name = "k"}),
+    each<&GemmProblem::stride_a>({.name = "lda"}), each<&GemmProblem::stride_b>({.name = "ldb"}),
+    each<&GemmProblem::stride_d>({.name = "ldd"}), each<&GemmProblem::output>(output_word),
+    each<&GemmProblem::scale>(scale_word),
+    row(
+        bias_word, [](const GroupedProblem& p) { return bias_of(p.each); },
+        [](GroupedProblem& p, std::int64_t word) { set_bias(p.each, word); }),
+    each<&GemmProblem::packed_for>(engine_word("packed_for")),
+    each<&GemmProblem::alignment>(alignment_word));
+
+// What no table says: which outputs have scales.
+bool is_problem(const GemmProblem& p) noexcept {
+  return p.output != DType::s8 && (p.scale == ScaleMode::none) == (p.output == DType::s32);
+}
+
+ConfigOrigin origin_of(const ContextState& state) noexcept {
+  return {state.device.kind, state.threads.count(), state.features.level()};
+}
+
 }  // namespace
 
 constinit const core::Tunable tunable =
     core::make_tunable<GemmProblem, GemmConfig, problem_table, config_table>(ConfigOp::gemm_int8,
                                                                              "gemm_int8", "int8 ");
 
+constinit const core::Tunable grouped_tunable =
+    core::make_tunable<GroupedProblem, GemmConfig, grouped_table, config_table>(
+        ConfigOp::grouped_int8, "grouped_int8", "int8 ");
+
 ConfigQuery to_query(const GemmProblem& problem, const ContextState& state) noexcept {
-  const ConfigOrigin origin = {state.device.kind, state.threads.count(), state.features.level()};
-  return core::make_query(ConfigOp::gemm_int8, origin, problem_table, problem);
+  return core::make_query(ConfigOp::gemm_int8, origin_of(state), problem_table, problem);
 }
 
 bool from_query(const ConfigQuery& query, GemmProblem& problem) noexcept {
   GemmProblem found;
-  if (!core::read_query(ConfigOp::gemm_int8, problem_table, query, found) ||
-      found.output == DType::s8 || (found.scale == ScaleMode::none) != (found.output == DType::s32))
+  if (!core::read_query(ConfigOp::gemm_int8, problem_table, query, found) || !is_problem(found))
     return false;
+  problem = found;
+  return true;
+}
+
+ConfigQuery to_query(const GroupedProblem& problem, const ContextState& state) noexcept {
+  return core::make_query(ConfigOp::grouped_int8, origin_of(state), grouped_table, problem);
+}
+
+bool from_query(const ConfigQuery& query, GroupedProblem& problem) noexcept {
+  GroupedProblem found;
+  if (!core::read_query(ConfigOp::grouped_int8, grouped_table, query, found) ||
+      !is_problem(found.each))
+    return false;
+  // Ends are 32-bit numbers.
+  if (!found.strided)
+    found.each.m = std::min<std::int64_t>(found.each.m, std::numeric_limits<std::int32_t>::max());
+  if (found.strided && found.groups > 0) {
+    found.rows = found.each.m / found.groups;
+    found.each.m = found.rows * found.groups;
+    if (found.d_column_stride > 0) {
+      found.d_column_stride = found.each.stride_d / found.groups;
+      if (found.d_column_stride < std::max<std::int64_t>(1, found.each.n)) return false;
+    }
+  }
   problem = found;
   return true;
 }

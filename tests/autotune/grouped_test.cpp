@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grouped products and layers under the tuner: keys have the bucket of the rows, tasks prove every
+// group, and one call asks once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "autotune/entry/key.hpp"
+#include "autotune/layer_queries.hpp"
+#include "autotune/tasks/sums.hpp"
+#include "autotune/tasks/task_groups.hpp"
+#include "autotune/tasks/tasks.hpp"
+#include "core/context_state.hpp"
+#include "core/rows_bucket.hpp"
+#include "gemm/int8/candidates.hpp"
+#include "gemm/int8/engine.hpp"
+#include "measure/data.hpp"
+#include "measure/matrix.hpp"
+#include "support/device.hpp"
+#include "support/temporary_directory.hpp"
+#include "switchback/error.hpp"
+#include "switchback/grouped.hpp"
+#include "switchback/grouped_linear.hpp"
+#include "switchback/tuner.hpp"
+
+namespace switchback::autotune {
+namespace {
+
+using gemm_int8::GemmConfig;
+using gemm_int8::GroupedProblem;
+using measure::Matrix;
+
+TEST(TunerOfGroups, BucketsOfRows) {
+  using core::rows_bucket;
+  EXPECT_EQ(rows_bucket(0), 0);
+  EXPECT_EQ(rows_bucket(1), 1);
+  EXPECT_EQ(rows_bucket(16), 16);
+  EXPECT_EQ(rows_bucket(17), 24);
+  EXPECT_EQ(rows_bucket(24), 24);
+  EXPECT_EQ(rows_bucket(25), 32);
+  EXPECT_EQ(rows_bucket(100), rows_bucket(128));
+  EXPECT_NE(rows_bucket(96), rows_bucket(97));
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(rows_bucket(most), most);
+  for (std::int64_t rows = 1; rows < 5000; ++rows) {
+    const std::int64_t bucket = rows_bucket(rows);
+    ASSERT_GE(bucket, rows);
+    ASSERT_LE(2 * bucket, 3 * rows + 2) << rows;
+    ASSERT_EQ(rows_bucket(bucket), bucket) << rows;
+  }
+}
+
+GroupedProblem problem(std::int64_t groups, std::int64_t slots, bool strided,
+                       std::int64_t columns = 0) {
+  GroupedProblem p;
+  p.groups = groups;
+  p.strided = strided;
+  p.rows = strided && groups > 0 ? slots / groups : 0;
+  p.d_column_stride = columns;
+  p.each.m = slots;
+  p.each.n = 24;
+  p.each.k = p.each.stride_a = p.each.stride_b = 40;
+  p.each.stride_d = columns > 0 ? groups * columns : 24;
+  p.each.output = DType::f32;
+  p.each.scale = gemm_int8::ScaleMode::row_col;
+  p.each.has_bias = true;
+  return p;
+}
+
+// A problem that came back asks as the one that it came from.
+TEST(TunerOfGroups, AQueryIsThatOfItsProblem) {
+  Context context(test::cpu_options());
+  const ContextState& state = context.state();
+  for (const std::int64_t groups : {1, 3, 5, 17, 40, 64})
+    for (const std::int64_t rows : {1, 2, 7, 32, 33, 100})
+      for (const std::int64_t columns : {0, 24, 29})
+        for (const bool strided : {true, false}) {
+          if (columns > 0 && !strided) continue;
+          const GroupedProblem p = problem(groups, groups * rows, strided, columns);
+          const ConfigQuery query = to_query(p, state);
+          GroupedProblem back;
+          ASSERT_TRUE(from_query(query, back));
+          EXPECT_EQ(to_query(back, state), query) << gemm_int8::describe(p);
+          EXPECT_EQ(layout_of(back), layout_of(p));
+        }
+  // Near numbers of rows are one problem, others are not.
+  EXPECT_EQ(to_query(problem(8, 1000, false), state), to_query(problem(8, 1024, false), state));
+  EXPECT_NE(to_query(problem(8, 1000, false), state), to_query(problem(8, 1025, false), state));
+  EXPECT_NE(to_query(problem(8, 1000, false), state), to_query(problem(4, 1000, false), state));
+  EXPECT_NE(to_query(problem(8, 1024, false), state), to_query(problem(8, 1024, true), state));
+}
+
+TEST(TunerOfGroups, QueriesThatAreNoProblems) {
+  Context context(test::cpu_options());
+  GroupedProblem p = problem(4, 32, true, 24);
+  p.each.stride_d = 4 * 24 - 1;
+  GroupedProblem back;
+  EXPECT_FALSE(from_query(to_query(p, context.state()), back));
+  p = problem(4, 32, false);
+  p.each.output = DType::s32;  // with scales
+  EXPECT_FALSE(from_query(to_query(p, context.state()), back));
+  p = problem(0, 0, true);
+  EXPECT_TRUE(from_query(to_query(p, context.state()), back));
+  EXPECT_TRUE(size_of(back).is_empty);
+  EXPECT_FALSE(size_of(problem(4, 32, false)).is_empty);
+}
+
+TEST(TunerOfGroups, GroupsOfATaskFillItsSlots) {
+  Context context(test::device_options());
+  for (const std::int64_t count : {1, 2, 3, 8, 65})
+    for (const std::int64_t slots : {0, 1, 8, 100}) {
+      const TaskGroups packed(context, count, slots, false);
+      EXPECT_EQ(packed.slots(), slots);
+      std::int64_t end = 0;
+      for (const gemm_int8::GroupRows& group : packed.rows()) {
+        EXPECT_EQ(group.begin, end);
+        EXPECT_GE(group.rows, 0);
+        end += group.rows;
+      }
+      EXPECT_EQ(end, slots);
+      const TaskGroups strided(context, count, slots, true);
+      EXPECT_EQ(strided.slots(), slots / count * count);
+      EXPECT_EQ(strided.view().rows, slots / count);
+    }
+}
+
+TEST(TunerOfGroups, AWrongSumIsFound) {
+  Context context(test::cpu_options());
+  const Matrix a(DType::s8, 5, 33), b(DType::s8, 7, 33);
+  measure::fill_random(context, a.any(), 1);
+  measure::fill_random(context, b.any(), 2);
+  Matrix sums(DType::s32, 5, 7);
+  gemm_s8s8s32(context, {.a = a.view<const std::int8_t>(),
+                         .b = b.view<const std::int8_t>(),
+                         .d = sums.view<std::int32_t>()});
+  const auto why = [&] {
+    return check_sums(a.view<const std::int8_t>(), b.view<const std::int8_t>(),
+                      sums.view<const std::int32_t>());
+  };
+  EXPECT_EQ(why(), "");
+  sums.values<std::int32_t>()[3 * 7 + 2] ^= 1 << 30;
+  EXPECT_EQ(why(), "the int32 sums of row 3 are wrong");
+}
+
+// Every candidate of every layout is right, in each type of output, with b packed and plain.
+TEST(TunerOfGroups, EveryCandidateIsProven) {
+  Context context(test::device_options());
+  const ContextState& state = context.state();
+  const gemm_int8::EngineId packer = gemm_int8::packing_engine(state).id;
+  for (GroupedProblem p : {problem(5, 61, false), problem(4, 36, true), problem(3, 12, true, 32)})
+    for (const gemm_int8::EngineId packed : {gemm_int8::EngineId::none, packer})
+      for (const DType output : {DType::f32, DType::bf16, DType::s32}) {
+        p.each.output = output;
+        const bool scaled = output != DType::s32;
+        p.each.scale = scaled ? gemm_int8::ScaleMode::row_col : gemm_int8::ScaleMode::none;
+        p.each.has_bias = scaled;
+        p.each.packed_for = packed;
+        p.each.stride_b = packed == gemm_int8::EngineId::none ? 40 : 0;
+        p.each.alignment = test::on_cpu() ? 0 : 16;
+        SCOPED_TRACE(describe(to_query(p, state)));
+        const auto task = make_task(context, to_query(p, state));
+        const std::vector<ConfigChoice> candidates = task->candidates();
+        ASSERT_FALSE(candidates.empty());
+        for (const ConfigChoice& choice : candidates) {
+          EXPECT_EQ(task->check(choice), "");
+          for (int i = 0; i < 3; ++i)
+            task->run(choice);
+        }
+        context.synchronize();
+      }
+}
+
+TEST(TunerOfGroups, EveryModeOfAGroupedLayerIsProven) {
+  Context context(test::device_options());
+  for (const linear::RowsLayout layout :
+       {linear::RowsLayout::packed, linear::RowsLayout::strided, linear::RowsLayout::gathered,
+        linear::RowsLayout::columns})
+    for (const linear::Pass pass : {linear::Pass::forward, linear::Pass::dx})
+      for (const linear::WeightCodes codes :
+           {linear::WeightCodes::made, linear::WeightCodes::cached}) {
+        linear::GroupedPassProblem p;
+        p.pass = pass;
+        p.weight = codes;
+        p.layout = layout;
+        p.groups = 3;
+        p.m = 12;
+        p.n = 48;
+        p.k = 64;
+        p.bias = true;
+        p.device = context.state().device.kind;
+        p.threads = context.state().threads.count();
+        p.isa = context.state().features.level();
+        SCOPED_TRACE(linear::describe(p));
+        const auto task = make_task(context, linear::to_query(p));
+        ASSERT_EQ(task->candidates().size(), 3u);
+        for (const ConfigChoice& choice : task->candidates()) {
+          EXPECT_EQ(task->check(choice), "");
+          task->run(choice);
+        }
+        context.synchronize();
+      }
+}
+
+// Remembers what is asked, and answers grouped products with one configuration.
+class Answers : public ConfigSource {
+ public:
+  bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
+    queries.push_back(query);
+    if (query.op != ConfigOp::grouped_int8 || !answer) return false;
+    choice = gemm_int8::to_choice(*answer);
+    return true;
+  }
+  void refused(const ConfigQuery&, const ConfigChoice&,
+               std::string_view reason) const noexcept override {
+    reasons.emplace_back(reason);
+  }
+  std::optional<GemmConfig> answer;
+  mutable std::vector<ConfigQuery> queries;
+  mutable std::vector<std::string> reasons;
+};
+
+// The operands of a grouped layer of `shape`.
+struct Step {
+  Step(Context& context, const TuneShape& shape)
+      : rows(shape.rows),
+        groups(shape.groups),
+        x(Matrix::visible(context, DType::f32, rows, shape.in_features)),
+        w(Matrix::visible(context, DType::f32, groups * shape.out_features, shape.in_features)),
+        bias(Matrix::visible(context, DType::f32, groups, shape.out_features)),
+        y(Matrix::visible(context, DType::f32, rows, shape.out_features)),
+        g(Matrix::visible(context, DType::f32, rows, shape.out_features)),
+        dx(Matrix::visible(context, DType::f32, rows, shape.in_features)),
+        dw(Matrix::visible(context, DType::f32, groups * shape.out_features, shape.in_features)),
+        db(Matrix::visible(context, DType::f32, groups, shape.out_features)),
+        packed(context, groups, rows, false),
+        strided(context, groups, rows, true) {
+    for (const Matrix* m : {&x, &w, &bias, &g})
+      measure::fill_normal(context, m->any(), 3);
+  }
+  void run(Context& context, Mode mode, bool is_strided) {
+    GroupedSwitchbackLinear layer(
+        context,
+        {.groups = groups, .in_features = x.cols(), .out_features = y.cols(), .mode = mode});
+    layer.set_weight(w.any(), bias.any());
+    const Groups some = is_strided ? strided.view() : packed.view();
+    layer.forward(some, {.data = x.any()}, y.any(), Save::copy);
+    layer.backward({.g = g.any(), .dx = dx.any(), .dw = dw.any(), .db = db.any()});
+    layer.prepare_for_eval();
+    layer.forward(some, {.data = x.any()}, y.any());
+    context.synchronize();
+  }
+  std::int64_t rows, groups;
+  Matrix x, w, bias, y, g, dx, dw, db;
+  TaskGroups packed, strided;
+};
+
+const TuneShape shape{24, 40, 56, DType::f32, true, 3};
+constexpr Mode all_modes[] = {Mode::standard, Mode::rowwise, Mode::global,
+                              Mode::global_mem_efficient, Mode::automatic};
+
+TEST(TunerOfGroups, WhatGroupedLayersAskIsListed) {
+  Context context(test::device_options());
+  const std::vector<ConfigQuery> listed = layer_queries(context.state(), shape);
+  EXPECT_EQ(std::set<std::string>([&] {
+              std::set<std::string> keys;
+              for (const ConfigQuery& query : listed)
+                keys.insert(key_of(query, machine_of(context.state())).json);
+              return keys;
+            }())
+                .size(),
+            listed.size());
+  Step step(context, shape);
+  for (const bool strided : {true, false}) {
+    const auto asked = std::make_shared<Answers>();
+    context.set_config_source(asked);
+    for (const Mode mode : all_modes)
+      step.run(context, mode, strided);
+    int of_groups = 0;
+    for (const ConfigQuery& query : asked->queries) {
+      const bool is_of_groups =
+          query.op == ConfigOp::grouped_int8 || query.op == ConfigOp::grouped_layer_mode;
+      of_groups += is_of_groups ? 1 : 0;
+      // The floating products of packed groups have the rows of each.
+      if (!is_of_groups && !strided) continue;
+      EXPECT_NE(std::find(listed.begin(), listed.end(), query), listed.end()) << describe(query);
+    }
+    EXPECT_GT(of_groups, 8);
+  }
+}
+
+TEST(TunerOfGroups, WhatOneTunesAnotherFinds) {
+  const test::TemporaryDirectory directory;
+  TunerOptions options;
+  options.mode = "read";
+  options.cache_directory = directory.path().string();
+  options.system_directory = (directory / "system").string();
+  Context context(test::device_options());
+  TuneLimits limits;
+  limits.max_candidates = 2;
+  limits.budget_per_key_s = 0.2;
+  const auto tuner = Tuner::open(context, options);
+  const TuneSummary summary = tuner->tune(context, {shape}, limits);
+  EXPECT_EQ(summary.failed, 0);
+  EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
+
+  options.mode = "require";
+  const auto other = Tuner::open(context, options);
+  Context user(test::device_options());
+  other->attach(user);
+  Step step(user, shape);
+  for (const Mode mode : all_modes)
+    step.run(user, mode, true);
+  EXPECT_GT(other->counters().hits, 20);
+  EXPECT_EQ(other->counters().misses, 0);
+}
+
+TEST(TunerOfGroups, AShapeHasNoNegativeNumberOfGroups) {
+  Context context(test::cpu_options());
+  TuneShape wrong = shape;
+  wrong.groups = -1;
+  try {
+    (void)layer_queries(context.state(), wrong);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "tune: groups = -1; it must be 0 (one layer) to 2147483648");
+  }
+}
+
+// One look-up a call; a configuration changes no bit, and one that cannot run is refused.
+TEST(TunerOfGroups, ACallAsksOnceAndRunsWhatItIsTold) {
+  Context context(test::device_options());
+  const TaskGroups groups(context, 3, 300, false);
+  const Matrix a(context, DType::s8, 300, 64), b(context, DType::s8, 3 * 32, 64);
+  measure::fill_random(context, a.any(), 1);
+  measure::fill_random(context, b.any(), 2);
+  const Matrix d(context, DType::s32, 300, 32);
+  const auto multiply = [&] {
+    measure::poison(context, d.any());
+    grouped_gemm(context, {.groups = groups.view(),
+                           .a = a.view<const std::int8_t>(),
+                           .b = b.view<const std::int8_t>(),
+                           .d = d.any()});
+    return measure::host_copy(context, d.any());
+  };
+  const Matrix want = multiply();
+  const auto same = [&](const Matrix& got) {
+    return std::equal(got.values<std::int32_t>().begin(), got.values<std::int32_t>().end(),
+                      want.values<std::int32_t>().begin());
+  };
+  const auto source = std::make_shared<Answers>();
+  context.set_config_source(source);
+  EXPECT_TRUE(same(multiply()));
+  ASSERT_EQ(source->queries.size(), 1u);
+  GroupedProblem p;
+  ASSERT_TRUE(from_query(source->queries.front(), p));
+  for (const GemmConfig& config : gemm_int8::candidates(p, context.state())) {
+    source->answer = config;
+    EXPECT_TRUE(same(multiply())) << gemm_int8::describe(config);
+  }
+  EXPECT_TRUE(source->reasons.empty());
+  source->answer->engine =
+      test::on_cpu() ? gemm_int8::EngineId::dp4a : gemm_int8::EngineId::reference;
+  EXPECT_TRUE(same(multiply()));
+  EXPECT_EQ(source->reasons.size(), 1u);
+}
+
+}  // namespace
+}  // namespace switchback::autotune
