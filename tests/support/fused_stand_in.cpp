@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "gemm/int8/cuda/fused/fused.hpp"
+#include "gemm/int8/cuda/fused/groups/launch.hpp"
 #include "gemm/int8/cuda/kernels.hpp"
 #include "support/device_memory.hpp"
 #include "switchback_cuda_emu/control.h"
@@ -79,7 +80,48 @@ constexpr FusedVariant variant() {
           ClusterN, shared_bytes, workspace_bytes, launch<ForSm90, shared_bytes>};
 }
 
-std::span<const FusedVariant> if_shown(std::span<const FusedVariant> all, std::string_view& why) {
+bool keeps_the_rules(DType output, const GroupedFusedArguments& p) {
+  const auto element = static_cast<std::int64_t>(dtype_size_bytes(output));
+  const core::SWITCHBACK_CUDA_NS::GroupArrays& groups = p.groups;
+  return output != DType::s32 && output != DType::s8 && is_multiple(p.a) && is_multiple(p.b) &&
+         is_multiple(p.d) && groups.count > 0 && groups.slots > 0 && p.n > 0 && p.k > 0 &&
+         p.k % 16 == 0 && p.a_stride % 16 == 0 && p.a_stride >= p.k && p.b_stride % 16 == 0 &&
+         p.b_stride >= p.k && p.b_step % 16 == 0 && p.b_step >= (p.n - 1) * p.b_stride + p.k &&
+         p.n * element % 16 == 0 && p.d_stride * element % 16 == 0 &&
+         p.d_column_stride * element % 16 == 0 && p.absmax_a != nullptr && p.absmax_b != nullptr &&
+         groups.reports != nullptr && p.multiprocessors > 0;
+}
+
+std::size_t no_workspace(DType, const GroupedFusedArguments&) {
+  return 0;
+}
+
+template <bool ForSm90, std::size_t SharedBytes>
+cudaError_t launch_groups(DType output, const GroupedFusedArguments& p, void*,
+                          cudaStream_t stream) {
+  if (!runs_here(ForSm90, SharedBytes)) return cudaErrorNoKernelImageForDevice;
+  if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
+  if (reinterpret_cast<std::uintptr_t>(p.absmax_a) % alignof(float) != 0)
+    return cudaErrorMisalignedAddress;
+  const GroupedDp4aArguments product = {p.groups,          p.a,      p.a_stride,  p.b,
+                                        p.b_stride,        p.b_step, p.d,         p.d_stride,
+                                        p.d_column_stride, p.n,      p.k,         p.absmax_a,
+                                        p.absmax_b,        p.bias,   p.bias_type, p.scalar_b};
+  if (const cudaError_t status = launch_grouped_dp4a(output, product, stream);
+      status != cudaSuccess)
+    return status;
+  return cudaGetLastError();
+}
+
+template <bool ForSm90, int TileM, int TileN, int TileK>
+constexpr GroupedFusedVariant grouped_variant() {
+  constexpr std::size_t shared_bytes = std::size_t{64} << 10;
+  return {TileM, TileN,        TileK,        1,
+          1,     shared_bytes, no_workspace, launch_groups<ForSm90, shared_bytes>};
+}
+
+template <class Variant>
+std::span<const Variant> if_shown(std::span<const Variant> all, std::string_view& why) {
   if (shown) return all;
   why = "the emulated device shows its fused products on demand";
   return {};
@@ -92,14 +134,26 @@ std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcep
       variant<false, 128, 128, 64, 1, 1, 48>(), variant<false, 256, 128, 64, 1, 1, 96>(),
       variant<false, 64, 128, 64, 1, 1, 48>(), variant<false, 32, 64, 128, 1, 1, 72>(),
       variant<false, 256, 128, 128, 1, 1, 144>()};
-  return if_shown(all, why_none);
+  return if_shown(std::span<const FusedVariant>(all), why_none);
 }
 
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept {
   static constexpr FusedVariant all[] = {
       variant<true, 128, 256, 0, 2, 1, 200>(), variant<true, 64, 128, 0, 1, 1, 200>(),
       variant<true, 128, 256, 0, 1, 2, 200>(), variant<true, 128, 256, 0, 1, 1, 200>()};
-  return if_shown(all, why_none);
+  return if_shown(std::span<const FusedVariant>(all), why_none);
+}
+
+std::span<const GroupedFusedVariant> grouped_built_for_sm80(std::string_view& why_none) noexcept {
+  static constexpr GroupedFusedVariant all[] = {grouped_variant<false, 128, 128, 64>(),
+                                                grouped_variant<false, 32, 64, 128>()};
+  return if_shown(std::span<const GroupedFusedVariant>(all), why_none);
+}
+
+std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view& why_none) noexcept {
+  static constexpr GroupedFusedVariant all[] = {grouped_variant<true, 128, 128, 0>(),
+                                                grouped_variant<true, 64, 128, 0>()};
+  return if_shown(std::span<const GroupedFusedVariant>(all), why_none);
 }
 
 }  // namespace products::SWITCHBACK_CUDA_NS

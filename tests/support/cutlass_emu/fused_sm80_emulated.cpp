@@ -11,6 +11,7 @@
 #include "gemm/int8/cuda/fused/sm80_32x64x128.cu"
 #include "gemm/int8/cuda/fused/sm80_64x128x64.cu"
 #include "gemm/int8/cuda/fused/sm80_64x256x64.cu"
+#include "gemm/int8/cuda/fused/groups/sm80.cu"
 #include "support/device_memory.hpp"
 
 namespace switchback::test {

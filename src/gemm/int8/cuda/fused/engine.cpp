@@ -14,6 +14,7 @@
 #include "core/cuda/status.hpp"
 #include "gemm/int8/cuda/engines.hpp"
 #include "gemm/int8/cuda/fused/fused.hpp"
+#include "gemm/int8/cuda/fused/groups/engine.hpp"
 #include "gemm/int8/cuda/operands.hpp"
 
 namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
@@ -202,6 +203,11 @@ const Engine fused_engine = {
     .refuses_config = refuses_config,
     .config_parts = part_clusters | part_order,
     .run = run,
+    .grouped_default = grouped::default_config,
+    .run_grouped = grouped::run,
+    .refuses_grouped = grouped::refuses,
+    .grouped_candidates = grouped::candidates,
+    .refuses_grouped_config = grouped::refuses_config,
 };
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "gemm/int8/cuda/fused/groups/kernels.hpp"
+
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
 #if defined(SWITCHBACK_HAVE_CUTLASS)
@@ -19,8 +21,17 @@ std::span<const FusedVariant> built_for_sm80(std::string_view&) noexcept {
       fused_sm80_64x256x64,  fused_sm80_32x64x128,  fused_sm80_256x128x128, fused_sm80_128x256x128};
   return all;
 }
+std::span<const GroupedFusedVariant> grouped_built_for_sm80(std::string_view&) noexcept {
+  static const std::array all = {fused_grouped_sm80_128x128x64, fused_grouped_sm80_64x128x64,
+                                 fused_grouped_sm80_32x64x128};
+  return all;
+}
 #else
 std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcept {
+  why_none = SWITCHBACK_WHY_NONE("8.x");
+  return {};
+}
+std::span<const GroupedFusedVariant> grouped_built_for_sm80(std::string_view& why_none) noexcept {
   why_none = SWITCHBACK_WHY_NONE("8.x");
   return {};
 }
@@ -35,8 +46,16 @@ std::span<const FusedVariant> built_for_sm90(std::string_view&) noexcept {
                                  fused_sm90_128x128_1x2, fused_sm90_128x128_1x1};
   return all;
 }
+std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view&) noexcept {
+  static const std::array all = {fused_grouped_sm90_128x128_1x1, fused_grouped_sm90_64x128_1x1};
+  return all;
+}
 #else
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept {
+  why_none = SWITCHBACK_WHY_NONE("9.0");
+  return {};
+}
+std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view& why_none) noexcept {
   why_none = SWITCHBACK_WHY_NONE("9.0");
   return {};
 }

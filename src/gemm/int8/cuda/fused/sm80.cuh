@@ -196,7 +196,9 @@ struct FusedSm80 {
 
   static std::size_t workspace_bytes(const FusedArguments&) { return 0; }
 
-  static cudaError_t launch(const FusedArguments& p, void*, cudaStream_t stream) {
+  /// What CUTLASS passes to its kernel, for `rows` rows of d. `p` is of one product or of groups.
+  template <class Problem>
+  static typename Kernel::Params params_of(const Problem& p, int rows) {
     constexpr float c = core::inverse_127_squared;
     using Arguments = typename Kernel::Arguments;
     typename Dequantize::Arguments epilogue{
@@ -208,10 +210,14 @@ struct FusedSm80 {
          {p.bias, p.bias_type, -0.0f, false},
          {}},
         {static_cast<Output*>(p.d), {p.d_stride, cute::_1{}, cute::_0{}}}};
-    const Arguments arguments(cutlass::gemm::GemmUniversalMode::kGemm, {p.m, p.n, p.k}, 1, epilogue,
-                              p.a, p.b, nullptr, p.d, 0, 0, 0, 0, p.a_stride, p.b_stride,
+    const Arguments arguments(cutlass::gemm::GemmUniversalMode::kGemm, {rows, p.n, p.k}, 1,
+                              epilogue, p.a, p.b, nullptr, p.d, 0, 0, 0, 0, p.a_stride, p.b_stride,
                               std::int64_t{0}, p.d_stride);
-    typename Kernel::Params params(arguments, p.multiprocessors, 1);
+    return typename Kernel::Params(arguments, p.multiprocessors, 1);
+  }
+
+  static cudaError_t launch(const FusedArguments& p, void*, cudaStream_t stream) {
+    typename Kernel::Params params = params_of(p, p.m);
     const cutlass::gemm::GemmCoord tiles = params.grid_tiled_shape;
     const bool along_n = p.raster == FusedRaster::along_n ||
                          (p.raster == FusedRaster::heuristic && tiles.n() <= tiles.m());

@@ -59,9 +59,9 @@ struct FusedColumnsSm90
   // CUTLASS's leaf would report on the row that it reads, but here it reads none.
   CUTLASS_DEVICE bool is_zero() const { return false; }
 
-  template <class RowCallbacks>
+  template <class RowCallbacks, class Index>
   struct Callbacks : RowCallbacks {
-    CUTLASS_DEVICE Callbacks(const RowCallbacks& row, int first, const Params& columns)
+    CUTLASS_DEVICE Callbacks(const RowCallbacks& row, Index first, const Params& columns)
         : RowCallbacks(row), first_(first), columns_(columns) {}
 
     CUTLASS_DEVICE void begin() {
@@ -78,17 +78,24 @@ struct FusedColumnsSm90
     }
 
    private:
-    int first_;
+    Index first_;
     const Params& columns_;
   };
 
   template <bool ReferenceSource, class... Of>
   CUTLASS_DEVICE auto get_consumer_store_callbacks(
       const cutlass::epilogue::fusion::detail::ConsumerStoreArgs<Of...>& arguments) {
+    return callbacks_from<ReferenceSource>(arguments, 0);
+  }
+
+ protected:
+  /// For columns whose values begin with element `begin`.
+  template <bool ReferenceSource, class Of, class Index>
+  CUTLASS_DEVICE auto callbacks_from(const Of& arguments, Index begin) {
     auto row = Row::template get_consumer_store_callbacks<ReferenceSource>(arguments);
     const int first = static_cast<int>(cute::get<1>(arguments.tile_coord_mnkl)) *
                       static_cast<int>(cute::size<1>(Tile{}));
-    return Callbacks<decltype(row)>(row, first, columns_);
+    return Callbacks<decltype(row), Index>(row, begin + first, columns_);
   }
 
  private:
@@ -191,7 +198,7 @@ struct FusedSm90 {
                                                          : failure(cudaGetLastError());
   }
 
- private:
+  /// What an operation of CUTLASS that failed left as the last error.
   static cudaError_t failure(cudaError_t status) {
     return status == cudaSuccess ? cudaErrorUnknown : status;
   }

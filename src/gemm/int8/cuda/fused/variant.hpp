@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: a variant of the fused product from its kernels, one for each type of output.
+// Engine zone: a variant of a fused product from its kernels, one for each type of output.
 #pragma once
 
 #include <algorithm>
 
 #include "gemm/int8/cuda/fused/fused.hpp"
+#include "gemm/int8/cuda/fused/groups/launch.hpp"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-template <class F32, class F16, class Bf16>
+template <class Arguments, class F32, class F16, class Bf16>
 struct FusedKernels {
-  static std::size_t workspace_bytes(DType output, const FusedArguments& p) {
+  static std::size_t workspace_bytes(DType output, const Arguments& p) {
     switch (output) {
       case DType::f32:
         return F32::workspace_bytes(p);
@@ -20,7 +21,7 @@ struct FusedKernels {
         return Bf16::workspace_bytes(p);
     }
   }
-  static cudaError_t launch(DType output, const FusedArguments& p, void* workspace,
+  static cudaError_t launch(DType output, const Arguments& p, void* workspace,
                             cudaStream_t stream) {
     switch (output) {
       case DType::f32:
@@ -35,10 +36,10 @@ struct FusedKernels {
   }
 };
 
-template <class F32, class F16, class Bf16>
-constexpr FusedVariant fused_variant(int tile_m, int tile_n, int tile_k, int cluster_m,
-                                     int cluster_n) {
-  using Kernels = FusedKernels<F32, F16, Bf16>;
+/// Variant: FusedVariant or GroupedFusedVariant, whose arguments are Arguments.
+template <class Variant, class Arguments, class F32, class F16, class Bf16>
+constexpr Variant make_variant(int tile_m, int tile_n, int tile_k, int cluster_m, int cluster_n) {
+  using Kernels = FusedKernels<Arguments, F32, F16, Bf16>;
   return {tile_m,
           tile_n,
           tile_k,
@@ -47,6 +48,20 @@ constexpr FusedVariant fused_variant(int tile_m, int tile_n, int tile_k, int clu
           std::max({F32::shared_bytes, F16::shared_bytes, Bf16::shared_bytes}),
           Kernels::workspace_bytes,
           Kernels::launch};
+}
+
+template <class F32, class F16, class Bf16>
+constexpr FusedVariant fused_variant(int tile_m, int tile_n, int tile_k, int cluster_m,
+                                     int cluster_n) {
+  return make_variant<FusedVariant, FusedArguments, F32, F16, Bf16>(tile_m, tile_n, tile_k,
+                                                                    cluster_m, cluster_n);
+}
+
+template <class F32, class F16, class Bf16>
+constexpr GroupedFusedVariant grouped_fused_variant(int tile_m, int tile_n, int tile_k,
+                                                    int cluster_m, int cluster_n) {
+  return make_variant<GroupedFusedVariant, GroupedFusedArguments, F32, F16, Bf16>(
+      tile_m, tile_n, tile_k, cluster_m, cluster_n);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

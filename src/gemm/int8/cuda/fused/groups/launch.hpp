@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the launches of the fused products of groups: the rows of each group times its own
+// matrix, one launch of blocks that stay and find their tiles on the device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/cuda/groups.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+/// For the rows of each group what fused.hpp says of one product, with that file's rules of
+/// alignment for a, b and d; b_step, and the bytes of d_column_stride, are multiples of 16 too.
+struct GroupedFusedArguments {
+  core::SWITCHBACK_CUDA_NS::GroupArrays groups;
+  const std::int8_t* a;   ///< of slot 0
+  const std::int8_t* b;   ///< of group 0
+  void* d;                ///< of slot 0 and group 0
+  const float* absmax_a;  ///< [slots]
+  const float* absmax_b;  ///< [groups, n], or [groups] if scalar_b
+  const void* bias;       ///< [groups, n] or null
+  DType bias_type;
+  int n, k;
+  std::int64_t a_stride, b_stride, d_stride;
+  std::int64_t b_step;           ///< from one group's b to the next
+  std::int64_t d_column_stride;  ///< above zero: see GroupedGemmArgs
+  bool scalar_b;
+  int multiprocessors;
+};
+
+/// One shape of a kernel, as FusedVariant.
+struct GroupedFusedVariant {
+  int tile_m;
+  int tile_n;
+  int tile_k;
+  int cluster_m;
+  int cluster_n;
+  std::size_t shared_bytes;  ///< of a block
+  /// Bytes of scratch it needs, 256-byte aligned.
+  std::size_t (*workspace_bytes)(DType output, const GroupedFusedArguments& arguments);
+  cudaError_t (*launch)(DType output, const GroupedFusedArguments& arguments, void* workspace,
+                        cudaStream_t stream);
+};
+
+/// As fused_variants(): the first is the one to use when nothing better is known.
+std::span<const GroupedFusedVariant> grouped_fused_variants(int compute_capability,
+                                                            std::size_t shared_bytes_per_block,
+                                                            std::string_view& why_none) noexcept;
+
+std::span<const GroupedFusedVariant> grouped_built_for_sm80(std::string_view& why_none) noexcept;
+std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view& why_none) noexcept;
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the fused product of groups on Hopper, built on CUTLASS's schedule for groups: as
+// sm90.cuh, in persistent blocks that rewrite their copy descriptors from one group to the next. A
+// small kernel before it writes each group's shape and addresses from the boundaries on the device.
+#pragma once
+
+#include <cutlass/gemm/group_array_problem_shape.hpp>
+
+#include "core/cuda/groups.cuh"
+#include "core/cuda/launch.cuh"
+#include "gemm/int8/cuda/fused/sm90.cuh"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+/// A value for each column of every group's d, or one for each group.
+struct GroupedFloatColumns {
+  FloatColumns columns;
+  std::int64_t step;  ///< elements of a group
+};
+
+/// As FusedColumnsSm90, with values of the group whose tile it is.
+template <class Tile>
+struct FusedGroupColumnsSm90 : FusedColumnsSm90<Tile> {
+  using One = FusedColumnsSm90<Tile>;
+  using SharedStorage = typename One::SharedStorage;
+  using Arguments = GroupedFloatColumns;
+  using Params = Arguments;
+
+  template <class Shape>
+  static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
+    return arguments;
+  }
+  template <class Shape>
+  static bool can_implement(const Shape&, const Arguments&) {
+    return true;
+  }
+  template <class Shape>
+  static std::size_t get_workspace_size(const Shape&, const Arguments&) {
+    return 0;
+  }
+  template <class Shape>
+  static cutlass::Status initialize_workspace(const Shape&, const Arguments&, void*, cudaStream_t,
+                                              cutlass::CudaHostAdapter* = nullptr) {
+    return cutlass::Status::kSuccess;
+  }
+
+  CUTLASS_HOST_DEVICE FusedGroupColumnsSm90() {}
+  CUTLASS_HOST_DEVICE FusedGroupColumnsSm90(const Params& params, const SharedStorage& shared)
+      : One(params.columns, shared), grouped_(params) {}
+
+  template <bool ReferenceSource, class... Of>
+  CUTLASS_DEVICE auto get_consumer_store_callbacks(
+      const cutlass::epilogue::fusion::detail::ConsumerStoreArgs<Of...>& arguments) {
+    const std::int64_t group = cute::get<3>(arguments.tile_coord_mnkl);
+    return One::template callbacks_from<ReferenceSource>(arguments, group * grouped_.step);
+  }
+
+ private:
+  Params grouped_;
+};
+
+/// Each group's shape and operands, as CUTLASS's kernel reads them.
+template <class Gemm>
+struct GroupsSm90 {
+  using Output = typename Gemm::ElementD;
+  using Shape = typename Gemm::GemmKernel::ProblemShape::UnderlyingProblemShape;
+  using StrideA = typename Gemm::GemmKernel::InternalStrideA;
+  using StrideB = typename Gemm::GemmKernel::InternalStrideB;
+  using StrideD = typename Gemm::GemmKernel::InternalStrideD;
+  Shape* shapes;
+  const std::int8_t** a;
+  const std::int8_t** b;
+  Output** d;
+  const float** absmax_a;
+  StrideA* stride_a;
+  StrideB* stride_b;
+  StrideD* stride_d;
+
+  /// Bytes of the arrays, each aligned to 256 bytes.
+  static std::size_t bytes(std::int64_t groups) {
+    std::size_t all = 0;
+    (void)at(nullptr, groups, all);
+    return all;
+  }
+  static GroupsSm90 at(void* memory, std::int64_t groups, std::size_t& used) {
+    used = 0;
+    const auto take = [&]<class T>(T*& array) {
+      array = reinterpret_cast<T*>(static_cast<char*>(memory) + used);
+      used += (static_cast<std::size_t>(groups) * sizeof(T) + 255) / 256 * 256;
+    };
+    GroupsSm90 arrays;
+    take(arrays.shapes);
+    take(arrays.a);
+    take(arrays.b);
+    take(arrays.d);
+    take(arrays.absmax_a);
+    take(arrays.stride_a);
+    take(arrays.stride_b);
+    take(arrays.stride_d);
+    return arrays;
+  }
+};
+
+namespace {
+
+constexpr int group_threads = 128;
+
+template <class Gemm>
+__global__ void __launch_bounds__(group_threads)
+    describe_groups_kernel(GroupedFusedArguments p, GroupsSm90<Gemm> to) {
+  using Arrays = GroupsSm90<Gemm>;
+  const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * group_threads + threadIdx.x;
+  if (group >= p.groups.count) return;
+  core::SWITCHBACK_CUDA_NS::report_group(p.groups, group);
+  const std::int64_t slot = core::SWITCHBACK_CUDA_NS::first_slot(p.groups, group);
+  const std::int64_t rows = core::SWITCHBACK_CUDA_NS::rows_of(p.groups, group, slot);
+  to.shapes[group] = {static_cast<int>(rows), p.n, p.k};
+  to.a[group] = p.a + slot * p.a_stride;
+  to.b[group] = p.b + group * p.b_step;
+  to.d[group] = static_cast<typename Arrays::Output*>(p.d) +
+                (p.d_column_stride > 0 ? group * p.d_column_stride : slot * p.d_stride);
+  to.absmax_a[group] = p.absmax_a + slot;
+  to.stride_a[group] = cute::make_stride(p.a_stride, cute::_1{}, cute::_0{});
+  to.stride_b[group] = cute::make_stride(p.b_stride, cute::_1{}, cute::_0{});
+  to.stride_d[group] = cute::make_stride(p.d_stride, cute::_1{}, cute::_0{});
+}
+
+}  // namespace
+
+template <class Output, int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
+struct FusedGroupedSm90 {
+  using One = FusedSm90<Output, TileM, TileN, ClusterM, ClusterN, Cooperative>;
+  using Tile = typename One::Tile;
+  using ClusterShape = typename One::ClusterShape;
+  using RowMajor = typename One::RowMajor;
+  using ColumnMajor = typename One::ColumnMajor;
+  using MainSchedule =
+      cute::conditional_t<Cooperative, cutlass::gemm::KernelPtrArrayTmaWarpSpecializedCooperative,
+                          cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong>;
+  using EpilogueSchedule =
+      cute::conditional_t<Cooperative, cutlass::epilogue::PtrArrayTmaWarpSpecializedCooperative,
+                          cutlass::epilogue::PtrArrayTmaWarpSpecializedPingpong>;
+  static constexpr int output_alignment = One::output_alignment;
+
+  template <template <class> class Operation, class Left, class Right, class To = float>
+  using Apply = typename One::template Apply<Operation, Left, Right, To>;
+  using ScaleA =
+      cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float*, float,
+                                                  cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
+  using ScaleB = FusedGroupColumnsSm90<Tile>;
+  using Bias = FusedGroupColumnsSm90<Tile>;
+  using Scaled =
+      Apply<cutlass::multiplies, ScaleB,
+            Apply<cutlass::multiplies, ScaleA,
+                  Apply<cutlass::multiplies, typename One::Constant, typename One::Sums>>>;
+  using Dequantize = Apply<cutlass::plus, Scaled, Bias, Output>;
+
+  using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
+      cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, RowMajor*,
+      output_alignment, Output, RowMajor*, output_alignment, EpilogueSchedule,
+      Dequantize>::CollectiveOp;
+  using Main = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, std::int8_t, RowMajor*, 16, std::int8_t,
+      ColumnMajor*, 16, std::int32_t, Tile, ClusterShape,
+      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+          sizeof(typename Epilogue::SharedStorage))>,
+      MainSchedule>::CollectiveOp;
+  using ProblemShape = cutlass::gemm::GroupProblemShape<cute::Shape<int, int, int>>;
+  using Kernel = cutlass::gemm::kernel::GemmUniversal<ProblemShape, Main, Epilogue>;
+  using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+  using Groups = GroupsSm90<Gemm>;
+  static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
+
+  static typename Gemm::Arguments arguments_of(const GroupedFusedArguments& p,
+                                               const Groups& groups) {
+    constexpr float c = core::inverse_127_squared;
+    const std::int64_t n = p.n;
+    typename Gemm::Arguments arguments{
+        cutlass::gemm::GemmUniversalMode::kGrouped,
+        {static_cast<int>(p.groups.count), groups.shapes, nullptr},
+        {groups.a, groups.stride_a, groups.b, groups.stride_b},
+        // The leaves of the expression in their order, each operation's own (none) behind its two.
+        {{{{{p.absmax_b, DType::f32, 0.0f, p.scalar_b}, p.scalar_b ? 1 : n},
+           {{groups.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
+           {}},
+          // Adding -0 changes nothing, the sign of a zero neither.
+          {{p.bias, p.bias_type, -0.0f, false}, n},
+          {}},
+         nullptr,
+         nullptr,
+         groups.d,
+         groups.stride_d}};
+    arguments.hw_info.sm_count = p.multiprocessors;
+    return arguments;
+  }
+
+  static std::size_t workspace_bytes(const GroupedFusedArguments& p) {
+    return Groups::bytes(p.groups.count) + Gemm::get_workspace_size(arguments_of(p, Groups{}));
+  }
+
+  static cudaError_t launch(const GroupedFusedArguments& p, void* workspace, cudaStream_t stream) {
+    std::size_t used = 0;
+    const Groups groups = Groups::at(workspace, p.groups.count, used);
+    const typename Gemm::Arguments arguments = arguments_of(p, groups);
+    if (Gemm::can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
+    const dim3 grid(static_cast<unsigned>(
+        core::SWITCHBACK_CUDA_NS::divide_up<std::int64_t>(p.groups.count, group_threads)));
+    if (const cudaError_t status =
+            core::SWITCHBACK_CUDA_NS::launch("describe_groups", describe_groups_kernel<Gemm>, grid,
+                                             dim3(group_threads), 0, stream, p, groups);
+        status != cudaSuccess)
+      return status;
+    Gemm gemm;
+    if (gemm.initialize(arguments, static_cast<char*>(workspace) + used, stream) !=
+        cutlass::Status::kSuccess)
+      return One::failure(cudaGetLastError());
+    // CUTLASS does not report a descriptor that the driver refused; it leaves it empty.
+    const auto& mainloop = gemm.params().mainloop;
+    if (One::is_empty(mainloop.tma_load_a) || One::is_empty(mainloop.tma_load_b) ||
+        One::is_empty(gemm.params().epilogue.tma_store_d))
+      return cudaErrorInvalidValue;
+    return gemm.run(stream) == cutlass::Status::kSuccess ? cudaSuccess
+                                                         : One::failure(cudaGetLastError());
+  }
+};
+
+/// A tile shape for every output type.
+template <int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
+constexpr GroupedFusedVariant fused_grouped_sm90() {
+  return grouped_fused_variant<
+      FusedGroupedSm90<float, TileM, TileN, ClusterM, ClusterN, Cooperative>,
+      FusedGroupedSm90<cutlass::half_t, TileM, TileN, ClusterM, ClusterN, Cooperative>,
+      FusedGroupedSm90<cutlass::bfloat16_t, TileM, TileN, ClusterM, ClusterN, Cooperative>>(
+      TileM, TileN, 0, ClusterM, ClusterN);
+}
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS

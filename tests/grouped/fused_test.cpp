@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fused products of groups: the bits of the device's own kernel, for ragged, empty and large
+// groups. On a GPU this is their proof; on the emulated device, where a stand-in computes (but for
+// the kernels for 8.x, see tests/gemm), the proof of everything around the kernels.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+
+#include "core/context_state.hpp"
+#include "gemm/int8/candidates.hpp"
+#include "gemm/int8/engine.hpp"
+#include "grouped/support.hpp"
+#include "support/device_memory.hpp"
+#include "support/generators.hpp"
+#include "switchback/error.hpp"
+#include "switchback/grouped.hpp"
+
+namespace switchback::test {
+namespace {
+
+using gemm_int8::EngineId;
+using gemm_int8::GemmConfig;
+using gemm_int8::GroupedProblem;
+
+class GroupedFused : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (on_cpu()) GTEST_SKIP() << "a device's engine";
+    if (!on_emulated() && GetParam() != 90) GTEST_SKIP() << "a GPU is what it is";
+    show_fused_products(true);
+    if (on_emulated()) emulate_compute_capability(GetParam());
+    context_.emplace(device_options());
+    for (const EngineInfo& engine : gemm_engines(*context_))
+      if (engine.name == "fused" && !engine.available) GTEST_SKIP() << engine.reason;
+  }
+  void TearDown() override {
+    context_.reset();
+    show_fused_products(false);
+    if (on_emulated()) emulate_compute_capability(90);
+  }
+  Context& context() { return *context_; }
+
+ private:
+  std::optional<Context> context_;
+};
+INSTANTIATE_TEST_SUITE_P(GroupedFusedOn, GroupedFused, ::testing::Values(80, 90),
+                         ::testing::PrintToStringParamName());
+
+std::size_t size_of(std::int64_t count) {
+  return static_cast<std::size_t>(count);
+}
+
+// A product of groups whose d has gaps between its rows, and slots behind the last group.
+struct GroupedProduct {
+  GroupedProduct(const SomeGroups& groups_, std::int64_t n_, std::int64_t k_, DType output_,
+                 std::int64_t column_stride_ = 0)
+      : groups(groups_),
+        n(n_),
+        k(k_),
+        output(output_),
+        column_stride(column_stride_),
+        rows(column_stride > 0 ? groups.rows : groups.slots),
+        stride(column_stride > 0 ? groups.count() * column_stride : n + 16),
+        a(size_of(groups.slots * k)),
+        b(size_of(groups.count() * n * k)),
+        absmax_a(size_of(groups.slots)),
+        absmax_b(size_of(groups.count() * n)),
+        bias(size_of(groups.count() * n)) {
+    Random random(static_cast<std::uint64_t>(groups.slots * 7 + n * 3 + k));
+    for (auto* codes : {&a, &b})
+      for (std::int8_t& q : *codes)
+        q = static_cast<std::int8_t>(random.uniform() * 255.0 - 127.0);
+    for (auto* scales : {&absmax_a, &absmax_b})
+      for (float& s : *scales)
+        s = static_cast<float>(random.uniform()) * 3.0f;
+    for (float& value : bias)
+      value = static_cast<float>(random.normal());
+  }
+
+  Vector<std::byte> run(Context& context, const std::string& engine, bool per_column,
+                        bool with_bias, bool packed) {
+    Vector<std::byte> d(size_of(rows * stride) * dtype_size_bytes(output) + 64, std::byte{0x5a});
+    GroupedGemmArgs args;
+    args.groups = groups.view();
+    args.a = {a.data(), groups.slots, k};
+    args.d = {d.data(), output, rows, stride - (column_stride > 0 ? 0 : 16), stride};
+    args.d_column_stride = column_stride;
+    args.absmax_a = absmax_a;
+    args.absmax_b =
+        std::span<const float>(absmax_b).first(size_of(groups.count() * (per_column ? n : 1)));
+    if (with_bias) args.bias = {bias.data(), DType::f32, groups.count(), n, n};
+    const MatrixView<const std::int8_t> plain(b.data(), groups.count() * n, k);
+    PackedWeight packed_b;
+    if (packed) {
+      pack_weights(context, plain, groups.count(), packed_b);
+      args.packed_b = &packed_b;
+    } else {
+      args.b = plain;
+    }
+    args.engine = engine;
+    grouped_gemm(context, args);
+    context.synchronize();
+    return d;
+  }
+
+  SomeGroups groups;
+  std::int64_t n, k;
+  DType output;
+  std::int64_t column_stride, rows, stride;
+  Vector<std::int8_t> a, b;
+  Vector<float> absmax_a, absmax_b, bias;
+};
+
+TEST_P(GroupedFused, HasTheBitsOfTheDevicesOwnKernel) {
+  std::vector<SomeGroups> all = all_groups();
+  all.push_back(packed_groups({129, 0, 1, 127, 64, 33}, 5));
+  for (const SomeGroups& groups : all)
+    for (const DType output : {DType::f32, DType::f16, DType::bf16})
+      for (const bool packed : {false, true}) {
+        const bool odd = output == DType::f16;
+        SCOPED_TRACE(groups.name + " " + std::string(dtype_name(output)) +
+                     (packed ? " packed" : ""));
+        GroupedProduct p(groups, odd ? 136 : 72, odd ? 70 : 192, output);
+        EXPECT_TRUE(p.run(context(), "fused", !odd, odd || packed, packed) ==
+                    p.run(context(), "dp4a", !odd, odd || packed, packed));
+      }
+}
+
+TEST_P(GroupedFused, OutputsSideBySide) {
+  GroupedProduct p(strided_groups(6, 3, {6, 2, 5}), 24, 64, DType::bf16, 32);
+  EXPECT_TRUE(p.run(context(), "fused", true, true, true) ==
+              p.run(context(), "dp4a", true, true, true));
+}
+
+// Every shape of its tiles, as the tuner tries them.
+TEST_P(GroupedFused, EveryShapeOfTilesIsRight) {
+  const SomeGroups groups = packed_groups({70, 0, 3, 140, 1});
+  GroupedProduct p(groups, 144, 128, DType::f32);
+  const Vector<std::byte> want = p.run(context(), "dp4a", true, true, false);
+  GroupedProblem problem;
+  problem.groups = groups.count();
+  problem.each = {.m = groups.slots,
+                  .n = p.n,
+                  .k = p.k,
+                  .stride_a = p.k,
+                  .stride_b = p.k,
+                  .stride_d = p.stride,
+                  .output = p.output,
+                  .scale = gemm_int8::ScaleMode::row_col,
+                  .has_bias = true,
+                  .alignment = 16};
+  int shapes = 0;
+  for (const GemmConfig& config : gemm_int8::candidates(problem, context().state())) {
+    if (config.engine != EngineId::fused) continue;
+    SCOPED_TRACE(gemm_int8::describe(config));
+    ++shapes;
+    EXPECT_TRUE(gemm_int8::is_risky(config));
+    Vector<std::byte> d(want.size(), std::byte{0x5a});
+    gemm_int8::run(context().state(), problem, config,
+                   {.first = {.a = p.a.data(),
+                              .b = p.b.data(),
+                              .d = d.data(),
+                              .absmax_a = p.absmax_a.data(),
+                              .absmax_b = p.absmax_b.data(),
+                              .bias = p.bias.data()},
+                    .rows = {},
+                    .groups = groups.view()});
+    context().synchronize();
+    EXPECT_TRUE(d == want);
+  }
+  EXPECT_GE(shapes, 2);
+  GemmConfig other;
+  other.engine = EngineId::fused;
+  other.mc = 1;
+  EXPECT_NE(gemm_int8::check_config(problem, other, context().state()).find("no kernel for groups"),
+            std::string::npos);
+}
+
+// Nobody gets it unasked, and what it does not take it says.
+TEST_P(GroupedFused, RefusesWithAReason) {
+  const auto reason = [&](std::int64_t n, DType output, std::int64_t column_stride) {
+    GroupedProduct p(strided_groups(4, 2), n, 32, output, column_stride);
+    try {
+      (void)p.run(context(), "fused", true, false, false);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), Status::unsupported);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(reason(16, DType::f32, 16), "");
+  EXPECT_NE(reason(15, DType::f32, 16).find("bytes of a row of d"), std::string::npos);
+  EXPECT_NE(reason(8, DType::bf16, 12).find("bytes"), std::string::npos);
+  GroupedProblem problem;
+  problem.groups = 2;
+  problem.each = {.m = 64,
+                  .n = 64,
+                  .k = 64,
+                  .stride_a = 64,
+                  .stride_b = 64,
+                  .stride_d = 64,
+                  .output = DType::f32,
+                  .scale = gemm_int8::ScaleMode::row_col,
+                  .alignment = 16};
+  EXPECT_EQ(gemm_int8::default_config(problem, context().state()).engine, EngineId::dp4a);
+}
+
+// Boundaries that lie are clamped and reported as by the other kernels.
+TEST_P(GroupedFused, ReportsBoundariesThatLie) {
+  GroupedProduct p(packed_groups({4, 3, 5}), 16, 32, DType::f32);
+  p.groups.ends[1] = 99;
+  try {
+    (void)p.run(context(), "fused", true, false, false);
+    FAIL() << "nothing was reported";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("groups.ends[1] = 99;"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace switchback::test
