@@ -6,25 +6,46 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 #include "bench/cli/cli.hpp"
+#include "bench/multimodel/training.hpp"
 #include "bench/workload/command.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {
 namespace {
 
-std::string run_multimodel(std::vector<std::string> arguments) {
+std::string run_multimodel(std::vector<std::string> arguments, const std::string& device = "cpu") {
   CLI::App app;
   add_workload_command(app, make_multimodel());
+  if (device == "cpu") arguments.insert(arguments.begin(), {"--threads", "2"});
   arguments.insert(arguments.begin(),
-                   {"multimodel", "--device", "cpu", "--threads", "2", "--quiet", "--steps", "2"});
+                   {"multimodel", "--device", device, "--quiet", "--steps", "2"});
   std::reverse(arguments.begin(), arguments.end());
   testing::internal::CaptureStdout();
   app.parse(std::move(arguments));
   EXPECT_EQ(exit_code(), exit_codes::ok);
   return testing::internal::GetCapturedStdout();
+}
+
+std::vector<Json> rows_of_run(const std::vector<std::string>& arguments,
+                              const std::string& device = "cpu") {
+  std::istringstream out(run_multimodel(arguments, device));
+  std::vector<Json> rows;
+  for (std::string line; std::getline(out, line);)
+    rows.push_back(Json::parse(line));
+  return rows;
+}
+
+const std::vector<std::string> small = {"--models", "3",         "--batch", "4",      "--dim-in",
+                                        "24",       "--dim-out", "16",      "--mode", "rowwise"};
+
+std::vector<std::string> small_with(const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = small;
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
 }
 
 TEST(MultiModelCommand, RowsOfEveryWayAndMode) {
@@ -33,12 +54,9 @@ TEST(MultiModelCommand, RowsOfEveryWayAndMode) {
                                           "5",        "--dim-in", "24",      "--dim-out",
                                           "17",       "--mode",   "rowwise", "global"};
     if (ragged) arguments.emplace_back("--ragged");
-    std::istringstream out(run_multimodel(arguments));
-    std::vector<Json> rows;
-    for (std::string line; std::getline(out, line);)
-      rows.push_back(Json::parse(line));
-    // Two numbers of models, two ways, and mode standard, which the ratios need.
-    ASSERT_EQ(rows.size(), 12u);
+    const std::vector<Json> rows = rows_of_run(arguments);
+    // Two numbers of models, three ways, and mode standard, which the ratios need.
+    ASSERT_EQ(rows.size(), 18u);
     EXPECT_EQ(rows[0]["way"], "loop");
     EXPECT_EQ(rows[0]["mode"], "standard");
     EXPECT_EQ(rows[0]["step_ratio"], 1.0);
@@ -61,10 +79,78 @@ TEST(MultiModelCommand, PublishedRatiosStandBesideOurs) {
   std::string line;
   while (std::getline(out, line)) {
     const Json row = Json::parse(line);
-    EXPECT_EQ(row["published_step"].is_null(), row["way"] == "loop");
+    EXPECT_EQ(row["published_step"].is_null(), row["way"] != "grouped");
     if (row["way"] == "grouped") {
       EXPECT_EQ(row["published_step"], 1.59);
       EXPECT_EQ(row["published_forward"], 4.38);
+    }
+  }
+}
+
+// On a device the floating products of groups add in another order than those of one layer.
+void expect_the_same(const Json& row, bool exact) {
+  if (exact) {
+    EXPECT_EQ(row["checks"]["same_outputs"], true);
+    EXPECT_EQ(row["checks"]["same_weights"], true) << row.dump();
+  }
+  EXPECT_EQ(row["checks"]["near_weights"], true) << row.dump();
+}
+
+// Each layout, and data that stay or are new, on the CPU and on a device whose memory this program
+// cannot read: all ways compute the same outputs, and train the same weights.
+TEST(MultiModelCommand, LayoutsAndDataOnEveryDevice) {
+  for (const char* device : {"cpu", "emulated:0"})
+    for (const char* layout : {"below", "beside"})
+      for (const char* data : {"resident", "fresh"}) {
+        SCOPED_TRACE(std::string(device) + " " + layout + " " + data);
+        const std::vector<Json> rows =
+            rows_of_run(small_with({"--layout", layout, "--data", data}), device);
+        ASSERT_EQ(rows.size(), 6u);
+        for (const Json& row : rows) {
+          EXPECT_EQ(row["layout"], layout);
+          EXPECT_EQ(row["data"], data);
+          expect_the_same(row, std::string_view(device) == "cpu");
+          for (const char* time : {"load", "forward", "optimizer", "host_ms", "synced_ms"})
+            EXPECT_EQ(row[time]["count"], 2) << time;
+          EXPECT_GE(row["synced_ms"]["min"], row["host_ms"]["min"]);
+        }
+      }
+}
+
+TEST(MultiModelCommand, RaggedModelsOnADevice) {
+  for (const Json& row : rows_of_run(small_with({"--ragged"}), "emulated:0"))
+    expect_the_same(row, false);
+}
+
+TEST(MultiModelCommand, WaysAreThoseThatWereNamed) {
+  const std::vector<Json> rows = rows_of_run(small_with({"--way", "grouped"}));
+  std::set<std::string> ways;
+  for (const Json& row : rows)
+    ways.insert(row["way"].get<std::string>());
+  EXPECT_EQ(ways, (std::set<std::string>{"loop", "grouped"}));  // ratios need the loop
+}
+
+// SGD is the same sequence of roundings on the CPU and on a device.
+TEST(MultiModelCommand, AParameterIsUpdatedAsTorchDoes) {
+  for (const char* device : {"cpu", "emulated:0"}) {
+    SCOPED_TRACE(device);
+    ContextOptions options;
+    options.device = device;
+    Context context(options);
+    // loss_scale(2) = 1, so that gradients are taken as they are.
+    Parameter parameter(context, 3, 5, 1, 1.0f, 2);
+    const measure::Matrix gradient(DType::f32, 3, 5);
+    measure::Matrix want = measure::host_copy(context, parameter.value());
+    std::vector<float> velocity(15, 0.0f);
+    for (int step = 0; step < 5; ++step) {
+      for (std::size_t i = 0; i < 15; ++i) {
+        gradient.floats()[i] = static_cast<float>(i) * 0.37f - static_cast<float>(step);
+        velocity[i] = momentum * velocity[i] + gradient.floats()[i];
+        want.floats()[i] -= learning_rate * velocity[i];
+      }
+      measure::copy(context, gradient.any(), parameter.gradient());
+      parameter.update();
+      EXPECT_EQ(measure::difference(context, parameter.value(), want.any()), "");
     }
   }
 }
@@ -81,6 +167,11 @@ TEST(MultiModelCommand, Rejections) {
   };
   EXPECT_EQ(message_of({"--models", "0"}), "--models 0: it must be from 1 to 65536");
   EXPECT_EQ(message_of({"--batch", "0"}), "--batch 0: it must be at least 1");
+  EXPECT_EQ(message_of({"--way", "both"}), "--way 'both' is not one of loop, packed, grouped");
+  EXPECT_EQ(message_of({"--data", "old"}), "--data 'old' is not one of resident, fresh");
+  EXPECT_EQ(message_of({"--layout", "odd"}), "--layout 'odd' is not one of below, beside");
+  EXPECT_EQ(message_of({"--layout", "beside", "--ragged"}),
+            "--layout beside: models side by side have the same rows; leave out --ragged");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // The fused products of Ampere and Ada themselves, CUTLASS's parts too, on the emulated device, in
 // place of the stand-in for them. Copies to shared memory are not asynchronous there: that waits
 // and stages are right, a GPU has to say.
+#include "gemm/int8/cuda/fused/groups/sm80.cu"
 #include "gemm/int8/cuda/fused/kernels.cpp"
 #include "gemm/int8/cuda/fused/sm80_128x128x64.cu"
 #include "gemm/int8/cuda/fused/sm80_128x256x128.cu"
@@ -11,7 +12,6 @@
 #include "gemm/int8/cuda/fused/sm80_32x64x128.cu"
 #include "gemm/int8/cuda/fused/sm80_64x128x64.cu"
 #include "gemm/int8/cuda/fused/sm80_64x256x64.cu"
-#include "gemm/int8/cuda/fused/groups/sm80.cu"
 #include "support/device_memory.hpp"
 
 namespace switchback::test {

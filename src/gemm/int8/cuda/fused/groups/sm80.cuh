@@ -21,8 +21,8 @@ struct GroupedSm80Problem {
 
 namespace {
 
-// For a small tile, of which shared memory has room for two a multiprocessor, ptxas otherwise aims at
-// five, and spills.
+// For a small tile, of which shared memory has room for two a multiprocessor, ptxas otherwise aims
+// at five, and spills.
 template <class Fused>
 inline constexpr int least_blocks = Fused::Tile::kM < 64 ? 2 : 1;
 
