@@ -148,7 +148,7 @@ void expect_codes_of_reference(Matrix<T>& x, std::int64_t matrices) {
 }
 
 template <class T>
-Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}) {
+Matrix<T> normal_blocks(std::int64_t rows, std::int64_t cols, Layout layout = {}) {
   Matrix<T> x(rows, cols, layout);
   Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
   fill_normal(x, random);
@@ -163,14 +163,14 @@ TYPED_TEST_SUITE(Blocks, Types);
 TYPED_TEST(Blocks, EdgesOfTilesAndOfVectors) {
   for (const std::int64_t rows : {1, 15, 16, 17, 31, 32, 33, 65})
     for (const std::int64_t cols : {1, 7, 63, 64, 65, 255, 256, 257}) {
-      Matrix<TypeParam> x = normal<TypeParam>(rows, cols);
+      Matrix<TypeParam> x = normal_blocks<TypeParam>(rows, cols);
       expect_codes_of_reference(x, 1);
     }
 }
 
 TYPED_TEST(Blocks, ManyMatricesAndFew) {
   for (const std::int64_t matrices : {2, 5, 13}) {
-    Matrix<TypeParam> x = normal<TypeParam>(matrices * 35, 70, {3, 1});
+    Matrix<TypeParam> x = normal_blocks<TypeParam>(matrices * 35, 70, {3, 1});
     expect_codes_of_reference(x, matrices);
   }
 }
@@ -178,7 +178,7 @@ TYPED_TEST(Blocks, ManyMatricesAndFew) {
 // Large enough for every way to divide the work, and for prefetching.
 TYPED_TEST(Blocks, LargeMatrices) {
   for (const auto& [rows, cols] : {std::pair{521, 1025}, {70, 5000}}) {
-    Matrix<TypeParam> x = normal<TypeParam>(rows, cols, {5, 0});
+    Matrix<TypeParam> x = normal_blocks<TypeParam>(rows, cols, {5, 0});
     expect_codes_of_reference(x, 1);
   }
 }
@@ -186,7 +186,7 @@ TYPED_TEST(Blocks, LargeMatrices) {
 TYPED_TEST(Blocks, SpecialValues) {
   const float inf = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  Matrix<TypeParam> x = normal<TypeParam>(3 * 40, 300);
+  Matrix<TypeParam> x = normal_blocks<TypeParam>(3 * 40, 300);
   x.set(3, 5, TypeParam(nan));
   x.set(3, 17, TypeParam(inf));
   x.set(18, 299, TypeParam(-inf));
