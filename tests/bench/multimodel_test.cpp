@@ -39,11 +39,11 @@ std::vector<Json> rows_of_run(const std::vector<std::string>& arguments,
   return rows;
 }
 
-const std::vector<std::string> small = {"--models", "3",         "--batch", "4",      "--dim-in",
-                                        "24",       "--dim-out", "16",      "--mode", "rowwise"};
+const std::vector<std::string> small_models = {
+    "--models", "3", "--batch", "4", "--dim-in", "24", "--dim-out", "16", "--mode", "rowwise"};
 
 std::vector<std::string> small_with(const std::vector<std::string>& more) {
-  std::vector<std::string> arguments = small;
+  std::vector<std::string> arguments = small_models;
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }
