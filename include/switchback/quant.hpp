@@ -69,6 +69,23 @@ SWITCHBACK_API void quantize_global_and_transpose(Context& context, ConstAnyMatr
                                                   MatrixView<std::int8_t> q_t,
                                                   std::span<float> absmax);
 
+/// Codes for a product that sums over the rows of x, as dW = Gᵀ · X does: q_t[K,Mp] and absmax[B,K]
+/// from x[M,K]. The rows are cut into B = ceil(M / block_rows) blocks, the last of which may be
+/// shorter, and each column of a block has a scale of its own. Codes are stored transposed; Mp = B
+/// · block_rows, and the codes behind row M are 0. block_rows is 128, 256, 512 or 1024.
+SWITCHBACK_API void quantize_blockwise_transpose(Context& context, ConstAnyMatrix x,
+                                                 std::int64_t block_rows,
+                                                 MatrixView<std::int8_t> q_t,
+                                                 std::span<float> absmax);
+
+/// The same with the codes of the rows, q[M,K] and absmax_rows[M], from one read of x where the
+/// caches hold a block, and with the column sums[K] as quantize_rowwise_column_sums says (empty:
+/// none).
+SWITCHBACK_API void quantize_rowwise_and_blockwise_transpose(
+    Context& context, ConstAnyMatrix x, MatrixView<std::int8_t> q, std::span<float> absmax_rows,
+    std::int64_t block_rows, MatrixView<std::int8_t> q_t, std::span<float> absmax_blocks,
+    std::span<float> column_sums = {}, bool accumulate = false);
+
 /// x[M,K] (f32, f16 or bf16) from q[M,K] and absmax[M]: x = absmax · (q / 127) in f32 with IEEE
 /// division, then one rounding to the type of x. A row whose absmax is NaN or Inf becomes NaN.
 SWITCHBACK_API void dequantize_rowwise(Context& context, MatrixView<const std::int8_t> q,

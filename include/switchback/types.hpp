@@ -30,6 +30,12 @@ enum class Activation : std::int32_t {
   gelu_erf = 2,   ///< x/2 · (1 + erf(x/sqrt(2)))
 };
 
+/// How a linear layer computes dW = Gᵀ · X; see LinearOptions::dw. The values are pinned.
+enum class WeightGradient : std::int32_t {
+  floating = 0,    ///< a product in floating point
+  int8_block = 1,  ///< an int8 product of codes that have a scale for each column and block of rows
+};
+
 /// "f32", "f16", "bf16", "s8", "s32"; "unknown" for any other value.
 SWITCHBACK_API std::string_view dtype_name(DType dtype) noexcept;
 /// Bytes of one element; 0 for an unknown value.
@@ -47,6 +53,11 @@ SWITCHBACK_API Mode parse_mode(std::string_view name);
 SWITCHBACK_API std::string_view activation_name(Activation activation) noexcept;
 /// The inverse of activation_name. Throws Error(invalid_argument) that lists the names.
 SWITCHBACK_API Activation parse_activation(std::string_view name);
+
+/// "floating", "int8_block"; "unknown" for any other value.
+SWITCHBACK_API std::string_view weight_gradient_name(WeightGradient dw) noexcept;
+/// The inverse of weight_gradient_name. Throws Error(invalid_argument) that lists the names.
+SWITCHBACK_API WeightGradient parse_weight_gradient(std::string_view name);
 
 /// IEEE 754 binary16: storage and exact conversions, no arithmetic. Conversion from float rounds to
 /// nearest even, overflows to Inf, keeps subnormals, and keeps NaN a (quiet) NaN.
@@ -135,6 +146,15 @@ template <>
 inline constexpr DType dtype_of<std::int8_t> = DType::s8;
 template <>
 inline constexpr DType dtype_of<std::int32_t> = DType::s32;
+
+/// Whether blocks of codes may have this many rows: 128, 256, 512 or 1024.
+constexpr bool is_block_rows(std::int64_t rows) noexcept {
+  return rows == 128 || rows == 256 || rows == 512 || rows == 1024;
+}
+/// The rows of [rows, ...] in whole blocks.
+constexpr std::int64_t whole_block_rows(std::int64_t rows, std::int64_t block_rows) noexcept {
+  return (rows + block_rows - 1) / block_rows * block_rows;
+}
 
 /// The largest inner dimension whose int8 products sum exactly in int32: 127·127·K < 2^31.
 inline constexpr std::int64_t max_exact_k = 133144;

@@ -89,6 +89,11 @@ void check_span(std::string_view op, std::string_view argument, std::span<const 
           "{}: {} is a null pointer; it must hold {} = {} floats", op, argument, want_name, want);
 }
 
+void check_block_rows(std::string_view op, std::string_view argument, std::int64_t block_rows) {
+  require(is_block_rows(block_rows), "{}: {} = {}; it must be 128, 256, 512 or 1024", op, argument,
+          block_rows);
+}
+
 bool overlaps(ConstAnyMatrix a, ConstAnyMatrix b) {
   if (is_empty(a) || is_empty(b)) return false;
   const auto ra = extent(a);

@@ -62,6 +62,9 @@ void check_shape(std::string_view op, std::string_view argument, ConstAnyMatrix 
 void check_span(std::string_view op, std::string_view argument, std::span<const float> span,
                 std::int64_t want, std::string_view want_name);
 
+/// A number of rows that blocks of codes may have (is_block_rows).
+void check_block_rows(std::string_view op, std::string_view argument, std::int64_t block_rows);
+
 /// An operand of check_disjoint: its name and the memory it covers.
 struct Operand {
   std::string_view name;

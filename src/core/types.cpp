@@ -15,6 +15,7 @@ constexpr std::array<std::string_view, 5> dtype_names = {"f32", "f16", "bf16", "
 constexpr std::array<std::string_view, 5> mode_names = {"standard", "rowwise", "global",
                                                         "global_mem_efficient", "auto"};
 constexpr std::array<std::string_view, 3> activation_names = {"none", "gelu_tanh", "gelu_erf"};
+constexpr std::array<std::string_view, 2> weight_gradient_names = {"floating", "int8_block"};
 
 template <class Enum, std::size_t count>
 std::string_view name_in(const std::array<std::string_view, count>& names, Enum value) noexcept {
@@ -76,6 +77,14 @@ std::string_view activation_name(Activation activation) noexcept {
 
 Activation parse_activation(std::string_view name) {
   return parse<Activation>("activation", activation_names, name);
+}
+
+std::string_view weight_gradient_name(WeightGradient dw) noexcept {
+  return name_in(weight_gradient_names, dw);
+}
+
+WeightGradient parse_weight_gradient(std::string_view name) {
+  return parse<WeightGradient>("dw", weight_gradient_names, name);
 }
 
 }  // namespace switchback

@@ -37,6 +37,13 @@ constexpr std::array<ArgumentNames, all_ops.size()> all_names = [] {
       .x = "x", .rows = "M", .cols = "K", .absmax = "absmax", .value = "y"};
   of(Op::activation_backward_quantize) = {
       .x = "x", .rows = "M", .cols = "N", .absmax = "absmax", .sums = "column_sums", .value = "dx"};
+  of(Op::blockwise_transpose) = {.x = "x", .rows = "M", .cols = "K", .absmax_t = "absmax"};
+  of(Op::rowwise_and_blockwise_transpose) = {.x = "x",
+                                             .rows = "M",
+                                             .cols = "K",
+                                             .absmax = "absmax_rows",
+                                             .absmax_t = "absmax_blocks",
+                                             .sums = "column_sums"};
   return names;
 }();
 
@@ -51,8 +58,11 @@ class Checks {
     source();
     if (derives) value();
     codes("q", r_.q, parts_.q, r_.x.rows, names_.rows, r_.x.cols, names_.cols, names_.absmax);
-    codes("q_t", r_.q_t, parts_.q_t, r_.x.cols, names_.cols, r_.x.rows, names_.rows,
-          names_.absmax_t);
+    if (parts_.q_t == Scales::per_block)
+      codes_of_blocks();
+    else
+      codes("q_t", r_.q_t, parts_.q_t, r_.x.cols, names_.cols, r_.x.rows, names_.rows,
+            names_.absmax_t);
     if (parts_.sums == Makes::yes || !r_.column_sums.empty())
       core::check_span(op_, names_.sums, r_.column_sums, r_.x.cols, names_.cols);
     if (!derives) value();
@@ -117,6 +127,17 @@ class Checks {
     // A scale that both layouts share is the last argument.
     else if (scales == Scales::global && (&out == &r_.q_t || !shares_scale()))
       core::check_span(op_, absmax, out.absmax, 1, "one scale");
+  }
+
+  void codes_of_blocks() const {
+    const CodesOut& out = r_.q_t;
+    core::check_block_rows(op_, "block_rows", out.block_rows);
+    const std::int64_t padded = whole_block_rows(r_.x.rows, out.block_rows);
+    core::check_matrix(op_, "q_t", out.codes);
+    core::check_shape(op_, "q_t", out.codes, r_.x.cols, names_.cols, padded,
+                      "M rounded up to whole blocks");
+    core::check_span(op_, names_.absmax_t, out.absmax,
+                     scale_count(out.scales, r_.x.rows, r_.x.cols, out.block_rows), "blocks * K");
   }
 
   void like_x(std::string_view argument, ConstAnyMatrix m) const {

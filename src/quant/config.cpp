@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/context_state.hpp"
 #include "core/cpu/isa.hpp"
 #include "quant/cpu/engine.hpp"
@@ -51,12 +53,23 @@ std::int64_t panel_columns(const Problem& p) {
   return 0;
 }
 
+// The columns of a block that a thread reads twice, so that half of the second-level cache holds
+// them for the second read.
+void choose_block_panel(const Problem& p, Config& c) {
+  const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
+  const std::int64_t room = (l2 > 0 ? l2 : std::int64_t{1} << 20) / 2;
+  const std::int64_t column = p.block_rows * static_cast<std::int64_t>(dtype_size_bytes(p.dtype));
+  c.tile_cols = c.panel_cols = std::clamp<std::int64_t>(room / column / 64 * 64, 64, 1024);
+  c.tile_rows = std::min<std::int64_t>(p.block_rows, 256);
+}
+
 // Zen 5, 4096², f32, one thread, share of a copy. Tiles as wide as the matrix read memory fastest
 // (a page of each row: columnwise 0.33, global 0.38; whole rows: global 0.42), but the scales of
 // more than 1024 columns do not stay in the first-level cache (columnwise 0.26). Panels: columnwise
 // 0.40.
 //
 void choose_tile(const Problem& p, Config& c) {
+  if (p.block_rows > 0) return choose_block_panel(p, c);
   if (p.op == Op::columnwise_transpose) c.panel_cols = panel_columns(p);
   if (c.panel_cols > 0) {
     c.tile_rows = 512;
@@ -191,6 +204,9 @@ void run(ContextState& state, const Problem& p, const Config& c, const Request& 
       return cpu::dequantize_rowwise(state, c, o);
     case Op::cast_to_int8:
       return cpu::cast_to_int8(state, c, o);
+    case Op::blockwise_transpose:
+    case Op::rowwise_and_blockwise_transpose:
+      return cpu::blockwise(state, c, o);
     case Op::activation_forward:
     case Op::activation_backward:
       return cpu::activation(state, c, o);

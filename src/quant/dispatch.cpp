@@ -65,6 +65,7 @@ void run(ContextState& state, Op op, const Request& request) {
   problem.dtype = floats.dtype;
   problem.rows = floats.rows;
   problem.cols = floats.cols;
+  problem.block_rows = request.q_t.block_rows;
   problem.device = state.device.kind;
   if (state.on_cpu()) {
     problem.threads = state.threads.count();

@@ -30,6 +30,9 @@ enum class Op : std::int64_t {
   activation_backward = 11,
   activation_forward_quantize = 12,
   activation_backward_quantize = 13,
+  // Codes of blocks, which are not tuned either.
+  blockwise_transpose = 14,
+  rowwise_and_blockwise_transpose = 15,
 };
 
 /// Whether an operation can be tuned.
@@ -54,13 +57,13 @@ struct OpParts {
 };
 
 /// All operations, in the order of their values.
-inline constexpr std::array<OpParts, 14> all_ops = [] {
+inline constexpr std::array<OpParts, 16> all_ops = [] {
   using S = Source;
   using enum Scales;
   constexpr Makes no = Makes::no;
   constexpr Makes yes = Makes::yes;
   constexpr Makes may = Makes::if_wanted;
-  return std::array<OpParts, 14>{{
+  return std::array<OpParts, 16>{{
       // op, name, source, q, q_t, sums, value
       {Op::rowwise, "quantize_rowwise", S::floats, per_row, none, no, no},
       {Op::rowwise_column_sums, "quantize_rowwise_column_sums", S::floats, per_row, none, yes, no},
@@ -81,6 +84,9 @@ inline constexpr std::array<OpParts, 14> all_ops = [] {
        no, may},
       {Op::activation_backward_quantize, "activation_backward_quantize", S::gradient, per_row, none,
        may, may},
+      {Op::blockwise_transpose, "quantize_blockwise_transpose", S::floats, none, per_block, no, no},
+      {Op::rowwise_and_blockwise_transpose, "quantize_rowwise_and_blockwise_transpose", S::floats,
+       per_row, per_block, may, no},
   }};
 }();
 

@@ -64,6 +64,26 @@ void quantize_global_and_transpose(Context& context, ConstAnyMatrix w, MatrixVie
               {.x = w, .q = {Scales::global, q, absmax}, .q_t = {Scales::global, q_t, absmax}});
 }
 
+void quantize_blockwise_transpose(Context& context, ConstAnyMatrix x, std::int64_t block_rows,
+                                  MatrixView<std::int8_t> q_t, std::span<float> absmax) {
+  run_checked(context, Op::blockwise_transpose,
+              {.x = x, .q_t = {Scales::per_block, q_t, absmax, block_rows}});
+}
+
+void quantize_rowwise_and_blockwise_transpose(Context& context, ConstAnyMatrix x,
+                                              MatrixView<std::int8_t> q,
+                                              std::span<float> absmax_rows, std::int64_t block_rows,
+                                              MatrixView<std::int8_t> q_t,
+                                              std::span<float> absmax_blocks,
+                                              std::span<float> column_sums, bool accumulate) {
+  run_checked(context, Op::rowwise_and_blockwise_transpose,
+              {.x = x,
+               .q = {Scales::per_row, q, absmax_rows},
+               .q_t = {Scales::per_block, q_t, absmax_blocks, block_rows},
+               .column_sums = column_sums,
+               .accumulate = accumulate});
+}
+
 void dequantize_rowwise(Context& context, MatrixView<const std::int8_t> q,
                         std::span<const float> absmax, AnyMatrix x) {
   run_checked(context, Op::dequantize_rowwise, {.x = q, .absmax_x = absmax, .value = x});

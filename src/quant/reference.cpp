@@ -82,6 +82,14 @@ class Results {
         return;
       case Scales::global:
         return group(0, 0, rows_, 0, cols_);
+      case Scales::per_block:
+        for (std::int64_t row = 0; row < rows_; row += out.block_rows)
+          for (std::int64_t c = 0; c < cols_; ++c)
+            group(row / out.block_rows * cols_ + c, row, std::min(out.block_rows, rows_ - row), c,
+                  1);
+        for (std::int64_t r = rows_; r < whole_block_rows(rows_, out.block_rows); ++r)
+          for (std::int64_t c = 0; c < cols_; ++c)
+            put(r, c, 0);
     }
   }
 

@@ -18,12 +18,16 @@ enum class Scales : std::uint8_t {
   unscaled,  ///< the cast: codes without a scale
   per_row,
   per_column,
-  global,  ///< one for the matrix
+  global,     ///< one for the matrix
+  per_block,  ///< one for each column of a block of rows
 };
 
-/// How many scales the codes of a [rows,cols] matrix have.
-constexpr std::int64_t scale_count(Scales scales, std::int64_t rows, std::int64_t cols) noexcept {
+/// How many scales the codes of a [rows,cols] matrix have; block_rows is that of per_block.
+constexpr std::int64_t scale_count(Scales scales, std::int64_t rows, std::int64_t cols,
+                                   std::int64_t block_rows = 0) noexcept {
   switch (scales) {
+    case Scales::per_block:
+      return block_rows > 0 ? (rows + block_rows - 1) / block_rows * cols : 0;
     case Scales::per_row:
       return rows;
     case Scales::per_column:
@@ -39,7 +43,8 @@ constexpr std::int64_t scale_count(Scales scales, std::int64_t rows, std::int64_
 struct CodesOut {
   Scales scales = Scales::none;
   MatrixView<std::int8_t> codes{};
-  std::span<float> absmax{};  ///< [rows], [cols] or [1], as `scales` says
+  std::span<float> absmax{};    ///< [rows], [cols], [1] or [blocks,cols], as `scales` says
+  std::int64_t block_rows = 0;  ///< of per_block: is_block_rows()
 };
 
 /// The source of v, the matrix from which the results are computed.
@@ -59,9 +64,10 @@ struct Request {
   std::span<const float> absmax_x{};  ///< [rows], if x holds codes (s8)
 
   // The wanted results of v[rows,cols].
-  CodesOut q{};                    ///< [rows,cols]: unscaled, per_row or global
-  CodesOut q_t{};                  ///< [cols,rows]: per_column or global; if both are global they
-                                   ///< share one absmax
+  CodesOut q{};    ///< [rows,cols]: unscaled, per_row or global
+  CodesOut q_t{};  ///< [cols,rows]: per_column or global; if both are global they
+                   ///< share one absmax. Or per_block: [cols, whole blocks of rows],
+                   ///< zeros behind the last row
   std::span<float> column_sums{};  ///< [cols], as quantize_rowwise_column_sums says; empty: none
   bool accumulate = false;         ///< the sums are added to what column_sums holds
   AnyMatrix value{};               ///< v itself, or none

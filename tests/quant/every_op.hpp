@@ -123,6 +123,30 @@ Outputs run_every_op(Context& context, const Matrix<T>& x, Layout layout = {}) {
     keep_codes(q_t);
     keep("global absmax of both layouts", absmax);
   }
+  for (const std::int64_t block_rows : {128, 256}) {
+    if (block_rows > 128 && rows <= 128) continue;  // one block either way
+    const std::int64_t padded = whole_block_rows(rows, block_rows);
+    const std::int64_t scales = padded / block_rows * cols;
+    auto q_t = codes("blockwise_transpose", cols, padded);
+    Floats absmax = floats(scales);
+    quantize_blockwise_transpose(context, input, block_rows, q_t.second.view(), absmax.span());
+    keep_codes(q_t);
+    keep("blockwise_transpose absmax", absmax);
+    const bool sums_too = block_rows == 128;
+    auto q = codes("rowwise beside blocks", rows, cols);
+    auto q_t_too = codes("blocks beside rowwise", cols, padded);
+    Floats absmax_rows = floats(rows);
+    Floats absmax_blocks = floats(scales);
+    Floats sums = floats(sums_too ? cols : 0);
+    quantize_rowwise_and_blockwise_transpose(
+        context, input, q.second.view(), absmax_rows.span(), block_rows, q_t_too.second.view(),
+        absmax_blocks.span(), sums_too ? sums.span() : std::span<float>(), true);
+    keep_codes(q);
+    keep_codes(q_t_too);
+    keep("absmax of rows beside blocks", absmax_rows);
+    keep("absmax of blocks beside rowwise", absmax_blocks);
+    keep("column sums beside blocks", sums);
+  }
   {
     auto q = codes("cast_to_int8", rows, cols);
     cast_to_int8(context, input, q.second.view());

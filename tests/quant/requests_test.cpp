@@ -42,7 +42,7 @@ std::vector<Wanted> all_combinations() {
   std::vector<Wanted> all;
   for (const Source source : {Source::floats, Source::activation, Source::gradient, Source::codes})
     for (const Scales q : {Scales::none, Scales::unscaled, Scales::per_row, Scales::global})
-      for (const Scales q_t : {Scales::none, Scales::per_column, Scales::global})
+      for (const Scales q_t : {Scales::none, Scales::per_column, Scales::global, Scales::per_block})
         for (const bool sums : {false, true})
           for (const bool value : {false, true})
             if (!value || source != Source::floats) all.push_back({source, q, q_t, sums, value});
@@ -70,17 +70,21 @@ struct Inputs {
   }
 };
 
+constexpr std::int64_t block_rows = 128;
+
 template <class V>
 struct Made {
-  Matrix<std::int8_t> q, q_t;
-  Floats absmax, absmax_t, sums;
+  Matrix<std::int8_t> q, q_t, q_of_blocks;
+  Floats absmax, absmax_t, absmax_of_blocks, sums;
   Matrix<V> value;
 
   Made(std::int64_t rows, std::int64_t cols, Layout layout)
       : q(rows, cols, layout),
         q_t(cols, rows, layout),
+        q_of_blocks(cols, whole_block_rows(rows, block_rows), layout),
         absmax(rows),
         absmax_t(cols),
+        absmax_of_blocks(quant::scale_count(Scales::per_block, rows, cols, block_rows)),
         sums(cols),
         value(rows, cols, layout) {
     for (std::int64_t c = 0; c < cols; ++c)
@@ -113,7 +117,9 @@ Request request_of(Inputs<X, V>& in, Made<V>& out, const Wanted& wanted) {
   }
   const bool shared = wanted.q == Scales::global && wanted.q_t == Scales::global;
   if (wanted.q != Scales::none) r.q = {wanted.q, out.q.view(), scales_in(out.absmax, wanted.q)};
-  if (wanted.q_t != Scales::none)
+  if (wanted.q_t == Scales::per_block)
+    r.q_t = {wanted.q_t, out.q_of_blocks.view(), out.absmax_of_blocks.span(), block_rows};
+  else if (wanted.q_t != Scales::none)
     r.q_t = {wanted.q_t, out.q_t.view(), scales_in(shared ? out.absmax : out.absmax_t, wanted.q_t)};
   if (wanted.sums) {
     r.column_sums = out.sums.span();
@@ -140,11 +146,15 @@ void check(Inputs<X, V>& in, const std::vector<Wanted>& combinations, Layout lay
       quant::run(context.state(), request_of(in, got, wanted));
       EXPECT_TRUE(same_codes(got.q, want.q)) << "q";
       EXPECT_TRUE(same_codes(got.q_t, want.q_t)) << "q_t";
+      EXPECT_TRUE(same_codes(got.q_of_blocks, want.q_of_blocks)) << "q_t of blocks";
+      EXPECT_TRUE(same_bits(got.absmax_of_blocks.values, want.absmax_of_blocks.values))
+          << "absmax of blocks";
       EXPECT_TRUE(same_bits(got.absmax.values, want.absmax.values)) << "absmax of q";
       EXPECT_TRUE(same_bits(got.absmax_t.values, want.absmax_t.values)) << "absmax of q_t";
       EXPECT_TRUE(same_bits(got.sums.values, want.sums.values)) << "sums";
       EXPECT_TRUE(got.value == want.value) << "value";
-      EXPECT_TRUE(got.q.guards_intact() && got.q_t.guards_intact() && got.value.guards_intact());
+      EXPECT_TRUE(got.q.guards_intact() && got.q_t.guards_intact() &&
+                  got.q_of_blocks.guards_intact() && got.value.guards_intact());
       if (::testing::Test::HasFailure()) return;
     }
   }
@@ -173,7 +183,8 @@ TYPED_TEST_SUITE(RequestsOfTypes, FloatTypes);
 TYPED_TEST(RequestsOfTypes, BothLayoutsAndColumnSums) {
   std::vector<Wanted> wanted;
   for (const Source source : {Source::floats, Source::activation, Source::gradient})
-    wanted.push_back({source, Scales::per_row, Scales::per_column, true, false});
+    for (const Scales q_t : {Scales::per_column, Scales::per_block})
+      wanted.push_back({source, Scales::per_row, q_t, true, false});
   for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 1},
                                    {129, 40},
                                    {300, 272},
@@ -221,6 +232,8 @@ TEST(Passes, SeveralForTheRest) {
             (Ops{Op::activation_backward_quantize, Op::columnwise_transpose}));
   EXPECT_EQ(quant::passes(of({Source::activation, Scales::none, Scales::none, true})),
             (Ops{Op::activation_forward, Op::column_sums}));
+  EXPECT_EQ(quant::passes(of({Source::gradient, Scales::per_row, Scales::per_block, true})),
+            (Ops{Op::activation_backward_quantize, Op::blockwise_transpose}));
   EXPECT_EQ(quant::passes(of({Source::codes, Scales::per_row, Scales::none, false})),
             (Ops{Op::dequantize_rowwise, Op::rowwise}));
 }

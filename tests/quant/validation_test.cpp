@@ -58,6 +58,24 @@ TEST_F(Validation, Dtype) {
             "dequantize_rowwise: x has dtype s8; it must be f32, f16 or bf16");
 }
 
+TEST_F(Validation, Blocks) {
+  EXPECT_EQ(refusal([&] { quantize_blockwise_transpose(context, in, 64, out_t, cols); }),
+            "quantize_blockwise_transpose: block_rows = 64; it must be 128, 256, 512 or 1024");
+  EXPECT_EQ(refusal([&] { quantize_blockwise_transpose(context, in, 128, out_t, cols); }),
+            "quantize_blockwise_transpose: q_t is [3,2]; it must be [K,M rounded up to whole "
+            "blocks] = [3,128]");
+  std::array<std::int8_t, 384> blocks{};
+  const MatrixView<std::int8_t> whole(blocks.data(), 3, 128);
+  EXPECT_EQ(refusal([&] { quantize_blockwise_transpose(context, in, 128, whole, rows); }),
+            "quantize_blockwise_transpose: absmax holds 2 floats; it must hold blocks * K = 3");
+  EXPECT_EQ(
+      refusal([&] {
+        quantize_rowwise_and_blockwise_transpose(context, in, out, rows, 128, whole, cols, rows);
+      }),
+      "quantize_rowwise_and_blockwise_transpose: column_sums holds 2 floats; it must hold K = "
+      "3");
+}
+
 TEST_F(Validation, SizesStridesAndPointers) {
   EXPECT_EQ(refusal([&] {
               quantize_rowwise(context, MatrixView<const float>(x.data(), -1, 3), out, rows);

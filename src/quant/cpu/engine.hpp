@@ -25,6 +25,8 @@ void column_sums(ContextState& state, const Config& config, const Request& o);
 void global(ContextState& state, const Config& config, const Request& o);
 /// columnwise_transpose, global_transpose and the operations that write both layouts.
 void transpose(ContextState& state, const Config& config, const Request& o);
+/// blockwise_transpose and rowwise_and_blockwise_transpose.
+void blockwise(ContextState& state, const Config& config, const Request& o);
 void dequantize_rowwise(ContextState& state, const Config& config, const Request& o);
 void cast_to_int8(ContextState& state, const Config& config, const Request& o);
 /// activation_forward, or activation_backward if there is g.

@@ -355,12 +355,12 @@ namespace switchback::quant {
 HWY_EXPORT(TransposeRun);
 
 namespace cpu {
-namespace {
 
-using TileKernel = void (*)(const TileJob& job, const Cut::Piece& piece, std::int8_t* scratch);
 TileKernel tile_kernel(const core::CpuFeatures& features) {
   return HWY_DISPATCH_TABLE(TransposeRun)[table_index(features)];
 }
+
+namespace {
 
 // All tiles, last rows first: a reduction has just left those in the caches.
 void turn_tiles(ContextState& state, const Config& config, const TileJob& job, std::int8_t* scratch,

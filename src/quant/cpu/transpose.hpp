@@ -38,4 +38,8 @@ struct TileJob {
   std::int64_t tile_rows = 0;  ///< a multiple of 64
 };
 
+/// Codes of a piece of job.x, transposed into the same piece of job.q_t.
+using TileKernel = void (*)(const TileJob& job, const Cut::Piece& piece, std::int8_t* scratch);
+TileKernel tile_kernel(const core::CpuFeatures& features);
+
 }  // namespace switchback::quant::cpu

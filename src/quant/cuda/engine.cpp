@@ -41,6 +41,8 @@ class Run {
         return global();
       case Op::columnwise_transpose:
       case Op::rowwise_and_columnwise_transpose:
+      case Op::blockwise_transpose:
+      case Op::rowwise_and_blockwise_transpose:
         return columnwise();
       case Op::dequantize_rowwise:
         if (!empty()) queue(launch_dequantize, o_.x, o_.absmax_x.data(), o_.value);
@@ -155,16 +157,24 @@ class Run {
   }
 
   void columnwise() {
+    const bool sums = !o_.column_sums.empty();
+    float* const block_sums = sums ? sums_scratch() : nullptr;
     if (empty()) {
       zero(o_.q.absmax);
-      return zero(o_.q_t.absmax);
+      zero(o_.q_t.absmax);
+      if (sums) column_sums(o_.x, block_sums);
+      return;
     }
     const bool rows_too = parts_of(problem_.op).q == Scales::per_row;
-    unsigned* const column_bits = frame_.take<unsigned>(problem_.cols);
+    const std::int64_t block_rows = o_.q_t.block_rows;
+    const std::int64_t scales =
+        scale_count(o_.q_t.scales, problem_.rows, problem_.cols, block_rows);
+    unsigned* const column_bits = frame_.take<unsigned>(scales);
     unsigned* const row_bits = rows_too ? frame_.take<unsigned>(problem_.rows) : nullptr;
-    queue(launch_absmax_columns, o_.x, column_bits, row_bits);
+    queue(launch_absmax_columns, o_.x, block_rows, column_bits, row_bits);
     queue(launch_columnwise_transpose, o_.x, o_.q.codes, o_.q.absmax.data(), row_bits, o_.q_t.codes,
-          o_.q_t.absmax.data(), column_bits);
+          o_.q_t.absmax.data(), block_rows, column_bits);
+    if (sums) column_sums(o_.x, block_sums);
   }
 
   Frame frame_;

@@ -54,15 +54,18 @@ bool activation_rowwise_together(ConstAnyMatrix g, ConstAnyMatrix x, AnyMatrix y
 cudaError_t launch_activation_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
                                       Activation activation, AnyMatrix y, Codes q, float* absmax);
 
-/// The bits of the largest magnitudes of columns and, unless null, of rows.
-cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, unsigned* column_bits,
-                                  unsigned* row_bits);
+/// The bits of the largest magnitudes of columns and, unless null, of rows. With block_rows, a
+/// multiple of 128 by a power of two, [blocks, cols] of them, else [cols].
+cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, std::int64_t block_rows,
+                                  unsigned* column_bits, unsigned* row_bits);
 /// q_t by one absmax (the bits of the global one), and q unless it has no data.
 cudaError_t launch_global_transpose(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
                                     const unsigned* bits, float* absmax);
-/// q_t by the columns' absmax and, unless row_bits is null, q by the rows'.
+/// q_t by the columns' absmax and, unless row_bits is null, q by the rows'. With block_rows, q_t
+/// has whole blocks of rows, zeros behind the last one of x.
 cudaError_t launch_columnwise_transpose(const Launch& launch, ConstAnyMatrix x, Codes q,
                                         float* absmax, const unsigned* row_bits, Codes q_t,
-                                        float* absmax_cols, const unsigned* column_bits);
+                                        float* absmax_cols, std::int64_t block_rows,
+                                        const unsigned* column_bits);
 
 }  // namespace switchback::quant::SWITCHBACK_CUDA_NS

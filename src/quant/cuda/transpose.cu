@@ -17,10 +17,24 @@ struct AbsmaxColumnsArguments {
   unsigned* column_bits;
   unsigned* row_bits;
   std::int64_t rows, packs, stride;
-  Tiles tiles;  // of 32 packs by tile_rows rows
+  Tiles tiles;      // of 32 packs by tile_rows rows
+  int block_shift;  // see block_shift_of()
 };
 
 constexpr int tile_rows = 128;
+
+// Columns have scales of their own in each 2^shift tiles of rows: in the whole matrix, or in each
+// of its blocks, which hold whole tiles.
+int block_shift_of(std::int64_t block_rows) {
+  if (block_rows == 0) return 62;
+  int shift = 0;
+  while (std::int64_t{tile_rows} << shift < block_rows)
+    ++shift;
+  return shift;
+}
+std::int64_t blocks_of(std::int64_t rows, std::int64_t block_rows) {
+  return block_rows == 0 ? 1 : divide_up<std::int64_t>(rows, block_rows);
+}
 
 // A warp takes every so many rows of 32 packs. Floor: each element is read once; one atomic a
 // column and tile, and one a row and 32 packs, on integers, whose maximum does not depend on order.
@@ -63,7 +77,9 @@ __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArgum
       atomicMax(&most[v][threadIdx.x], columns.column(v));
     __syncthreads();
     for (int v = static_cast<int>(threadIdx.y); v < V; v += static_cast<int>(blockDim.y))
-      if (inside) atomicMax(a.column_bits + pack * V + v, most[v][threadIdx.x]);
+      if (inside)
+        atomicMax(a.column_bits + ((place.down >> a.block_shift) * a.packs + pack) * V + v,
+                  most[v][threadIdx.x]);
     __syncthreads();
   }
 }
@@ -79,7 +95,9 @@ struct TransposeArguments {
   std::int64_t rows, packs, x_stride, q_stride, q_t_stride;
   Tiles tiles;
   std::int64_t first_tile;  // of this grid
-  bool words;               // rows of q_t lie at multiples of 4
+  std::int64_t code_rows;  // rows whose codes are written: more than `rows` where blocks are padded
+  int block_shift;
+  bool words;  // rows of q_t lie at multiples of 4
 };
 
 // How 256 threads turn a tile of 128 rows by 8 packs, or by 32 columns. A thread takes V columns of
@@ -159,9 +177,11 @@ __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
     if (first_row == 0 && first_col == 0 && thread == 0) store_element(a.absmax, absmax);
   } else {
     if (thread < packs * V) {
-      const float absmax = absmax_from_bits(__ldg(a.bits + first_col + thread));
+      const std::int64_t block = place.down >> a.block_shift;
+      const std::int64_t column = block * a.packs * V + first_col + thread;
+      const float absmax = absmax_from_bits(__ldg(a.bits + column));
       tile.column_scales[thread] = scale_of(absmax);
-      if (first_row == 0) store_element(a.absmax + first_col + thread, absmax);
+      if (block << a.block_shift == place.down) store_element(a.absmax + column, absmax);
     }
     const int row = Tile::threads - 1 - thread;  // other threads than those above, where they can
     if (kind == Kind::columnwise_and_rowwise && row < rows) {
@@ -220,17 +240,18 @@ __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
   }
   __syncthreads();
 
-  // A warp writes a row of q_t: 32 words.
+  // A warp writes a row of q_t: 32 words. Rows that are not there have the code 0.
+  const int code_rows = static_cast<int>(min(a.code_rows - first_row, std::int64_t{tile_rows}));
   for (int column = thread / 32; column < packs * V; column += Tile::threads / 32) {
     const unsigned four = tile.words[Tile::place(column, lane)];
     const int row = lane * 4;
     std::int8_t* const to = a.q_t + (first_col + column) * a.q_t_stride + first_row + row;
-    if (a.words && row + 4 <= rows) {
+    if (a.words && row + 4 <= code_rows) {
       *reinterpret_cast<unsigned*>(to) = four;
     } else {
 #pragma unroll
       for (int r = 0; r < 4; ++r)
-        if (row + r < rows) to[r] = static_cast<std::int8_t>(four >> (8 * r));
+        if (row + r < code_rows) to[r] = static_cast<std::int8_t>(four >> (8 * r));
     }
   }
 }
@@ -253,7 +274,8 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
   a.q_t_stride = q_t.stride;
   a.words = is_multiple(q_t.data, 4) && (q_t.rows == 1 || q_t.stride % 4 == 0);
   a.tiles.across = divide_up<std::int64_t>(a.packs, std::int64_t{Tile::packs} * turns);
-  a.tiles.count = a.tiles.across * divide_up<std::int64_t>(x.rows, tile_rows);
+  a.code_rows = q_t.cols;
+  a.tiles.count = a.tiles.across * divide_up<std::int64_t>(a.code_rows, tile_rows);
   cudaError_t status = cudaSuccess;
   for (a.first_tile = 0; a.first_tile < a.tiles.count && status == cudaSuccess;
        a.first_tile += most_blocks)
@@ -277,10 +299,11 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
 
 }  // namespace
 
-cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, unsigned* column_bits,
-                                  unsigned* row_bits) {
+cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, std::int64_t block_rows,
+                                  unsigned* column_bits, unsigned* row_bits) {
+  const std::int64_t scales = blocks_of(x.rows, block_rows) * x.cols;
   cudaError_t status = cudaMemsetAsync(
-      column_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(x.cols), launch.stream);
+      column_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(scales), launch.stream);
   if (status == cudaSuccess && row_bits != nullptr)
     status = cudaMemsetAsync(row_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(x.rows),
                              launch.stream);
@@ -297,7 +320,7 @@ cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, unsign
     tiles.across = divide_up<std::int64_t>(packs, 32);
     tiles.count = tiles.across * divide_up<std::int64_t>(x.rows, tile_rows);
     const AbsmaxColumnsArguments a = {x.data, column_bits, row_bits, x.rows,
-                                      packs,  x.stride,    tiles};
+                                      packs,  x.stride,    tiles,    block_shift_of(block_rows)};
     return core::SWITCHBACK_CUDA_NS::launch(
         "absmax_columns", packed ? absmax_columns_kernel<T, V> : absmax_columns_kernel<T, 1>,
         dim3(grid_of(tiles.count)), block, 0, launch.stream, a);
@@ -314,12 +337,14 @@ cudaError_t launch_global_transpose(const Launch& launch, ConstAnyMatrix x, Code
 
 cudaError_t launch_columnwise_transpose(const Launch& launch, ConstAnyMatrix x, Codes q,
                                         float* absmax, const unsigned* row_bits, Codes q_t,
-                                        float* absmax_cols, const unsigned* column_bits) {
+                                        float* absmax_cols, std::int64_t block_rows,
+                                        const unsigned* column_bits) {
   TransposeArguments a{};
   a.bits = column_bits;
   a.absmax = absmax_cols;
   a.row_bits = row_bits;
   a.row_absmax = absmax;
+  a.block_shift = block_shift_of(block_rows);
   if (row_bits == nullptr) return start<Kind::columnwise>(launch, x, q, q_t, a);
   return start<Kind::columnwise_and_rowwise>(launch, x, q, q_t, a);
 }

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: codes with a scale for each column of a block of rows, stored transposed, alone or
+// beside the codes of the rows.
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "core/assert.hpp"
+#include "core/rehearsal.hpp"
+#include "quant/cpu/columns.hpp"
+#include "quant/cpu/transpose.hpp"
+
+namespace switchback::quant::cpu {
+
+namespace {
+
+// What a thread writes while it works on a panel: a block of rows by some columns.
+struct WorkerScratch {
+  std::byte* magnitudes;  // of all columns that are read at a time
+  ColumnScales scales;    // of a panel
+  std::int8_t* tile;
+};
+
+class BlockwiseRun {
+ public:
+  BlockwiseRun(ContextState& state, const Config& config, const Request& request)
+      : state_(state),
+        config_(config),
+        o_(request),
+        cols_(request.x.cols),
+        block_rows_(request.q_t.block_rows),
+        blocks_((request.x.rows + block_rows_ - 1) / block_rows_),
+        panel_(std::min(config.panel_cols, padded_columns(cols_))),
+        element_bytes_(static_cast<std::int64_t>(dtype_size_bytes(request.x.dtype))),
+        frame_(state.workspace) {}
+
+  void operator()() {
+    const bool rows_too = o_.q.scales == Scales::per_row;
+    const std::int64_t workers = state_.threads.count();
+    // A block's second read finds it in a cache if one thread has it from end to end. If there are
+    // too few blocks to go round, threads share them, and the rows are read by themselves.
+    if (rows_too && (workers == 1 || blocks_ >= 2 * workers)) {
+      take_memory(cols_);
+      float* const sums =
+          o_.column_sums.empty() ? nullptr : frame_.take<float>(sum_blocks(o_.x.rows) * cols_);
+      state_.threads.for_each(
+          blocks_, [&](std::int64_t b, int worker) { whole_block(b, sums, of(worker)); });
+      if (sums != nullptr) finish_column_sums(state_, sums, sum_blocks(o_.x.rows), o_);
+      return;
+    }
+    take_memory(panel_);
+    core::all_or_nothing(state_, [&] {
+      if (rows_too) rows();
+      panels();
+    });
+  }
+
+ private:
+  void take_memory(std::int64_t columns) {
+    const std::int64_t workers = state_.threads.count();
+    tile_bytes_ = TileScratch(config_.tile_rows, panel_).bytes;
+    magnitude_bytes_ = padded_columns(columns) * element_bytes_;
+    magnitudes_ = frame_.take<std::byte>(workers * magnitude_bytes_);
+    tiles_ = frame_.take<std::int8_t>(workers * tile_bytes_);
+    const std::int64_t scales = workers * padded_columns(panel_);
+    scales_ = {frame_.take<float>(scales), frame_.take<float>(scales), frame_.take<float>(scales),
+               frame_.take<bool>(scales / 64)};
+  }
+
+  [[nodiscard]] WorkerScratch of(std::int64_t worker) const {
+    const std::int64_t first = worker * padded_columns(panel_);
+    return {magnitudes_ + worker * magnitude_bytes_,
+            {scales_.lower + first, scales_.upper + first, scales_.divisor + first,
+             scales_.group_bracketed + first / 64},
+            tiles_ + worker * tile_bytes_};
+  }
+
+  [[nodiscard]] std::int64_t end_row(std::int64_t block) const {
+    return std::min((block + 1) * block_rows_, o_.x.rows);
+  }
+  [[nodiscard]] std::int64_t end_col(std::int64_t col) const {
+    return std::min(col + panel_, cols_);
+  }
+
+  // Codes of the rows, and their column sums.
+  void rows() {
+    Request part = o_;
+    part.q_t = {};
+    if (o_.column_sums.empty())
+      rowwise(state_, config_, part);
+    else
+      rowwise_column_sums(state_, config_, part);
+  }
+
+  void panels() {
+    const auto raise = raise_kernel(state_.features);
+    const std::int64_t across = (cols_ + panel_ - 1) / panel_;
+    state_.threads.for_each(blocks_ * across, [&](std::int64_t task, int worker) {
+      const std::int64_t b = task / across;
+      const std::int64_t col = task % across * panel_;
+      const WorkerScratch scratch = of(worker);
+      std::memset(scratch.magnitudes, 0, static_cast<std::size_t>(magnitude_bytes_));
+      raise(o_.x, {b * block_rows_, end_row(b), col, end_col(col)}, scratch.magnitudes);
+      codes(b, col, scratch.magnitudes, scratch);
+    });
+  }
+
+  void whole_block(std::int64_t b, float* sums, const WorkerScratch& scratch) const {
+    const auto quantize = rowwise_kernel(state_.features);
+    const auto raise = raise_kernel(state_.features);
+    const auto add = add_kernel(state_.features);
+    constexpr std::int64_t rows_in_cache = 8;
+    static_assert(column_sum_block_rows % rows_in_cache == 0);
+    std::memset(scratch.magnitudes, 0, static_cast<std::size_t>(magnitude_bytes_));
+    for (std::int64_t r = b * block_rows_; r < end_row(b); r += rows_in_cache) {
+      const std::int64_t to = std::min(r + rows_in_cache, end_row(b));
+      quantize(o_, r, to, config_.stream);
+      raise(o_.x, {r, to, 0, cols_}, scratch.magnitudes);
+      if (sums == nullptr) continue;
+      float* const block_sums = sums + r / column_sum_block_rows * cols_;
+      if (r % column_sum_block_rows == 0) std::fill_n(block_sums, cols_, 0.0f);
+      add(o_.x, {r, to, 0, cols_}, block_sums);
+    }
+    for (std::int64_t col = 0; col < cols_; col += panel_)
+      codes(b, col, scratch.magnitudes + col * element_bytes_, scratch);
+  }
+
+  // Scales and codes of a panel, from the largest magnitudes of its columns.
+  void codes(std::int64_t b, std::int64_t col, std::byte* magnitudes,
+             const WorkerScratch& scratch) const {
+    const std::int64_t row = b * block_rows_;
+    const std::int64_t rows = end_row(b) - row;
+    const std::int64_t cols = end_col(col) - col;
+    finish_columns({magnitudes, 0, 1, o_.x.dtype}, 0, cols, o_.q_t.absmax.data() + b * cols_ + col,
+                   scratch.scales);
+    const MatrixView<std::int8_t>& q_t = o_.q_t.codes;
+    std::int8_t* const to = q_t.data + col * q_t.stride + row;
+    TileJob job;
+    job.x = {static_cast<const std::byte*>(o_.x.data) + (row * o_.x.stride + col) * element_bytes_,
+             o_.x.dtype, rows, cols, o_.x.stride};
+    job.q_t = {to, cols, rows, q_t.stride};
+    job.by_column = true;
+    job.columns = scratch.scales;
+    job.stream = config_.stream;
+    job.tile_rows = config_.tile_rows;
+    tile_kernel(state_.features)(job, {0, rows, 0, cols}, scratch.tile);
+    if (rows == block_rows_) return;
+    for (std::int64_t c = 0; c < cols; ++c)
+      std::memset(to + c * q_t.stride + rows, 0, static_cast<std::size_t>(block_rows_ - rows));
+  }
+
+  ContextState& state_;
+  const Config& config_;
+  const Request& o_;
+  const std::int64_t cols_;
+  const std::int64_t block_rows_;
+  const std::int64_t blocks_;
+  const std::int64_t panel_;
+  const std::int64_t element_bytes_;
+  core::Workspace::Frame frame_;
+
+  std::int64_t tile_bytes_ = 0;
+  std::int64_t magnitude_bytes_ = 0;
+  std::byte* magnitudes_ = nullptr;  // each worker's
+  std::int8_t* tiles_ = nullptr;
+  ColumnScales scales_;
+};
+
+}  // namespace
+
+void blockwise(ContextState& state, const Config& config, const Request& o) {
+  SWITCHBACK_ASSERT(is_block_rows(o.q_t.block_rows));
+  SWITCHBACK_ASSERT(config.panel_cols > 0 && config.panel_cols % 64 == 0);
+  SWITCHBACK_ASSERT(config.tile_rows > 0 && config.tile_rows % 64 == 0);
+  BlockwiseRun(state, config, o)();
+}
+
+}  // namespace switchback::quant::cpu
