@@ -88,6 +88,28 @@ struct GemmArgs {
 };
 SWITCHBACK_API void gemm(Context& context, const GemmArgs& args);
 
+/// d[N,K] (+)= Gᵀ · X from the codes of quantize_blockwise_transpose: a[N,Mp] and absmax_a[B,N] of
+/// G[M,N], b[K,Mp] and absmax_b[B,K] of X[M,K]. For each element, in f32, with S_b the int32 sum
+/// over block b:
+///   p = +0; for each block of a superblock in order: p = fma(float(S_b) · absmax_b[b,k],
+///   absmax_a[b,n], p); then D = fma(p, c, D), c = 1/(127·127) (0x38820610), superblock by
+///   superblock
+/// D starts at +0, or with `accumulate` at d, and is rounded once to the type of d at the end. A
+/// superblock has blockwise_superblock_rows rows. So the result depends on block_rows alone, and
+/// with d in f32, batches of whole superblocks that accumulate give the bits of one large batch.
+struct BlockwiseGemmArgs {
+  MatrixView<const std::int8_t> a = {};
+  MatrixView<const std::int8_t> b = {};
+  AnyMatrix d = {};                      ///< f32, f16 or bf16
+  std::span<const float> absmax_a = {};  ///< [B,N]
+  std::span<const float> absmax_b = {};  ///< [B,K]
+  std::int64_t block_rows = 256;         ///< 128, 256, 512 or 1024
+  bool accumulate = false;               ///< add to the values in d
+  std::string_view engine = {};          ///< forces an engine by name; empty = chosen
+};
+SWITCHBACK_API void gemm_blockwise(Context& context, const BlockwiseGemmArgs& args);
+inline constexpr std::int64_t blockwise_superblock_rows = 8192;
+
 /// d[M,N] (+)= op(a) · op(b) (+ bias), where op transposes if asked to; sums in f32. a and b have
 /// the same type, f32, f16 or bf16; d has that type or f32. The three products of a linear layer:
 ///   Y = X[M,K] · W[N,K]ᵀ: transpose_b;  dX = G[M,N] · W[N,K]: neither;  dW = Gᵀ · X: transpose_a.
@@ -106,5 +128,6 @@ SWITCHBACK_API void gemm_standard(Context& context, const StandardGemmArgs& args
 /// The engines in order of preference, each with the reason if it cannot run on this Context.
 SWITCHBACK_API std::vector<EngineInfo> gemm_engines(const Context& context);
 SWITCHBACK_API std::vector<EngineInfo> gemm_standard_engines(const Context& context);
+SWITCHBACK_API std::vector<EngineInfo> gemm_blockwise_engines(const Context& context);
 
 }  // namespace switchback

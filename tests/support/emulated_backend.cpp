@@ -3,6 +3,7 @@
 // library under test.
 #include "core/cuda/library.hpp"
 #include "core/cuda/platform.hpp"
+#include "gemm/blockwise/engine.hpp"
 #include "gemm/cuda/engines.hpp"
 #include "gemm/library_versions.hpp"
 #include "grouped/cuda/engine.hpp"
@@ -38,6 +39,7 @@ DeviceMemory install_emulated_device() {
   core::device_platforms().install(emulated, &core::cuda_emulated::platform);
   quant::device_engines().install(emulated, &quant::cuda_emulated::engine);
   grouped::device_engines().install(emulated, &grouped::cuda_emulated::engine);
+  blockwise::engine_table().install(emulated, blockwise::cuda_emulated::engines());
   gemm_int8::engine_table().install(emulated, gemm_int8::cuda_emulated::int8_engines());
   floating::engine_table().install(emulated, floating::cuda_emulated::floating_engines());
   cublaslt_versions().install(emulated, &products::cuda_emulated::cublaslt_version);

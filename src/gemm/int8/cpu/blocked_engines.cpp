@@ -27,12 +27,6 @@ constexpr std::int64_t far_a = 4;
 constexpr std::int64_t tasks_per_thread = 4;
 constexpr std::int64_t usual_l2_bytes = std::int64_t{1} << 20;
 
-// Divides `size` into equal blocks of whole tiles, none larger than `most`.
-std::int64_t even_block(std::int64_t size, std::int64_t most, std::int64_t tile) {
-  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(size, most));
-  return std::max(tile, ceil_div(ceil_div(size, blocks), tile) * tile);
-}
-
 std::int64_t l2_bytes() {
   const auto cached = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   return cached > 0 ? cached : usual_l2_bytes;

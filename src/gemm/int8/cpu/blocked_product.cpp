@@ -8,26 +8,6 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The rows of a block cut into tiles of nearly equal height: 16 rows are 6 + 5 + 5, not 6 + 6 + 4.
-// Where a kernel prepares pairs of rows, each tile begins with a pair.
-struct RowTiles {
-  std::int64_t rows;
-  std::int64_t together;
-  std::int64_t units;  // rows, or pairs of them
-  std::int64_t count;
-  RowTiles(std::int64_t rows_, std::int64_t most, std::int64_t together_)
-      : rows(rows_),
-        together(together_),
-        units(ceil_div(rows_, together_)),
-        count(ceil_div(rows_, most)) {}
-  [[nodiscard]] std::int64_t begin(std::int64_t tile) const {
-    return std::min(rows, together * (tile * (units / count) + std::min(tile, units % count)));
-  }
-  [[nodiscard]] int size(std::int64_t tile) const {
-    return static_cast<int>(begin(tile + 1) - begin(tile));
-  }
-};
-
 constexpr std::int64_t line_bytes = 64;
 // Groups along k in a step of a tile, in which it fetches ahead_lines.
 constexpr std::int64_t step_groups = 4;

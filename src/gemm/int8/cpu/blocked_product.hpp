@@ -28,6 +28,12 @@ constexpr std::int64_t block_size(std::int64_t configured, std::int64_t whole, s
   return round_up(configured, tile);
 }
 
+/// Divides `size` into equal blocks of whole tiles, none larger than `most`.
+constexpr std::int64_t even_block(std::int64_t size, std::int64_t most, std::int64_t tile) {
+  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(size, most));
+  return std::max(tile, ceil_div(ceil_div(size, blocks), tile) * tile);
+}
+
 /// Codes along k in whole groups, whose size is a power of two.
 inline std::int64_t whole_groups(const MicroKernel& kernel, std::int64_t codes) {
   return (codes + kernel.group - 1) & -std::int64_t{kernel.group};
@@ -56,6 +62,26 @@ inline std::int64_t preparation_grain(const MicroKernel& kernel, std::int64_t k)
 /// Rows and columns [begin, end) of d.
 struct Block {
   std::int64_t row_begin, row_end, col_begin, col_end;
+};
+
+/// The rows of a block cut into tiles of nearly equal height: 16 rows are 6 + 5 + 5, not 6 + 6 + 4.
+/// Where a kernel prepares pairs of rows, each tile begins with a pair.
+struct RowTiles {
+  std::int64_t rows;
+  std::int64_t together;
+  std::int64_t units;  ///< rows, or pairs of them
+  std::int64_t count;
+  RowTiles(std::int64_t rows_, std::int64_t most, std::int64_t together_)
+      : rows(rows_),
+        together(together_),
+        units(ceil_div(rows_, together_)),
+        count(ceil_div(rows_, most)) {}
+  [[nodiscard]] std::int64_t begin(std::int64_t tile) const {
+    return std::min(rows, together * (tile * (units / count) + std::min(tile, units % count)));
+  }
+  [[nodiscard]] int size(std::int64_t tile) const {
+    return static_cast<int>(begin(tile + 1) - begin(tile));
+  }
 };
 
 /// How the rows of A are prepared, once for all columns of d.

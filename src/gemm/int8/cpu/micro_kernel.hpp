@@ -41,6 +41,28 @@ struct EpilogueTile {
   int64_t stride_d_bytes;
 };
 
+/// What a block of a blockwise product adds to the tile's f32 sums: p = fma(float(sum) · scale_b,
+/// scale_a, p).
+struct PromotionTile {
+  const int32_t* sums;  ///< rows of `cols` of the kernel, 64-byte aligned, as those of p
+  float* p;
+  bool first;  ///< p begins as +0
+  int64_t rows;
+  const float* scale_a;  ///< [rows], of the block
+  const float* scale_b;  ///< [cols] of the kernel, readable whatever n is
+};
+
+/// The end of a superblock: d = fma(p, c, start), rounded to the type of d.
+struct FoldTile {
+  const float* p;
+  int64_t rows;
+  int64_t cols;
+  const void* start;  ///< f32 at any address, may be d itself; null: +0
+  int64_t stride_start_bytes;
+  void* d;  ///< any alignment
+  int64_t stride_d_bytes;
+};
+
 /// The product of rows of A and one panel of B, and where its sums go.
 struct Tile {
   const void* a;  ///< codes of the first row, as MicroKernel::prepare left them
@@ -130,6 +152,12 @@ struct MicroKernel {
   /// By Output.
   using Epilogue = void (*)(const EpilogueTile& tile);
   Epilogue epilogue[output_count] = {};
+
+  /// Blockwise products, with the sums of `tile`.
+  void (*promote)(const PromotionTile& tile) = nullptr;
+  /// By Output; none for s32.
+  using Fold = void (*)(const FoldTile& tile);
+  Fold fold[output_count] = {};
 
   [[nodiscard]] bool is_built() const noexcept { return rows > 0; }
 };

@@ -4,7 +4,7 @@
 // product pair fits, so that −128 is as good a code as any.
 #include "gemm/int8/cpu/micro_kernel.hpp"
 
-#if defined(__AVX2__) && defined(__F16C__)
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "gemm/int8/cpu/tiles/avx2_common.hpp"
 
 namespace switchback::gemm_int8 {
@@ -126,7 +126,7 @@ namespace switchback::gemm_int8 {
 constinit const MicroKernel avx2_kernel = {
     .isa = core::Isa::avx2,
     .reasons = SWITCHBACK_KERNEL_REASONS("AVX2", "avx2"),
-#if defined(__AVX2__) && defined(__F16C__)
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
     .rows = 6,
     .cols = panel_cols,
     .a_copy_bytes = 2,
@@ -137,6 +137,8 @@ constinit const MicroKernel avx2_kernel = {
     .tile = {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},
     .plain = {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
     .epilogue = {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
+    .promote = promote,
+    .fold = {folds[0], folds[1], folds[2]},
 #endif
 };
 

@@ -155,6 +155,47 @@ void copy_sums(const EpilogueTile& t) {
 constexpr MicroKernel::Epilogue epilogues[output_count] = {
     dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums};
 
+void promote(const PromotionTile& t) {
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const __m256 scale_a = _mm256_set1_ps(t.scale_a[r]);
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < panel_cols / 8; ++v) {
+      const int64_t at = r * panel_cols + v * 8;
+      const __m256 sum =
+          _mm256_cvtepi32_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(t.sums + at)));
+      const __m256 scaled = _mm256_mul_ps(sum, _mm256_loadu_ps(t.scale_b + v * 8));
+      const __m256 before = t.first ? _mm256_setzero_ps() : _mm256_load_ps(t.p + at);
+      _mm256_store_ps(t.p + at, _mm256_fmadd_ps(scaled, scale_a, before));
+    }
+  }
+}
+
+// `count` of 8 floats, zeros behind them; never reads past them.
+inline __m256 load_floats(const void* p, int64_t count) {
+  if (count >= 8) return _mm256_loadu_ps(static_cast<const float*>(p));
+  alignas(32) float padded[8] = {};
+  memcpy(padded, p, static_cast<size_t>(count) * 4);
+  return _mm256_load_ps(padded);
+}
+
+template <class Store>
+void fold(const FoldTile& t) {
+  const __m256 c = _mm256_set1_ps(core::inverse_127_squared);
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const auto* start = static_cast<const unsigned char*>(t.start);
+    if (start != nullptr) start += r * t.stride_start_bytes;
+    auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
+    for (int64_t j = 0; j < t.cols; j += 8) {
+      const __m256 before =
+          start == nullptr ? _mm256_setzero_ps() : load_floats(start + j * 4, t.cols - j);
+      const __m256 y = _mm256_fmadd_ps(_mm256_load_ps(t.p + r * panel_cols + j), c, before);
+      Store::store(d + j * Store::bytes, t.cols - j, y);
+    }
+  }
+}
+
+constexpr MicroKernel::Fold folds[3] = {fold<StoreF32>, fold<StoreF16>, fold<StoreBf16>};
+
 // A tile whose sums are complete in memory.
 inline void finish(const Tile& t) {
   if (t.out != nullptr) epilogues[static_cast<int>(t.output)](*t.out);

@@ -254,6 +254,39 @@ void copy_sums(const EpilogueTile& t) {
 constexpr MicroKernel::Epilogue epilogues[output_count] = {
     dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums};
 
+void promote(const PromotionTile& t) {
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const __m512 scale_a = _mm512_set1_ps(t.scale_a[r]);
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < panel_cols / 16; ++v) {
+      const int64_t at = r * panel_cols + v * 16;
+      const __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(t.sums + at));
+      const __m512 scaled = _mm512_mul_ps(sum, _mm512_loadu_ps(t.scale_b + v * 16));
+      const __m512 before = t.first ? _mm512_setzero_ps() : _mm512_load_ps(t.p + at);
+      _mm512_store_ps(t.p + at, _mm512_fmadd_ps(scaled, scale_a, before));
+    }
+  }
+}
+
+template <class Store>
+void fold(const FoldTile& t) {
+  const __m512 c = _mm512_set1_ps(core::inverse_127_squared);
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const auto* start = static_cast<const unsigned char*>(t.start);
+    if (start != nullptr) start += r * t.stride_start_bytes;
+    auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
+    for (int64_t j = 0; j < t.cols; j += 16) {
+      const __mmask16 mask = first16(t.cols - j);
+      const __m512 before =
+          start == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, start + j * 4);
+      const __m512 y = _mm512_fmadd_ps(_mm512_load_ps(t.p + r * panel_cols + j), c, before);
+      Store::store(d + j * Store::bytes, mask, y);
+    }
+  }
+}
+
+constexpr MicroKernel::Fold folds[3] = {fold<StoreF32>, fold<StoreF16>, fold<StoreBf16>};
+
 alignas(64) constexpr uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
                                           23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
                                           45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
@@ -467,6 +500,8 @@ constinit const MicroKernel avx512_vnni_kernel = {
                tile<11, 1, 1>, tile<12, 1, 1>},
     .plain = {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
     .epilogue = {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
+    .promote = promote,
+    .fold = {folds[0], folds[1], folds[2]},
 #endif
 };
 

@@ -140,6 +140,8 @@ constinit const MicroKernel avx_vnni_kernel = {
     .tile = {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},
     .plain = {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
     .epilogue = {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
+    .promote = promote,
+    .fold = {folds[0], folds[1], folds[2]},
 #endif
 };
 

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the blockwise product in the tiles of the int8 kernels. After each block of rows a
+// tile's int32 sums are added to its f32 sums (promote), after each superblock these to d (fold).
+//
+// b is packed once. A task has some rows of a and columns of d; it goes through the rows in pieces
+// of whole blocks, for which it prepares its rows of a in its own scratch. They stay in the
+// second-level cache while the piece's panels of b pass by.
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "core/assert.hpp"
+#include "core/cpu/memory.hpp"
+#include "core/unaligned.hpp"
+#include "gemm/blockwise/engine.hpp"
+#include "gemm/int8/cpu/blocked.hpp"
+#include "gemm/int8/cpu/blocked_engines.hpp"
+#include "gemm/int8/cpu/blocked_product.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback::blockwise {
+
+namespace {
+
+using gemm_int8::ceil_div;
+using gemm_int8::even_block;
+using gemm_int8::MicroKernel;
+using gemm_int8::round_up;
+
+constexpr std::int64_t most_rows = 96;
+constexpr std::int64_t most_cols = 512;
+constexpr std::int64_t tasks_per_thread = 4;
+
+// What one worker has to itself.
+struct WorkerScratch {
+  std::int8_t* a = nullptr;       // prepared rows of a piece, or null: a is read in place
+  std::int32_t* start = nullptr;  // [blocks of a piece][rows]
+  std::int32_t* sums = nullptr;   // of a tile
+  float* partial = nullptr;       // f32 sums of all tiles of the task
+  float* total = nullptr;         // d in f32, where its type is another one
+};
+
+class Run {
+ public:
+  Run(const MicroKernel& kernel, ContextState& state, const BlockwiseProblem& problem,
+      const BlockwiseOperands& operands)
+      : kernel_(kernel), state_(state), p_(problem), o_(operands), frame_(state.workspace) {}
+
+  void operator()() {
+    choose_blocks();
+    take_memory();
+    // Nothing can fail after this point.
+    copy_scales();
+    gemm_int8::blocked_pack(kernel_, state_.threads, {o_.b, p_.k, p_.padded_m, p_.stride_b},
+                            packed_);
+    const std::int64_t row_blocks = ceil_div(p_.n, rows_);
+    state_.threads.for_each(row_blocks * ceil_div(p_.k, cols_), [&](std::int64_t task, int worker) {
+      compute(task % row_blocks * rows_, task / row_blocks * cols_, of(worker));
+    });
+  }
+
+ private:
+  void choose_blocks() {
+    const std::int64_t wanted =
+        state_.threads.count() == 1 ? 1 : state_.threads.count() * tasks_per_thread;
+    rows_ = even_block(p_.n, most_rows, kernel_.rows);
+    const std::int64_t across = ceil_div(wanted, ceil_div(p_.n, rows_));
+    cols_ = even_block(p_.k, std::min(most_cols, ceil_div(p_.k, across)), kernel_.cols);
+    const std::int64_t down = ceil_div(wanted, ceil_div(p_.k, cols_));
+    rows_ = even_block(p_.n, std::min(most_rows, ceil_div(p_.n, down)), kernel_.rows);
+    // Pieces of a whose prepared rows take a quarter of the second-level cache.
+    const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
+    const std::int64_t room = (l2 > 0 ? l2 : std::int64_t{1} << 20) / 4;
+    const std::int64_t block_bytes = rows_ * p_.block_rows * std::max(1, kernel_.a_copy_bytes);
+    piece_blocks_ = std::clamp<std::int64_t>(room / block_bytes, 1, superblock());
+  }
+
+  [[nodiscard]] std::int64_t superblock() const {
+    return blockwise_superblock_rows / p_.block_rows;
+  }
+  // The end of the piece that begins at a block: no piece goes beyond its superblock.
+  [[nodiscard]] std::int64_t piece_end(std::int64_t block) const {
+    const std::int64_t whole = block / superblock() * superblock() + superblock();
+    return std::min({block + piece_blocks_, whole, p_.blocks()});
+  }
+
+  void take_memory() {
+    const std::int64_t workers = state_.threads.count();
+    padded_rows_ = round_up(rows_, kernel_.rows_together);
+    padded_k_ = gemm_int8::padded_columns(p_.k);
+    packed_ = frame_.take<std::int8_t>(
+        static_cast<std::int64_t>(gemm_int8::blocked_packed_bytes(kernel_, p_.k, p_.padded_m)));
+    scale_a_ = frame_.take<float>(p_.blocks() * p_.n);
+    scale_b_ = frame_.take<float>(p_.blocks() * padded_k_);
+    a_bytes_ = kernel_.a_copy_bytes > 0
+                   ? padded_rows_ * piece_blocks_ * p_.block_rows * kernel_.a_copy_bytes
+                   : 0;
+    // A multiple of 64 bytes, so that each worker's sums are aligned.
+    start_count_ = round_up(piece_blocks_ * padded_rows_, 16);
+    sums_count_ = round_up(std::int64_t{kernel_.rows} * kernel_.cols, 16);
+    partial_count_ = round_up(rows_, kernel_.rows) * cols_;
+    total_count_ = p_.output == DType::f32 ? 0 : rows_ * cols_;
+    if (a_bytes_ > 0) a_ = frame_.take<std::int8_t>(workers * a_bytes_);
+    start_ = frame_.take<std::int32_t>(workers * start_count_);
+    sums_ = frame_.take<std::int32_t>(workers * sums_count_);
+    partial_ = frame_.take<float>(workers * partial_count_);
+    if (total_count_ > 0) total_ = frame_.take<float>(workers * total_count_);
+  }
+
+  [[nodiscard]] WorkerScratch of(int worker) const {
+    return {a_ == nullptr ? nullptr : a_ + worker * a_bytes_, start_ + worker * start_count_,
+            sums_ + worker * sums_count_, partial_ + worker * partial_count_,
+            total_ == nullptr ? nullptr : total_ + worker * total_count_};
+  }
+
+  // Aligned, and those of b padded to whole tiles.
+  void copy_scales() const {
+    state_.threads.for_ranges(p_.blocks(), 16, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t b = begin; b < end; ++b) {
+        const auto copy = [b](const float* from, std::int64_t count, float* to) {
+          std::memcpy(to, reinterpret_cast<const std::byte*>(from) + b * count * 4,
+                      static_cast<std::size_t>(count) * 4);
+        };
+        copy(o_.absmax_a, p_.n, scale_a_ + b * p_.n);
+        copy(o_.absmax_b, p_.k, scale_b_ + b * padded_k_);
+        std::fill_n(scale_b_ + b * padded_k_ + p_.k, padded_k_ - p_.k, 0.0f);
+      }
+    });
+  }
+
+  void compute(std::int64_t row, std::int64_t col, const WorkerScratch& scratch) const {
+    const std::int64_t rows = std::min(rows_, p_.n - row);
+    const std::int64_t end_col = std::min(col + cols_, p_.k);
+    for (std::int64_t begin = 0; begin < p_.blocks(); begin = piece_end(begin)) {
+      const std::int64_t end = piece_end(begin);
+      prepare(row, rows, begin, end, scratch);
+      for (std::int64_t c = col; c < end_col; c += kernel_.cols)
+        panel(row, rows, c, begin, end, scratch, scratch.partial + (c - col) * padded_tiles(rows));
+      if (end % superblock() != 0 && end != p_.blocks()) continue;
+      for (std::int64_t c = col; c < end_col; c += kernel_.cols)
+        fold(row, rows, c, col, end, scratch, scratch.partial + (c - col) * padded_tiles(rows));
+    }
+  }
+
+  // The rows of whole tiles that hold this many rows.
+  [[nodiscard]] std::int64_t padded_tiles(std::int64_t rows) const {
+    return round_up(rows, kernel_.rows);
+  }
+  [[nodiscard]] gemm_int8::RowTiles tiles_of(std::int64_t rows) const {
+    return {rows, kernel_.rows, kernel_.rows_together};
+  }
+
+  void prepare(std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end,
+               const WorkerScratch& scratch) const {
+    for (std::int64_t r = 0; r < rows; r += kernel_.rows_together)
+      for (std::int64_t b = begin; b < end; ++b)
+        kernel_.prepare(
+            o_.a + (row + r) * p_.stride_a + b * p_.block_rows, p_.stride_a,
+            static_cast<int>(std::min<std::int64_t>(kernel_.rows_together, rows - r)),
+            p_.block_rows,
+            scratch.a == nullptr ? nullptr : scratch.a + copied(r, b - begin, end - begin),
+            scratch.start + (b - begin) * padded_rows_ + r);
+  }
+
+  // Where the prepared codes of a row and block of a piece are.
+  [[nodiscard]] std::int64_t copied(std::int64_t row, std::int64_t block,
+                                    std::int64_t blocks) const {
+    return (row * blocks + block * kernel_.rows_together) * p_.block_rows * kernel_.a_copy_bytes;
+  }
+
+  // Adds the blocks [begin, end) to the f32 sums of a panel.
+  void panel(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t begin,
+             std::int64_t end, const WorkerScratch& scratch, float* partial) const {
+    const std::int64_t strip_bytes = kernel_.strip_cols * p_.padded_m;
+    const gemm_int8::RowTiles tiles = tiles_of(rows);
+    for (std::int64_t b = begin; b < end; ++b) {
+      const std::int64_t code = b * p_.block_rows;
+      for (std::int64_t t = 0; t < tiles.count; ++t) {
+        const std::int64_t r = tiles.begin(t);
+        const int height = tiles.size(t);
+        gemm_int8::Tile tile{};
+        if (scratch.a != nullptr) {
+          tile.a = scratch.a + copied(r, b - begin, end - begin);
+          tile.stride_a_bytes = copied(1, 0, end - begin);
+        } else {
+          tile.a = o_.a + (row + r) * p_.stride_a + code;
+          tile.stride_a_bytes = p_.stride_a;
+        }
+        tile.panel = packed_ + col * p_.padded_m + code * kernel_.strip_cols;
+        tile.strip_bytes = strip_bytes;
+        tile.k = p_.block_rows;
+        tile.start = scratch.start + (b - begin) * padded_rows_ + r;
+        tile.sums = scratch.sums;
+        kernel_.tile[height - 1](tile);
+        kernel_.promote({.sums = scratch.sums,
+                         .p = partial + t * kernel_.rows * kernel_.cols,
+                         .first = b % superblock() == 0,
+                         .rows = height,
+                         .scale_a = scale_a_ + b * p_.n + row + r,
+                         .scale_b = scale_b_ + b * padded_k_ + col});
+      }
+    }
+  }
+
+  // Adds a panel's f32 sums of the superblock that ends with block `end` to d. d is stored in its
+  // type after the last one; before that it is kept in f32.
+  void fold(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t first_col,
+            std::int64_t end, const WorkerScratch& scratch, const float* partial) const {
+    const bool first = end <= superblock();
+    const bool last = end == p_.blocks();
+    const auto element = static_cast<std::int64_t>(dtype_size_bytes(p_.output));
+    const gemm_int8::RowTiles tiles = tiles_of(rows);
+    const std::int64_t cols = std::min<std::int64_t>(kernel_.cols, p_.k - col);
+    for (std::int64_t t = 0; t < tiles.count; ++t) {
+      const std::int64_t r = tiles.begin(t);
+      std::byte* const d =
+          static_cast<std::byte*>(o_.d) + ((row + r) * p_.stride_d + col) * element;
+      gemm_int8::FoldTile tile{};
+      tile.p = partial + t * kernel_.rows * kernel_.cols;
+      tile.rows = tiles.size(t);
+      tile.cols = cols;
+      tile.d = d;
+      tile.stride_d_bytes = p_.stride_d * element;
+      DType output = p_.output;
+      if (p_.output == DType::f32) {
+        if (!first || p_.accumulate) tile.start = d;
+        tile.stride_start_bytes = tile.stride_d_bytes;
+      } else {
+        float* const total = scratch.total + r * cols_ + (col - first_col);
+        if (first && p_.accumulate) widen(row + r, tile.rows, col, cols, total);
+        if (!first || p_.accumulate) tile.start = total;
+        tile.stride_start_bytes = cols_ * 4;
+        if (!last) {
+          tile.d = total;
+          tile.stride_d_bytes = cols_ * 4;
+          output = DType::f32;
+        }
+      }
+      kernel_.fold[static_cast<int>(output)](tile);
+    }
+  }
+
+  void widen(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols,
+             float* total) const {
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; ++c)
+        total[r * cols_ + c] = core::load_float(o_.d, p_.output, (row + r) * p_.stride_d + col + c);
+  }
+
+  const MicroKernel& kernel_;
+  ContextState& state_;
+  const BlockwiseProblem& p_;
+  const BlockwiseOperands& o_;
+  core::Workspace::Frame frame_;
+
+  // Of a task.
+  std::int64_t rows_ = 0;
+  std::int64_t cols_ = 0;
+  std::int64_t piece_blocks_ = 0;
+  std::int64_t padded_rows_ = 0;
+
+  std::int8_t* packed_ = nullptr;
+  float* scale_a_ = nullptr;
+  float* scale_b_ = nullptr;
+  std::int64_t padded_k_ = 0;
+  // One worker's share of each.
+  std::int64_t a_bytes_ = 0;
+  std::int64_t start_count_ = 0;
+  std::int64_t sums_count_ = 0;
+  std::int64_t partial_count_ = 0;
+  std::int64_t total_count_ = 0;
+  std::int8_t* a_ = nullptr;
+  std::int32_t* start_ = nullptr;
+  std::int32_t* sums_ = nullptr;
+  float* partial_ = nullptr;
+  float* total_ = nullptr;
+};
+
+template <const MicroKernel& Kernel>
+constexpr Engine blocked(EngineId id) {
+  return {
+      .id = id,
+      .name = gemm_int8::engine_name(id),
+      .unavailable =
+          [](const ContextState& state) { return gemm_int8::kernel_unavailable(Kernel, state); },
+      .run =
+          [](ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
+            SWITCHBACK_ASSERT(p.n > 0 && p.k > 0 && p.padded_m > 0);
+            Run(Kernel, state, p, o)();
+          }};
+}
+
+}  // namespace
+
+constinit const Engine avx512_vnni_engine =
+    blocked<gemm_int8::avx512_vnni_kernel>(EngineId::avx512_vnni);
+constinit const Engine avx_vnni_engine = blocked<gemm_int8::avx_vnni_kernel>(EngineId::avx_vnni);
+constinit const Engine avx2_engine = blocked<gemm_int8::avx2_kernel>(EngineId::avx2);
+
+}  // namespace switchback::blockwise

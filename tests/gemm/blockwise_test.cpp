@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blockwise product: every engine stores the bits of the specification.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/contexts.hpp"
+#include "support/generators.hpp"
+#include "support/matrix.hpp"
+#include "switchback/error.hpp"
+#include "switchback/gemm.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback::test {
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity();
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+// Codes and scales of some M, N and K.
+struct Operands {
+  Matrix<std::int8_t> a, b;
+  Vector<float> absmax_a, absmax_b;
+  std::int64_t block_rows;
+
+  Operands(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t block, Layout layout = {})
+      : a(n, whole_block_rows(m, block), layout),
+        b(k, whole_block_rows(m, block), layout),
+        block_rows(block) {
+    Random random(static_cast<std::uint64_t>(m * 31 + n * 7 + k));
+    fill_codes(a, random);
+    fill_codes(b, random);
+    const std::int64_t blocks = a.cols() / block;
+    absmax_a = scales(blocks * n, random);
+    absmax_b = scales(blocks * k, random);
+    for (std::int64_t t = m; t < a.cols(); ++t) {
+      for (std::int64_t r = 0; r < n; ++r)
+        a.set(r, t, 0);
+      for (std::int64_t r = 0; r < k; ++r)
+        b.set(r, t, 0);
+    }
+  }
+
+  static Vector<float> scales(std::int64_t count, Random& random) {
+    Vector<float> all(static_cast<std::size_t>(count));
+    for (float& scale : all)
+      scale = static_cast<float>(random.uniform()) * 3.0f;
+    return all;
+  }
+
+  [[nodiscard]] BlockwiseGemmArgs into(AnyMatrix d, bool accumulate,
+                                       std::string_view engine = {}) const {
+    BlockwiseGemmArgs args;
+    args.a = a.view();
+    args.b = b.view();
+    args.d = d;
+    args.absmax_a = absmax_a;
+    args.absmax_b = absmax_b;
+    args.block_rows = block_rows;
+    args.accumulate = accumulate;
+    args.engine = engine;
+    return args;
+  }
+};
+
+// A NaN is a NaN, whatever its bits are.
+template <class T>
+::testing::AssertionResult same_values(const Matrix<T>& got, const Matrix<T>& want) {
+  for (std::int64_t r = 0; r < want.rows(); ++r)
+    for (std::int64_t c = 0; c < want.cols(); ++c) {
+      const float g = got.get_float(r, c);
+      const float w = want.get_float(r, c);
+      if (std::isnan(g) && std::isnan(w)) continue;
+      if (std::bit_cast<std::uint32_t>(g) != std::bit_cast<std::uint32_t>(w))
+        return ::testing::AssertionFailure()
+               << "(" << r << "," << c << ") is " << g << ", want " << w;
+    }
+  return ::testing::AssertionSuccess();
+}
+
+template <class T>
+Matrix<T> initial(std::int64_t n, std::int64_t k, Layout layout) {
+  Matrix<T> d(n, k, layout);
+  for (std::int64_t r = 0; r < n; ++r)
+    for (std::int64_t c = 0; c < k; ++c)
+      d.set(r, c, T(static_cast<float>(r - c) * 0.37f));
+  return d;
+}
+
+template <class T>
+void expect_reference_bits(const Operands& o, Layout layout = {}) {
+  const std::int64_t n = o.a.rows();
+  const std::int64_t k = o.b.rows();
+  Context reference(cpu_options());
+  for (const bool accumulate : {false, true}) {
+    Matrix<T> want = initial<T>(n, k, {});
+    gemm_blockwise(reference, o.into(want.view(), accumulate, "reference"));
+    for (const ContextOptions& options : all_contexts()) {
+      Context context(options);
+      for (const EngineInfo& engine : gemm_blockwise_engines(context)) {
+        if (!engine.available) continue;
+        SCOPED_TRACE(engine.name + " on " + describe(options) + (accumulate ? " accumulate" : ""));
+        Matrix<T> d = initial<T>(n, k, layout);
+        gemm_blockwise(context, o.into(d.view(), accumulate, engine.name));
+        EXPECT_TRUE(same_values(d, want));
+        EXPECT_TRUE(d.guards_intact());
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+// The oracle itself: the formula, with the operations in the order of the specification.
+TEST(Blockwise, TheReferenceIsTheFormula) {
+  const Operands o(300, 3, 4, 128);
+  Context context(cpu_options());
+  Matrix<float> d = initial<float>(3, 4, {});
+  gemm_blockwise(context, o.into(d.view(), true, "reference"));
+  for (std::int64_t n = 0; n < 3; ++n)
+    for (std::int64_t k = 0; k < 4; ++k) {
+      float p = 0.0f;
+      for (std::int64_t b = 0; b < 3; ++b) {
+        std::int32_t sum = 0;
+        for (std::int64_t t = b * 128; t < (b + 1) * 128; ++t)
+          sum += o.a.get(n, t) * o.b.get(k, t);
+        // volatile: the product is rounded to f32 on its own.
+        volatile const float scaled =
+            static_cast<float>(sum) * o.absmax_b[static_cast<std::size_t>(b * 4 + k)];
+        p = std::fma(float{scaled}, o.absmax_a[static_cast<std::size_t>(b * 3 + n)], p);
+      }
+      const float want =
+          std::fma(p, std::bit_cast<float>(0x38820610u), static_cast<float>(n - k) * 0.37f);
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(d.get(n, k)), std::bit_cast<std::uint32_t>(want));
+    }
+}
+
+// Tiles are up to 6 rows and 64 columns; a task has up to 96 rows and 512 columns.
+TEST(Blockwise, EdgesOfTilesAndTasks) {
+  for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                             {5, 15},
+                             {6, 16},
+                             {7, 17},
+                             {13, 63},
+                             {12, 64},
+                             {64, 65},
+                             {65, 130}})
+    expect_reference_bits<float>(Operands(200, n, k, 128));
+  expect_reference_bits<float>(Operands(128, 97, 20, 128));
+  expect_reference_bits<float>(Operands(128, 9, 515, 128));
+}
+
+TEST(Blockwise, EveryBlockLengthAndType) {
+  for (const std::int64_t block : {128, 256, 512, 1024})
+    for (const std::int64_t m : {1, 127, 1024, 1025}) {
+      const Operands o(m, 20, 40, block);
+      expect_reference_bits<float>(o);
+      expect_reference_bits<half>(o);
+      expect_reference_bits<bfloat16>(o);
+    }
+}
+
+TEST(Blockwise, SuperblocksAreAddedOneAfterTheOther) {
+  for (const std::int64_t m : {8192, 8193, 20000}) {
+    const Operands o(m, 7, 18, 1024);
+    expect_reference_bits<float>(o);
+    expect_reference_bits<bfloat16>(o, {3, 1});
+  }
+}
+
+TEST(Blockwise, StridesAndMisalignment) {
+  const Operands o(300, 14, 35, 128, {5, 3});
+  expect_reference_bits<float>(o, {3, 1});
+  expect_reference_bits<half>(o, {1, 1});
+}
+
+// 127 · 127 · 1024 is below 2^24: float(S_b) is exact for every block.
+TEST(Blockwise, TheLargestSums) {
+  Operands o(2048, 8, 16, 1024);
+  fill_constant(o.a, 127);
+  fill_constant(o.b, -127);
+  expect_reference_bits<float>(o);
+}
+
+TEST(Blockwise, NonFiniteScalesStayInTheirRowAndColumn) {
+  Operands o(300, 9, 20, 128);
+  o.absmax_a[9 + 2] = inf;       // block 1, row 2
+  o.absmax_b[2 * 20 + 5] = nan;  // block 2, column 5
+  for (std::int64_t t = 128; t < 256; ++t)
+    o.a.set(2, t, 0);  // as a quantize writes a group with an Inf
+  for (std::int64_t t = 256; t < 384; ++t)
+    o.b.set(5, t, 0);
+  expect_reference_bits<float>(o);
+  Context context(device_options());
+  Matrix<float> d(9, 20);
+  gemm_blockwise(context, o.into(d.view(), false));
+  for (std::int64_t n = 0; n < 9; ++n)
+    for (std::int64_t k = 0; k < 20; ++k)
+      EXPECT_EQ(std::isnan(d.get(n, k)), n == 2 || k == 5) << n << "," << k;
+}
+
+TEST(Blockwise, EmptyProducts) {
+  Context context(device_options());
+  const Operands none(0, 3, 5, 256);
+  Matrix<float> d = initial<float>(3, 5, {});
+  const Matrix<float> before = d;
+  gemm_blockwise(context, none.into(d.view(), true));
+  EXPECT_TRUE(d == before);
+  gemm_blockwise(context, none.into(d.view(), false));
+  for (std::int64_t r = 0; r < 3; ++r)
+    for (std::int64_t c = 0; c < 5; ++c)
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(d.get(r, c)), 0u);
+  const Operands no_rows(128, 0, 5, 128);
+  Matrix<float> nothing(0, 5);
+  gemm_blockwise(context, no_rows.into(nothing.view(), false));
+  const Operands no_cols(128, 3, 0, 128);
+  Matrix<float> also_nothing(3, 0);
+  gemm_blockwise(context, no_cols.into(also_nothing.view(), false));
+}
+
+// Batches of whole superblocks, accumulated in f32, are one batch.
+TEST(Blockwise, WholeSuperblocksAccumulateToTheBitsOfOneBatch) {
+  const std::int64_t m = 3 * blockwise_superblock_rows - 300;
+  const std::int64_t n = 5;
+  const std::int64_t k = 9;
+  const std::int64_t block = 512;
+  Context context(device_options());
+  Matrix<float> g(m, n);
+  Matrix<float> x(m, k);
+  Random random(5);
+  fill_normal(g, random);
+  fill_normal(x, random);
+  const auto product = [&](std::int64_t begin, std::int64_t end, AnyMatrix d, bool accumulate) {
+    const std::int64_t padded = whole_block_rows(end - begin, block);
+    Matrix<std::int8_t> a(n, padded);
+    Matrix<std::int8_t> b(k, padded);
+    Vector<float> absmax_a(static_cast<std::size_t>(padded / block * n));
+    Vector<float> absmax_b(static_cast<std::size_t>(padded / block * k));
+    const auto rows = [&](const Matrix<float>& from) {
+      return MatrixView<const float>(from.data() + begin * from.stride(), end - begin, from.cols(),
+                                     from.stride());
+    };
+    quantize_blockwise_transpose(context, rows(g), block, a.view(), absmax_a);
+    quantize_blockwise_transpose(context, rows(x), block, b.view(), absmax_b);
+    BlockwiseGemmArgs args;
+    args.a = a.view();
+    args.b = b.view();
+    args.d = d;
+    args.absmax_a = absmax_a;
+    args.absmax_b = absmax_b;
+    args.block_rows = block;
+    args.accumulate = accumulate;
+    gemm_blockwise(context, args);
+    context.synchronize();
+  };
+  Matrix<float> whole(n, k);
+  product(0, m, whole.view(), false);
+  Matrix<float> parts(n, k);
+  product(0, blockwise_superblock_rows, parts.view(), false);
+  product(blockwise_superblock_rows, m, parts.view(), true);
+  EXPECT_TRUE(parts == whole);
+  // Near the exact product: the error of a code is at most absmax/254, here about 3.5/254 of a
+  // standard deviation, uniform, for both factors: sqrt(2) · 3.5/254/sqrt(3) = 1.2 % of the norm of
+  // the sums. Blocks of 512 rows have a smaller absmax than the whole, so 1.5 % is a bound.
+  double error = 0.0;
+  double norm = 0.0;
+  for (std::int64_t r = 0; r < n; ++r)
+    for (std::int64_t c = 0; c < k; ++c) {
+      double exact = 0.0;
+      for (std::int64_t t = 0; t < m; ++t)
+        exact += static_cast<double>(g.get(t, r)) * static_cast<double>(x.get(t, c));
+      error += std::pow(static_cast<double>(whole.get(r, c)) - exact, 2);
+      norm += std::pow(exact, 2);
+    }
+  EXPECT_LT(std::sqrt(error / norm), 0.015);
+}
+
+TEST(Blockwise, RefusesWhatDoesNotFit) {
+  Context context(cpu_options());
+  const Operands o(200, 3, 5, 128);
+  Matrix<float> d(3, 5);
+  const auto refused = [&](const std::function<void(BlockwiseGemmArgs&)>& change) {
+    BlockwiseGemmArgs args = o.into(d.view(), false);
+    change(args);
+    try {
+      gemm_blockwise(context, args);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refused([](auto& args) { args.block_rows = 100; }),
+            "gemm_blockwise: block_rows = 100; it must be 128, 256, 512 or 1024");
+  EXPECT_EQ(refused([](auto& args) { args.block_rows = 512; }),
+            "gemm_blockwise: a has 256 columns; it must have whole blocks of block_rows = 512");
+  EXPECT_EQ(refused([](auto& args) { args.b.cols = 128; }),
+            "gemm_blockwise: b is [5,128]; it must be [K,columns of a] = [5,256]");
+  EXPECT_EQ(refused([](auto& args) { args.d.rows = 2; }),
+            "gemm_blockwise: d is [2,5]; it must be [N,K] = [3,5]");
+  EXPECT_EQ(refused([](auto& args) { args.absmax_b = args.absmax_b.first(9); }),
+            "gemm_blockwise: absmax_b holds 9 floats; it must hold blocks * K = 10");
+  EXPECT_EQ(refused([&](auto& args) { args.d = AnyMatrix(d.data(), DType::s32, 3, 5, 5); }),
+            "gemm_blockwise: d has dtype s32; it must be f32, f16 or bf16");
+  EXPECT_EQ(refused([](auto& args) { args.engine = "onednn"; }),
+            "gemm_blockwise: engine 'onednn' is not one of avx512_vnni, avx_vnni, avx2, reference");
+  for (std::int64_t r = 0; r < 3; ++r)
+    for (std::int64_t c = 0; c < 5; ++c)
+      EXPECT_EQ(d.get(r, c), 0.0f);
+}
+
+}  // namespace
+}  // namespace switchback::test
