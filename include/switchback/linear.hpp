@@ -2,7 +2,8 @@
 // Entry zone: the SwitchBack linear layer (Wortsman et al. 2023, arXiv 2304.13013).
 //
 // Y[M,N] = X[M,K] · W[N,K]ᵀ + b, dX = G · W, dW = Gᵀ · X, db = column sums of G. In the int8 modes
-// Y and dX are int8 products of quantized operands; dW is computed in floating point.
+// Y and dX are int8 products of quantized operands; dW is computed in floating point, or from codes
+// too (LinearOptions::dw).
 #pragma once
 
 #include <cstddef>
@@ -38,6 +39,13 @@ struct LinearOptions {
   /// the same. Whether it is faster depends on shapes and device; it needs more scratch memory. No
   /// effect on the CPU, where one product already uses all threads.
   bool overlap_dw = false;
+  /// How dw is computed. int8_block: by gemm_blockwise, from codes of g and of x (or activation(x))
+  /// with a scale for each column of dw_block_rows rows. A forward that saves keeps these codes
+  /// instead of x, 1 + 4/dw_block_rows bytes an element; if the layer has an activation, instead of
+  /// activation(x). For modes rowwise and global, and for automatic: there dw is computed so if its
+  /// forward runs in an int8 mode. overlap_dw has no effect with it.
+  WeightGradient dw = WeightGradient::floating;
+  std::int64_t dw_block_rows = 256;  ///< 128, 256, 512 or 1024: part of what dw is, like a type
 };
 
 /// The bit of a mode in LinearOptions::allow.
@@ -74,10 +82,14 @@ struct LinearGrads {
   bool dx_of_activation = false;
 };
 
-/// What the caller kept of a forward's input: x itself, or what forward_codes returned.
+/// What the caller kept of a forward's input: x itself, or what forward_codes or
+/// forward_block_codes returned.
 struct KeptInput {
   ConstAnyMatrix x = {};               ///< [M,K], the layer's dtype, or s8: codes
   std::span<const float> absmax = {};  ///< [M] with codes; empty with x itself
+  /// Codes of blocks, from forward_block_codes: x is [K,Mp] and absmax is [B,K]. dx of a layer with
+  /// an activation then needs dx_of_activation.
+  bool in_blocks = false;
 };
 
 struct LinearState;  // src/linear/linear_state.hpp
@@ -131,6 +143,11 @@ class SWITCHBACK_API SwitchbackLinear {
   /// quarter or half the bytes of x. For the int8 modes.
   void forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<std::int8_t> codes,
                      std::span<float> absmax);
+  /// The same for a layer whose dw is int8_block, and with the codes that its dw reads:
+  /// codes_t[K,Mp] and absmax[B,K], as quantize_blockwise_transpose writes them for block_rows =
+  /// dw_block_rows.
+  void forward_block_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<std::int8_t> codes_t,
+                           std::span<float> absmax);
   /// Gradients of the last forward that saved. May be called more than once for it.
   void backward(const LinearGrads& grads);
   /// Gradients of a forward whose input the caller kept. Other forwards may have run since. If the

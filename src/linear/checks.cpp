@@ -47,6 +47,18 @@ void check_allowed(std::string_view op, const LinearOptions& options) {
                 op, options.engine);
 }
 
+void check_weight_gradient(std::string_view op, const LinearOptions& options) {
+  core::check_enum<weight_gradient_name>(op, "dw", options.dw);
+  core::check_block_rows(op, "dw_block_rows", options.dw_block_rows);
+  if (options.dw == WeightGradient::floating) return;
+  core::require(options.mode != Mode::standard && options.mode != Mode::global_mem_efficient,
+                "{}: dw = int8_block in mode {}; it must be rowwise, global or auto{}", op,
+                mode_name(options.mode),
+                options.mode == Mode::standard
+                    ? ""
+                    : " (with int8_block, mode global keeps codes instead of x too)");
+}
+
 void check_features(std::string_view op, std::string_view name, std::int64_t features,
                     const LinearOptions& options, std::string_view product) {
   const Mode mode = options.mode;
@@ -71,6 +83,7 @@ void check_options(std::string_view op, const Context& context, const LinearOpti
   core::check_float(op, "dtype", options.dtype);
   core::check_enum<activation_name>(op, "activation", options.activation);
   check_engine(op, context, options);
+  check_weight_gradient(op, options);
 }
 
 void check_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer) {

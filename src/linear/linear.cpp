@@ -33,6 +33,40 @@ void check_int8(std::string_view op, const LinearState& layer) {
                 op, mode_name(layer.options.mode));
 }
 
+void check_int8_dw(std::string_view op, const LinearState& layer) {
+  core::require(layer.options.dw == WeightGradient::int8_block,
+                "{}: the layer's dw is {}; it must be int8_block", op,
+                weight_gradient_name(layer.options.dw));
+}
+
+// Checks what the caller kept of an input of `rows` rows.
+void check_kept(std::string_view op, const LinearState& layer, const KeptInput& input,
+                std::int64_t rows) {
+  const ConstAnyMatrix& x = input.x;
+  const std::int64_t k = layer.options.in_features;
+  core::check_matrix(op, "x", x);
+  if (input.in_blocks) {
+    check_int8_dw(op, layer);
+    const std::int64_t block_rows = layer.options.dw_block_rows;
+    const std::int64_t padded = whole_block_rows(rows, block_rows);
+    core::require(x.dtype == DType::s8, "{}: x has dtype {}; codes of blocks have s8", op,
+                  dtype_name(x.dtype));
+    core::check_shape(op, "x", x, k, "K", padded, "M of g rounded up to whole blocks");
+    core::check_span(op, "absmax", input.absmax, padded / block_rows * k, "blocks * K");
+    return;
+  }
+  core::require(x.dtype == layer.options.dtype || x.dtype == DType::s8,
+                "{}: x has dtype {}; it must be the layer's, {}, or s8 (codes)", op,
+                dtype_name(x.dtype), dtype_name(layer.options.dtype));
+  core::check_shape(op, "x", x, rows, "M of g", k, "K");
+  if (x.dtype == DType::s8)
+    core::check_span(op, "absmax", input.absmax, x.rows, "M");
+  else
+    core::require(input.absmax.empty(),
+                  "{}: absmax holds {} floats; it must be empty, since x ({}) is no codes", op,
+                  input.absmax.size(), dtype_name(x.dtype));
+}
+
 // In eval mode an int8 layer refers to no memory of the caller: the weight and bias may have been
 // freed, and their addresses reused.
 bool refers_to_caller(const LinearState& layer) {
@@ -241,7 +275,34 @@ void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<s
   forget_overwritten(layer, y);
   forget_overwritten(layer, codes);
   forget_overwritten(layer, {absmax.data(), DType::f32, 1, x.rows, x.rows});
-  linear::forward_pass(layer, x, y, Save::caller, {codes, absmax.data(), {}});
+  linear::forward_pass(layer, x, y, Save::caller, {codes, absmax.data(), {}, {}});
+}
+
+void SwitchbackLinear::forward_block_codes(ConstAnyMatrix x, AnyMatrix y,
+                                           MatrixView<std::int8_t> codes_t,
+                                           std::span<float> absmax) {
+  constexpr std::string_view op = "forward_block_codes";
+  LinearState& layer = usable(state_, op);
+  check_int8_dw(op, layer);
+  check_forward(op, layer, x, y, Save::caller);
+  const quant::CodesOut blocks = linear::block_codes(layer, x.rows, codes_t.data, absmax.data());
+  core::check_matrix(op, "codes_t", codes_t);
+  core::check_shape(op, "codes_t", codes_t, blocks.codes.rows, "K", blocks.codes.cols,
+                    "M rounded up to whole blocks");
+  core::check_span(op, "absmax", absmax, static_cast<std::int64_t>(blocks.absmax.size()),
+                   "blocks * K");
+  const ReadByForward read = read_by_forward(layer);
+  core::check_operands(
+      *layer.context, op,
+      {core::operand("y", y), core::operand("codes_t", codes_t), core::operand("absmax", absmax)},
+      {core::operand("x", x), read.weight, read.bias});
+  forget_overwritten(layer, y);
+  forget_overwritten(layer, codes_t);
+  const auto scales = static_cast<std::int64_t>(absmax.size());
+  forget_overwritten(layer, {absmax.data(), DType::f32, 1, scales, scales});
+  linear::PreparedInput out;
+  out.blocks = {blocks.scales, codes_t, absmax, blocks.block_rows};
+  linear::forward_pass(layer, x, y, Save::caller, out);
 }
 
 void SwitchbackLinear::backward(const LinearGrads& grads) {
@@ -256,7 +317,7 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
                                                          ? layer.saved.input.x
                                                          : ConstAnyMatrix()),
               layer.weight, layer.bias);
-  linear::backward_pass(layer, grads, layer.saved.input, linear::saved_activation(layer));
+  linear::backward_pass(layer, grads, layer.saved.input, layer.saved.for_dw);
 }
 
 void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& grads) {
@@ -268,19 +329,7 @@ void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& 
   if (reads_weight) check_has_weight(layer, op);
   linear::check_trains(op, layer.in_eval());
   const ConstAnyMatrix& x = input.x;
-  if (x.data != nullptr || grads.dw.data != nullptr) {
-    core::check_matrix(op, "x", x);
-    core::require(x.dtype == layer.options.dtype || x.dtype == DType::s8,
-                  "{}: x has dtype {}; it must be the layer's, {}, or s8 (codes)", op,
-                  dtype_name(x.dtype), dtype_name(layer.options.dtype));
-    core::check_shape(op, "x", x, grads.g.rows, "M of g", layer.options.in_features, "K");
-    if (x.dtype == DType::s8)
-      core::check_span(op, "absmax", input.absmax, x.rows, "M");
-    else
-      core::require(input.absmax.empty(),
-                    "{}: absmax holds {} floats; it must be empty, since x ({}) is no codes", op,
-                    input.absmax.size(), dtype_name(x.dtype));
-  }
+  if (x.data != nullptr || grads.dw.data != nullptr) check_kept(op, layer, input, grads.g.rows);
   check_activations(op, layer, grads, grads.g.rows, "M", x);
   check_grads(op, layer, grads, grads.g.rows, "M", core::operand("x", x),
               reads_weight ? layer.weight : ConstAnyMatrix(), {});

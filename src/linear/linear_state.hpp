@@ -17,8 +17,9 @@ namespace switchback {
 
 namespace linear {
 
-/// What the last forward that saved kept: x and activation(x), or the codes and row scales of
-/// activation(x). The buffers only grow.
+/// What the last forward that saved kept. For dw in floating point: x and activation(x), or the
+/// codes and row scales of activation(x). For dw in int8: codes of blocks of activation(x), and x
+/// if there is an activation. The buffers only grow.
 struct SavedForward {
   explicit SavedForward(const ContextState& context)
       : copy(context.make_buffer()),
@@ -29,9 +30,10 @@ struct SavedForward {
   SavedState state = SavedState::none;
   std::int64_t rows = 0;
   KeptInput input;             ///< in the caller's memory or in the buffers below
+  KeptInput for_dw;            ///< what dw reads, unless it is `input`
   core::AlignedBuffer copy;    ///< [M,K] in the layer's dtype
-  core::AlignedBuffer codes;   ///< [M,K]
-  core::AlignedBuffer absmax;  ///< [M]
+  core::AlignedBuffer codes;   ///< [M,K], or of blocks [K,Mp]
+  core::AlignedBuffer absmax;  ///< [M], or of blocks [B,K]
   /// [M,K] in the layer's dtype, read by dw: for a layer with an activation that saves x.
   core::AlignedBuffer activation_of_x;
   std::size_t needed_bytes = 0;  ///< kept for backward, the caller's memory included
@@ -39,6 +41,7 @@ struct SavedForward {
   void release() noexcept {
     state = SavedState::none;
     input = {};
+    for_dw = {};
     copy.release();
     codes.release();
     absmax.release();

@@ -14,8 +14,8 @@
 
 namespace switchback::linear {
 
-/// The passes whose mode can be chosen; the weight gradient is floating point in every mode. The
-/// values are pinned, because they are part of tuning records.
+/// The passes whose mode can be chosen; how dw is computed is LinearOptions::dw. The values are
+/// pinned, because they are part of tuning records.
 enum class Pass : std::int64_t { forward = 0, dx = 1 };
 
 /// Whether a pass quantizes the weight, as the first one after an update does, or finds its codes
@@ -96,6 +96,8 @@ bool from_choice(const ConfigChoice& choice, Mode& candidate) noexcept;
 /// the ranking of the Context's ConfigSource; without a ranking `standard`, if that is allowed.
 Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
                   bool trains);
+/// Whether dw over `rows` rows is computed from codes of blocks, if the layer decides.
+bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows);
 /// The choice of mode auto, whose layer allows `allow` (0: all): `problem` says everything but
 /// where it runs and whether the weight's codes are there.
 Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,

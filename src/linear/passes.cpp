@@ -6,6 +6,8 @@
 
 #include "core/rehearsal.hpp"
 #include "core/unaligned.hpp"
+#include "gemm/blockwise/dispatch.hpp"
+#include "gemm/blockwise/engine.hpp"
 #include "gemm/floating/dispatch.hpp"
 #include "gemm/int8/dispatch.hpp"
 #include "linear/copy.hpp"
@@ -28,53 +30,74 @@ ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& fra
   return activated;
 }
 
-// Takes the memory of a forward that saves before anything is computed. Until the forward is done
-// there is no saved forward to run backward on.
-void begin_saving(LinearState& layer, std::int64_t rows, Save save) {
-  SavedForward& saved = layer.saved;
-  const std::int64_t k = layer.options.in_features;
-  saved.state = SavedState::none;
-  if (layer.saves_codes()) {
-    saved.codes.reserve(bytes_of(rows, k, DType::s8));
-    saved.absmax.reserve(bytes_of(rows, 1, DType::f32));
-    return;
-  }
-  const std::size_t bytes = bytes_of(rows, k, layer.options.dtype);
-  if (save == Save::copy) saved.copy.reserve(bytes);
-  if (layer.options.activation != Activation::none) saved.activation_of_x.reserve(bytes);
+std::int64_t blocks_of(const LinearState& layer, std::int64_t rows) {
+  return whole_block_rows(rows, layer.options.dw_block_rows) / layer.options.dw_block_rows;
 }
 
-// Where a forward that saves writes what backward needs of x.
-PreparedInput place_of_saved(LinearState& layer, std::int64_t rows) {
+// Takes the memory of a forward that saves before anything is computed, and returns where it writes
+// what backward needs of x. Until the forward is done there is no saved forward to run backward on.
+PreparedInput begin_saving(LinearState& layer, std::int64_t rows, Save save) {
   SavedForward& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
+  const DType dtype = layer.options.dtype;
+  const bool activates = layer.options.activation != Activation::none;
+  saved.state = SavedState::none;
+  saved.input = {};
+  saved.for_dw = {};
   PreparedInput place;
-  if (layer.saves_codes())
-    place = {{saved.codes.as<std::int8_t>(), rows, k}, saved.absmax.as<float>(), {}};
-  else if (layer.options.activation != Activation::none)
-    place.activated = {saved.activation_of_x.as<void>(), layer.options.dtype, rows, k, k};
+  const auto reserve_codes = [&](std::int64_t codes, std::int64_t scales) {
+    saved.codes.reserve(bytes_of(codes, 1, DType::s8));
+    saved.absmax.reserve(bytes_of(scales, 1, DType::f32));
+    saved.needed_bytes = bytes_of(codes, 1, DType::s8) + bytes_of(scales, 1, DType::f32);
+  };
+  if (layer.saves_codes()) {
+    reserve_codes(rows * k, rows);
+    place.codes = {saved.codes.as<std::int8_t>(), rows, k};
+    place.absmax = saved.absmax.as<float>();
+    return place;
+  }
+  saved.needed_bytes = 0;
+  const bool in_blocks = computes_dw_in_int8(layer, rows);
+  if (in_blocks) {
+    reserve_codes(k * whole_block_rows(rows, layer.options.dw_block_rows),
+                  blocks_of(layer, rows) * k);
+    place.blocks =
+        block_codes(layer, rows, saved.codes.as<std::int8_t>(), saved.absmax.as<float>());
+    // Only dx needs x then, for the derivative.
+    if (!activates) return place;
+  }
+  const std::size_t bytes = bytes_of(rows, k, dtype);
+  saved.needed_bytes += bytes;
+  if (save == Save::copy) saved.copy.reserve(bytes);
+  if (activates && !in_blocks) {
+    saved.activation_of_x.reserve(bytes);
+    saved.needed_bytes += bytes;
+    place.activated = {saved.activation_of_x.as<void>(), dtype, rows, k, k};
+  }
   return place;
 }
 
-void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
+void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save, const PreparedInput& place) {
   SavedForward& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
-  const bool borrow = save == Save::borrow && !layer.saves_codes();
   saved.rows = x.rows;
+  saved.state = SavedState::owned;
   if (layer.saves_codes()) {
-    saved.input = {{saved.codes.as<void>(), DType::s8, x.rows, k, k},
-                   {saved.absmax.as<float>(), count_of(x.rows)}};
-    saved.needed_bytes = bytes_of(x.rows, k, DType::s8) + bytes_of(x.rows, 1, DType::f32);
-  } else {
-    saved.input = {x, {}};
-    if (!borrow) {
-      copy_dense(*layer.context, x, saved.copy.as<void>());
-      saved.input.x = {saved.copy.as<void>(), x.dtype, x.rows, k, k};
-    }
-    const std::size_t matrices = layer.options.activation != Activation::none ? 2 : 1;
-    saved.needed_bytes = matrices * bytes_of(x.rows, k, x.dtype);
+    saved.input = {place.codes, {place.absmax, count_of(x.rows)}};
+    return;
   }
-  saved.state = borrow ? SavedState::borrowed : SavedState::owned;
+  if (place.activated.data != nullptr) saved.for_dw = {place.activated, {}};
+  if (place.blocks.scales != quant::Scales::none) {
+    saved.for_dw = {place.blocks.codes, place.blocks.absmax, true};
+    if (layer.options.activation == Activation::none) return;
+  }
+  saved.input = {x, {}};
+  if (save == Save::borrow) {
+    saved.state = SavedState::borrowed;
+    return;
+  }
+  copy_dense(*layer.context, x, saved.copy.as<void>());
+  saved.input.x = {saved.copy.as<void>(), x.dtype, x.rows, k, k};
 }
 
 // Whether dX will run in the same mode as a forward that saves. The forward then quantizes the
@@ -110,11 +133,12 @@ void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, 
     quant::run(*layer.context, {.x = x,
                                 .activation = layer.options.activation,
                                 .q = {quant::Scales::per_row, q, absmax},
+                                .q_t = out.blocks,
                                 .value = out.activated});
     gemm_int8::multiply(*layer.context, args);
   };
   // Codes that the caller gets are written before the product allocates.
-  if (out.codes.data != nullptr)
+  if (out.codes.data != nullptr || out.blocks.scales != quant::Scales::none)
     core::all_or_nothing(*layer.context, pass);
   else
     pass();
@@ -127,19 +151,16 @@ quant::Request gradient_of(const LinearGrads& grads, AnyMatrix derived) {
   return {.x = grads.y, .g = grads.g, .activation = grads.y_activation, .value = derived};
 }
 
-// G · W from codes, with the column sums of G from the same read, if they are wanted. This is the
-// gradient of what the products read: of x, or of activation(x). G is grads.g, or grads.g ·
-// y_activation'(y), which is then written to `derived`.
-void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, const LinearGrads& grads,
-                         AnyMatrix derived, AnyMatrix d_input, std::span<float> column_sums_of_g) {
-  const ConstAnyMatrix g = grads.g;
+// G · W from codes, with everything else that is wanted of G from the same read. This is the
+// gradient of what the products read: of x, or of activation(x).
+void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Request of_g,
+                         std::int64_t rows, AnyMatrix d_input) {
+  const std::int64_t n = layer.options.out_features;
   core::Workspace::Frame frame(layer.context->workspace);
-  const MatrixView<std::int8_t> q(frame.take<std::int8_t>(g.rows * g.cols), g.rows, g.cols);
-  const std::span<float> absmax(frame.take<float>(g.rows), count_of(g.rows));
-  quant::Request request = gradient_of(grads, derived);
-  request.q = {quant::Scales::per_row, q, absmax};
-  request.column_sums = column_sums_of_g;
-  quant::run(*layer.context, request);
+  const MatrixView<std::int8_t> q(frame.take<std::int8_t>(rows * n), rows, n);
+  const std::span<float> absmax(frame.take<float>(rows), count_of(rows));
+  of_g.q = {quant::Scales::per_row, q, absmax};
+  quant::run(*layer.context, of_g);
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
@@ -161,8 +182,8 @@ void input_gradient_floating(LinearState& layer, ConstAnyMatrix g, AnyMatrix d_i
 }
 
 // dw = Gᵀ · X in floating point, with X (activated) dequantized if only its codes were kept.
-void weight_gradient(LinearState& layer, const LinearGrads& grads, ConstAnyMatrix g,
-                     const KeptInput& input, ConstAnyMatrix activated) {
+void weight_gradient_floating(LinearState& layer, const LinearGrads& grads, ConstAnyMatrix g,
+                              const KeptInput& input, const KeptInput& for_dw) {
   core::Workspace::Frame frame(layer.context->workspace);
   StandardGemmArgs args;
   args.a = g;
@@ -175,9 +196,58 @@ void weight_gradient(LinearState& layer, const LinearGrads& grads, ConstAnyMatri
     quant::run(*layer.context, {.x = input.x, .absmax_x = input.absmax, .value = widened});
     args.b = widened;
   } else {
-    args.b = activated.data != nullptr ? activated : input_of_products(layer, frame, input.x);
+    args.b = for_dw.x.data != nullptr ? for_dw.x : input_of_products(layer, frame, input.x);
   }
   floating::multiply(*layer.context, args);
+}
+
+quant::CodesOut take_blocks(core::Workspace::Frame& frame, std::int64_t rows, std::int64_t cols,
+                            std::int64_t block_rows) {
+  const std::int64_t padded = whole_block_rows(rows, block_rows);
+  const std::int64_t scales = padded / block_rows * cols;
+  auto* const codes = frame.take<std::int8_t>(cols * padded);
+  auto* const absmax = frame.take<float>(scales);
+  return {quant::Scales::per_block, {codes, cols, padded}, {absmax, count_of(scales)}, block_rows};
+}
+
+// Codes of blocks of what the forward's product read, made here unless they were kept.
+KeptInput input_in_blocks(LinearState& layer, core::Workspace::Frame& frame, const KeptInput& input,
+                          const KeptInput& for_dw) {
+  if (for_dw.in_blocks) return for_dw;
+  if (input.in_blocks) return input;
+  const std::int64_t rows = input.x.rows;
+  quant::Request request{.x = input.x};
+  if (input.x.dtype == DType::s8) {
+    request.absmax_x = input.absmax;
+    request.value = take_matrix(frame, layer.options.dtype, rows, input.x.cols);
+  } else if (for_dw.x.data != nullptr) {
+    request.x = for_dw.x;
+  } else {
+    request.activation = layer.options.activation;
+  }
+  request.q_t = take_blocks(frame, rows, layer.options.in_features, layer.options.dw_block_rows);
+  quant::run(*layer.context, request);
+  return {request.q_t.codes, request.q_t.absmax, true};
+}
+
+// The same in int8, from codes of G in blocks.
+void weight_gradient_int8(LinearState& layer, const LinearGrads& grads, const quant::CodesOut& g,
+                          const KeptInput& input, const KeptInput& for_dw) {
+  core::Workspace::Frame frame(layer.context->workspace);
+  const KeptInput x = input_in_blocks(layer, frame, input, for_dw);
+  BlockwiseGemmArgs args;
+  args.a = g.codes;
+  args.b = {static_cast<const std::int8_t*>(x.x.data), x.x.rows, x.x.cols, x.x.stride};
+  args.d = grads.dw;
+  args.absmax_a = g.absmax;
+  args.absmax_b = x.absmax;
+  args.block_rows = g.block_rows;
+  args.accumulate = grads.accumulate;
+  // Not every engine of int8 products has this one.
+  const DeviceKind device = layer.context->device.kind;
+  if (blockwise::engine_table().find(device, layer.options.engine) != nullptr)
+    args.engine = layer.options.engine;
+  blockwise::multiply(*layer.context, args);
 }
 
 void store_bias_gradient(AnyMatrix db, std::span<const float> sums, bool accumulate) {
@@ -261,21 +331,20 @@ void enter_eval(LinearState& layer) {
 void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, PreparedInput out) {
   const bool trains = save != Save::nothing;
   const bool saves = trains && save != Save::caller;
-  if (saves) begin_saving(layer, x.rows, save);
-  if (saves) out = place_of_saved(layer, x.rows);
+  if (saves) out = begin_saving(layer, x.rows, save);
   const Mode mode =
       mode_of_pass(layer, Pass::forward, x.rows, y.dtype, layer.bias.data != nullptr, trains);
   if (mode != Mode::standard) {
     forward_int8(layer, mode, x, y, trains, out);
-    if (saves) finish_saving(layer, x, save);
+    if (saves) finish_saving(layer, x, save, out);
     return;
   }
   if (layer.phase == LinearState::Phase::eval) layer.pack_for_eval();
   core::Workspace::Frame frame(layer.context->workspace);
   const ConstAnyMatrix a = input_of_products(layer, frame, x, out.activated);
-  if (layer.packed.takes(a, y)) {
-    layer.packed.multiply(*layer.context, a, layer.bias, y);
-  } else {
+  const auto pass = [&] {
+    quant::run(*layer.context, {.x = a, .q_t = out.blocks});
+    if (layer.packed.takes(a, y)) return layer.packed.multiply(*layer.context, a, layer.bias, y);
     StandardGemmArgs args;
     args.a = a;
     args.b = layer.weight;
@@ -284,19 +353,30 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     args.bias = layer.bias;
     args.engine = layer.options.engine;
     floating::multiply(*layer.context, args);
-  }
-  if (saves) finish_saving(layer, x, save);
+  };
+  if (out.blocks.scales != quant::Scales::none)
+    core::all_or_nothing(*layer.context, pass);
+  else
+    pass();
+  if (saves) finish_saving(layer, x, save, out);
 }
 
-ConstAnyMatrix saved_activation(LinearState& layer) {
-  return place_of_saved(layer, layer.saved.rows).activated;
+quant::CodesOut block_codes(const LinearState& layer, std::int64_t rows, std::int8_t* codes,
+                            float* absmax) noexcept {
+  const std::int64_t k = layer.options.in_features;
+  const std::int64_t block_rows = layer.options.dw_block_rows;
+  const std::int64_t padded = whole_block_rows(rows, block_rows);
+  return {quant::Scales::per_block,
+          {codes, k, padded},
+          {absmax, count_of(padded / block_rows * k)},
+          block_rows};
 }
 
 namespace {
 
 // The whole backward; dX from the codes of W if they are given, else in floating point.
 void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
-                  ConstAnyMatrix activated, const QuantizedWeight* codes) {
+                  const KeptInput& for_dw, const QuantizedWeight* codes) {
   core::Workspace::Frame frame(layer.context->workspace);
   const bool wants_dx = grads.dx.data != nullptr;
   const bool wants_db = grads.db.data != nullptr;
@@ -312,27 +392,34 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
                                 ? take_matrix(frame, grads.dx.dtype, grads.dx.rows, grads.dx.cols)
                                 : grads.dx;
   bool wants_dw = grads.dw.data != nullptr;
+  const bool int8_dw =
+      wants_dw && (input.in_blocks || for_dw.in_blocks || computes_dw_in_int8(layer, grads.g.rows));
   std::optional<SecondStream> dw_stream;
-  // Not if dw would have to wait for g, which is computed where it is quantized.
-  if (layer.options.overlap_dw && wants_dw && wants_dx && !derives &&
+  // Not if dw would have to wait for g, which is computed or coded where it is quantized.
+  if (layer.options.overlap_dw && wants_dw && wants_dx && !derives && !int8_dw &&
       layer.context->runtime != nullptr) {
     dw_stream.emplace(*layer.context);
-    weight_gradient(layer, grads, g, input, activated);
+    weight_gradient_floating(layer, grads, g, input, for_dw);
     dw_stream->leave();
     wants_dw = false;
   }
+  // Everything that is made of G comes from one request.
+  quant::Request of_g = gradient_of(grads, derived);
+  of_g.column_sums = sums;
+  if (int8_dw) of_g.q_t = take_blocks(frame, g.rows, g.cols, layer.options.dw_block_rows);
   if (codes != nullptr) {
-    // Quantizing g also computes its column sums.
-    input_gradient_int8(layer, *codes, grads, derived, d_input, sums);
+    input_gradient_int8(layer, *codes, of_g, g.rows, d_input);
   } else {
-    if (derives) quant::run(*layer.context, gradient_of(grads, derived));
+    quant::run(*layer.context, of_g);
     if (wants_dx) input_gradient_floating(layer, g, d_input);
-    if (wants_db) quant::run(*layer.context, {.x = g, .column_sums = sums});
   }
   if (wants_dx && activates)
     quant::run(*layer.context,
                {.x = input.x, .g = d_input, .activation = activation, .value = grads.dx});
-  if (wants_dw) weight_gradient(layer, grads, g, input, activated);
+  if (int8_dw)
+    weight_gradient_int8(layer, grads, of_g.q_t, input, for_dw);
+  else if (wants_dw)
+    weight_gradient_floating(layer, grads, g, input, for_dw);
   if (dw_stream) dw_stream->join();
   if (wants_db && layer.context->runtime != nullptr) {
     const auto n = static_cast<std::int64_t>(sums.size());
@@ -343,10 +430,6 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
         1, [&](std::int64_t, int) { store_bias_gradient(grads.db, sums, grads.accumulate); });
   }
 }
-
-}  // namespace
-
-namespace {
 
 // The codes that dX reads; null: it is floating point, or skipped.
 const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads) {
@@ -364,11 +447,10 @@ void prepare_dx(LinearState& layer, const LinearGrads& grads) {
 }
 
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
-                   ConstAnyMatrix activated) {
+                   const KeptInput& for_dw) {
   // The codes are not an output and are cached, so they may be made before all memory is taken.
   const QuantizedWeight* const codes = codes_for_dx(layer, grads);
-  core::all_or_nothing(*layer.context,
-                       [&] { run_backward(layer, grads, input, activated, codes); });
+  core::all_or_nothing(*layer.context, [&] { run_backward(layer, grads, input, for_dw, codes); });
 }
 
 }  // namespace switchback::linear

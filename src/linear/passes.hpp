@@ -4,6 +4,7 @@
 #pragma once
 
 #include "linear/linear_state.hpp"
+#include "quant/request.hpp"
 
 namespace switchback::linear {
 
@@ -13,16 +14,19 @@ struct PreparedInput {
   MatrixView<std::int8_t> codes;  ///< [M,K]
   float* absmax = nullptr;        ///< [M]
   AnyMatrix activated;            ///< [M,K]: activation(x)
+  quant::CodesOut blocks;         ///< of what dw reads; no scales: not wanted
 };
 
 void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save,
                   PreparedInput out = {});
-/// activation(x) of the saved forward; no data if it was not kept.
-ConstAnyMatrix saved_activation(LinearState& layer);
+/// A place for codes of blocks of `rows` rows of the layer's input.
+quant::CodesOut block_codes(const LinearState& layer, std::int64_t rows, std::int8_t* codes,
+                            float* absmax) noexcept;
 /// `input` is what was kept of the forward's x: dw reads it, and so does dx through an activation.
-/// `activated` is activation(x), if that was kept too; dw then reads it instead.
+/// `for_dw` is what dw reads instead, if something was kept for it: activation(x), or codes of
+/// blocks.
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
-                   ConstAnyMatrix activated = {});
+                   const KeptInput& for_dw = {});
 /// Makes the codes that dX of such a backward reads, if it will run in int8 and they are missing.
 /// In a sequence (core/rehearsal.hpp) they must have been made before it.
 void prepare_dx(LinearState& layer, const LinearGrads& grads);

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// dw in int8: bit for bit the composition of the operations it consists of, from whatever was kept
+// of x; everything else is as with dw in floating point.
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/context_state.hpp"
+#include "linear/linear_support.hpp"
+#include "linear/mode.hpp"
+#include "switchback/activation.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback {
+namespace {
+
+using test::FloatMatrix;
+using test::LayerCase;
+using test::LayerTrial;
+using test::Matrix;
+using test::Vector;
+
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+struct Blocks {
+  Matrix<std::int8_t> codes;
+  Vector<float> absmax;
+
+  Blocks(std::int64_t rows, std::int64_t cols, std::int64_t block)
+      : codes(cols, whole_block_rows(rows, block)),
+        absmax(static_cast<std::size_t>(whole_block_rows(rows, block) / block * cols)) {}
+};
+
+Blocks in_blocks(Context& context, ConstAnyMatrix x, std::int64_t block) {
+  Blocks made(x.rows, x.cols, block);
+  quantize_blockwise_transpose(context, x, block, made.codes.view(), made.absmax);
+  return made;
+}
+
+// dw of a layer whose products read x: from `old`, which is added to.
+FloatMatrix expected_dw(Context& context, ConstAnyMatrix g, ConstAnyMatrix x, std::int64_t block,
+                        const FloatMatrix& old, bool accumulate) {
+  FloatMatrix dw = old;
+  const Blocks a = in_blocks(context, g, block);
+  const Blocks b = in_blocks(context, x, block);
+  BlockwiseGemmArgs args;
+  args.a = a.codes.view();
+  args.b = b.codes.view();
+  args.d = dw.any();
+  args.absmax_a = a.absmax;
+  args.absmax_b = b.absmax;
+  args.block_rows = block;
+  args.accumulate = accumulate;
+  gemm_blockwise(context, args);
+  context.synchronize();
+  return dw;
+}
+
+LayerCase case_of(Mode mode, DType dtype, std::int64_t m = 300) {
+  LayerCase c;
+  c.m = m, c.k = 40, c.n = 52;
+  c.mode = mode;
+  c.dtype = dtype;
+  c.y = dtype;
+  return c;
+}
+
+SwitchbackLinear layer_of(Context& context, LayerTrial& t, std::int64_t block = 128,
+                          Activation activation = Activation::none) {
+  LinearOptions options = t.options();
+  options.dw = WeightGradient::int8_block;
+  options.dw_block_rows = block;
+  options.activation = activation;
+  SwitchbackLinear layer(context, options);
+  t.set_weight(layer);
+  return layer;
+}
+
+TEST(LinearInt8Dw, IsTheCompositionOfItsOperations) {
+  Context context(test::device_options());
+  for (const Mode mode : {Mode::rowwise, Mode::global})
+    for (const DType dtype : test::float_types)
+      for (const std::int64_t block : {128, 256})
+        for (const bool accumulate : {false, true}) {
+          LayerTrial t(case_of(mode, dtype));
+          SCOPED_TRACE(testing::Message() << mode_name(mode) << " " << dtype_name(dtype) << " "
+                                          << block << " " << accumulate);
+          SwitchbackLinear layer = layer_of(context, t, block);
+          if (accumulate) {
+            t.dw.fill_value(0.25f);
+            t.db.fill_value(0.5f);
+          }
+          const FloatMatrix want =
+              expected_dw(context, t.g.any(), t.x.any(), block, t.dw, accumulate);
+          FloatMatrix db = t.db;
+          t.forward(layer, Save::copy);
+          t.backward(layer, accumulate);
+          context.synchronize();
+          EXPECT_TRUE(t.y_right());
+          EXPECT_TRUE(t.dx_right());
+          EXPECT_TRUE(t.db_right(accumulate ? &db : nullptr));
+          EXPECT_TRUE(t.dw == want);
+        }
+}
+
+// What dw reads may be the layer's, the caller's x, the caller's codes of rows or of blocks.
+TEST(LinearInt8Dw, IsTheSameFromWhateverWasKept) {
+  Context context(test::device_options());
+  const std::int64_t block = 128;
+  for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
+    LayerTrial t(case_of(Mode::rowwise, DType::bf16));
+    SwitchbackLinear layer = layer_of(context, t, block, activation);
+    FloatMatrix read = t.x;
+    if (activation != Activation::none)
+      activation_forward(context, t.x.any(), activation, read.any());
+    const FloatMatrix want =
+        expected_dw(context, t.g.any(), read.any(), block, t.dw, /*accumulate=*/false);
+    t.forward(layer, Save::copy);
+    t.backward(layer);
+    context.synchronize();
+    EXPECT_TRUE(t.dw == want);
+    const FloatMatrix dx = t.dx;
+    const FloatMatrix y = t.y;
+
+    const auto again = [&](const char* name, const std::function<void(LinearGrads&)>& run) {
+      SCOPED_TRACE(name);
+      t.dw.fill_value(nan);
+      t.dx.fill_value(nan);
+      LinearGrads grads = t.grads();
+      run(grads);
+      context.synchronize();
+      EXPECT_TRUE(t.dw == want);
+      EXPECT_TRUE(t.y == y);
+      if (!grads.dx_of_activation) {
+        EXPECT_TRUE(t.dx == dx);
+      }
+    };
+    again("borrowed", [&](LinearGrads& grads) {
+      t.forward(layer, Save::borrow);
+      layer.backward(grads);
+    });
+    again("the caller's x", [&](LinearGrads& grads) {
+      t.forward(layer, Save::caller);
+      layer.backward_from({t.x.any(), {}}, grads);
+    });
+    Blocks kept(t.x.rows(), t.x.cols(), block);
+    again("codes of blocks", [&](LinearGrads& grads) {
+      layer.forward_block_codes(t.x.any(), t.y.any(), kept.codes.view(), kept.absmax);
+      grads.dx_of_activation = activation != Activation::none;
+      layer.backward_from({kept.codes.view(), kept.absmax, true}, grads);
+    });
+    const Blocks alone = in_blocks(context, read.any(), block);
+    context.synchronize();
+    EXPECT_TRUE(kept.codes == alone.codes);
+    EXPECT_EQ(kept.absmax, alone.absmax);
+    again("dx skipped", [&](LinearGrads& grads) {
+      layer.backward_from({t.x.any(), {}}, {grads.g, {}, grads.dw, grads.db, false});
+      grads.dx_of_activation = true;  // nothing to compare
+    });
+  }
+}
+
+TEST(LinearInt8Dw, FromCodesOfRowsReadsWhatTheyStandFor) {
+  Context context(test::device_options());
+  LayerTrial t(case_of(Mode::rowwise, DType::f32));
+  SwitchbackLinear layer = layer_of(context, t);
+  Matrix<std::int8_t> codes(t.x.rows(), t.x.cols());
+  Vector<float> absmax(static_cast<std::size_t>(t.x.rows()));
+  layer.forward_codes(t.x.any(), t.y.any(), codes.view(), absmax);
+  FloatMatrix widened = t.x;
+  dequantize_rowwise(context, codes.view(), absmax, widened.any());
+  const FloatMatrix want = expected_dw(context, t.g.any(), widened.any(), 128, t.dw, false);
+  layer.backward_from({codes.view(), absmax}, t.grads());
+  context.synchronize();
+  EXPECT_TRUE(t.dw == want);
+}
+
+TEST(LinearInt8Dw, TheDerivativeOfTheOutputIsTakenFirst) {
+  Context context(test::device_options());
+  LayerTrial t(case_of(Mode::global, DType::f32));
+  SwitchbackLinear layer = layer_of(context, t);
+  t.forward(layer, Save::copy);
+  FloatMatrix g = t.g;
+  activation_backward(context, t.g.any(), t.y.any(), Activation::gelu_erf, g.any());
+  const FloatMatrix want = expected_dw(context, g.any(), t.x.any(), 128, t.dw, false);
+  LinearGrads grads = t.grads();
+  grads.y = t.y.any();
+  grads.y_activation = Activation::gelu_erf;
+  layer.backward(grads);
+  context.synchronize();
+  EXPECT_TRUE(t.dw == want);
+}
+
+TEST(LinearInt8Dw, KeepsCodesInsteadOfX) {
+  Context context(test::device_options());
+  LayerTrial t(case_of(Mode::rowwise, DType::f32, 300));
+  SwitchbackLinear layer = layer_of(context, t, 256);
+  t.forward(layer, Save::copy);
+  const std::size_t codes = 512 * 40 + 2 * 40 * 4;
+  EXPECT_EQ(layer.saved_for_backward_bytes(), codes);
+  t.forward(layer, Save::borrow);
+  EXPECT_EQ(layer.saved_for_backward_bytes(), codes);
+  t.backward(layer);
+  const FloatMatrix dw = t.dw;
+  // So x may change before backward runs, even a borrowed one.
+  t.forward(layer, Save::borrow);
+  t.x.fill_value(3.0f);
+  t.backward(layer);
+  context.synchronize();
+  EXPECT_TRUE(t.dw == dw);
+  SwitchbackLinear active = layer_of(context, t, 256, Activation::gelu_tanh);
+  t.forward(active, Save::copy);
+  EXPECT_EQ(active.saved_for_backward_bytes(), codes + 300 * 40 * 4) << "dx needs x";
+}
+
+TEST(LinearInt8Dw, MicrobatchesOfSuperblocksAreOneBatch) {
+  Context context(test::device_options());
+  LayerCase c = case_of(Mode::rowwise, DType::f32, 2 * blockwise_superblock_rows - 100);
+  c.k = 9, c.n = 7;
+  LayerTrial t(c);
+  SwitchbackLinear layer = layer_of(context, t, 1024);
+  t.forward(layer, Save::copy);
+  t.backward(layer);
+  context.synchronize();
+  const FloatMatrix whole = t.dw;
+  t.dw.fill_value(0.0f);
+  for (const auto& [begin, end] :
+       {std::pair<std::int64_t, std::int64_t>{0, blockwise_superblock_rows},
+        {blockwise_superblock_rows, c.m}}) {
+    const auto rows = [begin = begin, end = end](AnyMatrix m) {
+      return AnyMatrix(static_cast<float*>(m.data) + begin * m.stride, m.dtype, end - begin, m.cols,
+                       m.stride);
+    };
+    layer.forward(rows(t.x.any()), rows(t.y.any()), Save::copy);
+    layer.backward({rows(t.g.any()), rows(t.dx.any()), t.dw.any(), {}, true});
+  }
+  context.synchronize();
+  EXPECT_TRUE(t.dw == whole);
+}
+
+TEST(LinearInt8Dw, EmptyBatchAndNonFiniteGradients) {
+  Context context(test::device_options());
+  LayerTrial empty(case_of(Mode::rowwise, DType::f32, 0));
+  SwitchbackLinear of_none = layer_of(context, empty);
+  empty.forward(of_none, Save::copy);
+  empty.backward(of_none);
+  context.synchronize();
+  for (std::int64_t r = 0; r < empty.dw.rows(); ++r)
+    for (std::int64_t c = 0; c < empty.dw.cols(); ++c)
+      ASSERT_EQ(empty.dw.get(r, c), 0.0f);
+
+  LayerTrial t(case_of(Mode::rowwise, DType::f32));
+  SwitchbackLinear layer = layer_of(context, t);
+  t.g.set(200, 17, nan);
+  t.forward(layer, Save::copy);
+  t.backward(layer);
+  context.synchronize();
+  for (std::int64_t r = 0; r < t.dw.rows(); ++r)
+    for (std::int64_t c = 0; c < t.dw.cols(); ++c)
+      ASSERT_EQ(std::isnan(t.dw.get(r, c)), r == 17) << r << "," << c;
+}
+
+// The signal of int8 codes with a scale for 256 rows: both factors have errors of absmax / 254 at
+// most, uniform. The absmax of 256 normal numbers is about 2.8 standard deviations: sqrt(2) · 2.8 /
+// 254 / sqrt(3) = 0.9 %, 40.9 dB. 39 dB leaves room for the spread of absmax.
+TEST(LinearInt8Dw, SignalToNoise) {
+  Context context(test::device_options());
+  LayerCase c = case_of(Mode::rowwise, DType::f32, 2048);
+  c.k = 48, c.n = 32;
+  LayerTrial t(c);
+  SwitchbackLinear layer = layer_of(context, t, 256);
+  t.forward(layer, Save::copy);
+  t.backward(layer);
+  context.synchronize();
+  double signal = 0.0;
+  double noise = 0.0;
+  for (std::int64_t i = 0; i < c.n; ++i)
+    for (std::int64_t j = 0; j < c.k; ++j) {
+      double exact = 0.0;
+      for (std::int64_t l = 0; l < c.m; ++l)
+        exact += static_cast<double>(t.g.get(l, i)) * static_cast<double>(t.x.get(l, j));
+      signal += exact * exact;
+      noise += std::pow(static_cast<double>(t.dw.get(i, j)) - exact, 2);
+    }
+  EXPECT_GT(10.0 * std::log10(signal / noise), 39.0);
+}
+
+// Mode auto computes dw in int8 where its forward would run in int8.
+class Fixed final : public ConfigSource {
+ public:
+  explicit Fixed(Mode first) {
+    ranking_.modes = {first, first == Mode::standard ? Mode::rowwise : Mode::standard,
+                      Mode::global};
+  }
+  bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
+    linear::PassProblem problem;
+    if (!linear::from_query(query, problem)) return false;
+    choice = linear::to_choice(ranking_);
+    return true;
+  }
+
+ private:
+  linear::ModeRanking ranking_;
+};
+
+TEST(LinearInt8Dw, FollowsTheForwardOfModeAuto) {
+  for (const Mode first : {Mode::standard, Mode::rowwise}) {
+    SCOPED_TRACE(mode_name(first));
+    Context context(test::device_options());
+    context.set_config_source(std::make_shared<Fixed>(first));
+    LayerTrial t(case_of(Mode::automatic, DType::f32));
+    SwitchbackLinear layer = layer_of(context, t);
+    t.forward(layer, Save::copy);
+    t.backward(layer);
+    context.synchronize();
+    const FloatMatrix dw = t.dw;
+    if (first == Mode::rowwise) {
+      EXPECT_TRUE(dw == expected_dw(context, t.g.any(), t.x.any(), 128, t.dw, false));
+    } else {
+      LayerTrial same(case_of(Mode::standard, DType::f32));
+      SwitchbackLinear standard = same.make(context);
+      same.forward(standard, Save::copy);
+      same.backward(standard);
+      context.synchronize();
+      EXPECT_TRUE(dw == same.dw);
+    }
+    // The same from the caller's x.
+    layer.backward_from({t.x.any(), {}}, t.grads());
+    context.synchronize();
+    EXPECT_TRUE(t.dw == dw);
+  }
+}
+
+TEST(LinearInt8Dw, SteadyStateTakesNoMemory) {
+  Context context(test::device_options());
+  LayerTrial t(case_of(Mode::rowwise, DType::bf16));
+  SwitchbackLinear layer = layer_of(context, t);
+  std::size_t workspace = 0;
+  for (int step = 0; step < 6; ++step) {
+    t.forward(layer, Save::copy);
+    t.backward(layer);
+    layer.weight_updated();
+    if (step == 2) workspace = context.workspace_bytes();
+    if (step > 2) {
+      EXPECT_EQ(context.workspace_bytes(), workspace);
+    }
+  }
+}
+
+TEST(LinearInt8Dw, EveryRejectionNamesArgumentValueAndRule) {
+  Context context(test::device_options());
+  LayerTrial t(case_of(Mode::rowwise, DType::f32));
+  const auto refused = [&](const std::function<void(LinearOptions&)>& change) {
+    LinearOptions options = t.options();
+    options.dw = WeightGradient::int8_block;
+    change(options);
+    return test::failure(Status::invalid_argument, [&] { SwitchbackLinear(context, options); });
+  };
+  EXPECT_EQ(refused([](auto& o) { o.dw_block_rows = 64; }),
+            "linear: dw_block_rows = 64; it must be 128, 256, 512 or 1024");
+  EXPECT_EQ(refused([](auto& o) { o.mode = Mode::standard; }),
+            "linear: dw = int8_block in mode standard; it must be rowwise, global or auto");
+  EXPECT_EQ(refused([](auto& o) { o.mode = Mode::global_mem_efficient; }),
+            "linear: dw = int8_block in mode global_mem_efficient; it must be rowwise, global or "
+            "auto (with int8_block, mode global keeps codes instead of x too)");
+  EXPECT_EQ(refused([](auto& o) { o.dw = static_cast<WeightGradient>(2); }),
+            "linear: dw = 2; it must be floating (0) or int8_block (1)");
+
+  SwitchbackLinear layer = layer_of(context, t);
+  SwitchbackLinear floating = t.make(context);
+  Blocks kept(300, 40, 128);
+  EXPECT_EQ(test::failure(Status::invalid_argument,
+                          [&] {
+                            floating.forward_block_codes(t.x.any(), t.y.any(), kept.codes.view(),
+                                                         kept.absmax);
+                          }),
+            "forward_block_codes: the layer's dw is floating; it must be int8_block");
+  EXPECT_EQ(test::failure(Status::invalid_argument,
+                          [&] {
+                            MatrixView<std::int8_t> narrow = kept.codes.view();
+                            narrow.cols = 300;
+                            layer.forward_block_codes(t.x.any(), t.y.any(), narrow, kept.absmax);
+                          }),
+            "forward_block_codes: codes_t is [40,300]; it must be [K,M rounded up to whole blocks] "
+            "= [40,384]");
+  EXPECT_EQ(test::failure(Status::invalid_argument,
+                          [&] {
+                            layer.backward_from({t.x.any(), {}, true}, t.grads());
+                          }),
+            "backward_from: x has dtype f32; codes of blocks have s8");
+  EXPECT_EQ(
+      test::failure(Status::invalid_argument,
+                    [&] {
+                      floating.backward_from({kept.codes.view(), kept.absmax, true}, t.grads());
+                    }),
+      "backward_from: the layer's dw is floating; it must be int8_block");
+  EXPECT_EQ(test::failure(Status::invalid_argument,
+                          [&] {
+                            layer.backward_from(
+                                {kept.codes.view(), std::span(kept.absmax).first(40), true},
+                                t.grads());
+                          }),
+            "backward_from: absmax holds 40 floats; it must hold blocks * K = 120");
+}
+
+}  // namespace
+}  // namespace switchback
