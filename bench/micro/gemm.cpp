@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "bench/cli/table.hpp"
-#include "bench/machine/ceilings.hpp"
 #include "bench/machine/copy_kernel.hpp"
+#include "bench/micro/ceiling.hpp"
 #include "bench/workload/session.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -28,29 +28,6 @@ namespace switchback::bench {
 namespace {
 
 constexpr double gemm_min_time_s = 4;
-
-// A register loop of about two milliseconds on all threads: long beside waking them.
-struct Ceiling {
-  RegisterLoop loop;
-  long steps = 1024;
-  double operations = 0;
-
-  Ceiling(Context& context, const RegisterLoop& loop_) : loop(loop_) {
-    for (;; steps *= 2) {
-      const measure::Stats s = measure::stats_of(
-          {.repeat = 2}, [&] { operations = run_on_all_threads(context, loop, steps); });
-      if (s.min_ms > 2) break;
-    }
-  }
-};
-
-// share = (operations / time) / (ceiling's operations / its time), round by round.
-measure::Middle share_of(const measure::Timed& subject, double operations,
-                         const measure::Timed& ceiling, double ceiling_operations) {
-  measure::Middle ratio = measure::speed_ratio(ceiling.times_ms, subject.times_ms);
-  const double factor = operations / ceiling_operations;
-  return {ratio.median * factor, ratio.mad * factor};
-}
 
 // X, W and Y of one shape in f32, their codes, and a packed W for each int8 engine and output.
 class Product {
@@ -189,11 +166,6 @@ void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShap
     }
     sink(row);
   }
-}
-
-std::string share_text(const measure::Middle& share, std::int64_t samples) {
-  return samples < 3 ? fmt::format("{:.0f} %", 100 * share.median)
-                     : fmt::format("{:.0f} ± {:.0f} %", 100 * share.median, 100 * share.mad);
 }
 
 std::vector<std::string> cells(const GemmRow& r) {

@@ -27,6 +27,11 @@ std::optional<Target> step_target(const MicroShape& s) {
   return s.batch >= 1024 ? std::optional(Target{1.6, 1.8, 1.92}) : std::nullopt;
 }
 
+std::optional<Target> all_int8_step_target(const MicroShape& s) {
+  if (s.batch >= 1024) return Target{2.6, 3.2, 3.6};
+  return s.batch >= 256 ? std::optional(Target{2.0, 2.5, 3.0}) : std::nullopt;
+}
+
 // One shape's matrices, the floating point passes over them, and the int8 layer.
 class Bench {
  public:
@@ -59,12 +64,13 @@ class Bench {
     return measure::without_hopeless(without_refusing(std::move(rivals)), 1.5, &context_);
   }
 
-  SwitchbackLinear layer(Mode mode) {
+  SwitchbackLinear layer(Mode mode, WeightGradient dw = WeightGradient::floating) {
     LinearOptions options;
     options.in_features = shape_.dim_in;
     options.out_features = shape_.dim_out;
     options.mode = mode;
     options.dtype = dtype_;
+    options.dw = dw;
     SwitchbackLinear layer(context_, options);
     layer.set_weight(w_.any());
     return layer;
@@ -177,8 +183,9 @@ void forward_rows(Bench& bench, const Setting& setting) {
 
 void step_rows(Bench& bench, const Setting& setting) {
   std::vector<SwitchbackLinear> layers;
-  for (const Mode mode : int8_modes)
-    layers.push_back(bench.layer(mode));
+  for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block})
+    for (const Mode mode : int8_modes)
+      layers.push_back(bench.layer(mode, dw));
   // Every engine's every pass, so that the floating point step takes the best of each.
   std::vector<measure::Rival> rivals;
   std::vector<std::size_t> ends;
@@ -205,6 +212,10 @@ void step_rows(Bench& bench, const Setting& setting) {
   for (std::size_t i = 0; i < std::size(int8_modes); ++i)
     setting.row("full step, W new", int8_modes[i], timed[ends.back() + i], best, 3,
                 step_target(setting.shape));
+  for (std::size_t i = 0; i < std::size(int8_modes); ++i)
+    setting.row("full step, W new, dW in int8", int8_modes[i],
+                timed[ends.back() + std::size(int8_modes) + i], best, 3,
+                all_int8_step_target(setting.shape));
 }
 
 void layer_of_shape(Context& context, const MicroOptions& options, const MicroShape& shape,

@@ -27,6 +27,7 @@ namespace {
 
 constexpr double quantize_min_time_s = 0.3;
 constexpr std::int64_t columns = 4096;
+constexpr std::int64_t block_rows = 256;
 
 using QuantizeSink = std::function<void(const QuantizeRow&)>;
 
@@ -35,7 +36,7 @@ struct Buffers {
   DType dtype;
   measure::Matrix x;      // the floating point side
   measure::Matrix codes;  // q[rows,columns], and behind it q_t[columns,rows]
-  measure::Matrix row_scales, column_scales, column_sums, scale;
+  measure::Matrix row_scales, column_scales, column_sums, scale, block_scales;
   measure::Matrix copied;  // of a device: what its copies write
   Fingerprint seen{};
   std::uint64_t read = 0;
@@ -44,11 +45,13 @@ struct Buffers {
       : rows(rows_),
         dtype(dtype_),
         x(context, dtype, rows, columns),
-        codes(context, DType::s8, 2 * rows, columns),
+        codes(context, DType::s8, rows + whole_block_rows(rows, block_rows), columns),
         row_scales(context, DType::f32, 1, rows),
         column_scales(context, DType::f32, 1, columns),
         column_sums(context, DType::f32, 1, columns),
-        scale(context, DType::f32, 1, 1) {
+        scale(context, DType::f32, 1, 1),
+        block_scales(context, DType::f32, 1,
+                     whole_block_rows(rows, block_rows) / block_rows * columns) {
     measure::fill_normal(context, x.any(), seed);
     if (context.state().runtime == nullptr)
       measure::fill_codes(context, codes.view<std::int8_t>(), seed + 1);
@@ -62,6 +65,10 @@ struct Buffers {
   [[nodiscard]] MatrixView<std::int8_t> q_t() const {
     return {codes.view<std::int8_t>().data + rows * columns, columns, rows};
   }
+  [[nodiscard]] MatrixView<std::int8_t> q_of_blocks() const {
+    return {q_t().data, columns, whole_block_rows(rows, block_rows)};
+  }
+  [[nodiscard]] std::span<float> absmax_blocks() const { return block_scales.floats(); }
   [[nodiscard]] std::span<float> absmax_rows() const { return row_scales.floats(); }
   [[nodiscard]] std::span<float> absmax_cols() const { return column_scales.floats(); }
   [[nodiscard]] std::span<float> absmax_all() const { return scale.floats(); }
@@ -110,6 +117,17 @@ std::vector<Operation> operations() {
          quantize_global_and_transpose(c, b.x.any(), b.q(), b.q_t(), b.absmax_all());
        },
        std::nullopt},
+      {"blocks of 256 rows, transposed", 1, false,
+       [](Context& c, Buffers& b) {
+         quantize_blockwise_transpose(c, b.x.any(), block_rows, b.q_of_blocks(), b.absmax_blocks());
+       },
+       Target{0.4, 0.6, 0.75}},
+      {"rowwise and blocks transposed", 2, false,
+       [](Context& c, Buffers& b) {
+         quantize_rowwise_and_blockwise_transpose(c, b.x.any(), b.q(), b.absmax_rows(), block_rows,
+                                                  b.q_of_blocks(), b.absmax_blocks());
+       },
+       Target{0.4, 0.6, 0.75}},
       {"cast to int8", 1, false, [](Context& c, Buffers& b) { cast_to_int8(c, b.x.any(), b.q()); },
        std::nullopt},
       {"fingerprint", 0, false, [](Context& c, Buffers& b) { b.seen = fingerprint(c, b.x.any()); },

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/micro/weight_gradient.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "bench/cli/table.hpp"
+#include "bench/micro/ceiling.hpp"
+#include "bench/workload/session.hpp"
+#include "core/context_state.hpp"
+#include "measure/data.hpp"
+#include "measure/matrix.hpp"
+#include "switchback/gemm.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+constexpr double weight_gradient_min_time_s = 3;
+constexpr std::int64_t usual_block_rows = 256;
+
+using WeightGradientSink = std::function<void(const WeightGradientRow&)>;
+
+// G, X and dW of one shape, and what the int8 product reads.
+class DwOperands {
+ public:
+  DwOperands(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed)
+      : context_(context),
+        padded_(whole_block_rows(shape.batch, usual_block_rows)),
+        g_(context, dtype, shape.batch, shape.dim_out),
+        x_(context, dtype, shape.batch, shape.dim_in),
+        dw_(context, DType::f32, shape.dim_out, shape.dim_in),
+        q_g_(context, DType::s8, shape.dim_out, padded_),
+        q_x_(context, DType::s8, shape.dim_in, padded_),
+        absmax_g_(context, DType::f32, padded_ / usual_block_rows, shape.dim_out),
+        absmax_x_(context, DType::f32, padded_ / usual_block_rows, shape.dim_in) {
+    measure::fill_normal(context, g_.any(), seed);
+    measure::fill_normal(context, x_.any(), seed + 1);
+    measure::fill_normal(context, dw_.any(), seed + 2);
+    quantize();
+  }
+
+  void quantize() {
+    quantize_blockwise_transpose(context_, g_.any(), usual_block_rows, q_g_.view<std::int8_t>(),
+                                 scales(absmax_g_));
+    quantize_blockwise_transpose(context_, x_.any(), usual_block_rows, q_x_.view<std::int8_t>(),
+                                 scales(absmax_x_));
+  }
+
+  void multiply(const std::string& engine) {
+    BlockwiseGemmArgs args;
+    args.a = q_g_.view<const std::int8_t>();
+    args.b = q_x_.view<const std::int8_t>();
+    args.d = dw_.any();
+    args.absmax_a = scales(absmax_g_);
+    args.absmax_b = scales(absmax_x_);
+    args.block_rows = usual_block_rows;
+    args.engine = engine;
+    gemm_blockwise(context_, args);
+  }
+
+  void multiply_floating(const std::string& engine) {
+    StandardGemmArgs args;
+    args.a = g_.any();
+    args.b = x_.any();
+    args.d = dw_.any();
+    args.transpose_a = true;
+    args.engine = engine;
+    gemm_standard(context_, args);
+  }
+
+ private:
+  static std::span<float> scales(const measure::Matrix& m) {
+    const MatrixView<float> all = m.view<float>();
+    return {all.data, static_cast<std::size_t>(all.rows * all.cols)};
+  }
+
+  Context& context_;
+  std::int64_t padded_;
+  measure::Matrix g_, x_, dw_, q_g_, q_x_, absmax_g_, absmax_x_;
+};
+
+void weight_gradient_of_shape(Context& context, const MicroOptions& options,
+                              const MicroShape& shape, const WeightGradientSink& sink) {
+  const DType dtype = options.dtype.value_or(DType::f32);
+  DwOperands dw(context, shape, dtype, options.seed);
+  std::vector<measure::Rival> floating;
+  for (const std::string& engine : fast_floating_engines(context))
+    floating.push_back({engine, [&dw, engine] { dw.multiply_floating(engine); }});
+  std::vector<measure::Rival> rivals =
+      measure::without_hopeless(without_refusing(std::move(floating)), 3, &context);
+  const std::size_t first_int8 = rivals.size();
+  std::vector<measure::Rival> int8;
+  for (const std::string& engine : fast_engines(gemm_blockwise_engines(context)))
+    int8.push_back({engine, [&dw, engine] { dw.multiply(engine); }});
+  for (measure::Rival& rival : measure::without_hopeless(std::move(int8), 4, &context))
+    rivals.push_back(std::move(rival));
+  const std::size_t whole = rivals.size();
+  rivals.push_back({"codes of G and X, product", [&dw] {
+                      dw.quantize();
+                      dw.multiply({});
+                    }});
+  std::optional<Ceiling> ceiling;
+  if (context.state().runtime == nullptr) {
+    ceiling.emplace(context, int8_loop(context));
+    rivals.push_back({ceiling->loop.instruction,
+                      [&] { run_on_all_threads(context, ceiling->loop, ceiling->steps); }});
+  }
+  const std::vector<measure::Timed> timed =
+      measure::race(rivals, micro_rounds(context, options, weight_gradient_min_time_s));
+  const measure::Timed& best = measure::fastest(timed, 0, first_int8);
+  const double operations = 2.0 * static_cast<double>(shape.batch) *
+                            static_cast<double>(shape.dim_in) * static_cast<double>(shape.dim_out);
+  for (std::size_t i = first_int8; i <= whole; ++i) {
+    WeightGradientRow row("dw", timed[i].name, timed[i], best);
+    row.variant = i < whole ? "product" : "whole";
+    row.shape = shape;
+    row.dtype = dtype;
+    row.gop_s = operations / (timed[i].stats.median_ms * 1e-3) * 1e-9;
+    if (ceiling && i < whole) {
+      row.ceiling = ceiling->loop.instruction;
+      row.share = share_of(timed[i], operations, timed.back(), ceiling->operations);
+      // The claim is of the engine the library would choose.
+      if (i == first_int8 && shape.batch >= 1024) row.target = Target{0.72, 0.8, 0.9};
+    }
+    sink(row);
+  }
+}
+
+std::vector<std::string> cells(const WeightGradientRow& r) {
+  return {shape_text(r.shape),
+          r.variant + " " + r.subject,
+          std::string(dtype_name(r.dtype)),
+          time_text(r.subject_ms),
+          number(r.gop_s),
+          r.share ? share_text(*r.share, r.subject_ms.count) : "",
+          r.rival,
+          ratio_text(r),
+          target_text(r.target),
+          verdict(r.target, r.share ? r.share->median : 0.0)};
+}
+
+class WeightGradientBench final : public MicroBench {
+ public:
+  using MicroBench::MicroBench;
+  [[nodiscard]] std::string_view name() const override { return "dw"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "int8 weight gradients against floating point ones";
+  }
+  [[nodiscard]] std::string_view explanation() const override {
+    return "dW = Gᵀ·X from codes of blocks of 256 rows: the product alone, and with the quantizes "
+           "of G and X,\nagainst the fastest floating point product of the same dtype. (A layer "
+           "writes these codes in passes\nthat it makes anyway.) Share of the rate of the best "
+           "int8 "
+           "instruction in registers.";
+  }
+  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
+  [[nodiscard]] Table table() const override {
+    return race_table(
+        {"MxKxN", "what", "dtype", "ms", "GOP/s", "of ceiling", "best rival", "ratio"},
+        {"what", "dtype", "best rival"}, shared().targets);
+  }
+  [[nodiscard]] std::size_t key_columns() const override { return 3; }
+  std::vector<CasePlan> plan(Session& /*session*/) override {
+    return plan_shapes({{256, 1024, 4096},
+                        {1024, 1024, 4096},
+                        {1024, 4096, 1024},
+                        {4096, 1408, 6144},
+                        {2048, 4096, 4096}});
+  }
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
+    micro_weight_gradient(session.context(), of_case(i), [&](const WeightGradientRow& row) {
+      sink({to_json(row).dump(), cells(row), summary_of(row)});
+    });
+    return {};
+  }
+};
+
+}  // namespace
+
+Json to_json(const WeightGradientRow& row) {
+  Json json = to_json(static_cast<const RaceRow&>(row));
+  json["gop_s"] = row.gop_s;
+  if (row.share) {
+    json["ceiling"] = row.ceiling;
+    json["share_of_ceiling"] = row.share->median;
+    json["share_mad"] = row.share->mad;
+  }
+  if (row.target) json["reference_target"] = target_json(*row.target, "share_of_ceiling");
+  return json;
+}
+
+void micro_weight_gradient(Context& context, const MicroOptions& options,
+                           const WeightGradientSink& sink) {
+  for (const MicroShape& shape : options.shapes.empty() ? default_micro_shapes() : options.shapes)
+    weight_gradient_of_shape(context, options, shape, sink);
+}
+
+std::unique_ptr<MicroBench> make_micro_weight_gradient(const MicroOptions& shared) {
+  return std::make_unique<WeightGradientBench>(shared);
+}
+
+}  // namespace switchback::bench
