@@ -41,6 +41,7 @@ struct EngineList {
 
 std::vector<EngineList> engine_lists(const Context& context) {
   return {{"int8 products", gemm_engines(context)},
+          {"blockwise int8 products", gemm_blockwise_engines(context)},
           {"floating point products", gemm_standard_engines(context)},
           {"quantize", quantize_engines(context)}};
 }

@@ -58,6 +58,7 @@ Listing list_engines(const Context& context) {
     }
   };
   add("int8 product", gemm_engines(context));
+  add("blockwise int8 product", gemm_blockwise_engines(context));
   add("floating point product", gemm_standard_engines(context));
   add("quantize", quantize_engines(context));
   out.keys = 2;

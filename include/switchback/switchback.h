@@ -45,7 +45,7 @@ extern "C" {
 /* The ABI that this header declares. A program compiled with it runs with every library of the same
  * major version and the same or a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 7
+#define SWITCHBACK_ABI_VERSION_MINOR 8
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -189,8 +189,9 @@ typedef struct switchback_engine_info {
 /* The operations that have engines to choose from. */
 enum {
   SWITCHBACK_ENGINES_QUANTIZE = 0,
-  SWITCHBACK_ENGINES_GEMM = 1,         /* the int8 products */
-  SWITCHBACK_ENGINES_GEMM_STANDARD = 2 /* the floating point products */
+  SWITCHBACK_ENGINES_GEMM = 1,          /* the int8 products */
+  SWITCHBACK_ENGINES_GEMM_STANDARD = 2, /* the floating point products */
+  SWITCHBACK_ENGINES_GEMM_BLOCKWISE = 3 /* switchback_gemm_blockwise; since 1.8 */
 };
 
 /* The engines of an operation in order of preference. *out points to *count of them; they live as
@@ -225,6 +226,18 @@ SWITCHBACK_API switchback_status switchback_column_sums(switchback_context* cont
 SWITCHBACK_API switchback_status
 switchback_quantize_columnwise_transpose(switchback_context* context, const switchback_matrix* w,
                                          const switchback_matrix* q_t, float* absmax);
+/* Since 1.8. Codes for a product that sums over the rows of x[M,K]: q_t[K,Mp] and absmax[B,K], one
+ * scale for each column of a block of block_rows rows (128, 256, 512 or 1024). B = ceil(M /
+ * block_rows), Mp = B . block_rows; codes behind row M are 0. */
+SWITCHBACK_API switchback_status switchback_quantize_blockwise_transpose(
+    switchback_context* context, const switchback_matrix* x, int32_t block_rows,
+    const switchback_matrix* q_t, float* absmax);
+/* Since 1.8. The same with q[M,K] and absmax_rows[M], one scale per row, and with the column
+ * sums[K] of x unless they are NULL. */
+SWITCHBACK_API switchback_status switchback_quantize_rowwise_and_blockwise_transpose(
+    switchback_context* context, const switchback_matrix* x, const switchback_matrix* q,
+    float* absmax_rows, int32_t block_rows, const switchback_matrix* q_t, float* absmax_blocks,
+    float* column_sums_or_null, int32_t accumulate);
 /* q[N,K] and absmax[1] from w[N,K]. */
 SWITCHBACK_API switchback_status switchback_quantize_global(switchback_context* context,
                                                             const switchback_matrix* w,
@@ -359,6 +372,25 @@ typedef struct switchback_gemm_standard_args {
 SWITCHBACK_API switchback_status
 switchback_gemm_standard(switchback_context* context, const switchback_gemm_standard_args* args);
 
+/* Since 1.8. d[N,K] (+)= G^T . X from codes of blocks of rows of G[M,N] and X[M,K], as
+ * switchback_quantize_blockwise_transpose writes them: S_b is the int32 sum over block b, and in
+ * f32 p = fma(float(S_b) . absmax_b, absmax_a, p) for the blocks of each 8192 rows in order, then
+ * D = fma(p, c, D); D starts at +0 or at d, and is rounded once to d's type at the end. */
+typedef struct switchback_gemm_blockwise_args {
+  size_t struct_size;
+  switchback_matrix a;   /* [N,Mp] s8, Mp = M rounded up to whole blocks */
+  switchback_matrix b;   /* [K,Mp] s8 */
+  switchback_matrix d;   /* [N,K] f32, f16 or bf16 */
+  const float* absmax_a; /* [Mp / block_rows, N] */
+  const float* absmax_b; /* [Mp / block_rows, K] */
+  int32_t block_rows;    /* 128, 256, 512 or 1024 */
+  int32_t accumulate;    /* 1: add to the values in d */
+  const char* engine;    /* forces an engine by name; NULL = chosen */
+} switchback_gemm_blockwise_args;
+
+SWITCHBACK_API switchback_status
+switchback_gemm_blockwise(switchback_context* context, const switchback_gemm_blockwise_args* args);
+
 /* ---- The linear layer -------------------------------------------------------------------------
  */
 
@@ -372,6 +404,12 @@ enum {
 };
 
 typedef struct switchback_linear switchback_linear;
+
+/* How a layer computes dw. Since 1.8. */
+enum {
+  SWITCHBACK_DW_FLOATING = 0,  /* a product in floating point */
+  SWITCHBACK_DW_INT8_BLOCK = 1 /* switchback_gemm_blockwise */
+};
 
 typedef struct switchback_linear_options {
   size_t struct_size;
@@ -391,6 +429,11 @@ typedef struct switchback_linear_options {
   /* Since 1.4. 1: on a device, backward computes dw on a second stream, concurrently with dx. The
    * results are the same. */
   int32_t overlap_dw;
+  /* Since 1.8. How dw is computed: SWITCHBACK_DW_FLOATING, or SWITCHBACK_DW_INT8_BLOCK in modes
+   * rowwise, global and auto. A forward that saves then keeps codes instead of x. */
+  int32_t dw;
+  /* Since 1.8. The rows that share scales: 128, 256, 512 or 1024; 0 = 256. */
+  int32_t dw_block_rows;
 } switchback_linear_options;
 
 SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* context,
@@ -486,6 +529,17 @@ SWITCHBACK_API switchback_status switchback_linear_forward_codes(switchback_line
 SWITCHBACK_API switchback_status
 switchback_linear_backward_from(switchback_linear* linear, const switchback_linear_grads* grads,
                                 const switchback_matrix* x_or_null, const float* absmax_or_null);
+
+/* Since 1.8. For layers whose dw is SWITCHBACK_DW_INT8_BLOCK: a forward that also returns the codes
+ * that dw reads, codes_t[K,Mp] (s8) and absmax[B,K], as switchback_quantize_blockwise_transpose
+ * writes them; and the gradients from them. dx of a layer with an activation then needs
+ * dx_of_activation. */
+SWITCHBACK_API switchback_status switchback_linear_forward_block_codes(
+    switchback_linear* linear, const switchback_matrix* x, const switchback_matrix* y,
+    const switchback_matrix* codes_t, float* absmax);
+SWITCHBACK_API switchback_status switchback_linear_backward_from_blocks(
+    switchback_linear* linear, const switchback_linear_grads* grads,
+    const switchback_matrix* codes_t, const float* absmax);
 
 /* Bytes kept for backward (including a borrowed x), and bytes held for quantized and packed
  * weights. */

@@ -149,11 +149,14 @@ std::vector<EngineInfo> engines_of(const Context& context, int32_t operation) {
       return quantize_engines(context);
     case SWITCHBACK_ENGINES_GEMM:
       return gemm_engines(context);
+    case SWITCHBACK_ENGINES_GEMM_BLOCKWISE:
+      return gemm_blockwise_engines(context);
     case SWITCHBACK_ENGINES_GEMM_STANDARD:
       return gemm_standard_engines(context);
     default:
       core::fail(Status::invalid_argument,
-                 "engines: operation = {}; it must be quantize (0), gemm (1) or gemm_standard (2)",
+                 "engines: operation = {}; it must be quantize (0), gemm (1), gemm_standard (2) or "
+                 "gemm_blockwise (3)",
                  operation);
   }
 }

@@ -109,3 +109,24 @@ switchback_status switchback_gemm_standard(switchback_context* context,
     gemm_standard(ctx, cpp);
   });
 }
+
+switchback_status switchback_gemm_blockwise(switchback_context* context,
+                                            const switchback_gemm_blockwise_args* args) {
+  return guard([&] {
+    constexpr std::string_view op = "gemm_blockwise";
+    Context& ctx = read_context(op, context);
+    const auto given = read_struct(op, "args", args, {});
+    BlockwiseGemmArgs cpp;
+    cpp.a = read_view<const std::int8_t>(op, "a", given.a);
+    cpp.b = read_view<const std::int8_t>(op, "b", given.b);
+    cpp.d = read_matrix(op, "d", given.d);
+    cpp.block_rows = given.block_rows;
+    // Of a wrong number of rows there are no blocks; it is refused by name.
+    const std::int64_t blocks = given.block_rows > 0 ? cpp.a.cols / given.block_rows : 0;
+    cpp.absmax_a = read_span(given.absmax_a, blocks * cpp.a.rows);
+    cpp.absmax_b = read_span(given.absmax_b, blocks * cpp.b.rows);
+    cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
+    cpp.engine = read_name(given.engine);
+    gemm_blockwise(ctx, cpp);
+  });
+}

@@ -40,7 +40,7 @@ struct switchback_context {
   std::shared_ptr<switchback::Context> context;  // shared with the layers, which need it to the end
   std::string device;
   std::string isa;
-  std::array<switchback::capi::EngineTable, 3> engines;
+  std::array<switchback::capi::EngineTable, 4> engines;
   std::shared_ptr<switchback::Tuner> tuner;
   std::string warnings;  ///< the text that the caller was last given
 };

@@ -13,6 +13,8 @@ static_assert(SWITCHBACK_ROWWISE == static_cast<int>(Mode::rowwise));
 static_assert(SWITCHBACK_GLOBAL == static_cast<int>(Mode::global));
 static_assert(SWITCHBACK_GLOBAL_MEM_EFFICIENT == static_cast<int>(Mode::global_mem_efficient));
 static_assert(SWITCHBACK_AUTO == static_cast<int>(Mode::automatic));
+static_assert(SWITCHBACK_DW_FLOATING == static_cast<int>(WeightGradient::floating));
+static_assert(SWITCHBACK_DW_INT8_BLOCK == static_cast<int>(WeightGradient::int8_block));
 static_assert(SWITCHBACK_SAVE_NOTHING == static_cast<int>(Save::nothing));
 static_assert(SWITCHBACK_SAVE_COPY == static_cast<int>(Save::copy));
 static_assert(SWITCHBACK_SAVE_BORROW == static_cast<int>(Save::borrow));
@@ -30,6 +32,12 @@ LinearGrads read_grads(std::string_view op, const switchback_linear_grads* grads
   return cpp;
 }
 
+// The scales of codes[K,Mp] of blocks.
+template <class T>
+std::int64_t block_scales(const SwitchbackLinear& layer, const MatrixView<T>& codes) {
+  return codes.cols / layer.options().dw_block_rows * codes.rows;
+}
+
 }  // namespace
 
 switchback_status switchback_linear_create(switchback_context* context,
@@ -38,9 +46,10 @@ switchback_status switchback_linear_create(switchback_context* context,
   return guard([&] {
     constexpr std::string_view op = "linear_create";
     check_pointer(op, "context", context);
-    const auto given = read_struct(op, "options", options,
-                                   {offsetof(switchback_linear_options, allow),
-                                    offsetof(switchback_linear_options, activation)});
+    const auto given = read_struct(
+        op, "options", options,
+        {offsetof(switchback_linear_options, allow),
+         offsetof(switchback_linear_options, activation), offsetof(switchback_linear_options, dw)});
     check_pointer(op, "out", out);
     LinearOptions cpp;
     cpp.in_features = given.in_features;
@@ -51,6 +60,8 @@ switchback_status switchback_linear_create(switchback_context* context,
     cpp.allow = given.allow;
     cpp.activation = static_cast<Activation>(given.activation);
     cpp.overlap_dw = read_flag(op, "overlap_dw", given.overlap_dw);
+    cpp.dw = static_cast<WeightGradient>(given.dw);
+    if (given.dw_block_rows != 0) cpp.dw_block_rows = given.dw_block_rows;
     *out = new switchback_linear(context->context, cpp);
   });
 }
@@ -151,6 +162,34 @@ switchback_status switchback_linear_backward_from(switchback_linear* linear,
     if (x_or_null != nullptr) input.x = read_matrix(op, "x", x_or_null);
     if (absmax_or_null != nullptr) input.absmax = read_span(absmax_or_null, input.x.rows);
     layer.backward_from(input, cpp);
+  });
+}
+
+switchback_status switchback_linear_forward_block_codes(switchback_linear* linear,
+                                                        const switchback_matrix* x,
+                                                        const switchback_matrix* y,
+                                                        const switchback_matrix* codes_t,
+                                                        float* absmax) {
+  return guard([&] {
+    constexpr std::string_view op = "forward_block_codes";
+    SwitchbackLinear& layer = read_layer(op, linear);
+    const AnyMatrix in = read_matrix(op, "x", x);
+    const AnyMatrix out = read_matrix(op, "y", y);
+    const auto codes = read_view<std::int8_t>(op, "codes_t", codes_t);
+    layer.forward_block_codes(in, out, codes, read_span(absmax, block_scales(layer, codes)));
+  });
+}
+
+switchback_status switchback_linear_backward_from_blocks(switchback_linear* linear,
+                                                         const switchback_linear_grads* grads,
+                                                         const switchback_matrix* codes_t,
+                                                         const float* absmax) {
+  return guard([&] {
+    constexpr std::string_view op = "backward_from_blocks";
+    SwitchbackLinear& layer = read_layer(op, linear);
+    const LinearGrads cpp = read_grads(op, grads);
+    const auto codes = read_view<const std::int8_t>(op, "codes_t", codes_t);
+    layer.backward_from({codes, read_span(absmax, block_scales(layer, codes)), true}, cpp);
   });
 }
 

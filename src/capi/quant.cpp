@@ -26,6 +26,7 @@ struct Arguments {
   float* absmax = nullptr;
   const switchback_matrix* q_t = nullptr;
   float* absmax_t = nullptr;
+  std::int32_t block_rows = 0;
   float* column_sums = nullptr;
   std::int32_t accumulate = 0;
   const switchback_matrix* value = nullptr;
@@ -50,7 +51,8 @@ quant::Request read(Op op, const Arguments& a) {
                          float* absmax) -> quant::CodesOut {
     if (scales == Scales::none) return {};
     return {scales, read_view<std::int8_t>(name, argument, q),
-            read_span(absmax, quant::scale_count(scales, r.x.rows, r.x.cols))};
+            read_span(absmax, quant::scale_count(scales, r.x.rows, r.x.cols, a.block_rows)),
+            scales == Scales::per_block ? a.block_rows : 0};
   };
   r.q = codes(parts.q, "q", a.q, a.absmax);
   r.q_t = codes(parts.q_t, "q_t", a.q_t, a.absmax_t);
@@ -99,6 +101,30 @@ switchback_status switchback_quantize_columnwise_transpose(switchback_context* c
                                                            const switchback_matrix* q_t,
                                                            float* absmax) {
   return quantize(Op::columnwise_transpose, context, {.x = w, .q_t = q_t, .absmax_t = absmax});
+}
+
+switchback_status switchback_quantize_blockwise_transpose(switchback_context* context,
+                                                          const switchback_matrix* x,
+                                                          int32_t block_rows,
+                                                          const switchback_matrix* q_t,
+                                                          float* absmax) {
+  return quantize(Op::blockwise_transpose, context,
+                  {.x = x, .q_t = q_t, .absmax_t = absmax, .block_rows = block_rows});
+}
+
+switchback_status switchback_quantize_rowwise_and_blockwise_transpose(
+    switchback_context* context, const switchback_matrix* x, const switchback_matrix* q,
+    float* absmax_rows, int32_t block_rows, const switchback_matrix* q_t, float* absmax_blocks,
+    float* column_sums_or_null, int32_t accumulate) {
+  return quantize(Op::rowwise_and_blockwise_transpose, context,
+                  {.x = x,
+                   .q = q,
+                   .absmax = absmax_rows,
+                   .q_t = q_t,
+                   .absmax_t = absmax_blocks,
+                   .block_rows = block_rows,
+                   .column_sums = column_sums_or_null,
+                   .accumulate = accumulate});
 }
 
 switchback_status switchback_quantize_global(switchback_context* context,

@@ -106,7 +106,7 @@ static void null_arguments(void) {
 static void engines(void) {
   switchback_context* context = cpu_context(1);
   for (int32_t operation = SWITCHBACK_ENGINES_QUANTIZE;
-       operation <= SWITCHBACK_ENGINES_GEMM_STANDARD; ++operation) {
+       operation <= SWITCHBACK_ENGINES_GEMM_BLOCKWISE; ++operation) {
     const switchback_engine_info* infos = NULL;
     size_t count = 0;
     CHECK_OK(switchback_engines(context, operation, &infos, &count));
@@ -126,7 +126,7 @@ static void engines(void) {
   }
   const switchback_engine_info* infos = NULL;
   size_t count = 77;
-  CHECK_INVALID("operation = 3", switchback_engines(context, 3, &infos, &count));
+  CHECK_INVALID("operation = 4", switchback_engines(context, 4, &infos, &count));
   CHECK_INVALID("operation = -1", switchback_engines(context, -1, &infos, &count));
   CHECK_INVALID("context is a null", switchback_engines(NULL, 0, &infos, &count));
   CHECK_INVALID("out is a null", switchback_engines(context, 0, NULL, &count));

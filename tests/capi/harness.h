@@ -111,6 +111,7 @@ void gemm_tests(void);
 void linear_tests(void);
 void linear_error_tests(void);
 void linear_kept_tests(void);
+void blockwise_tests(void);
 void activation_tests(void);
 void tune_tests(void);
 void grouped_tests(void);

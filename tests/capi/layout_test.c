@@ -21,7 +21,7 @@ _Static_assert(SWITCHBACK_SAVE_NOTHING == 0 && SWITCHBACK_SAVE_COPY == 1 &&
                    SWITCHBACK_SAVE_BORROW == 2,
                "save values are pinned");
 _Static_assert(SWITCHBACK_ENGINES_QUANTIZE == 0 && SWITCHBACK_ENGINES_GEMM == 1 &&
-                   SWITCHBACK_ENGINES_GEMM_STANDARD == 2,
+                   SWITCHBACK_ENGINES_GEMM_STANDARD == 2 && SWITCHBACK_ENGINES_GEMM_BLOCKWISE == 3,
                "operation values are pinned");
 
 #define AT(type, field, offset) \
@@ -75,6 +75,18 @@ AT(switchback_gemm_standard_args, engine, 152);
 _Static_assert(sizeof(switchback_gemm_standard_args) == 160,
                "grown? add the field and the old size");
 
+AT(switchback_gemm_blockwise_args, struct_size, 0);
+AT(switchback_gemm_blockwise_args, a, 8);
+AT(switchback_gemm_blockwise_args, b, 48);
+AT(switchback_gemm_blockwise_args, d, 88);
+AT(switchback_gemm_blockwise_args, absmax_a, 128);
+AT(switchback_gemm_blockwise_args, absmax_b, 136);
+AT(switchback_gemm_blockwise_args, block_rows, 144);
+AT(switchback_gemm_blockwise_args, accumulate, 148);
+AT(switchback_gemm_blockwise_args, engine, 152);
+_Static_assert(sizeof(switchback_gemm_blockwise_args) == 160,
+               "grown? add the field and the old size");
+
 AT(switchback_linear_options, struct_size, 0);
 AT(switchback_linear_options, in_features, 8);
 AT(switchback_linear_options, out_features, 16);
@@ -85,7 +97,9 @@ AT(switchback_linear_options, allow, 40);
 AT(switchback_linear_options, reserved, 44);
 AT(switchback_linear_options, activation, 48);
 AT(switchback_linear_options, overlap_dw, 52);
-_Static_assert(sizeof(switchback_linear_options) == 56, "grown? add the field and the old size");
+AT(switchback_linear_options, dw, 56);
+AT(switchback_linear_options, dw_block_rows, 60);
+_Static_assert(sizeof(switchback_linear_options) == 64, "grown? add the field and the old size");
 
 AT(switchback_linear_grads, struct_size, 0);
 AT(switchback_linear_grads, g, 8);

@@ -25,6 +25,7 @@ int main(void) {
   run("linear", linear_tests);
   run("linear errors", linear_error_tests);
   run("linear, kept input and quantized weight", linear_kept_tests);
+  run("blocks", blockwise_tests);
   run("activation", activation_tests);
   run("tune", tune_tests);
   run("groups", grouped_tests);

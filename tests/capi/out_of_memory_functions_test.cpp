@@ -323,7 +323,8 @@ void context_cases(std::vector<Case>& cases) {
                      w.call = [&w] { return switchback_context_synchronize(w.context); };
                    }});
   for (const std::int32_t operation :
-       {SWITCHBACK_ENGINES_QUANTIZE, SWITCHBACK_ENGINES_GEMM, SWITCHBACK_ENGINES_GEMM_STANDARD})
+       {SWITCHBACK_ENGINES_QUANTIZE, SWITCHBACK_ENGINES_GEMM, SWITCHBACK_ENGINES_GEMM_STANDARD,
+        SWITCHBACK_ENGINES_GEMM_BLOCKWISE})
     cases.push_back({"switchback_engines", std::to_string(operation), [=](World& w) {
                        w.makes_addresses = true;
                        auto** const out = w.result<const switchback_engine_info*>();
@@ -527,8 +528,9 @@ void backward_cases(std::vector<Case>& cases) {
 }
 
 using Cases = void (*)(std::vector<Case>&);
-constexpr Cases all_cases[] = {context_cases, quantize_cases, product_cases, layer_cases,
-                               forward_cases, backward_cases, grouped_cases, fragmented_cases};
+constexpr Cases all_cases[] = {context_cases,   quantize_cases, product_cases,
+                               layer_cases,     forward_cases,  backward_cases,
+                               blockwise_cases, grouped_cases,  fragmented_cases};
 
 class OutOfMemoryIn : public ::testing::TestWithParam<Cases> {};
 

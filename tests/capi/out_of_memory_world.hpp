@@ -108,8 +108,11 @@ class World {
 
   /// A layer over K = in, N = out with a weight and a bias, and what follows by its mode.
   void make_layer(std::int32_t mode, std::int32_t dtype, std::int64_t in, std::int64_t out,
-                  std::int32_t activation = SWITCHBACK_NO_ACTIVATION) {
+                  std::int32_t activation = SWITCHBACK_NO_ACTIVATION,
+                  std::int32_t how_dw = SWITCHBACK_DW_FLOATING) {
     switchback_linear_options options = {};
+    options.dw = how_dw;
+    options.dw_block_rows = 128;
     options.struct_size = sizeof(options);
     options.in_features = in;
     options.out_features = out;
@@ -152,6 +155,7 @@ struct Case {
 };
 
 /// The functions of groups of rows.
+void blockwise_cases(std::vector<Case>& cases);
 void grouped_cases(std::vector<Case>& cases);
 void fragmented_cases(std::vector<Case>& cases);
 

@@ -11,6 +11,7 @@
 #include "fuzz/guarded.hpp"
 #include "fuzz/input.hpp"
 #include "switchback/switchback.h"
+#include "switchback/types.hpp"
 
 namespace switchback::test {
 namespace {
@@ -45,6 +46,7 @@ class Session : private Draws {
   void gemm_int32(bool packed);
   void gemm_dequantize();
   void gemm_standard();
+  void blockwise();
   void create_layer();
   void set_weight();
   void prepare_for_eval();
@@ -278,6 +280,46 @@ void Session::gemm_standard() {
                  "gemm_standard");
 }
 
+// Codes of blocks, and a product of them.
+void Session::blockwise() {
+  Operands operands(input_);
+  const std::int64_t m = size(), n = size(), k = size();
+  const std::int32_t block_rows = input_.rarely(20) ? input_.byte() - 8 : 128 << input_.below(4);
+  const std::int64_t padded = block_rows < 128 ? m : whole_block_rows(m, block_rows);
+  const std::int64_t blocks = block_rows < 128 ? m : padded / block_rows;
+  const auto x = operands.matrix(float_type(), m, k, Access::read);
+  const auto q = operands.matrix(SWITCHBACK_S8, m, k, Access::write);
+  const auto q_t = operands.matrix(SWITCHBACK_S8, k, padded, Access::write);
+  float* const rows = operands.floats(m + 1, Access::write);
+  float* const of_blocks = operands.floats(blocks * k + 1, Access::write);
+  float* const sums = operands.floats(k + 1, Access::write);
+  switchback_gemm_blockwise_args args = {};
+  args.a = operands.matrix(SWITCHBACK_S8, n, padded, Access::read);
+  args.b = operands.matrix(SWITCHBACK_S8, k, padded, Access::read);
+  args.d = operands.matrix(float_type(), n, k, Access::write);
+  args.absmax_a = operands.floats(blocks * n + 1, Access::read);
+  args.absmax_b = operands.floats(blocks * k + 1, Access::read);
+  args.block_rows = block_rows;
+  args.accumulate = flag();
+  args.engine = engine(SWITCHBACK_ENGINES_GEMM_BLOCKWISE);
+  const SizedStruct<switchback_gemm_blockwise_args> sized(input_, args, sizeof(std::size_t));
+  const auto* px = Operands::pointer(input_, x);
+  const auto* pq_t = Operands::pointer(input_, q_t);
+  const int which = input_.below(3);
+  operands.remember();
+  if (which == 0)
+    operands.check(
+        switchback_quantize_blockwise_transpose(context(), px, block_rows, pq_t, of_blocks),
+        "quantize_blockwise_transpose");
+  else if (which == 1)
+    operands.check(switchback_quantize_rowwise_and_blockwise_transpose(
+                       context(), px, &q, rows, block_rows, pq_t, of_blocks,
+                       input_.below(2) == 0 ? sums : nullptr, flag()),
+                   "quantize_rowwise_and_blockwise_transpose");
+  else
+    operands.check(switchback_gemm_blockwise(context(), sized.get()), "gemm_blockwise");
+}
+
 void Session::create_layer() {
   switchback_linear_options options = {};
   options.in_features = input_.rarely(40) ? -size() : size();
@@ -422,6 +464,7 @@ void Session::one_call() {
   const int call = input_.byte();
   // A remainder of 31 values, as the kept inputs were made with, and what is left of a byte.
   if (call >= 248) return grouped_call(input_, context_, call - 248);
+  if (call == 247) return blockwise();
   const int which = call % 31;
   if (which < 10) return quantize(which);
   switch (which) {
