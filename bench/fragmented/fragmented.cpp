@@ -28,7 +28,6 @@ namespace switchback::bench {
 namespace {
 
 using measure::Matrix;
-using models::MemoryClass;
 
 struct Shape {
   std::int64_t dim = 0;  // inputs and outputs
@@ -317,18 +316,12 @@ class FragmentedWorkload : public Workload {
         core::require(dim >= 1 && dim % fragments == 0,
                       "--dim {}: it must be a positive multiple of --fragments {}", dim, fragments);
     }
-    modes_.clear();
-    for (const std::string& name : mode_names_)
-      modes_.push_back(parse_mode(name));
-    if (modes_.empty()) modes_ = {Mode::standard, Mode::rowwise};
+    modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise});
     for (const Mode mode : modes_)
       core::require(mode != Mode::global_mem_efficient,
                     "--mode {}: a fragmented layer does not have it: the gradient of its selector "
                     "needs x itself",
                     mode_name(mode));
-    // Ratios are against its plain layer.
-    if (std::find(modes_.begin(), modes_.end(), Mode::standard) == modes_.end())
-      modes_.insert(modes_.begin(), Mode::standard);
   }
   void open(Session& session) override {
     core::require(session.on_cpu(),
@@ -443,8 +436,6 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
   Context inference(session.options().context);
 
   // The plain layer in mode standard comes first: it is what all are compared with.
-  std::stable_partition(modes_.begin(), modes_.end(),
-                        [](Mode mode) { return mode == Mode::standard; });
   std::vector<std::unique_ptr<Variant>> all;
   CaseOutcome outcome;
   bool independent = true;
@@ -474,16 +465,7 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
     calls.emplace_back([v] { v->backward(); });
     calls.emplace_back([v] { v->update(); });
   }
-  measure::RoundRules rules;
-  rules.another = [&](const measure::RoundsSoFar& so_far) {
-    if (so_far.rounds >= steps_ + 1) return false;
-    const auto deadline = session.deadline();
-    return so_far.rounds < 3 || !deadline || measure::Clock::now() < *deadline;
-  };
-  rules.interrupted = [] { return Session::interrupted(); };
-  measure::Times times = measure::run_rounds(rules, calls, context);
-  for (auto& series : times)  // the first round is a warm-up: it takes memory
-    series.erase(series.begin());
+  const measure::Times times = step_times(session, steps_, calls);
 
   // Scratch that copied parts of the weight would hold dim² / F floats for each row. All there may
   // be is a few vectors a row.

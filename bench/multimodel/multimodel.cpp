@@ -8,9 +8,11 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "bench/multimodel/training.hpp"
+#include "bench/published/published.hpp"
 #include "bench/workload/session.hpp"
 #include "bench/workload/statistic.hpp"
 #include "bench/workload/training.hpp"
@@ -40,19 +42,26 @@ struct Shape {
 };
 
 // What one of the published systems measured for this shape (data/reference/multi_model.csv): its
-// grouped call against its loop of layers.
+// grouped convolution against its loop of layers.
 struct Published {
-  std::int64_t models;
-  double forward, backward, step;
+  double forward, step;
 };
-constexpr std::array<Published, 3> all_published = {
-    {{8, 4.38, 2.01, 1.59}, {32, 5.95, 3.17, 1.81}, {64, 7.91, 4.08, 1.91}}};
-
-const Published* published_for(const Shape& s) {
-  if (s.batch != 32 || s.dim_in != 256 || s.dim_out != 512) return nullptr;
-  for (const Published& p : all_published)
-    if (p.models == s.models) return &p;
-  return nullptr;
+std::optional<Published> published_for(const Shape& s) {
+  if (s.batch != 32 || s.dim_in != 256 || s.dim_out != 512) return std::nullopt;
+  const PublishedTable table("multi_model");
+  const auto row_of = [&](std::string_view variant) -> std::optional<std::size_t> {
+    for (std::size_t row = 0; row < table.rows(); ++row)
+      if (table.number(row, "models") == static_cast<double>(s.models) &&
+          table.text(row, "variant") == variant)
+        return row;
+    return std::nullopt;
+  };
+  const auto loop = row_of("mlinear"), grouped = row_of("gconv1d");
+  if (!loop || !grouped) return std::nullopt;
+  const auto ratio = [&](std::string_view column) {
+    return table.number(*loop, column).value() / table.number(*grouped, column).value();
+  };
+  return Published{ratio("forward_s"), ratio("total_s")};
 }
 
 // A loop of layers, each with inputs of its own; a loop over inputs that lie in one matrix; one
@@ -353,13 +362,7 @@ class MultiModel : public Workload {
     // Ratios are against it.
     if (std::find(ways_.begin(), ways_.end(), Way::loop) == ways_.end())
       ways_.insert(ways_.begin(), Way::loop);
-    modes_.clear();
-    for (const std::string& name : mode_names_)
-      modes_.push_back(parse_mode(name));
-    if (modes_.empty()) modes_ = {Mode::standard, Mode::rowwise, Mode::automatic};
-    // Ratios are against its loop.
-    if (std::find(modes_.begin(), modes_.end(), Mode::standard) == modes_.end())
-      modes_.insert(modes_.begin(), Mode::standard);
+    modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise, Mode::automatic});
     if (models_.empty()) models_ = {8, 32, 64};
   }
   [[nodiscard]] std::vector<Column> columns() const override {
@@ -560,16 +563,7 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
     calls.emplace_back([m] { m->backward(); });
     calls.emplace_back([m] { m->update(); });
   }
-  measure::RoundRules rules;
-  rules.another = [&](const measure::RoundsSoFar& so_far) {
-    if (so_far.rounds >= steps_ + 1) return false;
-    const auto deadline = session.deadline();
-    return so_far.rounds < 3 || !deadline || measure::Clock::now() < *deadline;
-  };
-  rules.interrupted = [] { return Session::interrupted(); };
-  measure::Times times = measure::run_rounds(rules, calls, context);
-  for (auto& series : times)  // the first round is a warm-up: it takes memory
-    series.erase(series.begin());
+  const measure::Times times = step_times(session, steps_, calls);
   std::vector<HostTimes> by_host;
   if (!session.on_cpu())
     by_host = host_times(context, all, static_cast<int>(times[0].size()), step_now + 1);
@@ -582,7 +576,7 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
         std::array{of + load_call, of + forward_call, of + backward_call, of + update_call});
   };
   const std::vector<double> standard_step = step_of(0);
-  const Published* const published = published_for(shape);
+  const std::optional<Published> published = published_for(shape);
   double best = 0;
   for (std::size_t v = 0; v < all.size(); ++v) {
     const auto& [way, mode] = variants[v];
@@ -621,7 +615,7 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
          {{"same_outputs", same_outputs},
           {"same_weights", same_weights},
           {"near_weights", near_weights}}}};
-    if (published != nullptr && way == Way::grouped) {
+    if (published && way == Way::grouped) {
       values["published_forward"] = published->forward;
       values["published_step"] = published->step;
     }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "bench/workload/training.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
 #include "measure/data.hpp"
@@ -128,11 +129,7 @@ void loss_gradient(Context& context, const Matrix& y, const Matrix& target, std:
     runtime->convert(y.any(), g.any(), false);
     return runtime->convert(target.any(), g.any(), true);
   }
-  const float scale = loss_scale(outputs);
-  const std::span<float> to = g.floats();
-  const std::span<const float> from = y.floats();
-  const std::span<const float> wanted = target.floats();
-  for_elements(context, to.size(), [&](std::size_t i) { to[i] = scale * (from[i] - wanted[i]); });
+  mse_gradient(context.state(), y.floats(), target.floats(), outputs, g.floats());
 }
 
 StepData::StepData(Context& context, std::int64_t rows, std::int64_t cols, std::uint64_t seed,

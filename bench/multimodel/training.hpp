@@ -63,10 +63,6 @@ class Parameter {
   std::vector<WeightedSum> sums_;  ///< of a device: the momentum's, the value's
 };
 
-/// The gradient of the mean of (y - target)² over one model's outputs is this times (y - target).
-constexpr float loss_scale(std::int64_t outputs) noexcept {
-  return 2.0f / static_cast<float>(outputs);
-}
 /// g = y - target, times loss_scale(outputs) on the CPU. On a device the parameters are to scale
 /// it, and `target` holds negated targets.
 void loss_gradient(Context& context, const measure::Matrix& y, const measure::Matrix& target,

@@ -10,12 +10,13 @@
 #include <utility>
 
 #include "bench/cli/cli.hpp"
+#include "bench/pipeline/published.hpp"
 #include "bench/workload/output.hpp"
 #include "bench/workload/session.hpp"
 #include "bench/workload/statistic.hpp"
+#include "bench/workload/training.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
-#include "measure/data.hpp"
 #include "measure/rounds.hpp"
 #include "models/pipeline.hpp"
 
@@ -25,28 +26,6 @@ namespace {
 
 using models::Checkpoint;
 using models::MemoryClass;
-
-// Activation peaks of data/reference/gpipe_gpt2_memory.csv in MiB: never, except_last
-// (torchgpipe's) and always (the study's own implementation).
-struct PublishedPeaks {
-  std::int64_t stages, microbatches;
-  std::array<double, 3> mib;
-};
-constexpr std::array<PublishedPeaks, 21> published_peaks = {
-    {{1, 1, {6615, 6591, 6191}},  {1, 2, {6209, 4221, 4549}},  {1, 4, {6023, 3635, 3725}},
-     {1, 8, {6231, 3207, 3257}},  {1, 16, {6029, 2785, 2865}}, {1, 32, {7087, 2949, 2907}},
-     {1, 64, {6217, 2415, 2427}}, {2, 1, {6997, 6997, 6573}},  {2, 2, {6505, 3739, 4675}},
-     {2, 4, {6311, 2215, 3151}},  {2, 8, {6581, 1693, 2463}},  {2, 16, {6691, 1665, 1893}},
-     {2, 32, {7227, 1151, 1219}}, {2, 64, {6403, 1081, 963}},  {4, 1, {7503, 7455, 7363}},
-     {4, 2, {6957, 4301, 5285}},  {4, 4, {6737, 2757, 3289}},  {4, 8, {6999, 2259, 2435}},
-     {4, 16, {7453, 2549, 2559}}, {4, 32, {7459, 1481, 1555}}, {4, 64, {6727, 1391, 1451}}}};
-
-double published_mib(std::int64_t stages, std::int64_t microbatches, Checkpoint checkpoint) {
-  for (const PublishedPeaks& p : published_peaks)
-    if (p.stages == stages && p.microbatches == microbatches)
-      return p.mib[static_cast<std::size_t>(checkpoint)];
-  return 0;
-}
 
 struct Shape {
   std::string name;
@@ -58,8 +37,6 @@ const std::array<Shape, 2>& shapes() {
   return all;
 }
 
-constexpr std::int64_t published_parameters = 89762304;
-
 // What the modes' gradients do not depend on.
 struct Variant {
   std::int64_t stages;
@@ -68,10 +45,14 @@ struct Variant {
 
 // A setting whose variants compute the same bits.
 struct Setting {
+  Shape shape;
+  std::int64_t batch, sequence;
   std::int64_t microbatches;
   Mode mode;
   bool codes;
 };
+// Of the published runs.
+constexpr std::int64_t published_batch = 64, published_sequence = 128;
 
 // The parts of each stage: those of the study, or as even as can be.
 std::vector<std::int64_t> split(std::int64_t parts, std::int64_t stages) {
@@ -105,7 +86,10 @@ class PipelineWorkload : public Workload {
            "the "
            "bit (the column same_bits). The published\nratios are those of a study of GPipe on "
            "GPUs "
-           "(data/reference/gpipe_gpt2_memory.csv).";
+           "(data/reference/gpipe_gpt2_memory.csv). With --published, all of its\nruns are printed "
+           "beside ours, and those of its size that were not asked for are rows that say "
+           "what\nthey "
+           "need.";
   }
   void add_options(CLI::App& command, SessionOptions& shared) override {
     command
@@ -143,15 +127,18 @@ class PipelineWorkload : public Workload {
         ->type_name("N");
     command.add_option("--steps", steps_, "timed steps, after one that is not")
         ->capture_default_str();
+    command.add_flag("--published", with_published_,
+                     "print the published runs beside ours; those of the published size that were "
+                     "not asked for are rows that say what they need");
     Workload::add_options(command, shared);
   }
   void check_options() override {
     const auto found = std::find_if(shapes().begin(), shapes().end(),
                                     [&](const Shape& s) { return s.name == size_name_; });
     core::require(found != shapes().end(), "--size {}: it must be small or published", size_name_);
-    shape_ = *found;
+    Shape shape = *found;
     core::require(layers_ >= 0, "--layers {}: it must be at least 1", layers_);
-    if (layers_ > 0) shape_.layers = layers_;
+    if (layers_ > 0) shape.layers = layers_;
     if (stages_.empty()) stages_ = {1, 2, 4};
     if (microbatches_.empty()) microbatches_ = {1, 8, 64};
     core::require(batch_ >= 1, "--batch {}: it must be at least 1", batch_);
@@ -160,8 +147,8 @@ class PipelineWorkload : public Workload {
     core::require(dropout_ >= 0 && dropout_ < 1, "--dropout {}: it must be from 0 to less than 1",
                   dropout_);
     for (const std::int64_t k : stages_)
-      core::require(k >= 1 && k <= shape_.layers + 4, "--stages {}: it must be from 1 to {}", k,
-                    shape_.layers + 4);
+      core::require(k >= 1 && k <= shape.layers + 4, "--stages {}: it must be from 1 to {}", k,
+                    shape.layers + 4);
     for (const std::int64_t m : microbatches_)
       core::require(m >= 1 && batch_ % m == 0,
                     "--microbatches {}: the batch of {} must be a multiple of it", m, batch_);
@@ -199,7 +186,10 @@ class PipelineWorkload : public Workload {
       for (const Mode mode : modes)
         for (const bool codes : {false, true})
           if (codes ? keeps("codes") : (!keeps("codes") || keeps("values")))
-            settings_.push_back({m, mode, codes});
+            settings_.push_back({shape, batch_, sequence_, m, mode, codes});
+    untimed_.clear();
+    untimed_variants_.clear();
+    if (with_published_) add_untimed();
   }
   void open(Session& session) override {
     core::require(session.on_cpu(),
@@ -211,7 +201,8 @@ class PipelineWorkload : public Workload {
   }
 
   [[nodiscard]] std::vector<Column> columns() const override {
-    return {{.name = "stages", .meaning = "K"},
+    return {{.name = "size", .meaning = "of the stack", .is_text = true},
+            {.name = "stages", .meaning = "K"},
             {.name = "microbatches", .meaning = "M"},
             {.name = "checkpoint", .meaning = "never, except_last, always", .is_text = true},
             {.name = "mode", .meaning = "of the linear layers", .is_text = true},
@@ -241,14 +232,17 @@ class PipelineWorkload : public Workload {
             {.name = "memory_ratio", .meaning = "activations, this : without checkpointing"},
             {.name = "codes_ratio", .meaning = "activations, this : kept as values"},
             {.name = "published", .meaning = "the study's memory_ratio"},
+            {.name = "published_slowdown", .meaning = "the study's slowdown"},
             {.name = "published_activations",
              .meaning = "the study's",
              .unit = "MiB",
              .in_table = false},
+            {.name = "published_samples_per_s", .meaning = "the study's", .in_table = false},
             {.name = "stage_peaks", .meaning = "of all bytes, by stage", .in_table = false},
             {.name = "loss", .meaning = "of the first step", .in_table = false},
             {.name = "params", .meaning = "of the stack", .in_table = false},
             {.name = "bytes", .meaning = "by class, sums over stages", .in_table = false},
+            {.name = "wanted_bytes", .meaning = "by estimate, from above", .in_table = false},
             {.name = "same_bits", .meaning = "losses and gradients equal one stage's"},
             {.name = "checks", .meaning = "identities that held", .in_table = false},
             {.name = "note", .meaning = "for people", .is_text = true}};
@@ -262,7 +256,10 @@ class PipelineWorkload : public Workload {
   std::vector<CasePlan> plan(Session&) override {
     std::vector<CasePlan> plans;
     for (const Setting& s : settings_)
-      plans.push_back({.id = case_id(s), .bytes = bytes_wanted(s), .repeat = steps_ + 1});
+      plans.push_back(
+          {.id = case_id(s), .bytes = most_bytes_wanted(s, variants_), .repeat = steps_ + 1});
+    for (const Setting& s : untimed_)
+      plans.push_back({.id = case_id(s) + ", not timed"});
     return plans;
   }
   [[nodiscard]] Json setting() const override {
@@ -275,103 +272,168 @@ class PipelineWorkload : public Workload {
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
   void skip(std::size_t i, double available_bytes, const Sink& sink) override {
     const Setting& s = settings_[i];
-    Json values = common_values(s);
-    values["fits"] = false;
-    values["bytes"] = {{"peak_allocated", bytes_wanted(s)}};
-    values["note"] = fmt::format("does not fit: it needs {} and {} is available",
-                                 format_bytes(bytes_wanted(s)), format_bytes(available_bytes));
-    sink(row(case_id(s), values));
+    untimed_rows(s, variants_, case_id(s), available_bytes, "does not fit", sink);
+  }
+  void take_existing(const std::vector<std::string>& records,
+                     const std::vector<std::string>& run_lines, const Sink& show) override {
+    Workload::take_existing(records, run_lines, show);
+    for (const std::string& line : records)
+      records_.push_back(Json::parse(line));
+  }
+  void print_report(Session& session, const Table& table, std::FILE* to) const override {
+    Workload::print_report(session, table, to);
+    if (with_published_) fmt::print(to, "\n{}", pipeline::table_of_published(records_));
   }
 
  private:
   [[nodiscard]] models::StackOptions stack(const Setting& s) const {
-    return {.vocabulary = shape_.vocabulary,
-            .width = shape_.width,
-            .hidden = shape_.hidden,
-            .layers = shape_.layers,
-            .heads = shape_.heads,
-            .length = sequence_,
+    return {.vocabulary = s.shape.vocabulary,
+            .width = s.shape.width,
+            .hidden = s.shape.hidden,
+            .layers = s.shape.layers,
+            .heads = s.shape.heads,
+            .length = s.sequence,
             .dropout = dropout_,
             .key = 1,
             .mode = s.mode,
             .keeps_codes = s.codes};
   }
-  [[nodiscard]] std::string case_id(const Setting& s) const {
-    return fmt::format("{}x{}, {} sequences of {} in {} microbatches, {}, {}", shape_.width,
-                       shape_.layers, batch_, sequence_, s.microbatches, mode_name(s.mode),
+  [[nodiscard]] static std::string case_id(const Setting& s) {
+    return fmt::format("{}x{}, {} sequences of {} in {} microbatches, {}, {}", s.shape.width,
+                       s.shape.layers, s.batch, s.sequence, s.microbatches, mode_name(s.mode),
                        s.codes ? "codes" : "values");
   }
   [[nodiscard]] Json common_values(const Setting& s) const {
-    return {{"microbatches", s.microbatches},
+    return {{"size", s.shape.name},
+            {"microbatches", s.microbatches},
             {"mode", mode_name(s.mode)},
             {"keep", s.codes ? "codes" : "values"},
             {"dtype", dtype_name(DType::f32)},
-            {"batch", batch_},
-            {"sequence", sequence_},
-            {"width", shape_.width},
-            {"layers", shape_.layers},
+            {"batch", s.batch},
+            {"sequence", s.sequence},
+            {"width", s.shape.width},
+            {"layers", s.shape.layers},
             {"stage_threads", stage_threads_},
             {"params", stack(s).parameters()}};
   }
-  // Of the variant that takes most, one stage without checkpointing, from above.
-  [[nodiscard]] double bytes_wanted(const Setting& s) const {
+  // Of all stages together, from above.
+  [[nodiscard]] double bytes_wanted(const Setting& s, const Variant& variant) const {
     const auto params = static_cast<double>(stack(s).parameters());
-    const auto rows = static_cast<double>(batch_ * sequence_);
-    const auto d = static_cast<double>(shape_.width);
-    const auto f = static_cast<double>(shape_.hidden);
-    const auto v = static_cast<double>(shape_.vocabulary);
-    const double of_block =
-        s.codes ? (6 * 4 + 3) * d + f : (8 * d + f) * 4 + 4 * static_cast<double>(shape_.heads + 4);
-    const double saved = rows * (static_cast<double>(shape_.layers) * of_block + 3 * d * 4 + v * 4);
-    const double scratch =
-        rows / static_cast<double>(s.microbatches) * (8 * d + 3 * f + v) * 4 + d * (f + v) * 8;
+    const auto rows = static_cast<double>(s.batch * s.sequence);
+    const auto microbatches = static_cast<double>(s.microbatches);
+    const auto stages = static_cast<double>(variant.stages);
+    const auto d = static_cast<double>(s.shape.width);
+    const auto f = static_cast<double>(s.shape.hidden);
+    const auto v = static_cast<double>(s.shape.vocabulary);
+    const double of_block = s.codes ? (6 * 4 + 3) * d + f
+                                    : (8 * d + f) * 4 + 4 * static_cast<double>(s.shape.heads + 4);
+    double saved = rows * (static_cast<double>(s.shape.layers) * of_block + 3 * d * 4 + v * 4);
+    // Then each stage keeps its input, and all else of one microbatch.
+    if (variant.checkpoint != Checkpoint::never)
+      saved = saved / microbatches + (stages - 1) * rows * d * 4;
+    const double scratch = stages * rows / microbatches * (8 * d + 3 * f) * 4 +
+                           rows / microbatches * v * 4 + stages * d * f * 8 + d * v * 8;
     return params * (s.mode == Mode::standard ? 12 : 15) + saved + scratch + 32e6;
   }
+  [[nodiscard]] double most_bytes_wanted(const Setting& s,
+                                         const std::vector<Variant>& variants) const {
+    double most = 0;
+    for (const Variant& variant : variants)
+      most = std::max(most, bytes_wanted(s, variant));
+    return most;
+  }
+
+  // The published runs of the published stack that are not asked for.
+  void add_untimed() {
+    const auto stack_of_study = shapes()[1];
+    const bool asked = settings_.front().shape.name == stack_of_study.name && layers_ == 0 &&
+                       batch_ == published_batch && sequence_ == published_sequence;
+    for (const pipeline::PublishedRun& run : pipeline::published_runs()) {
+      const auto same_microbatches = [&](const Setting& s) {
+        return s.microbatches == run.microbatches && s.mode == Mode::standard && !s.codes;
+      };
+      if ((!asked || std::none_of(settings_.begin(), settings_.end(), same_microbatches)) &&
+          std::none_of(untimed_.begin(), untimed_.end(), same_microbatches))
+        untimed_.push_back({stack_of_study, published_batch, published_sequence, run.microbatches,
+                            Mode::standard, false});
+      if (std::none_of(untimed_variants_.begin(), untimed_variants_.end(), [&](const Variant& v) {
+            return v.stages == run.stages && v.checkpoint == run.checkpoint;
+          }))
+        untimed_variants_.push_back({run.stages, run.checkpoint});
+    }
+  }
+  // A row of each variant that says what it needs.
+  void untimed_rows(const Setting& s, const std::vector<Variant>& variants, const std::string& id,
+                    double available_bytes, std::string_view why, const Sink& sink) const {
+    for (const Variant& variant : variants) {
+      const double wanted = bytes_wanted(s, variant);
+      const bool fits = available_bytes <= 0 || wanted <= available_bytes;
+      Json values = common_values(s);
+      values["stages"] = variant.stages;
+      values["checkpoint"] = models::checkpoint_name(variant.checkpoint);
+      values["fits"] = fits;
+      values["wanted_bytes"] = wanted;
+      values["parameters"] = 12 * static_cast<double>(stack(s).parameters()) / mib;
+      pipeline::add_published(variant.stages, s.microbatches, variant.checkpoint, values);
+      values["note"] = fits ? fmt::format("{}: it needs {}", why, format_bytes(wanted))
+                            : fmt::format("{}: it needs {} and {} is available", why,
+                                          format_bytes(wanted), format_bytes(available_bytes));
+      sink(row(id, values));
+    }
+  }
+
+  static constexpr double mib = 1024.0 * 1024.0;
 
   std::string size_name_ = "small";
-  Shape shape_ = shapes()[0];
   std::int64_t layers_ = 0, batch_ = 64, sequence_ = 128;
   std::vector<std::int64_t> stages_, microbatches_;
   std::vector<std::string> checkpoint_names_, mode_names_, keep_names_;
   float dropout_ = 0.1f;
   int stage_threads_ = 0, steps_ = 2;
-  std::vector<Variant> variants_;
-  std::vector<Setting> settings_;
+  bool with_published_ = false;
+  std::vector<Variant> variants_, untimed_variants_;
+  std::vector<Setting> settings_, untimed_;
+  std::vector<Json> records_;  ///< that the published runs may be compared with
   // Activation bytes of variants that kept values, by microbatches, mode, stages and checkpoint.
   std::map<std::array<std::int64_t, 4>, double> kept_values_;
 };
 
 CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sink& sink) {
+  if (i >= settings_.size()) {
+    const Setting& s = untimed_[i - settings_.size()];
+    untimed_rows(s, untimed_variants_, case_id(s) + ", not timed",
+                 static_cast<double>(session.free_bytes()), "not timed", sink);
+    CaseOutcome outcome;
+    outcome.summary = "not timed";
+    return outcome;
+  }
   const Setting& s = settings_[i];
   const std::uint64_t seed = session.options().seed;
-  const auto count = static_cast<std::size_t>(batch_ * sequence_);
-  std::vector<std::int32_t> tokens(count), targets(count);
-  for (std::size_t t = 0; t < count; ++t) {
-    const auto vocabulary = static_cast<std::uint64_t>(shape_.vocabulary);
-    tokens[t] = static_cast<std::int32_t>(measure::random_bits(seed, t) % vocabulary);
-    targets[t] = static_cast<std::int32_t>(measure::random_bits(seed + 1, t) % vocabulary);
-  }
+  const std::vector<std::int32_t> tokens =
+      random_tokens(s.batch * s.sequence, s.shape.vocabulary, seed);
+  const std::vector<std::int32_t> targets =
+      random_tokens(s.batch * s.sequence, s.shape.vocabulary, seed + 1);
   CaseOutcome outcome;
   std::vector<double> reference_losses;
   std::uint64_t reference_gradients = 0;
   double never_bytes = 0, never_ms = 0;
   for (const Variant& variant : variants_) {
     models::PipelineOptions options{.stack = stack(s),
-                                    .parts = split(shape_.layers + 4, variant.stages),
+                                    .parts = split(s.shape.layers + 4, variant.stages),
                                     .microbatches = s.microbatches,
                                     .checkpoint = variant.checkpoint,
                                     .stage_threads = stage_threads_,
                                     .seed = seed};
-    models::Pipeline pipeline(options);
+    models::Pipeline model(options);
     std::vector<double> losses, forward, backward, optimizer, whole;
     std::uint64_t gradients = 0;
     for (int step = 0; step <= steps_; ++step) {
       if (Session::interrupted()) throw measure::Interrupted{};
       // Memory is counted once scratch memory has its size.
-      if (step == 1) pipeline.reset_peaks();
-      const models::Pipeline::Step times = pipeline.step(tokens, targets, batch_);
+      if (step == 1) model.reset_peaks();
+      const models::Pipeline::Step times = model.step(tokens, targets, batch_);
       if (step <= 1) losses.push_back(times.loss);
-      if (step == 1) gradients = pipeline.gradient_hash();
+      if (step == 1) gradients = model.gradient_hash();
       if (step == 0) continue;  // takes memory
       forward.push_back(times.forward_ms);
       backward.push_back(times.backward_ms);
@@ -385,7 +447,7 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
     const bool same_bits = losses == reference_losses && gradients == reference_gradients;
     models::MemoryUse sum;
     Json stage_peaks = Json::object();
-    for (std::size_t stage = 0; const models::MemoryUse& peak : pipeline.peaks()) {
+    for (std::size_t stage = 0; const models::MemoryUse& peak : model.peaks()) {
       for (std::size_t c = 0; c < models::memory_classes; ++c)
         sum.bytes[c] += peak.bytes[c];
       stage_peaks[std::to_string(stage++)] = peak.total();
@@ -403,7 +465,6 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
                                              variant.stages,
                                              static_cast<std::int64_t>(variant.checkpoint)};
     if (!s.codes) kept_values_[key] = activations;
-    constexpr double mib = 1024.0 * 1024.0;
     Json values = common_values(s);
     values["stages"] = variant.stages;
     values["checkpoint"] = models::checkpoint_name(variant.checkpoint);
@@ -419,29 +480,22 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
     values["memory_ratio"] = activations / never_bytes;
     if (s.codes && kept_values_.contains(key))
       values["codes_ratio"] = activations / kept_values_[key];
-    const double published = published_mib(variant.stages, s.microbatches, variant.checkpoint);
-    if (published > 0) {
-      values["published_activations"] = published;
-      values["published"] =
-          published / published_mib(variant.stages, s.microbatches, Checkpoint::never);
-    }
+    pipeline::add_published(variant.stages, s.microbatches, variant.checkpoint, values);
     values["stage_peaks"] = stage_peaks;
     values["loss"] = losses.front();
-    Json bytes;
-    for (std::size_t c = 0; c < models::memory_classes; ++c)
-      bytes[std::string(models::memory_class_name(static_cast<MemoryClass>(c)))] = sum.bytes[c];
-    bytes["peak_allocated"] = sum.total();
-    values["bytes"] = bytes;
+    values["bytes"] = to_json(sum);
     values["same_bits"] = same_bits;
-    const bool twelve_bytes =
-        parameter_bytes == 12 * static_cast<std::size_t>(pipeline.parameters());
+    const bool twelve_bytes = parameter_bytes == 12 * static_cast<std::size_t>(model.parameters());
     Json checks = {{"same_bits", same_bits},
-                   {"parameters", pipeline.parameters() == stack(s).parameters()},
+                   {"parameters", model.parameters() == stack(s).parameters()},
                    {"twelve_bytes_a_parameter", twelve_bytes}};
-    if (size_name_ == "published" && shape_.layers == 12 && sequence_ == 128)
-      checks["published_parameters"] = pipeline.parameters() == published_parameters;
+    if (size_name_ == "published" && s.shape.layers == 12 && sequence_ == 128)
+      checks["published_parameters"] = model.parameters() == pipeline::published_parameters();
     values["checks"] = checks;
-    sink(row(case_id(s), values));
+    values["wanted_bytes"] = bytes_wanted(s, variant);
+    Row made = row(case_id(s), values);
+    records_.push_back(Json::parse(made.line));
+    sink(std::move(made));
     for (const auto& [what, held] : checks.items())
       if (held == false) {
         outcome.status = CaseStatus::wrong;

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "bench/published/published.hpp"
 #include "core/check.hpp"
 
 namespace switchback::bench::transformer {
@@ -19,11 +20,22 @@ Pass parse_pass(const std::string& name) {
 }
 
 const std::vector<Size>& sizes() {
-  static const std::vector<Size> all = {{"small", 768, 3072, 12, 12, 128.6},
-                                        {"medium", 1024, 4096, 24, 16, 423.2},
-                                        {"large", 1280, 5120, 36, 20, 969.4},
-                                        {"xl", 1600, 6400, 48, 25, 1998},
-                                        {"2.7B", 2560, 10240, 32, 32, 3407}};
+  static const std::vector<Size> all = [] {
+    const PublishedTable table("transformer_sizes");
+    std::vector<Size> made;
+    for (std::size_t row = 0; row < table.rows(); ++row) {
+      const auto integer = [&](std::string_view column) {
+        return static_cast<std::int64_t>(table.number(row, column).value());
+      };
+      made.push_back({.name = std::string(table.text(row, "size")),
+                      .width = integer("d_model"),
+                      .hidden = integer("d_ff"),
+                      .layers = integer("layers"),
+                      .heads = integer("heads"),
+                      .published_params = table.number(row, "million_parameters").value()});
+    }
+    return made;
+  }();
   return all;
 }
 
@@ -34,27 +46,6 @@ const Size& size_named(const std::string& name) {
              "--size {}: it must be small, medium, large, xl or 2.7B; or give --d-model, --d-ff, "
              "--layers and --heads",
              name);
-}
-
-const Published* published(std::string_view size, Pass pass, bool warmup) {
-  struct Line {
-    std::string_view size;
-    Pass pass;
-    bool warmup;
-    Published times;
-  };
-  static constexpr std::array<Line, 8> lines = {
-      {{"small", Pass::forward, false, {30.826, 437.965, 72.297, 121.894}},
-       {"small", Pass::backward, false, {65.635, 470.007, 106.601, 121.139}},
-       {"small", Pass::forward, true, {30.985, 32.706, 31.458, 0.598}},
-       {"small", Pass::backward, true, {66.029, 72.107, 67.038, 1.763}},
-       {"medium", Pass::forward, false, {95.544, 489.508, 136.340, 117.727}},
-       {"medium", Pass::backward, false, {199.060, 608.251, 241.945, 122.108}},
-       {"medium", Pass::forward, true, {95.837, 99.985, 97.735, 1.412}},
-       {"medium", Pass::backward, true, {199.726, 203.641, 202.035, 1.391}}}};
-  for (const Line& line : lines)
-    if (line.size == size && line.pass == pass && line.warmup == warmup) return &line.times;
-  return nullptr;
 }
 
 models::DecoderOptions Setting::decoder(Mode mode) const {
@@ -107,15 +98,6 @@ models::MemoryUse bytes_wanted(const Setting& s, const std::vector<Mode>& modes)
         logits + rows * (4 * d + 3 * f) * element + rows * largest * 1.5 + largest * d * 5 + 4e6);
   }
   return use;
-}
-
-Json to_json(const models::MemoryUse& use) {
-  Json json;
-  for (std::size_t c = 0; c < models::memory_classes; ++c)
-    json[std::string(models::memory_class_name(static_cast<models::MemoryClass>(c)))] =
-        use.bytes[c];
-  json["peak_allocated"] = use.total();
-  return json;
 }
 
 }  // namespace switchback::bench::transformer

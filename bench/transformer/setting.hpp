@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the sizes of the decoder, what is published for them, and the memory that they need.
+// Bench: the sizes of the decoder, and the memory that they need.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,17 +24,10 @@ struct Size {
   std::int64_t width = 0, hidden = 0, layers = 0, heads = 0;
   double published_params = 0;  ///< millions; 0: a size of the user's own
 };
-/// small, medium, large, xl, 2.7B.
+/// The published ones (data/reference/transformer_sizes.csv): small, medium, large, xl, 2.7B.
 const std::vector<Size>& sizes();
 /// Throws Error(invalid_argument) that lists the names.
 const Size& size_named(const std::string& name);
-
-/// Milliseconds of data/reference/transformer_warmup.csv.
-struct Published {
-  double min_ms, max_ms, mean_ms, std_ms;
-};
-/// Of a size, for forward or backward alone, with or without a warm-up step. Null: not published.
-const Published* published(std::string_view size, Pass pass, bool warmup);
 
 /// All of a case but its modes.
 struct Setting {
@@ -53,8 +45,5 @@ struct Setting {
 /// Bytes by class that a model in these modes needs, all sharing the parameters: an estimate from
 /// above, by no more than a third.
 models::MemoryUse bytes_wanted(const Setting& setting, const std::vector<Mode>& modes);
-
-/// {"param": …, …, "peak_allocated": …}
-Json to_json(const models::MemoryUse& use);
 
 }  // namespace switchback::bench::transformer

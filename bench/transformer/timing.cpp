@@ -8,9 +8,10 @@
 
 #include "bench/cli/table.hpp"
 #include "bench/workload/statistic.hpp"
+#include "bench/workload/training.hpp"
 #include "core/context_state.hpp"
-#include "measure/data.hpp"
 #include "measure/rounds.hpp"
+#include "measure/stopwatch.hpp"
 #include "models/optimizer.hpp"
 #include "switchback/gemm.hpp"
 
@@ -18,28 +19,15 @@ namespace switchback::bench::transformer {
 
 namespace {
 
-double ms_since(measure::Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(measure::Clock::now() - begin).count();
-}
-
 template <class F>
 double time_ms(F&& f) {
   const auto begin = measure::Clock::now();
   f();
-  return ms_since(begin);
+  return 1e3 * measure::seconds_since(begin);
 }
 
 void stop_if_asked() {
   if (Session::interrupted()) throw measure::Interrupted{};
-}
-
-std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabulary,
-                                        std::uint64_t seed) {
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<std::int32_t>(measure::random_bits(seed, i) %
-                                          static_cast<std::uint64_t>(vocabulary));
-  return tokens;
 }
 
 // What the first floating product of a process takes beyond the next one.

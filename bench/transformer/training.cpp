@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/transformer/training.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 #include <numbers>
 
+#include "bench/cli/table.hpp"
 #include "core/check.hpp"
 #include "measure/data.hpp"
 #include "measure/rounds.hpp"
+#include "measure/stopwatch.hpp"
 #include "models/optimizer.hpp"
 
 namespace switchback::bench::transformer {
@@ -45,6 +49,67 @@ float rate_at(const TrainingOptions& o, int step) {
          static_cast<float>(0.1 + 0.45 * (1 + std::cos(std::numbers::pi * progress)));
 }
 
+// "1.8712 ± 0.0043": mean and standard deviation (of the population) of values over seeds.
+std::string mean_and_spread(const std::vector<double>& values) {
+  if (values.empty()) return "-";
+  const auto count = static_cast<double>(values.size());
+  double mean = 0, variance = 0;
+  for (const double v : values)
+    mean += v / count;
+  for (const double v : values)
+    variance += (v - mean) * (v - mean) / count;
+  return values.size() == 1 ? fmt::format("{:.4f}", mean)
+                            : fmt::format("{:.4f} ± {:.4f}", mean, std::sqrt(variance));
+}
+
+// Values of the curves in a mode, one a seed.
+template <class F>
+std::vector<double> over_seeds(std::span<const LossCurve> curves, Mode mode, F&& value_of) {
+  std::vector<double> values;
+  for (const LossCurve& curve : curves)
+    if (const std::optional<double> v = curve.mode == mode ? value_of(curve) : std::nullopt; v)
+      values.push_back(*v);
+  return values;
+}
+
+std::string summary_of_size(std::span<const LossCurve> curves) {
+  std::vector<Mode> modes;
+  for (const LossCurve& curve : curves)
+    if (std::find(modes.begin(), modes.end(), curve.mode) == modes.end())
+      modes.push_back(curve.mode);
+  std::vector<std::string> headings = {"step"};
+  for (const Mode mode : modes)
+    headings.push_back(fmt::format("{} loss", mode_name(mode)));
+  Table table(headings);
+  for (std::size_t at = 0; at < curves.front().steps.size(); ++at) {
+    std::vector<std::string> cells = {std::to_string(curves.front().steps[at])};
+    for (const Mode mode : modes)
+      cells.push_back(mean_and_spread(
+          over_seeds(curves, mode, [&](const LossCurve& curve) -> std::optional<double> {
+            if (at >= curve.validation.size()) return std::nullopt;
+            return curve.validation[at];
+          })));
+    table.add(std::move(cells));
+  }
+  std::string text =
+      fmt::format("{}: validation loss, nats per byte: mean over seeds ± standard deviation\n{}",
+                  curves.front().size, table.text());
+  for (const Mode mode : modes) {
+    const std::vector<double> last = over_seeds(curves, mode, [](const LossCurve& curve) {
+      return std::optional(curve.validation.back());
+    });
+    text += fmt::format("{}: {} at the end, {} seeds", mode_name(mode), mean_and_spread(last),
+                        last.size());
+    if (mode != Mode::standard)
+      text += fmt::format("; {} times the loss of standard",
+                          mean_and_spread(over_seeds(curves, mode, [&](const LossCurve& curve) {
+                            return loss_ratio(curves, curve);
+                          })));
+    text += "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string read_text(const std::string& file, std::size_t least) {
@@ -66,7 +131,7 @@ LossCurve train(Session& session, const Setting& setting, Mode mode, std::uint64
   const auto optimizer =
       models::make_adamw(parameters, memory, {.learning_rate = options.learning_rate});
   const std::size_t held_out = text.size() - text.size() / 10;
-  LossCurve curve{.mode = mode, .seed = seed};
+  LossCurve curve{.size = setting.size.name, .mode = mode, .seed = seed};
   Pieces pieces;
   double sum = 0;
   int since = 0;
@@ -83,8 +148,7 @@ LossCurve train(Session& session, const Setting& setting, Mode mode, std::uint64
     model.backward();
     optimizer->step(context.state());
     model.weights_updated();
-    curve.step_ms.push_back(
-        std::chrono::duration<double, std::milli>(measure::Clock::now() - begin).count());
+    curve.step_ms.push_back(1e3 * measure::seconds_since(begin));
     ++since;
     if ((step + 1) % options.evaluate_every != 0 && step + 1 != options.steps) continue;
     constexpr int evaluations = 4;
@@ -105,6 +169,37 @@ LossCurve train(Session& session, const Setting& setting, Mode mode, std::uint64
   memory.set_held_elsewhere(models::MemoryClass::workspace, context.workspace_bytes());
   curve.peak_bytes = memory.peak().total();
   return curve;
+}
+
+std::string summary_of(std::span<const LossCurve> curves) {
+  std::vector<std::string> sizes;
+  for (const LossCurve& curve : curves)
+    if (std::find(sizes.begin(), sizes.end(), curve.size) == sizes.end())
+      sizes.push_back(curve.size);
+  std::string text;
+  for (const std::string& size : sizes) {
+    std::vector<LossCurve> of_size;
+    std::copy_if(curves.begin(), curves.end(), std::back_inserter(of_size),
+                 [&](const LossCurve& curve) { return curve.size == size; });
+    text += (text.empty() ? "" : "\n") + summary_of_size(of_size);
+  }
+  return text;
+}
+
+LossCurve curve_of(const Json& record) {
+  return {.size = record["size"],
+          .mode = parse_mode(record["mode"].get<std::string>()),
+          .seed = record["seed"],
+          .steps = record["curve"]["steps"],
+          .training = record["curve"]["training"],
+          .validation = record["curve"]["validation"]};
+}
+
+std::optional<double> loss_ratio(std::span<const LossCurve> curves, const LossCurve& of) {
+  for (const LossCurve& other : curves)
+    if (other.mode == Mode::standard && other.size == of.size && other.seed == of.seed)
+      return of.validation.back() / other.validation.back();
+  return std::nullopt;
 }
 
 }  // namespace switchback::bench::transformer

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct TrainingOptions {
 
 /// The losses of one training, in nats per byte.
 struct LossCurve {
+  std::string size = {};
   Mode mode = Mode::standard;
   std::uint64_t seed = 0;
   std::vector<int> steps = {};
@@ -38,5 +40,15 @@ std::string read_text(const std::string& file, std::size_t least);
 /// Throws Interrupted.
 LossCurve train(Session& session, const Setting& setting, Mode mode, std::uint64_t seed,
                 const std::string& text, const TrainingOptions& options);
+
+/// The mode's validation losses at each evaluation, as means over seeds with their standard
+/// deviation, and at the end the ratios to mode standard of the same seeds; a table for each size.
+std::string summary_of(std::span<const LossCurve> curves);
+
+/// The training of a record, as `transformer --train` writes it.
+LossCurve curve_of(const Json& record);
+/// The final validation loss : that of mode standard with the same size and seed. Nothing without
+/// one.
+std::optional<double> loss_ratio(std::span<const LossCurve> curves, const LossCurve& of);
 
 }  // namespace switchback::bench::transformer

@@ -12,6 +12,7 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/transformer/chart.hpp"
+#include "bench/transformer/published.hpp"
 #include "bench/transformer/setting.hpp"
 #include "bench/transformer/timing.hpp"
 #include "bench/transformer/training.hpp"
@@ -19,6 +20,7 @@
 #include "bench/workload/progress.hpp"
 #include "bench/workload/session.hpp"
 #include "bench/workload/statistic.hpp"
+#include "bench/workload/training.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "measure/rounds.hpp"
@@ -46,8 +48,10 @@ constexpr std::string_view timing_footer =
     "cached. Ratios are\nagainst mode standard, round by round. The published times are of a GPU "
     "(data/reference/"
     "\ntransformer_warmup.csv); compare the ratio of backward to forward. A size that does not fit "
-    "into memory\nis a row that says how much it needs. With --train, a byte-level model is fitted "
-    "to a text instead,\nonce in each mode with each seed.";
+    "into memory\nis a row that says how much it needs. With --published, so is each published "
+    "size "
+    "that was not asked\nfor, and the published tables are printed beside ours. With --train, a "
+    "byte-level model is fitted to a\ntext instead, once in each mode with each seed.";
 
 class Transformer : public Workload {
  public:
@@ -96,6 +100,9 @@ class Transformer : public Workload {
                     "lacks it; 0: none")
         ->capture_default_str();
     command.add_option("--cache", cache_, "directory of the tuner's cache")->type_name("DIR");
+    command.add_flag("--published", with_published_,
+                     "print the published tables beside ours; sizes that were not asked for are "
+                     "rows that say what they need");
     command.add_flag("--operations", print_operations_,
                      "also print a table of the times of each operation");
     command.add_option("--train", train_file_, "train on the bytes of this text")
@@ -112,8 +119,9 @@ class Transformer : public Workload {
   void check_options() override {
     const bool trains = !train_file_.empty();
     core::require(trains || plot_file_.empty(), "--plot {}: it is for --train", plot_file_);
+    core::require(!trains || !with_published_,
+                  "--published: the published tables are of passes; it is not for --train");
     const bool own = own_.width > 0 || own_.hidden > 0 || own_.layers > 0 || own_.heads > 0;
-    settings_.clear();
     std::vector<Size> wanted;
     for (const std::string& size : size_names_)
       wanted.push_back(transformer::size_named(size));
@@ -144,28 +152,34 @@ class Transformer : public Workload {
     core::require(steps_ >= 1, "--steps {}: it must be at least 1", steps_);
     core::require(seeds_ >= 1, "--seeds {}: it must be at least 1", seeds_);
     core::require(timing_.warmup >= 0, "--warmup {}: it must not be negative", timing_.warmup);
+    core::require(!with_published_ || timing_.warmup >= 1,
+                  "--warmup 0: --published compares with a warm-up and without; it must be at "
+                  "least 1");
     core::require(timing_.tune_s >= 0, "--tune {}: it must not be negative", timing_.tune_s);
     const DType dtype = parse_dtype(dtype_name_);
     core::require(dtype == DType::f32 || dtype == DType::bf16, "--dtype {}: it must be f32 or bf16",
                   dtype_name_);
+    const auto setting_of = [&](const Size& size) -> Setting {
+      return {.size = size,
+              .vocabulary = vocabulary_,
+              .batch = batch_,
+              .context = context_,
+              .dtype = dtype,
+              .pass = trains ? Pass::step : transformer::parse_pass(pass_name_)};
+    };
+    settings_.clear();
+    untimed_.clear();
     for (const Size& size : wanted)
-      settings_.push_back({.size = size,
-                           .vocabulary = vocabulary_,
-                           .batch = batch_,
-                           .context = context_,
-                           .dtype = dtype,
-                           .pass = trains ? Pass::step : transformer::parse_pass(pass_name_)});
+      settings_.push_back(setting_of(size));
+    if (with_published_)
+      for (const Size& size : transformer::sizes())
+        if (std::none_of(wanted.begin(), wanted.end(),
+                         [&](const Size& w) { return w.name == size.name; }))
+          untimed_.push_back(setting_of(size));
     timing_.steps = steps_;
     training_.steps = steps_;
     training_.evaluate_every = std::max(1, steps_ / 10);
-    modes_.clear();
-    for (const std::string& name : mode_names_)
-      modes_.push_back(parse_mode(name));
-    if (modes_.empty()) modes_ = {Mode::standard, Mode::rowwise, Mode::automatic};
-    // Ratios are against it.
-    const auto standard = std::find(modes_.begin(), modes_.end(), Mode::standard);
-    if (standard != modes_.end()) modes_.erase(standard);
-    modes_.insert(modes_.begin(), Mode::standard);
+    modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise, Mode::automatic});
     if (trains)
       text_ = transformer::read_text(train_file_, static_cast<std::size_t>(20 * (context_ + 1)));
   }
@@ -198,6 +212,8 @@ class Transformer : public Workload {
         plans.push_back({.id = case_id(s),
                          .bytes = static_cast<double>(transformer::bytes_wanted(s, modes_).total()),
                          .repeat = timing_.warmup + timing_.steps});
+      for (const Setting& s : untimed_)
+        plans.push_back({.id = case_id(s) + ", not timed"});
       return plans;
     }
     runs_.clear();
@@ -223,6 +239,8 @@ class Transformer : public Workload {
   }
 
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
+    if (i >= settings_.size() && train_file_.empty())
+      return describe_untimed(session, untimed_[i - settings_.size()], sink);
     try {
       return train_file_.empty() ? measure_passes(session, i, sink)
                                  : measure_training(session, i, sink);
@@ -236,14 +254,20 @@ class Transformer : public Workload {
   void skip(std::size_t i, double available_bytes, const Sink& sink) override {
     if (!train_file_.empty()) return;
     const Setting& s = settings_[i];
-    const models::MemoryUse wanted = transformer::bytes_wanted(s, modes_);
-    Json values = common_values(s);
-    values["fits"] = false;
-    values["bytes"] = transformer::to_json(wanted);
-    values["note"] = fmt::format("does not fit: it needs {} and {} is available",
-                                 format_bytes(static_cast<double>(wanted.total())),
-                                 format_bytes(available_bytes));
-    sink(row(case_id(s), values));
+    const double wanted = static_cast<double>(transformer::bytes_wanted(s, modes_).total());
+    untimed_rows(s, case_id(s), false,
+                 fmt::format("does not fit: it needs {} and {} is available", format_bytes(wanted),
+                             format_bytes(available_bytes)),
+                 sink);
+  }
+
+  void take_existing(const std::vector<std::string>& records,
+                     const std::vector<std::string>& run_lines, const Sink& show) override {
+    Workload::take_existing(records, run_lines, show);
+    for (const std::string& line : records) {
+      records_.push_back(Json::parse(line));
+      if (!train_file_.empty()) curves_.push_back(transformer::curve_of(records_.back()));
+    }
   }
 
   void print_report(Session& session, const Table& table, std::FILE* to) const override {
@@ -251,7 +275,9 @@ class Transformer : public Workload {
     if (print_operations_)
       for (const std::string& text : operations_)
         fmt::print(to, "\n{}", text);
-    if (!curves_.empty()) fmt::print(to, "\n{}", summary_of_training());
+    if (!curves_.empty()) fmt::print(to, "\n{}", transformer::summary_of(curves_));
+    if (with_published_)
+      fmt::print(to, "\n{}", transformer::tables_of_published(records_, settings_.front(), modes_));
   }
 
  private:
@@ -325,11 +351,46 @@ class Transformer : public Workload {
     Json values = {
         {"size", s.size.name},  {"dtype", dtype_name(s.dtype)},           {"batch", s.batch},
         {"context", s.context}, {"pass", transformer::pass_name(s.pass)}, {"params", params}};
-    if (s.size.published_params > 0 && s.vocabulary == 10000)
+    if (s.size.published_params > 0 && s.vocabulary == transformer::published_vocabulary)
       values["checks"] = {{"published_parameters",
                            std::abs(static_cast<double>(params) / 1e6 - s.size.published_params) <=
                                0.0005 * s.size.published_params}};
     return values;
+  }
+
+  // A row with warm-up and one without, if there are published times; else one.
+  void untimed_rows(const Setting& s, const std::string& id, bool fits, const std::string& note,
+                    const Sink& sink) const {
+    Json values = common_values(s);
+    values["fits"] = fits;
+    values["bytes"] = to_json(transformer::bytes_wanted(s, modes_));
+    values["note"] = note;
+    if (transformer::published(s.size.name, Pass::forward, true) == nullptr || !is_published(s))
+      return sink(row(id, values));
+    for (const bool warmup : {true, false}) {
+      values["phase"] = warmup ? "timed" : "all";
+      add_published(s, warmup, values);
+      sink(row(id, values));
+    }
+  }
+  CaseOutcome describe_untimed(Session& session, const Setting& s, const Sink& sink) const {
+    const double wanted = static_cast<double>(transformer::bytes_wanted(s, modes_).total());
+    const auto available =
+        static_cast<double>(session.free_bytes() + session.context().workspace_bytes());
+    const bool fits = session.free_bytes() == 0 || wanted <= available;
+    const std::string needs = fmt::format("it needs {}", format_bytes(wanted));
+    untimed_rows(
+        s, case_id(s) + ", not timed", fits,
+        fits ? fmt::format("not timed: {}; --size {} times it", needs, s.size.name)
+             : fmt::format("not timed: {} and {} is available", needs, format_bytes(available)),
+        sink);
+    CaseOutcome outcome;
+    outcome.summary = needs;
+    return outcome;
+  }
+  static bool is_published(const Setting& s) {
+    return s.batch == transformer::published_batch &&
+           s.vocabulary == transformer::published_vocabulary;
   }
 
   CaseOutcome measure_passes(Session& session, std::size_t i, const Sink& sink) {
@@ -363,7 +424,7 @@ class Transformer : public Workload {
         if (!times->optimizer.empty()) values["optimizer"] = statistic(times->optimizer);
         // On the CPU a call that has returned is done.
         values["host_ms"] = values["synced_ms"] = statistic(times->whole);
-        values["bytes"] = transformer::to_json(mode.peak);
+        values["bytes"] = to_json(mode.peak);
         if (timed) {
           values["forward_ratio"] = measure::speed_ratio(standard.forward, times->forward).median;
           values["step_ratio"] = measure::speed_ratio(standard.whole, times->whole).median;
@@ -376,8 +437,11 @@ class Transformer : public Workload {
         }
         if (phase == std::string_view("first"))
           values["note"] = describe_first(mode, values["first_step"]);
-        if (phase != std::string_view("first")) add_published(s, timed, values);
-        sink(row(case_id(s), values));
+        if (phase != std::string_view("first"))
+          add_published(s, timed && timing_.warmup > 0, values);
+        Row made = row(case_id(s), values);
+        records_.push_back(Json::parse(made.line));
+        sink(std::move(made));
       }
       outcome.summary +=
           fmt::format("{}{} {:.0f} ms", outcome.summary.empty() ? "" : ", ", mode_name(mode.mode),
@@ -410,17 +474,13 @@ class Transformer : public Workload {
   }
 
   static void add_published(const Setting& s, bool warmup, Json& values) {
-    if (s.batch != 4 || s.vocabulary != 10000) return;
+    if (!is_published(s)) return;
     const Published* const forward = transformer::published(s.size.name, Pass::forward, warmup);
     const Published* const backward = transformer::published(s.size.name, Pass::backward, warmup);
     if (forward == nullptr || backward == nullptr) return;
-    const auto json = [](const Published& p) -> Json {
-      return {{"min", p.min_ms}, {"median", p.mean_ms}, {"max", p.max_ms},
-              {"mad", p.std_ms}, {"mean", p.mean_ms},   {"std", p.std_ms}};
-    };
-    values["published_forward"] = json(*forward)["mean"];
+    values["published_forward"] = forward->mean_ms;
     if (s.pass != Pass::forward) {
-      values["published_backward"] = json(*backward)["mean"];
+      values["published_backward"] = backward->mean_ms;
       values["published_back:fwd"] = backward->mean_ms / forward->mean_ms;
     }
   }
@@ -438,9 +498,8 @@ class Transformer : public Workload {
     values["steps"] = steps_;
     values["training_loss"] = curve.training.back();
     values["validation_loss"] = curve.validation.back();
-    for (const LossCurve& other : curves_)
-      if (other.mode == Mode::standard && other.seed == run.seed)
-        values["loss_ratio"] = curve.validation.back() / other.validation.back();
+    if (const auto ratio = transformer::loss_ratio(curves_, curve); ratio)
+      values["loss_ratio"] = *ratio;
     values["curve"] = {
         {"steps", curve.steps}, {"training", curve.training}, {"validation", curve.validation}};
     values["host_ms"] = values["synced_ms"] = statistic(curve.step_ms);
@@ -457,64 +516,17 @@ class Transformer : public Workload {
     return outcome;
   }
 
-  // The modes' losses at each evaluation (means over seeds), and their ratios to mode standard.
-  [[nodiscard]] std::string summary_of_training() const {
-    std::vector<std::string> headings = {"step"};
-    for (const Mode mode : modes_)
-      headings.push_back(fmt::format("{} loss", mode_name(mode)));
-    Table table(headings);
-    const std::vector<int>& steps = curves_.front().steps;
-    for (std::size_t at = 0; at < steps.size(); ++at) {
-      std::vector<std::string> cells = {std::to_string(steps[at])};
-      for (const Mode mode : modes_)
-        cells.push_back(mean_and_spread([&](const LossCurve& c) {
-          return c.mode == mode && at < c.validation.size() ? c.validation[at] : std::nan("");
-        }));
-      table.add(std::move(cells));
-    }
-    std::string text = "Validation loss, nats per byte: mean over seeds ± standard deviation\n";
-    text += table.text();
-    for (const Mode mode : modes_) {
-      if (mode == Mode::standard) continue;
-      const std::string ratio = mean_and_spread([&](const LossCurve& c) {
-        if (c.mode != mode) return std::nan("");
-        for (const LossCurve& other : curves_)
-          if (other.mode == Mode::standard && other.seed == c.seed)
-            return c.validation.back() / other.validation.back();
-        return std::nan("");
-      });
-      text += fmt::format("{}: {} times the loss of standard at the end\n", mode_name(mode), ratio);
-    }
-    return text;
-  }
-  template <class F>
-  [[nodiscard]] std::string mean_and_spread(F&& value_of) const {
-    double sum = 0, squares = 0;
-    int count = 0;
-    for (const LossCurve& c : curves_) {
-      const double v = value_of(c);
-      if (std::isnan(v)) continue;
-      sum += v;
-      squares += v * v;
-      ++count;
-    }
-    if (count == 0) return "-";
-    const double mean = sum / count;
-    const double deviation = std::sqrt(std::max(0.0, squares / count - mean * mean));
-    return count == 1 ? fmt::format("{:.4f}", mean)
-                      : fmt::format("{:.4f} ± {:.4f}", mean, deviation);
-  }
-
   std::vector<std::string> size_names_, mode_names_;
   Size own_;
   std::int64_t vocabulary_ = 0, context_ = 0, batch_ = 0;
   std::string dtype_name_ = "f32", pass_name_ = "step", train_file_, plot_file_, cache_;
   int steps_ = 0, seeds_ = 1;
-  bool print_operations_ = false;
+  bool print_operations_ = false, with_published_ = false;
   transformer::TimingOptions timing_{.tune_s = 20};
   transformer::TrainingOptions training_;
   std::vector<Mode> modes_;
-  std::vector<Setting> settings_;
+  std::vector<Setting> settings_, untimed_;
+  std::vector<Json> records_;  ///< that published tables may be compared with
   std::string text_;
   std::vector<Run> runs_;
   std::vector<std::string> operations_;

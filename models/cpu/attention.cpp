@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "models/cpu/vectors-inl.h"
@@ -27,6 +28,9 @@ inline constexpr std::int64_t tile_keys = 64;
 inline constexpr std::int64_t pad = 16;
 inline constexpr std::int64_t padded(std::int64_t n) {
   return (n + pad - 1) / pad * pad;
+}
+inline constexpr std::int64_t whole_tiles(std::int64_t keys) {
+  return (keys + tile_keys - 1) / tile_keys * tile_keys;
 }
 // Queries of one task of a forward.
 inline constexpr std::int64_t task_queries = 5 * tile_queries;
@@ -64,13 +68,13 @@ struct Head {
 // Floats of scratch memory for each worker.
 inline std::int64_t forward_floats(const AttentionShape& s) {
   const std::int64_t dim = padded(s.head_dim);
-  const std::int64_t keys = padded(s.length) + tile_keys;
+  const std::int64_t keys = whole_tiles(s.length);
   return 2 * keys * dim + tile_queries * (2 * dim + tile_keys + 2);
 }
 inline std::int64_t backward_floats(const AttentionShape& s) {
   const std::int64_t dim = padded(s.head_dim);
-  const std::int64_t keys = padded(s.length) + tile_keys;
-  return 8 * keys * dim + 2 * tile_queries * tile_keys + keys + 2 * tile_keys * dim;
+  const std::int64_t keys = whole_tiles(s.length);
+  return 6 * keys * dim + 2 * tile_queries * tile_keys + keys + 2 * tile_keys * dim;
 }
 }  // namespace switchback::models
 #endif
@@ -91,18 +95,31 @@ struct Product {
   std::int64_t ldc;
 };
 
+// What of a product is needed, where a query sees only the keys up to itself: query r of the tile
+// sees the keys below r + 1 + offset. Of other elements of c nothing is known; those of a and b
+// that are left out are zero.
+enum class Seen {
+  columns,      // c[query, key]: columns
+  depth,        // a[query, key]
+  depth_below,  // a[query, key] transposed: the first queries do not see the keys of the last rows
+};
+struct Mask {
+  Seen seen;
+  std::int64_t offset;
+};
+
 template <int rows, int vectors>
-void register_tile(const Product& p, std::int64_t row, std::int64_t col, std::int64_t depth,
-                   bool add) {
+void register_tile(const Product& p, std::int64_t row, std::int64_t col, std::int64_t first,
+                   std::int64_t depth, bool add) {
   const F32 d;
   VF sums[rows][vectors];
   float* const c = p.c + row * p.ldc + col;
   for (int i = 0; i < rows; ++i)
     for (int j = 0; j < vectors; ++j)
       sums[i][j] = add ? hn::LoadU(d, c + i * p.ldc + j * lanes) : hn::Zero(d);
-  const float* a = p.a + row * p.a_row;
-  const float* b = p.b + col;
-  for (std::int64_t k = 0; k < depth; ++k, a += p.a_col, b += p.ldb) {
+  const float* a = p.a + row * p.a_row + first * p.a_col;
+  const float* b = p.b + first * p.ldb + col;
+  for (std::int64_t k = first; k < depth; ++k, a += p.a_col, b += p.ldb) {
     VF right[vectors];
     for (int j = 0; j < vectors; ++j)
       right[j] = hn::LoadU(d, b + j * lanes);
@@ -119,18 +136,28 @@ void register_tile(const Product& p, std::int64_t row, std::int64_t col, std::in
 
 template <int vectors, int rows = most_rows>
 HWY_INLINE void column_of_tiles(const Product& p, std::int64_t m, std::int64_t col,
-                                std::int64_t depth, bool add, std::int64_t row = 0) {
-  for (; row + rows <= m; row += rows)
-    register_tile<rows, vectors>(p, row, col, depth, add);
-  if constexpr (rows > 1) column_of_tiles<vectors, rows / 2>(p, m, col, depth, add, row);
+                                std::int64_t depth, bool add, const Mask& mask,
+                                std::int64_t row = 0) {
+  for (; row + rows <= m; row += rows) {
+    std::int64_t first = 0;
+    std::int64_t end = depth;
+    const std::int64_t keys = row + rows + mask.offset;  // that the last query of these sees
+    if (mask.seen == Seen::columns && col >= keys) continue;
+    if (mask.seen == Seen::depth) end = std::clamp<std::int64_t>(keys, 0, depth);
+    if (mask.seen == Seen::depth_below)
+      first = std::clamp<std::int64_t>(row - mask.offset, 0, depth);
+    register_tile<rows, vectors>(p, row, col, first, end, add);
+  }
+  if constexpr (rows > 1) column_of_tiles<vectors, rows / 2>(p, m, col, depth, add, mask, row);
 }
 
-void multiply(const Product& p, std::int64_t m, std::int64_t n, std::int64_t depth, bool add) {
+void multiply(const Product& p, std::int64_t m, std::int64_t n, std::int64_t depth, bool add,
+              const Mask& mask) {
   std::int64_t col = 0;
   for (; col + 2 * lanes <= n; col += 2 * lanes)
-    column_of_tiles<2>(p, m, col, depth, add);
+    column_of_tiles<2>(p, m, col, depth, add, mask);
   for (; col < n; col += lanes)
-    column_of_tiles<1>(p, m, col, depth, add);
+    column_of_tiles<1>(p, m, col, depth, add, mask);
 }
 
 // to[rows, dim padded with zeros] = scale · from
@@ -143,20 +170,40 @@ void take_rows(const T* from, std::int64_t stride, std::int64_t rows, std::int64
       hn::StoreU(i < dim ? hn::Mul(load(from + i, dim - i), set(scale)) : hn::Zero(F32()), F32(),
                  to + i);
 }
-// to[dim, ld] = the transpose of from[rows, dim]; columns from rows on to the end of a tile are
-// zero
+// The transpose of from[rows, dim], tile by tile: to[tile][dim padded][tile_keys]. A product that
+// reads a tile finds its lines one behind the other. Columns from rows on to a multiple of `pad`
+// are zero.
 template <class T>
 void take_transposed(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t dim,
-                     std::int64_t ld, float* to) {
-  for (std::int64_t r = 0; r < rows; r += pad) {
-    const std::int64_t n = std::min(pad, rows - r);
-    for (std::int64_t i = 0; i < dim; ++i) {
-      float* const line = to + i * ld + r;
-      for (std::int64_t j = 0; j < n; ++j)
-        line[j] = static_cast<float>(from[(r + j) * stride + i]);
-      for (std::int64_t j = n; j < pad; ++j)
-        line[j] = 0;
+                     float* to) {
+  const std::int64_t end = padded(rows);
+  for (std::int64_t r = 0; r < end; r += 4) {
+    float* const lines = to + r / tile_keys * tile_keys * padded(dim) + r % tile_keys;
+    const T* const first = from + r * stride;
+    std::int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+    if constexpr (std::is_same_v<T, float>) {
+      const hn::FixedTag<float, 4> d;
+      for (; r + 4 <= rows && i + 4 <= dim; i += 4) {
+        const auto v0 = hn::LoadU(d, first + i);
+        const auto v1 = hn::LoadU(d, first + stride + i);
+        const auto v2 = hn::LoadU(d, first + 2 * stride + i);
+        const auto v3 = hn::LoadU(d, first + 3 * stride + i);
+        const auto even_low = hn::InterleaveLower(d, v0, v2);
+        const auto even_high = hn::InterleaveUpper(d, v0, v2);
+        const auto odd_low = hn::InterleaveLower(d, v1, v3);
+        const auto odd_high = hn::InterleaveUpper(d, v1, v3);
+        float* const line = lines + i * tile_keys;
+        hn::StoreU(hn::InterleaveLower(d, even_low, odd_low), d, line);
+        hn::StoreU(hn::InterleaveUpper(d, even_low, odd_low), d, line + tile_keys);
+        hn::StoreU(hn::InterleaveLower(d, even_high, odd_high), d, line + 2 * tile_keys);
+        hn::StoreU(hn::InterleaveUpper(d, even_high, odd_high), d, line + 3 * tile_keys);
+      }
     }
+#endif
+    for (; i < dim; ++i)
+      for (std::int64_t j = 0; j < 4; ++j)
+        lines[i * tile_keys + j] = r + j < rows ? static_cast<float>(first[j * stride + i]) : 0.0f;
   }
 }
 template <class T>
@@ -174,17 +221,26 @@ HWY_INLINE float weights_of_row(float* scores, std::int64_t count, std::int64_t 
   const F32 d;
   VF sums = hn::Zero(d);
   std::int64_t j = 0;
-  for (; j + lanes <= count; j += lanes) {
-    const VF e = exponential(hn::Sub(hn::LoadU(d, scores + j), set(shift)));
-    hn::StoreU(e, d, scores + j);
-    sums = hn::Add(sums, e);
+  // Up to the end of the vector in which the last one is.
+  for (; j + (together - 1) * lanes < count; j += together * lanes) {
+    VF e[together];
+    for (int i = 0; i < together; ++i)
+      e[i] = hn::Sub(hn::LoadU(d, scores + j + i * lanes), set(shift));
+    exponentials<together>(e);
+    for (int i = 0; i < together; ++i) {
+      if (const std::int64_t left = count - j - i * lanes; left < lanes)
+        e[i] = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(left)), e[i]);
+      hn::StoreU(e[i], d, scores + j + i * lanes);
+      sums = hn::Add(sums, e[i]);
+    }
   }
-  if (j < count) {
-    const VF e = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count - j)),
-                                    exponential(hn::Sub(hn::LoadU(d, scores + j), set(shift))));
+  for (; j < count; j += lanes) {
+    VF e = hn::Sub(hn::LoadU(d, scores + j), set(shift));
+    exponentials<1>(&e);
+    if (count - j < lanes)
+      e = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count - j)), e);
     hn::StoreU(e, d, scores + j);
     sums = hn::Add(sums, e);
-    j += lanes;
   }
   for (; j < n; j += lanes)
     hn::StoreU(hn::Zero(d), d, scores + j);
@@ -210,9 +266,9 @@ void forward_head(const Head& h, const ConstAnyMatrix& qkv, const AnyMatrix& out
                   std::int64_t begin, std::int64_t end, float* scratch, AttentionTimes* times) {
   const F32 d;
   const std::int64_t dim = padded(h.dim);
-  const std::int64_t keys = padded(end);
+  const std::int64_t keys = whole_tiles(end);
   const T* const rows = static_cast<const T*>(qkv.data) + h.first_row * qkv.stride + h.column;
-  float* const kt = scratch;            // [h.dim, keys]
+  float* const kt = scratch;            // tiles of [dim, tile_keys]
   float* const v = kt + keys * dim;     // [keys, dim]
   float* const query = v + keys * dim;  // [tile_queries, dim]
   float* const o = query + tile_queries * dim;
@@ -220,7 +276,7 @@ void forward_head(const Head& h, const ConstAnyMatrix& qkv, const AnyMatrix& out
   float* const max = scores + tile_queries * tile_keys;
   float* const sum = max + tile_queries;
   SplitTimer timer(times);
-  take_transposed(rows + h.width, qkv.stride, end, h.dim, keys, kt);
+  take_transposed(rows + h.width, qkv.stride, end, h.dim, kt);
   take_rows(rows + 2 * h.width, qkv.stride, end, h.dim, 1.0f, v);
   for (std::int64_t first = begin; first < end; first += tile_queries) {
     const std::int64_t m = std::min(tile_queries, end - first);
@@ -230,7 +286,9 @@ void forward_head(const Head& h, const ConstAnyMatrix& qkv, const AnyMatrix& out
     for (std::int64_t key = 0; key < first + m; key += tile_keys) {
       const std::int64_t visible = std::min(tile_keys, first + m - key);
       const std::int64_t n = padded(visible);
-      multiply({query, dim, 1, kt + key, keys, scores, tile_keys}, m, n, h.dim, false);
+      const std::int64_t offset = first - key;
+      multiply({query, dim, 1, kt + key * dim, tile_keys, scores, tile_keys}, m, n, h.dim, false,
+               {Seen::columns, offset});
       timer.products();
       for (std::int64_t r = 0; r < m; ++r) {
         // A query sees itself and what is before it.
@@ -249,7 +307,8 @@ void forward_head(const Head& h, const ConstAnyMatrix& qkv, const AnyMatrix& out
         sum[r] += row_sum;
       }
       timer.softmax();
-      multiply({scores, tile_keys, 1, v + key * dim, dim, o, dim}, m, dim, visible, key > 0);
+      multiply({scores, tile_keys, 1, v + key * dim, dim, o, dim}, m, dim, visible, key > 0,
+               {Seen::depth, offset});
     }
     for (std::int64_t r = 0; r < m; ++r) {
       logsumexp[first + r] = max[r] + std::log(sum[r]);
@@ -273,7 +332,7 @@ void backward_head(const Head& h, const ConstAnyMatrix& qkv, const ConstAnyMatri
                    float* scratch, AttentionTimes* times) {
   const F32 d;
   const std::int64_t dim = padded(h.dim);
-  const std::int64_t keys = padded(h.length);
+  const std::int64_t keys = whole_tiles(h.length);
   const T* const rows = static_cast<const T*>(qkv.data) + h.first_row * qkv.stride + h.column;
   const T* const o = static_cast<const T*>(out.data) + h.first_row * out.stride + h.column;
   const T* const g = static_cast<const T*>(dout.data) + h.first_row * dout.stride + h.column;
@@ -292,8 +351,8 @@ void backward_head(const Head& h, const ConstAnyMatrix& qkv, const ConstAnyMatri
   SplitTimer timer(times);
   take_rows(rows, qkv.stride, h.length, h.dim, h.scale, query);
   take_rows(rows + h.width, qkv.stride, h.length, h.dim, 1.0f, k);
-  take_transposed(rows + h.width, qkv.stride, h.length, h.dim, keys, kt);
-  take_transposed(rows + 2 * h.width, qkv.stride, h.length, h.dim, keys, vt);
+  take_transposed(rows + h.width, qkv.stride, h.length, h.dim, kt);
+  take_transposed(rows + 2 * h.width, qkv.stride, h.length, h.dim, vt);
   take_rows(g, dout.stride, h.length, h.dim, 1.0f, gradient);
   std::fill(dq, dq + h.length * dim, 0.0f);
   for (std::int64_t r = 0; r < h.length; ++r) {
@@ -311,10 +370,11 @@ void backward_head(const Head& h, const ConstAnyMatrix& qkv, const ConstAnyMatri
       const std::int64_t m = std::min(tile_queries, h.length - first);
       const std::int64_t visible = std::min(tile, first + m - key);
       const std::int64_t n = padded(visible);
-      multiply({query + first * dim, dim, 1, kt + key, keys, weights, tile_keys}, m, n, h.dim,
-               false);
-      multiply({gradient + first * dim, dim, 1, vt + key, keys, dweights, tile_keys}, m, n, h.dim,
-               false);
+      const std::int64_t offset = first - key;
+      multiply({query + first * dim, dim, 1, kt + key * dim, tile_keys, weights, tile_keys}, m, n,
+               h.dim, false, {Seen::columns, offset});
+      multiply({gradient + first * dim, dim, 1, vt + key * dim, tile_keys, dweights, tile_keys}, m,
+               n, h.dim, false, {Seen::columns, offset});
       timer.products();
       for (std::int64_t r = 0; r < m; ++r) {
         const std::int64_t count = std::clamp<std::int64_t>(first + r + 1 - key, 0, visible);
@@ -322,15 +382,19 @@ void backward_head(const Head& h, const ConstAnyMatrix& qkv, const ConstAnyMatri
         float* const dp = dweights + r * tile_keys;
         weights_of_row(p, count, n, logsumexp[first + r]);
         const VF shift = set(dot[first + r]);
-        for (std::int64_t j = 0; j < n; j += lanes)
+        std::int64_t j = 0;
+        for (; j < count; j += lanes)
           hn::StoreU(hn::Mul(hn::LoadU(d, p + j), hn::Sub(hn::LoadU(d, dp + j), shift)), d, dp + j);
+        for (; j < n; j += lanes)
+          hn::StoreU(hn::Zero(d), d, dp + j);
       }
       timer.softmax();
-      multiply({weights, 1, tile_keys, gradient + first * dim, dim, dv, dim}, visible, dim, m,
-               true);
-      multiply({dweights, 1, tile_keys, query + first * dim, dim, dk, dim}, visible, dim, m, true);
+      multiply({weights, 1, tile_keys, gradient + first * dim, dim, dv, dim}, visible, dim, m, true,
+               {Seen::depth_below, offset});
+      multiply({dweights, 1, tile_keys, query + first * dim, dim, dk, dim}, visible, dim, m, true,
+               {Seen::depth_below, offset});
       multiply({dweights, tile_keys, 1, k + key * dim, dim, dq + first * dim, dim}, m, dim, visible,
-               true);
+               true, {Seen::depth, offset});
     }
     // Queries were scaled, so dk has its scale.
     put_rows(dk, tile, h.dim, 1.0f, d_rows + key * dqkv.stride + h.width, dqkv.stride);

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "models/cpu/elementwise.cpp"
 #include "hwy/foreach_target.h"
 //
+#include "hwy/cache_control.h"
 #include "models/cpu/vectors-inl.h"
 #include "models/kernels.hpp"
 #include "models/philox.hpp"
@@ -13,12 +14,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
-// y = table row (+ position row)
-void EmbedRow(const float* token, const float* position, const AnyMatrix& y, std::int64_t r) {
+// y = table row (+ position row). `next` is the table row that is wanted after it: the table is
+// larger than the caches, and its rows come in any order.
+void EmbedRow(const float* token, const float* position, const float* next, const AnyMatrix& y,
+              std::int64_t r) {
   with_type(y.dtype, [&]<class T>(T) HWY_ATTR {
     T* const to = static_cast<T*>(y.data) + r * y.stride;
     for (std::int64_t i = 0; i < y.cols; i += lanes) {
       const std::int64_t n = y.cols - i;
+      hwy::Prefetch(next + i);
       VF v = load(token + i, n);
       if (position != nullptr) v = hn::Add(v, load(position + i, n));
       store(v, to + i, n);
@@ -38,35 +42,74 @@ void AddRow(const ConstAnyMatrix& dy, std::int64_t r, std::int64_t column, std::
   });
 }
 
-// The queries and keys of a row.
-void RopeRow(const Rope& o, const AnyMatrix& qkv, std::int64_t r, bool inverse) {
+// to[0, count) = 0, past the caches: a gradient is larger than they are. `to` is aligned to 64
+// bytes.
+void StreamZeros(float* to, std::int64_t count) {
+  const F32 d;
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(to) % (lanes * sizeof(float)) == 0;
+  std::int64_t i = 0;
+  for (; is_aligned && i + lanes <= count; i += lanes)
+    hn::Stream(hn::Zero(d), d, to + i);
+  for (; i < count; ++i)
+    to[i] = 0;
+  hwy::FlushStream();
+}
+
+// Vector i of the two halves of a head; `count` 1 or 2 as in load_part.
+template <int count, class T>
+HWY_INLINE void rope_part(T* a, T* b, const float* cosines, const float* sines, float sign,
+                          std::int64_t n) {
+  for (int j = 0; j < count; ++j) {
+    const VF c = load_part<count>(cosines, j, n);
+    const VF s = hn::Mul(load_part<count>(sines, j, n), set(sign));
+    const VF x = load_part<count>(a, j, n);
+    const VF y = load_part<count>(b, j, n);
+    store_part<count>(hn::NegMulAdd(y, s, hn::Mul(x, c)), a, j, n);
+    store_part<count>(hn::MulAdd(x, s, hn::Mul(y, c)), b, j, n);
+  }
+}
+
+// The queries and keys of rows [begin, end).
+void RopeRows(const Rope& o, const AnyMatrix& qkv, bool inverse, std::int64_t begin,
+              std::int64_t end) {
   with_type(qkv.dtype, [&]<class T>(T) HWY_ATTR {
-    T* const row = static_cast<T*>(qkv.data) + r * qkv.stride;
     const std::int64_t half_dim = o.head_dim / 2;
-    const std::int64_t t = r % o.length;
-    const float* const cosines = o.cosines.data() + t * half_dim;
-    const float* const sines = o.sines.data() + t * half_dim;
-    for (std::int64_t head = 0; head < 2 * o.heads; ++head) {
-      T* const a = row + head * o.head_dim;
-      T* const b = a + half_dim;
-      for (std::int64_t i = 0; i < half_dim; i += lanes) {
-        const std::int64_t n = half_dim - i;
-        const VF c = load(cosines + i, n);
-        VF s = load(sines + i, n);
-        if (inverse) s = hn::Neg(s);
-        const VF x = load(a + i, n);
-        const VF y = load(b + i, n);
-        store(hn::NegMulAdd(y, s, hn::Mul(x, c)), a + i, n);
-        store(hn::MulAdd(x, s, hn::Mul(y, c)), b + i, n);
+    const float sign = inverse ? -1.0f : 1.0f;
+    for (std::int64_t r = begin; r < end; ++r) {
+      T* const row = static_cast<T*>(qkv.data) + r * qkv.stride;
+      const std::int64_t t = r % o.length;
+      const float* const cosines = o.cosines.data() + t * half_dim;
+      const float* const sines = o.sines.data() + t * half_dim;
+      for (std::int64_t head = 0; head < 2 * o.heads; ++head) {
+        T* const a = row + head * o.head_dim;
+        T* const b = a + half_dim;
+        std::int64_t i = 0;
+        for (; i + 2 * lanes <= half_dim; i += 2 * lanes)
+          rope_part<2>(a + i, b + i, cosines + i, sines + i, sign, 0);
+        for (; i < half_dim; i += lanes)
+          rope_part<1>(a + i, b + i, cosines + i, sines + i, sign, half_dim - i);
       }
     }
   });
 }
 
-HWY_INLINE VF sigmoid(VF x) {
-  // exp(88) is finite
-  const VF e = exponential(hn::Min(hn::Neg(x), set(88.0f)));
-  return hn::Div(set(1.0f), hn::Add(set(1.0f), e));
+template <int count>
+HWY_INLINE void sigmoids(VF* x) {
+  for (int j = 0; j < count; ++j)  // exp(88) is finite
+    x[j] = hn::Min(hn::Neg(x[j]), set(88.0f));
+  exponentials<count>(x);
+  for (int j = 0; j < count; ++j)
+    x[j] = hn::Div(set(1.0f), hn::Add(set(1.0f), x[j]));
+}
+
+template <int count, class T>
+HWY_INLINE void swiglu_part(const T* a, const T* b, T* to, std::int64_t n) {
+  VF x[count], s[count];
+  for (int j = 0; j < count; ++j)
+    x[j] = s[j] = load_part<count>(a, j, n);
+  sigmoids<count>(s);
+  for (int j = 0; j < count; ++j)
+    store_part<count>(hn::Mul(hn::Mul(x[j], s[j]), load_part<count>(b, j, n)), to, j, n);
 }
 
 void SwigluRow(const ConstAnyMatrix& gate_up, const AnyMatrix& h, std::int64_t r) {
@@ -74,12 +117,29 @@ void SwigluRow(const ConstAnyMatrix& gate_up, const AnyMatrix& h, std::int64_t r
     const T* const a = static_cast<const T*>(gate_up.data) + r * gate_up.stride;
     const T* const b = a + h.cols;
     T* const to = static_cast<T*>(h.data) + r * h.stride;
-    for (std::int64_t i = 0; i < h.cols; i += lanes) {
-      const std::int64_t n = h.cols - i;
-      const VF x = load(a + i, n);
-      store(hn::Mul(hn::Mul(x, sigmoid(x)), load(b + i, n)), to + i, n);
-    }
+    std::int64_t i = 0;
+    for (; i + together * lanes <= h.cols; i += together * lanes)
+      swiglu_part<together>(a + i, b + i, to + i, 0);
+    for (; i < h.cols; i += lanes)
+      swiglu_part<1>(a + i, b + i, to + i, h.cols - i);
   });
+}
+
+template <int count, class T>
+HWY_INLINE void swiglu_backward_part(const T* a, const T* b, const T* g, T* da, T* db,
+                                     std::int64_t n) {
+  VF x[count], s[count];
+  for (int j = 0; j < count; ++j)
+    x[j] = s[j] = load_part<count>(a, j, n);
+  sigmoids<count>(s);
+  for (int j = 0; j < count; ++j) {
+    const VF gradient = load_part<count>(g, j, n);
+    const VF silu = hn::Mul(x[j], s[j]);
+    // silu' = s + x·s·(1 - s)
+    const VF slope = hn::MulAdd(silu, hn::Sub(set(1.0f), s[j]), s[j]);
+    store_part<count>(hn::Mul(hn::Mul(gradient, load_part<count>(b, j, n)), slope), da, j, n);
+    store_part<count>(hn::Mul(gradient, silu), db, j, n);
+  }
 }
 
 void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,
@@ -90,17 +150,11 @@ void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,
     const T* const g = static_cast<const T*>(dh.data) + r * dh.stride;
     T* const da = static_cast<T*>(dgate_up.data) + r * dgate_up.stride;
     T* const db = da + dh.cols;
-    for (std::int64_t i = 0; i < dh.cols; i += lanes) {
-      const std::int64_t n = dh.cols - i;
-      const VF x = load(a + i, n);
-      const VF gradient = load(g + i, n);
-      const VF s = sigmoid(x);
-      const VF silu = hn::Mul(x, s);
-      // silu' = s + x·s·(1 - s)
-      const VF slope = hn::MulAdd(silu, hn::Sub(set(1.0f), s), s);
-      store(hn::Mul(hn::Mul(gradient, load(b + i, n)), slope), da + i, n);
-      store(hn::Mul(gradient, silu), db + i, n);
-    }
+    std::int64_t i = 0;
+    for (; i + together * lanes <= dh.cols; i += together * lanes)
+      swiglu_backward_part<together>(a + i, b + i, g + i, da + i, db + i, 0);
+    for (; i < dh.cols; i += lanes)
+      swiglu_backward_part<1>(a + i, b + i, g + i, da + i, db + i, dh.cols - i);
   });
 }
 
@@ -117,13 +171,8 @@ HWY_INLINE void dropout_block(std::uint64_t key, std::uint64_t stream, std::uint
                               std::uint32_t* bits) {
   const q::U32 d;
   using VU = q::VU;
-  alignas(64) std::uint32_t low[philox::block_counters];
-  alignas(64) std::uint32_t high[philox::block_counters];
-  for (std::size_t i = 0; i < philox::block_counters; ++i) {
-    const std::uint64_t counter = block * philox::block_counters + i;
-    low[i] = static_cast<std::uint32_t>(counter);
-    high[i] = static_cast<std::uint32_t>(counter >> 32);
-  }
+  // All of the block's vectors side by side: a product waits for the one before it.
+  constexpr int parts = static_cast<int>(philox::block_counters / lanes);
   // Even and odd lanes are multiplied apart; both halves of the products are put together again.
   const auto multiply = [&](VU a, std::uint32_t factor, VU& upper, VU& lower) HWY_ATTR {
     const VU f = hn::Set(d, factor);
@@ -132,28 +181,39 @@ HWY_INLINE void dropout_block(std::uint64_t key, std::uint64_t stream, std::uint
     lower = hn::OddEven(hn::DupEven(odd), even);
     upper = hn::OddEven(odd, hn::DupOdd(even));
   };
-  for (std::int64_t c = 0; c < philox::block_counters; c += lanes) {
-    VU c0 = hn::LoadU(d, low + c);
-    VU c1 = hn::LoadU(d, high + c);
-    VU c2 = hn::Set(d, static_cast<std::uint32_t>(stream));
-    VU c3 = hn::Set(d, static_cast<std::uint32_t>(stream >> 32));
-    auto k0 = static_cast<std::uint32_t>(key);
-    auto k1 = static_cast<std::uint32_t>(key >> 32);
-    for (int round = 0; round < philox::rounds; ++round) {
+  VU c0[parts], c1[parts], c2[parts], c3[parts];
+  for (int part = 0; part < parts; ++part) {
+    // Blocks begin at multiples of their 16 counters, so the low words do not run over.
+    const std::uint64_t first = block * philox::block_counters;
+    c0[part] = hn::Iota(d, static_cast<std::uint32_t>(first) +
+                               static_cast<std::uint32_t>(part * static_cast<int>(lanes)));
+    c1[part] = hn::Set(d, static_cast<std::uint32_t>(first >> 32));
+    c2[part] = hn::Set(d, static_cast<std::uint32_t>(stream));
+    c3[part] = hn::Set(d, static_cast<std::uint32_t>(stream >> 32));
+  }
+  auto k0 = static_cast<std::uint32_t>(key);
+  auto k1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < philox::rounds; ++round) {
+    const VU key0 = hn::Set(d, k0);
+    const VU key1 = hn::Set(d, k1);
+    for (int part = 0; part < parts; ++part) {
       VU upper0, lower0, upper1, lower1;
-      multiply(c0, philox::multiplier0, upper0, lower0);
-      multiply(c2, philox::multiplier1, upper1, lower1);
-      c0 = hn::Xor(hn::Xor(upper1, c1), hn::Set(d, k0));
-      c1 = lower1;
-      c2 = hn::Xor(hn::Xor(upper0, c3), hn::Set(d, k1));
-      c3 = lower0;
-      k0 += philox::weyl0;
-      k1 += philox::weyl1;
+      multiply(c0[part], philox::multiplier0, upper0, lower0);
+      multiply(c2[part], philox::multiplier1, upper1, lower1);
+      c0[part] = hn::Xor(hn::Xor(upper1, c1[part]), key0);
+      c1[part] = lower1;
+      c2[part] = hn::Xor(hn::Xor(upper0, c3[part]), key1);
+      c3[part] = lower0;
     }
-    hn::StoreU(c0, d, bits + c);
-    hn::StoreU(c1, d, bits + philox::block_counters + c);
-    hn::StoreU(c2, d, bits + 2 * philox::block_counters + c);
-    hn::StoreU(c3, d, bits + 3 * philox::block_counters + c);
+    k0 += philox::weyl0;
+    k1 += philox::weyl1;
+  }
+  for (int part = 0; part < parts; ++part) {
+    std::uint32_t* const to = bits + part * lanes;
+    hn::StoreU(c0[part], d, to);
+    hn::StoreU(c1[part], d, to + philox::block_counters);
+    hn::StoreU(c2[part], d, to + 2 * philox::block_counters);
+    hn::StoreU(c3[part], d, to + 3 * philox::block_counters);
   }
 }
 #endif
@@ -199,7 +259,8 @@ namespace switchback::models {
 
 HWY_EXPORT(EmbedRow);
 HWY_EXPORT(AddRow);
-HWY_EXPORT(RopeRow);
+HWY_EXPORT(StreamZeros);
+HWY_EXPORT(RopeRows);
 HWY_EXPORT(SwigluRow);
 HWY_EXPORT(SwigluBackwardRow);
 HWY_EXPORT(DropoutRange);
@@ -230,23 +291,25 @@ void embed(ContextState& state, Tokens tokens, MatrixView<const float> table,
            MatrixView<const float> positions, AnyMatrix y) {
   const auto kernel = HWY_DISPATCH_TABLE(EmbedRow)[elementwise_table(state)];
   for_rows(state, y.rows, y.cols, [&](std::int64_t r) {
-    const std::int64_t token = tokens[static_cast<std::size_t>(r)];
-    kernel(table.data + token * table.stride,
+    const auto row_of = [&](std::int64_t at) {
+      return table.data + tokens[static_cast<std::size_t>(at)] * table.stride;
+    };
+    kernel(row_of(r),
            positions.data == nullptr ? nullptr
                                      : positions.data + r % positions.rows * positions.stride,
-           y, r);
+           row_of(std::min(r + 1, y.rows - 1)), y, r);
   });
 }
 
 void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, MatrixView<float> dtable,
                     MatrixView<float> dpositions, bool accumulate) {
   const auto kernel = HWY_DISPATCH_TABLE(AddRow)[elementwise_table(state)];
+  const auto zeros = HWY_DISPATCH_TABLE(StreamZeros)[elementwise_table(state)];
   if (!accumulate)
     for (const MatrixView<float>& m : {dtable, dpositions})
-      state.threads.for_ranges(m.rows * m.cols, elements_of_task * 4,
-                               [&](std::int64_t begin, std::int64_t end, int) {
-                                 std::fill(m.data + begin, m.data + end, 0.0f);
-                               });
+      state.threads.for_ranges(
+          m.rows * m.cols, elements_of_task * 4,
+          [&](std::int64_t begin, std::int64_t end, int) { zeros(m.data + begin, end - begin); });
   // Tokens repeat, so tasks are columns: each adds all rows in order.
   constexpr std::int64_t columns = 64;
   state.threads.for_ranges(dy.cols, columns, [&](std::int64_t begin, std::int64_t end, int) {
@@ -261,8 +324,11 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
 }
 
 void rope(ContextState& state, const Rope& args, AnyMatrix qkv, bool inverse) {
-  const auto kernel = HWY_DISPATCH_TABLE(RopeRow)[elementwise_table(state)];
-  for_rows(state, qkv.rows, qkv.cols, [&](std::int64_t r) { kernel(args, qkv, r, inverse); });
+  const auto kernel = HWY_DISPATCH_TABLE(RopeRows)[elementwise_table(state)];
+  constexpr std::int64_t rows = 8;  // of a task
+  state.threads.for_ranges(qkv.rows, rows, [&](std::int64_t begin, std::int64_t end, int) {
+    kernel(args, qkv, inverse, begin, end);
+  });
 }
 
 void swiglu(ContextState& state, ConstAnyMatrix gate_up, AnyMatrix h) {

@@ -30,33 +30,46 @@ HWY_INLINE T* row_of(const AnyMatrix& m, std::int64_t r) {
   return static_cast<T*>(m.data) + r * m.stride;
 }
 
-// s = x + add, rounded to T as it is stored: the statistics are those of what backward reads.
-// Returns the row to read on from.
-template <class T, class Args>
-HWY_INLINE const T* summed_row(const Args& o, std::int64_t r) {
-  const T* const x = row_of<T>(o.x, r);
-  if (o.add.data == nullptr) return x;
-  const T* const more = row_of<T>(o.add, r);
-  T* const s = row_of<T>(o.sum, r);
-  for (std::int64_t i = 0; i < o.x.cols; i += lanes) {
-    const std::int64_t n = o.x.cols - i;
-    store(hn::Add(load(x + i, n), load(more + i, n)), s + i, n);
+enum class Statistic { sum, squares };
+
+// s = x (+ add), rounded to T as it is stored: the statistics are those of what backward reads.
+template <Statistic statistic, int count, class T>
+HWY_INLINE void summed_part(const T* x, const T* add, T* s, std::int64_t n, VF* sums) {
+  for (int j = 0; j < count; ++j) {
+    VF v = load_part<count>(x, j, n);
+    if (add != nullptr) {
+      store_part<count>(hn::Add(v, load_part<count>(add, j, n)), s, j, n);
+      v = load_part<count>(s, j, n);
+    }
+    sums[j] = statistic == Statistic::squares ? hn::MulAdd(v, v, sums[j]) : hn::Add(sums[j], v);
   }
-  return s;
+}
+
+// The sum of s or of s² over a row. `s` is the row to read on from.
+template <Statistic statistic, class T, class Args>
+HWY_INLINE float summed_row(const Args& o, std::int64_t r, const T*& s) {
+  const std::int64_t cols = o.x.cols;
+  const T* const x = row_of<T>(o.x, r);
+  const T* const add = o.add.data == nullptr ? nullptr : row_of<T>(o.add, r);
+  T* const sum = add == nullptr ? nullptr : row_of<T>(o.sum, r);
+  VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
+  const auto at = [](auto* p, std::int64_t i) { return p == nullptr ? nullptr : p + i; };
+  std::int64_t i = 0;
+  for (; i + together * lanes <= cols; i += together * lanes)
+    summed_part<statistic, together>(x + i, at(add, i), at(sum, i), 0, sums);
+  for (; i < cols; i += lanes)
+    summed_part<statistic, 1>(x + i, at(add, i), at(sum, i), cols - i, sums);
+  s = add == nullptr ? x : sum;
+  return sum_of_parts(sums);
 }
 
 void RmsRows(const RmsNorm& o, std::int64_t begin, std::int64_t end) {
   with_type(o.x.dtype, [&]<class T>(T) HWY_ATTR {
     const std::int64_t cols = o.x.cols;
     for (std::int64_t r = begin; r < end; ++r) {
-      const T* const s = summed_row<T>(o, r);
-      VF squares = hn::Zero(F32());
-      for (std::int64_t i = 0; i < cols; i += lanes) {
-        const VF v = load(s + i, cols - i);
-        squares = hn::MulAdd(v, v, squares);
-      }
-      const float rstd =
-          1.0f / std::sqrt(sum_of_lanes(squares) / static_cast<float>(cols) + norm_epsilon);
+      const T* s = nullptr;
+      const float squares = summed_row<Statistic::squares, T>(o, r, s);
+      const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(cols) + norm_epsilon);
       o.rstd[static_cast<std::size_t>(r)] = rstd;
       T* const y = row_of<T>(o.y, r);
       for (std::int64_t i = 0; i < cols; i += lanes) {
@@ -66,6 +79,17 @@ void RmsRows(const RmsNorm& o, std::int64_t begin, std::int64_t end) {
       }
     }
   });
+}
+
+template <int count, class T>
+HWY_INLINE void rms_backward_part(const T* s, const T* dy, const float* gain, float* dgain,
+                                  float rstd, std::int64_t n, VF* dots) {
+  for (int j = 0; j < count; ++j) {
+    const VF normal = hn::Mul(load_part<count>(s, j, n), set(rstd));
+    const VF product = hn::Mul(load_part<count>(dy, j, n), normal);
+    store_part<count>(hn::Add(load_part<count>(dgain, j, n), product), dgain, j, n);
+    dots[j] = hn::MulAdd(product, load_part<count>(gain, j, n), dots[j]);
+  }
 }
 
 // dgain[0, cols) is of this block of rows alone.
@@ -78,15 +102,14 @@ void RmsBackwardRows(const RmsNormBackward& o, std::int64_t begin, std::int64_t 
       const T* const dy = row_of<T>(o.dy, r);
       T* const dx = row_of<T>(o.dx, r);
       const float rstd = o.rstd[static_cast<std::size_t>(r)];
-      VF dot = hn::Zero(F32());
-      for (std::int64_t i = 0; i < cols; i += lanes) {
-        const std::int64_t n = cols - i;
-        const VF normal = hn::Mul(load(s + i, n), set(rstd));
-        const VF product = hn::Mul(load(dy + i, n), normal);
-        store(hn::Add(load(dgain + i, n), product), dgain + i, n);
-        dot = hn::MulAdd(product, load(o.gain.data() + i, n), dot);
-      }
-      const float mean = sum_of_lanes(dot) / static_cast<float>(cols);
+      const float* const gain = o.gain.data();
+      VF dots[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
+      std::int64_t at = 0;
+      for (; at + together * lanes <= cols; at += together * lanes)
+        rms_backward_part<together>(s + at, dy + at, gain + at, dgain + at, rstd, 0, dots);
+      for (; at < cols; at += lanes)
+        rms_backward_part<1>(s + at, dy + at, gain + at, dgain + at, rstd, cols - at, dots);
+      const float mean = sum_of_parts(dots) / static_cast<float>(cols);
       for (std::int64_t i = 0; i < cols; i += lanes) {
         const std::int64_t n = cols - i;
         const VF normal = hn::Mul(load(s + i, n), set(rstd));
@@ -103,18 +126,20 @@ void LayerRows(const LayerNorm& o, std::int64_t begin, std::int64_t end) {
     const std::int64_t cols = o.x.cols;
     const auto count = static_cast<float>(cols);
     for (std::int64_t r = begin; r < end; ++r) {
-      const T* const s = summed_row<T>(o, r);
-      VF sums = hn::Zero(F32());
-      for (std::int64_t i = 0; i < cols; i += lanes)
-        sums = hn::Add(sums, load(s + i, cols - i));
-      const float mean = sum_of_lanes(sums) / count;
-      VF squares = hn::Zero(F32());
+      const T* s = nullptr;
+      const float mean = summed_row<Statistic::sum, T>(o, r, s) / count;
+      VF squares[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
       std::int64_t i = 0;
+      for (; i + together * lanes <= cols; i += together * lanes)
+        for (int j = 0; j < together; ++j) {
+          const VF v = hn::Sub(q::widen(s + i + j * lanes), set(mean));
+          squares[j] = hn::MulAdd(v, v, squares[j]);
+        }
       for (; i + lanes <= cols; i += lanes) {
         const VF v = hn::Sub(q::widen(s + i), set(mean));
-        squares = hn::MulAdd(v, v, squares);
+        squares[0] = hn::MulAdd(v, v, squares[0]);
       }
-      float variance = sum_of_lanes(squares);
+      float variance = sum_of_parts(squares);
       for (; i < cols; ++i) {
         const float v = static_cast<float>(s[i]) - mean;
         variance += v * v;
@@ -132,6 +157,30 @@ void LayerRows(const LayerNorm& o, std::int64_t begin, std::int64_t end) {
   });
 }
 
+struct LayerBackwardRow {
+  const float* gain;
+  float* dgain;
+  float* dbias;
+  float mean, rstd;
+};
+// Adds to dgain and dbias; sums of dy · gain, and of it times the normal.
+template <int count, class T>
+HWY_INLINE void layer_backward_part(const T* s, const T* dy, const LayerBackwardRow& row,
+                                    std::int64_t i, std::int64_t n, VF* sums, VF* dots) {
+  for (int j = 0; j < count; ++j) {
+    const VF centred = hn::Sub(load_part<count>(s + i, j, n), set(row.mean));
+    const VF normal = hn::Mul(centred, set(row.rstd));
+    const VF g = load_part<count>(dy + i, j, n);  // zero past the end, and so are the products
+    float* const dgain = row.dgain + i;
+    float* const dbias = row.dbias + i;
+    store_part<count>(hn::MulAdd(g, normal, load_part<count>(dgain, j, n)), dgain, j, n);
+    store_part<count>(hn::Add(load_part<count>(dbias, j, n), g), dbias, j, n);
+    const VF scaled = hn::Mul(g, load_part<count>(row.gain + i, j, n));
+    sums[j] = hn::Add(sums[j], scaled);
+    dots[j] = hn::MulAdd(scaled, normal, dots[j]);
+  }
+}
+
 // dgain and dbias [0, cols) are of this block of rows alone.
 void LayerBackwardRows(const LayerNormBackward& o, std::int64_t begin, std::int64_t end,
                        float* dgain, float* dbias) {
@@ -146,20 +195,16 @@ void LayerBackwardRows(const LayerNormBackward& o, std::int64_t begin, std::int6
       T* const dx = row_of<T>(o.dx, r);
       const float mean = o.mean[static_cast<std::size_t>(r)];
       const float rstd = o.rstd[static_cast<std::size_t>(r)];
-      VF sum = hn::Zero(F32());
-      VF dot = hn::Zero(F32());
-      for (std::int64_t i = 0; i < cols; i += lanes) {
-        const std::int64_t n = cols - i;
-        const VF normal = hn::Mul(hn::Sub(load(s + i, n), set(mean)), set(rstd));
-        const VF g = load(dy + i, n);  // zero past the end, and so are the products
-        store(hn::MulAdd(g, normal, load(dgain + i, n)), dgain + i, n);
-        store(hn::Add(load(dbias + i, n), g), dbias + i, n);
-        const VF scaled = hn::Mul(g, load(o.gain.data() + i, n));
-        sum = hn::Add(sum, scaled);
-        dot = hn::MulAdd(scaled, normal, dot);
-      }
-      const float mean_of_scaled = sum_of_lanes(sum) / count;
-      const float mean_of_products = sum_of_lanes(dot) / count;
+      const LayerBackwardRow row = {o.gain.data(), dgain, dbias, mean, rstd};
+      VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
+      VF dots[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
+      std::int64_t at = 0;
+      for (; at + together * lanes <= cols; at += together * lanes)
+        layer_backward_part<together>(s, dy, row, at, 0, sums, dots);
+      for (; at < cols; at += lanes)
+        layer_backward_part<1>(s, dy, row, at, cols - at, sums, dots);
+      const float mean_of_scaled = sum_of_parts(sums) / count;
+      const float mean_of_products = sum_of_parts(dots) / count;
       for (std::int64_t i = 0; i < cols; i += lanes) {
         const std::int64_t n = cols - i;
         const VF normal = hn::Mul(hn::Sub(load(s + i, n), set(mean)), set(rstd));

@@ -47,25 +47,58 @@ HWY_INLINE float sum_of_lanes(VF v) {
   return hn::GetLane(hn::SumOfLanes(F32(), v));
 }
 
-// exp(x) for x <= 88; 0 below -87.33 (no subnormals); NaN stays NaN. Relative error 2e-7.
-HWY_INLINE VF exponential(VF x) {
+// Vectors whose exponentials are computed side by side: each is a chain of twenty operations, and a
+// core that computed one after the other would wait most of the time.
+inline constexpr int together = 4;
+
+// Vector j of `count` at p. A single one may be short: its first n elements, the others are zero.
+template <int count, class T>
+HWY_INLINE VF load_part(const T* p, int j, std::int64_t n) {
+  if constexpr (count > 1) return q::widen(p + j * lanes);
+  return load(p, n);
+}
+template <int count, class T>
+HWY_INLINE void store_part(VF v, T* p, int j, std::int64_t n) {
+  if constexpr (count > 1)
+    q::narrow_any(v, p + j * lanes);
+  else
+    store(v, p, n);
+}
+
+// The sum of all lanes of `together` vectors.
+HWY_INLINE float sum_of_parts(const VF* sums) {
+  return sum_of_lanes(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
+}
+
+// x = exp(x) for x <= 88; 0 below -87.33 (no subnormals); NaN stays NaN. Relative error 2e-7.
+template <int count>
+HWY_INLINE void exponentials(VF* x) {
   namespace gelu = quant::gelu;
-  const VF z = hn::Max(x, set(-87.33f));
-  const VF shifted = hn::MulAdd(z, set(gelu::log2_e), set(gelu::integer_shift));
-  const VF n = hn::Sub(shifted, set(gelu::integer_shift));
-  const VF r = hn::NegMulAdd(n, set(gelu::ln2_low), hn::NegMulAdd(n, set(gelu::ln2_high), z));
-  VF p = hn::MulAdd(set(gelu::exp6), r, set(gelu::exp5));
-  p = hn::MulAdd(p, r, set(gelu::exp4));
-  p = hn::MulAdd(p, r, set(gelu::exp3));
-  p = hn::MulAdd(p, r, set(gelu::exp2));
-  p = hn::MulAdd(p, r, set(1.0f));
-  p = hn::MulAdd(p, r, set(1.0f));
-  // Times 2^n by adding n to the exponent.
   const q::U32 du;
-  const VF power =
-      hn::BitCast(F32(), hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
-  const VF value = hn::IfThenElse(hn::Lt(x, set(-87.33f)), hn::Zero(F32()), power);
-  return hn::IfThenElse(hn::IsNaN(x), x, value);
+  VF shifted[count], r[count], p[count];
+#define SWITCHBACK_EACH _Pragma("GCC unroll 8") for (int i = 0; i < count; ++i)
+  SWITCHBACK_EACH {
+    r[i] = hn::Max(x[i], set(-87.33f));
+    shifted[i] = hn::MulAdd(r[i], set(gelu::log2_e), set(gelu::integer_shift));
+  }
+  SWITCHBACK_EACH {
+    const VF n = hn::Sub(shifted[i], set(gelu::integer_shift));
+    r[i] = hn::NegMulAdd(n, set(gelu::ln2_low), hn::NegMulAdd(n, set(gelu::ln2_high), r[i]));
+  }
+  SWITCHBACK_EACH p[i] = hn::MulAdd(set(gelu::exp6), r[i], set(gelu::exp5));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(gelu::exp4));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(gelu::exp3));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(gelu::exp2));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(1.0f));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(1.0f));
+  SWITCHBACK_EACH {
+    // Times 2^n by adding n to the exponent.
+    const VF power = hn::BitCast(
+        F32(), hn::Add(hn::BitCast(du, p[i]), hn::ShiftLeft<23>(hn::BitCast(du, shifted[i]))));
+    const VF value = hn::IfThenElse(hn::Lt(x[i], set(-87.33f)), hn::Zero(F32()), power);
+    x[i] = hn::IfThenElse(hn::IsNaN(x[i]), x[i], value);
+  }
+#undef SWITCHBACK_EACH
 }
 
 // f(T()) for f32 and bf16.

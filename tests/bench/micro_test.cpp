@@ -19,6 +19,7 @@
 #include "bench/micro/experts.hpp"
 #include "bench/micro/gemm.hpp"
 #include "bench/micro/layer.hpp"
+#include "bench/micro/models.hpp"
 #include "bench/micro/quantize.hpp"
 
 namespace switchback::bench {
@@ -114,6 +115,27 @@ TEST(Micro, ExpertsAreMeasuredAgainstALoopAndABound) {
       {"15 of 64 experts", "loop of products"},
       {"15 of 64 experts", "reading the weights used"}};
   EXPECT_EQ(rows, want);
+}
+
+TEST(Micro, ModelsMeasuresEveryOperationAgainstItsFloor) {
+  Context context({.device = "cpu", .threads = 2, .isa = {}});
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    MicroOptions options = tiny();
+    options.dtype = dtype;
+    std::set<std::string> memory, arithmetic;
+    micro_models(context, options, [&](const RaceRow& row) {
+      expect_measured(row);
+      EXPECT_EQ(row.bench, "models");
+      EXPECT_EQ(row.dtype, dtype);
+      EXPECT_EQ(row.rival.starts_with("copy"), row.variant == "memory") << row.rival;
+      (row.variant == "memory" ? memory : arithmetic).insert(row.subject);
+    });
+    EXPECT_EQ(arithmetic, (std::set<std::string>{"attention: backward", "attention: forward"}));
+    EXPECT_EQ(memory.size(), 18u);
+  }
+  MicroOptions odd = tiny();
+  odd.shapes.front().dim_in = 63;
+  EXPECT_THROW(micro_models(context, odd, [](const RaceRow&) {}), Error);
 }
 
 TEST(Micro, ActivationMeasuresFusedAgainstSeparate) {

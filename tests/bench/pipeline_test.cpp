@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "bench/cli/cli.hpp"
+#include "bench/pipeline/published.hpp"
 #include "bench/workload/command.hpp"
 #include "switchback/error.hpp"
 
@@ -57,6 +58,63 @@ TEST(PipelineCommand, PublishedRatiosStandBesideOurs) {
       {"--batch", "4", "--microbatches", "4", "--stages", "1", "--checkpoint", "always"});
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_NEAR(rows[1]["published"].get<double>(), 3905685504.0 / 6315313152.0, 1e-3);
+}
+
+TEST(PipelineCommand, AsksForNoLessMemoryThanItTakes) {
+  const std::vector<Json> rows = run_pipeline(
+      {"--batch", "64", "--microbatches", "1", "4", "--stages", "2", "--keep", "values", "codes"});
+  ASSERT_EQ(rows.size(), 24u);
+  for (const Json& row : rows) {
+    const double wanted = row["wanted_bytes"];
+    const double taken = row["bytes"]["peak_allocated"];
+    EXPECT_LE(taken, wanted) << row.dump();
+    EXPECT_GE(taken, (wanted - 32e6) / 1.3) << row.dump();  // beside what is for the process
+  }
+}
+
+TEST(PipelineCommand, PublishedRunsThatAreNotAskedForAreRows) {
+  const std::vector<Json> rows = run_pipeline({"--batch", "2", "--microbatches", "1", "--stages",
+                                               "1", "--checkpoint", "never", "--published"});
+  ASSERT_EQ(rows.size(), 1u + 7 * 9);  // 7 numbers of microbatches, 3 of stages, 3 checkpoints
+  double never = 0;
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    const Json& row = rows[i];
+    EXPECT_EQ(row["size"], "published");
+    EXPECT_EQ(row["params"], 89762304);
+    EXPECT_TRUE(row["forward"].is_null());
+    EXPECT_EQ(row["note"].get<std::string>().find("not timed: it needs "), 0u);
+    if (row["checkpoint"] == "never" && row["stages"] == 1) never = row["wanted_bytes"];
+    if (row["checkpoint"] == "always" && row["microbatches"].get<int>() > 1) {
+      EXPECT_LT(row["wanted_bytes"].get<double>(), never);
+    }
+    if (row["stages"] == 2 && row["microbatches"] == 64 && row["checkpoint"] == "always") {
+      EXPECT_NEAR(row["published"].get<double>(), 1009518592.0 / 6713772032.0, 1e-6);
+      EXPECT_NEAR(row["published_slowdown"].get<double>(), 62.728 / 64.172, 1e-6);
+    }
+    if (row["stages"] == 1 && row["microbatches"] == 4 && row["checkpoint"] == "except_last") {
+      EXPECT_NEAR(row["published_activations"].get<double>(), 3811313664.0 / 1048576.0, 1e-6);
+      EXPECT_EQ(row["published_samples_per_s"], 136.056);
+    }
+  }
+}
+
+TEST(PipelineCommand, TableOfPublishedRunsHasOursBesideThem) {
+  Json record = {{"size", "small"},        {"stages", 2},           {"microbatches", 8},
+                 {"checkpoint", "always"}, {"mode", "standard"},    {"keep", "values"},
+                 {"forward", 1.0},         {"activations", 1234.0}, {"memory_ratio", 0.25},
+                 {"slowdown", 1.125}};
+  const std::string text = pipeline::table_of_published(std::vector<Json>{record});
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2 + 2 + 84);
+  std::istringstream lines(text);
+  int with_ours = 0;
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("small") != std::string::npos) {
+      ++with_ours;
+      EXPECT_NE(line.find("the study's"), std::string::npos) << line;
+      EXPECT_NE(line.find("2463"), std::string::npos) << line;  // MiB
+      EXPECT_NE(line.find("1234"), std::string::npos) << line;
+    }
+  EXPECT_EQ(with_ours, 1);
 }
 
 TEST(PipelineCommand, Rejections) {

@@ -12,7 +12,9 @@
 
 #include "bench/accum/accum.hpp"
 #include "bench/cli/cli.hpp"
+#include "bench/transformer/published.hpp"
 #include "bench/transformer/setting.hpp"
+#include "bench/transformer/training.hpp"
 #include "bench/workload/command.hpp"
 #include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
@@ -101,8 +103,8 @@ TEST(TransformerCommand, WhatDoesNotFitIsARow) {
 
 TEST(TransformerCommand, PublishedTimesAreThoseOfTheSize) {
   using transformer::Pass;
-  EXPECT_EQ(transformer::published("small", Pass::forward, true)->mean_ms, 31.458);
-  EXPECT_EQ(transformer::published("medium", Pass::backward, false)->mean_ms, 241.945);
+  EXPECT_DOUBLE_EQ(transformer::published("small", Pass::forward, true)->mean_ms, 31.458);
+  EXPECT_DOUBLE_EQ(transformer::published("medium", Pass::backward, false)->mean_ms, 241.945);
   EXPECT_EQ(transformer::published("large", Pass::forward, true), nullptr);
   for (const transformer::Size& size : transformer::sizes()) {
     transformer::Setting setting{.size = size};
@@ -110,6 +112,49 @@ TEST(TransformerCommand, PublishedTimesAreThoseOfTheSize) {
                 size.published_params, 0.0005 * size.published_params)
         << size.name;
   }
+}
+
+TEST(TransformerCommand, PublishedSizesThatAreNotAskedForAreRows) {
+  const std::vector<Json> rows =
+      rows_of(make_transformer(), {"--d-model", "16", "--layers", "1", "--heads", "2", "--context",
+                                   "8", "--steps", "1", "--mode", "standard", "--published"});
+  ASSERT_EQ(rows.size(), 3u + 2 + 2 + 3);  // two sizes have times with and without warm-up
+  std::vector<std::string> sizes;
+  for (std::size_t i = 3; i < rows.size(); ++i) {
+    const Json& row = rows[i];
+    sizes.push_back(row["size"]);
+    EXPECT_TRUE(row["forward"].is_null());
+    EXPECT_EQ(row["checks"]["published_parameters"], true) << row.dump();
+    // Values, gradients and two moments in f32, and more.
+    EXPECT_GT(row["bytes"]["peak_allocated"].get<double>(), 16 * row["params"].get<double>());
+    EXPECT_EQ(row["note"].get<std::string>().find("not timed: it needs "), 0u);
+  }
+  EXPECT_EQ(sizes, (std::vector<std::string>{"small", "small", "medium", "medium", "large", "xl",
+                                             "2.7B"}));
+  EXPECT_EQ(rows[3]["phase"], "timed");
+  EXPECT_DOUBLE_EQ(rows[3]["published_backward"].get<double>(), 67.038);
+  EXPECT_DOUBLE_EQ(rows[4]["published_backward"].get<double>(), 106.601);
+  EXPECT_TRUE(rows[7]["published_forward"].is_null());
+}
+
+TEST(TransformerCommand, PublishedTablesHaveOursBesideThem) {
+  const Json times = {{"min", 11.5}, {"mean", 12.5}, {"max", 13.5}, {"std", 0.5}};
+  const Json record = {{"size", "small"},
+                       {"mode", "standard"},
+                       {"phase", "timed"},
+                       {"dtype", "f32"},
+                       {"batch", 4},
+                       {"checks", {{"published_parameters", true}}},
+                       {"forward", times},
+                       {"backward", Json()},
+                       {"attention", {{"softmax_ms", 3.0}, {"products_ms", 2.0}}}};
+  const std::string text = transformer::tables_of_published(
+      std::vector<Json>{record}, {.size = transformer::size_named("small")}, {Mode::standard});
+  EXPECT_NE(text.find("31.5"), std::string::npos) << text;  // published mean
+  EXPECT_NE(text.find("12.5"), std::string::npos) << text;
+  EXPECT_NE(text.find("published 1.05 (800 and 762 us"), std::string::npos) << text;
+  EXPECT_NE(text.find("ours 1.50 (3.00 and 2.00 ms)"), std::string::npos) << text;
+  EXPECT_NE(text.find("2.7B"), std::string::npos) << text;
 }
 
 TEST(TransformerCommand, TrainsAndDrawsTheLosses) {
@@ -140,6 +185,35 @@ TEST(TransformerCommand, TrainsAndDrawsTheLosses) {
   EXPECT_NE(svg.str().find("rowwise</text>"), std::string::npos);
 }
 
+TEST(TransformerCommand, SummaryOfTrainingsHasMeansAndSpreadOverSeeds) {
+  std::vector<transformer::LossCurve> curves;
+  for (const auto& [mode, seed, last] : {std::tuple(Mode::standard, 1, 2.0),
+                                         {Mode::rowwise, 1, 2.1},
+                                         {Mode::standard, 2, 4.0},
+                                         {Mode::rowwise, 2, 4.4}})
+    curves.push_back({.size = "byte",
+                      .mode = mode,
+                      .seed = static_cast<std::uint64_t>(seed),
+                      .steps = {10, 20},
+                      .training = {6, 5},
+                      .validation = {5, last}});
+  // From a record, as a resumed run has it.
+  curves.back() = transformer::curve_of(
+      {{"size", "byte"},
+       {"mode", "rowwise"},
+       {"seed", 2},
+       {"curve", {{"steps", {10, 20}}, {"training", {6.0, 5.0}}, {"validation", {5.0, 4.4}}}}});
+  const std::string text = transformer::summary_of(curves);
+  EXPECT_NE(text.find("standard: 3.0000 ± 1.0000 at the end, 2 seeds\n"), std::string::npos)
+      << text;
+  EXPECT_NE(
+      text.find("rowwise: 3.2500 ± 1.1500 at the end, 2 seeds; 1.0750 ± 0.0250 times the loss "
+                "of standard\n"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("5.0000 ± 0.0000"), std::string::npos) << text;
+}
+
 TEST(TransformerCommand, Rejections) {
   const auto message_of = [](const std::vector<std::string>& arguments) -> std::string {
     try {
@@ -158,6 +232,8 @@ TEST(TransformerCommand, Rejections) {
             "--d-model 30: it must be a multiple of twice --heads 4");
   EXPECT_EQ(message_of({"--layers", "1"}), "--d-model 0: a size of your own needs it, at least 1");
   EXPECT_EQ(message_of({"--plot", "x.svg"}), "--plot x.svg: it is for --train");
+  EXPECT_EQ(message_of({"--published", "--warmup", "0"}),
+            "--warmup 0: --published compares with a warm-up and without; it must be at least 1");
   EXPECT_EQ(message_of({"--pass", "sideways"}),
             "--pass sideways: it must be forward, backward or step");
 }
@@ -165,10 +241,13 @@ TEST(TransformerCommand, Rejections) {
 TEST(AccumCommand, SumsAreThePublishedOnes) {
   const std::vector<Json> rows = rows_of(make_accum(), {});
   ASSERT_EQ(rows.size(), 6u);
-  for (const Json& row : rows)
-    EXPECT_EQ(row["checks"]["as_published"], true) << row.dump();
+  for (std::size_t i = 0; i < 5; ++i)
+    EXPECT_EQ(rows[i]["checks"]["as_published"], true) << rows[i].dump();
+  EXPECT_EQ(rows[1]["published"], 9.9531);
   EXPECT_EQ(rows[3]["sum"], 4.0);
   EXPECT_EQ(rows[5]["into"], "s32");
+  EXPECT_EQ(rows[5]["checks"]["exact"], true) << rows[5].dump();
+  EXPECT_TRUE(rows[5]["published"].is_null());
 }
 
 }  // namespace

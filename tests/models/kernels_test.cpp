@@ -3,6 +3,8 @@
 // of that formula, on every instruction set, with one thread and several.
 #include "models/kernels.hpp"
 
+#include <limits>
+
 #include "models/support.hpp"
 
 namespace switchback::test {
@@ -258,6 +260,34 @@ TEST(ModelsGradient, CrossEntropy) {
           gradient([&](const Values& v) { return reference::cross_entropy(v, targets); }, input);
       for (std::size_t i = 0; i < g.size(); ++i)
         EXPECT_NEAR(values_of(logits)[i], g[i], tolerance_of(s.dtype) * 0.2) << s.name;
+    }
+  });
+}
+
+// Rows of several chunks, some of them of nothing but -Inf, as masked classes have.
+TEST(ModelsReference, CrossEntropyOfManyClasses) {
+  for_all_settings([](const Setting& s) {
+    Memory memory;
+    constexpr std::int64_t vocabulary = 2500;
+    for (const std::int64_t masked : {0, 1500}) {
+      const Tensor logits = filled(memory, s.dtype, 2, vocabulary, 1, 6);
+      for (std::int64_t i = 0; i < masked; ++i)
+        core::store_float(logits.any().data, s.dtype, i, -std::numeric_limits<float>::infinity());
+      const Values input = values_of(logits);
+      const std::vector<std::int32_t> targets = {2000, 7};
+      const double want = reference::cross_entropy(input, targets);
+      EXPECT_NEAR(cross_entropy(s.context.state(), logits.any(), targets, 2, true), want, 1e-5)
+          << s.name;
+      Values gradient(input.size());
+      for (std::size_t r = 0; r < 2; ++r) {
+        double sum = 0;
+        for (std::size_t c = 0; c < vocabulary; ++c)
+          sum += std::exp(input[r * vocabulary + c]);
+        for (std::size_t c = 0; c < vocabulary; ++c)
+          gradient[r * vocabulary + c] = std::exp(input[r * vocabulary + c]) / sum / 2;
+        gradient[r * vocabulary + static_cast<std::size_t>(targets[r])] -= 0.5;
+      }
+      expect_near(values_of(logits), gradient, tolerance_of(s.dtype), s.name);
     }
   });
 }

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/micro/models.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/cli/table.hpp"
+#include "bench/machine/ceilings.hpp"
+#include "bench/machine/copy_kernel.hpp"
+#include "bench/workload/session.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "measure/data.hpp"
+#include "measure/matrix.hpp"
+#include "models/kernels.hpp"
+#include "switchback/activation.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+using measure::Matrix;
+
+constexpr double models_min_time_s = 0.5;
+constexpr MicroShape small_decoder = {1024, 768, 3072};  // four sequences of 256 tokens
+constexpr std::int64_t longest_sequence = 256;
+constexpr std::int64_t widest_head = 64;
+constexpr std::int64_t vocabulary = 10000;
+// Of operands: with these, those of the claims lie past the caches.
+constexpr std::size_t most_sets = 64;
+constexpr Target share_of_floor = {0.6, 0.8, 0.95};
+
+using ModelsSink = std::function<void(const RaceRow&)>;
+
+struct Dimensions {
+  std::int64_t rows, width, hidden;
+  std::int64_t length, heads;
+  DType dtype;
+
+  [[nodiscard]] models::AttentionShape attention() const {
+    return {.batch = rows / length, .length = length, .heads = heads, .head_dim = width / heads};
+  }
+};
+
+Dimensions dimensions_of(const MicroOptions& options, const MicroShape& shape) {
+  core::require(shape.dim_in % 2 == 0, "--shape: width {}; it must be even", shape.dim_in);
+  const DType dtype = options.dtype.value_or(DType::f32);
+  core::require(dtype == DType::f32 || dtype == DType::bf16, "--dtype {}: it must be f32 or bf16",
+                dtype_name(dtype));
+  return {.rows = shape.batch,
+          .width = shape.dim_in,
+          .hidden = shape.dim_out,
+          .length = shape.batch % longest_sequence == 0 ? longest_sequence : shape.batch,
+          .heads = shape.dim_in % widest_head == 0 ? shape.dim_in / widest_head : 1,
+          .dtype = dtype};
+}
+
+// Random values that operands are filled with.
+class RandomValues {
+ public:
+  RandomValues(Context& context, DType dtype, std::uint64_t seed)
+      : floats_(context, DType::f32, 1, block), activations_(context, dtype, 1, block) {
+    measure::fill_normal(context, floats_.any(), seed);
+    measure::fill_normal(context, activations_.any(), seed + 1);
+  }
+  void fill(const Matrix& m) const {
+    const Matrix& from = m.dtype() == DType::f32 ? floats_ : activations_;
+    auto* const to = static_cast<std::byte*>(m.data());
+    for (std::size_t at = 0; at < m.size_bytes(); at += from.size_bytes())
+      std::memcpy(to + at, from.data(), std::min(from.size_bytes(), m.size_bytes() - at));
+  }
+
+ private:
+  static constexpr std::int64_t block = 1 << 18;
+  Matrix floats_, activations_;
+};
+
+// The memory of an operation's operands.
+class LayerMemory {
+ public:
+  LayerMemory(Context& context, const Dimensions& d, const RandomValues& random)
+      : context_(context), dimensions_(d), random_(random) {}
+
+  AnyMatrix activations(std::int64_t cols) {
+    return take(dimensions_.dtype, dimensions_.rows, cols).any();
+  }
+  const Matrix& floats(std::int64_t rows, std::int64_t cols) {
+    return take(DType::f32, rows, cols);
+  }
+  std::span<float> vector(std::int64_t size) { return floats(1, size).floats(); }
+  MatrixView<float> table(std::int64_t rows, std::int64_t cols) {
+    return floats(rows, cols).view<float>();
+  }
+  models::Tokens tokens() {
+    const Matrix& m = matrices_.emplace_back(DType::s32, 1, dimensions_.rows);
+    const std::span<std::int32_t> values = m.values<std::int32_t>();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<std::int32_t>(measure::random_bits(1, i) %
+                                            static_cast<std::uint64_t>(vocabulary));
+    return values;
+  }
+  [[nodiscard]] std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (const Matrix& m : matrices_)
+      sum += static_cast<std::int64_t>(m.size_bytes());
+    return sum;
+  }
+
+ private:
+  const Matrix& take(DType dtype, std::int64_t rows, std::int64_t cols) {
+    const Matrix& m = matrices_.emplace_back(context_, dtype, rows, cols);
+    random_.fill(m);
+    return m;
+  }
+  Context& context_;
+  Dimensions dimensions_;
+  const RandomValues& random_;
+  std::deque<Matrix> matrices_;
+};
+
+// What it must do at the least: bytes that are read and written past the caches, or f32 operations.
+struct LayerFloor {
+  double bytes = 0;
+  double operations = 0;
+};
+
+struct ModelOperation {
+  std::string name;
+  LayerFloor floor;
+  std::function<std::function<void()>(LayerMemory&)> make;
+};
+
+// `activations`: the bytes of a matrix [rows, width].
+void add_norms(ContextState& state, const Dimensions& d, double activations,
+               std::vector<ModelOperation>& all) {
+  all.push_back({"rmsnorm of a sum: forward", {4 * activations}, [&state, d](LayerMemory& o) {
+                   models::RmsNorm args{.x = o.activations(d.width),
+                                        .add = o.activations(d.width),
+                                        .sum = o.activations(d.width),
+                                        .gain = o.vector(d.width),
+                                        .y = o.activations(d.width),
+                                        .rstd = o.vector(d.rows)};
+                   return [&state, args] { models::rms_norm(state, args); };
+                 }});
+  all.push_back({"rmsnorm: backward", {4 * activations}, [&state, d](LayerMemory& o) {
+                   models::RmsNormBackward args{.s = o.activations(d.width),
+                                                .gain = o.vector(d.width),
+                                                .rstd = o.vector(d.rows),
+                                                .dy = o.activations(d.width),
+                                                .dx = o.activations(d.width),
+                                                .dgain = o.vector(d.width)};
+                   return [&state, args] { models::rms_norm_backward(state, args); };
+                 }});
+  all.push_back({"layernorm of a sum: forward", {4 * activations}, [&state, d](LayerMemory& o) {
+                   models::LayerNorm args{.x = o.activations(d.width),
+                                          .add = o.activations(d.width),
+                                          .sum = o.activations(d.width),
+                                          .gain = o.vector(d.width),
+                                          .bias = o.vector(d.width),
+                                          .y = o.activations(d.width),
+                                          .mean = o.vector(d.rows),
+                                          .rstd = o.vector(d.rows)};
+                   return [&state, args] { models::layer_norm(state, args); };
+                 }});
+  all.push_back({"layernorm: backward", {3 * activations}, [&state, d](LayerMemory& o) {
+                   models::LayerNormBackward args{.s = o.activations(d.width),
+                                                  .gain = o.vector(d.width),
+                                                  .mean = o.vector(d.rows),
+                                                  .rstd = o.vector(d.rows),
+                                                  .dy = o.activations(d.width),
+                                                  .dx = o.activations(d.width),
+                                                  .dgain = o.vector(d.width),
+                                                  .dbias = o.vector(d.width)};
+                   return [&state, args] { models::layer_norm_backward(state, args); };
+                 }});
+}
+
+void add_attention(ContextState& state, const Dimensions& d, double activations,
+                   std::vector<ModelOperation>& all) {
+  for (const bool inverse : {false, true})
+    all.push_back({inverse ? "rope: backward" : "rope: forward",
+                   {4 * activations},
+                   [&state, d, inverse](LayerMemory& o) {
+                     const std::int64_t half_dim = d.width / d.heads / 2;
+                     // No rotation, so that the values stay what they are, however often it runs.
+                     const std::span<float> cosines = o.vector(d.length * half_dim);
+                     const std::span<float> sines = o.vector(d.length * half_dim);
+                     std::fill(cosines.begin(), cosines.end(), 1.0f);
+                     std::fill(sines.begin(), sines.end(), 0.0f);
+                     const models::Rope args{.heads = d.heads,
+                                             .head_dim = d.width / d.heads,
+                                             .length = d.length,
+                                             .cosines = cosines,
+                                             .sines = sines};
+                     const AnyMatrix qkv = o.activations(3 * d.width);
+                     return
+                         [&state, args, qkv, inverse] { models::rope(state, args, qkv, inverse); };
+                   }});
+  // Products of visible pairs of a query and a key: two in forward, five in backward.
+  const double pairs = static_cast<double>(d.rows * (d.length + 1) / 2);
+  const double product = 2 * pairs * static_cast<double>(d.width);
+  all.push_back({"attention: forward", {0, 2 * product}, [&state, d](LayerMemory& o) {
+                   const models::AttentionShape shape = d.attention();
+                   const AnyMatrix qkv = o.activations(3 * d.width);
+                   const AnyMatrix out = o.activations(d.width);
+                   const std::span<float> lse = o.vector(d.rows * d.heads);
+                   return [&state, shape, qkv, out, lse] {
+                     models::attention(state, shape, qkv, out, lse);
+                   };
+                 }});
+  all.push_back({"attention: backward", {0, 5 * product}, [&state, d](LayerMemory& o) {
+                   const models::AttentionShape shape = d.attention();
+                   const AnyMatrix qkv = o.activations(3 * d.width);
+                   const AnyMatrix out = o.activations(d.width);
+                   const AnyMatrix dout = o.activations(d.width);
+                   const AnyMatrix dqkv = o.activations(3 * d.width);
+                   const std::span<float> lse = o.vector(d.rows * d.heads);
+                   models::attention(state, shape, qkv, out, lse);
+                   return [&state, shape, qkv, out, dout, dqkv, lse] {
+                     models::attention_backward(state, shape, qkv, out, lse, dout, dqkv);
+                   };
+                 }});
+}
+
+void add_mlp(Context& context, const Dimensions& d, double hidden,
+             std::vector<ModelOperation>& all) {
+  ContextState& state = context.state();
+  all.push_back({"swiglu: forward", {3 * hidden}, [&state, d](LayerMemory& o) {
+                   const AnyMatrix gate_up = o.activations(2 * d.hidden);
+                   const AnyMatrix h = o.activations(d.hidden);
+                   return [&state, gate_up, h] { models::swiglu(state, gate_up, h); };
+                 }});
+  all.push_back({"swiglu: backward", {5 * hidden}, [&state, d](LayerMemory& o) {
+                   const AnyMatrix gate_up = o.activations(2 * d.hidden);
+                   const AnyMatrix dh = o.activations(d.hidden);
+                   const AnyMatrix dgate_up = o.activations(2 * d.hidden);
+                   return [&state, gate_up, dh, dgate_up] {
+                     models::swiglu_backward(state, gate_up, dh, dgate_up);
+                   };
+                 }});
+  all.push_back({"gelu: forward", {2 * hidden}, [&context, d](LayerMemory& o) {
+                   const AnyMatrix x = o.activations(d.hidden);
+                   const AnyMatrix y = o.activations(d.hidden);
+                   return [&context, x, y] {
+                     activation_forward(context, x, Activation::gelu_erf, y);
+                   };
+                 }});
+  all.push_back({"gelu: backward", {3 * hidden}, [&context, d](LayerMemory& o) {
+                   const AnyMatrix g = o.activations(d.hidden);
+                   const AnyMatrix x = o.activations(d.hidden);
+                   const AnyMatrix dx = o.activations(d.hidden);
+                   return [&context, g, x, dx] {
+                     activation_backward(context, g, x, Activation::gelu_erf, dx);
+                   };
+                 }});
+}
+
+void add_ends(ContextState& state, const Dimensions& d, double activations, double element,
+              std::vector<ModelOperation>& all) {
+  const double floats = static_cast<double>(d.rows * d.width) * 4;
+  const double table = static_cast<double>(vocabulary * d.width) * 4;
+  all.push_back({"embedding: forward", {floats + activations}, [&state, d](LayerMemory& o) {
+                   const models::Tokens tokens = o.tokens();
+                   const MatrixView<const float> from = o.table(vocabulary, d.width);
+                   const AnyMatrix y = o.activations(d.width);
+                   return [&state, tokens, from, y] { models::embed(state, tokens, from, {}, y); };
+                 }});
+  // The gradient is written once, and read and written again where there are tokens.
+  all.push_back(
+      {"embedding: backward", {table + activations + 2 * floats}, [&state, d](LayerMemory& o) {
+         const models::Tokens tokens = o.tokens();
+         const MatrixView<float> to = o.table(vocabulary, d.width);
+         const AnyMatrix dy = o.activations(d.width);
+         return
+             [&state, tokens, to, dy] { models::embed_backward(state, tokens, dy, to, {}, false); };
+       }});
+  const double logits = static_cast<double>(d.rows * vocabulary) * element;
+  for (const bool gradient : {false, true})
+    all.push_back({gradient ? "cross entropy and gradient" : "cross entropy",
+                   {gradient ? 2 * logits : logits},
+                   [&state, d, gradient](LayerMemory& o) {
+                     const models::Tokens targets = o.tokens();
+                     const AnyMatrix x = o.activations(vocabulary);
+                     return [&state, targets, x, d, gradient] {
+                       models::cross_entropy(state, x, targets, d.rows, gradient);
+                     };
+                   }});
+  all.push_back({"dropout", {2 * activations}, [&state, d](LayerMemory& o) {
+                   const AnyMatrix x = o.activations(d.width);
+                   return [&state, x] { models::dropout(state, {.p = 0.1f, .key = 1}, x); };
+                 }});
+  all.push_back({"sum", {3 * activations}, [&state, d](LayerMemory& o) {
+                   const AnyMatrix x = o.activations(d.width);
+                   const AnyMatrix y = o.activations(d.width);
+                   return [&state, x, y] { models::add(state, x, y); };
+                 }});
+}
+
+// The parameters of one block of a decoder.
+void add_optimizers(ContextState& state, const Dimensions& d, std::vector<ModelOperation>& all) {
+  const std::int64_t parameters = 4 * d.width * d.width + 3 * d.width * d.hidden;
+  const double bytes = static_cast<double>(parameters) * 4;
+  const auto update_of = [parameters](LayerMemory& o) {
+    return models::Update{.value = o.vector(parameters).data(),
+                          .gradient = o.vector(parameters).data(),
+                          .first = o.vector(parameters).data(),
+                          .size = parameters,
+                          .weight_decay = 1e-4f};
+  };
+  all.push_back({"sgd with momentum", {5 * bytes}, [&state, update_of](LayerMemory& o) {
+                   const models::Update update = update_of(o);
+                   return [&state, update] {
+                     models::sgd(state,
+                                 {.learning_rate = 1e-6f, .momentum = 0.9f, .nesterov = true},
+                                 {&update, 1});
+                   };
+                 }});
+  all.push_back({"adamw", {7 * bytes}, [&state, update_of, parameters](LayerMemory& o) {
+                   models::Update update = update_of(o);
+                   const std::span<float> second = o.vector(parameters);
+                   for (float& v : second)
+                     v *= v;  // of squares
+                   update.second = second.data();
+                   return [&state, update] {
+                     models::adamw(
+                         state,
+                         {.learning_rate = 1e-6f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f},
+                         {&update, 1});
+                   };
+                 }});
+}
+
+std::vector<ModelOperation> model_operations(Context& context, const Dimensions& d) {
+  const auto element = static_cast<double>(dtype_size_bytes(d.dtype));
+  const double activations = static_cast<double>(d.rows * d.width) * element;
+  const double hidden = static_cast<double>(d.rows * d.hidden) * element;
+  std::vector<ModelOperation> all;
+  add_norms(context.state(), d, activations, all);
+  add_attention(context.state(), d, activations, all);
+  add_mlp(context, d, hidden, all);
+  add_ends(context.state(), d, activations, element, all);
+  add_optimizers(context.state(), d, all);
+  return all;
+}
+
+// ColdCopies of `bytes`, read and written together, that move through memory past the caches.
+class ColdCopies {
+ public:
+  ColdCopies(Context& context, std::int64_t total_bytes)
+      : context_(context),
+        half_bytes_(total_bytes / 2 / line * line),
+        from_(context, DType::s8, 1, half_bytes_),
+        to_(context, DType::s8, 1, half_bytes_) {
+    copy_lines(context_, to_.data(), from_.data(), {half_bytes_, half_bytes_}, Stores::plain);
+  }
+  void run(double bytes, Stores stores) {
+    const auto wanted = std::max<std::int64_t>(line, static_cast<std::int64_t>(bytes) / 2);
+    for (std::int64_t left = wanted / line * line; left > 0;) {
+      const std::int64_t now = std::min(left, half_bytes_ - at_);
+      copy_lines(context_, from_.view<std::int8_t>().data + at_, to_.view<std::int8_t>().data + at_,
+                 {now, now}, stores);
+      left -= now;
+      at_ = (at_ + now) % half_bytes_;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t line = 64;
+  Context& context_;
+  std::int64_t half_bytes_, at_ = 0;
+  Matrix from_, to_;
+};
+
+void race_with_floor(Context& context, const MicroOptions& options, const Dimensions& d,
+                     const MicroShape& shape, const ModelOperation& operation,
+                     const RandomValues& random, ColdCopies& copies, std::int64_t cold_bytes,
+                     const ModelsSink& sink) {
+  // Other operands in each call, so that they come from memory as activations of a model do.
+  std::deque<LayerMemory> sets;
+  std::vector<std::function<void()>> calls;
+  std::int64_t bytes = 0;
+  do {
+    sets.emplace_back(context, d, random);
+    calls.push_back(operation.make(sets.back()));
+    bytes += sets.back().bytes();
+  } while (bytes < cold_bytes && sets.size() < most_sets && operation.floor.bytes > 0);
+  std::size_t next = 0;
+  const auto subject = [&] { calls[next++ % calls.size()](); };
+  std::vector<measure::Rival> rivals;
+  if (operation.floor.bytes > 0) {
+    for (const Stores stores : {Stores::plain, Stores::streaming})
+      rivals.push_back({stores == Stores::plain ? "copy, plain stores" : "copy, streaming stores",
+                        [&, stores] { copies.run(operation.floor.bytes, stores); }});
+  } else {
+    const RegisterLoop loop = f32_loop(context);
+    const auto steps = static_cast<long>(operation.floor.operations /
+                                         (loop.operations_per_step * context.threads()));
+    rivals.push_back({fmt::format("{} alone", loop.instruction),
+                      [&context, loop, steps] { run_on_all_threads(context, loop, steps); }});
+  }
+  rivals.push_back({operation.name, subject});
+  const std::vector<measure::Timed> timed =
+      measure::race(rivals, micro_rounds(context, options, models_min_time_s, 2));
+  RaceRow row("models", operation.name, timed.back(), measure::fastest(timed, 0, timed.size() - 1));
+  row.variant = operation.floor.bytes > 0 ? "memory" : "arithmetic";
+  row.dtype = d.dtype;
+  row.shape = shape;
+  row.target = share_of_floor;
+  sink(row);
+}
+
+class ModelsBench final : public MicroBench {
+ public:
+  using MicroBench::MicroBench;
+  [[nodiscard]] std::string_view name() const override { return "models"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "the operations of a model beside its linear layers against their floors";
+  }
+  [[nodiscard]] std::string_view explanation() const override {
+    return "The operations of a model beside its linear layers. Memory: against a copy that reads "
+           "and writes as many\nbytes in all, the better of plain and streaming stores, both past "
+           "the caches. Arithmetic: against the f32\nmultiply-adds of the products alone, in "
+           "registers.";
+  }
+  [[nodiscard]] std::string refuses(const Context& context) const override {
+    return context.state().on_cpu() ? "" : "these operations run on the CPU";
+  }
+  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
+  [[nodiscard]] Table table() const override {
+    return race_table(
+        {"tokens x width x hidden", "operation", "ms", "floor", "floor ms", "share of floor"},
+        {"operation", "floor"}, shared().targets);
+  }
+  [[nodiscard]] std::size_t key_columns() const override { return 2; }
+  std::vector<CasePlan> plan(Session& /*session*/) override {
+    std::vector<CasePlan> plans = plan_shapes({small_decoder});
+    for (CasePlan& plan : plans)
+      plan.bytes = 4 * static_cast<double>(past_caches_bytes());
+    return plans;
+  }
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
+    micro_models(session.context(), of_case(i), [&](const RaceRow& row) {
+      std::vector<std::string> text = {shape_text(row.shape),     row.subject,
+                                       time_text(row.subject_ms), row.rival,
+                                       time_text(row.rival_ms),   ratio_text(row)};
+      if (shared().targets) {
+        text.push_back(target_text(row.target));
+        text.push_back(verdict(row.target, row.ratio.median));
+      }
+      sink({to_json(row).dump(), std::move(text), summary_of(row)});
+    });
+    return {};
+  }
+};
+
+}  // namespace
+
+void micro_models(Context& context, const MicroOptions& options, const ModelsSink& sink) {
+  const std::vector<MicroShape> shapes =
+      options.shapes.empty() ? std::vector<MicroShape>{small_decoder} : options.shapes;
+  for (const MicroShape& shape : shapes) {
+    const Dimensions d = dimensions_of(options, shape);
+    // LayerMemory of tiny shapes need not fill memory.
+    double largest = 0;
+    const std::vector<ModelOperation> operations = model_operations(context, d);
+    for (const ModelOperation& operation : operations)
+      largest = std::max(largest, operation.floor.bytes);
+    const std::int64_t cold_bytes =
+        std::min(past_caches_bytes(), static_cast<std::int64_t>(most_sets * largest));
+    ColdCopies copies(context, cold_bytes);
+    const RandomValues random(context, d.dtype, options.seed);
+    for (const ModelOperation& operation : operations)
+      race_with_floor(context, options, d, shape, operation, random, copies, cold_bytes, sink);
+  }
+}
+
+std::unique_ptr<MicroBench> make_micro_models(const MicroOptions& shared) {
+  return std::make_unique<ModelsBench>(shared);
+}
+
+}  // namespace switchback::bench

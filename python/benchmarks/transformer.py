@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The decoder of `switchback-bench transformer` in PyTorch, and both timed in turns.
+
+The same shapes in f32: RMSNorm, rotary positions, causal attention, SwiGLU, an untied head, and AdamW.
+Rounds alternate between `switchback-bench transformer --mode standard` (a process of its own) and
+PyTorch (in this one), so that a change of the machine's speed meets both. Printed are the medians of
+the steps' times, and the median of the rounds' ratios: how many times as fast switchback is.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+SIZES = {  # width, hidden, layers, heads
+    "small": (768, 3072, 12, 12),
+    "medium": (1024, 4096, 24, 16),
+    "large": (1280, 5120, 36, 20),
+    "xl": (1600, 6400, 48, 25),
+    "2.7B": (2560, 10240, 32, 32),
+}
+PARTS = ("forward", "backward", "optimizer", "step")
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x²) + 1e-5) · gain."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * self.gain
+
+
+def rotary_table(length, head_dim, theta=10000.0):
+    """Cosines and sines [length, head_dim / 2]."""
+    half = head_dim // 2
+    rates = theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
+    return angles.cos().float(), angles.sin().float()
+
+
+def rotate(x, cosines, sines):
+    """Rotates elements i and i + D/2 of x[..., length, D]."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cosines - b * sines, a * sines + b * cosines), dim=-1)
+
+
+def causal_attention(q, k, v):
+    """softmax(q·kᵀ/sqrt(D)) · v, of keys up to the query."""
+    if hasattr(functional, "scaled_dot_product_attention"):
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    length = q.shape[-2]
+    hidden = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
+    scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-1, -2)
+    return scores.masked_fill(hidden, -math.inf).softmax(-1) @ v
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), and its sum with SwiGLU of its norm."""
+
+    def __init__(self, width, hidden, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1 = RMSNorm(width)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.norm2 = RMSNorm(width)
+        self.gate_up = nn.Linear(width, 2 * hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x, cosines, sines):
+        batch, length, width = x.shape
+        qkv = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        attended = causal_attention(rotate(q, cosines, sines), rotate(k, cosines, sines), v)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
+        return x + self.down(functional.silu(gate) * up)
+
+
+class Decoder(nn.Module):
+    """models/decoder.hpp."""
+
+    def __init__(self, vocabulary, width, hidden, layers, heads, context):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.layers = nn.ModuleList(Block(width, hidden, heads) for _ in range(layers))
+        self.final_norm = RMSNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        cosines, sines = rotary_table(context, width // heads)
+        self.register_buffer("cosines", cosines)
+        self.register_buffer("sines", sines)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                ends_branch = name.endswith(("out.weight", "down.weight"))
+                deviation = 0.02 / math.sqrt(2 * layers) if ends_branch else 0.02
+                nn.init.normal_(parameter, std=deviation)
+
+    def forward(self, tokens):
+        length = tokens.shape[1]
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x, self.cosines[:length], self.sines[:length])
+        return self.head(self.final_norm(x))
+
+
+def make_optimizer(model):
+    """AdamW as fast as this version has it for the model's device."""
+    decays = [p for n, p in model.named_parameters() if p.dim() == 2 and "embedding" not in n]
+    others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embedding" in n]
+    groups = [{"params": decays, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    options = {"lr": 1e-4, "betas": (0.9, 0.95), "eps": 1e-8}
+    try:
+        return torch.optim.AdamW(groups, fused=True, **options)
+    except (TypeError, RuntimeError):
+        return torch.optim.AdamW(groups, **options)
+
+
+class TorchSide:
+    """Steps in this process."""
+
+    def __init__(self, arguments, sizes):
+        torch.manual_seed(1)
+        self.model = Decoder(arguments.vocabulary, *sizes, arguments.context)
+        self.optimizer = make_optimizer(self.model)
+        shape = (arguments.batch, arguments.context)
+        self.tokens = torch.randint(arguments.vocabulary, shape)
+        self.targets = torch.randint(arguments.vocabulary, shape)
+
+    def run_pass(self, which):
+        """Seconds of each part of one step."""
+        marks = [time.perf_counter()]
+        if which == "forward":
+            with torch.no_grad():
+                self.model(self.tokens)
+            marks.append(time.perf_counter())
+        else:
+            self.optimizer.zero_grad(set_to_none=False)
+            marks = [time.perf_counter()]
+            logits = self.model(self.tokens)
+            marks.append(time.perf_counter())
+            functional.cross_entropy(logits.flatten(0, 1), self.targets.flatten()).backward()
+            marks.append(time.perf_counter())
+            if which == "step":
+                self.optimizer.step()
+                marks.append(time.perf_counter())
+        times = [after - before for before, after in zip(marks, marks[1:])]
+        return dict(zip(PARTS, times), step=marks[-1] - marks[0])
+
+    def times(self, which, steps):
+        """Times of each part by name, one a step, after a step that is not counted."""
+        self.run_pass(which)
+        rows = [self.run_pass(which) for _ in range(steps)]
+        return {part: [row[part] for row in rows] for part in rows[0]}
+
+
+class SwitchbackSide:
+    """Steps in processes of switchback-bench."""
+
+    def __init__(self, arguments, sizes):
+        width, hidden, layers, heads = sizes
+        self.command = [arguments.program, "transformer", "--quiet", "--out", "-", "--device", "cpu"]
+        self.command += ["--mode", "standard", "--warmup", "1", "--tune", "0"]
+        self.command += ["--d-model", width, "--d-ff", hidden, "--layers", layers, "--heads", heads]
+        self.command += ["--vocabulary", arguments.vocabulary, "--batch", arguments.batch]
+        self.command += ["--context", arguments.context, "--threads", torch.get_num_threads()]
+        self.command = [str(word) for word in self.command]
+
+    def times(self, which, steps):
+        """Medians of each part by name."""
+        command = [*self.command, "--pass", which, "--steps", str(steps)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        row = next(row for row in rows if row["phase"] == "timed")
+        named = {part: row[part] for part in PARTS[:3]}
+        named["step"] = row["synced_ms"]
+        return {part: [of["median"] / 1e3] for part, of in named.items() if of is not None}
+
+
+def compare(arguments, sizes):
+    """Prints a line for each part of each pass."""
+    torch_side = TorchSide(arguments, sizes)
+    switchback_side = SwitchbackSide(arguments, sizes)
+    for which in arguments.passes:
+        rounds = []
+        for number in range(arguments.rounds):
+            sides = [torch_side, switchback_side]
+            if number % 2 == 1:
+                sides.reverse()
+            times = {side: side.times(which, arguments.steps) for side in sides}
+            rounds.append([times[torch_side], times[switchback_side]])
+        for part in rounds[0][1]:
+            if which == "forward" and part == "step":
+                continue
+            medians = [[statistics.median(side[part]) for side in sides] for sides in rounds]
+            ratios = sorted(torch_s / own_s for torch_s, own_s in medians)
+            torch_ms, own_ms = (1e3 * statistics.median(side) for side in zip(*medians))
+            print(
+                f"{which:9} {part:9}  torch {torch_ms:9.1f} ms  switchback {own_ms:9.1f} ms  "
+                f"{statistics.median(ratios):5.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+                flush=True,
+            )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("program", help="switchback-bench")
+    parser.add_argument("--size", default="small", choices=SIZES)
+    parser.add_argument("--layers", type=int, default=0, help="instead of the size's own")
+    parser.add_argument("--vocabulary", type=int, default=10000)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--context", type=int, default=256)
+    parser.add_argument(
+        "--passes", nargs="+", default=["forward", "step"], choices=("forward", "backward", "step")
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=3, help="timed steps of a round")
+    parser.add_argument("--threads", type=int, default=0, help="of both sides; 0: torch's number")
+    arguments = parser.parse_args()
+    if arguments.threads > 0:
+        torch.set_num_threads(arguments.threads)
+    width, hidden, layers, heads = SIZES[arguments.size]
+    sizes = (width, hidden, arguments.layers or layers, heads)
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} thread(s), f32, {arguments.size} "
+        f"({sizes[2]} layers), batch {arguments.batch}, context {arguments.context}; "
+        f"medians of {arguments.rounds} rounds of {arguments.steps} steps"
+    )
+    compare(arguments, sizes)
+
+
+if __name__ == "__main__":
+    main()
