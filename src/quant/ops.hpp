@@ -30,6 +30,10 @@ enum class Op : std::int64_t {
   activation_backward = 11,
   activation_forward_quantize = 12,
   activation_backward_quantize = 13,
+  // The operations of switchback/rotation.hpp, which are not tuned.
+  rotate = 14,
+  rotate_quantize = 15,
+  activation_rotate_quantize = 16,
 };
 
 /// Whether an operation can be tuned.
@@ -49,18 +53,20 @@ struct OpParts {
   Scales q_t;  ///< codes [cols,rows]
   Makes sums;
   Makes value;
+  Makes rotated = Makes::no;
+  bool rotates = false;  ///< codes are those of rotate(v)
 
   [[nodiscard]] constexpr bool transposes() const noexcept { return q_t != Scales::none; }
 };
 
 /// All operations, in the order of their values.
-inline constexpr std::array<OpParts, 14> all_ops = [] {
+inline constexpr std::array<OpParts, 17> all_ops = [] {
   using S = Source;
   using enum Scales;
   constexpr Makes no = Makes::no;
   constexpr Makes yes = Makes::yes;
   constexpr Makes may = Makes::if_wanted;
-  return std::array<OpParts, 14>{{
+  return std::array<OpParts, 17>{{
       // op, name, source, q, q_t, sums, value
       {Op::rowwise, "quantize_rowwise", S::floats, per_row, none, no, no},
       {Op::rowwise_column_sums, "quantize_rowwise_column_sums", S::floats, per_row, none, yes, no},
@@ -81,6 +87,10 @@ inline constexpr std::array<OpParts, 14> all_ops = [] {
        no, may},
       {Op::activation_backward_quantize, "activation_backward_quantize", S::gradient, per_row, none,
        may, may},
+      {Op::rotate, "rotate", S::floats, none, none, no, no, yes},
+      {Op::rotate_quantize, "rotate_quantize", S::floats, per_row, none, no, no, no, true},
+      {Op::activation_rotate_quantize, "rotate_quantize", S::activation, per_row, none, no, may, no,
+       true},
   }};
 }();
 

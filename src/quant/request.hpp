@@ -8,6 +8,7 @@
 #include <span>
 
 #include "switchback/matrix.hpp"
+#include "switchback/rotation.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::quant {
@@ -65,6 +66,12 @@ struct Request {
   std::span<float> column_sums{};  ///< [cols], as quantize_rowwise_column_sums says; empty: none
   bool accumulate = false;         ///< the sums are added to what column_sums holds
   AnyMatrix value{};               ///< v itself, or none
+
+  /// If it is not none, codes are those of rotate(v), in f32; sums and `value` remain v's.
+  Rotation rotation = Rotation::none;
+  /// rotate(v) rounded to this matrix's type, or none. Its type is v's, unless one of them is f32,
+  /// and f32 if codes are wanted too. May be x itself.
+  AnyMatrix rotated{};
 };
 
 /// Whether a matrix is given; one without elements may have null data.

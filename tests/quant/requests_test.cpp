@@ -30,22 +30,26 @@ struct Wanted {
   Scales q_t = Scales::none;
   bool sums = false;
   bool value = false;
+  Rotation rotation = Rotation::none;
+  bool rotated = false;
 };
 
 std::string describe(const Wanted& w) {
   return "source " + std::to_string(static_cast<int>(w.source)) + " q " +
          std::to_string(static_cast<int>(w.q)) + " q_t " + std::to_string(static_cast<int>(w.q_t)) +
-         (w.sums ? " sums" : "") + (w.value ? " value" : "");
+         (w.sums ? " sums" : "") + (w.value ? " value" : "") + " " +
+         std::string(rotation_name(w.rotation)) + (w.rotated ? " rotated" : "");
 }
 
-std::vector<Wanted> all_combinations() {
+std::vector<Wanted> all_combinations(Rotation rotation = Rotation::none) {
   std::vector<Wanted> all;
   for (const Source source : {Source::floats, Source::activation, Source::gradient, Source::codes})
     for (const Scales q : {Scales::none, Scales::unscaled, Scales::per_row, Scales::global})
       for (const Scales q_t : {Scales::none, Scales::per_column, Scales::global})
         for (const bool sums : {false, true})
           for (const bool value : {false, true})
-            if (!value || source != Source::floats) all.push_back({source, q, q_t, sums, value});
+            if (!value || source != Source::floats)
+              all.push_back({source, q, q_t, sums, value, rotation, false});
   return all;
 }
 
@@ -75,6 +79,7 @@ struct Made {
   Matrix<std::int8_t> q, q_t;
   Floats absmax, absmax_t, sums;
   Matrix<V> value;
+  Matrix<float> rotated;
 
   Made(std::int64_t rows, std::int64_t cols, Layout layout)
       : q(rows, cols, layout),
@@ -82,7 +87,8 @@ struct Made {
         absmax(rows),
         absmax_t(cols),
         sums(cols),
-        value(rows, cols, layout) {
+        value(rows, cols, layout),
+        rotated(rows, cols, layout) {
     for (std::int64_t c = 0; c < cols; ++c)
       sums.values.set(0, c, 0.25f);  // to be added to
   }
@@ -120,6 +126,8 @@ Request request_of(Inputs<X, V>& in, Made<V>& out, const Wanted& wanted) {
     r.accumulate = true;
   }
   if (wanted.value) r.value = out.value.view();
+  r.rotation = wanted.rotation;
+  if (wanted.rotated) r.rotated = out.rotated.view();
   return r;
 }
 
@@ -144,6 +152,7 @@ void check(Inputs<X, V>& in, const std::vector<Wanted>& combinations, Layout lay
       EXPECT_TRUE(same_bits(got.absmax_t.values, want.absmax_t.values)) << "absmax of q_t";
       EXPECT_TRUE(same_bits(got.sums.values, want.sums.values)) << "sums";
       EXPECT_TRUE(got.value == want.value) << "value";
+      EXPECT_TRUE(got.rotated == want.rotated) << "rotated";
       EXPECT_TRUE(got.q.guards_intact() && got.q_t.guards_intact() && got.value.guards_intact());
       if (::testing::Test::HasFailure()) return;
     }
@@ -161,6 +170,16 @@ TEST(RequestsEngines, EveryCombinationOfTwoTypes) {
   for (const Wanted& wanted : all_combinations())
     if (wanted.source == Source::gradient) combinations.push_back(wanted);
   Inputs<half, float> in(21, 33);
+  check(in, combinations);
+}
+
+TEST(RequestsEngines, EveryCombinationOfRotatedCodes) {
+  std::vector<Wanted> combinations = all_combinations(Rotation::hadamard_16);
+  for (Wanted wanted : all_combinations(Rotation::hadamard_16)) {
+    wanted.rotated = true;
+    combinations.push_back(wanted);
+  }
+  Inputs<float, float> in(37, 48);
   check(in, combinations);
 }
 
@@ -202,7 +221,11 @@ TEST(Passes, OneWhereAnOperationMakesItAll) {
         return makes == quant::Makes::yes || (optional && makes == quant::Makes::if_wanted);
       };
       const std::vector<Op> one = {op.op};
-      EXPECT_EQ(quant::passes(of({op.source, op.q, op.q_t, wants(op.sums), wants(op.value)})), one)
+      const Rotation rotation =
+          op.rotates || op.rotated != quant::Makes::no ? Rotation::hadamard_16 : Rotation::none;
+      EXPECT_EQ(quant::passes(of({op.source, op.q, op.q_t, wants(op.sums), wants(op.value),
+                                  rotation, wants(op.rotated)})),
+                one)
           << op.name;
     }
 }
@@ -223,6 +246,16 @@ TEST(Passes, SeveralForTheRest) {
             (Ops{Op::activation_forward, Op::column_sums}));
   EXPECT_EQ(quant::passes(of({Source::codes, Scales::per_row, Scales::none, false})),
             (Ops{Op::dequantize_rowwise, Op::rowwise}));
+  constexpr Rotation rotation = Rotation::hadamard_16;
+  EXPECT_EQ(quant::passes(
+                of({Source::floats, Scales::per_row, Scales::per_column, false, false, rotation})),
+            (Ops{Op::rotate, Op::rowwise_and_columnwise_transpose}));
+  EXPECT_EQ(
+      quant::passes(of({Source::floats, Scales::per_row, Scales::none, true, false, rotation})),
+      (Ops{Op::column_sums, Op::rotate_quantize}));
+  EXPECT_EQ(
+      quant::passes(of({Source::activation, Scales::per_row, Scales::none, true, true, rotation})),
+      (Ops{Op::activation_rotate_quantize, Op::column_sums}));
 }
 
 }  // namespace
