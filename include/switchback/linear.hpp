@@ -14,6 +14,7 @@
 #include "switchback/context.hpp"
 #include "switchback/export.h"
 #include "switchback/matrix.hpp"
+#include "switchback/rotation.hpp"
 
 namespace switchback {
 
@@ -38,6 +39,13 @@ struct LinearOptions {
   /// the same. Whether it is faster depends on shapes and device; it needs more scratch memory. No
   /// effect on the CPU, where one product already uses all threads.
   bool overlap_dw = false;
+  /// For the int8 modes, with in_features a multiple of the group: X, behind the activation, and W
+  /// are rotated along K in front of their quantization, which takes their outliers away: y =
+  /// rotate(X) · rotate(W)ᵀ + b. X is rotated in the pass that quantizes it, W once when its codes
+  /// are made. dx is rotated back, in f32; dw is computed from X itself. Codes of W and X, as
+  /// set_quantized_weight takes them and forward_codes returns them, are those of the rotated
+  /// matrices; dw from such codes of X uses what they stand for, rotated back.
+  Rotation rotation = Rotation::none;
 };
 
 /// The bit of a mode in LinearOptions::allow.

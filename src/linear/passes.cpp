@@ -110,7 +110,8 @@ void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, 
     quant::run(*layer.context, {.x = x,
                                 .activation = layer.options.activation,
                                 .q = {quant::Scales::per_row, q, absmax},
-                                .value = out.activated});
+                                .value = out.activated,
+                                .rotation = layer.options.rotation});
     gemm_int8::multiply(*layer.context, args);
   };
   // Codes that the caller gets are written before the product allocates.
@@ -133,6 +134,7 @@ quant::Request gradient_of(const LinearGrads& grads, AnyMatrix derived) {
 void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, const LinearGrads& grads,
                          AnyMatrix derived, AnyMatrix d_input, std::span<float> column_sums_of_g) {
   const ConstAnyMatrix g = grads.g;
+  const Rotation rotation = layer.options.rotation;
   core::Workspace::Frame frame(layer.context->workspace);
   const MatrixView<std::int8_t> q(frame.take<std::int8_t>(g.rows * g.cols), g.rows, g.cols);
   const std::span<float> absmax(frame.take<float>(g.rows), count_of(g.rows));
@@ -143,11 +145,16 @@ void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, const Lin
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
-  args.d = d_input;
+  // The product has the columns of the rotated W. It is rotated back before the one rounding.
+  args.d = rotation == Rotation::none || d_input.dtype == DType::f32
+               ? d_input
+               : take_matrix(frame, DType::f32, d_input.rows, d_input.cols);
   args.absmax_a = absmax;
   args.absmax_b = w.absmax();
   args.engine = layer.options.engine;
   gemm_int8::multiply(*layer.context, args);
+  if (rotation != Rotation::none)
+    quant::run(*layer.context, {.x = args.d, .rotation = rotation, .rotated = d_input});
 }
 
 // The same in floating point.
@@ -172,7 +179,13 @@ void weight_gradient(LinearState& layer, const LinearGrads& grads, ConstAnyMatri
   if (layer.options.mode == Mode::standard) args.engine = layer.options.engine;
   if (input.x.dtype == DType::s8) {
     const AnyMatrix widened = take_matrix(frame, layer.options.dtype, input.x.rows, input.x.cols);
-    quant::run(*layer.context, {.x = input.x, .absmax_x = input.absmax, .value = widened});
+    const Rotation rotation = layer.options.rotation;
+    const AnyMatrix rotated = rotation == Rotation::none || widened.dtype == DType::f32
+                                  ? widened
+                                  : take_matrix(frame, DType::f32, input.x.rows, input.x.cols);
+    quant::run(*layer.context, {.x = input.x, .absmax_x = input.absmax, .value = rotated});
+    if (rotation != Rotation::none)
+      quant::run(*layer.context, {.x = rotated, .rotation = rotation, .rotated = widened});
     args.b = widened;
   } else {
     args.b = activated.data != nullptr ? activated : input_of_products(layer, frame, input.x);
