@@ -40,7 +40,8 @@ switchback_status switchback_linear_create(switchback_context* context,
     check_pointer(op, "context", context);
     const auto given = read_struct(op, "options", options,
                                    {offsetof(switchback_linear_options, allow),
-                                    offsetof(switchback_linear_options, activation)});
+                                    offsetof(switchback_linear_options, activation),
+                                    offsetof(switchback_linear_options, rotation)});
     check_pointer(op, "out", out);
     LinearOptions cpp;
     cpp.in_features = given.in_features;
@@ -51,6 +52,7 @@ switchback_status switchback_linear_create(switchback_context* context,
     cpp.allow = given.allow;
     cpp.activation = static_cast<Activation>(given.activation);
     cpp.overlap_dw = read_flag(op, "overlap_dw", given.overlap_dw);
+    cpp.rotation = static_cast<Rotation>(given.rotation);
     *out = new switchback_linear(context->context, cpp);
   });
 }

@@ -86,6 +86,7 @@ static switchback_linear* layer_with(switchback_context* context, int32_t activa
   if (size == sizeof(options)) {
     options.activation = activation;
     options.overlap_dw = 1; /* of no effect on a CPU */
+    options.rotation = 0;
   }
   switchback_linear* layer = NULL;
   CHECK_OK(switchback_linear_create(context, &options, &layer));

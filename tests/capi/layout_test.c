@@ -85,7 +85,9 @@ AT(switchback_linear_options, allow, 40);
 AT(switchback_linear_options, reserved, 44);
 AT(switchback_linear_options, activation, 48);
 AT(switchback_linear_options, overlap_dw, 52);
-_Static_assert(sizeof(switchback_linear_options) == 56, "grown? add the field and the old size");
+AT(switchback_linear_options, rotation, 56);
+AT(switchback_linear_options, reserved_rotation, 60);
+_Static_assert(sizeof(switchback_linear_options) == 64, "grown? add the field and the old size");
 
 AT(switchback_linear_grads, struct_size, 0);
 AT(switchback_linear_grads, g, 8);

@@ -26,6 +26,7 @@ int main(void) {
   run("linear errors", linear_error_tests);
   run("linear, kept input and quantized weight", linear_kept_tests);
   run("activation", activation_tests);
+  run("rotation", rotation_tests);
   run("tune", tune_tests);
   run("groups", grouped_tests);
   run("groups, errors", grouped_error_tests);
