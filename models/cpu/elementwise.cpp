@@ -9,6 +9,7 @@
 #include "models/cpu/vectors-inl.h"
 #include "models/kernels.hpp"
 #include "models/philox.hpp"
+#include "quant/cpu/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
@@ -104,14 +105,6 @@ void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,
   });
 }
 
-#if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void dropout_block(std::uint64_t key, std::uint64_t stream, std::uint64_t block,
-                              std::uint32_t* bits) {
-  const auto first = static_cast<std::int64_t>(block) * philox::block_elements;
-  for (std::int64_t i = 0; i < philox::block_elements; ++i)
-    bits[i] = philox::element_bits(key, stream, first + i);
-}
-#else
 // The 64 words of a block, in the order of its elements.
 HWY_INLINE void dropout_block(std::uint64_t key, std::uint64_t stream, std::uint64_t block,
                               std::uint32_t* bits) {
@@ -124,39 +117,18 @@ HWY_INLINE void dropout_block(std::uint64_t key, std::uint64_t stream, std::uint
     low[i] = static_cast<std::uint32_t>(counter);
     high[i] = static_cast<std::uint32_t>(counter >> 32);
   }
-  // Even and odd lanes are multiplied apart; both halves of the products are put together again.
-  const auto multiply = [&](VU a, std::uint32_t factor, VU& upper, VU& lower) HWY_ATTR {
-    const VU f = hn::Set(d, factor);
-    const auto even = hn::BitCast(d, hn::MulEven(a, f));
-    const auto odd = hn::BitCast(d, hn::MulEven(hn::DupOdd(a), f));
-    lower = hn::OddEven(hn::DupEven(odd), even);
-    upper = hn::OddEven(odd, hn::DupOdd(even));
-  };
   for (std::int64_t c = 0; c < philox::block_counters; c += lanes) {
     VU c0 = hn::LoadU(d, low + c);
     VU c1 = hn::LoadU(d, high + c);
     VU c2 = hn::Set(d, static_cast<std::uint32_t>(stream));
     VU c3 = hn::Set(d, static_cast<std::uint32_t>(stream >> 32));
-    auto k0 = static_cast<std::uint32_t>(key);
-    auto k1 = static_cast<std::uint32_t>(key >> 32);
-    for (int round = 0; round < philox::rounds; ++round) {
-      VU upper0, lower0, upper1, lower1;
-      multiply(c0, philox::multiplier0, upper0, lower0);
-      multiply(c2, philox::multiplier1, upper1, lower1);
-      c0 = hn::Xor(hn::Xor(upper1, c1), hn::Set(d, k0));
-      c1 = lower1;
-      c2 = hn::Xor(hn::Xor(upper0, c3), hn::Set(d, k1));
-      c3 = lower0;
-      k0 += philox::weyl0;
-      k1 += philox::weyl1;
-    }
+    q::philox_words(key, c0, c1, c2, c3);
     hn::StoreU(c0, d, bits + c);
     hn::StoreU(c1, d, bits + philox::block_counters + c);
     hn::StoreU(c2, d, bits + 2 * philox::block_counters + c);
     hn::StoreU(c3, d, bits + 3 * philox::block_counters + c);
   }
 }
-#endif
 
 // Elements [begin, end) of x; begin is a multiple of 64.
 void DropoutRange(const Dropout& o, const AnyMatrix& x, std::int64_t begin, std::int64_t end) {

@@ -8,6 +8,7 @@
 #include "core/context_state.hpp"
 #include "quant/dispatch.hpp"
 #include "quant/rotate.hpp"
+#include "quant/stochastic.hpp"
 
 namespace switchback::quant {
 
@@ -40,6 +41,7 @@ constexpr std::array<ArgumentNames, all_ops.size()> all_names = [] {
       .x = "x", .rows = "M", .cols = "N", .absmax = "absmax", .sums = "column_sums", .value = "dx"};
   of(Op::rotate) = {.x = "x", .rows = "M", .cols = "K"};
   of(Op::rotate_quantize) = of(Op::activation_rotate_quantize) = of(Op::rowwise);
+  of(Op::rowwise_stochastic) = {.x = "g", .rows = "M", .cols = "N", .absmax = "absmax"};
   return names;
 }();
 
@@ -53,6 +55,7 @@ class Checks {
     const bool derives = parts_.source == Source::gradient;
     source();
     rotation();
+    if (parts_.stochastic) check_rounding(op_, *r_.stochastic, r_.x.rows);
     if (derives) value();
     codes("q", r_.q, parts_.q, r_.x.rows, names_.rows, r_.x.cols, names_.cols, names_.absmax);
     codes("q_t", r_.q_t, parts_.q_t, r_.x.cols, names_.cols, r_.x.rows, names_.rows,

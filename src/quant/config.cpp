@@ -202,6 +202,8 @@ void run(ContextState& state, const Problem& p, const Config& c, const Request& 
       return cpu::rotate(state, c, o);
     case Op::rotate_quantize:
       return cpu::rotate_quantize(state, c, o);
+    case Op::rowwise_stochastic:
+      return cpu::rowwise_stochastic(state, c, o);
   }
 }
 

@@ -34,6 +34,8 @@ enum class Op : std::int64_t {
   rotate = 14,
   rotate_quantize = 15,
   activation_rotate_quantize = 16,
+  // The operation of switchback/rounding.hpp, which is not tuned either.
+  rowwise_stochastic = 17,
 };
 
 /// Whether an operation can be tuned.
@@ -54,19 +56,20 @@ struct OpParts {
   Makes sums;
   Makes value;
   Makes rotated = Makes::no;
-  bool rotates = false;  ///< codes are those of rotate(v)
+  bool rotates = false;     ///< codes are those of rotate(v)
+  bool stochastic = false;  ///< codes are rounded stochastically
 
   [[nodiscard]] constexpr bool transposes() const noexcept { return q_t != Scales::none; }
 };
 
 /// All operations, in the order of their values.
-inline constexpr std::array<OpParts, 17> all_ops = [] {
+inline constexpr std::array<OpParts, 18> all_ops = [] {
   using S = Source;
   using enum Scales;
   constexpr Makes no = Makes::no;
   constexpr Makes yes = Makes::yes;
   constexpr Makes may = Makes::if_wanted;
-  return std::array<OpParts, 17>{{
+  return std::array<OpParts, 18>{{
       // op, name, source, q, q_t, sums, value
       {Op::rowwise, "quantize_rowwise", S::floats, per_row, none, no, no},
       {Op::rowwise_column_sums, "quantize_rowwise_column_sums", S::floats, per_row, none, yes, no},
@@ -91,6 +94,8 @@ inline constexpr std::array<OpParts, 17> all_ops = [] {
       {Op::rotate_quantize, "rotate_quantize", S::floats, per_row, none, no, no, no, true},
       {Op::activation_rotate_quantize, "rotate_quantize", S::activation, per_row, none, no, may, no,
        true},
+      {Op::rowwise_stochastic, "quantize_rowwise_stochastic", S::floats, per_row, none, no, no, no,
+       false, true},
   }};
 }();
 

@@ -33,6 +33,7 @@ int results_made(const OpParts& op, const Request& r) noexcept {
   if (op.source == Source::gradient && op.q != Scales::none && r.g.dtype != r.x.dtype) return 0;
   const bool codes = op.q != Scales::none || op.q_t != Scales::none;
   if (codes && op.rotates != (r.rotation != Rotation::none)) return 0;
+  if (codes && op.stochastic != r.stochastic.has_value()) return 0;
   const int count = made(op.q, r.q.scales) + made(op.q_t, r.q_t.scales) +
                     made(op.sums, wants_sums(r)) + made(op.value, is_given(r.value)) +
                     made(op.rotated, is_given(r.rotated));

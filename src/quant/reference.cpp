@@ -11,6 +11,7 @@
 #include "quant/gelu.hpp"
 #include "quant/rotate.hpp"
 #include "quant/scalar.hpp"
+#include "quant/stochastic.hpp"
 #include "switchback/quant.hpp"
 
 namespace switchback::quant::reference {
@@ -79,7 +80,9 @@ class Results {
       core::store(out.absmax.data(), scale, absmax);
       for (std::int64_t r = row; r < row + rows; ++r)
         for (std::int64_t c = col; c < col + cols; ++c)
-          put(r, c, code(v_(r, c), absmax));
+          put(r, c,
+              r_.stochastic ? stochastic_code(v_(r, c), absmax, random_bits(*r_.stochastic, r, c))
+                            : code(v_(r, c), absmax));
     };
     switch (out.scales) {
       case Scales::none:

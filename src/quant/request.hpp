@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "switchback/matrix.hpp"
 #include "switchback/rotation.hpp"
+#include "switchback/rounding.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::quant {
@@ -72,6 +74,9 @@ struct Request {
   /// rotate(v) rounded to this matrix's type, or none. Its type is v's, unless one of them is f32,
   /// and f32 if codes are wanted too. May be x itself.
   AnyMatrix rotated{};
+
+  /// If it is given, codes are rounded stochastically: those of rows (q), without a rotation.
+  std::optional<StochasticRounding> stochastic{};
 };
 
 /// Whether a matrix is given; one without elements may have null data.

@@ -32,6 +32,7 @@ struct Wanted {
   bool value = false;
   Rotation rotation = Rotation::none;
   bool rotated = false;
+  bool stochastic = false;
 };
 
 std::string describe(const Wanted& w) {
@@ -128,6 +129,7 @@ Request request_of(Inputs<X, V>& in, Made<V>& out, const Wanted& wanted) {
   if (wanted.value) r.value = out.value.view();
   r.rotation = wanted.rotation;
   if (wanted.rotated) r.rotated = out.rotated.view();
+  if (wanted.stochastic) r.stochastic = StochasticRounding{5, 6, 7, 8};
   return r;
 }
 
@@ -183,6 +185,19 @@ TEST(RequestsEngines, EveryCombinationOfRotatedCodes) {
   check(in, combinations);
 }
 
+// What a layer asks of a gradient: codes, sums, and the gradient itself where it is derived.
+TEST(RequestsEngines, StochasticCodes) {
+  std::vector<Wanted> combinations;
+  for (const Source source : {Source::floats, Source::activation, Source::gradient, Source::codes})
+    for (const bool sums : {false, true})
+      for (const bool value : {false, true})
+        if (!value || source != Source::floats)
+          combinations.push_back(
+              {source, Scales::per_row, Scales::none, sums, value, Rotation::none, false, true});
+  Inputs<float, float> in(37, 45);
+  check(in, combinations);
+}
+
 template <class T>
 class RequestsOfTypes : public ::testing::Test {};
 using FloatTypes = ::testing::Types<float, half, bfloat16>;
@@ -224,7 +239,7 @@ TEST(Passes, OneWhereAnOperationMakesItAll) {
       const Rotation rotation =
           op.rotates || op.rotated != quant::Makes::no ? Rotation::hadamard_16 : Rotation::none;
       EXPECT_EQ(quant::passes(of({op.source, op.q, op.q_t, wants(op.sums), wants(op.value),
-                                  rotation, wants(op.rotated)})),
+                                  rotation, wants(op.rotated), op.stochastic})),
                 one)
           << op.name;
     }

@@ -35,6 +35,7 @@ void activation_quantize(ContextState& state, const Config& config, const Reques
 void rotate(ContextState& state, const Config& config, const Request& o);
 /// Rows quantized by their own absmax, after the rotation.
 void rotate_quantize(ContextState& state, const Config& config, const Request& o);
+void rowwise_stochastic(ContextState& state, const Config& config, const Request& o);
 
 /// The scale of the whole matrix, computed by all threads.
 Scale global_scale(ContextState& state, const Config& config, ConstAnyMatrix x);

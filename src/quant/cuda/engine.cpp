@@ -61,6 +61,10 @@ class Run {
       case Op::rotate_quantize:
       case Op::activation_rotate_quantize:
         return rotate_quantize();
+      case Op::rowwise_stochastic:
+        if (empty()) return zero(o_.q.absmax);
+        return queue(launch_rowwise_stochastic, o_.x, *o_.stochastic, o_.q.codes,
+                     o_.q.absmax.data());
     }
   }
 

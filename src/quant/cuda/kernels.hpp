@@ -8,6 +8,7 @@
 #include "core/cuda/api.hpp"
 #include "switchback/matrix.hpp"
 #include "switchback/rotation.hpp"
+#include "switchback/rounding.hpp"
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
@@ -62,6 +63,9 @@ bool rotate_rowwise_together(ConstAnyMatrix x) noexcept;
 /// Codes and absmax of the rows of rotate(x), in f32.
 cudaError_t launch_rotate_rowwise(const Launch& launch, ConstAnyMatrix x, Rotation rotation,
                                   Codes q, float* absmax);
+
+cudaError_t launch_rowwise_stochastic(const Launch& launch, ConstAnyMatrix x,
+                                      const StochasticRounding& rounding, Codes q, float* absmax);
 
 /// The bits of the largest magnitudes of columns and, unless null, of rows.
 cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, unsigned* column_bits,
