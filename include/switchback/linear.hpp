@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -15,6 +16,7 @@
 #include "switchback/export.h"
 #include "switchback/matrix.hpp"
 #include "switchback/rotation.hpp"
+#include "switchback/rounding.hpp"
 
 namespace switchback {
 
@@ -80,6 +82,10 @@ struct LinearGrads {
   /// For a layer with an activation: dx is the gradient of activation(x), not of x. Required where
   /// only codes were kept (global_mem_efficient, or KeptInput), which are codes of activation(x).
   bool dx_of_activation = false;
+  /// The codes of G, of which an int8 dX is made, are rounded stochastically (rounding.hpp) instead
+  /// of to nearest. Give each backward a step of its own. No effect on dw, db and a floating point
+  /// dX.
+  std::optional<StochasticRounding> rounding = {};
 };
 
 /// What the caller kept of a forward's input: x itself, or what forward_codes returned.

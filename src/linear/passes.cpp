@@ -141,6 +141,7 @@ void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, const Lin
   quant::Request request = gradient_of(grads, derived);
   request.q = {quant::Scales::per_row, q, absmax};
   request.column_sums = column_sums_of_g;
+  request.stochastic = grads.rounding;
   quant::run(*layer.context, request);
   GemmArgs args;
   args.a = q;

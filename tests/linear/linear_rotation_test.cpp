@@ -10,6 +10,7 @@
 #include "switchback/activation.hpp"
 #include "switchback/quant.hpp"
 #include "switchback/rotation.hpp"
+#include "switchback/rounding.hpp"
 
 namespace switchback {
 namespace {
@@ -178,6 +179,63 @@ TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
     context.synchronize();
     EXPECT_TRUE(equal_bits(given, trained, "given codes"));
   }
+}
+
+// G's codes rounded stochastically, with and without a rotation and a derivative.
+TEST(LinearRounding, OfTheGradientIsTheOperations) {
+  Context context(test::device_options());
+  for (const Mode mode : test::int8_modes)
+    for (const Rotation rotation : {Rotation::none, Rotation::hadamard_16})
+      for (const Activation after : {Activation::none, Activation::gelu_erf}) {
+        const LayerCase c = rotated_case(mode, DType::bf16, DType::f32, 48);
+        LayerTrial t(c);
+        SwitchbackLinear layer = rotated_layer(t, context, rotation);
+        t.forward(layer, Save::copy);
+        LinearGrads grads = t.grads();
+        grads.rounding = StochasticRounding{11, 12, 13, 14};
+        grads.y_activation = after;
+        if (after != Activation::none) grads.y = t.y.any();
+        layer.backward(grads);
+
+        // G, perhaps derived; then its codes, and the product with the codes of W.
+        FloatMatrix g = t.g;
+        if (after != Activation::none)
+          activation_backward(context, t.g.any(), t.y.any(), after, g.any());
+        FloatMatrix w(DType::f32, c.n, c.k);
+        if (rotation != Rotation::none) rotate(context, t.w.any(), rotation, w.any());
+        test::Matrix<std::int8_t> q(c.m, c.n);
+        test::Vector<float> absmax(static_cast<std::size_t>(c.m));
+        quantize_rowwise_stochastic(context, g.any(), *grads.rounding, q.view(), absmax);
+        context.synchronize();
+        test::Quantized codes = test::quantize(g, false, false);
+        std::size_t changed = 0;
+        for (std::int64_t i = 0; i < c.m; ++i)
+          for (std::int64_t j = 0; j < c.n; ++j) {
+            std::int8_t& code = codes.codes[static_cast<std::size_t>(i * c.n + j)];
+            changed += code != q.get(i, j) ? 1 : 0;
+            code = q.get(i, j);
+          }
+        EXPECT_GT(changed, 0u);
+        EXPECT_EQ(codes.absmax, absmax);
+        FloatMatrix want(DType::f32, c.m, c.k);
+        test::multiply(
+            codes,
+            test::quantize(rotation != Rotation::none ? w : t.w, true, mode != Mode::rowwise),
+            nullptr, want);
+        if (rotation != Rotation::none) rotate(context, want.any(), rotation, want.any());
+        context.synchronize();
+        EXPECT_TRUE(equal_bits(t.dx, want, "dx"));
+      }
+  LayerTrial t(rotated_case(Mode::rowwise, DType::f32, DType::f32, 48));
+  SwitchbackLinear layer = t.make(context);
+  t.forward(layer, Save::copy);
+  EXPECT_EQ(failure(Status::invalid_argument,
+                    [&] {
+                      LinearGrads grads = t.grads();
+                      grads.rounding = StochasticRounding{.row0 = -3};
+                      layer.backward(grads);
+                    }),
+            "backward: row0 = -3; it must not be negative, and row0 + 13 rows at most 2^32");
 }
 
 // In f64: dX = G·W and dW = Gᵀ·X are the derivatives of sum(G ⊙ Y), whatever the rotation. dX's
