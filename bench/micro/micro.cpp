@@ -16,10 +16,9 @@ namespace switchback::bench {
 
 std::vector<std::unique_ptr<MicroBench>> make_micro_benches(const MicroOptions& shared) {
   std::vector<std::unique_ptr<MicroBench>> benches;
-  for (const auto make :
-       {make_micro_gemm, make_micro_weight_gradient, make_micro_layer, make_micro_activation,
-        make_micro_experts, make_micro_models, make_micro_quantize, make_micro_call,
-        make_micro_tuner})
+  for (const auto make : {make_micro_gemm, make_micro_weight_gradient, make_micro_layer,
+                          make_micro_activation, make_micro_experts, make_micro_models,
+                          make_micro_quantize, make_micro_call, make_micro_tuner})
     benches.push_back(make(shared));
   return benches;
 }

@@ -20,6 +20,8 @@
 #include "measure/matrix.hpp"
 #include "switchback/fingerprint.hpp"
 #include "switchback/quant.hpp"
+#include "switchback/rotation.hpp"
+#include "switchback/rounding.hpp"
 
 namespace switchback::bench {
 
@@ -91,6 +93,21 @@ std::vector<Operation> operations() {
       {"rowwise + column sums", 1, false,
        [](Context& c, Buffers& b) {
          quantize_rowwise_column_sums(c, b.x.any(), b.q(), b.absmax_rows(), b.sums());
+       },
+       std::nullopt},
+      {"rotation (g = 256), rowwise", 1, false,
+       [](Context& c, Buffers& b) {
+         rotate_quantize(c, b.x.any(), Rotation::hadamard_256, b.q(), b.absmax_rows());
+       },
+       Target{0.6, 0.75, 0.9}},
+      {"rotation (g = 1024), rowwise", 1, false,
+       [](Context& c, Buffers& b) {
+         rotate_quantize(c, b.x.any(), Rotation::hadamard_1024, b.q(), b.absmax_rows());
+       },
+       std::nullopt},
+      {"rowwise, stochastic", 1, false,
+       [](Context& c, Buffers& b) {
+         quantize_rowwise_stochastic(c, b.x.any(), {}, b.q(), b.absmax_rows());
        },
        std::nullopt},
       {"columnwise, transposed", 1, false,

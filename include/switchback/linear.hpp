@@ -9,12 +9,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "switchback/context.hpp"
 #include "switchback/export.h"
 #include "switchback/matrix.hpp"
+#include "switchback/rotation.hpp"
+#include "switchback/rounding.hpp"
 
 namespace switchback {
 
@@ -46,6 +49,13 @@ struct LinearOptions {
   /// forward runs in an int8 mode. overlap_dw has no effect with it.
   WeightGradient dw = WeightGradient::floating;
   std::int64_t dw_block_rows = 256;  ///< 128, 256, 512 or 1024: part of what dw is, like a type
+  /// For the int8 modes, with in_features a multiple of the group: X, behind the activation, and W
+  /// are rotated along K in front of their quantization, which takes their outliers away: y =
+  /// rotate(X) · rotate(W)ᵀ + b. X is rotated in the pass that quantizes it, W once when its codes
+  /// are made. dx is rotated back, in f32; dw is computed from X itself. Codes of W and X, as
+  /// set_quantized_weight takes them and forward_codes returns them, are those of the rotated
+  /// matrices; dw from such codes of X uses what they stand for, rotated back.
+  Rotation rotation = Rotation::none;
 };
 
 /// The bit of a mode in LinearOptions::allow.
@@ -80,6 +90,10 @@ struct LinearGrads {
   /// For a layer with an activation: dx is the gradient of activation(x), not of x. Required where
   /// only codes were kept (global_mem_efficient, or KeptInput), which are codes of activation(x).
   bool dx_of_activation = false;
+  /// The codes of G, of which an int8 dX is made, are rounded stochastically (rounding.hpp) instead
+  /// of to nearest. Give each backward a step of its own. No effect on dw, db and a floating point
+  /// dX.
+  std::optional<StochasticRounding> rounding = {};
 };
 
 /// What the caller kept of a forward's input: x itself, or what forward_codes or

@@ -10,6 +10,7 @@
 #include "models/cpu/vectors-inl.h"
 #include "models/kernels.hpp"
 #include "models/philox.hpp"
+#include "quant/cpu/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
@@ -158,65 +159,30 @@ void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,
   });
 }
 
-#if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void dropout_block(std::uint64_t key, std::uint64_t stream, std::uint64_t block,
-                              std::uint32_t* bits) {
-  const auto first = static_cast<std::int64_t>(block) * philox::block_elements;
-  for (std::int64_t i = 0; i < philox::block_elements; ++i)
-    bits[i] = philox::element_bits(key, stream, first + i);
-}
-#else
 // The 64 words of a block, in the order of its elements.
 HWY_INLINE void dropout_block(std::uint64_t key, std::uint64_t stream, std::uint64_t block,
                               std::uint32_t* bits) {
   const q::U32 d;
   using VU = q::VU;
-  // All of the block's vectors side by side: a product waits for the one before it.
-  constexpr int parts = static_cast<int>(philox::block_counters / lanes);
-  // Even and odd lanes are multiplied apart; both halves of the products are put together again.
-  const auto multiply = [&](VU a, std::uint32_t factor, VU& upper, VU& lower) HWY_ATTR {
-    const VU f = hn::Set(d, factor);
-    const auto even = hn::BitCast(d, hn::MulEven(a, f));
-    const auto odd = hn::BitCast(d, hn::MulEven(hn::DupOdd(a), f));
-    lower = hn::OddEven(hn::DupEven(odd), even);
-    upper = hn::OddEven(odd, hn::DupOdd(even));
-  };
-  VU c0[parts], c1[parts], c2[parts], c3[parts];
-  for (int part = 0; part < parts; ++part) {
-    // Blocks begin at multiples of their 16 counters, so the low words do not run over.
-    const std::uint64_t first = block * philox::block_counters;
-    c0[part] = hn::Iota(d, static_cast<std::uint32_t>(first) +
-                               static_cast<std::uint32_t>(part * static_cast<int>(lanes)));
-    c1[part] = hn::Set(d, static_cast<std::uint32_t>(first >> 32));
-    c2[part] = hn::Set(d, static_cast<std::uint32_t>(stream));
-    c3[part] = hn::Set(d, static_cast<std::uint32_t>(stream >> 32));
+  alignas(64) std::uint32_t low[philox::block_counters];
+  alignas(64) std::uint32_t high[philox::block_counters];
+  for (std::size_t i = 0; i < philox::block_counters; ++i) {
+    const std::uint64_t counter = block * philox::block_counters + i;
+    low[i] = static_cast<std::uint32_t>(counter);
+    high[i] = static_cast<std::uint32_t>(counter >> 32);
   }
-  auto k0 = static_cast<std::uint32_t>(key);
-  auto k1 = static_cast<std::uint32_t>(key >> 32);
-  for (int round = 0; round < philox::rounds; ++round) {
-    const VU key0 = hn::Set(d, k0);
-    const VU key1 = hn::Set(d, k1);
-    for (int part = 0; part < parts; ++part) {
-      VU upper0, lower0, upper1, lower1;
-      multiply(c0[part], philox::multiplier0, upper0, lower0);
-      multiply(c2[part], philox::multiplier1, upper1, lower1);
-      c0[part] = hn::Xor(hn::Xor(upper1, c1[part]), key0);
-      c1[part] = lower1;
-      c2[part] = hn::Xor(hn::Xor(upper0, c3[part]), key1);
-      c3[part] = lower0;
-    }
-    k0 += philox::weyl0;
-    k1 += philox::weyl1;
-  }
-  for (int part = 0; part < parts; ++part) {
-    std::uint32_t* const to = bits + part * lanes;
-    hn::StoreU(c0[part], d, to);
-    hn::StoreU(c1[part], d, to + philox::block_counters);
-    hn::StoreU(c2[part], d, to + 2 * philox::block_counters);
-    hn::StoreU(c3[part], d, to + 3 * philox::block_counters);
+  for (std::int64_t c = 0; c < philox::block_counters; c += lanes) {
+    VU c0 = hn::LoadU(d, low + c);
+    VU c1 = hn::LoadU(d, high + c);
+    VU c2 = hn::Set(d, static_cast<std::uint32_t>(stream));
+    VU c3 = hn::Set(d, static_cast<std::uint32_t>(stream >> 32));
+    q::philox_words(key, c0, c1, c2, c3);
+    hn::StoreU(c0, d, bits + c);
+    hn::StoreU(c1, d, bits + philox::block_counters + c);
+    hn::StoreU(c2, d, bits + 2 * philox::block_counters + c);
+    hn::StoreU(c3, d, bits + 3 * philox::block_counters + c);
   }
 }
-#endif
 
 // Elements [begin, end) of x; begin is a multiple of 64.
 void DropoutRange(const Dropout& o, const AnyMatrix& x, std::int64_t begin, std::int64_t end) {

@@ -38,6 +38,7 @@ _OPS = (
     "quantize_global",
     "quantize_global_transpose",
     "quantize_rowwise",
+    "rotate",
 )
 _LAYERS = (
     "StandardLinear",

@@ -89,6 +89,11 @@ class LinearOptions(_Sized):
         ("dtype", c_int32),
         ("engine", c_char_p),
         ("allow", c_uint32),
+        ("reserved", c_uint32),
+        ("activation", c_int32),
+        ("overlap_dw", c_int32),
+        ("rotation", c_int32),
+        ("reserved_rotation", c_int32),
     ]
 
 
@@ -211,6 +216,7 @@ _FAILING = {
     "switchback_activation_forward": (_P, _P, c_int32, _P),
     "switchback_activation_backward": (_P, _P, _P, c_int32, _P),
     "switchback_activation_forward_quantize": (_P, _P, c_int32, _P, _P, _P),
+    "switchback_rotate": (_P, _P, c_int32, _P),
     "switchback_activation_backward_quantize": (_P, _P, _P, c_int32, _P, _P, _P, _P, c_int32),
     "switchback_fingerprint": (_P, _P, _P),
     "switchback_gemm_s8s8s32": (_P, _P, _P, _P),

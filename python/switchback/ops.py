@@ -36,6 +36,7 @@ __all__ = [
     "quantize_global",
     "quantize_global_transpose",
     "quantize_rowwise",
+    "rotate",
 ]
 
 
@@ -96,6 +97,15 @@ def activation_backward(g, x, activation):
     out = _output(arrays, dx)
     _call(arrays, library().switchback_activation_backward, gradient, given, which, out)
     return dx
+
+
+def rotate(x, rotation):
+    """x[M,K] in float32, each `rotation` neighbours of a row times the Hadamard matrix of that size."""
+    arrays = arrays_like(x, "rotate")
+    given = _matrix(arrays, x, "x", _abi.FLOATS)
+    y = arrays.empty((given.matrix.rows, given.matrix.cols), _abi.F32)
+    _call(arrays, library().switchback_rotate, given, rotation, _output(arrays, y))
+    return y
 
 
 def activation_forward_quantize(x, activation):

@@ -49,7 +49,8 @@ switchback_status switchback_linear_create(switchback_context* context,
     const auto given = read_struct(
         op, "options", options,
         {offsetof(switchback_linear_options, allow),
-         offsetof(switchback_linear_options, activation), offsetof(switchback_linear_options, dw)});
+         offsetof(switchback_linear_options, activation), offsetof(switchback_linear_options, dw),
+         offsetof(switchback_linear_options, rotation)});
     check_pointer(op, "out", out);
     LinearOptions cpp;
     cpp.in_features = given.in_features;
@@ -62,6 +63,7 @@ switchback_status switchback_linear_create(switchback_context* context,
     cpp.overlap_dw = read_flag(op, "overlap_dw", given.overlap_dw);
     cpp.dw = static_cast<WeightGradient>(given.dw);
     if (given.dw_block_rows != 0) cpp.dw_block_rows = given.dw_block_rows;
+    cpp.rotation = static_cast<Rotation>(given.rotation);
     *out = new switchback_linear(context->context, cpp);
   });
 }

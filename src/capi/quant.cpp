@@ -30,6 +30,8 @@ struct Arguments {
   float* column_sums = nullptr;
   std::int32_t accumulate = 0;
   const switchback_matrix* value = nullptr;
+  std::int32_t rotation = 0;
+  const switchback_matrix* rotated = nullptr;
 };
 
 // In the order in which the C++ API checks them.
@@ -63,6 +65,8 @@ quant::Request read(Op op, const Arguments& a) {
     r.value = read_matrix(name, names.value, a.value);
   else if (parts.source == Source::activation && a.value != nullptr)
     r.value = read_optional_matrix(name, names.value, *a.value);
+  r.rotation = static_cast<Rotation>(a.rotation);
+  if (parts.rotated == Makes::yes) r.rotated = read_matrix(name, "y", a.rotated);
   return r;
 }
 
@@ -203,6 +207,21 @@ switchback_status switchback_activation_backward_quantize(
                    .column_sums = column_sums_or_null,
                    .accumulate = accumulate,
                    .value = dx});
+}
+
+switchback_status switchback_rotate(switchback_context* context, const switchback_matrix* x,
+                                    int32_t rotation, const switchback_matrix* y) {
+  return quantize(Op::rotate, context, {.x = x, .rotation = rotation, .rotated = y});
+}
+
+switchback_status switchback_rotate_quantize(switchback_context* context,
+                                             const switchback_matrix* x, int32_t activation,
+                                             int32_t rotation, const switchback_matrix* q,
+                                             float* absmax) {
+  const Op op = activation == 0 ? Op::rotate_quantize : Op::activation_rotate_quantize;
+  return quantize(
+      op, context,
+      {.x = x, .activation = activation, .q = q, .absmax = absmax, .rotation = rotation});
 }
 
 switchback_status switchback_fingerprint(switchback_context* context, const switchback_matrix* x,

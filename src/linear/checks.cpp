@@ -6,6 +6,7 @@
 #include "core/check.hpp"
 #include "core/check_enum.hpp"
 #include "linear/mode.hpp"
+#include "quant/rotate.hpp"
 #include "switchback/gemm.hpp"
 
 namespace switchback::linear {
@@ -82,6 +83,13 @@ void check_options(std::string_view op, const Context& context, const LinearOpti
   check_features(op, "out_features", options.out_features, options, "dX");
   core::check_float(op, "dtype", options.dtype);
   core::check_enum<activation_name>(op, "activation", options.activation);
+  if (options.rotation != Rotation::none) {
+    quant::check_rotation(op, options.rotation, options.in_features, "in_features");
+    core::require(options.mode != Mode::standard && options.mode != Mode::automatic,
+                  "{}: rotation = {} in mode {}; only rowwise, global and global_mem_efficient "
+                  "rotate, in front of the quantization",
+                  op, quant::group_of(options.rotation), mode_name(options.mode));
+  }
   check_engine(op, context, options);
   check_weight_gradient(op, options);
 }

@@ -12,6 +12,7 @@
 #include "linear/linear_state.hpp"
 #include "linear/mode.hpp"
 #include "linear/passes.hpp"
+#include "quant/stochastic.hpp"
 
 namespace switchback {
 
@@ -143,6 +144,7 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
   core::check_matrix(op, "g", grads.g);
   check_dtype(op, "g", grads.g.dtype, layer.options.dtype);
   core::check_shape(op, "g", grads.g, rows, rows_name, n, "N");
+  if (grads.rounding) quant::check_rounding(op, *grads.rounding, rows);
   check_gradient(op, "dx", grads.dx, layer.options.dtype, rows, "M", k, "K");
   check_gradient(op, "dw", grads.dw, layer.options.dtype, n, "N", k, "K");
   check_gradient(op, "db", grads.db, layer.options.dtype, 1, "1", n, "N");

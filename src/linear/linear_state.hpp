@@ -58,6 +58,7 @@ struct LinearState {
         context_lives(context_.weak_from_this()),
         options(options_),
         eval_bias(context_.make_buffer()),
+        cache(1, options_.rotation),
         saved(context_) {}
 
   /// The state, not the Context, which may be moved.

@@ -129,12 +129,18 @@ void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, 
   args.absmax_b = w.absmax();
   args.bias = layer.bias;
   args.engine = layer.options.engine;
+  const bool rotated = layer.options.rotation != Rotation::none;
   const auto pass = [&] {
     quant::run(*layer.context, {.x = x,
                                 .activation = layer.options.activation,
                                 .q = {quant::Scales::per_row, q, absmax},
-                                .q_t = out.blocks,
-                                .value = out.activated});
+                                .q_t = rotated ? quant::CodesOut() : out.blocks,
+                                .value = out.activated,
+                                .rotation = layer.options.rotation});
+    // dw reads x itself.
+    if (rotated && out.blocks.scales != quant::Scales::none)
+      quant::run(*layer.context,
+                 {.x = x, .activation = layer.options.activation, .q_t = out.blocks});
     gemm_int8::multiply(*layer.context, args);
   };
   // Codes that the caller gets are written before the product allocates.
@@ -156,19 +162,31 @@ quant::Request gradient_of(const LinearGrads& grads, AnyMatrix derived) {
 void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Request of_g,
                          std::int64_t rows, AnyMatrix d_input) {
   const std::int64_t n = layer.options.out_features;
+  const Rotation rotation = layer.options.rotation;
   core::Workspace::Frame frame(layer.context->workspace);
   const MatrixView<std::int8_t> q(frame.take<std::int8_t>(rows * n), rows, n);
   const std::span<float> absmax(frame.take<float>(rows), count_of(rows));
   of_g.q = {quant::Scales::per_row, q, absmax};
+  // Only the codes of rows are rounded stochastically.
+  quant::CodesOut blocks;
+  if (of_g.stochastic) blocks = std::exchange(of_g.q_t, {});
   quant::run(*layer.context, of_g);
+  quant::run(
+      *layer.context,
+      {.x = quant::is_given(of_g.value) ? ConstAnyMatrix(of_g.value) : of_g.x, .q_t = blocks});
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
-  args.d = d_input;
+  // The product has the columns of the rotated W. It is rotated back before the one rounding.
+  args.d = rotation == Rotation::none || d_input.dtype == DType::f32
+               ? d_input
+               : take_matrix(frame, DType::f32, d_input.rows, d_input.cols);
   args.absmax_a = absmax;
   args.absmax_b = w.absmax();
   args.engine = layer.options.engine;
   gemm_int8::multiply(*layer.context, args);
+  if (rotation != Rotation::none)
+    quant::run(*layer.context, {.x = args.d, .rotation = rotation, .rotated = d_input});
 }
 
 // The same in floating point.
@@ -181,6 +199,27 @@ void input_gradient_floating(LinearState& layer, ConstAnyMatrix g, AnyMatrix d_i
   floating::multiply(*layer.context, args);
 }
 
+// X (activated) in the layer's type, from the codes of its rows; codes of a rotated X are rotated
+// back.
+AnyMatrix widened_input(LinearState& layer, core::Workspace::Frame& frame, const KeptInput& input) {
+  const AnyMatrix widened = take_matrix(frame, layer.options.dtype, input.x.rows, input.x.cols);
+  const Rotation rotation = layer.options.rotation;
+  const AnyMatrix rotated = rotation == Rotation::none || widened.dtype == DType::f32
+                                ? widened
+                                : take_matrix(frame, DType::f32, input.x.rows, input.x.cols);
+  quant::run(*layer.context, {.x = input.x, .absmax_x = input.absmax, .value = rotated});
+  if (rotation != Rotation::none)
+    quant::run(*layer.context, {.x = rotated, .rotation = rotation, .rotated = widened});
+  return widened;
+}
+
+// What dw reads, in floating point: X, activated.
+ConstAnyMatrix input_of_dw(LinearState& layer, core::Workspace::Frame& frame,
+                           const KeptInput& input, const KeptInput& for_dw) {
+  if (input.x.dtype == DType::s8) return widened_input(layer, frame, input);
+  return for_dw.x.data != nullptr ? for_dw.x : input_of_products(layer, frame, input.x);
+}
+
 // dw = Gᵀ · X in floating point, with X (activated) dequantized if only its codes were kept.
 void weight_gradient_floating(LinearState& layer, const LinearGrads& grads, ConstAnyMatrix g,
                               const KeptInput& input, const KeptInput& for_dw) {
@@ -191,13 +230,7 @@ void weight_gradient_floating(LinearState& layer, const LinearGrads& grads, Cons
   args.d = grads.dw;
   args.accumulate = grads.accumulate;
   if (layer.options.mode == Mode::standard) args.engine = layer.options.engine;
-  if (input.x.dtype == DType::s8) {
-    const AnyMatrix widened = take_matrix(frame, layer.options.dtype, input.x.rows, input.x.cols);
-    quant::run(*layer.context, {.x = input.x, .absmax_x = input.absmax, .value = widened});
-    args.b = widened;
-  } else {
-    args.b = for_dw.x.data != nullptr ? for_dw.x : input_of_products(layer, frame, input.x);
-  }
+  args.b = input_of_dw(layer, frame, input, for_dw);
   floating::multiply(*layer.context, args);
 }
 
@@ -215,17 +248,16 @@ KeptInput input_in_blocks(LinearState& layer, core::Workspace::Frame& frame, con
                           const KeptInput& for_dw) {
   if (for_dw.in_blocks) return for_dw;
   if (input.in_blocks) return input;
-  const std::int64_t rows = input.x.rows;
-  quant::Request request{.x = input.x};
-  if (input.x.dtype == DType::s8) {
-    request.absmax_x = input.absmax;
-    request.value = take_matrix(frame, layer.options.dtype, rows, input.x.cols);
-  } else if (for_dw.x.data != nullptr) {
-    request.x = for_dw.x;
-  } else {
+  quant::Request request;
+  request.q_t =
+      take_blocks(frame, input.x.rows, layer.options.in_features, layer.options.dw_block_rows);
+  if (input.x.dtype != DType::s8 && for_dw.x.data == nullptr) {
+    // Activated in the pass that quantizes, if there is one.
+    request.x = input.x;
     request.activation = layer.options.activation;
+  } else {
+    request.x = input_of_dw(layer, frame, input, for_dw);
   }
-  request.q_t = take_blocks(frame, rows, layer.options.in_features, layer.options.dw_block_rows);
   quant::run(*layer.context, request);
   return {request.q_t.codes, request.q_t.absmax, true};
 }
@@ -408,6 +440,7 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
   of_g.column_sums = sums;
   if (int8_dw) of_g.q_t = take_blocks(frame, g.rows, g.cols, layer.options.dw_block_rows);
   if (codes != nullptr) {
+    of_g.stochastic = grads.rounding;
     input_gradient_int8(layer, *codes, of_g, g.rows, d_input);
   } else {
     quant::run(*layer.context, of_g);

@@ -7,6 +7,7 @@
 #include "core/context_state.hpp"
 #include "gemm/int8/dispatch.hpp"
 #include "linear/copy.hpp"
+#include "linear/scratch.hpp"
 #include "quant/blocks.hpp"
 #include "quant/dispatch.hpp"
 
@@ -112,6 +113,15 @@ bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightSc
 
 void WeightCache::make(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                        std::string_view engine, bool forward, bool backward) {
+  if (rotation_ == Rotation::none) return make_of(state, w, scales, engine, forward, backward);
+  core::Workspace::Frame frame(state.workspace);
+  const AnyMatrix rotated = take_matrix(frame, DType::f32, w.rows, w.cols);
+  quant::run(state, {.x = w, .rotation = rotation_, .rotated = rotated});
+  make_of(state, rotated, scales, engine, forward, backward);
+}
+
+void WeightCache::make_of(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+                          std::string_view engine, bool forward, bool backward) {
   if (make_in_blocks(state, w, scales, engine, forward, backward)) return;
   const std::int64_t n = w.rows / groups_;
   const std::int64_t k = w.cols;

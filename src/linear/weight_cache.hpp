@@ -12,6 +12,7 @@
 #include "core/workspace.hpp"
 #include "gemm/int8/block_packer.hpp"
 #include "switchback/gemm.hpp"
+#include "switchback/rotation.hpp"
 
 namespace switchback::linear {
 
@@ -84,7 +85,9 @@ class QuantizedWeight {
 /// and each group is quantized by itself.
 class WeightCache {
  public:
-  explicit WeightCache(std::int64_t groups = 1) : groups_(groups) {}
+  /// With a rotation, codes are those of rotate(W).
+  explicit WeightCache(std::int64_t groups = 1, Rotation rotation = Rotation::none)
+      : groups_(groups), rotation_(rotation) {}
 
   /// W[N,K], for X · Wᵀ. With `and_backward`, the layout for dX is made in the same pass over w, if
   /// it is missing too.
@@ -114,13 +117,16 @@ class WeightCache {
   [[nodiscard]] std::size_t bytes() const noexcept { return forward_.bytes() + backward_.bytes(); }
 
  private:
-  // Makes the missing ones of both layouts.
+  // Makes the missing ones of both layouts, after the rotation of w.
   void make(ContextState& state, ConstAnyMatrix w, WeightScales scales, std::string_view engine,
             bool forward, bool backward);
+  void make_of(ContextState& state, ConstAnyMatrix w, WeightScales scales, std::string_view engine,
+               bool forward, bool backward);
   bool make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                       std::string_view engine, bool forward, bool backward);
 
   std::int64_t groups_;
+  Rotation rotation_;
   QuantizedWeight forward_;
   QuantizedWeight backward_;
 };

@@ -7,6 +7,8 @@
 #include "core/check_enum.hpp"
 #include "core/context_state.hpp"
 #include "quant/dispatch.hpp"
+#include "quant/rotate.hpp"
+#include "quant/stochastic.hpp"
 
 namespace switchback::quant {
 
@@ -44,6 +46,9 @@ constexpr std::array<ArgumentNames, all_ops.size()> all_names = [] {
                                              .absmax = "absmax_rows",
                                              .absmax_t = "absmax_blocks",
                                              .sums = "column_sums"};
+  of(Op::rotate) = {.x = "x", .rows = "M", .cols = "K"};
+  of(Op::rotate_quantize) = of(Op::activation_rotate_quantize) = of(Op::rowwise);
+  of(Op::rowwise_stochastic) = {.x = "g", .rows = "M", .cols = "N", .absmax = "absmax"};
   return names;
 }();
 
@@ -56,6 +61,8 @@ class Checks {
   void arguments() const {
     const bool derives = parts_.source == Source::gradient;
     source();
+    rotation();
+    if (parts_.stochastic) check_rounding(op_, *r_.stochastic, r_.x.rows);
     if (derives) value();
     codes("q", r_.q, parts_.q, r_.x.rows, names_.rows, r_.x.cols, names_.cols, names_.absmax);
     if (parts_.q_t == Scales::per_block)
@@ -77,8 +84,10 @@ class Checks {
          operand(names_.absmax, shares_scale() ? std::span<float>() : r_.q.absmax),
          operand("q_t", r_.q_t.codes), operand(names_.absmax_t, r_.q_t.absmax),
          operand(names_.sums, r_.column_sums),
-         operand(names_.value, derives ? none : ConstAnyMatrix(r_.value))},
-        {operand("g", r_.g), operand(names_.x, r_.x), operand(names_.absmax, r_.absmax_x)});
+         operand(names_.value, derives ? none : ConstAnyMatrix(r_.value)),
+         operand("y", r_.rotated)},
+        {operand("g", r_.g), operand(names_.x, in_place() ? none : r_.x),
+         operand(names_.absmax, r_.absmax_x)});
   }
 
  private:
@@ -99,6 +108,21 @@ class Checks {
       like_x("g", r_.g);
       type_of_x("g", r_.g.dtype, parts_.q == Scales::none);
     }
+  }
+
+  void rotation() const {
+    if (parts_.rotated == Makes::no && !parts_.rotates) return;
+    check_rotation(op_, r_.rotation, r_.x.cols, names_.cols);
+    if (parts_.rotated == Makes::no) return;
+    core::check_matrix(op_, "y", r_.rotated);
+    core::check_float(op_, "y", r_.rotated.dtype);
+    core::check_shape(op_, "y", r_.rotated, r_.x.rows, names_.rows, r_.x.cols, names_.cols);
+    if (r_.x.dtype != DType::f32) type_of_x("y", r_.rotated.dtype, true);
+  }
+
+  [[nodiscard]] bool in_place() const {
+    return is_given(r_.rotated) && r_.rotated.data == r_.x.data && r_.rotated.dtype == r_.x.dtype &&
+           r_.rotated.stride == r_.x.stride;
   }
 
   void value() const {

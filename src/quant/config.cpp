@@ -212,7 +212,14 @@ void run(ContextState& state, const Problem& p, const Config& c, const Request& 
       return cpu::activation(state, c, o);
     case Op::activation_forward_quantize:
     case Op::activation_backward_quantize:
+    case Op::activation_rotate_quantize:
       return cpu::activation_quantize(state, c, o);
+    case Op::rotate:
+      return cpu::rotate(state, c, o);
+    case Op::rotate_quantize:
+      return cpu::rotate_quantize(state, c, o);
+    case Op::rowwise_stochastic:
+      return cpu::rowwise_stochastic(state, c, o);
   }
 }
 

@@ -27,21 +27,27 @@ bool find_tuned(ContextState& state, const Problem& problem, Config& config) {
   return false;
 }
 
+AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::int64_t rows,
+                      std::int64_t cols) {
+  const auto bytes = rows * cols * static_cast<std::int64_t>(dtype_size_bytes(dtype));
+  // At least one byte, because null data would mean that there is no place.
+  return {frame.take<std::byte>(std::max<std::int64_t>(bytes, 1)), dtype, rows, cols, cols};
+}
+
 // A place for v in the frame.
 AnyMatrix take_value(core::Workspace::Frame& frame, const Request& r) {
   const Source source = source_of(r);
   const DType dtype = source == Source::codes      ? DType::f32
                       : source == Source::gradient ? r.g.dtype
                                                    : r.x.dtype;
-  const auto bytes = r.x.rows * r.x.cols * static_cast<std::int64_t>(dtype_size_bytes(dtype));
-  // At least one byte, because null data would mean that there is no place.
-  return {frame.take<std::byte>(std::max<std::int64_t>(bytes, 1)), dtype, r.x.rows, r.x.cols,
-          r.x.cols};
+  return take_matrix(frame, dtype, r.x.rows, r.x.cols);
 }
 
 void run_passes(ContextState& state, Request request) {
   core::Workspace::Frame frame(state.workspace);
   if (lacks_value(request)) request.value = take_value(frame, request);
+  if (lacks_rotated(request))
+    request.rotated = take_matrix(frame, DType::f32, request.x.rows, request.x.cols);
   core::all_or_nothing(state, [&] {
     for_each_pass(request, [&](Op op, const Request& part) { run(state, op, part); });
   });

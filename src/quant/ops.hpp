@@ -33,6 +33,12 @@ enum class Op : std::int64_t {
   // Codes of blocks, which are not tuned either.
   blockwise_transpose = 14,
   rowwise_and_blockwise_transpose = 15,
+  // The operations of switchback/rotation.hpp, which are not tuned.
+  rotate = 16,
+  rotate_quantize = 17,
+  activation_rotate_quantize = 18,
+  // The operation of switchback/rounding.hpp, which is not tuned either.
+  rowwise_stochastic = 19,
 };
 
 /// Whether an operation can be tuned.
@@ -52,18 +58,21 @@ struct OpParts {
   Scales q_t;  ///< codes [cols,rows]
   Makes sums;
   Makes value;
+  Makes rotated = Makes::no;
+  bool rotates = false;     ///< codes are those of rotate(v)
+  bool stochastic = false;  ///< codes are rounded stochastically
 
   [[nodiscard]] constexpr bool transposes() const noexcept { return q_t != Scales::none; }
 };
 
 /// All operations, in the order of their values.
-inline constexpr std::array<OpParts, 16> all_ops = [] {
+inline constexpr std::array<OpParts, 20> all_ops = [] {
   using S = Source;
   using enum Scales;
   constexpr Makes no = Makes::no;
   constexpr Makes yes = Makes::yes;
   constexpr Makes may = Makes::if_wanted;
-  return std::array<OpParts, 16>{{
+  return std::array<OpParts, 20>{{
       // op, name, source, q, q_t, sums, value
       {Op::rowwise, "quantize_rowwise", S::floats, per_row, none, no, no},
       {Op::rowwise_column_sums, "quantize_rowwise_column_sums", S::floats, per_row, none, yes, no},
@@ -87,6 +96,12 @@ inline constexpr std::array<OpParts, 16> all_ops = [] {
       {Op::blockwise_transpose, "quantize_blockwise_transpose", S::floats, none, per_block, no, no},
       {Op::rowwise_and_blockwise_transpose, "quantize_rowwise_and_blockwise_transpose", S::floats,
        per_row, per_block, may, no},
+      {Op::rotate, "rotate", S::floats, none, none, no, no, yes},
+      {Op::rotate_quantize, "rotate_quantize", S::floats, per_row, none, no, no, no, true},
+      {Op::activation_rotate_quantize, "rotate_quantize", S::activation, per_row, none, no, may, no,
+       true},
+      {Op::rowwise_stochastic, "quantize_rowwise_stochastic", S::floats, per_row, none, no, no, no,
+       false, true},
   }};
 }();
 

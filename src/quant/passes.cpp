@@ -31,14 +31,18 @@ int results_made(const OpParts& op, const Request& r) noexcept {
   if (op.source != source_of(r)) return 0;
   // The operation that quantizes a gradient requires g to have the type of x.
   if (op.source == Source::gradient && op.q != Scales::none && r.g.dtype != r.x.dtype) return 0;
+  const bool codes = op.q != Scales::none || op.q_t != Scales::none;
+  if (codes && op.rotates != (r.rotation != Rotation::none)) return 0;
+  if (codes && op.stochastic != r.stochastic.has_value()) return 0;
   const int count = made(op.q, r.q.scales) + made(op.q_t, r.q_t.scales) +
-                    made(op.sums, wants_sums(r)) + made(op.value, is_given(r.value));
+                    made(op.sums, wants_sums(r)) + made(op.value, is_given(r.value)) +
+                    made(op.rotated, is_given(r.rotated));
   return count < 0 ? 0 : count;
 }
 
 int results_wanted(const Request& r) noexcept {
   return (r.q.scales != Scales::none ? 1 : 0) + (r.q_t.scales != Scales::none ? 1 : 0) +
-         (wants_sums(r) ? 1 : 0) + (is_given(r.value) ? 1 : 0);
+         (wants_sums(r) ? 1 : 0) + (is_given(r.value) ? 1 : 0) + (is_given(r.rotated) ? 1 : 0);
 }
 
 const OpParts* single_pass(const Request& r) noexcept {
@@ -50,6 +54,12 @@ const OpParts* single_pass(const Request& r) noexcept {
 
 bool lacks_value(const Request& r) noexcept {
   return source_of(r) != Source::floats && !is_given(r.value);
+}
+
+bool lacks_rotated(const Request& r) noexcept {
+  const bool others =
+      r.q_t.scales != Scales::none || (r.q.scales != Scales::none && r.q.scales != Scales::per_row);
+  return r.rotation != Rotation::none && others && !is_given(r.rotated);
 }
 
 const OpParts& first_pass(const Request& r) noexcept {
@@ -71,6 +81,8 @@ Request done_by(const OpParts& op, Request r) noexcept {
   if (op.q_t == Scales::none) r.q_t = {};
   if (op.sums == Makes::no) r.column_sums = {};
   if (op.value == Makes::no) r.value = {};
+  if (op.rotated == Makes::no) r.rotated = {};
+  if (op.rotated == Makes::no && !op.rotates) r.rotation = Rotation::none;
   return r;
 }
 
@@ -85,6 +97,12 @@ Request left_by(const OpParts& op, Request r) noexcept {
     r.absmax_x = {};
     r.value = {};
   }
+  // All that is left are codes: a rotation comes after the operations that make anything else.
+  if (op.rotated != Makes::no) {
+    r.x = r.rotated;
+    r.rotation = Rotation::none;
+    r.rotated = {};
+  }
   return r;
 }
 
@@ -93,6 +111,7 @@ std::vector<Op> passes(Request request) {
   if (const OpParts* op = single_pass(request)) return {op->op};
   std::byte anywhere{};
   if (lacks_value(request)) request.value.data = &anywhere;
+  if (lacks_rotated(request)) request.rotated.data = &anywhere;
   std::vector<Op> ops;
   for_each_pass(request, [&](Op op, const Request&) { ops.push_back(op); });
   return ops;

@@ -20,6 +20,8 @@ const OpParts* single_pass(const Request& request) noexcept;
 /// A request in several passes. If v is not x, the passes need a place for v, which all but the
 /// first of them read: `value` must be given then.
 bool lacks_value(const Request& request) noexcept;
+/// Likewise a place for rotate(v), if other codes of it are wanted than those of rows.
+bool lacks_rotated(const Request& request) noexcept;
 /// The first operation: the one that computes the most results.
 const OpParts& first_pass(const Request& request) noexcept;
 /// The part of the request that the operation computes, and the part that remains.

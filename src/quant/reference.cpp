@@ -9,7 +9,9 @@
 
 #include "core/unaligned.hpp"
 #include "quant/gelu.hpp"
+#include "quant/rotate.hpp"
 #include "quant/scalar.hpp"
+#include "quant/stochastic.hpp"
 #include "switchback/quant.hpp"
 
 namespace switchback::quant::reference {
@@ -33,10 +35,26 @@ class Results {
   Results(const Request& request, const V& v)
       : r_(request), v_(v), rows_(request.x.rows), cols_(request.x.cols) {}
 
-  void make() const {
+  void make_codes() const {
     codes(r_.q, [](std::int64_t r, std::int64_t c) { return std::pair(r, c); });
     codes(r_.q_t, [](std::int64_t r, std::int64_t c) { return std::pair(c, r); });
-    column_sums();
+  }
+
+  void column_sums() const {
+    if (r_.column_sums.empty()) return;
+    float* const sums = r_.column_sums.data();
+    for (std::int64_t c = 0; c < cols_; ++c) {
+      float sum = 0.0f;
+      for (std::int64_t begin = 0; begin < rows_; begin += column_sum_block_rows) {
+        const std::int64_t end = std::min(begin + column_sum_block_rows, rows_);
+        float block = 0.0f;
+        for (std::int64_t r = begin; r < end; ++r)
+          block += v_(r, c);
+        sum += block;
+      }
+      if (r_.accumulate) sum = core::load(sums, c) + sum;
+      core::store(sums, c, canonical(sum));
+    }
   }
 
  private:
@@ -62,7 +80,9 @@ class Results {
       core::store(out.absmax.data(), scale, absmax);
       for (std::int64_t r = row; r < row + rows; ++r)
         for (std::int64_t c = col; c < col + cols; ++c)
-          put(r, c, code(v_(r, c), absmax));
+          put(r, c,
+              r_.stochastic ? stochastic_code(v_(r, c), absmax, random_bits(*r_.stochastic, r, c))
+                            : code(v_(r, c), absmax));
     };
     switch (out.scales) {
       case Scales::none:
@@ -93,38 +113,60 @@ class Results {
     }
   }
 
-  void column_sums() const {
-    if (r_.column_sums.empty()) return;
-    float* const sums = r_.column_sums.data();
-    for (std::int64_t c = 0; c < cols_; ++c) {
-      float sum = 0.0f;
-      for (std::int64_t begin = 0; begin < rows_; begin += column_sum_block_rows) {
-        const std::int64_t end = std::min(begin + column_sum_block_rows, rows_);
-        float block = 0.0f;
-        for (std::int64_t r = begin; r < end; ++r)
-          block += v_(r, c);
-        sum += block;
-      }
-      if (r_.accumulate) sum = core::load(sums, c) + sum;
-      core::store(sums, c, canonical(sum));
-    }
-  }
-
   const Request& r_;
   const V& v_;
   std::int64_t rows_, cols_;
 };
 
+// The elements of rotate(v), a group at a time.
+template <class V>
+class Rotated {
+ public:
+  Rotated(const Request& request, const V& v) : group_(group_of(request.rotation)), v_(v) {}
+
+  float operator()(std::int64_t row, std::int64_t col) const {
+    const std::int64_t first = col / group_ * group_;
+    if (row != row_ || first != first_) {
+      for (std::int64_t i = 0; i < group_; ++i)
+        elements_[static_cast<std::size_t>(i)] = v_(row, first + i);
+      rotate_group(elements_.data(), group_);
+      row_ = row;
+      first_ = first;
+    }
+    return elements_[static_cast<std::size_t>(col - first)];
+  }
+
+ private:
+  std::int64_t group_;
+  const V& v_;
+  mutable std::array<float, largest_rotation> elements_{};
+  mutable std::int64_t row_ = -1, first_ = -1;
+};
+
+template <class V>
+void make_from(const Request& o, const V& v) {
+  const Results<V> results(o, v);
+  results.column_sums();
+  if (o.rotation == Rotation::none) return results.make_codes();
+  const Rotated<V> rotated(o, v);
+  Results<Rotated<V>>(o, rotated).make_codes();
+  if (is_given(o.rotated))
+    for (std::int64_t r = 0; r < o.x.rows; ++r)
+      for (std::int64_t c = 0; c < o.x.cols; ++c)
+        core::store_float(o.rotated.data, o.rotated.dtype, r * o.rotated.stride + c,
+                          canonical(rotated(r, c)));
+}
+
 // v(r, c), rounded, is an element of v. If v itself is wanted, the other results are computed from
 // the stored values.
 template <class V>
 void make_results(const Request& o, const V& v) {
-  if (!is_given(o.value)) return Results<V>(o, v).make();
+  if (!is_given(o.value)) return make_from(o, v);
   for (std::int64_t r = 0; r < o.x.rows; ++r)
     for (std::int64_t c = 0; c < o.x.cols; ++c)
       core::store_float(o.value.data, o.value.dtype, r * o.value.stride + c, canonical(v(r, c)));
   const auto stored = [&](std::int64_t r, std::int64_t c) { return at(o.value, r, c); };
-  Results<decltype(stored)>(o, stored).make();
+  make_from(o, stored);
 }
 
 }  // namespace

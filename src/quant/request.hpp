@@ -5,9 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "switchback/matrix.hpp"
+#include "switchback/rotation.hpp"
+#include "switchback/rounding.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::quant {
@@ -71,6 +74,15 @@ struct Request {
   std::span<float> column_sums{};  ///< [cols], as quantize_rowwise_column_sums says; empty: none
   bool accumulate = false;         ///< the sums are added to what column_sums holds
   AnyMatrix value{};               ///< v itself, or none
+
+  /// If it is not none, codes are those of rotate(v), in f32; sums and `value` remain v's.
+  Rotation rotation = Rotation::none;
+  /// rotate(v) rounded to this matrix's type, or none. Its type is v's, unless one of them is f32,
+  /// and f32 if codes are wanted too. May be x itself.
+  AnyMatrix rotated{};
+
+  /// If it is given, codes are rounded stochastically: those of rows (q), without a rotation.
+  std::optional<StochasticRounding> stochastic{};
 };
 
 /// Whether a matrix is given; one without elements may have null data.

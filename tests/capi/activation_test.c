@@ -88,6 +88,7 @@ static switchback_linear* layer_with(switchback_context* context, int32_t activa
     options.overlap_dw = 1; /* of no effect on a CPU */
     options.dw = SWITCHBACK_DW_FLOATING;
     options.dw_block_rows = 0;
+    options.rotation = 0;
   }
   switchback_linear* layer = NULL;
   CHECK_OK(switchback_linear_create(context, &options, &layer));

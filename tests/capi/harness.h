@@ -113,6 +113,7 @@ void linear_error_tests(void);
 void linear_kept_tests(void);
 void blockwise_tests(void);
 void activation_tests(void);
+void rotation_tests(void);
 void tune_tests(void);
 void grouped_tests(void);
 void grouped_error_tests(void);

@@ -27,6 +27,7 @@ int main(void) {
   run("linear, kept input and quantized weight", linear_kept_tests);
   run("blocks", blockwise_tests);
   run("activation", activation_tests);
+  run("rotation", rotation_tests);
   run("tune", tune_tests);
   run("groups", grouped_tests);
   run("groups, errors", grouped_error_tests);

@@ -165,6 +165,20 @@ void quantize_cases(std::vector<Case>& cases) {
         return switchback_activation_backward(w.context, &g, &x, SWITCHBACK_GELU_TANH, &dx);
       };
     });
+    add("switchback_rotate", [=](World& w) {
+      const auto x = w.input(SWITCHBACK_F32, rows, 64);
+      const auto y = w.output(SWITCHBACK_F32, rows, 64);
+      w.call = [=, &w] { return switchback_rotate(w.context, &x, 64, &y); };
+    });
+    for (const std::int32_t activation : {SWITCHBACK_NO_ACTIVATION, SWITCHBACK_GELU_TANH})
+      add("switchback_rotate_quantize", [=](World& w) {
+        const auto x = w.input(SWITCHBACK_F32, rows, 64);
+        const auto q = w.output(SWITCHBACK_S8, rows, 64);
+        float* const absmax = w.floats(rows);
+        w.call = [=, &w] {
+          return switchback_rotate_quantize(w.context, &x, activation, 16, &q, absmax);
+        };
+      });
     for (const bool wants_y : {false, true})
       add("switchback_activation_forward_quantize", [=](World& w) {
         const auto x = w.input(SWITCHBACK_F32, rows, cols);

@@ -162,10 +162,16 @@ void Session::activation(bool backward) {
   const std::int32_t which = input_.rarely(20) ? input_.below(9) - 4 : 1 + input_.below(2);
   const bool quantized = input_.below(2) == 1;
   const std::int32_t accumulate = flag();
+  // Rotations take the place of two activations that do not exist.
+  const std::int32_t rotation = which == 4 ? 16 : which == 3 ? -1 : 0;
   operands.remember();
   switchback_context* c = context();
   switchback_status s = SWITCHBACK_OK;
-  if (backward && quantized)
+  if (rotation != 0 && quantized)
+    s = switchback_rotate_quantize(c, px, backward ? which : 0, rotation, pq, absmax);
+  else if (rotation != 0)
+    s = switchback_rotate(c, px, rotation, py);
+  else if (backward && quantized)
     s = switchback_activation_backward_quantize(c, pg, px, which, py, pq, absmax,
                                                 accumulate == 1 ? sums : nullptr, accumulate);
   else if (backward)
@@ -174,7 +180,7 @@ void Session::activation(bool backward) {
     s = switchback_activation_forward_quantize(c, px, which, pq, absmax, py);
   else
     s = switchback_activation_forward(c, px, which, py);
-  operands.check(s, "activation");
+  operands.check(s, rotation != 0 ? "rotation" : "activation");
 }
 
 void Session::pack() {

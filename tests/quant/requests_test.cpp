@@ -30,22 +30,27 @@ struct Wanted {
   Scales q_t = Scales::none;
   bool sums = false;
   bool value = false;
+  Rotation rotation = Rotation::none;
+  bool rotated = false;
+  bool stochastic = false;
 };
 
 std::string describe(const Wanted& w) {
   return "source " + std::to_string(static_cast<int>(w.source)) + " q " +
          std::to_string(static_cast<int>(w.q)) + " q_t " + std::to_string(static_cast<int>(w.q_t)) +
-         (w.sums ? " sums" : "") + (w.value ? " value" : "");
+         (w.sums ? " sums" : "") + (w.value ? " value" : "") + " " +
+         std::string(rotation_name(w.rotation)) + (w.rotated ? " rotated" : "");
 }
 
-std::vector<Wanted> all_combinations() {
+std::vector<Wanted> all_combinations(Rotation rotation = Rotation::none) {
   std::vector<Wanted> all;
   for (const Source source : {Source::floats, Source::activation, Source::gradient, Source::codes})
     for (const Scales q : {Scales::none, Scales::unscaled, Scales::per_row, Scales::global})
       for (const Scales q_t : {Scales::none, Scales::per_column, Scales::global, Scales::per_block})
         for (const bool sums : {false, true})
           for (const bool value : {false, true})
-            if (!value || source != Source::floats) all.push_back({source, q, q_t, sums, value});
+            if (!value || source != Source::floats)
+              all.push_back({source, q, q_t, sums, value, rotation, false});
   return all;
 }
 
@@ -77,6 +82,7 @@ struct Made {
   Matrix<std::int8_t> q, q_t, q_of_blocks;
   Floats absmax, absmax_t, absmax_of_blocks, sums;
   Matrix<V> value;
+  Matrix<float> rotated;
 
   Made(std::int64_t rows, std::int64_t cols, Layout layout)
       : q(rows, cols, layout),
@@ -86,7 +92,8 @@ struct Made {
         absmax_t(cols),
         absmax_of_blocks(quant::scale_count(Scales::per_block, rows, cols, block_rows)),
         sums(cols),
-        value(rows, cols, layout) {
+        value(rows, cols, layout),
+        rotated(rows, cols, layout) {
     for (std::int64_t c = 0; c < cols; ++c)
       sums.values.set(0, c, 0.25f);  // to be added to
   }
@@ -126,6 +133,9 @@ Request request_of(Inputs<X, V>& in, Made<V>& out, const Wanted& wanted) {
     r.accumulate = true;
   }
   if (wanted.value) r.value = out.value.view();
+  r.rotation = wanted.rotation;
+  if (wanted.rotated) r.rotated = out.rotated.view();
+  if (wanted.stochastic) r.stochastic = StochasticRounding{5, 6, 7, 8};
   return r;
 }
 
@@ -153,6 +163,7 @@ void check(Inputs<X, V>& in, const std::vector<Wanted>& combinations, Layout lay
       EXPECT_TRUE(same_bits(got.absmax_t.values, want.absmax_t.values)) << "absmax of q_t";
       EXPECT_TRUE(same_bits(got.sums.values, want.sums.values)) << "sums";
       EXPECT_TRUE(got.value == want.value) << "value";
+      EXPECT_TRUE(got.rotated == want.rotated) << "rotated";
       EXPECT_TRUE(got.q.guards_intact() && got.q_t.guards_intact() &&
                   got.q_of_blocks.guards_intact() && got.value.guards_intact());
       if (::testing::Test::HasFailure()) return;
@@ -171,6 +182,29 @@ TEST(RequestsEngines, EveryCombinationOfTwoTypes) {
   for (const Wanted& wanted : all_combinations())
     if (wanted.source == Source::gradient) combinations.push_back(wanted);
   Inputs<half, float> in(21, 33);
+  check(in, combinations);
+}
+
+TEST(RequestsEngines, EveryCombinationOfRotatedCodes) {
+  std::vector<Wanted> combinations = all_combinations(Rotation::hadamard_16);
+  for (Wanted wanted : all_combinations(Rotation::hadamard_16)) {
+    wanted.rotated = true;
+    combinations.push_back(wanted);
+  }
+  Inputs<float, float> in(37, 48);
+  check(in, combinations);
+}
+
+// What a layer asks of a gradient: codes, sums, and the gradient itself where it is derived.
+TEST(RequestsEngines, StochasticCodes) {
+  std::vector<Wanted> combinations;
+  for (const Source source : {Source::floats, Source::activation, Source::gradient, Source::codes})
+    for (const bool sums : {false, true})
+      for (const bool value : {false, true})
+        if (!value || source != Source::floats)
+          combinations.push_back(
+              {source, Scales::per_row, Scales::none, sums, value, Rotation::none, false, true});
+  Inputs<float, float> in(37, 45);
   check(in, combinations);
 }
 
@@ -213,7 +247,11 @@ TEST(Passes, OneWhereAnOperationMakesItAll) {
         return makes == quant::Makes::yes || (optional && makes == quant::Makes::if_wanted);
       };
       const std::vector<Op> one = {op.op};
-      EXPECT_EQ(quant::passes(of({op.source, op.q, op.q_t, wants(op.sums), wants(op.value)})), one)
+      const Rotation rotation =
+          op.rotates || op.rotated != quant::Makes::no ? Rotation::hadamard_16 : Rotation::none;
+      EXPECT_EQ(quant::passes(of({op.source, op.q, op.q_t, wants(op.sums), wants(op.value),
+                                  rotation, wants(op.rotated), op.stochastic})),
+                one)
           << op.name;
     }
 }
@@ -236,6 +274,16 @@ TEST(Passes, SeveralForTheRest) {
             (Ops{Op::activation_backward_quantize, Op::blockwise_transpose}));
   EXPECT_EQ(quant::passes(of({Source::codes, Scales::per_row, Scales::none, false})),
             (Ops{Op::dequantize_rowwise, Op::rowwise}));
+  constexpr Rotation rotation = Rotation::hadamard_16;
+  EXPECT_EQ(quant::passes(
+                of({Source::floats, Scales::per_row, Scales::per_column, false, false, rotation})),
+            (Ops{Op::rotate, Op::rowwise_and_columnwise_transpose}));
+  EXPECT_EQ(
+      quant::passes(of({Source::floats, Scales::per_row, Scales::none, true, false, rotation})),
+      (Ops{Op::column_sums, Op::rotate_quantize}));
+  EXPECT_EQ(
+      quant::passes(of({Source::activation, Scales::per_row, Scales::none, true, true, rotation})),
+      (Ops{Op::activation_rotate_quantize, Op::column_sums}));
 }
 
 }  // namespace

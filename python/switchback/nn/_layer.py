@@ -61,17 +61,18 @@ def _is_counted(key: tuple | None) -> bool:
 class LayerSet:
     """The library layers of one module. Copies and pickles of it start empty."""
 
-    def __init__(self, in_features: int, out_features: int, mode: int):
+    def __init__(self, in_features: int, out_features: int, mode: int, rotation: int = 0):
         self.in_features = in_features
         self.out_features = out_features
         self.mode = mode
+        self.rotation = rotation
         self.updates = 0  # changes that were announced
         # Backwards that computed a weight gradient: an optimizer step may follow.
         self.weight_gradients = 0
         self._layers: dict[tuple, Layer] = {}
 
     def __reduce__(self):
-        return LayerSet, (self.in_features, self.out_features, self.mode)
+        return LayerSet, (self.in_features, self.out_features, self.mode, self.rotation)
 
     def layer(self, dtype: torch.dtype, device: torch.device) -> Layer:
         """The layer for inputs of `dtype` on `device`, on the context in use there."""
@@ -164,6 +165,7 @@ class Layer:
             out_features=owner.out_features,
             mode=owner.mode,
             dtype=dtype,
+            rotation=owner.rotation,
         )
 
     def _make_arguments(self, owner: LayerSet, code: int) -> None:

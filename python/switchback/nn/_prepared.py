@@ -28,7 +28,8 @@ def prepare(module, keep_float: bool = False) -> None:
     # Inference mode is left, because its tensors cannot be used outside of it.
     with torch.inference_mode(False), torch.no_grad():
         quantize = ops.quantize_rowwise if module.mode == "rowwise" else ops.quantize_global
-        codes, scales = quantize(module._weight_rows())
+        rows = module._weight_rows()
+        codes, scales = quantize(ops.rotate(rows, module.rotation) if module.rotation else rows)
     _set_codes(module, codes, scales, keep_float)
 
 
@@ -44,7 +45,7 @@ def prepare_model(model, kind: type) -> None:
             continue
         weight = module._parameters.get("weight")
         tied = users.get(weight, ())
-        first = done.setdefault((weight, module.mode, module._weight_shape()), module)
+        first = done.setdefault((weight, module.mode, module.rotation, module._weight_shape()), module)
         if not all(isinstance(user, kind) and _is_to_be_prepared(user, True) for user in tied):
             prepare(module, keep_float=True)
         elif first is module:

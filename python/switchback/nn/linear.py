@@ -21,12 +21,15 @@ class Int8Layer:
     `_weight_rows` returns it as [N,K].
     """
 
-    def _init_int8(self, mode: str, mem_efficient: bool) -> None:
+    rotation = 0
+
+    def _init_int8(self, mode: str, mem_efficient: bool, rotation: int = 0) -> None:
         """Call it at the end of __init__, when the parameters exist."""
         self.mode = mode
         self.mem_efficient = mem_efficient
+        self.rotation = rotation
         self._float = {"dtype": self.weight.dtype, "requires_grad": True}
-        self._layers = LayerSet(self.in_features, self.out_features, _abi.MODES[mode])
+        self._layers = LayerSet(self.in_features, self.out_features, _abi.MODES[mode], rotation)
 
     def _weight_rows(self):
         """The weight as [N,K], in its own memory."""
@@ -76,6 +79,8 @@ class Int8Layer:
         words = [super().extra_repr(), f"mode={self.mode}"]
         if self.mem_efficient:
             words.append("mem_efficient=True")
+        if self.rotation:
+            words.append(f"rotation={self.rotation}")
         if self.is_prepared:
             words.append("prepared_for_eval=True")
         return ", ".join(word for word in words if word)
@@ -104,7 +109,9 @@ class Int8Layer:
 
     def _replicate_for_data_parallel(self):
         replica = super()._replicate_for_data_parallel()
-        replica._layers = LayerSet(self.in_features, self.out_features, _abi.MODES[self.mode])
+        replica._layers = LayerSet(
+            self.in_features, self.out_features, _abi.MODES[self.mode], self.rotation
+        )
         return replica
 
 
@@ -127,6 +134,10 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
             quarter or half of the memory, and a weight gradient of the dequantized input.
         mode: None, or "rowwise" (as vector_wise_quantization), "global", "standard" (no int8) or
             "auto" (pass by pass, the fastest of these as this machine was tuned).
+        rotation: 0, or 16, 64, 256 or 1024, of which in_features is a multiple: inputs and weight
+            are multiplied by Hadamard matrices of that size in front of their quantization, which
+            takes outliers away. Codes are those of the rotated weight (W_int8 of a "ConvRot"
+            checkpoint is its int8 weight, state_W 127 times its weight_scale).
     """
 
     def __init__(
@@ -140,13 +151,15 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
         mem_efficient: bool = False,
         *,
         mode: str | None = None,
+        rotation: int = 0,
     ):
         mode = _mode_of(mode, vector_wise_quantization, mem_efficient)
+        _check_rotation(rotation, in_features, mode)
         for name, value in (("in_features", in_features), ("out_features", out_features)):
             if value < 1:
                 raise ValueError(f"SwitchBackLinear: {name} = {value}; it must be at least 1")
         super().__init__(in_features, out_features, bias=bias, device=device, dtype=dtype)
-        self._init_int8(mode, mem_efficient)
+        self._init_int8(mode, mem_efficient, rotation)
 
 
 class SwitchBackLinearGlobal(SwitchBackLinear):
@@ -246,6 +259,22 @@ def _mode_of(mode, vector_wise_quantization: bool, mem_efficient: bool) -> str:
             "needs mode 'rowwise' or 'global'"
         )
     return mode
+
+
+def _check_rotation(rotation: int, in_features: int, mode: str) -> None:
+    if rotation not in (0, 16, 64, 256, 1024):
+        raise ValueError(
+            f"SwitchBackLinear: rotation = {rotation!r}; it must be 0, 16, 64, 256 or 1024"
+        )
+    if rotation and in_features % rotation:
+        raise ValueError(
+            f"SwitchBackLinear: in_features = {in_features}; it must be a multiple of rotation, {rotation}"
+        )
+    if rotation and mode in ("standard", "auto"):
+        raise ValueError(
+            f"SwitchBackLinear: rotation = {rotation} in mode {mode!r}; it needs mode 'rowwise' or "
+            "'global'"
+        )
 
 
 if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):

@@ -10,6 +10,7 @@
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/engine.hpp"
 #include "quant/cpu/narrow-inl.h"
+#include "quant/cpu/rotated_rows.hpp"
 #include "quant/cpu/rows-inl.h"
 #include "quant/gelu.hpp"
 
@@ -252,6 +253,8 @@ void activation_quantize(ContextState& state, const Config& config, const Reques
       activation(state, config, whole);
       if (blocks > 0)
         rowwise_column_sums(state, config, of_result(whole));
+      else if (o.rotation != Rotation::none)
+        rotate_quantize(state, config, of_result(whole));
       else
         rowwise(state, config, of_result(whole));
     });
@@ -265,6 +268,10 @@ void activation_quantize(ContextState& state, const Config& config, const Reques
   float* const sums = blocks > 0 ? frame.take<float>(blocks * o.x.cols) : nullptr;
   const auto activate = activate_kernel(state.features);
   const auto quantize = rowwise_kernel(state.features);
+  const auto rotate_rows = rotated_rows_kernel(state.features);
+  const std::int64_t row_scratch =
+      o.rotation != Rotation::none ? rotated_rows_scratch(o.x.cols) : 0;
+  float* const scratch = row_scratch > 0 ? frame.take<float>(threads * row_scratch) : nullptr;
   const auto add = add_kernel(state.features);
   state.threads.for_ranges(rows, grain, [&](std::int64_t begin, std::int64_t end, int worker) {
     float* const block =
@@ -284,7 +291,10 @@ void activation_quantize(ContextState& state, const Config& config, const Reques
                                    : AnyMatrix(kept + worker * at_once * row_bytes, o.x.dtype,
                                                to - r, o.x.cols, row_bytes / element);
       activate(part, {0, to - r, 0, o.x.cols});
-      quantize(of_result(part), 0, to - r, config.stream);
+      if (scratch != nullptr)
+        rotate_rows(of_result(part), 0, to - r, config.stream, scratch + worker * row_scratch);
+      else
+        quantize(of_result(part), 0, to - r, config.stream);
       if (block != nullptr) add(part.value, {0, to - r, 0, o.x.cols}, block);
     }
   });

@@ -31,8 +31,13 @@ void dequantize_rowwise(ContextState& state, const Config& config, const Request
 void cast_to_int8(ContextState& state, const Config& config, const Request& o);
 /// activation_forward, or activation_backward if there is g.
 void activation(ContextState& state, const Config& config, const Request& o);
-/// The same with the quantization of the result.
+/// The same with the quantization of the result, perhaps rotated.
 void activation_quantize(ContextState& state, const Config& config, const Request& o);
+
+void rotate(ContextState& state, const Config& config, const Request& o);
+/// Rows quantized by their own absmax, after the rotation.
+void rotate_quantize(ContextState& state, const Config& config, const Request& o);
+void rowwise_stochastic(ContextState& state, const Config& config, const Request& o);
 
 /// The scale of the whole matrix, computed by all threads.
 Scale global_scale(ContextState& state, const Config& config, ConstAnyMatrix x);

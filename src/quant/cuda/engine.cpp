@@ -57,6 +57,16 @@ class Run {
       case Op::activation_forward_quantize:
       case Op::activation_backward_quantize:
         return activation_quantize();
+      case Op::rotate:
+        if (!empty()) queue(launch_rotate, o_.x, o_.rotation, o_.rotated);
+        return;
+      case Op::rotate_quantize:
+      case Op::activation_rotate_quantize:
+        return rotate_quantize();
+      case Op::rowwise_stochastic:
+        if (empty()) return zero(o_.q.absmax);
+        return queue(launch_rowwise_stochastic, o_.x, *o_.stochastic, o_.q.codes,
+                     o_.q.absmax.data());
     }
   }
 
@@ -128,11 +138,7 @@ class Run {
     }
     const bool together = activation_rowwise_together(o_.g, o_.x, o_.value, o_.q.codes);
     AnyMatrix v = o_.value;
-    if (v.data == nullptr && (sums || !together)) {
-      const auto bytes = static_cast<std::int64_t>(dtype_size_bytes(o_.x.dtype));
-      v = AnyMatrix(frame_.take<std::byte>(problem_.rows * problem_.cols * bytes), o_.x.dtype,
-                    problem_.rows, problem_.cols, problem_.cols);
-    }
+    if (v.data == nullptr && (sums || !together)) v = scratch_matrix(o_.x.dtype);
     if (together) {
       queue(launch_activation_rowwise, o_.g, o_.x, o_.activation, v, o_.q.codes,
             o_.q.absmax.data());
@@ -142,6 +148,28 @@ class Run {
       queue(launch_rowwise, v, o_.q.codes, o_.q.absmax.data(), row_bits);
     }
     if (sums) column_sums(v, block_sums);
+  }
+
+  AnyMatrix scratch_matrix(DType dtype) {
+    const auto bytes = static_cast<std::int64_t>(dtype_size_bytes(dtype));
+    return {frame_.take<std::byte>(problem_.rows * problem_.cols * bytes), dtype, problem_.rows,
+            problem_.cols, problem_.cols};
+  }
+
+  void rotate_quantize() {
+    if (empty()) return zero(o_.q.absmax);
+    const bool activates = o_.activation != Activation::none;
+    const bool together = rotate_rowwise_together(o_.x);
+    AnyMatrix activated = o_.value;
+    if (activates && activated.data == nullptr) activated = scratch_matrix(o_.x.dtype);
+    const AnyMatrix rotated = together ? AnyMatrix() : scratch_matrix(DType::f32);
+    unsigned* const row_bits = together ? nullptr : rowwise_scratch();
+    if (activates) queue(launch_activation, o_.g, o_.x, o_.activation, activated);
+    const ConstAnyMatrix v = activates ? ConstAnyMatrix(activated) : o_.x;
+    if (together)
+      return queue(launch_rotate_rowwise, v, o_.rotation, o_.q.codes, o_.q.absmax.data());
+    queue(launch_rotate, v, o_.rotation, rotated);
+    queue(launch_rowwise, rotated, o_.q.codes, o_.q.absmax.data(), row_bits);
   }
 
   void global() {

@@ -7,6 +7,8 @@
 
 #include "core/cuda/api.hpp"
 #include "switchback/matrix.hpp"
+#include "switchback/rotation.hpp"
+#include "switchback/rounding.hpp"
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
@@ -53,6 +55,17 @@ bool activation_rowwise_together(ConstAnyMatrix g, ConstAnyMatrix x, AnyMatrix y
 /// The same with codes and absmax of y's rows, and y itself unless it has no data; all of one type.
 cudaError_t launch_activation_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
                                       Activation activation, AnyMatrix y, Codes q, float* absmax);
+
+/// y = rotate(x); x and y have the same type, or one of them is f32. y may be x itself.
+cudaError_t launch_rotate(const Launch& launch, ConstAnyMatrix x, Rotation rotation, AnyMatrix y);
+/// Whether launch_rotate_rowwise supports the matrix.
+bool rotate_rowwise_together(ConstAnyMatrix x) noexcept;
+/// Codes and absmax of the rows of rotate(x), in f32.
+cudaError_t launch_rotate_rowwise(const Launch& launch, ConstAnyMatrix x, Rotation rotation,
+                                  Codes q, float* absmax);
+
+cudaError_t launch_rowwise_stochastic(const Launch& launch, ConstAnyMatrix x,
+                                      const StochasticRounding& rounding, Codes q, float* absmax);
 
 /// The bits of the largest magnitudes of columns and, unless null, of rows. With block_rows, a
 /// multiple of 128 by a power of two, [blocks, cols] of them, else [cols].

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rotated int8 layers: against the operations, through training, preparation and checkpoints."""
+
+import copy
+import pickle
+import unittest
+
+import numpy as np
+from support import relative_error, require_torch
+
+torch = require_torch()
+
+from switchback import Error, ops  # noqa: E402
+from switchback import nn as sb  # noqa: E402
+
+K, N, GROUP = 128, 24, 64
+
+
+def make(mode="rowwise", rotation=GROUP, **options):
+    return sb.SwitchBackLinear(K, N, mode=mode, rotation=rotation, **options)
+
+
+def hadamard(group):
+    four = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]]) / 2
+    dense = np.ones((1, 1))
+    while dense.shape[0] < group:
+        dense = np.kron(dense, four)
+    return dense
+
+
+class Rotation(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.x = torch.randn(7, K)
+
+    def test_operation_is_the_dense_matrix(self):
+        for group in (16, 64, 256, 1024):
+            x = torch.randn(3, 2 * group)
+            want = (x.double().numpy().reshape(3, 2, group) @ hadamard(group)).reshape(3, -1)
+            # Up to 5 stages with roundings of 8 * 2^-24 of the group's norm, below 2 * sqrt(group).
+            bound = 5 * 8 * 2.0**-24 * 2 * group**0.5
+            np.testing.assert_allclose(ops.rotate(x, group).numpy(), want, atol=bound, rtol=0)
+            self.assertEqual(ops.rotate(x.bfloat16(), group).dtype, torch.float32)
+
+    def test_layer_is_a_plain_layer_of_rotated_operands(self):
+        for mode in ("rowwise", "global"):
+            for mem_efficient in (False, True):
+                layer = make(mode, mem_efficient=mem_efficient)
+                plain = sb.SwitchBackLinear(K, N, mode=mode)
+                with torch.no_grad():
+                    plain.weight.copy_(ops.rotate(layer.weight.detach(), GROUP))
+                    plain.bias.copy_(layer.bias)
+                x = self.x.clone().requires_grad_()
+                rotated = ops.rotate(self.x, GROUP).requires_grad_()
+                y, plain_y = layer(x), plain(rotated)
+                self.assertTrue(torch.equal(y, plain_y))
+                g = torch.randn_like(y)
+                y.backward(g)
+                plain_y.backward(g)
+                self.assertTrue(torch.equal(x.grad, ops.rotate(rotated.grad, GROUP)))
+                # Of x itself, or of codes with 127 steps of the largest of 128 values.
+                error = relative_error(layer.weight.grad, g.T @ self.x)
+                self.assertLess(error, 0.02 if mem_efficient else 1e-6)
+
+    def test_prepared_and_loaded_layers_keep_every_bit(self):
+        for mode in ("rowwise", "global"):
+            for dtype in (torch.float32, torch.bfloat16):
+                layer = make(mode, dtype=dtype).eval()
+                x = self.x.to(dtype)
+                with torch.no_grad():
+                    want = layer(x)
+                    layer.prepare_for_eval()
+                    self.assertTrue(torch.equal(layer(x), want))
+                    other = make(mode, dtype=dtype).eval()
+                    other.load_state_dict(layer.state_dict())
+                    self.assertTrue(other.is_prepared)
+                    for same in (other, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+                        self.assertTrue(torch.equal(same(x), want))
+
+    def test_a_convrot_checkpoint(self):
+        # int8 `weight` of the rotated weight and `weight_scale`, absmax / 127 for each row.
+        weight = torch.randn(N, K)
+        codes, absmax = ops.quantize_rowwise(ops.rotate(weight, GROUP))
+        weight_scale = (absmax / 127).reshape(-1, 1)
+        layer = make(bias=False).eval()
+        layer.load_state_dict({"W_int8": codes, "state_W": 127 * weight_scale})
+        self.assertTrue(torch.equal(layer.W_int8, codes))
+        with torch.no_grad():
+            self.assertLess(relative_error(layer(self.x), self.x @ weight.T), 0.02)
+
+    def test_rejections(self):
+        for options, message in (
+            ({"rotation": 32}, "rotation = 32; it must be 0, 16, 64, 256 or 1024"),
+            ({"rotation": 256}, "in_features = 128; it must be a multiple of rotation, 256"),
+            ({"mode": "standard"}, "rotation = 64 in mode 'standard'"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                make(**options)
+        with self.assertRaisesRegex(Error, "rotate: K = 24; it must be a multiple"):
+            ops.rotate(torch.randn(2, 24), 64)
+        self.assertIn("rotation=64", repr(make()))
+
+
+if __name__ == "__main__":
+    unittest.main()

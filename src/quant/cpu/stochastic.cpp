@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: rowwise quantization with stochastic rounding.
+#include "quant/cpu/targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quant/cpu/stochastic.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "quant/cpu/engine.hpp"
+#include "quant/cpu/philox-inl.h"
+#include "quant/cpu/rows-inl.h"
+#include "quant/stochastic.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace switchback::quant::HWY_NAMESPACE {
+
+// The columns of a vector of counters.
+inline constexpr std::int64_t drawn_columns = columns_of_counter * lanes;
+
+// The random bits of drawn_columns columns from a multiple of 8 on, in their order. Floor: 10
+// rounds of 16 operations for each vector of 8 elements of a lane, about 25 a vector of elements.
+HWY_INLINE void draw(const StochasticRounding& s, std::int64_t row, std::int64_t col,
+                     std::uint16_t* bits) {
+  const U32 d;
+  VU c0 = hn::Add(hn::Iota(d, 0), hn::Set(d, static_cast<std::uint32_t>(col / columns_of_counter)));
+  VU c1 = hn::Set(d, static_cast<std::uint32_t>(s.row0 + row));
+  VU c2 = hn::Set(d, s.stream);
+  VU c3 = hn::Set(d, s.step);
+  philox_words(s.seed, c0, c1, c2, c3);
+  alignas(64) std::uint32_t words[4][lanes];
+  hn::Store(c0, d, words[0]);
+  hn::Store(c1, d, words[1]);
+  hn::Store(c2, d, words[2]);
+  hn::Store(c3, d, words[3]);
+  for (std::int64_t i = 0; i < lanes; ++i)
+    for (std::int64_t w = 0; w < 4; ++w) {
+      bits[i * columns_of_counter + 2 * w] = static_cast<std::uint16_t>(words[w][i]);
+      bits[i * columns_of_counter + 2 * w + 1] = static_cast<std::uint16_t>(words[w][i] >> 16);
+    }
+}
+
+// The codes of drawn_columns elements.
+template <class T>
+HWY_INLINE void stochastic_codes(const T* x, VF absmax, const std::uint16_t* bits, std::int8_t* q) {
+  const I32 di;
+  for (std::int64_t i = 0; i < drawn_columns; i += lanes) {
+    const VF v = hn::Mul(hn::Set(F32(), 127.0f), hn::Div(widen(x + i), absmax));
+    const auto whole = hn::NearestInt(hn::Mul(hn::Set(F32(), 65536.0f), v));
+    const auto r = hn::BitCast(di, hn::PromoteTo(U32(), hn::LoadU(U16(), bits + i)));
+    store_bytes(
+        hn::And(hn::BitCast(U32(), hn::ShiftRight<16>(hn::Add(whole, r))), hn::Set(U32(), 0xFFu)),
+        q + i);
+  }
+}
+
+template <class T>
+void stochastic_row(const T* x, std::int64_t cols, const StochasticRounding& rounding,
+                    std::int64_t row_number, float absmax, std::int8_t* q) {
+  if (!has_codes(absmax)) {
+    std::memset(q, 0, static_cast<std::size_t>(cols));
+    return;
+  }
+  const VF divisor = hn::Set(F32(), absmax);
+  alignas(64) std::uint16_t bits[drawn_columns];
+  for (std::int64_t c = 0; c < cols; c += drawn_columns) {
+    draw(rounding, row_number, c, bits);
+    const std::int64_t count = std::min(drawn_columns, cols - c);
+    if (count == drawn_columns) {
+      stochastic_codes(x + c, divisor, bits, q + c);
+      continue;
+    }
+    alignas(64) T some[drawn_columns];
+    std::memset(static_cast<void*>(some), 0, sizeof(some));
+    std::memcpy(static_cast<void*>(some), static_cast<const void*>(x + c),
+                static_cast<std::size_t>(count) * sizeof(T));
+    alignas(64) std::int8_t codes[drawn_columns];
+    stochastic_codes(some, divisor, bits, codes);
+    std::memcpy(q + c, codes, static_cast<std::size_t>(count));
+  }
+}
+
+void StochasticRows(const Request& o, std::int64_t begin, std::int64_t end) {
+  with_type(o.x.dtype, [&]<class T>(T) HWY_ATTR {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* const x = row<T>(o.x, r);
+      RunningMax<T> max;
+      add_run(max, x, o.x.cols);
+      const float absmax = absmax_from_bits(max.result());
+      core::store(o.q.absmax.data(), r, absmax);
+      stochastic_row(x, o.x.cols, *o.stochastic, r, absmax, row(o.q.codes, r));
+    }
+  });
+}
+
+}  // namespace switchback::quant::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace switchback::quant {
+
+HWY_EXPORT(StochasticRows);
+
+namespace cpu {
+
+void rowwise_stochastic(ContextState& state, const Config& config, const Request& o) {
+  const auto kernel = HWY_DISPATCH_TABLE(StochasticRows)[table_index(state.features)];
+  const std::int64_t elements = task_elements(state, config, o.x.rows, o.x.cols);
+  state.threads.for_ranges(
+      o.x.rows, std::max<std::int64_t>(1, elements / o.x.cols),
+      [&](std::int64_t begin, std::int64_t end, int) { kernel(o, begin, end); });
+}
+
+}  // namespace cpu
+}  // namespace switchback::quant
+#endif

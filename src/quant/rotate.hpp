@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reference zone: the rotation of one group, which every engine reproduces bit for bit, and the
+// check of the argument. Needs the default floating-point environment.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "switchback/rotation.hpp"
+
+namespace switchback::quant {
+
+inline constexpr std::int64_t largest_rotation = 1024;
+
+/// The number of elements that are rotated together.
+constexpr std::int64_t group_of(Rotation rotation) noexcept {
+  return static_cast<std::int64_t>(rotation);
+}
+
+constexpr bool is_rotation(Rotation rotation) noexcept {
+  return rotation == Rotation::hadamard_16 || rotation == Rotation::hadamard_64 ||
+         rotation == Rotation::hadamard_256 || rotation == Rotation::hadamard_1024;
+}
+
+/// A known rotation other than none, of which `cols` is a multiple.
+void check_rotation(std::string_view op, Rotation rotation, std::int64_t cols,
+                    std::string_view cols_name);
+
+/// v[0, group) in place.
+inline void rotate_group(float* v, std::int64_t group) noexcept {
+  for (std::int64_t stride = 1; stride < group; stride *= 4)
+    for (std::int64_t i = 0; i < group; ++i) {
+      if (i / stride % 4 != 0) continue;
+      const float a = v[i];
+      const float b = v[i + stride];
+      const float c = v[i + 2 * stride];
+      const float d = v[i + 3 * stride];
+      const float h = 0.5f * ((a + b) + (c + d));
+      v[i] = h - d;
+      v[i + stride] = h - c;
+      v[i + 2 * stride] = h - b;
+      v[i + 3 * stride] = h - a;
+    }
+}
+
+}  // namespace switchback::quant

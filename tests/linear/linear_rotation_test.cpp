@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// SwitchbackLinear with a rotation: equal to the operations it is made of, bit for bit; gradients
+// against f64; errors.
+#include <array>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "linear/linear_support.hpp"
+#include "switchback/activation.hpp"
+#include "switchback/quant.hpp"
+#include "switchback/rotation.hpp"
+#include "switchback/rounding.hpp"
+
+namespace switchback {
+namespace {
+
+using test::failure;
+using test::FloatMatrix;
+using test::LayerCase;
+using test::LayerTrial;
+
+LayerCase rotated_case(Mode mode, DType dtype, DType gradients, std::int64_t k) {
+  LayerCase c;
+  c.m = 13, c.k = k, c.n = 29;
+  c.mode = mode;
+  c.dtype = c.y = c.bias_dtype = dtype;
+  c.gradients = gradients;
+  c.layout = {3, 0};
+  return c;
+}
+
+SwitchbackLinear rotated_layer(LayerTrial& t, Context& context, Rotation rotation,
+                               Activation activation = Activation::none) {
+  LinearOptions options = t.options();
+  options.rotation = rotation;
+  options.activation = activation;
+  SwitchbackLinear layer(context, options);
+  t.set_weight(layer);
+  return layer;
+}
+
+::testing::AssertionResult equal_bits(FloatMatrix& got, FloatMatrix& want, const char* name) {
+  for (std::int64_t r = 0; r < want.rows(); ++r)
+    for (std::int64_t c = 0; c < want.cols(); ++c)
+      if (std::bit_cast<std::uint32_t>(got.get(r, c)) !=
+          std::bit_cast<std::uint32_t>(want.get(r, c)))
+        return ::testing::AssertionFailure() << name << "(" << r << "," << c << ") is "
+                                             << got.get(r, c) << ", want " << want.get(r, c);
+  return got.guards_intact();
+}
+
+template <class F>
+void for_each_rotated_case(const F& f) {
+  for (const Mode mode : test::int8_modes)
+    for (const DType dtype : test::float_types)
+      for (const DType gradients : {dtype, DType::f32}) {
+        if (gradients == dtype && dtype == DType::f32) continue;
+        for (const auto& [rotation, k] : {std::pair{Rotation::hadamard_16, std::int64_t{48}},
+                                          std::pair{Rotation::hadamard_256, std::int64_t{512}}}) {
+          const LayerCase c = rotated_case(mode, dtype, gradients, k);
+          SCOPED_TRACE(c.text() + " " + std::string(rotation_name(rotation)));
+          f(c, rotation);
+          if (::testing::Test::HasFailure()) return;
+        }
+      }
+}
+
+// What the layer computes, from public operations alone: a plain layer in f32 of rotate(X) and
+// rotate(W), both in f32, has the same codes.
+TEST(LinearRotation, IsTheCompositionOfItsOperations) {
+  Context context(test::device_options());
+  for_each_rotated_case([&](const LayerCase& c, Rotation rotation) {
+    LayerTrial t(c);
+    SwitchbackLinear layer = rotated_layer(t, context, rotation);
+    t.forward(layer, Save::copy);
+    layer.backward(t.grads());
+
+    FloatMatrix x(DType::f32, c.m, c.k), w(DType::f32, c.n, c.k), y(c.y, c.m, c.n);
+    rotate(context, t.x.any(), rotation, x.any());
+    rotate(context, t.w.any(), rotation, w.any());
+    context.synchronize();
+    // Row codes of both, and the product with one rounding.
+    FloatMatrix want(c.y, c.m, c.n);
+    const bool global = c.mode != Mode::rowwise;
+    test::multiply(test::quantize(x, false, false), test::quantize(w, false, global), &t.bias,
+                   want);
+    EXPECT_TRUE(equal_bits(t.y, want, "y"));
+
+    // dX in f32, rotated back, one rounding.
+    FloatMatrix product(DType::f32, c.m, c.k), dx(c.gradients, c.m, c.k);
+    test::multiply(test::quantize(t.g, false, false), test::quantize(w, true, global), nullptr,
+                   product);
+    rotate(context, product.any(), rotation, dx.any());
+    context.synchronize();
+    EXPECT_TRUE(equal_bits(t.dx, dx, "dx"));
+
+    // dW as a plain layer computes it: of X itself, or of what its codes stand for.
+    LayerTrial plain(c);
+    SwitchbackLinear plain_layer = plain.make(context);
+    if (c.mode == Mode::global_mem_efficient) {
+      const test::Quantized q = test::quantize(x, false, false);
+      FloatMatrix kept(DType::f32, c.m, c.k);
+      for (std::int64_t i = 0; i < c.m; ++i)
+        for (std::int64_t j = 0; j < c.k; ++j)
+          kept.set(i, j, q.value(i, j));
+      rotate(context, kept.any(), rotation, plain.x.any());
+      context.synchronize();
+    }
+    LinearGrads dw_and_db = plain.grads();
+    dw_and_db.dx = {};
+    plain_layer.backward_from({plain.x.any(), {}}, dw_and_db);
+    EXPECT_TRUE(equal_bits(t.dw, plain.dw, "dw"));
+    EXPECT_TRUE(equal_bits(t.db, plain.db, "db"));
+  });
+}
+
+TEST(LinearRotation, ComesAfterTheActivation) {
+  Context context(test::device_options());
+  for (const DType dtype : test::float_types) {
+    const LayerCase c = rotated_case(Mode::rowwise, dtype, DType::f32, 64);
+    LayerTrial t(c), plain(c);
+    SwitchbackLinear layer =
+        rotated_layer(t, context, Rotation::hadamard_64, Activation::gelu_tanh);
+    SwitchbackLinear plain_layer = rotated_layer(plain, context, Rotation::hadamard_64);
+    activation_forward(context, t.x.any(), Activation::gelu_tanh, plain.x.any());
+    t.forward(layer, Save::copy);
+    plain.forward(plain_layer, Save::copy);
+    EXPECT_TRUE(equal_bits(t.y, plain.y, "y"));
+    LinearGrads grads = t.grads();
+    grads.dx_of_activation = true;
+    layer.backward(grads);
+    plain_layer.backward(plain.grads());
+    EXPECT_TRUE(equal_bits(t.dx, plain.dx, "dx"));
+    EXPECT_TRUE(equal_bits(t.dw, plain.dw, "dw"));
+    EXPECT_TRUE(equal_bits(t.db, plain.db, "db"));
+  }
+}
+
+// Codes of the rotated weight, set or made, and codes of the rotated input, handed out and taken
+// back.
+TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
+  Context context(test::device_options());
+  for (const Mode mode : test::int8_modes) {
+    const LayerCase c = rotated_case(mode, DType::bf16, DType::f32, 256);
+    constexpr Rotation rotation = Rotation::hadamard_256;
+    LayerTrial t(c);
+    SwitchbackLinear layer = rotated_layer(t, context, rotation);
+    test::Matrix<std::int8_t> codes(c.m, c.k);
+    test::Vector<float> absmax(static_cast<std::size_t>(c.m));
+    layer.forward_codes(t.x.any(), t.y.any(), codes.view(), absmax);
+    test::Matrix<std::int8_t> q(c.m, c.k);
+    test::Vector<float> scales(static_cast<std::size_t>(c.m));
+    rotate_quantize(context, t.x.any(), rotation, q.view(), scales);
+    context.synchronize();
+    EXPECT_TRUE(codes == q);
+    EXPECT_EQ(absmax, scales);
+
+    // Prepared from the weight, and given the codes.
+    FloatMatrix trained(c.y, c.m, c.n), prepared(c.y, c.m, c.n), given(c.y, c.m, c.n);
+    layer.forward(t.x.any(), trained.any());
+    layer.prepare_for_eval();
+    layer.forward(t.x.any(), prepared.any());
+    context.synchronize();
+    EXPECT_TRUE(equal_bits(prepared, trained, "prepared"));
+    FloatMatrix w(DType::f32, c.n, c.k);
+    rotate(context, t.w.any(), rotation, w.any());
+    test::Matrix<std::int8_t> w_codes(c.n, c.k);
+    test::Vector<float> w_scales(mode == Mode::rowwise ? static_cast<std::size_t>(c.n) : 1);
+    if (mode == Mode::rowwise)
+      rotate_quantize(context, t.w.any(), rotation, w_codes.view(), w_scales);
+    else
+      quantize_global(context, w.any(), w_codes.view(), w_scales);
+    LinearOptions options = t.options();
+    options.rotation = rotation;
+    SwitchbackLinear of_codes(context, options);
+    of_codes.set_quantized_weight(w_codes.cview(), w_scales, t.bias.any());
+    of_codes.forward(t.x.any(), given.any());
+    context.synchronize();
+    EXPECT_TRUE(equal_bits(given, trained, "given codes"));
+  }
+}
+
+// G's codes rounded stochastically, with and without a rotation and a derivative.
+TEST(LinearRounding, OfTheGradientIsTheOperations) {
+  Context context(test::device_options());
+  for (const Mode mode : test::int8_modes)
+    for (const Rotation rotation : {Rotation::none, Rotation::hadamard_16})
+      for (const Activation after : {Activation::none, Activation::gelu_erf}) {
+        const LayerCase c = rotated_case(mode, DType::bf16, DType::f32, 48);
+        LayerTrial t(c);
+        SwitchbackLinear layer = rotated_layer(t, context, rotation);
+        t.forward(layer, Save::copy);
+        LinearGrads grads = t.grads();
+        grads.rounding = StochasticRounding{11, 12, 13, 14};
+        grads.y_activation = after;
+        if (after != Activation::none) grads.y = t.y.any();
+        layer.backward(grads);
+
+        // G, perhaps derived; then its codes, and the product with the codes of W.
+        FloatMatrix g = t.g;
+        if (after != Activation::none)
+          activation_backward(context, t.g.any(), t.y.any(), after, g.any());
+        FloatMatrix w(DType::f32, c.n, c.k);
+        if (rotation != Rotation::none) rotate(context, t.w.any(), rotation, w.any());
+        test::Matrix<std::int8_t> q(c.m, c.n);
+        test::Vector<float> absmax(static_cast<std::size_t>(c.m));
+        quantize_rowwise_stochastic(context, g.any(), *grads.rounding, q.view(), absmax);
+        context.synchronize();
+        test::Quantized codes = test::quantize(g, false, false);
+        std::size_t changed = 0;
+        for (std::int64_t i = 0; i < c.m; ++i)
+          for (std::int64_t j = 0; j < c.n; ++j) {
+            std::int8_t& code = codes.codes[static_cast<std::size_t>(i * c.n + j)];
+            changed += code != q.get(i, j) ? 1 : 0;
+            code = q.get(i, j);
+          }
+        EXPECT_GT(changed, 0u);
+        EXPECT_EQ(codes.absmax, absmax);
+        FloatMatrix want(DType::f32, c.m, c.k);
+        test::multiply(
+            codes,
+            test::quantize(rotation != Rotation::none ? w : t.w, true, mode != Mode::rowwise),
+            nullptr, want);
+        if (rotation != Rotation::none) rotate(context, want.any(), rotation, want.any());
+        context.synchronize();
+        EXPECT_TRUE(equal_bits(t.dx, want, "dx"));
+      }
+  LayerTrial t(rotated_case(Mode::rowwise, DType::f32, DType::f32, 48));
+  SwitchbackLinear layer = t.make(context);
+  t.forward(layer, Save::copy);
+  EXPECT_EQ(failure(Status::invalid_argument,
+                    [&] {
+                      LinearGrads grads = t.grads();
+                      grads.rounding = StochasticRounding{.row0 = -3};
+                      layer.backward(grads);
+                    }),
+            "backward: row0 = -3; it must not be negative, and row0 + 13 rows at most 2^32");
+}
+
+// In f64: dX = G·W and dW = Gᵀ·X are the derivatives of sum(G ⊙ Y), whatever the rotation. dX's
+// codes have 127 steps, so its error, relative to the norm, stays far below that of a wrong or
+// missing rotation, which is of order 1: about 1/127/sqrt(12)·(peak/rms of a group, up to 4) each
+// for G and W, together below 2 %.
+TEST(LinearRotation, GradientsAreThoseOfTheProduct) {
+  Context context(test::device_options());
+  for (const Mode mode : test::int8_modes)
+    for (const Rotation rotation : {Rotation::hadamard_16, Rotation::hadamard_64}) {
+      LayerCase c = rotated_case(mode, DType::f32, DType::f32, 192);
+      LayerTrial t(c);
+      SwitchbackLinear layer = rotated_layer(t, context, rotation);
+      t.forward(layer, Save::copy);
+      t.backward(layer);
+      const auto error = [](FloatMatrix& got, const auto& want) {
+        double off = 0.0;
+        double size = 0.0;
+        for (std::int64_t i = 0; i < got.rows(); ++i)
+          for (std::int64_t j = 0; j < got.cols(); ++j) {
+            const double exact = want(i, j);
+            off += (got.get(i, j) - exact) * (got.get(i, j) - exact);
+            size += exact * exact;
+          }
+        return std::sqrt(off / size);
+      };
+      EXPECT_LT(error(t.y,
+                      [&](std::int64_t i, std::int64_t j) {
+                        double sum = t.bias.get(0, j);
+                        for (std::int64_t l = 0; l < c.k; ++l)
+                          sum += static_cast<double>(t.x.get(i, l)) * t.w.get(j, l);
+                        return sum;
+                      }),
+                0.02);
+      EXPECT_LT(error(t.dx,
+                      [&](std::int64_t i, std::int64_t j) {
+                        double sum = 0;
+                        for (std::int64_t l = 0; l < c.n; ++l)
+                          sum += static_cast<double>(t.g.get(i, l)) * t.w.get(l, j);
+                        return sum;
+                      }),
+                0.02);
+      EXPECT_LT(error(t.dw,
+                      [&](std::int64_t i, std::int64_t j) {
+                        double sum = 0;
+                        for (std::int64_t l = 0; l < c.m; ++l)
+                          sum += static_cast<double>(t.g.get(l, i)) * t.x.get(l, j);
+                        return sum;
+                      }),
+                mode == Mode::global_mem_efficient ? 0.02 : 1e-6);
+    }
+}
+
+// What a rotation is for: one column of X is 100 times as large as the others.
+TEST(LinearRotation, SignalToNoiseSurvivesOutliers) {
+  Context context(test::device_options());
+  const auto noise = [&](Rotation rotation) {
+    LayerCase c = rotated_case(Mode::rowwise, DType::f32, DType::f32, 256);
+    c.bias = false;
+    LayerTrial t(c);
+    for (std::int64_t i = 0; i < c.m; ++i)
+      t.x.set(i, 77, 100.0f * t.x.get(i, 77));
+    SwitchbackLinear layer = rotated_layer(t, context, rotation);
+    t.forward(layer, Save::nothing);
+    context.synchronize();
+    double off = 0.0;
+    double size = 0.0;
+    for (std::int64_t i = 0; i < c.m; ++i)
+      for (std::int64_t j = 0; j < c.n; ++j) {
+        double exact = 0.0;
+        for (std::int64_t l = 0; l < c.k; ++l)
+          exact += static_cast<double>(t.x.get(i, l)) * t.w.get(j, l);
+        off += (t.y.get(i, j) - exact) * (t.y.get(i, j) - exact);
+        size += exact * exact;
+      }
+    return std::sqrt(off / size);
+  };
+  EXPECT_LT(noise(Rotation::hadamard_256), 0.5 * noise(Rotation::none));
+}
+
+TEST(LinearRotation, NonFiniteRowsStayVisible) {
+  Context context(test::device_options());
+  LayerCase c = rotated_case(Mode::rowwise, DType::f32, DType::f32, 64);
+  LayerTrial t(c);
+  t.x.set(3, 17, std::numeric_limits<float>::infinity());
+  SwitchbackLinear layer = rotated_layer(t, context, Rotation::hadamard_16);
+  t.forward(layer, Save::nothing);
+  context.synchronize();
+  for (std::int64_t j = 0; j < c.n; ++j) {
+    EXPECT_TRUE(std::isnan(t.y.get(3, j)));
+    EXPECT_TRUE(std::isfinite(t.y.get(4, j)));
+  }
+}
+
+TEST(LinearRotationRejections, NameTheOption) {
+  Context context(test::cpu_options());
+  const auto made = [&](Mode mode, std::int64_t k, Rotation rotation) {
+    return failure(Status::invalid_argument, [&] {
+      LinearOptions options;
+      options.in_features = k;
+      options.out_features = 8;
+      options.mode = mode;
+      options.rotation = rotation;
+      SwitchbackLinear(context, options);
+    });
+  };
+  EXPECT_EQ(made(Mode::rowwise, 96, Rotation::hadamard_64),
+            "linear: in_features = 96; it must be a multiple of the rotation's group, 64");
+  EXPECT_EQ(made(Mode::rowwise, 96, static_cast<Rotation>(32)),
+            "linear: rotation = 32; it must be one of hadamard_16 (16), hadamard_64 (64), "
+            "hadamard_256 (256), hadamard_1024 (1024)");
+  EXPECT_EQ(made(Mode::standard, 64, Rotation::hadamard_64),
+            "linear: rotation = 64 in mode standard; only rowwise, global and "
+            "global_mem_efficient rotate, in front of the quantization");
+  EXPECT_EQ(made(Mode::automatic, 64, Rotation::hadamard_16),
+            "linear: rotation = 16 in mode auto; only rowwise, global and global_mem_efficient "
+            "rotate, in front of the quantization");
+}
+
+}  // namespace
+}  // namespace switchback

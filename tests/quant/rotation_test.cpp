@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rotation: the reference against the dense matrix in f64, every engine against the reference
+// bit for bit, and the fused operations against those they stand for.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "quant/backends.hpp"
+#include "quant/config.hpp"
+#include "quant/every_op.hpp"
+#include "quant/rotate.hpp"
+#include "support/generators.hpp"
+#include "support/matrix.hpp"
+#include "switchback/activation.hpp"
+#include "switchback/quant.hpp"
+#include "switchback/rotation.hpp"
+
+namespace switchback::test {
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity();
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr std::array<Rotation, 4> rotations = {Rotation::hadamard_16, Rotation::hadamard_64,
+                                               Rotation::hadamard_256, Rotation::hadamard_1024};
+
+// ---- The reference
+
+// H4 ⊗ … ⊗ H4, element by element: the product of the elements of H4 that the digits of row and
+// column in base 4 name.
+double dense(std::int64_t group, std::int64_t row, std::int64_t col) {
+  constexpr std::array<std::array<double, 4>, 4> h4 = {
+      {{.5, .5, .5, -.5}, {.5, .5, -.5, .5}, {.5, -.5, .5, .5}, {-.5, .5, .5, .5}}};
+  double element = 1.0;
+  for (; group > 1; group /= 4, row /= 4, col /= 4)
+    element *= h4[static_cast<std::size_t>(row % 4)][static_cast<std::size_t>(col % 4)];
+  return element;
+}
+
+TEST(RotationReference, IsTheDenseMatrix) {
+  for (const Rotation rotation : rotations) {
+    const std::int64_t g = quant::group_of(rotation);
+    Random random(static_cast<std::uint64_t>(g));
+    std::vector<float> x(static_cast<std::size_t>(g));
+    double square = 0.0;
+    for (float& v : x) {
+      v = random.normal();
+      square += static_cast<double>(v) * static_cast<double>(v);
+    }
+    std::vector<float> y = x;
+    quant::rotate_group(y.data(), g);
+    // A stage is orthogonal. Its roundings: u(|a+b| + |c+d| + |a+b+c+d|)/2 in h, and u|h - d|, in
+    // all at most 4u‖(a,b,c,d)‖ for each of four results, 8u of the norm for all elements.
+    const double stages = std::log2(static_cast<double>(g)) / 2.0;
+    const double bound = stages * 8.0 * 0x1p-24 * std::sqrt(square);
+    for (std::int64_t r = 0; r < g; ++r) {
+      double want = 0.0;
+      for (std::int64_t c = 0; c < g; ++c)
+        want += dense(g, r, c) * static_cast<double>(x[static_cast<std::size_t>(c)]);
+      ASSERT_NEAR(y[static_cast<std::size_t>(r)], want, bound) << "g " << g << " element " << r;
+    }
+    // H·H = I: twice the error of one rotation.
+    quant::rotate_group(y.data(), g);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      ASSERT_NEAR(y[i], x[i], 2.0 * bound) << "g " << g << " element " << i;
+  }
+}
+
+TEST(RotationReference, OfAUnitVectorIsAColumn) {
+  for (const Rotation rotation : rotations) {
+    const std::int64_t g = quant::group_of(rotation);
+    for (const std::int64_t one : {std::int64_t{0}, g / 3, g - 1}) {
+      std::vector<float> x(static_cast<std::size_t>(g));
+      x[static_cast<std::size_t>(one)] = 1.0f;
+      quant::rotate_group(x.data(), g);
+      for (std::int64_t r = 0; r < g; ++r)
+        ASSERT_EQ(static_cast<double>(x[static_cast<std::size_t>(r)]), dense(g, r, one));
+    }
+  }
+}
+
+TEST(RotationReference, Names) {
+  EXPECT_EQ(rotation_name(Rotation::none), "none");
+  EXPECT_EQ(rotation_name(Rotation::hadamard_16), "hadamard_16");
+  EXPECT_EQ(rotation_name(Rotation::hadamard_64), "hadamard_64");
+  EXPECT_EQ(rotation_name(Rotation::hadamard_256), "hadamard_256");
+  EXPECT_EQ(rotation_name(Rotation::hadamard_1024), "hadamard_1024");
+  EXPECT_EQ(rotation_name(static_cast<Rotation>(32)), "unknown");
+}
+
+// ---- Engines
+
+template <class T>
+struct Rotated {
+  Matrix<T> same, in_place;
+  Matrix<float> wide;
+  Matrix<T> back;
+  Matrix<std::int8_t> q, q_of_wide, q_activated;
+  Floats absmax, absmax_of_wide, absmax_activated;
+
+  Rotated(const Matrix<T>& x, Layout layout)
+      : same(x.rows(), x.cols(), layout),
+        in_place(x),
+        wide(x.rows(), x.cols(), layout),
+        back(x.rows(), x.cols(), layout),
+        q(x.rows(), x.cols(), layout),
+        q_of_wide(x.rows(), x.cols(), layout),
+        q_activated(x.rows(), x.cols(), layout),
+        absmax(x.rows(), layout.misalignment_bytes),
+        absmax_of_wide(x.rows(), layout.misalignment_bytes),
+        absmax_activated(x.rows(), layout.misalignment_bytes) {}
+};
+
+template <class T>
+Rotated<T> run(Context& context, const Matrix<T>& x, Rotation rotation, Layout layout) {
+  Rotated<T> r(x, layout);
+  rotate(context, x.view(), rotation, r.same.view());
+  rotate(context, r.in_place.view(), rotation, r.in_place.view());
+  rotate(context, x.view(), rotation, r.wide.view());
+  rotate(context, r.wide.view(), rotation, r.back.view());
+  quantize_rowwise(context, r.wide.view(), r.q_of_wide.view(), r.absmax_of_wide.span());
+  rotate_quantize(context, x.view(), rotation, r.q.view(), r.absmax.span());
+  rotate_quantize(context, x.view(), rotation, r.q_activated.view(), r.absmax_activated.span(),
+                  Activation::gelu_tanh);
+  for (const auto& intact : {r.same.guards_intact(), r.in_place.guards_intact(),
+                             r.wide.guards_intact(), r.back.guards_intact(), r.q.guards_intact(),
+                             r.q_activated.guards_intact(), r.absmax.values.guards_intact()})
+    EXPECT_TRUE(intact);
+  EXPECT_TRUE(r.in_place == r.same);
+  EXPECT_TRUE(same_codes(r.q, r.q_of_wide));
+  EXPECT_TRUE(same_bits(r.absmax.values, r.absmax_of_wide.values));
+  return r;
+}
+
+template <class T>
+void check(const Matrix<T>& x, Rotation rotation, Layout layout = {}) {
+  const Rotated<T> want = run(reference(), x, rotation, layout);
+  for (auto& [name, context] : contexts()) {
+    SCOPED_TRACE(name + " " + std::string(dtype_name(dtype_of<T>)) + " [" +
+                 std::to_string(x.rows()) + "," + std::to_string(x.cols()) + "] " +
+                 std::string(rotation_name(rotation)));
+    const Rotated<T> got = run(context, x, rotation, layout);
+    EXPECT_TRUE(got.same == want.same);
+    EXPECT_TRUE(got.wide == want.wide);
+    EXPECT_TRUE(got.back == want.back);
+    EXPECT_TRUE(same_codes(got.q, want.q));
+    EXPECT_TRUE(same_bits(got.absmax.values, want.absmax.values));
+    EXPECT_TRUE(same_codes(got.q_activated, want.q_activated)) << "activated";
+    EXPECT_TRUE(same_bits(got.absmax_activated.values, want.absmax_activated.values));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+template <class T>
+Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}, float scale = 1.0f) {
+  Matrix<T> x(rows, cols, layout);
+  Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
+  fill_normal(x, random, scale);
+  return x;
+}
+
+template <class T>
+class RotationEngines : public ::testing::Test {};
+using FloatTypes = ::testing::Types<float, half, bfloat16>;
+TYPED_TEST_SUITE(RotationEngines, FloatTypes);
+
+TYPED_TEST(RotationEngines, EdgesOfGroups) {
+  for (const Rotation rotation : rotations) {
+    const std::int64_t g = quant::group_of(rotation);
+    for (const std::int64_t groups : {0, 1, 2, 3, 5})
+      for (const std::int64_t rows : {0, 1, 2, 7})
+        check(normal<TypeParam>(rows, groups * g), rotation);
+  }
+  check(normal<TypeParam>(3, 17 * 16), Rotation::hadamard_16);
+  check(normal<TypeParam>(2, 33 * 64), Rotation::hadamard_64);
+  check(normal<TypeParam>(131, 48), Rotation::hadamard_16);
+}
+
+TYPED_TEST(RotationEngines, StridesAndMisalignment) {
+  for (const Rotation rotation : rotations)
+    for (const Layout layout : {Layout{1, 0}, Layout{0, 1}, Layout{13, 3}, Layout{8, 4}})
+      check(normal<TypeParam>(5, 1024, layout), rotation, layout);
+}
+
+TYPED_TEST(RotationEngines, LongRows) {
+  // Beyond what a block of threads keeps in registers, and longer than what one thread takes.
+  const std::int64_t cols = on_emulated() ? 17 * 1024 : 40 * 1024;
+  check(normal<TypeParam>(1, cols), Rotation::hadamard_1024);
+  check(normal<TypeParam>(2, cols), Rotation::hadamard_256);
+  for (const Rotation rotation : rotations)
+    check(normal<TypeParam>(1, 9 * 1024), rotation);
+  check(normal<TypeParam>(1, 8192 + 16), Rotation::hadamard_16);
+}
+
+TYPED_TEST(RotationEngines, NonFiniteAndZeroRows) {
+  for (const Rotation rotation : rotations) {
+    Matrix<TypeParam> x = normal<TypeParam>(9, 2048);
+    for (std::int64_t c = 0; c < 2048; ++c) {
+      x.set(0, c, TypeParam(0.0f));
+      x.set(1, c, TypeParam(-0.0f));
+    }
+    x.set(2, 5, TypeParam(nan));
+    x.set(3, 2047, TypeParam(inf));
+    x.set(4, 1030, TypeParam(-inf));
+    x.set(5, 0, TypeParam(inf));
+    x.set(5, 1, TypeParam(-inf));
+    // Sums that overflow, in types that can.
+    for (std::int64_t c = 0; c < 64; ++c)
+      x.set(6, c, TypeParam(std::is_same_v<TypeParam, half> ? 65504.0f : 0x1.fep127f));
+    check(x, rotation);
+    Floats absmax(9);
+    Matrix<std::int8_t> q(9, 2048);
+    rotate_quantize(contexts().back().second, x.view(), rotation, q.view(), absmax.span());
+    for (const std::int64_t r : {2, 3, 4, 5})
+      EXPECT_FALSE(std::isfinite(absmax.values.get(0, r))) << r;
+    EXPECT_EQ(absmax.values.get(0, 0), 0.0f);
+    EXPECT_EQ(absmax.values.get(0, 1), 0.0f);
+    EXPECT_TRUE(std::isfinite(absmax.values.get(0, 8)));
+  }
+}
+
+TYPED_TEST(RotationEngines, TinyAndHugeRows) {
+  for (const Rotation rotation : {Rotation::hadamard_16, Rotation::hadamard_256})
+    for (const float scale :
+         {0x1p-149f, 0x1p-140f, 0x1p-126f, 0x1p-119f, 0x1p-24f, 0x1p14f, 0x1p120f})
+      check(normal<TypeParam>(3, 512, {}, scale), rotation);
+}
+
+// Stores past the caches are chosen for matrices too large for a test.
+TYPED_TEST(RotationEngines, StreamedCodesAreTheSame) {
+  if (!on_cpu()) GTEST_SKIP() << "has no such stores";
+  for (const Rotation rotation : rotations)
+    for (const Layout layout : {Layout{0, 0}, Layout{32, 5}}) {
+      const Matrix<TypeParam> x = normal<TypeParam>(7, 3 * 1024);
+      const Rotated<TypeParam> want = run(reference(), x, rotation, {});
+      for (auto& [name, context] : contexts()) {
+        SCOPED_TRACE(name);
+        ContextState& state = context.state();
+        quant::Problem problem;
+        problem.op = quant::Op::rotate_quantize;
+        problem.dtype = dtype_of<TypeParam>;
+        problem.rows = x.rows();
+        problem.cols = x.cols();
+        problem.threads = state.threads.count();
+        problem.isa = state.features.level();
+        quant::Config config = quant::default_config(problem, state);
+        config.stream = true;
+        Matrix<std::int8_t> q(x.rows(), x.cols(), layout);
+        Floats absmax(x.rows());
+        quant::run(state, problem, config,
+                   {.x = x.view(),
+                    .q = {quant::Scales::per_row, q.view(), absmax.span()},
+                    .rotation = rotation});
+        EXPECT_TRUE(same_codes(q, want.q));
+        EXPECT_TRUE(q.guards_intact());
+        EXPECT_TRUE(same_bits(absmax.values, want.absmax.values));
+      }
+    }
+}
+
+// ---- Arguments
+
+TEST(RotationValidation, NamesArgumentValueAndRule) {
+  Context context(cpu_options());
+  Matrix<float> x(2, 48);
+  Matrix<float> y(2, 48);
+  Matrix<half> h(2, 48);
+  Matrix<std::int8_t> q(2, 48);
+  Floats absmax(2);
+  EXPECT_EQ(refusal([&] { rotate(context, x.view(), Rotation::none, y.view()); }),
+            "rotate: rotation = 0; it must be one of hadamard_16 (16), hadamard_64 (64), "
+            "hadamard_256 (256), hadamard_1024 (1024)");
+  EXPECT_EQ(refusal([&] {
+              rotate_quantize(context, x.view(), static_cast<Rotation>(4), q.view(), absmax.span());
+            }),
+            "rotate_quantize: rotation = 4; it must be one of hadamard_16 (16), hadamard_64 (64), "
+            "hadamard_256 (256), hadamard_1024 (1024)");
+  EXPECT_EQ(refusal([&] { rotate(context, x.view(), Rotation::hadamard_64, y.view()); }),
+            "rotate: K = 48; it must be a multiple of the rotation's group, 64");
+  EXPECT_EQ(refusal([&] {
+              rotate_quantize(context, x.view(), Rotation::hadamard_1024, q.view(), absmax.span(),
+                              Activation::gelu_erf);
+            }),
+            "rotate_quantize: K = 48; it must be a multiple of the rotation's group, 1024");
+  Matrix<bfloat16> b(2, 48);
+  EXPECT_EQ(refusal([&] { rotate(context, b.view(), Rotation::hadamard_16, h.view()); }),
+            "rotate: y has dtype f16; it must be x's, bf16, or f32");
+  EXPECT_EQ(refusal([&] { rotate(context, x.view(), Rotation::hadamard_16, q.view()); }),
+            "rotate: y has dtype s8; it must be f32, f16 or bf16");
+  EXPECT_EQ(refusal([&] {
+              rotate(context, x.view(), Rotation::hadamard_16,
+                     MatrixView<float>(x.data() + 1, 1, 48));
+            }),
+            "rotate: y is [1,48]; it must be [M,K] = [2,48]");
+  EXPECT_EQ(refusal([&] {
+              rotate(context, MatrixView<const float>(x.data(), 1, 32), Rotation::hadamard_16,
+                     MatrixView<float>(x.data() + 16, 1, 32));
+            }),
+            "rotate: output y overlaps input x; they must not share memory");
+}
+
+}  // namespace
+}  // namespace switchback::test

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stochastic rounding: the generator against published vectors, the reference against its
+// definition, every engine against the reference bit for bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "quant/backends.hpp"
+#include "quant/every_op.hpp"
+#include "quant/stochastic.hpp"
+#include "support/generators.hpp"
+#include "support/matrix.hpp"
+#include "switchback/rounding.hpp"
+
+namespace switchback::test {
+namespace {
+
+// The known-answer vectors of Random123 for philox4x32 with 10 rounds (kat_vectors).
+TEST(Philox, HasTheKnownAnswers) {
+  using core::philox::bits;
+  using core::philox::Words;
+  EXPECT_EQ(bits(0, {0, 0, 0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(bits(0xffffffffffffffff, {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(bits(0x299f31d0a4093822, {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(StochasticReference, TakesTheBitsOfItsPlace) {
+  const StochasticRounding s = {0x299f31d0a4093822, 0x13198a2e, 0x03707344, 0x85a308d3 - 5};
+  // Row 5 of the shard, columns of counter 0x243f6a88: the third vector above.
+  const std::int64_t first = std::int64_t{0x243f6a88} * 8;
+  const std::uint32_t want[8] = {0xfe09, 0xd16c, 0xcceb, 0x94fd, 0xe420, 0x5001, 0x6ea1, 0x2412};
+  for (std::int64_t j = 0; j < 8; ++j)
+    EXPECT_EQ(quant::random_bits(s, 5, first + j), want[j]) << j;
+}
+
+TEST(StochasticReference, RoundsUpWithTheProbabilityOfTheFraction) {
+  using quant::stochastic_code;
+  for (const std::uint32_t r : {0u, 1u, 32768u, 65535u}) {
+    EXPECT_EQ(stochastic_code(3.5f, 3.5f, r), 127);
+    EXPECT_EQ(stochastic_code(-3.5f, 3.5f, r), -127);
+    EXPECT_EQ(stochastic_code(0.0f, 3.5f, r), 0);
+    EXPECT_EQ(stochastic_code(2.0f, 0.0f, r), 0);
+    EXPECT_EQ(stochastic_code(1.0f, std::numeric_limits<float>::infinity(), r), 0);
+    EXPECT_EQ(stochastic_code(1.0f, std::numeric_limits<float>::quiet_NaN(), r), 0);
+  }
+  // v = 10.25 and -10.25 exactly: of 65536 values of r, the upper quarter and the upper three.
+  EXPECT_EQ(stochastic_code(10.25f, 127.0f, 49151), 10);
+  EXPECT_EQ(stochastic_code(10.25f, 127.0f, 49152), 11);
+  EXPECT_EQ(stochastic_code(-10.25f, 127.0f, 16383), -11);
+  EXPECT_EQ(stochastic_code(-10.25f, 127.0f, 16384), -10);
+  for (const float x : {0.3f, -0.3f, 77.7f, -126.9f, 126.99f}) {
+    std::int64_t sum = 0;
+    for (std::uint32_t r = 0; r < 65536; ++r)
+      sum += stochastic_code(x, 127.0f, r);
+    // 65536 · v, rounded to an integer once: f32 has 127 · (x / 127) within 2^-23 of x.
+    EXPECT_NEAR(static_cast<double>(sum), 65536.0 * static_cast<double>(x),
+                0.5 + 65536.0 * 0x1p-23 * std::fabs(static_cast<double>(x)))
+        << x;
+  }
+}
+
+template <class T>
+std::pair<Matrix<std::int8_t>, Floats> quantized(Context& context, const Matrix<T>& x,
+                                                 const StochasticRounding& s, Layout layout) {
+  Matrix<std::int8_t> q(x.rows(), x.cols(), layout);
+  Floats absmax(x.rows(), layout.misalignment_bytes);
+  quantize_rowwise_stochastic(context, x.view(), s, q.view(), absmax.span());
+  EXPECT_TRUE(q.guards_intact() && absmax.values.guards_intact());
+  return {std::move(q), std::move(absmax)};
+}
+
+template <class T>
+void check(const Matrix<T>& x, Layout layout = {}) {
+  const StochasticRounding s = {0x123456789abcdef, 7, 0xfffffff0, 0xfffff000};
+  const auto want = quantized(reference(), x, s, layout);
+  for (auto& [name, context] : contexts()) {
+    SCOPED_TRACE(name + " " + std::string(dtype_name(dtype_of<T>)) + " [" +
+                 std::to_string(x.rows()) + "," + std::to_string(x.cols()) + "]");
+    const auto got = quantized(context, x, s, layout);
+    EXPECT_TRUE(same_codes(got.first, want.first));
+    EXPECT_TRUE(same_bits(got.second.values, want.second.values));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+template <class T>
+Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}, float scale = 1.0f) {
+  Matrix<T> x(rows, cols, layout);
+  Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
+  fill_normal(x, random, scale);
+  return x;
+}
+
+template <class T>
+class StochasticEngines : public ::testing::Test {};
+using FloatTypes = ::testing::Types<float, half, bfloat16>;
+TYPED_TEST_SUITE(StochasticEngines, FloatTypes);
+
+TYPED_TEST(StochasticEngines, EdgesOfCountersAndVectors) {
+  for (const std::int64_t cols : {0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 1000})
+    for (const std::int64_t rows : {0, 1, 5})
+      check(normal<TypeParam>(rows, cols));
+  check(normal<TypeParam>(2, 9000));
+  check(normal<TypeParam>(70, 24));
+  for (const Layout layout : {Layout{1, 0}, Layout{0, 1}, Layout{13, 3}, Layout{8, 4}})
+    check(normal<TypeParam>(5, 136, layout), layout);
+}
+
+TYPED_TEST(StochasticEngines, UnusualRows) {
+  Matrix<TypeParam> x = normal<TypeParam>(7, 150);
+  for (std::int64_t c = 0; c < 150; ++c)
+    x.set(1, c, TypeParam(0.0f));
+  x.set(2, 20, TypeParam(std::numeric_limits<float>::infinity()));
+  x.set(3, 149, TypeParam(std::numeric_limits<float>::quiet_NaN()));
+  check(x);
+  for (const float scale : {0x1p-149f, 0x1p-126f, 0x1p-119f, 0x1p120f})
+    check(normal<TypeParam>(3, 100, {}, scale));
+}
+
+// Shards of rows have the codes of the whole matrix.
+TYPED_TEST(StochasticEngines, ShardsHaveTheCodesOfTheWhole) {
+  Context& context = contexts().back().second;
+  Matrix<TypeParam> x = normal<TypeParam>(20, 48);
+  StochasticRounding s = {1, 2, 3, 100};
+  const auto whole = quantized(context, x, s, {});
+  s.row0 += 13;
+  Matrix<std::int8_t> q(7, 48);
+  Floats absmax(7);
+  quantize_rowwise_stochastic(context, MatrixView<const TypeParam>(x.data() + 13 * 48, 7, 48), s,
+                              q.view(), absmax.span());
+  for (std::int64_t r = 0; r < 7; ++r)
+    for (std::int64_t c = 0; c < 48; ++c)
+      ASSERT_EQ(q.get(r, c), whole.first.get(13 + r, c));
+  // Another seed, stream, step or row gives other codes.
+  for (const StochasticRounding& other :
+       {StochasticRounding{9, 2, 3, 100}, StochasticRounding{1, 9, 3, 100},
+        StochasticRounding{1, 2, 9, 100}, StochasticRounding{1, 2, 3, 99}})
+    EXPECT_FALSE(quantized(context, x, other, {}).first == whole.first);
+}
+
+TEST(StochasticValidation, RowNumbersHave32Bits) {
+  Context context(cpu_options());
+  Matrix<float> x(2, 8);
+  Matrix<std::int8_t> q(2, 8);
+  Floats absmax(2);
+  const auto with = [&](std::int64_t row0) {
+    return refusal([&] {
+      quantize_rowwise_stochastic(context, x.view(), {0, 0, 0, row0}, q.view(), absmax.span());
+    });
+  };
+  EXPECT_EQ(with(-1),
+            "quantize_rowwise_stochastic: row0 = -1; it must not be negative, and row0 + 2 rows at "
+            "most 2^32");
+  EXPECT_EQ(with(4294967295),
+            "quantize_rowwise_stochastic: row0 = 4294967295; it must not be negative, and row0 + 2 "
+            "rows at most 2^32");
+  EXPECT_EQ(with(4294967294), "accepted");
+}
+
+}  // namespace
+}  // namespace switchback::test
