@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch layers on the library. They need torch 1.13 or later."""
 
+from .. import _tensors, ops
 from ._attention import SwitchBackMultiheadAttention
 from ._experts import SwitchBackExperts, replace_experts
 from ._fragmented import FragmentedLinear
@@ -16,6 +17,13 @@ from .linear import (
     SwitchBackLinearGlobalMemEfficient,
     SwitchBackLinearVectorwise,
 )
+
+if _tensors.HAS_OPERATORS:
+    import torch
+
+    from . import _operators  # noqa: F401, defines the operators
+
+    ops._operators, ops._needs_operator = torch.ops.switchback, _tensors.needs_operator
 
 __all__ = [
     "FragmentedLinear",

@@ -23,6 +23,7 @@ from .. import _abi
 from .._context import Context
 from .._library import check, library
 from .._tensors import DTYPES, as_rows, check_storage, context_of, memory_of
+from ._options import LayerOptions
 
 _reuse = threading.local()
 
@@ -61,17 +62,20 @@ def _is_counted(key: tuple | None) -> bool:
 class LayerSet:
     """The library layers of one module. Copies and pickles of it start empty."""
 
-    def __init__(self, in_features: int, out_features: int, mode: int):
+    announced = 0  # changes that were announced, of all modules
+
+    def __init__(self, in_features: int, out_features: int, options: LayerOptions):
         self.in_features = in_features
         self.out_features = out_features
-        self.mode = mode
+        self.options = options
+        self.text = options.text  # the options as operators take them
         self.updates = 0  # changes that were announced
         # Backwards that computed a weight gradient: an optimizer step may follow.
         self.weight_gradients = 0
         self._layers: dict[tuple, Layer] = {}
 
     def __reduce__(self):
-        return LayerSet, (self.in_features, self.out_features, self.mode)
+        return LayerSet, (self.in_features, self.out_features, self.options)
 
     def layer(self, dtype: torch.dtype, device: torch.device) -> Layer:
         """The layer for inputs of `dtype` on `device`, on the context in use there."""
@@ -103,6 +107,7 @@ class LayerSet:
     def weight_updated(self) -> None:
         """The next forward treats the weight as changed, whatever torch says."""
         self.updates += 1
+        LayerSet.announced += 1
 
     def release(self) -> None:
         """Releases the weight and everything made from it."""
@@ -153,7 +158,7 @@ class Layer:
         self._met = False  # another forward with this weight has run since then
         self._meets_again = False  # what _met was for the previous codes
         self._on_cpu = context.device == "cpu"
-        self._is_standard = owner.mode == _abi.STANDARD
+        self._is_standard = owner.options.mode == "standard"
         self._digest = (ctypes.c_uint64 * 2)()
         self._make_arguments(owner, code)
 
@@ -162,8 +167,8 @@ class Layer:
         return _abi.LinearOptions(
             in_features=owner.in_features,
             out_features=owner.out_features,
-            mode=owner.mode,
             dtype=dtype,
+            **owner.options.members(),
         )
 
     def _make_arguments(self, owner: LayerSet, code: int) -> None:
@@ -252,16 +257,22 @@ class Layer:
 
     def _fingerprint_of(self, weight) -> tuple:
         """The fingerprint of the weight that the library reads, or of the source of its copy."""
-        matrix = self._lent
-        if self._is_copy:
-            source = memory_of(weight.detach(), "forward", "weight")
-            check_storage(source, "forward", "weight")
-            if source.stride(-2) == 1 and source.stride(-1) > 1:
-                # A transposed matrix of contiguous rows need not be copied.
-                source = source.transpose(-2, -1)
-            cols = source.shape[-1]
-            source, rows, stride = as_rows(source, cols)
-            matrix = _abi.Matrix(source.data_ptr(), DTYPES[source.dtype], rows, cols, stride)
+        return self._fingerprint_of_tensor(weight) if self._is_copy else self._digest_of(self._lent)
+
+    def _fingerprint_of_tensor(self, weight) -> tuple:
+        """The fingerprint of a tensor of any strides and dtype."""
+        source = memory_of(weight.detach(), "forward", "weight")
+        check_storage(source, "forward", "weight")
+        if source.stride(-2) == 1 and source.stride(-1) > 1:
+            # A transposed matrix of contiguous rows need not be copied.
+            source = source.transpose(-2, -1)
+        cols = source.shape[-1]
+        source, rows, stride = as_rows(source, cols)
+        return self._digest_of(
+            _abi.Matrix(source.data_ptr(), DTYPES[source.dtype], rows, cols, stride)
+        )
+
+    def _digest_of(self, matrix: _abi.Matrix) -> tuple:
         check(
             self._lib.switchback_fingerprint(
                 self.context.pointer, ctypes.byref(matrix), self._digest

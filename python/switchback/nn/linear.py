@@ -9,9 +9,11 @@ import torch
 
 from .. import _abi
 from .._errors import Unsupported
+from .._tensors import HAS_OPERATORS
 from . import _prepared
 from ._function import linear, prepared_linear
 from ._layer import LayerSet
+from ._options import LayerOptions
 
 
 class Int8Layer:
@@ -26,7 +28,10 @@ class Int8Layer:
         self.mode = mode
         self.mem_efficient = mem_efficient
         self._float = {"dtype": self.weight.dtype, "requires_grad": True}
-        self._layers = LayerSet(self.in_features, self.out_features, _abi.MODES[mode])
+        self._layers = self._new_layers()
+
+    def _new_layers(self) -> LayerSet:
+        return LayerSet(self.in_features, self.out_features, LayerOptions(self.mode))
 
     def _weight_rows(self):
         """The weight as [N,K], in its own memory."""
@@ -49,9 +54,7 @@ class Int8Layer:
     def forward(self, x):
         """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
         if self.is_prepared:
-            return prepared_linear(
-                x, self.W_int8, self.state_W, self.bias, self._layers, self.training
-            )
+            return prepared_linear(x, self.W_int8, self.state_W, self.bias, self._layers)
         return linear(x, self._weight_rows(), self.bias, self._layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
@@ -104,7 +107,7 @@ class Int8Layer:
 
     def _replicate_for_data_parallel(self):
         replica = super()._replicate_for_data_parallel()
-        replica._layers = LayerSet(self.in_features, self.out_features, _abi.MODES[self.mode])
+        replica._layers = self._new_layers()
         return replica
 
 
@@ -248,6 +251,6 @@ def _mode_of(mode, vector_wise_quantization: bool, mem_efficient: bool) -> str:
     return mode
 
 
-if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
+if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
     # ctypes calls cannot be traced: a compiled model breaks its graph here.
     Int8Layer.forward = torch.compiler.disable(Int8Layer.forward)
