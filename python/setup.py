@@ -156,7 +156,7 @@ setup(
     python_requires=">=3.9",
     install_requires=["numpy"],
     extras_require={"torch": ["torch>=1.13"]},
-    packages=["switchback", "switchback.nn"],
+    packages=["switchback", "switchback.interop", "switchback.nn"],
     cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
     distclass=WithLibrary,
 )

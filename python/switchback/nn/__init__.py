@@ -7,6 +7,7 @@ from ._experts import SwitchBackExperts, replace_experts
 from ._fragmented import FragmentedLinear
 from ._grouped import SwitchBackGroupedLinear
 from ._layer import reuse_weight_codes
+from ._quantize import SwitchBackConfig, quantize_
 from ._replace import prepare_for_eval, replace_linear
 from .linear import (
     StandardLinear,
@@ -29,6 +30,7 @@ __all__ = [
     "FragmentedLinear",
     "StandardLinear",
     "StandardLinearFunction",
+    "SwitchBackConfig",
     "SwitchBackExperts",
     "SwitchBackGroupedLinear",
     "SwitchBackLinear",
@@ -38,6 +40,7 @@ __all__ = [
     "SwitchBackLinearVectorwise",
     "SwitchBackMultiheadAttention",
     "prepare_for_eval",
+    "quantize_",
     "replace_experts",
     "replace_linear",
     "reuse_weight_codes",

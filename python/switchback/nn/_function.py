@@ -13,6 +13,10 @@ from .._tensors import FLOATS, as_rows, check_device, in_transform, memory_of, n
 from ._autocast import autocast_dtype
 from ._layer import LayerSet
 
+# The kernels themselves: what calls them here runs inside of an operator, or needs none.
+quantize_rowwise = ops.quantize_rowwise.__wrapped__
+gemm_dequantize = ops.gemm_dequantize.__wrapped__
+
 
 def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     """y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded for autograd where it is on.
@@ -166,6 +170,10 @@ def product_and_codes(x, weight, bias, layers: LayerSet):
 def prepared_product(x, codes, absmax, bias, layers: LayerSet):
     memory, rows, stride = as_rows(x, layers.in_features)
     y = x.new_empty((*x.shape[:-1], layers.out_features))
+    if rows and layers.needs_plain_product(codes):
+        q, scale = quantize_rowwise(memory.reshape(-1, layers.in_features))
+        made = gemm_dequantize(q, codes, scale, absmax, bias, y.dtype)
+        return made.view(y.shape)
     if rows:
         layer = layers.layer(x.dtype, x.device)
         with layer.context.lock:
@@ -299,6 +307,6 @@ def prepared_dx(g, codes, absmax):
     if rows.shape[0] == 0:
         return dx
     one = absmax.numel() == 1
-    q, scale = ops.quantize_rowwise(rows if one else rows.float() * absmax)
+    q, scale = quantize_rowwise(rows if one else rows.float() * absmax)
     unit = absmax if one else absmax.new_ones(1)
-    return ops.gemm_dequantize(q, codes.t().contiguous(), scale, unit, dtype=g.dtype).view(dx.shape)
+    return gemm_dequantize(q, codes.t().contiguous(), scale, unit, None, g.dtype).view(dx.shape)

@@ -51,6 +51,13 @@ class Int8Layer:
         """Whether the weight is int8 codes, made by prepare_for_eval() or loaded."""
         return "W_int8" in self._buffers
 
+    @property
+    def qweight(self):
+        """The codes of a prepared layer, under the name for which adapters (PEFT) look."""
+        if not self.is_prepared:
+            raise AttributeError(f"{type(self).__name__} has a float weight, and no qweight")
+        return self.W_int8
+
     def forward(self, x):
         """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
         if self.is_prepared:
@@ -88,6 +95,12 @@ class Int8Layer:
             f"torch.jit.script: {type(self).__name__} cannot be compiled, its products run outside of "
             "torch; script the model with nn.Linear in its place"
         )
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        # On the meta device there is nothing to save: the keys are those that may be loaded.
+        if self.is_prepared and self.weight is None and not self.W_int8.is_meta:
+            destination[prefix + "weight"] = _prepared.placeholder(self)
 
     def _load_from_state_dict(self, state_dict, prefix, *rest):
         state_dict, rejected = _prepared.take_form_of(self, state_dict, prefix, rest)
