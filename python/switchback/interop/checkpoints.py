@@ -141,6 +141,16 @@ def _add_scales(made: dict, prefix: str, absmax, codes, format: str, scale_dtype
         made[prefix + "weight_scale"] = (absmax / 127).to(scale_dtype)
 
 
+def _is_scales(key: str) -> bool:
+    return key.endswith("." + SCALES)
+
+
+def _mode(state, key: str) -> str:
+    """The mode of the layer with these scales."""
+    one = state[key].numel() == 1 and state[key[: -len(SCALES)] + CODES].shape[0] != 1
+    return "global" if one else "rowwise"
+
+
 def load_int8(model, state_dict, *, strict: bool = True, replaced=None):
     """Loads a checkpoint with int8 weights into a model with float ones, in place; returns the model.
 
@@ -153,14 +163,8 @@ def load_int8(model, state_dict, *, strict: bool = True, replaced=None):
     model.load_result, and does not raise.
     """
     state = from_int8(state_dict)
-    modes = {
-        key[: -len("." + SCALES)]: "global"
-        if scales.numel() == 1 and state[key[: -len(SCALES)] + CODES].shape[0] != 1
-        else "rowwise"
-        for key, scales in state.items()
-        if key.endswith("." + SCALES)
-    }
-    names = {name: module for name, module in model.named_modules()}
+    modes = {key[: -len("." + SCALES)]: _mode(state, key) for key in state if _is_scales(key)}
+    names = dict(model.named_modules())
     for name in modes:
         module = names.get(name)
         fits = (

@@ -9,6 +9,7 @@ from ._grouped import SwitchBackGroupedLinear
 from ._layer import reuse_weight_codes
 from ._quantize import SwitchBackConfig, quantize_
 from ._replace import prepare_for_eval, replace_linear
+from ._sharded import shard_int8
 from .linear import (
     StandardLinear,
     StandardLinearFunction,
@@ -44,4 +45,5 @@ __all__ = [
     "replace_experts",
     "replace_linear",
     "reuse_weight_codes",
+    "shard_int8",
 ]
