@@ -89,6 +89,9 @@ class LinearOptions(_Sized):
         ("dtype", c_int32),
         ("engine", c_char_p),
         ("allow", c_uint32),
+        ("reserved", c_uint32),
+        ("activation", c_int32),
+        ("overlap_dw", c_int32),
     ]
 
 

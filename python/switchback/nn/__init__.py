@@ -7,6 +7,7 @@ from ._experts import SwitchBackExperts, replace_experts
 from ._fragmented import FragmentedLinear
 from ._grouped import SwitchBackGroupedLinear
 from ._layer import reuse_weight_codes
+from ._mlp import SwitchBackMLP
 from ._quantize import SwitchBackConfig, quantize_
 from ._replace import prepare_for_eval, replace_linear
 from ._sharded import shard_int8
@@ -39,6 +40,7 @@ __all__ = [
     "SwitchBackLinearGlobal",
     "SwitchBackLinearGlobalMemEfficient",
     "SwitchBackLinearVectorwise",
+    "SwitchBackMLP",
     "SwitchBackMultiheadAttention",
     "prepare_for_eval",
     "quantize_",

@@ -18,15 +18,24 @@ class LayerOptions:
     """
 
     mode: str = "rowwise"
+    activation: str = ""  # applied to x first; "": none. Of linear layers alone
 
     def __post_init__(self):
         if self.mode not in _abi.MODES:
             allowed = ", ".join(repr(name) for name in _abi.MODES)
             raise InvalidArgument(f"mode = {self.mode!r}; it must be one of {allowed}")
+        if self.activation and self.activation not in _abi.ACTIVATIONS:
+            allowed = ", ".join(repr(name) for name in _abi.ACTIVATIONS)
+            raise InvalidArgument(
+                f"activation = {self.activation!r}; it must be one of {allowed}, or empty"
+            )
 
     def members(self) -> dict:
         """The members of the library's structs of options."""
-        return {"mode": _abi.MODES[self.mode]}
+        members = {"mode": _abi.MODES[self.mode]}
+        if self.activation:
+            members["activation"] = _abi.ACTIVATIONS[self.activation]
+        return members
 
     @property
     def text(self) -> str:

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from .._errors import InvalidArgument, InvalidState, Unsupported
 from .._tensors import HAS_OPERATORS
 from . import _function
+from ._options import LayerOptions
 from .linear import Int8Layer
 
 
@@ -196,6 +197,14 @@ class GatheredWeight(_Wrapper):
         )
 
 
+def _check_options(options: str) -> None:
+    if LayerOptions.parse(options).activation:
+        raise Unsupported(
+            f"forward: options = {options!r} with a weight that was gathered as int8 codes; apply the "
+            "activation before the layer"
+        )
+
+
 def _part(weight: GatheredWeight, forward: bool):
     codes, absmax = weight.parts[:2] if forward else weight.parts[2:]
     if codes is None:
@@ -276,6 +285,7 @@ def _product(x, codes, absmax, bias, q=None):
 def _linear(x, weight, bias, options):
     if isinstance(weight, ShardedWeight):
         return torch.ops.switchback.linear(x, weight._tensor, bias, options)
+    _check_options(options)
     return _product(x, *_part(weight, forward=True), bias)
 
 
