@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2 with weights that travel as int8 codes: bits of one process, and bytes."""
+"""FSDP2 with weights that travel as int8 codes, and tensor parallel layers: bits of one process."""
 
 import json
 import os
@@ -30,6 +30,19 @@ class Sharded(unittest.TestCase):
         self.assertLess(found[f"{one} False"], 0.31 * found[f"{one} None"])
         self.assertLess(found[f"{rows} True"], 0.5 * found[f"{rows} None"])
         self.assertLess(found[f"{rows} False"], 0.9 * found[f"{rows} None"])
+
+    def test_two_processes(self):
+        self.check(2)
+
+    def test_three_processes(self):
+        self.check(3)
+
+
+@unittest.skipUnless(HAS_GLOO, "this torch has no gloo")
+class TensorParallel(unittest.TestCase):
+    def check(self, processes):
+        done = torchrun(os.path.join(HERE, "parallel_worker.py"), processes=processes)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_two_processes(self):
         self.check(2)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch layers on the library. They need torch 1.13 or later."""
 
+import torch
+
 from .. import _tensors, ops
 from ._attention import SwitchBackMultiheadAttention
 from ._experts import SwitchBackExperts, replace_experts
@@ -22,11 +24,12 @@ from .linear import (
 )
 
 if _tensors.HAS_OPERATORS:
-    import torch
-
     from . import _operators  # noqa: F401, defines the operators
 
     ops._operators, ops._needs_operator = torch.ops.switchback, _tensors.needs_operator
+
+if torch.distributed.is_available():
+    from ._parallel import SwitchBackColumnParallel, SwitchBackRowParallel  # noqa: F401
 
 __all__ = [
     "FragmentedLinear",

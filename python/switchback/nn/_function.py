@@ -15,7 +15,6 @@ from ._layer import LayerSet
 
 # The kernels themselves: what calls them here runs inside of an operator, or needs none.
 quantize_rowwise = ops.quantize_rowwise.__wrapped__
-quantize_global = ops.quantize_global.__wrapped__
 quantize_columnwise_transpose = ops.quantize_columnwise_transpose.__wrapped__
 gemm_dequantize = ops.gemm_dequantize.__wrapped__
 

@@ -16,6 +16,7 @@ from .._errors import InvalidArgument, InvalidState, Unsupported
 from .._tensors import HAS_OPERATORS
 from . import _function
 from ._options import LayerOptions
+from ._shards import largest, with_row
 from .linear import Int8Layer
 
 
@@ -118,10 +119,10 @@ class ShardedWeight(_Wrapper):
         backward = torch._C._current_graph_task_id() != -1
         scales = None
         if self._mode == "global":
-            scales = _largest(
+            scales = largest(
                 shard.abs().amax().reshape(1) if len(shard) else shard.new_zeros(1), group
             )
-            sent = [_padded(_codes_global(shard, scales), rows)]
+            sent = [_padded(with_row(shard, scales.expand(cols)).t(), rows)]
             held = "both"
         else:
             sent, held = [], "both"
@@ -132,8 +133,8 @@ class ShardedWeight(_Wrapper):
                 sent.append(_padded(codes, rows))
                 scales = _gathered_scales(_padded(absmax, rows), outer_size[0], group, world)
             if held != "forward":
-                of_columns = _largest(_column_absmax(shard, cols), group)
-                sent.append(_padded(_codes_columnwise(shard, of_columns), rows))
+                of_columns = largest(_column_absmax(shard, cols), group)
+                sent.append(_padded(with_row(shard, of_columns).t(), rows))
                 scales = (scales, of_columns)
             else:
                 scales = (scales, None)
@@ -218,14 +219,6 @@ def _part(weight: GatheredWeight, forward: bool):
 # ---- Codes of shards, with the scales of the whole
 
 
-def _largest(absmax, group):
-    """The largest of all processes, element by element; NaN if one of them has it."""
-    bad = absmax.isnan()
-    both = torch.stack([absmax.float().nan_to_num(nan=0.0, posinf=float("inf")), bad.float()])
-    torch.distributed.all_reduce(both, torch.distributed.ReduceOp.MAX, group=group)
-    return torch.where(both[1] > 0, torch.full_like(both[0], float("nan")), both[0])
-
-
 def _gathered_scales(absmax, rows: int, group, world: int):
     parts = absmax.new_empty(world * absmax.numel())
     torch.distributed.all_gather_into_tensor(parts, absmax, group=group)
@@ -242,21 +235,6 @@ def _codes_rowwise(shard):
             0, dtype=torch.float32
         )
     return _function.quantize_rowwise(shard)
-
-
-def _codes_global(shard, absmax):
-    """Codes of the shard with a scale that a row of its own brings in."""
-    row = absmax.to(shard.dtype).expand(1, shard.shape[1])
-    codes, _ = _function.quantize_global(torch.cat([shard, row]))
-    return codes[:-1]
-
-
-def _codes_columnwise(shard, absmax):
-    """The same with a scale per column; the codes are not transposed."""
-    codes, _ = _function.quantize_columnwise_transpose(
-        torch.cat([shard, absmax.to(shard.dtype).unsqueeze(0)])
-    )
-    return codes[:, :-1].t()
 
 
 def _padded(tensor, rows: int):
