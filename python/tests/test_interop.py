@@ -27,6 +27,7 @@ def importable(name):
 
 NO_TRANSFORMERS = importable("switchback.interop.transformers")
 NO_TORCHAO = importable("switchback.interop.torchao")
+NO_ONNX = importable("switchback.interop.onnx")
 NO_PEFT = NO_TRANSFORMERS or importable("peft")
 
 
@@ -177,6 +178,50 @@ class Quantize(unittest.TestCase):
             quantize_(other, sb.SwitchBackConfig(weights=weights))
             self.assertEqual(other.up.is_prepared, weights == "int8")
             self.assertTrue(torch.equal(other(tokens), want))
+
+
+@unittest.skipIf(NO_ONNX, NO_ONNX)
+class Onnx(unittest.TestCase):
+    def export(self, model, x, table):
+        return torch.onnx.export(
+            model, (x,), dynamo=True, verbose=False, custom_translation_table=table
+        ).model_proto
+
+    def test_bits(self):
+        from onnx.reference import ReferenceEvaluator
+        from switchback.interop.onnx import translations
+
+        torch.manual_seed(0)
+        x = torch.randn(2, 3, 16)
+        x[0, 1] = 0
+        for mode in ("rowwise", "global"):
+            for prepared in (False, True):
+                model = nn.Sequential(
+                    sb.SwitchBackLinear(16, 8, mode=mode),
+                    nn.ReLU(),
+                    sb.SwitchBackLinear(8, 5, mode=mode, bias=False),
+                ).eval()
+                if prepared:
+                    sb.prepare_for_eval(model)
+                made = self.export(model, x, translations())
+                (y,) = ReferenceEvaluator(made).run(None, {made.graph.input[0].name: x.numpy()})
+                with torch.no_grad():
+                    self.assertTrue(torch.equal(torch.from_numpy(y), model(x)))
+
+    def test_what_is_refused_is_named(self):
+        from switchback.interop.onnx import translations
+
+        x = torch.randn(2, 16)
+        for model, table, words in (
+            (sb.SwitchBackLinear(16, 8), None, "switchback.linear"),
+            (sb.StandardLinear(16, 8), translations(), "mode=standard"),
+        ):
+            with self.assertRaises(Exception) as caught:
+                self.export(model.eval(), x, table)
+            said, error = "", caught.exception
+            while error is not None:
+                said, error = said + str(error), error.__cause__
+            self.assertIn(words, said)
 
 
 def is_plain(module):
