@@ -50,6 +50,9 @@ def memory_of(tensor, op: str, name: str) -> torch.Tensor:
 
 
 if HAS_OPERATORS:
+    # Names of this module: an eager call asks for them every time.
+    _is_compiling = torch.compiler.is_compiling
+    _modes = torch._C._len_torch_dispatch_stack
 
     def needs_operator(*tensors) -> bool:
         """Whether a call must go through torch's dispatcher, and cannot go to the library directly.
@@ -57,12 +60,15 @@ if HAS_OPERATORS:
         So it is for a compiler or a tracer, in torch.func's transforms, for tensors on the meta
         device and for subclasses that stand for other tensors (fake, distributed).
         """
-        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        if _is_compiling() or _modes() > 0:
             return True
         if in_transform():
             _refuse_derivatives()
             return True
-        return any(map(_stands_for_others, tensors))
+        for tensor in tensors:
+            if (type(tensor) not in _PLAIN_TYPES or tensor.is_meta) and _stands_for_others(tensor):
+                return True
+        return False
 
     def _refuse_derivatives() -> None:
         kinds = torch._C._functorch.TransformType
