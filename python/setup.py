@@ -29,7 +29,8 @@ except ImportError:  # before setuptools 70.1
     from wheel.bdist_wheel import bdist_wheel
 
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCES = HERE.parent
+# In a source distribution the sources of the library lie beside this file.
+SOURCES = HERE / "cpp" if (HERE / "cpp").is_dir() else HERE.parent
 CONFIGS = pathlib.Path("share", "switchback", "configs")
 
 
@@ -156,7 +157,7 @@ setup(
     python_requires=">=3.9",
     install_requires=["numpy"],
     extras_require={"torch": ["torch>=1.13"]},
-    packages=["switchback", "switchback.nn"],
+    packages=["switchback", "switchback.interop", "switchback.nn"],
     cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
     distclass=WithLibrary,
 )

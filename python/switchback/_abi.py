@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 
 VERSION_MAJOR = 1
-VERSION_MINOR = 6
+VERSION_MINOR = 9
 
 F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
@@ -17,6 +17,8 @@ STANDARD, ROWWISE, GLOBAL, GLOBAL_MEM_EFFICIENT, AUTO = range(5)
 MODES = {"standard": STANDARD, "rowwise": ROWWISE, "global": GLOBAL, "auto": AUTO}
 
 ACTIVATIONS = {"gelu_tanh": 1, "gelu_erf": 2}
+
+WEIGHT_GRADIENTS = {"floating": 0, "int8_block": 1}
 
 SAVE_NOTHING, SAVE_COPY, SAVE_BORROW, SAVE_CALLER = range(4)
 
@@ -92,6 +94,8 @@ class LinearOptions(_Sized):
         ("reserved", c_uint32),
         ("activation", c_int32),
         ("overlap_dw", c_int32),
+        ("dw", c_int32),
+        ("dw_block_rows", c_int32),
         ("rotation", c_int32),
         ("reserved_rotation", c_int32),
     ]
@@ -228,6 +232,8 @@ _FAILING = {
     "switchback_linear_forward": (_P, _P, _P, c_int32),
     "switchback_linear_forward_codes": (_P, _P, _P, _P, _P),
     "switchback_linear_backward_from": (_P, _P, _P, _P),
+    "switchback_linear_forward_block_codes": (_P, _P, _P, _P, _P),
+    "switchback_linear_backward_from_blocks": (_P, _P, _P, _P),
     "switchback_linear_cached_weight_bytes": (_P, POINTER(c_size_t)),
     "switchback_combine": (_P, _P, _P, _P, _P),
     "switchback_grouped_linear_create": (_P, _P, POINTER(c_void_p)),

@@ -18,6 +18,11 @@ DTYPES = {
 }
 FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16))
 
+# Operators of torch.library: what tracers, compilers and tensors without memory of their own need.
+HAS_OPERATORS = hasattr(torch.library, "register_autograd")
+
+in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+
 _PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
@@ -42,6 +47,51 @@ def memory_of(tensor, op: str, name: str) -> torch.Tensor:
             f"{op}: {name} is a tensor of layout {kind}; it must be strided: to_dense()"
         )
     return tensor.resolve_neg() if tensor.is_neg() else tensor
+
+
+if HAS_OPERATORS:
+    # Names of this module: an eager call asks for them every time.
+    _is_compiling = torch.compiler.is_compiling
+    _modes = torch._C._len_torch_dispatch_stack
+
+    def needs_operator(*tensors) -> bool:
+        """Whether a call must go through torch's dispatcher, and cannot go to the library directly.
+
+        So it is for a compiler or a tracer, in torch.func's transforms, for tensors on the meta
+        device and for subclasses that stand for other tensors (fake, distributed).
+        """
+        if _is_compiling() or _modes() > 0:
+            return True
+        if in_transform():
+            _refuse_derivatives()
+            return True
+        for tensor in tensors:
+            if (type(tensor) not in _PLAIN_TYPES or tensor.is_meta) and _stands_for_others(tensor):
+                return True
+        return False
+
+    def _refuse_derivatives() -> None:
+        kinds = torch._C._functorch.TransformType
+        for interpreter in torch._C._functorch.get_interpreter_stack() or ():
+            if interpreter.key() in (kinds.Grad, kinds.Jvp):
+                raise Unsupported(
+                    "forward: derivatives of torch.func (grad, vjp, jvp, jacrev) cannot go through a "
+                    "switchback layer; use backward() or torch.autograd.grad, or nn.Linear in its place"
+                )
+
+else:
+
+    def needs_operator(*_tensors) -> bool:
+        """There are no operators in this version of torch."""
+        return False
+
+
+def _stands_for_others(tensor) -> bool:
+    if type(tensor) in _PLAIN_TYPES:
+        return tensor.is_meta
+    return isinstance(tensor, torch.Tensor) and (
+        tensor.is_meta or type(tensor).__torch_dispatch__ is not _NO_DISPATCH
+    )
 
 
 def check_storage(tensor, op: str, name: str) -> None:

@@ -15,6 +15,7 @@ ValueError for a wrong shape; both name the argument.
 from __future__ import annotations
 
 import ctypes
+import functools
 
 from . import _abi
 from ._arrays import Operand, Vector, arrays_like
@@ -40,27 +41,62 @@ __all__ = [
 ]
 
 
+# torch.ops.switchback and the function that tells whether a tensor needs it; set by switchback.nn.
+_operators = None
+_needs_operator = None
+
+
+def _dispatched(function):
+    """A function that goes through torch's operator of its name where its first tensor asks for it."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(first, *arguments, **options):
+        if _operators is not None and _needs_operator(first):
+            return _through_operator(name, first, *arguments, **options)
+        return function(first, *arguments, **options)
+
+    return call
+
+
+def _through_operator(name, *arguments, **options):
+    """Operators have no defaults: the arguments that may be left out are added."""
+    import torch
+
+    if name in ("dequantize_rowwise", "gemm_dequantize"):
+        if name == "gemm_dequantize" and len(arguments) == 4:
+            options.setdefault("bias", None)
+        if len(arguments) < (3 if name == "dequantize_rowwise" else 6) and not options.get("dtype"):
+            options["dtype"] = torch.float32
+    return getattr(_operators, name)(*arguments, **options)
+
+
+@_dispatched
 def quantize_rowwise(x):
     """Codes [M,K] and absmax [M] of x[M,K]: one scale per row."""
     return _quantize("quantize_rowwise", x, transpose=False, scales=lambda rows, cols: rows)
 
 
+@_dispatched
 def quantize_columnwise_transpose(w):
     """Codes [K,N] and absmax [K] of w[N,K]: one scale per column of w, codes stored transposed."""
     name = "quantize_columnwise_transpose"
     return _quantize(name, w, transpose=True, scales=lambda rows, cols: cols)
 
 
+@_dispatched
 def quantize_global(w):
     """Codes [N,K] and absmax [1] of w[N,K]: one scale."""
     return _quantize("quantize_global", w, transpose=False, scales=lambda rows, cols: 1)
 
 
+@_dispatched
 def quantize_global_transpose(w):
     """Codes [K,N] and absmax [1] of w[N,K]: one scale, codes stored transposed."""
     return _quantize("quantize_global_transpose", w, transpose=True, scales=lambda rows, cols: 1)
 
 
+@_dispatched
 def dequantize_rowwise(q, absmax, dtype=None):
     """x[M,K] = absmax[M] * (q[M,K] / 127), rounded once to dtype (default: float32)."""
     op = "dequantize_rowwise"
@@ -74,6 +110,7 @@ def dequantize_rowwise(q, absmax, dtype=None):
     return x
 
 
+@_dispatched
 def activation_forward(x, activation):
     """activation(x[M,K]) in x's dtype; activation is "gelu_tanh" or "gelu_erf".
 
@@ -87,6 +124,7 @@ def activation_forward(x, activation):
     return y
 
 
+@_dispatched
 def activation_backward(g, x, activation):
     """g[M,K] * activation'(x[M,K]) in g's dtype, which is x's or float32."""
     arrays = arrays_like(g, "activation_backward")
@@ -136,6 +174,7 @@ def activation_backward_quantize(g, x, activation):
     return dx, q, absmax, sums
 
 
+@_dispatched
 def gemm_s8s8s32(a, b):
     """d[M,N] = a[M,K] . b[N,K]^T, int32 sums of int8 products.
 
@@ -152,6 +191,7 @@ def gemm_s8s8s32(a, b):
     return d
 
 
+@_dispatched
 def gemm_dequantize(a, b, absmax_a, absmax_b, bias=None, dtype=None):
     """d[M,N] = absmax_b * (absmax_a * ((a[M,K] . b[N,K]^T) / 127^2)) + bias, rounded once to dtype.
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples and the benchmark run, and say what they are for."""
 
+import importlib.util
 import os
 import re
 import unittest
@@ -42,6 +43,18 @@ class Examples(unittest.TestCase):
         )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("forward", done.stdout)
+
+    @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers are not installed")
+    def test_models(self):
+        small = ("--layers", "1", "--batch", "1", "--length", "8", "--min-time", "0")
+        done = run_python(
+            os.path.join(PACKAGE, "benchmarks", "models.py"),
+            *small,
+            *("--models", "bert", "--rivals", "rowwise", "prepared"),
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for words in ("inference rowwise", "inference prepared", "training  rowwise"):
+            self.assertRegex(done.stdout, rf"bert +{words} .*x .*error 0\.0")
 
     def test_weight(self):
         small = ("--rounds", "2", "--seconds", "0.001", "--shape", "2,32,48")

@@ -9,6 +9,7 @@ torch = require_torch()
 
 import switchback  # noqa: E402
 from switchback import nn as sb  # noqa: E402
+from switchback._tensors import HAS_OPERATORS  # noqa: E402
 
 
 class Construction(unittest.TestCase):
@@ -106,7 +107,10 @@ class Errors(unittest.TestCase):
 
         with FakeTensorMode():
             fake = torch.empty(2, 5)
-        self.raises(TypeError, ("FakeTensor",), lambda: self.layer(fake))
+        if HAS_OPERATORS:  # torch's own rule: the weight would have to be fake too
+            self.raises(AssertionError, ("FakeTensor", "switchback.linear"), lambda: self.layer(fake))
+        else:
+            self.raises(TypeError, ("FakeTensor",), lambda: self.layer(fake))
 
         class Named(torch.Tensor):
             pass
@@ -117,7 +121,8 @@ class Errors(unittest.TestCase):
         x = torch.randn(2, 5)
         self.raises(ValueError, ("meta", "cpu", ".to("), lambda: self.layer(x.to("meta")))
         layer = sb.SwitchBackLinear(5, 3, device="meta")
-        self.raises(NotImplementedError, ("meta", "cuda"), lambda: layer(x.to("meta")))
+        if not HAS_OPERATORS:
+            self.raises(NotImplementedError, ("meta", "cuda"), lambda: layer(x.to("meta")))
         self.raises(ValueError, ("meta",), lambda: layer(x))
 
     def test_a_weight_that_was_freed(self):
@@ -195,7 +200,7 @@ class Processes(unittest.TestCase):
 
 @unittest.skipUnless(torch_at_least(2, 1), "torch.compile needs torch 2.1")
 class Compile(unittest.TestCase):
-    def test_the_graph_breaks_and_results_stay(self):
+    def test_results_stay(self):
         torch.manual_seed(0)
         model = torch.nn.Sequential(
             sb.SwitchBackLinear(5, 8), torch.nn.ReLU(), sb.SwitchBackLinear(8, 3)
@@ -212,10 +217,6 @@ class Compile(unittest.TestCase):
         for other in results[1:]:
             for a, b in zip(results[0], other):
                 self.assertTrue(torch.equal(a, b))
-
-    def test_export_says_no(self):
-        with self.assertRaises(Exception):  # noqa: B017, whatever torch makes of it
-            torch.export.export(sb.SwitchBackLinear(5, 3), (torch.randn(2, 5),))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import tempfile
 import unittest
 import zipfile
 
-from support import DIGITS, PACKAGE, require_torch, run_program, run_python
+from support import DIGITS, PACKAGE, ROOT, require_torch, run_program, run_python
 
 import switchback
 
@@ -179,6 +179,98 @@ class Wheel(unittest.TestCase):
             done = self.build(folder)  # a copy of python/ alone
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("no C++ sources", done.stdout + done.stderr)
+
+
+TOOL = os.path.join(ROOT, "tools", "wheel")
+LACKING = MISSING + [
+    name
+    for name, there in (
+        ("tools/wheel, which only a checkout has", os.path.exists(TOOL)),
+        ("auditwheel", importlib.util.find_spec("auditwheel")),
+        *((name, shutil.which(name)) for name in ("patchelf", "strip", "ldd", "cmake")),
+    )
+    if not there
+]
+
+# The example of README.md, and which files the process has mapped.
+README_AND_MAPS = """
+import re
+text = open({readme!r}, encoding="utf-8").read()
+exec(re.search("```python\\n(.*?)```", text, re.S)[1])
+assert loss.isfinite() and model[0].weight.grad is not None
+files = {{line.split()[-1] for line in open("/proc/self/maps") if "/" in line}}
+print("\\n".join(sorted(file for file in files if ".so" in file)))
+"""
+
+
+@unittest.skipIf(LACKING, f"portable wheels cannot be built without {LACKING}")
+class Portable(unittest.TestCase):
+    """tools/wheel: what it builds works in an environment that has nothing of switchback."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        library = os.path.realpath(switchback.library_path())
+        done = run_python(
+            TOOL, "--library", library, "--out", cls.folder.name, env={"PYTHONPATH": ""}
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        cls.said = done.stdout
+
+    def test_the_wheel(self):
+        (wheel,) = glob.glob(os.path.join(self.folder.name, "*.whl"))
+        self.assertRegex(os.path.basename(wheel), r"-py3-none-manylinux_\d+_\d+_\w+\.whl$")
+        self.assertRegex(self.said, r"\.whl \d+\.\d MB")
+        home = os.path.join(self.folder.name, "environment")
+        python = os.path.join(home, "bin", "python")
+        nothing = {"PYTHONPATH": "", "SWITCHBACK_LIBRARY": ""}
+        # Of the interpreter: NumPy and torch; where they are in an environment of their own, they
+        # are named.
+        steps = [
+            (sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", home),
+            (python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel),
+        ]
+        if sys.prefix != sys.base_prefix:
+            import numpy
+
+            packages = os.path.dirname(os.path.dirname(numpy.__file__))
+            pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q")
+            steps[1] = (*pip, "--no-deps", "--no-index", wheel)
+            nothing["PYTHONPATH"] = packages
+        for step in steps:
+            done = run_program(*step, env=nothing, cwd=self.folder.name)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        require_torch()
+        script = README_AND_MAPS.format(readme=os.path.join(PACKAGE, "README.md"))
+        done = run_program(python, "-c", script, env=nothing, cwd=self.folder.name)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        loaded = done.stdout.split()
+        (ours,) = [file for file in loaded if os.path.basename(file) == "libswitchback.so"]
+        self.assertTrue(ours.startswith(home), ours)
+        openmp = [file for file in loaded if os.path.basename(file).startswith("libgomp")]
+        self.assertEqual(len(openmp), 1, openmp)
+        lib = os.path.dirname(ours)
+        for file in loaded:
+            if re.search("libdnnl|libhwy", file):
+                self.assertEqual(os.path.dirname(file), lib)
+
+    def test_the_source_distribution(self):
+        (sdist,) = glob.glob(os.path.join(self.folder.name, "*.tar.gz"))
+        shutil.unpack_archive(sdist, self.folder.name)
+        (source,) = glob.glob(os.path.join(self.folder.name, "switchback-*[0-9]", "cpp"))
+        # Configuring finds every source that the build will need.
+        done = run_program(
+            "cmake",
+            "-S",
+            source,
+            "-B",
+            os.path.join(self.folder.name, "build"),
+            "-DSWITCHBACK_TESTS=OFF",
+            "-DSWITCHBACK_BENCH=OFF",
+            "-DSWITCHBACK_CUDA=OFF",
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

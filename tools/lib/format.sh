@@ -22,4 +22,4 @@ sources() {
     2>/dev/null | LC_ALL=C sort
 }
 
-python_sources() { find python -type f -name '*.py' -not -path 'python/build/*' | LC_ALL=C sort; }
+python_sources() { (find python -type f -name '*.py' -not -path 'python/build/*' && echo tools/wheel) | LC_ALL=C sort; }

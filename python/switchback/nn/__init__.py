@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch layers on the library. They need torch 1.13 or later."""
 
+import torch
+
+from .. import _tensors, ops
 from ._attention import SwitchBackMultiheadAttention
 from ._experts import SwitchBackExperts, replace_experts
 from ._fragmented import FragmentedLinear
 from ._grouped import SwitchBackGroupedLinear
 from ._layer import reuse_weight_codes
+from ._mlp import SwitchBackMLP
+from ._quantize import SwitchBackConfig, quantize_
 from ._replace import prepare_for_eval, replace_linear
+from ._sharded import shard_int8
 from .linear import (
     StandardLinear,
     StandardLinearFunction,
@@ -17,10 +23,19 @@ from .linear import (
     SwitchBackLinearVectorwise,
 )
 
+if _tensors.HAS_OPERATORS:
+    from . import _operators  # noqa: F401, defines the operators
+
+    ops._operators, ops._needs_operator = torch.ops.switchback, _tensors.needs_operator
+
+if torch.distributed.is_available():
+    from ._parallel import SwitchBackColumnParallel, SwitchBackRowParallel  # noqa: F401
+
 __all__ = [
     "FragmentedLinear",
     "StandardLinear",
     "StandardLinearFunction",
+    "SwitchBackConfig",
     "SwitchBackExperts",
     "SwitchBackGroupedLinear",
     "SwitchBackLinear",
@@ -28,9 +43,12 @@ __all__ = [
     "SwitchBackLinearGlobal",
     "SwitchBackLinearGlobalMemEfficient",
     "SwitchBackLinearVectorwise",
+    "SwitchBackMLP",
     "SwitchBackMultiheadAttention",
     "prepare_for_eval",
+    "quantize_",
     "replace_experts",
     "replace_linear",
     "reuse_weight_codes",
+    "shard_int8",
 ]

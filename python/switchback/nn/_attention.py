@@ -8,9 +8,10 @@ import math
 import torch
 from torch.nn import functional
 
-from .. import _abi
+from .._tensors import HAS_OPERATORS
 from ._function import linear
 from ._layer import LayerSet
+from ._options import LayerOptions
 from .linear import adopt
 
 _sdpa = getattr(functional, "scaled_dot_product_attention", None)
@@ -34,7 +35,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         layers = self._sets.get(name)
         if layers is None:
             out_features, in_features = weight.shape
-            layers = LayerSet(in_features, out_features, _abi.MODES[self.mode])
+            layers = LayerSet(in_features, out_features, LayerOptions(self.mode))
             self._sets[name] = layers
         return linear(x, weight, bias, layers, self.mem_efficient)
 
@@ -157,7 +158,7 @@ def attention_like(old, inner, out_proj):
     return new
 
 
-if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
+if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
     # As in linear.py: a compiled model breaks its graph at each product.
     SwitchBackMultiheadAttention._linear = torch.compiler.disable(
         SwitchBackMultiheadAttention._linear

@@ -9,7 +9,7 @@ if hasattr(torch, "get_autocast_dtype"):
 
     def autocast_dtype(device_type: str):
         """The dtype that autocast computes in on such a device, or None where it is off."""
-        if torch.is_autocast_enabled(device_type):
+        if device_type in ("cpu", "cuda") and torch.is_autocast_enabled(device_type):
             return torch.get_autocast_dtype(device_type)
         return None
 

@@ -12,18 +12,31 @@ from torch.autograd.function import once_differentiable
 
 from .. import _abi
 from .._errors import InvalidState, Unsupported
-from .._tensors import DTYPES, as_rows, memory_of
-from ._function import _gradient_dtype, _refuse_tangents, check_dtypes, checked_input
+from .._tensors import DTYPES, HAS_OPERATORS, as_rows, memory_of, needs_operator
+from ._function import (
+    _refuse_tangents,
+    cast_by_autocast,
+    check_dtypes,
+    checked_input,
+    gradient_dtype,
+)
 from ._layer import Layer, LayerSet, _is_counted, _key, _reuse
+from ._options import LayerOptions
 
 _NAMES = ("weight", "selector", "down", "up")
+HARD_HAS_NO_GRADIENT = (
+    "backward: this FragmentedLinear ran in eval mode, where it selects one fragment a row and has no "
+    "gradient; call train() before the forward"
+)
 
 
 class _FragmentedLayers(LayerSet):
     """The library layers of one fragmented module."""
 
-    def __init__(self, in_features: int, out_features: int, fragments: int, rank: int, mode: int):
-        super().__init__(in_features, out_features, mode)
+    def __init__(
+        self, in_features: int, out_features: int, fragments: int, rank: int, options: LayerOptions
+    ):
+        super().__init__(in_features, out_features, options)
         self.fragments, self.rank = fragments, rank
         self.prepared = False  # weights count as unchanged until an update is announced
 
@@ -33,7 +46,7 @@ class _FragmentedLayers(LayerSet):
             self.out_features,
             self.fragments,
             self.rank,
-            self.mode,
+            self.options,
         )
 
     def _new_layer(self, dtype, context):
@@ -52,8 +65,8 @@ class _FragmentedLayer(Layer):
             out_features=owner.out_features,
             fragments=owner.fragments,
             rank=owner.rank,
-            mode=owner.mode,
             dtype=dtype,
+            **owner.options.members(),
         )
 
     def _make_arguments(self, owner: _FragmentedLayers, code: int) -> None:
@@ -115,24 +128,13 @@ class _FragmentedLayer(Layer):
         self._keys = keys
 
     def _fingerprints_of(self, weights: tuple) -> tuple:
-        prints = []
-        for weight in weights:
-            source, rows, stride = as_rows(memory_of(weight.detach(), "forward", "weight"), weight.shape[-1])
-            self._lent = _abi.Matrix(
-                source.data_ptr(), DTYPES[source.dtype], rows, weight.shape[-1], stride
-            )
-            is_copy, self._is_copy = self._is_copy, False
-            prints.append(self._fingerprint_of(weight))
-            self._is_copy = is_copy
-        return tuple(prints)
+        return tuple(map(self._fingerprint_of_tensor, weights))
 
     def _matrix(self, tensor) -> _abi.Matrix:
         if tensor is None:
             return _abi.Matrix()
         memory, rows, stride = as_rows(tensor, tensor.shape[-1])
-        return _abi.Matrix(
-            memory.data_ptr(), DTYPES[tensor.dtype], rows, tensor.shape[-1], stride
-        )
+        return _abi.Matrix(memory.data_ptr(), DTYPES[tensor.dtype], rows, tensor.shape[-1], stride)
 
     def soft(self, x, y) -> None:
         self._call("forward", ctypes.byref(x), ctypes.byref(self._matrix(y)), _abi.SAVE_CALLER)
@@ -156,7 +158,7 @@ def _rows(layer: _FragmentedLayer, tensor, cols: int):
     return _abi.Matrix(memory.data_ptr(), layer._code, rows, cols, stride), memory
 
 
-def _product(x, weights, layers: _FragmentedLayers, hard: bool, once: bool):
+def product(x, weights, layers: _FragmentedLayers, hard: bool, once: bool):
     y = x.new_empty((*x.shape[:-1], layers.out_features))
     if y.numel() == 0:
         return y
@@ -177,39 +179,42 @@ class _Soft(Function):
     def forward(ctx, x, weight, selector, down, up, layers: _FragmentedLayers):
         ctx.layers, ctx.dtype = layers, x.dtype
         ctx.save_for_backward(x, weight, selector, down, up)
-        return _product(x, (weight, selector, down, up), layers, hard=False, once=True)
+        return product(x, (weight, selector, down, up), layers, hard=False, once=True)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
         x, *weights = ctx.saved_tensors
-        layers, dtype = ctx.layers, ctx.dtype
-        wants_dx, *wants = ctx.needs_input_grad[:5]
-        g = memory_of(g, "backward", "the gradient")
-        g = g if g.dtype is dtype else g.to(dtype)
-        dx = x.new_empty(x.shape) if wants_dx else None
-        of_weights = tuple(
-            g.new_empty(weight.shape, dtype=_gradient_dtype(weight.dtype, dtype)) if wanted else None
-            for weight, wanted in zip(weights, wants)
-        )
-        if x.numel() == 0:
-            zeros = (d if d is None else d.zero_().to(w.dtype) for d, w in zip(of_weights, weights))
-            return (dx, *zeros, None)
-        layer = layers.layer(dtype, g.device)
-        with layer.context.lock:
-            layer.context.enter()
-            layer.use_weights_of_forward(tuple(weights))
-            of_g, g_memory = _rows(layer, g, layers.out_features)
-            of_x, x_memory = _rows(layer, x, layers.in_features)
-            layer.gradients(of_g, of_x, dx, of_weights)
-            del g_memory, x_memory
-        if any(wants):
-            layers.weight_gradients += 1
-        results = (
-            d if d is None or d.dtype is w.dtype else d.to(w.dtype)
-            for d, w in zip(of_weights, weights)
-        )
-        return (dx, *results, None)
+        g = memory_of(g, "backward", "the gradient").to(ctx.dtype)
+        return *gradients(g, x, tuple(weights), ctx.needs_input_grad[:5], ctx.layers), None
+
+
+def gradients(g, x, weights: tuple, wanted: tuple, layers: _FragmentedLayers) -> tuple:
+    """Of x and of the four weights, those that are wanted; the others are None."""
+    dtype = g.dtype
+    wants_dx, *wants = wanted
+    dx = x.new_empty(x.shape) if wants_dx else None
+    of_weights = tuple(
+        g.new_empty(weight.shape, dtype=gradient_dtype(weight.dtype, dtype)) if wanted else None
+        for weight, wanted in zip(weights, wants)
+    )
+    if x.numel() == 0:
+        zeros = (d if d is None else d.zero_().to(w.dtype) for d, w in zip(of_weights, weights))
+        return (dx, *zeros)
+    layer = layers.layer(dtype, g.device)
+    with layer.context.lock:
+        layer.context.enter()
+        layer.use_weights_of_forward(weights)
+        of_g, g_memory = _rows(layer, g, layers.out_features)
+        of_x, x_memory = _rows(layer, x, layers.in_features)
+        layer.gradients(of_g, of_x, dx, of_weights)
+        del g_memory, x_memory
+    if any(wants):
+        layers.weight_gradients += 1
+    results = (
+        d if d is None or d.dtype is w.dtype else d.to(w.dtype) for d, w in zip(of_weights, weights)
+    )
+    return (dx, *results)
 
 
 class _Hard(Function):
@@ -217,14 +222,11 @@ class _Hard(Function):
 
     @staticmethod
     def forward(ctx, x, weight, selector, down, up, layers: _FragmentedLayers):
-        return _product(x, (weight, selector, down, up), layers, hard=True, once=False)
+        return product(x, (weight, selector, down, up), layers, hard=True, once=False)
 
     @staticmethod
     def backward(ctx, g):
-        raise InvalidState(
-            "backward: this FragmentedLinear ran in eval mode, where it selects one fragment a row and "
-            "has no gradient; call train() before the forward"
-        )
+        raise InvalidState(HARD_HAS_NO_GRADIENT)
 
 
 class FragmentedLinear(torch.nn.Module):
@@ -292,7 +294,11 @@ class FragmentedLinear(torch.nn.Module):
 
     def _new_layers(self) -> _FragmentedLayers:
         return _FragmentedLayers(
-            self.in_features, self.out_features, self.fragments, self.rank, _abi.MODES[self.mode]
+            self.in_features,
+            self.out_features,
+            self.fragments,
+            self.rank,
+            LayerOptions(self.mode),
         )
 
     def reset_parameters(self) -> None:
@@ -308,6 +314,12 @@ class FragmentedLinear(torch.nn.Module):
         y has x's dtype, under autocast autocast's.
         """
         weights = tuple(getattr(self, name) for name in _NAMES)
+        if needs_operator(x, self.weight):
+            x = cast_by_autocast(x)
+            check_dtypes(x, self.weight)
+            return torch.ops.switchback.fragmented_linear(
+                x, *weights, not self.training, self._layers.text
+            )
         x = checked_input(x, self.weight, self._layers)
         for name, weight in zip(_NAMES, weights):
             memory_of(weight, "forward", name)
@@ -316,7 +328,7 @@ class FragmentedLinear(torch.nn.Module):
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *weights))
         if recorded:
             return (_Soft if self.training else _Hard).apply(x, *weights, self._layers)
-        return _product(x, weights, self._layers, hard=not self.training, once=False)
+        return product(x, weights, self._layers, hard=not self.training, once=False)
 
     def prepare_for_eval(self):
         """Goes to eval mode and takes the weights for unchanged from now on.
@@ -367,6 +379,6 @@ class FragmentedLinear(torch.nn.Module):
         return replica
 
 
-if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
+if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
     # As in linear.py: a compiled model breaks its graph at each product.
     FragmentedLinear.forward = torch.compiler.disable(FragmentedLinear.forward)

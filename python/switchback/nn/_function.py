@@ -7,11 +7,17 @@ import torch
 from torch.autograd import Function, forward_ad
 from torch.autograd.function import once_differentiable
 
-from .. import _abi
-from .._errors import InvalidArgument, InvalidState, Unsupported
-from .._tensors import FLOATS, as_rows, check_device, memory_of
+from .. import _abi, ops
+from .._errors import InvalidArgument, Unsupported
+from .._tensors import FLOATS, as_rows, check_device, in_transform, memory_of, needs_operator
 from ._autocast import autocast_dtype
 from ._layer import LayerSet
+
+# The kernels themselves: what calls them here runs inside of an operator, or needs none.
+quantize_rowwise = ops.quantize_rowwise.__wrapped__
+quantize_columnwise_transpose = ops.quantize_columnwise_transpose.__wrapped__
+gemm_dequantize = ops.gemm_dequantize.__wrapped__
+rotate = getattr(ops.rotate, "__wrapped__", ops.rotate)
 
 
 def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
@@ -20,6 +26,8 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     y has x's dtype, under autocast autocast's. TypeError or InvalidArgument for operands that do
     not fit, naming them.
     """
+    if needs_operator(x, weight):
+        return _linear_operator(x, weight, bias, layers.text, mem_efficient)
     x = checked_input(x, weight, layers)
     memory_of(weight, "forward", "weight")
     check_dtypes(x, weight)
@@ -30,22 +38,38 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     _refuse_tangents(x, weight, bias)
     if recorded and torch.is_grad_enabled():
         return _Linear.apply(x, weight, bias, layers, mem_efficient)
-    return _product(x, weight, bias, layers, _abi.SAVE_NOTHING, once=False)
+    return product(x, weight, bias, layers, _abi.SAVE_NOTHING, once=False)
 
 
-def prepared_linear(x, codes, absmax, bias, layers: LayerSet, training: bool):
-    """y[..., N] from int8 codes[N,K] with absmax[N] or [1]; y has x's dtype. There is no backward."""
-    x = checked_input(x, codes, layers)
-    if x.requires_grad and torch.is_grad_enabled() and training:
-        raise InvalidState(
-            "forward: x requires a gradient and the layer was prepared for eval, which has none; load "
-            "a float weight (load_state_dict) to train, or run it under torch.no_grad()"
+def _linear_operator(x, weight, bias, options: str, mem_efficient: bool):
+    x = cast_by_autocast(x)
+    check_dtypes(x, weight)
+    if mem_efficient and torch.is_grad_enabled() and weight.requires_grad:
+        return torch.ops.switchback.linear_codes(x, weight, bias, options)[0]
+    return torch.ops.switchback.linear(x, weight, bias, options)
+
+
+def prepared_linear(x, codes, absmax, bias, layers: LayerSet):
+    """y[..., N] from int8 codes[N,K] with absmax[N] or [1]; y has x's dtype.
+
+    Where autograd is on, x and the bias get gradients. The codes have none: they are frozen.
+    """
+    if needs_operator(x, codes):
+        return torch.ops.switchback.linear_prepared(
+            cast_by_autocast(x), codes, absmax, bias, layers.text
         )
+    x = checked_input(x, codes, layers)
     _refuse_tangents(x, bias)
     recorded = x.requires_grad or (bias is not None and bias.requires_grad)
     if recorded and torch.is_grad_enabled():
         return _Prepared.apply(x, codes, absmax, bias, layers)
-    return _prepared_product(x, codes, absmax, bias, layers)
+    return prepared_product(x, codes, absmax, bias, layers)
+
+
+def cast_by_autocast(x):
+    """x in the dtype that autocast asks for; x itself where it is off."""
+    dtype = autocast_dtype(x.device.type)
+    return x if dtype is None else x.to(dtype)
 
 
 def _refuse_tangents(*tensors) -> None:
@@ -60,8 +84,6 @@ def _refuse_tangents(*tensors) -> None:
             )
 
 
-_in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
-
 _ALLOWED = "it must be torch.float32, torch.float16 or torch.bfloat16"
 
 
@@ -72,7 +94,7 @@ def checked_input(x, weight, layers: LayerSet):
             "forward: torch.jit.trace cannot record a switchback layer, only what it made once; trace "
             "the model with nn.Linear in its place"
         )
-    if _in_transform():
+    if in_transform():
         raise Unsupported(
             "forward: transforms of torch.func (vmap, grad, jvp, jacrev) cannot go through a switchback "
             "layer, whose products run outside of torch; use backward() or torch.autograd.grad, a "
@@ -118,7 +140,7 @@ def _check_bias(bias, weight) -> None:
         )
 
 
-def _product(x, weight, bias, layers: LayerSet, save: int, once: bool):
+def product(x, weight, bias, layers: LayerSet, save: int, once: bool):
     memory, rows, stride = as_rows(x, layers.in_features)
     y = x.new_empty((*x.shape[:-1], layers.out_features))
     if rows:
@@ -130,7 +152,7 @@ def _product(x, weight, bias, layers: LayerSet, save: int, once: bool):
     return y
 
 
-def _product_and_codes(x, weight, bias, layers: LayerSet):
+def product_and_codes(x, weight, bias, layers: LayerSet):
     """y, and x as codes[M,K] with absmax[M]."""
     memory, rows, stride = as_rows(x, layers.in_features)
     y = x.new_empty((*x.shape[:-1], layers.out_features))
@@ -147,9 +169,43 @@ def _product_and_codes(x, weight, bias, layers: LayerSet):
     return y, codes, absmax
 
 
-def _prepared_product(x, codes, absmax, bias, layers: LayerSet):
+def product_and_block_codes(x, weight, bias, layers: LayerSet):
+    """y, and x as codes[K,padded] of blocks of its rows with absmax[blocks,K]."""
     memory, rows, stride = as_rows(x, layers.in_features)
     y = x.new_empty((*x.shape[:-1], layers.out_features))
+    block_rows = layers.options.dw_block_rows
+    blocks = -(-rows // block_rows)
+    codes = x.new_empty((layers.in_features, blocks * block_rows), dtype=torch.int8)
+    absmax = x.new_empty((blocks, layers.in_features), dtype=torch.float32)
+    if rows:
+        layer = layers.layer(x.dtype, x.device)
+        with layer.context.lock:
+            layer.context.enter()
+            layer.use_weight(weight, bias, layers, once=True)
+            layer.forward_block_codes(
+                memory.data_ptr(),
+                rows,
+                stride,
+                y.data_ptr(),
+                codes.data_ptr(),
+                codes.shape[1],
+                absmax.data_ptr(),
+            )
+    return y, codes, absmax
+
+
+def prepared_product(x, codes, absmax, bias, layers: LayerSet):
+    memory, rows, stride = as_rows(x, layers.in_features)
+    y = x.new_empty((*x.shape[:-1], layers.out_features))
+    if rows and layers.needs_plain_product(codes):
+        if layers.options.rotation:
+            raise Unsupported(
+                "forward: a rotated layer has codes of -128; quantize its float weight again, or load "
+                "codes from -127 to 127"
+            )
+        q, scale = quantize_rowwise(memory.reshape(-1, layers.in_features))
+        made = gemm_dequantize(q, codes, scale, absmax, bias, y.dtype)
+        return made.view(y.shape)
     if rows:
         layer = layers.layer(x.dtype, x.device)
         with layer.context.lock:
@@ -169,10 +225,12 @@ class _Linear(Function):
         ctx.weight_dtype = weight.dtype
         ctx.bias_dtype = None if bias is None else bias.dtype
         codes = absmax = None
-        if mem_efficient and wants_dw:
-            y, codes, absmax = _product_and_codes(x, weight, bias, layers)
+        if wants_dw and layers.options.keeps_blocks and not layers.options.activation:
+            y, codes, absmax = product_and_block_codes(x, weight, bias, layers)
+        elif mem_efficient and wants_dw:
+            y, codes, absmax = product_and_codes(x, weight, bias, layers)
         else:
-            y = _product(x, weight, bias, layers, _abi.SAVE_CALLER, once=True)
+            y = product(x, weight, bias, layers, _abi.SAVE_CALLER, once=True)
         kept_x = x if wants_dw and codes is None else None
         ctx.save_for_backward(kept_x, weight if wants_dx else None, codes, absmax)
         return y
@@ -180,68 +238,121 @@ class _Linear(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
-        wants_dx, wants_dw, wants_db = ctx.needs_input_grad[:3]
         x, weight, codes, absmax = ctx.saved_tensors
-        layers, dtype = ctx.layers, ctx.dtype
-        out_features, in_features = layers.out_features, layers.in_features
-        g = memory_of(g, "backward", "the gradient")
-        g, rows, stride = as_rows(g if g.dtype is dtype else g.to(dtype), out_features)
-        # An empty batch leaves nothing to compute, and gradients of zero.
-        new = g.new_empty if rows else g.new_zeros
-        dx = new(ctx.shape) if wants_dx else None
-        dw = db = None
-        if wants_dw:
-            dw = new((out_features, in_features), dtype=_gradient_dtype(ctx.weight_dtype, dtype))
-        if wants_db:
-            db = new((out_features,), dtype=_gradient_dtype(ctx.bias_dtype, dtype))
-        if rows:
-            kept = stride_of_kept = 0
-            if codes is not None:
-                codes, absmax = codes.contiguous(), absmax.contiguous()
-                kept = codes.data_ptr()
-            elif x is not None:
-                x, _, stride_of_kept = as_rows(x, in_features)
-                kept = x.data_ptr()
-            layer = layers.layer_for_backward(dtype, g.device)
-            with layer.context.lock:
-                layer.context.enter()
-                if wants_dx:
-                    layer.use_weight_of_forward(weight)
-                layer.backward(
-                    g.data_ptr(),
-                    rows,
-                    stride,
-                    None if dx is None else dx.data_ptr(),
-                    dw,
-                    db,
-                    kept,
-                    stride_of_kept,
-                    None if absmax is None else absmax.data_ptr(),
-                )
-        if wants_dw or wants_db:
-            layers.weight_gradients += 1
-        if wants_dw and dw.dtype is not ctx.weight_dtype:
-            dw = dw.to(ctx.weight_dtype)
-        if wants_db and db.dtype is not ctx.bias_dtype:
-            db = db.to(ctx.bias_dtype)
-        return dx, dw, db, None, None
+        grads = gradients(
+            memory_of(g, "backward", "the gradient").to(ctx.dtype),
+            ctx.shape,
+            (x, weight, codes, absmax),
+            ctx.needs_input_grad[:3],
+            (ctx.weight_dtype, ctx.bias_dtype),
+            ctx.layers,
+        )
+        return *grads, None, None
 
 
-def _gradient_dtype(of_parameter: torch.dtype, of_layer: torch.dtype) -> torch.dtype:
+def gradients(g, shape, kept: tuple, wanted: tuple, dtypes: tuple, layers: LayerSet) -> tuple:
+    """dx of this shape, dw[N,K] and db[N], those that are wanted; the others are None.
+
+    g[..., N] is the gradient of y, in y's dtype; kept: x, the weight, x's codes and their absmax,
+    each None if it is not needed; dtypes: those of the weight and of the bias.
+    """
+    wants_dx, wants_dw, wants_db = wanted
+    x, weight, codes, absmax = kept
+    dtype, (of_weight, of_bias) = g.dtype, dtypes
+    out_features, in_features = layers.out_features, layers.in_features
+    g, rows, stride = as_rows(g, out_features)
+    # An empty batch leaves nothing to compute, and gradients of zero.
+    new = g.new_empty if rows else g.new_zeros
+    dx = new(shape) if wants_dx else None
+    dw = db = None
+    if wants_dw:
+        dw = new((out_features, in_features), dtype=gradient_dtype(of_weight, dtype))
+    if wants_db:
+        db = new((out_features,), dtype=gradient_dtype(of_bias, dtype))
+    if rows:
+        given = stride_of_given = padded = 0
+        if codes is not None:
+            codes, absmax = codes.contiguous(), absmax.contiguous()
+            given = codes.data_ptr()
+            # The operators keep codes of rows, where they keep any.
+            if layers.options.keeps_blocks and absmax.dim() == 2:
+                padded = codes.shape[1]
+        elif x is not None:
+            x, _, stride_of_given = as_rows(x, in_features)
+            given = x.data_ptr()
+        layer = layers.layer_for_backward(dtype, g.device)
+        with layer.context.lock:
+            layer.context.enter()
+            if wants_dx:
+                layer.use_weight_of_forward(weight)
+            layer.backward(
+                g.data_ptr(),
+                rows,
+                stride,
+                None if dx is None else dx.data_ptr(),
+                dw,
+                db,
+                given,
+                stride_of_given,
+                None if absmax is None else absmax.data_ptr(),
+                padded,
+            )
+    if wants_dw or wants_db:
+        layers.weight_gradients += 1
+    if wants_dw and dw.dtype is not of_weight:
+        dw = dw.to(of_weight)
+    if wants_db and db.dtype is not of_bias:
+        db = db.to(of_bias)
+    return dx, dw, db
+
+
+def gradient_dtype(of_parameter: torch.dtype, of_layer: torch.dtype) -> torch.dtype:
     """The library writes gradients in the layer's dtype or float32; float32 loses nothing."""
     return of_layer if of_parameter is of_layer else torch.float32
 
 
 class _Prepared(Function):
-    """A forward whose gradient is an error rather than silently none."""
+    """A forward from codes; its backward reads the same codes."""
 
     @staticmethod
     def forward(ctx, x, codes, absmax, bias, layers: LayerSet):
-        return _prepared_product(x, codes, absmax, bias, layers)
+        ctx.dtype = x.dtype
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        ctx.rotation = layers.options.rotation
+        ctx.save_for_backward(codes, absmax)
+        return prepared_product(x, codes, absmax, bias, layers)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, g):
-        raise InvalidState(
-            "backward: the layer was prepared for eval when its forward ran, so there is no gradient "
-            "through it; load a float weight (load_state_dict) to train"
-        )
+        codes, absmax = ctx.saved_tensors
+        g = memory_of(g, "backward", "the gradient").to(ctx.dtype)
+        dx = None
+        if ctx.needs_input_grad[0]:
+            dx = prepared_dx(g, codes, absmax, ctx.rotation)
+        db = None
+        if ctx.needs_input_grad[3]:
+            db = g.reshape(-1, g.shape[-1]).sum(0, dtype=torch.float32).to(ctx.bias_dtype)
+        return dx, None, None, db, None
+
+
+def prepared_dx(g, codes, absmax, rotation: int):
+    """dx[..., K] in g's dtype, of g[..., N] and the codes[N,K] with absmax[N] or [1].
+
+    With one scale, the bits of a layer that has the float weight. With a scale per row of the weight
+    these scale the columns of g first, in float32, and there is no other error than the codes' own
+    and that of quantizing that product: the sum over n of (g * absmax)[m,n] * codes[n,k] / 127.
+    Codes of a rotated weight give the gradient of the rotated x, which is rotated back in float32.
+    """
+    rows = g.reshape(-1, g.shape[-1])
+    dx = g.new_empty((*g.shape[:-1], codes.shape[1]))
+    if rows.shape[0] == 0:
+        return dx
+    one = absmax.numel() == 1
+    q, scale = quantize_rowwise(rows if one else rows.float() * absmax)
+    unit = absmax if one else absmax.new_ones(1)
+    of_codes = torch.float32 if rotation else g.dtype
+    made = gemm_dequantize(q, codes.t().contiguous(), scale, unit, None, of_codes)
+    if rotation:
+        made = rotate(made, rotation).to(g.dtype)
+    return made.view(dx.shape)

@@ -13,20 +13,28 @@ from torch.autograd.function import once_differentiable
 from .. import _abi
 from .._errors import InvalidArgument, Unsupported
 from .._library import check, library
-from .._tensors import DTYPES, as_rows, context_of, memory_of
-from ._function import _check_bias, _gradient_dtype, _refuse_tangents, check_dtypes, checked_input
+from .._tensors import DTYPES, HAS_OPERATORS, as_rows, context_of, memory_of, needs_operator
+from ._function import (
+    _check_bias,
+    _refuse_tangents,
+    cast_by_autocast,
+    check_dtypes,
+    checked_input,
+    gradient_dtype,
+)
 from ._layer import Layer, LayerSet
+from ._options import LayerOptions
 
 
 class _GroupedLayers(LayerSet):
     """The library layers of one grouped module."""
 
-    def __init__(self, groups: int, in_features: int, out_features: int, mode: int):
-        super().__init__(in_features, out_features, mode)
+    def __init__(self, groups: int, in_features: int, out_features: int, options: LayerOptions):
+        super().__init__(in_features, out_features, options)
         self.groups = groups
 
     def __reduce__(self):
-        return _GroupedLayers, (self.groups, self.in_features, self.out_features, self.mode)
+        return _GroupedLayers, (self.groups, self.in_features, self.out_features, self.options)
 
     def _new_layer(self, dtype, context):
         return _GroupedLayer(self, dtype, context)
@@ -43,8 +51,8 @@ class _GroupedLayer(Layer):
             groups=owner.groups,
             in_features=owner.in_features,
             out_features=owner.out_features,
-            mode=owner.mode,
             dtype=dtype,
+            **owner.options.members(),
         )
 
     def _make_arguments(self, owner: _GroupedLayers, code: int) -> None:
@@ -93,6 +101,10 @@ class _GroupedLayer(Layer):
 def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):
     """y[M,N]: see SwitchBackGroupedLinear.forward. slots[T,S]: the slots that read each row of x,
     -1 where there are fewer; None: made from index when they are needed."""
+    if needs_operator(x, weight):
+        x = cast_by_autocast(x)
+        check_dtypes(x, weight)
+        return torch.ops.switchback.grouped_linear(x, weight, bias, offs, index, slots, layers.text)
     x = checked_input(x, weight, layers)
     memory_of(weight, "forward", "weight")
     check_dtypes(x, weight)
@@ -100,13 +112,13 @@ def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):
         raise InvalidArgument(
             f"forward: x has shape {tuple(x.shape)}; it must be [rows, in_features]"
         )
-    offs = _numbers(offs, "offs", (torch.int32,), x.device)
+    offs = numbers(offs, "offs", (torch.int32,), x.device)
     if offs.numel() != layers.groups:
         raise InvalidArgument(
             f"forward: offs has {offs.numel()} ends; the layer has {layers.groups} groups"
         )
     if index is not None:
-        index = _numbers(index, "index", (torch.int32, torch.int64), x.device).to(torch.int32)
+        index = numbers(index, "index", (torch.int32, torch.int64), x.device).to(torch.int32)
     recorded = x.requires_grad or weight.requires_grad
     if bias is not None:
         _check_bias(bias, weight)
@@ -114,10 +126,10 @@ def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):
     _refuse_tangents(x, weight, bias)
     if recorded and torch.is_grad_enabled():
         return _GroupedLinear.apply(x, weight, bias, offs, index, slots, layers)
-    return _product(x, weight, bias, offs, index, layers, _abi.SAVE_NOTHING, once=False)
+    return product(x, weight, bias, offs, index, layers, _abi.SAVE_NOTHING, once=False)
 
 
-def _numbers(tensor, name: str, dtypes: tuple, device):
+def numbers(tensor, name: str, dtypes: tuple, device):
     """A contiguous vector of numbers on the device of x."""
     tensor = memory_of(tensor, "forward", name)
     if tensor.dtype not in dtypes:
@@ -143,7 +155,7 @@ def _clear_unused(rows, offs) -> None:
         rows[int(offs[-1]) :].zero_()
 
 
-def _product(x, weight, bias, offs, index, layers: _GroupedLayers, save: int, once: bool):
+def product(x, weight, bias, offs, index, layers: _GroupedLayers, save: int, once: bool):
     slots = x.shape[0] if index is None else index.numel()
     y = _empty(x, slots, layers.out_features)
     layer = layers.layer(x.dtype, x.device)
@@ -164,7 +176,7 @@ class _GroupedLinear(Function):
         ctx.layers, ctx.dtype, ctx.rows = layers, x.dtype, x.shape[0]
         ctx.weight_dtype = weight.dtype
         ctx.bias_dtype = None if bias is None else bias.dtype
-        y = _product(x, weight, bias, offs, index, layers, _abi.SAVE_CALLER, once=True)
+        y = product(x, weight, bias, offs, index, layers, _abi.SAVE_CALLER, once=True)
         ctx.save_for_backward(
             x if wants_dw else None, weight if wants_dx else None, offs, index, slots
         )
@@ -173,38 +185,54 @@ class _GroupedLinear(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
-        wants_dx, wants_dw, wants_db = ctx.needs_input_grad[:3]
         x, weight, offs, index, slots = ctx.saved_tensors
-        layers, dtype = ctx.layers, ctx.dtype
-        groups, n, k = layers.groups, layers.out_features, layers.in_features
-        g = memory_of(g, "backward", "the gradient")
-        g = g if g.dtype is dtype else g.to(dtype)
-        dx = dw = db = None
+        grads = gradients(
+            memory_of(g, "backward", "the gradient").to(ctx.dtype),
+            (x, weight, offs, index, slots),
+            ctx.rows,
+            ctx.needs_input_grad[:3],
+            (ctx.weight_dtype, ctx.bias_dtype),
+            ctx.layers,
+        )
+        return *grads, None, None, None, None
+
+
+def gradients(g, kept: tuple, rows: int, wanted: tuple, dtypes: tuple, layers: _GroupedLayers):
+    """dx[rows,K], dw[G,N,K] and db[G,N], those that are wanted; the others are None.
+
+    kept: x, the weight, offs, index and slots, each None if it is not needed or not there; dtypes:
+    those of the weight and of the bias.
+    """
+    x, weight, offs, index, slots = kept
+    wants_dx, wants_dw, wants_db = wanted
+    dtype, (of_weight, of_bias) = g.dtype, dtypes
+    groups, n, k = layers.groups, layers.out_features, layers.in_features
+    dx = dw = db = None
+    if wants_dx:
+        dx = _empty(g, g.shape[0], k)
+    if wants_dw:
+        dw = g.new_empty((groups, n, k), dtype=gradient_dtype(of_weight, dtype))
+    if wants_db:
+        db = g.new_empty((groups, n), dtype=gradient_dtype(of_bias, dtype))
+    layer = layers.layer_for_backward(dtype, g.device)
+    with layer.context.lock:
+        layer.context.enter()
         if wants_dx:
-            dx = _empty(g, g.shape[0], k)
-        if wants_dw:
-            dw = g.new_empty((groups, n, k), dtype=_gradient_dtype(ctx.weight_dtype, dtype))
-        if wants_db:
-            db = g.new_empty((groups, n), dtype=_gradient_dtype(ctx.bias_dtype, dtype))
-        layer = layers.layer_for_backward(dtype, g.device)
-        with layer.context.lock:
-            layer.context.enter()
-            if wants_dx:
-                layer.use_weight_of_forward(weight)
-            layer.grouped_backward(g, x, offs, index, dx, dw, db)
-        if wants_dw or wants_db:
-            layers.weight_gradients += 1
-        if wants_dx and index is None:
-            _clear_unused(dx, offs)
-        elif wants_dx:
-            if slots is None:
-                slots = _slots_of(index, offs, ctx.rows)
-            dx = _combined(dx, slots, None)
-        if wants_dw and dw.dtype is not ctx.weight_dtype:
-            dw = dw.to(ctx.weight_dtype)
-        if wants_db and db.dtype is not ctx.bias_dtype:
-            db = db.to(ctx.bias_dtype)
-        return dx, dw, db, None, None, None, None
+            layer.use_weight_of_forward(weight)
+        layer.grouped_backward(g, x, offs, index, dx, dw, db)
+    if wants_dw or wants_db:
+        layers.weight_gradients += 1
+    if wants_dx and index is None:
+        _clear_unused(dx, offs)
+    elif wants_dx:
+        if slots is None:
+            slots = _slots_of(index, offs, rows)
+        dx = combined(dx, slots, None)
+    if wants_dw and dw.dtype is not of_weight:
+        dw = dw.to(of_weight)
+    if wants_db and db.dtype is not of_bias:
+        db = db.to(of_bias)
+    return dx, dw, db
 
 
 def _slots_of(index, offs, rows: int):
@@ -212,8 +240,8 @@ def _slots_of(index, offs, rows: int):
 
     On a device the host waits here for S, the largest number of slots that read the same row.
     """
-    numbers = torch.arange(index.numel(), dtype=torch.int32, device=index.device)
-    used = torch.where(numbers < offs[-1], index, torch.full_like(index, rows))
+    places = torch.arange(index.numel(), dtype=torch.int32, device=index.device)
+    used = torch.where(places < offs[-1], index, torch.full_like(index, rows))
     sorted_rows, order = torch.sort(used, stable=True)
     first = torch.searchsorted(sorted_rows, sorted_rows)
     place = torch.arange(index.numel(), device=index.device) - first
@@ -224,7 +252,7 @@ def _slots_of(index, offs, rows: int):
     return slots[:rows].contiguous()
 
 
-def _combined(y, slots, weights):
+def combined(y, slots, weights):
     """The library's combine: out[T,N], row t the sum of weights[t,i] * y[slots[t,i]]."""
     y, rows, stride = as_rows(y, y.shape[1])
     out = y.new_empty((slots.shape[0], y.shape[1]))
@@ -251,6 +279,13 @@ def _combined(y, slots, weights):
     return out
 
 
+def combine(y, slots, weights):
+    """Combine.apply, through torch's operator where that is needed."""
+    if needs_operator(y, slots, weights):
+        return torch.ops.switchback.combine(y, slots, weights)
+    return Combine.apply(y, slots, weights)
+
+
 class Combine(Function):
     """out[T,N] of y[M,N], slots[T,S] int32 (negative: none) and weights[T,S] float32.
 
@@ -261,27 +296,31 @@ class Combine(Function):
     @staticmethod
     def forward(ctx, y, slots, weights):
         ctx.save_for_backward(y, slots, weights)
-        return _combined(y, slots, weights)
+        return combined(y, slots, weights)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
-        y, slots, weights = ctx.saved_tensors
-        used = (slots >= 0).reshape(-1)
-        # Unused places read and write a row of their own behind the others.
-        places = torch.where(slots >= 0, slots, torch.full_like(slots, y.shape[0])).reshape(-1)
-        places = places.long()
-        dy = dweights = None
-        if ctx.needs_input_grad[0]:
-            terms = (g.unsqueeze(1).float() * weights.unsqueeze(-1)).to(y.dtype)
-            dy = y.new_zeros((y.shape[0] + 1, y.shape[1]))
-            dy[places] = terms.reshape(-1, y.shape[1])
-            dy = dy[:-1]
-        if ctx.needs_input_grad[2]:
-            rows = y.index_select(0, places.clamp(max=max(y.shape[0] - 1, 0)))
-            terms = rows.view(*slots.shape, -1).float() * g.unsqueeze(1).float()
-            dweights = terms.sum(-1) * used.view_as(slots)
-        return dy, None, dweights
+        return combine_gradients(g, *ctx.saved_tensors, *ctx.needs_input_grad[::2])
+
+
+def combine_gradients(g, y, slots, weights, wants_dy: bool, wants_dweights: bool):
+    """The gradients of y, of slots (None) and of the weights."""
+    used = (slots >= 0).reshape(-1)
+    # Unused places read and write a row of their own behind the others.
+    places = torch.where(slots >= 0, slots, torch.full_like(slots, y.shape[0])).reshape(-1)
+    places = places.long()
+    dy = dweights = None
+    if wants_dy:
+        terms = (g.unsqueeze(1).float() * weights.unsqueeze(-1)).to(y.dtype)
+        dy = y.new_zeros((y.shape[0] + 1, y.shape[1]))
+        dy = dy.index_put((places,), terms.reshape(-1, y.shape[1]))
+        dy = dy[:-1]
+    if wants_dweights:
+        rows = y.index_select(0, places.clamp(max=max(y.shape[0] - 1, 0)))
+        terms = rows.view(*slots.shape, -1).float() * g.unsqueeze(1).float()
+        dweights = terms.sum(-1) * used.view_as(slots)
+    return dy, None, dweights
 
 
 class SwitchBackGroupedLinear(torch.nn.Module):
@@ -335,7 +374,7 @@ class SwitchBackGroupedLinear(torch.nn.Module):
 
     def _new_layers(self) -> _GroupedLayers:
         return _GroupedLayers(
-            self.groups, self.in_features, self.out_features, _abi.MODES[self.mode]
+            self.groups, self.in_features, self.out_features, LayerOptions(self.mode)
         )
 
     def reset_parameters(self) -> None:
@@ -392,7 +431,7 @@ class SwitchBackGroupedLinear(torch.nn.Module):
         return replica
 
 
-if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
+if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
     # As in linear.py: a compiled model breaks its graph at each product.
     for _name in ("forward", "forward_slots"):
         _function = getattr(SwitchBackGroupedLinear, _name)

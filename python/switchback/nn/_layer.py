@@ -23,6 +23,7 @@ from .. import _abi
 from .._context import Context
 from .._library import check, library
 from .._tensors import DTYPES, as_rows, check_storage, context_of, memory_of
+from ._options import LayerOptions
 
 _reuse = threading.local()
 
@@ -61,18 +62,21 @@ def _is_counted(key: tuple | None) -> bool:
 class LayerSet:
     """The library layers of one module. Copies and pickles of it start empty."""
 
-    def __init__(self, in_features: int, out_features: int, mode: int, rotation: int = 0):
+    announced = 0  # changes that were announced, of all modules
+
+    def __init__(self, in_features: int, out_features: int, options: LayerOptions):
         self.in_features = in_features
         self.out_features = out_features
-        self.mode = mode
-        self.rotation = rotation
+        self.options = options
+        self.text = options.text  # the options as operators take them
         self.updates = 0  # changes that were announced
         # Backwards that computed a weight gradient: an optimizer step may follow.
         self.weight_gradients = 0
         self._layers: dict[tuple, Layer] = {}
+        self._judged: tuple = (None, False)  # codes by their key, and whether they hold -128
 
     def __reduce__(self):
-        return LayerSet, (self.in_features, self.out_features, self.mode, self.rotation)
+        return LayerSet, (self.in_features, self.out_features, self.options)
 
     def layer(self, dtype: torch.dtype, device: torch.device) -> Layer:
         """The layer for inputs of `dtype` on `device`, on the context in use there."""
@@ -104,6 +108,17 @@ class LayerSet:
     def weight_updated(self) -> None:
         """The next forward treats the weight as changed, whatever torch says."""
         self.updates += 1
+        LayerSet.announced += 1
+
+    def needs_plain_product(self, codes) -> bool:
+        """Whether codes hold -128, which others' checkpoints may and the library's layers may not.
+
+        The products of codes take it (up to K = 131071). The codes are looked at once.
+        """
+        key = _key(codes)
+        if key != self._judged[0] or not _is_counted(key):
+            self._judged = key, not codes.is_meta and bool((codes == -128).any())
+        return self._judged[1]
 
     def release(self) -> None:
         """Releases the weight and everything made from it."""
@@ -154,7 +169,7 @@ class Layer:
         self._met = False  # another forward with this weight has run since then
         self._meets_again = False  # what _met was for the previous codes
         self._on_cpu = context.device == "cpu"
-        self._is_standard = owner.mode == _abi.STANDARD
+        self._is_standard = owner.options.mode == "standard"
         self._digest = (ctypes.c_uint64 * 2)()
         self._make_arguments(owner, code)
 
@@ -163,9 +178,8 @@ class Layer:
         return _abi.LinearOptions(
             in_features=owner.in_features,
             out_features=owner.out_features,
-            mode=owner.mode,
             dtype=dtype,
-            rotation=owner.rotation,
+            **owner.options.members(),
         )
 
     def _make_arguments(self, owner: LayerSet, code: int) -> None:
@@ -174,14 +188,15 @@ class Layer:
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
         self._y = _abi.Matrix(None, code, 0, out_features, out_features)
         self._codes = _abi.Matrix(None, _abi.S8, 0, in_features, in_features)
+        self._blocks = _abi.Matrix(None, _abi.S8, in_features, 0, 0)
         self._grads = _abi.LinearGrads(
             g=_abi.Matrix(None, code, 0, out_features, out_features),
             dx=_abi.Matrix(None, code, 0, in_features, in_features),
             dw=_abi.Matrix(None, code, out_features, in_features, in_features),
             db=_abi.Matrix(None, code, 1, out_features, out_features),
         )
-        self._x_at, self._y_at, self._codes_at, self._grads_at = map(
-            ctypes.addressof, (self._x, self._y, self._codes, self._grads)
+        self._x_at, self._y_at, self._codes_at, self._blocks_at, self._grads_at = map(
+            ctypes.addressof, (self._x, self._y, self._codes, self._blocks, self._grads)
         )
         self._g, self._dx, self._dw, self._db = (
             getattr(self._grads, name) for name in ("g", "dx", "dw", "db")
@@ -254,16 +269,22 @@ class Layer:
 
     def _fingerprint_of(self, weight) -> tuple:
         """The fingerprint of the weight that the library reads, or of the source of its copy."""
-        matrix = self._lent
-        if self._is_copy:
-            source = memory_of(weight.detach(), "forward", "weight")
-            check_storage(source, "forward", "weight")
-            if source.stride(-2) == 1 and source.stride(-1) > 1:
-                # A transposed matrix of contiguous rows need not be copied.
-                source = source.transpose(-2, -1)
-            cols = source.shape[-1]
-            source, rows, stride = as_rows(source, cols)
-            matrix = _abi.Matrix(source.data_ptr(), DTYPES[source.dtype], rows, cols, stride)
+        return self._fingerprint_of_tensor(weight) if self._is_copy else self._digest_of(self._lent)
+
+    def _fingerprint_of_tensor(self, weight) -> tuple:
+        """The fingerprint of a tensor of any strides and dtype."""
+        source = memory_of(weight.detach(), "forward", "weight")
+        check_storage(source, "forward", "weight")
+        if source.stride(-2) == 1 and source.stride(-1) > 1:
+            # A transposed matrix of contiguous rows need not be copied.
+            source = source.transpose(-2, -1)
+        cols = source.shape[-1]
+        source, rows, stride = as_rows(source, cols)
+        return self._digest_of(
+            _abi.Matrix(source.data_ptr(), DTYPES[source.dtype], rows, cols, stride)
+        )
+
+    def _digest_of(self, matrix: _abi.Matrix) -> tuple:
         check(
             self._lib.switchback_fingerprint(
                 self.context.pointer, ctypes.byref(matrix), self._digest
@@ -383,6 +404,20 @@ class Layer:
         if status:
             check(status)
 
+    def forward_block_codes(
+        self, x: int, rows: int, stride: int, y: int, codes: int, padded: int, absmax: int
+    ) -> None:
+        """The same, and codes[K,padded] of blocks with their absmax."""
+        m, d, q = self._x, self._y, self._blocks
+        m.data, m.rows, m.stride = x, rows, stride
+        d.data, d.rows = y, rows
+        q.data, q.cols, q.stride = codes, padded, padded
+        check(
+            self._lib.switchback_linear_forward_block_codes(
+                self.pointer, self._x_at, self._y_at, self._blocks_at, absmax
+            )
+        )
+
     def backward(
         self,
         g: int,
@@ -394,10 +429,12 @@ class Layer:
         x: int,
         x_stride: int,
         absmax: int | None,
+        padded: int = 0,
     ) -> None:
         """dx[rows,K], and the tensors dw[N,K] and db[N], each unless it is None.
 
-        x[rows,K] is the input or, with its absmax[rows], its codes; 0: dw is None.
+        x[rows,K] is the input or, with its absmax[rows], its codes; 0: dw is None. With `padded` it is
+        codes[K,padded] of blocks.
         """
         m, d, w, b = self._g, self._dx, self._dw, self._db
         m.data, m.rows, m.stride = g, rows, stride
@@ -408,6 +445,15 @@ class Layer:
         if db is not None:
             b.data, b.dtype = db.data_ptr(), DTYPES[db.dtype]
         kept = None
+        if padded:
+            p = self._blocks
+            p.data, p.cols, p.stride = x, padded, padded
+            check(
+                self._lib.switchback_linear_backward_from_blocks(
+                    self.pointer, self._grads_at, self._blocks_at, absmax
+                )
+            )
+            return
         if x and absmax is None:
             p = self._x
             p.data, p.rows, p.stride = x, rows, x_stride

@@ -2,7 +2,9 @@
 """The weight as int8 codes: how a module changes between that form and the float one.
 
 The codes are the buffer W_int8[N,K], their scales the buffer state_W (float32): [N] in mode rowwise,
-[1] in mode global. Checkpoints that hold these keys instead of the weight have this form.
+[1] in mode global. Checkpoints that hold these keys instead of the weight have this form. They also
+hold an empty weight, of shape [0]: loaders that know nothing of codes would leave a missing weight
+as it was initialised, and only warn; a weight of another shape they refuse.
 """
 
 from __future__ import annotations
@@ -31,6 +33,16 @@ def prepare(module, keep_float: bool = False) -> None:
         rows = module._weight_rows()
         codes, scales = quantize(ops.rotate(rows, module.rotation) if module.rotation else rows)
     _set_codes(module, codes, scales, keep_float)
+
+
+def set_empty_codes(module) -> None:
+    """Gives a module the prepared form, with codes and scales that are to be loaded."""
+    if not _is_to_be_prepared(module):
+        return
+    shape, device = (module.out_features, module.in_features), module.weight.device
+    count = shape[0] if module.mode == "rowwise" else 1
+    codes = torch.empty(shape, dtype=torch.int8, device=device)
+    _set_codes(module, codes, torch.empty(count, dtype=torch.float32, device=device))
 
 
 def prepare_model(model, kind: type) -> None:
@@ -65,7 +77,8 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
     says why. `rest` holds the arguments of _load_from_state_dict after the prefix.
     """
     missing_keys, error_msgs = rest[2], rest[4]
-    has_float = prefix + "weight" in state_dict
+    weight = state_dict.get(prefix + "weight")
+    has_float = weight is not None and not is_placeholder(weight)
     found = [name for name in (CODES, SCALES) if prefix + name in state_dict]
     if has_float or not found or module.mode in ("standard", "auto"):
         if has_float and module.is_prepared:
@@ -80,6 +93,7 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
         error_msgs.extend(f"{prefix}{problem}" for problem in problems)
         return state_dict, True
     own = {key: value for key, value in state_dict.items() if key.startswith(prefix)}
+    own.pop(prefix + "weight", None)
     own[prefix + SCALES] = scales.detach().reshape(-1).to(torch.float32)
     if module.weight is not None:
         device = module.weight.device
@@ -92,6 +106,19 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
     return own, False
 
 
+def placeholder(module):
+    """The empty weight of a state_dict with codes."""
+    made = torch.empty(0, dtype=module._float["dtype"], device=module.W_int8.device)
+    # transformers initialises a model whose state_dict has a tensor that it has not seen loaded.
+    made._is_hf_initialized = True
+    return made
+
+
+def is_placeholder(weight) -> bool:
+    """Whether it is that."""
+    return weight.numel() == 0 and weight.dim() == 1
+
+
 def _problems(module, codes, scales) -> list[str]:
     """A description of what is wrong with a checkpoint's codes and scales."""
     shape = (module.out_features, module.in_features)
@@ -102,8 +129,6 @@ def _problems(module, codes, scales) -> list[str]:
             f"{CODES}: it is {codes.dtype} of shape {tuple(codes.shape)}; it must be torch.int8 of shape "
             f"{shape}, [out_features, in_features]"
         )
-    elif not codes.is_meta and bool((codes == -128).any()):
-        found.append(f"{CODES}: it holds the code -128; codes are from -127 to 127")
     if scales.dtype not in FLOATS and scales.dtype is not torch.float64:
         found.append(f"{SCALES}: it is {scales.dtype}; it must be floating point")
     if scales.numel() != count:

@@ -9,9 +9,11 @@ import torch
 
 from .. import _abi
 from .._errors import Unsupported
+from .._tensors import HAS_OPERATORS
 from . import _prepared
 from ._function import linear, prepared_linear
 from ._layer import LayerSet
+from ._options import LayerOptions
 
 
 class Int8Layer:
@@ -22,14 +24,32 @@ class Int8Layer:
     """
 
     rotation = 0
+    dw = "floating"
+    dw_block_rows = 256
 
-    def _init_int8(self, mode: str, mem_efficient: bool, rotation: int = 0) -> None:
+    def _init_int8(
+        self,
+        mode: str,
+        mem_efficient: bool,
+        rotation: int = 0,
+        dw: str = "floating",
+        dw_block_rows: int = 256,
+    ) -> None:
         """Call it at the end of __init__, when the parameters exist."""
         self.mode = mode
         self.mem_efficient = mem_efficient
         self.rotation = rotation
+        self.dw, self.dw_block_rows = dw, dw_block_rows
         self._float = {"dtype": self.weight.dtype, "requires_grad": True}
-        self._layers = LayerSet(self.in_features, self.out_features, _abi.MODES[mode], rotation)
+        self._layers = self._new_layers()
+
+    def _new_layers(self) -> LayerSet:
+        return LayerSet(self.in_features, self.out_features, self._options())
+
+    def _options(self) -> LayerOptions:
+        return LayerOptions(
+            self.mode, rotation=self.rotation, dw=self.dw, dw_block_rows=self.dw_block_rows
+        )
 
     def _weight_rows(self):
         """The weight as [N,K], in its own memory."""
@@ -49,12 +69,17 @@ class Int8Layer:
         """Whether the weight is int8 codes, made by prepare_for_eval() or loaded."""
         return "W_int8" in self._buffers
 
+    @property
+    def qweight(self):
+        """The codes of a prepared layer, under the name for which adapters (PEFT) look."""
+        if not self.is_prepared:
+            raise AttributeError(f"{type(self).__name__} has a float weight, and no qweight")
+        return self.W_int8
+
     def forward(self, x):
         """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
         if self.is_prepared:
-            return prepared_linear(
-                x, self.W_int8, self.state_W, self.bias, self._layers, self.training
-            )
+            return prepared_linear(x, self.W_int8, self.state_W, self.bias, self._layers)
         return linear(x, self._weight_rows(), self.bias, self._layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
@@ -81,6 +106,8 @@ class Int8Layer:
             words.append("mem_efficient=True")
         if self.rotation:
             words.append(f"rotation={self.rotation}")
+        if self.dw != "floating":
+            words.append(f"dw={self.dw}, dw_block_rows={self.dw_block_rows}")
         if self.is_prepared:
             words.append("prepared_for_eval=True")
         return ", ".join(word for word in words if word)
@@ -90,6 +117,12 @@ class Int8Layer:
             f"torch.jit.script: {type(self).__name__} cannot be compiled, its products run outside of "
             "torch; script the model with nn.Linear in its place"
         )
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        # On the meta device there is nothing to save: the keys are those that may be loaded.
+        if self.is_prepared and self.weight is None and not self.W_int8.is_meta:
+            destination[prefix + "weight"] = _prepared.placeholder(self)
 
     def _load_from_state_dict(self, state_dict, prefix, *rest):
         state_dict, rejected = _prepared.take_form_of(self, state_dict, prefix, rest)
@@ -109,9 +142,7 @@ class Int8Layer:
 
     def _replicate_for_data_parallel(self):
         replica = super()._replicate_for_data_parallel()
-        replica._layers = LayerSet(
-            self.in_features, self.out_features, _abi.MODES[self.mode], self.rotation
-        )
+        replica._layers = self._new_layers()
         return replica
 
 
@@ -138,6 +169,10 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
             are multiplied by Hadamard matrices of that size in front of their quantization, which
             takes outliers away. Codes are those of the rotated weight (W_int8 of a "ConvRot"
             checkpoint is its int8 weight, state_W 127 times its weight_scale).
+        dw: "floating", or "int8_block": the weight gradient is an int8 product too, of codes that
+            have a scale for each column of dw_block_rows (128, 256, 512 or 1024) rows. They are kept
+            for backward in place of the input, a quarter or half of its memory (in mode "auto" and
+            in compiled models the input is kept). For modes "rowwise", "global" and "auto".
     """
 
     def __init__(
@@ -152,14 +187,17 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
         *,
         mode: str | None = None,
         rotation: int = 0,
+        dw: str = "floating",
+        dw_block_rows: int = 256,
     ):
         mode = _mode_of(mode, vector_wise_quantization, mem_efficient)
         _check_rotation(rotation, in_features, mode)
+        _check_dw(dw, dw_block_rows, mode, mem_efficient)
         for name, value in (("in_features", in_features), ("out_features", out_features)):
             if value < 1:
                 raise ValueError(f"SwitchBackLinear: {name} = {value}; it must be at least 1")
         super().__init__(in_features, out_features, bias=bias, device=device, dtype=dtype)
-        self._init_int8(mode, mem_efficient, rotation)
+        self._init_int8(mode, mem_efficient, rotation, dw, dw_block_rows)
 
 
 class SwitchBackLinearGlobal(SwitchBackLinear):
@@ -277,6 +315,27 @@ def _check_rotation(rotation: int, in_features: int, mode: str) -> None:
         )
 
 
-if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
+def _check_dw(dw: str, dw_block_rows: int, mode: str, mem_efficient: bool) -> None:
+    if dw not in _abi.WEIGHT_GRADIENTS:
+        raise ValueError(
+            f"SwitchBackLinear: dw = {dw!r}; it must be 'floating' or 'int8_block'"
+        )
+    if dw_block_rows not in (128, 256, 512, 1024):
+        raise ValueError(
+            f"SwitchBackLinear: dw_block_rows = {dw_block_rows!r}; it must be 128, 256, 512 or 1024"
+        )
+    if dw == "int8_block" and mode not in ("rowwise", "global", "auto"):
+        raise ValueError(
+            f"SwitchBackLinear: dw = 'int8_block' in mode {mode!r}; it needs mode 'rowwise', 'global' "
+            "or 'auto'"
+        )
+    if dw == "int8_block" and mem_efficient:
+        raise ValueError(
+            "SwitchBackLinear: dw = 'int8_block' with mem_efficient; it keeps codes of the input by "
+            "itself, so leave mem_efficient out"
+        )
+
+
+if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
     # ctypes calls cannot be traced: a compiled model breaks its graph here.
     Int8Layer.forward = torch.compiler.disable(Int8Layer.forward)

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of known models with random weights: switchback against what else PyTorch offers.
+
+The blocks are transformers' own (BERT, ViT, GPT-2, Llama), at the width of the published models and
+few layers deep. All rivals of a model have the same weights and inputs and run in turns. Printed are
+the median time of float32 nn.Linear and, for each rival, the median of the ratios of neighbours in
+time (above 1: faster) with half the distance between its quartiles, and the relative error of its
+output, ||y - y_f32|| / ||y_f32||. A rival that cannot run says why.
+"""
+
+import argparse
+import contextlib
+import copy
+import statistics
+import time
+import warnings
+
+import switchback
+import switchback.nn as sb
+import torch
+
+
+def bert(layers):
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(num_hidden_layers=layers, attn_implementation="sdpa")
+    return BertModel(config, add_pooling_layer=False), lambda b, t: {
+        "input_ids": torch.randint(0, config.vocab_size, (b, t))
+    }
+
+
+def vit(layers):
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(num_hidden_layers=layers, attn_implementation="sdpa")
+    size = config.image_size
+    return ViTModel(config, add_pooling_layer=False), lambda b, t: {
+        "pixel_values": torch.randn(b, 3, size, size)
+    }
+
+
+def gpt2(layers):
+    from transformers import GPT2Config, GPT2Model
+
+    config = GPT2Config(
+        n_layer=layers, vocab_size=8192, attn_implementation="sdpa", use_cache=False
+    )
+    return GPT2Model(config), lambda b, t: {
+        "input_ids": torch.randint(0, config.vocab_size, (b, t))
+    }
+
+
+def llama(layers):
+    from transformers import LlamaConfig, LlamaModel
+
+    config = LlamaConfig(
+        hidden_size=2048, intermediate_size=5632, num_hidden_layers=layers, num_attention_heads=32,
+        num_key_value_heads=4, vocab_size=8192, attn_implementation="sdpa", use_cache=False,
+    )  # fmt: skip
+    return LlamaModel(config), lambda b, t: {
+        "input_ids": torch.randint(0, config.vocab_size, (b, t))
+    }
+
+
+MODELS = {"bert": bert, "vit": vit, "gpt2": gpt2, "llama": llama}
+
+
+class Rival:
+    """A model made from the float32 one, and the context it runs in."""
+
+    def __init__(self, make, around=contextlib.nullcontext, trains=True, infers=True):
+        self.make, self.around, self.trains, self.infers = make, around, trains, infers
+
+
+def replaced(mode):
+    return lambda model: sb.replace_linear(model, mode=mode)
+
+
+def prepared(model):
+    return sb.prepare_for_eval(sb.replace_linear(model, mode="rowwise"))
+
+
+def quantize_dynamic(model):
+    torch.backends.quantized.engine = "onednn"
+    return torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+
+
+def torchao(model):
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+    quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    return model
+
+
+def torchao_compiled(model):
+    return torch.compile(torchao(model))
+
+
+def compiled(mode):
+    return lambda model: torch.compile(sb.replace_linear(model, mode=mode))
+
+
+def autocast():
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+RIVALS = {
+    "f32": Rival(lambda model: model),
+    "bf16 autocast": Rival(lambda model: model, autocast),
+    "f32 compiled": Rival(torch.compile),
+    "quantize_dynamic": Rival(quantize_dynamic, trains=False),
+    "torchao": Rival(torchao, trains=False),
+    "torchao compiled": Rival(torchao_compiled, trains=False),
+    "standard": Rival(replaced("standard")),
+    "rowwise": Rival(replaced("rowwise")),
+    "global": Rival(replaced("global")),
+    "rowwise autocast": Rival(replaced("rowwise"), autocast),
+    "rowwise compiled": Rival(compiled("rowwise")),
+    "prepared": Rival(prepared, trains=False),
+}
+
+
+def seconds(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def inference(model, around, inputs):
+    def run():
+        with torch.no_grad(), around():
+            return model(**inputs)[0]
+
+    return run
+
+
+def training(model, around, inputs):
+    optimizer = torch.optim.SGD(model.parameters(), 1e-5)
+
+    def run():
+        with around():
+            loss = model(**inputs)[0].float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return run
+
+
+def compare(name, phase, rivals, layers, batch, length, min_time):
+    """Prints the lines of one model and phase."""
+    torch.manual_seed(0)
+    model, make_inputs = MODELS[name](layers)
+    inputs = make_inputs(batch, length)
+    runs, errors = {}, {}
+    want = None
+    for rival in rivals:
+        known = RIVALS[rival]
+        if phase == "training" and not known.trains:
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                mine = known.make(copy.deepcopy(model).train(phase == "training").eval())
+                if phase == "training":
+                    mine.train()
+                    for part in mine.modules():  # the same work in every run
+                        if isinstance(part, torch.nn.Dropout):
+                            part.p = 0.0
+                y = inference(mine, known.around, inputs)().float()
+                want = y if want is None else want
+                runs[rival] = (inference if phase == "inference" else training)(
+                    mine, known.around, inputs
+                )
+                errors[rival] = float((y - want).norm() / want.norm())
+                for _ in range(2):
+                    runs[rival]()
+        except Exception as error:
+            runs.pop(rival, None)
+            print(
+                f"{name:6} {phase:9} {rival:18} cannot run: {type(error).__name__}: {error}"[:150]
+            )
+    times = {rival: [] for rival in runs}
+    order, end = list(runs), time.perf_counter() + min_time
+    while time.perf_counter() < end or len(times[order[0]]) < 5:
+        for rival in order:
+            times[rival].append(seconds(runs[rival]))
+        order.reverse()
+    base = times["f32"]
+    print(f"{name:6} {phase:9} {'f32':18} {statistics.median(base) * 1e3:9.1f} ms", flush=True)
+    for rival in runs:
+        if rival == "f32":
+            continue
+        low, middle, high = statistics.quantiles([b / t for b, t in zip(base, times[rival])], n=4)
+        print(
+            f"{name:6} {phase:9} {rival:18} {middle:8.2f}x +-{(high - low) / 2:.2f}   error "
+            f"{errors[rival]:.4f}",
+            flush=True,
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--phases", nargs="+", default=["inference", "training"])
+    parser.add_argument("--rivals", nargs="+", default=list(RIVALS), choices=RIVALS)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
+    parser.add_argument("--threads", type=int, default=0, help="of all; 0: torch's number")
+    parser.add_argument("--min-time", type=float, default=20.0, help="seconds a model and phase")
+    given = parser.parse_args()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    rivals = ["f32", *(rival for rival in given.rivals if rival != "f32")]
+    print(
+        f"torch {torch.__version__}, switchback {switchback.library_version()}, "
+        f"{torch.get_num_threads()} threads, {given.layers} layers, batch {given.batch}, length "
+        f"{given.length}; how many times as fast as float32 nn.Linear"
+    )
+    for name in given.models:
+        for phase in given.phases:
+            compare(name, phase, rivals, given.layers, given.batch, given.length, given.min_time)
+
+
+if __name__ == "__main__":
+    main()

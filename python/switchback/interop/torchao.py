@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torchao.quantization.quantize_(model, SwitchBackConfig(...)), once this module is imported."""
+
+from __future__ import annotations
+
+from torchao.core.config import AOBaseConfig
+from torchao.quantization.transform_module import register_quantize_module_handler
+
+from ..nn._quantize import SwitchBackConfig, replace_one
+
+AOBaseConfig.register(SwitchBackConfig)
+register_quantize_module_handler(SwitchBackConfig)(replace_one)
+
+__all__ = ["SwitchBackConfig"]

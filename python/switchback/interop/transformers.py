@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A quantizer for transformers: from_pretrained(..., quantization_config=SwitchBackQuantConfig()).
+
+Importing this module registers it. Models that were saved with it load after the same import.
+"""
+
+from __future__ import annotations
+
+from transformers.quantizers import HfQuantizer
+from transformers.quantizers.auto import register_quantization_config, register_quantizer
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from ..nn import SwitchBackLinear, prepare_for_eval, replace_linear
+from ..nn._prepared import set_empty_codes
+from ..nn._quantize import SwitchBackConfig
+from ..nn.linear import Int8Layer
+
+METHOD = "switchback"
+
+
+@register_quantization_config(METHOD)
+class SwitchBackQuantConfig(QuantizationConfigMixin):
+    """SwitchBackConfig, and which modules stay as they are.
+
+    weights="float": the checkpoint has float weights, and the model trains. weights="int8": codes
+    alone; a float checkpoint is quantized when it is loaded, and save_pretrained writes codes.
+
+    modules_to_not_convert: names of modules, or parts of names; None: the heads that transformers
+    leaves alone in every quantized model (lm_head and tied embeddings).
+    """
+
+    def __init__(
+        self,
+        mode="rowwise",
+        weights="int8",
+        mem_efficient=False,
+        modules_to_not_convert=None,
+        **unknown,
+    ):
+        unknown.pop("quant_method", None)
+        if unknown:
+            raise ValueError(
+                f"SwitchBackQuantConfig: {sorted(unknown)}; its arguments are mode, weights, "
+                "mem_efficient and modules_to_not_convert"
+            )
+        SwitchBackConfig(mode, mem_efficient, weights)  # checks them
+        self.quant_method = METHOD
+        self.mode, self.weights, self.mem_efficient = mode, weights, mem_efficient
+        self.modules_to_not_convert = modules_to_not_convert
+
+
+@register_quantizer(METHOD)
+class SwitchBackQuantizer(HfQuantizer):
+    """Puts switchback layers into a model before its weights are loaded."""
+
+    requires_calibration = False
+
+    def _process_model_before_weight_loading(self, model, **kwargs):
+        config = self.quantization_config
+        left = self.get_modules_to_not_convert(
+            model, config.modules_to_not_convert, getattr(model, "_keep_in_fp32_modules", None)
+        )
+
+        def chosen(name, _module):
+            parts = name.split(".")
+            return not any(
+                name == stays or name.startswith(stays + ".") or stays in parts for stays in left
+            )
+
+        replaced: list = []
+        replace_linear(
+            model,
+            SwitchBackLinear,
+            include=chosen,
+            replaced=replaced,
+            mode=config.mode,
+            mem_efficient=config.mem_efficient,
+        )
+        if not replaced:
+            raise ValueError(
+                f"SwitchBackQuantConfig: nothing to replace in {type(model).__name__}: it has no nn.Linear "
+                f"or Conv1D outside of {left}"
+            )
+        if self.pre_quantized and config.weights == "int8":
+            for module in model.modules():
+                if isinstance(module, Int8Layer):
+                    set_empty_codes(module)
+                    module._is_hf_initialized = True  # there is no weight to initialise
+            for module in model.modules():
+                # Some models initialise weights of their children, without asking the children.
+                layers = any(isinstance(child, Int8Layer) for child in module.children())
+                if layers and not module._parameters:
+                    module._is_hf_initialized = True
+            # The empty weights beside the codes: see nn/_prepared.py.
+            known = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
+            patterns = (rf"^{name.replace('.', '[.]')}[.]weight$" for name in replaced)
+            model._keys_to_ignore_on_load_unexpected = {*known, *patterns}
+        return model
+
+    def _process_model_after_weight_loading(self, model, **kwargs):
+        if self.quantization_config.weights == "int8":
+            prepare_for_eval(model)
+        return model
+
+    def is_serializable(self, *args, **kwargs):
+        return True
+
+    @property
+    def is_trainable(self):
+        """Float weights train; int8 ones carry adapters."""
+        return True
+
+    @property
+    def is_qat_trainable(self):
+        return self.quantization_config.weights == "float"
+
+    @property
+    def is_compileable(self):
+        return True

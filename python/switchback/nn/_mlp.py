@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A perceptron of two layers, whose activation is computed while the second quantizes its input."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .. import _abi, ops
+from .._errors import InvalidArgument
+from .._tensors import needs_operator
+from ._function import linear
+from ._layer import LayerSet
+from .linear import SwitchBackLinear
+
+
+class SwitchBackMLP(torch.nn.Module):
+    """y = down(gelu(up(x))), from up and down, which are SwitchBackLinears.
+
+    gelu is computed in the pass that quantizes its result, which is not written to memory; for
+    backward, only up(x) is kept and not gelu(up(x)). The bits are those of separate operations: of
+    switchback.activation_forward between the layers. The state_dict has up.weight, up.bias,
+    down.weight and down.bias.
+
+    Args:
+        in_features, hidden_features, out_features: of x, inside, and of y (default: in_features).
+        activation: "gelu_tanh" or "gelu_erf".
+        bias, device, dtype: as for nn.Linear, of both layers.
+        mode: as for SwitchBackLinear.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden_features: int,
+        out_features: int | None = None,
+        *,
+        activation: str = "gelu_tanh",
+        bias: bool = True,
+        device=None,
+        dtype=None,
+        mode: str = "rowwise",
+    ):
+        super().__init__()
+        if activation not in _abi.ACTIVATIONS:
+            allowed = " or ".join(repr(name) for name in _abi.ACTIVATIONS)
+            raise InvalidArgument(
+                f"SwitchBackMLP: activation = {activation!r}; it must be {allowed}"
+            )
+        options = {"bias": bias, "device": device, "dtype": dtype, "mode": mode}
+        self.up = SwitchBackLinear(in_features, hidden_features, **options)
+        outputs = in_features if out_features is None else out_features
+        self.down = SwitchBackLinear(hidden_features, outputs, **options)
+        self.activation = activation
+        self._fused = self._new_layers()
+
+    @classmethod
+    def of(cls, up, down, activation: str = "gelu_tanh", mode: str = "rowwise"):
+        """From two nn.Linear modules, whose Parameters it takes over."""
+        if up.out_features != down.in_features:
+            raise InvalidArgument(
+                f"SwitchBackMLP.of: up has {up.out_features} outputs and down {down.in_features} inputs"
+            )
+        sizes = up.in_features, up.out_features, down.out_features
+        made = cls(*sizes, activation=activation, device="meta", mode=mode)
+        made.up.weight, made.up.bias = up.weight, up.bias
+        made.down.weight, made.down.bias = down.weight, down.bias
+        return made.train(up.training)
+
+    def _new_layers(self) -> LayerSet:
+        options = dataclasses.replace(self.down._options(), activation=self.activation)
+        return LayerSet(self.down.in_features, self.down.out_features, options)
+
+    def forward(self, x):
+        """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
+        h = self.up(x)
+        weight = self.down.weight
+        # Weights that stand for others (sharded ones) are products of the layer alone.
+        if self.down.is_prepared or type(weight) is not torch.nn.Parameter:
+            return self.down(activated(h, self.activation))
+        return linear(h, weight, self.down.bias, self._fused, False)
+
+    def weight_updated(self) -> None:
+        """As SwitchBackLinear.weight_updated, of both layers."""
+        for layers in (self.up._layers, self.down._layers, self._fused):
+            layers.weight_updated()
+
+    def extra_repr(self) -> str:
+        return f"activation={self.activation}"
+
+    def _load_from_state_dict(self, *arguments):
+        super()._load_from_state_dict(*arguments)
+        self._fused.weight_updated()
+
+    def _apply(self, fn, *args, **kwargs):
+        super()._apply(fn, *args, **kwargs)
+        self._fused.release()
+        return self
+
+    def _replicate_for_data_parallel(self):
+        replica = super()._replicate_for_data_parallel()
+        replica._fused = self._new_layers()
+        return replica
+
+
+def activated(x, activation: str):
+    """switchback's activation_forward of x[..., K], recorded for autograd."""
+    if needs_operator(x):
+        y = torch.ops.switchback.activation_forward(x.reshape(-1, x.shape[-1]), activation)
+        return y.view(x.shape)
+    return _Activation.apply(x, activation)
+
+
+class _Activation(Function):
+    @staticmethod
+    def forward(ctx, x, activation: str):
+        ctx.save_for_backward(x)
+        ctx.activation = activation
+        rows = x.reshape(-1, x.shape[-1])
+        return ops.activation_forward.__wrapped__(rows, activation).view(x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        rows = (t.reshape(-1, x.shape[-1]) for t in (g.to(x.dtype), x))
+        dx = ops.activation_backward.__wrapped__(*rows, ctx.activation)
+        return dx.view(x.shape), None

@@ -1,0 +1,484 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layers as operators of torch, torch.ops.switchback.linear and its kin.
+
+An operator has no state of its own. Codes of a weight are kept for the tensor that was passed as the
+weight, as long as that lives, and used again by the rules of modules.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from .. import _abi
+from .._errors import InvalidArgument, InvalidState
+from .._operators import (
+    check_floats,
+    define,
+    define_autocast,
+    define_gradient,
+    define_loop,
+    refuse_gradient,
+)
+from .._tensors import memory_of
+from . import _fragmented, _function, _grouped
+from ._layer import LayerSet
+from ._options import LayerOptions
+
+_lock = threading.Lock()
+_sets = WeakTensorKeyDictionary()
+
+
+def _announced(kind: type) -> type:
+    """The class of sets of layers that count the announced changes of all modules."""
+
+    class OfTensor(kind):
+        @property
+        def updates(self):
+            return self._own_updates + LayerSet.announced
+
+        @updates.setter
+        def updates(self, value):
+            self._own_updates = value - LayerSet.announced
+
+    return OfTensor
+
+
+_LinearLayers = _announced(LayerSet)
+_GroupedLayers = _announced(_grouped._GroupedLayers)
+_FragmentedLayers = _announced(_fragmented._FragmentedLayers)
+
+
+def _layers_of(tensor, kind: type, sizes: tuple, options: str):
+    """The library layers whose weight, or codes, this tensor is."""
+    with _lock:
+        sets = _sets.get(tensor)
+        if sets is None:
+            sets = _sets[tensor] = {}
+        key = kind, sizes, options
+        found = sets.get(key)
+        if found is None:
+            found = sets[key] = kind(*sizes, LayerOptions.parse(options))
+        return found
+
+
+def _linear_layers(weight, options: str) -> LayerSet:
+    out_features, in_features = weight.shape
+    return _layers_of(weight, _LinearLayers, (in_features, out_features), options)
+
+
+def _check(x, weight, bias, options: str, codes: bool = False) -> None:
+    """The rules of linear, for tensors with and without memory."""
+    LayerOptions.parse(options)
+    name = "codes" if codes else "weight"
+    if weight.dim() != 2:
+        raise InvalidArgument(
+            f"forward: {name} has shape {tuple(weight.shape)}; it must be [out_features, in_features]"
+        )
+    if x.dim() == 0 or x.shape[-1] != weight.shape[1]:
+        raise InvalidArgument(
+            f"forward: x has shape {tuple(x.shape)}; its last dimension must be in_features = "
+            f"{weight.shape[1]}"
+        )
+    if x.device != weight.device:
+        raise InvalidArgument(
+            f"forward: x is on device {x.device} and the layer on {weight.device}; move one of them: "
+            f"x.to('{weight.device}') or layer.to('{x.device}')"
+        )
+    check_floats("forward", x=x)
+    if not codes:
+        check_floats("forward", weight=weight)
+    elif weight.dtype is not torch.int8:
+        raise TypeError(f"forward: codes have dtype {weight.dtype}; they must be torch.int8")
+    if bias is not None:
+        check_floats("forward", bias=bias)
+        if bias.shape != weight.shape[:1]:
+            raise InvalidArgument(
+                f"forward: bias has shape {tuple(bias.shape)}; it must be ({weight.shape[0]},): "
+                "out_features"
+            )
+
+
+def _empty_output(x, weight):
+    return x.new_empty((*x.shape[:-1], weight.shape[0]))
+
+
+# ---- linear
+
+
+def _linear(x, weight, bias, options: str):
+    _check(x, weight, bias, options)
+    layers = _linear_layers(weight, options)
+    x = memory_of(x, "forward", "x")
+    # Inside of an operator autograd is off: whether a backward will follow is not known here.
+    once = weight.requires_grad
+    save = _abi.SAVE_CALLER if once else _abi.SAVE_NOTHING
+    return _function.product(x, weight, bias, layers, save, once=once)
+
+
+def _fake_linear(x, weight, bias, options: str):
+    _check(x, weight, bias, options)
+    return _empty_output(x, weight)
+
+
+define(
+    "linear(Tensor x, Tensor weight, Tensor? bias, str options) -> Tensor", _linear, _fake_linear
+)
+
+
+def _linear_codes(x, weight, bias, options: str):
+    _check(x, weight, bias, options)
+    x = memory_of(x, "forward", "x")
+    return _function.product_and_codes(x, weight, bias, _linear_layers(weight, options))
+
+
+def _fake_linear_codes(x, weight, bias, options: str):
+    _check(x, weight, bias, options)
+    rows = x.numel() // x.shape[-1]
+    codes = x.new_empty((rows, x.shape[-1]), dtype=torch.int8)
+    return _empty_output(x, weight), codes, x.new_empty((rows,), dtype=torch.float32)
+
+
+define(
+    "linear_codes(Tensor x, Tensor weight, Tensor? bias, str options) -> (Tensor, Tensor, Tensor)",
+    _linear_codes,
+    _fake_linear_codes,
+)
+
+
+_without_weight: dict = {}  # layers for weight gradients alone, which read no weight
+
+
+def _layers_without_weight(out_features: int, in_features: int, options: str) -> LayerSet:
+    with _lock:
+        key = in_features, out_features, options
+        found = _without_weight.get(key)
+        if found is None:
+            sizes = in_features, out_features
+            found = _without_weight[key] = LayerSet(*sizes, LayerOptions.parse(options))
+        return found
+
+
+def _in_features(x, codes, weight) -> int:
+    return next(t.shape[-1] for t in (weight, x, codes) if t is not None)
+
+
+def _linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: str):
+    """dx if there is a weight, dw if there is x or its codes, db if it has a dtype; else empty."""
+    g = memory_of(g, "backward", "the gradient")
+    out_features, in_features = g.shape[-1], _in_features(x, codes, weight)
+    if weight is None:
+        layers = _layers_without_weight(out_features, in_features, options)
+    else:
+        layers = _linear_layers(weight, options)
+    grads = _function.gradients(
+        g,
+        (*g.shape[:-1], in_features),
+        (x, weight, codes, absmax),
+        (weight is not None, x is not None or codes is not None, of_bias is not None),
+        (of_weight, of_bias),
+        layers,
+    )
+    return tuple(g.new_empty(0) if grad is None else grad for grad in grads)
+
+
+def _fake_linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: str):
+    nothing = g.new_empty(0)
+    in_features = _in_features(x, codes, weight)
+    dx = nothing if weight is None else g.new_empty((*g.shape[:-1], in_features))
+    dw, db = g.new_empty(0), g.new_empty(0)
+    if x is not None or codes is not None:
+        dw = g.new_empty((g.shape[-1], in_features), dtype=of_weight)
+    if of_bias is not None:
+        db = g.new_empty((g.shape[-1],), dtype=of_bias)
+    return dx, dw, db
+
+
+define(
+    "linear_backward(Tensor g, Tensor? x, Tensor? codes, Tensor? absmax, Tensor? weight, "
+    "ScalarType of_weight, ScalarType? of_bias, str options) -> (Tensor, Tensor, Tensor)",
+    _linear_backward,
+    _fake_linear_backward,
+)
+refuse_gradient("linear_backward", "has no second derivative; use nn.Linear in its place")
+
+
+def _keep(ctx, inputs, output) -> None:
+    """For the backward of linear and of linear_codes."""
+    x, weight, bias, ctx.options = inputs
+    wants_dx, wants_dw, wants_db = ctx.needs_input_grad[:3]
+    ctx.of_weight = weight.dtype
+    ctx.of_bias = bias.dtype if wants_db else None
+    ctx.wanted = wants_dx or wants_dw or wants_db
+    ctx.dtype = x.dtype
+    codes = absmax = None
+    if isinstance(output, tuple) and wants_dw:
+        _, codes, absmax = output
+    kept_x = x if wants_dw and codes is None else None
+    # Without dx the weight is not read; but something must say how many features x has.
+    kept_weight = weight if wants_dx or not wants_dw else None
+    ctx.save_for_backward(kept_x, kept_weight, codes, absmax)
+
+
+def _backward(ctx, g, *_of_codes):
+    if g is None or not ctx.wanted:
+        return None, None, None, None
+    x, weight, codes, absmax = ctx.saved_tensors
+    dx, dw, db = torch.ops.switchback.linear_backward(
+        g.to(ctx.dtype), x, codes, absmax, weight, ctx.of_weight, ctx.of_bias, ctx.options
+    )
+    wants_dx, wants_dw, wants_db = ctx.needs_input_grad[:3]
+    return dx if wants_dx else None, dw if wants_dw else None, db if wants_db else None, None
+
+
+for _name in ("linear", "linear_codes"):
+    define_gradient(_name, _backward, _keep)
+    define_autocast(_name)
+    define_loop(_name, rows_of_first=_name == "linear")
+define_loop("linear_backward")
+
+
+# ---- linear from codes
+
+
+def _linear_prepared(x, codes, absmax, bias, options: str):
+    _check(x, codes, bias, options, codes=True)
+    x = memory_of(x, "forward", "x")
+    return _function.prepared_product(x, codes, absmax, bias, _linear_layers(codes, options))
+
+
+def _fake_linear_prepared(x, codes, absmax, bias, options: str):
+    _check(x, codes, bias, options, codes=True)
+    return _empty_output(x, codes)
+
+
+define(
+    "linear_prepared(Tensor x, Tensor codes, Tensor absmax, Tensor? bias, str options) -> Tensor",
+    _linear_prepared,
+    _fake_linear_prepared,
+)
+
+
+def _prepared_dx(g, codes, absmax, options: str):
+    rotation = LayerOptions.parse(options).rotation
+    return _function.prepared_dx(memory_of(g, "backward", "the gradient"), codes, absmax, rotation)
+
+
+define(
+    "linear_prepared_dx(Tensor g, Tensor codes, Tensor absmax, str options) -> Tensor",
+    _prepared_dx,
+    lambda g, codes, absmax, options: g.new_empty((*g.shape[:-1], codes.shape[1])),
+)
+refuse_gradient("linear_prepared_dx", "has no second derivative; use nn.Linear in its place")
+
+
+def _keep_codes(ctx, inputs, output) -> None:
+    x, codes, absmax, bias, ctx.options = inputs
+    ctx.dtype = x.dtype
+    ctx.of_bias = None if bias is None else bias.dtype
+    ctx.save_for_backward(codes, absmax)
+
+
+def _backward_of_prepared(ctx, g):
+    codes, absmax = ctx.saved_tensors
+    g, dx, db = g.to(ctx.dtype), None, None
+    if ctx.needs_input_grad[0]:
+        dx = torch.ops.switchback.linear_prepared_dx(g, codes, absmax, ctx.options)
+    if ctx.needs_input_grad[3]:
+        db = g.reshape(-1, g.shape[-1]).sum(0, dtype=torch.float32).to(ctx.of_bias)
+    return dx, None, None, db, None
+
+
+define_gradient("linear_prepared", _backward_of_prepared, _keep_codes)
+define_autocast("linear_prepared")
+define_loop("linear_prepared", rows_of_first=True)
+define_loop("linear_prepared_dx", rows_of_first=True)
+
+
+# ---- grouped
+
+
+def _check_grouped(x, weight, bias, offs, options: str) -> None:
+    LayerOptions.parse(options)
+    if x.dim() != 2 or weight.dim() != 3 or x.shape[1] != weight.shape[2]:
+        raise InvalidArgument(
+            f"forward: x has shape {tuple(x.shape)} and weight {tuple(weight.shape)}; they must be "
+            "[rows, in_features] and [groups, out_features, in_features]"
+        )
+    check_floats("forward", x=x, weight=weight)
+    if offs.dim() != 1 or offs.shape[0] != weight.shape[0]:
+        raise InvalidArgument(
+            f"forward: offs has shape {tuple(offs.shape)}; it must be ({weight.shape[0]},): the ends "
+            "of the groups"
+        )
+
+
+def _grouped_layers(weight, options: str):
+    groups, out_features, in_features = weight.shape
+    return _layers_of(weight, _GroupedLayers, (groups, in_features, out_features), options)
+
+
+def _grouped_linear(x, weight, bias, offs, index, slots, options: str):
+    _check_grouped(x, weight, bias, offs, options)
+    offs = _grouped.numbers(offs, "offs", (torch.int32,), x.device)
+    if index is not None:
+        kinds = torch.int32, torch.int64
+        index = _grouped.numbers(index, "index", kinds, x.device).to(torch.int32)
+    save = _abi.SAVE_CALLER if weight.requires_grad else _abi.SAVE_NOTHING
+    layers = _grouped_layers(weight, options)
+    once = weight.requires_grad
+    return _grouped.product(x, weight, bias, offs, index, layers, save, once=once)
+
+
+def _fake_grouped_linear(x, weight, bias, offs, index, slots, options: str):
+    _check_grouped(x, weight, bias, offs, options)
+    return x.new_empty((x.shape[0] if index is None else index.shape[0], weight.shape[1]))
+
+
+define(
+    "grouped_linear(Tensor x, Tensor weight, Tensor? bias, Tensor offs, Tensor? index, "
+    "Tensor? slots, str options) -> Tensor",
+    _grouped_linear,
+    _fake_grouped_linear,
+)
+
+
+def _grouped_backward(
+    g, x, weight, offs, index, slots, rows, wants_dx, wants_dw, of_bias, options: str
+):
+    """dx, dw and db; those that are not wanted are empty, db if it has no dtype."""
+    index = None if index is None else index.contiguous().to(torch.int32)
+    grads = _grouped.gradients(
+        memory_of(g, "backward", "the gradient"),
+        (x, weight, offs.contiguous(), index, slots),
+        rows,
+        (wants_dx, wants_dw, of_bias is not None),
+        (weight.dtype, of_bias),
+        _grouped_layers(weight, options),
+    )
+    return tuple(g.new_empty(0) if grad is None else grad for grad in grads)
+
+
+def _fake_grouped_backward(
+    g, x, weight, offs, index, slots, rows, wants_dx, wants_dw, of_bias, options: str
+):
+    groups, out_features, in_features = weight.shape
+    dx = g.new_empty((rows, in_features)) if wants_dx else g.new_empty(0)
+    dw = weight.new_empty(weight.shape) if wants_dw else g.new_empty(0)
+    db = g.new_empty(0)
+    if of_bias is not None:
+        db = g.new_empty((groups, out_features), dtype=of_bias)
+    return dx, dw, db
+
+
+define(
+    "grouped_linear_backward(Tensor g, Tensor? x, Tensor weight, Tensor offs, Tensor? index, "
+    "Tensor? slots, SymInt rows, bool wants_dx, bool wants_dw, ScalarType? of_bias, str options) -> "
+    "(Tensor, Tensor, Tensor)",
+    _grouped_backward,
+    _fake_grouped_backward,
+)
+refuse_gradient("grouped_linear_backward", "has no second derivative")
+
+
+def _keep_grouped(ctx, inputs, output) -> None:
+    x, weight, bias, offs, index, slots, ctx.options = inputs
+    ctx.rows, ctx.dtype = x.shape[0], x.dtype
+    ctx.of_bias = bias.dtype if ctx.needs_input_grad[2] else None
+    ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight, offs, index, slots)
+
+
+def _backward_of_grouped(ctx, g):
+    x, weight, offs, index, slots = ctx.saved_tensors
+    wants = ctx.needs_input_grad[:3]
+    grads = torch.ops.switchback.grouped_linear_backward(
+        g.to(ctx.dtype),
+        x,
+        weight,
+        offs,
+        index,
+        slots,
+        ctx.rows,
+        wants[0],
+        wants[1],
+        ctx.of_bias,
+        ctx.options,
+    )
+    return *(grad if wanted else None for grad, wanted in zip(grads, wants)), *(None,) * 4
+
+
+define_gradient("grouped_linear", _backward_of_grouped, _keep_grouped)
+define_autocast("grouped_linear")
+
+define(
+    "combine(Tensor y, Tensor slots, Tensor weights) -> Tensor",
+    _grouped.combined,
+    lambda y, slots, weights: y.new_empty((slots.shape[0], y.shape[1])),
+)
+define_gradient(
+    "combine",
+    lambda ctx, g: _grouped.combine_gradients(g, *ctx.saved_tensors, *ctx.needs_input_grad[::2]),
+    lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+# ---- fragmented
+
+
+def _fragmented_layers(weight, selector, down, options: str):
+    out_features, in_features = weight.shape
+    sizes = in_features, out_features, selector.shape[0], down.shape[0]
+    return _layers_of(weight, _FragmentedLayers, sizes, options)
+
+
+def _fragmented_linear(x, weight, selector, down, up, hard: bool, options: str):
+    _check(x, weight, None, options)
+    layers = _fragmented_layers(weight, selector, down, options)
+    once = not hard and weight.requires_grad
+    return _fragmented.product(x, (weight, selector, down, up), layers, hard, once)
+
+
+define(
+    "fragmented_linear(Tensor x, Tensor weight, Tensor selector, Tensor down, Tensor up, bool hard, "
+    "str options) -> Tensor",
+    _fragmented_linear,
+    lambda x, weight, selector, down, up, hard, options: _fake_linear(x, weight, None, options),
+)
+
+
+def _fragmented_backward(g, x, weight, selector, down, up, options: str):
+    layers = _fragmented_layers(weight, selector, down, options)
+    weights = weight, selector, down, up
+    g = memory_of(g, "backward", "the gradient")
+    return _fragmented.gradients(g, x, weights, (True,) * 5, layers)
+
+
+define(
+    "fragmented_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor selector, Tensor down, "
+    "Tensor up, str options) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _fragmented_backward,
+    lambda g, *operands: tuple(t.new_empty(t.shape) for t in operands[:5]),
+)
+refuse_gradient("fragmented_linear_backward", "has no second derivative")
+
+
+def _keep_fragmented(ctx, inputs, output) -> None:
+    *tensors, ctx.hard, ctx.options = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _backward_of_fragmented(ctx, g):
+    if ctx.hard:
+        raise InvalidState(_fragmented.HARD_HAS_NO_GRADIENT)
+    tensors = ctx.saved_tensors
+    grads = torch.ops.switchback.fragmented_linear_backward(
+        g.to(tensors[0].dtype), *tensors, ctx.options
+    )
+    wanted = ctx.needs_input_grad
+    return *(grad if want else None for grad, want in zip(grads, wanted)), None, None
+
+
+define_gradient("fragmented_linear", _backward_of_fragmented, _keep_fragmented)
+define_autocast("fragmented_linear")

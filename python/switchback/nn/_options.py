@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a layer computes: one immutable value, which modules, library layers and operators share."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .. import _abi
+from .._errors import InvalidArgument
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerOptions:
+    """The options of a library layer but for its sizes and dtype.
+
+    A new option is a field here, with the library's default, and an entry of `members`. Operators of
+    torch take all of them as one string, `text`.
+    """
+
+    mode: str = "rowwise"
+    activation: str = ""  # applied to x first; "": none. This and what follows: of linear layers alone
+    rotation: int = 0
+    dw: str = "floating"
+    dw_block_rows: int = 256
+
+    def __post_init__(self):
+        if self.mode not in _abi.MODES:
+            allowed = ", ".join(repr(name) for name in _abi.MODES)
+            raise InvalidArgument(f"mode = {self.mode!r}; it must be one of {allowed}")
+        if self.activation and self.activation not in _abi.ACTIVATIONS:
+            allowed = ", ".join(repr(name) for name in _abi.ACTIVATIONS)
+            raise InvalidArgument(
+                f"activation = {self.activation!r}; it must be one of {allowed}, or empty"
+            )
+        if self.dw not in _abi.WEIGHT_GRADIENTS:
+            allowed = ", ".join(repr(name) for name in _abi.WEIGHT_GRADIENTS)
+            raise InvalidArgument(f"dw = {self.dw!r}; it must be one of {allowed}")
+
+    def members(self) -> dict:
+        """The members of the library's structs of options."""
+        members = {"mode": _abi.MODES[self.mode]}
+        if self.activation:
+            members["activation"] = _abi.ACTIVATIONS[self.activation]
+        if self.rotation:
+            members["rotation"] = self.rotation
+        if self.dw != "floating":
+            members["dw"] = _abi.WEIGHT_GRADIENTS[self.dw]
+            members["dw_block_rows"] = self.dw_block_rows
+        return members
+
+    @property
+    def keeps_blocks(self) -> bool:
+        """Whether a training forward keeps codes of blocks of x, which dw reads, in place of x."""
+        return self.dw == "int8_block" and self.mode in ("rowwise", "global")
+
+    @property
+    def text(self) -> str:
+        """The fields that differ from their defaults, and the mode: "mode=global"."""
+        said = [
+            f"{field.name}={getattr(self, field.name)}"
+            for field in dataclasses.fields(self)
+            if field.name == "mode" or getattr(self, field.name) != field.default
+        ]
+        return ",".join(said)
+
+    @classmethod
+    def parse(cls, text: str) -> LayerOptions:
+        """The options of a text; InvalidArgument for one that says something else."""
+        kinds = {field.name: type(field.default) for field in dataclasses.fields(cls)}
+        values = {}
+        for part in text.split(","):
+            name, sign, value = part.partition("=")
+            if not sign or name not in kinds:
+                raise InvalidArgument(
+                    f"options = {text!r}; it must be names of {sorted(kinds)} with values, as in "
+                    "'mode=rowwise'"
+                )
+            values[name] = kinds[name](value)
+        return cls(**values)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""quantize_: replaces layers by a configuration, as torchao's function of that name does."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from .._errors import InvalidArgument
+from ._conv1d import is_conv1d
+from ._options import LayerOptions
+from ._replace import prepare_for_eval, replace_linear
+from .linear import Int8Layer, SwitchBackLinear
+
+_WEIGHTS = ("float", "int8")
+
+
+@dataclasses.dataclass
+class SwitchBackConfig:
+    """How linear layers are replaced.
+
+    mode: "rowwise" (one scale per row of a weight), "global" (one), "auto" or "standard".
+    mem_efficient: int8 codes of inputs are kept for backward, not the inputs.
+    weights: "float": Parameters that train, quantized when they are used; "int8": codes alone, made
+        now, which are frozen. Inputs still get gradients, for adapters on a frozen base.
+    """
+
+    mode: str = "rowwise"
+    mem_efficient: bool = False
+    weights: str = "float"
+
+    def __post_init__(self):
+        LayerOptions(self.mode)
+        if self.weights not in _WEIGHTS:
+            raise InvalidArgument(
+                f"SwitchBackConfig: weights = {self.weights!r}; it must be 'float' or 'int8'"
+            )
+        if self.weights == "int8" and self.mode in ("standard", "auto"):
+            raise InvalidArgument(
+                f"SwitchBackConfig: weights = 'int8' in mode {self.mode!r}, which needs float weights; it "
+                "must be 'rowwise' or 'global'"
+            )
+
+    def layer_options(self) -> dict:
+        """Arguments of SwitchBackLinear."""
+        return {"mode": self.mode, "mem_efficient": self.mem_efficient}
+
+
+def quantize_(model, config: SwitchBackConfig | None = None, filter_fn=None) -> None:
+    """Replaces linear layers of the model, in place: replace_linear under torchao's convention.
+
+    filter_fn(module, name) says which (default: all nn.Linear and Conv1D modules). With
+    weights="int8" the new layers are prepared; ties are kept as by prepare_for_eval(model).
+    """
+    config = SwitchBackConfig() if config is None else config
+    include = None
+    if filter_fn is not None:
+
+        def include(name, module):
+            return filter_fn(module, name)
+
+    if is_linear(model):
+        raise InvalidArgument(
+            f"quantize_: model is itself a {type(model).__name__}, which cannot be replaced in place; "
+            "use replace_linear, which returns the new module"
+        )
+    replaced: list = []
+    replace_linear(
+        model, SwitchBackLinear, include=include, replaced=replaced, **config.layer_options()
+    )
+    if config.weights == "int8":
+        prepare_for_eval(model)
+
+
+def is_linear(module) -> bool:
+    """Whether replace_linear replaces such a module."""
+    return type(module) is torch.nn.Linear or is_conv1d(module)
+
+
+def replace_one(module, config: SwitchBackConfig):
+    """The replacement of one module, prepared if the configuration says so."""
+    if isinstance(module, Int8Layer):
+        return module
+    new = replace_linear(module, SwitchBackLinear, **config.layer_options())
+    if config.weights == "int8" and isinstance(new, Int8Layer):
+        new.prepare_for_eval()
+    return new

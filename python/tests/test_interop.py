@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of others, transformers' and torchao's interfaces: nothing is left as initialised."""
+
+import copy
+import io
+import json
+import tempfile
+import unittest
+
+from support import relative_error, require_torch
+
+torch = require_torch()
+
+from switchback import nn as sb  # noqa: E402
+from switchback.interop import checkpoints  # noqa: E402
+from torch import nn  # noqa: E402
+
+
+def importable(name):
+    """Whether a package of a version that fits is there, and else the reason."""
+    try:
+        __import__(name)
+    except (ImportError, AttributeError) as error:
+        return f"{name}: {error}"
+    return None
+
+
+NO_TRANSFORMERS = importable("switchback.interop.transformers")
+NO_TORCHAO = importable("switchback.interop.torchao")
+NO_ONNX = importable("switchback.interop.onnx")
+NO_PEFT = NO_TRANSFORMERS or importable("peft")
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 16)
+        self.up = nn.Linear(16, 32)
+        self.down = nn.Linear(32, 16, bias=False)
+
+    def forward(self, tokens):
+        return self.down(torch.relu(self.up(self.embed(tokens))))
+
+
+class Formats(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.tokens = torch.randint(0, 11, (3, 5))
+
+    def prepared(self, layer=sb.SwitchBackLinearVectorwise):
+        return sb.prepare_for_eval(sb.replace_linear(Model(), layer))
+
+    def test_each_format_there_and_back(self):
+        for layer in (sb.SwitchBackLinearVectorwise, sb.SwitchBackLinearGlobal):
+            model = self.prepared(layer)
+            want = model(self.tokens)
+            for name in checkpoints.FORMATS:
+                state = checkpoints.to_int8(model.state_dict(), name)
+                self.assertIs(state["up.weight"].dtype, torch.int8)
+                self.assertNotIn("up.W_int8", state)
+                buffer = io.BytesIO()
+                torch.save(state, buffer)
+                buffer.seek(0)
+                other = checkpoints.load_int8(Model(), torch.load(buffer))
+                self.assertTrue(torch.equal(other.up.W_int8, model.up.W_int8))
+                # absmax = 127 * (absmax / 127) is rounded twice: 2^-23, a few times over.
+                self.assertLess(relative_error(other(self.tokens), want), 2.0**-20)
+                if name == "bitsandbytes":
+                    self.assertTrue(torch.equal(other(self.tokens), want))
+            self.assertTrue(
+                torch.equal(checkpoints.load_int8(Model(), model.state_dict())(self.tokens), want)
+            )
+
+    def test_what_others_wrote(self):
+        """By the definitions of the formats, with a code of -128, as compressed-tensors has them."""
+        codes = torch.randint(-128, 128, (32, 16), dtype=torch.int8)
+        codes[0, 0] = -128
+        plain = Model()
+        exact = copy.deepcopy(plain)
+        for scale in (
+            torch.rand(32, 1) / 99,
+            (torch.rand(32) / 99).bfloat16(),
+            torch.tensor(0.004),
+        ):
+            with torch.no_grad():
+                exact.up.weight.copy_(codes * scale.float().reshape(-1, 1))
+            for beside in (
+                {},
+                {"up.weight_zero_point": torch.zeros(32, 1, dtype=torch.int8)},
+                {"up.weight_shape": torch.tensor([32, 16])},
+                {"up.comfy_quant": torch.tensor(list(json.dumps({"format": "int8"}).encode()))},
+            ):
+                state = plain.state_dict()
+                state.update({"up.weight": codes, "up.weight_scale": scale, **beside})
+                model = checkpoints.load_int8(Model(), state)
+                self.assertTrue(torch.equal(model.up.W_int8, codes))
+                x = model.embed(self.tokens)
+                # Only x is rounded to codes here: normal data, less than 0.3 / 127 * 4 of the norm.
+                self.assertLess(relative_error(model.up(x), exact.up(x)), 0.012)
+                x = x.detach().requires_grad_()
+                model.up(x).sum().backward()
+                want = exact.up.weight.sum(0).expand_as(x)
+                self.assertLess(relative_error(x.grad, want), 0.05)
+
+    def test_what_would_compute_something_else(self):
+        good = checkpoints.to_int8(self.prepared().state_dict(), "compressed-tensors")
+        rotated = torch.tensor(list(json.dumps({"convrot": True}).encode()))
+        for words, beside in (
+            ("input_scale", {"up.input_scale": torch.ones(1)}),
+            ("weight_zero_point", {"up.weight_zero_point": torch.ones(32, 1)}),
+            ("convrot", {"up.comfy_quant": rotated}),
+            ("no JSON", {"up.comfy_quant": torch.tensor([1, 2])}),
+            ("weight_scale", {"up.weight_scale": torch.ones(32, 2)}),
+            ("SCB", {"up.SCB": torch.ones(32)}),
+            ("weight_format", {"up.weight_format": torch.tensor(1)}),
+            (
+                "embed",
+                {
+                    "embed.weight": torch.ones(11, 16, dtype=torch.int8),
+                    "embed.weight_scale": torch.ones(11),
+                },
+            ),
+            ("Unexpected", {"other.weight": torch.ones(3)}),
+        ):
+            model = Model()
+            with self.subTest(words=words), self.assertRaisesRegex(RuntimeError, words):
+                checkpoints.load_int8(model, {**good, **beside})
+        for key in ("up.weight_scale", "up.bias", "embed.weight"):
+            state = {k: v for k, v in good.items() if k != key}
+            with self.assertRaisesRegex(RuntimeError, "scale|Missing"):
+                checkpoints.load_int8(Model(), state)
+        with self.assertRaisesRegex(ValueError, "'other'"):
+            checkpoints.to_int8(good, "other")
+
+    def test_a_plain_model_refuses_codes(self):
+        """Also with strict=False, with which torch leaves missing weights as they are."""
+        state = self.prepared().state_dict()
+        for strict in (True, False):
+            with self.assertRaisesRegex(RuntimeError, "size mismatch for up.weight"):
+                Model().load_state_dict(state, strict=strict)
+
+
+class Quantize(unittest.TestCase):
+    def test_by_configuration(self):
+        for weights in ("float", "int8"):
+            for mode in ("rowwise", "global"):
+                model = Model()
+                config = sb.SwitchBackConfig(mode, weights=weights)
+                sb.quantize_(
+                    model, config, lambda module, name: name != "down" and is_plain(module)
+                )
+                self.assertEqual(model.up.mode, mode)
+                self.assertEqual(model.up.is_prepared, weights == "int8")
+                self.assertIs(type(model.down), nn.Linear)
+        model = nn.Sequential(Model())
+        sb.quantize_(model)
+        self.assertEqual(model[0].up.mode, "rowwise")
+
+    def test_bad_arguments(self):
+        for words, call in (
+            ("'other'", lambda: sb.SwitchBackConfig("other")),
+            ("'int4'", lambda: sb.SwitchBackConfig(weights="int4")),
+            ("auto", lambda: sb.SwitchBackConfig("auto", weights="int8")),
+            ("replace_linear", lambda: sb.quantize_(nn.Linear(3, 3))),
+        ):
+            with self.assertRaisesRegex(ValueError, words):
+                call()
+
+    @unittest.skipIf(NO_TORCHAO, NO_TORCHAO)
+    def test_torchao(self):
+        from torchao.quantization import quantize_
+
+        torch.manual_seed(0)
+        model, tokens = Model(), torch.randint(0, 11, (3, 5))
+        want = sb.replace_linear(copy.deepcopy(model), sb.SwitchBackLinearVectorwise)(tokens)
+        for weights in ("float", "int8"):
+            other = copy.deepcopy(model)
+            quantize_(other, sb.SwitchBackConfig(weights=weights))
+            self.assertEqual(other.up.is_prepared, weights == "int8")
+            self.assertTrue(torch.equal(other(tokens), want))
+
+
+@unittest.skipIf(NO_ONNX, NO_ONNX)
+class Onnx(unittest.TestCase):
+    def export(self, model, x, table):
+        return torch.onnx.export(
+            model, (x,), dynamo=True, verbose=False, custom_translation_table=table
+        ).model_proto
+
+    def test_bits(self):
+        from onnx.reference import ReferenceEvaluator
+        from switchback.interop.onnx import translations
+
+        torch.manual_seed(0)
+        x = torch.randn(2, 3, 16)
+        x[0, 1] = 0
+        for mode in ("rowwise", "global"):
+            for prepared in (False, True):
+                model = nn.Sequential(
+                    sb.SwitchBackLinear(16, 8, mode=mode),
+                    nn.ReLU(),
+                    sb.SwitchBackLinear(8, 5, mode=mode, bias=False),
+                ).eval()
+                if prepared:
+                    sb.prepare_for_eval(model)
+                made = self.export(model, x, translations())
+                (y,) = ReferenceEvaluator(made).run(None, {made.graph.input[0].name: x.numpy()})
+                with torch.no_grad():
+                    self.assertTrue(torch.equal(torch.from_numpy(y), model(x)))
+
+    def test_what_is_refused_is_named(self):
+        from switchback.interop.onnx import translations
+
+        x = torch.randn(2, 16)
+        for model, table, words in (
+            (sb.SwitchBackLinear(16, 8), None, "switchback.linear"),
+            (sb.StandardLinear(16, 8), translations(), "mode=standard"),
+        ):
+            with self.assertRaises(Exception) as caught:
+                self.export(model.eval(), x, table)
+            said, error = "", caught.exception
+            while error is not None:
+                said, error = said + str(error), error.__cause__
+            self.assertIn(words, said)
+
+
+def is_plain(module):
+    return type(module) is nn.Linear
+
+
+def tiny_llama(**more):
+    import transformers
+
+    config = transformers.LlamaConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=50,
+        max_position_embeddings=64,
+        **more,
+    )
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+@unittest.skipIf(NO_TRANSFORMERS, NO_TRANSFORMERS)
+class Transformers(unittest.TestCase):
+    def setUp(self):
+        self.tokens = torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(1))
+
+    def logits(self, model):
+        with torch.no_grad():
+            return model.eval()(self.tokens).logits
+
+    def test_from_pretrained_and_back(self):
+        import transformers
+        from switchback.interop.transformers import SwitchBackQuantConfig
+
+        kind = transformers.LlamaForCausalLM
+        for dtype in (torch.float32, torch.bfloat16):
+            plain = tiny_llama()
+            for mode in ("rowwise", "global"):
+                for weights in ("int8", "float"):
+                    with (
+                        self.subTest(mode=mode, weights=weights, dtype=dtype),
+                        tempfile.TemporaryDirectory() as one,
+                        tempfile.TemporaryDirectory() as two,
+                    ):
+                        plain.save_pretrained(one)
+                        want = kind.from_pretrained(one, dtype=dtype)
+                        sb.replace_linear(want, mode=mode, exclude="lm_head")
+                        want = self.logits(want)
+                        config = SwitchBackQuantConfig(mode, weights)
+                        model = kind.from_pretrained(one, quantization_config=config, dtype=dtype)
+                        self.assertIs(type(model.lm_head), nn.Linear)
+                        query = model.model.layers[0].self_attn.q_proj
+                        self.assertEqual((query.mode, query.is_prepared), (mode, weights == "int8"))
+                        self.assertTrue(torch.equal(self.logits(model), want))
+                        model.save_pretrained(two)
+                        again = kind.from_pretrained(two, dtype=dtype)
+                        self.assertTrue(torch.equal(self.logits(again), want))
+                        query = again.model.layers[0].self_attn.q_proj
+                        self.assertEqual(query.is_prepared, weights == "int8")
+                        again.train()(self.tokens, labels=self.tokens).loss.backward()
+                        self.assertIsNotNone(again.model.embed_tokens.weight.grad)
+                        if weights == "float":
+                            self.assertIsNotNone(query.weight.grad)
+
+    def test_a_plain_class_never_gets_random_weights(self):
+        import transformers
+
+        model = tiny_llama()
+        sb.replace_linear(model, sb.SwitchBackLinearVectorwise)
+        want = self.logits(sb.prepare_for_eval(model))
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            with self.assertRaisesRegex(Exception, "mismatch|size"):
+                transformers.LlamaForCausalLM.from_pretrained(folder)
+            from safetensors.torch import load_file
+
+            state = load_file(f"{folder}/model.safetensors")
+            other = checkpoints.load_int8(tiny_llama(), state)
+            self.assertTrue(torch.equal(self.logits(other), want))
+
+    def test_conv1d_and_bad_configurations(self):
+        import transformers
+        from switchback.interop.transformers import SwitchBackQuantConfig
+
+        config = transformers.GPT2Config(
+            n_embd=32, n_layer=2, n_head=4, vocab_size=50, n_positions=64
+        )
+        torch.manual_seed(0)
+        plain = transformers.GPT2LMHeadModel(config).eval()
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+            plain.save_pretrained(one)
+            kind = transformers.GPT2LMHeadModel
+            model = kind.from_pretrained(one, quantization_config=SwitchBackQuantConfig())
+            self.assertTrue(model.transformer.h[0].mlp.c_fc.is_prepared)
+            want = self.logits(model)
+            self.assertLess(relative_error(want, self.logits(plain)), 0.05)
+            model.save_pretrained(two)
+            self.assertTrue(torch.equal(self.logits(kind.from_pretrained(two)), want))
+        for words, arguments in (("'other'", {"mode": "other"}), ("bits", {"bits": 4})):
+            with self.assertRaisesRegex(ValueError, words):
+                SwitchBackQuantConfig(**arguments)
+
+    @unittest.skipIf(NO_PEFT, NO_PEFT)
+    def test_adapters_on_a_frozen_base(self):
+        import peft
+
+        for weights in ("float", "int8"):
+            torch.manual_seed(0)
+            model = tiny_llama()
+            sb.quantize_(
+                model, sb.SwitchBackConfig(weights=weights), lambda _module, name: "proj" in name
+            )
+            config = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"], lora_dropout=0.0)
+            model = peft.get_peft_model(model, config)
+            trained = [p for p in model.parameters() if p.requires_grad]
+            optimizer = torch.optim.AdamW(trained, 1e-2)
+            losses = []
+            for _ in range(8):
+                loss = model(self.tokens, labels=self.tokens).loss
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(float(loss))
+            self.assertLess(losses[-1], losses[0] - 0.01)
+            if weights == "float":
+                before = self.logits(model)
+                model.merge_adapter()
+                self.assertLess(relative_error(self.logits(model), before), 0.05)
+                model.unmerge_adapter()
+                self.assertLess(relative_error(self.logits(model), before), 0.05)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.switchback: compiled, traced and exported layers have the bits of eager ones."""
+
+import copy
+import unittest
+
+from support import require_torch
+
+torch = require_torch()
+
+from switchback import _tensors, ops  # noqa: E402
+from switchback import nn as sb  # noqa: E402
+from torch import nn  # noqa: E402
+
+KINDS = (
+    sb.SwitchBackLinearGlobal,
+    sb.SwitchBackLinearVectorwise,
+    sb.SwitchBackLinearGlobalMemEfficient,
+    sb.StandardLinear,
+)
+
+
+class Net(nn.Module):
+    """Layers with everything around them that models have."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.norm = nn.LayerNorm(24)
+        self.up = kind(24, 40)
+        self.down = kind(40, 24, bias=False)
+        self.head = kind(24, 7)
+
+    def forward(self, x):
+        x = x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+        return self.head(x)
+
+
+def gradients_of(run, model, x, g):
+    model.zero_grad()
+    given = x.clone().requires_grad_()
+    y = run(given)
+    y.backward(g.to(y.dtype))
+    return [y.detach(), given.grad, *(p.grad.clone() for p in model.parameters())]
+
+
+@unittest.skipUnless(_tensors.HAS_OPERATORS, "torch.library.register_autograd is of torch 2.4")
+class Operators(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+
+    def same(self, first, second):
+        self.assertEqual(len(first), len(second))
+        for place, (a, b) in enumerate(zip(first, second)):
+            self.assertEqual((a.dtype, a.stride()), (b.dtype, b.stride()), place)
+            self.assertTrue(torch.equal(a, b), f"result {place} differs")
+
+
+class Compiled(Operators):
+    def test_one_graph_and_the_same_bits(self):
+        for kind in KINDS:
+            model = Net(kind)
+            compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+            x, g = torch.randn(3, 5, 24), torch.randn(3, 5, 7)
+            for _ in range(2):
+                with self.subTest(kind=kind.__name__):
+                    eager = gradients_of(model, model, x, g)
+                    self.same(eager, gradients_of(compiled, model, x, g))
+                with torch.no_grad():
+                    self.same([model(x)], [compiled(x)])
+                    model.up.weight.mul_(1.5)  # codes of before must not be used
+
+    def test_changes_past_autograd_are_seen(self):
+        model = sb.SwitchBackLinearVectorwise(24, 8).eval()
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        x = torch.randn(3, 24)
+        with torch.no_grad():
+            for _ in range(3):
+                compiled(x)
+            model.weight.data.normal_()
+            self.same([copy.deepcopy(model)(x)], [compiled(x)])
+            with sb.reuse_weight_codes():
+                compiled(x)
+                model.weight.data.normal_()
+                model.weight_updated()
+                self.same([copy.deepcopy(model)(x)], [compiled(x)])
+
+    def test_dynamic_shapes_compile_once(self):
+        model = Net(sb.SwitchBackLinearVectorwise)
+        compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+        counter = torch._dynamo.testing.CompileCounter()
+        counted = torch.compile(model, fullgraph=True, dynamic=True, backend=counter)
+        for rows in (2, 3, 9, 17):
+            x, g = torch.randn(rows, 3, 24), torch.randn(rows, 3, 7)
+            self.same(gradients_of(model, model, x, g), gradients_of(compiled, model, x, g))
+            counted(x)
+        self.assertEqual(counter.frame_count, 1)
+
+    def test_inductor(self):
+        model = Net(sb.SwitchBackLinearGlobal)
+        compiled = torch.compile(model.up, fullgraph=True)
+        x, g = torch.randn(3, 24), torch.randn(3, 40)
+        try:
+            results = gradients_of(compiled, model.up, x, g)
+        except torch._inductor.exc.InductorError as error:
+            self.skipTest(f"inductor finds no compiler: {str(error).splitlines()[0]}")
+        self.same(gradients_of(model.up, model.up, x, g), results)
+
+    def test_autocast(self):
+        for kind in KINDS:
+            model = Net(kind)
+            compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+            x, g = torch.randn(5, 24), torch.randn(5, 7)
+            with torch.autocast("cpu", torch.bfloat16):
+                eager = gradients_of(model, model, x, g)
+                self.same(eager, gradients_of(compiled, model, x, g))
+            self.assertIs(eager[0].dtype, torch.bfloat16)
+            self.assertIs(eager[2].dtype, torch.float32)
+
+    def test_prepared(self):
+        for kind in KINDS[:2]:
+            model = sb.prepare_for_eval(Net(kind))
+            x, g = torch.randn(3, 5, 24), torch.randn(3, 5, 7)
+            compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+            self.same(gradients_of(model, model, x, g), gradients_of(compiled, model, x, g))
+            with torch.no_grad():
+                self.same([model(x)], [compiled(x)])
+
+    def test_frozen_parts(self):
+        for frozen in ("up.weight", "up.bias", "head.weight"):
+            model = Net(sb.SwitchBackLinearGlobalMemEfficient)
+            model.get_parameter(frozen).requires_grad_(False)
+            compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+            x = torch.randn(4, 24)
+            results = []
+            for run in (model, compiled):
+                model.zero_grad()
+                run(x).square().sum().backward()
+                results.append([p.grad.clone() for p in model.parameters() if p.requires_grad])
+            self.same(*results)
+
+    def test_conv1d_attention_experts_and_fragments(self):
+        attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        model = nn.Sequential(attention)
+        sb.replace_linear(model, sb.SwitchBackLinearVectorwise, attention=True)
+        experts = sb.SwitchBackExperts(4, 16, 24)
+        fragmented = sb.FragmentedLinear(16, 8, fragments=4)
+        x = torch.randn(2, 5, 16)
+        index = torch.rand(10, 4).topk(2).indices
+        weights = torch.rand(10, 2)
+        cases = (
+            (model[0], lambda m, x: m(x, x, x)[0]),
+            (experts, lambda m, x: m(x, index, weights)),
+            (fragmented, lambda m, x: m(x)),
+            (copy.deepcopy(fragmented).eval().requires_grad_(False), lambda m, x: m(x)),
+        )
+        for module, call in cases:
+            with self.subTest(module=type(module).__name__, training=module.training):
+                compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+                results = []
+                for run in (call, compiled):
+                    module.zero_grad()
+                    y = run(module, x)
+                    if y.requires_grad:
+                        y.square().sum().backward()
+                    grads = [p.grad for p in module.parameters() if p.grad is not None]
+                    results.append([y.detach(), *grads])
+                self.same(*results)
+
+    def test_kernels(self):
+        x, w = torch.randn(5, 16), torch.randn(7, 16)
+
+        def product(x, w, bias):
+            q, a = ops.quantize_rowwise(x)
+            codes, b = ops.quantize_global(w)
+            y = ops.gemm_dequantize(q, codes, a, b, bias)
+            z = ops.dequantize_rowwise(q, a, torch.bfloat16)
+            t, c = ops.quantize_columnwise_transpose(w)
+            return y, ops.gemm_dequantize(q, t.t(), a, c[:7]), z, ops.gemm_s8s8s32(q, codes), t
+
+        bias = torch.randn(7)
+        compiled = torch.compile(product, fullgraph=True, backend="aot_eager")
+        self.same(product(x, w, bias), compiled(x, w, bias))
+        gelu = torch.compile(
+            lambda x: ops.activation_forward(x, "gelu_erf"), fullgraph=True, backend="aot_eager"
+        )
+        given = x.clone().requires_grad_()
+        gelu(given).sum().backward()
+        want = ops.activation_backward(torch.ones_like(x), x, "gelu_erf")
+        self.same([want], [given.grad])
+
+
+class Checked(Operators):
+    def test_opcheck(self):
+        x, w, b = torch.randn(3, 5, 16), torch.randn(8, 16), torch.randn(8)
+        trained = [t.clone().requires_grad_() for t in (x, w, b)]
+        codes, absmax = ops.quantize_rowwise(w)
+        q, a = ops.quantize_rowwise(x[0])
+        g = torch.randn(3, 5, 8)
+        weights = torch.randn(2, 8, 16)
+        offs = torch.tensor([2, 5], dtype=torch.int32)
+        index = torch.tensor([4, 0, 1, 1, 3])
+        slots = torch.tensor([[1, -1], [2, 3], [-1, -1], [4, -1], [0, -1]], dtype=torch.int32)
+        parts = torch.randn(4, 4), torch.randn(2, 16), torch.randn(8, 2)
+        all_ops = torch.ops.switchback
+        for options in ("mode=rowwise", "mode=global", "mode=standard"):
+            for operands in ((x, w, b), (x, w, None), trained, (x, trained[1], b)):
+                torch.library.opcheck(all_ops.linear, (*operands, options))
+        back = torch.float32, torch.float32, "mode=rowwise"
+        for op, arguments in (
+            (all_ops.linear_codes, (x, w, b, "mode=rowwise")),
+            (all_ops.linear_codes, (*trained, "mode=global")),
+            (all_ops.linear_backward, (g, x, None, None, w, *back)),
+            (all_ops.linear_backward, (g[0], None, q, a, None, torch.float32, None, back[2])),
+            (all_ops.linear_prepared, (x, codes, absmax, b, "mode=rowwise")),
+            (all_ops.linear_prepared, (trained[0], codes, absmax, b, "mode=rowwise")),
+            (all_ops.linear_prepared_dx, (g, codes, absmax)),
+            (all_ops.grouped_linear, (x[0], weights, None, offs, None, None, "mode=rowwise")),
+            (
+                all_ops.grouped_linear,
+                (
+                    trained[0][0].detach().requires_grad_(),
+                    weights.requires_grad_(),
+                    None,
+                    offs,
+                    index,
+                    slots,
+                    "mode=rowwise",
+                ),
+            ),
+            (all_ops.combine, (torch.randn(5, 8), slots, torch.rand(5, 2))),
+            (all_ops.fragmented_linear, (x, trained[1], *parts, False, "mode=rowwise")),
+            (all_ops.fragmented_linear, (x, w, *parts, True, "mode=rowwise")),
+            (all_ops.quantize_rowwise, (w,)),
+            (all_ops.quantize_columnwise_transpose, (w,)),
+            (all_ops.quantize_global, (w,)),
+            (all_ops.quantize_global_transpose, (w.bfloat16(),)),
+            (all_ops.dequantize_rowwise, (codes, absmax, torch.float16)),
+            (all_ops.gemm_s8s8s32, (q, codes)),
+            (all_ops.gemm_dequantize, (q, codes, a, absmax, b, torch.bfloat16)),
+            (all_ops.activation_forward, (trained[1], "gelu_tanh")),
+            (all_ops.activation_backward, (w, w, "gelu_tanh")),
+        ):
+            with self.subTest(op=str(op)):
+                torch.library.opcheck(op, arguments)
+
+    def test_meta(self):
+        layer = sb.SwitchBackLinear(16, 8, device="meta")
+        y = layer(torch.randn(3, 16, device="meta"))
+        self.assertEqual((y.shape, y.device.type), ((3, 8), "meta"))
+        y.sum().backward()
+        self.assertEqual(layer.weight.grad.shape, (8, 16))
+        with self.assertRaisesRegex(ValueError, "in_features"):
+            layer(torch.randn(3, 15, device="meta"))
+        with self.assertRaisesRegex(ValueError, "meta"):
+            sb.SwitchBackLinear(16, 8)(torch.randn(3, 16, device="meta"))
+
+    def test_bad_arguments(self):
+        x, w = torch.randn(3, 16), torch.randn(8, 16)
+        linear = torch.ops.switchback.linear
+        for words, arguments in (
+            ("mode = 'other'", (x, w, None, "mode=other")),
+            ("options = ''", (x, w, None, "")),
+            ("in_features = 16", (x[:, :5], w, None, "mode=rowwise")),
+            ("out_features", (x, w, torch.randn(7), "mode=rowwise")),
+            ("float64", (x.double(), w, None, "mode=rowwise")),
+        ):
+            with self.assertRaisesRegex((ValueError, TypeError), words):
+                linear(*arguments)
+
+    def test_autocast_rule(self):
+        x, w = torch.randn(3, 16), torch.randn(8, 16)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = torch.ops.switchback.linear(x, w, None, "mode=rowwise")
+        want = torch.ops.switchback.linear(x.bfloat16(), w, None, "mode=rowwise")
+        self.same([want], [y])
+
+    def test_no_gradient_of_codes(self):
+        w = torch.randn(8, 16, requires_grad=True)
+        _, absmax = torch.ops.switchback.quantize_rowwise(w)
+        with self.assertRaisesRegex(RuntimeError, "quantize_rowwise rounds"):
+            absmax.sum().backward()
+
+    def test_codes_go_with_their_weight(self):
+        from switchback.nn import _operators
+
+        before = len(_operators._sets)
+        weight = torch.randn(8, 16)
+        torch.ops.switchback.linear(torch.randn(3, 16), weight, None, "mode=rowwise")
+        self.assertEqual(len(_operators._sets), before + 1)
+        del weight
+        self.assertEqual(len(_operators._sets), before)
+
+
+class Exported(Operators):
+    def test_export(self):
+        x = torch.randn(4, 24)
+        for prepared in (False, True):
+            model = Net(sb.SwitchBackLinearVectorwise).eval()
+            if prepared:
+                sb.prepare_for_eval(model)
+            for strict in (False, True):
+                rows = torch.export.Dim("rows", min=2)
+                program = torch.export.export(
+                    model, (x,), dynamic_shapes={"x": {0: rows}}, strict=strict
+                )
+                called = [str(node.target) for node in program.graph.nodes]
+                name = (
+                    "switchback.linear_prepared.default"
+                    if prepared
+                    else "switchback.linear.default"
+                )
+                self.assertEqual(called.count(name), 3)
+                for rows in (4, 9):
+                    y = torch.randn(rows, 24)
+                    with torch.no_grad():
+                        self.same([model(y)], [program.module()(y)])
+
+    def test_make_fx(self):
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        model = Net(sb.SwitchBackLinearGlobal).requires_grad_(False)
+        x = torch.randn(4, 24)
+        for mode in ("real", "fake", "symbolic"):
+            traced = make_fx(model, tracing_mode=mode, _allow_non_fake_inputs=True)(x)
+            self.assertIn("switchback.linear", traced.code)
+            self.same([model(x)], [traced(x)])
+
+
+class Transformed(Operators):
+    def test_vmap(self):
+        for kind in KINDS[:2]:
+            layer = kind(16, 8).requires_grad_(False)
+            x = torch.randn(3, 4, 16)
+            self.same([layer(x)], [torch.func.vmap(layer)(x)])
+            self.assertTrue(torch.equal(layer(x), torch.func.vmap(layer, 1, 1)(x)))
+        stacked = torch.randn(3, 8, 16)
+        call = torch.func.vmap(
+            lambda w, x: torch.ops.switchback.linear(x, w, None, "mode=rowwise"), (0, None)
+        )
+        want = [torch.ops.switchback.linear(x[0], w, None, "mode=rowwise") for w in stacked]
+        self.same([torch.stack(want)], [call(stacked, x[0])])
+
+    def test_what_cannot_be_done_says_so(self):
+        layer, x = sb.SwitchBackLinear(4, 4), torch.randn(2, 4)
+        for call in (
+            lambda: torch.func.jvp(layer, (x,), (x,)),
+            lambda: torch.func.jacrev(layer)(x),
+            lambda: torch.func.grad(lambda x: layer(x).sum())(x),
+        ):
+            with self.assertRaisesRegex(RuntimeError, "torch.func.*switchback"):
+                call()
+        y = torch.compile(layer, backend="aot_eager")(x.requires_grad_())
+        with self.assertRaises(RuntimeError):
+            torch.autograd.grad(y.sum(), x, create_graph=True)[0].sum().backward()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FSDP2 with weights that travel as int8 codes, and tensor parallel layers: bits of one process."""
+
+import json
+import os
+import unittest
+
+from support import require_torch, torch_at_least
+from test_distributed import HAS_GLOO, torchrun
+
+torch = require_torch()
+
+from switchback import nn as sb  # noqa: E402
+from switchback._tensors import HAS_OPERATORS  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+@unittest.skipUnless(HAS_GLOO and torch_at_least(2, 6), "sharding on the CPU needs torch 2.6")
+class Sharded(unittest.TestCase):
+    def check(self, processes):
+        done = torchrun(os.path.join(HERE, "sharded_worker.py"), processes=processes)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        line = next(line for line in done.stdout.splitlines() if line.startswith("{"))
+        found = json.loads(line)
+        self.assertIn("lean=False", found["refused"])
+        one, rows = "SwitchBackLinearGlobal", "SwitchBackLinearVectorwise"
+        # A quarter of float32, and the biases, which are float32; with scales per row and column,
+        # 4 bytes a row and a few per column of these small weights.
+        self.assertLess(found[f"{one} False"], 0.31 * found[f"{one} None"])
+        self.assertLess(found[f"{rows} True"], 0.5 * found[f"{rows} None"])
+        self.assertLess(found[f"{rows} False"], 0.9 * found[f"{rows} None"])
+
+    def test_two_processes(self):
+        self.check(2)
+
+    def test_three_processes(self):
+        self.check(3)
+
+
+@unittest.skipUnless(HAS_GLOO, "this torch has no gloo")
+class TensorParallel(unittest.TestCase):
+    def check(self, processes):
+        done = torchrun(os.path.join(HERE, "parallel_worker.py"), processes=processes)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_two_processes(self):
+        self.check(2)
+
+    def test_three_processes(self):
+        self.check(3)
+
+
+@unittest.skipUnless(HAS_OPERATORS, "shard_int8 needs torch 2.4")
+class Alone(unittest.TestCase):
+    """Without FSDP such a weight is a float parameter."""
+
+    def test_it_trains_and_is_saved(self):
+        torch.manual_seed(0)
+        x = torch.randn(5, 12)
+        for make in (sb.SwitchBackLinearVectorwise, sb.SwitchBackLinearGlobalMemEfficient):
+            plain = torch.nn.Sequential(make(12, 7))
+            other = torch.nn.Sequential(make(12, 7))
+            other.load_state_dict(plain.state_dict())
+            sb.shard_int8(other)
+            for model in (plain, other):
+                optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+                for _ in range(3):
+                    model(x).square().sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+            self.assertTrue(torch.equal(plain(x), other(x)))
+            with self.assertRaisesRegex(ValueError, "once"):
+                sb.shard_int8(other)
+
+    def test_what_stays(self):
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), sb.StandardLinear(3, 3))
+        before = [type(p.data) for p in model.parameters()]
+        sb.shard_int8(model)
+        self.assertEqual([type(p.data) for p in model.parameters()], before)
+
+
+if __name__ == "__main__":
+    unittest.main()
