@@ -179,6 +179,16 @@ std::uint64_t parse_integer(std::string_view option, std::string_view text, std:
   return value;
 }
 
+double parse_percentage(std::string_view option, std::string_view text, double low, double high) {
+  const std::string_view digits = text.ends_with('%') ? text.substr(0, text.size() - 1) : text;
+  const char* end = digits.data() + digits.size();
+  double value = -1;
+  const auto [rest, error] = std::from_chars(digits.data(), end, value);
+  core::require(error == std::errc() && rest == end && value >= low && value <= high,
+                "{} '{}': it must be a number of percent from {} to {}", option, text, low, high);
+  return value;
+}
+
 double parse_duration_s(std::string_view option, std::string_view text) {
   const std::string copy(text);
   std::size_t used = 0;

@@ -66,6 +66,9 @@ CLI::Option* add_integer_option(CLI::App& command, const std::string& name,
 std::uint64_t parse_integer(std::string_view option, std::string_view text, std::uint64_t low,
                             std::uint64_t high);
 
+/// "5", "2.5" or "5%": percent, from low to high. Throws Error(invalid_argument) in the same way.
+double parse_percentage(std::string_view option, std::string_view text, double low, double high);
+
 /// "90", "90s", "1.5m", "2h", "500ms" in seconds. Throws Error(invalid_argument) that names the
 /// option.
 double parse_duration_s(std::string_view option, std::string_view text);

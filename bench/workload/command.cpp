@@ -46,6 +46,19 @@ CLI::Option* add_deadline_option(CLI::App& command, SessionOptions& options) {
 
 CLI::Option* add_output_options(CLI::App& command, SessionOptions& options) {
   command
+      .add_option_function<std::string>(
+          "--shard",
+          [&options](const std::string& text) {
+            const std::size_t slash = text.find('/');
+            core::require(slash != std::string::npos, "--shard '{}': it must be I/N, such as 2/4",
+                          text);
+            options.shard_count = parse_integer("--shard", text.substr(slash + 1), 1, 100000);
+            options.shard = parse_integer("--shard", text.substr(0, slash), 1, options.shard_count);
+          },
+          "I/N: measure every Nth case from the Ith on, so that N machines or processes share the "
+          "work; 'merge' puts their records together")
+      ->type_name("I/N");
+  command
       .add_option("--out", options.out,
                   "record file, or - for standard output (default); NAME.run.jsonl is written "
                   "beside it. A file with content is refused without --append or --resume")
