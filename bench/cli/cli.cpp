@@ -88,6 +88,8 @@ int parse_and_run(int argc, const char* const* argv) {
   add_cache_command(app);
   add_probe_command(app);
   add_report_command(app);
+  add_compare_command(app);
+  add_ab_command(app);
   add_list_command(app);
   add_verify_command(app);
   add_micro_command(app);
