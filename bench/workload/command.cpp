@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "bench/cli/cli.hpp"
+#include "bench/workload/axis.hpp"
 #include "bench/workload/drive.hpp"
 #include "core/check.hpp"
 
@@ -91,15 +92,19 @@ void add_session_options(CLI::App& command, SessionOptions& options) {
 
 void add_workload_command(CLI::App& app, const std::shared_ptr<Workload>& workload) {
   const auto options = std::make_shared<SessionOptions>();
+  const auto axes = std::make_shared<std::vector<std::string>>();
   CLI::App* command =
       app.add_subcommand(std::string(workload->name()), std::string(workload->about()));
   workload->add_options(*command, *options);
+  add_axis_option(*command, *axes);
   command->footer(workload->footer());
-  command->callback([workload, options, command] {
+  command->callback([workload, options, axes, command] {
     core::require(!(options->append || options->resume) || options->out != "-",
                   "--{} needs --out FILE: standard output holds no records to go on from",
                   options->append ? "append" : "resume");
+    // As it was typed, before axes become many words.
     options->arguments = arguments_of(*command);
+    apply_axes(*command, *axes);
     set_exit_code(run_workload(*workload, *options));
   });
 }
