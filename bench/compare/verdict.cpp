@@ -213,8 +213,12 @@ Judgement judge(const Evidence& e, const VerdictRules& rules) {
   if (!e.p) return {Verdict::ambiguous, "no samples for a test"};
   if (e.p_adjusted.value_or(*e.p) > rules.alpha)
     return {Verdict::ambiguous, "chance among so many fields"};
-  if (e.basis == Basis::samples && !beyond(e.ratio, e.ratio, rules.run_noise))
-    return {Verdict::ambiguous, "less than what two runs may differ by"};
+  if (e.basis == Basis::samples && rules.run_noise > 0) {
+    if (!beyond(e.ratio, e.ratio, rules.run_noise))
+      return {Verdict::ambiguous, "less than what two runs may differ by"};
+    if (!e.drift)
+      return {Verdict::ambiguous, "few runs, and too few other fields to know the machine by"};
+  }
   if (e.fast_ratio && !beyond(*e.fast_ratio, e.ratio, rules.threshold))
     return {Verdict::ambiguous, fmt::format("the fastest calls: {:.3f}", *e.fast_ratio)};
   if (e.drift && !beyond(e.ratio / *e.drift, e.ratio, rules.threshold))

@@ -23,6 +23,7 @@ struct VerdictRules {
   double threshold = 0.02;
   /// What two runs of one program may differ by: with fewer than least_runs on a side, nothing
   /// below it is called faster or slower.
+  /// 0: runs do not differ, so that no other fields are needed to compare with.
   double run_noise = 0.1;
   /// How often, at most, an unchanged program may have any field called faster or slower.
   double alpha = 0.05;

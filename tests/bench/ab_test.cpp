@@ -90,7 +90,7 @@ TEST_F(Ab, FindsWhatIsPlantedInOneSide) {
 
 TEST_F(Ab, KeepsTheRecordsOfBothSides) {
   options.keep = directory + "/kept";
-  run();
+  EXPECT_EQ(run().pairs, 2);
   for (const char* name : {"/a.jsonl", "/b.jsonl"}) {
     const Side side = load_side(options.keep + name);
     ASSERT_EQ(side.cases.size(), 1u);

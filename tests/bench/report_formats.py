@@ -232,6 +232,38 @@ class Formats(unittest.TestCase):
             bench("report", OWN, "--out", out, "--force")
             self.assertEqual(os.listdir(place), ["page.html"])
 
+    def test_merge_of_shards(self):
+        with open(OWN.replace(".jsonl", ".run.jsonl"), encoding="utf-8") as lines:
+            run_lines = [json.loads(line) for line in lines]
+        with tempfile.TemporaryDirectory() as place:
+            def shard(name, keep, **machine):
+                ids = set()
+                with open(os.path.join(place, name + ".jsonl"), "w", encoding="utf-8") as out:
+                    for record in keep:
+                        ids.add(f"{record['batch_size']}x{record['dim_in']}x{record['dim_out']}")
+                        out.write(json.dumps(record) + "\n")
+                with open(os.path.join(place, name + ".run.jsonl"), "w", encoding="utf-8") as out:
+                    for line in run_lines:
+                        if line["type"] == "run_start":
+                            line = {**line, "machine": {**line["machine"], **machine}}
+                        if line["type"] != "case" or line["id"] in ids:
+                            out.write(json.dumps(line) + "\n")
+                return os.path.join(place, name + ".jsonl")
+
+            records = records_of(OWN)
+            parts = [shard("b", records[1::2]), shard("a", records[::2])]
+            merged = os.path.join(place, "quick.jsonl")
+            bench("merge", *parts, "--out", merged)
+            self.assertEqual(sorted(map(str, records_of(merged))), sorted(map(str, records)))
+            self.assertEqual(bench("report", merged, "--format", "csv"), bench("report", OWN, "--format", "csv"))
+            bench("merge", *parts, "--out", merged, code=2)  # the file exists
+            other = [parts[0], shard("c", records[::2], threads=7)]
+            out = os.path.join(place, "mixed.jsonl")
+            bench("merge", *other, "--out", out, code=2)
+            self.assertFalse(os.path.exists(out) or os.path.exists(out.replace(".jsonl", ".run.jsonl")))
+            bench("merge", *other, "--out", out, "--mixed")
+            self.assertEqual(len(records_of(out)), len(records))
+
     def test_recommendation(self):
         text = bench("recommend", OWN, "--format", "python")
         module = {}
