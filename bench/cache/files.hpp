@@ -21,6 +21,7 @@
 #include "autotune/tuner_state.hpp"
 #include "bench/cache/cache.hpp"
 #include "bench/cli/status_line.hpp"
+#include "bench/workload/whole_file.hpp"
 
 namespace switchback::bench {
 
@@ -144,10 +145,6 @@ std::int64_t report_bad_inputs(const std::vector<CacheFile>& files, StatusLine& 
 void report_conflicts(const CacheOptions& options,
                       const std::vector<autotune::Conflict>& conflicts);
 
-/// Makes a file of this text, whole or not at all. One that is there is replaced only with `force`.
-/// Throws Error(invalid_argument) that names the option, Error(io_error).
-void check_new_file(std::string_view argument, const std::filesystem::path& file, bool force);
-void write_new_file(const std::filesystem::path& file, std::string_view text);
 std::string lines_of(const std::vector<autotune::Record>& records);
 
 }  // namespace switchback::bench

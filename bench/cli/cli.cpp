@@ -88,6 +88,10 @@ int parse_and_run(int argc, const char* const* argv) {
   add_cache_command(app);
   add_probe_command(app);
   add_report_command(app);
+  add_compare_command(app);
+  add_ab_command(app);
+  add_recommend_command(app);
+  add_merge_command(app);
   add_list_command(app);
   add_verify_command(app);
   add_micro_command(app);
@@ -176,6 +180,16 @@ std::uint64_t parse_integer(std::string_view option, std::string_view text, std:
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   core::require(error == std::errc() && rest == end && value >= low && value <= high,
                 "{} '{}': it must be an integer from {} to {}", option, text, low, high);
+  return value;
+}
+
+double parse_percentage(std::string_view option, std::string_view text, double low, double high) {
+  const std::string_view digits = text.ends_with('%') ? text.substr(0, text.size() - 1) : text;
+  const char* end = digits.data() + digits.size();
+  double value = -1;
+  const auto [rest, error] = std::from_chars(digits.data(), end, value);
+  core::require(error == std::errc() && rest == end && value >= low && value <= high,
+                "{} '{}': it must be a number of percent from {} to {}", option, text, low, high);
   return value;
 }
 

@@ -25,6 +25,8 @@ namespace exit_codes {
 inline constexpr int ok = 0;
 inline constexpr int failed = 1;         ///< a wrong result, a failed case, a file that failed
 inline constexpr int usage = 2;          ///< an option, a grid or a file of the wrong kind
+inline constexpr int slower = 3;         ///< a comparison found something slower
+inline constexpr int ambiguous = 4;      ///< and, if asked to be strict, something undecided
 inline constexpr int device = 5;         ///< the device, or an engine, is not to be had here
 inline constexpr int deadline = 6;       ///< the time given ran out first
 inline constexpr int interrupted = 130;  ///< SIGINT or SIGTERM
@@ -41,6 +43,10 @@ int exit_code() noexcept;
 // calls set_exit_code(). An Error thrown by a callback is printed by run_cli().
 void add_list_command(CLI::App& app);
 void add_report_command(CLI::App& app);
+void add_compare_command(CLI::App& app);
+void add_ab_command(CLI::App& app);
+void add_recommend_command(CLI::App& app);
+void add_merge_command(CLI::App& app);
 void add_verify_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_micro_command(CLI::App& app);
@@ -65,6 +71,9 @@ CLI::Option* add_integer_option(CLI::App& command, const std::string& name,
 /// and the rule; nothing wraps around.
 std::uint64_t parse_integer(std::string_view option, std::string_view text, std::uint64_t low,
                             std::uint64_t high);
+
+/// "5", "2.5" or "5%": percent, from low to high. Throws Error(invalid_argument) in the same way.
+double parse_percentage(std::string_view option, std::string_view text, double low, double high);
 
 /// "90", "90s", "1.5m", "2h", "500ms" in seconds. Throws Error(invalid_argument) that names the
 /// option.

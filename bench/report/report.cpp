@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +11,6 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
-#include "bench/cli/terminal.hpp"
 #include "bench/workload/output.hpp"
 #include "bench/workload/record_file.hpp"
 #include "measure/statistics.hpp"
@@ -194,30 +192,24 @@ void Report::add(const ReportRow& row) {
   rows.push_back(row);
 }
 
-std::string report_table(const Report& report, std::size_t columns) {
-  const bool with_errors = std::any_of(
-      report.rows.begin(), report.rows.end(),
-      [](const ReportRow& row) { return row.step_error.has_value() || !row.doubt().empty(); });
-  std::vector<std::string> header{"batch_size", "dim_in",     "dim_out", "standard ms",
-                                  "rowwise ms", "global ms",  "rowwise", "global",
-                                  "int8 TOPS",  "of ceiling", "forward"};
-  if (with_errors) header.emplace_back("error");
-  Table table(std::move(header));
-  std::vector<const ReportRow*> rows;
-  for (const ReportRow& row : report.rows)
-    rows.push_back(&row);
-  std::stable_sort(rows.begin(), rows.end(), [](const ReportRow* a, const ReportRow* b) {
-    return case_less(a->record.shape, b->record.shape);
+ReportCells report_cells(const Report& report) {
+  ReportCells cells;
+  cells.with_errors = std::any_of(report.rows.begin(), report.rows.end(), [](const ReportRow& row) {
+    return row.step_error.has_value() || !row.doubt().empty();
   });
-  bool any_packed = false;
-  for (const ReportRow* row : rows) {
+  cells.with_packed = std::any_of(report.rows.begin(), report.rows.end(), [](const ReportRow& row) {
+    return row.fwd_packed_ms.has_value();
+  });
+  cells.header = {"batch_size", "dim_in", "dim_out",   "standard ms", "rowwise ms", "global ms",
+                  "rowwise",    "global", "int8 TOPS", "of ceiling",  "forward"};
+  if (cells.with_errors) cells.header.emplace_back("error");
+  for (const ReportRow* row : sorted_rows(report)) {
     const Record& r = row->record;
-    any_packed = any_packed || row->fwd_packed_ms.has_value();
     std::optional<double> product = row->fwd_packed_ms;
     if (!product) product = faster(r.time(Field::rowwise_fwd), r.time(Field::global_fwd));
     std::optional<double> tops;
     if (product && *product > 0) tops = 2 * r.shape.macs() / *product * 1e-9;
-    std::vector<std::string> cells = {
+    std::vector<std::string> line = {
         std::to_string(r.shape.batch_size),
         std::to_string(r.shape.dim_in),
         std::to_string(r.shape.dim_out),
@@ -229,23 +221,45 @@ std::string report_table(const Report& report, std::size_t columns) {
         cell(tops),
         tops && report.s8_tops ? fmt::format("{:.0f} %", 100 * *tops / *report.s8_tops) : "-",
         times(row->forward_speedup())};
-    if (with_errors)
-      cells.push_back((row->step_error ? fmt::format("{:.0f} %", 100 * *row->step_error) : "-") +
-                      (row->doubt().empty() ? "  " : " !"));
-    table.add(std::move(cells));
+    if (cells.with_errors)
+      line.push_back((row->step_error ? fmt::format("{:.0f} %", 100 * *row->step_error) : "-") +
+                     (row->doubt().empty() ? "  " : " !"));
+    cells.rows.push_back(std::move(line));
   }
-  std::string text;
-  if (!report.machine.empty()) text += printable(report.machine) + "\n";
-  text += table.text(columns, 3);
-  text += fmt::format(
+  return cells;
+}
+
+std::vector<const ReportRow*> sorted_rows(const Report& report) {
+  std::vector<const ReportRow*> rows;
+  for (const ReportRow& row : report.rows)
+    rows.push_back(&row);
+  if (report.sorted) return rows;
+  std::stable_sort(rows.begin(), rows.end(), [](const ReportRow* a, const ReportRow* b) {
+    return case_less(a->record.shape, b->record.shape);
+  });
+  return rows;
+}
+
+std::string report_legend(const ReportCells& cells) {
+  std::string text = fmt::format(
       "ms: a training step's products and quantizing; rowwise, global: how much faster than "
       "standard.\nint8 TOPS, forward: the int8 product of the forward pass{}, and quantizing X "
       "with "
       "it against standard.\n",
-      any_packed ? ", W packed before" : "");
-  if (with_errors)
+      cells.with_packed ? ", W packed before" : "");
+  if (cells.with_errors)
     text += "error: of the step's ratio, from the spread of its times; !: that row is in doubt.\n";
   return text;
+}
+
+std::string report_table(const Report& report, std::size_t columns) {
+  const ReportCells cells = report_cells(report);
+  Table table(cells.header);
+  for (const std::vector<std::string>& row : cells.rows)
+    table.add(row);
+  std::string text;
+  if (!report.machine.empty()) text += printable(report.machine) + "\n";
+  return text + table.text(columns, 3) + report_legend(cells);
 }
 
 bool not_to_be_trusted(const Report& report) {
@@ -356,32 +370,6 @@ std::string report_heading(const Report& report, const std::string& path) {
                         report.replaced, report.replaced == 1 ? "" : "s",
                         report.replaced == 1 ? "is" : "are");
   return printable(text) + "\n";
-}
-
-void add_report_command(CLI::App& app) {
-  auto path = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand(
-      "report", "Print a record file as a table and say whether int8 pays in it");
-  command
-      ->add_option("FILE", *path,
-                   "records of this program, or published ones with or without the three casts; - "
-                   "is standard input")
-      ->required();
-  command->footer(
-      "Rows come by work, the smallest first. Of several records of a shape the last one counts. "
-      "If "
-      "the run file NAME.run.jsonl lies beside NAME.jsonl, the table says what machine it is of, "
-      "and which rows are in doubt: the times behind them differ too much, or other programs were "
-      "running.\n\n"
-      "Examples:\n  switchback-bench report data/reference/switchback_a100_2023.jsonl\n"
-      "  switchback-bench run --out - | switchback-bench report -");
-  command->callback([path] {
-    const Report report = load_report(*path);
-    fmt::print("{}{}\n{}{}", report_heading(report, *path),
-               report_table(report, terminal_columns(stdout)), report_doubt(report),
-               report_sentence(report));
-    set_exit_code(exit_codes::ok);
-  });
 }
 
 }  // namespace switchback::bench

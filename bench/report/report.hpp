@@ -59,6 +59,7 @@ struct Report {
   std::vector<ReportRow> rows;
   std::int64_t replaced = 0;   ///< rows that a later one of the same shape took the place of
   bool without_casts = false;  ///< records of 22 keys
+  bool sorted = false;         ///< rows are in the order that was asked for
 
   /// A row takes the place of an earlier one of the same shape.
   void add(const ReportRow& row);
@@ -67,6 +68,20 @@ struct Report {
 /// A record at least this much faster than standard counts as one where int8 pays: less is within
 /// what two measurements differ by.
 inline constexpr double paying_speedup = 1.02;
+
+/// The rows by work, the smallest first, unless they are sorted otherwise.
+std::vector<const ReportRow*> sorted_rows(const Report& report);
+
+/// The table for people before it is laid out: three columns name the shape.
+struct ReportCells {
+  std::vector<std::string> header;
+  std::vector<std::vector<std::string>> rows;
+  bool with_errors = false;
+  bool with_packed = false;
+};
+ReportCells report_cells(const Report& report);
+/// What its columns mean, in lines.
+std::string report_legend(const ReportCells& cells);
 
 /// For `columns` columns; 0: as wide as it is.
 std::string report_table(const Report& report, std::size_t columns = 0);

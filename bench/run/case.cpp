@@ -27,9 +27,9 @@ void CaseSetting::stop_if_interrupted() const {
   if (options.interrupted()) throw Interrupted{};
 }
 
-std::size_t CaseSetting::add(Entry::Sweep sweep, std::function<void()> call,
-                             measure::Stats& stats) {
-  entries.push_back({sweep, std::move(call), &stats});
+std::size_t CaseSetting::add(Entry::Sweep sweep, std::function<void()> call, measure::Stats& stats,
+                             std::vector<double>* times_ms) {
+  entries.push_back({sweep, std::move(call), &stats, times_ms});
   return entries.size() - 1;
 }
 

@@ -27,6 +27,9 @@ struct CaseOptions {
   FieldSet fields = every_field();
   int repeat = 10;
   double min_time_s = 0;
+  /// Rounds go on until the median of each field is known to this share of itself (one standard
+  /// error), for at most most_rounds_of_repeat. 0: no such rule.
+  double max_noise = 0;
   std::uint64_t seed = 0;
   /// Forced engines by name, checked to exist; empty = the library's choice for int8 products, the
   /// fastest for floating point ones.
@@ -50,6 +53,7 @@ struct FieldResult {
   CaseStatus status = CaseStatus::skipped;  ///< skipped: was not asked for
   std::string why;
   measure::Stats stats;
+  std::vector<double> times_ms;  ///< of each timed round, which stats sum up
   std::string engine;  ///< that ran, with its configuration where it has one; may be empty
   double error = 0;    ///< see SampleCheck::error
   measure::Stats
@@ -61,6 +65,9 @@ struct FieldResult {
 /// The number of rounds after which tuned and default configurations have had each other's places.
 /// Speed-ups are computed over whole cycles.
 inline constexpr std::size_t tuned_cycle = 4;
+
+/// With CaseOptions::max_noise, so many times `repeat` rounds at most.
+inline constexpr int most_rounds_of_repeat = 100;
 
 /// Whole passes of a layer, in mode auto beside mode standard, both with what was tuned.
 struct LayerResult {
@@ -76,6 +83,9 @@ struct CaseResult {
   std::string why;
   int repeat = 0;  ///< timed calls asked for
   int rounds = 0;  ///< timed calls made of each field
+  /// By round: how often the system took a core from one of this process's threads in it. Such a
+  /// round is disturbed.
+  std::vector<std::int64_t> preemptions;
   double setup_s = 0;
   double wall_s = 0;
   std::array<FieldResult, all_fields> fields;
@@ -86,6 +96,11 @@ struct CaseResult {
   [[nodiscard]] std::optional<double> median_ms(Field f) const;
   [[nodiscard]] Record record() const;
 };
+
+/// Wraps the timed call of a field. Null, except in a program of the tests that slows a field down
+/// to see whether that is found.
+using CallWrapper = std::function<void()> (*)(Field field, std::function<void()> call);
+inline CallWrapper wrap_timed_call = nullptr;
 
 /// Measures the chosen fields: each is run once and checked, then all that passed are called in
 /// turns, repeat/2 rounds to warm up and `repeat` timed ones. A field that fails its check has

@@ -201,14 +201,14 @@ void enter(CaseSetting& setting, const FieldSpec& spec, std::function<void()> ca
   const auto& tuned = setting.options.tuned;
   // Casts are the floor under quantize operations; nobody tunes them.
   if (tuned == nullptr || std::holds_alternative<Cast>(spec.work)) {
-    setting.add(Sweep::fields, std::move(call), result.stats);
+    setting.add(Sweep::fields, std::move(call), result.stats, &result.times_ms);
     return;
   }
   const auto watched = std::make_shared<WatchedSource>(setting.context, *tuned);
   with_source(setting.context, call, watched)();
   result.tuned = watched->differs();
-  const std::size_t subject =
-      setting.add(Sweep::fields, with_source(setting.context, call, tuned), result.stats);
+  const std::size_t subject = setting.add(Sweep::fields, with_source(setting.context, call, tuned),
+                                          result.stats, &result.times_ms);
   const std::size_t rival =
       setting.add(Sweep::defaults, with_source(setting.context, std::move(call), nullptr),
                   result.default_stats);
@@ -241,6 +241,7 @@ void prepare_field(CaseSetting& setting, Field field, CaseResult& result) {
     out.error = check.error;
     out.status = check.ok() ? CaseStatus::ok : CaseStatus::wrong;
     out.why = check.wrong;
+    if (wrap_timed_call != nullptr) call = wrap_timed_call(field, std::move(call));
     if (check.ok()) enter(setting, spec, std::move(call), out);
   } catch (const Error& error) {
     if (error.status() != Status::unsupported) throw;

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: the rounds of a case: their order, their end, and what their times come to.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "bench/run/case_setting.hpp"
 #include "bench/run/plan.hpp"
@@ -33,7 +38,22 @@ std::vector<std::size_t> order_of(const std::vector<Entry>& entries, int round) 
   return order;
 }
 
-measure::Times take_times(CaseSetting& setting) {
+// Whether the median of every field is known to this share of itself, from the spread of its times.
+bool quiet_enough(std::span<const std::vector<double>> times_ms, double max_noise) {
+  return std::all_of(times_ms.begin(), times_ms.end(), [&](const std::vector<double>& times) {
+    const measure::Middle middle = measure::middle(times);
+    const double error = measure::median_error(middle, static_cast<std::int64_t>(times.size()));
+    return error <= max_noise * middle.median;
+  });
+}
+
+// How often the system has taken a core from one of this process's threads.
+std::int64_t preemptions_so_far() {
+  rusage usage{};
+  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
+measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preemptions) {
   const CaseOptions& options = setting.options;
   const auto left_s = [&] {
     return options.deadline ? measure::seconds_between(measure::Clock::now(), *options.deadline)
@@ -64,8 +84,20 @@ measure::Times take_times(CaseSetting& setting) {
       options.tuned == nullptr
           ? options.repeat
           : std::max(options.repeat, static_cast<int>(tuned_cycle * least_tuned_cycles));
+  int next_look = wanted;
+  std::int64_t preemptions_before = preemptions_so_far();
   rules.another = [&](const measure::RoundsSoFar& so_far) {
-    if (so_far.rounds >= wanted && so_far.elapsed_s >= options.min_time_s) return false;
+    const std::int64_t preempted = preemptions_so_far();
+    if (so_far.rounds > 0) preemptions.push_back(preempted - preemptions_before);
+    preemptions_before = preempted;
+    if (so_far.rounds >= wanted && so_far.elapsed_s >= options.min_time_s) {
+      if (!(options.max_noise > 0) || so_far.rounds >= wanted * most_rounds_of_repeat) return false;
+      // Sorting all times in every round would take longer than the calls.
+      if (so_far.rounds >= next_look) {
+        if (quiet_enough(so_far.times_ms, options.max_noise)) return false;
+        next_look = so_far.rounds + std::max(1, so_far.rounds / 8);
+      }
+    }
     return so_far.rounds < fewest || so_far.elapsed_s / so_far.rounds <= left_s();
   };
   return measure::run_rounds(rules, calls, setting.context);
@@ -86,13 +118,16 @@ std::vector<double> whole_cycles(const std::vector<double>& times) {
 
 void run_case_rounds(CaseSetting& setting, CaseResult& result) {
   if (setting.entries.empty()) return;
-  const measure::Times times_ms = take_times(setting);
+  measure::Times times_ms = take_times(setting, result.preemptions);
   result.rounds = static_cast<int>(times_ms.front().size());
   for (std::size_t i = 0; i < times_ms.size(); ++i)
     *setting.entries[i].stats = measure::summarize(times_ms[i]);
   for (const Duel& duel : setting.duels)
     *duel.speedup = measure::speed_ratio(whole_cycles(times_ms[duel.rival]),
                                          whole_cycles(times_ms[duel.subject]));
+  for (std::size_t i = 0; i < times_ms.size(); ++i)
+    if (setting.entries[i].times_ms != nullptr)
+      *setting.entries[i].times_ms = std::move(times_ms[i]);
 }
 
 }  // namespace switchback::bench

@@ -24,6 +24,7 @@ struct Entry {
   Sweep sweep;
   std::function<void()> call;
   measure::Stats* stats;
+  std::vector<double>* times_ms = nullptr;  ///< and where they go themselves, if anywhere
 };
 /// Two entries whose times are compared round by round: how many times faster the subject is.
 struct Duel {
@@ -53,7 +54,8 @@ struct CaseSetting {
   /// Throws Interrupted if the user asked to stop.
   void stop_if_interrupted() const;
   /// Returns the entry's place.
-  std::size_t add(Entry::Sweep sweep, std::function<void()> call, measure::Stats& stats);
+  std::size_t add(Entry::Sweep sweep, std::function<void()> call, measure::Stats& stats,
+                  std::vector<double>* times_ms = nullptr);
 
  private:
   std::optional<Context> cpu_;  ///< beside another device

@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "bench/run/operands.hpp"
 #include "bench/workload/output.hpp"
+#include "bench/workload/statistic.hpp"
 
 namespace switchback::bench {
 
@@ -103,6 +107,9 @@ void put_shape(const Case& c, Json& line) {
 void put_result(const CaseResult& result, DType dtype, const Ceilings& ceilings, Json& line) {
   line["repeat"] = result.repeat;
   line["rounds"] = result.rounds;
+  line["disturbed_rounds"] = std::count_if(result.preemptions.begin(), result.preemptions.end(),
+                                           [](std::int64_t n) { return n > 0; });
+  line["preemptions"] = result.preemptions;
   line["planned_bytes"] = nullptr;  // the place of what every case says
   line["setup_s"] = result.setup_s;
   line["wall_s"] = nullptr;
@@ -130,6 +137,7 @@ void put_result(const CaseResult& result, DType dtype, const Ceilings& ceilings,
       out["p80_ms"] = s.p80_ms;
       out["max_ms"] = s.max_ms;
       out["mad_ms"] = s.mad_ms;
+      out["times_ms"] = samples_json(field.times_ms);
       if (s.median_ms > 0)
         std::visit(AddRates{out, result.shape, dtype, s.median_ms * 1e-3, ceilings},
                    field_table()[i].work);

@@ -161,6 +161,16 @@ class Run final : public Workload {
             },
             "time each shape at least so long, with more rounds than --repeat if need be")
         ->type_name("TIME");
+    command
+        .add_option_function<std::string>(
+            "--max-noise",
+            [this](const std::string& text) {
+              options_.max_noise = parse_percentage("--max-noise", text, 0.01, 100) / 100;
+            },
+            fmt::format("percent: time each shape with more rounds, up to {} times --repeat, until "
+                        "the standard error of each field's median is below it",
+                        most_rounds_of_repeat))
+        ->type_name("PERCENT");
     add_deadline_option(command, shared)
         ->description(
             "end the whole run within so long (90, 90s, 1.5m, 2h): a shape that by estimate "
@@ -185,6 +195,10 @@ class Run final : public Workload {
                      "queueing its kernels costs the host");
     command.add_flag("--cold", options_.cold_cache,
                      "on a CUDA device: empty the L2 cache before every timed call");
+    command.add_flag_callback(
+        "--no-ceilings", [this] { options_.ceilings = false; },
+        "do not measure first what the machine can reach (0.4 s): the run file has no shares of "
+        "it");
     command
         .add_option_function<std::string>(
             "--mode", [this](const std::string& text) { options_.tuned = is_tuned(text); },
@@ -237,7 +251,8 @@ class Run final : public Workload {
     // the plan knows nothing of.
     const bool calibrate =
         session.options().dry_run && session.on_cpu() && options_.engines.empty();
-    if (!calibrate) ceilings_ = measure_ceilings(session.context(), run_ceilings_budget_s);
+    if (!calibrate && options_.ceilings)
+      ceilings_ = measure_ceilings(session.context(), run_ceilings_budget_s);
     const Rates rates = calibrate ? calibrated_rates(options_, session) : rates_from(ceilings_);
     std::vector<CasePlan> plans;
     for (const SelectedCase& c : selected_) {
@@ -329,6 +344,7 @@ class Run final : public Workload {
     case_options_.dtype = options_.dtype;
     case_options_.fields = options_.fields;
     case_options_.min_time_s = options_.min_time_s;
+    case_options_.max_noise = options_.max_noise;
     case_options_.seed = session.options().seed;
     case_options_.int8_engine = engines_.int8;
     case_options_.standard_engine = engines_.standard;

@@ -18,13 +18,15 @@ struct RunOptions {
   DType dtype = DType::f32;
   FieldSet fields = every_field();
   double min_time_s = 0;
+  double max_noise = 0;              ///< see CaseOptions
   std::vector<std::string> engines;  ///< forced by name; each int8's or floating point's or both
   bool graphs = false;               ///< see CaseOptions
   bool cold_cache = false;           ///< see CaseOptions
   /// Configurations come from the tuning cache; each field is also timed in its default one, and a
   /// layer in mode auto beside one in mode standard.
   bool tuned = false;
-  std::string cache;  ///< directory of the tuning cache; empty: the usual one
+  bool ceilings = true;  ///< measure what the machine can reach before the first case
+  std::string cache;     ///< directory of the tuning cache; empty: the usual one
 };
 
 std::shared_ptr<Workload> make_run(const RunOptions& options);

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "bench/cli/cli.hpp"
+#include "bench/workload/axis.hpp"
 #include "bench/workload/drive.hpp"
 #include "core/check.hpp"
 
@@ -46,6 +47,19 @@ CLI::Option* add_deadline_option(CLI::App& command, SessionOptions& options) {
 
 CLI::Option* add_output_options(CLI::App& command, SessionOptions& options) {
   command
+      .add_option_function<std::string>(
+          "--shard",
+          [&options](const std::string& text) {
+            const std::size_t slash = text.find('/');
+            core::require(slash != std::string::npos, "--shard '{}': it must be I/N, such as 2/4",
+                          text);
+            options.shard_count = parse_integer("--shard", text.substr(slash + 1), 1, 100000);
+            options.shard = parse_integer("--shard", text.substr(0, slash), 1, options.shard_count);
+          },
+          "I/N: measure every Nth case from the Ith on, so that N machines or processes share the "
+          "work; 'merge' puts their records together")
+      ->type_name("I/N");
+  command
       .add_option("--out", options.out,
                   "record file, or - for standard output (default); NAME.run.jsonl is written "
                   "beside it. A file with content is refused without --append or --resume")
@@ -78,15 +92,19 @@ void add_session_options(CLI::App& command, SessionOptions& options) {
 
 void add_workload_command(CLI::App& app, const std::shared_ptr<Workload>& workload) {
   const auto options = std::make_shared<SessionOptions>();
+  const auto axes = std::make_shared<std::vector<std::string>>();
   CLI::App* command =
       app.add_subcommand(std::string(workload->name()), std::string(workload->about()));
   workload->add_options(*command, *options);
+  add_axis_option(*command, *axes);
   command->footer(workload->footer());
-  command->callback([workload, options, command] {
+  command->callback([workload, options, axes, command] {
     core::require(!(options->append || options->resume) || options->out != "-",
                   "--{} needs --out FILE: standard output holds no records to go on from",
                   options->append ? "append" : "resume");
+    // As it was typed, before axes become many words.
     options->arguments = arguments_of(*command);
+    apply_axes(*command, *axes);
     set_exit_code(run_workload(*workload, *options));
   });
 }

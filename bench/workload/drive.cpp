@@ -50,8 +50,17 @@ void check_setting(const Workload& workload, const Session& session, const RunOu
                   session.options().out, was[i], now[i]);
 }
 
+// The places of the cases that this part of a sharded run measures. Every count-th one, because
+// neighbours in the order of work take about as long.
+bool in_shard(const SessionOptions& options, std::size_t i) {
+  return i % options.shard_count == options.shard - 1;
+}
+
 int dry_run(Workload& workload, Session& session) {
-  const Schedule schedule(workload.plan(session));
+  std::vector<CasePlan> plans;
+  for (std::size_t i = 0; CasePlan & plan : workload.plan(session))
+    if (in_shard(session.options(), i++)) plans.push_back(std::move(plan));
+  const Schedule schedule(std::move(plans));
   const auto memory = static_cast<double>(session.free_bytes());
   bool repeats = false, estimated = false;
   for (const CasePlan& plan : schedule.cases()) {
@@ -152,6 +161,8 @@ class Drive {
     line["seed"] = options_.seed;
     line["arguments"] = options_.arguments;
     line["cases"] = cases().size();
+    if (options_.shard_count > 1)
+      line["shard"] = fmt::format("{}/{}", options_.shard, options_.shard_count);
     line["load"] = load_json(load_at_start_);
     return line;
   }
@@ -228,6 +239,7 @@ class Drive {
     for (std::size_t i = 0; i < cases().size(); ++i) {
       const CasePlan& plan = cases()[i];
       const auto number = static_cast<std::int64_t>(i) + 1;
+      if (!in_shard(options_, i)) continue;
       if (Session::interrupted()) return "interrupted";
       if (done_.contains(plan.id)) {
         ++tally_.resumed;
@@ -262,6 +274,17 @@ class Drive {
     return "complete";
   }
 
+  // The samples of each row, in the order of the case's records; nothing where none has any.
+  [[nodiscard]] static Json samples_of(std::vector<Row>& rows) {
+    Json all = Json::array();
+    bool any = false;
+    for (Row& row : rows) {
+      any = any || !row.samples.empty();
+      all.push_back(std::move(row.samples));
+    }
+    return any ? all : Json();
+  }
+
   void write_rows(std::vector<Row>& rows) {
     output_.write_records(rows);
     for (Row& row : rows)
@@ -287,12 +310,14 @@ class Drive {
       if (outcome.status == CaseStatus::unsupported) ++tally_.unsupported;
       write_rows(rows);
     }
+    Json samples = samples_of(rows);
     Json line = case_line(i, outcome.status, outcome.why);
     workload_.describe_case(i, true, line);
     line["planned_bytes"] = cases()[i].bytes;
     line["wall_s"] = wall_s;
     line["load"] = load_json(others);
     line["disturbed"] = load.disturbs(others);
+    if (!samples.is_null()) line["samples"] = std::move(samples);
     output_.write_run_line(line);
     progress_.done(static_cast<std::int64_t>(i) + 1, cases()[i].id, outcome,
                    schedule_.left_s(i + 1));

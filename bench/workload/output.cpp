@@ -11,7 +11,7 @@ namespace {
 
 // The start of every line of a run file, and an upper limit for the bytes of one.
 constexpr std::string_view run_line_start = "{\"type\":";
-constexpr std::int64_t run_line_bytes = 8192;
+constexpr std::int64_t run_line_bytes = 16384;
 
 void check_run_line(std::string_view line) {
   const std::string type = text_at(Json::parse(line, nullptr, false), "type");

@@ -25,6 +25,9 @@ struct SessionOptions {
   bool resume = false;
   bool dry_run = false;
   bool quiet = false;
+  /// Of the cases in their order, the first, the (1 + count)th, …: one part of a run on many
+  /// machines.
+  std::uint64_t shard = 1, shard_count = 1;
   std::string arguments;  ///< the command line in words, for the run file
 };
 

@@ -2,11 +2,16 @@
 #include "bench/workload/statistic.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "measure/statistics.hpp"
 
 namespace switchback::bench {
+
+namespace {
+constexpr const char* samples_key = "times_ms";
+}
 
 Json statistic(std::span<const double> times_ms) {
   const measure::Stats stats = measure::summarize(times_ms);
@@ -18,9 +23,34 @@ Json statistic(std::span<const double> times_ms) {
   double variance = 0;
   for (const double t : times_ms)
     variance += (t - mean) * (t - mean);
-  return {{"min", stats.min_ms}, {"median", stats.median_ms},          {"mean", mean},
-          {"max", stats.max_ms}, {"std", std::sqrt(variance / count)}, {"mad", stats.mad_ms},
-          {"count", stats.count}};
+  return {{"min", stats.min_ms},  {"median", stats.median_ms},          {"mean", mean},
+          {"max", stats.max_ms},  {"std", std::sqrt(variance / count)}, {"mad", stats.mad_ms},
+          {"count", stats.count}, {samples_key, samples_json(times_ms)}};
+}
+
+Json samples_json(std::span<const double> times_ms) {
+  Json samples = Json::array();
+  for (const double ms : times_ms) {
+    double rounded = ms;
+    char text[32];
+    const auto end = std::to_chars(text, text + sizeof(text), ms, std::chars_format::general, 6);
+    std::from_chars(text, end.ptr, rounded);
+    samples.push_back(rounded);
+  }
+  return samples;
+}
+
+Json take_samples(Json& values) {
+  Json samples = Json::object();
+  for (auto& [key, value] : values.items()) {
+    if (!value.is_object()) continue;
+    if (const auto found = value.find(samples_key); found != value.end()) {
+      samples[key] = std::move(*found);
+      value.erase(found);
+    }
+    take_samples(value);
+  }
+  return samples;
 }
 
 }  // namespace switchback::bench

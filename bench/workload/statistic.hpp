@@ -9,7 +9,14 @@
 namespace switchback::bench {
 
 /// {"min", "median", "mean", "max", "std", "mad", "count"} of times in milliseconds. "std" is that
-/// of the population (divided by the count), "mad" the median absolute deviation.
+/// of the population (divided by the count), "mad" the median absolute deviation. "times_ms" are
+/// the samples themselves, which go to the run file.
 Json statistic(std::span<const double> times_ms);
+
+/// Times with six significant digits, which is more than a clock has.
+Json samples_json(std::span<const double> times_ms);
+/// Takes the samples out of the statistics of a record's values: {"forward": [1.2, …], …} of the
+/// values themselves. Those of statistics further inside are dropped.
+Json take_samples(Json& values);
 
 }  // namespace switchback::bench

@@ -7,6 +7,7 @@
 
 #include "bench/workload/command.hpp"
 #include "bench/workload/output.hpp"
+#include "bench/workload/statistic.hpp"
 #include "core/check.hpp"
 
 namespace switchback::bench {
@@ -94,7 +95,8 @@ Row Workload::row(const std::string& case_id, const Json& values) const {
   for (const auto& [key, value] : values.items())
     if (!record.contains(key))
       core::fail(Status::internal, "{}: its records have no column '{}'", name(), key);
-  return {json_line(record), cells_of(all, record), {}};
+  Json samples = take_samples(record);
+  return {json_line(record), cells_of(all, record), {}, std::move(samples)};
 }
 
 }  // namespace switchback::bench

@@ -43,6 +43,7 @@ struct Row {
   std::string line = {};                ///< the record, without its newline
   std::vector<std::string> cells = {};  ///< of the table
   std::string summary = {};             ///< the row in a few words; may be empty
+  Json samples = {};                    ///< by column, of the statistics; see take_samples()
 };
 /// Takes the rows of a case as they are measured.
 using Sink = std::function<void(Row row)>;

@@ -235,11 +235,10 @@ TEST_F(Cli, UnknownWordsAreNamedWithWhatIsMeant) {
     EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
     EXPECT_EQ(result.err.find("Could not convert"), std::string::npos) << result.err;
   };
-  expect({},
-         "name a subcommand: run, multimodel, fragmented, transformer, accum, pipeline, tune, "
-         "cache, report, "
-         "list, "
-         "verify, micro, info");
+  expect(
+      {},
+      "name a subcommand: run, multimodel, fragmented, transformer, accum, pipeline, tune, cache, "
+      "report, compare, ab, recommend, merge, list, verify, micro, info");
   expect({"rum"}, "'rum' is no subcommand; did you mean 'run'?");
   expect({"nosuch"},
          "'nosuch' is no subcommand; there are run, multimodel, fragmented, transformer, accum, "

@@ -134,6 +134,28 @@ TEST_F(WorkloadCommand, RecordsOnStandardOutputLeaveTheTableToStderr) {
   EXPECT_EQ(run({"--number", "3", "--quiet"}).err, "");
 }
 
+TEST_F(WorkloadCommand, MeasuresItsShardAlone) {
+  const Result result = run({"--number", "1", "2", "3", "4", "5", "--shard", "2/2", "--out", path});
+  EXPECT_EQ(result.code, exit_codes::ok) << result.err;
+  EXPECT_EQ(result.measured, (std::vector<int>{2, 4}));
+  EXPECT_EQ(lines(run_log_path(path))[0]["shard"], "2/2");
+  const Result dry = run({"--number", "1", "2", "3", "--shard", "1/2", "--dry-run"});
+  EXPECT_NE(dry.out.find("2 cases"), std::string::npos) << dry.out;
+  for (const char* wrong : {"3/2", "0/2", "2", "1/x", "/"})
+    EXPECT_EQ(run({"--number", "1", "--shard", wrong}).code, exit_codes::usage) << wrong;
+}
+
+TEST_F(WorkloadCommand, AnAxisGivesAnOptionManyValues) {
+  const Result result = run({"--axis", "number=2:8:*2", "--out", path});
+  EXPECT_EQ(result.code, exit_codes::ok) << result.err;
+  EXPECT_EQ(result.measured, (std::vector<int>{2, 4, 8}));
+  const std::string typed = lines(run_log_path(path))[0]["arguments"];
+  EXPECT_NE(typed.find("--axis 'number=2:8:*2'"), std::string::npos) << typed;
+  const Result wrong = run({"--axis", "rows=1,2"});
+  EXPECT_EQ(wrong.code, exit_codes::usage);
+  EXPECT_NE(wrong.err.find("--axis rows: it is not one of number"), std::string::npos) << wrong.err;
+}
+
 TEST_F(WorkloadCommand, WritesARunFileBesideTheRecords) {
   run({"--number", "3", "13", "--out", path, "--seed", "5"});
   const std::vector<Json> log = lines(run_log_path(path));

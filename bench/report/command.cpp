@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: the `report` subcommand.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <memory>
+
+#include "bench/cli/cli.hpp"
+#include "bench/cli/terminal.hpp"
+#include "bench/report/formats.hpp"
+#include "bench/workload/whole_file.hpp"
+#include "core/check.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+struct ReportArguments {
+  std::string path;
+  std::vector<std::string> with;
+  std::optional<ReportFormat> format;
+  std::optional<PublishedFigure> figure;
+  std::optional<std::int64_t> batch_size;
+  std::string sort, out;
+  bool force = false;
+};
+
+std::string text_of(const ReportArguments& arguments, const Sources& sources) {
+  if (arguments.figure) return published_figure(*arguments.figure, sources, arguments.batch_size);
+  switch (arguments.format.value_or(ReportFormat::table)) {
+    case ReportFormat::markdown:
+      return report_markdown(sources);
+    case ReportFormat::csv:
+      return report_csv(sources);
+    case ReportFormat::json:
+      return report_json(sources);
+    case ReportFormat::html:
+      return report_html(sources);
+    case ReportFormat::junit:
+      return report_junit(sources);
+    default:
+      return report_text(sources, arguments.out.empty() ? terminal_columns(stdout) : 0);
+  }
+}
+
+void run_report(const ReportArguments& arguments) {
+  core::require(!arguments.figure || !arguments.format,
+                "--figure and --format: a figure is SVG; give one of them");
+  core::require(arguments.figure || !arguments.batch_size, "--batch: it is for --figure");
+  if (!arguments.out.empty()) check_new_file("--out", arguments.out, arguments.force);
+  Sources sources;
+  sources.push_back(load_source(arguments.path));
+  for (const std::string& path : arguments.with)
+    sources.push_back(load_source(path));
+  if (!arguments.sort.empty()) sort_rows(sources, arguments.sort);
+  const std::string text = text_of(arguments, sources);
+  if (arguments.out.empty())
+    fmt::print("{}", text);
+  else
+    write_new_file(arguments.out, text);
+  set_exit_code(exit_codes::ok);
+}
+
+}  // namespace
+
+void add_report_command(CLI::App& app) {
+  auto arguments = std::make_shared<ReportArguments>();
+  CLI::App* command = app.add_subcommand(
+      "report",
+      "Show a record file as a table, a page or a figure, and say whether int8 pays in it");
+  command
+      ->add_option("FILE", arguments->path,
+                   "records of this program, or published ones with or without the three casts; - "
+                   "is standard input")
+      ->required();
+  command->add_option("--with", arguments->with, "another file beside it; may be given again")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  command
+      ->add_option_function<std::string>(
+          "--format",
+          [arguments](const std::string& text) { arguments->format = parse_report_format(text); },
+          "table (default), markdown, csv, json, html (one file with pictures, without scripts) or "
+          "junit")
+      ->type_name("NAME");
+  command
+      ->add_option_function<std::string>(
+          "--figure",
+          [arguments](const std::string& text) { arguments->figure = parse_figure(text); },
+          "one picture (SVG) as the script beside the published records draws it: speedup or parts "
+          "over dim, or quantize, the share of quantizing")
+      ->type_name("NAME");
+  add_integer_option(
+      *command, "--batch",
+      [arguments](std::uint64_t n) { arguments->batch_size = static_cast<std::int64_t>(n); }, 1,
+      static_cast<std::uint64_t>(grid_limits::batch_size),
+      "the batch_size of a figure (default: the published script's, where there are records of "
+      "them, else all)");
+  command
+      ->add_option("--sort", arguments->sort,
+                   "order of the rows: a column of --format csv, with - before it the greatest "
+                   "first; default: by work")
+      ->type_name("COLUMN");
+  command->add_option("--out", arguments->out, "write it to this file instead of standard output")
+      ->type_name("FILE");
+  command->add_flag("--force", arguments->force, "replace the file of --out");
+  command->footer(
+      "Rows come by work, the smallest first. Of several records of a shape the last one counts. "
+      "If "
+      "the run file NAME.run.jsonl lies beside NAME.jsonl, the table says what machine it is of, "
+      "and which rows are in doubt: the times behind them differ too much, or other programs were "
+      "running.\n\n"
+      "Examples:\n  switchback-bench report data/reference/switchback_a100_2023.jsonl\n"
+      "  switchback-bench run --out - | switchback-bench report -\n"
+      "  switchback-bench report mine.jsonl --with theirs.jsonl --format html --out page.html\n"
+      "  switchback-bench report mine.jsonl --figure speedup --out speedup.svg");
+  command->callback([arguments] { run_report(*arguments); });
+}
+
+}  // namespace switchback::bench

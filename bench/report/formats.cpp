@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/report/formats.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "bench/cli/table.hpp"
+#include "bench/picture/svg.hpp"
+#include "bench/report/columns.hpp"
+#include "bench/workload/output.hpp"
+#include "core/check.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+constexpr std::pair<const char*, ReportFormat> formats[] = {
+    {"table", ReportFormat::table}, {"markdown", ReportFormat::markdown},
+    {"csv", ReportFormat::csv},     {"json", ReportFormat::json},
+    {"html", ReportFormat::html},   {"junit", ReportFormat::junit}};
+
+// A row of a pipe table; a pipe within a cell would end it.
+std::string pipe_row(const std::vector<std::string>& cells) {
+  std::string line = "|";
+  for (const std::string& cell : cells) {
+    std::string text;
+    for (const char c : printable(cell))
+      text += c == '|' ? std::string("\\|") : std::string(1, c);
+    line += " " + text + " |";
+  }
+  return line + "\n";
+}
+
+std::string pipe_table(const ReportCells& cells) {
+  std::string text = pipe_row(cells.header) + "|";
+  for (std::size_t i = 0; i < cells.header.size(); ++i)
+    text += " ---: |";
+  text += "\n";
+  for (const std::vector<std::string>& row : cells.rows)
+    text += pipe_row(row);
+  return text;
+}
+
+// RFC 4180: a field with a comma, a quote or a line break stands in quotes, its quotes doubled.
+std::string csv_field(const Json& value) {
+  if (value.is_null()) return {};
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text)
+    quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+/// Speed-ups of several files by shape.
+ReportCells side_by_side(const Sources& sources) {
+  ReportCells cells;
+  cells.header = {"batch_size", "dim_in", "dim_out"};
+  for (const char* what : {"step", "forward"})
+    for (const ReportSource& source : sources)
+      cells.header.push_back(fmt::format("{} {}", what, source.label));
+  struct Less {
+    bool operator()(const Case& a, const Case& b) const noexcept { return case_less(a, b); }
+  };
+  std::map<Case, std::vector<std::string>, Less> lines;
+  for (std::size_t s = 0; s < sources.size(); ++s)
+    for (const ReportRow& row : sources[s].report.rows) {
+      const Case& c = row.record.shape;
+      std::vector<std::string>& line = lines[c];
+      if (line.empty()) {
+        line = {std::to_string(c.batch_size), std::to_string(c.dim_in), std::to_string(c.dim_out)};
+        line.resize(3 + 2 * sources.size(), "-");
+      }
+      const auto text = [](const std::optional<double>& v) {
+        return v ? fmt::format("{:.2f}x", *v) : std::string("-");
+      };
+      line[3 + s] = text(row.step_speedup()) + (row.doubt().empty() ? "" : " !");
+      line[3 + sources.size() + s] = text(row.forward_speedup());
+    }
+  for (auto& [shape, line] : lines)
+    cells.rows.push_back(std::move(line));
+  return cells;
+}
+
+std::string seconds_text(double seconds) {
+  return fmt::format("{:.6f}", seconds);
+}
+
+std::string junit_case(const ReportSource& source, const std::string& id, const std::string& status,
+                       const std::string& why, double wall_s, const std::string& output) {
+  std::string text =
+      fmt::format("    <testcase classname=\"switchback.run{}\" name=\"{}\" time=\"{}\"",
+                  source.dtype.empty() ? "" : "." + xml_escaped(source.dtype), xml_escaped(id),
+                  seconds_text(wall_s));
+  std::string inside;
+  if (status == "wrong" || status == "unsupported")
+    inside +=
+        fmt::format("      <failure type=\"{}\" message=\"{}\"/>\n", status, xml_escaped(why));
+  if (status == "oom" || status == "timeout" || status == "skipped")
+    inside += fmt::format("      <skipped message=\"{}: {}\"/>\n", status, xml_escaped(why));
+  if (!output.empty())
+    inside += fmt::format("      <system-out>{}</system-out>\n", xml_escaped(output));
+  return inside.empty() ? text + "/>\n" : text + ">\n" + inside + "    </testcase>\n";
+}
+
+}  // namespace
+
+ReportFormat parse_report_format(std::string_view name) {
+  for (const auto& [known, format] : formats)
+    if (name == known) return format;
+  core::fail(Status::invalid_argument,
+             "--format '{}' is not one of table, markdown, csv, json, html, junit", name);
+}
+
+void sort_rows(Sources& sources, std::string_view key) {
+  const bool descending = key.starts_with('-');
+  const std::string_view name = descending ? key.substr(1) : key;
+  const auto& columns = report_columns();
+  const auto column = std::find_if(columns.begin(), columns.end(),
+                                   [&](const ReportColumn& c) { return c.name == name; });
+  if (column == columns.end()) {
+    std::string names;
+    for (const ReportColumn& c : columns)
+      names += (names.empty() ? "" : ", ") + c.name;
+    core::fail(Status::invalid_argument, "--sort '{}' is not one of {}", name, names);
+  }
+  for (ReportSource& source : sources) {
+    const auto value = [&](const ReportRow& row) { return column->value(source, row); };
+    std::stable_sort(source.report.rows.begin(), source.report.rows.end(),
+                     [&](const ReportRow& a, const ReportRow& b) {
+                       const Json x = value(a), y = value(b);
+                       if (x.is_null() || y.is_null()) return !x.is_null() && y.is_null();
+                       return descending ? y < x : x < y;
+                     });
+    source.report.sorted = true;
+  }
+}
+
+std::string report_text(const Sources& sources, std::size_t columns) {
+  std::string text;
+  for (const ReportSource& source : sources)
+    text += (text.empty() ? "" : "\n") + report_heading(source.report, source.path) + "\n" +
+            report_table(source.report, columns) + report_doubt(source.report) +
+            report_sentence(source.report);
+  if (sources.size() < 2) return text;
+  const ReportCells cells = side_by_side(sources);
+  Table table(cells.header);
+  for (const std::vector<std::string>& row : cells.rows)
+    table.add(row);
+  return text + "\nSide by side, over standard of the same file:\n\n" + table.text(columns, 3);
+}
+
+std::string report_markdown(const Sources& sources) {
+  std::string text;
+  for (const ReportSource& source : sources) {
+    const ReportCells cells = report_cells(source.report);
+    text += fmt::format("## {}\n\n{}\n", printable(source.label),
+                        report_heading(source.report, source.path));
+    if (!source.report.machine.empty()) text += printable(source.report.machine) + "\n\n";
+    text += pipe_table(cells) + "\n" + report_legend(cells) + "\n" + report_doubt(source.report) +
+            report_sentence(source.report) + "\n";
+  }
+  if (sources.size() > 1)
+    text += "## Side by side\n\nSpeed-ups over standard of the same file.\n\n" +
+            pipe_table(side_by_side(sources));
+  return text;
+}
+
+std::string report_csv(const Sources& sources) {
+  std::string text;
+  for (const ReportColumn& column : report_columns())
+    text += (text.empty() ? "" : ",") + column.name;
+  text += "\r\n";
+  for (const ReportSource& source : sources)
+    for (const ReportRow* row : sorted_rows(source.report)) {
+      std::string line;
+      for (const ReportColumn& column : report_columns())
+        line += (&column == &report_columns().front() ? "" : ",") +
+                csv_field(column.value(source, *row));
+      text += line + "\r\n";
+    }
+  return text;
+}
+
+std::string report_json(const Sources& sources) {
+  Json json;
+  json["type"] = "report";
+  json["schema"] = 1;
+  Json files = Json::array();
+  for (const ReportSource& source : sources) {
+    Json records = Json::array();
+    for (const ReportRow* row : sorted_rows(source.report)) {
+      Json record = Json::object();
+      for (const ReportColumn& column : report_columns())
+        record[column.name] = column.value(source, *row);
+      records.push_back(std::move(record));
+    }
+    Json engines = Json::object();
+    for (const auto& [field, names] : source.engines)
+      engines[field] = names;
+    std::string sentence = report_sentence(source.report);
+    sentence.pop_back();
+    files.push_back({{"path", source.path},
+                     {"machine", source.start.value("machine", Json())},
+                     {"commit", source.start.value("commit", Json())},
+                     {"trusted", !not_to_be_trusted(source.report)},
+                     {"summary", std::move(sentence)},
+                     {"engines", std::move(engines)},
+                     {"records", std::move(records)}});
+  }
+  json["files"] = std::move(files);
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string report_junit(const Sources& sources) {
+  std::string suites;
+  std::size_t all_tests = 0, all_failures = 0, all_skipped = 0;
+  for (const ReportSource& source : sources) {
+    std::map<std::string, const ReportRow*> rows;
+    for (const ReportRow& row : source.report.rows)
+      rows[case_id(row.record.shape)] = &row;
+    const auto output = [&](const std::string& id) -> std::string {
+      const auto found = rows.find(id);
+      if (found == rows.end() || !found->second->step_speedup()) return {};
+      return fmt::format("step {:.3f}x standard{}", *found->second->step_speedup(),
+                         found->second->doubt().empty() ? "" : "; " + found->second->doubt());
+    };
+    // Of several outcomes of a case the last one counts, as of its records.
+    std::map<std::string, std::size_t> last;
+    for (std::size_t i = 0; i < source.outcomes.size(); ++i)
+      last[source.outcomes[i].id] = i;
+    std::string cases;
+    std::size_t tests = 0, failures = 0, skipped = 0;
+    double total_s = 0;
+    for (std::size_t i = 0; i < source.outcomes.size(); ++i) {
+      const LoggedOutcome& outcome = source.outcomes[i];
+      if (last[outcome.id] != i) continue;
+      ++tests;
+      total_s += outcome.wall_s;
+      failures += outcome.status == "wrong" || outcome.status == "unsupported" ? 1 : 0;
+      skipped += outcome.status == "oom" || outcome.status == "timeout" ? 1 : 0;
+      cases += junit_case(source, outcome.id, outcome.status, outcome.why, outcome.wall_s,
+                          output(outcome.id));
+    }
+    for (const ReportRow* row : sorted_rows(source.report)) {
+      const std::string id = case_id(row->record.shape);
+      if (last.contains(id)) continue;
+      ++tests;
+      cases += junit_case(source, id, "ok", {}, 0, output(id));
+    }
+    suites += fmt::format(
+        "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\" "
+        "time=\"{}\">\n",
+        xml_escaped(source.label), tests, failures, skipped, seconds_text(total_s));
+    if (!source.report.machine.empty())
+      suites += fmt::format(
+          "    <properties>\n      <property name=\"machine\" value=\"{}\"/>\n    </properties>\n",
+          xml_escaped(source.report.machine));
+    suites += cases + "  </testsuite>\n";
+    all_tests += tests;
+    all_failures += failures;
+    all_skipped += skipped;
+  }
+  return fmt::format(
+             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"switchback-bench\" "
+             "tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\">\n",
+             all_tests, all_failures, all_skipped) +
+         suites + "</testsuites>\n";
+}
+
+}  // namespace switchback::bench

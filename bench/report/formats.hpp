@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: a report in the formats of other programs.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "bench/report/figures.hpp"
+
+namespace switchback::bench {
+
+enum class ReportFormat { table, markdown, csv, json, html, junit };
+/// Throws Error(invalid_argument) that lists the names.
+ReportFormat parse_report_format(std::string_view name);
+
+/// The order of rows: by work (default), or by a column of the CSV, the least or with '-' before
+/// its name the greatest first. Rows without a value come last. Throws Error(invalid_argument).
+void sort_rows(Sources& sources, std::string_view key);
+
+/// For `columns` columns; 0: as wide as it is.
+std::string report_text(const Sources& sources, std::size_t columns);
+/// GitHub's tables.
+std::string report_markdown(const Sources& sources);
+/// RFC 4180, with a header line; a row for each record of each file.
+std::string report_csv(const Sources& sources);
+/// An object with the files and their records.
+std::string report_json(const Sources& sources);
+/// A page without scripts and without anything to be loaded from elsewhere.
+std::string report_html(const Sources& sources);
+/// JUnit's XML: a suite for each file, a test case for each case; one that was wrong or unsupported
+/// has failed, one that did not fit was skipped.
+std::string report_junit(const Sources& sources);
+
+}  // namespace switchback::bench

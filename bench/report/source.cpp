@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/report/source.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "bench/cli/cli.hpp"
+#include "bench/published/tables.hpp"
+#include "bench/run/fields.hpp"
+#include "bench/workload/output.hpp"
+#include "bench/workload/record_file.hpp"
+#include "core/assert.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+constexpr std::string_view published_name = "switchback_a100_2023";
+
+double number_in(const Json& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_number() ? at->get<double>() : 0;
+}
+
+std::string stem_of(const std::string& path) {
+  std::string name = path.substr(path.find_last_of('/') + 1);
+  if (const std::size_t dot = name.rfind(".jsonl"); dot != std::string::npos && dot > 0)
+    name.resize(dot);
+  return name;
+}
+
+// "avx512_vnni plain mc=6 nc=256" is the engine avx512_vnni in one of its configurations.
+std::string engine_name(const std::string& engine) {
+  return engine.substr(0, engine.find(' '));
+}
+
+void add_engines(ReportSource& source, const Json& fields) {
+  for (std::size_t i = 0; i < all_fields; ++i) {
+    const std::string name(field_name(static_cast<Field>(i)));
+    const auto field = fields.find(name);
+    if (field == fields.end()) continue;
+    const std::string engine = engine_name(text_at(*field, "engine"));
+    if (engine.empty()) continue;
+    auto at = std::find_if(source.engines.begin(), source.engines.end(),
+                           [&](const auto& known) { return known.first == name; });
+    if (at == source.engines.end()) at = source.engines.insert(source.engines.end(), {name, {}});
+    at->second.insert(engine);
+  }
+}
+
+void read_run_file(ReportSource& source, const std::string& path) {
+  for (const std::string& text : split_list(read_file(path), '\n')) {
+    Json line = Json::parse(text, nullptr, false);
+    const std::string type = text_at(line, "type");
+    if (type == "run_start") {
+      source.dtype = text_at(line, "dtype");
+      if (const auto at = line.find("ceilings"); at != line.end() && at->is_object()) {
+        Ceilings& c = source.ceilings.emplace();
+        c.copy_gb_s = number_in(*at, "copy_gb_s");
+        c.copy_l3_gb_s = number_in(*at, "copy_l3_gb_s");
+        c.s8_tops = number_in(*at, "s8_tops");
+        c.f32_tflops = number_in(*at, "f32_tflops");
+        c.s8_instruction = text_at(*at, "s8_instruction");
+        c.f32_instruction = text_at(*at, "f32_instruction");
+      }
+      source.start = std::move(line);
+    } else if (type == "case") {
+      source.outcomes.push_back({text_at(line, "id"), text_at(line, "status"),
+                                 line.value("why", Json()).is_string() ? text_at(line, "why") : "",
+                                 number_in(line, "wall_s")});
+      if (const auto fields = line.find("fields"); fields != line.end() && fields->is_object())
+        add_engines(source, *fields);
+    }
+  }
+}
+
+}  // namespace
+
+double ReportSource::element_bytes() const {
+  return dtype.empty() ? 4 : static_cast<double>(dtype_size_bytes(parse_dtype(dtype)));
+}
+
+ReportSource load_source(const std::string& path) {
+  ReportSource source;
+  source.path = path;
+  source.label = path == "-" ? "records" : stem_of(path);
+  source.report = load_report(path);
+  struct stat status {};
+  const std::string beside = run_log_path(path);
+  if (path != "-" && ::stat(beside.c_str(), &status) == 0) read_run_file(source, beside);
+  return source;
+}
+
+const ReportSource& published_source() {
+  static const ReportSource published = [] {
+    ReportSource source;
+    source.path = std::string(published_name) + ".jsonl";
+    source.label = "A100, published";
+    source.dtype = "f16";
+    for (const EmbeddedTable& table : embedded_tables())
+      if (table.name == published_name)
+        for (const Record& record : parse_records(table.text, source.path))
+          source.report.add({record});
+    SWITCHBACK_ASSERT(!source.report.rows.empty());
+    return source;
+  }();
+  return published;
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: a file of records with everything that its run file says of it, for reports.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bench/machine/ceilings.hpp"
+#include "bench/report/report.hpp"
+
+namespace switchback::bench {
+
+/// A case that the run file knows of, whether it left a record or not.
+struct LoggedOutcome {
+  std::string id, status, why;
+  double wall_s = 0;
+};
+
+struct ReportSource {
+  std::string path;
+  std::string label;  ///< a short name for pictures: the file's, without folder and ending
+  Report report;
+  nlohmann::ordered_json start;  ///< the last run_start line; null: there is no run file
+  std::string dtype;             ///< of the inputs; empty: not known
+  std::optional<Ceilings> ceilings;
+  std::vector<LoggedOutcome> outcomes;
+  std::vector<std::pair<std::string, std::set<std::string>>> engines;  ///< by field, in order
+
+  /// Bytes of an element of the inputs; 4 where the type is not known.
+  [[nodiscard]] double element_bytes() const;
+};
+
+/// Throws Error, as load_report().
+ReportSource load_source(const std::string& path);
+/// The published records that are part of the program.
+const ReportSource& published_source();
+
+}  // namespace switchback::bench

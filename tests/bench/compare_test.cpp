@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/compare/compare.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <random>
+#include <tuple>
+
+#include "bench/cli/cli.hpp"
+#include "bench/run/record.hpp"
+#include "bench/workload/output.hpp"
+#include "bench/workload/statistic.hpp"
+#include "measure/statistics.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::bench {
+namespace {
+
+/// Runs differ by no more than their samples tell.
+VerdictRules quiet_machine() {
+  VerdictRules rules;
+  rules.run_noise = 0;
+  return rules;
+}
+
+/// Times with the long tail that they have on a busy machine: `middle` at their median.
+std::vector<double> noisy(double middle, double noise, int count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal(0, noise);
+  std::vector<double> times;
+  for (int i = 0; i < count; ++i) {
+    const double z = normal(random);
+    times.push_back(middle * std::exp(z > 0 ? 2 * z : z));
+  }
+  return times;
+}
+
+RunTimes run_of(std::vector<double> times) {
+  RunTimes run;
+  const measure::Middle middle = measure::middle(times);
+  run.median_ms = middle.median;
+  run.mad_ms = middle.mad;
+  run.count = static_cast<std::int64_t>(times.size());
+  run.times_ms = std::move(times);
+  return run;
+}
+
+FieldTimes field_of(const std::string& name, std::vector<std::vector<double>> runs) {
+  FieldTimes field;
+  field.name = name;
+  for (std::vector<double>& times : runs)
+    field.runs.push_back(run_of(std::move(times)));
+  return field;
+}
+
+Side side_of(const std::string& path, std::vector<FieldTimes> fields,
+             const std::string& id = "64x512x512", KeyMembers key = {{"dtype", "f32"}}) {
+  Side side;
+  side.path = path;
+  side.has_run_file = true;
+  side.cases.push_back(
+      {.workload = "run", .id = id, .key = std::move(key), .fields = std::move(fields)});
+  return side;
+}
+
+Verdict verdict_of(const Evidence& evidence, const VerdictRules& rules = {}) {
+  return judge(evidence, rules).verdict;
+}
+
+TEST(Weigh, ManySamplesOfAnUnchangedProgramAreTheSame) {
+  const Evidence e =
+      weigh(field_of("f", {noisy(1, 0.02, 200, 1)}), field_of("f", {noisy(1, 0.02, 200, 2)}), {});
+  EXPECT_EQ(e.basis, Basis::samples);
+  EXPECT_NEAR(e.ratio, 1, 0.01);
+  EXPECT_LT(e.low, e.ratio);
+  EXPECT_GT(e.high, e.ratio);
+  EXPECT_EQ(verdict_of(e), Verdict::same);
+}
+
+TEST(Weigh, ARatioIsNewOverRef) {
+  const FieldTimes one = field_of("f", {noisy(2, 0.01, 100, 1)}),
+                   other = field_of("f", {noisy(2.3, 0.01, 100, 2)});
+  const Evidence slower = weigh(one, other, {}), faster = weigh(other, one, {});
+  EXPECT_NEAR(slower.ratio, 1.15, 0.01);
+  EXPECT_EQ(verdict_of(slower, quiet_machine()), Verdict::slow);
+  EXPECT_NEAR(faster.ratio, 1 / 1.15, 0.01);
+  EXPECT_EQ(verdict_of(faster, quiet_machine()), Verdict::fast);
+  EXPECT_NE(judge(slower, {}).why.find("too few other fields"), std::string::npos);
+  EXPECT_LT(*slower.p, 1e-6);
+}
+
+TEST(Weigh, LessThanTheThresholdIsNoDifference) {
+  const FieldTimes one = field_of("f", {noisy(1, 0.01, 200, 1)}),
+                   other = field_of("f", {noisy(1.06, 0.01, 200, 2)});
+  EXPECT_EQ(verdict_of(weigh(one, other, {}), quiet_machine()), Verdict::slow);
+  EXPECT_EQ(judge(weigh(one, other, {}), {}).why, "less than what two runs may differ by");
+  VerdictRules wide;
+  wide.threshold = 0.1;
+  EXPECT_EQ(verdict_of(weigh(one, other, wide), wide), Verdict::same);
+}
+
+TEST(Weigh, FewNoisySamplesDecideNothing) {
+  const Evidence e =
+      weigh(field_of("f", {noisy(1, 0.2, 5, 1)}), field_of("f", {noisy(1.05, 0.2, 5, 2)}), {});
+  EXPECT_EQ(verdict_of(e), Verdict::ambiguous);
+  EXPECT_NE(judge(e, {}).why, "");
+}
+
+// A slow quarter of an hour moves the middle of the times, but the fastest calls hardly.
+TEST(Weigh, ABusyMachineIsNoSlowerProgram) {
+  std::vector<double> busy = noisy(1, 0.01, 100, 2);
+  for (std::size_t i = 25; i < busy.size(); ++i)
+    busy[i] *= 1.3;
+  const Evidence e = weigh(field_of("f", {noisy(1, 0.01, 100, 1)}), field_of("f", {busy}), {});
+  EXPECT_GT(e.ratio, 1.1);
+  const Judgement judgement = judge(e, quiet_machine());
+  EXPECT_EQ(judgement.verdict, Verdict::ambiguous);
+  EXPECT_NE(judgement.why.find("the fastest calls"), std::string::npos) << judgement.why;
+}
+
+TEST(Weigh, SeveralRunsAreComparedAsRuns) {
+  // Each run has its own speed; within a run the times hardly differ.
+  const auto runs = [](double factor, unsigned seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<double> normal(0, 0.05);
+    std::vector<std::vector<double>> all;
+    for (unsigned i = 0; i < 8; ++i)
+      all.push_back(noisy(factor * std::exp(normal(random)), 0.001, 50, seed + i));
+    return all;
+  };
+  const Evidence unchanged = weigh(field_of("f", runs(1, 10)), field_of("f", runs(1, 30)), {});
+  EXPECT_EQ(unchanged.basis, Basis::runs);
+  EXPECT_EQ(unchanged.ref_count, 8u);
+  EXPECT_NE(verdict_of(unchanged), Verdict::slow);
+  EXPECT_EQ(verdict_of(weigh(field_of("f", runs(1, 10)), field_of("f", runs(1.3, 30)), {})),
+            Verdict::slow);
+}
+
+TEST(Weigh, RunsInTurnsAreComparedAsPairs) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<double> speed(0.5, 2);
+  FieldTimes a, b;
+  for (int i = 0; i < 12; ++i) {
+    const double now = speed(random);
+    for (const auto& [side, factor, second] : {std::tuple(&a, 1.0, 0), {&b, 1.06, 30}}) {
+      side->runs.push_back(run_of(noisy(factor * now, 0.005, 20, static_cast<unsigned>(i))));
+      side->runs.back().started = fmt::format("2026-01-01T00:{:02}:{:02}Z", i, second);
+    }
+  }
+  const Evidence pairs = weigh(a, b, {});
+  EXPECT_EQ(pairs.basis, Basis::pairs);
+  EXPECT_EQ(verdict_of(pairs), Verdict::slow);
+  // One side after the other: runs, whose spread hides it.
+  for (std::size_t i = 0; i < 12; ++i)
+    b.runs[i].started[11] = '1';
+  EXPECT_EQ(weigh(a, b, {}).basis, Basis::runs);
+  EXPECT_EQ(verdict_of(weigh(a, b, {})), Verdict::ambiguous);
+}
+
+TEST(Weigh, WithoutSamplesThereIsNoVerdict) {
+  FieldTimes one = field_of("f", {noisy(1, 0.001, 50, 1)}),
+             other = field_of("f", {noisy(2, 0.001, 50, 2)});
+  one.runs[0].times_ms.clear();
+  const Evidence summary = weigh(one, other, {});
+  EXPECT_EQ(summary.basis, Basis::summary);
+  EXPECT_GT(summary.low, 1.9);
+  EXPECT_FALSE(summary.p);
+  EXPECT_EQ(judge(summary, {}).why, "no samples for a test");
+  one.runs[0].mad_ms = std::nullopt;
+  const Evidence record = weigh(one, other, {});
+  EXPECT_EQ(record.basis, Basis::record);
+  EXPECT_NEAR(record.ratio, 2, 0.01);
+  EXPECT_EQ(verdict_of(record), Verdict::ambiguous);
+}
+
+TEST(Weigh, PairsSurviveAMachineThatChangesItsSpeed) {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<double> speed(0.5, 3);
+  std::normal_distribution<double> noise(0, 0.02);
+  std::vector<double> a, b, same;
+  for (int i = 0; i < 20; ++i) {
+    const double now = speed(random);
+    a.push_back(now * std::exp(noise(random)));
+    b.push_back(1.05 * now * std::exp(noise(random)));
+    same.push_back(now * std::exp(noise(random)));
+  }
+  const Evidence slower = weigh_pairs(a, b, {});
+  EXPECT_EQ(slower.basis, Basis::pairs);
+  EXPECT_NEAR(slower.ratio, 1.05, 0.02);
+  EXPECT_EQ(verdict_of(slower), Verdict::slow);
+  EXPECT_NE(verdict_of(weigh_pairs(a, same, {})), Verdict::slow);
+  // The same numbers as two heaps say nothing.
+  EXPECT_GT(rank_sum_test(a, b).p, 0.5);
+}
+
+TEST(Judge, ManyFieldsMakeOneSurpriseLikely) {
+  Evidence e;
+  e.basis = Basis::pairs;
+  e.ratio = 1.05;
+  e.low = 1.01;
+  e.high = 1.09;
+  e.p = 0.01;
+  EXPECT_EQ(verdict_of(e), Verdict::slow);
+  std::vector<Evidence> family(16, e);
+  std::vector<Evidence*> all;
+  for (Evidence& one : family)
+    all.push_back(&one);
+  adjust(all);
+  EXPECT_EQ(judge(family[0], {}).why, "chance among so many fields");
+}
+
+TEST(Compare, AFieldThatMovedWithAllOthersIsNotSlower) {
+  std::vector<FieldTimes> before, after;
+  for (unsigned i = 0; i < 6; ++i) {
+    const std::string name(field_name(static_cast<Field>(i)));
+    before.push_back(field_of(name, {noisy(1, 0.005, 100, i)}));
+    // All 15 % slower; one of them 20 % more.
+    after.push_back(field_of(name, {noisy(i == 2 ? 1.38 : 1.15, 0.005, 100, 50 + i)}));
+  }
+  const Comparison c = compare(side_of("a", before), side_of("b", after), {}, {});
+  ASSERT_EQ(c.cases.size(), 1u);
+  for (std::size_t i = 0; i < 6; ++i) {
+    const FieldComparison& f = c.cases[0].fields[i];
+    EXPECT_EQ(f.judgement.verdict, i == 2 ? Verdict::slow : Verdict::ambiguous) << f.field;
+    EXPECT_NEAR(*f.evidence.drift, 1.15, 0.01);
+  }
+  EXPECT_EQ(c.counts().slow, 1u);
+  EXPECT_EQ(comparison_exit_code(c.counts(), false), exit_codes::slower);
+  EXPECT_NE(comparison_table(c, 0).find("all fields moved"), std::string::npos);
+}
+
+TEST(Compare, CasesMatchOnTheirWholeKey) {
+  Side ref = side_of("a", {field_of("f", {noisy(1, 0.01, 50, 1)})});
+  Side now = side_of("b", {field_of("f", {noisy(1, 0.01, 50, 2)})});
+  const auto add = [](Side& side, const char* id, KeyMembers key) {
+    side.cases.push_back({.workload = "run",
+                          .id = id,
+                          .key = std::move(key),
+                          .fields = {field_of("f", {noisy(1, 0.01, 50, 3)})}});
+  };
+  add(ref, "1x8x8", {{"dtype", "f32"}});
+  add(now, "64x512x512", {{"dtype", "bf16"}});
+  const Comparison c = compare(ref, now, {}, {});
+  EXPECT_EQ(c.cases.size(), 1u);
+  EXPECT_EQ(c.only_ref, std::vector<std::string>{"run 1x8x8 dtype=f32"});
+  EXPECT_EQ(c.only_new, std::vector<std::string>{"run 64x512x512 dtype=bf16"});
+  const std::string table = comparison_table(c, 0);
+  EXPECT_NE(table.find("only in REF (1):\n  run 1x8x8 dtype=f32\n"), std::string::npos) << table;
+  // A file that does not know the type goes with any.
+  now.cases[0].key.clear();
+  EXPECT_EQ(compare(side_of("a", ref.cases[0].fields), now, {}, {}).cases.size(), 1u);
+  now.cases.erase(now.cases.begin());
+  EXPECT_THROW(compare(ref, now, {}, {}), Error);
+}
+
+TEST(Compare, SelectsFieldsAndCases) {
+  const auto fields = [] {
+    return std::vector<FieldTimes>{field_of("standard_fwd", {noisy(1, 0.01, 50, 1)}),
+                                   field_of("cast_x", {noisy(1, 0.01, 50, 2)}),
+                                   field_of("cast_w", {noisy(1, 0.01, 50, 3)})};
+  };
+  const auto names = [&](const CompareSelection& selection) {
+    return compare(side_of("a", fields()), side_of("b", fields()), selection, {}).field_names();
+  };
+  EXPECT_EQ(names({.fields = {"cast"}, .filters = {}}),
+            (std::vector<std::string>{"cast_x", "cast_w"}));
+  EXPECT_EQ(names({.fields = {"standard_fwd"}, .filters = {"batch_size=64"}}),
+            std::vector<std::string>{"standard_fwd"});
+  try {
+    names({.fields = {"none"}, .filters = {}});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "--fields 'none': neither file has times of it; they have cast_w, cast_x, "
+                 "standard_fwd");
+  }
+  EXPECT_THROW(names({.fields = {}, .filters = {"batch_size>64"}}), Error);
+  const CaseTimes other{
+      .workload = "multimodel", .id = "n 8", .key = {{"mode", "rowwise"}}, .fields = {}};
+  EXPECT_TRUE(selects({"mode=rowwise"}, other));
+  EXPECT_FALSE(selects({"mode=global"}, other));
+  EXPECT_TRUE(selects({"mode=global", "multimodel"}, other));
+}
+
+TEST(Compare, ExitCodes) {
+  EXPECT_EQ(comparison_exit_code({.same = 3, .fast = 1}, true), 0);
+  EXPECT_EQ(comparison_exit_code({.same = 3, .slow = 1, .ambiguous = 1}, true), 3);
+  EXPECT_EQ(comparison_exit_code({.same = 3, .ambiguous = 1}, true), 4);
+  EXPECT_EQ(comparison_exit_code({.same = 3, .ambiguous = 1}, false), 0);
+}
+
+TEST(Compare, JsonHasTheEvidence) {
+  const Comparison c = compare(side_of("a", {field_of("standard_fwd", {noisy(1, 0.01, 100, 1)})}),
+                               side_of("b", {field_of("standard_fwd", {noisy(1.2, 0.01, 100, 2)})}),
+                               {}, quiet_machine());
+  const nlohmann::ordered_json json = comparison_json(c);
+  EXPECT_EQ(json["counts"]["SLOW"], 1);
+  const auto& field = json["cases"][0]["fields"][0];
+  EXPECT_EQ(field["verdict"], "SLOW");
+  EXPECT_NEAR(field["ratio"].get<double>(), 1.2, 0.01);
+  EXPECT_LT(field["low"].get<double>(), field["ratio"].get<double>());
+  EXPECT_EQ(field["ref"]["n"], 100);
+  EXPECT_EQ(json["cases"][0]["key"]["dtype"], "f32");
+  EXPECT_NEAR(json["geometric_mean"].get<double>(), 1.2, 0.01);
+}
+
+/// Files as `run` and the other workloads write them.
+class CompareFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    path = testing::TempDir() + "compare_" +
+           testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl";
+    TearDown();
+  }
+  void TearDown() override {
+    std::remove(path.c_str());
+    std::remove(run_log_path(path).c_str());
+  }
+  static void add(const std::string& file, const std::string& line) {
+    std::ofstream(file, std::ios::app) << line << '\n';
+  }
+  std::string path;
+};
+
+TEST_F(CompareFiles, PublishedRecordsHaveRatiosAlone) {
+  const Side published = load_side(SWITCHBACK_REFERENCE_RECORDS);
+  EXPECT_EQ(published.cases.size(), 142u);
+  EXPECT_FALSE(published.has_run_file);
+  const Comparison c =
+      compare(published, published, {.fields = {"time_rowwise"}, .filters = {}}, {});
+  EXPECT_EQ(c.cases.size(), 142u);
+  EXPECT_EQ(c.counts().ambiguous, 142u);
+  EXPECT_DOUBLE_EQ(*c.geometric_mean("time_rowwise"), 1);
+  EXPECT_NE(comparison_table(c, 0).find("has no run file"), std::string::npos);
+}
+
+TEST_F(CompareFiles, RunsOfACaseFollowTheRunFile) {
+  Record record;
+  record.repeat = 3;
+  record.shape = case_of_shape(64, 512, 512);
+  for (int run = 0; run < 2; ++run) {
+    record.times_ms[index(Field::standard_fwd)] = 2.0 + run;
+    add(path, to_line(record));
+    add(run_log_path(path), R"({"type":"run_start","commit":"abc","dtype":"bf16","mode":"default",)"
+                            R"("machine":{"device":"cpu","cpu":"X","isa":"avx2","threads":2}})");
+    // A case that wrote no record, then the one that did.
+    add(run_log_path(path), R"({"type":"case","id":"64x512x512","status":"oom"})");
+    add(run_log_path(path),
+        fmt::format(R"({{"type":"case","id":"64x512x512","status":"ok","disturbed":{},"fields":)"
+                    R"({{"standard_fwd":{{"status":"ok","engine":"e","count":3,"mad_ms":0.1,)"
+                    R"("times_ms":[{},{},{}]}},"fwd_packed":{{"status":"ok","median_ms":1.5,)"
+                    R"("count":3,"mad_ms":0}}}}}})",
+                    run == 1, 1.9 + run, 2.0 + run, 2.2 + run));
+  }
+  const Side side = load_side(path);
+  EXPECT_EQ(side.machine, "X, cpu, avx2, 2 threads");
+  EXPECT_EQ(side.commit, "abc");
+  ASSERT_EQ(side.cases.size(), 1u);
+  EXPECT_EQ(side.cases[0].name(), "run 64x512x512 dtype=bf16 mode=default");
+  const FieldTimes& field = *side.cases[0].field("standard_fwd");
+  ASSERT_EQ(field.runs.size(), 2u);
+  EXPECT_EQ(field.engine, "e");
+  EXPECT_EQ(field.runs[0].times_ms, (std::vector<double>{1.9, 2.0, 2.2}));
+  EXPECT_EQ(field.runs[1].median_ms, 3);
+  EXPECT_FALSE(field.runs[0].disturbed);
+  EXPECT_TRUE(field.runs[1].disturbed);
+  EXPECT_EQ(side.cases[0].field("fwd_packed")->runs.size(), 2u);
+  EXPECT_EQ(side.cases[0].field("time_standard"), nullptr);  // its parts are missing
+}
+
+TEST_F(CompareFiles, OtherWorkloadsGoByTheMembersBeforeTheirTimes) {
+  Json forward = statistic(std::vector<double>{1, 2, 3});
+  Json values = {{"forward", forward}};
+  const Json samples = take_samples(values);
+  EXPECT_EQ(samples["forward"], (std::vector<double>{1, 2, 3}));
+  EXPECT_FALSE(values["forward"].contains("times_ms"));
+  for (int run = 0; run < 2; ++run) {
+    for (const char* mode : {"standard", "rowwise"}) {
+      Json record = {{"workload", "w"}, {"case", "c 1"}, {"n", 8}, {"mode", mode}, {"fits", true}};
+      record["forward"] = values["forward"];
+      record["ratio"] = 1.5;
+      record["checks"] = "after the times";
+      add(path, record.dump());
+    }
+    Json line = {{"type", "case"}, {"id", "c 1"}, {"status", "ok"}};
+    line["samples"] = {samples, {{"forward", {4, 5, 6 + run}}}};
+    add(run_log_path(path), line.dump());
+  }
+  const Side side = load_side(path);
+  ASSERT_EQ(side.cases.size(), 2u);
+  EXPECT_EQ(side.cases[1].name(), "w c 1 n=8 mode=rowwise");
+  const FieldTimes& field = *side.cases[1].field("forward");
+  ASSERT_EQ(field.runs.size(), 2u);
+  EXPECT_EQ(field.runs[1].times_ms, (std::vector<double>{4, 5, 7}));
+  EXPECT_EQ(field.runs[0].median_ms, 2);
+}
+
+TEST_F(CompareFiles, MicroRowsAndATornLine) {
+  add(path, R"({"type":"micro_start","machine":{"cpu":"X","device":"cpu","isa":"i","threads":1}})");
+  add(path, R"({"type":"micro","bench":"gemm","variant":"rowwise","dtype":"f32","batch":1,)"
+            R"("dim_in":8,"dim_out":8,"subject":{"name":"a","median_ms":1,"mad_ms":0.1,"count":9},)"
+            R"("rival":{"name":"b","median_ms":2,"mad_ms":0.1,"count":9}})");
+  std::ofstream(path, std::ios::app) << R"({"type":"micro","ben)";
+  const Side side = load_side(path);
+  ASSERT_EQ(side.cases.size(), 1u);
+  EXPECT_EQ(side.cases[0].name(), "micro gemm 1x8x8 variant=rowwise dtype=f32 subject=a rival=b");
+  EXPECT_EQ(side.cases[0].field("rival")->runs[0].median_ms, 2);
+}
+
+TEST_F(CompareFiles, AFileOfAnotherKindIsRefused) {
+  add(path, R"({"hello": 1})");
+  try {
+    static_cast<void>(load_side(path));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find(path + ":1: "), std::string::npos) << error.what();
+  }
+  std::remove(path.c_str());
+  EXPECT_THROW(static_cast<void>(load_side(path)), Error);
+}
+
+}  // namespace
+}  // namespace switchback::bench

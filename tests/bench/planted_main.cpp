@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// switchback-bench with a regression planted in it: SWITCHBACK_PLANTED="rowwise_fwd=5" in the
+// environment makes every timed call of that field take 5 percent longer. A program of the tests
+// alone, to find out how often a comparison finds such a regression.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "bench/cli/cli.hpp"
+#include "bench/run/case.hpp"
+#include "measure/stopwatch.hpp"
+
+namespace switchback::bench {
+namespace {
+
+struct Planted {
+  Field field = Field::standard_fwd;
+  double share = 0;  ///< of the call's own time, on top of it
+};
+Planted planted;
+
+// What the call takes is what it takes now, so that the delay is as noisy as the call.
+std::function<void()> slowed(Field field, std::function<void()> call) {
+  if (field != planted.field) return call;
+  return [call = std::move(call)] {
+    const auto begun = measure::Clock::now();
+    call();
+    const double took_s = measure::seconds_between(begun, measure::Clock::now());
+    while (measure::seconds_between(begun, measure::Clock::now()) < took_s * (1 + planted.share)) {
+    }
+  };
+}
+
+bool parse_planted(std::string_view text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string_view::npos) return false;
+  for (std::size_t i = 0; i < all_fields; ++i) {
+    if (field_table()[i].name != text.substr(0, equals)) continue;
+    planted.field = static_cast<Field>(i);
+    planted.share =
+        parse_percentage("SWITCHBACK_PLANTED", std::string(text.substr(equals + 1)), 0, 1000) / 100;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+}  // namespace switchback::bench
+
+int main(int argc, char** argv) {
+  using namespace switchback::bench;
+  if (const char* text = std::getenv("SWITCHBACK_PLANTED"); text != nullptr && *text != '\0') {
+    try {
+      if (!parse_planted(text)) {
+        fmt::print(stderr, "SWITCHBACK_PLANTED '{}': it must be FIELD=PERCENT\n", text);
+        return exit_codes::usage;
+      }
+    } catch (const switchback::Error& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      return exit_codes::usage;
+    }
+    wrap_timed_call = slowed;
+  }
+  return run_cli(argc, argv);
+}
