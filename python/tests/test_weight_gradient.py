@@ -3,12 +3,14 @@
 
 import unittest
 
-import _support  # noqa: F401  (finds the package)
-import torch
-from torch.utils.checkpoint import checkpoint
+from support import require_torch
 
-import switchback
-from switchback import nn as sb
+torch = require_torch()
+
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+import switchback  # noqa: E402
+from switchback import nn as sb  # noqa: E402
 
 M, K, N = 300, 40, 24
 

@@ -195,6 +195,64 @@ TEST(LinearInt8Dw, TheDerivativeOfTheOutputIsTakenFirst) {
   EXPECT_TRUE(t.dw == want);
 }
 
+// dw reads X and G as they are: neither the rotation nor stochastic rounding of G's rows changes
+// it.
+TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
+  Context context(test::device_options());
+  LayerCase c = case_of(Mode::rowwise, DType::bf16);
+  c.k = 48;
+  for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
+    LayerTrial t(c);
+    LinearOptions options = t.options();
+    options.activation = activation;
+    options.rotation = Rotation::hadamard_16;
+    SwitchbackLinear floating(context, options);
+    t.set_weight(floating);
+    options.dw = WeightGradient::int8_block;
+    options.dw_block_rows = 128;
+    SwitchbackLinear layer(context, options);
+    t.set_weight(layer);
+    FloatMatrix read = t.x;
+    if (activation != Activation::none)
+      activation_forward(context, t.x.any(), activation, read.any());
+    FloatMatrix want = expected_dw(context, t.g.any(), read.any(), 128, t.dw, false);
+    for (const bool stochastic : {false, true}) {
+      LinearGrads grads = t.grads();
+      if (stochastic) grads.rounding = StochasticRounding{.seed = 7};
+      t.forward(floating, Save::copy);
+      floating.backward(grads);
+      context.synchronize();
+      const FloatMatrix y = t.y;
+      const FloatMatrix dx = t.dx;
+      const FloatMatrix db = t.db;
+      t.spoil();
+      t.forward(layer, Save::copy);
+      layer.backward(grads);
+      context.synchronize();
+      EXPECT_TRUE(t.y == y);
+      EXPECT_TRUE(t.dx == dx);
+      EXPECT_TRUE(t.db == db);
+      EXPECT_TRUE(t.dw == want);
+      // From codes of rows, which are those of the rotated x.
+      Matrix<std::int8_t> codes(t.x.rows(), t.x.cols());
+      Vector<float> absmax(static_cast<std::size_t>(t.x.rows()));
+      layer.forward_codes(t.x.any(), t.y.any(), codes.view(), absmax);
+      grads.dx_of_activation = activation != Activation::none;
+      layer.backward_from({codes.view(), absmax}, grads);
+      context.synchronize();
+      double error = 0.0;
+      double norm = 0.0;
+      for (std::int64_t r = 0; r < want.rows(); ++r)
+        for (std::int64_t k = 0; k < want.cols(); ++k) {
+          error += std::pow(static_cast<double>(t.dw.get(r, k)) - want.get(r, k), 2);
+          norm += std::pow(static_cast<double>(want.get(r, k)), 2);
+        }
+      // X is quantized twice: sqrt(2) of the 0.9 % that SignalToNoise derives, and bf16 in between.
+      EXPECT_LT(std::sqrt(error / norm), 0.02);
+    }
+  }
+}
+
 TEST(LinearInt8Dw, KeepsCodesInsteadOfX) {
   Context context(test::device_options());
   LayerTrial t(case_of(Mode::rowwise, DType::f32, 300));

@@ -34,8 +34,8 @@ using Json = nlohmann::ordered_json;
 struct Array {
   std::string name;
   std::int64_t rows = 0, cols = 0;
-  std::vector<float> floats;
-  std::vector<std::int32_t> integers;
+  std::vector<float> floats = {};
+  std::vector<std::int32_t> integers = {};
 };
 
 class Run {
