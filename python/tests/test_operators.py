@@ -214,7 +214,7 @@ class Checked(Operators):
             (all_ops.linear_backward, (g[0], None, q, a, None, torch.float32, None, back[2])),
             (all_ops.linear_prepared, (x, codes, absmax, b, "mode=rowwise")),
             (all_ops.linear_prepared, (trained[0], codes, absmax, b, "mode=rowwise")),
-            (all_ops.linear_prepared_dx, (g, codes, absmax)),
+            (all_ops.linear_prepared_dx, (g, codes, absmax, "mode=rowwise")),
             (all_ops.grouped_linear, (x[0], weights, None, offs, None, None, "mode=rowwise")),
             (
                 all_ops.grouped_linear,

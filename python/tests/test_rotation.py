@@ -33,6 +33,19 @@ class Rotation(unittest.TestCase):
         torch.manual_seed(0)
         self.x = torch.randn(7, K)
 
+    def test_prepared_layers_rotate_dx_back(self):
+        torch.manual_seed(3)
+        for mode in ("rowwise", "global"):
+            with self.subTest(mode=mode):
+                module = make(mode)
+                x = torch.randn(9, K, requires_grad=True)
+                g = torch.randn(9, N)
+                exact = g @ module.weight.detach()
+                module.prepare_for_eval()
+                module(x).backward(g)
+                # The codes of W and G: about 1 % each, as in the forward.
+                self.assertLess(relative_error(x.grad.numpy(), exact.numpy()), 0.03)
+
     def test_operation_is_the_dense_matrix(self):
         for group in (16, 64, 256, 1024):
             x = torch.randn(3, 2 * group)
