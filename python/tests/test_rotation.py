@@ -44,7 +44,7 @@ class Rotation(unittest.TestCase):
                 module.prepare_for_eval()
                 module(x).backward(g)
                 # The codes of W and G: about 1 % each, as in the forward.
-                self.assertLess(relative_error(x.grad.numpy(), exact.numpy()), 0.03)
+                self.assertLess(relative_error(x.grad, exact), 0.03)
 
     def test_operation_is_the_dense_matrix(self):
         for group in (16, 64, 256, 1024):
