@@ -21,6 +21,7 @@
 #include "bench/micro/layer.hpp"
 #include "bench/micro/models.hpp"
 #include "bench/micro/quantize.hpp"
+#include "bench/micro/weight_gradient.hpp"
 
 namespace switchback::bench {
 namespace {
@@ -169,7 +170,21 @@ TEST(Micro, QuantizeMeasuresEveryOperationAgainstACopy) {
     EXPECT_TRUE(row.rival.starts_with(row.subject == "fingerprint" ? "read" : "copy")) << row.rival;
     EXPECT_GT(row.gb_s, 0);
   });
-  EXPECT_EQ(subjects.size(), 10u);
+  EXPECT_EQ(subjects.size(), 15u);
+}
+
+TEST(Micro, WeightGradientHasItsProductAndTheWhole) {
+  Context context({.device = "cpu", .threads = 1, .isa = {}});
+  std::set<std::string> variants;
+  micro_weight_gradient(context, tiny(), [&](const WeightGradientRow& row) {
+    expect_measured(row);
+    variants.insert(row.variant);
+    EXPECT_GT(row.gop_s, 0);
+    // A share of the ceiling is of a product alone.
+    EXPECT_EQ(row.share.has_value(), row.variant == "product");
+    EXPECT_FALSE(row.rival.empty());
+  });
+  EXPECT_EQ(variants.count("whole"), 1u);
 }
 
 TEST(Micro, CallMeasuresBothLanguagesAgainstPlainLoops) {
