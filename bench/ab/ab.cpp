@@ -103,9 +103,9 @@ class Pairs {
 
 }  // namespace
 
-Comparison compare_pairs(Side a, Side b, const CompareSelection& selection,
-                         const VerdictRules& rules) {
-  Comparison result = compare(std::move(a), std::move(b), selection, rules);
+SideComparison compare_pairs(Side a, Side b, const CompareSelection& selection,
+                             const VerdictRules& rules) {
+  SideComparison result = compare(std::move(a), std::move(b), selection, rules);
   std::vector<Evidence*> family;
   for (CaseComparison& c : result.cases) {
     const auto other = std::find_if(result.now.cases.begin(), result.now.cases.end(),

@@ -26,7 +26,7 @@ struct AbOptions {
 enum class AbEnd { complete, interrupted, deadline };
 
 struct AbResult {
-  Comparison comparison;
+  SideComparison comparison;
   int pairs = 0;  ///< that were measured in full
   AbEnd end = AbEnd::complete;
 };
@@ -38,7 +38,7 @@ AbResult run_ab(const AbOptions& options, const CompareSelection& selection,
                 const VerdictRules& rules, StatusLine& out);
 
 /// Judges the runs of two sides as pairs, in their order.
-Comparison compare_pairs(Side a, Side b, const CompareSelection& selection,
-                         const VerdictRules& rules);
+SideComparison compare_pairs(Side a, Side b, const CompareSelection& selection,
+                             const VerdictRules& rules);
 
 }  // namespace switchback::bench

@@ -73,7 +73,7 @@ void add_verdict_options(CLI::App& command, VerdictOptions& options) {
   command.add_flag("--strict", options.strict, "exit with 4 if something is undecided");
 }
 
-void finish_comparison(const Comparison& comparison, const VerdictOptions& options) {
+void finish_comparison(const SideComparison& comparison, const VerdictOptions& options) {
   if (options.json)
     fmt::print("{}\n", comparison_json(comparison)
                            .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

@@ -130,8 +130,8 @@ bool selects(const std::vector<std::string>& filters, const CaseTimes& c) {
   });
 }
 
-Comparison compare(Side ref, Side now, const CompareSelection& selection,
-                   const VerdictRules& rules) {
+SideComparison compare(Side ref, Side now, const CompareSelection& selection,
+                       const VerdictRules& rules) {
   const std::set<std::string> chosen = chosen_fields(selection, ref, now);
   const auto drop_cases = [&](Side& side) {
     std::erase_if(side.cases, [&](const CaseTimes& c) { return !selects(selection.filters, c); });
@@ -140,7 +140,7 @@ Comparison compare(Side ref, Side now, const CompareSelection& selection,
   drop_cases(now);
   core::require(!ref.cases.empty() || !now.cases.empty(),
                 "--filter: no case of either file is left");
-  Comparison result;
+  SideComparison result;
   result.rules = rules;
   std::vector<bool> matched(now.cases.size(), false);
   for (const CaseTimes& a : ref.cases) {
@@ -199,7 +199,7 @@ Comparison compare(Side ref, Side now, const CompareSelection& selection,
   return result;
 }
 
-Counts Comparison::counts() const {
+Counts SideComparison::counts() const {
   Counts counts;
   for (const CaseComparison& c : cases)
     for (const FieldComparison& f : c.fields) {
@@ -212,7 +212,7 @@ Counts Comparison::counts() const {
   return counts;
 }
 
-std::optional<double> Comparison::geometric_mean(const std::string& field) const {
+std::optional<double> SideComparison::geometric_mean(const std::string& field) const {
   double total = 0;
   int count = 0;
   for (const CaseComparison& c : cases)
@@ -225,7 +225,7 @@ std::optional<double> Comparison::geometric_mean(const std::string& field) const
   return std::exp(total / count);
 }
 
-std::vector<std::string> Comparison::field_names() const {
+std::vector<std::string> SideComparison::field_names() const {
   std::vector<std::string> names;
   for (const CaseComparison& c : cases)
     for (const FieldComparison& f : c.fields)
@@ -233,7 +233,7 @@ std::vector<std::string> Comparison::field_names() const {
   return names;
 }
 
-std::string comparison_table(const Comparison& comparison, std::size_t columns) {
+std::string comparison_table(const SideComparison& comparison, std::size_t columns) {
   std::string text = side_text("REF", comparison.ref) + side_text("NEW", comparison.now);
   if (!comparison.ref.machine.empty() && !comparison.now.machine.empty() &&
       comparison.ref.machine != comparison.now.machine)
@@ -292,7 +292,7 @@ std::string comparison_table(const Comparison& comparison, std::size_t columns) 
   return text;
 }
 
-Json comparison_json(const Comparison& comparison) {
+Json comparison_json(const SideComparison& comparison) {
   Json json;
   json["type"] = "comparison";
   json["schema"] = 1;

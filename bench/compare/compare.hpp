@@ -32,7 +32,7 @@ struct Counts {
   std::size_t same = 0, fast = 0, slow = 0, ambiguous = 0;
 };
 
-struct Comparison {
+struct SideComparison {
   Side ref, now;
   VerdictRules rules;
   std::vector<CaseComparison> cases;
@@ -58,12 +58,12 @@ bool selects(const std::vector<std::string>& filters, const CaseTimes& c);
 
 /// Matches and judges. Throws Error(invalid_argument) if a field is unknown to both sides or the
 /// two have no case in common.
-Comparison compare(Side ref, Side now, const CompareSelection& selection,
-                   const VerdictRules& rules);
+SideComparison compare(Side ref, Side now, const CompareSelection& selection,
+                       const VerdictRules& rules);
 
 /// For `columns` columns; 0: as wide as it is.
-std::string comparison_table(const Comparison& comparison, std::size_t columns);
-nlohmann::ordered_json comparison_json(const Comparison& comparison);
+std::string comparison_table(const SideComparison& comparison, std::size_t columns);
+nlohmann::ordered_json comparison_json(const SideComparison& comparison);
 
 /// 0, 3 (something is slower), 4 (`strict`, and something is ambiguous).
 int comparison_exit_code(const Counts& counts, bool strict) noexcept;

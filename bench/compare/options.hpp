@@ -22,6 +22,6 @@ struct VerdictOptions {
 void add_verdict_options(CLI::App& command, VerdictOptions& options);
 
 /// Prints the comparison and sets the exit code.
-void finish_comparison(const Comparison& comparison, const VerdictOptions& options);
+void finish_comparison(const SideComparison& comparison, const VerdictOptions& options);
 
 }  // namespace switchback::bench

@@ -11,15 +11,15 @@
 namespace switchback::bench {
 namespace {
 
-using Values = std::vector<std::int64_t>;
+using AxisValues = std::vector<std::int64_t>;
 
 TEST(ValueAxis, NumbersAndRanges) {
   EXPECT_EQ(parse_axis("m=16").name, "m");
-  EXPECT_EQ(parse_axis("m=16").values, Values{16});
-  EXPECT_EQ(parse_axis("m=16:4096:*4").values, (Values{16, 64, 256, 1024, 4096}));
-  EXPECT_EQ(parse_axis("m=16:100:*4").values, (Values{16, 64}));
-  EXPECT_EQ(parse_axis("dim-in=256:1024:+256").values, (Values{256, 512, 768, 1024}));
-  EXPECT_EQ(parse_axis("m=1,8:32:*2, 100").values, (Values{1, 8, 16, 32, 100}));
+  EXPECT_EQ(parse_axis("m=16").values, AxisValues{16});
+  EXPECT_EQ(parse_axis("m=16:4096:*4").values, (AxisValues{16, 64, 256, 1024, 4096}));
+  EXPECT_EQ(parse_axis("m=16:100:*4").values, (AxisValues{16, 64}));
+  EXPECT_EQ(parse_axis("dim-in=256:1024:+256").values, (AxisValues{256, 512, 768, 1024}));
+  EXPECT_EQ(parse_axis("m=1,8:32:*2, 100").values, (AxisValues{1, 8, 16, 32, 100}));
 }
 
 TEST(ValueAxis, RefusesTheRest) {

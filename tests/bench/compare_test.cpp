@@ -221,7 +221,7 @@ TEST(Compare, AFieldThatMovedWithAllOthersIsNotSlower) {
     // All 15 % slower; one of them 20 % more.
     after.push_back(field_of(name, {noisy(i == 2 ? 1.38 : 1.15, 0.005, 100, 50 + i)}));
   }
-  const Comparison c = compare(side_of("a", before), side_of("b", after), {}, {});
+  const SideComparison c = compare(side_of("a", before), side_of("b", after), {}, {});
   ASSERT_EQ(c.cases.size(), 1u);
   for (std::size_t i = 0; i < 6; ++i) {
     const FieldComparison& f = c.cases[0].fields[i];
@@ -244,7 +244,7 @@ TEST(Compare, CasesMatchOnTheirWholeKey) {
   };
   add(ref, "1x8x8", {{"dtype", "f32"}});
   add(now, "64x512x512", {{"dtype", "bf16"}});
-  const Comparison c = compare(ref, now, {}, {});
+  const SideComparison c = compare(ref, now, {}, {});
   EXPECT_EQ(c.cases.size(), 1u);
   EXPECT_EQ(c.only_ref, std::vector<std::string>{"run 1x8x8 dtype=f32"});
   EXPECT_EQ(c.only_new, std::vector<std::string>{"run 64x512x512 dtype=bf16"});
@@ -294,9 +294,9 @@ TEST(Compare, ExitCodes) {
 }
 
 TEST(Compare, JsonHasTheEvidence) {
-  const Comparison c = compare(side_of("a", {field_of("standard_fwd", {noisy(1, 0.01, 100, 1)})}),
-                               side_of("b", {field_of("standard_fwd", {noisy(1.2, 0.01, 100, 2)})}),
-                               {}, quiet_machine());
+  const SideComparison c = compare(
+      side_of("a", {field_of("standard_fwd", {noisy(1, 0.01, 100, 1)})}),
+      side_of("b", {field_of("standard_fwd", {noisy(1.2, 0.01, 100, 2)})}), {}, quiet_machine());
   const nlohmann::ordered_json json = comparison_json(c);
   EXPECT_EQ(json["counts"]["SLOW"], 1);
   const auto& field = json["cases"][0]["fields"][0];
@@ -330,7 +330,7 @@ TEST_F(CompareFiles, PublishedRecordsHaveRatiosAlone) {
   const Side published = load_side(SWITCHBACK_REFERENCE_RECORDS);
   EXPECT_EQ(published.cases.size(), 142u);
   EXPECT_FALSE(published.has_run_file);
-  const Comparison c =
+  const SideComparison c =
       compare(published, published, {.fields = {"time_rowwise"}, .filters = {}}, {});
   EXPECT_EQ(c.cases.size(), 142u);
   EXPECT_EQ(c.counts().ambiguous, 142u);

@@ -24,7 +24,7 @@ using test::LayerTrial;
 using test::Matrix;
 using test::Vector;
 
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 struct Blocks {
   Matrix<std::int8_t> codes;
@@ -60,7 +60,7 @@ FloatMatrix expected_dw(Context& context, ConstAnyMatrix g, ConstAnyMatrix x, st
   return dw;
 }
 
-LayerCase case_of(Mode mode, DType dtype, std::int64_t m = 300) {
+LayerCase int8_dw_case(Mode mode, DType dtype, std::int64_t m = 300) {
   LayerCase c;
   c.m = m, c.k = 40, c.n = 52;
   c.mode = mode;
@@ -86,7 +86,7 @@ TEST(LinearInt8Dw, IsTheCompositionOfItsOperations) {
     for (const DType dtype : test::float_types)
       for (const std::int64_t block : {128, 256})
         for (const bool accumulate : {false, true}) {
-          LayerTrial t(case_of(mode, dtype));
+          LayerTrial t(int8_dw_case(mode, dtype));
           SCOPED_TRACE(testing::Message() << mode_name(mode) << " " << dtype_name(dtype) << " "
                                           << block << " " << accumulate);
           SwitchbackLinear layer = layer_of(context, t, block);
@@ -112,7 +112,7 @@ TEST(LinearInt8Dw, IsTheSameFromWhateverWasKept) {
   Context context(test::device_options());
   const std::int64_t block = 128;
   for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
-    LayerTrial t(case_of(Mode::rowwise, DType::bf16));
+    LayerTrial t(int8_dw_case(Mode::rowwise, DType::bf16));
     SwitchbackLinear layer = layer_of(context, t, block, activation);
     FloatMatrix read = t.x;
     if (activation != Activation::none)
@@ -128,8 +128,8 @@ TEST(LinearInt8Dw, IsTheSameFromWhateverWasKept) {
 
     const auto again = [&](const char* name, const std::function<void(LinearGrads&)>& run) {
       SCOPED_TRACE(name);
-      t.dw.fill_value(nan);
-      t.dx.fill_value(nan);
+      t.dw.fill_value(not_a_number);
+      t.dx.fill_value(not_a_number);
       LinearGrads grads = t.grads();
       run(grads);
       context.synchronize();
@@ -166,7 +166,7 @@ TEST(LinearInt8Dw, IsTheSameFromWhateverWasKept) {
 
 TEST(LinearInt8Dw, FromCodesOfRowsReadsWhatTheyStandFor) {
   Context context(test::device_options());
-  LayerTrial t(case_of(Mode::rowwise, DType::f32));
+  LayerTrial t(int8_dw_case(Mode::rowwise, DType::f32));
   SwitchbackLinear layer = layer_of(context, t);
   Matrix<std::int8_t> codes(t.x.rows(), t.x.cols());
   Vector<float> absmax(static_cast<std::size_t>(t.x.rows()));
@@ -181,7 +181,7 @@ TEST(LinearInt8Dw, FromCodesOfRowsReadsWhatTheyStandFor) {
 
 TEST(LinearInt8Dw, TheDerivativeOfTheOutputIsTakenFirst) {
   Context context(test::device_options());
-  LayerTrial t(case_of(Mode::global, DType::f32));
+  LayerTrial t(int8_dw_case(Mode::global, DType::f32));
   SwitchbackLinear layer = layer_of(context, t);
   t.forward(layer, Save::copy);
   FloatMatrix g = t.g;
@@ -199,7 +199,7 @@ TEST(LinearInt8Dw, TheDerivativeOfTheOutputIsTakenFirst) {
 // it.
 TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
   Context context(test::device_options());
-  LayerCase c = case_of(Mode::rowwise, DType::bf16);
+  LayerCase c = int8_dw_case(Mode::rowwise, DType::bf16);
   c.k = 48;
   for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
     LayerTrial t(c);
@@ -255,7 +255,7 @@ TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
 
 TEST(LinearInt8Dw, KeepsCodesInsteadOfX) {
   Context context(test::device_options());
-  LayerTrial t(case_of(Mode::rowwise, DType::f32, 300));
+  LayerTrial t(int8_dw_case(Mode::rowwise, DType::f32, 300));
   SwitchbackLinear layer = layer_of(context, t, 256);
   t.forward(layer, Save::copy);
   const std::size_t codes = 512 * 40 + 2 * 40 * 4;
@@ -277,7 +277,7 @@ TEST(LinearInt8Dw, KeepsCodesInsteadOfX) {
 
 TEST(LinearInt8Dw, MicrobatchesOfSuperblocksAreOneBatch) {
   Context context(test::device_options());
-  LayerCase c = case_of(Mode::rowwise, DType::f32, 2 * blockwise_superblock_rows - 100);
+  LayerCase c = int8_dw_case(Mode::rowwise, DType::f32, 2 * blockwise_superblock_rows - 100);
   c.k = 9, c.n = 7;
   LayerTrial t(c);
   SwitchbackLinear layer = layer_of(context, t, 1024);
@@ -302,7 +302,7 @@ TEST(LinearInt8Dw, MicrobatchesOfSuperblocksAreOneBatch) {
 
 TEST(LinearInt8Dw, EmptyBatchAndNonFiniteGradients) {
   Context context(test::device_options());
-  LayerTrial empty(case_of(Mode::rowwise, DType::f32, 0));
+  LayerTrial empty(int8_dw_case(Mode::rowwise, DType::f32, 0));
   SwitchbackLinear of_none = layer_of(context, empty);
   empty.forward(of_none, Save::copy);
   empty.backward(of_none);
@@ -311,9 +311,9 @@ TEST(LinearInt8Dw, EmptyBatchAndNonFiniteGradients) {
     for (std::int64_t c = 0; c < empty.dw.cols(); ++c)
       ASSERT_EQ(empty.dw.get(r, c), 0.0f);
 
-  LayerTrial t(case_of(Mode::rowwise, DType::f32));
+  LayerTrial t(int8_dw_case(Mode::rowwise, DType::f32));
   SwitchbackLinear layer = layer_of(context, t);
-  t.g.set(200, 17, nan);
+  t.g.set(200, 17, not_a_number);
   t.forward(layer, Save::copy);
   t.backward(layer);
   context.synchronize();
@@ -327,7 +327,7 @@ TEST(LinearInt8Dw, EmptyBatchAndNonFiniteGradients) {
 // 254 / sqrt(3) = 0.9 %, 40.9 dB. 39 dB leaves room for the spread of absmax.
 TEST(LinearInt8Dw, SignalToNoise) {
   Context context(test::device_options());
-  LayerCase c = case_of(Mode::rowwise, DType::f32, 2048);
+  LayerCase c = int8_dw_case(Mode::rowwise, DType::f32, 2048);
   c.k = 48, c.n = 32;
   LayerTrial t(c);
   SwitchbackLinear layer = layer_of(context, t, 256);
@@ -370,7 +370,7 @@ TEST(LinearInt8Dw, FollowsTheForwardOfModeAuto) {
     SCOPED_TRACE(mode_name(first));
     Context context(test::device_options());
     context.set_config_source(std::make_shared<Fixed>(first));
-    LayerTrial t(case_of(Mode::automatic, DType::f32));
+    LayerTrial t(int8_dw_case(Mode::automatic, DType::f32));
     SwitchbackLinear layer = layer_of(context, t);
     t.forward(layer, Save::copy);
     t.backward(layer);
@@ -379,7 +379,7 @@ TEST(LinearInt8Dw, FollowsTheForwardOfModeAuto) {
     if (first == Mode::rowwise) {
       EXPECT_TRUE(dw == expected_dw(context, t.g.any(), t.x.any(), 128, t.dw, false));
     } else {
-      LayerTrial same(case_of(Mode::standard, DType::f32));
+      LayerTrial same(int8_dw_case(Mode::standard, DType::f32));
       SwitchbackLinear standard = same.make(context);
       same.forward(standard, Save::copy);
       same.backward(standard);
@@ -395,7 +395,7 @@ TEST(LinearInt8Dw, FollowsTheForwardOfModeAuto) {
 
 TEST(LinearInt8Dw, SteadyStateTakesNoMemory) {
   Context context(test::device_options());
-  LayerTrial t(case_of(Mode::rowwise, DType::bf16));
+  LayerTrial t(int8_dw_case(Mode::rowwise, DType::bf16));
   SwitchbackLinear layer = layer_of(context, t);
   std::size_t workspace = 0;
   for (int step = 0; step < 6; ++step) {
@@ -411,7 +411,7 @@ TEST(LinearInt8Dw, SteadyStateTakesNoMemory) {
 
 TEST(LinearInt8Dw, EveryRejectionNamesArgumentValueAndRule) {
   Context context(test::device_options());
-  LayerTrial t(case_of(Mode::rowwise, DType::f32));
+  LayerTrial t(int8_dw_case(Mode::rowwise, DType::f32));
   const auto refused = [&](const std::function<void(LinearOptions&)>& change) {
     LinearOptions options = t.options();
     options.dw = WeightGradient::int8_block;
