@@ -158,7 +158,8 @@ void weight_gradient(GroupedLinearState& layer, const GroupedInput& input,
   GroupedStandardGemmArgs args;
   args.groups = input.groups;
   args.a = grads.g;
-  if (input.codes.data != nullptr) {
+  // Codes of no slots have no data.
+  if (input.codes.cols > 0) {
     const AnyMatrix widened =
         take_matrix(frame, layer.options.dtype, input.codes.rows, input.codes.cols);
     quant::run(*layer.context, {.x = input.codes, .absmax_x = input.absmax, .value = widened});

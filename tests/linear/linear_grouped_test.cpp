@@ -237,6 +237,31 @@ TEST(LinearGrouped, EvalAndUpdates) {
   EXPECT_EQ(y.get(0, 1), want.y.get(0, 1));
 }
 
+// Without any slot dw and db are zeros, from a saved forward too.
+TEST(LinearGrouped, WithoutSlotsGradientsAreZeros) {
+  const SomeGroups groups = packed_groups({0, 0});
+  const Step<float> step(groups, false, 4);
+  for (const Mode mode :
+       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
+    SCOPED_TRACE(mode_name(mode));
+    Context context(device_options());
+    GroupedSwitchbackLinear layer(context,
+                                  {.groups = 2, .in_features = k, .out_features = n, .mode = mode});
+    layer.set_weight(step.weight.view(), step.bias.view());
+    Results<float> got(0, 2);
+    layer.forward(groups.view(), step.rows(), got.y.view(), Save::copy);
+    layer.backward(
+        {.g = step.g.view(), .dx = got.dx.view(), .dw = got.dw.view(), .db = got.db.view()});
+    context.synchronize();
+    for (std::int64_t r = 0; r < 2 * n; ++r)
+      for (std::int64_t c = 0; c < k; ++c)
+        ASSERT_EQ(got.dw.get(r, c), 0.0f);
+    for (std::int64_t g = 0; g < 2; ++g)
+      for (std::int64_t c = 0; c < n; ++c)
+        ASSERT_EQ(got.db.get(g, c), 0.0f);
+  }
+}
+
 // With Save::copy the caller may change everything but the weight before backward.
 TEST(LinearGrouped, CopiesWhatBackwardNeeds) {
   SomeGroups groups = packed_groups({3, 5});
