@@ -27,6 +27,31 @@ namespace {
   "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
 
+// What ldtilecfg reads: eight registers of 16 rows of 64 bytes.
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+void tdpbssd_tmm(long steps) {
+  static constexpr TileConfig config;
+  asm volatile(
+      "ldtilecfg %1\n"
+      "1:\n"
+      "tdpbssd %%tmm6, %%tmm4, %%tmm0\n"
+      "tdpbssd %%tmm7, %%tmm4, %%tmm1\n"
+      "tdpbssd %%tmm6, %%tmm5, %%tmm2\n"
+      "tdpbssd %%tmm7, %%tmm5, %%tmm3\n"
+      "dec %0\n"
+      "jnz 1b\n"
+      "tilerelease\n"
+      : "+r"(steps)
+      : "m"(config));
+}
+
 __attribute__((target("avx512f,avx512vnni"))) void vpdpbusd_zmm(long steps) {
 #define ZERO(i) "vpxord %%zmm" #i ", %%zmm" #i ", %%zmm" #i "\n"
 #define STEP(i) "vpdpbusd %%zmm17, %%zmm16, %%zmm" #i "\n"
@@ -228,6 +253,8 @@ double copy_rate(Context& context, std::int64_t total_bytes, double budget_s) {
 RegisterLoop int8_loop([[maybe_unused]] const Context& context) {
 #if defined(__x86_64__)
   const core::CpuFeatures& f = context.state().features;
+  // Two operations × 16 rows × 16 columns × 64 codes × accumulators.
+  if (f.amx_int8) return {"tdpbssd tmm", 2.0 * 16 * 16 * 64 * 4, tdpbssd_tmm};
   // Two operations × four products a 32-bit lane × lanes × accumulators.
   if (f.avx512_vnni) return {"vpdpbusd zmm", 2.0 * 64 * 16, vpdpbusd_zmm};
   if (f.avx512) return {"vpmaddwd zmm", 2.0 * 32 * 16, vpmaddwd_zmm};

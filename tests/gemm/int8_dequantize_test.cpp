@@ -129,7 +129,7 @@ TEST(Int8Dequantize, EveryOutputScaleAndBias) {
 // Tiles of whole columns leave from registers, the others through memory.
 TEST(Int8Dequantize, WholeAndCutTilesOfEveryHeight) {
   Random random(28);
-  for (const std::int64_t m : {1, 6, 7, 13, 24, 29})
+  for (const std::int64_t m : {1, 6, 7, 13, 24, 29, 33, 64, 75})
     for (const std::int64_t n : {63, 160}) {
       SCOPED_TRACE(::testing::Message() << "m=" << m << " n=" << n);
       Matrix<std::int8_t> a(m, 39);
@@ -303,6 +303,47 @@ TEST(Int8Dequantize, SteadyStateAllocatesNothing) {
       EXPECT_EQ(context.workspace_bytes(), bytes);
     }
   }
+}
+
+// Outputs that the caches of one thread do not hold are stored past them, where a kernel can and
+// rows are aligned; and a tile's epilogue may be done by the next one, over the edges of blocks.
+template <class T>
+void expect_large_outputs() {
+  if (!on_cpu()) GTEST_SKIP() << "of CPU kernels";
+  Random random(41);
+  constexpr std::int64_t m = 4 * 4300 / sizeof(T);
+  constexpr std::int64_t n = 256;
+  Matrix<std::int8_t> a(m, 66);
+  Matrix<std::int8_t> b(n, 66);
+  fill_codes(a, random);
+  fill_codes(b, random);
+  Vector<T> bias = random_bias<T>(n, random);
+  const Scales scales = {random_scales(m, random), random_scales(n, random),
+                         ConstAnyMatrix(as_row(bias))};
+  Matrix<T> want(m, n);
+  Context reference(cpu_options());
+  dequantize(reference, a, b, scales, want, "reference", Give::plain);
+  for (const std::int64_t padding : {0, 1}) {
+    ContextOptions options = cpu_options();
+    options.threads = 1;
+    Context context(options);
+    for (const std::string& engine : available_engines(context)) {
+      SCOPED_TRACE(engine);
+      Matrix<T> d(m, n, {padding, 0});
+      dequantize(context, a, b, scales, d, engine, Give::packed);
+      EXPECT_TRUE(same(d, want));
+      EXPECT_TRUE(d.guards_intact());
+    }
+  }
+}
+TEST(Int8Dequantize, LargeOutputsOfF32) {
+  expect_large_outputs<float>();
+}
+TEST(Int8Dequantize, LargeOutputsOfF16) {
+  expect_large_outputs<half>();
+}
+TEST(Int8Dequantize, LargeOutputsOfBf16) {
+  expect_large_outputs<bfloat16>();
 }
 
 }  // namespace

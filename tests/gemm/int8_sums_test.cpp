@@ -56,7 +56,8 @@ TEST(Int8Sums, TheReferenceIsTheDefinition) {
 
 TEST(Int8Sums, EveryTileEdge) {
   Random random(3);
-  // Tiles are 6 rows by 16 or 64 columns by 4 codes; vectors along k are 16, 32 or 64 codes.
+  // Tiles are 6 rows by 16 or 64 columns by 4 codes, or 16 and 32 rows by 16 and 32 columns by 64
+  // codes; vectors along k are 16, 32 or 64 codes.
   std::vector<Shape> shapes;
   for (std::int64_t m = 1; m <= 14; ++m)
     shapes.push_back({m, 65, 67});
@@ -65,6 +66,12 @@ TEST(Int8Sums, EveryTileEdge) {
   for (const std::int64_t k :
        {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257})
     shapes.push_back({5, 66, k});
+  for (const std::int64_t m : {15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 97}) {
+    shapes.push_back({m, 65, 67});
+    shapes.push_back({m, 33, 192});
+  }
+  for (const std::int64_t k : {63, 64, 65, 129, 191, 257})
+    shapes.push_back({40, 50, k});
   shapes.push_back({1, 1, 1});
   shapes.push_back({193, 70, 9});
   for (const Shape& s : shapes) {
@@ -105,11 +112,12 @@ TEST(Int8Sums, StridesAndMisalignment) {
 }
 
 // AVX-512 has tiles of few rows: 1 to 12, two of them to 24, which share pieces of 512 codes, and
-// copies rows that are a multiple of 2048 apart.
+// copies rows that are a multiple of 2048 apart. Those of AMX have 1 to 16.
 TEST(Int8Sums, FewRows) {
   Random random(9);
   std::vector<Shape> shapes;
-  for (const std::int64_t m : {1, 2, 3, 6, 7, 11, 12, 13, 16, 17, 23, 24, 25, 36, 37})
+  for (const std::int64_t m :
+       {1, 2, 3, 6, 7, 11, 12, 13, 15, 16, 17, 23, 24, 25, 31, 32, 33, 36, 37})
     shapes.push_back({m, 97, 95});
   for (const std::int64_t k : {511, 512, 513, 1027, 2048})
     for (const std::int64_t m : {2, 12, 13, 24})

@@ -55,6 +55,7 @@ class Run {
                             packed_);
     const std::int64_t row_blocks = ceil_div(p_.n, rows_);
     state_.threads.for_each(row_blocks * ceil_div(p_.k, cols_), [&](std::int64_t task, int worker) {
+      const gemm_int8::TileScope scope(kernel_);
       compute(task % row_blocks * rows_, task / row_blocks * cols_, of(worker));
     });
   }
@@ -292,6 +293,7 @@ constexpr Engine blocked(EngineId id) {
 
 }  // namespace
 
+constinit const Engine amx_engine = blocked<gemm_int8::amx_kernel>(EngineId::amx);
 constinit const Engine avx512_vnni_engine =
     blocked<gemm_int8::avx512_vnni_kernel>(EngineId::avx512_vnni);
 constinit const Engine avx_vnni_engine = blocked<gemm_int8::avx_vnni_kernel>(EngineId::avx_vnni);

@@ -32,7 +32,8 @@ void prepare_a(BlockedProduct& product, core::Workspace::Frame& frame, core::Thr
 
 std::size_t blocked_packed_bytes(const MicroKernel& kernel, std::int64_t n, std::int64_t k) {
   return static_cast<std::size_t>(round_up(n, kernel.cols)) *
-         static_cast<std::size_t>(whole_groups(kernel, k));
+             static_cast<std::size_t>(whole_groups(kernel, k)) +
+         static_cast<std::size_t>(kernel.overread_bytes);
 }
 
 namespace {
@@ -94,6 +95,7 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
                          .o = o,
                          .kc = block_size(config.kc, p.k, kernel.group),
                          .padded_k = whole_groups(kernel, p.k)};
+  product.streams = streams_output(kernel, state.threads, p, o.d, p.m);
   std::int8_t* packed_here = nullptr;
   if (o.packed_b != nullptr) {
     product.panels = static_cast<const std::int8_t*>(o.packed_b);

@@ -15,9 +15,6 @@ namespace {
 // before; 16 rows 0.8, 1.5 and 0.45; 1024 rows 28, 21 and 20. The lines cross at about 95 rows.
 constexpr std::int64_t plain_rows = 96;
 
-// Rows of a block: the largest number among those that measured best (96 … 168 within 1 % at K =
-// 1024 and 4096), divided evenly, so that the last block is not much smaller.
-constexpr std::int64_t most_rows = 168;
 // Columns of a block: 64 to 512 measured within 1 %; fewer make more tasks for more threads.
 constexpr std::int64_t most_cols = 256;
 // A single thread takes all columns if A is this many times the second-level cache, to load it only
@@ -30,6 +27,14 @@ constexpr std::int64_t usual_l2_bytes = std::int64_t{1} << 20;
 std::int64_t l2_bytes() {
   const auto cached = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   return cached > 0 ? cached : usual_l2_bytes;
+}
+
+// Rows of a block, divided evenly, so that the last block is not much smaller: as many as the
+// kernel likes, unless half the second-level cache does not hold their codes.
+std::int64_t most_block_rows(const MicroKernel& kernel, std::int64_t k) {
+  constexpr std::int64_t least = 168;
+  return std::clamp<std::int64_t>(l2_bytes() / 2 / std::max<std::int64_t>(k, 1), least,
+                                  std::max<std::int64_t>(least, kernel.block_rows));
 }
 
 // A panel of B is read once for every 6 rows and should stay in the second-level cache, in half of
@@ -58,6 +63,7 @@ GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmPro
   if (p.m == 0 || p.n == 0 || p.k == 0) return config;
   if (config.weights == Weights::packed) config.kc = default_kc(kernel, p.k);
   const std::int64_t threads = state.threads.count();
+  const std::int64_t most_rows = most_block_rows(kernel, p.k);
   config.mc = even_block(p.m, most_rows, kernel.rows);
   const bool far = threads == 1 && config.weights == Weights::packed && config.kc == 0 &&
                    p.m * p.k > far_a * l2_bytes();
@@ -82,6 +88,7 @@ GemmConfig blocked_grouped_default(const MicroKernel& kernel, EngineId id, const
   // All groups together must give every thread several blocks, not each group by itself.
   const std::int64_t threads = state.threads.count();
   const std::int64_t wanted = threads == 1 ? 1 : threads * tasks_per_thread;
+  const std::int64_t most_rows = most_block_rows(kernel, one.k);
   const std::int64_t row_blocks = p.groups * ceil_div(one.m, most_rows);
   config.mc = most_rows;
   config.nc = even_block(one.n, std::min(most_cols, ceil_div(one.n, ceil_div(wanted, row_blocks))),
@@ -105,7 +112,7 @@ void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProble
   const bool given_packed = p.packed_for != EngineId::none;
   for (const Weights weights : {Weights::packed, Weights::plain}) {
     if (weights == Weights::plain && given_packed) continue;
-    for (const std::int64_t mc : {48, 96, 168, 336})
+    for (const std::int64_t mc : {48, 96, 168, 336, 512})
       for (const std::int64_t nc : {64, 128, 256, 512})
         add({id, weights, mc, nc, weights == Weights::packed ? usual.kc : 0, 0});
   }

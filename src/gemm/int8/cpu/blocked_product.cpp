@@ -22,8 +22,6 @@ constexpr std::int64_t fetching_tiles = 4;
 
 // Narrow tiles are used for blocks whose rows fit into two of them.
 constexpr std::int64_t narrow_tiles = 2;
-// With at least this many rows the CPU's own prefetchers keep up; more prefetches make it slower.
-constexpr std::int64_t unfetched_rows = 2;
 // Codes of a piece of k that two narrow tiles share: 16 KiB of a strip of 32 columns.
 constexpr std::int64_t narrow_piece = 512;
 // Codes between what one narrow tile reads and what it fetches: 8 KiB. Zen 5, one thread, 12 rows,
@@ -36,6 +34,15 @@ bool is_narrow(const MicroKernel& kernel, bool packed, std::int64_t rows) {
 }
 
 }  // namespace
+
+bool streams_output(const MicroKernel& kernel, const core::Threads& threads, const GemmProblem& p,
+                    const void* d, std::int64_t rows) {
+  const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
+  const std::int64_t element = static_cast<std::int64_t>(dtype_size_bytes(p.output));
+  return kernel.streams && l2 > 0 && rows * p.n * element > 2 * threads.count() * l2 &&
+         p.stride_d * element % line_bytes == 0 &&
+         reinterpret_cast<std::uintptr_t>(d) % line_bytes == 0;
+}
 
 RowPreparation::RowPreparation(const MicroKernel& kernel, const GemmProblem& p, bool packed) {
   if (packed && kernel.a_copy_bytes > 0) {
@@ -73,8 +80,9 @@ void BlockedProduct::use(const RowPreparation& rows, const std::int8_t* copy,
 }
 
 std::int64_t BlockedProduct::sums_size(std::int64_t rows, std::int64_t cols) const {
-  const std::int64_t tile = std::int64_t{kernel.rows} * kernel.cols;
-  if (panels == nullptr) return tile;
+  const std::int64_t one = std::int64_t{kernel.rows} * kernel.cols;
+  if (panels == nullptr) return one;
+  const std::int64_t tile = kernel.defers_epilogue ? 2 * one : one;
   const std::int64_t narrow = narrow_tiles * kernel.narrow_rows * kernel.strip_cols;
   const std::int64_t pieces = kc >= p.k ? 0
                                         : round_up(std::min(rows, p.m), kernel.rows) *
@@ -83,6 +91,7 @@ std::int64_t BlockedProduct::sums_size(std::int64_t rows, std::int64_t cols) con
 }
 
 void BlockedProduct::block(const Block& block, std::int64_t next_col, std::int32_t* sums) const {
+  const TileScope scope(kernel);
   if (panels == nullptr)
     plain_block(block, sums);
   else if (is_narrow(kernel, true, block.row_end - block.row_begin))
@@ -100,6 +109,7 @@ std::int64_t BlockedProduct::fetched_bytes(std::int64_t codes, std::int64_t line
 // Rows [row0, row1) × columns [col0, col1) of d from packed B. Pieces of k are summed in `sums`
 // (one tile's room, or with several pieces the whole block's). While a panel is used, its tiles
 // fetch the next one into the second-level cache, each its share; after the last comes next_col.
+// Two tiles in turn have room for their sums if the epilogue of one is done by the next.
 void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
                                   std::int32_t* sums) const {
   const auto [row0, row1, col0, col1] = block;
@@ -107,6 +117,7 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
   const std::int64_t tile_size = std::int64_t{kernel.rows} * kernel.cols;
   const std::int64_t lines =
       tiles.count < fetching_tiles ? 0 : ceil_div(lines_of_step(kernel, kernel.cols), tiles.count);
+  EpilogueTile before{};
   for (std::int64_t k0 = 0; k0 < p.k; k0 += kc) {
     const std::int64_t k1 = std::min(k0 + kc, p.k);
     const std::int64_t piece_bytes = kernel.strip_cols * whole_groups(kernel, k1 - k0);
@@ -120,8 +131,9 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
       for (std::int64_t t = 0; t < tiles.count; ++t) {
         const std::int64_t row = row0 + tiles.begin(t);
         const int rows = tiles.size(t);
-        const EpilogueTile out =
+        EpilogueTile out =
             epilogue_tile(p, o.d, scales, part(row, rows, col, kernel.cols), at, kernel.cols);
+        out.streams = streams;
         // This tile's share of the next panel's strips.
         const std::int64_t done = t * share_bytes;
         const std::int64_t strip = done / piece_bytes;
@@ -138,13 +150,19 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
                                .sums = at,
                                .out = k1 == p.k ? &out : nullptr,
                                .output = output_of(p.output),
+                               .before = before.rows > 0 ? &before : nullptr,
                                .ahead = ahead,
                                .ahead_end = end,
                                .ahead_lines = static_cast<int>(lines)});
-        if (kc < p.k) at += tile_size;
+        if (kernel.defers_epilogue) before = k1 == p.k ? out : EpilogueTile();
+        if (kc < p.k)
+          at += tile_size;
+        else if (kernel.defers_epilogue)
+          at = at == sums ? sums + tile_size : sums;
       }
     }
   }
+  if (before.rows > 0) kernel.epilogue[static_cast<int>(p.output)](before);
 }
 
 // The same for few rows, in narrow tiles. B is read once, in memory order, with prefetches a
@@ -160,7 +178,7 @@ void BlockedProduct::narrow_block(const Block& block, std::int32_t* sums) const 
   const std::int64_t tile_size = std::int64_t{kernel.narrow_rows} * kernel.strip_cols;
   const std::int64_t end_col =
       std::min(round_up(col1, kernel.strip_cols), round_up(p.n, kernel.cols));
-  const std::int8_t* end = panel_at(row1 - row0 <= unfetched_rows ? 0 : end_col, 0);
+  const std::int8_t* end = panel_at(row1 - row0 <= kernel.unfetched_rows ? 0 : end_col, 0);
   for (std::int64_t col = col0; col < col1; col += kernel.strip_cols) {
     for (std::int64_t k0 = 0; k0 < p.k; k0 += length) {
       const std::int64_t k1 = std::min(k0 + length, p.k);
@@ -181,6 +199,7 @@ void BlockedProduct::narrow_block(const Block& block, std::int32_t* sums) const 
                                  .sums = at,
                                  .out = k1 == p.k ? &out : nullptr,
                                  .output = output_of(p.output),
+                                 .before = nullptr,
                                  .ahead = strip + distance + t * share,
                                  .ahead_end = end,
                                  .ahead_lines = static_cast<int>(lines)});

@@ -59,6 +59,27 @@ inline std::int64_t preparation_grain(const MicroKernel& kernel, std::int64_t k)
   return std::max<std::int64_t>(1, (std::int64_t{64} << 10) / (k * kernel.rows_together));
 }
 
+/// While it lives, this thread may compute tiles of the kernel.
+class TileScope {
+ public:
+  explicit TileScope(const MicroKernel& kernel) : kernel_(kernel) {
+    if (kernel_.begin != nullptr) kernel_.begin();
+  }
+  ~TileScope() {
+    if (kernel_.end != nullptr) kernel_.end();
+  }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+
+ private:
+  const MicroKernel& kernel_;
+};
+
+/// Whether to store d past the caches, if the second-level ones of all threads would not hold it:
+/// then each line would first be read from memory. `rows`: of all groups.
+bool streams_output(const MicroKernel& kernel, const core::Threads& threads, const GemmProblem& p,
+                    const void* d, std::int64_t rows);
+
 /// Rows and columns [begin, end) of d.
 struct Block {
   std::int64_t row_begin, row_end, col_begin, col_end;
@@ -107,6 +128,7 @@ struct BlockedProduct {
   std::int64_t padded_k = 0;            ///< k rounded up to whole groups
   const std::int8_t* panels = nullptr;  ///< packed B, or null to read B in place
   EpilogueScales scales = {};
+  bool streams = false;  ///< d is stored past the caches
   // Rows of A for packed B, and the start values of all rows' sums.
   const std::int8_t* a = nullptr;
   std::int64_t a_row_bytes = 0;

@@ -39,6 +39,8 @@ struct EpilogueTile {
   const float* bias;
   void* d;  ///< any alignment
   int64_t stride_d_bytes;
+  bool streams;  ///< d is stored past the caches, as far as the kernel can; its rows are 64-byte
+                 ///< aligned
 };
 
 /// What a block of a blockwise product adds to the tile's f32 sums: p = fma(float(sum) · scale_b,
@@ -74,7 +76,9 @@ struct Tile {
   const int32_t* start;
   int32_t* sums;            ///< rows of `cols`, 64-byte aligned
   const EpilogueTile* out;  ///< null: `sums` is the result; else it is scratch
-  Output output;            ///< with `out`
+  Output output;            ///< with `out` or `before`
+  /// The epilogue of the tile before, of other sums, for a kernel with defers_epilogue; or null.
+  const EpilogueTile* before;
   /// The memory needed next: each step of 4 groups prefetches ahead_lines of it, up to its end.
   const int8_t* ahead;
   const int8_t* ahead_end;
@@ -97,21 +101,30 @@ struct KernelReasons {
 /// The kernel of an instruction set. If the compiler or the architecture of the build lacks it, the
 /// kernel has only its isa and the reasons.
 struct MicroKernel {
-  static constexpr int max_rows = 6;
+  static constexpr int max_rows = 32;
   static constexpr int max_cols = 64;
-  static constexpr int max_narrow_rows = 12;
+  static constexpr int max_narrow_rows = 16;
 
   core::Isa isa;
   KernelReasons reasons;
 
   int rows = 0;  ///< of a tile, at most max_rows
   int cols = 0;  ///< of a tile and of a panel of B, at most max_cols
+  /// The most rows of a block, whose codes stay in the second-level cache. 168 is the largest
+  /// number among those that measured best on Zen 5 (96 … 168 within 1 % at K = 1024 and 4096).
+  int block_rows = 168;
+  /// Its epilogue can store past the caches, which pays where stores would wait for memory.
+  bool streams = false;
   /// Codes along k that one instruction sums: 4 of vpdpbusd, 8 of smmla. A power of two.
   int group = 4;
 
-  /// Rows of A that are prepared together: 1, or 2 where an instruction reads a pair of rows. Tiles
-  /// and blocks begin at a multiple of it.
+  /// Rows of A that are prepared together: 1, or as many as an instruction reads at once. Tiles and
+  /// blocks begin at a multiple of it.
   int rows_together = 1;
+  /// Called by a thread before and after it computes tiles, unless null: for registers that have to
+  /// be configured.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
   /// 0: tiles read A in place. Else they read prepare()'s copy, with this many bytes per code.
   int a_copy_bytes = 0;
   /// Computes the start values of the sums of up to rows_together rows of A, because B's codes may
@@ -125,6 +138,8 @@ struct MicroKernel {
   /// for whole groups. Padding is unspecified: tiles treat A's missing codes as zero, and the sums
   /// of missing columns are not used.
   int strip_cols = 0;
+  /// Tiles may read this far behind the last strip; what they read there does not matter.
+  int overread_bytes = 0;
   /// The rows of B that are packed together.
   static constexpr int pack_width = 16;
   /// B's rows [0, n), n <= pack_width, × codes [0, k) into a strip. `strip` is the place of the
@@ -138,10 +153,16 @@ struct MicroKernel {
   using TileFunction = void (*)(const Tile& tile);
   TileFunction tile[max_rows] = {};
 
+  /// tile() does the epilogue of the tile before beside its own product, which does not occupy the
+  /// vector units. Its own out then only says where the results will go.
+  bool defers_epilogue = false;
+
   /// narrow[r−1]: a tile of r rows and one strip, for an A of few rows: each byte of B that comes
   /// from memory serves more rows, and B is read as one stream. narrow_rows is 0 if there are none.
   int narrow_rows = 0;
   TileFunction narrow[max_narrow_rows] = {};
+  /// Up to so many rows the CPU's own prefetchers keep up, and prefetches make narrow tiles slower.
+  int unfetched_rows = 2;
 
   /// plain[r−1]: sums of r rows of A without packing, with n rows of B (at most `cols`) read in
   /// place.
@@ -162,6 +183,7 @@ struct MicroKernel {
   [[nodiscard]] bool is_built() const noexcept { return rows > 0; }
 };
 
+extern const MicroKernel amx_kernel;
 extern const MicroKernel avx512_vnni_kernel;
 extern const MicroKernel avx_vnni_kernel;
 extern const MicroKernel avx2_kernel;
