@@ -48,6 +48,8 @@ class Run {
 
   void operator()() {
     choose_blocks();
+    streams_ = gemm_int8::streams_output(kernel_, state_.threads, p_.output, p_.n, p_.k,
+                                         p_.stride_d, o_.d);
     take_memory();
     // Nothing can fail after this point.
     copy_scales();
@@ -98,7 +100,8 @@ class Run {
                    : 0;
     // A multiple of 64 bytes, so that each worker's sums are aligned.
     start_count_ = round_up(piece_blocks_ * padded_rows_, 16);
-    sums_count_ = round_up(std::int64_t{kernel_.rows} * kernel_.cols, 16);
+    sums_count_ =
+        (kernel_.defers_epilogue ? 2 : 1) * round_up(std::int64_t{kernel_.rows} * kernel_.cols, 16);
     partial_count_ = round_up(rows_, kernel_.rows) * cols_;
     total_count_ = p_.output == DType::f32 ? 0 : rows_ * cols_;
     if (a_bytes_ > 0) a_ = frame_.take<std::int8_t>(workers * a_bytes_);
@@ -174,6 +177,8 @@ class Run {
              std::int64_t end, const WorkerScratch& scratch, float* partial) const {
     const std::int64_t strip_bytes = kernel_.strip_cols * p_.padded_m;
     const gemm_int8::RowTiles tiles = tiles_of(rows);
+    std::int32_t* sums = scratch.sums;
+    gemm_int8::PromotionTile before{};
     for (std::int64_t b = begin; b < end; ++b) {
       const std::int64_t code = b * p_.block_rows;
       for (std::int64_t t = 0; t < tiles.count; ++t) {
@@ -191,16 +196,25 @@ class Run {
         tile.strip_bytes = strip_bytes;
         tile.k = p_.block_rows;
         tile.start = scratch.start + (b - begin) * padded_rows_ + r;
-        tile.sums = scratch.sums;
+        tile.sums = sums;
+        if (before.rows > 0) tile.promotion_before = &before;
         kernel_.tile[height - 1](tile);
-        kernel_.promote({.sums = scratch.sums,
-                         .p = partial + t * kernel_.rows * kernel_.cols,
-                         .first = b % superblock() == 0,
-                         .rows = height,
-                         .scale_a = scale_a_ + b * p_.n + row + r,
-                         .scale_b = scale_b_ + b * padded_k_ + col});
+        before = {.sums = sums,
+                  .p = partial + t * kernel_.rows * kernel_.cols,
+                  .first = b % superblock() == 0,
+                  .rows = height,
+                  .scale_a = scale_a_ + b * p_.n + row + r,
+                  .scale_b = scale_b_ + b * padded_k_ + col};
+        if (kernel_.defers_epilogue) {
+          // The next tile promotes this one, and needs sums of its own.
+          sums = sums == scratch.sums ? scratch.sums + sums_count_ / 2 : scratch.sums;
+        } else {
+          kernel_.promote(before);
+          before.rows = 0;
+        }
       }
     }
+    if (before.rows > 0) kernel_.promote(before);
   }
 
   // Adds a panel's f32 sums of the superblock that ends with block `end` to d. d is stored in its
@@ -222,6 +236,7 @@ class Run {
       tile.cols = cols;
       tile.d = d;
       tile.stride_d_bytes = p_.stride_d * element;
+      tile.streams = streams_ && first && last;
       DType output = p_.output;
       if (p_.output == DType::f32) {
         if (!first || p_.accumulate) tile.start = d;
@@ -253,6 +268,8 @@ class Run {
   const BlockwiseProblem& p_;
   const BlockwiseOperands& o_;
   core::Workspace::Frame frame_;
+
+  bool streams_ = false;  // d is stored past the caches
 
   // Of a task.
   std::int64_t rows_ = 0;

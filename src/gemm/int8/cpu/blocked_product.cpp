@@ -35,12 +35,12 @@ bool is_narrow(const MicroKernel& kernel, bool packed, std::int64_t rows) {
 
 }  // namespace
 
-bool streams_output(const MicroKernel& kernel, const core::Threads& threads, const GemmProblem& p,
-                    const void* d, std::int64_t rows) {
+bool streams_output(const MicroKernel& kernel, const core::Threads& threads, DType output,
+                    std::int64_t rows, std::int64_t cols, std::int64_t stride_d, const void* d) {
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
-  const std::int64_t element = static_cast<std::int64_t>(dtype_size_bytes(p.output));
-  return kernel.streams && l2 > 0 && rows * p.n * element > 2 * threads.count() * l2 &&
-         p.stride_d * element % line_bytes == 0 &&
+  const auto element = static_cast<std::int64_t>(dtype_size_bytes(output));
+  return kernel.streams && l2 > 0 && rows * cols * element > 2 * threads.count() * l2 &&
+         stride_d * element % line_bytes == 0 &&
          reinterpret_cast<std::uintptr_t>(d) % line_bytes == 0;
 }
 
@@ -151,6 +151,7 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
                                .out = k1 == p.k ? &out : nullptr,
                                .output = output_of(p.output),
                                .before = before.rows > 0 ? &before : nullptr,
+                               .promotion_before = nullptr,
                                .ahead = ahead,
                                .ahead_end = end,
                                .ahead_lines = static_cast<int>(lines)});
@@ -200,6 +201,7 @@ void BlockedProduct::narrow_block(const Block& block, std::int32_t* sums) const 
                                  .out = k1 == p.k ? &out : nullptr,
                                  .output = output_of(p.output),
                                  .before = nullptr,
+                                 .promotion_before = nullptr,
                                  .ahead = strip + distance + t * share,
                                  .ahead_end = end,
                                  .ahead_lines = static_cast<int>(lines)});

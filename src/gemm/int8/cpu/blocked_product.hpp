@@ -76,9 +76,9 @@ class TileScope {
 };
 
 /// Whether to store d past the caches, if the second-level ones of all threads would not hold it:
-/// then each line would first be read from memory. `rows`: of all groups.
-bool streams_output(const MicroKernel& kernel, const core::Threads& threads, const GemmProblem& p,
-                    const void* d, std::int64_t rows);
+/// then each line would first be read from memory.
+bool streams_output(const MicroKernel& kernel, const core::Threads& threads, DType output,
+                    std::int64_t rows, std::int64_t cols, std::int64_t stride_d, const void* d);
 
 /// Rows and columns [begin, end) of d.
 struct Block {

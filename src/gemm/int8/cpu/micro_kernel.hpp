@@ -63,6 +63,7 @@ struct FoldTile {
   int64_t stride_start_bytes;
   void* d;  ///< any alignment
   int64_t stride_d_bytes;
+  bool streams;  ///< as EpilogueTile::streams
 };
 
 /// The product of rows of A and one panel of B, and where its sums go.
@@ -77,8 +78,10 @@ struct Tile {
   int32_t* sums;            ///< rows of `cols`, 64-byte aligned
   const EpilogueTile* out;  ///< null: `sums` is the result; else it is scratch
   Output output;            ///< with `out` or `before`
-  /// The epilogue of the tile before, of other sums, for a kernel with defers_epilogue; or null.
+  /// What is left to do with the tile before, of other sums, for a kernel with defers_epilogue: its
+  /// epilogue, its promotion, or nothing.
   const EpilogueTile* before;
+  const PromotionTile* promotion_before;
   /// The memory needed next: each step of 4 groups prefetches ahead_lines of it, up to its end.
   const int8_t* ahead;
   const int8_t* ahead_end;
@@ -153,8 +156,8 @@ struct MicroKernel {
   using TileFunction = void (*)(const Tile& tile);
   TileFunction tile[max_rows] = {};
 
-  /// tile() does the epilogue of the tile before beside its own product, which does not occupy the
-  /// vector units. Its own out then only says where the results will go.
+  /// tile() does the epilogue or promotion of the tile before beside its own product, which does not
+  /// occupy the vector units. Its own out then only says where the results will go.
   bool defers_epilogue = false;
 
   /// narrow[r−1]: a tile of r rows and one strip, for an A of few rows: each byte of B that comes

@@ -111,11 +111,16 @@ class Beside {
         ahead_end_(t.ahead_end),
         lines_(t.ahead_lines * fetches),
         output_(t, rows, panel_cols) {
-    if (t.before == nullptr) return;
-    rest_ = *t.before;
     const int64_t steps = t.k / step_codes;
-    rows_of_step_ = steps > 0 ? (rest_.rows + steps - 1) / steps : rest_.rows;
-    epilogue_ = epilogues[static_cast<int>(t.output)];
+    const auto of_step = [&](int64_t all) { return steps > 0 ? (all + steps - 1) / steps : all; };
+    if (t.before != nullptr) {
+      rest_ = *t.before;
+      rows_of_step_ = of_step(rest_.rows);
+      epilogue_ = epilogues[static_cast<int>(t.output)];
+    } else if (t.promotion_before != nullptr) {
+      promotion_ = *t.promotion_before;
+      rows_of_step_ = of_step(promotion_.rows);
+    }
   }
 
   __attribute__((noinline)) void step() {
@@ -127,9 +132,11 @@ class Beside {
       ahead_ += lines_ * 64;
     }
     if (rest_.rows > 0) dequantize(rows_of_step_);
+    if (promotion_.rows > 0) promote_rows(rows_of_step_);
   }
   void finish() {
     if (rest_.rows > 0) dequantize(rest_.rows);
+    if (promotion_.rows > 0) promote_rows(promotion_.rows);
   }
 
  private:
@@ -143,11 +150,22 @@ class Beside {
     rest_.d = static_cast<char*>(rest_.d) + piece.rows * rest_.stride_d_bytes;
   }
 
+  void promote_rows(int64_t rows) {
+    PromotionTile piece = promotion_;
+    if (rows < piece.rows) piece.rows = rows;
+    promote<panel_cols>(piece);
+    promotion_.rows -= piece.rows;
+    promotion_.sums += piece.rows * panel_cols;
+    promotion_.p += piece.rows * panel_cols;
+    promotion_.scale_a += piece.rows;
+  }
+
   const int8_t* ahead_;
   const int8_t* ahead_end_;
   int lines_;
   OutputLines output_;
   EpilogueTile rest_ = {};
+  PromotionTile promotion_ = {};
   int64_t rows_of_step_ = 0;
   MicroKernel::Epilogue epilogue_ = nullptr;
 };

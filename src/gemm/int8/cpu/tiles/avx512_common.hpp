@@ -192,7 +192,10 @@ void fold_tile(const FoldTile& t) {
       const __m512 before =
           start == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, start + j * 4);
       const __m512 y = _mm512_fmadd_ps(_mm512_load_ps(t.p + r * Cols + j), c, before);
-      Store::store(d + j * Store::bytes, mask, Store::rounded(y));
+      if (t.streams && t.cols - j >= 16)
+        Store::stream(d + j * Store::bytes, Store::rounded(y));
+      else
+        Store::store(d + j * Store::bytes, mask, Store::rounded(y));
     }
   }
 }
