@@ -140,7 +140,7 @@ TEST(Blockwise, TheReferenceIsTheFormula) {
     }
 }
 
-// Tiles are up to 6 rows and 64 columns; a task has up to 96 rows and 512 columns.
+// Tiles are up to 6 rows and 64 columns, or 32 of each; a task has up to 96 rows and 512 columns.
 TEST(Blockwise, EdgesOfTilesAndTasks) {
   for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{1, 1},
                              {5, 15},
@@ -149,7 +149,11 @@ TEST(Blockwise, EdgesOfTilesAndTasks) {
                              {13, 63},
                              {12, 64},
                              {64, 65},
-                             {65, 130}})
+                             {65, 130},
+                             {16, 31},
+                             {31, 32},
+                             {33, 33},
+                             {96, 47}})
     expect_reference_bits<float>(Operands(200, n, k, 128));
   expect_reference_bits<float>(Operands(128, 97, 20, 128));
   expect_reference_bits<float>(Operands(128, 9, 515, 128));
@@ -163,6 +167,27 @@ TEST(Blockwise, EveryBlockLengthAndType) {
       expect_reference_bits<half>(o);
       expect_reference_bits<bfloat16>(o);
     }
+}
+
+// Results that the caches of one thread do not hold are stored past them, where a kernel can and
+// rows are aligned: those of other rows are the same.
+TEST(Blockwise, LargeResults) {
+  if (!on_cpu()) GTEST_SKIP() << "of CPU kernels";
+  const Operands o(128, 1100, 1024, 128);
+  ContextOptions options = cpu_options();
+  options.threads = 1;
+  Context context(options);
+  for (const EngineInfo& engine : gemm_blockwise_engines(context)) {
+    if (!engine.available || engine.name == "reference") continue;
+    SCOPED_TRACE(engine.name);
+    Matrix<float> want(1100, 1024, {1, 0});
+    Matrix<float> d(1100, 1024);
+    for (Matrix<float>* into : {&want, &d}) {
+      gemm_blockwise(context, o.into(into->view(), false, engine.name));
+      EXPECT_TRUE(into->guards_intact());
+    }
+    EXPECT_TRUE(same_values(d, want));
+  }
 }
 
 TEST(Blockwise, SuperblocksAreAddedOneAfterTheOther) {

