@@ -104,7 +104,8 @@ class LayerChecks {
 
  private:
   [[nodiscard]] bool standard() const { return mode_ == Mode::standard; }
-  [[nodiscard]] bool rowwise() const { return mode_ == Mode::rowwise; }
+  [[nodiscard]] bool rowwise() const { return mode_ == Mode::rowwise || shared(); }
+  [[nodiscard]] bool shared() const { return mode_ == Mode::rowwise_shared; }
 
   [[nodiscard]] Check check(const char* part) const {
     Check c = suite_.check("layer", part, dtype_, data_, shape_);
@@ -164,9 +165,24 @@ class LayerChecks {
       const Reference reference = oracle::reference_of(dx_product_, sum_bound(), dtype_, {}, {});
       return suite_.bounded(check("dx"), dx.any(), dx_rows_, reference, sum_rule());
     }
+    if (shared()) return input_gradient_of_row_codes(dx);
     const Codes q_w =
         oracle::quantize(w_.any(), rowwise() ? Group::column : Group::matrix).transposed();
     int8_output("dx", dx, dx_rows_, q_g_, q_w, {}, dx_product_);
+  }
+
+  // The scales of W's rows are multiplied into the columns of G.
+  void input_gradient_of_row_codes(const measure::Matrix& dx) {
+    Codes q_w = oracle::quantize(w_.any(), Group::row);
+    std::vector<float> scaled;
+    for (std::int64_t row = 0; row < shape_.batch; ++row)
+      for (std::int64_t n = 0; n < shape_.dim_out; ++n)
+        scaled.push_back(static_cast<float>(element(g_.any(), row, n)) *
+                         q_w.absmax[static_cast<std::size_t>(n)]);
+    const measure::Matrix v = in_dtype(scaled, shape_.dim_out, DType::f32);
+    q_w = q_w.transposed();
+    q_w.absmax = {1.0f};
+    int8_output("dx", dx, dx_rows_, oracle::quantize(v.any(), Group::row), q_w, {}, dx_product_);
   }
 
   void weight_gradient(const char* part, const measure::Matrix& dw,

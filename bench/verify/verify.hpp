@@ -55,7 +55,7 @@ struct VerifyOptions {
   std::vector<VerifyShape> shapes;  ///< empty: the default ones
   std::vector<DType> dtypes = {DType::f32, DType::f16, DType::bf16};
   std::vector<Mode> modes = {Mode::standard, Mode::rowwise, Mode::global,
-                             Mode::global_mem_efficient};
+                             Mode::global_mem_efficient, Mode::rowwise_shared};
   std::vector<Data> data;        ///< empty: all, or on large shapes three of them
   std::vector<std::string> ops;  ///< names of verify_ops(); empty: all
   std::string engine;            ///< only this one of the products' engines; empty: all

@@ -58,6 +58,12 @@ struct LinearOptions {
   Rotation rotation = Rotation::none;
 };
 
+// Mode rowwise_shared: dX = G · W sums over the rows of W, so their scales are multiplied into the
+// columns of G before G is quantized (quantize_rowwise_scaled): dx[m,k] = absmax_v[m] · (Σ_n codes
+// of v · codes of W · c), with v = g · absmax_w in f32. W is quantized once, and only by rows.
+// Whether dx is as exact as in mode rowwise depends on W: with columns of W ten times the others it
+// loses 7 dB, with rows of very different size it gains some.
+
 /// The bit of a mode in LinearOptions::allow.
 constexpr std::uint32_t allow_mode(Mode mode) noexcept {
   return std::uint32_t{1} << static_cast<std::uint32_t>(mode);
@@ -134,11 +140,11 @@ class SWITCHBACK_API SwitchbackLinear {
   /// knowledge, compare fingerprints (switchback/fingerprint.hpp).
   void set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias = {});
   /// Sets the weight as codes[N,K] (from -127 to 127) with their scales: absmax[N], one per row, in
-  /// mode rowwise; absmax[1] in modes global and global_mem_efficient; refused in other modes.
-  /// Codes and scales from quantize_rowwise or quantize_global give the same layer as set_weight
-  /// and prepare_for_eval. Everything is copied. The layer is then prepared for eval, until
-  /// set_weight. Codes of -128 are refused on the CPU; a device does not check for them, because
-  /// the call would have to wait for the result.
+  /// modes rowwise and rowwise_shared; absmax[1] in modes global and global_mem_efficient; refused
+  /// in other modes. Codes and scales from quantize_rowwise or quantize_global give the same layer
+  /// as set_weight and prepare_for_eval. Everything is copied. The layer is then prepared for eval,
+  /// until set_weight. Codes of -128 are refused on the CPU; a device does not check for them,
+  /// because the call would have to wait for the result.
   void set_quantized_weight(MatrixView<const std::int8_t> codes, std::span<const float> absmax,
                             ConstAnyMatrix bias = {});
   /// Tells the layer that elements of the weight or the bias have changed. Leaves eval mode.
@@ -146,8 +152,10 @@ class SWITCHBACK_API SwitchbackLinear {
   /// Quantizes and packs the weight now and frees what only training needs. In the int8 modes the
   /// caller's weight may be freed afterwards (the bias is copied). A standard layer goes on reading
   /// the weight, and also keeps a copy packed for few rows. A layer in mode automatic does the
-  /// same, and quantizes and packs at the first forward that gains by it. backward is refused until
-  /// weight_updated() or set_weight().
+  /// same, and quantizes and packs at the first forward that gains by it. A forward can save
+  /// nothing, and backward is refused until weight_updated() or set_weight(); backward_from works.
+  /// An int8 layer computes its dx from the codes that it has, as mode rowwise_shared does if these
+  /// have a scale for each row.
   void prepare_for_eval();
 
   /// y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). If a forward that saves
@@ -166,7 +174,8 @@ class SWITCHBACK_API SwitchbackLinear {
   void backward(const LinearGrads& grads);
   /// Gradients of a forward whose input the caller kept. Other forwards may have run since. If the
   /// input is given as codes, dw is computed from the dequantized codes. x may be null if dw is
-  /// skipped. If dx is skipped, the weight is not read: it may be unset or already freed.
+  /// skipped. If dx is skipped, the weight is not read: it may be unset or already freed. Also of a
+  /// layer prepared for eval, whose weight stays as it is: for adapters beside a frozen weight.
   void backward_from(const KeptInput& input, const LinearGrads& grads);
 
   /// Bytes kept for backward by the last forward that saved, including a borrowed x.

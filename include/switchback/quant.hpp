@@ -86,6 +86,16 @@ SWITCHBACK_API void quantize_rowwise_and_blockwise_transpose(
     std::int64_t block_rows, MatrixView<std::int8_t> q_t, std::span<float> absmax_blocks,
     std::span<float> column_sums = {}, bool accumulate = false);
 
+/// Codes for a product that sums over columns whose scales belong to the other operand, as dX = G ·
+/// W does if W[N,K] has codes with a scale for each of its rows: v = g · column_scales[N] in f32,
+/// then q[M,N] and absmax[M] of v as quantize_rowwise computes them, with the column sums[N] of g
+/// itself as quantize_rowwise_column_sums says (empty: none). A product that overflows is an Inf.
+SWITCHBACK_API void quantize_rowwise_scaled(Context& context, ConstAnyMatrix g,
+                                            std::span<const float> column_scales,
+                                            MatrixView<std::int8_t> q, std::span<float> absmax,
+                                            std::span<float> column_sums = {},
+                                            bool accumulate = false);
+
 /// x[M,K] (f32, f16 or bf16) from q[M,K] and absmax[M]: x = absmax · (q / 127) in f32 with IEEE
 /// division, then one rounding to the type of x. A row whose absmax is NaN or Inf becomes NaN.
 SWITCHBACK_API void dequantize_rowwise(Context& context, MatrixView<const std::int8_t> q,

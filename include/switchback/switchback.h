@@ -45,7 +45,7 @@ extern "C" {
 /* The ABI that this header declares. A program compiled with it runs with every library of the same
  * major version and the same or a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 9
+#define SWITCHBACK_ABI_VERSION_MINOR 10
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -238,6 +238,12 @@ SWITCHBACK_API switchback_status switchback_quantize_rowwise_and_blockwise_trans
     switchback_context* context, const switchback_matrix* x, const switchback_matrix* q,
     float* absmax_rows, int32_t block_rows, const switchback_matrix* q_t, float* absmax_blocks,
     float* column_sums_or_null, int32_t accumulate);
+/* Since 1.10. q[M,N] and absmax[M] of g[M,N] with each column multiplied by its scale in f32 first,
+ * for a product that sums over columns whose scales belong to the other operand; and the column
+ * sums[N] of g itself unless they are NULL. */
+SWITCHBACK_API switchback_status switchback_quantize_rowwise_scaled(
+    switchback_context* context, const switchback_matrix* g, const float* column_scales,
+    const switchback_matrix* q, float* absmax, float* column_sums_or_null, int32_t accumulate);
 /* q[N,K] and absmax[1] from w[N,K]. */
 SWITCHBACK_API switchback_status switchback_quantize_global(switchback_context* context,
                                                             const switchback_matrix* w,
@@ -415,7 +421,8 @@ enum {
   SWITCHBACK_ROWWISE = 1,              /* SwitchBack Q: X per row, W per row, per column for dX */
   SWITCHBACK_GLOBAL = 2,               /* SwitchBack: X per row, one scale for W */
   SWITCHBACK_GLOBAL_MEM_EFFICIENT = 3, /* SwitchBack M: as global, saves int8 X for backward */
-  SWITCHBACK_AUTO = 4                  /* chosen by the library */
+  SWITCHBACK_AUTO = 4,                 /* chosen by the library */
+  SWITCHBACK_ROWWISE_SHARED = 5        /* since 1.10: as rowwise, W's row codes serve dX too */
 };
 
 typedef struct switchback_linear switchback_linear;
@@ -445,7 +452,8 @@ typedef struct switchback_linear_options {
    * results are the same. */
   int32_t overlap_dw;
   /* Since 1.8. How dw is computed: SWITCHBACK_DW_FLOATING, or SWITCHBACK_DW_INT8_BLOCK in modes
-   * rowwise, global and auto. A forward that saves then keeps codes instead of x. */
+   * rowwise, rowwise_shared, global and auto. A forward that saves then keeps codes instead of x.
+   */
   int32_t dw;
   /* Since 1.8. The rows that share scales: 128, 256, 512 or 1024; 0 = 256. */
   int32_t dw_block_rows;
@@ -479,7 +487,9 @@ SWITCHBACK_API switchback_status switchback_linear_pass_modes(const switchback_l
                                                               int32_t save_for_backward,
                                                               int32_t* forward, int32_t* dx);
 /* Quantizes and packs the weight and frees what only training needs. In the int8 modes the caller's
- * weight may be freed afterwards. backward is refused until the weight is set or updated again. */
+ * weight may be freed afterwards. backward is refused until the weight is set or updated again;
+ * backward_from works, also for a quantized weight: dx is then computed from the codes that there
+ * are. */
 SWITCHBACK_API switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear);
 
 /* Since 1.3. Sets the weight as codes[N,K] (s8, from -127 to 127) with their scales: absmax[N], one

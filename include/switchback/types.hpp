@@ -21,6 +21,7 @@ enum class Mode : std::int32_t {
   global = 2,                ///< SwitchBack: X per row, one scale for W
   global_mem_efficient = 3,  ///< SwitchBack M: as global, saves int8 X for the backward pass
   automatic = 4,             ///< the fastest of the modes that the caller allows; see tuner.hpp
+  rowwise_shared = 5,        ///< as rowwise, but the row codes of W serve dX too
 };
 
 /// An elementwise function between two layers. The values are pinned.
@@ -44,7 +45,8 @@ SWITCHBACK_API std::size_t dtype_size_bytes(DType dtype) noexcept;
 /// Throws Error(invalid_argument) that lists the names.
 SWITCHBACK_API DType parse_dtype(std::string_view name);
 
-/// "standard", "rowwise", "global", "global_mem_efficient", "auto"; "unknown" for any other value.
+/// "standard", "rowwise", "global", "global_mem_efficient", "auto", "rowwise_shared";
+/// "unknown" for any other value.
 SWITCHBACK_API std::string_view mode_name(Mode mode) noexcept;
 /// The inverse of mode_name. Throws Error(invalid_argument) that lists the names.
 SWITCHBACK_API Mode parse_mode(std::string_view name);

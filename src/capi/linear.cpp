@@ -11,6 +11,7 @@ using namespace switchback::capi;
 static_assert(SWITCHBACK_STANDARD == static_cast<int>(Mode::standard));
 static_assert(SWITCHBACK_ROWWISE == static_cast<int>(Mode::rowwise));
 static_assert(SWITCHBACK_GLOBAL == static_cast<int>(Mode::global));
+static_assert(SWITCHBACK_ROWWISE_SHARED == static_cast<int>(Mode::rowwise_shared));
 static_assert(SWITCHBACK_GLOBAL_MEM_EFFICIENT == static_cast<int>(Mode::global_mem_efficient));
 static_assert(SWITCHBACK_AUTO == static_cast<int>(Mode::automatic));
 static_assert(SWITCHBACK_DW_FLOATING == static_cast<int>(WeightGradient::floating));

@@ -32,6 +32,7 @@ struct Arguments {
   const switchback_matrix* value = nullptr;
   std::int32_t rotation = 0;
   const switchback_matrix* rotated = nullptr;
+  const float* column_scales = nullptr;
 };
 
 // In the order in which the C++ API checks them.
@@ -65,6 +66,7 @@ quant::Request read(Op op, const Arguments& a) {
     r.value = read_matrix(name, names.value, a.value);
   else if (parts.source == Source::activation && a.value != nullptr)
     r.value = read_optional_matrix(name, names.value, *a.value);
+  if (parts.scaled == Makes::yes) r.column_scales = read_span(a.column_scales, r.x.cols);
   r.rotation = static_cast<Rotation>(a.rotation);
   if (parts.rotated == Makes::yes) r.rotated = read_matrix(name, "y", a.rotated);
   return r;
@@ -129,6 +131,18 @@ switchback_status switchback_quantize_rowwise_and_blockwise_transpose(
                    .block_rows = block_rows,
                    .column_sums = column_sums_or_null,
                    .accumulate = accumulate});
+}
+
+switchback_status switchback_quantize_rowwise_scaled(
+    switchback_context* context, const switchback_matrix* g, const float* column_scales,
+    const switchback_matrix* q, float* absmax, float* column_sums_or_null, int32_t accumulate) {
+  return quantize(Op::rowwise_scaled, context,
+                  {.x = g,
+                   .q = q,
+                   .absmax = absmax,
+                   .column_sums = column_sums_or_null,
+                   .accumulate = accumulate,
+                   .column_scales = column_scales});
 }
 
 switchback_status switchback_quantize_global(switchback_context* context,

@@ -12,8 +12,8 @@ namespace {
 
 // By value.
 constexpr std::array<std::string_view, 5> dtype_names = {"f32", "f16", "bf16", "s8", "s32"};
-constexpr std::array<std::string_view, 5> mode_names = {"standard", "rowwise", "global",
-                                                        "global_mem_efficient", "auto"};
+constexpr std::array<std::string_view, 6> mode_names = {
+    "standard", "rowwise", "global", "global_mem_efficient", "auto", "rowwise_shared"};
 constexpr std::array<std::string_view, 3> activation_names = {"none", "gelu_tanh", "gelu_erf"};
 constexpr std::array<std::string_view, 2> weight_gradient_names = {"floating", "int8_block"};
 

@@ -52,12 +52,13 @@ void check_weight_gradient(std::string_view op, const LinearOptions& options) {
   core::check_enum<weight_gradient_name>(op, "dw", options.dw);
   core::check_block_rows(op, "dw_block_rows", options.dw_block_rows);
   if (options.dw == WeightGradient::floating) return;
-  core::require(options.mode != Mode::standard && options.mode != Mode::global_mem_efficient,
-                "{}: dw = int8_block in mode {}; it must be rowwise, global or auto{}", op,
-                mode_name(options.mode),
-                options.mode == Mode::standard
-                    ? ""
-                    : " (with int8_block, mode global keeps codes instead of x too)");
+  core::require(
+      options.mode != Mode::standard && options.mode != Mode::global_mem_efficient,
+      "{}: dw = int8_block in mode {}; it must be rowwise, rowwise_shared, global or auto{}", op,
+      mode_name(options.mode),
+      options.mode == Mode::standard
+          ? ""
+          : " (with int8_block, mode global keeps codes instead of x too)");
 }
 
 void check_features(std::string_view op, std::string_view name, std::int64_t features,
@@ -86,8 +87,8 @@ void check_options(std::string_view op, const Context& context, const LinearOpti
   if (options.rotation != Rotation::none) {
     quant::check_rotation(op, options.rotation, options.in_features, "in_features");
     core::require(options.mode != Mode::standard && options.mode != Mode::automatic,
-                  "{}: rotation = {} in mode {}; only rowwise, global and global_mem_efficient "
-                  "rotate, in front of the quantization",
+                  "{}: rotation = {} in mode {}; only rowwise, rowwise_shared, global and "
+                  "global_mem_efficient rotate, in front of the quantization",
                   op, quant::group_of(options.rotation), mode_name(options.mode));
   }
   check_engine(op, context, options);

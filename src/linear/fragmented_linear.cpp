@@ -38,6 +38,9 @@ FragmentedLinearOptions checked(const Context& context, FragmentedLinearOptions 
   core::require(options.mode != Mode::global_mem_efficient,
                 "{}: mode {}; it keeps codes of x, and the selector's gradient needs x itself",
                 layer_name, mode_name(options.mode));
+  core::require(options.mode != Mode::rowwise_shared,
+                "{}: mode {}; its hard forward is a grouped product, which has no such mode",
+                layer_name, mode_name(options.mode));
   core::require(options.fragments >= 1, "{}: fragments = {}; it must be at least 1", layer_name,
                 options.fragments);
   core::require(options.in_features % options.fragments == 0,

@@ -32,6 +32,10 @@ void check_options(const Context& context, const GroupedLinearOptions& options) 
                          .dtype = options.dtype,
                          .engine = options.engine,
                          .allow = options.allow});
+  core::require(options.mode != Mode::rowwise_shared,
+                "{}: mode {}; each group would scale the columns of g by scales of its own, and no "
+                "operation does",
+                layer_name, mode_name(options.mode));
   for (const std::int64_t features : {options.in_features, options.out_features})
     core::require(features <= std::numeric_limits<std::int64_t>::max() / options.groups,
                   "{}: {} groups of {} features are more than a 64-bit signed count holds",

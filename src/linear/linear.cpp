@@ -30,7 +30,8 @@ void check_has_weight(const LinearState& layer, std::string_view op) {
 
 void check_int8(std::string_view op, const LinearState& layer) {
   core::require(layer.is_int8(),
-                "{}: the layer's mode is {}; it must be rowwise, global or global_mem_efficient",
+                "{}: the layer's mode is {}; it must be rowwise, rowwise_shared, global or "
+                "global_mem_efficient",
                 op, mode_name(layer.options.mode));
 }
 
@@ -220,9 +221,9 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
   check_int8(op, layer);
   core::check_matrix(op, "codes", codes);
   core::check_shape(op, "codes", codes, options.out_features, "N", options.in_features, "K");
-  const bool rowwise = options.mode == Mode::rowwise;
-  core::check_span(op, "absmax", absmax, rowwise ? options.out_features : 1,
-                   rowwise ? "N (mode rowwise)" : "1");
+  const bool of_rows = linear::scales_of(options.mode) != linear::WeightScales::global;
+  core::check_span(op, "absmax", absmax, of_rows ? options.out_features : 1,
+                   of_rows ? "N (modes rowwise and rowwise_shared)" : "1");
   check_bias(op, bias, layer);
   core::check_operands(*layer.context, op, {},
                        {core::operand("codes", codes), core::operand("absmax", absmax),
@@ -329,12 +330,11 @@ void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& 
   // them again.
   const bool reads_weight = grads.dx.data != nullptr;
   if (reads_weight) check_has_weight(layer, op);
-  linear::check_trains(op, layer.in_eval());
   const ConstAnyMatrix& x = input.x;
   if (x.data != nullptr || grads.dw.data != nullptr) check_kept(op, layer, input, grads.g.rows);
   check_activations(op, layer, grads, grads.g.rows, "M", x);
   check_grads(op, layer, grads, grads.g.rows, "M", core::operand("x", x),
-              reads_weight ? layer.weight : ConstAnyMatrix(), {});
+              reads_weight && refers_to_caller(layer) ? layer.weight : ConstAnyMatrix(), {});
   linear::backward_pass(layer, grads, input);
 }
 

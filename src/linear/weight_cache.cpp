@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/weight_cache.hpp"
 
+#include <bit>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
+#include "core/assert.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "gemm/int8/dispatch.hpp"
@@ -65,6 +69,51 @@ void QuantizedWeight::set(ContextState& state, MatrixView<const std::int8_t> cod
 
 namespace {
 
+// Writes 1.0f; a device has no other way for it than bytes.
+void store_one(ContextState& state, float* to) {
+  if (state.on_cpu()) {
+    *to = 1.0f;
+    return;
+  }
+  auto* const bytes = reinterpret_cast<std::byte*>(to);
+  static_assert(std::bit_cast<std::uint32_t>(1.0f) == 0x3F800000u);
+  state.runtime->fill(bytes, 0, 2);
+  state.runtime->fill(bytes + 2, 0x80, 1);
+  state.runtime->fill(bytes + 3, 0x3F, 1);
+}
+
+}  // namespace
+
+void QuantizedWeight::set_transposed(ContextState& state, const QuantizedWeight& from) {
+  const std::span<float> absmax = begin(state, 1);
+  gemm_int8::pack_transposed(state, from.packed_, packed_);
+  if (from.scales_ == WeightScales::global) {
+    copy_dense(state, core::operand("absmax", from.absmax()).matrix, absmax.data());
+    scales_ = WeightScales::global;
+  } else {
+    store_one(state, absmax.data());
+    scales_ = WeightScales::per_row;
+  }
+  valid_ = true;
+}
+
+namespace {
+
+// Hands blocks of codes to two sinks.
+class BothSinks final : public core::CodeSink {
+ public:
+  BothSinks(const core::CodeSink& first, const core::CodeSink& second)
+      : first_(first), second_(second) {}
+  void take(const core::CodeBlock& block) const noexcept override {
+    first_.take(block);
+    second_.take(block);
+  }
+
+ private:
+  const core::CodeSink& first_;
+  const core::CodeSink& second_;
+};
+
 // What belongs to one group, of codes below each other and their scales.
 quant::CodesOut part_of(quant::Scales scales, MatrixView<std::int8_t> codes,
                         std::span<float> absmax, std::int64_t group, std::int64_t groups) {
@@ -90,7 +139,9 @@ bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightSc
   if (!quant::has_blocks(state)) return false;
   const std::int64_t n = w.rows / groups_;
   const std::int64_t k = w.cols;
-  const bool rowwise = scales == WeightScales::per_row_and_column;
+  const bool rowwise = scales != WeightScales::global;
+  // One pass makes codes with one kind of scales for both layouts, or two kinds.
+  const bool shares_codes = scales == WeightScales::per_row;
   using Blocks = gemm_int8::BlockPacker::Blocks;
   gemm_int8::BlockPacker rows(Blocks::of_b);
   gemm_int8::BlockPacker columns(Blocks::of_b_transposed);
@@ -100,10 +151,18 @@ bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightSc
     if (!forward_.begin_blocks(state, rows, groups_, n, k, engine)) return false;
     request.q = {rowwise ? quant::Scales::per_row : quant::Scales::global, absmax, &rows};
   }
+  const BothSinks both(rows, columns);
   if (backward) {
-    const std::span<float> absmax = backward_.begin(state, rowwise ? groups_ * k : groups_);
+    const std::span<float> absmax =
+        backward_.begin(state, rowwise && !shares_codes ? groups_ * k : groups_);
     if (!backward_.begin_blocks(state, columns, groups_, k, n, engine)) return false;
-    request.q_t = {rowwise ? quant::Scales::per_column : quant::Scales::global, absmax, &columns};
+    if (shares_codes) {
+      SWITCHBACK_ASSERT(forward && groups_ == 1);
+      request.q.sink = &both;
+      store_one(state, absmax.data());
+    } else {
+      request.q_t = {rowwise ? quant::Scales::per_column : quant::Scales::global, absmax, &columns};
+    }
   }
   quant::quantize_blocks(state, request);
   if (forward) forward_.finish_blocks(scales);
@@ -123,9 +182,13 @@ void WeightCache::make(ContextState& state, ConstAnyMatrix w, WeightScales scale
 void WeightCache::make_of(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                           std::string_view engine, bool forward, bool backward) {
   if (make_in_blocks(state, w, scales, engine, forward, backward)) return;
+  if (backward && scales == WeightScales::per_row) {
+    make_of(state, w, scales, engine, forward, false);
+    return backward_.set_transposed(state, forward_);
+  }
   const std::int64_t n = w.rows / groups_;
   const std::int64_t k = w.cols;
-  const bool rowwise = scales == WeightScales::per_row_and_column;
+  const bool rowwise = scales != WeightScales::global;
   core::Workspace::Frame frame(state.workspace);
   MatrixView<std::int8_t> q;
   MatrixView<std::int8_t> q_t;
@@ -171,7 +234,7 @@ const QuantizedWeight& WeightCache::forward_of_columns(ContextState& state, Cons
   if (forward_.valid(scales)) return forward_;
   const std::int64_t n = w.rows;
   const std::int64_t k = w.cols / groups_;
-  const bool rowwise = scales == WeightScales::per_row_and_column;
+  const bool rowwise = scales != WeightScales::global;
   core::Workspace::Frame frame(state.workspace);
   const MatrixView<std::int8_t> q = forward_.begin_codes(state, frame, groups_, n, k, engine);
   const std::span<float> absmax = forward_.begin(state, rowwise ? groups_ * n : groups_);
@@ -189,7 +252,19 @@ const QuantizedWeight& WeightCache::forward_of_columns(ContextState& state, Cons
 
 const QuantizedWeight& WeightCache::backward(ContextState& state, ConstAnyMatrix w,
                                              WeightScales scales, std::string_view engine) {
-  if (!backward_.valid(scales)) make(state, w, scales, engine, false, true);
+  if (backward_.valid(scales)) return backward_;
+  if (scales == WeightScales::per_row) {
+    if (!forward_.valid(scales)) make(state, w, scales, engine, true, true);
+    return backward_of_forward(state);
+  }
+  make(state, w, scales, engine, false, true);
+  return backward_;
+}
+
+const QuantizedWeight& WeightCache::backward_of_forward(ContextState& state) {
+  const WeightScales scales =
+      forward_.scales() == WeightScales::global ? WeightScales::global : WeightScales::per_row;
+  if (!backward_.valid(scales)) backward_.set_transposed(state, forward_);
   return backward_;
 }
 

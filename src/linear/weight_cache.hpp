@@ -20,11 +20,19 @@ namespace switchback::linear {
 enum class WeightScales {
   per_row_and_column,  ///< forward: one scale per row of W; dX: one per column
   global,              ///< one scale for W, the same for both
+  per_row,             ///< one scale per row of W; dX reads the same codes, transposed
 };
 
 /// The scales of an int8 mode.
 constexpr WeightScales scales_of(Mode mode) noexcept {
-  return mode == Mode::rowwise ? WeightScales::per_row_and_column : WeightScales::global;
+  switch (mode) {
+    case Mode::rowwise:
+      return WeightScales::per_row_and_column;
+    case Mode::rowwise_shared:
+      return WeightScales::per_row;
+    default:
+      return WeightScales::global;
+  }
 }
 
 /// A packed int8 matrix and its scales: one per row, or one.
@@ -67,6 +75,9 @@ class QuantizedWeight {
   /// Copies codes and scales that the caller made. If it fails, the object is unchanged.
   void set(ContextState& state, MatrixView<const std::int8_t> codes, std::span<const float> absmax,
            WeightScales scales, std::string_view engine);
+  /// The codes of another one, transposed, with its scale if that is one for the matrix; else with
+  /// a scale of 1, since a scale per row belongs to what the transposed codes are multiplied with.
+  void set_transposed(ContextState& state, const QuantizedWeight& from);
   /// Call it when the codes of so many groups are written: packs them if necessary; the object is
   /// then valid.
   void finish(ContextState& state, MatrixView<const std::int8_t> codes, std::int64_t groups,
@@ -99,6 +110,9 @@ class WeightCache {
   /// Wᵀ[K,N], for G · W.
   const QuantizedWeight& backward(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                                   std::string_view engine);
+
+  /// For G · W from the codes for X · Wᵀ, which must be there, transposed.
+  const QuantizedWeight& backward_of_forward(ContextState& state);
 
   [[nodiscard]] const QuantizedWeight& forward_codes() const noexcept { return forward_; }
   [[nodiscard]] const QuantizedWeight& backward_codes() const noexcept { return backward_; }

@@ -49,6 +49,7 @@ constexpr std::array<ArgumentNames, all_ops.size()> all_names = [] {
   of(Op::rotate) = {.x = "x", .rows = "M", .cols = "K"};
   of(Op::rotate_quantize) = of(Op::activation_rotate_quantize) = of(Op::rowwise);
   of(Op::rowwise_stochastic) = {.x = "g", .rows = "M", .cols = "N", .absmax = "absmax"};
+  of(Op::rowwise_scaled) = of(Op::rowwise_column_sums);
   return names;
 }();
 
@@ -63,6 +64,8 @@ class Checks {
     source();
     rotation();
     if (parts_.stochastic) check_rounding(op_, *r_.stochastic, r_.x.rows);
+    if (parts_.scaled == Makes::yes)
+      core::check_span(op_, "column_scales", r_.column_scales, r_.x.cols, names_.cols);
     if (derives) value();
     codes("q", r_.q, parts_.q, r_.x.rows, names_.rows, r_.x.cols, names_.cols, names_.absmax);
     if (parts_.q_t == Scales::per_block)
@@ -87,7 +90,7 @@ class Checks {
          operand(names_.value, derives ? none : ConstAnyMatrix(r_.value)),
          operand("y", r_.rotated)},
         {operand("g", r_.g), operand(names_.x, in_place() ? none : r_.x),
-         operand(names_.absmax, r_.absmax_x)});
+         operand(names_.absmax, r_.absmax_x), operand("column_scales", r_.column_scales)});
   }
 
  private:

@@ -220,6 +220,8 @@ void run(ContextState& state, const Problem& p, const Config& c, const Request& 
       return cpu::rotate_quantize(state, c, o);
     case Op::rowwise_stochastic:
       return cpu::rowwise_stochastic(state, c, o);
+    case Op::rowwise_scaled:
+      return cpu::rowwise_scaled(state, c, o);
   }
 }
 

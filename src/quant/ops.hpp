@@ -39,6 +39,9 @@ enum class Op : std::int64_t {
   activation_rotate_quantize = 18,
   // The operation of switchback/rounding.hpp, which is not tuned either.
   rowwise_stochastic = 19,
+  // Codes for a product that sums over columns whose scales are part of the other operand; not
+  // tuned either.
+  rowwise_scaled = 20,
 };
 
 /// Whether an operation can be tuned.
@@ -59,20 +62,21 @@ struct OpParts {
   Makes sums;
   Makes value;
   Makes rotated = Makes::no;
-  bool rotates = false;     ///< codes are those of rotate(v)
-  bool stochastic = false;  ///< codes are rounded stochastically
+  bool rotates = false;      ///< codes are those of rotate(v)
+  bool stochastic = false;   ///< codes are rounded stochastically
+  Makes scaled = Makes::no;  ///< codes of rows are those of v · column_scales
 
   [[nodiscard]] constexpr bool transposes() const noexcept { return q_t != Scales::none; }
 };
 
 /// All operations, in the order of their values.
-inline constexpr std::array<OpParts, 20> all_ops = [] {
+inline constexpr std::array<OpParts, 21> all_ops = [] {
   using S = Source;
   using enum Scales;
   constexpr Makes no = Makes::no;
   constexpr Makes yes = Makes::yes;
   constexpr Makes may = Makes::if_wanted;
-  return std::array<OpParts, 20>{{
+  return std::array<OpParts, 21>{{
       // op, name, source, q, q_t, sums, value
       {Op::rowwise, "quantize_rowwise", S::floats, per_row, none, no, no},
       {Op::rowwise_column_sums, "quantize_rowwise_column_sums", S::floats, per_row, none, yes, no},
@@ -101,7 +105,9 @@ inline constexpr std::array<OpParts, 20> all_ops = [] {
       {Op::activation_rotate_quantize, "rotate_quantize", S::activation, per_row, none, no, may, no,
        true},
       {Op::rowwise_stochastic, "quantize_rowwise_stochastic", S::floats, per_row, none, no, no, no,
-       false, true},
+       false, true, may},
+      {Op::rowwise_scaled, "quantize_rowwise_scaled", S::floats, per_row, none, may, no, no, false,
+       false, yes},
   }};
 }();
 

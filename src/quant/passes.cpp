@@ -34,6 +34,8 @@ int results_made(const OpParts& op, const Request& r) noexcept {
   const bool codes = op.q != Scales::none || op.q_t != Scales::none;
   if (codes && op.rotates != (r.rotation != Rotation::none)) return 0;
   if (codes && op.stochastic != r.stochastic.has_value()) return 0;
+  if (op.q != Scales::none && made(op.scaled, !r.column_scales.empty()) < 0) return 0;
+  if (op.q != Scales::none && op.scaled == Makes::no && !r.column_scales.empty()) return 0;
   const int count = made(op.q, r.q.scales) + made(op.q_t, r.q_t.scales) +
                     made(op.sums, wants_sums(r)) + made(op.value, is_given(r.value)) +
                     made(op.rotated, is_given(r.rotated));
@@ -77,7 +79,10 @@ const OpParts& first_pass(const Request& r) noexcept {
 }
 
 Request done_by(const OpParts& op, Request r) noexcept {
-  if (op.q == Scales::none) r.q = {};
+  if (op.q == Scales::none) {
+    r.q = {};
+    r.column_scales = {};
+  }
   if (op.q_t == Scales::none) r.q_t = {};
   if (op.sums == Makes::no) r.column_sums = {};
   if (op.value == Makes::no) r.value = {};
@@ -87,7 +92,10 @@ Request done_by(const OpParts& op, Request r) noexcept {
 }
 
 Request left_by(const OpParts& op, Request r) noexcept {
-  if (op.q != Scales::none) r.q = {};
+  if (op.q != Scales::none) {
+    r.q = {};
+    r.column_scales = {};
+  }
   if (op.q_t != Scales::none) r.q_t = {};
   if (op.sums != Makes::no) r.column_sums = {};
   if (op.value != Makes::no) {

@@ -84,6 +84,18 @@ void quantize_rowwise_and_blockwise_transpose(Context& context, ConstAnyMatrix x
                .accumulate = accumulate});
 }
 
+void quantize_rowwise_scaled(Context& context, ConstAnyMatrix g,
+                             std::span<const float> column_scales, MatrixView<std::int8_t> q,
+                             std::span<float> absmax, std::span<float> column_sums,
+                             bool accumulate) {
+  run_checked(context, Op::rowwise_scaled,
+              {.x = g,
+               .q = {Scales::per_row, q, absmax},
+               .column_sums = column_sums,
+               .accumulate = accumulate,
+               .column_scales = column_scales});
+}
+
 void dequantize_rowwise(Context& context, MatrixView<const std::int8_t> q,
                         std::span<const float> absmax, AnyMatrix x) {
   run_checked(context, Op::dequantize_rowwise, {.x = q, .absmax_x = absmax, .value = x});

@@ -36,8 +36,12 @@ class Results {
       : r_(request), v_(v), rows_(request.x.rows), cols_(request.x.cols) {}
 
   void make_codes() const {
-    codes(r_.q, [](std::int64_t r, std::int64_t c) { return std::pair(r, c); });
+    codes_of_rows();
     codes(r_.q_t, [](std::int64_t r, std::int64_t c) { return std::pair(c, r); });
+  }
+
+  void codes_of_rows() const {
+    codes(r_.q, [](std::int64_t r, std::int64_t c) { return std::pair(r, c); });
   }
 
   void column_sums() const {
@@ -144,9 +148,16 @@ class Rotated {
 };
 
 template <class V>
-void make_from(const Request& o, const V& v) {
+void make_from(Request o, const V& v) {
   const Results<V> results(o, v);
   results.column_sums();
+  if (!o.column_scales.empty()) {
+    const auto scaled = [&](std::int64_t r, std::int64_t c) {
+      return v(r, c) * core::load(o.column_scales.data(), c);
+    };
+    Results(o, scaled).codes_of_rows();
+    o.q = {};
+  }
   if (o.rotation == Rotation::none) return results.make_codes();
   const Rotated<V> rotated(o, v);
   Results<Rotated<V>>(o, rotated).make_codes();

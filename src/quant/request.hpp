@@ -81,6 +81,10 @@ struct Request {
   /// and f32 if codes are wanted too. May be x itself.
   AnyMatrix rotated{};
 
+  /// [cols]: the codes of rows (q) are those of v · column_scales, in f32, without a rotation; all
+  /// other results are v's. Empty: no scales.
+  std::span<const float> column_scales{};
+
   /// If it is given, codes are rounded stochastically: those of rows (q), without a rotation.
   std::optional<StochasticRounding> stochastic{};
 };

@@ -109,6 +109,16 @@ void quantize_cases(std::vector<Case>& cases) {
         return switchback_quantize_rowwise_column_sums(w.context, &x, &q, absmax, sums, 1);
       };
     });
+    add("switchback_quantize_rowwise_scaled", [=](World& w) {
+      const auto x = w.input(SWITCHBACK_F16, rows, cols);
+      const auto q = w.output(SWITCHBACK_S8, rows, cols);
+      const float* const scales = w.floats(cols);
+      float* const absmax = w.floats(rows);
+      float* const sums = w.floats(cols);
+      w.call = [=, &w] {
+        return switchback_quantize_rowwise_scaled(w.context, &x, scales, &q, absmax, sums, 1);
+      };
+    });
     add("switchback_column_sums", [=](World& w) {
       const auto x = w.input(SWITCHBACK_BF16, rows, cols);
       float* const sums = w.floats(cols);

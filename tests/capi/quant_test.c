@@ -125,6 +125,28 @@ static void column_sums(void) {
     CHECK(sums[c] == 2.0f * want_sums[c]);
 }
 
+static void scaled_columns(void) {
+  float scaled[rows * cols], column_scales[cols], sums[cols], want_sums[cols];
+  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, rows, cols);
+  const switchback_matrix mq = matrix_of(got, SWITCHBACK_S8, rows, cols);
+  for (int c = 0; c < cols; ++c)
+    column_scales[c] = 0.5f + 0.25f * (float)c;
+  for (int i = 0; i < rows * cols; ++i)
+    scaled[i] = x[i] * column_scales[i % cols];
+  ref_quantize_rowwise(scaled, rows, cols, want, want_absmax);
+  start();
+  CHECK_OK(switchback_column_sums(context, &mx, want_sums, 0));
+  CHECK_OK(
+      switchback_quantize_rowwise_scaled(context, &mx, column_scales, &mq, got_absmax, NULL, 0));
+  CHECK(memcmp(got, want, sizeof(want)) == 0);
+  CHECK(memcmp(got_absmax, want_absmax, rows * sizeof(float)) == 0);
+  start();
+  CHECK_OK(
+      switchback_quantize_rowwise_scaled(context, &mx, column_scales, &mq, got_absmax, sums, 0));
+  CHECK(memcmp(got, want, sizeof(want)) == 0);
+  CHECK(memcmp(sums, want_sums, sizeof(sums)) == 0);
+}
+
 static void back_and_cast(void) {
   const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, rows, cols);
   const switchback_matrix mq = matrix_of(got, SWITCHBACK_S8, rows, cols);
@@ -254,6 +276,8 @@ static void rejections(void) {
                 switchback_quantize_global_and_transpose(context, &mx, NULL, &mq_t, got_absmax));
   CHECK_INVALID("absmax is a null",
                 switchback_quantize_global_and_transpose(context, &mx, &mq, &mq_t, NULL));
+  CHECK_INVALID("column_scales is a null pointer",
+                switchback_quantize_rowwise_scaled(context, &mx, NULL, &mq, got_absmax, NULL, 0));
   CHECK_INVALID("accumulate = 2", switchback_quantize_rowwise_column_sums(
                                       context, &mx, &mq, got_absmax, got_absmax_2, 2));
   CHECK_INVALID("g is a null", switchback_quantize_rowwise_column_sums(
@@ -325,6 +349,7 @@ void quant_tests(void) {
     known_values();
     each_layout();
     column_sums();
+    scaled_columns();
     back_and_cast();
     strides();
     empty();

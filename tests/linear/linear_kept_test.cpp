@@ -217,7 +217,7 @@ TEST(LinearKept, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
         failure(Status::invalid_argument,
                 [&] { floating.forward_codes(s.x.any(), s.y.any(), codes.view, codes.scales()); }),
         "forward_codes: the layer's mode is " + std::string(mode_name(mode)) +
-            "; it must be rowwise, global or global_mem_efficient");
+            "; it must be rowwise, rowwise_shared, global or global_mem_efficient");
   }
   SwitchbackLinear bare(context, t.options());
   EXPECT_EQ(failure(Status::invalid_state,
@@ -314,7 +314,7 @@ TEST(LinearQuantizedWeight, ARefusedOneLeavesTheOneBefore) {
   SwitchbackLinear standard = s.make(context);
   EXPECT_EQ(failure(Status::invalid_argument,
                     [&] { standard.set_quantized_weight(codes.view, codes.scales()); }),
-            "set_quantized_weight: the layer's mode is standard; it must be rowwise, global or "
+            "set_quantized_weight: the layer's mode is standard; it must be rowwise, rowwise_shared, global or "
             "global_mem_efficient");
 }
 

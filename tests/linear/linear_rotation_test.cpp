@@ -348,10 +348,10 @@ TEST(LinearRotationRejections, NameTheOption) {
             "linear: rotation = 32; it must be one of hadamard_16 (16), hadamard_64 (64), "
             "hadamard_256 (256), hadamard_1024 (1024)");
   EXPECT_EQ(made(Mode::standard, 64, Rotation::hadamard_64),
-            "linear: rotation = 64 in mode standard; only rowwise, global and "
+            "linear: rotation = 64 in mode standard; only rowwise, rowwise_shared, global and "
             "global_mem_efficient rotate, in front of the quantization");
   EXPECT_EQ(made(Mode::automatic, 64, Rotation::hadamard_16),
-            "linear: rotation = 16 in mode auto; only rowwise, global and global_mem_efficient "
+            "linear: rotation = 16 in mode auto; only rowwise, rowwise_shared, global and global_mem_efficient "
             "rotate, in front of the quantization");
 }
 

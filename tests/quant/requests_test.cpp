@@ -3,6 +3,7 @@
 // several do, equal to the reference bit for bit.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,13 +34,15 @@ struct Wanted {
   Rotation rotation = Rotation::none;
   bool rotated = false;
   bool stochastic = false;
+  bool scaled = false;
 };
 
 std::string describe(const Wanted& w) {
   return "source " + std::to_string(static_cast<int>(w.source)) + " q " +
          std::to_string(static_cast<int>(w.q)) + " q_t " + std::to_string(static_cast<int>(w.q_t)) +
          (w.sums ? " sums" : "") + (w.value ? " value" : "") + " " +
-         std::string(rotation_name(w.rotation)) + (w.rotated ? " rotated" : "");
+         std::string(rotation_name(w.rotation)) + (w.rotated ? " rotated" : "") +
+         (w.stochastic ? " stochastic" : "") + (w.scaled ? " scaled" : "");
 }
 
 std::vector<Wanted> all_combinations(Rotation rotation = Rotation::none) {
@@ -61,12 +64,19 @@ struct Inputs {
   Matrix<V> g;
   Matrix<std::int8_t> codes;
   Floats scales;
+  Floats column_scales;
 
   Inputs(std::int64_t rows, std::int64_t cols, Layout layout = {})
-      : x(rows, cols, layout), g(rows, cols, layout), codes(rows, cols, layout), scales(rows) {
+      : x(rows, cols, layout),
+        g(rows, cols, layout),
+        codes(rows, cols, layout),
+        scales(rows),
+        column_scales(cols) {
     Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
     fill_normal(x, random);
     fill_normal(g, random);
+    for (std::int64_t c = 0; c < cols; ++c)
+      column_scales.values.set(0, c, static_cast<float>(random.normal()) * 3.0f);
     for (std::int64_t r = 0; r < rows; ++r) {
       scales.values.set(0, r, 0.5f + static_cast<float>(r));
       for (std::int64_t c = 0; c < cols; ++c)
@@ -135,6 +145,7 @@ Request request_of(Inputs<X, V>& in, Made<V>& out, const Wanted& wanted) {
   if (wanted.value) r.value = out.value.view();
   r.rotation = wanted.rotation;
   if (wanted.rotated) r.rotated = out.rotated.view();
+  if (wanted.scaled) r.column_scales = in.column_scales.span();
   if (wanted.stochastic) r.stochastic = StochasticRounding{5, 6, 7, 8};
   return r;
 }
@@ -208,6 +219,27 @@ TEST(RequestsEngines, StochasticCodes) {
   check(in, combinations);
 }
 
+// What a layer with one int8 W asks of a gradient: codes of its scaled columns, everything else of
+// the gradient itself.
+std::vector<Wanted> scaled_combinations() {
+  std::vector<Wanted> combinations;
+  for (const Source source : {Source::floats, Source::activation, Source::gradient, Source::codes})
+    for (const Scales q_t : {Scales::none, Scales::per_column, Scales::per_block})
+      for (const bool sums : {false, true})
+        for (const bool value : {false, true})
+          if (!value || source != Source::floats)
+            combinations.push_back(
+                {source, Scales::per_row, q_t, sums, value, Rotation::none, false, false, true});
+  for (const bool sums : {false, true})
+    combinations.push_back({Source::floats, Scales::per_row, Scales::none, sums, false,
+                            Rotation::none, false, true, true});
+  return combinations;
+}
+TEST(RequestsEngines, ScaledCodes) {
+  Inputs<float, float> in(37, 45);
+  check(in, scaled_combinations());
+}
+
 template <class T>
 class RequestsOfTypes : public ::testing::Test {};
 using FloatTypes = ::testing::Types<float, half, bfloat16>;
@@ -232,6 +264,51 @@ TYPED_TEST(RequestsOfTypes, BothLayoutsAndColumnSums) {
   check(in, wanted, {5, 1});
 }
 
+TYPED_TEST(RequestsOfTypes, ScaledCodes) {
+  const std::vector<Wanted> wanted = {{Source::floats, Scales::per_row, Scales::none, false, false,
+                                       Rotation::none, false, false, true},
+                                      {Source::floats, Scales::per_row, Scales::none, true, false,
+                                       Rotation::none, false, false, true},
+                                      {Source::floats, Scales::per_row, Scales::none, false, false,
+                                       Rotation::none, false, true, true}};
+  for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                                   {2, 15},
+                                   {3, 16},
+                                   {5, 63},
+                                   {5, 64},
+                                   {5, 65},
+                                   {129, 40},
+                                   {300, 272},
+                                   {1, 9000},
+                                   {0, 8},
+                                   {0, 0}}) {
+    Inputs<TypeParam, TypeParam> in(rows, cols);
+    check(in, wanted);
+  }
+  Inputs<TypeParam, TypeParam> in(70, 50, {3, 1});
+  check(in, wanted, {5, 1});
+}
+
+// A product that overflows is an Inf, and its row has no codes; NaN, zeros and subnormals.
+TEST(RequestsEngines, UnusualScaledRows) {
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  Inputs<float, float> in(9, 70);
+  in.column_scales.values.set(0, 3, 0x1p100f);
+  in.column_scales.values.set(0, 69, 0.0f);
+  for (std::int64_t c = 0; c < 70; ++c) {
+    in.x.set(0, c, 0.0f);
+    in.x.set(1, c, 0x1p-149f);
+  }
+  in.x.set(2, 3, 0x1p90f);
+  in.x.set(3, 69, inf);  // times 0: NaN
+  in.x.set(4, 68, std::numeric_limits<float>::quiet_NaN());
+  in.x.set(5, 10, -inf);
+  check(in, {{Source::floats, Scales::per_row, Scales::none, true, false, Rotation::none, false,
+              false, true},
+             {Source::floats, Scales::per_row, Scales::none, false, false, Rotation::none, false,
+              true, true}});
+}
+
 // ---- Which operations make a request
 
 Request of(const Wanted& wanted) {
@@ -250,7 +327,7 @@ TEST(Passes, OneWhereAnOperationMakesItAll) {
       const Rotation rotation =
           op.rotates || op.rotated != quant::Makes::no ? Rotation::hadamard_16 : Rotation::none;
       EXPECT_EQ(quant::passes(of({op.source, op.q, op.q_t, wants(op.sums), wants(op.value),
-                                  rotation, wants(op.rotated), op.stochastic})),
+                                  rotation, wants(op.rotated), op.stochastic, wants(op.scaled)})),
                 one)
           << op.name;
     }
@@ -274,6 +351,13 @@ TEST(Passes, SeveralForTheRest) {
             (Ops{Op::activation_backward_quantize, Op::blockwise_transpose}));
   EXPECT_EQ(quant::passes(of({Source::codes, Scales::per_row, Scales::none, false})),
             (Ops{Op::dequantize_rowwise, Op::rowwise}));
+  constexpr Rotation none = Rotation::none;
+  EXPECT_EQ(quant::passes(of({Source::gradient, Scales::per_row, Scales::none, true, false, none,
+                              false, false, true})),
+            (Ops{Op::activation_backward, Op::rowwise_scaled}));
+  EXPECT_EQ(quant::passes(of({Source::floats, Scales::per_row, Scales::per_block, true, false, none,
+                              false, false, true})),
+            (Ops{Op::rowwise_scaled, Op::blockwise_transpose}));
   constexpr Rotation rotation = Rotation::hadamard_16;
   EXPECT_EQ(quant::passes(
                 of({Source::floats, Scales::per_row, Scales::per_column, false, false, rotation})),

@@ -123,6 +123,17 @@ void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t
   packed.engine = packer;
 }
 
+void pack_transposed(ContextState& state, const PackedWeight& b, PackedWeight& out) {
+  const PackedWeightState& from = b.state();
+  SWITCHBACK_ASSERT(from.groups == 1);
+  const Engine* packer = from.engine;
+  PackedWeightState& packed = make_packed(state, *packer, 1, from.cols, from.rows, out);
+  packed.engine = nullptr;
+  packer->pack_transposed(state, from.rows, from.cols, from.buffer.as<const void>(),
+                          packed.buffer.as<void>());
+  packed.engine = packer;
+}
+
 bool BlockPacker::begin(ContextState& state, std::int64_t groups, std::int64_t n, std::int64_t k,
                         PackedWeight& out, std::string_view engine) {
   const Engine& packer = packing_engine("pack_weight", state, engine);

@@ -21,6 +21,9 @@ void multiply(ContextState& state, const GemmS8S8S32Args& args);
 void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t> b,
           std::int64_t groups, PackedWeight& out, std::string_view engine);
 
+/// Makes `out` the packed transpose of a packed B[n,k], for the same engine.
+void pack_transposed(ContextState& state, const PackedWeight& b, PackedWeight& out);
+
 /// Makes `out` a packed B[n,k] whose codes are not written yet, and returns where to write them,
 /// for an engine that packs rows unchanged. For other engines the result has no data: use pack().
 MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, std::int64_t k,

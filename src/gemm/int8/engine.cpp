@@ -30,6 +30,17 @@ core::EngineTable<Engine>& engine_table() noexcept {
   return table;
 }
 
+void transpose_rows(ContextState& state, std::int64_t n, std::int64_t k, const void* from,
+                    void* out) {
+  const auto* b = static_cast<const std::int8_t*>(from);
+  auto* t = static_cast<std::int8_t*>(out);
+  state.threads.for_ranges(k, 64, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = 0; row < n; ++row)
+      for (std::int64_t col = begin; col < end; ++col)
+        t[col * n + row] = b[row * k + col];
+  });
+}
+
 std::string_view refusal(const Engine& engine, const GemmProblem& problem,
                          const ContextState& state) {
   const std::string_view reason = engine.unavailable(state);

@@ -32,6 +32,9 @@ inline std::string_view available_everywhere(const ContextState&) {
 inline std::string_view accepts_every_problem(const GemmProblem&) {
   return {};
 }
+/// pack_transposed of an engine whose packed form is B's rows without gaps.
+void transpose_rows(ContextState& state, std::int64_t n, std::int64_t k, const void* from,
+                    void* out);
 inline std::int64_t no_scratch(const GemmProblem&, const GemmConfig&) {
   return 0;
 }
@@ -57,6 +60,9 @@ struct Engine {
   /// Bytes of B[n,k] in that layout, and the rearrangement. The layout depends on n and k alone.
   std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k);
   void (*pack)(ContextState& state, MatrixView<const std::int8_t> b, void* out);
+  /// From a packed B[n,k] to its packed transpose [k,n].
+  void (*pack_transposed)(ContextState& state, std::int64_t n, std::int64_t k, const void* from,
+                          void* out);
   /// Packs one block of B[n,k], or of B transposed, [k,n], on the calling thread; null for an
   /// engine that only packs whole matrices.
   void (*pack_rows)(std::int64_t k, const core::CodeBlock& block, void* out) = nullptr;

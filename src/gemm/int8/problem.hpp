@@ -33,7 +33,7 @@ inline constexpr EngineId last_engine_id = EngineId::amx;
 
 inline constexpr std::array<std::string_view, 11> engine_names = {
     "none",     "reference",       "avx2", "avx_vnni", "avx512_vnni", "onednn",
-    "cublaslt", "cublaslt_panels", "dp4a", "fused", "amx"};
+    "cublaslt", "cublaslt_panels", "dp4a", "fused",    "amx"};
 
 /// "avx512_vnni"; "unknown" for an unknown number.
 constexpr std::string_view engine_name(EngineId id) noexcept {

@@ -37,7 +37,14 @@ void activation_quantize(ContextState& state, const Config& config, const Reques
 void rotate(ContextState& state, const Config& config, const Request& o);
 /// Rows quantized by their own absmax, after the rotation.
 void rotate_quantize(ContextState& state, const Config& config, const Request& o);
+/// Rows quantized after a multiplication of each column by its scale, with or without column sums.
+void rowwise_scaled(ContextState& state, const Config& config, const Request& o);
 void rowwise_stochastic(ContextState& state, const Config& config, const Request& o);
+
+/// The floats of scratch in which a row is scaled: whole quads of vectors.
+constexpr std::int64_t scaled_row_scratch(std::int64_t cols) {
+  return (cols + 63) / 64 * 64;
+}
 
 /// The scale of the whole matrix, computed by all threads.
 Scale global_scale(ContextState& state, const Config& config, ConstAnyMatrix x);

@@ -29,6 +29,23 @@ HWY_INLINE void add_run(RunningMax<T>& max, const T* x, std::int64_t count) {
   if (i < count) max.add(x + count - quad);
 }
 
+// v[0, count) = x · scales in f32, and their magnitudes to max. v has room for whole quads.
+template <class T>
+HWY_INLINE void scale_run(const T* x, std::int64_t count, const float* scales, float* v,
+                          RunningMax<float>& max) {
+  const auto scale_quad = [&](const T* from, const float* by, float* to) HWY_ATTR {
+    for (std::int64_t i = 0; i < quad; i += lanes)
+      hn::StoreU(hn::Mul(widen(from + i), hn::LoadU(F32(), by + i)), F32(), to + i);
+    max.add(to);
+  };
+  std::int64_t i = 0;
+  for (; i + quad <= count; i += quad)
+    scale_quad(x + i, scales + i, v + i);
+  if (i < count)
+    scale_quad(Padded<T>(x + i, count - i).elements, Padded<float>(scales + i, count - i).elements,
+               v + i);
+}
+
 // A RunningMax that does nothing.
 struct NoMax {
   template <class T>

@@ -141,30 +141,17 @@ void rowwise_gathered(ContextState& state, const Config& config, const GatheredR
 }
 
 void rowwise_column_sums(ContextState& state, const Config& config, const Request& o) {
-  const std::int64_t blocks = sum_blocks(o.x.rows);
-  // Too few blocks to go round: two operations, each over all threads.
-  if (blocks < 2 * state.threads.count() && state.threads.count() > 1) {
+  // Else two operations, each over all threads.
+  if (!sums_go_along(state, o.x.rows)) {
     return core::all_or_nothing(state, [&] {
       column_sums(state, config, o);
       rowwise(state, config, o);
     });
   }
-  core::Workspace::Frame frame(state.workspace);
-  float* const sums = frame.take<float>(blocks * o.x.cols);
-  const auto quantize = rowwise_kernel(state.features);
-  const auto add = add_kernel(state.features);
-  constexpr std::int64_t rows_in_cache = 8;
-  state.threads.for_ranges(o.x.rows, column_sum_block_rows,
-                           [&](std::int64_t begin, std::int64_t end, int) {
-                             float* const block = sums + begin / column_sum_block_rows * o.x.cols;
-                             std::fill_n(block, o.x.cols, 0.0f);
-                             for (std::int64_t r = begin; r < end; r += rows_in_cache) {
-                               const std::int64_t to = std::min(r + rows_in_cache, end);
-                               quantize(o, r, to, config.stream);
-                               add(o.x, {r, to, 0, o.x.cols}, block);
-                             }
-                           });
-  finish_column_sums(state, sums, blocks, o);
+  const auto kernel = rowwise_kernel(state.features);
+  with_column_sums(state, o, [&](std::int64_t begin, std::int64_t end, int) {
+    kernel(o, begin, end, config.stream);
+  });
 }
 
 }  // namespace cpu

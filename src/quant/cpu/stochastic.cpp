@@ -79,8 +79,23 @@ void stochastic_row(const T* x, std::int64_t cols, const StochasticRounding& rou
   }
 }
 
-void StochasticRows(const Request& o, std::int64_t begin, std::int64_t end) {
+// The codes of x · column_scales, which goes through `scratch`.
+template <class T>
+void stochastic_scaled_rows(const Request& o, std::int64_t begin, std::int64_t end,
+                            float* scratch) {
+  for (std::int64_t r = begin; r < end; ++r) {
+    RunningMax<float> max;
+    scale_run(row<T>(o.x, r), o.x.cols, o.column_scales.data(), scratch, max);
+    const float absmax = absmax_from_bits(max.result());
+    core::store(o.q.absmax.data(), r, absmax);
+    stochastic_row(static_cast<const float*>(scratch), o.x.cols, *o.stochastic, r, absmax,
+                   row(o.q.codes, r));
+  }
+}
+
+void StochasticRows(const Request& o, std::int64_t begin, std::int64_t end, float* scratch) {
   with_type(o.x.dtype, [&]<class T>(T) HWY_ATTR {
+    if (!o.column_scales.empty()) return stochastic_scaled_rows<T>(o, begin, end, scratch);
     for (std::int64_t r = begin; r < end; ++r) {
       const T* const x = row<T>(o.x, r);
       RunningMax<T> max;
@@ -105,9 +120,14 @@ namespace cpu {
 void rowwise_stochastic(ContextState& state, const Config& config, const Request& o) {
   const auto kernel = HWY_DISPATCH_TABLE(StochasticRows)[table_index(state.features)];
   const std::int64_t elements = task_elements(state, config, o.x.rows, o.x.cols);
-  state.threads.for_ranges(
-      o.x.rows, std::max<std::int64_t>(1, elements / o.x.cols),
-      [&](std::int64_t begin, std::int64_t end, int) { kernel(o, begin, end); });
+  core::Workspace::Frame frame(state.workspace);
+  const std::int64_t scratch_size = o.column_scales.empty() ? 0 : scaled_row_scratch(o.x.cols);
+  float* const scratch =
+      scratch_size > 0 ? frame.take<float>(state.threads.count() * scratch_size) : nullptr;
+  state.threads.for_ranges(o.x.rows, std::max<std::int64_t>(1, elements / o.x.cols),
+                           [&](std::int64_t begin, std::int64_t end, int worker) {
+                             kernel(o, begin, end, scratch + worker * scratch_size);
+                           });
 }
 
 }  // namespace cpu

@@ -65,8 +65,10 @@ class Run {
         return rotate_quantize();
       case Op::rowwise_stochastic:
         if (empty()) return zero(o_.q.absmax);
-        return queue(launch_rowwise_stochastic, o_.x, *o_.stochastic, o_.q.codes,
+        return queue(launch_rowwise_stochastic, o_.x, column_scales(), *o_.stochastic, o_.q.codes,
                      o_.q.absmax.data());
+      case Op::rowwise_scaled:
+        return rowwise_scaled();
     }
   }
 
@@ -126,6 +128,20 @@ class Run {
     queue(launch_rowwise_column_sums, o_.x, o_.q.codes, o_.q.absmax.data(), block_sums);
     queue(launch_finish_sums, block_sums, sum_blocks(), problem_.cols, o_.column_sums.data(),
           o_.accumulate);
+  }
+
+  [[nodiscard]] const float* column_scales() const {
+    return o_.column_scales.empty() ? nullptr : o_.column_scales.data();
+  }
+
+  void rowwise_scaled() {
+    const bool sums = !o_.column_sums.empty();
+    float* const block_sums = sums ? sums_scratch() : nullptr;
+    if (empty())
+      zero(o_.q.absmax);
+    else
+      queue(launch_rowwise_scaled, o_.x, column_scales(), o_.q.codes, o_.q.absmax.data());
+    if (sums) column_sums(o_.x, block_sums);
   }
 
   void activation_quantize() {

@@ -64,8 +64,13 @@ bool rotate_rowwise_together(ConstAnyMatrix x) noexcept;
 cudaError_t launch_rotate_rowwise(const Launch& launch, ConstAnyMatrix x, Rotation rotation,
                                   Codes q, float* absmax);
 
+/// The columns of x multiplied by column_scales, unless these are null, and rounded stochastically.
 cudaError_t launch_rowwise_stochastic(const Launch& launch, ConstAnyMatrix x,
+                                      const float* column_scales,
                                       const StochasticRounding& rounding, Codes q, float* absmax);
+/// The same, rounded to nearest.
+cudaError_t launch_rowwise_scaled(const Launch& launch, ConstAnyMatrix x,
+                                  const float* column_scales, Codes q, float* absmax);
 
 /// The bits of the largest magnitudes of columns and, unless null, of rows. With block_rows, a
 /// multiple of 128 by a power of two, [blocks, cols] of them, else [cols].

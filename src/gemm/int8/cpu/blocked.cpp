@@ -83,6 +83,46 @@ void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
   });
 }
 
+namespace {
+
+// The codes of B's rows [row, row + rows) × codes [code, code + codes) as the caller gave them,
+// from the strips. `code` is a multiple of a group.
+void unpack_rows(const MicroKernel& kernel, std::int64_t k, const void* strips, std::int64_t row,
+                 std::int64_t rows, std::int64_t code, std::int64_t codes, std::int8_t* out,
+                 std::int64_t stride) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < codes; c += kernel.group) {
+      // The strips are only read.
+      const std::int8_t* group =
+          place_in_strips(kernel, k, const_cast<void*>(strips), row + r, code + c);
+      const std::int64_t count = std::min<std::int64_t>(kernel.group, codes - c);
+      for (std::int64_t i = 0; i < count; ++i)
+        out[r * stride + c + i] = static_cast<std::int8_t>(group[i] ^ kernel.stored_xor);
+    }
+}
+
+}  // namespace
+
+void blocked_pack_transposed(const MicroKernel& kernel, core::Threads& threads, std::int64_t n,
+                             std::int64_t k, const void* from, void* out) {
+  if (n == 0 || k == 0) return;
+  // Tasks write panels of their own: columns of B are rows of the transpose.
+  constexpr std::int64_t rows_of_block = 64;
+  threads.for_ranges(k, kernel.cols, [&](std::int64_t begin, std::int64_t end, int) {
+    alignas(64) std::int8_t codes[rows_of_block * MicroKernel::max_cols];
+    for (std::int64_t col = begin; col < end; col += MicroKernel::max_cols) {
+      const std::int64_t cols = std::min<std::int64_t>(MicroKernel::max_cols, end - col);
+      for (std::int64_t row = 0; row < n; row += rows_of_block) {
+        const std::int64_t rows = std::min(rows_of_block, n - row);
+        unpack_rows(kernel, k, from, row, rows, col, cols, codes, MicroKernel::max_cols);
+        blocked_pack_columns(
+            kernel, n,
+            {.row = row, .col = col, .codes = {codes, rows, cols, MicroKernel::max_cols}}, out);
+      }
+    }
+  });
+}
+
 void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProblem& p,
                  const GemmConfig& config, const GemmOperands& o) {
   SWITCHBACK_ASSERT(p.m > 0 && p.n > 0 && p.k > 0);

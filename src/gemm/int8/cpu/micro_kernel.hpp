@@ -141,6 +141,8 @@ struct MicroKernel {
   /// for whole groups. Padding is unspecified: tiles treat A's missing codes as zero, and the sums
   /// of missing columns are not used.
   int strip_cols = 0;
+  /// What each byte of a packed code was combined with by exclusive or: 0x80 adds 128.
+  int8_t stored_xor = 0;
   /// Tiles may read this far behind the last strip; what they read there does not matter.
   int overread_bytes = 0;
   /// The rows of B that are packed together.
@@ -156,8 +158,8 @@ struct MicroKernel {
   using TileFunction = void (*)(const Tile& tile);
   TileFunction tile[max_rows] = {};
 
-  /// tile() does the epilogue or promotion of the tile before beside its own product, which does not
-  /// occupy the vector units. Its own out then only says where the results will go.
+  /// tile() does the epilogue or promotion of the tile before beside its own product, which does
+  /// not occupy the vector units. Its own out then only says where the results will go.
   bool defers_epilogue = false;
 
   /// narrow[r−1]: a tile of r rows and one strip, for an A of few rows: each byte of B that comes

@@ -33,6 +33,21 @@ void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
   check(launch_pad(arguments, device.cuda_stream()), "kernel pad");
 }
 
+void pack_transposed(ContextState& state, std::int64_t n, std::int64_t k, const void* from,
+                     void* out) {
+  if (n == 0 || k == 0) return;
+  Runtime& device = runtime(state);
+  const CurrentDevice current(device.index());
+  const PadArguments arguments = {static_cast<const std::int8_t*>(from),
+                                  n,
+                                  k,
+                                  padded_k(k),
+                                  static_cast<std::int8_t*>(out),
+                                  padded_n(k),
+                                  padded_k(n)};
+  check(launch_transpose(arguments, device.cuda_stream()), "kernel transpose");
+}
+
 namespace {
 
 // Whether cuBLASLt can read the codes in place.

@@ -51,7 +51,50 @@ __global__ void __launch_bounds__(threads) pad_kernel(PadArguments p) {
   }
 }
 
+// Tiles of 64 rows × 64 codes through shared memory. Floor: as above. A thread stores words of 4
+// codes, so that a warp writes runs of 64 bytes; rows of the tile are 65 bytes apart, for the reads
+// down a column to fall into different banks.
+constexpr int tile = 64;
+
+__global__ void __launch_bounds__(threads) transpose_kernel(PadArguments p) {
+  __shared__ std::int8_t codes[tile][tile + 1];
+  const std::int64_t across = divide_up<std::int64_t>(p.to_stride, tile);
+  const std::int64_t tiles = across * divide_up<std::int64_t>(p.to_rows, tile);
+  for (std::int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const std::int64_t row0 = t % across * tile;  // of `from`
+    const std::int64_t col0 = t / across * tile;
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < tile * tile; i += threads) {
+      const int r = i / tile;
+      const int c = i % tile;
+      const bool exists = row0 + r < p.rows && col0 + c < p.cols;
+      codes[r][c] = exists ? p.from[(row0 + r) * p.from_stride + col0 + c] : std::int8_t{0};
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < tile * tile / 4; i += threads) {
+      const int c = i / (tile / 4);
+      const int r = i % (tile / 4) * 4;
+      if (col0 + c >= p.to_rows || row0 + r >= p.to_stride) continue;
+      unsigned word = 0;
+#pragma unroll
+      for (int b = 0; b < 4; ++b)
+        word |= static_cast<unsigned>(static_cast<unsigned char>(codes[r + b][c])) << (8 * b);
+      *reinterpret_cast<unsigned*>(p.to + (col0 + c) * p.to_stride + row0 + r) = word;
+    }
+  }
+}
+
 }  // namespace
+
+cudaError_t launch_transpose(const PadArguments& p, cudaStream_t stream) {
+  constexpr std::int64_t most_blocks = std::int64_t{1} << 20;
+  const std::int64_t tiles = divide_up<std::int64_t>(p.to_stride, tile) *
+                             divide_up<std::int64_t>(p.to_rows, tile);
+  if (tiles == 0) return cudaSuccess;
+  return launch("transpose", transpose_kernel,
+                dim3(static_cast<unsigned>(tiles < most_blocks ? tiles : most_blocks)),
+                dim3(threads), 0, stream, p);
+}
 
 cudaError_t launch_pad(const PadArguments& p, cudaStream_t stream) {
   constexpr std::int64_t most_blocks = std::int64_t{1} << 20;

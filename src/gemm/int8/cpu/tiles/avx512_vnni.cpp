@@ -296,6 +296,7 @@ constinit const MicroKernel avx512_vnni_kernel = {
     .cols = panel_cols,
     .prepare = prepare,
     .strip_cols = strip_cols,
+    .stored_xor = -128,
     .pack_rows = pack_rows<0x80, strip_cols>,
     .pack_columns = pack_columns<0x80, strip_cols>,
     .tile = {tile<1, 2, 1>, tile<2, 2, 1>, tile<3, 2, 1>, tile<4, 2, 1>, tile<5, 2, 1>,

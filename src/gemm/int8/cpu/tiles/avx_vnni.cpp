@@ -135,6 +135,7 @@ constinit const MicroKernel avx_vnni_kernel = {
     .cols = panel_cols,
     .prepare = prepare,
     .strip_cols = panel_cols,
+    .stored_xor = -128,
     .pack_rows = pack_rows<0x80>,
     .pack_columns = pack_columns<0x80, panel_cols>,
     .tile = {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>},

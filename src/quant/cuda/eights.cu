@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code: rowwise quantization of elements that are f32 before they are coded: with columns
+// scaled, with stochastic rounding, or both.
+#include "core/philox.hpp"
+#include "quant/cuda/kernels.hpp"
+#include "quant/cuda/shapes.cuh"
+
+namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+constexpr int each = 8;  // the columns of a counter
+
+struct EightsArguments {
+  const void* x;
+  const float* column_scales;  // or null
+  std::int8_t* q;
+  float* absmax;
+  std::int64_t rows, cols, x_stride, q_stride;
+  std::int64_t first_row;  // of this grid
+  bool packed;             // eights of x and q are aligned
+  StochasticRounding rounding;
+};
+
+/// The words of core::philox::bits.
+__device__ __forceinline__ uint4 philox_words(std::uint64_t key, uint4 c) {
+  namespace philox = core::philox;
+  auto k0 = static_cast<unsigned>(key);
+  auto k1 = static_cast<unsigned>(key >> 32);
+#pragma unroll
+  for (int round = 0; round < philox::rounds; ++round) {
+    const std::uint64_t p0 = std::uint64_t{philox::multiplier0} * c.x;
+    const std::uint64_t p1 = std::uint64_t{philox::multiplier1} * c.z;
+    c = make_uint4(static_cast<unsigned>(p1 >> 32) ^ c.y ^ k0, static_cast<unsigned>(p1),
+                   static_cast<unsigned>(p0 >> 32) ^ c.w ^ k1, static_cast<unsigned>(p0));
+    k0 += philox::weyl0;
+    k1 += philox::weyl1;
+  }
+  return c;
+}
+
+/// Elements [8·eight, 8·eight + 8) of a row, widened and scaled; zeros behind its end.
+template <class T>
+__device__ __forceinline__ void load_eight(const T* row, const float* scales, std::int64_t eight,
+                                           std::int64_t cols, bool packed, float (&v)[each]) {
+  constexpr int V = vector_elements<T>;
+  const T* const from = row + eight * each;
+  if (packed) {
+#pragma unroll
+    for (int p = 0; p < each / V; ++p) {
+      const Pack<T, V> pack = load_pack<T, V>(from, p);
+#pragma unroll
+      for (int i = 0; i < V; ++i)
+        v[p * V + i] = value(pack, i);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+      v[i] = eight * each + i < cols ? widen(load_element(from + i)) : 0.0f;
+  }
+  if (scales == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < each; ++i)
+    if (eight * each + i < cols) v[i] = __fmul_rn(v[i], load_element(scales + eight * each + i));
+}
+
+/// The codes of eight elements, rounded to nearest or by the random bits of their places.
+template <bool random>
+__device__ __forceinline__ uint2 code_eight(const float (&v)[each], const EightsArguments& a,
+                                            std::int64_t eight, unsigned row_number,
+                                            const Scale& scale) {
+  if constexpr (!random) {
+    return make_uint2(codes(v[0], v[1], v[2], v[3], scale), codes(v[4], v[5], v[6], v[7], scale));
+  } else {
+    const uint4 words = philox_words(
+        a.rounding.seed,
+        make_uint4(static_cast<unsigned>(eight), row_number, a.rounding.stream, a.rounding.step));
+    const bool has_codes = scale.absmax > 0.0f && scale.absmax <= 0x1.fffffep127f;
+    unsigned out[2] = {};
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const unsigned pair = word(words, i / 2);
+      const int r = static_cast<int>(i % 2 == 0 ? pair & 0xFFFFu : pair >> 16);
+      const float scaled = __fmul_rn(127.0f, __fdiv_rn(v[i], scale.absmax));
+      const int code = (__float2int_rn(__fmul_rn(65536.0f, scaled)) + r) >> 16;
+      out[i / 4] |= (has_codes ? static_cast<unsigned>(code) & 0xFFu : 0u) << (8 * (i % 4));
+    }
+    return make_uint2(out[0], out[1]);
+  }
+}
+
+// Floor: an element is read twice, the second time from a cache while the rows of all blocks fit
+// there, and its code written once; with random bits 10 rounds of 8 instructions for 8 elements,
+// and a division an element. At most 64 registers, 128 bytes of shared memory.
+template <class T, bool random>
+__global__ void __launch_bounds__(1024, 1) eights_kernel(EightsArguments a) {
+  __shared__ unsigned maxima[32];
+  const std::int64_t row =
+      a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const bool exists = row < a.rows;
+  const std::int64_t eights = exists ? divide_up<std::int64_t>(a.cols, each) : 0;
+  const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
+  unsigned largest = 0;
+  float v[each];
+  for (std::int64_t eight = threadIdx.x; eight < eights; eight += blockDim.x) {
+    load_eight(from, a.column_scales, eight, a.cols, a.packed, v);
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+      largest = max(largest, magnitude_bits(v[i]));
+  }
+  const float absmax = absmax_from_bits(row_max(largest, maxima));
+  if (threadIdx.x == 0 && exists) store_element(a.absmax + row, absmax);
+  const Scale scale = scale_of(absmax);
+  std::int8_t* const to = a.q + row * a.q_stride;
+  const auto number = static_cast<unsigned>(a.rounding.row0 + row);
+  for (std::int64_t eight = threadIdx.x; eight < eights; eight += blockDim.x) {
+    load_eight(from, a.column_scales, eight, a.cols, a.packed, v);
+    const uint2 codes = code_eight<random>(v, a, eight, number, scale);
+    if (a.packed) {
+      store_codes<each>(to, eight, codes);
+    } else {
+#pragma unroll
+      for (int i = 0; i < each; ++i)
+        if (eight * each + i < a.cols)
+          to[eight * each + i] =
+              static_cast<std::int8_t>((i < 4 ? codes.x : codes.y) >> (8 * (i % 4)));
+    }
+  }
+}
+
+constexpr int default_threads = 256;
+
+template <bool random>
+cudaError_t start_eights(const char* name, const Launch& launch, ConstAnyMatrix x,
+                         const float* column_scales, const StochasticRounding& rounding, Codes q,
+                         float* absmax) {
+  return for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    EightsArguments a = {x.data,
+                         column_scales,
+                         q.data,
+                         absmax,
+                         x.rows,
+                         x.cols,
+                         x.stride,
+                         q.stride,
+                         0,
+                         is_packed(x.data, x.rows, x.cols, x.stride, each, 16) &&
+                             is_packed(q.data, q.rows, q.cols, q.stride, each, each),
+                         rounding};
+    const std::int64_t eights = divide_up<std::int64_t>(a.cols, each);
+    const dim3 block = block_of_rows(threads_of_row(eights, 1, default_threads), default_threads);
+    cudaError_t status = cudaSuccess;
+    for (a.first_row = 0; a.first_row < a.rows && status == cudaSuccess;
+         a.first_row += most_blocks * block.y)
+      status = core::SWITCHBACK_CUDA_NS::launch(
+          name, eights_kernel<T, random>,
+          dim3(grid_of(divide_up<std::int64_t>(a.rows - a.first_row, block.y))), block, 0,
+          launch.stream, a);
+    return status;
+  });
+}
+
+}  // namespace
+
+cudaError_t launch_rowwise_stochastic(const Launch& launch, ConstAnyMatrix x,
+                                      const float* column_scales,
+                                      const StochasticRounding& rounding, Codes q, float* absmax) {
+  return start_eights<true>("quantize_rowwise_stochastic", launch, x, column_scales, rounding, q,
+                            absmax);
+}
+
+cudaError_t launch_rowwise_scaled(const Launch& launch, ConstAnyMatrix x,
+                                  const float* column_scales, Codes q, float* absmax) {
+  return start_eights<false>("quantize_rowwise_scaled", launch, x, column_scales, {}, q, absmax);
+}
+
+}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
