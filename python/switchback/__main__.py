@@ -27,6 +27,8 @@ def main() -> int:
             print(f"{name:13}{error}")
             continue
         print(f"{name:13}{module.__version__}")
+        if name == "torch":
+            print(f"dispatch     {importlib.import_module('switchback.nn').dispatch_path()}")
         if name == "torch" and module.cuda.is_available():
             devices += [f"cuda:{index}" for index in range(module.cuda.device_count())]
     for device in devices:
