@@ -18,9 +18,9 @@ PyObject* apply_prepared = nullptr;  // records a forward from codes
 // ---- The passes
 
 // forward(layers, x, weight, bias, keeps_codes, keeps_others): y, recorded where autograd is on, or
-// None.
+// None. With one argument more, which says whether a backward will follow, nothing is recorded.
 PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 6 || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
+  if ((count != 6 && count != 7) || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *x = args[1], *weight = args[2], *bias = args[3];
   Layer* layer = current_layer(args[0]);
   const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
@@ -33,12 +33,13 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
       (bias != Py_None && !version_of(bias, bias_version)))
     return none();
   bool recorded = false, wants_dw = false;
-  if (aoti_torch_grad_mode_is_enabled()) {
+  if (count == 6 && aoti_torch_grad_mode_is_enabled()) {
     wants_dw = requires_grad(weight);
     recorded = wants_dw || requires_grad(x) || requires_grad(bias);
     if (wants_dw && args[5] == Py_True) return none();
   }
   const bool keeps_codes = wants_dw && args[4] == Py_True;
+  const bool trains = recorded || (count == 7 && args[6] == Py_True);
 
   Tensor y = empty_like(given, layer->out_features), codes, absmax;
   if (keeps_codes) {
@@ -53,14 +54,14 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (!lock.is_taken() || !holds_weight(*layer, weight) || !holds_bias(*layer->weight, bias))
       return none();
     switchback_status status =
-        use_weight(*layer, *as_layers(args[0]), version, bias_version, recorded);
+        use_weight(*layer, *as_layers(args[0]), version, bias_version, trains);
     if (status != SWITCHBACK_OK) return fail(status, lock);
     const switchback_matrix in = {given.data, layer->dtype, rows, layer->in_features, stride};
     const switchback_matrix out = {y.data(), layer->dtype, rows, layer->out_features,
                                    layer->out_features};
     const switchback_matrix kept = {codes.data(), SWITCHBACK_S8, rows, layer->in_features,
                                     layer->in_features};
-    const int32_t save = recorded ? SWITCHBACK_SAVE_CALLER : SWITCHBACK_SAVE_NOTHING;
+    const int32_t save = trains ? SWITCHBACK_SAVE_CALLER : SWITCHBACK_SAVE_NOTHING;
     auto* scales = static_cast<float*>(absmax.data());
     status = without_gil([&] {
       return keeps_codes ? library.forward_codes(layer->linear, &in, &out, &kept, scales)
@@ -78,9 +79,10 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
                                       nullptr);
 }
 
-// forward_prepared(layers, x, codes, absmax, bias): y, recorded where autograd is on, or None.
+// forward_prepared(layers, x, codes, absmax, bias): y, recorded where autograd is on, or None. With
+// one argument more nothing is recorded.
 PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 5 || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
+  if ((count != 5 && count != 6) || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *x = args[1], *codes = args[2], *absmax = args[3], *bias = args[4];
   Layer* layer = current_layer(args[0]);
   const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
@@ -94,7 +96,7 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
       (bias != Py_None && !version_of(bias, bias_version)))
     return none();
   const bool recorded =
-      aoti_torch_grad_mode_is_enabled() && (requires_grad(x) || requires_grad(bias));
+      count == 5 && aoti_torch_grad_mode_is_enabled() && (requires_grad(x) || requires_grad(bias));
   Tensor y = empty_like(given, layer->out_features);
   if (y.get() == nullptr) return none();
   {

@@ -4,7 +4,6 @@
 import contextlib
 import copy
 import ctypes
-import importlib.util
 import os
 import shutil
 import sys
@@ -13,7 +12,7 @@ import threading
 import unittest
 from unittest import mock
 
-from support import PACKAGE, ROOT, require_torch, run_program, run_python, torch_at_least
+from support import PACKAGE, builds_dispatch, require_torch, run_program, run_python
 
 torch = require_torch()
 
@@ -407,16 +406,7 @@ class Plain(torch.Tensor):
     """A subclass of torch's tensors with memory of its own."""
 
 
-BUILDS = (
-    os.path.exists(os.path.join(ROOT, "include", "switchback", "switchback.h"))
-    and torch_at_least(2, 14)
-    and sys.version_info >= (3, 10)
-    and importlib.util.find_spec("setuptools") is not None
-    and shutil.which(os.environ.get("CXX", "c++")) is not None
-)
-
-
-@unittest.skipUnless(BUILDS, "it needs torch 2.14, Python 3.10, setuptools, a compiler and headers")
+@unittest.skipUnless(builds_dispatch(), "it needs torch 2.14, Python 3.10, setuptools, a compiler and headers")
 class Built(unittest.TestCase):
     """The module is built and the tests of layers run on it, where they did not already."""
 

@@ -8,6 +8,7 @@ weight, as long as that lives, and used again by the rules of modules.
 from __future__ import annotations
 
 import threading
+import weakref
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -24,49 +25,45 @@ from .._operators import (
 )
 from .._tensors import memory_of
 from . import _fragmented, _function, _grouped
+from ._dispatch import native
 from ._layer import LayerSet
 from ._options import LayerOptions
 
 _lock = threading.Lock()
 _sets = WeakTensorKeyDictionary()
-
-
-def _announced(kind: type) -> type:
-    """The class of sets of layers that count the announced changes of all modules."""
-
-    class OfTensor(kind):
-        @property
-        def updates(self):
-            return self._own_updates + LayerSet.announced
-
-        @updates.setter
-        def updates(self, value):
-            self._own_updates = value - LayerSet.announced
-
-    return OfTensor
-
-
-_LinearLayers = _announced(LayerSet)
-_GroupedLayers = _announced(_grouped._GroupedLayers)
-_FragmentedLayers = _announced(_fragmented._FragmentedLayers)
+# The tensors met most lately, by their ids: a look-up in the dictionary above takes microseconds.
+_recent: dict[int, tuple] = {}
 
 
 def _layers_of(tensor, kind: type, sizes: tuple, options: str):
     """The library layers whose weight, or codes, this tensor is."""
-    with _lock:
-        sets = _sets.get(tensor)
-        if sets is None:
-            sets = _sets[tensor] = {}
-        key = kind, sizes, options
-        found = sets.get(key)
-        if found is None:
-            found = sets[key] = kind(*sizes, LayerOptions.parse(options))
-        return found
+    key = kind, sizes, options
+    found = _known_layers(tensor, key)
+    if found is None:
+        with _lock:
+            sets = _sets.get(tensor)
+            if sets is None:
+                sets = _sets[tensor] = {}
+            found = sets.get(key)
+            if found is None:
+                found = sets[key] = kind(*sizes, LayerOptions.parse(options))
+                found.announced_seen = LayerSet.announced
+        at = id(tensor)
+        _recent[at] = weakref.ref(tensor, lambda _: _recent.pop(at, None)), sets
+    if found.announced_seen != LayerSet.announced:  # of some module: it may be of this weight
+        found.announced_seen = LayerSet.announced
+        found.updates += 1
+    return found
+
+
+def _known_layers(tensor, key: tuple):
+    known = _recent.get(id(tensor))
+    return known[1].get(key) if known is not None and known[0]() is tensor else None
 
 
 def _linear_layers(weight, options: str) -> LayerSet:
     out_features, in_features = weight.shape
-    return _layers_of(weight, _LinearLayers, (in_features, out_features), options)
+    return _layers_of(weight, LayerSet, (in_features, out_features), options)
 
 
 def _check(x, weight, bias, options: str, codes: bool = False) -> None:
@@ -109,11 +106,16 @@ def _empty_output(x, weight):
 
 
 def _linear(x, weight, bias, options: str):
+    # Inside of an operator autograd is off: whether a backward will follow is not known here.
+    once = weight.requires_grad
+    if native and weight.dim() == 2:
+        layers = _linear_layers(weight, options)
+        y = native.forward(layers, x, weight, bias, False, False, once)
+        if y is not None:
+            return y
     _check(x, weight, bias, options)
     layers = _linear_layers(weight, options)
     x = memory_of(x, "forward", "x")
-    # Inside of an operator autograd is off: whether a backward will follow is not known here.
-    once = weight.requires_grad
     save = _abi.SAVE_CALLER if once else _abi.SAVE_NOTHING
     return _function.product(x, weight, bias, layers, save, once=once)
 
@@ -173,6 +175,11 @@ def _linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: s
         layers = _layers_without_weight(out_features, in_features, options)
     else:
         layers = _linear_layers(weight, options)
+    if native and weight is not None and of_weight is g.dtype and of_bias in (None, g.dtype):
+        wants_db = of_bias is not None
+        grads = native.backward(layers, g, x, weight, codes, absmax, wants_db)
+        if grads is not None:
+            return tuple(g.new_empty(0) if grad is None else grad for grad in grads[:3])
     grads = _function.gradients(
         g,
         (*g.shape[:-1], in_features),
@@ -244,6 +251,11 @@ define_loop("linear_backward")
 
 
 def _linear_prepared(x, codes, absmax, bias, options: str):
+    if native and codes.dim() == 2:
+        layers = _linear_layers(codes, options)
+        y = native.forward_prepared(layers, x, codes, absmax, bias, True)
+        if y is not None:
+            return y
     _check(x, codes, bias, options, codes=True)
     x = memory_of(x, "forward", "x")
     return _function.prepared_product(x, codes, absmax, bias, _linear_layers(codes, options))
@@ -317,7 +329,7 @@ def _check_grouped(x, weight, bias, offs, options: str) -> None:
 
 def _grouped_layers(weight, options: str):
     groups, out_features, in_features = weight.shape
-    return _layers_of(weight, _GroupedLayers, (groups, in_features, out_features), options)
+    return _layers_of(weight, _grouped._GroupedLayers, (groups, in_features, out_features), options)
 
 
 def _grouped_linear(x, weight, bias, offs, index, slots, options: str):
@@ -430,7 +442,7 @@ define_gradient(
 def _fragmented_layers(weight, selector, down, options: str):
     out_features, in_features = weight.shape
     sizes = in_features, out_features, selector.shape[0], down.shape[0]
-    return _layers_of(weight, _FragmentedLayers, sizes, options)
+    return _layers_of(weight, _fragmented._FragmentedLayers, sizes, options)
 
 
 def _fragmented_linear(x, weight, selector, down, up, hard: bool, options: str):

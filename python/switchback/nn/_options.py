@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from .. import _abi
 from .._errors import InvalidArgument
@@ -64,6 +65,7 @@ class LayerOptions:
         return ",".join(said)
 
     @classmethod
+    @functools.lru_cache(maxsize=256)
     def parse(cls, text: str) -> LayerOptions:
         """The options of a text; InvalidArgument for one that says something else."""
         kinds = {field.name: type(field.default) for field in dataclasses.fields(cls)}
