@@ -44,7 +44,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
             return y
     if not _is_usual(x, weight, bias, layers):
         if needs_operator(x, weight):
-            return _linear_operator(x, weight, bias, layers.text, mem_efficient)
+            return linear_operator(x, weight, bias, layers.text, mem_efficient)
         x = checked_input(x, weight, layers)
         memory_of(weight, "forward", "weight")
         check_dtypes(x, weight)
@@ -87,7 +87,8 @@ def _is_usual_weight(dtype: torch.dtype, weight) -> bool:
     )
 
 
-def _linear_operator(x, weight, bias, options: str, mem_efficient: bool):
+def linear_operator(x, weight, bias, options: str, mem_efficient: bool):
+    """linear as an operator of torch."""
     x = cast_by_autocast(x)
     check_dtypes(x, weight)
     if mem_efficient and torch.is_grad_enabled() and weight.requires_grad:

@@ -61,19 +61,27 @@ def _known_layers(tensor, key: tuple):
     return known[1].get(key) if known is not None and known[0]() is tensor else None
 
 
+def _rows(weight, options: str):
+    """The weight as [N,K]."""
+    return weight.t() if LayerOptions.parse(options).transposed else weight
+
+
 def _linear_layers(weight, options: str) -> LayerSet:
-    out_features, in_features = weight.shape
+    out_features, in_features = _rows(weight, options).shape
     return _layers_of(weight, LayerSet, (in_features, out_features), options)
 
 
 def _check(x, weight, bias, options: str, codes: bool = False) -> None:
     """The rules of linear, for tensors with and without memory."""
-    LayerOptions.parse(options)
+    transposed = LayerOptions.parse(options).transposed
     name = "codes" if codes else "weight"
     if weight.dim() != 2:
         raise InvalidArgument(
             f"forward: {name} has shape {tuple(weight.shape)}; it must be [out_features, in_features]"
         )
+    if transposed and codes:
+        raise InvalidArgument("forward: options have transposed = 1; of codes it must be 0")
+    weight = _rows(weight, options)
     if x.dim() == 0 or x.shape[-1] != weight.shape[1]:
         raise InvalidArgument(
             f"forward: x has shape {tuple(x.shape)}; its last dimension must be in_features = "
@@ -98,7 +106,8 @@ def _check(x, weight, bias, options: str, codes: bool = False) -> None:
             )
 
 
-def _empty_output(x, weight):
+def _empty_output(x, weight, options: str = "mode=rowwise"):
+    weight = _rows(weight, options)
     return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
@@ -117,12 +126,12 @@ def _linear(x, weight, bias, options: str):
     layers = _linear_layers(weight, options)
     x = memory_of(x, "forward", "x")
     save = _abi.SAVE_CALLER if once else _abi.SAVE_NOTHING
-    return _function.product(x, weight, bias, layers, save, once=once)
+    return _function.product(x, _rows(weight, options), bias, layers, save, once=once)
 
 
 def _fake_linear(x, weight, bias, options: str):
     _check(x, weight, bias, options)
-    return _empty_output(x, weight)
+    return _empty_output(x, weight, options)
 
 
 define(
@@ -133,14 +142,15 @@ define(
 def _linear_codes(x, weight, bias, options: str):
     _check(x, weight, bias, options)
     x = memory_of(x, "forward", "x")
-    return _function.product_and_codes(x, weight, bias, _linear_layers(weight, options))
+    layers = _linear_layers(weight, options)
+    return _function.product_and_codes(x, _rows(weight, options), bias, layers)
 
 
 def _fake_linear_codes(x, weight, bias, options: str):
     _check(x, weight, bias, options)
     rows = x.numel() // x.shape[-1]
     codes = x.new_empty((rows, x.shape[-1]), dtype=torch.int8)
-    return _empty_output(x, weight), codes, x.new_empty((rows,), dtype=torch.float32)
+    return _empty_output(x, weight, options), codes, x.new_empty((rows,), dtype=torch.float32)
 
 
 define(
@@ -163,14 +173,20 @@ def _layers_without_weight(out_features: int, in_features: int, options: str) ->
         return found
 
 
-def _in_features(x, codes, weight) -> int:
+def _in_features(x, codes, weight, options: str) -> int:
+    weight = None if weight is None else _rows(weight, options)
     return next(t.shape[-1] for t in (weight, x, codes) if t is not None)
+
+
+def _like_weight(dw, options: str):
+    """A gradient [N,K] in the form of the weight."""
+    return dw.t() if dw.dim() == 2 and LayerOptions.parse(options).transposed else dw
 
 
 def _linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: str):
     """dx if there is a weight, dw if there is x or its codes, db if it has a dtype; else empty."""
     g = memory_of(g, "backward", "the gradient")
-    out_features, in_features = g.shape[-1], _in_features(x, codes, weight)
+    out_features, in_features = g.shape[-1], _in_features(x, codes, weight, options)
     if weight is None:
         layers = _layers_without_weight(out_features, in_features, options)
     else:
@@ -183,24 +199,25 @@ def _linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: s
     grads = _function.gradients(
         g,
         (*g.shape[:-1], in_features),
-        (x, weight, codes, absmax),
+        (x, None if weight is None else _rows(weight, options), codes, absmax),
         (weight is not None, x is not None or codes is not None, of_bias is not None),
         (of_weight, of_bias),
         layers,
     )
-    return tuple(g.new_empty(0) if grad is None else grad for grad in grads)
+    dx, dw, db = (g.new_empty(0) if grad is None else grad for grad in grads)
+    return dx, _like_weight(dw, options), db
 
 
 def _fake_linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: str):
     nothing = g.new_empty(0)
-    in_features = _in_features(x, codes, weight)
+    in_features = _in_features(x, codes, weight, options)
     dx = nothing if weight is None else g.new_empty((*g.shape[:-1], in_features))
     dw, db = g.new_empty(0), g.new_empty(0)
     if x is not None or codes is not None:
         dw = g.new_empty((g.shape[-1], in_features), dtype=of_weight)
     if of_bias is not None:
         db = g.new_empty((g.shape[-1],), dtype=of_bias)
-    return dx, dw, db
+    return dx, _like_weight(dw, options), db
 
 
 define(
