@@ -10,6 +10,13 @@ import switchback
 from switchback._context import context_for
 
 
+def dispatch_path() -> str:
+    try:
+        return importlib.import_module("switchback.nn").dispatch_path()
+    except (ImportError, ValueError) as error:
+        return str(error)
+
+
 def main() -> int:
     try:
         major, minor = switchback.abi_version()
@@ -28,7 +35,7 @@ def main() -> int:
             continue
         print(f"{name:13}{module.__version__}")
         if name == "torch":
-            print(f"dispatch     {importlib.import_module('switchback.nn').dispatch_path()}")
+            print(f"{'dispatch':13}{dispatch_path()}")
         if name == "torch" and module.cuda.is_available():
             devices += [f"cuda:{index}" for index in range(module.cuda.device_count())]
     for device in devices:

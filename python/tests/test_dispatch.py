@@ -51,11 +51,14 @@ class Reported(unittest.TestCase):
         if not COMPILED and "says so" not in said:
             done = self.said(SWITCHBACK_DISPATCH="compiled")
             self.assertNotEqual(done.returncode, 0)
-            self.assertIn("ImportError", done.stderr + "ModuleNotFoundError: ImportError")
+            self.assertIn("SWITCHBACK_DISPATCH = 'compiled', but", done.stderr)
 
     def test_for_bug_reports(self):
         done = run_python("-m", "switchback")
         self.assertIn(f"dispatch     {sb.dispatch_path()}", done.stdout)
+        done = run_python("-m", "switchback", env={"SWITCHBACK_DISPATCH": "fast"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("dispatch     SWITCHBACK_DISPATCH = 'fast'; it must be", done.stdout)
 
 
 def calls_of(layer, x, g):

@@ -43,10 +43,13 @@ def _load():
         if found.VERSION != _VERSION:
             raise ImportError(f"{found.__file__} was built for another version of switchback")
     except ImportError as error:
-        if wanted == "compiled":
-            raise
         not_built = isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error)
-        return None, "not built" if not_built else str(error)
+        reason = "not built" if not_built else str(error)
+        if wanted == "compiled":
+            raise ImportError(
+                f"{VARIABLE} = 'compiled', but switchback._torch_dispatch cannot be used: {reason}"
+            ) from error
+        return None, reason
     return found, ""
 
 
