@@ -8,18 +8,28 @@ The library is the first of these:
 The configurations are those beside the library (share/switchback/configs), else this checkout's.
 $SWITCHBACK_BUNDLE names files beside the library to pack with it: libraries that it needs and that
 the target machines lack, "libdnnl.so.2 libhwy.so.1". An installed library looks there first.
+
+Where torch 2.14 or later, its headers and a C++ compiler ($CXX, else c++) are found, the compiled
+dispatch is built too: _torch_dispatch, one module for all Pythons from 3.10 and torch from 2.14 on.
+$SWITCHBACK_BUILD_DISPATCH = 0 leaves it out, 1 fails where it cannot be built. pip hides torch from
+a build unless it is told --no-build-isolation. `python3 setup.py build_dispatch` builds it alone, into
+switchback/ or the folder that --into names.
 """
 
 import glob
+import importlib.metadata
+import importlib.util
 import os
 import pathlib
 import re
 import shlex
 import shutil
 import subprocess
+import sys
+import sysconfig
 import tempfile
 
-from setuptools import setup
+from setuptools import Command, setup
 from setuptools.command.build_py import build_py
 from setuptools.dist import Distribution
 
@@ -99,6 +109,60 @@ def find_library(stage):
     return from_sources(stage)
 
 
+class CannotBuild(Exception):
+    """Why the compiled dispatch cannot be built here."""
+
+
+def build_dispatch(folder):
+    """Builds the compiled dispatch; returns its file."""
+    source, include = HERE / "csrc" / "torch_dispatch.cpp", SOURCES / "include"
+    if not (include / "switchback" / "switchback.h").is_file():
+        raise CannotBuild(f"there is no switchback/switchback.h in {include}")
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        raise CannotBuild("this Python has no torch")
+    version = importlib.metadata.version("torch")
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) < (2, 14):
+        raise CannotBuild(f"torch is {version}; 2.14 is the first whose stable interface suffices")
+    if sys.version_info < (3, 10) or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise CannotBuild("this Python lacks the limited API of 3.10")
+    torch = pathlib.Path(spec.submodule_search_locations[0])
+    made = pathlib.Path(folder) / "_torch_dispatch.abi3.so"
+    command = shlex.split(os.environ.get("CXX", "c++"))
+    command += ["-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra"]
+    command += ["-isystem", torch / "include", "-isystem", sysconfig.get_path("include")]
+    command += ["-I", include, source, "-L", torch / "lib", "-ltorch_cpu", "-o", made]
+    command = [str(word) for word in command]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise CannotBuild(str(error)) from None
+    if done.returncode != 0:
+        raise CannotBuild(f"{shlex.join(command)} failed:\n{done.stderr}")
+    if done.stderr:
+        print(done.stderr, file=sys.stderr)
+    return made
+
+
+class BuildDispatch(Command):
+    """setup.py build_dispatch [--into FOLDER]"""
+
+    description = "build the compiled dispatch for torch"
+    user_options = [("into=", None, "folder (default: switchback/)")]
+
+    def initialize_options(self):
+        self.into = None
+
+    def finalize_options(self):
+        self.into = self.into or str(HERE / "switchback")
+
+    def run(self):
+        try:
+            print(build_dispatch(self.into))
+        except CannotBuild as error:
+            raise SystemExit(f"build_dispatch: {error}") from None
+
+
 class BuildWithLibrary(build_py):
     """Puts the library into lib/ of the package, and its configurations where it looks for them."""
 
@@ -130,10 +194,26 @@ class BuildWithLibrary(build_py):
             else:
                 print(f"libswitchback: there are no tuned configurations beside {library} to pack")
         print(f"libswitchback: packed {library}")
+        self.add_dispatch(package)
+
+    def add_dispatch(self, package):
+        wish = os.environ.get("SWITCHBACK_BUILD_DISPATCH", "")
+        (package / "_torch_dispatch.abi3.so").unlink(missing_ok=True)  # of an earlier build
+        if wish == "0":
+            return
+        try:
+            build_dispatch(package)
+            print("compiled dispatch: packed")
+        except CannotBuild as error:
+            if wish:
+                raise SystemExit(
+                    f"SWITCHBACK_BUILD_DISPATCH = {wish}, but the compiled dispatch cannot be built: {error}"
+                ) from None
+            print(f"compiled dispatch: left out: {error}")
 
 
 class PlatformWheel(bdist_wheel):
-    """For one platform, because of the library, and for every Python 3: no extension modules."""
+    """For one platform, because of the library, and for every Python 3: it needs no extension module."""
 
     def get_tag(self):
         return "py3", "none", super().get_tag()[2]
@@ -158,6 +238,10 @@ setup(
     install_requires=["numpy"],
     extras_require={"torch": ["torch>=1.13"]},
     packages=["switchback", "switchback.interop", "switchback.nn"],
-    cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
+    cmdclass={
+        "build_dispatch": BuildDispatch,
+        "build_py": BuildWithLibrary,
+        "bdist_wheel": PlatformWheel,
+    },
     distclass=WithLibrary,
 )

@@ -6,7 +6,9 @@ The blocks are transformers' own (BERT, ViT, GPT-2, Llama), at the width of the 
 few layers deep. All rivals of a model have the same weights and inputs and run in turns. Printed are
 the median time of float32 nn.Linear and, for each rival, the median of the ratios of neighbours in
 time (above 1: faster) with half the distance between its quartiles, and the relative error of its
-output, ||y - y_f32|| / ||y_f32||. A rival that cannot run says why.
+output, ||y - y_f32|| / ||y_f32||. A rival that cannot run says why. Phases are inference, training
+and, for GPT-2 and Llama, generate: a greedy loop of transformers over a prompt of `length` tokens,
+with times per token.
 """
 
 import argparse
@@ -40,29 +42,30 @@ def vit(layers):
     }
 
 
-def gpt2(layers):
-    from transformers import GPT2Config, GPT2Model
+def gpt2(layers, head=False):
+    from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 
     config = GPT2Config(
-        n_layer=layers, vocab_size=8192, attn_implementation="sdpa", use_cache=False
+        n_layer=layers, vocab_size=8192, attn_implementation="sdpa", use_cache=head
     )
-    return GPT2Model(config), lambda b, t: {
+    return (GPT2LMHeadModel if head else GPT2Model)(config), lambda b, t: {
         "input_ids": torch.randint(0, config.vocab_size, (b, t))
     }
 
 
-def llama(layers):
-    from transformers import LlamaConfig, LlamaModel
+def llama(layers, head=False):
+    from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 
     config = LlamaConfig(
         hidden_size=2048, intermediate_size=5632, num_hidden_layers=layers, num_attention_heads=32,
-        num_key_value_heads=4, vocab_size=8192, attn_implementation="sdpa", use_cache=False,
+        num_key_value_heads=4, vocab_size=8192, attn_implementation="sdpa", use_cache=head,
     )  # fmt: skip
-    return LlamaModel(config), lambda b, t: {
+    return (LlamaForCausalLM if head else LlamaModel)(config), lambda b, t: {
         "input_ids": torch.randint(0, config.vocab_size, (b, t))
     }
 
 
+TOKENS = 16  # that are generated
 MODELS = {"bert": bert, "vit": vit, "gpt2": gpt2, "llama": llama}
 
 
@@ -101,6 +104,10 @@ def compiled(mode):
     return lambda model: torch.compile(sb.replace_linear(model, mode=mode))
 
 
+def prepared_compiled(model):
+    return torch.compile(prepared(model))
+
+
 def autocast():
     return torch.autocast("cpu", torch.bfloat16)
 
@@ -118,6 +125,7 @@ RIVALS = {
     "rowwise autocast": Rival(replaced("rowwise"), autocast),
     "rowwise compiled": Rival(compiled("rowwise")),
     "prepared": Rival(prepared, trains=False),
+    "prepared compiled": Rival(prepared_compiled, trains=False),
 }
 
 
@@ -148,10 +156,26 @@ def training(model, around, inputs):
     return run
 
 
-def compare(name, phase, rivals, layers, batch, length, min_time):
-    """Prints the lines of one model and phase."""
+def generate(model, around, inputs):
+    ids = inputs["input_ids"]
+    options = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS, "do_sample": False}
+    options.update(attention_mask=torch.ones_like(ids), pad_token_id=0)
+
+    def run():
+        with torch.no_grad(), around():
+            return model.generate(ids, **options)
+
+    return run
+
+
+PHASES = {"inference": inference, "training": training, "generate": generate}
+
+
+def prepare(name, phase, rivals, layers, batch, length):
+    """Functions that run each rival once, and the errors of their outputs."""
     torch.manual_seed(0)
-    model, make_inputs = MODELS[name](layers)
+    head = {"head": True} if phase == "generate" else {}
+    model, make_inputs = MODELS[name](layers, **head)
     inputs = make_inputs(batch, length)
     runs, errors = {}, {}
     want = None
@@ -170,25 +194,36 @@ def compare(name, phase, rivals, layers, batch, length, min_time):
                             part.p = 0.0
                 y = inference(mine, known.around, inputs)().float()
                 want = y if want is None else want
-                runs[rival] = (inference if phase == "inference" else training)(
-                    mine, known.around, inputs
-                )
-                errors[rival] = float((y - want).norm() / want.norm())
+                run = PHASES[phase](mine, known.around, inputs)
                 for _ in range(2):
-                    runs[rival]()
+                    run()
+                runs[rival] = run
+                errors[rival] = float((y - want).norm() / want.norm())
         except Exception as error:
-            runs.pop(rival, None)
             print(
                 f"{name:6} {phase:9} {rival:18} cannot run: {type(error).__name__}: {error}"[:150]
             )
+    return runs, errors
+
+
+def measure(runs, min_time):
+    """Seconds of each rival, one after the other, again and again."""
     times = {rival: [] for rival in runs}
     order, end = list(runs), time.perf_counter() + min_time
     while time.perf_counter() < end or len(times[order[0]]) < 5:
         for rival in order:
             times[rival].append(seconds(runs[rival]))
         order.reverse()
+    return times
+
+
+def compare(name, phase, rivals, layers, batch, length, min_time):
+    """Prints the lines of one model and phase."""
+    runs, errors = prepare(name, phase, rivals, layers, batch, length)
+    times = measure(runs, min_time)
     base = times["f32"]
-    print(f"{name:6} {phase:9} {'f32':18} {statistics.median(base) * 1e3:9.1f} ms", flush=True)
+    milliseconds = statistics.median(base) * 1e3 / (TOKENS if phase == "generate" else 1)
+    print(f"{name:6} {phase:9} {'f32':18} {milliseconds:9.2f} ms", flush=True)
     for rival in runs:
         if rival == "f32":
             continue
@@ -203,7 +238,8 @@ def compare(name, phase, rivals, layers, batch, length, min_time):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
-    parser.add_argument("--phases", nargs="+", default=["inference", "training"])
+    phases = {"nargs": "+", "choices": PHASES}
+    parser.add_argument("--phases", default=["inference", "training"], **phases)
     parser.add_argument("--rivals", nargs="+", default=list(RIVALS), choices=RIVALS)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--batch", type=int, default=4)
@@ -216,11 +252,13 @@ def main():
     rivals = ["f32", *(rival for rival in given.rivals if rival != "f32")]
     print(
         f"torch {torch.__version__}, switchback {switchback.library_version()}, "
-        f"{torch.get_num_threads()} threads, {given.layers} layers, batch {given.batch}, length "
-        f"{given.length}; how many times as fast as float32 nn.Linear"
+        f"{sb.dispatch_path()} dispatch, {torch.get_num_threads()} threads, {given.layers} layers, "
+        f"batch {given.batch}, length {given.length}; how many times as fast as float32 nn.Linear"
     )
     for name in given.models:
         for phase in given.phases:
+            if phase == "generate" and name not in ("gpt2", "llama"):
+                continue
             compare(name, phase, rivals, given.layers, given.batch, given.length, given.min_time)
 
 

@@ -4,14 +4,16 @@
 
 Times a small layer's module(x) and module(x).backward(g) against the ctypes calls they end in, with
 arguments built beforehand, and those of an 8 x 64 x 64 layer against torch.nn.Linear's. Groups of
-calls of both are interleaved. Printed are the medians and the median difference of neighbours, with
-half the distance between its quartiles as the noise.
+calls of both are interleaved. Printed are the medians and the median difference of neighbours, beside
+nn.Linear their median ratio, with half the distance between its quartiles as the noise. Calls go
+through compiled code where there is some; SWITCHBACK_DISPATCH=ctypes turns it off.
 
 What the library's own calls cost without Python is what `switchback-bench micro call` measures, on a
 layer of the same 8 x 64 x 64.
 """
 
 import argparse
+import copy
 import ctypes
 import statistics
 import time
@@ -20,7 +22,7 @@ import torch
 
 import switchback
 from switchback import _abi
-from switchback.nn import SwitchBackLinearVectorwise, reuse_weight_codes
+from switchback.nn import SwitchBackLinearVectorwise, dispatch_path, reuse_weight_codes
 
 
 def per_call(function, calls):
@@ -31,21 +33,28 @@ def per_call(function, calls):
     return (time.perf_counter_ns() - start) / calls / 1000
 
 
-def compare(label, ours, bare, rounds, calls, names=("call", "overhead")):
-    """Prints medians of both and of the difference of neighbours."""
-    for function in (ours, bare):
+def pairs_of(ours, other, rounds, calls):
+    """Times of both, one after the other, in turns."""
+    for function in (ours, other):
         per_call(function, calls)
     pairs = []
     for turn in range(rounds):
-        order = (ours, bare) if turn % 2 == 0 else (bare, ours)
+        order = (ours, other) if turn % 2 == 0 else (other, ours)
         times = [per_call(function, calls) for function in order]
         pairs.append(tuple(times) if turn % 2 == 0 else tuple(reversed(times)))
-    differences = [a - b for a, b in pairs]
-    quartiles = statistics.quantiles(differences, n=4)
+    return pairs
+
+
+def compare(label, ours, other, rounds, calls, relative=False):
+    """Prints medians of both and of the difference, or the ratio, of neighbours."""
+    pairs = pairs_of(ours, other, rounds, calls)
+    found = [a / b if relative else a - b for a, b in pairs]
+    low, middle, high = statistics.quantiles(found, n=4)
+    ours, other = (statistics.median(side) for side in zip(*pairs))
+    names = ("nn.Linear", "ratio") if relative else ("call", "overhead")
     print(
-        f"{label:32} module {statistics.median(a for a, _ in pairs):7.2f}  {names[0]} "
-        f"{statistics.median(b for _, b in pairs):7.2f}  {names[1]} {quartiles[1]:7.2f} us  "
-        f"(+- {(quartiles[2] - quartiles[0]) / 2:.2f})"
+        f"{label:32} module {ours:7.2f}  {names[0]} {other:7.2f}  {names[1]} {middle:7.2f}"
+        f"{'' if relative else ' us'}  (+- {(high - low) / 2:.2f})"
     )
 
 
@@ -134,13 +143,17 @@ def measure_beside_torch(rounds, calls):
         parameters = [wanting, layer.weight, layer.bias]
         return lambda: torch.autograd.grad(layer(wanting), parameters, g)
 
-    shape, names = f"{rows}x{features}x{features}", ("nn.Linear", "difference")
+    def beside(label, ours, other):
+        label = f"{rows}x{features}x{features}: {label}"
+        compare(label, ours, other, rounds, calls, relative=True)
+
+    prepared = copy.deepcopy(module).prepare_for_eval()
     with torch.no_grad():
-        compare(
-            f"{shape}: eval forward", lambda: module(x), lambda: linear(x), rounds, calls, names
-        )
+        beside("eval forward", lambda: module(x), lambda: linear(x))
+        beside("prepared", lambda: prepared(x), lambda: linear(x))
     module.train()
-    compare(f"{shape}: training step", step(module), step(linear), rounds, calls, names)
+    beside("forward, recorded", lambda: module(wanting), lambda: linear(wanting))
+    beside("training step", step(module), step(linear))
 
 
 def main():
@@ -154,7 +167,8 @@ def main():
     torch.set_num_threads(1)
     switchback.set_num_threads(1)
     print(
-        f"torch {torch.__version__}, switchback {switchback.library_version()}, microseconds per call"
+        f"torch {torch.__version__}, switchback {switchback.library_version()}, dispatch "
+        f"{dispatch_path()}, microseconds per call"
     )
     for rows in options.rows:
         measure(rows, options.features, options.rounds, options.calls)

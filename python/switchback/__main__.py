@@ -10,6 +10,13 @@ import switchback
 from switchback._context import context_for
 
 
+def dispatch_path() -> str:
+    try:
+        return importlib.import_module("switchback.nn").dispatch_path()
+    except (ImportError, ValueError) as error:
+        return str(error)
+
+
 def main() -> int:
     try:
         major, minor = switchback.abi_version()
@@ -27,6 +34,8 @@ def main() -> int:
             print(f"{name:13}{error}")
             continue
         print(f"{name:13}{module.__version__}")
+        if name == "torch":
+            print(f"{'dispatch':13}{dispatch_path()}")
         if name == "torch" and module.cuda.is_available():
             devices += [f"cuda:{index}" for index in range(module.cuda.device_count())]
     for device in devices:

@@ -35,7 +35,7 @@ class Context:
         self.device = device
         self.lock = threading.RLock()
         self.retired = False
-        self._torch_threads = torch_threads  # torch's number, if the context follows it
+        self.torch_threads = torch_threads  # torch's number, if the context follows it
         self._pid = os.getpid()
         self.stream = options.stream  # None on the CPU
         self._dead_layers: list[tuple[str, int]] = []
@@ -44,7 +44,7 @@ class Context:
 
     def is_current(self) -> bool:
         """Whether it is still the one to use: not retired, and torch's thread count is unchanged."""
-        if self._torch_threads is not None and _torch_threads_changed(self._torch_threads):
+        if self.torch_threads is not None and _torch_threads_changed(self.torch_threads):
             with _registry_lock:
                 if _contexts.get(self.device) is self:
                     _retire(self.device)
@@ -156,9 +156,11 @@ _seen = threading.local()
 def _torch_threads_changed(in_use: int) -> bool:
     """Whether this thread's number changed since the last call and differs from the one in use."""
     now = sys.modules["torch"].get_num_threads()
-    before = getattr(_seen, "threads", in_use)
+    before = getattr(_seen, "threads", None)
+    if now == before:
+        return False
     _seen.threads = now
-    return now != before and now != in_use
+    return now != in_use
 
 
 def _retire(device: str) -> None:

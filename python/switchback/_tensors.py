@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
+from torch.autograd import forward_ad
 
 from . import _abi
 from ._context import Context, context_for
@@ -18,12 +21,14 @@ DTYPES = {
 }
 FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16))
 
+TORCH_VERSION = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+
 # Operators of torch.library: what tracers, compilers and tensors without memory of their own need.
 HAS_OPERATORS = hasattr(torch.library, "register_autograd")
 
 in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
-_PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
+PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 
@@ -33,7 +38,7 @@ def memory_of(tensor, op: str, name: str) -> torch.Tensor:
     TypeError for tensors without memory of their own: sparse and nested ones, a tracer's fake ones,
     and subclasses that stand for several tensors.
     """
-    if type(tensor) not in _PLAIN_TYPES:
+    if type(tensor) not in PLAIN_TYPES:
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{op}: {name} is a {type(tensor).__name__}; it must be a torch.Tensor")
         if type(tensor).__torch_dispatch__ is not _NO_DISPATCH:
@@ -66,7 +71,7 @@ if HAS_OPERATORS:
             _refuse_derivatives()
             return True
         for tensor in tensors:
-            if (type(tensor) not in _PLAIN_TYPES or tensor.is_meta) and _stands_for_others(tensor):
+            if (type(tensor) not in PLAIN_TYPES or tensor.is_meta) and _stands_for_others(tensor):
                 return True
         return False
 
@@ -86,8 +91,40 @@ else:
         return False
 
 
+# What makes torch look at each call: each of these returns something false where it is off. They are
+# asked in every call, so they are functions of torch itself.
+DISTURBANCES = (
+    torch._C._is_tracing,
+    *(
+        getattr(torch._C, name)
+        for name in (
+            "_len_torch_dispatch_stack",
+            "_are_functorch_transforms_active",
+            "_is_any_autocast_enabled",
+        )
+        if hasattr(torch._C, name)
+    ),
+)
+if not hasattr(torch._C, "_is_any_autocast_enabled"):
+    DISTURBANCES += (torch.is_autocast_enabled, torch.is_autocast_cpu_enabled)
+
+# Compilers know this function, and take it for True.
+is_compiling = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", lambda: False)
+
+
+def undisturbed() -> bool:
+    """Whether a call on plain tensors means just that: no compiler, tracer, mode, transform, autocast
+    or forward mode is on."""
+    if is_compiling():
+        return False
+    for disturbs in DISTURBANCES:
+        if disturbs():
+            return False
+    return forward_ad._current_level < 0
+
+
 def _stands_for_others(tensor) -> bool:
-    if type(tensor) in _PLAIN_TYPES:
+    if type(tensor) in PLAIN_TYPES:
         return tensor.is_meta
     return isinstance(tensor, torch.Tensor) and (
         tensor.is_meta or type(tensor).__torch_dispatch__ is not _NO_DISPATCH

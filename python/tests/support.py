@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests share: where things lie, NumPy references, and running other processes."""
 
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import unittest
@@ -29,6 +31,18 @@ def torch_at_least(major, minor):
         int(part) for part in torch.__version__.split("+")[0].split("a")[0].split(".")[:2]
     )
     return version >= (major, minor)
+
+
+def builds_dispatch():
+    """Whether the compiled dispatch can be built here."""
+    return (
+        os.path.exists(os.path.join(ROOT, "include", "switchback", "switchback.h"))
+        and importlib.util.find_spec("torch") is not None
+        and torch_at_least(2, 14)
+        and sys.version_info >= (3, 10)
+        and importlib.util.find_spec("setuptools") is not None
+        and shutil.which(os.environ.get("CXX", "c++")) is not None
+    )
 
 
 def run_python(*arguments, **options):

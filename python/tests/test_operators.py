@@ -3,6 +3,7 @@
 
 import copy
 import unittest
+from unittest import mock
 
 from support import require_torch
 
@@ -10,6 +11,8 @@ torch = require_torch()
 
 from switchback import _tensors, ops  # noqa: E402
 from switchback import nn as sb  # noqa: E402
+from switchback.nn._conv1d import conv1d_like  # noqa: E402
+from switchback.nn._layer import Layer  # noqa: E402
 from torch import nn  # noqa: E402
 
 KINDS = (
@@ -18,6 +21,15 @@ KINDS = (
     sb.SwitchBackLinearGlobalMemEfficient,
     sb.StandardLinear,
 )
+
+
+class Conv1D(nn.Module):
+    """As transformers': GPT-2's linear layer, with the weight [in, out]."""
+
+    def __init__(self, nf, nx):
+        super().__init__()
+        self.nf, self.nx = nf, nx
+        self.weight, self.bias = nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.randn(nf))
 
 
 class Net(nn.Module):
@@ -167,6 +179,25 @@ class Compiled(Operators):
                     results.append([y.detach(), *grads])
                 self.same(*results)
 
+    def test_conv1d_keeps_its_codes(self):
+        made = []
+        init = Layer.__init__
+
+        def counting(self, *arguments):
+            made.append(1)
+            init(self, *arguments)
+
+        layer = conv1d_like(Conv1D(24, 16), sb.SwitchBackLinearVectorwise(1, 1, device="meta"))
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        x, g = torch.randn(3, 16), torch.randn(3, 24)
+        with mock.patch.object(Layer, "__init__", counting):
+            for _ in range(3):
+                self.same(gradients_of(layer, layer, x, g), gradients_of(compiled, layer, x, g))
+                with torch.no_grad():
+                    self.same([layer(x)], [compiled(x)])
+                    layer.weight.mul_(1.5)
+        self.assertLessEqual(len(made), 4)  # eager and compiled, for forward and for backward
+
     def test_kernels(self):
         x, w = torch.randn(5, 16), torch.randn(7, 16)
 
@@ -194,6 +225,7 @@ class Checked(Operators):
     def test_opcheck(self):
         x, w, b = torch.randn(3, 5, 16), torch.randn(8, 16), torch.randn(8)
         trained = [t.clone().requires_grad_() for t in (x, w, b)]
+        across = torch.randn(16, 8, requires_grad=True)
         codes, absmax = ops.quantize_rowwise(w)
         q, a = ops.quantize_rowwise(x[0])
         g = torch.randn(3, 5, 8)
@@ -208,6 +240,9 @@ class Checked(Operators):
                 torch.library.opcheck(all_ops.linear, (*operands, options))
         back = torch.float32, torch.float32, "mode=rowwise"
         for op, arguments in (
+            (all_ops.linear, (x, w.t(), b, "mode=rowwise,transposed=1")),
+            (all_ops.linear, (trained[0], across, b, "mode=rowwise,transposed=1")),
+            (all_ops.linear_codes, (x, across, None, "mode=global,transposed=1")),
             (all_ops.linear_codes, (x, w, b, "mode=rowwise")),
             (all_ops.linear_codes, (*trained, "mode=global")),
             (all_ops.linear_backward, (g, x, None, None, w, *back)),
@@ -264,6 +299,8 @@ class Checked(Operators):
             ("in_features = 16", (x[:, :5], w, None, "mode=rowwise")),
             ("out_features", (x, w, torch.randn(7), "mode=rowwise")),
             ("float64", (x.double(), w, None, "mode=rowwise")),
+            ("transposed = 2", (x, w, None, "mode=rowwise,transposed=2")),
+            ("in_features = 8", (x, w, None, "mode=rowwise,transposed=1")),
         ):
             with self.assertRaisesRegex((ValueError, TypeError), words):
                 linear(*arguments)

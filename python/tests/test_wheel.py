@@ -12,13 +12,33 @@ import tempfile
 import unittest
 import zipfile
 
-from support import DIGITS, PACKAGE, ROOT, require_torch, run_program, run_python
+from support import DIGITS, PACKAGE, ROOT, builds_dispatch, require_torch, run_program, run_python
 
 import switchback
 
 MISSING = [
     name for name in ("pip", "setuptools", "wheel") if importlib.util.find_spec(name) is None
 ]
+
+
+def steps_to_install(home, wheel):
+    """Commands that install a wheel into an empty environment, and the variables of what runs there.
+
+    Of the interpreter it has NumPy and torch; where these are in an environment of their own, they are
+    named.
+    """
+    python = os.path.join(home, "bin", "python")
+    nothing = {"PYTHONPATH": "", "SWITCHBACK_LIBRARY": ""}
+    pip = (python, "-m", "pip", "install", "-q")
+    if sys.prefix != sys.base_prefix:
+        import numpy
+
+        nothing["PYTHONPATH"] = os.path.dirname(os.path.dirname(numpy.__file__))
+        pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q")
+    return (
+        (sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", home),
+        (*pip, "--no-deps", "--no-index", wheel),
+    ), nothing
 
 
 @unittest.skipIf(MISSING, f"a wheel cannot be built without {MISSING}")
@@ -118,11 +138,8 @@ class Wheel(unittest.TestCase):
             self.assertIn("switchback/share/switchback/configs/list.jsonl", configs)
             # Empty but for torch, NumPy and pip, which are the system's.
             home = os.path.join(folder, "environment")
-            nothing = {"PYTHONPATH": "", "SWITCHBACK_LIBRARY": ""}
-            steps = (
-                (sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", home),
-                (os.path.join(home, "bin", "python"), "-m", "pip", "install")
-                + ("--no-deps", "--no-index", wheel),
+            steps, nothing = steps_to_install(home, wheel)
+            steps += (
                 (
                     os.path.join(home, "bin", "python"),
                     os.path.join(PACKAGE, "examples", "digits.py"),
@@ -224,20 +241,7 @@ class Portable(unittest.TestCase):
         self.assertRegex(self.said, r"\.whl \d+\.\d MB")
         home = os.path.join(self.folder.name, "environment")
         python = os.path.join(home, "bin", "python")
-        nothing = {"PYTHONPATH": "", "SWITCHBACK_LIBRARY": ""}
-        # Of the interpreter: NumPy and torch; where they are in an environment of their own, they
-        # are named.
-        steps = [
-            (sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", home),
-            (python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel),
-        ]
-        if sys.prefix != sys.base_prefix:
-            import numpy
-
-            packages = os.path.dirname(os.path.dirname(numpy.__file__))
-            pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q")
-            steps[1] = (*pip, "--no-deps", "--no-index", wheel)
-            nothing["PYTHONPATH"] = packages
+        steps, nothing = steps_to_install(home, wheel)
         for step in steps:
             done = run_program(*step, env=nothing, cwd=self.folder.name)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -245,6 +249,12 @@ class Portable(unittest.TestCase):
         script = README_AND_MAPS.format(readme=os.path.join(PACKAGE, "README.md"))
         done = run_program(python, "-c", script, env=nothing, cwd=self.folder.name)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        way = "import switchback.nn; print(switchback.nn.dispatch_path())"
+        said = run_program(python, "-c", way, env=nothing, cwd=self.folder.name).stdout
+        if builds_dispatch():
+            self.assertEqual(said.strip(), "compiled")
+        else:
+            self.assertRegex(said, "^ctypes")
         loaded = done.stdout.split()
         (ours,) = [file for file in loaded if os.path.basename(file) == "libswitchback.so"]
         self.assertTrue(ours.startswith(home), ours)

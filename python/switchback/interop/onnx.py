@@ -56,6 +56,8 @@ def _linear_prepared(x, codes, absmax, bias, options):
 
 def _linear(x, weight, bias, options):
     mode = _checked(options)
+    if LayerOptions.parse(options).transposed:
+        weight = op.Transpose(weight, perm=[1, 0])
     weight = op.Cast(op.CastLike(weight, x), to=_FLOAT)
     codes, absmax = _quantized(weight, [1] if mode == "rowwise" else [0, 1])
     return _product(x, codes, op.Reshape(absmax, op.Constant(value_ints=[-1])), bias)

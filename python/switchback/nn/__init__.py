@@ -5,6 +5,7 @@ import torch
 
 from .. import _tensors, ops
 from ._attention import SwitchBackMultiheadAttention
+from ._dispatch import dispatch_path
 from ._experts import SwitchBackExperts, replace_experts
 from ._fragmented import FragmentedLinear
 from ._grouped import SwitchBackGroupedLinear
@@ -45,6 +46,7 @@ __all__ = [
     "SwitchBackLinearVectorwise",
     "SwitchBackMLP",
     "SwitchBackMultiheadAttention",
+    "dispatch_path",
     "prepare_for_eval",
     "quantize_",
     "replace_experts",

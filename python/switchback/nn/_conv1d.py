@@ -7,6 +7,8 @@ import functools
 
 import torch
 
+from .._tensors import needs_operator
+from ._function import linear_operator
 from .linear import Int8Layer, adopt
 
 
@@ -31,6 +33,14 @@ class _Int8Conv1D(Int8Layer):
 
     def _weight_rows(self):
         return self.weight.t()
+
+    def forward(self, x):
+        """As Int8Layer's. Operators keep codes for the tensor that they are given, so it is no view."""
+        weight = self._parameters.get("weight")
+        if weight is not None and not self.is_prepared and needs_operator(x, weight):
+            options = self._layers.text + ",transposed=1"
+            return linear_operator(x, weight, self.bias, options, self.mem_efficient)
+        return super().forward(x)
 
     def _weight_shape(self) -> tuple[int, int]:
         return self.in_features, self.out_features

@@ -80,7 +80,7 @@ class _FragmentedLayer(Layer):
         keys = tuple(map(_key, weights))
         same = self._holds_all(keys) and owner.updates == self._updates
         counted = all(map(_is_counted, keys))
-        if same and counted and (getattr(_reuse, "on", False) or (hard and owner.prepared)):
+        if same and counted and (_reuse.on or (hard and owner.prepared)):
             return self._enter(hard)
         unproven = None
         if same and owner.weight_gradients == self._weight_gradients and self._may_prove():

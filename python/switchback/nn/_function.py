@@ -9,9 +9,21 @@ from torch.autograd.function import once_differentiable
 
 from .. import _abi, ops
 from .._errors import InvalidArgument, Unsupported
-from .._tensors import FLOATS, as_rows, check_device, in_transform, memory_of, needs_operator
+from .._tensors import (
+    FLOATS,
+    PLAIN_TYPES,
+    as_rows,
+    check_device,
+    in_transform,
+    is_compiling,
+    memory_of,
+    needs_operator,
+    undisturbed,
+)
+from . import _dispatch
 from ._autocast import autocast_dtype
-from ._layer import LayerSet
+from ._dispatch import native
+from ._layer import LayerSet, _reuse
 
 # The kernels themselves: what calls them here runs inside of an operator, or needs none.
 quantize_rowwise = ops.quantize_rowwise.__wrapped__
@@ -26,22 +38,57 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     y has x's dtype, under autocast autocast's. TypeError or InvalidArgument for operands that do
     not fit, naming them.
     """
-    if needs_operator(x, weight):
-        return _linear_operator(x, weight, bias, layers.text, mem_efficient)
-    x = checked_input(x, weight, layers)
-    memory_of(weight, "forward", "weight")
-    check_dtypes(x, weight)
-    recorded = x.requires_grad or weight.requires_grad
-    if bias is not None:
-        _check_bias(bias, weight)
-        recorded = recorded or bias.requires_grad
-    _refuse_tangents(x, weight, bias)
-    if recorded and torch.is_grad_enabled():
+    if native and not is_compiling():
+        y = native.forward(layers, x, weight, bias, mem_efficient, layers.keeps_blocks)
+        if y is not None:
+            return y
+    if not _is_usual(x, weight, bias, layers):
+        if needs_operator(x, weight):
+            return linear_operator(x, weight, bias, layers.text, mem_efficient)
+        x = checked_input(x, weight, layers)
+        memory_of(weight, "forward", "weight")
+        check_dtypes(x, weight)
+        if bias is not None:
+            _check_bias(bias, weight)
+        _refuse_tangents(x, weight, bias)
+    if torch.is_grad_enabled() and (
+        x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    ):
         return _Linear.apply(x, weight, bias, layers, mem_efficient)
     return product(x, weight, bias, layers, _abi.SAVE_NOTHING, once=False)
 
 
-def _linear_operator(x, weight, bias, options: str, mem_efficient: bool):
+def _is_usual(x, weight, bias, layers: LayerSet) -> bool:
+    """Whether x is certain to pass every check as it is; where it is not, the checks say why.
+
+    So it is with a plain tensor on the CPU of the weight's dtype where torch does nothing special.
+    """
+    return (
+        type(x) in PLAIN_TYPES
+        and undisturbed()
+        and x.is_cpu
+        and x.layout is torch.strided
+        and not (x.is_nested or x.is_neg())
+        and x.dim() > 0
+        and x.shape[-1] == layers.in_features
+        and _is_usual_weight(x.dtype, weight)
+        and (bias is None or (bias.dtype is x.dtype and bias.is_cpu))
+    )
+
+
+def _is_usual_weight(dtype: torch.dtype, weight) -> bool:
+    return (
+        type(weight) in PLAIN_TYPES
+        and weight.dtype is dtype
+        and dtype in FLOATS
+        and weight.is_cpu
+        and weight.layout is torch.strided
+        and not weight.is_nested
+    )
+
+
+def linear_operator(x, weight, bias, options: str, mem_efficient: bool):
+    """linear as an operator of torch."""
     x = cast_by_autocast(x)
     check_dtypes(x, weight)
     if mem_efficient and torch.is_grad_enabled() and weight.requires_grad:
@@ -54,6 +101,10 @@ def prepared_linear(x, codes, absmax, bias, layers: LayerSet):
 
     Where autograd is on, x and the bias get gradients. The codes have none: they are frozen.
     """
+    if native and not is_compiling():
+        y = native.forward_prepared(layers, x, codes, absmax, bias)
+        if y is not None:
+            return y
     if needs_operator(x, codes):
         return torch.ops.switchback.linear_prepared(
             cast_by_autocast(x), codes, absmax, bias, layers.text
@@ -145,8 +196,10 @@ def product(x, weight, bias, layers: LayerSet, save: int, once: bool):
     y = x.new_empty((*x.shape[:-1], layers.out_features))
     if rows:
         layer = layers.layer(x.dtype, x.device)
-        with layer.context.lock:
-            layer.context.enter()
+        context = layer.context
+        with context.lock:
+            if context.stream is not None:
+                context.enter()
             layer.use_weight(weight, bias, layers, once)
             layer.forward(memory.data_ptr(), rows, stride, y.data_ptr(), save)
     return y
@@ -219,13 +272,15 @@ class _Linear(Function):
     """Saves what backward needs through torch, so that hooks and version checks see all of it."""
 
     @staticmethod
-    def forward(ctx, x, weight, bias, layers: LayerSet, mem_efficient: bool):
+    def forward(ctx, x, weight, bias, layers: LayerSet, mem_efficient: bool, made=None):
+        """made: y, and x's codes and their absmax or None and None, where they were computed."""
         wants_dx, wants_dw = ctx.needs_input_grad[:2]
-        ctx.layers, ctx.shape, ctx.dtype = layers, x.shape, x.dtype
-        ctx.weight_dtype = weight.dtype
-        ctx.bias_dtype = None if bias is None else bias.dtype
+        of_bias = None if bias is None else bias.dtype
+        ctx.call = layers, x.shape, x.dtype, weight.dtype, of_bias
         codes = absmax = None
-        if wants_dw and layers.options.keeps_blocks and not layers.options.activation:
+        if made is not None:
+            y, codes, absmax = made
+        elif wants_dw and layers.keeps_blocks:
             y, codes, absmax = product_and_block_codes(x, weight, bias, layers)
         elif mem_efficient and wants_dw:
             y, codes, absmax = product_and_codes(x, weight, bias, layers)
@@ -236,18 +291,38 @@ class _Linear(Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g):
-        x, weight, codes, absmax = ctx.saved_tensors
-        grads = gradients(
-            memory_of(g, "backward", "the gradient").to(ctx.dtype),
-            ctx.shape,
-            (x, weight, codes, absmax),
-            ctx.needs_input_grad[:3],
-            (ctx.weight_dtype, ctx.bias_dtype),
-            ctx.layers,
-        )
-        return *grads, None, None
+        if torch.is_grad_enabled():  # create_graph: another derivative is refused when it is asked for
+            return _differentiated_once(ctx, g)
+        return _gradients_of_call(ctx, g)
+
+
+def _gradients_of_call(ctx, g) -> tuple:
+    x, weight, codes, absmax = ctx.saved_tensors
+    layers, shape, dtype, of_weight, of_bias = ctx.call
+    wanted = ctx.needs_input_grad
+    if (
+        native
+        and not is_compiling()
+        and of_weight is dtype
+        and (of_bias is None or of_bias is dtype)
+    ):
+        grads = native.backward(layers, g, x, weight, codes, absmax, wanted[2])
+        if grads is not None:
+            return grads
+    g = memory_of(g, "backward", "the gradient")
+    grads = gradients(
+        g if g.dtype is dtype else g.to(dtype),
+        shape,
+        (x, weight, codes, absmax),
+        wanted[:3],
+        (of_weight, of_bias),
+        layers,
+    )
+    return *grads, None, None, None
+
+
+_differentiated_once = once_differentiable(_gradients_of_call)
 
 
 def gradients(g, shape, kept: tuple, wanted: tuple, dtypes: tuple, layers: LayerSet) -> tuple:
@@ -315,12 +390,13 @@ class _Prepared(Function):
     """A forward from codes; its backward reads the same codes."""
 
     @staticmethod
-    def forward(ctx, x, codes, absmax, bias, layers: LayerSet):
+    def forward(ctx, x, codes, absmax, bias, layers: LayerSet, made=None):
+        """made: y, where it was computed."""
         ctx.dtype = x.dtype
         ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.rotation = layers.options.rotation
         ctx.save_for_backward(codes, absmax)
-        return prepared_product(x, codes, absmax, bias, layers)
+        return prepared_product(x, codes, absmax, bias, layers) if made is None else made[0]
 
     @staticmethod
     @once_differentiable
@@ -333,7 +409,13 @@ class _Prepared(Function):
         db = None
         if ctx.needs_input_grad[3]:
             db = g.reshape(-1, g.shape[-1]).sum(0, dtype=torch.float32).to(ctx.bias_dtype)
-        return dx, None, None, db, None
+        return dx, None, None, db, None, None
+
+
+if native:
+    # torch's own functions, past the Python code around them: it looks after torch.func's transforms,
+    # and the compiled code does not take calls in these.
+    _dispatch.connect(_reuse, super(Function, _Linear).apply, super(Function, _Prepared).apply)
 
 
 def prepared_dx(g, codes, absmax, rotation: int):

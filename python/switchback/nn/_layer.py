@@ -23,9 +23,16 @@ from .. import _abi
 from .._context import Context
 from .._library import check, library
 from .._tensors import DTYPES, as_rows, check_storage, context_of, memory_of
+from . import _dispatch
+from ._dispatch import native
 from ._options import LayerOptions
 
-_reuse = threading.local()
+
+class _Reuse(threading.local):
+    on = False
+
+
+_reuse = _Reuse()
 
 
 @contextlib.contextmanager
@@ -37,7 +44,7 @@ def reuse_weight_codes():
     call `weight_updated()` after changes that autograd's version counter does not see (through
     `.data` or NumPy, or by optimizers and sharding that work there). The reuse ends with the block.
     """
-    before = getattr(_reuse, "on", False)
+    before = _reuse.on
     _reuse.on = True
     try:
         yield
@@ -45,22 +52,36 @@ def reuse_weight_codes():
         _reuse.on = before
 
 
+def _place(tensor) -> tuple | None:
+    """Equal places: the same memory, read in the same way."""
+    return None if tensor is None else (tensor.data_ptr(), tensor.shape, tensor.stride())
+
+
+def _version(tensor) -> int:
+    """How often torch has seen the tensor change; -1 if it does not count that."""
+    if tensor is None:
+        return 0
+    try:
+        return tensor._version
+    except RuntimeError:  # an inference tensor
+        return -1
+
+
 def _key(tensor) -> tuple:
     """Equal keys: the same memory, unchanged as far as torch knows."""
-    try:
-        version = tensor._version
-    except RuntimeError:  # an inference tensor: its changes are not counted
-        version = None
-    return tensor.data_ptr(), version, tensor.shape, tensor.stride()
+    return _version(tensor), _place(tensor)
 
 
-def _is_counted(key: tuple | None) -> bool:
-    """Whether torch counts the changes of the tensor with this key; None: there is no tensor."""
-    return key is None or key[1] is not None
+def _is_counted(key: tuple) -> bool:
+    """Whether torch counts the changes of the tensor with this key."""
+    return key[0] >= 0
 
 
-class LayerSet:
-    """The library layers of one module. Copies and pickles of it start empty."""
+class LayerSet(native.LayerSet if native else object):
+    """The library layers of one module. Copies and pickles of it start empty.
+
+    latest, updates and weight_gradients are those of the compiled code, where there is some.
+    """
 
     announced = 0  # changes that were announced, of all modules
 
@@ -69,10 +90,13 @@ class LayerSet:
         self.out_features = out_features
         self.options = options
         self.text = options.text  # the options as operators take them
+        # Whether a recorded forward keeps codes of blocks of x.
+        self.keeps_blocks = options.keeps_blocks and not options.activation
         self.updates = 0  # changes that were announced
         # Backwards that computed a weight gradient: an optimizer step may follow.
         self.weight_gradients = 0
         self._layers: dict[tuple, Layer] = {}
+        self.latest: Layer | None = None  # the one that was used last
         self._judged: tuple = (None, False)  # codes by their key, and whether they hold -128
 
     def __reduce__(self):
@@ -80,9 +104,17 @@ class LayerSet:
 
     def layer(self, dtype: torch.dtype, device: torch.device) -> Layer:
         """The layer for inputs of `dtype` on `device`, on the context in use there."""
-        found = self._layers.get((dtype, device))
-        if found is None or not found.context.is_current():
-            found = self._make(dtype, device)
+        found = self.latest
+        if (
+            found is None
+            or found.dtype is not dtype
+            or found.device != device
+            or not found.context.is_current()
+        ):
+            found = self._layers.get((dtype, device))
+            if found is None or not found.context.is_current():
+                found = self._make(dtype, device)
+            self.latest = found
         return found
 
     def layer_for_backward(self, dtype: torch.dtype, device: torch.device) -> Layer:
@@ -90,7 +122,7 @@ class LayerSet:
         found = self.layer(dtype, device)
         if found.holds_codes:
             self._layers.pop((dtype, device), None)
-            found = self._make(dtype, device)
+            found = self.latest = self._make(dtype, device)
         return found
 
     def _make(self, dtype: torch.dtype, device: torch.device) -> Layer:
@@ -99,6 +131,7 @@ class LayerSet:
             found = self._layers.get((dtype, device))
             if found is None or found.context is not context:
                 found = self._new_layer(dtype, context)
+                found.device = device
                 self._layers[(dtype, device)] = found
         return found
 
@@ -123,6 +156,7 @@ class LayerSet:
     def release(self) -> None:
         """Releases the weight and everything made from it."""
         self._layers = {}
+        self.latest = None
         self.updates += 1
 
     def cached_bytes(self) -> int:
@@ -131,8 +165,11 @@ class LayerSet:
         return sum(layer.cached_bytes() for layer in layers)
 
 
-class Layer:
-    """A switchback_linear. Methods are called with `context.lock` held and `context` entered."""
+class Layer(native.Layer if native else object):
+    """A switchback_linear. Methods are called with `context.lock` held and `context` entered.
+
+    The members with which use_weight decides are those of the compiled code, where there is some.
+    """
 
     _PREFIX = "switchback_linear_"  # of the functions that it calls
 
@@ -151,7 +188,7 @@ class Layer:
             self, context.destroy_layer, self.pointer, self._PREFIX + "destroy"
         )
         destroy.atexit = False
-        self._dtype = dtype
+        self.dtype = dtype
         # _borrowed: the tensors lent to the library; _sources: the tensors they were made from.
         # Holding the sources keeps their memory from being reused by a tensor with the same key.
         self._borrowed: tuple = ()
@@ -160,8 +197,9 @@ class Layer:
         self._is_copy = False
         self._stream = context.stream
         self._sources: tuple = ()
-        self._weight_key: tuple | None = None
-        self._bias_key: tuple | None = None
+        self._weight_place: tuple | None = None
+        self._bias_place: tuple | None = None
+        self._weight_version = self._bias_version = -1
         self._updates = self._weight_gradients = -1
         # The weight's fingerprint when its codes were made; None: not taken.
         self._fingerprint: tuple | None = None
@@ -171,7 +209,16 @@ class Layer:
         self._on_cpu = context.device == "cpu"
         self._is_standard = owner.options.mode == "standard"
         self._digest = (ctypes.c_uint64 * 2)()
+        self._digest_at = ctypes.addressof(self._digest)
         self._make_arguments(owner, code)
+        if native:
+            _dispatch.use(library())
+            threads = -1 if context.torch_threads is None else context.torch_threads
+            sizes = owner.in_features, owner.out_features
+            lock = context.lock
+            self._describe(
+                self.pointer, context.pointer, code, *sizes, threads, context, lock.acquire, lock.release
+            )
 
     @staticmethod
     def _options(owner: LayerSet, dtype: int):
@@ -213,10 +260,16 @@ class Layer:
         reuse_weight_codes() the last two conditions are skipped. once: these codes will probably
         serve one forward and its backward, so a fingerprint of the weight would not pay.
         """
-        key = _key(weight)
-        bias_key = None if bias is None else _key(bias)
-        same = self._holds(key) and bias_key == self._bias_key and owner.updates == self._updates
-        if same and getattr(_reuse, "on", False) and _is_counted(key) and _is_counted(bias_key):
+        place, version = _place(weight), _version(weight)
+        bias_place, bias_version = _place(bias), _version(bias)
+        there = bias_place == self._bias_place and self._holds(place)
+        same = (
+            there
+            and version == self._weight_version
+            and bias_version == self._bias_version
+            and owner.updates == self._updates
+        )
+        if same and _reuse.on and version >= 0 and bias_version >= 0:
             return
         met = same and owner.weight_gradients == self._weight_gradients
         if not met:
@@ -231,11 +284,12 @@ class Layer:
                 return
         # Read before the weight is quantized, so that a change made meanwhile is noticed later.
         updates, weight_gradients = owner.updates, owner.weight_gradients
-        if same and not self._is_copy:
+        if there and not self._is_copy:
             self._fingerprint = None
             self._call("weight_updated")
+            self._weight_version, self._bias_version = version, bias_version
         else:
-            self._lend(weight, key, bias, bias_key)
+            self._lend(weight, place, version, bias, bias_place, bias_version)
         self._updates, self._weight_gradients = updates, weight_gradients
         if fingerprint is None and self._may_prove() and (self._meets_again or not once):
             fingerprint = self._fingerprint_of(weight)
@@ -243,15 +297,15 @@ class Layer:
 
     def use_weight_of_forward(self, weight) -> None:
         """For backward: sets the layer's weight; codes of the same key are used again."""
-        key = _key(weight)
-        if not self._holds(key):
-            self._lend(weight, key, None, None)
+        place, version = _place(weight), _version(weight)
+        if version != self._weight_version or not self._holds(place):
+            self._lend(weight, place, version, None, None, 0)
         elif self._fingerprint is not None and not self._read_by_backward:
             # The first backward makes its own codes, from the weight as it is now. They are kept
             # beside those of forward, so the fingerprint must hold for them as well.
             fingerprint = self._fingerprint_of(weight)
             if fingerprint != self._fingerprint:
-                self._lend(weight, key, None, None)
+                self._lend(weight, place, version, None, None, 0)
                 self._fingerprint = fingerprint
         self._read_by_backward = True
 
@@ -261,7 +315,7 @@ class Layer:
     @property
     def holds_codes(self) -> bool:
         """Whether the layer was given codes instead of a weight; it then has no backward."""
-        return self._weight_key is not None and self._weight_key[0] == "codes"
+        return self._weight_place is not None and self._weight_place[0] == "codes"
 
     def _may_prove(self) -> bool:
         """Whether a fingerprint is possible and useful: without codes there is nothing to save."""
@@ -285,33 +339,36 @@ class Layer:
         )
 
     def _digest_of(self, matrix: _abi.Matrix) -> tuple:
-        check(
-            self._lib.switchback_fingerprint(
-                self.context.pointer, ctypes.byref(matrix), self._digest
-            )
+        status = self._lib.switchback_fingerprint(
+            self.context.pointer, ctypes.addressof(matrix), self._digest_at
         )
-        return tuple(self._digest)
+        if status:
+            check(status)
+        low, high = self._digest
+        return low, high
 
     def _copy_bias_anew(self) -> None:
         """A bias that the library cannot read in place may have changed behind autograd too."""
         if self._borrowed[1] is not self._sources[1]:
             self._borrowed[1].copy_(self._sources[1])
 
-    def _holds(self, key) -> bool:
-        """Whether the lent tensors were made from the weight of this key and can still be used.
+    def _holds(self, place) -> bool:
+        """Whether the lent tensors were made from the weight at this place and can still be used.
 
         Sharding schemes free the storage of tensors that others hold. That memory may become a
         gradient's, and the library refuses to write to memory that it believes to be the weight's.
         A copy belongs to the stream on which it was made: torch reuses memory in that order.
         """
+        if place != self._weight_place or not self._borrowed:
+            return False
+        (weight, bias), (weight_at, bias_at) = self._borrowed, self._lent_at
         return (
-            key == self._weight_key
-            and bool(self._borrowed)
-            and all(t is None or t.data_ptr() == at for t, at in zip(self._borrowed, self._lent_at))
+            weight.data_ptr() == weight_at
+            and (bias is None or bias.data_ptr() == bias_at)
             and (not self._is_copy or self._stream == self.context.stream)
         )
 
-    def _lend(self, weight, key, bias, bias_key) -> None:
+    def _lend(self, weight, place, version, bias, bias_place, bias_version) -> None:
         source = weight.detach()
         matrix = self._readable(source)
         bias_source = None if bias is None else bias.detach()
@@ -324,33 +381,52 @@ class Layer:
         # The weight of a grouped layer has a dimension more; its rows follow each other.
         cols = matrix.shape[-1]
         rows, stride = matrix.numel() // cols, max(matrix.stride(-2), cols)
-        lent = _abi.Matrix(matrix.data_ptr(), DTYPES[self._dtype], rows, cols, stride)
-        self._weight_key = self._fingerprint = None  # until the call has succeeded
+        lent = _abi.Matrix(matrix.data_ptr(), DTYPES[self.dtype], rows, cols, stride)
+        self._let_go()  # until the call has succeeded
         self._call("set_weight", ctypes.byref(lent), bias_matrix)
         self._borrowed, self._sources = (matrix, bias_memory), (source, bias_source)
         self._lent = lent
         self._lent_at = (lent.data, 0 if bias_memory is None else bias_memory.data_ptr())
         self._is_copy = matrix is not source or bias_memory is not bias_source
         self._stream = self.context.stream
-        self._weight_key, self._bias_key = key, bias_key
+        self._weight_place, self._bias_place = place, bias_place
+        self._weight_version, self._bias_version = version, bias_version
+        if self._is_short() and not self._is_copy:
+            self._hold_weight(matrix, bias_memory)
+
+    def _let_go(self) -> None:
+        self._weight_place = self._fingerprint = None
+        if native:
+            self._hold_nothing()
+
+    def _is_short(self) -> bool:
+        """Whether the compiled code may take calls of this layer."""
+        return (
+            native is not None
+            and self._on_cpu
+            and type(self) is Layer
+            and self._lib is library()
+        )
 
     def _readable(self, weight):
         """The weight in a form that the library can read: itself if dtype and strides allow."""
         weight = memory_of(weight, "forward", "weight")
         check_storage(weight, "forward", "weight")
-        if weight.dtype is not self._dtype:
-            weight = weight.to(self._dtype)
+        if weight.dtype is not self.dtype:
+            weight = weight.to(self.dtype)
         memory, _, _ = as_rows(weight, weight.shape[-1])
         return memory
 
     def use_codes(self, codes, absmax, bias, owner: LayerSet) -> None:
         """Makes the layer's weight codes[N,K] with absmax[N] or [1]; the library keeps a copy."""
-        bias_key = None if bias is None else _key(bias)
-        key = ("codes", _key(codes), _key(absmax))
+        place = ("codes", *map(_key, (codes, absmax)))
+        bias_place, bias_version = _place(bias), _version(bias)
         if (
-            key == self._weight_key
-            and all(map(_is_counted, (*key[1:], bias_key)))
-            and bias_key == self._bias_key
+            place == self._weight_place
+            and all(map(_is_counted, place[1:]))
+            and bias_version >= 0
+            and bias_version == self._bias_version
+            and bias_place == self._bias_place
             and owner.updates == self._updates
         ):
             return
@@ -363,7 +439,8 @@ class Layer:
         lent = _abi.Matrix(codes.data_ptr(), _abi.S8, rows, cols, cols)
         bias_memory = None if bias is None else bias.detach().contiguous()
         bias_matrix = None if bias is None else ctypes.byref(self._bias_matrix(bias_memory))
-        self._weight_key = self._fingerprint = None
+        versions = place[1][0], place[2][0], bias_version
+        self._let_go()
         check(
             self._lib.switchback_linear_set_quantized_weight(
                 self.pointer, ctypes.byref(lent), absmax.data_ptr(), absmax.numel(), bias_matrix
@@ -371,7 +448,10 @@ class Layer:
         )
         self._borrowed = self._lent_at = ()  # all of it was copied
         self._sources = (codes, absmax, bias_memory)
-        self._weight_key, self._bias_key, self._updates = key, bias_key, updates
+        self._weight_place, self._bias_place, self._updates = place, bias_place, updates
+        self._bias_version = bias_version
+        if self._is_short() and min(versions) >= 0:
+            self._hold_codes(*self._sources, *versions)
 
     @staticmethod
     def _bias_matrix(bias) -> _abi.Matrix:

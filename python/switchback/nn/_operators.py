@@ -8,6 +8,7 @@ weight, as long as that lives, and used again by the rules of modules.
 from __future__ import annotations
 
 import threading
+import weakref
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -24,59 +25,63 @@ from .._operators import (
 )
 from .._tensors import memory_of
 from . import _fragmented, _function, _grouped
+from ._dispatch import native
 from ._layer import LayerSet
 from ._options import LayerOptions
 
 _lock = threading.Lock()
 _sets = WeakTensorKeyDictionary()
-
-
-def _announced(kind: type) -> type:
-    """The class of sets of layers that count the announced changes of all modules."""
-
-    class OfTensor(kind):
-        @property
-        def updates(self):
-            return self._own_updates + LayerSet.announced
-
-        @updates.setter
-        def updates(self, value):
-            self._own_updates = value - LayerSet.announced
-
-    return OfTensor
-
-
-_LinearLayers = _announced(LayerSet)
-_GroupedLayers = _announced(_grouped._GroupedLayers)
-_FragmentedLayers = _announced(_fragmented._FragmentedLayers)
+# The tensors met most lately, by their ids: a look-up in the dictionary above takes microseconds.
+_recent: dict[int, tuple] = {}
 
 
 def _layers_of(tensor, kind: type, sizes: tuple, options: str):
     """The library layers whose weight, or codes, this tensor is."""
-    with _lock:
-        sets = _sets.get(tensor)
-        if sets is None:
-            sets = _sets[tensor] = {}
-        key = kind, sizes, options
-        found = sets.get(key)
-        if found is None:
-            found = sets[key] = kind(*sizes, LayerOptions.parse(options))
-        return found
+    key = kind, sizes, options
+    found = _known_layers(tensor, key)
+    if found is None:
+        with _lock:
+            sets = _sets.get(tensor)
+            if sets is None:
+                sets = _sets[tensor] = {}
+            found = sets.get(key)
+            if found is None:
+                found = sets[key] = kind(*sizes, LayerOptions.parse(options))
+                found.announced_seen = LayerSet.announced
+        at = id(tensor)
+        _recent[at] = weakref.ref(tensor, lambda _: _recent.pop(at, None)), sets
+    if found.announced_seen != LayerSet.announced:  # of some module: it may be of this weight
+        found.announced_seen = LayerSet.announced
+        found.updates += 1
+    return found
+
+
+def _known_layers(tensor, key: tuple):
+    known = _recent.get(id(tensor))
+    return known[1].get(key) if known is not None and known[0]() is tensor else None
+
+
+def _rows(weight, options: str):
+    """The weight as [N,K]."""
+    return weight.t() if LayerOptions.parse(options).transposed else weight
 
 
 def _linear_layers(weight, options: str) -> LayerSet:
-    out_features, in_features = weight.shape
-    return _layers_of(weight, _LinearLayers, (in_features, out_features), options)
+    out_features, in_features = _rows(weight, options).shape
+    return _layers_of(weight, LayerSet, (in_features, out_features), options)
 
 
 def _check(x, weight, bias, options: str, codes: bool = False) -> None:
     """The rules of linear, for tensors with and without memory."""
-    LayerOptions.parse(options)
+    transposed = LayerOptions.parse(options).transposed
     name = "codes" if codes else "weight"
     if weight.dim() != 2:
         raise InvalidArgument(
             f"forward: {name} has shape {tuple(weight.shape)}; it must be [out_features, in_features]"
         )
+    if transposed and codes:
+        raise InvalidArgument("forward: options have transposed = 1; of codes it must be 0")
+    weight = _rows(weight, options)
     if x.dim() == 0 or x.shape[-1] != weight.shape[1]:
         raise InvalidArgument(
             f"forward: x has shape {tuple(x.shape)}; its last dimension must be in_features = "
@@ -101,7 +106,8 @@ def _check(x, weight, bias, options: str, codes: bool = False) -> None:
             )
 
 
-def _empty_output(x, weight):
+def _empty_output(x, weight, options: str = "mode=rowwise"):
+    weight = _rows(weight, options)
     return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
@@ -109,18 +115,23 @@ def _empty_output(x, weight):
 
 
 def _linear(x, weight, bias, options: str):
+    # Inside of an operator autograd is off: whether a backward will follow is not known here.
+    once = weight.requires_grad
+    if native and weight.dim() == 2:
+        layers = _linear_layers(weight, options)
+        y = native.forward(layers, x, weight, bias, False, False, once)
+        if y is not None:
+            return y
     _check(x, weight, bias, options)
     layers = _linear_layers(weight, options)
     x = memory_of(x, "forward", "x")
-    # Inside of an operator autograd is off: whether a backward will follow is not known here.
-    once = weight.requires_grad
     save = _abi.SAVE_CALLER if once else _abi.SAVE_NOTHING
-    return _function.product(x, weight, bias, layers, save, once=once)
+    return _function.product(x, _rows(weight, options), bias, layers, save, once=once)
 
 
 def _fake_linear(x, weight, bias, options: str):
     _check(x, weight, bias, options)
-    return _empty_output(x, weight)
+    return _empty_output(x, weight, options)
 
 
 define(
@@ -131,14 +142,15 @@ define(
 def _linear_codes(x, weight, bias, options: str):
     _check(x, weight, bias, options)
     x = memory_of(x, "forward", "x")
-    return _function.product_and_codes(x, weight, bias, _linear_layers(weight, options))
+    layers = _linear_layers(weight, options)
+    return _function.product_and_codes(x, _rows(weight, options), bias, layers)
 
 
 def _fake_linear_codes(x, weight, bias, options: str):
     _check(x, weight, bias, options)
     rows = x.numel() // x.shape[-1]
     codes = x.new_empty((rows, x.shape[-1]), dtype=torch.int8)
-    return _empty_output(x, weight), codes, x.new_empty((rows,), dtype=torch.float32)
+    return _empty_output(x, weight, options), codes, x.new_empty((rows,), dtype=torch.float32)
 
 
 define(
@@ -161,39 +173,51 @@ def _layers_without_weight(out_features: int, in_features: int, options: str) ->
         return found
 
 
-def _in_features(x, codes, weight) -> int:
+def _in_features(x, codes, weight, options: str) -> int:
+    weight = None if weight is None else _rows(weight, options)
     return next(t.shape[-1] for t in (weight, x, codes) if t is not None)
+
+
+def _like_weight(dw, options: str):
+    """A gradient [N,K] in the form of the weight."""
+    return dw.t() if dw.dim() == 2 and LayerOptions.parse(options).transposed else dw
 
 
 def _linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: str):
     """dx if there is a weight, dw if there is x or its codes, db if it has a dtype; else empty."""
     g = memory_of(g, "backward", "the gradient")
-    out_features, in_features = g.shape[-1], _in_features(x, codes, weight)
+    out_features, in_features = g.shape[-1], _in_features(x, codes, weight, options)
     if weight is None:
         layers = _layers_without_weight(out_features, in_features, options)
     else:
         layers = _linear_layers(weight, options)
+    if native and weight is not None and of_weight is g.dtype and of_bias in (None, g.dtype):
+        wants_db = of_bias is not None
+        grads = native.backward(layers, g, x, weight, codes, absmax, wants_db)
+        if grads is not None:
+            return tuple(g.new_empty(0) if grad is None else grad for grad in grads[:3])
     grads = _function.gradients(
         g,
         (*g.shape[:-1], in_features),
-        (x, weight, codes, absmax),
+        (x, None if weight is None else _rows(weight, options), codes, absmax),
         (weight is not None, x is not None or codes is not None, of_bias is not None),
         (of_weight, of_bias),
         layers,
     )
-    return tuple(g.new_empty(0) if grad is None else grad for grad in grads)
+    dx, dw, db = (g.new_empty(0) if grad is None else grad for grad in grads)
+    return dx, _like_weight(dw, options), db
 
 
 def _fake_linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: str):
     nothing = g.new_empty(0)
-    in_features = _in_features(x, codes, weight)
+    in_features = _in_features(x, codes, weight, options)
     dx = nothing if weight is None else g.new_empty((*g.shape[:-1], in_features))
     dw, db = g.new_empty(0), g.new_empty(0)
     if x is not None or codes is not None:
         dw = g.new_empty((g.shape[-1], in_features), dtype=of_weight)
     if of_bias is not None:
         db = g.new_empty((g.shape[-1],), dtype=of_bias)
-    return dx, dw, db
+    return dx, _like_weight(dw, options), db
 
 
 define(
@@ -244,6 +268,11 @@ define_loop("linear_backward")
 
 
 def _linear_prepared(x, codes, absmax, bias, options: str):
+    if native and codes.dim() == 2:
+        layers = _linear_layers(codes, options)
+        y = native.forward_prepared(layers, x, codes, absmax, bias, True)
+        if y is not None:
+            return y
     _check(x, codes, bias, options, codes=True)
     x = memory_of(x, "forward", "x")
     return _function.prepared_product(x, codes, absmax, bias, _linear_layers(codes, options))
@@ -317,7 +346,7 @@ def _check_grouped(x, weight, bias, offs, options: str) -> None:
 
 def _grouped_layers(weight, options: str):
     groups, out_features, in_features = weight.shape
-    return _layers_of(weight, _GroupedLayers, (groups, in_features, out_features), options)
+    return _layers_of(weight, _grouped._GroupedLayers, (groups, in_features, out_features), options)
 
 
 def _grouped_linear(x, weight, bias, offs, index, slots, options: str):
@@ -430,7 +459,7 @@ define_gradient(
 def _fragmented_layers(weight, selector, down, options: str):
     out_features, in_features = weight.shape
     sizes = in_features, out_features, selector.shape[0], down.shape[0]
-    return _layers_of(weight, _FragmentedLayers, sizes, options)
+    return _layers_of(weight, _fragmented._FragmentedLayers, sizes, options)
 
 
 def _fragmented_linear(x, weight, selector, down, up, hard: bool, options: str):

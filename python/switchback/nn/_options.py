@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from .. import _abi
 from .._errors import InvalidArgument
@@ -22,6 +23,8 @@ class LayerOptions:
     rotation: int = 0
     dw: str = "floating"
     dw_block_rows: int = 256
+    # Of operators alone: 1 if they are given the weight as [in, out].
+    transposed: int = 0
 
     def __post_init__(self):
         if self.mode not in _abi.MODES:
@@ -35,6 +38,8 @@ class LayerOptions:
         if self.dw not in _abi.WEIGHT_GRADIENTS:
             allowed = ", ".join(repr(name) for name in _abi.WEIGHT_GRADIENTS)
             raise InvalidArgument(f"dw = {self.dw!r}; it must be one of {allowed}")
+        if self.transposed not in (0, 1):
+            raise InvalidArgument(f"transposed = {self.transposed}; it must be 0 or 1")
 
     def members(self) -> dict:
         """The members of the library's structs of options."""
@@ -64,6 +69,7 @@ class LayerOptions:
         return ",".join(said)
 
     @classmethod
+    @functools.lru_cache(maxsize=256)
     def parse(cls, text: str) -> LayerOptions:
         """The options of a text; InvalidArgument for one that says something else."""
         kinds = {field.name: type(field.default) for field in dataclasses.fields(cls)}

@@ -53,7 +53,8 @@ class Int8Layer:
 
     def _weight_rows(self):
         """The weight as [N,K], in its own memory."""
-        return self.weight
+        weight = self._parameters.get("weight")
+        return self.weight if weight is None else weight
 
     def _weight_shape(self) -> tuple[int, int]:
         """The shape of the parameter."""
@@ -78,9 +79,14 @@ class Int8Layer:
 
     def forward(self, x):
         """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
-        if self.is_prepared:
-            return prepared_linear(x, self.W_int8, self.state_W, self.bias, self._layers)
-        return linear(x, self._weight_rows(), self.bias, self._layers, self.mem_efficient)
+        # Of the tables, where they have it: torch's own look-up of attributes takes longer.
+        bias = self._parameters.get("bias")
+        if bias is None:
+            bias = self.bias
+        buffers = self._buffers
+        if "W_int8" in buffers:
+            return prepared_linear(x, buffers["W_int8"], buffers["state_W"], bias, self._layers)
+        return linear(x, self._weight_rows(), bias, self._layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
         """Call it inside reuse_weight_codes() after changing the weight past autograd (`.data`).

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a layer that Python and compiled code share, and the rules by which codes of a
+// weight are used again. These are the rules of nn/_layer.py, whose classes LayerSet and Layer
+// derive from the types here; the functions of libswitchback come as addresses.
+#pragma once
+
+#include <new>
+
+#include "switchback/switchback.h"
+#include "tensors.hpp"
+
+namespace dispatch {
+
+struct Functions {
+  decltype(&switchback_linear_forward) forward = nullptr;
+  decltype(&switchback_linear_forward_codes) forward_codes = nullptr;
+  decltype(&switchback_linear_backward_from) backward_from = nullptr;
+  decltype(&switchback_linear_weight_updated) weight_updated = nullptr;
+  decltype(&switchback_fingerprint) fingerprint = nullptr;
+};
+
+inline Functions library;
+inline PyObject* reuse = nullptr;  // nn._layer._reuse
+inline PyObject* check = nullptr;  // raises the exception of a status
+
+// ---- The state of a layer
+
+struct Held {
+  Place weight, bias, absmax;  // or the codes of the weight
+  bool has_bias = false;
+  long long codes_version = 0, absmax_version = 0;
+};
+
+struct Layer {
+  PyObject base;
+  // Set once.
+  switchback_linear* linear;
+  switchback_context* context;
+  int32_t dtype;        // the library's
+  int32_t torch_dtype;  // torch's
+  int64_t in_features, out_features;
+  long long torch_threads;  // torch's number, if the context follows it; else -1
+  PyObject *context_object, *acquire, *release;
+  // Members of the Python class.
+  char on_cpu, is_standard, met, meets_again, read_by_backward;
+  long long updates, weight_gradients, weight_version, bias_version;
+  PyObject* fingerprint;  // two numbers, or null
+  // What the library holds, if it holds it in place; both null: nothing that is known here.
+  Held* weight;
+  Held* codes;
+};
+
+struct LayerSet {
+  PyObject base;
+  long long updates, weight_gradients;
+  PyObject* latest;
+};
+
+inline PyTypeObject* layer_type = nullptr;
+inline PyTypeObject* layer_set_type = nullptr;
+
+inline Layer* as_layer(PyObject* object) {
+  return reinterpret_cast<Layer*>(object);
+}
+inline LayerSet* as_layers(PyObject* object) {
+  return reinterpret_cast<LayerSet*>(object);
+}
+
+inline void free_object(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  const auto release = reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free));
+  release(self);
+  Py_DECREF(type);
+}
+
+inline void forget(Layer& layer) {
+  delete std::exchange(layer.weight, nullptr);
+  delete std::exchange(layer.codes, nullptr);
+}
+
+inline int traverse_layer(PyObject* self, visitproc visit, void* arg) {
+  Layer& layer = *as_layer(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(layer.context_object);
+  Py_VISIT(layer.acquire);
+  Py_VISIT(layer.release);
+  Py_VISIT(layer.fingerprint);
+  return 0;
+}
+
+inline int clear_layer(PyObject* self) {
+  Layer& layer = *as_layer(self);
+  Py_CLEAR(layer.context_object);
+  Py_CLEAR(layer.acquire);
+  Py_CLEAR(layer.release);
+  Py_CLEAR(layer.fingerprint);
+  return 0;
+}
+
+inline void dealloc_layer(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  clear_layer(self);
+  forget(*as_layer(self));
+  free_object(self);
+}
+
+inline int traverse_layers(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(as_layers(self)->latest);
+  return 0;
+}
+
+inline int clear_layers(PyObject* self) {
+  Py_CLEAR(as_layers(self)->latest);
+  return 0;
+}
+
+inline void dealloc_layers(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  clear_layers(self);
+  free_object(self);
+}
+
+// _describe(linear, context, dtype, in, out, torch_threads, context_object, acquire, release)
+inline PyObject* describe(PyObject* self, PyObject* args) {
+  Layer& layer = *as_layer(self);
+  PyObject *linear, *context, *object, *acquire, *release;
+  int dtype;
+  long long in, out, threads;
+  if (!PyArg_ParseTuple(args, "OOiLLLOOO", &linear, &context, &dtype, &in, &out, &threads, &object,
+                        &acquire, &release))
+    return nullptr;
+  layer.linear = static_cast<switchback_linear*>(PyLong_AsVoidPtr(linear));
+  layer.context = static_cast<switchback_context*>(PyLong_AsVoidPtr(context));
+  if (PyErr_Occurred()) return nullptr;
+  layer.dtype = dtype;
+  layer.torch_dtype = dtype == SWITCHBACK_F32   ? aoti_torch_dtype_float32()
+                      : dtype == SWITCHBACK_F16 ? aoti_torch_dtype_float16()
+                                                : aoti_torch_dtype_bfloat16();
+  layer.in_features = in;
+  layer.out_features = out;
+  layer.torch_threads = threads;
+  clear_layer(self);
+  layer.context_object = Py_NewRef(object);
+  layer.acquire = Py_NewRef(acquire);
+  layer.release = Py_NewRef(release);
+  return none();
+}
+
+// _hold_nothing()
+inline PyObject* hold_nothing(PyObject* self, PyObject*) {
+  forget(*as_layer(self));
+  return none();
+}
+
+// _hold_weight(weight, bias): the library reads these tensors in place.
+inline PyObject* hold_weight(PyObject* self, PyObject* args) {
+  Layer& layer = *as_layer(self);
+  PyObject *weight, *bias;
+  if (!PyArg_ParseTuple(args, "OO", &weight, &bias)) return nullptr;
+  forget(layer);
+  Held* held = new (std::nothrow) Held;
+  if (held == nullptr) return PyErr_NoMemory();
+  held->has_bias = bias != Py_None;
+  if (held->weight.set(weight) && held->weight.dtype == layer.torch_dtype &&
+      (!held->has_bias || (held->bias.set(bias) && held->bias.dtype == layer.torch_dtype)))
+    layer.weight = held;
+  else
+    delete held;
+  return none();
+}
+
+// _hold_codes(codes, absmax, bias, versions of the three): the library has copied them.
+inline PyObject* hold_codes(PyObject* self, PyObject* args) {
+  Layer& layer = *as_layer(self);
+  PyObject *codes, *absmax, *bias;
+  long long of_codes, of_absmax, of_bias;
+  if (!PyArg_ParseTuple(args, "OOOLLL", &codes, &absmax, &bias, &of_codes, &of_absmax, &of_bias))
+    return nullptr;
+  forget(layer);
+  Held* held = new (std::nothrow) Held;
+  if (held == nullptr) return PyErr_NoMemory();
+  held->has_bias = bias != Py_None;
+  held->codes_version = of_codes;
+  held->absmax_version = of_absmax;
+  if (held->weight.set(codes) && held->absmax.set(absmax) &&
+      (!held->has_bias || held->bias.set(bias)))
+    layer.codes = held;
+  else
+    delete held;
+  return none();
+}
+
+inline PyMemberDef layer_members[] = {
+    {"_on_cpu", T_BOOL, offsetof(Layer, on_cpu), 0, nullptr},
+    {"_is_standard", T_BOOL, offsetof(Layer, is_standard), 0, nullptr},
+    {"_met", T_BOOL, offsetof(Layer, met), 0, nullptr},
+    {"_meets_again", T_BOOL, offsetof(Layer, meets_again), 0, nullptr},
+    {"_read_by_backward", T_BOOL, offsetof(Layer, read_by_backward), 0, nullptr},
+    {"_updates", T_LONGLONG, offsetof(Layer, updates), 0, nullptr},
+    {"_weight_gradients", T_LONGLONG, offsetof(Layer, weight_gradients), 0, nullptr},
+    {"_weight_version", T_LONGLONG, offsetof(Layer, weight_version), 0, nullptr},
+    {"_bias_version", T_LONGLONG, offsetof(Layer, bias_version), 0, nullptr},
+    {"_fingerprint", T_OBJECT, offsetof(Layer, fingerprint), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+
+inline PyMemberDef layer_set_members[] = {
+    {"updates", T_LONGLONG, offsetof(LayerSet, updates), 0, nullptr},
+    {"weight_gradients", T_LONGLONG, offsetof(LayerSet, weight_gradients), 0, nullptr},
+    {"latest", T_OBJECT, offsetof(LayerSet, latest), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+
+inline PyMethodDef layer_methods[] = {{"_describe", describe, METH_VARARGS, nullptr},
+                                      {"_hold_nothing", hold_nothing, METH_NOARGS, nullptr},
+                                      {"_hold_weight", hold_weight, METH_VARARGS, nullptr},
+                                      {"_hold_codes", hold_codes, METH_VARARGS, nullptr},
+                                      {nullptr, nullptr, 0, nullptr}};
+
+template <class F>
+inline void* slot(F* function) {
+  return reinterpret_cast<void*>(function);
+}
+
+inline PyType_Slot layer_slots[] = {
+    {Py_tp_members, layer_members},         {Py_tp_methods, layer_methods},
+    {Py_tp_traverse, slot(traverse_layer)}, {Py_tp_clear, slot(clear_layer)},
+    {Py_tp_dealloc, slot(dealloc_layer)},   {0, nullptr}};
+inline PyType_Slot layer_set_slots[] = {{Py_tp_members, layer_set_members},
+                                        {Py_tp_traverse, slot(traverse_layers)},
+                                        {Py_tp_clear, slot(clear_layers)},
+                                        {Py_tp_dealloc, slot(dealloc_layers)},
+                                        {0, nullptr}};
+inline constexpr unsigned type_flags =
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
+inline PyType_Spec layer_spec = {"switchback._torch_dispatch.Layer", sizeof(Layer), 0, type_flags,
+                                 layer_slots};
+inline PyType_Spec layer_set_spec = {"switchback._torch_dispatch.LayerSet", sizeof(LayerSet), 0,
+                                     type_flags, layer_set_slots};
+
+// ---- Whether a call can go the short way
+
+// The layer that was used last, if its context is current.
+inline Layer* current_layer(PyObject* layers) {
+  PyObject* latest = as_layers(layers)->latest;
+  if (latest == nullptr || !PyObject_TypeCheck(latest, layer_type)) return nullptr;
+  Layer* layer = as_layer(latest);
+  if (layer->weight == nullptr && layer->codes == nullptr) return nullptr;
+  if (layer->torch_threads >= 0) {
+    uint32_t threads = 0;
+    if (torch_get_num_threads(&threads) != TORCH_SUCCESS || threads != layer->torch_threads)
+      return nullptr;
+  }
+  return is_true(layer->context_object, names.retired) ? nullptr : layer;
+}
+
+// A context's lock, if it is free. Waiting for it is left to Python.
+class Lock {
+ public:
+  explicit Lock(Layer& layer) : release_(Py_NewRef(layer.release)) {
+    Ref taken(PyObject_CallFunctionObjArgs(layer.acquire, Py_False, nullptr));
+    is_taken_ = taken.get() == Py_True;
+    PyErr_Clear();
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  ~Lock() { unlock(); }
+  bool is_taken() const { return is_taken_; }
+  void unlock() {
+    if (!std::exchange(is_taken_, false)) return;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    Ref done(PyObject_CallNoArgs(release_.get()));
+    PyErr_Restore(type, value, trace);
+  }
+
+ private:
+  Ref release_;
+  bool is_taken_ = false;
+};
+
+// Raises the exception of a status that is not 0; always null.
+inline PyObject* fail(switchback_status status, Lock& lock) {
+  lock.unlock();
+  Ref done(PyObject_CallFunction(check, "i", static_cast<int>(status)));
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "switchback: a call failed");
+  return nullptr;
+}
+
+inline bool is_reusing() {
+  return is_true(reuse, names.on);
+}
+
+struct Numbers {
+  uint64_t value[2];
+};
+
+// The fingerprint that is remembered; false: there is none.
+inline bool remembered(const Layer& layer, Numbers& numbers) {
+  if (layer.fingerprint == nullptr || layer.fingerprint == Py_None) return false;
+  for (Py_ssize_t i = 0; i < 2; ++i)
+    numbers.value[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(layer.fingerprint, i));
+  return !PyErr_Occurred();
+}
+
+inline void remember(Layer& layer, const Numbers* numbers) {
+  PyObject* made =
+      numbers == nullptr ? nullptr : Py_BuildValue("(KK)", numbers->value[0], numbers->value[1]);
+  PyErr_Clear();
+  Py_XDECREF(std::exchange(layer.fingerprint, made));
+}
+
+inline switchback_matrix weight_matrix(const Layer& layer) {
+  const Place& weight = layer.weight->weight;
+  const int64_t stride =
+      weight.strides[0] > layer.in_features ? weight.strides[0] : layer.in_features;
+  return {weight.data, layer.dtype, layer.out_features, layer.in_features, stride};
+}
+
+inline switchback_status fingerprint_of(const Layer& layer, Numbers& numbers) {
+  const switchback_matrix matrix = weight_matrix(layer);
+  return without_gil([&] { return library.fingerprint(layer.context, &matrix, numbers.value); });
+}
+
+inline bool may_prove(const Layer& layer) {
+  return layer.on_cpu != 0 && layer.is_standard == 0;
+}
+
+// Whether the library holds this weight and reads it where it is.
+inline bool holds_weight(const Layer& layer, PyObject* weight) {
+  View view;
+  return layer.weight != nullptr && look_at(weight, view) && layer.weight->weight.is(view) &&
+         layer.weight->weight.tensor.data() == view.data;
+}
+
+inline bool holds_bias(const Held& held, PyObject* bias) {
+  if (bias == Py_None || !held.has_bias) return bias == Py_None && !held.has_bias;
+  View view;
+  return look_at(bias, view) && held.bias.is(view) && held.bias.tensor.data() == view.data;
+}
+
+// Whether the library holds a copy of these codes.
+inline bool holds_codes(const Layer& layer, PyObject* codes, PyObject* absmax, PyObject* bias) {
+  View of_codes, of_absmax;
+  return layer.codes != nullptr && look_at(codes, of_codes) && layer.codes->weight.is(of_codes) &&
+         look_at(absmax, of_absmax) && layer.codes->absmax.is(of_absmax) &&
+         holds_bias(*layer.codes, bias);
+}
+
+// Layer.use_weight of nn/_layer.py, for a weight that is held.
+inline switchback_status use_weight(Layer& layer, const LayerSet& layers, long long version,
+                                    long long bias_version, bool once) {
+  const bool same = version == layer.weight_version && bias_version == layer.bias_version &&
+                    layers.updates == layer.updates;
+  if (same && is_reusing()) return SWITCHBACK_OK;
+  const bool met = same && layers.weight_gradients == layer.weight_gradients;
+  if (!met) layer.meets_again = layer.met;
+  layer.met = met;
+  Numbers found;
+  bool has_found = false;
+  if (met && may_prove(layer)) {
+    if (const auto status = fingerprint_of(layer, found); status != SWITCHBACK_OK) return status;
+    has_found = true;
+    Numbers known;
+    if (remembered(layer, known) && known.value[0] == found.value[0] &&
+        known.value[1] == found.value[1])
+      return SWITCHBACK_OK;
+  }
+  remember(layer, nullptr);
+  if (const auto status = library.weight_updated(layer.linear); status != SWITCHBACK_OK)
+    return status;
+  layer.weight_version = version;
+  layer.bias_version = bias_version;
+  layer.updates = layers.updates;
+  layer.weight_gradients = layers.weight_gradients;
+  if (!has_found && may_prove(layer) && (layer.meets_again != 0 || !once)) {
+    if (const auto status = fingerprint_of(layer, found); status != SWITCHBACK_OK) return status;
+    has_found = true;
+  }
+  if (has_found) remember(layer, &found);
+  layer.read_by_backward = 0;
+  return SWITCHBACK_OK;
+}
+
+}  // namespace dispatch

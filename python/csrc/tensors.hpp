@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python objects and torch's tensors, through stable interfaces alone: Python's limited API of 3.10
+// and torch's C functions of 2.14.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030A0000
+#include <Python.h>
+#include <structmember.h>
+#define TORCH_TARGET_VERSION (((0ULL + 2) << 56) | ((0ULL + 14) << 48))
+#include <torch/csrc/stable/c/shim.h>
+#include <torch/headeronly/util/shim_utils.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace dispatch {
+
+// ---- What the Python side hands over, once
+
+struct Torch {
+  PyObject* tensor = nullptr;        // torch.Tensor
+  PyObject* parameter = nullptr;     // torch.nn.Parameter
+  PyObject* disturbances = nullptr;  // functions that return something false where all is plain
+  PyObject* forward_mode = nullptr;  // torch.autograd.forward_ad
+};
+
+struct Names {
+  PyObject *version, *requires_grad, *is_neg, *current_level, *retired, *on;
+};
+
+inline Torch torch_objects;
+inline Names names;
+
+// ---- Python objects
+
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(PyObject* owned) : object_(owned) {}
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Ref& operator=(Ref&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Ref() { Py_XDECREF(object_); }
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+// Calls a function of the library while other Python threads run.
+template <class F>
+auto without_gil(F function) {
+  PyThreadState* state = PyEval_SaveThread();
+  const auto result = function();
+  PyEval_RestoreThread(state);
+  return result;
+}
+
+inline PyObject* none() {
+  return Py_NewRef(Py_None);
+}
+
+// An attribute as a truth value; 1 also where there is none, and Python's error is cleared.
+inline bool is_true(PyObject* object, PyObject* name) {
+  Ref found(PyObject_GetAttr(object, name));
+  const int truth = found ? PyObject_IsTrue(found.get()) : -1;
+  if (truth < 0) PyErr_Clear();
+  return truth != 0;
+}
+
+inline bool is_plain(PyObject* object) {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  return type == torch_objects.tensor || type == torch_objects.parameter;
+}
+
+inline bool undisturbed() {
+  for (Py_ssize_t i = 0; i < PyTuple_Size(torch_objects.disturbances); ++i) {
+    Ref answer(PyObject_CallNoArgs(PyTuple_GetItem(torch_objects.disturbances, i)));
+    const int truth = answer ? PyObject_IsTrue(answer.get()) : -1;
+    if (truth < 0) PyErr_Clear();
+    if (truth != 0) return false;
+  }
+  Ref level(PyObject_GetAttr(torch_objects.forward_mode, names.current_level));
+  const long value = level ? PyLong_AsLong(level.get()) : 0;
+  PyErr_Clear();
+  return value < 0;
+}
+
+// ---- Tensors
+
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(AtenTensorHandle owned) : handle_(owned) {}
+  Tensor(Tensor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Tensor& operator=(Tensor&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Tensor() {
+    if (handle_ != nullptr) aoti_torch_delete_tensor_object(handle_);
+  }
+  AtenTensorHandle get() const { return handle_; }
+  void* data() const {
+    void* found = nullptr;
+    if (handle_ == nullptr || aoti_torch_get_data_ptr(handle_, &found) != TORCH_SUCCESS)
+      return nullptr;
+    return found;
+  }
+
+ private:
+  AtenTensorHandle handle_ = nullptr;
+};
+
+constexpr int max_dims = 8;
+
+// A strided tensor of a plain type in CPU memory.
+struct View {
+  Tensor tensor;
+  void* data = nullptr;
+  int32_t dtype = 0;  // torch's
+  int64_t dim = 0;
+  int64_t* sizes = nullptr;
+  int64_t* strides = nullptr;
+
+  int64_t last() const { return sizes[dim - 1]; }
+};
+
+inline bool look_at(PyObject* object, View& view) {
+  AtenTensorHandle handle = nullptr;
+  if (!is_plain(object) || torch_tensor_from_pyobject(object, &handle) != TORCH_SUCCESS)
+    return false;
+  view.tensor = Tensor(handle);
+  int32_t layout = 0, device = 0;
+  return aoti_torch_get_layout(handle, &layout) == TORCH_SUCCESS &&
+         layout == aoti_torch_layout_strided() &&
+         aoti_torch_get_device_type(handle, &device) == TORCH_SUCCESS &&
+         device == aoti_torch_device_type_cpu() &&
+         aoti_torch_get_dtype(handle, &view.dtype) == TORCH_SUCCESS &&
+         aoti_torch_get_dim(handle, &view.dim) == TORCH_SUCCESS && view.dim >= 1 &&
+         view.dim <= max_dims && aoti_torch_get_sizes(handle, &view.sizes) == TORCH_SUCCESS &&
+         aoti_torch_get_strides(handle, &view.strides) == TORCH_SUCCESS &&
+         aoti_torch_get_data_ptr(handle, &view.data) == TORCH_SUCCESS;
+}
+
+// tensor[..., cols] as a matrix whose rows are evenly spaced; false if it is none or has no rows.
+inline bool rows_of(const View& view, int64_t cols, int64_t& rows, int64_t& stride) {
+  if (view.last() != cols || (cols > 1 && view.strides[view.dim - 1] != 1)) return false;
+  rows = 1;
+  stride = cols;
+  for (int64_t d = view.dim - 2; d >= 0; --d) {
+    if (view.sizes[d] == 1) continue;
+    if (rows == 1)
+      stride = view.strides[d];
+    else if (view.strides[d] != rows * stride)
+      return false;
+    rows *= view.sizes[d];
+  }
+  return rows > 0 && stride >= cols;
+}
+
+// A new tensor; null after a failure.
+inline Tensor empty(int64_t dim, const int64_t* sizes, int32_t dtype) {
+  int64_t strides[max_dims];
+  int64_t step = 1;
+  for (int64_t d = dim - 1; d >= 0; --d) {
+    strides[d] = step;
+    step *= sizes[d];
+  }
+  AtenTensorHandle made = nullptr;
+  const int32_t cpu = aoti_torch_device_type_cpu();
+  if (aoti_torch_empty_strided(dim, sizes, strides, dtype, cpu, 0, &made) != TORCH_SUCCESS)
+    return Tensor();
+  return Tensor(made);
+}
+
+// A tensor like `view` whose last dimension is `cols`.
+inline Tensor empty_like(const View& view, int64_t cols) {
+  int64_t sizes[max_dims];
+  for (int64_t d = 0; d < view.dim - 1; ++d)
+    sizes[d] = view.sizes[d];
+  sizes[view.dim - 1] = cols;
+  return empty(view.dim, sizes, view.dtype);
+}
+
+// A Python tensor of it, or None for no tensor; null with Python's error set after a failure.
+inline Ref to_python(const Tensor& tensor) {
+  if (tensor.get() == nullptr) return Ref(none());
+  void* made = nullptr;
+  if (torch_tensor_to_pyobject(tensor.get(), nullptr, &made) != TORCH_SUCCESS) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "forward: torch made no tensor");
+    return Ref();
+  }
+  return Ref(static_cast<PyObject*>(made));
+}
+
+// How often torch has seen a tensor change, as _version of nn/_layer.py; false: it does not count.
+inline bool version_of(PyObject* tensor, long long& version) {
+  Ref found(PyObject_GetAttr(tensor, names.version));
+  version = found ? PyLong_AsLongLong(found.get()) : -1;
+  if (version < 0) PyErr_Clear();
+  return version >= 0;
+}
+
+// Where a weight, a bias or scales lie, and how they are read.
+struct Place {
+  Tensor tensor;  // keeps the memory from being used by others
+  void* data = nullptr;
+  int32_t dtype = 0;
+  int64_t dim = 0;
+  int64_t sizes[2] = {};
+  int64_t strides[2] = {};
+
+  bool set(PyObject* object) {
+    View view;
+    if (!look_at(object, view) || view.dim > 2) return false;
+    data = view.data;
+    dtype = view.dtype;
+    dim = view.dim;
+    for (int64_t d = 0; d < dim; ++d)
+      sizes[d] = view.sizes[d], strides[d] = view.strides[d];
+    tensor = std::move(view.tensor);
+    return true;
+  }
+
+  bool is(const View& view) const {
+    if (view.data != data || view.dtype != dtype || view.dim != dim) return false;
+    for (int64_t d = 0; d < dim; ++d)
+      if (view.sizes[d] != sizes[d] || view.strides[d] != strides[d]) return false;
+    return true;
+  }
+};
+
+inline bool requires_grad(PyObject* tensor) {
+  return tensor != Py_None && is_true(tensor, names.requires_grad);
+}
+
+// A negated view's memory holds other numbers.
+inline bool is_negated(PyObject* tensor) {
+  Ref answer(PyObject_CallMethodObjArgs(tensor, names.is_neg, nullptr));
+  if (!answer) PyErr_Clear();
+  return answer.get() != Py_False;
+}
+
+}  // namespace dispatch

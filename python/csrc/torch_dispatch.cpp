@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python module switchback._torch_dispatch: the short way of a layer's calls to libswitchback.
+//
+// It takes calls on plain tensors in CPU memory, of a layer that holds the weight already, and
+// answers None to all others: python/switchback/nn then goes its own way, which checks everything
+// and says what is wrong. So nothing here reports a bad argument.
+#include "layers.hpp"
+
+namespace dispatch {
+namespace {
+
+// Of what this module and nn/_dispatch.py expect of each other.
+constexpr long version = 1;
+
+PyObject* apply = nullptr;           // records a forward
+PyObject* apply_prepared = nullptr;  // records a forward from codes
+
+// ---- The passes
+
+// forward(layers, x, weight, bias, keeps_codes, keeps_others): y, recorded where autograd is on, or
+// None. With one argument more, which says whether a backward will follow, nothing is recorded.
+PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if ((count != 6 && count != 7) || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
+  PyObject *x = args[1], *weight = args[2], *bias = args[3];
+  Layer* layer = current_layer(args[0]);
+  const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
+  View given;
+  int64_t rows, stride;
+  long long version = 0, bias_version = 0;
+  if (layer == nullptr || layer->weight == nullptr || !look_at(x, given) ||
+      given.dtype != layer->torch_dtype || !rows_of(given, layer->in_features, rows, stride) ||
+      !undisturbed() || is_negated(x) || !version_of(weight, version) ||
+      (bias != Py_None && !version_of(bias, bias_version)))
+    return none();
+  bool recorded = false, wants_dw = false;
+  if (count == 6 && aoti_torch_grad_mode_is_enabled()) {
+    wants_dw = requires_grad(weight);
+    recorded = wants_dw || requires_grad(x) || requires_grad(bias);
+    if (wants_dw && args[5] == Py_True) return none();
+  }
+  const bool keeps_codes = wants_dw && args[4] == Py_True;
+  const bool trains = recorded || (count == 7 && args[6] == Py_True);
+
+  Tensor y = empty_like(given, layer->out_features), codes, absmax;
+  if (keeps_codes) {
+    const int64_t sizes[2] = {rows, layer->in_features};
+    codes = empty(2, sizes, aoti_torch_dtype_int8());
+    absmax = empty(1, sizes, aoti_torch_dtype_float32());
+    if (codes.get() == nullptr || absmax.get() == nullptr) return none();
+  }
+  if (y.get() == nullptr) return none();
+  {
+    Lock lock(*layer);
+    if (!lock.is_taken() || !holds_weight(*layer, weight) || !holds_bias(*layer->weight, bias))
+      return none();
+    switchback_status status =
+        use_weight(*layer, *as_layers(args[0]), version, bias_version, trains);
+    if (status != SWITCHBACK_OK) return fail(status, lock);
+    const switchback_matrix in = {given.data, layer->dtype, rows, layer->in_features, stride};
+    const switchback_matrix out = {y.data(), layer->dtype, rows, layer->out_features,
+                                   layer->out_features};
+    const switchback_matrix kept = {codes.data(), SWITCHBACK_S8, rows, layer->in_features,
+                                    layer->in_features};
+    const int32_t save = trains ? SWITCHBACK_SAVE_CALLER : SWITCHBACK_SAVE_NOTHING;
+    auto* scales = static_cast<float*>(absmax.data());
+    status = without_gil([&] {
+      return keeps_codes ? library.forward_codes(layer->linear, &in, &out, &kept, scales)
+                         : library.forward(layer->linear, &in, &out, save);
+    });
+    if (status != SWITCHBACK_OK) return fail(status, lock);
+  }
+  Ref result = to_python(y);
+  if (!recorded || !result) return result.release();
+  Ref of_codes = to_python(codes), of_absmax = to_python(absmax);
+  if (!of_codes || !of_absmax) return nullptr;
+  Ref made(PyTuple_Pack(3, result.get(), of_codes.get(), of_absmax.get()));
+  if (!made) return nullptr;
+  return PyObject_CallFunctionObjArgs(apply, x, weight, bias, args[0], args[4], made.get(),
+                                      nullptr);
+}
+
+// forward_prepared(layers, x, codes, absmax, bias): y, recorded where autograd is on, or None. With
+// one argument more nothing is recorded.
+PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if ((count != 5 && count != 6) || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
+  PyObject *x = args[1], *codes = args[2], *absmax = args[3], *bias = args[4];
+  Layer* layer = current_layer(args[0]);
+  const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
+  if (layer == nullptr || layer->codes == nullptr) return none();
+  View given;
+  int64_t rows, stride;
+  long long version, absmax_version, bias_version = 0;
+  if (!look_at(x, given) || given.dtype != layer->torch_dtype ||
+      !rows_of(given, layer->in_features, rows, stride) || !undisturbed() || is_negated(x) ||
+      !version_of(codes, version) || !version_of(absmax, absmax_version) ||
+      (bias != Py_None && !version_of(bias, bias_version)))
+    return none();
+  const bool recorded =
+      count == 5 && aoti_torch_grad_mode_is_enabled() && (requires_grad(x) || requires_grad(bias));
+  Tensor y = empty_like(given, layer->out_features);
+  if (y.get() == nullptr) return none();
+  {
+    Lock lock(*layer);
+    if (!lock.is_taken() || !holds_codes(*layer, codes, absmax, bias) ||
+        version != layer->codes->codes_version || absmax_version != layer->codes->absmax_version ||
+        bias_version != layer->bias_version || as_layers(args[0])->updates != layer->updates)
+      return none();
+    const switchback_matrix in = {given.data, layer->dtype, rows, layer->in_features, stride};
+    const switchback_matrix out = {y.data(), layer->dtype, rows, layer->out_features,
+                                   layer->out_features};
+    const switchback_status status = without_gil(
+        [&] { return library.forward(layer->linear, &in, &out, SWITCHBACK_SAVE_NOTHING); });
+    if (status != SWITCHBACK_OK) return fail(status, lock);
+  }
+  Ref result = to_python(y);
+  if (!recorded || !result) return result.release();
+  Ref made(PyTuple_Pack(1, result.get()));
+  if (!made) return nullptr;
+  return PyObject_CallFunctionObjArgs(apply_prepared, x, codes, absmax, bias, args[0], made.get(),
+                                      nullptr);
+}
+
+// backward(layers, g, x, weight, codes, absmax, wants_db): what the function that recorded the
+// forward returns, or None. weight is None if dx is not wanted, x and codes if dw is not.
+PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 7 || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
+  PyObject *g = args[1], *x = args[2], *weight = args[3], *codes = args[4], *absmax = args[5];
+  const bool has_codes = codes != Py_None;
+  const bool wants_dx = weight != Py_None, wants_db = args[6] == Py_True;
+  const bool wants_dw = has_codes || x != Py_None;
+  Layer* layer = current_layer(args[0]);
+  const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
+  View given, input, scales;
+  int64_t rows, stride, input_rows = 0, input_stride = 0;
+  long long version = 0;
+  if (layer == nullptr || layer->weight == nullptr || !look_at(g, given) ||
+      given.dtype != layer->torch_dtype || !rows_of(given, layer->out_features, rows, stride) ||
+      (wants_dx && !version_of(weight, version)) || !undisturbed() || is_negated(g))
+    return none();
+  if (wants_dw) {
+    const int32_t dtype = has_codes ? aoti_torch_dtype_int8() : layer->torch_dtype;
+    if (!look_at(has_codes ? codes : x, input) || input.dtype != dtype ||
+        !rows_of(input, layer->in_features, input_rows, input_stride) || input_rows != rows ||
+        is_negated(has_codes ? codes : x))
+      return none();
+    if (has_codes &&
+        (!look_at(absmax, scales) || scales.dtype != aoti_torch_dtype_float32() ||
+         scales.dim != 1 || scales.sizes[0] != rows || (rows > 1 && scales.strides[0] != 1)))
+      return none();
+  }
+  const int64_t shape[2] = {layer->out_features, layer->in_features};
+  Tensor dx, dw, db;
+  if (wants_dx) dx = empty_like(given, layer->in_features);
+  if (wants_dw) dw = empty(2, shape, layer->torch_dtype);
+  if (wants_db) db = empty(1, shape, layer->torch_dtype);
+  if ((wants_dx && dx.get() == nullptr) || (wants_dw && dw.get() == nullptr) ||
+      (wants_db && db.get() == nullptr))
+    return none();
+  {
+    Lock lock(*layer);
+    if (!lock.is_taken() || layer->weight == nullptr) return none();
+    if (wants_dx) {
+      if (version != layer->weight_version || !holds_weight(*layer, weight)) return none();
+      // Layer.use_weight_of_forward of nn/_layer.py.
+      Numbers known, found;
+      if (layer->read_by_backward == 0 && remembered(*layer, known)) {
+        if (const auto status = fingerprint_of(*layer, found); status != SWITCHBACK_OK)
+          return fail(status, lock);
+        if (known.value[0] != found.value[0] || known.value[1] != found.value[1]) return none();
+      }
+      layer->read_by_backward = 1;
+    }
+    const int64_t k = layer->in_features, n = layer->out_features;
+    switchback_linear_grads grads = {};
+    grads.struct_size = sizeof(grads);
+    grads.g = {given.data, layer->dtype, rows, n, stride};
+    grads.dx = {dx.data(), layer->dtype, rows, k, k};
+    grads.dw = {dw.data(), layer->dtype, n, k, k};
+    grads.db = {db.data(), layer->dtype, 1, n, n};
+    const int32_t kept_dtype = has_codes ? static_cast<int32_t>(SWITCHBACK_S8) : layer->dtype;
+    const switchback_matrix kept = {input.data, kept_dtype, rows, k, input_stride};
+    const auto* kept_absmax = static_cast<const float*>(scales.data);
+    const switchback_status status = without_gil([&] {
+      return library.backward_from(layer->linear, &grads, wants_dw ? &kept : nullptr, kept_absmax);
+    });
+    if (status != SWITCHBACK_OK) return fail(status, lock);
+  }
+  if (wants_dw || wants_db) ++as_layers(args[0])->weight_gradients;
+  Ref of_x = to_python(dx), of_weight = to_python(dw), of_bias = to_python(db);
+  if (!of_x || !of_weight || !of_bias) return nullptr;
+  return PyTuple_Pack(6, of_x.get(), of_weight.get(), of_bias.get(), Py_None, Py_None, Py_None);
+}
+
+// connect(Tensor, Parameter, disturbances, forward_ad, reuse, check, apply, apply_prepared)
+PyObject* connect(PyObject*, PyObject* args) {
+  PyObject* given[8];
+  if (!PyArg_ParseTuple(args, "OOO!OOOOO", &given[0], &given[1], &PyTuple_Type, &given[2],
+                        &given[3], &given[4], &given[5], &given[6], &given[7]))
+    return nullptr;
+  PyObject** places[8] = {&torch_objects.tensor,
+                          &torch_objects.parameter,
+                          &torch_objects.disturbances,
+                          &torch_objects.forward_mode,
+                          &reuse,
+                          &check,
+                          &apply,
+                          &apply_prepared};
+  for (int i = 0; i < 8; ++i)
+    Py_XDECREF(std::exchange(*places[i], Py_NewRef(given[i])));
+  return none();
+}
+
+// use(addresses): the functions of the library, in the order of Functions.
+PyObject* use(PyObject*, PyObject* args) {
+  PyObject* given[5];
+  if (!PyArg_ParseTuple(args, "OOOOO", &given[0], &given[1], &given[2], &given[3], &given[4]))
+    return nullptr;
+  void* found[5];
+  for (int i = 0; i < 5; ++i)
+    found[i] = PyLong_AsVoidPtr(given[i]);
+  if (PyErr_Occurred()) return nullptr;
+  library.forward = reinterpret_cast<decltype(library.forward)>(found[0]);
+  library.forward_codes = reinterpret_cast<decltype(library.forward_codes)>(found[1]);
+  library.backward_from = reinterpret_cast<decltype(library.backward_from)>(found[2]);
+  library.weight_updated = reinterpret_cast<decltype(library.weight_updated)>(found[3]);
+  library.fingerprint = reinterpret_cast<decltype(library.fingerprint)>(found[4]);
+  return none();
+}
+
+// ---- The module
+
+template <class F>
+PyCFunction fast(F* function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef methods[] = {{"connect", connect, METH_VARARGS, nullptr},
+                         {"use", use, METH_VARARGS, nullptr},
+                         {"forward", fast(forward), METH_FASTCALL, nullptr},
+                         {"forward_prepared", fast(forward_prepared), METH_FASTCALL, nullptr},
+                         {"backward", fast(backward), METH_FASTCALL, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "_torch_dispatch",
+                          "Calls of layers to libswitchback, compiled.",
+                          -1,
+                          methods,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
+
+}  // namespace
+}  // namespace dispatch
+
+PyMODINIT_FUNC PyInit__torch_dispatch() {
+  using namespace dispatch;
+  names = {PyUnicode_InternFromString("_version"), PyUnicode_InternFromString("requires_grad"),
+           PyUnicode_InternFromString("is_neg"),   PyUnicode_InternFromString("_current_level"),
+           PyUnicode_InternFromString("retired"),  PyUnicode_InternFromString("on")};
+  layer_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&layer_spec));
+  layer_set_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&layer_set_spec));
+  Ref module(PyModule_Create(&definition));
+  if (layer_type == nullptr || layer_set_type == nullptr || !module) return nullptr;
+  if (PyModule_AddObjectRef(module.get(), "Layer", reinterpret_cast<PyObject*>(layer_type)) < 0 ||
+      PyModule_AddObjectRef(module.get(), "LayerSet", reinterpret_cast<PyObject*>(layer_set_type)) <
+          0 ||
+      PyModule_AddIntConstant(module.get(), "VERSION", version) < 0)
+    return nullptr;
+  return module.release();
+}

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which way calls of the layers go to the library: compiled code, where there is some, or ctypes.
+
+The extension module switchback._torch_dispatch (csrc/torch_dispatch.cpp) is optional. It takes the
+calls that need nothing but the library: plain tensors on the CPU and a weight that the layer holds
+already. It answers None to all others, and these go on through Python. Both ways share the state of a
+layer (_layer.py), so each call may take another one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import torch
+from torch.autograd import forward_ad
+
+from .. import _library, _tensors
+
+VARIABLE = "SWITCHBACK_DISPATCH"
+_VERSION = 1  # of what the extension module and this file expect of each other
+_FUNCTIONS = (
+    "switchback_linear_forward",
+    "switchback_linear_forward_codes",
+    "switchback_linear_backward_from",
+    "switchback_linear_weight_updated",
+    "switchback_fingerprint",
+)
+
+
+def _load():
+    """The extension module, or None; and if there is none, why."""
+    wanted = os.environ.get(VARIABLE) or "auto"
+    if wanted not in ("auto", "compiled", "ctypes"):
+        raise ValueError(f"{VARIABLE} = {wanted!r}; it must be 'auto', 'compiled' or 'ctypes'")
+    if wanted == "ctypes":
+        return None, f"{VARIABLE} says so"
+    try:
+        if _tensors.TORCH_VERSION < (2, 14):
+            raise ImportError(f"torch is {torch.__version__}, it needs 2.14")
+        from .. import _torch_dispatch as found
+
+        if found.VERSION != _VERSION:
+            raise ImportError(f"{found.__file__} was built for another version of switchback")
+    except ImportError as error:
+        not_built = isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error)
+        reason = "not built" if not_built else str(error)
+        if wanted == "compiled":
+            raise ImportError(
+                f"{VARIABLE} = 'compiled', but switchback._torch_dispatch cannot be used: {reason}"
+            ) from error
+        return None, reason
+    return found, ""
+
+
+native, _reason = _load()
+_used = None
+
+
+def dispatch_path() -> str:
+    """How eager calls of layers reach the library: "compiled", or "ctypes" with the reason.
+
+    Results are the same. $SWITCHBACK_DISPATCH chooses when switchback.nn is imported: "ctypes", or
+    "compiled", which fails if that cannot be had.
+    """
+    return "compiled" if native else f"ctypes ({_reason})"
+
+
+def use(library) -> None:
+    """Tells the compiled code where the library's functions are."""
+    global _used
+    if library is not _used:
+        functions = (getattr(library, name) for name in _FUNCTIONS)
+        native.use(*(ctypes.cast(function, ctypes.c_void_p).value for function in functions))
+        _used = library
+
+
+def connect(reuse, apply, apply_prepared) -> None:
+    """Gives the compiled code what it asks and calls."""
+    native.connect(
+        torch.Tensor,
+        torch.nn.Parameter,
+        _tensors.DISTURBANCES,
+        forward_ad,
+        reuse,
+        _library.check,
+        apply,
+        apply_prepared,
+    )

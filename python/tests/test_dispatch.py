@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two ways of a call to the library: which one is in use, and that their bits are the same."""
+
+import contextlib
+import copy
+import ctypes
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import unittest
+from unittest import mock
+
+from support import PACKAGE, builds_dispatch, require_torch, run_program, run_python
+
+torch = require_torch()
+
+from switchback import nn as sb  # noqa: E402
+from switchback import _errors as sb_errors  # noqa: E402
+from switchback._library import library  # noqa: E402
+from switchback.nn import _dispatch, _function  # noqa: E402
+from torch import nn  # noqa: E402
+
+COMPILED = _dispatch.native is not None
+K, N = 48, 40
+
+
+def without_compiled():
+    """Calls within it go through Python alone."""
+    return mock.patch.object(_function, "native", None)
+
+
+class Reported(unittest.TestCase):
+    def said(self, **variables):
+        script = "import switchback.nn; print(switchback.nn.dispatch_path())"
+        return run_python("-c", script, env=variables)
+
+    def test_ctypes_on_demand(self):
+        done = self.said(SWITCHBACK_DISPATCH="ctypes")
+        self.assertEqual(done.stdout.strip(), "ctypes (SWITCHBACK_DISPATCH says so)", done.stderr)
+
+    def test_an_unknown_way(self):
+        done = self.said(SWITCHBACK_DISPATCH="fast")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("SWITCHBACK_DISPATCH = 'fast'; it must be", done.stderr)
+
+    def test_compiled_or_a_reason(self):
+        said = sb.dispatch_path()
+        self.assertRegex(said, r"^compiled$" if COMPILED else r"^ctypes \(.+\)$")
+        if not COMPILED and "says so" not in said:
+            done = self.said(SWITCHBACK_DISPATCH="compiled")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("SWITCHBACK_DISPATCH = 'compiled', but", done.stderr)
+
+    def test_for_bug_reports(self):
+        done = run_python("-m", "switchback")
+        self.assertIn(f"dispatch     {sb.dispatch_path()}", done.stdout)
+        done = run_python("-m", "switchback", env={"SWITCHBACK_DISPATCH": "fast"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("dispatch     SWITCHBACK_DISPATCH = 'fast'; it must be", done.stdout)
+
+
+def calls_of(layer, x, g):
+    """Everything that a layer gives: in eval and in training, twice, the weight changed between."""
+    found = []
+    for _ in range(2):
+        with torch.no_grad():
+            found += [layer(x), layer(x)]
+        for _ in range(2):
+            given = x.detach().requires_grad_()
+            y = layer(given)
+            y.backward(g.to(y.dtype))
+            found += [y.detach(), given.grad]
+            for parameter in layer.parameters():
+                if parameter.grad is not None:
+                    found.append(parameter.grad.clone())
+                    with torch.no_grad():
+                        parameter.sub_(parameter.grad, alpha=0.1)
+                    parameter.grad = None
+    return found
+
+
+@unittest.skipUnless(COMPILED, f"there is no compiled dispatch: {sb.dispatch_path()}")
+class Compiled(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+
+    def same(self, got, want):
+        self.assertEqual(len(got), len(want))
+        for place, (a, b) in enumerate(zip(got, want)):
+            self.assertEqual((a.dtype, a.shape, a.stride()), (b.dtype, b.shape, b.stride()), place)
+            self.assertTrue(torch.equal(a, b), f"result {place} differs")
+
+    @contextlib.contextmanager
+    def taken(self, names=("forward", "forward_prepared", "backward")):
+        """How many calls the compiled code takes, in a list."""
+        counts = []
+
+        class Counting:
+            def __getattr__(self, name):
+                function = getattr(_dispatch.native, name)
+                if name not in names:
+                    return function
+
+                def call(*arguments):
+                    result = function(*arguments)
+                    if result is not None:
+                        counts.append(name)
+                    return result
+
+                return call
+
+        with mock.patch.object(_function, "native", Counting()):
+            yield counts
+
+    def kinds(self):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for options in (
+                {},
+                {"mode": "rowwise"},
+                {"mode": "standard"},
+                {"mode": "auto"},
+                {"mode": "rowwise", "mem_efficient": True},
+                {"mem_efficient": True},
+                {"mode": "rowwise", "rotation": 16},
+                {"mode": "rowwise", "dw": "int8_block", "dw_block_rows": 128},
+                {"mode": "rowwise", "bias": False},
+            ):
+                yield dtype, options
+
+    def test_the_same_bits(self):
+        for dtype, options in self.kinds():
+            layer = sb.SwitchBackLinear(K, N, dtype=dtype, **options)
+            for shape in ((5,), (2, 3), (), (1,), (2, 1, 4)):
+                with self.subTest(dtype=dtype, shape=shape, **options):
+                    x, g = torch.randn(*shape, K, dtype=dtype), torch.randn(*shape, N, dtype=dtype)
+                    twin = copy.deepcopy(layer)
+                    with self.taken() as taken:
+                        got = calls_of(copy.deepcopy(layer), x, g)
+                    with without_compiled():
+                        self.same(got, calls_of(twin, x, g))
+                    # All but the first forward; recorded ones that keep blocks go through Python.
+                    blocks = "dw" in options
+                    self.assertEqual(taken.count("forward"), 3 if blocks else 7)
+                    self.assertEqual(taken.count("backward"), 0 if blocks else 4)
+
+    def test_turn_about_on_one_layer(self):
+        """The state is shared: each call may take another way."""
+        layer = sb.SwitchBackLinearVectorwise(K, N)
+        twin = copy.deepcopy(layer)
+        x, g = torch.randn(5, K), torch.randn(5, N)
+        generator = torch.Generator().manual_seed(1)
+
+        def results(layer, mixed):
+            found = []
+            for step in range(40):
+                choice = int(torch.randint(0, 16, (), generator=generator))
+                through_python = without_compiled() if mixed and choice & 1 else contextlib.nullcontext()
+                with through_python:
+                    if step % 3:
+                        with torch.no_grad():
+                            found.append(layer(x))
+                    else:
+                        y = layer(x)
+                if not step % 3:
+                    with without_compiled() if mixed and choice & 2 else contextlib.nullcontext():
+                        found += torch.autograd.grad(y, list(layer.parameters()), g)
+                if step % 5 == 0:
+                    layer.weight.data.mul_(1.25)  # autograd does not see it
+                if step % 7 == 0:
+                    with torch.no_grad():
+                        layer.bias.add_(1.0)
+            return found
+
+        mixed = results(layer, True)
+        generator.manual_seed(1)
+        self.same(mixed, results(twin, False))
+        fresh = sb.SwitchBackLinearVectorwise(K, N)
+        fresh.load_state_dict(layer.state_dict())
+        self.same([layer(x)], [fresh(x)])
+
+    def test_prepared(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            for kind in (sb.SwitchBackLinearVectorwise, sb.SwitchBackLinearGlobal):
+                layer = kind(K, N, dtype=dtype).prepare_for_eval()
+                x, g = torch.randn(2, 3, K, dtype=dtype), torch.randn(2, 3, N, dtype=dtype)
+                with without_compiled():
+                    want = calls_of(copy.deepcopy(layer), x, g)
+                with self.taken() as taken:
+                    self.same(calls_of(layer, x, g), want)
+                self.assertGreaterEqual(taken.count("forward_prepared"), 3)
+                layer.W_int8[0, 0] = 5
+                layer.state_W.mul_(2.0)
+                twin = copy.deepcopy(layer)
+                self.same([layer(x)], [twin(x)])
+                layer.half()  # moves nothing of the codes, and the bias
+                with without_compiled():
+                    want = layer(x.half())
+                self.same([layer(x.half()), layer(x.half())], [want, want])
+
+    def test_what_goes_on_through_python(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N)
+        x, half = torch.randn(4, K), torch.randn(4, K).bfloat16()
+        layer(x)
+        other = sb.SwitchBackLinearVectorwise(K, N)
+        uneven = torch.randn(4, 3, 2, K)[:, :2, 1]
+        with torch.inference_mode():
+            uncounted = copy.deepcopy(layer)
+            uncounted.weight = nn.Parameter(layer.weight.clone(), requires_grad=False)
+            uncounted(x)
+        operands = {
+            "columns": torch.randn(K, 4).t(),
+            "negated": torch._neg_view(torch.randn(4, K)),
+            "no rows": torch.randn(0, K),
+            "uneven rows": uneven.transpose(0, 1),
+            "a subclass": x.as_subclass(Plain),
+        }
+        cases = {name: lambda x=x: layer(x) for name, x in operands.items()}
+        cases["another layer's first call"] = lambda: other(x)
+        cases["inference tensors"] = lambda: uncounted(x)
+        cases["autocast"] = lambda: autocast(x)
+        cases["autocast, of its dtype"] = lambda: autocast(half)
+
+        def autocast(x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return layer(x)
+
+        for name, call in cases.items():
+            with self.subTest(case=name):
+                with self.taken() as taken:
+                    got = call().detach()
+                self.assertEqual(taken, [])
+                with without_compiled():
+                    self.same([call().detach()], [got])
+
+    def test_rows_apart(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N)
+        wide = torch.randn(6, 2 * K)
+        layer(wide[:, :K])
+        with self.taken() as taken:
+            for x in (wide[:, K:], wide[::2, :K], wide.view(2, 3, 2 * K)[:, :, :K], wide[0, :K]):
+                got = layer(x)
+                with without_compiled():
+                    self.same([layer(x)], [got])
+        self.assertEqual(len(taken), 4)
+
+    def test_wrong_operands_are_still_refused(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N)
+        x = torch.randn(4, K)
+        layer(x)
+        for kind, words, call in (
+            (TypeError, "x is a list", lambda: layer([1.0])),
+            (TypeError, "float64", lambda: layer(x.double())),
+            (ValueError, "in_features = 48", lambda: layer(x[:, 1:])),
+            (TypeError, "sparse", lambda: layer(x.to_sparse())),
+            (TypeError, "float16", lambda: layer(x.half())),
+            (ValueError, "meta", lambda: layer(x.to("meta"))),
+        ):
+            with self.assertRaisesRegex(kind, words):
+                call()
+        layer(x)
+        layer.weight.data.untyped_storage().resize_(0)
+        with self.assertRaisesRegex(ValueError, "storage"):
+            layer(x)
+
+    def test_hooks_and_versions_see_what_is_saved(self):
+        for options in ({}, {"mem_efficient": True}):
+            layer = sb.SwitchBackLinear(K, N, **options)
+            x = torch.randn(4, K, requires_grad=True)
+            layer(x)
+            packed = []
+
+            def pack(tensor, packed=packed):
+                packed.append(tensor.shape)
+                return tensor
+
+            with self.taken() as taken:
+                with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+                    layer(x)
+                y = layer(x)
+            self.assertEqual(len(taken), 2)
+            self.assertEqual(len(packed), 3 if options else 2)
+            with torch.no_grad():
+                layer.weight.mul_(2.0)
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                y.sum().backward()
+
+    def test_second_derivatives_are_refused(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N)
+        x = torch.randn(4, K, requires_grad=True)
+        layer(x)
+        y = layer(x).square().sum()
+        (dx,) = torch.autograd.grad(y, x, create_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "differentiate twice"):
+            dx.sum().backward()
+
+    @contextlib.contextmanager
+    def stand_ins(self, replaced):
+        """Functions in place of the library's, on both ways."""
+        real = {name: getattr(library(), name) for name in _dispatch._FUNCTIONS}
+        used = dict(real)
+        for name, function in replaced.items():
+            kind = ctypes.CFUNCTYPE(ctypes.c_int32, *real[name].argtypes)
+            used[name] = kind(function)
+            setattr(library(), name, function)
+        _dispatch.native.use(*(ctypes.cast(f, ctypes.c_void_p).value for f in used.values()))
+        try:
+            yield
+        finally:
+            for name in replaced:
+                setattr(library(), name, real[name])
+            _dispatch._used = None
+            _dispatch.use(library())
+
+    def test_errors_of_the_library(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N)
+        x = torch.randn(4, K)
+        layer(x)
+        with self.stand_ins({"switchback_linear_forward": lambda *_: 3}):
+            self.assertRaises(MemoryError, layer, x)
+        want = layer(x)  # the lock is free again
+        with self.stand_ins({"switchback_fingerprint": lambda *_: 7}), torch.no_grad():
+            self.assertRaises(sb_errors.InternalError, layer, x)
+        self.same([layer(x).detach()], [want.detach()])
+
+    def test_the_library_is_told_and_asked_as_often(self):
+        """Changes of the weight and fingerprints, against the same calls through Python."""
+        x, g = torch.randn(4, K), torch.randn(4, N)
+
+        def work(layer):
+            optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+            for _ in range(3):
+                layer(x).backward(g)
+                optimizer.step()
+            with torch.no_grad():
+                for _ in range(3):
+                    layer(x)
+                layer.weight.data.mul_(2.0)
+                layer(x)
+                with sb.reuse_weight_codes():
+                    layer(x)
+            for _ in range(3):
+                (layer(x) + layer(x)).backward(g)
+            layer.weight_updated()
+            layer.requires_grad_(False)
+            given = x.clone().requires_grad_()
+            for _ in range(4):
+                layer(given).backward(g)
+
+        def counting(name, calls):
+            function = getattr(library(), name)
+
+            def call(*arguments):
+                calls.append(name)
+                return function(*arguments)
+
+            return call
+
+        lists = []
+        for way in (contextlib.nullcontext(), without_compiled()):
+            torch.manual_seed(0)
+            calls = []
+            names = "switchback_linear_weight_updated", "switchback_fingerprint"
+            with self.stand_ins({name: counting(name, calls) for name in names}), way:
+                work(sb.SwitchBackLinearVectorwise(K, N))
+            lists.append(calls)
+        self.assertGreater(len(lists[0]), 10)
+        self.assertEqual(*lists)
+
+    def test_threads_share_a_layer(self):
+        layer = sb.SwitchBackLinearVectorwise(256, 256).eval()
+        inputs = [torch.randn(32, 256) for _ in range(4)]
+        with torch.no_grad():
+            want = [layer(x) for x in inputs]
+        wrong = []
+
+        def work(x, y):
+            with torch.no_grad():
+                wrong.extend(1 for _ in range(50) if not torch.equal(layer(x), y))
+
+        threads = [threading.Thread(target=work, args=pair) for pair in zip(inputs, want)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_numbers_of_threads_are_followed(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N)
+        x = torch.randn(4, K)
+        before = torch.get_num_threads()
+        try:
+            layer(x)
+            torch.set_num_threads(before + 1)
+            with self.taken() as taken:
+                layer(x)
+                self.assertEqual(taken, [])
+                layer(x)
+                self.assertEqual(taken, ["forward"])
+        finally:
+            torch.set_num_threads(before)
+
+
+class Plain(torch.Tensor):
+    """A subclass of torch's tensors with memory of its own."""
+
+
+@unittest.skipUnless(builds_dispatch(), "it needs torch 2.14, Python 3.10, a compiler and headers")
+class Built(unittest.TestCase):
+    """The module is built and the tests of layers run on it, where they did not already."""
+
+    @unittest.skipIf(COMPILED, "it is there: all tests run on it")
+    def test_with_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ignore = shutil.ignore_patterns("*.so", "__pycache__")
+            package = os.path.join(folder, "switchback")
+            shutil.copytree(os.path.join(PACKAGE, "switchback"), package, ignore=ignore)
+            build = ("setup.py", "-q", "build_dispatch", "--into", package)
+            done = run_python(*build, cwd=PACKAGE)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            environment = {
+                "PYTHONPATH": folder,
+                "SWITCHBACK_DISPATCH": "compiled",
+                "SWITCHBACK_LIBRARY": os.path.realpath(library()._name),
+            }
+            for name in ("dispatch", "weight", "autograd", "prepared"):
+                tests = ("-m", "unittest", "discover", "-s", os.path.dirname(__file__))
+                run = (sys.executable, *tests, "-p", f"test_{name}.py")
+                done = run_program(*run, env=environment, cwd=folder)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
