@@ -7,14 +7,22 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 
 VERSION_MAJOR = 1
-VERSION_MINOR = 9
+VERSION_MINOR = 10
 
 F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
 DTYPE_NAMES = ("float32", "float16", "bfloat16", "int8", "int32")
 
-STANDARD, ROWWISE, GLOBAL, GLOBAL_MEM_EFFICIENT, AUTO = range(5)
-MODES = {"standard": STANDARD, "rowwise": ROWWISE, "global": GLOBAL, "auto": AUTO}
+STANDARD, ROWWISE, GLOBAL, GLOBAL_MEM_EFFICIENT, AUTO, ROWWISE_SHARED = range(6)
+MODES = {
+    "standard": STANDARD,
+    "rowwise": ROWWISE,
+    "rowwise_shared": ROWWISE_SHARED,
+    "global": GLOBAL,
+    "auto": AUTO,
+}
+# Those whose weight has a scale for each row.
+MODES_OF_ROWS = ("rowwise", "rowwise_shared")
 
 ACTIVATIONS = {"gelu_tanh": 1, "gelu_erf": 2}
 

@@ -121,6 +121,31 @@ class Prepared(unittest.TestCase):
         frozen = sb.SwitchBackLinear(K, N).prepare_for_eval().requires_grad_(False)
         self.assertFalse(frozen(self.x).requires_grad)
 
+    def test_one_int8_weight_for_both(self):
+        """In mode rowwise_shared training gives the input gradient that a prepared layer gives."""
+        for dtype in (torch.float32, torch.bfloat16):
+            layer = sb.SwitchBackLinear(K, N, dtype=dtype, mode="rowwise_shared")
+            rowwise = sb.SwitchBackLinear(K, N, dtype=dtype, mode="rowwise")
+            rowwise.load_state_dict(layer.state_dict())
+            g = torch.randn(4, N).to(dtype)
+
+            def step(of):
+                x = self.x.to(dtype).requires_grad_()
+                y = of(x)
+                y.backward(g)
+                return y.detach(), x.grad
+
+            y, dx = step(layer)
+            self.assertTrue(torch.equal(y, step(rowwise)[0]))
+            error = (dx.float() - g.float() @ layer.weight.detach().float()).norm() / dx.float().norm()
+            self.assertLess(error.item(), 0.02)
+            self.assertIsNotNone(layer.weight.grad)
+            layer.prepare_for_eval()
+            self.assertEqual(layer.state_W.shape, (N,))
+            prepared = step(layer)
+            self.assertTrue(torch.equal(prepared[0], y))
+            self.assertTrue(torch.equal(prepared[1], dx))
+
     def test_a_graph_made_before(self):
         layer = sb.SwitchBackLinear(K, N)
         x = self.x.clone().requires_grad_()

@@ -243,8 +243,8 @@ static void bad_options(void) {
   options.in_features = -1;
   CHECK_INVALID("in_features = -1", switchback_grouped_linear_create(context, &options, &layer));
   options = good_options();
-  options.mode = 5;
-  CHECK_INVALID("mode = 5", switchback_grouped_linear_create(context, &options, &layer));
+  options.mode = 6;
+  CHECK_INVALID("mode = 6", switchback_grouped_linear_create(context, &options, &layer));
   options = good_options();
   options.dtype = SWITCHBACK_S8;
   CHECK_INVALID("dtype = 3", switchback_grouped_linear_create(context, &options, &layer));

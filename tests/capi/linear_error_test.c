@@ -25,8 +25,8 @@ static void create(void) {
   switchback_linear_options options = options_of(SWITCHBACK_ROWWISE);
   CHECK_INVALID("context is a null", switchback_linear_create(NULL, &options, &layer));
   CHECK_INVALID("out is a null", switchback_linear_create(context, &options, NULL));
-  options.mode = 5;
-  CHECK_INVALID("mode = 5", switchback_linear_create(context, &options, &layer));
+  options.mode = 6;
+  CHECK_INVALID("mode = 6", switchback_linear_create(context, &options, &layer));
   options.mode = -1;
   CHECK_INVALID("mode = -1", switchback_linear_create(context, &options, &layer));
   options = options_of(SWITCHBACK_ROWWISE);

@@ -56,7 +56,7 @@ class LayerOptions:
     @property
     def keeps_blocks(self) -> bool:
         """Whether a training forward keeps codes of blocks of x, which dw reads, in place of x."""
-        return self.dw == "int8_block" and self.mode in ("rowwise", "global")
+        return self.dw == "int8_block" and self.mode in (*_abi.MODES_OF_ROWS, "global")
 
     @property
     def text(self) -> str:

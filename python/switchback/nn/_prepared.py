@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import ops
+from .. import _abi, ops
 from .._errors import InvalidState
 from .._tensors import FLOATS
 
@@ -29,7 +29,7 @@ def prepare(module, keep_float: bool = False) -> None:
         )
     # Inference mode is left, because its tensors cannot be used outside of it.
     with torch.inference_mode(False), torch.no_grad():
-        quantize = ops.quantize_rowwise if module.mode == "rowwise" else ops.quantize_global
+        quantize = ops.quantize_rowwise if module.mode in _abi.MODES_OF_ROWS else ops.quantize_global
         rows = module._weight_rows()
         codes, scales = quantize(ops.rotate(rows, module.rotation) if module.rotation else rows)
     _set_codes(module, codes, scales, keep_float)
@@ -40,7 +40,7 @@ def set_empty_codes(module) -> None:
     if not _is_to_be_prepared(module):
         return
     shape, device = (module.out_features, module.in_features), module.weight.device
-    count = shape[0] if module.mode == "rowwise" else 1
+    count = shape[0] if module.mode in _abi.MODES_OF_ROWS else 1
     codes = torch.empty(shape, dtype=torch.int8, device=device)
     _set_codes(module, codes, torch.empty(count, dtype=torch.float32, device=device))
 
@@ -122,7 +122,7 @@ def is_placeholder(weight) -> bool:
 def _problems(module, codes, scales) -> list[str]:
     """A description of what is wrong with a checkpoint's codes and scales."""
     shape = (module.out_features, module.in_features)
-    count = shape[0] if module.mode == "rowwise" else 1
+    count = shape[0] if module.mode in _abi.MODES_OF_ROWS else 1
     found = []
     if codes.dtype is not torch.int8 or tuple(codes.shape) != shape:
         found.append(

@@ -169,8 +169,10 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
             gradient) rather than one for all of it. Inputs and gradients always have one per row.
         mem_efficient: keeps the input's int8 codes and scales for backward, not the input: a
             quarter or half of the memory, and a weight gradient of the dequantized input.
-        mode: None, or "rowwise" (as vector_wise_quantization), "global", "standard" (no int8) or
-            "auto" (pass by pass, the fastest of these as this machine was tuned).
+        mode: None, or "rowwise" (as vector_wise_quantization), "rowwise_shared" (the same, but the
+            input gradient reads the codes of the forward: half the codes, and the weight is
+            quantized once), "global", "standard" (no int8) or "auto" (pass by pass, the fastest of
+            rowwise, global and standard as this machine was tuned).
         rotation: 0, or 16, 64, 256 or 1024, of which in_features is a multiple: inputs and weight
             are multiplied by Hadamard matrices of that size in front of their quantization, which
             takes outliers away. Codes are those of the rotated weight (W_int8 of a "ConvRot"
@@ -178,7 +180,8 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
         dw: "floating", or "int8_block": the weight gradient is an int8 product too, of codes that
             have a scale for each column of dw_block_rows (128, 256, 512 or 1024) rows. They are kept
             for backward in place of the input, a quarter or half of its memory (in mode "auto" and
-            in compiled models the input is kept). For modes "rowwise", "global" and "auto".
+            in compiled models the input is kept). For modes "rowwise",
+            "rowwise_shared", "global" and "auto".
     """
 
     def __init__(
@@ -316,8 +319,8 @@ def _check_rotation(rotation: int, in_features: int, mode: str) -> None:
         )
     if rotation and mode in ("standard", "auto"):
         raise ValueError(
-            f"SwitchBackLinear: rotation = {rotation} in mode {mode!r}; it needs mode 'rowwise' or "
-            "'global'"
+            f"SwitchBackLinear: rotation = {rotation} in mode {mode!r}; it needs mode 'rowwise', "
+            "'rowwise_shared' or 'global'"
         )
 
 
@@ -330,10 +333,10 @@ def _check_dw(dw: str, dw_block_rows: int, mode: str, mem_efficient: bool) -> No
         raise ValueError(
             f"SwitchBackLinear: dw_block_rows = {dw_block_rows!r}; it must be 128, 256, 512 or 1024"
         )
-    if dw == "int8_block" and mode not in ("rowwise", "global", "auto"):
+    if dw == "int8_block" and mode not in (*_abi.MODES_OF_ROWS, "global", "auto"):
         raise ValueError(
-            f"SwitchBackLinear: dw = 'int8_block' in mode {mode!r}; it needs mode 'rowwise', 'global' "
-            "or 'auto'"
+            f"SwitchBackLinear: dw = 'int8_block' in mode {mode!r}; it needs mode 'rowwise', "
+            "'rowwise_shared', 'global' or 'auto'"
         )
     if dw == "int8_block" and mem_efficient:
         raise ValueError(
