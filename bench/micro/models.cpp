@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +22,7 @@
 #include "measure/matrix.hpp"
 #include "models/kernels.hpp"
 #include "switchback/activation.hpp"
+#include "switchback/gemm.hpp"
 
 namespace switchback::bench {
 
@@ -34,6 +37,8 @@ constexpr std::int64_t widest_head = 64;
 constexpr std::int64_t vocabulary = 10000;
 // Of operands: with these, those of the claims lie past the caches.
 constexpr std::size_t most_sets = 64;
+// Enough where a virtual machine names the L3 of a host that many share.
+constexpr std::int64_t most_cold_bytes = std::int64_t{1} << 30;
 constexpr Target share_of_floor = {0.6, 0.8, 0.95};
 
 using ModelsSink = std::function<void(const RaceRow&)>;
@@ -124,22 +129,42 @@ class LayerMemory {
   std::deque<Matrix> matrices_;
 };
 
-// What it must do at the least: bytes that are read and written past the caches, or f32 operations.
+// What it must do at the least: bytes that are read and written past the caches (a line that is
+// changed is both), and f32 operations of a lane, where a multiply-add counts as one. The slower of
+// the two is the floor. Operations are stated where the result fixes them: GELU's to the bit
+// (quant/gelu.hpp), dropout's by its generator, attention's by its products. Divisions run beside.
 struct LayerFloor {
-  double bytes = 0;
+  double read_bytes = 0;
+  double written_bytes = 0;
   double operations = 0;
+
+  [[nodiscard]] double bytes() const { return read_bytes + written_bytes; }
 };
 
 struct ModelOperation {
   std::string name;
   LayerFloor floor;
   std::function<std::function<void()>(LayerMemory&)> make;
+  bool has_products = false;
 };
+
+// Of an element. Philox: ten rounds of six operations make four words for each of two halves of a
+// vector of counters; then a comparison, a selection and a multiplication.
+constexpr double gelu_forward_operations = 54;
+constexpr double gelu_backward_operations = 57;
+constexpr double dropout_operations = 10 * 6 * 2 / 4 + 3;
+// Of a visible pair of a query and a key beside the products: a difference, a power of two with a
+// polynomial of six steps and three more operations, and a sum over keys with a maximum (forward)
+// or a difference and a product (backward).
+constexpr double softmax_forward_operations = 12;
+constexpr double softmax_backward_operations = 12;
 
 // `activations`: the bytes of a matrix [rows, width].
 void add_norms(ContextState& state, const Dimensions& d, double activations,
                std::vector<ModelOperation>& all) {
-  all.push_back({"rmsnorm of a sum: forward", {4 * activations}, [&state, d](LayerMemory& o) {
+  all.push_back({"rmsnorm of a sum: forward",
+                 {2 * activations, 2 * activations},
+                 [&state, d](LayerMemory& o) {
                    models::RmsNorm args{.x = o.activations(d.width),
                                         .add = o.activations(d.width),
                                         .sum = o.activations(d.width),
@@ -148,7 +173,7 @@ void add_norms(ContextState& state, const Dimensions& d, double activations,
                                         .rstd = o.vector(d.rows)};
                    return [&state, args] { models::rms_norm(state, args); };
                  }});
-  all.push_back({"rmsnorm: backward", {4 * activations}, [&state, d](LayerMemory& o) {
+  all.push_back({"rmsnorm: backward", {3 * activations, activations}, [&state, d](LayerMemory& o) {
                    models::RmsNormBackward args{.s = o.activations(d.width),
                                                 .gain = o.vector(d.width),
                                                 .rstd = o.vector(d.rows),
@@ -157,7 +182,9 @@ void add_norms(ContextState& state, const Dimensions& d, double activations,
                                                 .dgain = o.vector(d.width)};
                    return [&state, args] { models::rms_norm_backward(state, args); };
                  }});
-  all.push_back({"layernorm of a sum: forward", {4 * activations}, [&state, d](LayerMemory& o) {
+  all.push_back({"layernorm of a sum: forward",
+                 {2 * activations, 2 * activations},
+                 [&state, d](LayerMemory& o) {
                    models::LayerNorm args{.x = o.activations(d.width),
                                           .add = o.activations(d.width),
                                           .sum = o.activations(d.width),
@@ -168,24 +195,25 @@ void add_norms(ContextState& state, const Dimensions& d, double activations,
                                           .rstd = o.vector(d.rows)};
                    return [&state, args] { models::layer_norm(state, args); };
                  }});
-  all.push_back({"layernorm: backward", {3 * activations}, [&state, d](LayerMemory& o) {
-                   models::LayerNormBackward args{.s = o.activations(d.width),
-                                                  .gain = o.vector(d.width),
-                                                  .mean = o.vector(d.rows),
-                                                  .rstd = o.vector(d.rows),
-                                                  .dy = o.activations(d.width),
-                                                  .dx = o.activations(d.width),
-                                                  .dgain = o.vector(d.width),
-                                                  .dbias = o.vector(d.width)};
-                   return [&state, args] { models::layer_norm_backward(state, args); };
-                 }});
+  all.push_back(
+      {"layernorm: backward", {2 * activations, activations}, [&state, d](LayerMemory& o) {
+         models::LayerNormBackward args{.s = o.activations(d.width),
+                                        .gain = o.vector(d.width),
+                                        .mean = o.vector(d.rows),
+                                        .rstd = o.vector(d.rows),
+                                        .dy = o.activations(d.width),
+                                        .dx = o.activations(d.width),
+                                        .dgain = o.vector(d.width),
+                                        .dbias = o.vector(d.width)};
+         return [&state, args] { models::layer_norm_backward(state, args); };
+       }});
 }
 
 void add_attention(ContextState& state, const Dimensions& d, double activations,
                    std::vector<ModelOperation>& all) {
   for (const bool inverse : {false, true})
     all.push_back({inverse ? "rope: backward" : "rope: forward",
-                   {4 * activations},
+                   {2 * activations, 2 * activations},
                    [&state, d, inverse](LayerMemory& o) {
                      const std::int64_t half_dim = d.width / d.heads / 2;
                      // No rotation, so that the values stay what they are, however often it runs.
@@ -203,9 +231,14 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
                          [&state, args, qkv, inverse] { models::rope(state, args, qkv, inverse); };
                    }});
   // Products of visible pairs of a query and a key: two in forward, five in backward.
-  const double pairs = static_cast<double>(d.rows * (d.length + 1) / 2);
-  const double product = 2 * pairs * static_cast<double>(d.width);
-  all.push_back({"attention: forward", {0, 2 * product}, [&state, d](LayerMemory& o) {
+  const double pairs = static_cast<double>(d.rows) * static_cast<double>(d.length + 1) / 2;
+  const double heads = static_cast<double>(d.heads);
+  const double product = pairs * static_cast<double>(d.width);
+  const double forward = 2 * product + pairs * heads * softmax_forward_operations;
+  const double backward = 5 * product + pairs * heads * softmax_backward_operations;
+  all.push_back({"attention: forward",
+                 {3 * activations, activations, forward},
+                 [&state, d](LayerMemory& o) {
                    const models::AttentionShape shape = d.attention();
                    const AnyMatrix qkv = o.activations(3 * d.width);
                    const AnyMatrix out = o.activations(d.width);
@@ -213,8 +246,11 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
                    return [&state, shape, qkv, out, lse] {
                      models::attention(state, shape, qkv, out, lse);
                    };
-                 }});
-  all.push_back({"attention: backward", {0, 5 * product}, [&state, d](LayerMemory& o) {
+                 },
+                 true});
+  all.push_back({"attention: backward",
+                 {5 * activations, 3 * activations, backward},
+                 [&state, d](LayerMemory& o) {
                    const models::AttentionShape shape = d.attention();
                    const AnyMatrix qkv = o.activations(3 * d.width);
                    const AnyMatrix out = o.activations(d.width);
@@ -225,18 +261,20 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
                    return [&state, shape, qkv, out, dout, dqkv, lse] {
                      models::attention_backward(state, shape, qkv, out, lse, dout, dqkv);
                    };
-                 }});
+                 },
+                 true});
 }
 
 void add_mlp(Context& context, const Dimensions& d, double hidden,
              std::vector<ModelOperation>& all) {
   ContextState& state = context.state();
-  all.push_back({"swiglu: forward", {3 * hidden}, [&state, d](LayerMemory& o) {
+  const auto elements = static_cast<double>(d.rows * d.hidden);
+  all.push_back({"swiglu: forward", {2 * hidden, hidden}, [&state, d](LayerMemory& o) {
                    const AnyMatrix gate_up = o.activations(2 * d.hidden);
                    const AnyMatrix h = o.activations(d.hidden);
                    return [&state, gate_up, h] { models::swiglu(state, gate_up, h); };
                  }});
-  all.push_back({"swiglu: backward", {5 * hidden}, [&state, d](LayerMemory& o) {
+  all.push_back({"swiglu: backward", {3 * hidden, 2 * hidden}, [&state, d](LayerMemory& o) {
                    const AnyMatrix gate_up = o.activations(2 * d.hidden);
                    const AnyMatrix dh = o.activations(d.hidden);
                    const AnyMatrix dgate_up = o.activations(2 * d.hidden);
@@ -244,14 +282,18 @@ void add_mlp(Context& context, const Dimensions& d, double hidden,
                      models::swiglu_backward(state, gate_up, dh, dgate_up);
                    };
                  }});
-  all.push_back({"gelu: forward", {2 * hidden}, [&context, d](LayerMemory& o) {
+  all.push_back({"gelu: forward",
+                 {hidden, hidden, gelu_forward_operations * elements},
+                 [&context, d](LayerMemory& o) {
                    const AnyMatrix x = o.activations(d.hidden);
                    const AnyMatrix y = o.activations(d.hidden);
                    return [&context, x, y] {
                      activation_forward(context, x, Activation::gelu_erf, y);
                    };
                  }});
-  all.push_back({"gelu: backward", {3 * hidden}, [&context, d](LayerMemory& o) {
+  all.push_back({"gelu: backward",
+                 {2 * hidden, hidden, gelu_backward_operations * elements},
+                 [&context, d](LayerMemory& o) {
                    const AnyMatrix g = o.activations(d.hidden);
                    const AnyMatrix x = o.activations(d.hidden);
                    const AnyMatrix dx = o.activations(d.hidden);
@@ -265,7 +307,7 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
               std::vector<ModelOperation>& all) {
   const double floats = static_cast<double>(d.rows * d.width) * 4;
   const double table = static_cast<double>(vocabulary * d.width) * 4;
-  all.push_back({"embedding: forward", {floats + activations}, [&state, d](LayerMemory& o) {
+  all.push_back({"embedding: forward", {floats, activations}, [&state, d](LayerMemory& o) {
                    const models::Tokens tokens = o.tokens();
                    const MatrixView<const float> from = o.table(vocabulary, d.width);
                    const AnyMatrix y = o.activations(d.width);
@@ -273,17 +315,18 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
                  }});
   // The gradient is written once, and read and written again where there are tokens.
   all.push_back(
-      {"embedding: backward", {table + activations + 2 * floats}, [&state, d](LayerMemory& o) {
+      {"embedding: backward", {activations + floats, table + floats}, [&state, d](LayerMemory& o) {
          const models::Tokens tokens = o.tokens();
          const MatrixView<float> to = o.table(vocabulary, d.width);
          const AnyMatrix dy = o.activations(d.width);
          return
              [&state, tokens, to, dy] { models::embed_backward(state, tokens, dy, to, {}, false); };
        }});
+  const auto elements = static_cast<double>(d.rows * d.width);
   const double logits = static_cast<double>(d.rows * vocabulary) * element;
   for (const bool gradient : {false, true})
     all.push_back({gradient ? "cross entropy and gradient" : "cross entropy",
-                   {gradient ? 2 * logits : logits},
+                   {logits, gradient ? logits : 0},
                    [&state, d, gradient](LayerMemory& o) {
                      const models::Tokens targets = o.tokens();
                      const AnyMatrix x = o.activations(vocabulary);
@@ -291,11 +334,13 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
                        models::cross_entropy(state, x, targets, d.rows, gradient);
                      };
                    }});
-  all.push_back({"dropout", {2 * activations}, [&state, d](LayerMemory& o) {
+  all.push_back({"dropout",
+                 {activations, activations, dropout_operations * elements},
+                 [&state, d](LayerMemory& o) {
                    const AnyMatrix x = o.activations(d.width);
                    return [&state, x] { models::dropout(state, {.p = 0.1f, .key = 1}, x); };
                  }});
-  all.push_back({"sum", {3 * activations}, [&state, d](LayerMemory& o) {
+  all.push_back({"sum", {2 * activations, activations}, [&state, d](LayerMemory& o) {
                    const AnyMatrix x = o.activations(d.width);
                    const AnyMatrix y = o.activations(d.width);
                    return [&state, x, y] { models::add(state, x, y); };
@@ -313,7 +358,7 @@ void add_optimizers(ContextState& state, const Dimensions& d, std::vector<ModelO
                           .size = parameters,
                           .weight_decay = 1e-4f};
   };
-  all.push_back({"sgd with momentum", {5 * bytes}, [&state, update_of](LayerMemory& o) {
+  all.push_back({"sgd with momentum", {3 * bytes, 2 * bytes}, [&state, update_of](LayerMemory& o) {
                    const models::Update update = update_of(o);
                    return [&state, update] {
                      models::sgd(state,
@@ -321,7 +366,7 @@ void add_optimizers(ContextState& state, const Dimensions& d, std::vector<ModelO
                                  {&update, 1});
                    };
                  }});
-  all.push_back({"adamw", {7 * bytes}, [&state, update_of, parameters](LayerMemory& o) {
+  all.push_back({"adamw", {4 * bytes, 3 * bytes}, [&state, update_of, parameters](LayerMemory& o) {
                    models::Update update = update_of(o);
                    const std::span<float> second = o.vector(parameters);
                    for (float& v : second)
@@ -349,39 +394,101 @@ std::vector<ModelOperation> model_operations(Context& context, const Dimensions&
   return all;
 }
 
-// ColdCopies of `bytes`, read and written together, that move through memory past the caches.
+// Copies that move through memory past the caches.
 class ColdCopies {
  public:
   ColdCopies(Context& context, std::int64_t total_bytes)
       : context_(context),
-        half_bytes_(total_bytes / 2 / line * line),
+        half_bytes_(std::max(line, total_bytes / 2 / line * line)),
+        window_bytes_(half_bytes_),
         from_(context, DType::s8, 1, half_bytes_),
         to_(context, DType::s8, 1, half_bytes_) {
+    // Both are written, so that the system does not do that for the first copies.
     copy_lines(context_, to_.data(), from_.data(), {half_bytes_, half_bytes_}, Stores::plain);
+    copy_lines(context_, from_.data(), to_.data(), {half_bytes_, half_bytes_}, Stores::plain);
   }
-  void run(double bytes, Stores stores) {
-    const auto wanted = std::max<std::int64_t>(line, static_cast<std::int64_t>(bytes) / 2);
-    for (std::int64_t left = wanted / line * line; left > 0;) {
-      const std::int64_t now = std::min(left, half_bytes_ - at_);
-      copy_lines(context_, from_.view<std::int8_t>().data + at_, to_.view<std::int8_t>().data + at_,
-                 {now, now}, stores);
-      left -= now;
-      at_ = (at_ + now) % half_bytes_;
-    }
+  // The following copies move through so much memory, as the operands of an operation do.
+  void stay_within(std::int64_t bytes) {
+    window_bytes_ = std::clamp(bytes / 2 / line * line, line, half_bytes_);
+    at_ = 0;
+  }
+  // As many bytes are read and written as the operation does: what goes both ways is copied, what
+  // is left is only read, or only written.
+  void run(const LayerFloor& floor, Stores stores) {
+    const double copied = std::min(floor.read_bytes, floor.written_bytes);
+    for_pieces(copied, [&](std::int64_t now) {
+      copy_lines(context_, at(from_), at(to_), {now, now}, stores);
+    });
+    for_pieces(floor.read_bytes - copied,
+               [&](std::int64_t now) { read_ |= read_lines(context_, at(from_), now); });
+    for_pieces(floor.written_bytes - copied, [&](std::int64_t now) {
+      copy_lines(context_, at(from_), at(to_), {std::max(line, now / 64 / line * line), now},
+                 stores);
+    });
   }
 
  private:
   static constexpr std::int64_t line = 64;
+  template <class F>
+  void for_pieces(double bytes, F&& f) {
+    for (std::int64_t left = static_cast<std::int64_t>(bytes) / line * line; left > 0;) {
+      const std::int64_t now = std::min(left, window_bytes_ - at_);
+      f(now);
+      left -= now;
+      at_ = (at_ + now) % window_bytes_;
+    }
+  }
+  [[nodiscard]] void* at(const Matrix& m) const { return static_cast<std::byte*>(m.data()) + at_; }
+
   Context& context_;
-  std::int64_t half_bytes_, at_ = 0;
+  std::int64_t half_bytes_, window_bytes_, at_ = 0;
+  std::uint64_t read_ = 0;
   Matrix from_, to_;
+};
+
+// Products [rows, width] · [columns, width]ᵀ of so many operations, by the engine that a layer
+// takes, and the rate of a multiply-add in registers where there are no products.
+class ArithmeticFloor {
+ public:
+  ArithmeticFloor(Context& context, const Dimensions& d, double operations, bool products)
+      : context_(context), loop_(f32_loop(context)), products_(products) {
+    if (products) {
+      const auto row = static_cast<double>(d.rows * d.width);
+      const auto columns = std::max<std::int64_t>(1, std::llround(operations / row));
+      x_.emplace(context, d.dtype, d.rows, d.width);
+      w_.emplace(context, d.dtype, columns, d.width);
+      y_.emplace(context, d.dtype, d.rows, columns);
+      measure::fill_normal(context, x_->any(), 1);
+      measure::fill_normal(context, w_->any(), 2);
+    } else {
+      steps_ = static_cast<long>(2 * operations / (loop_.operations_per_step * context.threads()));
+    }
+  }
+  [[nodiscard]] measure::Rival rival() {
+    if (products_)
+      return {"product of as many operations", [this] {
+                gemm_standard(
+                    context_,
+                    {.a = x_->any(), .b = w_->any(), .d = y_->any(), .transpose_b = true});
+              }};
+    return {fmt::format("{} alone", loop_.instruction),
+            [this] { run_on_all_threads(context_, loop_, steps_); }};
+  }
+
+ private:
+  Context& context_;
+  RegisterLoop loop_;
+  bool products_;
+  long steps_ = 0;
+  std::optional<Matrix> x_, w_, y_;
 };
 
 void race_with_floor(Context& context, const MicroOptions& options, const Dimensions& d,
                      const MicroShape& shape, const ModelOperation& operation,
                      const RandomValues& random, ColdCopies& copies, std::int64_t cold_bytes,
                      const ModelsSink& sink) {
-  // Other operands in each call, so that they come from memory as activations of a model do.
+  // Other operands in each call, so that they come from memory as activations of a model do. Those
+  // of products come from the call before, as in a model: its floor is arithmetic.
   std::deque<LayerMemory> sets;
   std::vector<std::function<void()>> calls;
   std::int64_t bytes = 0;
@@ -389,26 +496,29 @@ void race_with_floor(Context& context, const MicroOptions& options, const Dimens
     sets.emplace_back(context, d, random);
     calls.push_back(operation.make(sets.back()));
     bytes += sets.back().bytes();
-  } while (bytes < cold_bytes && sets.size() < most_sets && operation.floor.bytes > 0);
+  } while (bytes < cold_bytes && sets.size() < most_sets && !operation.has_products);
   std::size_t next = 0;
   const auto subject = [&] { calls[next++ % calls.size()](); };
+  const LayerFloor& floor = operation.floor;
+  copies.stay_within(bytes);
   std::vector<measure::Rival> rivals;
-  if (operation.floor.bytes > 0) {
-    for (const Stores stores : {Stores::plain, Stores::streaming})
-      rivals.push_back({stores == Stores::plain ? "copy, plain stores" : "copy, streaming stores",
-                        [&, stores] { copies.run(operation.floor.bytes, stores); }});
-  } else {
-    const RegisterLoop loop = f32_loop(context);
-    const auto steps = static_cast<long>(operation.floor.operations /
-                                         (loop.operations_per_step * context.threads()));
-    rivals.push_back({fmt::format("{} alone", loop.instruction),
-                      [&context, loop, steps] { run_on_all_threads(context, loop, steps); }});
+  for (const Stores stores : {Stores::plain, Stores::streaming})
+    rivals.push_back({floor.written_bytes == 0  ? "reading"
+                      : stores == Stores::plain ? "copy, plain stores"
+                                                : "copy, streaming stores",
+                      [&, stores] { copies.run(floor, stores); }});
+  std::optional<ArithmeticFloor> arithmetic;
+  if (floor.operations > 0) {
+    arithmetic.emplace(context, d, floor.operations, operation.has_products);
+    rivals.push_back(arithmetic->rival());
   }
   rivals.push_back({operation.name, subject});
   const std::vector<measure::Timed> timed =
       measure::race(rivals, micro_rounds(context, options, models_min_time_s, 2));
-  RaceRow row("models", operation.name, timed.back(), measure::fastest(timed, 0, timed.size() - 1));
-  row.variant = operation.floor.bytes > 0 ? "memory" : "arithmetic";
+  const measure::Timed& memory = measure::fastest(timed, 0, 2);
+  const bool by_memory = !arithmetic || memory.stats.median_ms > timed[2].stats.median_ms;
+  RaceRow row("models", operation.name, timed.back(), by_memory ? memory : timed[2]);
+  row.variant = by_memory ? "memory" : "arithmetic";
   row.dtype = d.dtype;
   row.shape = shape;
   row.target = share_of_floor;
@@ -423,10 +533,11 @@ class ModelsBench final : public MicroBench {
     return "the operations of a model beside its linear layers against their floors";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "The operations of a model beside its linear layers. Memory: against a copy that reads "
-           "and writes as many\nbytes in all, the better of plain and streaming stores, both past "
-           "the caches. Arithmetic: against the f32\nmultiply-adds of the products alone, in "
-           "registers.";
+    return "The operations of a model beside its linear layers, against the slower of two floors. "
+           "Memory: reading and\nwriting as many bytes past the caches, with the better of plain "
+           "and streaming stores. Arithmetic, where the\nresult fixes the operations: "
+           "multiply-adds "
+           "in registers, or, for attention, a product of as many by the engine\nof mode standard.";
   }
   [[nodiscard]] std::string refuses(const Context& context) const override {
     return context.state().on_cpu() ? "" : "these operations run on the CPU";
@@ -441,7 +552,7 @@ class ModelsBench final : public MicroBench {
   std::vector<CasePlan> plan(Session& /*session*/) override {
     std::vector<CasePlan> plans = plan_shapes({small_decoder});
     for (CasePlan& plan : plans)
-      plan.bytes = 4 * static_cast<double>(past_caches_bytes());
+      plan.bytes = 4 * static_cast<double>(std::min(past_caches_bytes(), most_cold_bytes));
     return plans;
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
@@ -470,9 +581,9 @@ void micro_models(Context& context, const MicroOptions& options, const ModelsSin
     double largest = 0;
     const std::vector<ModelOperation> operations = model_operations(context, d);
     for (const ModelOperation& operation : operations)
-      largest = std::max(largest, operation.floor.bytes);
-    const std::int64_t cold_bytes =
-        std::min(past_caches_bytes(), static_cast<std::int64_t>(most_sets * largest));
+      largest = std::max(largest, operation.floor.bytes());
+    const std::int64_t cold_bytes = std::min(
+        {past_caches_bytes(), most_cold_bytes, static_cast<std::int64_t>(most_sets * largest)});
     ColdCopies copies(context, cold_bytes);
     const RandomValues random(context, d.dtype, options.seed);
     for (const ModelOperation& operation : operations)

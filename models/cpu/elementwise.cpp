@@ -6,6 +6,8 @@
 #define HWY_TARGET_INCLUDE "models/cpu/elementwise.cpp"
 #include "hwy/foreach_target.h"
 //
+#include <type_traits>
+
 #include "hwy/cache_control.h"
 #include "models/cpu/vectors-inl.h"
 #include "models/kernels.hpp"
@@ -15,18 +17,26 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
-// y = table row (+ position row). `next` is the table row that is wanted after it: the table is
-// larger than the caches, and its rows come in any order.
+// y = table row (+ position row). `next` is a table row that is wanted soon: the table is larger
+// than the caches, and its rows come in any order. With `streams` f32 go past the caches.
 void EmbedRow(const float* token, const float* position, const float* next, const AnyMatrix& y,
-              std::int64_t r) {
+              std::int64_t r, bool streams) {
   with_type(y.dtype, [&]<class T>(T) HWY_ATTR {
     T* const to = static_cast<T*>(y.data) + r * y.stride;
-    for (std::int64_t i = 0; i < y.cols; i += lanes) {
-      const std::int64_t n = y.cols - i;
+    const auto value = [&](std::int64_t i) HWY_ATTR {
+      const VF v = load(token + i, y.cols - i);
+      return position != nullptr ? hn::Add(v, load(position + i, y.cols - i)) : v;
+    };
+    std::int64_t i = 0;
+    if constexpr (std::is_same_v<T, float>)
+      if (streams && reinterpret_cast<std::uintptr_t>(to) % sizeof(VF) == 0)
+        for (; i + lanes <= y.cols; i += lanes) {
+          hwy::Prefetch(next + i);
+          hn::Stream(q::canonical_nan(value(i)), F32(), to + i);
+        }
+    for (; i < y.cols; i += lanes) {
       hwy::Prefetch(next + i);
-      VF v = load(token + i, n);
-      if (position != nullptr) v = hn::Add(v, load(position + i, n));
-      store(v, to + i, n);
+      store(value(i), to + i, y.cols - i);
     }
   });
 }
@@ -159,48 +169,40 @@ void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,
   });
 }
 
-// The 64 words of a block, in the order of its elements.
-HWY_INLINE void dropout_block(std::uint64_t key, std::uint64_t stream, std::uint64_t block,
-                              std::uint32_t* bits) {
-  const q::U32 d;
-  using VU = q::VU;
-  alignas(64) std::uint32_t low[philox::block_counters];
-  alignas(64) std::uint32_t high[philox::block_counters];
-  for (std::size_t i = 0; i < philox::block_counters; ++i) {
-    const std::uint64_t counter = block * philox::block_counters + i;
-    low[i] = static_cast<std::uint32_t>(counter);
-    high[i] = static_cast<std::uint32_t>(counter >> 32);
-  }
-  for (std::int64_t c = 0; c < philox::block_counters; c += lanes) {
-    VU c0 = hn::LoadU(d, low + c);
-    VU c1 = hn::LoadU(d, high + c);
-    VU c2 = hn::Set(d, static_cast<std::uint32_t>(stream));
-    VU c3 = hn::Set(d, static_cast<std::uint32_t>(stream >> 32));
-    q::philox_words(key, c0, c1, c2, c3);
-    hn::StoreU(c0, d, bits + c);
-    hn::StoreU(c1, d, bits + philox::block_counters + c);
-    hn::StoreU(c2, d, bits + 2 * philox::block_counters + c);
-    hn::StoreU(c3, d, bits + 3 * philox::block_counters + c);
-  }
+// A vector of x, or its first n elements.
+template <class T>
+HWY_INLINE void dropout_vector(T* x, q::VU bits, q::VU threshold, VF scale, std::int64_t n) {
+  const auto dropped = hn::RebindMask(F32(), hn::Lt(bits, threshold));
+  store(hn::IfThenZeroElse(dropped, hn::Mul(load(x, n), scale)), x, n);
 }
 
 // Elements [begin, end) of x; begin is a multiple of 64.
 void DropoutRange(const Dropout& o, const AnyMatrix& x, std::int64_t begin, std::int64_t end) {
   with_type(x.dtype, [&]<class T>(T) HWY_ATTR {
+    const q::U32 d;
     T* const elements = static_cast<T*>(x.data);
-    const auto threshold = static_cast<std::uint32_t>(static_cast<double>(o.p) * 4294967296.0);
+    const q::VU threshold =
+        hn::Set(d, static_cast<std::uint32_t>(static_cast<double>(o.p) * 4294967296.0));
     const VF scale = set(1.0f / (1.0f - o.p));
-    alignas(64) std::uint32_t bits[philox::block_elements];
     for (std::int64_t i = begin; i < end; i += philox::block_elements) {
-      dropout_block(o.key, o.stream,
-                    static_cast<std::uint64_t>((o.first + i) / philox::block_elements), bits);
-      const std::int64_t count = std::min(philox::block_elements, end - i);
-      for (std::int64_t j = 0; j < count; j += lanes) {
-        const q::U32 d;
-        const auto kept = hn::Not(hn::Lt(hn::LoadU(d, bits + j), hn::Set(d, threshold)));
-        const VF v = hn::Mul(load(elements + i + j, count - j), scale);
-        const VF masked = hn::IfThenElse(hn::RebindMask(F32(), kept), v, hn::Zero(F32()));
-        store(masked, elements + i + j, count - j);
+      // A multiple of 16, so that the lower half does not overflow within a block.
+      const auto first = static_cast<std::uint64_t>((o.first + i) / philox::block_elements *
+                                                    philox::block_counters);
+      const std::int64_t count = end - i;
+      constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)};
+      for (std::int64_t at = 0; at < philox::block_elements; at += line)
+        hwy::Prefetch(elements + i + 8 * philox::block_elements + at);
+      for (std::int64_t c = 0; c < std::min(philox::block_counters, count); c += lanes) {
+        q::VU words[4] = {hn::Add(hn::Set(d, static_cast<std::uint32_t>(first)),
+                                  hn::Iota(d, static_cast<std::uint32_t>(c))),
+                          hn::Set(d, static_cast<std::uint32_t>(first >> 32)),
+                          hn::Set(d, static_cast<std::uint32_t>(o.stream)),
+                          hn::Set(d, static_cast<std::uint32_t>(o.stream >> 32))};
+        q::philox_words(o.key, words[0], words[1], words[2], words[3]);
+        for (std::int64_t w = 0; w < 4; ++w) {
+          const std::int64_t at = w * philox::block_counters + c;
+          if (at < count) dropout_vector(elements + i + at, words[w], threshold, scale, count - at);
+        }
       }
     }
   });
@@ -240,15 +242,18 @@ std::size_t elementwise_table(const ContextState& state) {
   return quant::cpu::table_index(state.features);
 }
 
+std::int64_t rows_of_task(std::int64_t cols) {
+  return std::max<std::int64_t>(1, elements_of_task / std::max<std::int64_t>(1, cols));
+}
+
 // f(row) for all rows, some thousand elements a task.
 template <class F>
 void for_rows(ContextState& state, std::int64_t rows, std::int64_t cols, F&& f) {
-  const std::int64_t grain =
-      std::max<std::int64_t>(1, elements_of_task / std::max<std::int64_t>(1, cols));
-  state.threads.for_ranges(rows, grain, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = begin; r < end; ++r)
-      f(r);
-  });
+  state.threads.for_ranges(rows, rows_of_task(cols),
+                           [&](std::int64_t begin, std::int64_t end, int) {
+                             for (std::int64_t r = begin; r < end; ++r)
+                               f(r);
+                           });
 }
 
 }  // namespace
@@ -256,15 +261,21 @@ void for_rows(ContextState& state, std::int64_t rows, std::int64_t cols, F&& f) 
 void embed(ContextState& state, Tokens tokens, MatrixView<const float> table,
            MatrixView<const float> positions, AnyMatrix y) {
   const auto kernel = HWY_DISPATCH_TABLE(EmbedRow)[elementwise_table(state)];
-  for_rows(state, y.rows, y.cols, [&](std::int64_t r) {
-    const auto row_of = [&](std::int64_t at) {
-      return table.data + tokens[static_cast<std::size_t>(at)] * table.stride;
-    };
-    kernel(row_of(r),
-           positions.data == nullptr ? nullptr
-                                     : positions.data + r % positions.rows * positions.stride,
-           row_of(std::min(r + 1, y.rows - 1)), y, r);
-  });
+  // As the results of attention.
+  const bool streams = y.rows * y.cols * static_cast<std::int64_t>(dtype_size_bytes(y.dtype)) >
+                       static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
+  const auto row_of = [&](std::int64_t at) {
+    return table.data + tokens[static_cast<std::size_t>(at)] * table.stride;
+  };
+  state.threads.for_ranges(
+      y.rows, rows_of_task(y.cols), [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t r = begin; r < end; ++r)
+          kernel(row_of(r),
+                 positions.data == nullptr ? nullptr
+                                           : positions.data + r % positions.rows * positions.stride,
+                 row_of(std::min(r + 2, y.rows - 1)), y, r, streams);
+        if (streams) hwy::FlushStream();
+      });
 }
 
 void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, MatrixView<float> dtable,

@@ -10,6 +10,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "models/cpu/vectors-inl.h"
 #include "models/kernels.hpp"
 
@@ -41,17 +42,20 @@ HWY_INLINE void differences_part(const T* x, std::int64_t n, float shift, VF* e)
   exponentials<count>(e);
 }
 
-// The sum of exp(x - shift); with `keeps`, which takes f32, they replace x.
+// The sum of exp(x - shift); with `keeps`, which takes f32, they replace x. Meanwhile memory
+// delivers what lies `ahead`: otherwise it would rest while a chunk is computed.
 template <bool keeps, class T>
-HWY_INLINE float sum_of_exponentials(T* x, std::int64_t count, float shift) {
+HWY_INLINE float sum_of_exponentials(T* x, std::int64_t count, float shift, std::int64_t ahead) {
   VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
   VF e[together];
   std::int64_t i = 0;
   for (; i + together * lanes <= count; i += together * lanes) {
+    for (std::int64_t line = 0; line < together * lanes; line += 64 / std::int64_t{sizeof(T)})
+      hwy::Prefetch(x + i + ahead + line);
     differences_part<together>(x + i, 0, shift, e);
     for (int j = 0; j < together; ++j) {
       sums[j] = hn::Add(sums[j], e[j]);
-      if constexpr (keeps) store_part<together>(e[j], x + i, j, 0);
+      if constexpr (keeps) hn::StoreU(e[j], F32(), x + i + j * lanes);
     }
   }
   for (; i < count; i += lanes) {
@@ -101,8 +105,9 @@ HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, fl
     // A chunk may hold nothing but -Inf.
     const float shift = max == -std::numeric_limits<float>::infinity() ? 0.0f : max;
     shifts[chunks] = shift;
-    const float more = is_f32 && scale != 0 ? sum_of_exponentials<is_f32>(row + begin, count, shift)
-                                            : sum_of_exponentials<false>(row + begin, count, shift);
+    const float more = is_f32 && scale != 0
+                           ? sum_of_exponentials<is_f32>(row + begin, count, shift, chunk)
+                           : sum_of_exponentials<false>(row + begin, count, shift, chunk);
     sum = (sum > 0 ? sum * std::exp(before - max) : sum) + more;
   }
   const double loss = std::log(static_cast<double>(sum)) + static_cast<double>(max) -

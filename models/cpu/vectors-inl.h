@@ -70,19 +70,35 @@ HWY_INLINE float sum_of_parts(const VF* sums) {
   return sum_of_lanes(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
 }
 
-// x = exp(x) for x <= 88; 0 below -87.33 (no subnormals); NaN stays NaN. Relative error 2e-7.
+// max(x, lowest); NaN stays NaN.
+HWY_INLINE VF at_least(float lowest, VF x) {
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  return hn::Max(set(lowest), x);  // the second operand if one is NaN
+#else
+  return hn::IfThenElse(hn::Lt(x, set(lowest)), set(lowest), x);
+#endif
+}
+
+#define SWITCHBACK_EACH _Pragma("GCC unroll 8") for (int i = 0; i < count; ++i)
+
+// Added to n, -127 <= n <= 127, it leaves 127 + n in the low bits, which are the exponent of 2^n;
+// those of 2^-127 make 0.
+inline constexpr float exponent_shift = quant::gelu::integer_shift + 127.0f;
+HWY_INLINE VF power_of_shifted(VF shifted) {
+  return hn::BitCast(F32(), hn::ShiftLeft<23>(hn::BitCast(q::U32(), shifted)));
+}
+
+// x = exp(x) for x <= 88; 0 below -87.7; NaN stays NaN. Relative error 2e-7.
 template <int count>
 HWY_INLINE void exponentials(VF* x) {
   namespace gelu = quant::gelu;
-  const q::U32 du;
   VF shifted[count], r[count], p[count];
-#define SWITCHBACK_EACH _Pragma("GCC unroll 8") for (int i = 0; i < count; ++i)
   SWITCHBACK_EACH {
-    r[i] = hn::Max(x[i], set(-87.33f));
-    shifted[i] = hn::MulAdd(r[i], set(gelu::log2_e), set(gelu::integer_shift));
+    r[i] = at_least(-88.0f, x[i]);
+    shifted[i] = hn::MulAdd(r[i], set(gelu::log2_e), set(exponent_shift));
   }
   SWITCHBACK_EACH {
-    const VF n = hn::Sub(shifted[i], set(gelu::integer_shift));
+    const VF n = hn::Sub(shifted[i], set(exponent_shift));
     r[i] = hn::NegMulAdd(n, set(gelu::ln2_low), hn::NegMulAdd(n, set(gelu::ln2_high), r[i]));
   }
   SWITCHBACK_EACH p[i] = hn::MulAdd(set(gelu::exp6), r[i], set(gelu::exp5));
@@ -91,15 +107,40 @@ HWY_INLINE void exponentials(VF* x) {
   SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(gelu::exp2));
   SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(1.0f));
   SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(1.0f));
-  SWITCHBACK_EACH {
-    // Times 2^n by adding n to the exponent.
-    const VF power = hn::BitCast(
-        F32(), hn::Add(hn::BitCast(du, p[i]), hn::ShiftLeft<23>(hn::BitCast(du, shifted[i]))));
-    const VF value = hn::IfThenElse(hn::Lt(x[i], set(-87.33f)), hn::Zero(F32()), power);
-    x[i] = hn::IfThenElse(hn::IsNaN(x[i]), x[i], value);
-  }
-#undef SWITCHBACK_EACH
+  SWITCHBACK_EACH x[i] = hn::Mul(p[i], power_of_shifted(shifted[i]));
 }
+
+// x = 2^x for x <= 127; 0 far below -126; NaN stays NaN. Relative error 2e-7 for results that are
+// no subnormals: x - n is exact, the polynomial, a minimax fit for |r| <= 1/2 that is 1 at 0, has
+// 2.2e-8 in exact arithmetic, and its last two steps round by 2^-24 and half of it.
+template <int count>
+HWY_INLINE void powers_of_two(VF* x) {
+  VF n[count], r[count], p[count];
+#if HWY_TARGET == HWY_AVX3
+  // Neither needs x to be in range.
+  constexpr int to_nearest = 0;
+  SWITCHBACK_EACH r[i] = VF{_mm512_reduce_ps(x[i].raw, to_nearest)};
+  SWITCHBACK_EACH n[i] = hn::Sub(x[i], r[i]);
+#else
+  SWITCHBACK_EACH {
+    r[i] = at_least(-127.0f, x[i]);
+    n[i] = hn::Add(r[i], set(exponent_shift));
+  }
+  SWITCHBACK_EACH r[i] = hn::Sub(r[i], hn::Sub(n[i], set(exponent_shift)));
+#endif
+  SWITCHBACK_EACH p[i] = hn::MulAdd(set(0x1.470b4ap-13f), r[i], set(0x1.5f7276p-10f));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.3b270ep-7f));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.c6ae72p-5f));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.ebfbe2p-3f));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.62e432p-1f));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(1.0f));
+#if HWY_TARGET == HWY_AVX3
+  SWITCHBACK_EACH x[i] = VF{_mm512_scalef_ps(p[i].raw, n[i].raw)};
+#else
+  SWITCHBACK_EACH x[i] = hn::Mul(p[i], power_of_shifted(n[i]));
+#endif
+}
+#undef SWITCHBACK_EACH
 
 // f(T()) for f32 and bf16.
 template <class F>

@@ -123,16 +123,21 @@ TEST(Micro, ModelsMeasuresEveryOperationAgainstItsFloor) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     MicroOptions options = tiny();
     options.dtype = dtype;
-    std::set<std::string> memory, arithmetic;
+    std::set<std::string> operations;
     micro_models(context, options, [&](const RaceRow& row) {
       expect_measured(row);
       EXPECT_EQ(row.bench, "models");
       EXPECT_EQ(row.dtype, dtype);
-      EXPECT_EQ(row.rival.starts_with("copy"), row.variant == "memory") << row.rival;
-      (row.variant == "memory" ? memory : arithmetic).insert(row.subject);
+      EXPECT_EQ(row.rival.starts_with("copy") || row.rival == "reading", row.variant == "memory")
+          << row.rival;
+      operations.insert(row.subject);
+      // Which of the two floors is higher is the machine's affair, where there are two.
+      if (row.variant == "arithmetic")
+        EXPECT_TRUE(row.subject.starts_with("attention") || row.subject.starts_with("gelu") ||
+                    row.subject == "dropout")
+            << row.subject;
     });
-    EXPECT_EQ(arithmetic, (std::set<std::string>{"attention: backward", "attention: forward"}));
-    EXPECT_EQ(memory.size(), 18u);
+    EXPECT_EQ(operations.size(), 20u);
   }
   MicroOptions odd = tiny();
   odd.shapes.front().dim_in = 63;

@@ -3,6 +3,7 @@
 // of that formula, on every instruction set, with one thread and several.
 #include "models/kernels.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "models/support.hpp"
@@ -165,22 +166,82 @@ TEST(ModelsGradient, Rope) {
   });
 }
 
-// Lengths around a tile of queries (48) and of keys (64), and several parts of a head (240).
+// Lengths around a tile (64), vectors and rows of register tiles in it, and a second part of a head
+// (256); widths of heads that are no vectors.
 TEST(ModelsReference, AttentionForward) {
   for_all_settings([](const Setting& s) {
     Memory memory;
     for (const auto& [length, dim] : {std::pair<std::int64_t, std::int64_t>{1, 3},
-                                      {47, 8},
-                                      {49, 16},
+                                      {2, 16},
+                                      {7, 33},
+                                      {16, 8},
+                                      {17, 5},
+                                      {63, 8},
+                                      {64, 20},
                                       {65, 18},
+                                      {73, 80},
                                       {129, 64},
-                                      {250, 4}}) {
+                                      {257, 4}}) {
       const AttentionShape shape{.batch = 2, .length = length, .heads = 3, .head_dim = dim};
       const Tensor qkv = filled(memory, s.dtype, shape.rows(), 3 * shape.width(), 1, 2);
       const Tensor out = tensor(memory, s.dtype, shape.rows(), shape.width());
       const Tensor lse = tensor(memory, DType::f32, 1, shape.rows() * shape.heads);
       attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
       expect_near(values_of(out), reference::attention(values_of(qkv), 2, length, 3, dim),
+                  tolerance_of(s.dtype), s.name + " length " + std::to_string(length));
+    }
+  });
+}
+
+// Scores that differ by hundreds, so that weights vanish and the largest score moves from tile to
+// tile, and a NaN, which its query and the later ones alone may see.
+TEST(ModelsReference, AttentionOfLargeScoresAndNaN) {
+  for_all_settings([](const Setting& s) {
+    Memory memory;
+    const AttentionShape shape{.batch = 1, .length = 150, .heads = 1, .head_dim = 16};
+    const Tensor qkv = filled(memory, s.dtype, 150, 48, 1, 12);
+    const Tensor out = tensor(memory, s.dtype, 150, 16);
+    const Tensor lse = tensor(memory, DType::f32, 1, 150);
+    attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
+    // A score of some hundred is rounded to 2^-24 of itself, and its weight by as many units.
+    expect_near(values_of(out), reference::attention(values_of(qkv), 1, 150, 1, 16),
+                s.dtype == DType::f32 ? 2e-4 : 0.02, s.name);
+    const Values before = values_of(out);
+    core::store_float(qkv.any().data, s.dtype, 70 * 48 + 16,  // a key
+                      std::numeric_limits<float>::quiet_NaN());
+    attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
+    const Values after = values_of(out);
+    for (std::size_t i = 0; i < after.size(); ++i)
+      if (i < 70 * 16)
+        ASSERT_EQ(after[i], before[i]) << s.name << " " << i;
+      else
+        ASSERT_TRUE(std::isnan(after[i])) << s.name << " " << i;
+  });
+}
+
+// The gradient at lengths around a tile, by its formula: of many elements, central differences
+// would take too long.
+TEST(ModelsReference, AttentionBackward) {
+  for_all_settings([](const Setting& s) {
+    Memory memory;
+    for (const auto& [length, dim] : {std::pair<std::int64_t, std::int64_t>{1, 3},
+                                      {17, 20},
+                                      {63, 16},
+                                      {64, 5},
+                                      {65, 64},
+                                      {130, 8},
+                                      {200, 33}}) {
+      const AttentionShape shape{.batch = 2, .length = length, .heads = 2, .head_dim = dim};
+      const Tensor qkv = filled(memory, s.dtype, shape.rows(), 3 * shape.width(), 1, 2);
+      const Tensor out = tensor(memory, s.dtype, shape.rows(), shape.width());
+      const Tensor lse = tensor(memory, DType::f32, 1, shape.rows() * shape.heads);
+      attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
+      const Tensor dout = filled(memory, s.dtype, shape.rows(), shape.width(), 2);
+      const Tensor dqkv = tensor(memory, s.dtype, shape.rows(), 3 * shape.width());
+      attention_backward(s.context.state(), shape, qkv.any(), out.any(), lse.floats(), dout.any(),
+                         dqkv.any());
+      expect_near(values_of(dqkv),
+                  reference::attention_gradient(values_of(qkv), values_of(dout), 2, length, 2, dim),
                   tolerance_of(s.dtype), s.name + " length " + std::to_string(length));
     }
   });
@@ -210,6 +271,58 @@ TEST(ModelsGradient, Attention) {
       expect_near(values_of(dqkv), want, tolerance_of(s.dtype), s.name);
     }
   });
+}
+
+// Results that are larger than a core's cache go past it: the bits are those of their parts.
+TEST(ModelsReference, LargeResultsAreThoseOfTheirParts) {
+  const auto l2 = std::max<std::int64_t>(static_cast<std::int64_t>(core::cpu_caches().l2_bytes),
+                                         std::int64_t{1} << 20);
+  constexpr std::int64_t length = 64, heads = 3, dim = 24, width = heads * dim;
+  const std::int64_t batch = l2 / (length * width * 4) + 1;
+  for (const ContextOptions& options : all_contexts()) {
+    Context context(options);
+    Memory memory;
+    const AttentionShape all{.batch = batch, .length = length, .heads = heads, .head_dim = dim};
+    const AttentionShape one{.batch = 1, .length = length, .heads = heads, .head_dim = dim};
+    const Tensor qkv = filled(memory, DType::f32, all.rows(), 3 * width, 1, 2);
+    const Tensor dout = filled(memory, DType::f32, all.rows(), width, 2);
+    const auto run = [&](const AttentionShape& shape, std::int64_t first_row, const Tensor& out,
+                         const Tensor& dqkv) {
+      const auto part = [&](const Tensor& t) {
+        return AnyMatrix(t.floats().data() + first_row * t.cols(), DType::f32, shape.rows(),
+                         t.cols(), t.cols());
+      };
+      const Tensor lse = tensor(memory, DType::f32, 1, shape.rows() * heads);
+      attention(context.state(), shape, part(qkv), out.any(), lse.floats());
+      attention_backward(context.state(), shape, part(qkv), out.any(), lse.floats(), part(dout),
+                         dqkv.any());
+    };
+    const Tensor out = tensor(memory, DType::f32, all.rows(), width);
+    const Tensor dqkv = tensor(memory, DType::f32, all.rows(), 3 * width);
+    run(all, 0, out, dqkv);
+    const Tensor out_of_last = tensor(memory, DType::f32, length, width);
+    const Tensor dqkv_of_last = tensor(memory, DType::f32, length, 3 * width);
+    const std::int64_t last = all.rows() - length;
+    run(one, last, out_of_last, dqkv_of_last);
+    const auto expect_last = [&](const Tensor& whole, const Tensor& part) {
+      const auto tail = whole.floats().last(part.floats().size());
+      EXPECT_TRUE(std::equal(tail.begin(), tail.end(), part.floats().begin())) << describe(options);
+    };
+    expect_last(out, out_of_last);
+    expect_last(dqkv, dqkv_of_last);
+
+    // Rows of qkv as a table, in another order.
+    std::vector<std::int32_t> tokens;
+    for (std::int64_t r = 0; r < all.rows(); ++r)
+      tokens.push_back(static_cast<std::int32_t>((r * 7 + 3) % all.rows()));
+    embed(context.state(), tokens, {qkv.floats().data(), all.rows(), 3 * width}, {}, dqkv.any());
+    for (std::size_t r = 0; r < tokens.size(); ++r) {
+      const auto row = dqkv.floats().subspan(r * 3 * width, 3 * width);
+      ASSERT_TRUE(std::equal(row.begin(), row.end(),
+                             qkv.floats().begin() + std::int64_t{tokens[r]} * 3 * width))
+          << describe(options);
+    }
+  }
 }
 
 TEST(ModelsGradient, Swiglu) {
@@ -338,22 +451,25 @@ TEST(ModelsReference, DropoutIsTheGeneratorsOnEveryInstructionSet) {
   EXPECT_EQ(ones, (philox::Words{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}));
   for_all_settings([](const Setting& s) {
     Memory memory;
-    const Tensor x = filled(memory, s.dtype, 7, 53, 1);
-    const Values before = values_of(x);
-    const Dropout args{.p = 0.25f, .key = 5, .stream = 6, .first = 128};
-    dropout(s.context.state(), args, x.any());
-    const Values after = values_of(x);
-    int dropped = 0;
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      const bool kept =
-          philox::element_bits(5, 6, static_cast<std::int64_t>(i) + 128) >= (1u << 30);
-      dropped += !kept;
-      if (kept)
-        EXPECT_NEAR(after[i], before[i] / 0.75, tolerance_of(s.dtype));
-      else
-        EXPECT_EQ(after[i], 0.0);
+    // Blocks of 64 elements, and a last one of 51; counters that do not fit 32 bits.
+    for (const std::int64_t first : {std::int64_t{128}, std::int64_t{1} << 36}) {
+      const Tensor x = filled(memory, s.dtype, 7, 53, 1);
+      const Values before = values_of(x);
+      const Dropout args{.p = 0.25f, .key = 5, .stream = 6, .first = first};
+      dropout(s.context.state(), args, x.any());
+      const Values after = values_of(x);
+      int dropped = 0;
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        const bool kept =
+            philox::element_bits(5, 6, static_cast<std::int64_t>(i) + first) >= (1u << 30);
+        dropped += !kept;
+        if (kept)
+          EXPECT_NEAR(after[i], before[i] / 0.75, tolerance_of(s.dtype));
+        else
+          EXPECT_EQ(after[i], 0.0);
+      }
+      EXPECT_NEAR(dropped, 371 / 4, 40);
     }
-    EXPECT_NEAR(dropped, 371 / 4, 40);
   });
 }
 

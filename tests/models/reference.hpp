@@ -145,6 +145,49 @@ inline Values attention(const Values& qkv, std::int64_t batch, std::int64_t leng
   return out;
 }
 
+/// The gradient of attention by its formula: with p the weights of a query and g that of its
+/// output, dscore = p · (g·v - out·g).
+inline Values attention_gradient(const Values& qkv, const Values& dout, std::int64_t batch,
+                                 std::int64_t length, std::int64_t heads, std::int64_t dim) {
+  const std::int64_t width = heads * dim;
+  const double scale = 1 / std::sqrt(static_cast<double>(dim));
+  Values gradient(qkv.size());
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t head = 0; head < heads; ++head)
+      for (std::int64_t t = 0; t < length; ++t) {
+        const auto place = [&](std::int64_t row, std::int64_t part, std::int64_t i) {
+          return at((b * length + row) * 3 * width + part * width + head * dim + i);
+        };
+        const auto g = [&](std::int64_t i) {
+          return dout[at((b * length + t) * width + head * dim + i)];
+        };
+        Values p(at(t + 1)), dp(at(t + 1));
+        double max = -1e300;
+        for (std::int64_t s = 0; s <= t; ++s) {
+          for (std::int64_t i = 0; i < dim; ++i) {
+            p[at(s)] += scale * qkv[place(t, 0, i)] * qkv[place(s, 1, i)];
+            dp[at(s)] += g(i) * qkv[place(s, 2, i)];
+          }
+          max = std::max(max, p[at(s)]);
+        }
+        double total = 0;
+        for (double& score : p)
+          total += score = std::exp(score - max);
+        for (double& weight : p)
+          weight /= total;
+        const double mean = dot(p, dp);
+        for (std::int64_t s = 0; s <= t; ++s) {
+          const double dscore = scale * p[at(s)] * (dp[at(s)] - mean);
+          for (std::int64_t i = 0; i < dim; ++i) {
+            gradient[place(t, 0, i)] += dscore * qkv[place(s, 1, i)];
+            gradient[place(s, 1, i)] += dscore * qkv[place(t, 0, i)];
+            gradient[place(s, 2, i)] += p[at(s)] * g(i);
+          }
+        }
+      }
+  return gradient;
+}
+
 /// h[rows, hidden] of gate_up[rows, 2·hidden]
 inline Values swiglu(const Values& gate_up, std::int64_t hidden) {
   Values h(gate_up.size() / 2);

@@ -6,6 +6,8 @@
 #define HWY_TARGET_INCLUDE "quant/cpu/activation.cpp"
 #include "hwy/foreach_target.h"
 //
+#include "hwy/cache_control.h"
+
 #include "core/rehearsal.hpp"
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/engine.hpp"
@@ -28,7 +30,7 @@ HWY_INLINE VF mul_add(VF a, VF b, VF c) {
   return hn::Add(hn::Mul(a, b), c);
 }
 
-HWY_INLINE VF power_of_two(VU n) {
+[[maybe_unused]] HWY_INLINE VF power_of_two(VU n) {
   return hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(n, hn::Set(U32(), 127u))));
 }
 
@@ -44,10 +46,14 @@ HWY_INLINE VF exponential(VF z, VF rest) {
   p = mul_add(p, r, set(gelu::exp2));
   p = mul_add(p, r, set(1.0f));
   p = mul_add(p, r, set(1.0f));
+#if HWY_TARGET == HWY_AVX3
+  return VF{_mm512_scalef_ps(p.raw, n.raw)};  // times 2^n, rounded once: the same bits
+#else
   const U32 du;
   const VU whole = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, gelu::integer_shift_bits));
   const VU half = hn::BitCast(du, hn::ShiftRight<1>(hn::BitCast(I32(), whole)));
   return hn::Mul(hn::Mul(p, power_of_two(half)), power_of_two(hn::Sub(whole, half)));
+#endif
 }
 
 HWY_INLINE VF clamp(VF x, float end) {
@@ -106,6 +112,11 @@ struct GeluErf {
   }
 };
 
+// Operands and results are asked for so many elements before they are used. Otherwise stores wait
+// for memory, and loads for stores to addresses that are theirs but for a multiple of 4 KiB, as
+// those of operands that start on huge pages are.
+inline constexpr std::int64_t far_ahead = 512;
+
 // y[0, count) from x, and from g where there is one. The last vector overlaps the one before; a run
 // shorter than a vector is padded with zeros.
 template <class A, class T>
@@ -118,8 +129,11 @@ HWY_INLINE void forward_run(const T* x, std::int64_t count, T* y) {
     return;
   }
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes)
+  for (; i + lanes <= count; i += lanes) {
+    hwy::Prefetch(x + i + far_ahead);
+    hwy::Prefetch(y + i + far_ahead);
     narrow_any(A::value(widen(x + i)), y + i);
+  }
   if (i < count) narrow_any(A::value(widen(x + count - lanes)), y + count - lanes);
 }
 
@@ -135,8 +149,12 @@ HWY_INLINE void backward_run(const G* g, const T* x, std::int64_t count, G* dx) 
     return;
   }
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes)
+  for (; i + lanes <= count; i += lanes) {
+    hwy::Prefetch(g + i + far_ahead);
+    hwy::Prefetch(x + i + far_ahead);
+    hwy::Prefetch(dx + i + far_ahead);
     narrow_any(gradient(g + i, x + i), dx + i);
+  }
   if (i < count) {
     i = count - lanes;
     narrow_any(gradient(g + i, x + i), dx + i);

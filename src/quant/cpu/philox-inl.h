@@ -25,27 +25,37 @@ HWY_INLINE void philox_words(std::uint64_t key, VU& c0, VU& c1, VU& c2, VU& c3) 
   c2 = hn::Set(d, words[2]);
   c3 = hn::Set(d, words[3]);
 #else
-  // Even and odd lanes are multiplied apart; both halves of the products are put together again.
-  const auto multiply = [&](VU a, std::uint32_t factor, VU& upper, VU& lower) HWY_ATTR {
-    const VU f = hn::Set(d, factor);
-    const auto even = hn::BitCast(d, hn::MulEven(a, f));
-    const auto odd = hn::BitCast(d, hn::MulEven(hn::DupOdd(a), f));
-    lower = hn::OddEven(hn::DupEven(odd), even);
-    upper = hn::OddEven(odd, hn::DupOdd(even));
+  // Products are of even lanes. Odd ones are moved there, as a second set of counters, and back at
+  // the end: six operations a round and set. What the odd lanes of a set hold is never read.
+  struct Set {
+    VU c0, c1, c2, c3;
   };
+  const auto round_of = [&](Set& s, VU key0, VU key1) HWY_ATTR {
+    const auto product0 = hn::MulEven(s.c0, hn::Set(d, philox::multiplier0));
+    const auto product1 = hn::MulEven(s.c2, hn::Set(d, philox::multiplier1));
+    const VU upper0 = hn::BitCast(d, hn::ShiftRight<32>(product0));
+    const VU upper1 = hn::BitCast(d, hn::ShiftRight<32>(product1));
+    s.c0 = hn::Xor3(upper1, s.c1, key0);
+    s.c1 = hn::BitCast(d, product1);
+    s.c2 = hn::Xor3(upper0, s.c3, key1);
+    s.c3 = hn::BitCast(d, product0);
+  };
+  Set even = {c0, c1, c2, c3};
+  Set odd = {hn::DupOdd(c0), hn::DupOdd(c1), hn::DupOdd(c2), hn::DupOdd(c3)};
   auto k0 = static_cast<std::uint32_t>(key);
   auto k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < philox::rounds; ++round) {
-    VU upper0, lower0, upper1, lower1;
-    multiply(c0, philox::multiplier0, upper0, lower0);
-    multiply(c2, philox::multiplier1, upper1, lower1);
-    c0 = hn::Xor(hn::Xor(upper1, c1), hn::Set(d, k0));
-    c1 = lower1;
-    c2 = hn::Xor(hn::Xor(upper0, c3), hn::Set(d, k1));
-    c3 = lower0;
+    const VU key0 = hn::Set(d, k0);
+    const VU key1 = hn::Set(d, k1);
+    round_of(even, key0, key1);
+    round_of(odd, key0, key1);
     k0 += philox::weyl0;
     k1 += philox::weyl1;
   }
+  c0 = hn::OddEven(hn::DupEven(odd.c0), even.c0);
+  c1 = hn::OddEven(hn::DupEven(odd.c1), even.c1);
+  c2 = hn::OddEven(hn::DupEven(odd.c2), even.c2);
+  c3 = hn::OddEven(hn::DupEven(odd.c3), even.c3);
 #endif
 }
 
