@@ -17,10 +17,10 @@
 #include <thread>
 
 #include "bench/cli/table.hpp"
-#include "bench/machine/cpu_load.hpp"
 #include "bench/run/record.hpp"
 #include "bench/workload/record_file.hpp"
 #include "core/cpu/isa.hpp"
+#include "measure/cpu_load.hpp"
 
 extern char** environ;
 
@@ -376,7 +376,7 @@ TEST_F(Cli, AppendingAShapeThatIsThereIsSaid) {
 
 // Every core is kept busy by this process, which is another one than that which measures.
 TEST_F(Cli, ADisturbedMachineIsNoticed) {
-  LoadMonitor monitor(core::available_cores());
+  measure::LoadMonitor monitor(core::available_cores());
   std::atomic<bool> stop = false;
   std::vector<std::thread> spinners;
   for (int i = 0; i < 2 * core::available_cores(); ++i)
