@@ -167,19 +167,6 @@ void add_run_record(Side& side, const Record& record, const LoggedCase* logged) 
       add(sum.name, sum_times(sum, *total, fields), true);
 }
 
-// The members of a record of another workload up to its first time identify it: texts, whole
-// numbers and truths. `fits` says how its case ended.
-KeyMembers leading_members(const Json& record) {
-  KeyMembers key;
-  for (const auto& [name, value] : record.items()) {
-    if (is_statistic(value)) break;
-    if (name == "workload" || name == "case" || name == "fits") continue;
-    if (value.is_string() || value.is_boolean() || value.is_number_integer())
-      key.emplace_back(name, text_at(record, name.c_str()));
-  }
-  return key;
-}
-
 void add_workload_record(Side& side, const Json& record, const Json* samples, bool disturbed_run,
                          const std::string& started) {
   std::vector<std::pair<std::string, RunTimes>> times;
@@ -235,6 +222,18 @@ void describe(Side& side, const Json& start) {
 }
 
 }  // namespace
+
+KeyMembers leading_members(const Json& record) {
+  KeyMembers key;
+  for (const auto& [name, value] : record.items()) {
+    if (is_statistic(value)) break;
+    // `fits` says how its case ended.
+    if (name == "workload" || name == "case" || name == "fits") continue;
+    if (value.is_string() || value.is_boolean() || value.is_number_integer())
+      key.emplace_back(name, text_at(record, name.c_str()));
+  }
+  return key;
+}
 
 const FieldTimes* CaseTimes::field(std::string_view name) const {
   for (const FieldTimes& f : fields)
