@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/environment.hpp"
@@ -195,8 +196,10 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
   for (const ConfigQuery& query : queries) {
     std::vector<ConfigChoice> winners;
     for (int i = 0; i < tunes; ++i) {
+      autotune::SearchOptions search;
+      search.disturbance = options.watch;
       const autotune::TuneOutcome outcome =
-          autotune::tune_problem(context, query, machine, {}, {.disturbance = options.watch});
+          autotune::tune_problem(context, query, machine, {}, std::move(search));
       winners.push_back(outcome.choice);
       disturbance += outcome.search.disturbance;
     }
