@@ -26,7 +26,7 @@ struct Disturbance {
   std::int64_t slow_clock = 0;  ///< the core ran slower than in other rounds
   /// Cores' worth of time that others used, and the host's part of it: the most in a window.
   /// Nothing where no window was long enough to tell.
-  std::optional<double> others_cores, steal_cores;
+  std::optional<double> others_cores = std::nullopt, steal_cores = std::nullopt;
 
   /// More than a quarter of the samples are not what they would be on a quiet machine.
   [[nodiscard]] bool in_doubt() const noexcept { return 4 * disturbed > rounds - discarded; }
