@@ -182,10 +182,10 @@ TEST_F(WorkloadCommand, AxesOverOptionsOfOneValueMakeAProduct) {
   EXPECT_EQ(lines(path)[1]["rows"], 1);  // options that are no columns of the workload become some
   EXPECT_EQ(lines(path)[1]["offset"], 10);
   EXPECT_NE(result.out.find("rows  offset  number"), std::string::npos) << result.out;
-  const Json start = lines(run_log_path(path))[0];
-  EXPECT_EQ(start["cases"], 4);
-  EXPECT_EQ(start["axes"]["offset"], (Json{5, 10}));
-  EXPECT_EQ(start["offset"], (Json{5, 10}));
+  const Json first_line = lines(run_log_path(path))[0];
+  EXPECT_EQ(first_line["cases"], 4);
+  EXPECT_EQ(first_line["axes"]["offset"], (Json{5, 10}));
+  EXPECT_EQ(first_line["offset"], (Json{5, 10}));
 
   // The same again is resumed, and something else refused.
   std::vector<std::string> again = arguments;
