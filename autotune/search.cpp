@@ -89,9 +89,9 @@ class Search {
     return measure::seconds_of(*options_.watch, calls_of(task_, choice, calls)) * 1e3 / calls;
   }
 
-  // Samples of several in rounds, in milliseconds a call. Every other round runs the other way
-  // round, so that no one always follows the same rival.
-  measure::Times samples(const std::vector<std::function<void()>>& of, int calls,
+  // Samples of several in rounds, `wanted` of them if there is time, in milliseconds a call. Every
+  // other round runs the other way round, so that no one always follows the same rival.
+  measure::Times samples(const std::vector<std::function<void()>>& of, int calls, int wanted,
                          measure::RoundRules rules) {
     rules.order = [count = of.size()](int round) {
       std::vector<std::size_t> order(count);
@@ -101,11 +101,24 @@ class Search {
     };
     rules.interrupted = options_.interrupted;
     rules.now = options_.now;
+    rules.watch = options_.disturbance;
     measure::Times times_ms = measure::run_rounds(rules, of, *options_.watch);
+    if (rules.watch != nullptr) {
+      const std::vector<std::size_t> kept =
+          rules.watch->keep(static_cast<std::size_t>(std::max(wanted, 0)));
+      for (std::vector<double>& each : times_ms)
+        each = measure::samples_at(each, kept);
+      result_.disturbance += rules.watch->last();
+    }
     for (std::vector<double>& each : times_ms)
       for (double& ms : each)
         ms /= calls;
     return times_ms;
+  }
+
+  // Whether a set of rounds has all that is wanted of it.
+  static bool has_all(const measure::RoundsSoFar& so_far, int wanted) {
+    return so_far.undisturbed >= wanted || so_far.rounds >= measure::with_spare_rounds(wanted);
   }
 
   void add_sample(Measured& m) { m.times_ms.push_back(sample(m.choice, calls_)); }
@@ -264,10 +277,10 @@ class Search {
     measure::RoundRules rules;
     rules.another = [&](const measure::RoundsSoFar& so_far) {
       if (so_far.rounds == 0) return wanted > 0;
-      return so_far.rounds < wanted &&
+      return !has_all(so_far, wanted) &&
              left_s() >= so_far.last_timed_ms / 1e3 + confirmation_s(so_far.times_ms);
     };
-    measure::Times times_ms = samples(calls, calls_, std::move(rules));
+    measure::Times times_ms = samples(calls, calls_, wanted, std::move(rules));
     const auto rounds = static_cast<int>(times_ms.front().size());
     for (std::size_t f = 0; f < in.size(); ++f)
       result_.measured[in[f]].times_ms = std::move(times_ms[f]);
@@ -367,11 +380,12 @@ class Search {
     measure::RoundRules rules;
     rules.before_each = options_.disturb;
     rules.another = [&](const measure::RoundsSoFar& so_far) {
-      return so_far.rounds < rounds &&
+      return !has_all(so_far, rounds) &&
              (so_far.rounds < least_rounds || left_s() >= so_far.last_elapsed_s);
     };
-    measure::Times times_ms = samples(
-        {calls_of(task, usual, calls), calls_of(task, fastest, calls)}, calls, std::move(rules));
+    measure::Times times_ms =
+        samples({calls_of(task, usual, calls), calls_of(task, fastest, calls)}, calls, rounds,
+                std::move(rules));
     return {std::move(times_ms[0]), std::move(times_ms[1])};
   }
 

@@ -29,6 +29,8 @@ struct SearchOptions {
   /// Times the calls. Null: by the host's clock, `now`; on a device, pass its own.
   std::shared_ptr<measure::Stopwatch> watch;
   measure::Now now = measure::host_now;
+  /// Notices disturbed rounds of finals, which are made again and discarded. Null: nobody does.
+  measure::DisturbanceWatch* disturbance = nullptr;
   /// Called before every call; returning true ends the search by throwing Interrupted.
   std::function<bool()> interrupted = [] { return false; };
   /// Proves a risky candidate in another process before it runs here: returns why it must not run,
@@ -65,6 +67,7 @@ struct SearchResult {
   bool budget_hit = false;
   std::size_t left_out = 0;  ///< candidates not tried, because of the deadline or max_candidates
   double seconds = 0;
+  measure::Disturbance disturbance;  ///< of the rounds of the final and the confirmation
 
   [[nodiscard]] std::size_t winner() const { return ranking.front(); }
 };

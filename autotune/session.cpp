@@ -102,6 +102,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
       search.effort = options.effort;
       search.max_candidates = limits.max_candidates;
       search.interrupted = options.interrupted;
+      search.disturbance = options.disturbance;
       search.progress = options.candidate;
       if (options.probe)
         search.probe = [&](const ConfigChoice& choice) { return options.probe(query, choice); };

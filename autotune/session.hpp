@@ -17,6 +17,7 @@ struct SessionOptions {
   TuneLimits limits;
   Effort effort = Effort::normal;
   std::function<bool()> interrupted = [] { return false; };  ///< see SearchOptions
+  measure::DisturbanceWatch* disturbance = nullptr;          ///< see SearchOptions
   std::function<std::string(const ConfigQuery&, const ConfigChoice&)> probe;
   /// Called before a problem is measured, and after it with the result, or the reason for having
   /// none.

@@ -80,6 +80,8 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   common.default_median_ms = found.measured.front().stats.median_ms;
   common.effort = found.effort;
   common.budget_hit = found.budget_hit;
+  common.discarded_rounds = found.disturbance.discarded;
+  common.disturbed_rounds = found.disturbance.disturbed;
   common.time = time_now();
   for (const Measured& m : found.measured) {
     Record record = common;

@@ -137,6 +137,11 @@ std::string to_line(const Record& record) {
                  "\"tool\":{}",
                  number("default_median_ms", record.default_median_ms), effort_name(record.effort),
                  record.budget_hit, quoted(record.time), quoted(env.tool));
+  // Only where there are any, so that lines of undisturbed machines are what they were.
+  if (record.discarded_rounds != 0)
+    fmt::format_to(out, ",\"discarded_rounds\":{}", record.discarded_rounds);
+  if (record.disturbed_rounds != 0)
+    fmt::format_to(out, ",\"disturbed_rounds\":{}", record.disturbed_rounds);
   fmt::format_to(out, ",\"crc32\":\"{:08x}\"}}", crc32(line));
   require(line.size() <= max_line_bytes, "record: its line has {} bytes; a line has at most {}",
           line.size(), max_line_bytes);

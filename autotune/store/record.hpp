@@ -81,6 +81,8 @@ struct Record {
   double default_median_ms = 0;  ///< of the configuration that runs when nothing is known
   Effort effort = Effort::normal;
   bool budget_hit = false;
+  /// Rounds that other programs disturbed: those that were discarded, and those that remain.
+  std::int64_t discarded_rounds = 0, disturbed_rounds = 0;
   std::string time;  ///< "2026-11-21T17:36:23Z"
 
   friend bool operator==(const Record&, const Record&) = default;

@@ -121,6 +121,7 @@ SideComparison compare_pairs(Side a, Side b, const CompareSelection& selection,
       f.evidence = weigh_pairs(ref_ms, new_ms, rules);
       family.push_back(&f.evidence);
     }
+    add_relative(c, c.ref, *other, rules);
   }
   adjust(family);
   for (CaseComparison& c : result.cases)

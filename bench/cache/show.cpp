@@ -49,10 +49,13 @@ void print_winner(const Picked& picked, std::optional<ConfigOp> op,
   }
   const Record& record = picked.line->record;
   fmt::print("winner   {}\n", printable(words_of(record.candidate, op)));
-  fmt::print("         {} ms, {} the default's {} ms; effort {}{}, {}\n",
-             number(record.stats.median_ms), speedup_text(record), number(record.default_median_ms),
-             autotune::effort_name(record.effort),
-             record.budget_hit ? " (the budget ended it)" : "", printable(record.time));
+  fmt::print(
+      "         {} ms, {} the default's {} ms; effort {}{}{}, {}\n", number(record.stats.median_ms),
+      speedup_text(record), number(record.default_median_ms), autotune::effort_name(record.effort),
+      record.budget_hit ? " (the budget ended it)" : "",
+      record.disturbed_rounds > 0 ? fmt::format(", {} rounds disturbed", record.disturbed_rounds)
+                                  : "",
+      printable(record.time));
   fmt::print("from     {}, {}\n", tune_origin_name(picked.origin),
              printable(place_of(*picked.line)));
   fmt::print("here     {}\n\n",

@@ -92,6 +92,8 @@ ordered_json to_json(const CacheLine& line) {
   }
   json["effort"] = autotune::effort_name(r.effort);
   json["budget_hit"] = r.budget_hit;
+  json["discarded_rounds"] = r.discarded_rounds;
+  json["disturbed_rounds"] = r.disturbed_rounds;
   json["time"] = r.time;
   json["env"] = to_json(r.env);
   json["file"] = line.file.string();

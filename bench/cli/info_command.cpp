@@ -12,10 +12,10 @@
 #include "bench/cli/table.hpp"
 #include "bench/cli/terminal.hpp"
 #include "bench/machine/ceilings.hpp"
-#include "bench/machine/cpu_load.hpp"
 #include "bench/machine/machine.hpp"
 #include "bench/micro/gemm.hpp"
 #include "core/context_state.hpp"
+#include "measure/cpu_load.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/quant.hpp"
 
@@ -112,14 +112,14 @@ void run_info(const InfoArguments& arguments) {
   }
   if (arguments.measure) {
     const bool device = context.state().runtime != nullptr;
-    LoadMonitor load(device ? 1 : context.threads());
+    measure::LoadMonitor load(device ? 1 : context.threads());
     fmt::print(stderr, "measuring what this machine can do …\n");
     const Ceilings c = measure_ceilings(context, ceilings_budget_s);
     std::string warning;
     if (const std::optional<double> others = load.others_cores(); load.disturbs(others))
       warning = fmt::format(
           "warning: {} meanwhile; the ceilings of the machine are higher than what follows",
-          load_text(*others, load.cores()));
+          measure::load_text(*others, load.cores()));
     json["warning"] = warning;
     if (!warning.empty()) fmt::print(stderr, "{}\n", warning);
     json["ceilings"] = {{"copy_gb_s", c.copy_gb_s},   {"copy_l3_gb_s", c.copy_l3_gb_s},

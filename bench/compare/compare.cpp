@@ -68,7 +68,6 @@ bool any_disturbed(const FieldTimes& field) {
 // What the other fields of a case have changed by, where the runs are too few to know how much two
 // runs of one program differ. Of fewer than four others the middle could be a change of one's own.
 void add_drift(CaseComparison& c) {
-  constexpr std::size_t least_others = 4;
   for (FieldComparison& f : c.fields) {
     if (f.evidence.basis != Basis::samples) continue;
     std::vector<double> others;
@@ -130,6 +129,22 @@ bool selects(const std::vector<std::string>& filters, const CaseTimes& c) {
   });
 }
 
+void add_relative(CaseComparison& c, const CaseTimes& ref, const CaseTimes& now,
+                  const VerdictRules& rules) {
+  for (FieldComparison& f : c.fields) {
+    if (f.evidence.basis != Basis::runs && f.evidence.basis != Basis::pairs) continue;
+    const BothSides own = {ref.field(f.field), now.field(f.field)};
+    std::vector<BothSides> others;
+    for (const FieldComparison& other : c.fields) {
+      const BothSides both = {ref.field(other.field), now.field(other.field)};
+      if (&other != &f && !other.sum && both.ref->runs.size() == own.ref->runs.size() &&
+          both.now->runs.size() == own.now->runs.size())
+        others.push_back(both);
+    }
+    weigh_among(f.evidence, own, others, rules);
+  }
+}
+
 SideComparison compare(Side ref, Side now, const CompareSelection& selection,
                        const VerdictRules& rules) {
   const std::set<std::string> chosen = chosen_fields(selection, ref, now);
@@ -177,6 +192,7 @@ SideComparison compare(Side ref, Side now, const CompareSelection& selection,
       if (chosen.contains(after.name) && a.field(after.name) == nullptr)
         result.only_new.push_back(b->name() + ": " + after.name);
     add_drift(c);
+    add_relative(c, a, *b, rules);
     if (!c.fields.empty()) result.cases.push_back(std::move(c));
   }
   for (std::size_t i = 0; i < now.cases.size(); ++i)
@@ -340,6 +356,12 @@ Json comparison_json(const SideComparison& comparison) {
                         {"basis", basis_text(e.basis)},
                         {"fast_ratio", optional(e.fast_ratio)},
                         {"drift", optional(e.drift)},
+                        {"relative", e.relative ? Json{{"ratio", e.relative->value},
+                                                       {"low", e.relative->low},
+                                                       {"high", e.relative->high}}
+                                                : Json(nullptr)},
+                        {"p_relative", optional(e.p_relative)},
+                        {"others_spread", e.others_spread},
                         {"ref", side(f.ref_ms, f.ref_engine, f.ref_disturbed, e.ref_count)},
                         {"new", side(f.new_ms, f.new_engine, f.new_disturbed, e.new_count)}});
     }

@@ -28,6 +28,11 @@ struct CaseComparison {
   std::vector<FieldComparison> fields;
 };
 
+/// Adds to the evidence of several runs what the other fields of the same runs say; see
+/// weigh_among().
+void add_relative(CaseComparison& c, const CaseTimes& ref, const CaseTimes& now,
+                  const VerdictRules& rules);
+
 struct Counts {
   std::size_t same = 0, fast = 0, slow = 0, ambiguous = 0;
 };

@@ -130,8 +130,13 @@ void add_run_record(Side& side, const Record& record, const LoggedCase* logged) 
   CaseTimes wanted{.workload = "run", .id = case_id(record.shape), .key = {}, .fields = {}};
   if (logged != nullptr)
     for (const char* member : {"dtype", "mode"})
-      if (const std::string text = text_at(logged->start, member); !text.empty())
-        wanted.key.emplace_back(member, text);
+      if (std::string text = text_at(logged->start, member); !text.empty()) {
+        // With other caches it is another case.
+        if (const std::string caches = text_at(logged->start, "caches");
+            !caches.empty() && member == std::string_view("mode"))
+          text += fmt::format(", {} caches", caches);
+        wanted.key.emplace_back(member, std::move(text));
+      }
   CaseTimes& c = find_or_add(side.cases, std::move(wanted));
   const bool disturbed_run = logged != nullptr && disturbed(logged->line);
   const auto of_line = logged != nullptr ? logged->line.find("fields") : nothing.end();
@@ -162,19 +167,6 @@ void add_run_record(Side& side, const Record& record, const LoggedCase* logged) 
       add(sum.name, sum_times(sum, *total, fields), true);
 }
 
-// The members of a record of another workload up to its first time identify it: texts, whole
-// numbers and truths. `fits` says how its case ended.
-KeyMembers leading_members(const Json& record) {
-  KeyMembers key;
-  for (const auto& [name, value] : record.items()) {
-    if (is_statistic(value)) break;
-    if (name == "workload" || name == "case" || name == "fits") continue;
-    if (value.is_string() || value.is_boolean() || value.is_number_integer())
-      key.emplace_back(name, text_at(record, name.c_str()));
-  }
-  return key;
-}
-
 void add_workload_record(Side& side, const Json& record, const Json* samples, bool disturbed_run,
                          const std::string& started) {
   std::vector<std::pair<std::string, RunTimes>> times;
@@ -199,13 +191,14 @@ void add_workload_record(Side& side, const Json& record, const Json* samples, bo
     find_or_add(c.fields, name).runs.push_back(std::move(run));
 }
 
-void add_micro_row(Side& side, const Json& row) {
+void add_micro_row(Side& side, const Json& row, const std::string& caches) {
   CaseTimes wanted{.workload = "micro " + text_at(row, "bench"), .id = {}, .key = {}, .fields = {}};
   wanted.id = fmt::format("{}x{}x{}", text_at(row, "batch"), text_at(row, "dim_in"),
                           text_at(row, "dim_out"));
   for (const char* member : {"variant", "dtype", "output"})
     if (row.contains(member) && row[member].is_string())
       wanted.key.emplace_back(member, text_at(row, member));
+  if (!caches.empty()) wanted.key.emplace_back("caches", caches);
   for (const char* party : {"subject", "rival"}) {
     const auto at = row.find(party);
     if (at != row.end() && at->is_object()) wanted.key.emplace_back(party, text_at(*at, "name"));
@@ -229,6 +222,18 @@ void describe(Side& side, const Json& start) {
 }
 
 }  // namespace
+
+KeyMembers leading_members(const Json& record) {
+  KeyMembers key;
+  for (const auto& [name, value] : record.items()) {
+    if (is_statistic(value)) break;
+    // `fits` says how its case ended.
+    if (name == "workload" || name == "case" || name == "fits") continue;
+    if (value.is_string() || value.is_boolean() || value.is_number_integer())
+      key.emplace_back(name, text_at(record, name.c_str()));
+  }
+  return key;
+}
 
 const FieldTimes* CaseTimes::field(std::string_view name) const {
   for (const FieldTimes& f : fields)
@@ -272,17 +277,21 @@ Side load_side(const std::string& path) {
     std::size_t row = 0;  ///< of its case
   };
   std::vector<Place> places;
+  std::string micro_caches;
   // Records of one run of a case follow each other; a key that comes again begins the next run.
   std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>> runs;  // first, count
   std::map<std::string, std::vector<KeyMembers>> keys_of_run;
   for (std::size_t number = 0; number < lines.size(); ++number) {
     const Json line = Json::parse(lines[number], nullptr, false);
     if (line.is_object() && text_at(line, "type") == "micro") {
-      add_micro_row(side, line);
+      add_micro_row(side, line, micro_caches);
       continue;
     }
     if (const std::string type = text_at(line, "type"); type.starts_with("micro_")) {
-      if (type == "micro_start") describe(side, line);
+      if (type == "micro_start") {
+        describe(side, line);
+        micro_caches = text_at(line, "caches");
+      }
       continue;
     }
     Place place;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,6 +34,10 @@ struct FieldTimes {
 /// What identifies a case besides its name: "dtype" = "f32", … A member that a file does not know
 /// is missing, and then goes with every value of the other side.
 using KeyMembers = std::vector<std::pair<std::string, std::string>>;
+
+/// The members of a record of a workload that has a format of its own up to its first time: texts,
+/// whole numbers and truths.
+KeyMembers leading_members(const nlohmann::ordered_json& record);
 
 struct CaseTimes {
   std::string workload;  ///< "run", "multimodel", …, "micro gemm"

@@ -175,6 +175,80 @@ Evidence weigh(const FieldTimes& ref, const FieldTimes& now, const VerdictRules&
   return evidence;
 }
 
+namespace {
+
+std::vector<double> log_medians(const FieldTimes& field) {
+  std::vector<double> all;
+  for (const RunTimes& run : field.runs)
+    all.push_back(std::log(run.median_ms));
+  return all;
+}
+
+}  // namespace
+
+void weigh_among(Evidence& evidence, const BothSides& field, std::span<const BothSides> others,
+                 const VerdictRules& rules) {
+  const bool pairs = evidence.basis == Basis::pairs;
+  if ((!pairs && evidence.basis != Basis::runs) || others.size() < least_others) return;
+  // Each other field about its own middle, so that none counts more than another; by run of one
+  // side and then of the other.
+  std::size_t ref_runs = field.ref->runs.size(), now_runs = field.now->runs.size();
+  if (pairs) ref_runs = now_runs = std::min(ref_runs, now_runs);
+  const auto logs_of = [&](const BothSides& both) {
+    std::vector<double> logs = log_medians(*both.ref), now = log_medians(*both.now);
+    logs.resize(ref_runs);
+    logs.insert(logs.end(), now.begin(), now.begin() + static_cast<std::ptrdiff_t>(now_runs));
+    return logs;
+  };
+  std::vector<std::vector<double>> centred;
+  for (const BothSides& other : others) {
+    std::vector<double>& logs = centred.emplace_back(logs_of(other));
+    const double middle = measure::middle(logs).median;
+    for (double& value : logs)
+      value -= middle;
+  }
+  std::vector<double> machine;  // how slow the machine was in each run
+  for (std::size_t run = 0; run < ref_runs + now_runs; ++run) {
+    std::vector<double> of_run;
+    for (const std::vector<double>& other : centred)
+      of_run.push_back(other[run]);
+    machine.push_back(measure::middle(of_run).median);
+  }
+  struct Split {
+    std::vector<double> ref, now, differences;
+  };
+  const auto split = [&](const std::vector<double>& logs, bool without_machine) {
+    Split parts;
+    for (std::size_t i = 0; i < logs.size(); ++i)
+      (i < ref_runs ? parts.ref : parts.now)
+          .push_back(logs[i] - (without_machine ? machine[i] : 0));
+    for (std::size_t i = 0; pairs && i < ref_runs; ++i)
+      parts.differences.push_back(parts.now[i] - parts.ref[i]);
+    return parts;
+  };
+  const auto moved = [&](const Split& parts) {
+    return pairs ? measure::middle(parts.differences).median
+                 : measure::middle(parts.now).median - measure::middle(parts.ref).median;
+  };
+  const Split own = split(logs_of(field), true);
+  const Interval of_logs = pairs ? paired_shift(own.differences, 1 - rules.alpha)
+                                 : shift(own.ref, own.now, 1 - rules.alpha);
+  evidence.relative = {std::exp(of_logs.value), std::exp(of_logs.low), std::exp(of_logs.high)};
+  if (pairs) {
+    evidence.p_relative = signed_rank_test(own.differences).p;
+    evidence.p = std::min(1.0, 2 * std::min(*evidence.p, *evidence.p_relative));
+  } else {
+    const RankSum test = rank_sum_test(own.ref, own.now);
+    evidence.p = evidence.p_relative = test.p;
+    evidence.method = test.method;
+  }
+  evidence.drift = std::exp(moved(split(machine, false)));
+  std::vector<double> of_others;
+  for (const std::vector<double>& other : centred)
+    of_others.push_back(moved(split(other, true)));
+  evidence.others_spread = 1.48 * measure::middle(of_others).mad;
+}
+
 Evidence weigh_pairs(std::span<const double> ref_ms, std::span<const double> now_ms,
                      const VerdictRules& rules) {
   SWITCHBACK_ASSERT(ref_ms.size() == now_ms.size() && !ref_ms.empty());
@@ -201,27 +275,74 @@ void adjust(std::span<Evidence* const> family) {
     if (e->p) e->p_adjusted = adjusted[at++];
 }
 
+namespace {
+
+// Runs by what their other fields leave of a difference.
+Judgement judge_relative(const Evidence& e, const VerdictRules& rules) {
+  const double most = 1 + rules.threshold;
+  const Interval& r = *e.relative;
+  const auto within = [&](double low, double high) { return low >= 1 / most && high <= most; };
+  if (within(e.low, e.high) && within(r.low, r.high)) return {Verdict::same, {}};
+  const std::string all_moved = fmt::format("all fields moved: {:.3f}", *e.drift);
+  if (r.low <= 1 && r.high >= 1)
+    return {Verdict::ambiguous,
+            e.low <= 1 && e.high >= 1 ? "the interval is wide and holds 1" : all_moved};
+  if (!beyond(r.value, r.value, rules.threshold))
+    return {Verdict::ambiguous, "less than the threshold, its interval more"};
+  // The correction is that of the family, whichever of two tests of pairs was the better one.
+  const double correction = *e.p > 0 ? e.p_adjusted.value_or(*e.p) / *e.p : 1;
+  const double tests = e.basis == Basis::pairs ? 2 : 1;
+  if (tests * correction * *e.p_relative > rules.alpha)
+    return {Verdict::ambiguous, "chance among so many fields"};
+  // The machine was the same for both sides of pairs, but not of runs one after the other.
+  if (e.basis == Basis::pairs)
+    return {direction(r.value), fmt::format("against the other fields {:.3f}", r.value)};
+  const double effect = std::abs(std::log(r.value));
+  if (effect < std::abs(std::log(*e.drift))) return {Verdict::ambiguous, all_moved};
+  if (effect < 3 * e.others_spread)
+    return {Verdict::ambiguous, fmt::format("other fields differ by {:.1f} % as well",
+                                            100 * std::expm1(e.others_spread))};
+  return {direction(r.value), fmt::format("against the other fields {:.3f}", r.value)};
+}
+
+// Pairs where their own ratio decides nothing.
+Judgement or_relative(Judgement open, const Evidence& e, const VerdictRules& rules) {
+  if (e.basis != Basis::pairs || !e.relative) return open;
+  // What moved the other way by itself is nothing that others could tell.
+  if ((e.ratio > 1) != (e.relative->value > 1)) return open;
+  const Judgement relative = judge_relative(e, rules);
+  const bool decides = relative.verdict == Verdict::slow || relative.verdict == Verdict::fast;
+  return decides ? relative : open;
+}
+
+}  // namespace
+
 Judgement judge(const Evidence& e, const VerdictRules& rules) {
   const double most = 1 + rules.threshold;
+  if (e.basis == Basis::runs && e.relative && rules.run_noise > 0) return judge_relative(e, rules);
   if (e.basis == Basis::record) return {Verdict::ambiguous, "medians alone: no spread, no samples"};
   if (e.low >= 1 / most && e.high <= most) return {Verdict::same, {}};
+  const auto open = [&](const char* why) {
+    return or_relative({Verdict::ambiguous, why}, e, rules);
+  };
   if (e.low <= 1 && e.high >= 1)
-    return {Verdict::ambiguous,
-            std::isfinite(e.high) ? "the interval is wide and holds 1" : "too few for an interval"};
+    return open(std::isfinite(e.high) ? "the interval is wide and holds 1"
+                                      : "too few for an interval");
   if (!beyond(e.ratio, e.ratio, rules.threshold))
-    return {Verdict::ambiguous, "less than the threshold, its interval more"};
+    return open("less than the threshold, its interval more");
   if (!e.p) return {Verdict::ambiguous, "no samples for a test"};
-  if (e.p_adjusted.value_or(*e.p) > rules.alpha)
-    return {Verdict::ambiguous, "chance among so many fields"};
+  if (e.p_adjusted.value_or(*e.p) > rules.alpha) return open("chance among so many fields");
   if (e.basis == Basis::samples && rules.run_noise > 0) {
     if (!beyond(e.ratio, e.ratio, rules.run_noise))
       return {Verdict::ambiguous, "less than what two runs may differ by"};
     if (!e.drift)
       return {Verdict::ambiguous, "few runs, and too few other fields to know the machine by"};
   }
+  if (e.basis == Basis::runs && !beyond(e.ratio, e.ratio, rules.run_noise))
+    return {Verdict::ambiguous, "not in turns, and too few other fields to know the machine by"};
   if (e.fast_ratio && !beyond(*e.fast_ratio, e.ratio, rules.threshold))
     return {Verdict::ambiguous, fmt::format("the fastest calls: {:.3f}", *e.fast_ratio)};
-  if (e.drift && !beyond(e.ratio / *e.drift, e.ratio, rules.threshold))
+  if (e.basis == Basis::samples && e.drift && !beyond(e.ratio / *e.drift, e.ratio, rules.threshold))
     return {Verdict::ambiguous, fmt::format("all fields moved: {:.3f}", *e.drift)};
   return {direction(e.ratio), {}};
 }

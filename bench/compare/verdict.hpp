@@ -54,9 +54,13 @@ struct Evidence {
   /// The ratio of the fastest tenth of the calls, which other programs disturb the least. With few
   /// runs only.
   std::optional<double> fast_ratio;
-  /// The median ratio of the case's other fields: what the whole run has changed by. With few runs
-  /// only.
+  /// The median ratio of the case's other fields: what the whole run has changed by.
   std::optional<double> drift;
+  /// Of pairs and runs: the ratio and its interval against the case's other fields in the same run.
+  /// A machine that is slower in one run than in another moves all of them alike.
+  std::optional<Interval> relative;
+  std::optional<double> p_relative;  ///< of the rank test of that ratio
+  double others_spread = 0;  ///< of the other fields' own such ratios: a standard deviation of logs
 };
 
 struct Judgement {
@@ -69,13 +73,27 @@ Evidence weigh(const FieldTimes& ref, const FieldTimes& now, const VerdictRules&
 /// The evidence of pairs of runs in turns: times in ms of the same field, pair by pair.
 Evidence weigh_pairs(std::span<const double> ref_ms, std::span<const double> now_ms,
                      const VerdictRules& rules);
+/// Fewer other fields than this do not tell how fast the machine was.
+inline constexpr std::size_t least_others = 4;
+/// The times of a field on both sides.
+struct BothSides {
+  const FieldTimes *ref, *now;
+};
+/// Adds to the evidence of pairs or runs what the other fields of the same runs say; these have as
+/// many runs as the field. With fewer than least_others there is nothing to add. Of runs that were
+/// not made in turns `p` is then that of the relative ratio; of pairs it is twice the smaller of
+/// both, since either may decide.
+void weigh_among(Evidence& evidence, const BothSides& field, std::span<const BothSides> others,
+                 const VerdictRules& rules);
 /// Fills in p_adjusted: Holm's correction over all that have a p.
 void adjust(std::span<Evidence* const> family);
 
 /// SAME: the interval lies within the threshold. FAST, SLOW: it excludes 1, the ratio is beyond the
 /// threshold, and so is p_adjusted below alpha; with few runs also beyond run_noise, and the
-/// fastest calls and what is left after the drift must be beyond the threshold. AMBG: everything
-/// else.
+/// fastest calls and what is left after the drift must be beyond the threshold. Runs that were not
+/// made in turns are judged by their ratio against the other fields, which must also be greater
+/// than the drift and than three times what other fields differ by; without other fields it must be
+/// beyond run_noise. AMBG: everything else.
 Judgement judge(const Evidence& evidence, const VerdictRules& rules);
 
 }  // namespace switchback::bench

@@ -270,6 +270,9 @@ class FragmentedWorkload : public Workload {
   [[nodiscard]] std::string_view about() const override {
     return "Train and run fragmented linear layers beside a plain one of the same size";
   }
+  [[nodiscard]] std::shared_ptr<Workload> another() const override {
+    return std::make_shared<FragmentedWorkload>();
+  }
   [[nodiscard]] std::string footer() const override {
     return "A fragmented layer trains soft and infers hard (Snowyiu/fragmented_linear): each row "
            "then reads only\nthe part of the weight that its content selects, and a product of low "
@@ -537,6 +540,7 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
          {"checks",
           {{"params", params_hold}, {"no_copy_of_weight", no_copy}, {"row_alone", independent}}}}));
   }
+  if (i + 1 == shapes_.size()) weights_.reset();
   outcome.summary = fmt::format("hard inference at best {:.2f}x of the plain layer's", best);
   return outcome;
 }

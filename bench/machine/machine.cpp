@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "bench/machine/build_info.hpp"
-#include "bench/machine/cpu_load.hpp"
 #include "bench/machine/nvml.hpp"
 #include "core/context_state.hpp"
 #include "gemm/library_versions.hpp"
+#include "measure/cpu_load.hpp"
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
@@ -109,13 +109,13 @@ std::string tool_name() {
 }
 
 std::string busy_warning() {
-  LoadMonitor monitor(core::available_cores());
+  measure::LoadMonitor monitor(core::available_cores());
   std::this_thread::sleep_for(std::chrono::milliseconds(220));
   const std::optional<double> others = monitor.others_cores();
   if (!monitor.disturbs(others)) return {};
   return fmt::format(
       "warning: {} just now; what is measured beside them is not what this machine can do",
-      load_text(*others, monitor.cores()));
+      measure::load_text(*others, monitor.cores()));
 }
 
 namespace {

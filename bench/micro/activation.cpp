@@ -2,6 +2,8 @@
 // The operations alone, and the training step of an MLP.
 #include "bench/micro/activation.hpp"
 
+#include <memory>
+
 #include "bench/cli/table.hpp"
 #include "bench/workload/session.hpp"
 #include "measure/data.hpp"
@@ -32,44 +34,44 @@ RaceRow row_of(const MicroOptions& options, const MicroShape& shape, std::string
   return row;
 }
 
-std::vector<measure::Timed> race_of(Context& context, const MicroOptions& options, double default_s,
-                                    const std::vector<measure::Rival>& rivals) {
-  return measure::race(rivals, micro_rounds(context, options, default_s, 2));
-}
-
 // [batch, dim_out] of a layer: what lies between the two layers of an MLP.
 void operations(Context& context, const MicroOptions& options, const MicroShape& shape,
                 const ActivationSink& sink) {
   const std::int64_t rows = shape.batch;
   const std::int64_t cols = shape.dim_out;
   const DType dtype = activation_dtype(options);
-  const measure::Matrix x(context, dtype, rows, cols), g(context, dtype, rows, cols),
-      y(context, dtype, rows, cols), codes(context, DType::s8, rows, cols),
-      rows_absmax(context, DType::f32, 1, rows), cols_sums(context, DType::f32, 1, cols);
+  measure::Turns turns(options.cold_bytes);
+  measure::MatrixInTurns x(turns, context, dtype, rows, cols), g(turns, context, dtype, rows, cols),
+      y(turns, context, dtype, rows, cols), codes(turns, context, DType::s8, rows, cols);
+  const measure::Matrix rows_absmax(context, DType::f32, 1, rows),
+      cols_sums(context, DType::f32, 1, cols);
   const std::span<float> absmax = rows_absmax.floats(), sums = cols_sums.floats();
-  measure::fill_normal(context, x.any(), options.seed);
-  measure::fill_normal(context, g.any(), options.seed + 1);
-  measure::fill_normal(context, y.any(), options.seed + 2);
-  const auto q = codes.view<std::int8_t>();
+  measure::fill_normal(context, x.first().any(), options.seed);
+  measure::fill_normal(context, g.first().any(), options.seed + 1);
+  measure::fill_normal(context, y.first().any(), options.seed + 2);
+  const auto q = [&] { return codes.next().view<std::int8_t>(); };
   const MicroShape size = {rows, cols, 0};
   for (const Activation gelu : {Activation::gelu_tanh, Activation::gelu_erf}) {
     const std::vector<measure::Rival> rivals = {
-        {"fused", [&] { activation_forward_quantize(context, x.any(), gelu, q, absmax); }},
+        {"fused", [&] { activation_forward_quantize(context, x.next().any(), gelu, q(), absmax); }},
         {"forward, then quantize",
          [&] {
-           activation_forward(context, x.any(), gelu, y.any());
-           quantize_rowwise(context, y.any(), q, absmax);
+           const AnyMatrix between = y.next().any();
+           activation_forward(context, x.next().any(), gelu, between);
+           quantize_rowwise(context, between, q(), absmax);
          }},
         {"fused",
          [&] {
-           activation_backward_quantize(context, g.any(), x.any(), gelu, y.any(), q, absmax, sums);
+           activation_backward_quantize(context, g.next().any(), x.next().any(), gelu,
+                                        y.next().any(), q(), absmax, sums);
          }},
         {"backward, then quantize and sums", [&] {
-           activation_backward(context, g.any(), x.any(), gelu, y.any());
-           quantize_rowwise_column_sums(context, y.any(), q, absmax, sums);
+           const AnyMatrix between = y.next().any();
+           activation_backward(context, g.next().any(), x.next().any(), gelu, between);
+           quantize_rowwise_column_sums(context, between, q(), absmax, sums);
          }}};
     const std::vector<measure::Timed> timed =
-        race_of(context, options, operation_min_time_s, rivals);
+        micro_race(context, options, turns, rivals, operation_min_time_s, 2);
     sink(row_of(options, size, "forward + quantize", gelu, timed[0], timed[1]));
     sink(row_of(options, size, "backward + quantize + sums", gelu, timed[2], timed[3]));
   }
@@ -161,14 +163,26 @@ class Mlp {
 
 void steps(Context& context, const MicroOptions& options, const MicroShape& shape,
            const ActivationSink& sink) {
-  Mlp fused(context, options, shape, true, Mode::rowwise);
-  Mlp pairs(context, options, shape, false, Mode::rowwise);
-  Mlp standard(context, options, shape, false, Mode::standard);
+  measure::Turns turns(options.cold_bytes);
+  // Weights and their gradients, and what lies between.
+  const double bytes = static_cast<double>(4 * shape.dim_in * shape.dim_out +
+                                           shape.batch * (4 * shape.dim_in + 6 * shape.dim_out)) *
+                       static_cast<double>(dtype_size_bytes(activation_dtype(options)));
+  using Mlps = measure::TakenInTurns<std::unique_ptr<Mlp>>;
+  const auto make = [&](bool fuses, Mode mode) {
+    return [&, fuses, mode](std::size_t) {
+      return std::make_unique<Mlp>(context, options, shape, fuses, mode);
+    };
+  };
+  Mlps fused(turns, bytes, make(true, Mode::rowwise)),
+      pairs(turns, bytes, make(false, Mode::rowwise)),
+      standard(turns, bytes, make(false, Mode::standard));
   const std::vector<measure::Timed> timed =
-      race_of(context, options, mlp_min_time_s,
-              {{"fused", [&] { fused.step(); }},
-               {"GELU by itself", [&] { pairs.step(); }},
-               {"standard layers", [&] { standard.step(); }}});
+      micro_race(context, options, turns,
+                 {{"fused", [&] { fused.next()->step(); }},
+                  {"GELU by itself", [&] { pairs.next()->step(); }},
+                  {"standard layers", [&] { standard.next()->step(); }}},
+                 mlp_min_time_s, 2);
   sink(row_of(options, shape, "MLP step", Mlp::gelu, timed[0], timed[1]));
   sink(row_of(options, shape, "MLP step", Mlp::gelu, timed[0], timed[2]));
 }

@@ -11,6 +11,7 @@
 
 #include "bench/cli/table.hpp"
 #include "bench/micro/race.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/session.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -240,6 +241,7 @@ void compare(Context& context, const MicroOptions& options, const CallSink& sink
                       }});
   measure::RoundOptions measuring = micro_rounds(context, options, call_min_time_s, 2);
   measuring.context = nullptr;  // what a call costs is time of the host
+  measuring.before_each = nullptr;
   measuring.repeat = rounds;
   measuring.fewest = 1;
   const std::vector<measure::Timed> timed = measure::race(groups, measuring);
@@ -250,6 +252,7 @@ void compare(Context& context, const MicroOptions& options, const CallSink& sink
     const double ns_per_ms = 1e6 / together;
     row.ns.median = timed[i].stats.median_ms * ns_per_ms;
     row.ns.mad = timed[i].stats.mad_ms * ns_per_ms;
+    row.disturbance = timed[i].disturbance;
     if (allocations_so_far != nullptr) {
       const std::int64_t before = allocations_so_far();
       groups[i].call();
@@ -260,13 +263,16 @@ void compare(Context& context, const MicroOptions& options, const CallSink& sink
 }
 
 Json to_json(const CallRow& row) {
-  return {{"type", "micro"},
-          {"bench", "call"},
-          {"what", row.what},
-          {"through", row.how},
-          {"ns", row.ns.median},
-          {"mad_ns", row.ns.mad},
-          {"allocations", row.allocations ? Json(*row.allocations) : Json(nullptr)}};
+  Json json = {{"type", "micro"},
+               {"bench", "call"},
+               {"what", row.what},
+               {"through", row.how},
+               {"ns", row.ns.median},
+               {"mad_ns", row.ns.mad},
+               {"allocations", row.allocations ? Json(*row.allocations) : Json(nullptr)}};
+  put_disturbance(row.disturbance, json);
+  json["disturbed"] = row.disturbance.in_doubt();
+  return json;
 }
 
 class CallBench final : public MicroBench {
@@ -280,11 +286,15 @@ class CallBench final : public MicroBench {
            "Through Python:\npython/benchmarks/overhead.py.";
   }
   [[nodiscard]] std::vector<Column> columns() const override {
-    return {{.name = "what", .meaning = "the call", .is_text = true},
-            {.name = "through", .meaning = "C++, C or plain loops", .is_text = true},
-            {.name = "ns", .meaning = "time of one call", .unit = "ns"},
-            {.name = "mad_ns", .meaning = "its median absolute deviation", .unit = "ns"},
-            {.name = "allocations", .meaning = "of one call; null: nobody counts"}};
+    std::vector<Column> columns = {
+        {.name = "what", .meaning = "the call", .is_text = true},
+        {.name = "through", .meaning = "C++, C or plain loops", .is_text = true},
+        {.name = "ns", .meaning = "time of one call", .unit = "ns"},
+        {.name = "mad_ns", .meaning = "its median absolute deviation", .unit = "ns"},
+        {.name = "allocations", .meaning = "of one call; null: nobody counts"}};
+    for (Column& column : disturbance_columns())
+      columns.push_back(std::move(column));
+    return columns;
   }
   [[nodiscard]] Table table() const override {
     return Table({"8x64x64", "through", "ns", "allocations"}, {"through"});
@@ -293,7 +303,8 @@ class CallBench final : public MicroBench {
   CaseOutcome measure(Session& session, std::size_t /*i*/, const Sink& sink) override {
     micro_call(session.context(), shared(), [&](const CallRow& row) {
       sink({to_json(row).dump(),
-            {row.what, row.how, number_with_spread(row.ns.median, row.ns.mad),
+            {row.what, row.how,
+             number_with_spread(row.ns.median, row.ns.mad) + doubt_mark(row.disturbance),
              row.allocations ? number(*row.allocations) : "-"}});
     });
     return {};

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "bench/micro/micro.hpp"
+#include "measure/disturbance.hpp"
 #include "measure/statistics.hpp"
 
 namespace switchback::bench {
@@ -22,6 +23,7 @@ struct CallRow {
   std::string how;     ///< "C++", "C" or, on the CPU, "plain loops"
   measure::Middle ns;  ///< of one call; a step is weight_updated, forward and backward
   std::optional<double> allocations;  ///< of one call, once its buffers have grown
+  measure::Disturbance disturbance;
 };
 /// Mode rowwise, f32, a bias, no tuner. Takes a second or two. On a device a time is of calls
 /// queued one behind the other, the last of which is waited for.

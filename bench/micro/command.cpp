@@ -11,11 +11,12 @@
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/cli/terminal.hpp"
-#include "bench/machine/cpu_load.hpp"
 #include "bench/machine/machine.hpp"
 #include "bench/micro/micro.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/session.hpp"
 #include "core/check.hpp"
+#include "measure/cpu_load.hpp"
 
 namespace switchback::bench {
 
@@ -68,13 +69,21 @@ void check_names(const MicroArguments& arguments) {
                  names_of(arguments, false), names_of(arguments, true));
 }
 
-void run_micro(const MicroArguments& arguments) {
+void run_micro(MicroArguments& arguments) {
   check_names(arguments);
   SessionOptions session_options;
   session_options.context = arguments.context;
   session_options.seed = arguments.options.seed;
   Session session(session_options, measure::Clock::now());
   Context& context = session.context();
+  // Benches refer to the options, which outlive the session.
+  struct Watched {
+    MicroOptions& options;
+    ~Watched() { options.watch = nullptr; }
+  } const watched{arguments.options};
+  arguments.options.watch = &session.disturbance();
+  if (arguments.options.cold && session.on_cpu())
+    arguments.options.cold_bytes = measure::cold_bytes();
   const std::vector<MicroBench*> benches = chosen_benches(arguments, context);
   std::ofstream out;
   if (!arguments.out.empty()) {
@@ -97,6 +106,7 @@ void run_micro(const MicroArguments& arguments) {
           ? "std::chrono::steady_clock, medians of interleaved rounds"
           : "events of the device around one call (micro call: std::chrono::steady_clock until "
             "the device was done), medians of interleaved rounds";
+  if (arguments.options.cold) start["caches"] = "cold";
   start["machine"] = session.machine();
   start["warning"] = busy_warning();
   write(start.dump());
@@ -112,12 +122,15 @@ void run_micro(const MicroArguments& arguments) {
     fmt::print(tables,
                "Reference targets, as target (floor, stretch), were set on a two-core Cascade Lake "
                "machine.\n");
-  LoadMonitor load(session.on_cpu() ? context.threads() : 1);
+  measure::LoadMonitor load(session.on_cpu() ? context.threads() : 1);
 
+  std::size_t rows = 0, marked = 0;
   for (MicroBench* bench : benches) {
     Table table = bench->table();
     const Sink sink = [&](const Row& row) {
       table.add(row.cells);
+      ++rows;
+      if (Json::parse(row.line).value("disturbed", false)) ++marked;
       write(row.line);
       if (!row.summary.empty()) fmt::print(stderr, "micro {}: {}\n", bench->name(), row.summary);
     };
@@ -134,10 +147,15 @@ void run_micro(const MicroArguments& arguments) {
   end["type"] = "micro_end";
   end["others_cores"] = others ? Json(*others) : Json(nullptr);
   end["disturbed"] = load.disturbs(others);
+  const measure::Disturbance& disturbance = session.disturbance().total();
+  put_disturbance(disturbance, end);
+  end["disturbed_rows"] = marked;
   write(end.dump());
+  if (const std::string text = disturbance_text(disturbance, marked, rows); !text.empty())
+    fmt::print(tables, "\n{}", text);
   if (load.disturbs(others))
     fmt::print(tables, "\nDo not trust these numbers: {} meanwhile.\n",
-               load_text(*others, load.cores()));
+               measure::load_text(*others, load.cores()));
   if (out.is_open() && !out.flush())
     core::fail(Status::io_error, "--out '{}': could not be written to the end", arguments.out);
 }
@@ -192,6 +210,11 @@ void add_micro_command(CLI::App& app) {
   command->add_flag_callback(
       "--quick", [&options] { options.time_factor = 0.2; }, "a fifth of the time");
   add_seed_option(*command, options.seed);
+  command->add_flag("--cold", options.cold,
+                    "calls find no operand in a cache: on the CPU they take turns with copies, "
+                    "twice as many bytes as the last cache has; on a device its L2 cache is "
+                    "emptied before each call. Of gemm, dw, layer, activation, experts; models "
+                    "always are, and quantize has a place of its own for it");
   command->add_flag(
       "--targets", options.targets,
       "for those who work on the kernels: the ratios they are held to, and whether these are met");

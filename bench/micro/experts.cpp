@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -153,19 +154,25 @@ class Experts {
 
 void race_of_mixture(Context& context, const MicroOptions& options, const Mixture& mixture,
                      const ExpertsSink& sink) {
-  Experts experts(context, mixture, options.seed);
-  std::vector<measure::Rival> rivals = {{"grouped", [&] { experts.grouped(); }},
-                                        {"loop of products", [&] { experts.loop(); }}};
+  measure::Turns turns(options.cold_bytes);
+  // A call reads about the codes of all weights.
+  const double codes = static_cast<double>(mixture.experts * mixture.shape.dim_in) *
+                       static_cast<double>(mixture.shape.dim_out);
+  measure::TakenInTurns<std::unique_ptr<Experts>> experts(turns, codes, [&](std::size_t) {
+    return std::make_unique<Experts>(context, mixture, options.seed);
+  });
+  std::vector<measure::Rival> rivals = {{"grouped", [&] { experts.next()->grouped(); }},
+                                        {"loop of products", [&] { experts.next()->loop(); }}};
   const bool few = mixture.shape.batch <= mixture.experts;
   if (few)
-    rivals.push_back({"reading the weights used", [&] { experts.read(); }});
+    rivals.push_back({"reading the weights used", [&] { experts.next()->read(); }});
   else
-    rivals.push_back({"one product", [&] { experts.one_product(); }});
+    rivals.push_back({"one product", [&] { experts.next()->one_product(); }});
   const std::vector<measure::Timed> timed =
-      measure::race(rivals, micro_rounds(context, options, experts_min_time_s));
+      micro_race(context, options, turns, rivals, experts_min_time_s);
   for (std::size_t rival = 1; rival < timed.size(); ++rival) {
     RaceRow row("experts", "grouped", timed[0], timed[rival]);
-    row.variant = fmt::format("{} of {} experts", experts.used(), mixture.experts);
+    row.variant = fmt::format("{} of {} experts", experts.first()->used(), mixture.experts);
     row.dtype = DType::s8;
     row.shape = mixture.shape;
     if (rival == 2) row.target = few ? Target{0.8, 1.0, 1.0} : Target{0.9, 0.95, 1.0};

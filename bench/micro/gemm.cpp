@@ -32,31 +32,38 @@ constexpr double gemm_min_time_s = 4;
 // X, W and Y of one shape in f32, their codes, and a packed W for each int8 engine and output.
 class Product {
  public:
-  Product(Context& context, const MicroShape& shape, std::uint64_t seed)
+  Product(Context& context, const MicroShape& shape, std::uint64_t seed, measure::Turns& turns)
       : context_(context),
-        x_(context, DType::f32, shape.batch, shape.dim_in),
-        w_(context, DType::f32, shape.dim_out, shape.dim_in),
-        y_(context, DType::f32, shape.batch, shape.dim_out),
-        q_x_(context, DType::s8, shape.batch, shape.dim_in),
+        turns_(turns),
+        x_(turns, context, DType::f32, shape.batch, shape.dim_in),
+        w_(turns, context, DType::f32, shape.dim_out, shape.dim_in),
+        y_(turns, context, DType::f32, shape.batch, shape.dim_out),
+        q_x_(turns, context, DType::s8, shape.batch, shape.dim_in),
         q_w_(context, DType::s8, shape.dim_out, shape.dim_in),
         absmax_x_(context, DType::f32, 1, shape.batch),
         absmax_w_(context, DType::f32, 1, shape.dim_out) {
-    measure::fill_normal(context, x_.any(), seed);
-    measure::fill_normal(context, w_.any(), seed + 1);
-    measure::fill_normal(context, y_.any(), seed + 2);
-    quantize_rowwise(context, x_.any(), q_x_.view<std::int8_t>(), absmax_x_.floats());
-    quantize_rowwise(context, w_.any(), q_w_.view<std::int8_t>(), absmax_w_.floats());
+    measure::fill_normal(context, x_.first().any(), seed);
+    measure::fill_normal(context, w_.first().any(), seed + 1);
+    measure::fill_normal(context, y_.first().any(), seed + 2);
+    quantize_rowwise(context, x_.first().any(), q_x_.first().view<std::int8_t>(),
+                     absmax_x_.floats());
+    quantize_rowwise(context, w_.first().any(), q_w_.view<std::int8_t>(), absmax_w_.floats());
   }
 
   // A packed W for each output: one that another call has just read would come from a cache.
   measure::Rival int8(const std::string& engine, DType output) {
-    return {engine, [this, engine, output, &packed = packed_[{engine, output}]] {
-              if (packed.empty())
-                pack_weight(context_, q_w_.view<const std::int8_t>(), packed, engine);
+    return {engine, [this, engine, output] {
+              const auto [packed, is_new] = packed_.try_emplace(
+                  std::pair(engine, output), turns_, static_cast<double>(q_w_.size_bytes()),
+                  [this, engine](std::size_t) {
+                    PackedWeight made;
+                    pack_weight(context_, q_w_.view<const std::int8_t>(), made, engine);
+                    return made;
+                  });
               GemmArgs args;
-              args.a = q_x_.view<const std::int8_t>();
-              args.packed_b = &packed;
-              args.d = y_.any();
+              args.a = q_x_.next().view<const std::int8_t>();
+              args.packed_b = &packed->second.next();
+              args.d = y_.next().any();
               args.d.dtype = output;
               args.absmax_a = absmax_x_.floats();
               args.absmax_b = absmax_w_.floats();
@@ -68,9 +75,9 @@ class Product {
   measure::Rival f32(const std::string& engine) {
     return {engine, [this, engine] {
               StandardGemmArgs args;
-              args.a = x_.any();
-              args.b = w_.any();
-              args.d = y_.any();
+              args.a = x_.next().any();
+              args.b = w_.next().any();
+              args.d = y_.next().any();
               args.transpose_b = true;
               args.engine = engine;
               gemm_standard(context_, args);
@@ -79,45 +86,38 @@ class Product {
 
  private:
   Context& context_;
-  measure::Matrix x_, w_, y_, q_x_, q_w_, absmax_x_, absmax_w_;
-  std::map<std::pair<std::string, DType>, PackedWeight> packed_;
+  measure::Turns& turns_;
+  measure::MatrixInTurns x_, w_, y_, q_x_;
+  measure::Matrix q_w_, absmax_x_, absmax_w_;
+  std::map<std::pair<std::string, DType>, measure::TakenInTurns<PackedWeight>> packed_;
 };
 
 // What products are held against on the CPU: nobody knows the like of a device's own units.
 struct Floors {
   Ceiling int8, f32;
-  measure::Matrix w;  // as many bytes as W has codes
+  measure::MatrixInTurns w;  // as many bytes as W has codes
 
-  Floors(Context& context, const MicroShape& shape)
+  Floors(Context& context, const MicroShape& shape, measure::Turns& turns)
       : int8(context, int8_loop(context)),
         f32(context, f32_loop(context)),
-        w(context, DType::s8, shape.dim_out, shape.dim_in) {
-    std::memset(w.any().data, 1, w.size_bytes());
+        w(turns, context, DType::s8, shape.dim_out, shape.dim_in) {
+    std::memset(w.first().any().data, 1, w.first().size_bytes());
   }
   std::vector<measure::Rival> rivals(Context& context) {
     return {{int8.loop.instruction, [&] { run_on_all_threads(context, int8.loop, int8.steps); }},
             {f32.loop.instruction, [&] { run_on_all_threads(context, f32.loop, f32.steps); }},
             {"read", [&] {
-               read_lines(context, w.any().data, static_cast<std::int64_t>(w.size_bytes()));
+               const measure::Matrix& now = w.next();
+               read_lines(context, now.data(), static_cast<std::int64_t>(now.size_bytes()));
              }}};
   }
 };
 
-// Drives the operands out of the caches of the CPU or the device.
-std::function<void()> cold_caches(Context& context) {
-  if (context.state().runtime != nullptr)
-    return [flush = std::make_shared<measure::CacheFlush>(context)] { flush->run(); };
-  const auto others = std::make_shared<measure::Matrix>(DType::s8, 1, past_caches_bytes());
-  std::memset(others->data(), 1, others->size_bytes());
-  return [&context, others] {
-    read_lines(context, others->data(), static_cast<std::int64_t>(others->size_bytes()));
-  };
-}
-
 void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShape& shape,
                    const std::function<void(const GemmRow&)>& sink) {
   const std::vector<std::string> int8_engines = fast_engines(gemm_engines(context));
-  Product product(context, shape, options.seed);
+  measure::Turns turns(options.cold_bytes);
+  Product product(context, shape, options.seed, turns);
   // Each engine with every output, the engines that nobody would choose left out.
   std::vector<measure::Rival> int8, f32;
   for (const std::string& engine : int8_engines)
@@ -128,7 +128,7 @@ void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShap
   f32 = measure::without_hopeless(without_refusing(std::move(f32)), 5, &context);
 
   std::optional<Floors> floors;
-  if (context.state().runtime == nullptr) floors.emplace(context, shape);
+  if (context.state().runtime == nullptr) floors.emplace(context, shape, turns);
   std::vector<measure::Rival> rivals =
       floors ? floors->rivals(context) : std::vector<measure::Rival>();
   const std::size_t first_int8 = rivals.size();
@@ -140,9 +140,8 @@ void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShap
     }
   const std::size_t first_f32 = rivals.size();
   rivals.insert(rivals.end(), f32.begin(), f32.end());
-  measure::RoundOptions rounds = micro_rounds(context, options, gemm_min_time_s);
-  if (options.cold) rounds.before_each = cold_caches(context);
-  const std::vector<measure::Timed> timed = measure::race(rivals, rounds);
+  const std::vector<measure::Timed> timed =
+      micro_race(context, options, turns, rivals, gemm_min_time_s);
 
   const measure::Timed& best_f32 = measure::fastest(timed, first_f32, timed.size());
   const double operations = 2.0 * static_cast<double>(shape.batch) *
@@ -209,7 +208,6 @@ class GemmBench final : public MicroBench {
             },
             "f32, f16 or bf16 out of the int8 products of gemm (default f32); may be repeated")
         ->type_name("NAME");
-    command.add_flag("--cold", cold_, "gemm: W and all else from memory, not from caches");
   }
   [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
@@ -222,7 +220,7 @@ class GemmBench final : public MicroBench {
     return plan_shapes(default_micro_shapes());
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
-    micro_gemm(session.context(), {of_case(i), outputs_, cold_}, [&](const GemmRow& row) {
+    micro_gemm(session.context(), {of_case(i), outputs_}, [&](const GemmRow& row) {
       sink({to_json(row).dump(), cells(row), summary_of(row)});
     });
     return {};
@@ -230,7 +228,6 @@ class GemmBench final : public MicroBench {
 
  private:
   std::vector<DType> outputs_ = {DType::f32};
-  bool cold_ = false;
 };
 
 }  // namespace

@@ -14,8 +14,6 @@ namespace switchback::bench {
 
 struct GemmOptions : MicroOptions {
   std::vector<DType> outputs = {DType::f32};  ///< of int8 products
-  /// Everything in the caches is driven out before each call.
-  bool cold = false;
 };
 
 /// The target is of `share`.

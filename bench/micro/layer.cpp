@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/micro/layer.hpp"
 
+#include <deque>
+
 #include "bench/cli/table.hpp"
 #include "bench/workload/session.hpp"
 #include "measure/data.hpp"
@@ -35,23 +37,25 @@ std::optional<Target> all_int8_step_target(const MicroShape& s) {
 // One shape's matrices, the floating point passes over them, and the int8 layer.
 class Bench {
  public:
-  Bench(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed)
-      : context_(context),
+  Bench(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed,
+        double cold_bytes)
+      : turns(cold_bytes),
+        context_(context),
         shape_(shape),
         dtype_(dtype),
-        x_(context, dtype, shape.batch, shape.dim_in),
-        w_(context, dtype, shape.dim_out, shape.dim_in),
-        g_(context, dtype, shape.batch, shape.dim_out),
-        y_(context, dtype, shape.batch, shape.dim_out),
-        dx_(context, dtype, shape.batch, shape.dim_in),
-        dw_(context, dtype, shape.dim_out, shape.dim_in) {
-    measure::fill_normal(context, x_.any(), seed);
-    measure::fill_normal(context, w_.any(), seed + 1);
-    measure::fill_normal(context, g_.any(), seed + 2);
+        x_(turns, context, dtype, shape.batch, shape.dim_in),
+        w_(turns, context, dtype, shape.dim_out, shape.dim_in),
+        g_(turns, context, dtype, shape.batch, shape.dim_out),
+        y_(turns, context, dtype, shape.batch, shape.dim_out),
+        dx_(turns, context, dtype, shape.batch, shape.dim_in),
+        dw_(turns, context, dtype, shape.dim_out, shape.dim_in) {
+    measure::fill_normal(context, x_.first().any(), seed);
+    measure::fill_normal(context, w_.first().any(), seed + 1);
+    measure::fill_normal(context, g_.first().any(), seed + 2);
     // Outputs too: their pages must exist before anybody is timed.
-    measure::fill_normal(context, y_.any(), seed + 3);
-    measure::fill_normal(context, dx_.any(), seed + 4);
-    measure::fill_normal(context, dw_.any(), seed + 5);
+    measure::fill_normal(context, y_.first().any(), seed + 3);
+    measure::fill_normal(context, dx_.first().any(), seed + 4);
+    measure::fill_normal(context, dw_.first().any(), seed + 5);
   }
 
   enum class Pass { forward, dx, dw };
@@ -64,30 +68,45 @@ class Bench {
     return measure::without_hopeless(without_refusing(std::move(rivals)), 1.5, &context_);
   }
 
-  SwitchbackLinear layer(Mode mode, WeightGradient dw = WeightGradient::floating) {
+  using Layer = measure::TakenInTurns<SwitchbackLinear>;
+
+  // A layer, and with cold caches copies of it, each over a W of its own.
+  Layer& layer(Mode mode, bool eval = false, WeightGradient dw = WeightGradient::floating) {
     LinearOptions options;
     options.in_features = shape_.dim_in;
     options.out_features = shape_.dim_out;
     options.mode = mode;
     options.dtype = dtype_;
     options.dw = dw;
-    SwitchbackLinear layer(context_, options);
-    layer.set_weight(w_.any());
-    return layer;
+    // It reads W where it is in floating point, and its codes.
+    const double codes = static_cast<double>(shape_.dim_in * shape_.dim_out);
+    return layers_.emplace_back(turns, codes, [this, options, eval](std::size_t number) {
+      SwitchbackLinear made(context_, options);
+      made.set_weight(w_.at(number).any());
+      if (eval) made.prepare_for_eval();
+      return made;
+    });
   }
 
-  void forward(SwitchbackLinear& layer) { layer.forward(x_.any(), y_.any()); }
+  void forward(Layer& layer, bool weight_is_new = false) {
+    SwitchbackLinear& now = layer.next();
+    if (weight_is_new) now.weight_updated();
+    now.forward(x_.next().any(), y_.next().any());
+  }
 
   // What an optimizer's step asks of the layer: the weight is new each time.
-  void step(SwitchbackLinear& layer) {
-    layer.weight_updated();
-    layer.forward(x_.any(), y_.any(), Save::borrow);
+  void step(Layer& layer) {
+    SwitchbackLinear& now = layer.next();
+    now.weight_updated();
+    now.forward(x_.next().any(), y_.next().any(), Save::borrow);
     LinearGrads grads;
-    grads.g = g_.any();
-    grads.dx = dx_.any();
-    grads.dw = dw_.any();
-    layer.backward(grads);
+    grads.g = g_.next().any();
+    grads.dx = dx_.next().any();
+    grads.dw = dw_.next().any();
+    now.backward(grads);
   }
+
+  measure::Turns turns;
 
  private:
   void product(Pass pass, const std::string& engine) {
@@ -95,20 +114,20 @@ class Bench {
     args.engine = engine;
     switch (pass) {
       case Pass::forward:
-        args.a = x_.any();
-        args.b = w_.any();
-        args.d = y_.any();
+        args.a = x_.next().any();
+        args.b = w_.next().any();
+        args.d = y_.next().any();
         args.transpose_b = true;
         break;
       case Pass::dx:
-        args.a = g_.any();
-        args.b = w_.any();
-        args.d = dx_.any();
+        args.a = g_.next().any();
+        args.b = w_.next().any();
+        args.d = dx_.next().any();
         break;
       case Pass::dw:
-        args.a = g_.any();
-        args.b = x_.any();
-        args.d = dw_.any();
+        args.a = g_.next().any();
+        args.b = x_.next().any();
+        args.d = dw_.next().any();
         args.transpose_a = true;
         break;
     }
@@ -118,7 +137,8 @@ class Bench {
   Context& context_;
   MicroShape shape_;
   DType dtype_;
-  measure::Matrix x_, w_, g_, y_, dx_, dw_;
+  measure::MatrixInTurns x_, w_, g_, y_, dx_, dw_;
+  std::deque<Layer> layers_;
 };
 
 using LayerSink = std::function<void(const LayerRow&)>;
@@ -131,9 +151,10 @@ struct Setting {
 
   [[nodiscard]] DType dtype() const { return options.dtype.value_or(DType::f32); }
 
-  [[nodiscard]] std::vector<measure::Timed> race_of(const std::vector<measure::Rival>& rivals,
+  [[nodiscard]] std::vector<measure::Timed> race_of(Bench& bench,
+                                                    const std::vector<measure::Rival>& rivals,
                                                     double default_s) const {
-    return measure::race(rivals, micro_rounds(context, options, default_s));
+    return micro_race(context, options, bench.turns, rivals, default_s);
   }
 
   void row(const std::string& subject, Mode mode, const measure::Timed& timed,
@@ -154,24 +175,21 @@ struct Setting {
 constexpr Mode int8_modes[] = {Mode::rowwise, Mode::global};
 
 void forward_rows(Bench& bench, const Setting& setting) {
-  std::vector<SwitchbackLinear> layers;
+  std::vector<Bench::Layer*> layers;
   for (const Mode mode : int8_modes)
     for (int i = 0; i < 2; ++i)
-      layers.push_back(bench.layer(mode));
+      layers.push_back(&bench.layer(mode));
   std::vector<measure::Rival> rivals = bench.floating(Bench::Pass::forward);
   // A weight that stays may be packed in floating point too; at few rows that is the faster rival.
-  SwitchbackLinear packed = bench.layer(Mode::standard);
-  packed.prepare_for_eval();
+  Bench::Layer& packed = bench.layer(Mode::standard, true);
   rivals.push_back({"standard, W packed", [&bench, &packed] { bench.forward(packed); }});
   const std::size_t floating = rivals.size();
   for (std::size_t i = 0; i < layers.size(); i += 2) {
-    rivals.push_back({"cached", [&bench, &layer = layers[i]] { bench.forward(layer); }});
-    rivals.push_back({"every call", [&bench, &layer = layers[i + 1]] {
-                        layer.weight_updated();
-                        bench.forward(layer);
-                      }});
+    rivals.push_back({"cached", [&bench, layer = layers[i]] { bench.forward(*layer); }});
+    rivals.push_back(
+        {"every call", [&bench, layer = layers[i + 1]] { bench.forward(*layer, true); }});
   }
-  const std::vector<measure::Timed> timed = setting.race_of(rivals, forward_min_time_s);
+  const std::vector<measure::Timed> timed = setting.race_of(bench, rivals, forward_min_time_s);
   const measure::Timed& best = measure::fastest(timed, 0, floating);
   for (std::size_t i = 0; i < std::size(int8_modes); ++i) {
     setting.row("forward, W codes cached", int8_modes[i], timed[floating + 2 * i], best, 1,
@@ -182,10 +200,10 @@ void forward_rows(Bench& bench, const Setting& setting) {
 }
 
 void step_rows(Bench& bench, const Setting& setting) {
-  std::vector<SwitchbackLinear> layers;
+  std::vector<Bench::Layer*> layers;
   for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block})
     for (const Mode mode : int8_modes)
-      layers.push_back(bench.layer(mode, dw));
+      layers.push_back(&bench.layer(mode, false, dw));
   // Every engine's every pass, so that the floating point step takes the best of each.
   std::vector<measure::Rival> rivals;
   std::vector<std::size_t> ends;
@@ -194,9 +212,9 @@ void step_rows(Bench& bench, const Setting& setting) {
       rivals.push_back(std::move(rival));
     ends.push_back(rivals.size());
   }
-  for (SwitchbackLinear& layer : layers)
-    rivals.push_back({"step", [&bench, &layer] { bench.step(layer); }});
-  const std::vector<measure::Timed> timed = setting.race_of(rivals, step_min_time_s);
+  for (Bench::Layer* layer : layers)
+    rivals.push_back({"step", [&bench, layer] { bench.step(*layer); }});
+  const std::vector<measure::Timed> timed = setting.race_of(bench, rivals, step_min_time_s);
 
   measure::Timed best;
   best.times_ms.resize(timed.front().times_ms.size());
@@ -221,7 +239,7 @@ void step_rows(Bench& bench, const Setting& setting) {
 void layer_of_shape(Context& context, const MicroOptions& options, const MicroShape& shape,
                     const LayerSink& sink) {
   const Setting setting{context, options, shape, sink};
-  Bench bench(context, shape, setting.dtype(), options.seed);
+  Bench bench(context, shape, setting.dtype(), options.seed, options.cold_bytes);
   forward_rows(bench, setting);
   // A step of a few rows is bound by dW's memory, and no training takes one.
   if (shape.batch >= 256 || !options.shapes.empty()) step_rows(bench, setting);

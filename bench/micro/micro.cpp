@@ -11,6 +11,7 @@
 #include "bench/micro/race_row.hpp"
 #include "bench/micro/tuner.hpp"
 #include "bench/micro/weight_gradient.hpp"
+#include "core/context_state.hpp"
 
 namespace switchback::bench {
 
@@ -32,13 +33,29 @@ const std::vector<MicroShape>& default_micro_shapes() {
 
 measure::RoundOptions micro_rounds(const Context& context, const MicroOptions& options,
                                    double default_s, int warmup) {
+  std::function<void()> before_each;
+  if (options.cold && !context.state().on_cpu())
+    before_each = [flush = std::make_shared<measure::CacheFlush>(context)] { flush->run(); };
   const double s = options.min_time_s > 0 ? options.min_time_s : default_s * options.time_factor;
   return {.repeat = 5,
           .min_time_s = s,
           .deadline = measure::deadline_in(4 * s),
           .fewest = fewest_micro_rounds,
           .warmup = warmup,
-          .context = &context};
+          .before_each = std::move(before_each),
+          .context = &context,
+          .watch = options.watch};
+}
+
+std::vector<measure::Timed> micro_race(const Context& context, const MicroOptions& options,
+                                       measure::Turns& turns,
+                                       const std::vector<measure::Rival>& rivals, double default_s,
+                                       int warmup) {
+  std::vector<std::function<void()>> calls;
+  for (const measure::Rival& rival : rivals)
+    calls.push_back(rival.call);
+  turns.make_copies(calls);
+  return measure::race(rivals, micro_rounds(context, options, default_s, warmup));
 }
 
 std::vector<CasePlan> MicroBench::plan_shapes(std::vector<MicroShape> otherwise) {

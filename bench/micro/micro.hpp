@@ -14,6 +14,7 @@
 
 #include "bench/verify/verify.hpp"
 #include "bench/workload/workload.hpp"
+#include "measure/caches.hpp"
 #include "measure/rounds.hpp"
 #include "switchback/context.hpp"
 #include "switchback/types.hpp"
@@ -29,6 +30,12 @@ struct MicroOptions {
   double min_time_s = 0;           ///< of each group of rivals; 0: what the claim needs
   double time_factor = 1;          ///< on the default of that
   std::uint64_t seed = 1;
+  /// Calls find none of their operands in a cache: on the CPU they take turns with copies of them,
+  /// with so many bytes between two uses of one (measure::Turns); on a device its L2 cache is
+  /// emptied before each call.
+  bool cold = false;
+  double cold_bytes = 0;
+  measure::DisturbanceWatch* watch = nullptr;  ///< see RoundOptions
   bool targets = false;  ///< tables also say what those who work on the kernels are held to
 };
 
@@ -39,6 +46,12 @@ const std::vector<MicroShape>& default_micro_shapes();
 /// claim needs.
 measure::RoundOptions micro_rounds(const Context& context, const MicroOptions& options,
                                    double default_s, int warmup = 1);
+
+/// The rivals in such rounds, with the operands that `turns` knows in turns.
+std::vector<measure::Timed> micro_race(const Context& context, const MicroOptions& options,
+                                       measure::Turns& turns,
+                                       const std::vector<measure::Rival>& rivals, double default_s,
+                                       int warmup = 1);
 
 class MicroBench : public Workload {
  public:

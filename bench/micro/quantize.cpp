@@ -228,6 +228,7 @@ std::vector<Setup> setups(const Context& context, const QuantizeOptions& options
     places = {{"past the caches", past_caches_bytes()},
               {"in L3", inside_l3_bytes(context.threads())}};
   }
+  if (options.cold && options.quantize_bytes == 0) places.resize(1);  // past the caches
   std::vector<DType> dtypes = {DType::f32, DType::f16, DType::bf16};
   if (options.dtype) dtypes = {*options.dtype};
   std::vector<Setup> all;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "bench/cli/table.hpp"
+#include "bench/workload/disturbance.hpp"
 
 namespace switchback::bench {
 
@@ -32,10 +33,11 @@ RaceRow::RaceRow(std::string bench_name, std::string subject_name,
       rival(rival_timed.name),
       subject_ms(subject_timed.stats),
       rival_ms(rival_timed.stats),
-      ratio(measure::speed_ratio(rival_timed.times_ms, subject_timed.times_ms)) {}
+      ratio(measure::speed_ratio(rival_timed.times_ms, subject_timed.times_ms)),
+      disturbance(subject_timed.disturbance) {}
 
 std::vector<Column> race_columns() {
-  return {
+  std::vector<Column> columns = {
       {.name = "variant", .meaning = "mode, activation, or where the data lies"},
       {.name = "dtype", .meaning = "of the subject's operands"},
       {.name = "batch", .meaning = "rows of X"},
@@ -55,6 +57,9 @@ std::vector<Column> race_columns() {
        .meaning = "time to read as many bytes as W has codes over the product's"},
       {.name = "share_of_reading_w_mad", .meaning = "its median absolute deviation"},
       {.name = "reference_target", .meaning = "what those who work on the kernels are held to"}};
+  for (Column& column : disturbance_columns())
+    columns.push_back(std::move(column));
+  return columns;
 }
 
 Json target_json(const Target& target, std::string_view of) {
@@ -84,6 +89,8 @@ Json to_json(const RaceRow& row) {
     json["ratio_mad"] = row.ratio.mad;
   }
   if (row.target) json["reference_target"] = target_json(*row.target, "ratio");
+  put_disturbance(row.disturbance, json);
+  json["disturbed"] = row.disturbance.in_doubt();
   return json;
 }
 
@@ -97,8 +104,9 @@ std::string time_text(const measure::Stats& stats) {
 }
 
 std::string ratio_text(const RaceRow& row) {
-  return row.subject_ms.count < 3 ? number(row.ratio.median)
-                                  : number_with_spread(row.ratio.median, row.ratio.mad);
+  return (row.subject_ms.count < 3 ? number(row.ratio.median)
+                                   : number_with_spread(row.ratio.median, row.ratio.mad)) +
+         doubt_mark(row.disturbance);
 }
 
 std::string target_text(const std::optional<Target>& t) {

@@ -37,6 +37,7 @@ struct RaceRow {
   measure::Stats rival_ms;
   measure::Middle ratio;         ///< zeros if there is no rival
   std::optional<Target> target;  ///< of `ratio`, unless the bench says otherwise
+  measure::Disturbance disturbance;
 
   RaceRow() = default;
   RaceRow(std::string bench_name, std::string subject_name, const measure::Timed& subject_timed,

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/environment.hpp"
@@ -18,6 +19,7 @@
 #include "autotune/tuner_state.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/micro/race.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/session.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -89,51 +91,66 @@ void write_cache(const std::filesystem::path& file, const Context& context,
     core::fail(Status::io_error, "micro tuner: {} could not be written", file.string());
 }
 
-double seconds_of(const std::function<void()>& call) {
-  const measure::Clock::time_point start = measure::Clock::now();
-  call();
-  return std::chrono::duration<double>(measure::Clock::now() - start).count();
-}
+// Times of calls in turns, and what disturbed them.
+struct Watched {
+  measure::Times times_ms;
+  measure::Disturbance disturbance;
+
+  Watched(const MicroOptions& options, int repeat, int warmup,
+          std::initializer_list<std::function<void()>> calls) {
+    const std::vector<std::function<void()>> all(calls);
+    times_ms = measure::times_of({.repeat = repeat, .warmup = warmup, .watch = options.watch}, all);
+    if (options.watch != nullptr) disturbance = options.watch->last();
+  }
+};
 
 // Nanoseconds of one look-up, in rounds over all queries.
-measure::Middle look_up_ns(const TunerState& tuner, const Context& context,
-                           const std::vector<ConfigQuery>& queries) {
+struct LookUps {
+  measure::Middle ns;
+  measure::Disturbance disturbance;
+  std::int64_t rounds = 0;  ///< that were made, timed or not
+};
+LookUps time_look_ups(const TunerState& tuner, const Context& context, const MicroOptions& options,
+                      const std::vector<ConfigQuery>& queries) {
   ConfigChoice choice;
   std::int64_t found = 0;
-  std::vector<double> rounds;
-  for (int round = 0; round < 101; ++round) {
-    const double seconds = seconds_of([&] {
-      for (const ConfigQuery& query : queries)
-        found += tuner.find(query, context.state(), choice) ? 1 : 0;
-    });
-    if (round > 0) rounds.push_back(seconds * 1e9 / static_cast<double>(queries.size()));
-  }
-  core::require(found >= 0, "micro tuner: {} look-ups",
-                found);  // the loop has a result
-  return measure::middle(rounds);
+  LookUps result;
+  const Watched watched(options, 100, 1, {[&] {
+                          ++result.rounds;
+                          for (const ConfigQuery& query : queries)
+                            found += tuner.find(query, context.state(), choice) ? 1 : 0;
+                        }});
+  core::require(found >= 0, "micro tuner: {} look-ups", found);  // the loop has a result
+  result.ns = measure::middle(watched.times_ms.front());
+  const double ns_per_ms = 1e6 / static_cast<double>(queries.size());
+  result.ns = {result.ns.median * ns_per_ms, result.ns.mad * ns_per_ms};
+  result.disturbance = watched.disturbance;
+  return result;
 }
 
-void measure_look_ups(Context& context, const TunerSink& sink) {
+void measure_look_ups(Context& context, const MicroOptions& options, const TunerSink& sink) {
   const TemporaryFolder folder;
-  TunerOptions options;
-  options.mode = "read";
-  options.cache_directory = folder.path().string();
-  options.system_directory = (folder.path() / "none").string();
+  TunerOptions tuner_options;
+  tuner_options.mode = "read";
+  tuner_options.cache_directory = folder.path().string();
+  tuner_options.system_directory = (folder.path() / "none").string();
   const std::vector<ConfigQuery> known = many_queries(context, 2000);
-  write_cache(Tuner::open(context, options)->cache_file(), context,
+  write_cache(Tuner::open(context, tuner_options)->cache_file(), context,
               {known.begin(), known.begin() + 1000});
-  const auto tuner = Tuner::open(context, options);
+  const auto tuner = Tuner::open(context, tuner_options);
   const std::span<const ConfigQuery> all(known);
   const std::vector<ConfigQuery> hits(all.begin(), all.begin() + 1000);
   const std::vector<ConfigQuery> misses(all.begin() + 1000, all.end());
-  sink({"look-up, hit", look_up_ns(tuner->state(), context, hits), "ns", 200, "1000 entries"});
-  sink({"look-up, miss", look_up_ns(tuner->state(), context, misses), "ns", 200,
-        "1000 entries, 1000 other problems"});
-  core::require(tuner->counters().hits == 101 * 1000 && tuner->counters().refused == 0,
-                "micro tuner: {} of {} look-ups hit", tuner->counters().hits, 101 * 1000);
+  const LookUps hit = time_look_ups(tuner->state(), context, options, hits);
+  sink({"look-up, hit", hit.ns, "ns", 200, "1000 entries", hit.disturbance});
+  const LookUps miss = time_look_ups(tuner->state(), context, options, misses);
+  sink(
+      {"look-up, miss", miss.ns, "ns", 200, "1000 entries, 1000 other problems", miss.disturbance});
+  core::require(tuner->counters().hits == hit.rounds * 1000 && tuner->counters().refused == 0,
+                "micro tuner: {} of {} look-ups hit", tuner->counters().hits, hit.rounds * 1000);
 }
 
-void measure_loading(Context& context, const TunerSink& sink) {
+void measure_loading(Context& context, const MicroOptions& micro, const TunerSink& sink) {
   constexpr std::int64_t records = 100000;
   const TemporaryFolder folder;
   TunerOptions options;
@@ -142,42 +159,50 @@ void measure_loading(Context& context, const TunerSink& sink) {
   options.system_directory = (folder.path() / "none").string();
   const std::string file = Tuner::open(context, options)->cache_file();
   write_cache(file, context, many_queries(context, records));
-  std::vector<double> read_ms, load_ms;
-  for (int round = 0; round < 7; ++round) {
-    // The floor: its bytes into memory.
-    read_ms.push_back(1e3 * seconds_of([&] {
-                        std::ifstream in(file, std::ios::binary);
-                        std::string text(std::filesystem::file_size(file), '\0');
-                        in.read(text.data(), static_cast<std::streamsize>(text.size()));
-                      }));
-    load_ms.push_back(1e3 * seconds_of([&] {
-                        const auto tuner = Tuner::open(context, options);
-                        core::require(tuner->state().cache.lines() == records,
-                                      "micro tuner: {} lines of {}", tuner->state().cache.lines(),
-                                      records);
-                      }));
-  }
+  const Watched watched(micro, 7, 0,
+                        {[&] {
+                           // The floor: its bytes into memory.
+                           std::ifstream in(file, std::ios::binary);
+                           std::string text(std::filesystem::file_size(file), '\0');
+                           in.read(text.data(), static_cast<std::streamsize>(text.size()));
+                         },
+                         [&] {
+                           const auto tuner = Tuner::open(context, options);
+                           core::require(tuner->state().cache.lines() == records,
+                                         "micro tuner: {} lines of {}",
+                                         tuner->state().cache.lines(), records);
+                         }});
+  const measure::Middle read_ms = measure::middle(watched.times_ms[0]),
+                        load_ms = measure::middle(watched.times_ms[1]);
   const double megabytes = static_cast<double>(std::filesystem::file_size(file)) * 1e-6;
-  sink({"reading a file of that size", measure::middle(read_ms), "ms", 0,
-        fmt::format("{:.0f} MB", megabytes)});
-  sink({"loading 100,000 records", measure::middle(load_ms), "ms", 1000,
-        fmt::format("{:.0f} MB, {:.1f}x the reading", megabytes,
-                    measure::middle(load_ms).median / measure::middle(read_ms).median)});
+  sink({"reading a file of that size", read_ms, "ms", 0, fmt::format("{:.0f} MB", megabytes),
+        watched.disturbance});
+  sink({"loading 100,000 records", load_ms, "ms", 1000,
+        fmt::format("{:.0f} MB, {:.1f}x the reading", megabytes, load_ms.median / read_ms.median),
+        watched.disturbance});
 }
 
 // Tunes every problem of a shape ten times. A winner agrees with the most frequent one if it is the
 // same, or if neither clearly beats the other when they meet.
-void measure_agreement(Context& context, const MicroShape& shape, const TunerSink& sink) {
+void measure_agreement(Context& context, const MicroOptions& options, const MicroShape& shape,
+                       const TunerSink& sink) {
   constexpr int tunes = 10;
   const autotune::Machine machine = autotune::machine_of(context.state());
   const std::vector<ConfigQuery> queries = autotune::layer_queries(
       context.state(), {shape.batch, shape.dim_in, shape.dim_out, DType::f32, false});
   std::int64_t same = 0, tied = 0, all = 0;
   std::string worst;
+  measure::Disturbance disturbance;
   for (const ConfigQuery& query : queries) {
     std::vector<ConfigChoice> winners;
-    for (int i = 0; i < tunes; ++i)
-      winners.push_back(autotune::tune_problem(context, query, machine, {}, {}).choice);
+    for (int i = 0; i < tunes; ++i) {
+      autotune::SearchOptions search;
+      search.disturbance = options.watch;
+      const autotune::TuneOutcome outcome =
+          autotune::tune_problem(context, query, machine, {}, std::move(search));
+      winners.push_back(outcome.choice);
+      disturbance += outcome.search.disturbance;
+    }
     const ConfigChoice usual = *std::max_element(
         winners.begin(), winners.end(), [&](const ConfigChoice& a, const ConfigChoice& b) {
           return std::count(winners.begin(), winners.end(), a) <
@@ -192,19 +217,17 @@ void measure_agreement(Context& context, const MicroShape& shape, const TunerSin
         continue;
       }
       // Warm, in turns.
-      std::vector<double> a, b;
       task->run(usual);
       task->run(winner);
-      for (int round = 0; round < 41; ++round) {
-        a.push_back(1e3 * seconds_of([&] {
-                      for (int i = 0; i < 8; ++i)
-                        task->run(usual);
-                    }));
-        b.push_back(1e3 * seconds_of([&] {
-                      for (int i = 0; i < 8; ++i)
-                        task->run(winner);
-                    }));
-      }
+      const auto eight = [&](const ConfigChoice& choice) {
+        return [&task, &choice] {
+          for (int i = 0; i < 8; ++i)
+            task->run(choice);
+        };
+      };
+      const Watched watched(options, 41, 0, {eight(usual), eight(winner)});
+      const std::vector<double>&a = watched.times_ms[0], &b = watched.times_ms[1];
+      disturbance += watched.disturbance;
       if (autotune::decide({{&a, 0}, {&b, 0}}, task->least_gain()) == 0 &&
           autotune::decide({{&b, 0}, {&a, 0}}, task->least_gain()) == 0)
         ++tied;
@@ -219,19 +242,23 @@ void measure_agreement(Context& context, const MicroShape& shape, const TunerSin
         "%",
         -95,
         fmt::format("{} tunes of {} problems of {}/{}/{}: {} the same, {} tied{}", tunes,
-                    queries.size(), shape.batch, shape.dim_in, shape.dim_out, same, tied, worst)});
+                    queries.size(), shape.batch, shape.dim_in, shape.dim_out, same, tied, worst),
+        disturbance});
 }
 
 Json to_json(const TunerRow& row) {
-  return {
+  Json json = {
       {"type", "micro"},      {"bench", "tuner"}, {"what", row.what}, {"value", row.value.median},
       {"mad", row.value.mad}, {"unit", row.unit}, {"bar", row.bar},   {"note", row.note}};
+  put_disturbance(row.disturbance, json);
+  json["disturbed"] = row.disturbance.in_doubt();
+  return json;
 }
 
 std::vector<std::string> cells(const TunerRow& row) {
   const bool met = row.bar > 0 ? row.value.median <= row.bar : row.value.median >= -row.bar;
   return {row.what,
-          number_with_spread(row.value.median, row.value.mad),
+          number_with_spread(row.value.median, row.value.mad) + doubt_mark(row.disturbance),
           row.unit,
           row.bar == 0  ? "-"
           : row.bar > 0 ? fmt::format("below {:g}", row.bar)
@@ -254,12 +281,16 @@ class TunerBench final : public MicroBench {
     return context.state().runtime == nullptr ? "" : "it measures the look-ups of CPU problems";
   }
   [[nodiscard]] std::vector<Column> columns() const override {
-    return {{.name = "what", .meaning = "the property", .is_text = true},
-            {.name = "value", .meaning = "its median"},
-            {.name = "mad", .meaning = "its median absolute deviation"},
-            {.name = "unit", .meaning = "of the value", .is_text = true},
-            {.name = "bar", .meaning = "the value must stay below; negative: must reach; 0: none"},
-            {.name = "note", .meaning = "what it was measured on", .is_text = true}};
+    std::vector<Column> columns = {
+        {.name = "what", .meaning = "the property", .is_text = true},
+        {.name = "value", .meaning = "its median"},
+        {.name = "mad", .meaning = "its median absolute deviation"},
+        {.name = "unit", .meaning = "of the value", .is_text = true},
+        {.name = "bar", .meaning = "the value must stay below; negative: must reach; 0: none"},
+        {.name = "note", .meaning = "what it was measured on", .is_text = true}};
+    for (Column& column : disturbance_columns())
+      columns.push_back(std::move(column));
+    return columns;
   }
   [[nodiscard]] Table table() const override {
     return Table({"what", "measured", "unit", "bar", "verdict", "note"},
@@ -278,8 +309,8 @@ class TunerBench final : public MicroBench {
 }  // namespace
 
 void micro_tuner(Context& context, const MicroOptions& options, const TunerSink& sink) {
-  measure_look_ups(context, sink);
-  measure_loading(context, sink);
+  measure_look_ups(context, options, sink);
+  measure_loading(context, options, sink);
   std::vector<MicroShape> shapes = options.shapes;
   if (shapes.empty()) {
     MicroShape usual;
@@ -287,7 +318,7 @@ void micro_tuner(Context& context, const MicroOptions& options, const TunerSink&
     shapes = {usual};
   }
   for (const MicroShape& shape : shapes)
-    measure_agreement(context, shape, sink);
+    measure_agreement(context, options, shape, sink);
 }
 
 std::unique_ptr<MicroBench> make_micro_tuner(const MicroOptions& shared) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bench/micro/micro.hpp"
+#include "measure/disturbance.hpp"
 #include "measure/statistics.hpp"
 
 namespace switchback::bench {
@@ -19,6 +20,7 @@ struct TunerRow {
   std::string unit;
   double bar = 0;  ///< 0: none
   std::string note;
+  measure::Disturbance disturbance = {};
 };
 
 /// Takes a minute: ten tunes of every problem of each shape.

@@ -27,36 +27,43 @@ using WeightGradientSink = std::function<void(const WeightGradientRow&)>;
 // G, X and dW of one shape, and what the int8 product reads.
 class DwOperands {
  public:
-  DwOperands(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed)
+  DwOperands(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed,
+             measure::Turns& turns)
       : context_(context),
         padded_(whole_block_rows(shape.batch, usual_block_rows)),
-        g_(context, dtype, shape.batch, shape.dim_out),
-        x_(context, dtype, shape.batch, shape.dim_in),
-        dw_(context, DType::f32, shape.dim_out, shape.dim_in),
-        q_g_(context, DType::s8, shape.dim_out, padded_),
-        q_x_(context, DType::s8, shape.dim_in, padded_),
-        absmax_g_(context, DType::f32, padded_ / usual_block_rows, shape.dim_out),
-        absmax_x_(context, DType::f32, padded_ / usual_block_rows, shape.dim_in) {
-    measure::fill_normal(context, g_.any(), seed);
-    measure::fill_normal(context, x_.any(), seed + 1);
-    measure::fill_normal(context, dw_.any(), seed + 2);
-    quantize();
+        g_(turns, context, dtype, shape.batch, shape.dim_out),
+        x_(turns, context, dtype, shape.batch, shape.dim_in),
+        dw_(turns, context, DType::f32, shape.dim_out, shape.dim_in),
+        q_g_(turns, context, DType::s8, shape.dim_out, padded_),
+        q_x_(turns, context, DType::s8, shape.dim_in, padded_),
+        absmax_g_(turns, context, DType::f32, padded_ / usual_block_rows, shape.dim_out),
+        absmax_x_(turns, context, DType::f32, padded_ / usual_block_rows, shape.dim_in) {
+    measure::fill_normal(context, g_.first().any(), seed);
+    measure::fill_normal(context, x_.first().any(), seed + 1);
+    measure::fill_normal(context, dw_.first().any(), seed + 2);
+    quantize(next_codes());
   }
 
-  void quantize() {
-    quantize_blockwise_transpose(context_, g_.any(), usual_block_rows, q_g_.view<std::int8_t>(),
-                                 scales(absmax_g_));
-    quantize_blockwise_transpose(context_, x_.any(), usual_block_rows, q_x_.view<std::int8_t>(),
-                                 scales(absmax_x_));
+  // Codes and scales of G and X.
+  struct Codes {
+    const measure::Matrix &g, &x, &absmax_g, &absmax_x;
+  };
+  Codes next_codes() { return {q_g_.next(), q_x_.next(), absmax_g_.next(), absmax_x_.next()}; }
+
+  void quantize(const Codes& to) {
+    quantize_blockwise_transpose(context_, g_.next().any(), usual_block_rows,
+                                 to.g.view<std::int8_t>(), scales(to.absmax_g));
+    quantize_blockwise_transpose(context_, x_.next().any(), usual_block_rows,
+                                 to.x.view<std::int8_t>(), scales(to.absmax_x));
   }
 
-  void multiply(const std::string& engine) {
+  void multiply(const std::string& engine, const Codes& codes) {
     BlockwiseGemmArgs args;
-    args.a = q_g_.view<const std::int8_t>();
-    args.b = q_x_.view<const std::int8_t>();
-    args.d = dw_.any();
-    args.absmax_a = scales(absmax_g_);
-    args.absmax_b = scales(absmax_x_);
+    args.a = codes.g.view<const std::int8_t>();
+    args.b = codes.x.view<const std::int8_t>();
+    args.d = dw_.next().any();
+    args.absmax_a = scales(codes.absmax_g);
+    args.absmax_b = scales(codes.absmax_x);
     args.block_rows = usual_block_rows;
     args.engine = engine;
     gemm_blockwise(context_, args);
@@ -64,9 +71,9 @@ class DwOperands {
 
   void multiply_floating(const std::string& engine) {
     StandardGemmArgs args;
-    args.a = g_.any();
-    args.b = x_.any();
-    args.d = dw_.any();
+    args.a = g_.next().any();
+    args.b = x_.next().any();
+    args.d = dw_.next().any();
     args.transpose_a = true;
     args.engine = engine;
     gemm_standard(context_, args);
@@ -80,13 +87,14 @@ class DwOperands {
 
   Context& context_;
   std::int64_t padded_;
-  measure::Matrix g_, x_, dw_, q_g_, q_x_, absmax_g_, absmax_x_;
+  measure::MatrixInTurns g_, x_, dw_, q_g_, q_x_, absmax_g_, absmax_x_;
 };
 
 void weight_gradient_of_shape(Context& context, const MicroOptions& options,
                               const MicroShape& shape, const WeightGradientSink& sink) {
   const DType dtype = options.dtype.value_or(DType::f32);
-  DwOperands dw(context, shape, dtype, options.seed);
+  measure::Turns turns(options.cold_bytes);
+  DwOperands dw(context, shape, dtype, options.seed, turns);
   std::vector<measure::Rival> floating;
   for (const std::string& engine : fast_floating_engines(context))
     floating.push_back({engine, [&dw, engine] { dw.multiply_floating(engine); }});
@@ -95,13 +103,14 @@ void weight_gradient_of_shape(Context& context, const MicroOptions& options,
   const std::size_t first_int8 = rivals.size();
   std::vector<measure::Rival> int8;
   for (const std::string& engine : fast_engines(gemm_blockwise_engines(context)))
-    int8.push_back({engine, [&dw, engine] { dw.multiply(engine); }});
+    int8.push_back({engine, [&dw, engine] { dw.multiply(engine, dw.next_codes()); }});
   for (measure::Rival& rival : measure::without_hopeless(std::move(int8), 4, &context))
     rivals.push_back(std::move(rival));
   const std::size_t whole = rivals.size();
   rivals.push_back({"codes of G and X, product", [&dw] {
-                      dw.quantize();
-                      dw.multiply({});
+                      const DwOperands::Codes codes = dw.next_codes();
+                      dw.quantize(codes);
+                      dw.multiply({}, codes);
                     }});
   std::optional<Ceiling> ceiling;
   if (context.state().runtime == nullptr) {
@@ -110,7 +119,7 @@ void weight_gradient_of_shape(Context& context, const MicroOptions& options,
                       [&] { run_on_all_threads(context, ceiling->loop, ceiling->steps); }});
   }
   const std::vector<measure::Timed> timed =
-      measure::race(rivals, micro_rounds(context, options, weight_gradient_min_time_s));
+      micro_race(context, options, turns, rivals, weight_gradient_min_time_s);
   const measure::Timed& best = measure::fastest(timed, 0, first_int8);
   const double operations = 2.0 * static_cast<double>(shape.batch) *
                             static_cast<double>(shape.dim_in) * static_cast<double>(shape.dim_out);

@@ -291,6 +291,9 @@ class MultiModel : public Workload {
   [[nodiscard]] std::string_view about() const override {
     return "Train n independent linear layers: loops of layers beside one grouped layer";
   }
+  [[nodiscard]] std::shared_ptr<Workload> another() const override {
+    return std::make_shared<MultiModel>();
+  }
   [[nodiscard]] std::string footer() const override {
     return "Each row is one way to run the models: a loop of layers with inputs of their own, a "
            "loop over inputs\nthat lie in one matrix, or one grouped layer, in one mode. Times are "

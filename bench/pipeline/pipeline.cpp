@@ -76,6 +76,9 @@ class PipelineWorkload : public Workload {
   [[nodiscard]] std::string_view about() const override {
     return "Train a stack in pipelined stages: memory and time of checkpointing and of int8 codes";
   }
+  [[nodiscard]] std::shared_ptr<Workload> another() const override {
+    return std::make_shared<PipelineWorkload>();
+  }
   [[nodiscard]] std::string footer() const override {
     return "Stages are threads, each with a memory of its own; bytes are the sums of the stages' "
            "peaks.\nActivations are all but parameters, gradients, velocities and quantized "
@@ -280,8 +283,7 @@ class PipelineWorkload : public Workload {
     for (const std::string& line : records)
       records_.push_back(Json::parse(line));
   }
-  void print_report(Session& session, const Table& table, std::FILE* to) const override {
-    Workload::print_report(session, table, to);
+  void print_more(Session& /*session*/, std::FILE* to) const override {
     if (with_published_) fmt::print(to, "\n{}", pipeline::table_of_published(records_));
   }
 

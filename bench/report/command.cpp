@@ -8,6 +8,8 @@
 #include "bench/cli/cli.hpp"
 #include "bench/cli/terminal.hpp"
 #include "bench/report/formats.hpp"
+#include "bench/report/workload_report.hpp"
+#include "bench/workload/record_file.hpp"
 #include "bench/workload/whole_file.hpp"
 #include "core/check.hpp"
 
@@ -43,17 +45,54 @@ std::string text_of(const ReportArguments& arguments, const Sources& sources) {
   }
 }
 
+std::string text_of(const ReportArguments& arguments, const WorkloadSources& sources) {
+  switch (arguments.format.value_or(ReportFormat::table)) {
+    case ReportFormat::markdown:
+      return workload_markdown(sources);
+    case ReportFormat::csv:
+      return workload_csv(sources);
+    case ReportFormat::json:
+      return workload_json(sources);
+    case ReportFormat::html:
+      return workload_html(sources);
+    case ReportFormat::junit:
+      return workload_junit(sources);
+    default:
+      return workload_text(sources, arguments.out.empty() ? terminal_columns(stdout) : 0);
+  }
+}
+
 void run_report(const ReportArguments& arguments) {
   core::require(!arguments.figure || !arguments.format,
                 "--figure and --format: a figure is SVG; give one of them");
   core::require(arguments.figure || !arguments.batch_size, "--batch: it is for --figure");
   if (!arguments.out.empty()) check_new_file("--out", arguments.out, arguments.force);
-  Sources sources;
-  sources.push_back(load_source(arguments.path));
-  for (const std::string& path : arguments.with)
-    sources.push_back(load_source(path));
-  if (!arguments.sort.empty()) sort_rows(sources, arguments.sort);
-  const std::string text = text_of(arguments, sources);
+  std::vector<std::string> paths = {arguments.path}, contents;
+  paths.insert(paths.end(), arguments.with.begin(), arguments.with.end());
+  for (const std::string& path : paths)
+    contents.push_back(read_file(path));
+  const std::string kind = kind_of_records(contents.front());
+  for (std::size_t i = 1; i < paths.size(); ++i)
+    if (const std::string other = kind_of_records(contents[i]); other != kind)
+      core::fail(Status::invalid_argument,
+                 "--with {}: its records are of {}, those of {} of {}; a report is of one kind",
+                 paths[i], other, paths.front(), kind);
+  std::string text;
+  if (kind == "run") {
+    Sources sources;
+    for (std::size_t i = 0; i < paths.size(); ++i)
+      sources.push_back(load_source(paths[i], contents[i]));
+    if (!arguments.sort.empty()) sort_rows(sources, arguments.sort);
+    text = text_of(arguments, sources);
+  } else {
+    core::require(!arguments.figure, "--figure: it is of records of run; {} has records of {}",
+                  arguments.path, kind);
+    WorkloadSources sources;
+    for (std::size_t i = 0; i < paths.size(); ++i)
+      sources.push_back(load_workload_source(paths[i], kind, contents[i]));
+    if (!arguments.sort.empty()) sort_workload_rows(sources, arguments.sort);
+    text = text_of(arguments, sources);
+  }
   if (arguments.out.empty())
     fmt::print("{}", text);
   else
@@ -69,9 +108,10 @@ void add_report_command(CLI::App& app) {
       "report",
       "Show a record file as a table, a page or a figure, and say whether int8 pays in it");
   command
-      ->add_option("FILE", arguments->path,
-                   "records of this program, or published ones with or without the three casts; - "
-                   "is standard input")
+      ->add_option(
+          "FILE", arguments->path,
+          "records of any workload of this program, what 'micro --out' wrote, or published "
+          "records with or without the three casts; - is standard input")
       ->required();
   command->add_option("--with", arguments->with, "another file beside it; may be given again")
       ->type_name("FILE")

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "bench/cli/table.hpp"
-#include "bench/picture/svg.hpp"
 #include "bench/report/columns.hpp"
+#include "bench/report/junit.hpp"
+#include "bench/report/page.hpp"
 #include "bench/workload/output.hpp"
 #include "core/check.hpp"
 
@@ -20,39 +22,6 @@ constexpr std::pair<const char*, ReportFormat> formats[] = {
     {"table", ReportFormat::table}, {"markdown", ReportFormat::markdown},
     {"csv", ReportFormat::csv},     {"json", ReportFormat::json},
     {"html", ReportFormat::html},   {"junit", ReportFormat::junit}};
-
-// A row of a pipe table; a pipe within a cell would end it.
-std::string pipe_row(const std::vector<std::string>& cells) {
-  std::string line = "|";
-  for (const std::string& cell : cells) {
-    std::string text;
-    for (const char c : printable(cell))
-      text += c == '|' ? std::string("\\|") : std::string(1, c);
-    line += " " + text + " |";
-  }
-  return line + "\n";
-}
-
-std::string pipe_table(const ReportCells& cells) {
-  std::string text = pipe_row(cells.header) + "|";
-  for (std::size_t i = 0; i < cells.header.size(); ++i)
-    text += " ---: |";
-  text += "\n";
-  for (const std::vector<std::string>& row : cells.rows)
-    text += pipe_row(row);
-  return text;
-}
-
-// RFC 4180: a field with a comma, a quote or a line break stands in quotes, its quotes doubled.
-std::string csv_field(const Json& value) {
-  if (value.is_null()) return {};
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text)
-    quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
 
 /// Speed-ups of several files by shape.
 ReportCells side_by_side(const Sources& sources) {
@@ -82,27 +51,6 @@ ReportCells side_by_side(const Sources& sources) {
   for (auto& [shape, line] : lines)
     cells.rows.push_back(std::move(line));
   return cells;
-}
-
-std::string seconds_text(double seconds) {
-  return fmt::format("{:.6f}", seconds);
-}
-
-std::string junit_case(const ReportSource& source, const std::string& id, const std::string& status,
-                       const std::string& why, double wall_s, const std::string& output) {
-  std::string text =
-      fmt::format("    <testcase classname=\"switchback.run{}\" name=\"{}\" time=\"{}\"",
-                  source.dtype.empty() ? "" : "." + xml_escaped(source.dtype), xml_escaped(id),
-                  seconds_text(wall_s));
-  std::string inside;
-  if (status == "wrong" || status == "unsupported")
-    inside +=
-        fmt::format("      <failure type=\"{}\" message=\"{}\"/>\n", status, xml_escaped(why));
-  if (status == "oom" || status == "timeout" || status == "skipped")
-    inside += fmt::format("      <skipped message=\"{}: {}\"/>\n", status, xml_escaped(why));
-  if (!output.empty())
-    inside += fmt::format("      <system-out>{}</system-out>\n", xml_escaped(output));
-  return inside.empty() ? text + "/>\n" : text + ">\n" + inside + "    </testcase>\n";
 }
 
 }  // namespace
@@ -159,12 +107,13 @@ std::string report_markdown(const Sources& sources) {
     text += fmt::format("## {}\n\n{}\n", printable(source.label),
                         report_heading(source.report, source.path));
     if (!source.report.machine.empty()) text += printable(source.report.machine) + "\n\n";
-    text += pipe_table(cells) + "\n" + report_legend(cells) + "\n" + report_doubt(source.report) +
-            report_sentence(source.report) + "\n";
+    text += pipe_table(cells.header, cells.rows) + "\n" + report_legend(cells) + "\n" +
+            report_doubt(source.report) + report_sentence(source.report) + "\n";
   }
-  if (sources.size() > 1)
-    text += "## Side by side\n\nSpeed-ups over standard of the same file.\n\n" +
-            pipe_table(side_by_side(sources));
+  if (sources.size() < 2) return text;
+  const ReportCells beside = side_by_side(sources);
+  text += "## Side by side\n\nSpeed-ups over standard of the same file.\n\n" +
+          pipe_table(beside.header, beside.rows);
   return text;
 }
 
@@ -215,9 +164,13 @@ std::string report_json(const Sources& sources) {
 }
 
 std::string report_junit(const Sources& sources) {
-  std::string suites;
-  std::size_t all_tests = 0, all_failures = 0, all_skipped = 0;
+  std::vector<JunitSuite> suites;
   for (const ReportSource& source : sources) {
+    JunitSuite& suite = suites.emplace_back();
+    suite.name = source.label;
+    suite.machine = source.report.machine;
+    const std::string of_class =
+        source.dtype.empty() ? "switchback.run" : "switchback.run." + source.dtype;
     std::map<std::string, const ReportRow*> rows;
     for (const ReportRow& row : source.report.rows)
       rows[case_id(row.record.shape)] = &row;
@@ -227,47 +180,17 @@ std::string report_junit(const Sources& sources) {
       return fmt::format("step {:.3f}x standard{}", *found->second->step_speedup(),
                          found->second->doubt().empty() ? "" : "; " + found->second->doubt());
     };
-    // Of several outcomes of a case the last one counts, as of its records.
-    std::map<std::string, std::size_t> last;
-    for (std::size_t i = 0; i < source.outcomes.size(); ++i)
-      last[source.outcomes[i].id] = i;
-    std::string cases;
-    std::size_t tests = 0, failures = 0, skipped = 0;
-    double total_s = 0;
-    for (std::size_t i = 0; i < source.outcomes.size(); ++i) {
-      const LoggedOutcome& outcome = source.outcomes[i];
-      if (last[outcome.id] != i) continue;
-      ++tests;
-      total_s += outcome.wall_s;
-      failures += outcome.status == "wrong" || outcome.status == "unsupported" ? 1 : 0;
-      skipped += outcome.status == "oom" || outcome.status == "timeout" ? 1 : 0;
-      cases += junit_case(source, outcome.id, outcome.status, outcome.why, outcome.wall_s,
-                          output(outcome.id));
+    std::set<std::string> logged;
+    for (const LoggedOutcome& outcome : last_outcomes(source.outcomes)) {
+      logged.insert(outcome.id);
+      suite.cases.push_back(
+          {of_class, outcome.id, outcome.status, outcome.why, outcome.wall_s, output(outcome.id)});
     }
-    for (const ReportRow* row : sorted_rows(source.report)) {
-      const std::string id = case_id(row->record.shape);
-      if (last.contains(id)) continue;
-      ++tests;
-      cases += junit_case(source, id, "ok", {}, 0, output(id));
-    }
-    suites += fmt::format(
-        "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\" "
-        "time=\"{}\">\n",
-        xml_escaped(source.label), tests, failures, skipped, seconds_text(total_s));
-    if (!source.report.machine.empty())
-      suites += fmt::format(
-          "    <properties>\n      <property name=\"machine\" value=\"{}\"/>\n    </properties>\n",
-          xml_escaped(source.report.machine));
-    suites += cases + "  </testsuite>\n";
-    all_tests += tests;
-    all_failures += failures;
-    all_skipped += skipped;
+    for (const ReportRow* row : sorted_rows(source.report))
+      if (const std::string id = case_id(row->record.shape); !logged.contains(id))
+        suite.cases.push_back({of_class, id, "ok", {}, 0, output(id)});
   }
-  return fmt::format(
-             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"switchback-bench\" "
-             "tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\">\n",
-             all_tests, all_failures, all_skipped) +
-         suites + "</testsuites>\n";
+  return junit_text(suites);
 }
 
 }  // namespace switchback::bench

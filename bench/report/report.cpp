@@ -336,6 +336,10 @@ ReportRow report_row(const CaseResult& result, std::optional<double> others_core
 }
 
 Report load_report(const std::string& path) {
+  return load_report(path, read_file(path));
+}
+
+Report load_report(const std::string& path, std::string text) {
   Report report;
   RunLog log;
   const std::string name = path == "-" ? "standard input" : path;
@@ -343,7 +347,6 @@ Report load_report(const std::string& path) {
   if (path != "-" && exists(beside)) log = parse_run_log(split_list(read_file(beside), '\n'));
   report.s8_tops = log.s8_tops;
   report.machine = log.machine;
-  std::string text = read_file(path);
   // A record that is being written, or was torn, is not a record yet.
   if (const std::size_t last = text.find_last_of('\n'); last + 1 != text.size()) {
     const std::string_view tail = std::string_view(text).substr(last + 1);

@@ -103,5 +103,7 @@ bool not_to_be_trusted(const Report& report);
 /// `report FILE`: the record file ("-": standard input) and, if it is there, the run file beside
 /// it. Throws Error.
 Report load_report(const std::string& path);
+/// The same of a file that has been read.
+Report load_report(const std::string& path, std::string text);
 
 }  // namespace switchback::bench

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
 
 #include "bench/cli/cli.hpp"
 #include "bench/published/tables.hpp"
@@ -22,13 +23,6 @@ constexpr std::string_view published_name = "switchback_a100_2023";
 double number_in(const Json& object, const char* key) {
   const auto at = object.find(key);
   return at != object.end() && at->is_number() ? at->get<double>() : 0;
-}
-
-std::string stem_of(const std::string& path) {
-  std::string name = path.substr(path.find_last_of('/') + 1);
-  if (const std::size_t dot = name.rfind(".jsonl"); dot != std::string::npos && dot > 0)
-    name.resize(dot);
-  return name;
 }
 
 // "avx512_vnni plain mc=6 nc=256" is the engine avx512_vnni in one of its configurations.
@@ -50,9 +44,8 @@ void add_engines(ReportSource& source, const Json& fields) {
   }
 }
 
-void read_run_file(ReportSource& source, const std::string& path) {
-  for (const std::string& text : split_list(read_file(path), '\n')) {
-    Json line = Json::parse(text, nullptr, false);
+void take_run_file(ReportSource& source) {
+  for (Json& line : run_file_lines(source.path)) {
     const std::string type = text_at(line, "type");
     if (type == "run_start") {
       source.dtype = text_at(line, "dtype");
@@ -67,9 +60,7 @@ void read_run_file(ReportSource& source, const std::string& path) {
       }
       source.start = std::move(line);
     } else if (type == "case") {
-      source.outcomes.push_back({text_at(line, "id"), text_at(line, "status"),
-                                 line.value("why", Json()).is_string() ? text_at(line, "why") : "",
-                                 number_in(line, "wall_s")});
+      source.outcomes.push_back(outcome_of(line));
       if (const auto fields = line.find("fields"); fields != line.end() && fields->is_object())
         add_engines(source, *fields);
     }
@@ -82,14 +73,48 @@ double ReportSource::element_bytes() const {
   return dtype.empty() ? 4 : static_cast<double>(dtype_size_bytes(parse_dtype(dtype)));
 }
 
-ReportSource load_source(const std::string& path) {
-  ReportSource source;
-  source.path = path;
-  source.label = path == "-" ? "records" : stem_of(path);
-  source.report = load_report(path);
+std::string source_label(const std::string& path) {
+  if (path == "-") return "records";
+  std::string name = path.substr(path.find_last_of('/') + 1);
+  if (const std::size_t dot = name.rfind(".jsonl"); dot != std::string::npos && dot > 0)
+    name.resize(dot);
+  return name;
+}
+
+std::vector<Json> run_file_lines(const std::string& path) {
+  std::vector<Json> lines;
   struct stat status {};
   const std::string beside = run_log_path(path);
-  if (path != "-" && ::stat(beside.c_str(), &status) == 0) read_run_file(source, beside);
+  if (path == "-" || ::stat(beside.c_str(), &status) != 0) return lines;
+  for (const std::string& text : split_list(read_file(beside), '\n'))
+    lines.push_back(Json::parse(text, nullptr, false));
+  return lines;
+}
+
+LoggedOutcome outcome_of(const Json& line) {
+  return {.id = text_at(line, "id"),
+          .status = text_at(line, "status"),
+          .why = line.value("why", Json()).is_string() ? text_at(line, "why") : "",
+          .wall_s = number_in(line, "wall_s"),
+          .disturbed = line.value("disturbed", Json()) == true};
+}
+
+std::vector<LoggedOutcome> last_outcomes(const std::vector<LoggedOutcome>& outcomes) {
+  std::map<std::string, std::size_t> last;
+  for (std::size_t i = 0; i < outcomes.size(); ++i)
+    last[outcomes[i].id] = i;
+  std::vector<LoggedOutcome> kept;
+  for (std::size_t i = 0; i < outcomes.size(); ++i)
+    if (last[outcomes[i].id] == i) kept.push_back(outcomes[i]);
+  return kept;
+}
+
+ReportSource load_source(const std::string& path, const std::string& text) {
+  ReportSource source;
+  source.path = path;
+  source.label = source_label(path);
+  source.report = load_report(path, text);
+  take_run_file(source);
   return source;
 }
 

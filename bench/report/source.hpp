@@ -17,7 +17,16 @@ namespace switchback::bench {
 struct LoggedOutcome {
   std::string id, status, why;
   double wall_s = 0;
+  bool disturbed = false;  ///< other programs were in the way
 };
+/// Of several outcomes of a case the last one, as of its records.
+std::vector<LoggedOutcome> last_outcomes(const std::vector<LoggedOutcome>& outcomes);
+/// Of a "case" line of a run file.
+LoggedOutcome outcome_of(const nlohmann::ordered_json& line);
+/// The lines of the run file beside the records; none if there is none.
+std::vector<nlohmann::ordered_json> run_file_lines(const std::string& path);
+/// "NAME" of "folder/NAME.jsonl".
+std::string source_label(const std::string& path);
 
 struct ReportSource {
   std::string path;
@@ -33,8 +42,8 @@ struct ReportSource {
   [[nodiscard]] double element_bytes() const;
 };
 
-/// Throws Error, as load_report().
-ReportSource load_source(const std::string& path);
+/// `text`: the content of the file. Throws Error, as load_report().
+ReportSource load_source(const std::string& path, const std::string& text);
 /// The published records that are part of the program.
 const ReportSource& published_source();
 

@@ -16,7 +16,9 @@ CaseSetting::CaseSetting(Context& context_, const Case& c, const CaseOptions& op
     : context(context_),
       shape(c),
       options(options_),
-      operands(make_operands(context_, c, options_.dtype, options_.fields, options_.seed)) {
+      operands(make_operands(context_, c, options_.dtype, options_.fields, options_.seed)),
+      turns(options_.cold_bytes),
+      copies(context_, operands, turns) {
   if (context.state().runtime == nullptr) return;
   ContextOptions cpu;
   cpu.device = "cpu";
@@ -31,6 +33,18 @@ std::size_t CaseSetting::add(Entry::Sweep sweep, std::function<void()> call, mea
                              std::vector<double>* times_ms) {
   entries.push_back({sweep, std::move(call), &stats, times_ms});
   return entries.size() - 1;
+}
+
+measure::TakenInTurns<LayerOfCase>& CaseSetting::add_layer(const LinearOptions& made_with,
+                                                           bool eval, double bytes) {
+  return layers.emplace_back(turns, bytes, [this, made_with, eval](std::size_t number) {
+    LayerOfCase made;
+    if (number > 0) made.own_w = measure::copy_of(context, operands.w);
+    made.layer = std::make_unique<SwitchbackLinear>(context, made_with);
+    made.layer->set_weight((number > 0 ? made.own_w : operands.w).any());
+    if (eval) made.layer->prepare_for_eval();
+    return made;
+  });
 }
 
 namespace {

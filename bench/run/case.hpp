@@ -39,12 +39,17 @@ struct CaseOptions {
   /// operands before every timed call.
   bool graphs = false;
   bool cold_cache = false;
+  /// On a CPU: calls take turns with copies of their operands, so that so many bytes lie between
+  /// two uses of one. 0: each call uses the same operands.
+  double cold_bytes = 0;
   /// The source of tuned configurations. If it is set, each field is also timed with its default
   /// configuration in the same rounds, and a step of a layer in mode auto beside one in mode
   /// standard.
   std::shared_ptr<const ConfigSource> tuned;
   /// After this time no round begins, except the first three.
   std::optional<measure::Clock::time_point> deadline;
+  /// Notices disturbed rounds, which are made again and discarded; null: nobody does.
+  measure::DisturbanceWatch* watch = nullptr;
   /// Called before every call; if it returns true, Interrupted is thrown.
   std::function<bool()> interrupted = [] { return false; };
 };
@@ -83,9 +88,10 @@ struct CaseResult {
   std::string why;
   int repeat = 0;  ///< timed calls asked for
   int rounds = 0;  ///< timed calls made of each field
-  /// By round: how often the system took a core from one of this process's threads in it. Such a
-  /// round is disturbed.
+  /// By round: how often the system took a core from one of this process's threads in it; empty if
+  /// nobody watched.
   std::vector<std::int64_t> preemptions;
+  double copied_bytes = 0;  ///< of the operands that took turns
   double setup_s = 0;
   double wall_s = 0;
   std::array<FieldResult, all_fields> fields;

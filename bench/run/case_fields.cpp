@@ -53,22 +53,22 @@ std::function<void()> with_source(Context& context, std::function<void()> call,
 
 std::function<void()> quantize_call(CaseSetting& setting, const Quantize& quantize) {
   return [&setting, quantize] {
-    quantize.run(setting.context, setting.matrix(quantize.x).any(),
-                 setting.matrix(quantize.q).view<std::int8_t>(),
-                 setting.matrix(quantize.absmax).floats());
+    quantize.run(setting.context, setting.take(quantize.x).any(),
+                 setting.take(quantize.q).view<std::int8_t>(),
+                 setting.take(quantize.absmax).floats());
   };
 }
 
-GemmArgs int8_args(const CaseSetting& setting, const Int8Product& product) {
+GemmArgs int8_args(CaseSetting& setting, const Int8Product& product) {
   GemmArgs args;
-  args.a = setting.matrix(product.a).view<const std::int8_t>();
+  args.a = setting.take(product.a).view<const std::int8_t>();
   if (product.packed != nullptr)
-    args.packed_b = &(setting.operands.*product.packed);
+    args.packed_b = &setting.copies.take(product.packed);
   else
-    args.b = setting.matrix(product.b).view<const std::int8_t>();
-  args.d = setting.matrix(product.d).any();
-  args.absmax_a = setting.matrix(product.absmax_a).floats();
-  args.absmax_b = setting.matrix(product.absmax_b).floats();
+    args.b = setting.take(product.b).view<const std::int8_t>();
+  args.d = setting.take(product.d).any();
+  args.absmax_a = setting.take(product.absmax_a).floats();
+  args.absmax_b = setting.take(product.absmax_b).floats();
   args.engine = setting.options.int8_engine;
   return args;
 }
@@ -129,24 +129,21 @@ struct Proof {
                           .mode = Mode::standard,
                           .dtype = setting.options.dtype,
                           .engine = setting.options.standard_engine};
-    SwitchbackLinear& layer =
-        *setting.layers.emplace_back(std::make_unique<SwitchbackLinear>(setting.context, options));
     const FloatingProduct& product = forward.product;
-    layer.set_weight(setting.matrix(product.b).any());
-    layer.prepare_for_eval();
+    measure::TakenInTurns<LayerOfCase>& layers = setting.add_layer(
+        options, true, static_cast<double>(setting.matrix(product.b).size_bytes()));
     engine = "layer in eval mode";
-    call = [&setting = setting, &layer, &product] {
-      layer.forward(setting.matrix(product.a).any(), setting.matrix(product.d).any());
+    call = [&setting = setting, &layers, &product] {
+      layers.next().layer->forward(setting.take(product.a).any(), setting.take(product.d).any());
     };
     run_into({product.d});
     return check(product);
   }
 
   SampleCheck operator()(const Int8Product& product) {
-    const GemmArgs args = int8_args(setting, product);
-    call = [&context = setting.context, args] { gemm(context, args); };
+    call = [&setting = setting, product] { gemm(setting.context, int8_args(setting, product)); };
     run_into({product.d});
-    engine = int8_config(setting, product, args);
+    engine = int8_config(setting, product, int8_args(setting, product));
     const measure::Matrix a = setting.on_host(product.a), b = setting.on_host(product.b),
                           d = setting.on_host(product.d),
                           absmax_a = setting.on_host(product.absmax_a),
@@ -167,8 +164,14 @@ struct Proof {
 
   SampleCheck operator()(const Cast& cast) {
     const ConstAnyMatrix x = setting.matrix(cast.x).any();
-    const MatrixView<std::int8_t> q(setting.operands.cast.view<std::int8_t>().data, x.rows, x.cols);
-    call = [&context = setting.context, x, q] { cast_to_int8(context, x, q); };
+    const auto codes_in = [x](const measure::Matrix& m) {
+      return MatrixView<std::int8_t>(m.view<std::int8_t>().data, x.rows, x.cols);
+    };
+    call = [&setting = setting, cast, codes_in] {
+      cast_to_int8(setting.context, setting.take(cast.x).any(),
+                   codes_in(setting.take(&Operands::cast)));
+    };
+    const MatrixView<std::int8_t> q = codes_in(setting.matrix(&Operands::cast));
     measure::poison(setting.context, q);
     call();
     const measure::Matrix host_x = setting.on_host(cast.x),
@@ -226,9 +229,15 @@ void make_codes(CaseSetting& setting) {
   setting.stop_if_interrupted();
   for (std::size_t i = 0; i < all_fields; ++i)
     if (const auto* product = std::get_if<Int8Product>(&field_table()[i].work);
-        options.fields[i] && product != nullptr && product->packed != nullptr)
-      pack_weight(setting.context, setting.matrix(product->b).view<const std::int8_t>(),
-                  setting.operands.*product->packed, options.int8_engine);
+        options.fields[i] && product != nullptr && product->packed != nullptr) {
+      const auto pack = [&setting, product](PackedWeight& packed) {
+        pack_weight(setting.context, setting.matrix(product->b).view<const std::int8_t>(), packed,
+                    setting.options.int8_engine);
+      };
+      pack(setting.operands.*product->packed);
+      setting.copies.add(product->packed,
+                         static_cast<double>(setting.matrix(product->b).size_bytes()), pack);
+    }
 }
 
 void prepare_field(CaseSetting& setting, Field field, CaseResult& result) {
@@ -270,20 +279,22 @@ void prepare_layers(CaseSetting& setting, CaseResult& result) {
     options.out_features = shape.dim_out;
     options.mode = mode;
     options.dtype = setting.options.dtype;
-    SwitchbackLinear& layer =
-        *setting.layers.emplace_back(std::make_unique<SwitchbackLinear>(setting.context, options));
-    layer.set_weight(o.w.any());
-    if (eval) layer.prepare_for_eval();
-    const auto call = [&o, &layer, eval] {
-      if (eval) return layer.forward(o.x.any(), o.y.any());
-      layer.weight_updated();
-      layer.forward(o.x.any(), o.y.any(), Save::borrow);
+    const double weight_bytes = static_cast<double>(o.w.size_bytes());
+    measure::TakenInTurns<LayerOfCase>& layers =
+        setting.add_layer(options, eval, (eval ? 1 : 2) * weight_bytes);
+    SwitchbackLinear& layer = *layers.first().layer;
+    const auto call = [&setting, &layers, eval] {
+      SwitchbackLinear& next = *layers.next().layer;
+      const AnyMatrix x = setting.take(&Operands::x).any(), y = setting.take(&Operands::y).any();
+      if (eval) return next.forward(x, y);
+      next.weight_updated();
+      next.forward(x, y, Save::borrow);
       // The steps share dx and dw, which nobody reads.
       LinearGrads grads;
-      grads.g = o.g.any();
-      grads.dx = o.dx.any();
-      grads.dw = o.dw.any();
-      layer.backward(grads);
+      grads.g = setting.take(&Operands::g).any();
+      grads.dx = setting.take(&Operands::dx).any();
+      grads.dw = setting.take(&Operands::dw).any();
+      next.backward(grads);
     };
     call();
     setting.stop_if_interrupted();

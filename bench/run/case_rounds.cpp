@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: the rounds of a case: their order, their end, and what their times come to.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -47,12 +45,6 @@ bool quiet_enough(std::span<const std::vector<double>> times_ms, double max_nois
   });
 }
 
-// How often the system has taken a core from one of this process's threads.
-std::int64_t preemptions_so_far() {
-  rusage usage{};
-  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
-}
-
 measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preemptions) {
   const CaseOptions& options = setting.options;
   const auto left_s = [&] {
@@ -64,6 +56,7 @@ measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preem
     setting.stop_if_interrupted();
     calls.push_back(options.graphs ? measure::captured(setting.context, entry.call) : entry.call);
   }
+  setting.turns.make_copies(calls);
   std::optional<measure::CacheFlush> flush;
   if (options.cold_cache) flush.emplace(setting.context);
   measure::RoundRules rules;
@@ -84,13 +77,15 @@ measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preem
       options.tuned == nullptr
           ? options.repeat
           : std::max(options.repeat, static_cast<int>(tuned_cycle * least_tuned_cycles));
+  // Speed-ups of tuned configurations are of whole cycles.
+  const std::size_t unit = options.tuned == nullptr ? 1 : tuned_cycle;
   int next_look = wanted;
-  std::int64_t preemptions_before = preemptions_so_far();
+  rules.watch = options.watch;
   rules.another = [&](const measure::RoundsSoFar& so_far) {
-    const std::int64_t preempted = preemptions_so_far();
-    if (so_far.rounds > 0) preemptions.push_back(preempted - preemptions_before);
-    preemptions_before = preempted;
-    if (so_far.rounds >= wanted && so_far.elapsed_s >= options.min_time_s) {
+    const bool enough = so_far.undisturbed >= wanted && so_far.elapsed_s >= options.min_time_s;
+    const bool spared = so_far.rounds >= measure::with_spare_rounds(wanted) &&
+                        so_far.elapsed_s >= 1.5 * options.min_time_s;
+    if (enough || spared) {
       if (!(options.max_noise > 0) || so_far.rounds >= wanted * most_rounds_of_repeat) return false;
       // Sorting all times in every round would take longer than the calls.
       if (so_far.rounds >= next_look) {
@@ -100,7 +95,13 @@ measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preem
     }
     return so_far.rounds < fewest || so_far.elapsed_s / so_far.rounds <= left_s();
   };
-  return measure::run_rounds(rules, calls, setting.context);
+  measure::Times times_ms = measure::run_rounds(rules, calls, setting.context);
+  if (options.watch == nullptr) return times_ms;
+  const std::vector<std::size_t> kept = options.watch->keep(static_cast<std::size_t>(wanted), unit);
+  preemptions = options.watch->preemptions();
+  for (std::vector<double>& each : times_ms)
+    each = measure::samples_at(each, kept);
+  return times_ms;
 }
 
 // Times of a cycle of rounds together: over it no rival was the better placed one.
@@ -120,6 +121,7 @@ void run_case_rounds(CaseSetting& setting, CaseResult& result) {
   if (setting.entries.empty()) return;
   measure::Times times_ms = take_times(setting, result.preemptions);
   result.rounds = static_cast<int>(times_ms.front().size());
+  if (setting.turns.cold()) result.copied_bytes = setting.turns.total_bytes();
   for (std::size_t i = 0; i < times_ms.size(); ++i)
     *setting.entries[i].stats = measure::summarize(times_ms[i]);
   for (const Duel& duel : setting.duels)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,6 +33,12 @@ struct Duel {
   measure::Middle* speedup;
 };
 
+/// A layer with the W that it reads; copies of it have their own.
+struct LayerOfCase {
+  measure::Matrix own_w;
+  std::unique_ptr<SwitchbackLinear> layer;
+};
+
 struct CaseSetting {
   CaseSetting(Context& context, const Case& c, const CaseOptions& options);
 
@@ -39,12 +46,21 @@ struct CaseSetting {
   const Case shape;
   const CaseOptions& options;
   Operands operands;
+  measure::Turns turns;
+  OperandTurns copies;
   /// Layers that calls refer to.
-  std::vector<std::unique_ptr<SwitchbackLinear>> layers;
+  std::deque<measure::TakenInTurns<LayerOfCase>> layers;
   std::vector<Entry> entries;
   std::vector<Duel> duels;
 
-  [[nodiscard]] const measure::Matrix& matrix(Operand operand) const { return operands.*operand; }
+  /// The copy of an operand for a call, and the one that a call took last.
+  const measure::Matrix& take(Operand operand) { return copies.take(operand); }
+  [[nodiscard]] const measure::Matrix& matrix(Operand operand) const {
+    return copies.last(operand);
+  }
+  /// A layer over W, which holds so many bytes of its own; prepared for eval or not.
+  measure::TakenInTurns<LayerOfCase>& add_layer(const LinearOptions& made_with, bool eval,
+                                                double bytes);
   /// An operand as the host reads it.
   [[nodiscard]] measure::Matrix on_host(Operand operand) {
     return measure::to_host(context, matrix(operand));

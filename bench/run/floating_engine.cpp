@@ -17,9 +17,9 @@ std::function<void()> floating_call(CaseSetting& setting, const FloatingProduct&
   // The call keeps `engine`: its arguments hold a view of the name.
   return [&setting, product, engine] {
     StandardGemmArgs args;
-    args.a = setting.matrix(product.a).any();
-    args.b = setting.matrix(product.b).any();
-    args.d = setting.matrix(product.d).any();
+    args.a = setting.take(product.a).any();
+    args.b = setting.take(product.b).any();
+    args.d = setting.take(product.d).any();
     args.transpose_a = product.transpose_a;
     args.transpose_b = product.transpose_b;
     args.engine = engine;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "bench/run/operands.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"
 #include "bench/workload/statistic.hpp"
 
@@ -79,7 +80,7 @@ void put_header(const RunHeader& header, const Ceilings& ceilings, Json& line) {
   line["dtype"] = dtype_name(header.dtype);
   line["timer"] = "std::chrono::steady_clock around one call";
   line["statistic"] = "median";
-  line["cache"] = "as the other fields of the round leave it";
+  line["cache"] = header.cache;
   line["seed"] = nullptr;  // the place of what every run says
   line["grids"] = header.grids;
   line["arguments"] = nullptr;
@@ -107,10 +108,10 @@ void put_shape(const Case& c, Json& line) {
 void put_result(const CaseResult& result, DType dtype, const Ceilings& ceilings, Json& line) {
   line["repeat"] = result.repeat;
   line["rounds"] = result.rounds;
-  line["disturbed_rounds"] = std::count_if(result.preemptions.begin(), result.preemptions.end(),
-                                           [](std::int64_t n) { return n > 0; });
+  put_disturbance({}, line);  // the place of what every case says
   line["preemptions"] = result.preemptions;
-  line["planned_bytes"] = nullptr;  // the place of what every case says
+  line["planned_bytes"] = nullptr;
+  if (result.copied_bytes > 0) line["copied_bytes"] = result.copied_bytes;
   line["setup_s"] = result.setup_s;
   line["wall_s"] = nullptr;
   line["load"] = nullptr;

@@ -23,6 +23,7 @@ struct RunHeader {
   std::vector<std::string> grids;
   FieldSet fields = every_field();
   std::string mode = "default";  ///< or "tuned"
+  std::string cache = "as the other fields of the round leave it";
 };
 void put_header(const RunHeader& header, const Ceilings& ceilings, nlohmann::ordered_json& line);
 /// What a case line says of a case that was not begun, and behind that of one that was measured.

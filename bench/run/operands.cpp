@@ -56,6 +56,21 @@ constexpr std::array<OperandSpec, 18> operand_table{{
     {&Operands::absmax_w_global_t, Type::scales, Side::one, Side::one},
 }};
 
+// The operands that a field's work names, in any order.
+struct Touches {
+  std::vector<Operand> operator()(const FloatingProduct& p) const { return {p.a, p.b, p.d}; }
+  std::vector<Operand> operator()(const EvalForward& f) const {
+    return {f.product.a, f.product.d};  // its W is the layer's
+  }
+  std::vector<Operand> operator()(const Int8Product& p) const {
+    std::vector<Operand> all = {p.a, p.absmax_a, p.absmax_b, p.d};
+    if (p.packed == nullptr) all.push_back(p.b);
+    return all;
+  }
+  std::vector<Operand> operator()(const Quantize& q) const { return {q.x, q.q, q.absmax}; }
+  std::vector<Operand> operator()(const Cast& cast) const { return {cast.x, &Operands::cast}; }
+};
+
 /// Whether a field's work touches an operand.
 struct Uses {
   Operand operand;
@@ -106,6 +121,105 @@ double elements_of(Operand operand, const Case& c) noexcept {
       return static_cast<double>(size_of(spec.rows, c)) *
              static_cast<double>(size_of(spec.cols, c));
   return 0;
+}
+
+std::vector<Operand> operands_of(Field field) {
+  return std::visit(Touches{}, spec_of(field).work);
+}
+
+double bytes_of(Operand operand, const Case& c, DType dtype, const FieldSet& fields) noexcept {
+  if (operand == &Operands::cast) return most_cast_elements(c, fields);
+  for (const OperandSpec& spec : operand_table)
+    if (spec.operand == operand)
+      return elements_of(operand, c) * (spec.type == Type::codes ? 1
+                                        : spec.type == Type::scales
+                                            ? 4
+                                            : static_cast<double>(dtype_size_bytes(dtype)));
+  return 0;
+}
+
+double copied_bytes(const Case& c, DType dtype, const FieldSet& fields, double cold_bytes) {
+  if (!(cold_bytes > 0)) return 0;
+  // As measure::Turns counts them. Packed weights, and those of layers, are used once a round.
+  std::vector<std::pair<Operand, std::int64_t>> uses;
+  const double weight_bytes = static_cast<double>(c.dim_in) * static_cast<double>(c.dim_out);
+  std::vector<double> once;
+  for (std::size_t i = 0; i < all_fields; ++i) {
+    if (!fields[i]) continue;
+    const auto field = static_cast<Field>(i);
+    for (const Operand operand : operands_of(field)) {
+      const auto known =
+          std::find_if(uses.begin(), uses.end(), [&](const auto& u) { return u.first == operand; });
+      if (known != uses.end())
+        ++known->second;
+      else
+        uses.emplace_back(operand, 1);
+    }
+    const auto* product = std::get_if<Int8Product>(&spec_of(field).work);
+    if (product != nullptr && product->packed != nullptr) once.push_back(weight_bytes);
+    if (std::holds_alternative<EvalForward>(spec_of(field).work))
+      once.push_back(weight_bytes * static_cast<double>(dtype_size_bytes(dtype)));
+  }
+  double round_bytes = 0, total = 0;
+  for (const auto& [operand, count] : uses)
+    round_bytes += bytes_of(operand, c, dtype, fields) * static_cast<double>(count);
+  for (const double bytes : once)
+    round_bytes += bytes;
+  const auto add = [&](double bytes, std::int64_t count) {
+    const std::size_t copies = measure::Turns::copies_of(bytes, count, round_bytes, cold_bytes);
+    total += bytes * static_cast<double>(copies - 1);
+  };
+  for (const auto& [operand, count] : uses)
+    add(bytes_of(operand, c, dtype, fields), count);
+  for (const double bytes : once)
+    add(bytes, 1);
+  return total;
+}
+
+OperandTurns::OperandTurns(Context& context, Operands& operands, measure::Turns& turns)
+    : operands_(operands), turns_(turns), more_(operand_table.size() + 1) {
+  for (std::size_t i = 0; i <= operand_table.size(); ++i) {
+    const Operand operand = i < operand_table.size() ? operand_table[i].operand : &Operands::cast;
+    places_.push_back(turns.add(static_cast<double>((operands.*operand).size_bytes()),
+                                [this, i, operand, &context] {
+                                  more_[i].push_back(measure::copy_of(context, operands_.*operand));
+                                }));
+  }
+}
+
+std::size_t OperandTurns::index_of(Operand operand) noexcept {
+  const auto found = std::find_if(operand_table.begin(), operand_table.end(),
+                                  [&](const OperandSpec& s) { return s.operand == operand; });
+  return static_cast<std::size_t>(found - operand_table.begin());  // past the table: the casts'
+}
+
+const measure::Matrix& OperandTurns::take(Operand operand) {
+  if (!turns_.cold()) return operands_.*operand;
+  turns_.next(places_[index_of(operand)]);
+  return last(operand);
+}
+
+const measure::Matrix& OperandTurns::last(Operand operand) const {
+  const std::size_t i = index_of(operand);
+  const std::size_t copy = turns_.current(places_[i]);
+  return copy == 0 ? operands_.*operand : more_[i][copy - 1];
+}
+
+void OperandTurns::add(PackedWeight Operands::*packed, double bytes,
+                       std::function<void(PackedWeight&)> pack_again) {
+  PackedCopies& copies = packed_.emplace_back();
+  copies.packed = packed;
+  copies.place = turns_.add(bytes, [&copies, pack_again = std::move(pack_again)] {
+    pack_again(copies.more.emplace_back());
+  });
+}
+
+PackedWeight& OperandTurns::take(PackedWeight Operands::*packed) {
+  for (PackedCopies& copies : packed_)
+    if (copies.packed == packed)
+      if (const std::size_t copy = turns_.next(copies.place); copy > 0)
+        return copies.more[copy - 1];
+  return operands_.*packed;
 }
 
 double operand_bytes(const Case& c, DType dtype, const FieldSet& fields) noexcept {

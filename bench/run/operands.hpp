@@ -3,9 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
 
 #include "bench/grid/grid.hpp"
 #include "bench/run/fields.hpp"
+#include "measure/caches.hpp"
 #include "measure/matrix.hpp"
 #include "switchback/context.hpp"
 #include "switchback/gemm.hpp"
@@ -26,6 +30,45 @@ struct Operands {
   measure::Matrix absmax_w_global, absmax_w_global_t;  ///< [1]
   PackedWeight packed_fwd, packed_bwd;                 ///< qw_row and qw_column_t, packed
 };
+
+/// The operands of a case and their copies, which calls take turns with where caches are to be
+/// cold.
+class OperandTurns {
+ public:
+  /// `operands` are the first copies, and must outlive this.
+  OperandTurns(Context& context, Operands& operands, measure::Turns& turns);
+
+  /// The copy for a call.
+  const measure::Matrix& take(Operand operand);
+  PackedWeight& take(PackedWeight Operands::*packed);
+  /// The copy that a call took last.
+  [[nodiscard]] const measure::Matrix& last(Operand operand) const;
+  /// Adds codes that have been packed, and how to pack them again.
+  void add(PackedWeight Operands::*packed, double bytes,
+           std::function<void(PackedWeight&)> pack_again);
+
+ private:
+  struct PackedCopies {
+    PackedWeight Operands::*packed;
+    std::size_t place = 0;
+    std::deque<PackedWeight> more;
+  };
+  [[nodiscard]] static std::size_t index_of(Operand operand) noexcept;
+
+  Operands& operands_;
+  measure::Turns& turns_;
+  std::vector<std::size_t> places_;                ///< in turns_, by index_of()
+  std::vector<std::deque<measure::Matrix>> more_;  ///< copies after the first
+  std::deque<PackedCopies> packed_;
+};
+
+/// The operands that a field reads and writes itself.
+std::vector<Operand> operands_of(Field field);
+/// Bytes of an operand as make_operands() allocates it.
+double bytes_of(Operand operand, const Case& c, DType dtype, const FieldSet& fields) noexcept;
+/// Bytes that the copies of operands take where `cold_bytes` lie between two uses; see
+/// measure::Turns.
+double copied_bytes(const Case& c, DType dtype, const FieldSet& fields, double cold_bytes);
 
 /// Whether a chosen field reads or writes the operand, or reads what is made from it.
 bool uses(const FieldSet& fields, Operand operand) noexcept;

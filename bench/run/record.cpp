@@ -103,8 +103,7 @@ std::string kind_of_line(std::string_view line) {
     return "a line of a run file (NAME.run.jsonl), which says how the records of NAME.jsonl beside "
            "it came about; give that one";
   if (type.starts_with("micro"))
-    return "a line of what 'micro --out' writes, ratios and not records; 'micro' prints its tables "
-           "itself";
+    return "a line of what 'micro --out' writes; a report is of one kind";
   if (type.starts_with("verify") || type == "check") return "a line of what 'verify --out' writes";
   if (type == "info") return "what 'info --json' prints";
   return {};

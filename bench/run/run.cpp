@@ -13,10 +13,12 @@
 #include "bench/report/tuned_report.hpp"
 #include "bench/run/case.hpp"
 #include "bench/run/log.hpp"
+#include "bench/run/operands.hpp"
 #include "bench/run/plan.hpp"
 #include "bench/workload/command.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "measure/caches.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/tuner.hpp"
 
@@ -194,7 +196,9 @@ class Run final : public Workload {
                      "on a CUDA device: time each call as a replayed CUDA graph, without what "
                      "queueing its kernels costs the host");
     command.add_flag("--cold", options_.cold_cache,
-                     "on a CUDA device: empty the L2 cache before every timed call");
+                     "no call finds its operands in a cache: on the CPU calls take turns with "
+                     "copies of them, twice as many bytes as the last cache has; on a CUDA device "
+                     "its L2 cache is emptied before every timed call");
     command.add_flag_callback(
         "--no-ceilings", [this] { options_.ceilings = false; },
         "do not measure first what the machine can reach (0.4 s): the run file has no shares of "
@@ -240,9 +244,9 @@ class Run final : public Workload {
   }
 
   void open(Session& session) override {
-    core::require(!session.on_cpu() || !(options_.graphs || options_.cold_cache),
-                  "--graph and --cold are for a CUDA device; this is {}",
+    core::require(!session.on_cpu() || !options_.graphs, "--graph is for a CUDA device; this is {}",
                   session.context().state().device);
+    if (session.on_cpu() && options_.cold_cache) cold_bytes_ = measure::cold_bytes();
     engines_ = resolve_engines(session.context(), options_.engines);
   }
 
@@ -258,8 +262,9 @@ class Run final : public Workload {
     for (const SelectedCase& c : selected_) {
       planned_.push_back(plan_case(c.shape, c.repeat, options_.dtype, options_.fields, rates));
       const PlannedCase& planned = planned_.back();
+      const double copies = copied_bytes(c.shape, options_.dtype, options_.fields, cold_bytes_);
       plans.push_back({.id = case_id(c.shape),
-                       .bytes = planned.bytes,
+                       .bytes = planned.bytes + copies,
                        .total_s = planned.total_s(options_.min_time_s),
                        .shortest_s = planned.shortest_s(),
                        .repeat = planned.repeat});
@@ -268,7 +273,11 @@ class Run final : public Workload {
     return plans;
   }
 
-  [[nodiscard]] Json setting() const override { return {{"dtype", dtype_name(options_.dtype)}}; }
+  [[nodiscard]] Json setting() const override {
+    Json setting = {{"dtype", dtype_name(options_.dtype)}};
+    if (options_.cold_cache) setting["caches"] = "cold";
+    return setting;
+  }
 
   void describe_run(Session& /*session*/, Json& line) const override {
     RunHeader header;
@@ -276,6 +285,11 @@ class Run final : public Workload {
     header.grids = options_.cases.grids;
     header.fields = options_.fields;
     if (options_.tuned) header.mode = "tuned";
+    if (options_.cold_cache)
+      header.cache = cold_bytes_ > 0
+                         ? fmt::format("cold: operands take turns, {} between two uses of one",
+                                       format_bytes(cold_bytes_))
+                         : "cold: L2 emptied before every call";
     put_header(header, ceilings_, line);
   }
 
@@ -304,9 +318,10 @@ class Run final : public Workload {
                                     ratio_text(record.time_standard(), record.time_global()));
     if (result_.status == CaseStatus::oom) return outcome;
     sink({.line = to_line(record)});
-    LoadMonitor& load = session.load();
+    measure::LoadMonitor& load = session.load();
     const std::optional<double> others = load.others_cores();
-    report_.add(report_row(result_, others, load.disturbs(others)));
+    report_.add(report_row(result_, others,
+                           load.disturbs(others) || session.disturbance().total().in_doubt()));
     tuned_.add(result_);
     return outcome;
   }
@@ -350,8 +365,10 @@ class Run final : public Workload {
     case_options_.standard_engine = engines_.standard;
     case_options_.interrupted = Session::interrupted;
     case_options_.graphs = options_.graphs;
-    case_options_.cold_cache = options_.cold_cache;
+    case_options_.cold_cache = options_.cold_cache && !session.on_cpu();
+    case_options_.cold_bytes = cold_bytes_;
     case_options_.deadline = session.deadline();
+    case_options_.watch = &session.disturbance();
     if (options_.tuned) open_tuner(session);
     report_.where = "On this machine";
     report_.machine = machine_text(session.machine(), dtype_name(options_.dtype));
@@ -374,6 +391,7 @@ class Run final : public Workload {
   std::vector<SelectedCase> selected_;
   Engines engines_;
   Ceilings ceilings_;
+  double cold_bytes_ = 0;  ///< of CaseOptions
   std::vector<PlannedCase> planned_;
   CaseOptions case_options_;
   CaseResult result_;  // of the case measured last

@@ -59,6 +59,9 @@ class Transformer : public Workload {
   [[nodiscard]] std::string_view about() const override {
     return "Run or train a decoder: passes, first steps and losses of every mode side by side";
   }
+  [[nodiscard]] std::shared_ptr<Workload> another() const override {
+    return std::make_shared<Transformer>();
+  }
   [[nodiscard]] std::string footer() const override { return std::string(timing_footer); }
 
   void add_options(CLI::App& command, SessionOptions& shared) override {
@@ -270,8 +273,7 @@ class Transformer : public Workload {
     }
   }
 
-  void print_report(Session& session, const Table& table, std::FILE* to) const override {
-    Workload::print_report(session, table, to);
+  void print_more(Session& /*session*/, std::FILE* to) const override {
     if (print_operations_)
       for (const std::string& text : operations_)
         fmt::print(to, "\n{}", text);

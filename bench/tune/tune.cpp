@@ -22,6 +22,7 @@
 #include "bench/machine/machine.hpp"
 #include "bench/machine/probe.hpp"
 #include "bench/run/run.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/drive.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -38,6 +39,7 @@ struct Tally {
   std::int64_t measured = 0;
   std::int64_t changed = 0;
   std::int64_t wrong = 0;
+  std::int64_t in_doubt = 0;     ///< most rounds of their finals were disturbed
   std::vector<double> speedups;  ///< of those that changed
   double best = 1;
 };
@@ -89,7 +91,8 @@ class Tune {
         context_(context),
         tuner_(tuner),
         queries_(std::move(queries)),
-        out_(out) {}
+        out_(out),
+        disturbance_(context.state().on_cpu() ? context.threads() : 1) {}
 
   autotune::SessionResult run() {
     start_ = measure::Clock::now();
@@ -99,6 +102,7 @@ class Tune {
     session.limits = options_.limits;
     session.effort = options_.effort;
     session.interrupted = StopSignals::requested;
+    session.disturbance = &disturbance_;
     const Prober prober(options_.context);
     session.probe = [&](const ConfigQuery& query, const ConfigChoice& choice) {
       return prober.why_not(query, choice);
@@ -121,7 +125,7 @@ class Tune {
   }
 
   [[nodiscard]] std::string table(const autotune::SessionResult& result) const {
-    Table table({"problem", "measured", "changed", "gain", "best", "wrong"});
+    Table table({"problem", "measured", "changed", "gain", "best", "wrong", "in doubt"});
     for (std::size_t i = 0; i < tallies_.size(); ++i) {
       const Tally& tally = tallies_[i];
       if (tally.measured == 0) continue;
@@ -131,14 +135,15 @@ class Tune {
                      ? "-"
                      : fmt::format("{:.2f}x", measure::middle(tally.speedups).median),
                  tally.speedups.empty() ? "-" : fmt::format("{:.2f}x", tally.best),
-                 std::to_string(tally.wrong)});
+                 std::to_string(tally.wrong), std::to_string(tally.in_doubt)});
     }
     const TuneSummary& s = result.summary;
     std::string text;
     if (!table.empty())
       text += table.text_for(stdout) +
               "changed: another configuration than the default won; gain: the median speed-up of "
-              "those.\n";
+              "those; in doubt: more than a quarter of the rounds were disturbed.\n";
+    text += disturbance_text(disturbance_.total(), 0, 0);
     text += fmt::format("{} problems: {} measured", s.keys, s.tuned);
     if (s.known > 0) text += fmt::format(", {} known already", s.known);
     if (s.cut > 0)
@@ -169,6 +174,7 @@ class Tune {
     object["lost"] = s.lost;
     object["store_error"] = tuner_.state().stored().error;
     object["interrupted"] = result.interrupted;
+    put_disturbance(disturbance_.total(), object);
     object["wall_s"] = elapsed_s();
     for (std::size_t i = 0; i < tallies_.size(); ++i) {
       nlohmann::ordered_json& op =
@@ -176,6 +182,7 @@ class Tune {
       op["measured"] = tallies_[i].measured;
       op["changed"] = tallies_[i].changed;
       op["wrong"] = tallies_[i].wrong;
+      op["in_doubt"] = tallies_[i].in_doubt;
       op["median_speedup"] = measure::middle(tallies_[i].speedups).median;
       op["best_speedup"] = tallies_[i].best;
     }
@@ -210,6 +217,9 @@ class Tune {
     const autotune::SearchResult& found = outcome->search;
     const autotune::Measured& winner = found.measured[found.winner()];
     ++tally.measured;
+    const bool in_doubt = found.disturbance.in_doubt();
+    if (in_doubt) ++tally.in_doubt;
+    const char* const mark = in_doubt ? " (in doubt: disturbed)" : "";
     for (const autotune::Measured& m : found.measured)
       if (!m.failure.empty()) {
         ++tally.wrong;
@@ -218,15 +228,15 @@ class Tune {
                               m.failure));
       }
     if (found.winner() == 0)
-      return out_.note(fmt::format("{} the default stays, {} ms{}", head_,
+      return out_.note(fmt::format("{} the default stays, {} ms{}{}", head_,
                                    number(winner.stats.median_ms),
-                                   found.effort == Effort::cut ? " (no time to look)" : ""));
+                                   found.effort == Effort::cut ? " (no time to look)" : "", mark));
     ++tally.changed;
     tally.speedups.push_back(winner.speedup);
     tally.best = std::max(tally.best, winner.speedup);
-    out_.note(fmt::format("{} {}, {} ms, {:.2f}x the default", head_,
+    out_.note(fmt::format("{} {}, {} ms, {:.2f}x the default{}", head_,
                           autotune::describe(autotune::to_text(query.op, outcome->choice)),
-                          number(winner.stats.median_ms), winner.speedup));
+                          number(winner.stats.median_ms), winner.speedup, mark));
   }
 
   const TuneOptions& options_;
@@ -234,6 +244,7 @@ class Tune {
   const Tuner& tuner_;
   std::vector<ConfigQuery> queries_;
   StatusLine& out_;
+  measure::DisturbanceWatch disturbance_;
   measure::Clock::time_point start_;
   double cost_left_ = 0;
   double done_cost_ = 0;

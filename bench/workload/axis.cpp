@@ -47,12 +47,38 @@ bool takes_many(const CLI::Option& option) {
   return option.get_items_expected_max() > 1;
 }
 
-std::string many_valued(const CLI::App& command) {
-  std::string names;
+std::string names_of_axes(const CLI::App& command, const std::vector<std::string>& single) {
+  std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options())
     if (takes_many(*option) && option->get_name() != "--axis" && option->get_name() != "--shape")
-      names += (names.empty() ? "" : ", ") + option->get_name().substr(2);
-  return names;
+      names.push_back(option->get_name().substr(2));
+  names.insert(names.end(), single.begin(), single.end());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// Numbers, ranges, and words that the option itself understands or refuses.
+std::vector<std::string> option_values(std::string_view text, const std::string& name) {
+  const std::string option = fmt::format("--axis {}", name);
+  std::vector<std::string> values;
+  for (const std::string& part : split_list(text.substr(text.find('=') + 1))) {
+    if (part.find(':') == std::string::npos) {
+      values.push_back(part);
+      continue;
+    }
+    std::vector<std::int64_t> range;
+    add_range(range, option, part);
+    for (const std::int64_t v : range)
+      values.push_back(std::to_string(v));
+  }
+  core::require(!values.empty(), "--axis '{}': no value", text);
+  return values;
+}
+
+std::string axis_name(std::string_view text) {
+  const std::size_t equals = text.find('=');
+  core::require(equals != std::string_view::npos && equals > 0,
+                "--axis '{}': it must be NAME=VALUES, such as m=16:4096:*2", text);
+  return std::string(text.substr(0, equals));
 }
 
 void give(CLI::Option& option, const std::vector<std::string>& values) {
@@ -64,21 +90,19 @@ void give(CLI::Option& option, const std::vector<std::string>& values) {
 }  // namespace
 
 ValueAxis parse_axis(std::string_view text) {
-  const std::size_t equals = text.find('=');
-  core::require(equals != std::string_view::npos && equals > 0,
-                "--axis '{}': it must be NAME=VALUES, such as m=16:4096:*2", text);
   ValueAxis axis;
-  axis.name = text.substr(0, equals);
+  axis.name = axis_name(text);
   const std::string option = fmt::format("--axis {}", axis.name);
-  for (const std::string& part : split_list(text.substr(equals + 1)))
+  for (const std::string& part : split_list(text.substr(axis.name.size() + 1)))
     add_range(axis.values, option, part);
   core::require(!axis.values.empty(), "--axis '{}': no value", text);
   return axis;
 }
 
-void add_axis_option(CLI::App& command, std::vector<std::string>& axes) {
+void add_axis_option(CLI::App& command, std::vector<std::string>& axes,
+                     const std::vector<std::string>& single) {
   const bool shapes = command.get_option_no_throw("--shape") != nullptr;
-  const std::string names = many_valued(command);
+  const std::string names = names_of_axes(command, single);
   if (!shapes && names.empty()) return;
   command
       .add_option(
@@ -87,35 +111,62 @@ void add_axis_option(CLI::App& command, std::vector<std::string>& axes) {
               "NAME=V,V,… with numbers and ranges FROM:TO:*FACTOR or FROM:TO:+STEP: {}; given "
               "again: every combination",
               shapes ? "m, k and n of shapes (batch, dim_in, dim_out)"
-                     : "all of them to the option NAME, one of " + names))
+                     : "all of them for the option NAME, one of " + names))
       ->type_name("NAME=LIST")
       ->allow_extra_args(false);
 }
 
-void apply_axes(CLI::App& command, const std::vector<std::string>& axes) {
+std::vector<Combination> apply_axes(CLI::App& command, const std::vector<std::string>& axes,
+                                    const std::vector<std::string>& single) {
   CLI::Option* const shape = command.get_option_no_throw("--shape");
   std::array<std::vector<std::int64_t>, 3> sides;
   constexpr std::string_view side_names = "mkn";
   bool any_side = false;
+  std::vector<std::pair<std::string, std::vector<std::string>>> products;
   for (const std::string& text : axes) {
-    const ValueAxis axis = parse_axis(text);
-    const std::size_t side =
-        axis.name.size() == 1 ? side_names.find(axis.name) : std::string_view::npos;
+    const std::string name = axis_name(text);
+    const std::size_t side = name.size() == 1 ? side_names.find(name) : std::string_view::npos;
     if (shape != nullptr && side != std::string_view::npos) {
+      const ValueAxis axis = parse_axis(text);
       sides[side].insert(sides[side].end(), axis.values.begin(), axis.values.end());
       any_side = true;
       continue;
     }
-    CLI::Option* const option = command.get_option_no_throw("--" + axis.name);
-    if (option == nullptr || !takes_many(*option) || option == shape || axis.name == "axis")
-      core::fail(Status::invalid_argument, "--axis {}: it is not one of {}{}", axis.name,
-                 shape != nullptr ? "m, k, n" : "", shape != nullptr ? "" : many_valued(command));
-    std::vector<std::string> values;
-    for (const std::int64_t v : axis.values)
-      values.push_back(std::to_string(v));
-    give(*option, values);
+    CLI::Option* const option = command.get_option_no_throw("--" + name);
+    const bool one = std::find(single.begin(), single.end(), name) != single.end();
+    if (option == nullptr || (!one && !takes_many(*option)) || option == shape || name == "axis")
+      core::fail(Status::invalid_argument, "--axis {}: it is not one of {}{}", name,
+                 shape != nullptr ? "m, k, n" : "",
+                 shape != nullptr ? "" : names_of_axes(command, single));
+    const std::vector<std::string> values = option_values(text, name);
+    if (!one) {
+      give(*option, values);
+      continue;
+    }
+    core::require(option->count() == 0, "--axis {}: --{} is given too; leave out one of them", name,
+                  name);
+    const auto known = std::find_if(products.begin(), products.end(),
+                                    [&](const auto& p) { return p.first == name; });
+    auto& all = known != products.end()
+                    ? known->second
+                    : products.emplace_back(name, std::vector<std::string>()).second;
+    for (const std::string& value : values)
+      if (std::find(all.begin(), all.end(), value) == all.end()) all.push_back(value);
   }
-  if (!any_side) return;
+  std::vector<Combination> combinations;
+  if (!products.empty()) combinations.emplace_back();
+  for (const auto& [name, values] : products) {
+    core::require(combinations.size() * values.size() <= grid_limits::cases,
+                  "--axis: more than {} combinations", grid_limits::cases);
+    std::vector<Combination> longer;
+    for (const Combination& start : combinations)
+      for (const std::string& value : values) {
+        longer.push_back(start);
+        longer.back().emplace_back(name, value);
+      }
+    combinations = std::move(longer);
+  }
+  if (!any_side) return combinations;
   for (std::size_t i = 0; i < sides.size(); ++i)
     core::require(!sides[i].empty(), "--axis: m, k and n make a shape together; {} is missing",
                   side_names.substr(i, 1));
@@ -128,6 +179,7 @@ void apply_axes(CLI::App& command, const std::vector<std::string>& axes) {
       for (const std::int64_t n : sides[2])
         shapes.push_back(fmt::format("{},{},{}", m, k, n));
   give(*shape, shapes);
+  return combinations;
 }
 
 }  // namespace switchback::bench

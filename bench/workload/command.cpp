@@ -7,6 +7,7 @@
 #include "bench/cli/cli.hpp"
 #include "bench/workload/axis.hpp"
 #include "bench/workload/drive.hpp"
+#include "bench/workload/product.hpp"
 #include "core/check.hpp"
 
 namespace switchback::bench {
@@ -96,16 +97,20 @@ void add_workload_command(CLI::App& app, const std::shared_ptr<Workload>& worklo
   CLI::App* command =
       app.add_subcommand(std::string(workload->name()), std::string(workload->about()));
   workload->add_options(*command, *options);
-  add_axis_option(*command, *axes);
+  const std::vector<std::string> single =
+      workload->another() != nullptr ? single_options(*command) : std::vector<std::string>();
+  add_axis_option(*command, *axes, single);
   command->footer(workload->footer());
-  command->callback([workload, options, axes, command] {
+  command->callback([workload, options, axes, command, single] {
     core::require(!(options->append || options->resume) || options->out != "-",
                   "--{} needs --out FILE: standard output holds no records to go on from",
                   options->append ? "append" : "resume");
     // As it was typed, before axes become many words.
     options->arguments = arguments_of(*command);
-    apply_axes(*command, *axes);
-    set_exit_code(run_workload(*workload, *options));
+    const std::vector<Combination> combinations = apply_axes(*command, *axes, single);
+    const std::shared_ptr<Workload> whole =
+        combinations.empty() ? workload : make_product(*workload, *command, combinations);
+    set_exit_code(run_workload(*whole, *options));
   });
 }
 

@@ -11,6 +11,7 @@
 #include "bench/cli/cli.hpp"
 #include "bench/cli/signals.hpp"
 #include "bench/machine/machine.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"
 #include "bench/workload/progress.hpp"
 #include "bench/workload/schedule.hpp"
@@ -95,7 +96,7 @@ int dry_run(Workload& workload, Session& session) {
   const std::optional<double> others = session.load().others_cores();
   if (session.load().disturbs(others))
     fmt::print("Just now {}: beside them it takes longer.\n",
-               load_text(*others, session.load().cores()));
+               measure::load_text(*others, session.load().cores()));
   return exit_codes::ok;
 }
 
@@ -231,7 +232,7 @@ class Drive {
     session_.note(
         fmt::format("switchback-bench: {}: what is measured beside them is not what this "
                     "machine can do",
-                    load_text(*others, session_.load().cores())));
+                    measure::load_text(*others, session_.load().cores())));
   }
 
   // Why it ended.
@@ -293,13 +294,14 @@ class Drive {
 
   void measure(std::size_t i) {
     const double start_s = session_.elapsed_s();
+    session_.disturbance().reset();
     // Kept until the case is done, so that its rows are written together or not at all.
     std::vector<Row> rows;
     const CaseOutcome outcome =
         workload_.measure(session_, i, [&](Row row) { rows.push_back(std::move(row)); });
     const double wall_s = session_.elapsed_s() - start_s;
     schedule_.took(i, outcome, wall_s);
-    LoadMonitor& load = session_.load();
+    measure::LoadMonitor& load = session_.load();
     const std::optional<double> others = load.others_cores();
     warn_of_load(others);
     if (outcome.status == CaseStatus::oom) {
@@ -316,7 +318,9 @@ class Drive {
     line["planned_bytes"] = cases()[i].bytes;
     line["wall_s"] = wall_s;
     line["load"] = load_json(others);
-    line["disturbed"] = load.disturbs(others);
+    const measure::Disturbance& disturbance = session_.disturbance().total();
+    if (disturbance.rounds > 0) put_disturbance(disturbance, line);
+    line["disturbed"] = load.disturbs(others) || disturbance.in_doubt();
     if (!samples.is_null()) line["samples"] = std::move(samples);
     output_.write_run_line(line);
     progress_.done(static_cast<std::int64_t>(i) + 1, cases()[i].id, outcome,

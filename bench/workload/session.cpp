@@ -14,7 +14,8 @@ Session::Session(const SessionOptions& options, measure::Clock::time_point start
       machine_(machine_json(context_)),
       out_(options.quiet),
       // A device other than the CPU needs only the CPU thread that queues the work.
-      load_(on_cpu() ? context_.threads() : 1) {}
+      load_(on_cpu() ? context_.threads() : 1),
+      disturbance_(on_cpu() ? context_.threads() : 1) {}
 
 bool Session::on_cpu() const noexcept {
   return context_.state().runtime == nullptr;

@@ -9,7 +9,8 @@
 #include <string>
 
 #include "bench/cli/status_line.hpp"
-#include "bench/machine/cpu_load.hpp"
+#include "measure/cpu_load.hpp"
+#include "measure/disturbance.hpp"
 #include "measure/stopwatch.hpp"
 #include "switchback/context.hpp"
 
@@ -55,7 +56,9 @@ class Session {
   void warning(const std::string& text) { out_.warning(text); }
   [[nodiscard]] StatusLine& status_line() noexcept { return out_; }
   /// Watches what other programs use.
-  [[nodiscard]] LoadMonitor& load() noexcept { return load_; }
+  [[nodiscard]] measure::LoadMonitor& load() noexcept { return load_; }
+  /// Watches the rounds of measurements; its total is that of the case that is measured.
+  [[nodiscard]] measure::DisturbanceWatch& disturbance() noexcept { return disturbance_; }
 
  private:
   const SessionOptions& options_;
@@ -63,7 +66,8 @@ class Session {
   Context context_;
   nlohmann::ordered_json machine_;
   StatusLine out_;
-  LoadMonitor load_;
+  measure::LoadMonitor load_;
+  measure::DisturbanceWatch disturbance_;
 };
 
 }  // namespace switchback::bench

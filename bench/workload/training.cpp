@@ -26,7 +26,10 @@ measure::Times step_times(Session& session, int steps,
     return so_far.rounds < 3 || !deadline || measure::Clock::now() < *deadline;
   };
   rules.interrupted = [] { return Session::interrupted(); };
+  rules.watch = &session.disturbance();
   measure::Times times = measure::run_rounds(rules, calls, session.context());
+  // A step is counted even if it was disturbed: the next one begins where it ended.
+  static_cast<void>(rules.watch->keep(static_cast<std::size_t>(steps) + 1));
   for (auto& series : times)
     series.erase(series.begin());
   return times;

@@ -19,14 +19,14 @@ double number_or_zero(const Json& object, const char* key) {
   return at != object.end() && at->is_number() ? at->get<double>() : 0;
 }
 
+}  // namespace
+
 std::vector<std::string> cells_of(const std::vector<Column>& columns, const Json& record) {
   std::vector<std::string> cells;
   for (const Column& column : columns)
     if (column.in_table) cells.push_back(cell_of(record.value(column.name, Json())));
   return cells;
 }
-
-}  // namespace
 
 std::string cell_of(const Json& value) {
   if (value.is_null()) return "-";
@@ -83,8 +83,9 @@ void Workload::take_existing(const std::vector<std::string>& records,
     show({line, cells_of(all, Json::parse(line)), {}});
 }
 
-void Workload::print_report(Session& /*session*/, const Table& table, std::FILE* to) const {
+void Workload::print_report(Session& session, const Table& table, std::FILE* to) const {
   fmt::print(to, "\n{}", table.text_for(to));
+  print_more(session, to);
 }
 
 Row Workload::row(const std::string& case_id, const Json& values) const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -96,6 +97,9 @@ class Workload {
   [[nodiscard]] virtual std::string footer() const { return {}; }
   /// Adds its own options, which the workload keeps, and those that all workloads share.
   virtual void add_options(CLI::App& command, SessionOptions& shared);
+  /// A workload of the same kind, with its default options. Null: an option of one value cannot be
+  /// an axis.
+  [[nodiscard]] virtual std::shared_ptr<Workload> another() const { return nullptr; }
   /// Called once all options are known, before a device is opened. Throws Error(invalid_argument).
   virtual void check_options() {}
 
@@ -129,8 +133,11 @@ class Workload {
   virtual void describe_case(std::size_t /*i*/, bool /*measured*/, Json& /*line*/) const {}
   /// Adds members to the last line of a run.
   virtual void describe_end(Json& /*line*/) const {}
-  /// The output for people at the end. By default the table of all rows.
+  /// The output for people at the end. By default the table of all rows, and print_more().
   virtual void print_report(Session& session, const Table& table, std::FILE* to) const;
+
+  /// What follows the table.
+  virtual void print_more(Session&, std::FILE* /*to*/) const {}
 
   /// The word for its cases in messages: "cases".
   [[nodiscard]] virtual std::string_view cases_noun() const { return "cases"; }
@@ -143,6 +150,8 @@ class Workload {
 
 /// The table for these columns, with its headings ("forward [ms]").
 Table table_of(const std::vector<Column>& columns);
+/// The cells of a record in that table.
+std::vector<std::string> cells_of(const std::vector<Column>& columns, const Json& record);
 /// The text of a record's value in a table: "3.61"; "3.61 ± 0.04" for an object with a median and
 /// its deviation; "-" for null.
 std::string cell_of(const Json& value);

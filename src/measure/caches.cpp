@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "core/context_state.hpp"
 #include "core/cpu/isa.hpp"
@@ -28,6 +29,61 @@ std::size_t rotation(Context& context, double bytes) noexcept {
   constexpr double most = 4;
   return static_cast<std::size_t>(
       std::clamp(std::ceil(1.5 * last_cache_bytes(context) / std::max(bytes, 1.0)), 1.0, most));
+}
+
+double cold_bytes() noexcept {
+  constexpr double usual = 32.0 * (1 << 20);
+  const auto& caches = core::cpu_caches();
+  const auto last = static_cast<double>(std::max(caches.l2_bytes, caches.l3_bytes));
+  return 2 * std::max(last, usual);
+}
+
+std::size_t Turns::add(double bytes, std::function<void()> add_copy) {
+  operands_.push_back({.bytes = bytes, .add_copy = std::move(add_copy)});
+  return operands_.size() - 1;
+}
+
+std::size_t Turns::next(std::size_t operand) noexcept {
+  Operand& one = operands_[operand];
+  ++one.uses;
+  one.at = (one.at + 1) % one.copies;
+  return one.at;
+}
+
+// Each use of a round has its own copy, and as many again for each round until `bytes` have been
+// used; or so many that taking turns with them uses that much. Operands of a few bytes would need
+// millions of copies, which cost more than they tell.
+std::size_t Turns::copies_of(double operand_bytes, std::int64_t uses, double round_bytes,
+                             double bytes) noexcept {
+  constexpr double most = 16384;
+  if (!(bytes > 0) || uses < 1 || !(operand_bytes > 0)) return 1;
+  const double rounds = std::ceil(bytes / std::max(round_bytes, 1.0));
+  const double by_itself = std::ceil(bytes / operand_bytes);
+  return static_cast<std::size_t>(
+      std::clamp(std::min(static_cast<double>(uses) * rounds, by_itself), 1.0, most));
+}
+
+void Turns::make_copies(Calls calls) {
+  if (!cold()) return;
+  for (Operand& operand : operands_)
+    operand.uses = 0;
+  for (const auto& call : calls)
+    call();
+  double round_bytes = 0;
+  for (const Operand& operand : operands_)
+    round_bytes += operand.bytes * static_cast<double>(operand.uses);
+  for (Operand& operand : operands_) {
+    const std::size_t wanted = copies_of(operand.bytes, operand.uses, round_bytes, bytes_);
+    for (; operand.copies < wanted; ++operand.copies)
+      operand.add_copy();
+  }
+}
+
+double Turns::total_bytes() const noexcept {
+  double total = 0;
+  for (const Operand& operand : operands_)
+    total += operand.bytes * static_cast<double>(operand.copies);
+  return total;
 }
 
 CacheSweep::CacheSweep(Context& context, double task_bytes)
@@ -69,7 +125,7 @@ void CacheSweep::run() noexcept {
   }
 }
 
-CacheFlush::CacheFlush(Context& context)
+CacheFlush::CacheFlush(const Context& context)
     : runtime_(*context.state().runtime),
       buffer_(context.state().make_buffer()),
       bytes_(2 * runtime_.info().l2_bytes) {

@@ -22,6 +22,7 @@ Times rounds(const RoundRules& rules, Calls calls, std::span<Stopwatch* const> w
   RoundsSoFar so_far;
   so_far.times_ms = times_ms;
   const Clock::time_point start = rules.now();
+  if (rules.watch != nullptr) rules.watch->begin();
   while (rules.another(so_far)) {
     if (rules.order) order = rules.order(so_far.rounds);
     so_far.last_timed_ms = 0;
@@ -45,6 +46,11 @@ Times rounds(const RoundRules& rules, Calls calls, std::span<Stopwatch* const> w
         read(i);
     ++so_far.rounds;
     so_far.timed_ms += so_far.last_timed_ms;
+    if (rules.watch != nullptr) rules.watch->round_done(so_far.last_timed_ms);
+    so_far.undisturbed =
+        rules.watch != nullptr ? static_cast<int>(rules.watch->undisturbed()) : so_far.rounds;
+    so_far.undisturbed_ms =
+        rules.watch != nullptr ? rules.watch->undisturbed_ms() : so_far.timed_ms;
     so_far.elapsed_s = seconds_between(start, rules.now());
     so_far.last_elapsed_s = so_far.elapsed_s - begun_s;
   }
@@ -79,12 +85,21 @@ Times times_of(const RoundOptions& options, Calls calls) {
                                       : run_rounds(rules, calls, *make_stopwatch(options.now));
   };
   run();
+  const double min_ms = options.min_time_s * 1e3;
+  rules.watch = options.watch;
   rules.another = [&](const RoundsSoFar& s) {
     if (s.rounds < options.fewest) return true;
-    const bool enough = s.rounds >= options.repeat && s.timed_ms >= options.min_time_s * 1e3;
-    return !enough && !late();
+    const bool enough = s.undisturbed >= options.repeat && s.undisturbed_ms >= min_ms;
+    const bool spared = s.rounds >= with_spare_rounds(options.repeat) && s.timed_ms >= 1.5 * min_ms;
+    return !enough && !spared && !late();
   };
-  return run();
+  Times times_ms = run();
+  if (options.watch == nullptr) return times_ms;
+  const int least = std::max(options.repeat, options.fewest);
+  const std::vector<std::size_t> kept = options.watch->keep(static_cast<std::size_t>(least));
+  for (std::vector<double>& each : times_ms)
+    each = samples_at(each, kept);
+  return times_ms;
 }
 
 std::vector<Stats> stats_of_each(const RoundOptions& options, Calls calls) {
@@ -106,7 +121,8 @@ std::vector<Timed> race(const std::vector<Rival>& rivals, const RoundOptions& op
   std::vector<Timed> timed;
   for (auto& times_ms : times_of(options, calls)) {
     const Stats stats = summarize(times_ms);
-    timed.push_back({rivals[timed.size()].name, std::move(times_ms), stats});
+    timed.push_back({rivals[timed.size()].name, std::move(times_ms), stats,
+                     options.watch != nullptr ? options.watch->last() : Disturbance{}});
   }
   return timed;
 }

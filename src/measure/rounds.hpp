@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/disturbance.hpp"
 #include "measure/statistics.hpp"
 #include "measure/stopwatch.hpp"
 
@@ -21,9 +22,11 @@ struct Interrupted {};
 /// The progress of a set of rounds.
 struct RoundsSoFar {
   int rounds = 0;
-  double timed_ms = 0;       ///< of all calls
-  double elapsed_s = 0;      ///< since the first round began, with what lies between the calls
-  double last_timed_ms = 0;  ///< the same of the latest round
+  double timed_ms = 0;   ///< of all calls
+  double elapsed_s = 0;  ///< since the first round began, with what lies between the calls
+  int undisturbed = 0;   ///< rounds in which nothing was noticed; all if nobody watches
+  double undisturbed_ms = 0;
+  double last_timed_ms = 0;  ///< of all calls of the latest round
   double last_elapsed_s = 0;
   /// Milliseconds of each call, one per round.
   std::span<const std::vector<double>> times_ms;
@@ -38,8 +41,16 @@ struct RoundRules {
   std::function<void()> before_each = nullptr;  ///< outside the times
   /// Called before each call; returning true ends the rounds by throwing Interrupted.
   std::function<bool()> interrupted = nullptr;
+  /// Is told of each round; run_rounds() returns all rounds, and the caller keeps some.
+  DisturbanceWatch* watch = nullptr;
   Now now = host_now;
 };
+
+/// A measurement that asks for so many rounds may make half as many again, in place of disturbed
+/// ones.
+constexpr int with_spare_rounds(int rounds) noexcept {
+  return rounds + (rounds + 1) / 2;
+}
 
 using Calls = std::span<const std::function<void()>>;
 /// times_ms[i] holds the times of call i, one per round, so all have the same length.
@@ -63,6 +74,9 @@ struct RoundOptions {
   Now now = host_now;
   /// The calls are timed by the clock of its device; null: by the host's.
   const Context* context = nullptr;
+  /// Notices disturbed rounds, which are then made again within half of the time and rounds asked
+  /// for, and discarded; see DisturbanceWatch::keep().
+  DisturbanceWatch* watch = nullptr;
 };
 Times times_of(const RoundOptions& options, Calls calls);
 std::vector<Stats> stats_of_each(const RoundOptions& options, Calls calls);
@@ -78,6 +92,7 @@ struct Timed {
   std::string name;
   std::vector<double> times_ms;
   Stats stats;
+  Disturbance disturbance = {};  ///< of the rounds; zeros if nobody watched
 };
 std::vector<Timed> race(const std::vector<Rival>& rivals, const RoundOptions& options);
 /// Leaves out rivals that are more than `factor` times slower than the fastest (in two calls each):

@@ -70,6 +70,16 @@ TEST(Record, GoesThereAndBack) {
       }
 }
 
+TEST(Record, SaysHowManyRoundsWereDisturbed) {
+  Record record = winner_of(16);
+  EXPECT_EQ(to_line(record).find("_rounds"), std::string::npos);
+  record.discarded_rounds = 3;
+  record.disturbed_rounds = 1;
+  const std::string line = to_line(record);
+  EXPECT_TRUE(contains(line, R"("discarded_rounds":3,"disturbed_rounds":1,"crc32")")) << line;
+  EXPECT_EQ(read(line), record);
+}
+
 TEST(Record, KeepsEveryTextAsItIs) {
   Record record = record_of(RecordType::fail, 1);
   for (const std::string& text :

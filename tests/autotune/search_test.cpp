@@ -270,6 +270,31 @@ TEST(Search, AWinnerMustWinAmongOtherOperationsAndElsewhere) {
   EXPECT_EQ(search_with(false, {1.0, 1.05}), 0u);
 }
 
+// Rounds in which the system took a core away are made again, and do not count.
+TEST(Search, DisturbedRoundsAreDiscarded) {
+  FakeMachine machine;
+  FakeTask task(machine, {1.0, 0.7});
+  std::int64_t taken = 0;
+  std::size_t looked = 0;
+  measure::DisturbanceWatch watch(
+      {.preemptions = [&] { return taken += ++looked % 8 == 0 ? 1 : 0; },
+       .load = [] { return std::optional<measure::CpuShare>(); },
+       .in_the_way = [](double) { return false; },
+       .spin_s = [] { return 1e-6; },
+       .now = [&] { return machine.now(); }});
+  SearchOptions options = options_on(machine);
+  options.disturbance = &watch;
+  const SearchResult result = search(task, options);
+  EXPECT_EQ(result.winner(), 1u);
+  EXPECT_FALSE(result.budget_hit);
+  EXPECT_GT(result.disturbance.discarded, 0);
+  EXPECT_EQ(result.disturbance.disturbed, 0);
+  EXPECT_EQ(result.disturbance, watch.total());
+  const SearchResult quiet = search(task, options_on(machine));
+  EXPECT_EQ(result.measured[1].stats.count, quiet.measured[1].stats.count);
+  EXPECT_EQ(quiet.disturbance, measure::Disturbance{});
+}
+
 // What the confirmation takes is part of the budget.
 TEST(Search, ABudgetHoldsWithASlowDisturbance) {
   FakeMachine machine;

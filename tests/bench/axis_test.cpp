@@ -34,17 +34,20 @@ class Axes : public testing::Test {
     command.add_option("--shape", shapes)->allow_extra_args(false);
     command.add_option("--models", models);
     command.add_option("--batch", batch);
+    command.add_option("--name", name);
     add_axis_option(command, axes);
   }
-  void apply(std::vector<std::string> words) {
+  std::vector<Combination> apply(std::vector<std::string> words,
+                                 const std::vector<std::string>& single = {}) {
     std::reverse(words.begin(), words.end());
     command.parse(std::move(words));
-    apply_axes(command, axes);
+    return apply_axes(command, axes, single);
   }
   CLI::App command;
   std::vector<std::string> axes, shapes;
   std::vector<int> models;
   int batch = 1;
+  std::string name;
 };
 
 TEST_F(Axes, SidesMakeShapes) {
@@ -55,6 +58,17 @@ TEST_F(Axes, SidesMakeShapes) {
 TEST_F(Axes, OptionsGetTheirValues) {
   apply({"--axis", "models=8:32:*2"});
   EXPECT_EQ(models, (std::vector<int>{8, 16, 32}));
+}
+
+TEST_F(Axes, OptionsOfOneValueMakeCombinations) {
+  const std::vector<Combination> both =
+      apply({"--axis", "batch=1:4:*2", "--axis", "models=8,16", "--axis", "name=small,large"},
+            {"batch", "name"});
+  EXPECT_EQ(models, (std::vector<int>{8, 16}));
+  ASSERT_EQ(both.size(), 6u);
+  EXPECT_EQ(both[1], (Combination{{"batch", "1"}, {"name", "large"}}));
+  EXPECT_EQ(both[4], (Combination{{"batch", "4"}, {"name", "small"}}));
+  EXPECT_EQ(batch, 1);  // a combination is for whoever runs it
 }
 
 TEST_F(Axes, RefusesWhatIsNoAxis) {

@@ -17,10 +17,10 @@
 #include <thread>
 
 #include "bench/cli/table.hpp"
-#include "bench/machine/cpu_load.hpp"
 #include "bench/run/record.hpp"
 #include "bench/workload/record_file.hpp"
 #include "core/cpu/isa.hpp"
+#include "measure/cpu_load.hpp"
 
 extern char** environ;
 
@@ -350,7 +350,13 @@ TEST_F(Cli, ReportReadsStandardInputAndNamesOtherFiles) {
   };
   expect(R"({"type":"run_start","schema":1,"machine":{}})",
          "x.jsonl:1: no record but a line of a run file (NAME.run.jsonl)");
-  expect(R"({"type":"micro_start","v":1,"machine":{}})", "1: no record but a line of what 'micro");
+  expect(R"({"type":"micro_start","v":1,"machine":{}})", "x.jsonl: there is no record in it");
+  expect(R"({"workload":"accum","case":"a"})"
+         "\n"
+         R"({"workload":"other","case":"a"})",
+         "x.jsonl:2: no record of accum, as those before it");
+  expect(to_line(some_record()) + "\n" + R"({"type":"micro","bench":"gemm"})",
+         "x.jsonl:2: no record but a line of what 'micro");
   expect("batch,ms",
          "x.jsonl:1: not JSON at byte 1; a file of records holds one JSON object a line");
   const Result resumed = run(tiny({"--resume", "--out", in("x.jsonl")}));
@@ -376,7 +382,7 @@ TEST_F(Cli, AppendingAShapeThatIsThereIsSaid) {
 
 // Every core is kept busy by this process, which is another one than that which measures.
 TEST_F(Cli, ADisturbedMachineIsNoticed) {
-  LoadMonitor monitor(core::available_cores());
+  measure::LoadMonitor monitor(core::available_cores());
   std::atomic<bool> stop = false;
   std::vector<std::thread> spinners;
   for (int i = 0; i < 2 * core::available_cores(); ++i)

@@ -161,6 +161,89 @@ TEST(Weigh, RunsInTurnsAreComparedAsPairs) {
   EXPECT_EQ(verdict_of(weigh(a, b, {})), Verdict::ambiguous);
 }
 
+// Runs of one side after those of the other, on a machine that changes its speed in between: what
+// all fields have in common is not the program's.
+class OneAfterTheOther : public testing::Test {
+ protected:
+  // `reacts`: how much of the machine's change each field feels.
+  // `in_turns`: the runs are pairs, of which each has a speed of its own.
+  SideComparison compared(double machine, double planted, const std::vector<double>& reacts,
+                          bool in_turns = false) {
+    const auto side = [&](const char* path, double slower, double regression) {
+      std::vector<FieldTimes> fields;
+      std::vector<double> wander;  // from run to run
+      std::normal_distribution<double> normal(0, 0.03);
+      for (int run = 0; run < 12; ++run)
+        wander.push_back(normal(random));
+      for (std::size_t f = 0; f < reacts.size(); ++f) {
+        std::vector<std::vector<double>> runs;
+        for (const double w : wander)
+          runs.push_back(noisy((f == 0 ? regression : 1) * std::pow(slower, reacts[f]) *
+                                   std::exp(w) * static_cast<double>(f + 1),
+                               0.01, 20, static_cast<unsigned>(random())));
+        fields.push_back(field_of(fmt::format("field{}", f), std::move(runs)));
+        for (std::size_t run = 0; in_turns && run < 12; ++run)
+          fields.back().runs[run].started = fmt::format("2026-01-01T00:{:02}:{:02}Z", run,
+                                                        path == std::string_view("a") ? 0 : 30);
+      }
+      return side_of(path, std::move(fields));
+    };
+    Side ref = side("a", 1, 1), now = side("b", machine, planted);
+    return compare(std::move(ref), std::move(now), {}, {});
+  }
+  static int slow(const SideComparison& c, bool of_first) {
+    int count = 0;
+    for (const FieldComparison& f : c.cases[0].fields)
+      count += (f.field == "field0") == of_first && f.judgement.verdict == Verdict::slow ? 1 : 0;
+    return count;
+  }
+  std::mt19937 random{7};
+};
+
+TEST_F(OneAfterTheOther, ARegressionIsFoundAgainstTheOtherFields) {
+  for (const double machine : {1.0, 1.03, 0.97}) {
+    const SideComparison c = compared(machine, 1.06, {1, 1, 1, 1, 1, 1});
+    EXPECT_EQ(slow(c, true), 1) << machine << " " << c.cases[0].fields[0].judgement.why;
+    EXPECT_EQ(slow(c, false), 0) << machine;
+    ASSERT_TRUE(c.cases[0].fields[0].evidence.relative);
+    EXPECT_NEAR(c.cases[0].fields[0].evidence.relative->value, 1.06, 0.01);
+  }
+}
+
+TEST_F(OneAfterTheOther, ASlowerMachineIsNoSlowerProgram) {
+  for (const double machine : {1.03, 1.1, 1.5, 0.8}) {
+    const SideComparison c = compared(machine, 1, {1, 1, 1, 1, 1, 1});
+    EXPECT_EQ(c.counts().slow + c.counts().fast, 0) << machine;
+  }
+  // Nor one on which some fields depend more than others.
+  const SideComparison c = compared(1.1, 1, {1, 0.2, 0.9, 0.1, 0.8, 0.3});
+  EXPECT_EQ(c.counts().slow + c.counts().fast, 0);
+}
+
+// Of pairs too the other fields take away what the two runs of a pair differ by.
+TEST_F(OneAfterTheOther, PairsAreAlsoComparedWithTheOtherFields) {
+  int found = 0, elsewhere = 0, unchanged = 0;
+  for (int trial = 0; trial < 20; ++trial) {
+    const SideComparison planted = compared(1, 1.05, {1, 1, 1, 1, 1, 1}, true);
+    EXPECT_EQ(planted.cases[0].fields[0].evidence.basis, Basis::pairs);
+    found += slow(planted, true);
+    elsewhere += slow(planted, false);
+    unchanged += compared(1, 1, {1, 1, 1, 1, 1, 1}, true).counts().slow > 0 ? 1 : 0;
+  }
+  EXPECT_GE(found, 19);
+  EXPECT_LE(elsewhere, 1);
+  EXPECT_LE(unchanged, 1);
+  // What all fields have in common is found by their own ratio alone.
+  const SideComparison all = compared(1.15, 1, {1, 1, 1, 1, 1, 1}, true);
+  EXPECT_EQ(all.counts().slow, 6);
+}
+
+TEST_F(OneAfterTheOther, WithoutOtherFieldsSmallDifferencesAreOpen) {
+  const SideComparison c = compared(1.06, 1, {1, 1});
+  EXPECT_EQ(c.counts().slow, 0);
+  EXPECT_EQ(compared(1.3, 1, {1, 1}).counts().slow, 2);
+}
+
 TEST(Weigh, WithoutSamplesThereIsNoVerdict) {
   FieldTimes one = field_of("f", {noisy(1, 0.001, 50, 1)}),
              other = field_of("f", {noisy(2, 0.001, 50, 2)});

@@ -45,6 +45,10 @@ void expect_measured(const RaceRow& row) {
   EXPECT_EQ(json["type"], "micro");
   EXPECT_EQ(json["bench"], row.bench);
   EXPECT_DOUBLE_EQ(json["ratio"].get<double>(), row.ratio.median);
+  EXPECT_EQ(json["disturbed"], row.disturbance.in_doubt());
+  for (const char* count : {"discarded_rounds", "disturbed_rounds", "preempted_rounds",
+                            "loaded_rounds", "slow_clock_rounds"})
+    EXPECT_TRUE(json[count].is_number_integer()) << count;
 }
 
 TEST(Micro, GemmMeasuresBothSidesAndTheirShareOfTheCeiling) {
@@ -72,6 +76,7 @@ TEST(Micro, GemmMeasuresEveryOutputCold) {
   GemmOptions options{tiny()};
   options.outputs = {DType::bf16, DType::f32, DType::f16};
   options.cold = true;
+  options.cold_bytes = 1 << 20;
   std::map<std::string, std::vector<DType>> outputs;
   micro_gemm(context, options, [&](const GemmRow& row) {
     expect_measured(row);
@@ -81,6 +86,28 @@ TEST(Micro, GemmMeasuresEveryOutputCold) {
   EXPECT_FALSE(outputs.empty());
   for (const auto& [engine, written] : outputs)
     EXPECT_EQ(written, options.outputs) << engine;
+}
+
+// With cold caches every bench takes turns with copies of its operands; see measure::Turns.
+TEST(Micro, EveryBenchRunsCold) {
+  Context context({.device = "cpu", .threads = 1, .isa = {}});
+  MicroOptions options = tiny();
+  options.cold = true;
+  options.cold_bytes = 1 << 18;
+  measure::DisturbanceWatch watch(1);
+  options.watch = &watch;
+  int rows = 0;
+  const auto count = [&](const RaceRow& row) {
+    expect_measured(row);
+    EXPECT_GE(row.disturbance.rounds, row.subject_ms.count);
+    ++rows;
+  };
+  micro_layer(context, options, count);
+  micro_weight_gradient(context, options, count);
+  micro_activation(context, options, count);
+  micro_experts(context, options, count);
+  EXPECT_GE(rows, 12);
+  EXPECT_GT(watch.total().rounds, rows);
 }
 
 TEST(Micro, LayerMeasuresForwardAndStep) {

@@ -232,6 +232,76 @@ class Formats(unittest.TestCase):
             bench("report", OWN, "--out", out, "--force")
             self.assertEqual(os.listdir(place), ["page.html"])
 
+    def test_records_of_every_workload(self):
+        tiny = {"multimodel": ["--models", "2", "--batch", "4", "--dim-in", "16", "--dim-out", "24", "--steps", "3"],
+                "fragmented": ["--dim", "32", "--batch", "2", "--fragments", "2", "--steps", "3"],
+                "transformer": ["--d-model", "16", "--layers", "1", "--heads", "2", "--context", "8", "--batch", "2",
+                                "--vocabulary", "40", "--steps", "3", "--tune", "0"],
+                "pipeline": ["--layers", "1", "--batch", "2", "--sequence", "4", "--stages", "1", "2", "--microbatches",
+                             "1", "2", "--steps", "2"],
+                "accum": [],
+                "micro": ["gemm", "quantize", "call", "--shape", "8,64,48", "--min-time", "1ms", "--quantize-bytes",
+                          "100000"]}
+        with tempfile.TemporaryDirectory() as place:
+            for name, options in tiny.items():
+                with self.subTest(name):
+                    path = os.path.join(place, name + ".jsonl")
+                    bench(name, *options, "--device", "cpu", "--threads", "1", "--out", path)
+                    self.check_formats(name, path)
+
+    def check_formats(self, name, path):
+        lines = records_of(path)
+        records = [r for r in lines if r.get("type") not in ("micro_start", "micro_end")]
+        rows = list(csv.DictReader(io.StringIO(bench("report", path, "--format", "csv"), newline="")))
+        self.assertEqual(len(rows), len(records))
+        for row, record in zip(rows, records):
+            self.assertIsNone(row.get(None))
+            self.assertTrue(row["workload"].startswith(name))
+            for key, value in record.items():
+                if isinstance(value, float):
+                    self.assertEqual(float(row[key]), value, key)
+                elif isinstance(value, str) and key not in ("workload", "type", "bench"):
+                    self.assertEqual(row[key], value, key)
+                elif isinstance(value, dict) and "median" in value:
+                    self.assertEqual(float(row[key + ".median"]), value["median"], key)
+            if name == "micro" and "subject" in record:
+                self.assertEqual(row["subject"], record["subject"]["name"])
+                self.assertEqual(float(row["subject_ms.median"]), record["subject"]["median_ms"])
+        (file,) = json.loads(bench("report", path, "--format", "json"))["files"]
+        self.assertEqual(len(file["records"]), len(records))
+        self.assertEqual(file["machine"]["threads"], 1)
+        suite = ElementTree.fromstring(bench("report", path, "--format", "junit").encode()).find("testsuite")
+        self.assertEqual(suite.get("failures"), "0")
+        cases = suite.findall("testcase")
+        names = [c.get("name") for c in cases]
+        self.assertEqual(len(set(names)), len(records) if name == "micro" else len({r["case"] for r in records}), names)
+        table = bench("report", path)
+        self.assertIn(f"{len(records)} records of {name}", table)
+        markdown = [line for line in bench("report", path, "--format", "markdown").splitlines() if line.startswith("|")]
+        groups = len({r.get("bench") for r in records})
+        self.assertEqual(len(markdown), len(records) + 2 * groups)
+        if name == "accum":
+            bench("report", path, "--format", "html", code=5)
+        else:
+            text = bench("report", path, "--with", path, "--format", "html")
+            page = Page()
+            page.feed(text)
+            page.close()
+            self.assertEqual(page.open, [])
+            self.assertEqual(len(page.ids), len(set(page.ids)))
+            pictures = re.findall(r"<svg .*?</svg>", text, re.DOTALL)
+            self.assertGreaterEqual(len(pictures), 2)
+            for picture in pictures:
+                self.check_svg(picture)
+        column = {"accum": "sum", "micro": "bench"}.get(name, "synced_ms.median")
+        if name != "micro":
+            sorted_rows = csv.DictReader(io.StringIO(bench("report", path, "--format", "csv", "--sort", column), newline=""))
+            values = [float(r[column]) for r in sorted_rows if r[column]]
+            self.assertEqual(values, sorted(values))
+        bench("report", path, "--sort", "nothing", code=2)
+        bench("report", path, "--figure", "speedup", code=2)
+        bench("report", path, "--with", OWN, code=2)
+
     def test_merge_of_shards(self):
         with open(OWN.replace(".jsonl", ".run.jsonl"), encoding="utf-8") as lines:
             run_lines = [json.loads(line) for line in lines]

@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
+#include "bench/run/case_setting.hpp"
 #include "bench/run/check.hpp"
 #include "bench/run/operands.hpp"
 #include "bench/run/plan.hpp"
@@ -81,6 +85,84 @@ TEST(RunCase, MinTimeMakesMoreRounds) {
   options.min_time_s = 0.05;
   options.fields = parse_fields("cast_x");
   EXPECT_GT(run_case(context, case_of_shape(1, 8, 8), options).rounds, 1);
+}
+
+// With cold caches a call finds its operands in memory: each takes turns with copies of them. What
+// is computed stays what it was, in every copy.
+TEST(RunCase, ColdCachesChangeAddressesAndNothingElse) {
+  Context context;
+  const Case c = case_of_shape(6, 40, 72);
+  CaseOptions options;
+  options.repeat = 4;
+  options.cold_bytes = 300e3;
+  CaseSetting setting(context, c, options);
+  CaseResult result;
+  make_codes(setting);
+  for (std::size_t i = 0; i < all_fields; ++i)
+    prepare_field(setting, static_cast<Field>(i), result);
+  run_case_rounds(setting, result);
+  EXPECT_EQ(result.status, CaseStatus::ok) << result.why;
+  EXPECT_GT(result.copied_bytes, options.cold_bytes);
+  EXPECT_LE(copied_bytes(c, options.dtype, options.fields, options.cold_bytes),
+            result.copied_bytes);
+
+  for (std::size_t i = 0; i < all_fields; ++i) {
+    SCOPED_TRACE(field_table()[i].name);
+    const auto field = static_cast<Field>(i);
+    const auto at =
+        std::find_if(setting.entries.begin(), setting.entries.end(),
+                     [&](const Entry& e) { return e.stats == &result.fields[i].stats; });
+    ASSERT_NE(at, setting.entries.end());
+    std::map<std::size_t, std::set<const void*>> addresses;
+    const std::vector<Operand> operands = operands_of(field);
+    std::vector<measure::Matrix> first;
+    for (int call = 0; call < 12; ++call) {
+      at->call();
+      for (std::size_t o = 0; o < operands.size(); ++o) {
+        const measure::Matrix& now = setting.matrix(operands[o]);
+        addresses[o].insert(now.data());
+        // A cast writes a part of what the largest one needs.
+        if (operands[o] == &Operands::cast) continue;
+        if (call == 0)
+          first.push_back(measure::copy_of(context, now));
+        else
+          EXPECT_EQ(measure::difference(context, now.any(), first[o].any()), "")
+              << call << " " << o;
+      }
+    }
+    for (const auto& [o, seen] : addresses)
+      EXPECT_GT(seen.size(), 1u) << o;
+  }
+}
+
+TEST(RunCase, WarmCachesKeepOneCopy) {
+  Context context;
+  CaseOptions options;
+  options.repeat = 2;
+  EXPECT_EQ(run_case(context, case_of_shape(6, 40, 72), options).copied_bytes, 0);
+  EXPECT_EQ(copied_bytes(case_of_shape(6, 40, 72), DType::f32, every_field(), 0), 0);
+}
+
+TEST(RunCase, DisturbedRoundsAreMadeAgain) {
+  Context context;
+  CaseOptions options;
+  options.repeat = 6;
+  options.fields = parse_fields("cast_x");
+  std::int64_t taken = 0;
+  int looked = 0;
+  measure::DisturbanceWatch watch(
+      {.preemptions = [&] { return taken += ++looked % 6 == 0 ? 1 : 0; },
+       .load = [] { return std::optional<measure::CpuShare>(); },
+       .in_the_way = [](double) { return false; },
+       .spin_s = [] { return 1e-6; },
+       .now = measure::host_now});
+  options.watch = &watch;
+  const CaseResult result = run_case(context, case_of_shape(2, 8, 8), options);
+  EXPECT_EQ(result.rounds, 6);
+  EXPECT_EQ(result.preemptions.size(), 6u);
+  EXPECT_EQ(result.field(Field::cast_x).times_ms.size(), 6u);
+  EXPECT_GT(watch.total().rounds, 6);
+  EXPECT_EQ(watch.total().rounds - watch.total().discarded, 6);
 }
 
 TEST(RunCase, AnEngineThatRefusesIsUnsupportedNotMeasured) {

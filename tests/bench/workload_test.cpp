@@ -2,6 +2,7 @@
 // A workload of two columns gets everything else from the machinery that it shares with the others.
 #include "bench/workload/workload.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,6 +29,7 @@ class Squares : public Workload {
  public:
   std::vector<int> numbers;
   int rows = 1;
+  int offset = 0;
   double case_s = 0;  // what it says that a case takes
   double case_bytes = 0;
   std::vector<int> measured;
@@ -37,7 +39,14 @@ class Squares : public Workload {
   void add_options(CLI::App& command, SessionOptions& shared) override {
     command.add_option("--number", numbers, "a number to square; may be given again");
     command.add_option("--rows", rows, "rows of each");
+    command.add_option("--offset", offset, "is added");
     Workload::add_options(command, shared);
+  }
+  [[nodiscard]] std::shared_ptr<Workload> another() const override {
+    return std::make_shared<Squares>();
+  }
+  [[nodiscard]] Json setting() const override {
+    return offset == 0 ? Json::object() : Json{{"offset", offset}};
   }
   [[nodiscard]] std::vector<Column> columns() const override {
     return {{.name = "number", .meaning = "what is squared"},
@@ -57,7 +66,7 @@ class Squares : public Workload {
     measured.push_back(numbers[i]);
     for (int at = 0; at < rows; ++at)
       sink(row(std::to_string(numbers[i]),
-               {{"number", numbers[i]}, {"square", 1.0 * numbers[i] * numbers[i]}}));
+               {{"number", numbers[i]}, {"square", 1.0 * numbers[i] * numbers[i] + offset}}));
     CaseOutcome outcome;
     outcome.summary = "squared";
     if (numbers[i] == 13) outcome = {.status = CaseStatus::wrong, .why = "13 is unlucky"};
@@ -151,9 +160,56 @@ TEST_F(WorkloadCommand, AnAxisGivesAnOptionManyValues) {
   EXPECT_EQ(result.measured, (std::vector<int>{2, 4, 8}));
   const std::string typed = lines(run_log_path(path))[0]["arguments"];
   EXPECT_NE(typed.find("--axis 'number=2:8:*2'"), std::string::npos) << typed;
-  const Result wrong = run({"--axis", "rows=1,2"});
+  const Result wrong = run({"--axis", "seed=1,2"});
   EXPECT_EQ(wrong.code, exit_codes::usage);
-  EXPECT_NE(wrong.err.find("--axis rows: it is not one of number"), std::string::npos) << wrong.err;
+  EXPECT_NE(wrong.err.find("--axis seed: it is not one of number, rows"), std::string::npos)
+      << wrong.err;
+}
+
+TEST_F(WorkloadCommand, AxesOverOptionsOfOneValueMakeAProduct) {
+  const std::vector<std::string> arguments = {"--number", "3",           "--axis", "rows=1:2:+1",
+                                              "--axis",   "offset=5,10", "--out",  path};
+  const Result result = run(arguments);
+  EXPECT_EQ(result.code, exit_codes::ok) << result.err;
+  std::vector<std::string> cases;
+  for (const Json& line : lines(path))
+    cases.push_back(
+        fmt::format("{}: {}", line["case"].get<std::string>(), line["square"].get<double>()));
+  EXPECT_EQ(cases,
+            (std::vector<std::string>{"3, rows=1, offset=5: 14", "3, rows=1, offset=10: 19",
+                                      "3, rows=2, offset=5: 14", "3, rows=2, offset=5: 14",
+                                      "3, rows=2, offset=10: 19", "3, rows=2, offset=10: 19"}));
+  EXPECT_EQ(lines(path)[1]["rows"], 1);  // options that are no columns of the workload become some
+  EXPECT_EQ(lines(path)[1]["offset"], 10);
+  EXPECT_NE(result.out.find("rows  offset  number"), std::string::npos) << result.out;
+  const Json first_line = lines(run_log_path(path))[0];
+  EXPECT_EQ(first_line["cases"], 4);
+  EXPECT_EQ(first_line["axes"]["offset"], (Json{5, 10}));
+  EXPECT_EQ(first_line["offset"], (Json{5, 10}));
+
+  // The same again is resumed, and something else refused.
+  std::vector<std::string> again = arguments;
+  again.emplace_back("--resume");
+  EXPECT_EQ(run(again).code, exit_codes::ok);
+  EXPECT_EQ(lines(path).size(), 6u);
+  EXPECT_EQ(lines(run_log_path(path)).back()["resumed"], 4);
+  const Result both = run({"--number", "3", "--rows", "2", "--axis", "rows=1"});
+  EXPECT_EQ(both.code, exit_codes::usage);
+  EXPECT_NE(both.err.find("--axis rows: --rows is given too"), std::string::npos) << both.err;
+  const Result word = run({"--number", "3", "--axis", "rows=few"});
+  EXPECT_EQ(word.code, exit_codes::usage);
+  EXPECT_NE(word.err.find("--axis rows=few"), std::string::npos) << word.err;
+}
+
+TEST_F(WorkloadCommand, AProductHasADryRunAndShards) {
+  const Result dry = run({"--number", "3", "4", "--axis", "rows=1,2,1", "--dry-run"});
+  EXPECT_NE(dry.out.find("4, rows=2"), std::string::npos) << dry.out;
+  EXPECT_NE(dry.out.find("4 cases"), std::string::npos) << dry.out;
+  const Result shard =
+      run({"--number", "3", "4", "--axis", "offset=1,2", "--shard", "2/4", "--out", path});
+  EXPECT_EQ(shard.code, exit_codes::ok) << shard.err;
+  ASSERT_EQ(lines(path).size(), 1u);
+  EXPECT_EQ(lines(path)[0]["case"], "4, offset=1");
 }
 
 TEST_F(WorkloadCommand, WritesARunFileBesideTheRecords) {

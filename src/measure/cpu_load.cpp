@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/machine/cpu_load.hpp"
+#include "measure/cpu_load.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -13,11 +13,9 @@
 
 #include "core/cpu/isa.hpp"
 
-namespace switchback::bench {
+namespace switchback::measure {
 
 namespace {
-
-constexpr double shortest_window_s = 0.2;
 
 std::vector<int> allowed_cores() {
   std::vector<int> cores;
@@ -35,9 +33,9 @@ double seconds(const timeval& time) {
 
 }  // namespace
 
-std::optional<double> busy_seconds(std::string_view proc_stat, const std::vector<int>& cores,
-                                   double ticks_per_s) {
-  std::map<std::string, double> busy_of;
+std::optional<CpuSeconds> cpu_seconds(std::string_view proc_stat, const std::vector<int>& cores,
+                                      double ticks_per_s) {
+  std::map<std::string, CpuSeconds> seconds_of;
   std::istringstream text{std::string(proc_stat)};
   for (std::string line; std::getline(text, line);) {
     std::istringstream words(line);
@@ -48,15 +46,17 @@ std::optional<double> busy_seconds(std::string_view proc_stat, const std::vector
     double ticks[8] = {};
     for (double& value : ticks)
       words >> value;
-    busy_of[name] = (ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6] + ticks[7]) / ticks_per_s;
+    const double busy = ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6] + ticks[7];
+    seconds_of[name] = {busy / ticks_per_s, ticks[7] / ticks_per_s};
   }
-  double busy_s = 0;
+  CpuSeconds sum;
   for (const int core : cores) {
-    const auto found = busy_of.find("cpu" + std::to_string(core));
-    if (found == busy_of.end()) return std::nullopt;
-    busy_s += found->second;
+    const auto found = seconds_of.find("cpu" + std::to_string(core));
+    if (found == seconds_of.end()) return std::nullopt;
+    sum.busy_s += found->second.busy_s;
+    sum.steal_s += found->second.steal_s;
   }
-  return cores.empty() ? std::nullopt : std::optional(busy_s);
+  return cores.empty() ? std::nullopt : std::optional(sum);
 }
 
 LoadMonitor::Sample LoadMonitor::take() {
@@ -66,37 +66,46 @@ LoadMonitor::Sample LoadMonitor::take() {
   std::ifstream file("/proc/stat");
   std::stringstream text;
   text << file.rdbuf();
-  const auto busy = busy_seconds(text.str(), cores, static_cast<double>(::sysconf(_SC_CLK_TCK)));
+  const auto counted = cpu_seconds(text.str(), cores, static_cast<double>(::sysconf(_SC_CLK_TCK)));
   rusage own{};
-  if (!busy || ::getrusage(RUSAGE_SELF, &own) != 0) return sample;
-  sample.busy_s = *busy;
+  if (!counted || ::getrusage(RUSAGE_SELF, &own) != 0) return sample;
+  sample.busy_s = counted->busy_s;
+  sample.steal_s = counted->steal_s;
   sample.own_s = seconds(own.ru_utime) + seconds(own.ru_stime);
   sample.counted = true;
   return sample;
 }
 
-std::optional<double> LoadMonitor::between(const Sample& from, const Sample& to) {
+std::optional<CpuShare> LoadMonitor::between(const Sample& from, const Sample& to) {
   const double window_s = std::chrono::duration<double>(to.time - from.time).count();
   if (!from.counted || !to.counted || window_s < shortest_window_s) return std::nullopt;
   // Some sandboxes show counters that stand still.
   if (to.busy_s <= from.busy_s && to.own_s > from.own_s + 0.1) return std::nullopt;
-  return std::max(0.0, (to.busy_s - from.busy_s - (to.own_s - from.own_s)) / window_s);
+  const double others_s = to.busy_s - from.busy_s - (to.own_s - from.own_s);
+  return CpuShare{std::max(0.0, others_s / window_s),
+                  std::max(0.0, (to.steal_s - from.steal_s) / window_s)};
 }
 
 LoadMonitor::LoadMonitor(int threads)
     : cores_(core::available_cores()), threads_(threads), first_(take()), last_(first_) {}
 
-std::optional<double> LoadMonitor::others_cores() {
+std::optional<CpuShare> LoadMonitor::window() {
   const Sample now = take();
-  if (const auto others = between(last_, now)) {
-    others_ = others;
+  if (const auto share = between(last_, now)) {
+    share_ = share;
     last_ = now;
   }
-  return others_;
+  return share_;
+}
+
+std::optional<double> LoadMonitor::others_cores() {
+  const std::optional<CpuShare> share = window();
+  return share ? std::optional(share->others_cores) : std::nullopt;
 }
 
 std::optional<double> LoadMonitor::others_cores_overall() const {
-  return between(first_, take());
+  const std::optional<CpuShare> share = between(first_, take());
+  return share ? std::optional(share->others_cores) : std::nullopt;
 }
 
 bool LoadMonitor::disturbs(std::optional<double> others) const {
@@ -109,4 +118,4 @@ std::string load_text(double others_cores, int cores) {
   return fmt::format("other programs used {:.1f} of the {} cores", others_cores, cores);
 }
 
-}  // namespace switchback::bench
+}  // namespace switchback::measure

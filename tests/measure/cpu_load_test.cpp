@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/machine/cpu_load.hpp"
+#include "measure/cpu_load.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "core/cpu/isa.hpp"
 
-namespace switchback::bench {
+namespace switchback::measure {
 namespace {
 
 constexpr const char* proc_stat =
@@ -19,12 +19,14 @@ constexpr const char* proc_stat =
 
 TEST(CpuLoad, CountsAllButIdleTimeOfTheGivenCores) {
   // user, nice, system, irq, softirq and steal; neither idle nor waiting for a disk.
-  EXPECT_EQ(busy_seconds(proc_stat, {0}, 1), 30.0);
-  EXPECT_EQ(busy_seconds(proc_stat, {0, 1}, 100), 1.31);
-  EXPECT_EQ(busy_seconds(proc_stat, {10}, 1), 7.0);
-  EXPECT_FALSE(busy_seconds(proc_stat, {2}, 1));
-  EXPECT_FALSE(busy_seconds(proc_stat, {}, 1));
-  EXPECT_FALSE(busy_seconds("", {0}, 1));
+  EXPECT_EQ(cpu_seconds(proc_stat, {0}, 1)->busy_s, 30.0);
+  EXPECT_EQ(cpu_seconds(proc_stat, {0}, 1)->steal_s, 6.0);
+  EXPECT_EQ(cpu_seconds(proc_stat, {0, 1}, 100)->busy_s, 1.31);
+  EXPECT_EQ(cpu_seconds(proc_stat, {0, 1}, 100)->steal_s, 1.06);
+  EXPECT_EQ(cpu_seconds(proc_stat, {10}, 1)->busy_s, 7.0);
+  EXPECT_FALSE(cpu_seconds(proc_stat, {2}, 1));
+  EXPECT_FALSE(cpu_seconds(proc_stat, {}, 1));
+  EXPECT_FALSE(cpu_seconds("", {0}, 1));
 }
 
 TEST(CpuLoad, IdleCoresAreForEverybody) {
@@ -44,4 +46,4 @@ TEST(CpuLoad, IsSaidInCores) {
 }
 
 }  // namespace
-}  // namespace switchback::bench
+}  // namespace switchback::measure

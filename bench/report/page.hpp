@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: the parts of a page of HTML, and texts of tables for other programs. All text is escaped.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace switchback::bench {
+
+/// A page without scripts and without anything to be loaded from elsewhere; it prints.
+std::string html_page(const std::string& title, const std::string& body);
+/// Empty for an empty text. `of_class`: the attribute, such as " class=\"doubt\"".
+std::string html_paragraph(const std::string& text, const char* of_class = "");
+/// Empty without a picture.
+std::string html_figure(const std::string& svg, const std::string& caption);
+std::string html_table(const std::vector<std::string>& header,
+                       const std::vector<std::vector<std::string>>& rows,
+                       const char* of_class = "");
+/// What a run file's first line says of machine and program, member by member; empty if it says
+/// nothing. `dtype` may be empty.
+std::string html_machine_table(const nlohmann::ordered_json& start, const std::string& dtype);
+
+/// A table of GitHub's.
+std::string pipe_table(const std::vector<std::string>& header,
+                       const std::vector<std::vector<std::string>>& rows);
+/// A value in a field of RFC 4180; empty for null.
+std::string csv_field(const nlohmann::ordered_json& value);
+
+}  // namespace switchback::bench

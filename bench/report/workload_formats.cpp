@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bench: records of any workload but `run` in the formats of people and of other programs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "bench/cli/table.hpp"
+#include "bench/picture/svg.hpp"
+#include "bench/report/junit.hpp"
+#include "bench/report/page.hpp"
+#include "bench/report/workload_report.hpp"
+#include "bench/workload/output.hpp"
+#include "core/check.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+/// A table before it is laid out.
+struct WorkloadCells {
+  std::vector<std::string> header, left;
+  std::vector<std::vector<std::string>> rows;
+  std::size_t keys = 1;  ///< columns that lead it
+  bool marked = false;   ///< a row has a mark
+};
+
+WorkloadCells cells_of_group(const WorkloadRecords& group) {
+  WorkloadCells cells;
+  std::vector<Column> columns = group.columns;
+  for (Column& column : columns)
+    if (column.name == "case") column.in_table = false;
+  std::size_t texts = 0;
+  for (const Column& column : columns) {
+    if (!column.in_table) continue;
+    cells.header.push_back(column.unit.empty() ? column.name
+                                               : fmt::format("{} [{}]", column.name, column.unit));
+    if (column.is_text) cells.left.push_back(cells.header.back());
+    if (column.is_text && texts + 1 == cells.header.size()) ++texts;
+  }
+  cells.keys = std::max<std::size_t>(1, texts);
+  for (const WorkloadRow& row : group.rows)
+    cells.marked = cells.marked || row.disturbed;
+  if (cells.marked) cells.header.emplace_back("!");
+  for (const WorkloadRow& row : group.rows) {
+    std::vector<std::string> line = cells_of(columns, row.record);
+    if (cells.marked) line.emplace_back(row.disturbed ? "!" : "");
+    cells.rows.push_back(std::move(line));
+  }
+  return cells;
+}
+
+std::string doubt_of(const WorkloadSource& source) {
+  std::size_t marked = 0, all = 0;
+  for (const WorkloadRecords& group : source.groups)
+    for (const WorkloadRow& row : group.rows) {
+      ++all;
+      marked += row.disturbed ? 1 : 0;
+    }
+  if (marked == 0) return {};
+  return 4 * marked > all
+             ? fmt::format(
+                   "Do not trust these numbers: {} of {} rows were disturbed (!). Measure "
+                   "again on a quiet machine.\n",
+                   marked, all)
+             : fmt::format("{} of {} rows were disturbed (!).\n", marked, all);
+}
+
+std::string heading_of(const WorkloadSource& source) {
+  std::size_t rows = 0;
+  std::string names;
+  for (const WorkloadRecords& group : source.groups) {
+    rows += group.rows.size();
+    names += (names.empty() ? "" : ", ") + group.name;
+  }
+  std::string text =
+      fmt::format("{}: {} record{} of {}", source.path == "-" ? "standard input" : source.path,
+                  rows, rows == 1 ? "" : "s", names);
+  if (source.machine.empty())
+    text += source.path == "-"
+                ? "; machine unknown"
+                : fmt::format("; machine unknown: there is no {}", run_log_path(source.path));
+  else
+    text += "; " + source.machine;
+  if (source.replaced > 0)
+    text += fmt::format("; {} earlier record{} of the same cases {} left out, the last ones count",
+                        source.replaced, source.replaced == 1 ? "" : "s",
+                        source.replaced == 1 ? "is" : "are");
+  return printable(text) + "\n";
+}
+
+// What the columns of a table mean, one a line.
+std::string legend_of(const WorkloadRecords& group) {
+  std::string text;
+  for (const Column& column : group.columns)
+    if (column.in_table && !column.meaning.empty())
+      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", column.name, column.meaning);
+  return text.empty() ? text : text + "\n";
+}
+
+// Scalars by name; members of objects behind a dot. Lists are texts of JSON.
+void flatten(const std::string& name, const Json& value,
+             std::vector<std::pair<std::string, Json>>& into) {
+  if (value.is_object()) {
+    for (const auto& [member, inside] : value.items())
+      flatten(name.empty() ? member : name + "." + member, inside, into);
+    return;
+  }
+  into.emplace_back(name, value.is_array() ? Json(value.dump()) : value);
+}
+
+std::vector<std::pair<std::string, Json>> flat_row(const WorkloadSource& source,
+                                                   const WorkloadRecords& group,
+                                                   const WorkloadRow& row) {
+  std::vector<std::pair<std::string, Json>> flat = {{"file", source.label},
+                                                    {"workload", group.name}};
+  flatten({}, row.record, flat);
+  if (!row.record.contains("disturbed")) flat.emplace_back("disturbed", row.disturbed);
+  return flat;
+}
+
+// The columns of all rows, in the order of their first appearance: what is null in one row may be
+// an object in the next, and is then no column of its own.
+std::vector<std::string> flat_columns(const WorkloadSources& sources) {
+  std::vector<std::string> names;
+  std::set<std::string> known, objects;
+  for (const WorkloadSource& source : sources)
+    for (const WorkloadRecords& group : source.groups)
+      for (const WorkloadRow& row : group.rows)
+        for (const auto& [name, value] : flat_row(source, group, row)) {
+          if (known.insert(name).second) names.push_back(name);
+          for (std::size_t dot = name.find('.'); dot != std::string::npos;
+               dot = name.find('.', dot + 1))
+            objects.insert(name.substr(0, dot));
+        }
+  std::erase_if(names, [&](const std::string& name) { return objects.contains(name); });
+  return names;
+}
+
+Json flat_value(const std::vector<std::pair<std::string, Json>>& row, const std::string& name) {
+  for (const auto& [known, value] : row)
+    if (known == name) return value;
+  return {};
+}
+
+// The identities that a record says do not hold.
+std::string failed_checks(const Json& record) {
+  const auto checks = record.find("checks");
+  std::string names;
+  if (checks != record.end() && checks->is_object())
+    for (const auto& [name, held] : checks->items())
+      if (held == false) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+std::string summary_of_row(const Json& record) {
+  std::string text;
+  for (const auto& [name, value] : record.items())
+    if (value.is_number_float() && (name.find("ratio") != std::string::npos || name == "slowdown"))
+      text += fmt::format("{}{} {:.3f}", text.empty() ? "" : ", ", name, value.get<double>());
+  return text;
+}
+
+}  // namespace
+
+void sort_workload_rows(WorkloadSources& sources, std::string_view key) {
+  const bool descending = key.starts_with('-');
+  const std::string name(descending ? key.substr(1) : key);
+  const std::vector<std::string> names = flat_columns(sources);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    core::fail(Status::invalid_argument, "--sort '{}' is not one of {}", name,
+               fmt::join(names, ", "));
+  for (WorkloadSource& source : sources)
+    for (WorkloadRecords& group : source.groups)
+      std::stable_sort(group.rows.begin(), group.rows.end(),
+                       [&](const WorkloadRow& a, const WorkloadRow& b) {
+                         const Json x = flat_value(flat_row(source, group, a), name),
+                                    y = flat_value(flat_row(source, group, b), name);
+                         if (x.is_null() || y.is_null()) return !x.is_null() && y.is_null();
+                         return descending ? y < x : x < y;
+                       });
+}
+
+std::string workload_text(const WorkloadSources& sources, std::size_t columns) {
+  std::string text;
+  for (const WorkloadSource& source : sources) {
+    text += (text.empty() ? "" : "\n") + heading_of(source);
+    for (const WorkloadRecords& group : source.groups) {
+      const WorkloadCells cells = cells_of_group(group);
+      Table table(cells.header, cells.left);
+      for (const std::vector<std::string>& row : cells.rows)
+        table.add(row);
+      text += "\n" + (source.groups.size() > 1 ? group.name + "\n\n" : std::string()) +
+              table.text(columns, cells.keys);
+    }
+    text += doubt_of(source);
+  }
+  return text;
+}
+
+std::string workload_markdown(const WorkloadSources& sources) {
+  std::string text;
+  for (const WorkloadSource& source : sources) {
+    text += fmt::format("## {}\n\n{}\n", printable(source.label), heading_of(source));
+    for (const WorkloadRecords& group : source.groups) {
+      const WorkloadCells cells = cells_of_group(group);
+      if (source.groups.size() > 1) text += fmt::format("### {}\n\n", printable(group.name));
+      text += pipe_table(cells.header, cells.rows) + "\n" + legend_of(group) + "\n";
+    }
+    text += doubt_of(source);
+  }
+  return text;
+}
+
+std::string workload_csv(const WorkloadSources& sources) {
+  const std::vector<std::string> names = flat_columns(sources);
+  std::string text;
+  for (const std::string& name : names)
+    text += (text.empty() ? "" : ",") + csv_field(Json(name));
+  text += "\r\n";
+  for (const WorkloadSource& source : sources)
+    for (const WorkloadRecords& group : source.groups)
+      for (const WorkloadRow& row : group.rows) {
+        const auto flat = flat_row(source, group, row);
+        for (std::size_t i = 0; i < names.size(); ++i)
+          text += (i == 0 ? "" : ",") + csv_field(flat_value(flat, names[i]));
+        text += "\r\n";
+      }
+  return text;
+}
+
+std::string workload_json(const WorkloadSources& sources) {
+  Json json;
+  json["type"] = "report";
+  json["schema"] = 1;
+  Json files = Json::array();
+  for (const WorkloadSource& source : sources) {
+    const auto of_start = [&](const char* key) {
+      return source.start.is_object() ? source.start.value(key, Json()) : Json();
+    };
+    Json records = Json::array();
+    for (const WorkloadRecords& group : source.groups)
+      for (const WorkloadRow& row : group.rows) {
+        Json record = {{"workload", group.name}};
+        record.update(row.record);
+        record["disturbed"] = row.disturbed;
+        records.push_back(std::move(record));
+      }
+    files.push_back({{"path", source.path},
+                     {"machine", of_start("machine")},
+                     {"commit", of_start("commit")},
+                     {"trusted", !doubt_of(source).starts_with("Do not")},
+                     {"records", std::move(records)}});
+  }
+  json["files"] = std::move(files);
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string workload_junit(const WorkloadSources& sources) {
+  std::vector<JunitSuite> suites;
+  for (const WorkloadSource& source : sources) {
+    JunitSuite& suite = suites.emplace_back();
+    suite.name = source.label;
+    suite.machine = source.machine;
+    const auto class_of = [](const WorkloadRecords& group) {
+      std::string name = "switchback." + group.name;
+      std::replace(name.begin(), name.end(), ' ', '.');
+      return name;
+    };
+    std::set<std::string> logged;
+    for (const LoggedOutcome& outcome : last_outcomes(source.outcomes)) {
+      logged.insert(outcome.id);
+      suite.cases.push_back({class_of(source.groups.front()), outcome.id, outcome.status,
+                             outcome.why, outcome.wall_s, outcome.disturbed ? "disturbed" : ""});
+    }
+    // Where no run file tells how a case ended, its records do.
+    for (const WorkloadRecords& group : source.groups)
+      for (const WorkloadRow& row : group.rows) {
+        if (logged.contains(row.id)) continue;
+        std::string name = row.id;
+        for (const Column& column : group.columns)
+          if (column.is_text && column.in_table && column.name != "note" &&
+              row.record.value(column.name, Json()).is_string())
+            name += " " + text_at(row.record, column.name.c_str());
+        const std::string failed = failed_checks(row.record);
+        const bool fits = row.record.value("fits", Json()) != false;
+        suite.cases.push_back({class_of(group), name,
+                               !failed.empty() ? "wrong"
+                               : fits          ? "ok"
+                                               : "oom",
+                               !failed.empty() ? "does not hold: " + failed
+                               : fits          ? ""
+                                               : text_at(row.record, "note"),
+                               0, summary_of_row(row.record)});
+      }
+  }
+  return junit_text(suites);
+}
+
+std::string workload_html(const WorkloadSources& sources) {
+  std::string title = "switchback:", body;
+  bool drawn = false;
+  std::size_t number = 0;
+  for (const WorkloadSource& source : sources) {
+    title += " " + source.label;
+    body += fmt::format("<section>\n<h2>{}</h2>\n", xml_escaped(source.label)) +
+            html_paragraph(heading_of(source)) +
+            html_paragraph(doubt_of(source), " class=\"doubt\"");
+    for (const WorkloadRecords& group : source.groups) {
+      if (source.groups.size() > 1) body += fmt::format("<h3>{}</h3>\n", xml_escaped(group.name));
+      const std::string pictures =
+          html_figure(workload_ratios(group, fmt::format("doubt{}", number++)),
+                      "Ratios: above 1 (blue) this row is the greater one. Hatched: disturbed.") +
+          html_figure(workload_times(group), "Medians of the parts of a step.") +
+          html_figure(workload_losses(group),
+                      "Validation losses: a colour for each mode, a line "
+                      "for each seed.");
+      drawn = drawn || !pictures.empty();
+      const WorkloadCells cells = cells_of_group(group);
+      body += pictures + html_table(cells.header, cells.rows) + html_paragraph(legend_of(group));
+    }
+    if (source.start.is_object())
+      body += "<h3>Machine</h3>\n" + html_machine_table(source.start, {});
+    body += "</section>\n";
+  }
+  if (!drawn)
+    core::fail(Status::unsupported,
+               "--format html: records of {} have neither times of parts nor ratios nor losses to "
+               "draw; table, markdown, csv, json and junit show them",
+               sources.front().groups.front().name);
+  return html_page(title, body);
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure/disturbance.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "measure/rounds.hpp"
+
+namespace switchback::measure {
+namespace {
+
+// A machine whose disturbances are written down beforehand.
+class Disturbed : public testing::Test {
+ protected:
+  [[nodiscard]] DisturbanceWatch::Sources sources() {
+    return {.preemptions = [this] { return preemptions; },
+            .load = [this] { return load; },
+            .in_the_way = [](double others) { return others > 0.5; },
+            .spin_s = [this] { return spin_s; },
+            .now = [this] { return time; }};
+  }
+  void pass_ms(double ms) {
+    time +=
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms));
+  }
+  // A round that takes so long, in which the system took a core so often.
+  void round(double ms, std::int64_t taken = 0) {
+    pass_ms(ms);
+    preemptions += taken;
+    watch.round_done(ms);
+  }
+
+  Clock::time_point time = Clock::time_point{} + std::chrono::hours(1);
+  std::int64_t preemptions = 0;
+  std::optional<CpuShare> load;
+  double spin_s = 1e-6;
+  DisturbanceWatch watch{sources()};
+};
+
+using Places = std::vector<std::size_t>;
+
+TEST_F(Disturbed, UndisturbedRoundsStay) {
+  watch.begin();
+  for (int i = 0; i < 5; ++i)
+    round(10);
+  EXPECT_EQ(watch.undisturbed(), 5);
+  EXPECT_EQ(watch.keep(3), (Places{0, 1, 2, 3, 4}));
+  EXPECT_EQ(watch.last(), (Disturbance{.rounds = 5}));
+  EXPECT_FALSE(watch.last().in_doubt());
+}
+
+TEST_F(Disturbed, PreemptedRoundsGo) {
+  watch.begin();
+  for (int i = 0; i < 6; ++i)
+    round(10, i == 2 ? 1 : 0);
+  EXPECT_EQ(watch.undisturbed(), 5);
+  EXPECT_EQ(watch.undisturbed_ms(), 50);
+  EXPECT_EQ(watch.keep(5), (Places{0, 1, 3, 4, 5}));
+  EXPECT_EQ(watch.preemptions(), (std::vector<std::int64_t>{0, 0, 0, 0, 0}));
+  EXPECT_EQ(watch.last(), (Disturbance{.rounds = 6, .discarded = 1, .preempted = 1}));
+}
+
+TEST_F(Disturbed, ATurnOfTheSchedulerChangesNothingInALongRound) {
+  watch.begin();
+  round(1000, 3);
+  round(100, 3);
+  EXPECT_EQ(watch.undisturbed(), 1);
+  EXPECT_EQ(watch.keep(2), (Places{0, 1}));
+  EXPECT_EQ(watch.preemptions(), (std::vector<std::int64_t>{3, 3}));
+}
+
+TEST_F(Disturbed, WhereTooFewAreUndisturbedTheLeastDisturbedStay) {
+  watch.begin();
+  for (const std::int64_t taken : {4, 1, 0, 2, 3, 1})
+    round(10, taken);
+  EXPECT_EQ(watch.keep(4), (Places{1, 2, 3, 5}));
+  EXPECT_EQ(watch.last(),
+            (Disturbance{.rounds = 6, .discarded = 2, .disturbed = 3, .preempted = 5}));
+  EXPECT_TRUE(watch.last().in_doubt());
+}
+
+TEST_F(Disturbed, NoMoreThanAThirdGoes) {
+  watch.begin();
+  for (int i = 0; i < 9; ++i)
+    round(10, i < 6 ? 1 : 0);
+  EXPECT_EQ(watch.keep(1), (Places{0, 1, 2, 6, 7, 8}));
+}
+
+TEST_F(Disturbed, UnitsGoTogether) {
+  watch.begin();
+  for (int i = 0; i < 12; ++i)
+    round(10, i == 5 ? 1 : 0);
+  EXPECT_EQ(watch.keep(8, 4), (Places{0, 1, 2, 3, 8, 9, 10, 11}));
+  // The rest that makes no unit stays if all others do.
+  watch.begin();
+  for (int i = 0; i < 6; ++i)
+    round(10);
+  EXPECT_EQ(watch.keep(8, 4), (Places{0, 1, 2, 3, 4, 5}));
+}
+
+TEST_F(Disturbed, WhatOthersUsedIsSaidOfAllRoundsOfAWindow) {
+  watch.begin();
+  for (int i = 0; i < 8; ++i) {
+    // Windows of 200 ms: two rounds each. The second one is loaded, the last too short to tell.
+    load = CpuShare{i == 3 ? 1.5 : 0.1, i == 3 ? 0.4 : 0.0};
+    round(i == 7 ? 50 : 100);
+    EXPECT_EQ(watch.undisturbed(), i < 3 ? i + 1 : i - 1) << i;
+  }
+  EXPECT_EQ(watch.keep(4), (Places{0, 1, 4, 5, 6, 7}));
+  EXPECT_EQ(watch.last().loaded, 2);
+  EXPECT_EQ(watch.last().others_cores, 1.5);
+  EXPECT_EQ(watch.last().steal_cores, 0.4);
+}
+
+TEST_F(Disturbed, ASlowClockIsFound) {
+  watch.begin();
+  for (int i = 0; i < 6; ++i) {
+    spin_s = i == 1 || i == 2 ? 1.4e-6 : i == 4 ? 1.2e-6 : 1e-6;
+    round(10);
+  }
+  EXPECT_EQ(watch.keep(4), (Places{0, 3, 4, 5}));
+  EXPECT_EQ(watch.last().slow_clock, 2);
+}
+
+TEST_F(Disturbed, SetsAreCountedTogether) {
+  for (int set = 0; set < 2; ++set) {
+    watch.begin();
+    for (int i = 0; i < 4; ++i)
+      round(10, i == 0 ? 1 : 0);
+    EXPECT_EQ(watch.keep(3).size(), 3u);
+  }
+  EXPECT_EQ(watch.total(), (Disturbance{.rounds = 8, .discarded = 2, .preempted = 2}));
+  watch.reset();
+  EXPECT_EQ(watch.total(), Disturbance{});
+}
+
+// A race makes disturbed rounds again, for half as many at most, and keeps pairs of times.
+TEST_F(Disturbed, RacesMakeDisturbedRoundsAgain) {
+  int call = 0;
+  const std::vector<Rival> rivals = {{"a",
+                                      [&] {
+                                        pass_ms(++call);
+                                        if (call % 4 == 0) ++preemptions;
+                                      }},
+                                     {"b", [&] { pass_ms(2 * call); }}};
+  RoundOptions options{.repeat = 8, .warmup = 0, .now = sources().now};
+  options.watch = &watch;
+  const std::vector<Timed> timed = race(rivals, options);
+  EXPECT_EQ(call, 10);  // the fourth and the eighth were disturbed
+  ASSERT_EQ(timed[0].times_ms.size(), 8u);
+  ASSERT_EQ(timed[1].times_ms.size(), 8u);
+  for (std::size_t i = 0; i < 8; ++i)
+    EXPECT_NEAR(timed[1].times_ms[i], 2 * timed[0].times_ms[i], 1e-9);
+  EXPECT_EQ(timed[0].disturbance, (Disturbance{.rounds = 10, .discarded = 2, .preempted = 2}));
+  EXPECT_EQ(timed[1].disturbance, timed[0].disturbance);
+}
+
+TEST_F(Disturbed, RacesOnABusyMachineEnd) {
+  const std::vector<Rival> rivals = {{"a", [&] {
+                                        pass_ms(1);
+                                        ++preemptions;
+                                      }}};
+  RoundOptions options{.repeat = 8, .warmup = 0, .now = sources().now};
+  options.watch = &watch;
+  const std::vector<Timed> timed = race(rivals, options);
+  EXPECT_EQ(timed[0].times_ms.size(), 8u);
+  EXPECT_EQ(timed[0].disturbance,
+            (Disturbance{.rounds = 12, .discarded = 4, .disturbed = 8, .preempted = 12}));
+  EXPECT_TRUE(timed[0].disturbance.in_doubt());
+}
+
+TEST(Disturbance, OfThisMachineIsRead) {
+  DisturbanceWatch watch(1);
+  volatile int sink = 0;
+  RoundOptions options{.repeat = 3};
+  options.watch = &watch;
+  const std::vector<Timed> timed = race({{"loop",
+                                          [&] {
+                                            for (int i = 0; i < 100000; ++i)
+                                              sink = sink + 1;
+                                          }}},
+                                        options);
+  EXPECT_EQ(timed[0].times_ms.size(), 3u);
+  EXPECT_GE(timed[0].disturbance.rounds, 3);
+  EXPECT_LE(timed[0].disturbance.rounds, 5);
+}
+
+}  // namespace
+}  // namespace switchback::measure
