@@ -87,7 +87,8 @@ TEST(MultiModelCommand, PublishedRatiosStandBesideOurs) {
   }
 }
 
-// On a device the floating products of groups add in another order than those of one layer.
+// On a device the floating products of groups add in another order than those of one layer, and on
+// a CPU those of matrices side by side may.
 void expect_the_same(const Json& row, bool exact) {
   if (exact) {
     EXPECT_EQ(row["checks"]["same_outputs"], true);
@@ -109,7 +110,8 @@ TEST(MultiModelCommand, LayoutsAndDataOnEveryDevice) {
         for (const Json& row : rows) {
           EXPECT_EQ(row["layout"], layout);
           EXPECT_EQ(row["data"], data);
-          expect_the_same(row, std::string_view(device) == "cpu");
+          expect_the_same(row,
+                          std::string_view(device) == "cpu" && std::string_view(layout) == "below");
           for (const char* time : {"load", "forward", "optimizer", "host_ms", "synced_ms"})
             EXPECT_EQ(row[time]["count"], 2) << time;
           EXPECT_GE(row["synced_ms"]["min"], row["host_ms"]["min"]);
