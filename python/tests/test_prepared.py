@@ -130,7 +130,7 @@ class Prepared(unittest.TestCase):
             g = torch.randn(4, N).to(dtype)
 
             def step(of):
-                x = self.x.to(dtype).requires_grad_()
+                x = self.x.detach().clone().to(dtype).requires_grad_()
                 y = of(x)
                 y.backward(g)
                 return y.detach(), x.grad
