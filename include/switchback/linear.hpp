@@ -61,8 +61,8 @@ struct LinearOptions {
 // Mode rowwise_shared: dX = G · W sums over the rows of W, so their scales are multiplied into the
 // columns of G before G is quantized (quantize_rowwise_scaled): dx[m,k] = absmax_v[m] · (Σ_n codes
 // of v · codes of W · c), with v = g · absmax_w in f32. W is quantized once, and only by rows.
-// Whether dx is as exact as in mode rowwise depends on W: with columns of W ten times the others it
-// loses 7 dB, with rows of very different size it gains some.
+// dx is as exact as in mode rowwise, unless some columns of W are much larger than the others: ten
+// times cost 7 dB.
 
 /// The bit of a mode in LinearOptions::allow.
 constexpr std::uint32_t allow_mode(Mode mode) noexcept {
