@@ -298,7 +298,8 @@ TEST(LinearQuantizedWeight, ARefusedOneLeavesTheOneBefore) {
   EXPECT_EQ(set(transposed.view, codes.scales(), {}),
             "set_quantized_weight: codes is [33,21]; it must be [N,K] = [21,33]");
   EXPECT_EQ(set(codes.view, codes.scales().first(1), {}),
-            "set_quantized_weight: absmax holds 1 floats; it must hold N (modes rowwise and rowwise_shared) = 21");
+            "set_quantized_weight: absmax holds 1 floats; it must hold N (modes rowwise and "
+            "rowwise_shared) = 21");
   EXPECT_EQ(set(codes.view, codes.scales(), t.w.any()),
             "set_quantized_weight: bias is [21,33]; it must be [1,N] = [1,21]");
   if (test::on_cpu()) {  // a device would have to be waited for
@@ -314,7 +315,8 @@ TEST(LinearQuantizedWeight, ARefusedOneLeavesTheOneBefore) {
   SwitchbackLinear standard = s.make(context);
   EXPECT_EQ(failure(Status::invalid_argument,
                     [&] { standard.set_quantized_weight(codes.view, codes.scales()); }),
-            "set_quantized_weight: the layer's mode is standard; it must be rowwise, rowwise_shared, global or "
+            "set_quantized_weight: the layer's mode is standard; it must be rowwise, "
+            "rowwise_shared, global or "
             "global_mem_efficient");
 }
 

@@ -15,6 +15,7 @@
 namespace switchback {
 namespace {
 
+using test::equal_bits;
 using test::failure;
 using test::FloatMatrix;
 using test::LayerCase;
@@ -38,16 +39,6 @@ SwitchbackLinear rotated_layer(LayerTrial& t, Context& context, Rotation rotatio
   SwitchbackLinear layer(context, options);
   t.set_weight(layer);
   return layer;
-}
-
-::testing::AssertionResult equal_bits(FloatMatrix& got, FloatMatrix& want, const char* name) {
-  for (std::int64_t r = 0; r < want.rows(); ++r)
-    for (std::int64_t c = 0; c < want.cols(); ++c)
-      if (std::bit_cast<std::uint32_t>(got.get(r, c)) !=
-          std::bit_cast<std::uint32_t>(want.get(r, c)))
-        return ::testing::AssertionFailure() << name << "(" << r << "," << c << ") is "
-                                             << got.get(r, c) << ", want " << want.get(r, c);
-  return got.guards_intact();
 }
 
 template <class F>
@@ -351,7 +342,8 @@ TEST(LinearRotationRejections, NameTheOption) {
             "linear: rotation = 64 in mode standard; only rowwise, rowwise_shared, global and "
             "global_mem_efficient rotate, in front of the quantization");
   EXPECT_EQ(made(Mode::automatic, 64, Rotation::hadamard_16),
-            "linear: rotation = 16 in mode auto; only rowwise, rowwise_shared, global and global_mem_efficient "
+            "linear: rotation = 16 in mode auto; only rowwise, rowwise_shared, global and "
+            "global_mem_efficient "
             "rotate, in front of the quantization");
 }
 

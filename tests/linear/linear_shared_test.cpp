@@ -17,6 +17,7 @@
 namespace switchback {
 namespace {
 
+using test::equal_bits;
 using test::failure;
 using test::FloatMatrix;
 using test::LayerCase;
@@ -31,16 +32,6 @@ LayerCase shared_case(DType dtype, DType gradients, std::int64_t m = 13, std::in
   c.gradients = gradients;
   c.layout = {3, 0};
   return c;
-}
-
-::testing::AssertionResult equal_bits(FloatMatrix& got, FloatMatrix& want, const char* name) {
-  for (std::int64_t r = 0; r < want.rows(); ++r)
-    for (std::int64_t c = 0; c < want.cols(); ++c)
-      if (std::bit_cast<std::uint32_t>(got.get(r, c)) !=
-          std::bit_cast<std::uint32_t>(want.get(r, c)))
-        return ::testing::AssertionFailure() << name << "(" << r << "," << c << ") is "
-                                             << got.get(r, c) << ", want " << want.get(r, c);
-  return got.guards_intact();
 }
 
 // G · W with the row codes of `w`, from public operations.

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cstdint>
 #include <string>
 
 #include "linear/reference_layer.hpp"
@@ -30,6 +32,18 @@ std::string failure(Status status, const F& call) {
     return error.what();
   }
   return "did not fail";
+}
+
+/// Every element of `got`, called `name`, and nothing around it.
+inline ::testing::AssertionResult equal_bits(FloatMatrix& got, FloatMatrix& want,
+                                             const char* name) {
+  for (std::int64_t r = 0; r < want.rows(); ++r)
+    for (std::int64_t c = 0; c < want.cols(); ++c)
+      if (std::bit_cast<std::uint32_t>(got.get(r, c)) !=
+          std::bit_cast<std::uint32_t>(want.get(r, c)))
+        return ::testing::AssertionFailure() << name << "(" << r << "," << c << ") is "
+                                             << got.get(r, c) << ", want " << want.get(r, c);
+  return got.guards_intact();
 }
 
 struct LayerCase {
