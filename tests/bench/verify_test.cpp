@@ -239,8 +239,8 @@ TEST(Suite, PassesAndCoversEveryOperationAndMode) {
                 "quantize_global", "quantize_global_and_transpose", "quantize_global_transpose",
                 "quantize_rowwise", "quantize_rowwise_and_columnwise_transpose",
                 "quantize_rowwise_column_sums"}));
-  EXPECT_EQ(modes,
-            (std::set<std::string>{"", "standard", "rowwise", "global", "global_mem_efficient"}));
+  EXPECT_EQ(modes, (std::set<std::string>{"", "standard", "rowwise", "rowwise_shared", "global",
+                                          "global_mem_efficient"}));
 }
 
 // Changes the last element: a code or sum by one, a float to the next one of its type that an exact
