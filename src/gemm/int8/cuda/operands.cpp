@@ -38,13 +38,9 @@ void pack_transposed(ContextState& state, std::int64_t n, std::int64_t k, const 
   if (n == 0 || k == 0) return;
   Runtime& device = runtime(state);
   const CurrentDevice current(device.index());
-  const PadArguments arguments = {static_cast<const std::int8_t*>(from),
-                                  n,
-                                  k,
-                                  padded_k(k),
-                                  static_cast<std::int8_t*>(out),
-                                  padded_n(k),
-                                  padded_k(n)};
+  const PadArguments arguments = {
+      static_cast<const std::int8_t*>(from), n,           k,          padded_k(k),
+      static_cast<std::int8_t*>(out),        padded_n(k), padded_k(n)};
   check(launch_transpose(arguments, device.cuda_stream()), "kernel transpose");
 }
 

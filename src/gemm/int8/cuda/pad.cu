@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(threads) transpose_kernel(PadArguments p) {
 
 cudaError_t launch_transpose(const PadArguments& p, cudaStream_t stream) {
   constexpr std::int64_t most_blocks = std::int64_t{1} << 20;
-  const std::int64_t tiles = divide_up<std::int64_t>(p.to_stride, tile) *
-                             divide_up<std::int64_t>(p.to_rows, tile);
+  const std::int64_t tiles =
+      divide_up<std::int64_t>(p.to_stride, tile) * divide_up<std::int64_t>(p.to_rows, tile);
   if (tiles == 0) return cudaSuccess;
   return launch("transpose", transpose_kernel,
                 dim3(static_cast<unsigned>(tiles < most_blocks ? tiles : most_blocks)),
