@@ -524,7 +524,7 @@ class Transformer : public Workload {
   std::string dtype_name_ = "f32", pass_name_ = "step", train_file_, plot_file_, cache_;
   int steps_ = 0, seeds_ = 1;
   bool print_operations_ = false, with_published_ = false;
-  transformer::TimingOptions timing_{.tune_s = 20};
+  transformer::TimingOptions timing_{.tune_s = 60};
   transformer::TrainingOptions training_;
   std::vector<Mode> modes_;
   std::vector<Setting> settings_, untimed_;
