@@ -24,6 +24,11 @@ namespace switchback {
 struct LinearOptions {
   std::int64_t in_features = 0;   ///< K
   std::int64_t out_features = 0;  ///< N
+  /// In rowwise_shared W is quantized once, and only by rows. dX = G · W sums over these rows, so
+  /// their scales are multiplied into the columns of G before G is quantized
+  /// (quantize_rowwise_scaled): dx[m,k] = absmax_v[m] · (Σ_n codes of v · codes of W · c), with v =
+  /// g · absmax_w in f32. It is as exact as rowwise, unless some columns of W are much larger than
+  /// the others: ten times cost 7 dB.
   Mode mode = Mode::rowwise;
   DType dtype = DType::f32;  ///< of x, weight and g: f32, f16 or bf16
   std::string engine = {};   ///< forces the engine of the int8 products (of all products in mode
@@ -57,12 +62,6 @@ struct LinearOptions {
   /// matrices; dw from such codes of X uses what they stand for, rotated back.
   Rotation rotation = Rotation::none;
 };
-
-// Mode rowwise_shared: dX = G · W sums over the rows of W, so their scales are multiplied into the
-// columns of G before G is quantized (quantize_rowwise_scaled): dx[m,k] = absmax_v[m] · (Σ_n codes
-// of v · codes of W · c), with v = g · absmax_w in f32. W is quantized once, and only by rows.
-// dx is as exact as in mode rowwise, unless some columns of W are much larger than the others: ten
-// times cost 7 dB.
 
 /// The bit of a mode in LinearOptions::allow.
 constexpr std::uint32_t allow_mode(Mode mode) noexcept {

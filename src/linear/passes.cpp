@@ -157,16 +157,9 @@ quant::Request gradient_of(const LinearGrads& grads, AnyMatrix derived) {
   return {.x = grads.y, .g = grads.g, .activation = grads.y_activation, .value = derived};
 }
 
-// The codes of W that dX reads. The scales of their rows, if there is one for each, are multiplied
-// into the columns of G.
-struct CodesForDx {
-  const QuantizedWeight* weight = nullptr;
-  std::span<const float> row_scales{};
-};
-
 // G · W from codes, with everything else that is wanted of G from the same read. This is the
 // gradient of what the products read: of x, or of activation(x).
-void input_gradient_int8(LinearState& layer, const CodesForDx& w, quant::Request of_g,
+void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Request of_g,
                          std::int64_t rows, AnyMatrix d_input) {
   const std::int64_t n = layer.options.out_features;
   const Rotation rotation = layer.options.rotation;
@@ -174,7 +167,9 @@ void input_gradient_int8(LinearState& layer, const CodesForDx& w, quant::Request
   const MatrixView<std::int8_t> q(frame.take<std::int8_t>(rows * n), rows, n);
   const std::span<float> absmax(frame.take<float>(rows), count_of(rows));
   of_g.q = {quant::Scales::per_row, q, absmax};
-  of_g.column_scales = w.row_scales;
+  // Transposed codes of the forward: the scales of their rows belong to the columns of G.
+  if (w.scales() == WeightScales::per_row)
+    of_g.column_scales = layer.cache.forward_codes().absmax();
   // Only the codes of rows are rounded stochastically.
   quant::CodesOut blocks;
   if (of_g.stochastic) blocks = std::exchange(of_g.q_t, {});
@@ -184,13 +179,13 @@ void input_gradient_int8(LinearState& layer, const CodesForDx& w, quant::Request
       {.x = quant::is_given(of_g.value) ? ConstAnyMatrix(of_g.value) : of_g.x, .q_t = blocks});
   GemmArgs args;
   args.a = q;
-  args.packed_b = &w.weight->packed();
+  args.packed_b = &w.packed();
   // The product has the columns of the rotated W. It is rotated back before the one rounding.
   args.d = rotation == Rotation::none || d_input.dtype == DType::f32
                ? d_input
                : take_matrix(frame, DType::f32, d_input.rows, d_input.cols);
   args.absmax_a = absmax;
-  args.absmax_b = w.weight->absmax();
+  args.absmax_b = w.absmax();
   args.engine = layer.options.engine;
   gemm_int8::multiply(*layer.context, args);
   if (rotation != Rotation::none)
@@ -416,7 +411,7 @@ namespace {
 
 // The whole backward; dX from the codes of W if they are given, else in floating point.
 void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
-                  const KeptInput& for_dw, const CodesForDx& codes) {
+                  const KeptInput& for_dw, const QuantizedWeight* codes) {
   core::Workspace::Frame frame(layer.context->workspace);
   const bool wants_dx = grads.dx.data != nullptr;
   const bool wants_db = grads.db.data != nullptr;
@@ -447,9 +442,9 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
   quant::Request of_g = gradient_of(grads, derived);
   of_g.column_sums = sums;
   if (int8_dw) of_g.q_t = take_blocks(frame, g.rows, g.cols, layer.options.dw_block_rows);
-  if (codes.weight != nullptr) {
+  if (codes != nullptr) {
     of_g.stochastic = grads.rounding;
-    input_gradient_int8(layer, codes, of_g, g.rows, d_input);
+    input_gradient_int8(layer, *codes, of_g, g.rows, d_input);
   } else {
     quant::run(*layer.context, of_g);
     if (wants_dx) input_gradient_floating(layer, g, d_input);
@@ -472,24 +467,15 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
   }
 }
 
-// Without a weight: dX is floating point, or skipped.
-CodesForDx codes_for_dx(LinearState& layer, const LinearGrads& grads) {
-  if (grads.dx.data == nullptr) return {};
-  WeightCache& cache = layer.cache;
+// The codes that dX reads; null: it is floating point, or skipped.
+const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads) {
+  if (grads.dx.data == nullptr) return nullptr;
   // In eval an int8 layer has only the codes of its forward.
-  if (layer.in_eval() && layer.is_int8()) {
-    const QuantizedWeight& w = cache.backward_of_forward(*layer.context);
-    if (w.scales() == WeightScales::global) return {&w, {}};
-    return {&w, cache.forward_codes().absmax()};
-  }
+  if (layer.in_eval() && layer.is_int8()) return &layer.cache.backward_of_forward(*layer.context);
   const Mode mode =
       mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
-  if (mode == Mode::standard) return {};
-  const WeightScales scales = scales_of(mode);
-  const QuantizedWeight& w =
-      cache.backward(*layer.context, layer.weight, scales, layer.options.engine);
-  if (scales != WeightScales::per_row) return {&w, {}};
-  return {&w, cache.forward_codes().absmax()};
+  if (mode == Mode::standard) return nullptr;
+  return &layer.cache.backward(*layer.context, layer.weight, scales_of(mode), layer.options.engine);
 }
 
 }  // namespace
@@ -501,7 +487,7 @@ void prepare_dx(LinearState& layer, const LinearGrads& grads) {
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
                    const KeptInput& for_dw) {
   // The codes are not an output and are cached, so they may be made before all memory is taken.
-  const CodesForDx codes = codes_for_dx(layer, grads);
+  const QuantizedWeight* const codes = codes_for_dx(layer, grads);
   core::all_or_nothing(*layer.context, [&] { run_backward(layer, grads, input, for_dw, codes); });
 }
 

@@ -34,8 +34,8 @@ int results_made(const OpParts& op, const Request& r) noexcept {
   const bool codes = op.q != Scales::none || op.q_t != Scales::none;
   if (codes && op.rotates != (r.rotation != Rotation::none)) return 0;
   if (codes && op.stochastic != r.stochastic.has_value()) return 0;
-  if (op.q != Scales::none && made(op.scaled, !r.column_scales.empty()) < 0) return 0;
-  if (op.q != Scales::none && op.scaled == Makes::no && !r.column_scales.empty()) return 0;
+  const Makes scaled = r.column_scales.empty() ? Makes::no : Makes::yes;
+  if (op.q != Scales::none && op.scaled != scaled && op.scaled != Makes::if_wanted) return 0;
   const int count = made(op.q, r.q.scales) + made(op.q_t, r.q_t.scales) +
                     made(op.sums, wants_sums(r)) + made(op.value, is_given(r.value)) +
                     made(op.rotated, is_given(r.rotated));

@@ -38,12 +38,11 @@ std::size_t blocked_packed_bytes(const MicroKernel& kernel, std::int64_t n, std:
 
 namespace {
 
-// Where the codes of B[·,k] from this row and code on are in its strips.
-std::int8_t* place_in_strips(const MicroKernel& kernel, std::int64_t k, void* strips,
-                             std::int64_t row, std::int64_t code) {
+// Where the codes of B[·,k] from this row and code on are in its strips, in bytes from their start.
+std::int64_t place_in_strips(const MicroKernel& kernel, std::int64_t k, std::int64_t row,
+                             std::int64_t code) {
   const std::int64_t strip = row / kernel.strip_cols;
-  return static_cast<std::int8_t*>(strips) +
-         kernel.strip_cols * (strip * whole_groups(kernel, k) + code) +
+  return kernel.strip_cols * (strip * whole_groups(kernel, k) + code) +
          row % kernel.strip_cols * kernel.group;
 }
 
@@ -54,23 +53,25 @@ void blocked_pack_rows(const MicroKernel& kernel, std::int64_t k, const core::Co
   // Pieces of this many codes stay in the first-level cache while the rows of a panel are packed.
   constexpr std::int64_t piece = 512;
   const MatrixView<const std::int8_t>& b = block.codes;
+  auto* const strips = static_cast<std::int8_t*>(out);
   for (std::int64_t code = 0; code < b.cols; code += piece)
     for (std::int64_t row = 0; row < b.rows; row += MicroKernel::pack_width)
       kernel.pack_rows(
           b.data + row * b.stride + code, b.stride,
           static_cast<int>(std::min<std::int64_t>(MicroKernel::pack_width, b.rows - row)),
           std::min(piece, b.cols - code),
-          place_in_strips(kernel, k, out, block.row + row, block.col + code));
+          strips + place_in_strips(kernel, k, block.row + row, block.col + code));
 }
 
 void blocked_pack_columns(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
                           void* out) {
   const MatrixView<const std::int8_t>& b = block.codes;
+  auto* const strips = static_cast<std::int8_t*>(out);
   for (std::int64_t col = 0; col < b.cols; col += MicroKernel::pack_width)
     kernel.pack_columns(
         b.data + col, b.stride,
         static_cast<int>(std::min<std::int64_t>(MicroKernel::pack_width, b.cols - col)), b.rows,
-        place_in_strips(kernel, k, out, block.col + col, block.row));
+        strips + place_in_strips(kernel, k, block.col + col, block.row));
 }
 
 void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
@@ -92,9 +93,8 @@ void unpack_rows(const MicroKernel& kernel, std::int64_t k, const void* strips, 
                  std::int64_t stride) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < codes; c += kernel.group) {
-      // The strips are only read.
       const std::int8_t* group =
-          place_in_strips(kernel, k, const_cast<void*>(strips), row + r, code + c);
+          static_cast<const std::int8_t*>(strips) + place_in_strips(kernel, k, row + r, code + c);
       const std::int64_t count = std::min<std::int64_t>(kernel.group, codes - c);
       for (std::int64_t i = 0; i < count; ++i)
         out[r * stride + c + i] = static_cast<std::int8_t>(group[i] ^ kernel.stored_xor);

@@ -33,7 +33,7 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// The compiler does not know what memory tile instructions read.
+// The compiler does not know what memory tile loads read. (Of their stores it does.)
 inline __attribute__((always_inline)) void finish_stores() {
   asm volatile("" ::: "memory");
 }
@@ -86,11 +86,6 @@ struct LastCodes {
     finish_stores();
   }
 };
-
-void finish(const Tile& t) {
-  finish_stores();
-  if (t.out != nullptr) epilogues[static_cast<int>(t.output)](*t.out);
-}
 
 // Into the first-level cache, or the second-level one.
 template <bool First>
@@ -232,7 +227,6 @@ inline __attribute__((always_inline)) void wide(const Tile& t, int rows) {
     _tile_stored(2, lower, stride);
     _tile_stored(3, lower + half, stride);
   }
-  finish_stores();
   beside.finish();
 }
 
@@ -240,15 +234,6 @@ template <int Rows>
 void tile(const Tile& t) {
   configure({Rows < half ? Rows : half, Rows <= half ? half : Rows - half});
   wide<(Rows > half)>(t, Rows);
-}
-
-// sums += more, of so many rows.
-void add_sums(int32_t* sums, const int32_t* more, int rows) {
-  for (int r = 0; r < rows; ++r) {
-    const __m512i sum = _mm512_add_epi32(_mm512_load_si512(sums + r * strip_cols),
-                                         _mm512_load_si512(more + r * strip_cols));
-    _mm512_store_si512(sums + r * strip_cols, sum);
-  }
 }
 
 // Up to 16 rows × 16 columns. Four sums of the same place take turns: one alone would wait for the
@@ -312,20 +297,19 @@ void narrow(const Tile& t) {
     _tile_loadd(6, b, 64);
     _tile_dpbssd(0, 4, 6);
   }
-  alignas(64) int32_t more[half * strip_cols];
+  alignas(64) int32_t parts[3][half * strip_cols];
   _tile_stored(0, sums, stride);
-  _tile_stored(1, more, stride);
-  finish_stores();
-  add_sums(sums, more, Rows);
-  finish_stores();
-  _tile_stored(2, more, stride);
-  finish_stores();
-  add_sums(sums, more, Rows);
-  finish_stores();
-  _tile_stored(3, more, stride);
-  finish_stores();
-  add_sums(sums, more, Rows);
-  finish(t);
+  _tile_stored(1, parts[0], stride);
+  _tile_stored(2, parts[1], stride);
+  _tile_stored(3, parts[2], stride);
+  for (int at = 0; at < Rows * strip_cols; at += 16) {
+    const __m512i low =
+        _mm512_add_epi32(_mm512_load_si512(sums + at), _mm512_load_si512(parts[0] + at));
+    const __m512i high =
+        _mm512_add_epi32(_mm512_load_si512(parts[1] + at), _mm512_load_si512(parts[2] + at));
+    _mm512_store_si512(sums + at, _mm512_add_epi32(low, high));
+  }
+  if (t.out != nullptr) epilogues[static_cast<int>(t.output)](*t.out);
 }
 
 // The transpose of a register of sums: 16 columns × 16 rows of A, of which `rows` are stored.
@@ -381,27 +365,15 @@ void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b,
     const LastCodes last(b, stride_b, n, k);
     step(last.codes[0], step_codes, k);
   }
-  alignas(64) int32_t out[half * half];
-  _tile_stored(0, out, 64);
-  finish_stores();
-  store_transposed(out, upper, sums);
-  finish_stores();
-  if constexpr (lower > 0) {
-    _tile_stored(1, out, 64);
-    finish_stores();
-    store_transposed(out, lower, sums + half * panel_cols);
-    finish_stores();
-  }
-  if (!both) return;
-  _tile_stored(2, out, 64);
-  finish_stores();
-  store_transposed(out, upper, sums + half);
-  finish_stores();
-  if constexpr (lower > 0) {
-    _tile_stored(3, out, 64);
-    finish_stores();
-    store_transposed(out, lower, sums + half * panel_cols + half);
-    finish_stores();
+  alignas(64) int32_t out[4][half * half];
+  _tile_stored(0, out[0], 64);
+  _tile_stored(1, out[1], 64);
+  _tile_stored(2, out[2], 64);
+  _tile_stored(3, out[3], 64);
+  for (int right = 0; right <= (both ? 1 : 0); ++right) {
+    store_transposed(out[2 * right], upper, sums + right * half);
+    if constexpr (lower > 0)
+      store_transposed(out[2 * right + 1], lower, sums + half * panel_cols + right * half);
   }
 }
 
