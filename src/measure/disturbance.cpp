@@ -31,8 +31,9 @@ std::optional<double> waited_ms() {
   std::error_code error;
   double sum_ns = 0;
   bool found = false;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
-    std::ifstream file(task.path() / "schedstat");
+  std::filesystem::directory_iterator task("/proc/self/task", error);
+  for (; !error && task != std::filesystem::directory_iterator(); task.increment(error)) {
+    std::ifstream file(task->path() / "schedstat");
     double running_ns = 0;
     double waiting_ns = 0;
     if (!(file >> running_ns >> waiting_ns)) continue;
@@ -43,14 +44,27 @@ std::optional<double> waited_ms() {
   return sum_ns * 1e-6;
 }
 
-// In turns of the scheduler. Most times that a core is taken away it comes back after microseconds,
-// from a thread of the kernel: only the time tells (3 such a second on an idle machine).
-std::int64_t preemptions_so_far() {
-  if (const std::optional<double> waited = waited_ms())
-    return static_cast<std::int64_t>(*waited / turn_ms);
-  rusage usage{};
-  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
-}
+// How often a core was taken away, in turns of the scheduler. Most times it comes back after
+// microseconds, from a thread of the kernel: only the time tells (3 such a second on an idle
+// machine). Reading it takes 20 microseconds, so it is read only after a thread was switched out.
+class LostTurns {
+ public:
+  std::int64_t operator()() {
+    rusage usage{};
+    if (::getrusage(RUSAGE_SELF, &usage) != 0) return turns_;
+    // A thread that slept may wait for its core, too.
+    const std::int64_t switches = usage.ru_nivcsw + usage.ru_nvcsw;
+    if (switches == switches_) return turns_;
+    switches_ = switches;
+    const std::optional<double> waited = waited_ms();
+    turns_ = waited ? static_cast<std::int64_t>(*waited / turn_ms) : usage.ru_nivcsw;
+    return turns_;
+  }
+
+ private:
+  std::int64_t switches_ = -1;
+  std::int64_t turns_ = 0;
+};
 
 // A chain of multiplications, each of which waits for the one before, takes as many cycles on every
 // core. The least of three: an interrupt is not the clock.
@@ -89,7 +103,7 @@ Disturbance& Disturbance::operator+=(const Disturbance& more) noexcept {
 
 DisturbanceWatch::DisturbanceWatch(int threads) {
   const auto monitor = std::make_shared<LoadMonitor>(threads);
-  sources_ = {.preemptions = preemptions_so_far,
+  sources_ = {.preemptions = LostTurns(),
               .load = [monitor]() { return monitor->window(); },
               .in_the_way = [monitor](double others) { return monitor->disturbs(others); },
               .spin_s = spin_seconds,
