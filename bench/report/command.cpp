@@ -27,8 +27,8 @@ struct ReportArguments {
   bool force = false;
 };
 
-std::string text_of(const ReportArguments& arguments, const Sources& sources) {
-  if (arguments.figure) return published_figure(*arguments.figure, sources, arguments.batch_size);
+template <class AnySources>
+std::string in_format(const ReportArguments& arguments, const AnySources& sources) {
   switch (arguments.format.value_or(ReportFormat::table)) {
     case ReportFormat::markdown:
       return report_markdown(sources);
@@ -42,23 +42,6 @@ std::string text_of(const ReportArguments& arguments, const Sources& sources) {
       return report_junit(sources);
     default:
       return report_text(sources, arguments.out.empty() ? terminal_columns(stdout) : 0);
-  }
-}
-
-std::string text_of(const ReportArguments& arguments, const WorkloadSources& sources) {
-  switch (arguments.format.value_or(ReportFormat::table)) {
-    case ReportFormat::markdown:
-      return workload_markdown(sources);
-    case ReportFormat::csv:
-      return workload_csv(sources);
-    case ReportFormat::json:
-      return workload_json(sources);
-    case ReportFormat::html:
-      return workload_html(sources);
-    case ReportFormat::junit:
-      return workload_junit(sources);
-    default:
-      return workload_text(sources, arguments.out.empty() ? terminal_columns(stdout) : 0);
   }
 }
 
@@ -83,15 +66,16 @@ void run_report(const ReportArguments& arguments) {
     for (std::size_t i = 0; i < paths.size(); ++i)
       sources.push_back(load_source(paths[i], contents[i]));
     if (!arguments.sort.empty()) sort_rows(sources, arguments.sort);
-    text = text_of(arguments, sources);
+    text = arguments.figure ? published_figure(*arguments.figure, sources, arguments.batch_size)
+                            : in_format(arguments, sources);
   } else {
     core::require(!arguments.figure, "--figure: it is of records of run; {} has records of {}",
                   arguments.path, kind);
     WorkloadSources sources;
     for (std::size_t i = 0; i < paths.size(); ++i)
       sources.push_back(load_workload_source(paths[i], kind, contents[i]));
-    if (!arguments.sort.empty()) sort_workload_rows(sources, arguments.sort);
-    text = text_of(arguments, sources);
+    if (!arguments.sort.empty()) sort_rows(sources, arguments.sort);
+    text = in_format(arguments, sources);
   }
   if (arguments.out.empty())
     fmt::print("{}", text);

@@ -163,7 +163,7 @@ std::string summary_of_row(const Json& record) {
 
 }  // namespace
 
-void sort_workload_rows(WorkloadSources& sources, std::string_view key) {
+void sort_rows(WorkloadSources& sources, std::string_view key) {
   const bool descending = key.starts_with('-');
   const std::string name(descending ? key.substr(1) : key);
   const std::vector<std::string> names = flat_columns(sources);
@@ -181,7 +181,7 @@ void sort_workload_rows(WorkloadSources& sources, std::string_view key) {
                        });
 }
 
-std::string workload_text(const WorkloadSources& sources, std::size_t columns) {
+std::string report_text(const WorkloadSources& sources, std::size_t columns) {
   std::string text;
   for (const WorkloadSource& source : sources) {
     text += (text.empty() ? "" : "\n") + heading_of(source);
@@ -198,7 +198,7 @@ std::string workload_text(const WorkloadSources& sources, std::size_t columns) {
   return text;
 }
 
-std::string workload_markdown(const WorkloadSources& sources) {
+std::string report_markdown(const WorkloadSources& sources) {
   std::string text;
   for (const WorkloadSource& source : sources) {
     text += fmt::format("## {}\n\n{}\n", printable(source.label), heading_of(source));
@@ -212,7 +212,7 @@ std::string workload_markdown(const WorkloadSources& sources) {
   return text;
 }
 
-std::string workload_csv(const WorkloadSources& sources) {
+std::string report_csv(const WorkloadSources& sources) {
   const std::vector<std::string> names = flat_columns(sources);
   std::string text;
   for (const std::string& name : names)
@@ -229,7 +229,7 @@ std::string workload_csv(const WorkloadSources& sources) {
   return text;
 }
 
-std::string workload_json(const WorkloadSources& sources) {
+std::string report_json(const WorkloadSources& sources) {
   Json json;
   json["type"] = "report";
   json["schema"] = 1;
@@ -256,7 +256,7 @@ std::string workload_json(const WorkloadSources& sources) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string workload_junit(const WorkloadSources& sources) {
+std::string report_junit(const WorkloadSources& sources) {
   std::vector<JunitSuite> suites;
   for (const WorkloadSource& source : sources) {
     JunitSuite& suite = suites.emplace_back();
@@ -297,7 +297,7 @@ std::string workload_junit(const WorkloadSources& sources) {
   return junit_text(suites);
 }
 
-std::string workload_html(const WorkloadSources& sources) {
+std::string report_html(const WorkloadSources& sources) {
   std::string title = "switchback:", body;
   bool drawn = false;
   std::size_t number = 0;

@@ -45,17 +45,17 @@ WorkloadSource load_workload_source(const std::string& path, const std::string& 
                                     const std::string& text);
 
 /// By a column of the CSV, the least or with '-' before its name the greatest first.
-void sort_workload_rows(WorkloadSources& sources, std::string_view key);
+void sort_rows(WorkloadSources& sources, std::string_view key);
 
 // See formats.hpp.
-std::string workload_text(const WorkloadSources& sources, std::size_t columns);
-std::string workload_markdown(const WorkloadSources& sources);
+std::string report_text(const WorkloadSources& sources, std::size_t columns);
+std::string report_markdown(const WorkloadSources& sources);
 /// Members of objects are columns of their own, "forward.median".
-std::string workload_csv(const WorkloadSources& sources);
-std::string workload_json(const WorkloadSources& sources);
-std::string workload_junit(const WorkloadSources& sources);
+std::string report_csv(const WorkloadSources& sources);
+std::string report_json(const WorkloadSources& sources);
+std::string report_junit(const WorkloadSources& sources);
 /// Throws Error(unsupported) for records of which there is nothing to draw.
-std::string workload_html(const WorkloadSources& sources);
+std::string report_html(const WorkloadSources& sources);
 
 // What the pictures draw of a group; each is empty if there is nothing of its kind.
 /// The parts of a step, by row.
