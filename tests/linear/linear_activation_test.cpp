@@ -11,6 +11,7 @@
 namespace switchback {
 namespace {
 
+using test::equal_bits;
 using test::failure;
 using test::FloatMatrix;
 using test::LayerCase;
@@ -19,31 +20,15 @@ using test::LayerTrial;
 constexpr std::array<Activation, 2> activations = {Activation::gelu_tanh, Activation::gelu_erf};
 
 LayerCase case_of(Mode mode, DType dtype, std::int64_t m, DType gradients) {
-  LayerCase c;
-  c.m = m, c.k = 40, c.n = 29;
-  c.mode = mode;
-  c.dtype = c.y = c.bias_dtype = dtype;
-  c.gradients = gradients;
-  c.layout = {3, 0};
+  LayerCase c = test::cut_case(mode, dtype, gradients, 40);
+  c.m = m;
   return c;
 }
 
 SwitchbackLinear layer_of(LayerTrial& t, Context& context, Activation activation) {
   LinearOptions options = t.options();
   options.activation = activation;
-  SwitchbackLinear layer(context, options);
-  t.set_weight(layer);
-  return layer;
-}
-
-::testing::AssertionResult same(FloatMatrix& got, FloatMatrix& want, const char* name) {
-  for (std::int64_t r = 0; r < want.rows(); ++r)
-    for (std::int64_t c = 0; c < want.cols(); ++c)
-      if (std::bit_cast<std::uint32_t>(got.get(r, c)) !=
-          std::bit_cast<std::uint32_t>(want.get(r, c)))
-        return ::testing::AssertionFailure() << name << "(" << r << "," << c << ") is "
-                                             << got.get(r, c) << ", want " << want.get(r, c);
-  return got.guards_intact();
+  return t.make(context, options);
 }
 
 template <class F>
@@ -70,24 +55,24 @@ TEST(LinearActivation, IsAPlainLayerOfTheActivatedInput) {
     activation_forward(context, t.x.any(), activation, plain.x.any());
     t.forward(layer, Save::borrow);
     plain.forward(plain_layer, Save::borrow);
-    EXPECT_TRUE(same(t.y, plain.y, "y"));
+    EXPECT_TRUE(equal_bits(t.y, plain.y, "y"));
 
     const bool codes = c.mode == Mode::global_mem_efficient;
     LinearGrads grads = t.grads();
     grads.dx_of_activation = codes;
     layer.backward(grads);
     plain_layer.backward(plain.grads());
-    EXPECT_TRUE(same(t.dw, plain.dw, "dw"));
-    EXPECT_TRUE(same(t.db, plain.db, "db"));
+    EXPECT_TRUE(equal_bits(t.dw, plain.dw, "dw"));
+    EXPECT_TRUE(equal_bits(t.db, plain.db, "db"));
     if (!codes) {
       FloatMatrix dx(c.gradients, c.m, c.k, c.layout);
       activation_backward(context, plain.dx.any(), t.x.any(), activation, dx.any());
       context.synchronize();
-      EXPECT_TRUE(same(t.dx, dx, "dx"));
+      EXPECT_TRUE(equal_bits(t.dx, dx, "dx"));
       grads.dx_of_activation = true;
       layer.backward(grads);
     }
-    EXPECT_TRUE(same(t.dx, plain.dx, "dx of activation"));
+    EXPECT_TRUE(equal_bits(t.dx, plain.dx, "dx of activation"));
 
     // The caller keeps x; one gradient at a time.
     t.forward(layer, Save::caller);
@@ -101,9 +86,9 @@ TEST(LinearActivation, IsAPlainLayerOfTheActivatedInput) {
     FloatMatrix dx(c.gradients, c.m, c.k, c.layout);
     activation_backward(context, plain.dx.any(), t.x.any(), activation, dx.any());
     context.synchronize();
-    EXPECT_TRUE(same(t.dx, dx, "dx alone"));
+    EXPECT_TRUE(equal_bits(t.dx, dx, "dx alone"));
     if (!codes) {
-      EXPECT_TRUE(same(t.dw, plain.dw, "dw alone"));
+      EXPECT_TRUE(equal_bits(t.dw, plain.dw, "dw alone"));
     }
   });
 }
@@ -132,13 +117,13 @@ TEST(LinearActivation, TakesTheDerivativeOfWhatFollows) {
       layer.backward(grads);
       context.synchronize();
       if ((wanted & 1) != 0) {
-        EXPECT_TRUE(same(t.dx, plain.dx, "dx"));
+        EXPECT_TRUE(equal_bits(t.dx, plain.dx, "dx"));
       }
       if ((wanted & 2) != 0) {
-        EXPECT_TRUE(same(t.dw, plain.dw, "dw"));
+        EXPECT_TRUE(equal_bits(t.dw, plain.dw, "dw"));
       }
       if ((wanted & 4) != 0) {
-        EXPECT_TRUE(same(t.db, plain.db, "db"));
+        EXPECT_TRUE(equal_bits(t.db, plain.db, "db"));
       }
     }
   });
@@ -174,10 +159,10 @@ TEST(LinearActivation, MlpGivesTheSameEitherWay) {
       first_grads.y_activation = Activation::gelu_tanh;
       first.backward(first_grads);
       context.synchronize();
-      EXPECT_TRUE(same(up2.dx, up.dx, "dx"));
-      EXPECT_TRUE(same(up2.dw, up.dw, "dw of the first"));
-      EXPECT_TRUE(same(up2.db, up.db, "db of the first"));
-      EXPECT_TRUE(same(down2.dw, down.dw, "dw of the second"));
+      EXPECT_TRUE(equal_bits(up2.dx, up.dx, "dx"));
+      EXPECT_TRUE(equal_bits(up2.dw, up.dw, "dw of the first"));
+      EXPECT_TRUE(equal_bits(up2.db, up.db, "db of the first"));
+      EXPECT_TRUE(equal_bits(down2.dw, down.dw, "dw of the second"));
     }
 }
 
@@ -212,7 +197,7 @@ TEST(LinearActivation, EvalAndEmptyBatches) {
       t.forward(layer, Save::nothing);
       plain.forward(plain_layer, Save::nothing);
       context.synchronize();
-      EXPECT_TRUE(same(t.y, plain.y, "y"));
+      EXPECT_TRUE(equal_bits(t.y, plain.y, "y"));
       layer.weight_updated();
       t.forward(layer, Save::copy);
       LinearGrads grads = t.grads();

@@ -53,9 +53,7 @@ SwitchbackLinear auto_layer(Context& context, LayerTrial& trial, std::uint32_t a
   LinearOptions options = trial.options();
   options.mode = Mode::automatic;
   options.allow = allow;
-  SwitchbackLinear layer(context, options);
-  trial.set_weight(layer);
-  return layer;
+  return trial.make(context, options);
 }
 
 TEST(LinearAuto, QueriesAndRankingsComeBackWhole) {

@@ -75,9 +75,7 @@ SwitchbackLinear layer_of(Context& context, LayerTrial& t, std::int64_t block = 
   options.dw = WeightGradient::int8_block;
   options.dw_block_rows = block;
   options.activation = activation;
-  SwitchbackLinear layer(context, options);
-  t.set_weight(layer);
-  return layer;
+  return t.make(context, options);
 }
 
 TEST(LinearInt8Dw, IsTheCompositionOfItsOperations) {
@@ -206,12 +204,10 @@ TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
     LinearOptions options = t.options();
     options.activation = activation;
     options.rotation = Rotation::hadamard_16;
-    SwitchbackLinear floating(context, options);
-    t.set_weight(floating);
+    SwitchbackLinear floating = t.make(context, options);
     options.dw = WeightGradient::int8_block;
     options.dw_block_rows = 128;
-    SwitchbackLinear layer(context, options);
-    t.set_weight(layer);
+    SwitchbackLinear layer = t.make(context, options);
     FloatMatrix read = t.x;
     if (activation != Activation::none)
       activation_forward(context, t.x.any(), activation, read.any());

@@ -2,7 +2,6 @@
 // SwitchbackLinear with a rotation: equal to the operations it is made of, bit for bit; gradients
 // against f64; errors.
 #include <array>
-#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -15,30 +14,19 @@
 namespace switchback {
 namespace {
 
+using test::cut_case;
 using test::equal_bits;
 using test::failure;
 using test::FloatMatrix;
 using test::LayerCase;
 using test::LayerTrial;
 
-LayerCase rotated_case(Mode mode, DType dtype, DType gradients, std::int64_t k) {
-  LayerCase c;
-  c.m = 13, c.k = k, c.n = 29;
-  c.mode = mode;
-  c.dtype = c.y = c.bias_dtype = dtype;
-  c.gradients = gradients;
-  c.layout = {3, 0};
-  return c;
-}
-
 SwitchbackLinear rotated_layer(LayerTrial& t, Context& context, Rotation rotation,
                                Activation activation = Activation::none) {
   LinearOptions options = t.options();
   options.rotation = rotation;
   options.activation = activation;
-  SwitchbackLinear layer(context, options);
-  t.set_weight(layer);
-  return layer;
+  return t.make(context, options);
 }
 
 template <class F>
@@ -49,7 +37,7 @@ void for_each_rotated_case(const F& f) {
         if (gradients == dtype && dtype == DType::f32) continue;
         for (const auto& [rotation, k] : {std::pair{Rotation::hadamard_16, std::int64_t{48}},
                                           std::pair{Rotation::hadamard_256, std::int64_t{512}}}) {
-          const LayerCase c = rotated_case(mode, dtype, gradients, k);
+          const LayerCase c = cut_case(mode, dtype, gradients, k);
           SCOPED_TRACE(c.text() + " " + std::string(rotation_name(rotation)));
           f(c, rotation);
           if (::testing::Test::HasFailure()) return;
@@ -109,7 +97,7 @@ TEST(LinearRotation, IsTheCompositionOfItsOperations) {
 TEST(LinearRotation, ComesAfterTheActivation) {
   Context context(test::device_options());
   for (const DType dtype : test::float_types) {
-    const LayerCase c = rotated_case(Mode::rowwise, dtype, DType::f32, 64);
+    const LayerCase c = cut_case(Mode::rowwise, dtype, DType::f32, 64);
     LayerTrial t(c), plain(c);
     SwitchbackLinear layer =
         rotated_layer(t, context, Rotation::hadamard_64, Activation::gelu_tanh);
@@ -133,7 +121,7 @@ TEST(LinearRotation, ComesAfterTheActivation) {
 TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
   Context context(test::device_options());
   for (const Mode mode : test::int8_modes) {
-    const LayerCase c = rotated_case(mode, DType::bf16, DType::f32, 256);
+    const LayerCase c = cut_case(mode, DType::bf16, DType::f32, 256);
     constexpr Rotation rotation = Rotation::hadamard_256;
     LayerTrial t(c);
     SwitchbackLinear layer = rotated_layer(t, context, rotation);
@@ -178,7 +166,7 @@ TEST(LinearRounding, OfTheGradientIsTheOperations) {
   for (const Mode mode : test::int8_modes)
     for (const Rotation rotation : {Rotation::none, Rotation::hadamard_16})
       for (const Activation after : {Activation::none, Activation::gelu_erf}) {
-        const LayerCase c = rotated_case(mode, DType::bf16, DType::f32, 48);
+        const LayerCase c = cut_case(mode, DType::bf16, DType::f32, 48);
         LayerTrial t(c);
         SwitchbackLinear layer = rotated_layer(t, context, rotation);
         t.forward(layer, Save::copy);
@@ -217,7 +205,7 @@ TEST(LinearRounding, OfTheGradientIsTheOperations) {
         context.synchronize();
         EXPECT_TRUE(equal_bits(t.dx, want, "dx"));
       }
-  LayerTrial t(rotated_case(Mode::rowwise, DType::f32, DType::f32, 48));
+  LayerTrial t(cut_case(Mode::rowwise, DType::f32, DType::f32, 48));
   SwitchbackLinear layer = t.make(context);
   t.forward(layer, Save::copy);
   EXPECT_EQ(failure(Status::invalid_argument,
@@ -237,7 +225,7 @@ TEST(LinearRotation, GradientsAreThoseOfTheProduct) {
   Context context(test::device_options());
   for (const Mode mode : test::int8_modes)
     for (const Rotation rotation : {Rotation::hadamard_16, Rotation::hadamard_64}) {
-      LayerCase c = rotated_case(mode, DType::f32, DType::f32, 192);
+      LayerCase c = cut_case(mode, DType::f32, DType::f32, 192);
       LayerTrial t(c);
       SwitchbackLinear layer = rotated_layer(t, context, rotation);
       t.forward(layer, Save::copy);
@@ -284,7 +272,7 @@ TEST(LinearRotation, GradientsAreThoseOfTheProduct) {
 TEST(LinearRotation, SignalToNoiseSurvivesOutliers) {
   Context context(test::device_options());
   const auto noise = [&](Rotation rotation) {
-    LayerCase c = rotated_case(Mode::rowwise, DType::f32, DType::f32, 256);
+    LayerCase c = cut_case(Mode::rowwise, DType::f32, DType::f32, 256);
     c.bias = false;
     LayerTrial t(c);
     for (std::int64_t i = 0; i < c.m; ++i)
@@ -309,7 +297,7 @@ TEST(LinearRotation, SignalToNoiseSurvivesOutliers) {
 
 TEST(LinearRotation, NonFiniteRowsStayVisible) {
   Context context(test::device_options());
-  LayerCase c = rotated_case(Mode::rowwise, DType::f32, DType::f32, 64);
+  LayerCase c = cut_case(Mode::rowwise, DType::f32, DType::f32, 64);
   LayerTrial t(c);
   t.x.set(3, 17, std::numeric_limits<float>::infinity());
   SwitchbackLinear layer = rotated_layer(t, context, Rotation::hadamard_16);

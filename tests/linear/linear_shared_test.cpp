@@ -2,7 +2,6 @@
 // Mode rowwise_shared, and dX of layers prepared for eval: equal to the operations they are made
 // of, bit for bit.
 #include <array>
-#include <bit>
 #include <string>
 #include <utility>
 
@@ -25,12 +24,8 @@ using test::LayerTrial;
 
 LayerCase shared_case(DType dtype, DType gradients, std::int64_t m = 13, std::int64_t k = 48,
                       std::int64_t n = 29) {
-  LayerCase c;
-  c.m = m, c.k = k, c.n = n;
-  c.mode = Mode::rowwise_shared;
-  c.dtype = c.y = c.bias_dtype = dtype;
-  c.gradients = gradients;
-  c.layout = {3, 0};
+  LayerCase c = test::cut_case(Mode::rowwise_shared, dtype, gradients, k);
+  c.m = m, c.n = n;
   return c;
 }
 
@@ -66,12 +61,6 @@ void gradient_of_row_codes(Context& context, ConstAnyMatrix g, ConstAnyMatrix w,
   args.absmax_b = one;
   gemm(context, args);
   context.synchronize();
-}
-
-SwitchbackLinear shared_layer(LayerTrial& t, Context& context, LinearOptions options) {
-  SwitchbackLinear layer(context, options);
-  t.set_weight(layer);
-  return layer;
 }
 
 template <class F>
@@ -157,7 +146,7 @@ TEST(LinearShared, GoesWithEverythingElse) {
         options.rotation = rotation;
         options.dw = WeightGradient::int8_block;
         options.dw_block_rows = 128;
-        SwitchbackLinear layer = shared_layer(t, context, options);
+        SwitchbackLinear layer = t.make(context, options);
         t.forward(layer, Save::copy);
         const StochasticRounding rounding{11, 12, 13, 14};
         LinearGrads grads = t.grads();
@@ -182,7 +171,7 @@ TEST(LinearShared, GoesWithEverythingElse) {
         rowwise.mode = Mode::rowwise;
         LayerTrial r(rowwise);
         options.mode = Mode::rowwise;
-        SwitchbackLinear rowwise_layer = shared_layer(r, context, options);
+        SwitchbackLinear rowwise_layer = r.make(context, options);
         r.forward(rowwise_layer, Save::copy);
         LinearGrads others = r.grads();
         others.y_activation = after;

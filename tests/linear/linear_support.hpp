@@ -64,6 +64,17 @@ struct LayerCase {
   }
 };
 
+/// 13 rows, 29 outputs and rows with gaps between them: cut tiles of every kernel.
+inline LayerCase cut_case(Mode mode, DType dtype, DType gradients, std::int64_t k) {
+  LayerCase c;
+  c.m = 13, c.k = k, c.n = 29;
+  c.mode = mode;
+  c.dtype = c.y = c.bias_dtype = dtype;
+  c.gradients = gradients;
+  c.layout = {3, 0};
+  return c;
+}
+
 /// Operands, results and the expected results.
 class LayerTrial {
  public:
@@ -96,7 +107,10 @@ class LayerTrial {
   SwitchbackLinear make(Context& context, std::string engine = {}) {
     LinearOptions o = options();
     o.engine = std::move(engine);
-    SwitchbackLinear layer(context, o);
+    return make(context, o);
+  }
+  SwitchbackLinear make(Context& context, const LinearOptions& options) {
+    SwitchbackLinear layer(context, options);
     set_weight(layer);
     return layer;
   }

@@ -166,6 +166,29 @@ TEST(ModelsGradient, Rope) {
   });
 }
 
+// The operands of an attention, and its results.
+struct AttentionRun {
+  AttentionRun(const Setting& s, Memory& memory, const AttentionShape& shape)
+      : qkv(filled(memory, s.dtype, shape.rows(), 3 * shape.width(), 1, 2)),
+        out(tensor(memory, s.dtype, shape.rows(), shape.width())),
+        lse(tensor(memory, DType::f32, 1, shape.rows() * shape.heads)) {
+    attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
+  }
+  Tensor qkv, out, lse;
+};
+
+// The same with its gradient.
+struct AttentionGradient : AttentionRun {
+  AttentionGradient(const Setting& s, Memory& memory, const AttentionShape& shape)
+      : AttentionRun(s, memory, shape),
+        dout(filled(memory, s.dtype, shape.rows(), shape.width(), 2)),
+        dqkv(tensor(memory, s.dtype, shape.rows(), 3 * shape.width())) {
+    attention_backward(s.context.state(), shape, qkv.any(), out.any(), lse.floats(), dout.any(),
+                       dqkv.any());
+  }
+  Tensor dout, dqkv;
+};
+
 // Lengths around a tile (64), vectors and rows of register tiles in it, and a second part of a head
 // (256); widths of heads that are no vectors.
 TEST(ModelsReference, AttentionForward) {
@@ -183,11 +206,8 @@ TEST(ModelsReference, AttentionForward) {
                                       {129, 64},
                                       {257, 4}}) {
       const AttentionShape shape{.batch = 2, .length = length, .heads = 3, .head_dim = dim};
-      const Tensor qkv = filled(memory, s.dtype, shape.rows(), 3 * shape.width(), 1, 2);
-      const Tensor out = tensor(memory, s.dtype, shape.rows(), shape.width());
-      const Tensor lse = tensor(memory, DType::f32, 1, shape.rows() * shape.heads);
-      attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
-      expect_near(values_of(out), reference::attention(values_of(qkv), 2, length, 3, dim),
+      const AttentionRun run(s, memory, shape);
+      expect_near(values_of(run.out), reference::attention(values_of(run.qkv), 2, length, 3, dim),
                   tolerance_of(s.dtype), s.name + " length " + std::to_string(length));
     }
   });
@@ -232,17 +252,11 @@ TEST(ModelsReference, AttentionBackward) {
                                       {130, 8},
                                       {200, 33}}) {
       const AttentionShape shape{.batch = 2, .length = length, .heads = 2, .head_dim = dim};
-      const Tensor qkv = filled(memory, s.dtype, shape.rows(), 3 * shape.width(), 1, 2);
-      const Tensor out = tensor(memory, s.dtype, shape.rows(), shape.width());
-      const Tensor lse = tensor(memory, DType::f32, 1, shape.rows() * shape.heads);
-      attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
-      const Tensor dout = filled(memory, s.dtype, shape.rows(), shape.width(), 2);
-      const Tensor dqkv = tensor(memory, s.dtype, shape.rows(), 3 * shape.width());
-      attention_backward(s.context.state(), shape, qkv.any(), out.any(), lse.floats(), dout.any(),
-                         dqkv.any());
-      expect_near(values_of(dqkv),
-                  reference::attention_gradient(values_of(qkv), values_of(dout), 2, length, 2, dim),
-                  tolerance_of(s.dtype), s.name + " length " + std::to_string(length));
+      const AttentionGradient run(s, memory, shape);
+      expect_near(
+          values_of(run.dqkv),
+          reference::attention_gradient(values_of(run.qkv), values_of(run.dout), 2, length, 2, dim),
+          tolerance_of(s.dtype), s.name + " length " + std::to_string(length));
     }
   });
 }
@@ -255,20 +269,13 @@ TEST(ModelsGradient, Attention) {
          {std::tuple<std::int64_t, std::int64_t, std::int64_t>{7, 2, 5}, {70, 1, 2}}) {
       if (length > 10 && (s.dtype != DType::f32 || under_address_sanitizer)) continue;
       const AttentionShape shape{.batch = 2, .length = length, .heads = heads, .head_dim = dim};
-      const Tensor qkv = filled(memory, s.dtype, shape.rows(), 3 * shape.width(), 1, 2);
-      const Tensor out = tensor(memory, s.dtype, shape.rows(), shape.width());
-      const Tensor lse = tensor(memory, DType::f32, 1, shape.rows() * shape.heads);
-      attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
-      const Tensor dout = filled(memory, s.dtype, shape.rows(), shape.width(), 2);
-      const Tensor dqkv = tensor(memory, s.dtype, shape.rows(), 3 * shape.width());
-      attention_backward(s.context.state(), shape, qkv.any(), out.any(), lse.floats(), dout.any(),
-                         dqkv.any());
+      const AttentionGradient run(s, memory, shape);
       const Values want = gradient(
           [&, h = heads, d = dim, n = length](const Values& v) {
-            return dot(reference::attention(v, 2, n, h, d), values_of(dout));
+            return dot(reference::attention(v, 2, n, h, d), values_of(run.dout));
           },
-          values_of(qkv));
-      expect_near(values_of(dqkv), want, tolerance_of(s.dtype), s.name);
+          values_of(run.qkv));
+      expect_near(values_of(run.dqkv), want, tolerance_of(s.dtype), s.name);
     }
   });
 }
