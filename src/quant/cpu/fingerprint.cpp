@@ -17,6 +17,20 @@ namespace switchback::quant::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+#if HWY_TARGET != HWY_SCALAR
+// The sum of the lanes modulo 2^64. hn::SumOfLanes adds signed integers on AVX-512 with GCC, which
+// may not wrap.
+template <class D>
+std::uint64_t SumOfLanesModulo(D d, hn::Vec<D> lanes) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return hn::GetLane(lanes);
+  } else {
+    const hn::Half<D> half;
+    return SumOfLanesModulo(half, hn::Add(hn::LowerHalf(half, lanes), hn::UpperHalf(half, lanes)));
+  }
+}
+#endif
+
 // The three NH sums of a block.
 void BlockSums(const unsigned char* data, std::int64_t chunks, const std::uint32_t* key,
                std::uint64_t (&sum)[hash::sums]) {
@@ -56,9 +70,9 @@ void BlockSums(const unsigned char* data, std::int64_t chunks, const std::uint32
       add(i + 3 * lanes);
     }
   }
-  sum[0] = hn::GetLane(hn::SumOfLanes(wide, sum_0));
-  sum[1] = hn::GetLane(hn::SumOfLanes(wide, sum_1));
-  sum[2] = hn::GetLane(hn::SumOfLanes(wide, sum_2));
+  sum[0] = SumOfLanesModulo(wide, sum_0);
+  sum[1] = SumOfLanesModulo(wide, sum_1);
+  sum[2] = SumOfLanesModulo(wide, sum_2);
 #endif
 }
 
