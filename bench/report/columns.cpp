@@ -65,7 +65,8 @@ std::vector<ReportColumn> make_columns() {
       [](const ReportSource&, const ReportRow& r) { return or_null(r.forward_speedup()); });
   add("others_cores",
       [](const ReportSource&, const ReportRow& r) { return or_null(r.others_cores); });
-  add("doubt", [](const ReportSource&, const ReportRow& r) { return or_null(r.doubt()); });
+  add("doubt",
+      [](const ReportSource& s, const ReportRow& r) { return or_null(s.report.doubt(r)); });
   return columns;
 }
 

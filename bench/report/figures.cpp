@@ -87,11 +87,12 @@ std::string step_heat_map(const ReportSource& source, const std::string& id) {
     const Case& c = row.record.shape;
     const auto r = std::find(layers.begin(), layers.end(), layer_of(c)) - layers.begin();
     const auto column = std::distance(batches.begin(), batches.find(c.batch_size));
+    const std::string doubt = source.report.doubt(row);
     map.cells[static_cast<std::size_t>(r)][static_cast<std::size_t>(column)] = {
         .ratio = *speedup,
         .text = fmt::format("{:.2f}", *speedup),
-        .doubtful = !row.doubt().empty(),
-        .title = case_id(c) + (row.doubt().empty() ? "" : ": " + row.doubt())};
+        .doubtful = !doubt.empty(),
+        .title = case_id(c) + (doubt.empty() ? "" : ": " + doubt)};
   }
   return map.svg();
 }

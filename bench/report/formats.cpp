@@ -45,7 +45,7 @@ ReportCells side_by_side(const Sources& sources) {
       const auto text = [](const std::optional<double>& v) {
         return v ? fmt::format("{:.2f}x", *v) : std::string("-");
       };
-      line[3 + s] = text(row.step_speedup()) + (row.doubt().empty() ? "" : " !");
+      line[3 + s] = text(row.step_speedup()) + (sources[s].report.doubt(row).empty() ? "" : " !");
       line[3 + sources.size() + s] = text(row.forward_speedup());
     }
   for (auto& [shape, line] : lines)
@@ -177,8 +177,9 @@ std::string report_junit(const Sources& sources) {
     const auto output = [&](const std::string& id) -> std::string {
       const auto found = rows.find(id);
       if (found == rows.end() || !found->second->step_speedup()) return {};
+      const std::string doubt = source.report.doubt(*found->second);
       return fmt::format("step {:.3f}x standard{}", *found->second->step_speedup(),
-                         found->second->doubt().empty() ? "" : "; " + found->second->doubt());
+                         doubt.empty() ? "" : "; " + doubt);
     };
     std::set<std::string> logged;
     for (const LoggedOutcome& outcome : last_outcomes(source.outcomes)) {

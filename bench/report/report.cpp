@@ -34,10 +34,6 @@ std::string times(std::optional<double> value) {
   return *value < 0.095 ? fmt::format("{}x", number(*value)) : fmt::format("{:.2f}x", *value);
 }
 
-bool plausible(std::optional<double> speedup) {
-  return !speedup || (*speedup >= least_plausible_speedup && *speedup <= most_plausible_speedup);
-}
-
 // Square of the standard error of a sum of medians, in ms²; nothing where it cannot be told.
 std::optional<double> error_squared(const SumInfo& sum,
                                     const std::array<measure::Stats, record_fields>& parts) {
@@ -157,14 +153,6 @@ std::optional<double> ReportRow::forward_speedup() const {
                *product + *quantize);
 }
 
-std::string ReportRow::doubt() const {
-  if (disturbed) return "other programs were running";
-  if (step_error && *step_error > doubtful_error) return "its times differ too much";
-  if (!plausible(step_speedup()) || !plausible(forward_speedup()))
-    return "no kernel explains its ratio";
-  return {};
-}
-
 std::optional<double> step_error(const Record& record,
                                  const std::array<measure::Stats, record_fields>& parts) {
   const auto relative_squared = [&](std::size_t sum) -> std::optional<double> {
@@ -192,11 +180,26 @@ void Report::add(const ReportRow& row) {
   rows.push_back(row);
 }
 
+double Report::most_plausible() const {
+  const std::optional<double> rates = ratio(s8_tops, f32_tflops);
+  return std::max(most_plausible_speedup, 2 * rates.value_or(0));
+}
+
+std::string Report::doubt(const ReportRow& row) const {
+  if (row.disturbed) return "other programs were running";
+  if (row.step_error && *row.step_error > doubtful_error) return "its times differ too much";
+  for (const std::optional<double> speedup : {row.step_speedup(), row.forward_speedup()})
+    if (speedup && !(*speedup >= least_plausible_speedup && *speedup <= most_plausible()))
+      return "no kernel explains its ratio";
+  return {};
+}
+
 ReportCells report_cells(const Report& report) {
   ReportCells cells;
-  cells.with_errors = std::any_of(report.rows.begin(), report.rows.end(), [](const ReportRow& row) {
-    return row.step_error.has_value() || !row.doubt().empty();
-  });
+  cells.with_errors =
+      std::any_of(report.rows.begin(), report.rows.end(), [&](const ReportRow& row) {
+        return row.step_error.has_value() || !report.doubt(row).empty();
+      });
   cells.with_packed = std::any_of(report.rows.begin(), report.rows.end(), [](const ReportRow& row) {
     return row.fwd_packed_ms.has_value();
   });
@@ -223,7 +226,7 @@ ReportCells report_cells(const Report& report) {
         times(row->forward_speedup())};
     if (cells.with_errors)
       line.push_back((row->step_error ? fmt::format("{:.0f} %", 100 * *row->step_error) : "-") +
-                     (row->doubt().empty() ? "  " : " !"));
+                     (report.doubt(*row).empty() ? "  " : " !"));
     cells.rows.push_back(std::move(line));
   }
   return cells;
@@ -264,8 +267,9 @@ std::string report_table(const Report& report, std::size_t columns) {
 
 bool not_to_be_trusted(const Report& report) {
   // A row or two may be spoilt by accident; a quarter of them are no accident.
-  const auto doubtful = std::count_if(report.rows.begin(), report.rows.end(),
-                                      [](const ReportRow& row) { return !row.doubt().empty(); });
+  const auto doubtful =
+      std::count_if(report.rows.begin(), report.rows.end(),
+                    [&](const ReportRow& row) { return !report.doubt(row).empty(); });
   return 4 * doubtful > static_cast<std::ptrdiff_t>(report.rows.size());
 }
 
@@ -274,7 +278,7 @@ std::string report_doubt(const Report& report) {
   double others = 0;
   int doubtful = 0;
   for (const ReportRow& row : report.rows) {
-    const std::string why = row.doubt();
+    const std::string why = report.doubt(row);
     if (why.empty()) continue;
     ++doubtful;
     ++reasons[why];
@@ -346,6 +350,7 @@ Report load_report(const std::string& path, std::string text) {
   const std::string beside = run_log_path(path);
   if (path != "-" && exists(beside)) log = parse_run_log(split_list(read_file(beside), '\n'));
   report.s8_tops = log.s8_tops;
+  report.f32_tflops = log.f32_tflops;
   report.machine = log.machine;
   // A record that is being written, or was torn, is not a record yet.
   if (const std::size_t last = text.find_last_of('\n'); last + 1 != text.size()) {

@@ -31,14 +31,13 @@ struct ReportRow {
   /// W's codes being there: packed, where that was measured, else the faster of rowwise_fwd and
   /// global_fwd.
   [[nodiscard]] std::optional<double> forward_speedup() const;
-  /// Why its numbers are not to be trusted: "" if nothing speaks against them.
-  [[nodiscard]] std::string doubt() const;
 };
 
 /// Above this an error of a ratio leaves open what the ratio says.
 inline constexpr double doubtful_error = 0.1;
-/// Ratios outside of these are disturbed measurements, not kernels: int8 has at most 4 times the
-/// rate and a quarter of the bytes of f32.
+/// Ratios outside of these are disturbed measurements, not kernels, unless the machine's int8 rate
+/// is more than 4 times its f32 rate: int8 has a quarter of the bytes of f32, and floating point
+/// products reach at least half of the share of their ceiling that int8 products reach of theirs.
 inline constexpr double least_plausible_speedup = 0.05;
 inline constexpr double most_plausible_speedup = 8;
 
@@ -56,6 +55,7 @@ struct Report {
   std::string where = "In these records";  ///< how the sentence begins
   std::string machine;                     ///< a line above the table; may be empty
   std::optional<double> s8_tops;           ///< the machine's int8 ceiling, if measured
+  std::optional<double> f32_tflops;        ///< its f32 ceiling, if measured
   std::vector<ReportRow> rows;
   std::int64_t replaced = 0;   ///< rows that a later one of the same shape took the place of
   bool without_casts = false;  ///< records of 22 keys
@@ -63,6 +63,11 @@ struct Report {
 
   /// A row takes the place of an earlier one of the same shape.
   void add(const ReportRow& row);
+  /// The largest ratio that kernels explain: twice that of the ceilings, int8 over f32, where both
+  /// were measured, and never less than most_plausible_speedup.
+  [[nodiscard]] double most_plausible() const;
+  /// Why the numbers of one of its rows are not to be trusted: "" if nothing speaks against them.
+  [[nodiscard]] std::string doubt(const ReportRow& row) const;
 };
 
 /// A record at least this much faster than standard counts as one where int8 pays: less is within

@@ -188,9 +188,12 @@ RunLog parse_run_log(const std::vector<std::string>& lines) {
       const std::string dtype = text_at(line, "dtype");
       log.setting = setting_of(on, {{"dtype", dtype}});
       log.machine = machine_text(on, dtype);
-      if (const auto ceilings = line.find("ceilings"); ceilings != line.end())
+      if (const auto ceilings = line.find("ceilings"); ceilings != line.end()) {
         if (const auto tops = number_at(*ceilings, "s8_tops"); tops && *tops > 0)
           log.s8_tops = tops;
+        if (const auto tflops = number_at(*ceilings, "f32_tflops"); tflops && *tflops > 0)
+          log.f32_tflops = tflops;
+      }
     } else if (type == "case") {
       if (const auto ms = number_at(line, "fwd_packed_ms"); ms && *ms > 0)
         log.fwd_packed_ms[text_at(line, "id")] = *ms;

@@ -35,8 +35,9 @@ std::string machine_text(const nlohmann::ordered_json& machine, std::string_view
 
 /// What a report takes from a run file; anything missing or unknown is passed over.
 struct RunLog {
-  std::optional<double> s8_tops;  ///< of the last run_start
-  std::string machine;            ///< "CPU, isa, threads, dtype" of the last run_start
+  std::optional<double> s8_tops;     ///< of the last run_start
+  std::optional<double> f32_tflops;  ///< of the last run_start
+  std::string machine;               ///< "CPU, isa, threads, dtype" of the last run_start
   std::map<std::string, double> fwd_packed_ms;           ///< by case id
   std::map<std::string, double> standard_fwd_packed_ms;  ///< by case id
   /// How steady the times of a case were and who else was running, by case id.

@@ -372,7 +372,9 @@ class Run final : public Workload {
     if (options_.tuned) open_tuner(session);
     report_.where = "On this machine";
     report_.machine = machine_text(session.machine(), dtype_name(options_.dtype));
-    report_.s8_tops = ceilings_.s8_tops > 0 ? std::optional(ceilings_.s8_tops) : std::nullopt;
+    const auto measured = [](double rate) { return rate > 0 ? std::optional(rate) : std::nullopt; };
+    report_.s8_tops = measured(ceilings_.s8_tops);
+    report_.f32_tflops = measured(ceilings_.f32_tflops);
   }
 
   void open_tuner(Session& session) {

@@ -200,10 +200,11 @@ TEST(RunLog, LiesBesideTheRecords) {
 
 TEST(RunLog, ReadsBackWhatReportsNeedAndPassesOverTheRest) {
   const RunLog log = parse_run_log(
-      {R"({"type":"run_start","machine":{"device":"cpu","cpu":"X","isa":"avx2","threads":2},"dtype":"f32","ceilings":{"s8_tops":1.5}})",
+      {R"({"type":"run_start","machine":{"device":"cpu","cpu":"X","isa":"avx2","threads":2},"dtype":"f32","ceilings":{"s8_tops":1.5,"f32_tflops":0.5}})",
        R"({"type":"case","id":"1x2x3","fwd_packed_ms":0.5,"standard_fwd_packed_ms":2})",
        R"({"type":"case","id":"1x2x4","fwd_packed_ms":null})", R"({"type":"new"})", "[]", "torn{"});
   EXPECT_EQ(log.s8_tops, 1.5);
+  EXPECT_EQ(log.f32_tflops, 0.5);
   EXPECT_EQ(log.machine, "X, avx2, 2 threads, f32");
   EXPECT_EQ(log.fwd_packed_ms, (std::map<std::string, double>{{"1x2x3", 0.5}}));
   EXPECT_EQ(log.standard_fwd_packed_ms, (std::map<std::string, double>{{"1x2x3", 2.0}}));
