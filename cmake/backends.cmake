@@ -23,12 +23,29 @@ if(SWITCHBACK_OPENMP)
   endif()
 endif()
 
-# oneDNN: a CMake config that the user points to, else header and library where a system installs them,
-# else any config. The config does not come first because that of some distributions requires OpenCL and
-# fails even in an optional search, although nothing here includes oneDNN's OpenCL headers.
+# oneDNN: where SWITCHBACK_ONEDNN_DIR says, else a CMake config that the user points to, else header and
+# library where a system installs them, else any config. The config does not come first because that of
+# some distributions requires OpenCL and fails even in an optional search, although nothing here includes
+# oneDNN's OpenCL headers.
+set(SWITCHBACK_ONEDNN_DIR "" CACHE PATH
+    "Prefix of the oneDNN to use (holds include/oneapi/dnnl/dnnl.hpp); empty: what is found")
 set(SWITCHBACK_HAVE_ONEDNN OFF)
 if(SWITCHBACK_ONEDNN)
-  if(NOT dnnl_DIR AND NOT DNNL_DIR AND NOT oneDNN_DIR)
+  if(NOT SWITCHBACK_ONEDNN_DIR STREQUAL "$CACHE{SWITCHBACK_ONEDNN_DIR_BEFORE}")
+    unset(SWITCHBACK_ONEDNN_INCLUDE CACHE)
+    unset(SWITCHBACK_ONEDNN_LIBRARY CACHE)
+  endif()
+  set(SWITCHBACK_ONEDNN_DIR_BEFORE "${SWITCHBACK_ONEDNN_DIR}" CACHE INTERNAL "")
+  if(SWITCHBACK_ONEDNN_DIR)
+    find_path(SWITCHBACK_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp
+              PATHS "${SWITCHBACK_ONEDNN_DIR}/include" NO_DEFAULT_PATH)
+    find_library(SWITCHBACK_ONEDNN_LIBRARY dnnl
+                 PATHS "${SWITCHBACK_ONEDNN_DIR}" PATH_SUFFIXES lib lib64 NO_DEFAULT_PATH)
+    if(NOT SWITCHBACK_ONEDNN_INCLUDE OR NOT SWITCHBACK_ONEDNN_LIBRARY)
+      message(FATAL_ERROR "SWITCHBACK_ONEDNN_DIR = ${SWITCHBACK_ONEDNN_DIR} does not hold "
+                          "include/oneapi/dnnl/dnnl.hpp and lib/libdnnl.so")
+    endif()
+  elseif(NOT dnnl_DIR AND NOT DNNL_DIR AND NOT oneDNN_DIR)
     find_path(SWITCHBACK_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp)
     find_library(SWITCHBACK_ONEDNN_LIBRARY dnnl)
   endif()
