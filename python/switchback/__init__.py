@@ -38,6 +38,7 @@ _OPS = (
     "quantize_global",
     "quantize_global_transpose",
     "quantize_rowwise",
+    "quantize_rowwise_scaled",
     "rotate",
 )
 _LAYERS = (

@@ -222,6 +222,7 @@ _FAILING = {
     "switchback_context_set_stream": (_P, _P),
     "switchback_quantize_rowwise": (_P, _P, _P, _P),
     "switchback_quantize_columnwise_transpose": (_P, _P, _P, _P),
+    "switchback_quantize_rowwise_scaled": (_P, _P, _P, _P, _P, _P, c_int32),
     "switchback_quantize_global": (_P, _P, _P, _P),
     "switchback_quantize_global_transpose": (_P, _P, _P, _P),
     "switchback_dequantize_rowwise": (_P, _P, _P, _P),

@@ -37,6 +37,7 @@ __all__ = [
     "quantize_global",
     "quantize_global_transpose",
     "quantize_rowwise",
+    "quantize_rowwise_scaled",
     "rotate",
 ]
 
@@ -75,6 +76,19 @@ def _through_operator(name, *arguments, **options):
 def quantize_rowwise(x):
     """Codes [M,K] and absmax [M] of x[M,K]: one scale per row."""
     return _quantize("quantize_rowwise", x, transpose=False, scales=lambda rows, cols: rows)
+
+
+def quantize_rowwise_scaled(g, column_scales):
+    """Codes [M,N] and absmax [M] of g[M,N] with each column times its scale [N], in float32, first."""
+    arrays = arrays_like(g, "quantize_rowwise_scaled")
+    given = _matrix(arrays, g, "g", _abi.FLOATS)
+    rows, cols = given.matrix.rows, given.matrix.cols
+    scales = _scales(arrays, column_scales, "column_scales", (cols,), "N")
+    q, absmax = arrays.empty((rows, cols), _abi.S8), arrays.empty((rows,), _abi.F32)
+    out, scale = _output(arrays, q), arrays.vector(absmax)
+    function = library().switchback_quantize_rowwise_scaled
+    _call(arrays, function, given, scales, out, scale, None, 0)
+    return q, absmax
 
 
 @_dispatched

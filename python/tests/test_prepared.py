@@ -4,12 +4,14 @@
 import collections
 import copy
 import io
+import itertools
 import unittest
 
 from support import quantize_rows, relative_error, require_torch
 
 torch = require_torch()
 
+import switchback  # noqa: E402
 from switchback import nn as sb  # noqa: E402
 
 K, N = 19, 11
@@ -120,6 +122,61 @@ class Prepared(unittest.TestCase):
             prepared(self.x.bfloat16())
         frozen = sb.SwitchBackLinear(K, N).prepare_for_eval().requires_grad_(False)
         self.assertFalse(frozen(self.x).requires_grad)
+
+    def test_input_gradients_are_those_of_the_separate_operations(self):
+        features = 64
+        for mode, rotation, dtype in itertools.product(
+            ("rowwise", "rowwise_shared", "global"),
+            (0, 16),
+            (torch.float32, torch.float16, torch.bfloat16),
+        ):
+            layer = sb.SwitchBackLinear(features, N, dtype=dtype, mode=mode, rotation=rotation)
+            layer.prepare_for_eval()
+            forms = [layer.W_int8]
+            if not rotation:  # which refuses such codes
+                forms.append(layer.W_int8.clone().index_fill_(0, torch.tensor([3]), -128))
+            for codes in forms:
+                layer.W_int8 = codes
+                x = torch.randn(2, 7, features, dtype=dtype, requires_grad=True)
+                g = torch.randn(2, 7, 2 * N, dtype=dtype)[..., :N]  # its rows are apart
+                layer(x).backward(g)
+                scaled = g.reshape(-1, N).float()
+                unit = layer.state_W
+                if unit.numel() > 1:
+                    scaled, unit = scaled * unit, unit.new_ones(1)
+                q, scale = switchback.quantize_rowwise(scaled)
+                made = torch.float32 if rotation else dtype
+                want = switchback.gemm_dequantize(q, codes.t().contiguous(), scale, unit, None, made)
+                if rotation:
+                    want = switchback.rotate(want, rotation).to(dtype)
+                self.assertTrue(torch.equal(x.grad, want.view(x.shape)), (mode, rotation, dtype))
+
+    def test_scaled_columns(self):
+        g, scales = torch.randn(5, N), torch.rand(N) * 9
+        q, absmax = switchback.quantize_rowwise_scaled(g, scales)
+        want = switchback.quantize_rowwise(g * scales)
+        self.assertTrue(torch.equal(q, want[0]) and torch.equal(absmax, want[1]))
+        again = switchback.quantize_rowwise_scaled(g.numpy(), scales.numpy())
+        self.assertTrue(torch.equal(torch.from_numpy(again[0]), q))
+        with self.assertRaisesRegex(ValueError, r"column_scales has shape \(10,\).*\(11,\)"):
+            switchback.quantize_rowwise_scaled(g, scales[1:])
+
+    def test_gradients_after_the_codes_were_replaced(self):
+        """A graph keeps the codes that it was made with; the layer goes on with its own."""
+        layer = sb.SwitchBackLinear(K, N, mode="rowwise").prepare_for_eval()
+        x, g = self.x.clone().requires_grad_(), torch.randn(4, N)
+        (want,) = torch.autograd.grad(layer(x), x, g)
+        y = layer(x)
+        before = y.detach().clone()
+        codes, layer.W_int8 = layer.W_int8, layer.W_int8.neg()
+        self.assertTrue(torch.equal(torch.autograd.grad(layer(x), x, g)[0], -want))
+        self.assertTrue(torch.equal(torch.autograd.grad(y, x, g)[0], want))
+        self.assertTrue(torch.equal(torch.autograd.grad(layer(x), x, g)[0], -want))
+        layer.W_int8 = codes
+        y = layer(x)
+        self.assertTrue(torch.equal(y, before))  # with the bias
+        torch.autograd.grad(y, x, g)
+        self.assertTrue(torch.equal(layer(x), before))
 
     def test_one_int8_weight_for_both(self):
         """In mode rowwise_shared training gives the input gradient that a prepared layer gives."""

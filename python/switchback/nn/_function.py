@@ -29,7 +29,6 @@ from ._layer import LayerSet, _reuse
 quantize_rowwise = ops.quantize_rowwise.__wrapped__
 quantize_columnwise_transpose = ops.quantize_columnwise_transpose.__wrapped__
 gemm_dequantize = ops.gemm_dequantize.__wrapped__
-rotate = getattr(ops.rotate, "__wrapped__", ops.rotate)
 
 
 def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
@@ -392,23 +391,20 @@ class _Prepared(Function):
     @staticmethod
     def forward(ctx, x, codes, absmax, bias, layers: LayerSet, made=None):
         """made: y, where it was computed."""
-        ctx.dtype = x.dtype
-        ctx.bias_dtype = None if bias is None else bias.dtype
-        ctx.rotation = layers.options.rotation
+        ctx.call = layers, x.dtype, None if bias is None else bias.dtype
         ctx.save_for_backward(codes, absmax)
         return prepared_product(x, codes, absmax, bias, layers) if made is None else made[0]
 
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
-        codes, absmax = ctx.saved_tensors
-        g = memory_of(g, "backward", "the gradient").to(ctx.dtype)
-        dx = None
+        layers, dtype, of_bias = ctx.call
+        g = memory_of(g, "backward", "the gradient").to(dtype)
+        dx = db = None
         if ctx.needs_input_grad[0]:
-            dx = prepared_dx(g, codes, absmax, ctx.rotation)
-        db = None
+            dx = prepared_dx(g, *ctx.saved_tensors, layers)
         if ctx.needs_input_grad[3]:
-            db = g.reshape(-1, g.shape[-1]).sum(0, dtype=torch.float32).to(ctx.bias_dtype)
+            db = g.reshape(-1, g.shape[-1]).sum(0, dtype=torch.float32).to(of_bias)
         return dx, None, None, db, None, None
 
 
@@ -418,7 +414,7 @@ if native:
     _dispatch.connect(_reuse, super(Function, _Linear).apply, super(Function, _Prepared).apply)
 
 
-def prepared_dx(g, codes, absmax, rotation: int):
+def prepared_dx(g, codes, absmax, layers: LayerSet):
     """dx[..., K] in g's dtype, of g[..., N] and the codes[N,K] with absmax[N] or [1].
 
     With one scale, the bits of a layer that has the float weight. With a scale per row of the weight
@@ -426,15 +422,25 @@ def prepared_dx(g, codes, absmax, rotation: int):
     and that of quantizing that product: the sum over n of (g * absmax)[m,n] * codes[n,k] / 127.
     Codes of a rotated weight give the gradient of the rotated x, which is rotated back in float32.
     """
-    rows = g.reshape(-1, g.shape[-1])
-    dx = g.new_empty((*g.shape[:-1], codes.shape[1]))
-    if rows.shape[0] == 0:
-        return dx
-    one = absmax.numel() == 1
-    q, scale = quantize_rowwise(rows if one else rows.float() * absmax)
-    unit = absmax if one else absmax.new_ones(1)
-    of_codes = torch.float32 if rotation else g.dtype
-    made = gemm_dequantize(q, codes.t().contiguous(), scale, unit, None, of_codes)
-    if rotation:
-        made = rotate(made, rotation).to(g.dtype)
-    return made.view(dx.shape)
+    memory, rows, stride = as_rows(g, layers.out_features)
+    dx = g.new_empty((*g.shape[:-1], layers.in_features))
+    if rows and layers.needs_plain_product(codes):
+        made = _plain_dx(memory.reshape(-1, layers.out_features), codes, absmax)
+        return made.view(dx.shape)
+    if rows:
+        layer = layers.layer(g.dtype, g.device)
+        with layer.context.lock:
+            layer.context.enter()
+            layer.use_codes_of_forward(codes, absmax)
+            layer.backward(memory.data_ptr(), rows, stride, dx.data_ptr(), None, None, 0, 0, None)
+    return dx
+
+
+def _plain_dx(rows, codes, absmax):
+    """The same of the separate operations, for codes that hold -128; those are never rotated."""
+    if absmax.numel() == 1:
+        q, scale = quantize_rowwise(rows)
+    else:
+        q, scale = ops.quantize_rowwise_scaled(rows, absmax)
+        absmax = absmax.new_ones(1)
+    return gemm_dequantize(q, codes.t().contiguous(), scale, absmax, None, rows.dtype)

@@ -431,6 +431,11 @@ class Layer(native.Layer if native else object):
         ):
             return
         updates = owner.updates
+        self._set_codes(codes, absmax, bias, place[1:])
+        self._updates = updates
+
+    def _set_codes(self, codes, absmax, bias, keys: tuple) -> None:
+        bias_place, bias_version = _place(bias), _version(bias)
         for name, tensor in (("W_int8", codes), ("state_W", absmax), ("bias", bias)):
             if tensor is not None:
                 check_storage(memory_of(tensor, "forward", name), "forward", name)
@@ -439,7 +444,7 @@ class Layer(native.Layer if native else object):
         lent = _abi.Matrix(codes.data_ptr(), _abi.S8, rows, cols, cols)
         bias_memory = None if bias is None else bias.detach().contiguous()
         bias_matrix = None if bias is None else ctypes.byref(self._bias_matrix(bias_memory))
-        versions = place[1][0], place[2][0], bias_version
+        versions = keys[0][0], keys[1][0], bias_version
         self._let_go()
         check(
             self._lib.switchback_linear_set_quantized_weight(
@@ -448,10 +453,16 @@ class Layer(native.Layer if native else object):
         )
         self._borrowed = self._lent_at = ()  # all of it was copied
         self._sources = (codes, absmax, bias_memory)
-        self._weight_place, self._bias_place, self._updates = place, bias_place, updates
+        self._weight_place, self._bias_place = ("codes", *keys), bias_place
         self._bias_version = bias_version
         if self._is_short() and min(versions) >= 0:
             self._hold_codes(*self._sources, *versions)
+
+    def use_codes_of_forward(self, codes, absmax) -> None:
+        """For backward: makes the weight codes[N,K] with absmax[N] or [1], unless it is already."""
+        keys = _key(codes), _key(absmax)
+        if self._weight_place != ("codes", *keys) or not all(map(_is_counted, keys)):
+            self._set_codes(codes, absmax, None, keys)
 
     @staticmethod
     def _bias_matrix(bias) -> _abi.Matrix:

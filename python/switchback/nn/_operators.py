@@ -291,8 +291,8 @@ define(
 
 
 def _prepared_dx(g, codes, absmax, options: str):
-    rotation = LayerOptions.parse(options).rotation
-    return _function.prepared_dx(memory_of(g, "backward", "the gradient"), codes, absmax, rotation)
+    g, layers = memory_of(g, "backward", "the gradient"), _linear_layers(codes, options)
+    return _function.prepared_dx(g, codes, absmax, layers)
 
 
 define(
