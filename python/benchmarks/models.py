@@ -3,10 +3,10 @@
 """Blocks of known models with random weights: switchback against what else PyTorch offers.
 
 The blocks are transformers' own (BERT, ViT, GPT-2, Llama), at the width of the published models and
-few layers deep. All rivals of a model have the same weights and inputs and run in turns. Printed are
-the median time of float32 nn.Linear and, for each rival, the median of the ratios of neighbours in
-time (above 1: faster) with half the distance between its quartiles, and the relative error of its
-output, ||y - y_f32|| / ||y_f32||. A rival that cannot run says why. Phases are inference, training
+few layers deep, with vocabularies that are smaller in proportion, as a training step touches them all. All rivals of a model have the same weights and inputs and run in turns. Printed are
+the median time of --base (float32 nn.Linear) and, for each rival, the median of the ratios of
+neighbours in time (above 1: faster) with half the distance between its quartiles, and the relative
+error of its output, ||y - y_f32|| / ||y_f32||. A rival that cannot run says why. Phases are inference, training
 and, for GPT-2 and Llama, generate: a greedy loop of transformers over a prompt of `length` tokens,
 with times per token.
 """
@@ -26,7 +26,9 @@ import torch
 def bert(layers):
     from transformers import BertConfig, BertModel
 
-    config = BertConfig(num_hidden_layers=layers, attn_implementation="sdpa")
+    config = BertConfig(
+        num_hidden_layers=layers, vocab_size=2560 * layers, attn_implementation="sdpa"
+    )
     return BertModel(config, add_pooling_layer=False), lambda b, t: {
         "input_ids": torch.randint(0, config.vocab_size, (b, t))
     }
@@ -76,8 +78,8 @@ class Rival:
         self.make, self.around, self.trains, self.infers = make, around, trains, infers
 
 
-def replaced(mode):
-    return lambda model: sb.replace_linear(model, mode=mode)
+def replaced(mode, **options):
+    return lambda model: sb.replace_linear(model, mode=mode, **options)
 
 
 def prepared(model):
@@ -122,17 +124,23 @@ RIVALS = {
     "standard": Rival(replaced("standard")),
     "rowwise": Rival(replaced("rowwise")),
     "global": Rival(replaced("global")),
+    "rowwise dw": Rival(replaced("rowwise", dw="int8_block")),
     "rowwise autocast": Rival(replaced("rowwise"), autocast),
+    "shared autocast": Rival(replaced("rowwise_shared"), autocast),
+    "global autocast": Rival(replaced("global"), autocast),
+    "rowwise dw autocast": Rival(replaced("rowwise", dw="int8_block"), autocast, infers=False),
+    "shared dw autocast": Rival(replaced("rowwise_shared", dw="int8_block"), autocast, infers=False),
+    "global dw autocast": Rival(replaced("global", dw="int8_block"), autocast, infers=False),
     "rowwise compiled": Rival(compiled("rowwise")),
     "prepared": Rival(prepared, trains=False),
     "prepared compiled": Rival(prepared_compiled, trains=False),
 }
 
 
-def seconds(function):
-    start = time.perf_counter()
+def seconds(function, clock):
+    start = clock()
     function()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def inference(model, around, inputs):
@@ -181,7 +189,7 @@ def prepare(name, phase, rivals, layers, batch, length):
     want = None
     for rival in rivals:
         known = RIVALS[rival]
-        if phase == "training" and not known.trains:
+        if not (known.trains if phase == "training" else known.infers):
             continue
         try:
             with warnings.catch_warnings():
@@ -201,35 +209,37 @@ def prepare(name, phase, rivals, layers, batch, length):
                 errors[rival] = float((y - want).norm() / want.norm())
         except Exception as error:
             print(
-                f"{name:6} {phase:9} {rival:18} cannot run: {type(error).__name__}: {error}"[:150]
+                f"{name:6} {phase:9} {rival:19} cannot run: {type(error).__name__}: {error}"[:150]
             )
     return runs, errors
 
 
-def measure(runs, min_time):
-    """Seconds of each rival, one after the other, again and again."""
+def measure(runs, min_time, clock):
+    """Seconds of each rival by `clock`, one after the other, again and again."""
     times = {rival: [] for rival in runs}
     order, end = list(runs), time.perf_counter() + min_time
     while time.perf_counter() < end or len(times[order[0]]) < 5:
         for rival in order:
-            times[rival].append(seconds(runs[rival]))
+            times[rival].append(seconds(runs[rival], clock))
         order.reverse()
     return times
 
 
-def compare(name, phase, rivals, layers, batch, length, min_time):
+def compare(name, phase, rivals, base_name, layers, batch, length, min_time, clock):
     """Prints the lines of one model and phase."""
     runs, errors = prepare(name, phase, rivals, layers, batch, length)
-    times = measure(runs, min_time)
-    base = times["f32"]
+    if base_name not in runs:
+        return
+    times = measure(runs, min_time, clock)
+    base = times[base_name]
     milliseconds = statistics.median(base) * 1e3 / (TOKENS if phase == "generate" else 1)
-    print(f"{name:6} {phase:9} {'f32':18} {milliseconds:9.2f} ms", flush=True)
+    print(f"{name:6} {phase:9} {base_name:19} {milliseconds:8.2f} ms", flush=True)
     for rival in runs:
-        if rival == "f32":
+        if rival == base_name:
             continue
         low, middle, high = statistics.quantiles([b / t for b, t in zip(base, times[rival])], n=4)
         print(
-            f"{name:6} {phase:9} {rival:18} {middle:8.2f}x +-{(high - low) / 2:.2f}   error "
+            f"{name:6} {phase:9} {rival:19} {middle:7.2f}x +-{(high - low) / 2:.2f}   error "
             f"{errors[rival]:.4f}",
             flush=True,
         )
@@ -241,25 +251,34 @@ def main():
     phases = {"nargs": "+", "choices": PHASES}
     parser.add_argument("--phases", default=["inference", "training"], **phases)
     parser.add_argument("--rivals", nargs="+", default=list(RIVALS), choices=RIVALS)
+    parser.add_argument("--base", default="f32", choices=RIVALS, help="with which others compare")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
     parser.add_argument("--threads", type=int, default=0, help="of all; 0: torch's number")
     parser.add_argument("--min-time", type=float, default=20.0, help="seconds a model and phase")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="of this process, for a busy machine; with one thread"
+    )
     given = parser.parse_args()
     if given.threads:
         torch.set_num_threads(given.threads)
-    rivals = ["f32", *(rival for rival in given.rivals if rival != "f32")]
+    if given.cpu_time and torch.get_num_threads() > 1:
+        parser.error("--cpu-time needs --threads 1: with more it adds what they wait for each other")
+    clock = time.process_time if given.cpu_time else time.perf_counter
+    # float32 is the first, because errors are against it.
+    rivals = list(dict.fromkeys(["f32", given.base, *given.rivals]))
     print(
         f"torch {torch.__version__}, switchback {switchback.library_version()}, "
         f"{sb.dispatch_path()} dispatch, {torch.get_num_threads()} threads, {given.layers} layers, "
-        f"batch {given.batch}, length {given.length}; how many times as fast as float32 nn.Linear"
+        f"batch {given.batch}, length {given.length}; how many times as fast as {given.base}"
     )
     for name in given.models:
         for phase in given.phases:
             if phase == "generate" and name not in ("gpt2", "llama"):
                 continue
-            compare(name, phase, rivals, given.layers, given.batch, given.length, given.min_time)
+            sizes = given.layers, given.batch, given.length
+            compare(name, phase, rivals, given.base, *sizes, given.min_time, clock)
 
 
 if __name__ == "__main__":

@@ -58,6 +58,22 @@ class Conv(unittest.TestCase):
         self.assertIs(model[0].weight, weight)
         return model[0]
 
+    def test_every_option_is_taken_over(self):
+        options = {"mode": "rowwise", "rotation": 16, "dw": "int8_block", "dw_block_rows": 128}
+        conv = sb.replace_linear(Conv1D(20, 32), **options)
+        twin = sb.SwitchBackLinear(32, 20, **options)
+        self.assertEqual(conv._options(), twin._options())
+        twin.load_state_dict({"weight": conv.weight.t(), "bias": conv.bias})
+        grads = []
+        for module in (conv, twin):
+            x = torch.randn(5, 32, generator=torch.Generator().manual_seed(0)).requires_grad_()
+            y = module(x)
+            y.square().sum().backward()
+            grads.append((y, x.grad))
+        for got, want in zip(*grads):
+            self.assertTrue(torch.equal(got, want))
+        self.assertTrue(torch.equal(conv.weight.grad.t(), twin.weight.grad))
+
     def test_it_is_the_linear_layer_with_the_transposed_weight(self):
         for kind in conv_classes():
             for layer in (

@@ -2,6 +2,7 @@
 """When codes of a weight are made anew, and when they are used again."""
 
 import contextlib
+import copy
 import unittest
 
 from support import relative_error, require_torch
@@ -157,6 +158,34 @@ class Weight(unittest.TestCase):
             self.assertEqual(len(calls), 1)
             layer(self.x)
             self.assertEqual(len(calls), 2)
+
+    def test_the_memory_of_a_copy_is_written_anew(self):
+        """Under autocast the library reads a copy of the weight in another type."""
+
+        def autocast(layer):
+            with torch.autocast("cpu", torch.bfloat16):
+                return layer(self.x)
+
+        layer = sb.SwitchBackLinearVectorwise(K, N)
+        with torch.inference_mode():
+            autocast(layer)  # such a copy cannot be written later
+        copies = set()
+        for step in range(4):
+            y = autocast(layer)
+            copies.add(layer._layers.latest._borrowed[0].data_ptr())
+            twin = copy.deepcopy(layer)
+            other = autocast(twin)
+            self.assertTrue(torch.equal(y, other))
+            (got,), (want,) = (
+                torch.autograd.grad(out.float().square().sum(), module.weight)
+                for out, module in ((y, layer), (other, twin))
+            )
+            self.assertTrue(torch.equal(got, want))
+            with torch.no_grad():
+                layer.weight.sub_(got, alpha=0.01)
+            if step == 2:  # other strides
+                layer.weight = torch.nn.Parameter(layer.weight.detach().t().contiguous().t())
+        self.assertLessEqual(len(copies), 2)  # the one of inference mode lived until the second
 
     def test_gradient_accumulation(self):
         with counted() as calls:

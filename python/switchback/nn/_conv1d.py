@@ -67,5 +67,7 @@ def conv1d_like(old, inner):
     new = _new(type(old))
     adopt(new, old)
     new.in_features, new.out_features = old.weight.shape
-    new._init_int8(inner.mode, inner.mem_efficient)
+    new._init_int8(
+        inner.mode, inner.mem_efficient, inner.rotation, inner.dw, inner.dw_block_rows
+    )
     return new

@@ -412,10 +412,27 @@ class Layer(native.Layer if native else object):
         """The weight in a form that the library can read: itself if dtype and strides allow."""
         weight = memory_of(weight, "forward", "weight")
         check_storage(weight, "forward", "weight")
-        if weight.dtype is not self.dtype:
-            weight = weight.to(self.dtype)
-        memory, _, _ = as_rows(weight, weight.shape[-1])
-        return memory
+        cols = weight.shape[-1]
+        if weight.dtype is not self.dtype and not weight.is_contiguous():
+            weight = weight.to(self.dtype)  # torch transposes faster within a type
+        step, element = weight.stride()[-2:]
+        if weight.dtype is self.dtype and (weight.is_contiguous() or (element == 1 and step >= cols)):
+            return as_rows(weight, cols)[0]
+        kept = self._kept_copy(weight)
+        return as_rows(weight.to(self.dtype), cols)[0] if kept is None else kept.copy_(weight)
+
+    def _kept_copy(self, weight):
+        """The memory of the copy of a weight of this form that the library reads, to be written anew.
+
+        New memory for each step costs about as much as the copy. None: there is none.
+        """
+        if not (self._on_cpu and self._is_copy and self._borrowed):
+            return None
+        kept = self._borrowed[0]
+        if kept is self._sources[0] or kept.shape != weight.shape or kept.is_inference():
+            return None
+        self._let_go()
+        return kept
 
     def use_codes(self, codes, absmax, bias, owner: LayerSet) -> None:
         """Makes the layer's weight codes[N,K] with absmax[N] or [1]; the library keeps a copy."""
