@@ -3,6 +3,7 @@
 
 import copy
 import io
+import itertools
 import json
 import tempfile
 import unittest
@@ -27,6 +28,7 @@ def importable(name):
 
 NO_TRANSFORMERS = importable("switchback.interop.transformers")
 NO_TORCHAO = importable("switchback.interop.torchao")
+NO_DIFFUSERS = importable("switchback.interop.diffusers")
 NO_ONNX = importable("switchback.interop.onnx")
 NO_PEFT = NO_TRANSFORMERS or importable("peft")
 
@@ -243,6 +245,81 @@ def tiny_llama(**more):
     )
     torch.manual_seed(0)
     return transformers.LlamaForCausalLM(config).eval()
+
+
+def tiny_diffusion():
+    from diffusers import DiTTransformer2DModel
+
+    torch.manual_seed(0)
+    return DiTTransformer2DModel(
+        num_attention_heads=2,
+        attention_head_dim=16,
+        in_channels=4,
+        num_layers=2,
+        sample_size=8,
+        num_embeds_ada_norm=10,
+    ).eval()
+
+
+@unittest.skipIf(NO_DIFFUSERS, NO_DIFFUSERS)
+class Diffusers(unittest.TestCase):
+    def denoised(self, model):
+        x = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float32)
+        of = {"timestep": torch.tensor([3, 500]), "class_labels": torch.tensor([1, 7])}
+        with torch.no_grad():
+            return model.eval()(x.to(model.dtype), **of).sample
+
+    def test_from_pretrained_and_back(self):
+        from switchback.interop.diffusers import SwitchBackQuantConfig
+
+        plain = tiny_diffusion()
+        kind = type(plain)
+        for dtype in (torch.float32, torch.bfloat16):
+            for mode, weights in itertools.product(("rowwise", "global"), ("int8", "float")):
+                with (
+                    self.subTest(mode=mode, weights=weights, dtype=dtype),
+                    tempfile.TemporaryDirectory() as one,
+                    tempfile.TemporaryDirectory() as two,
+                ):
+                    plain.save_pretrained(one)
+                    want = kind.from_pretrained(one, torch_dtype=dtype)
+                    sb.replace_linear(want, mode=mode, exclude="proj_out_2")
+                    want = self.denoised(want)
+                    config = SwitchBackQuantConfig(mode, weights, modules_to_not_convert=["proj_out_2"])
+                    model = kind.from_pretrained(one, torch_dtype=dtype, quantization_config=config)
+                    self.assertTrue(is_plain(model.proj_out_2))
+                    query = model.transformer_blocks[0].attn1.to_q
+                    self.assertEqual((query.mode, query.is_prepared), (mode, weights == "int8"))
+                    self.assertTrue(torch.equal(self.denoised(model), want))
+                    model.save_pretrained(two)
+                    again = kind.from_pretrained(two, torch_dtype=dtype)
+                    query = again.transformer_blocks[0].attn1.to_q
+                    self.assertEqual(query.is_prepared, weights == "int8")
+                    if weights == "int8":
+                        self.assertIs(query.state_W.dtype, torch.float32)
+                    self.assertTrue(torch.equal(self.denoised(again), want))
+                    if weights == "float":
+                        query(torch.randn(3, 32, dtype=dtype)).sum().backward()
+                        self.assertIsNotNone(query.weight.grad)
+
+    def test_a_plain_class_never_gets_random_weights(self):
+        model = tiny_diffusion()
+        sb.prepare_for_eval(sb.replace_linear(model))
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            with self.assertRaisesRegex(Exception, "shape"):
+                type(model).from_pretrained(folder)
+
+    def test_bad_configurations(self):
+        from switchback.interop.diffusers import SwitchBackQuantConfig
+
+        for arguments, words in (
+            ({"mode": "rows"}, "mode = 'rows'"),
+            ({"weights": "int4"}, "weights = 'int4'"),
+            ({"bits": 8}, "bits"),
+        ):
+            with self.assertRaisesRegex(ValueError, words):
+                SwitchBackQuantConfig(**arguments)
 
 
 @unittest.skipIf(NO_TRANSFORMERS, NO_TRANSFORMERS)

@@ -10,10 +10,9 @@ from transformers.quantizers import HfQuantizer
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from ..nn import SwitchBackLinear, prepare_for_eval, replace_linear
-from ..nn._prepared import set_empty_codes
-from ..nn._quantize import SwitchBackConfig
+from ..nn import prepare_for_eval
 from ..nn.linear import Int8Layer
+from ._replace import put_layers, set_arguments
 
 METHOD = "switchback"
 
@@ -38,15 +37,8 @@ class SwitchBackQuantConfig(QuantizationConfigMixin):
         **unknown,
     ):
         unknown.pop("quant_method", None)
-        if unknown:
-            raise ValueError(
-                f"SwitchBackQuantConfig: {sorted(unknown)}; its arguments are mode, weights, "
-                "mem_efficient and modules_to_not_convert"
-            )
-        SwitchBackConfig(mode, mem_efficient, weights)  # checks them
+        set_arguments(self, mode, weights, mem_efficient, modules_to_not_convert, unknown)
         self.quant_method = METHOD
-        self.mode, self.weights, self.mem_efficient = mode, weights, mem_efficient
-        self.modules_to_not_convert = modules_to_not_convert
 
 
 @register_quantizer(METHOD)
@@ -60,31 +52,11 @@ class SwitchBackQuantizer(HfQuantizer):
         left = self.get_modules_to_not_convert(
             model, config.modules_to_not_convert, getattr(model, "_keep_in_fp32_modules", None)
         )
-
-        def chosen(name, _module):
-            parts = name.split(".")
-            return not any(
-                name == stays or name.startswith(stays + ".") or stays in parts for stays in left
-            )
-
-        replaced: list = []
-        replace_linear(
-            model,
-            SwitchBackLinear,
-            include=chosen,
-            replaced=replaced,
-            mode=config.mode,
-            mem_efficient=config.mem_efficient,
-        )
-        if not replaced:
-            raise ValueError(
-                f"SwitchBackQuantConfig: nothing to replace in {type(model).__name__}: it has no nn.Linear "
-                f"or Conv1D outside of {left}"
-            )
-        if self.pre_quantized and config.weights == "int8":
+        from_codes = self.pre_quantized and config.weights == "int8"
+        replaced = put_layers(model, config, left, from_codes)
+        if from_codes:
             for module in model.modules():
                 if isinstance(module, Int8Layer):
-                    set_empty_codes(module)
                     module._is_hf_initialized = True  # there is no weight to initialise
             for module in model.modules():
                 # Some models initialise weights of their children, without asking the children.

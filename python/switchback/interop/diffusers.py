@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A quantizer for diffusers: from_pretrained(..., quantization_config=SwitchBackQuantConfig()).
+
+Importing this module registers it. Models that were saved with it load after the same import.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from diffusers.quantizers import auto
+from diffusers.quantizers.base import DiffusersQuantizer
+from diffusers.quantizers.quantization_config import QuantizationConfigMixin
+
+from ..nn import prepare_for_eval
+from ..nn._prepared import CODES, SCALES
+from ..nn.linear import Int8Layer
+from ._replace import put_layers, set_arguments
+
+
+class _Method(str, enum.Enum):
+    """diffusers asks for the value of its own enumeration."""
+
+    SWITCHBACK = "switchback"
+
+
+class SwitchBackQuantConfig(QuantizationConfigMixin):
+    """SwitchBackConfig, and which modules stay as they are.
+
+    weights="float": the checkpoint has float weights, and the model trains. weights="int8": codes
+    alone; a float checkpoint is quantized when it is loaded, and save_pretrained writes codes.
+
+    modules_to_not_convert: names of modules, or parts of names; None: all linear layers are replaced.
+    """
+
+    def __init__(
+        self,
+        mode="rowwise",
+        weights="int8",
+        mem_efficient=False,
+        modules_to_not_convert=None,
+        **unknown,
+    ):
+        unknown.pop("quant_method", None)
+        set_arguments(self, mode, weights, mem_efficient, modules_to_not_convert, unknown)
+        self.quant_method = _Method.SWITCHBACK
+
+    def to_diff_dict(self):
+        """What diffusers prints: everything."""
+        return self.to_dict()
+
+
+class SwitchBackQuantizer(DiffusersQuantizer):
+    """Puts switchback layers into a model before its weights are loaded."""
+
+    use_keep_in_fp32_modules = True
+
+    def _process_model_before_weight_loading(self, model, keep_in_fp32_modules=None, **kwargs):
+        config = self.quantization_config
+        left = [*(config.modules_to_not_convert or ()), *(keep_in_fp32_modules or ())]
+        self.modules_to_not_convert = left
+        put_layers(model, config, left, self.pre_quantized and config.weights == "int8")
+        model.config["quantization_config"] = config
+        return model
+
+    def _process_model_after_weight_loading(self, model, **kwargs):
+        if self.quantization_config.weights == "int8":
+            prepare_for_eval(model)
+        return model
+
+    def check_if_quantized_param(self, model, param_value, param_name, state_dict, **kwargs):
+        """Codes and scales: diffusers would cast the scales to the model's type."""
+        owner, _, name = param_name.rpartition(".")
+        return name in (CODES, SCALES) and isinstance(model.get_submodule(owner), Int8Layer)
+
+    def create_quantized_param(self, model, param_value, param_name, target_device, state_dict, *rest, **kw):
+        owner, _, name = param_name.rpartition(".")
+        module = model.get_submodule(owner)
+        module._buffers[name] = state_dict[param_name].to(target_device)
+        module.weight_updated()
+
+    def maybe_update_loaded_keys(self, loaded_keys, checkpoint_files):
+        """Without the empty weights beside the codes: see nn/_prepared.py."""
+        known = set(loaded_keys)
+        return [
+            key
+            for key in loaded_keys
+            if not (key.endswith(".weight") and key.removesuffix("weight") + CODES in known)
+        ]
+
+    @property
+    def is_serializable(self):
+        return True
+
+    @property
+    def is_trainable(self):
+        """Float weights train; int8 ones carry adapters."""
+        return True
+
+    @property
+    def is_compileable(self):
+        return True
+
+
+auto.AUTO_QUANTIZATION_CONFIG_MAPPING[_Method.SWITCHBACK.value] = SwitchBackQuantConfig
+auto.AUTO_QUANTIZER_MAPPING[_Method.SWITCHBACK.value] = SwitchBackQuantizer

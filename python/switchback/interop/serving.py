@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layers inside of a serving engine, whose linear modules leave weights and product to a method.
+
+SwitchBackLinearMethod has the functions that vLLM asks of a method (create_weights,
+process_weights_after_loading, apply) and needs nothing of it, so that other engines and tests can
+use it too. A row of y has the bits that the row has in a model that trains with SwitchBackLinear in
+mode "rowwise" (or "rowwise_shared"), in any batch.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .. import ops
+from .._errors import InvalidArgument, InvalidState, Unsupported
+from .._tensors import FLOATS
+from ..nn._function import prepared_linear
+from ..nn._layer import LayerSet
+from ..nn._options import LayerOptions
+from ..nn._prepared import CODES, SCALES
+
+
+class SwitchBackLinearMethod:
+    """Weights as int8 codes with a scale per row; one object serves any number of modules.
+
+    A module holds the parameter weight[N,K] from create_weights until
+    process_weights_after_loading, and then the buffers W_int8[N,K] and state_W[N]. Rows of several
+    matrices may lie below each other (query, key and value): each row has its own scale. A part of
+    the columns, as in row parallel layers, would have other scales than the whole, and is refused.
+    """
+
+    def create_weights(
+        self,
+        layer,
+        input_size_per_partition: int,
+        output_partition_sizes,
+        input_size: int,
+        output_size: int,
+        params_dtype: torch.dtype,
+        **attributes,
+    ) -> None:
+        """Gives the module the parameter that the engine loads into, with these attributes."""
+        if input_size_per_partition != input_size:
+            raise Unsupported(
+                f"create_weights: input_size_per_partition = {input_size_per_partition}; it must be "
+                f"input_size = {input_size}: a part of the columns has scales of its own, and results "
+                "would not have the bits of the whole layer"
+            )
+        if params_dtype not in FLOATS:
+            raise TypeError(
+                f"create_weights: params_dtype = {params_dtype}; it must be torch.float32, "
+                "torch.float16 or torch.bfloat16"
+            )
+        rows = sum(output_partition_sizes)
+        weight = torch.empty(rows, input_size, dtype=params_dtype)
+        weight = torch.nn.Parameter(weight, requires_grad=False)
+        for name, value in {"input_dim": 1, "output_dim": 0, **attributes}.items():
+            setattr(weight, name, value)
+        layer.register_parameter("weight", weight)
+        layer.switchback_layers = LayerSet(input_size, rows, LayerOptions("rowwise"))
+
+    def process_weights_after_loading(self, layer) -> None:
+        """Replaces the weight by its codes."""
+        weight = layer.weight
+        layer.weight = None
+        self.update_weights(layer, weight)
+
+    def update_weights(self, layer, weight) -> None:
+        """Takes a new float weight[N,K], in any of the three types, as from a trainer.
+
+        The codes are written where the old ones are. The library arranges them in the next apply.
+        """
+        shape = layer.switchback_layers.out_features, layer.switchback_layers.in_features
+        if tuple(weight.shape) != shape:
+            raise InvalidArgument(
+                f"update_weights: weight has shape {tuple(weight.shape)}; it must be {shape}"
+            )
+        with torch.inference_mode(False), torch.no_grad():
+            made = ops.quantize_rowwise(weight.detach())
+            for name, tensor in zip((CODES, SCALES), made):
+                if layer._buffers.get(name) is None:
+                    layer.register_buffer(name, tensor)
+                else:
+                    layer._buffers[name].copy_(tensor)
+
+    def apply(self, layer, x, bias=None):
+        """y[..., N] of x[..., K], in x's dtype."""
+        codes = layer._buffers.get(CODES)
+        if codes is None:
+            raise InvalidState("apply: the weight is not quantized; call process_weights_after_loading")
+        return prepared_linear(x, codes, layer._buffers[SCALES], bias, layer.switchback_layers)
