@@ -215,6 +215,13 @@ class Attention(unittest.TestCase):
         self.assertEqual(list(new.state_dict()), list(old.state_dict()))
         return old, new
 
+    def test_options_that_its_projections_lack(self):
+        for options, words in (({"rotation": 16}, "rotation = 16"), ({"dw": "int8_block"}, "int8_block")):
+            model = nn.Sequential(nn.MultiheadAttention(32, 2), nn.Linear(32, 32))
+            with self.assertRaisesRegex(ValueError, f"attention = True.*{words}"):
+                sb.replace_linear(model, mode="rowwise", attention=True, **options)
+            self.assertIs(type(model[1]), nn.Linear)
+
     def compare(self, old, new, inputs, tolerance, **arguments):
         results = []
         for module in (old, new):

@@ -8,6 +8,7 @@ import math
 import torch
 from torch.nn import functional
 
+from .._errors import InvalidArgument
 from .._tensors import HAS_OPERATORS
 from ._function import linear
 from ._layer import LayerSet
@@ -151,6 +152,12 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
 
 def attention_like(old, inner, out_proj):
     """The replacement of `old`, in the mode of the switchback layer `inner`."""
+    if inner.rotation or inner.dw != "floating":
+        raise InvalidArgument(
+            f"replace_linear: attention = True with rotation = {inner.rotation} and dw = {inner.dw!r}; "
+            "they must be 0 and 'floating', because the input projections of nn.MultiheadAttention have "
+            "neither: replace it in a call of its own"
+        )
     new = SwitchBackMultiheadAttention.__new__(SwitchBackMultiheadAttention)
     adopt(new, old)
     new._init_int8(inner.mode, inner.mem_efficient)
