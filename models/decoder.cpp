@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/check.hpp"
+#include "models/transfer.hpp"
 
 namespace switchback::models {
 
@@ -262,15 +263,18 @@ Decoder::Decoder(const Surroundings& around, Parameters& parameters, const Decod
   const std::int64_t half_dim = o.width / o.heads / 2;
   cosines_ = around_.take(MemoryClass::param, DType::f32, o.context, half_dim);
   sines_ = around_.take(MemoryClass::param, DType::f32, o.context, half_dim);
+  std::vector<float> cosines(static_cast<std::size_t>(cosines_.size())), sines(cosines.size());
   for (std::int64_t t = 0; t < o.context; ++t)
     for (std::int64_t i = 0; i < half_dim; ++i) {
       const double angle = static_cast<double>(t) *
                            std::pow(static_cast<double>(o.rope_theta),
                                     -static_cast<double>(i) / static_cast<double>(half_dim));
       const auto at = static_cast<std::size_t>(t * half_dim + i);
-      cosines_.floats()[at] = static_cast<float>(std::cos(angle));
-      sines_.floats()[at] = static_cast<float>(std::sin(angle));
+      cosines[at] = static_cast<float>(std::cos(angle));
+      sines[at] = static_cast<float>(std::sin(angle));
     }
+  write(around_.state(), cosines.data(), cosines_);
+  write(around_.state(), sines.data(), sines_);
 }
 
 Decoder::~Decoder() = default;
@@ -302,7 +306,7 @@ Tensor Decoder::run(const Batch& b, bool keeps) {
   stream.x = stream.owned.any();
   {
     const Profile::Range range(around_.profile, "embedding: forward");
-    embed(around_.state(), b.tokens,
+    embed(around_.state(), on_device(around_.state(), around_.memory, b.tokens, tokens_on_device_),
           {embedding_.value.floats().data(), options_.vocabulary, options_.width}, {},
           stream.owned.any());
   }
@@ -342,7 +346,10 @@ double Decoder::loss(Tokens targets) {
     core::fail(Status::invalid_state, "decoder: loss without a forward before it");
   check_tokens("targets", targets, logits_.rows(), options_.vocabulary);
   const Profile::Range range(around_.profile, "cross entropy");
-  const double value = cross_entropy(around_.state(), logits_.any(), targets, logits_.rows(), true);
+  Tensor holder;
+  const double value = cross_entropy(around_.state(), logits_.any(),
+                                     on_device(around_.state(), around_.memory, targets, holder),
+                                     logits_.rows(), true);
   has_loss_ = true;
   return value;
 }
@@ -350,7 +357,10 @@ double Decoder::loss(Tokens targets) {
 double Decoder::evaluate(const Batch& batch, Tokens targets) {
   const Tensor logits = infer(batch);
   check_tokens("targets", targets, logits.rows(), options_.vocabulary);
-  return cross_entropy(around_.state(), logits.any(), targets, logits.rows(), false);
+  Tensor holder;
+  return cross_entropy(around_.state(), logits.any(),
+                       on_device(around_.state(), around_.memory, targets, holder), logits.rows(),
+                       false);
 }
 
 void Decoder::backward(bool accumulate) {
@@ -374,7 +384,9 @@ void Decoder::backward(bool accumulate) {
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block)
     (*block)->backward(around_, dx, attention_shape(), rotary(), accumulate);
   const Profile::Range range(around_.profile, "embedding: backward");
-  embed_backward(around_.state(), tokens_, dx.any(), embedding_.gradient_view(), {}, accumulate);
+  const Tokens tokens =
+      around_.state().on_cpu() ? Tokens(tokens_) : tokens_on_device_.values<std::int32_t>();
+  embed_backward(around_.state(), tokens, dx.any(), embedding_.gradient_view(), {}, accumulate);
 }
 
 void Decoder::weights_updated() {

@@ -77,6 +77,7 @@ class Decoder {
   Tensor cosines_, sines_;
   // Kept for backward.
   std::vector<std::int32_t> tokens_;
+  Tensor tokens_on_device_;
   std::int64_t batch_ = 0, length_ = 0;
   Tensor last_, last_rstd_, normed_, logits_;
   bool has_forward_ = false, has_loss_ = false;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/check.hpp"
+#include "models/transfer.hpp"
 
 namespace switchback::models {
 
@@ -263,7 +264,7 @@ Stage::Stage(const Surroundings& around, Parameters& parameters, const StackOpti
       ends_(std::make_unique<Ends>()),
       inputs_(static_cast<std::size_t>(microbatches)),
       checkpointed_(static_cast<std::size_t>(microbatches)),
-      losses_(static_cast<std::size_t>(microbatches)) {
+      has_loss_(static_cast<std::size_t>(microbatches)) {
   core::require(o.heads >= 1 && o.width >= 1 && o.width % o.heads == 0,
                 "stack: width {} with {} heads; it must be a multiple of them", o.width, o.heads);
   ends_->saved.resize(static_cast<std::size_t>(microbatches));
@@ -289,6 +290,7 @@ Stage::Stage(const Surroundings& around, Parameters& parameters, const StackOpti
                                                         .out = o.vocabulary,
                                                         .deviation = encoder_deviation,
                                                         .mode = o.mode});
+      losses_ = around_.take(MemoryClass::workspace, DType::f32, 2, microbatches);  // of f64
     }
   }
 }
@@ -311,7 +313,9 @@ Tensor Stage::run(const Microbatch& m, Tensor x, bool keeps) {
   Ends& ends = *ends_;
   if (ends.embeds) {
     x = around_.take(c, DType::f32, m.count * o.length, o.width);
-    embed(state, m.tokens, ends.tokens->value_view(), ends.positions->value_view(), x.any());
+    Tensor holder;
+    embed(state, on_device(state, around_.memory, m.tokens, holder), ends.tokens->value_view(),
+          ends.positions->value_view(), x.any());
   }
   if (ends.drops) dropout(state, dropout_at(m, 0), x.any());
   for (const auto& block : blocks_)
@@ -324,8 +328,10 @@ Tensor Stage::run(const Microbatch& m, Tensor x, bool keeps) {
     Block::run(around_, *ends.head, x, logits, keeps && o.keeps_codes, keeps ? &s.normed : nullptr);
     if (keeps && !o.keeps_codes) s.normed.x = std::move(x);
     x.reset();
-    losses_[static_cast<std::size_t>(m.index)] =
-        cross_entropy(state, logits.any(), m.targets, m.rows_of_batch, keeps);
+    Tensor holder;
+    queue_cross_entropy(state, logits.any(), on_device(state, around_.memory, m.targets, holder),
+                        m.rows_of_batch, keeps, losses_.values<double>().data() + m.index);
+    has_loss_[static_cast<std::size_t>(m.index)] = 1;
     if (keeps) s.dlogits = std::move(logits);
   }
   if (keeps) ends.saved[static_cast<std::size_t>(m.index)] = std::move(s);
@@ -370,8 +376,9 @@ Tensor Stage::backward(const Microbatch& m, Tensor dy, bool accumulate) {
                             dropout_at(m, 2 * (*block)->layer + 2), accumulate);
   if (ends.drops) dropout(state, dropout_at(m, 0), dy.any());
   if (!ends.embeds) return dy;
-  embed_backward(state, m.tokens, dy.any(), ends.tokens->gradient_view(),
-                 ends.positions->gradient_view(), accumulate);
+  Tensor holder;
+  embed_backward(state, on_device(state, around_.memory, m.tokens, holder), dy.any(),
+                 ends.tokens->gradient_view(), ends.positions->gradient_view(), accumulate);
   return {};
 }
 
@@ -387,8 +394,11 @@ void Stage::drop() {
 
 double Stage::take_loss() {
   double sum = 0;
-  for (double& loss : losses_)
-    sum += std::exchange(loss, 0.0);
+  if (losses_.empty()) return sum;
+  std::vector<double> losses(has_loss_.size());
+  read(around_.state(), losses_, losses.data());
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    if (std::exchange(has_loss_[i], 0) != 0) sum += losses[i];
   return sum;
 }
 

@@ -79,7 +79,8 @@ class Stage {
   std::unique_ptr<Ends> ends_;
   std::vector<Tensor> inputs_;  ///< of checkpointed microbatches
   std::vector<char> checkpointed_;
-  std::vector<double> losses_;  ///< of microbatches
+  Tensor losses_;  ///< f64, of microbatches; empty without the head
+  std::vector<char> has_loss_;
 };
 
 }  // namespace switchback::models

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: the operations of a model besides its linear layers, on CPUs: forward and backward, on
-// f32 or bf16 activations, with parameters and their gradients in f32. Arguments are checked by the
-// blocks that call these; matrices are contiguous (stride = cols).
+// Models: the operations of a model besides its linear layers: forward and backward, on f32 or bf16
+// activations, with parameters and their gradients in f32. Arguments are checked by the blocks that
+// call these; matrices are contiguous (stride = cols). All of them, tokens too, lie in the memory
+// of the Context's device.
 //
-// All run on the Context's threads. Results do not depend on their number: what is summed over rows
-// is summed over fixed blocks of rows, and then over the blocks in order.
+// On a CPU they run on the Context's threads, and on another device they are queued on its stream.
+// Results do not depend on the number of threads or on the order in which blocks of a device run:
+// what is summed over rows is summed over fixed blocks of rows, and then over the blocks in order.
 #pragma once
 
 #include <cstdint>
@@ -84,6 +86,7 @@ struct AttentionShape {
 };
 /// Causal attention with scale 1/sqrt(D): out[B·T, H·D] from qkv[B·T, 3·H·D]. Keys are taken in
 /// tiles with an online softmax, so that memory is linear in T. logsumexp[B·H·T] is for backward.
+/// `times` is filled on CPUs alone.
 void attention(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv, AnyMatrix out,
                std::span<float> logsumexp, AttentionTimes* times = nullptr);
 void attention_backward(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv,
@@ -111,8 +114,12 @@ void zero(ContextState& state, AnyMatrix x);
 /// y += x.
 void add(ContextState& state, ConstAnyMatrix x, AnyMatrix y);
 
-/// Cross entropy of logits[M,V]: returns the sum over rows of -log softmax(logits)[target], divided
-/// by `count`. With `gradient`, logits become their gradient.
+/// Cross entropy of logits[M,V]: the sum over rows of -log softmax(logits)[target], divided by
+/// `count`, becomes *loss, which lies in the device's memory. With `gradient`, logits become their
+/// gradient.
+void queue_cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, std::int64_t count,
+                         bool gradient, double* loss);
+/// The same, and waits for the loss.
 double cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, std::int64_t count,
                      bool gradient);
 

@@ -61,6 +61,7 @@ Tensor Memory::take(MemoryClass c, DType dtype, std::int64_t rows, std::int64_t 
     tensor.buffer_ = std::move(free_.back());
     free_.pop_back();
   } else {
+    tensor.buffer_ = core::AlignedBuffer(source_);
     try {
       tensor.buffer_.reserve(bytes);
     } catch (const Error&) {

@@ -7,9 +7,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
@@ -44,7 +46,9 @@ class Tensor;
 /// May be used by several threads. Must outlive its tensors.
 class Memory {
  public:
-  Memory() = default;
+  /// Takes memory from `source`, such as a Context's runtime; null: from the host.
+  explicit Memory(std::shared_ptr<core::MemorySource> source = nullptr) noexcept
+      : source_(std::move(source)) {}
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
@@ -69,6 +73,7 @@ class Memory {
   void count(MemoryClass c, std::size_t more, std::size_t less);
   void give_back(MemoryClass c, core::AlignedBuffer buffer, std::size_t bytes) noexcept;
 
+  std::shared_ptr<core::MemorySource> source_;
   mutable std::mutex mutex_;
   std::vector<core::AlignedBuffer> free_;
   MemoryUse tensors_, elsewhere_, peak_;

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/optimizer.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 namespace switchback::models {
 
 namespace {
 
-Tensor zeros_like(Memory& memory, const Tensor& of) {
+Tensor zeros_like(ContextState& state, Memory& memory, const Tensor& of) {
   Tensor t = memory.take(MemoryClass::optimizer, DType::f32, of.rows(), of.cols());
-  std::fill(t.floats().begin(), t.floats().end(), 0.0f);
+  zero(state, t.any());
   return t;
 }
 
@@ -25,7 +24,7 @@ class Sgd : public Optimizer {
  public:
   Sgd(Parameters& parameters, Memory& memory, const SgdOptions& options) : options_(options) {
     for (const Parameter& p : parameters.all()) {
-      velocity_.push_back(zeros_like(memory, p.value));
+      velocity_.push_back(zeros_like(parameters.state(), memory, p.value));
       Update u = update_of(p);
       u.first = velocity_.back().floats().data();
       u.weight_decay = options.weight_decay;
@@ -55,7 +54,7 @@ class AdamW : public Optimizer {
   AdamW(Parameters& parameters, Memory& memory, const AdamWOptions& options) : options_(options) {
     for (const Parameter& p : parameters.all()) {
       for (int i = 0; i < 2; ++i)
-        moments_.push_back(zeros_like(memory, p.value));
+        moments_.push_back(zeros_like(parameters.state(), memory, p.value));
       Update u = update_of(p);
       u.first = moments_[moments_.size() - 2].floats().data();
       u.second = moments_.back().floats().data();

@@ -8,6 +8,7 @@
 
 #include "core/check.hpp"
 #include "models/philox.hpp"
+#include "models/transfer.hpp"
 
 namespace switchback::models {
 
@@ -72,11 +73,18 @@ Parameter& Parameters::get(const NewParameter& wanted) {
   p.gradient = memory_.take(MemoryClass::grad, DType::f32, wanted.rows, wanted.cols);
   if (wanted.read_as == DType::bf16)
     p.copy = memory_.take(MemoryClass::param, DType::bf16, wanted.rows, wanted.cols);
+  std::vector<float> on_host;
+  std::span<float> values = p.value.floats();
+  if (!state_.on_cpu()) {
+    on_host.resize(values.size());
+    values = on_host;
+  }
   if (wanted.deviation > 0)
-    fill(state_, p.value.floats(), wanted.deviation, seed_, hash_of(wanted.name));
+    fill(state_, values, wanted.deviation, seed_, hash_of(wanted.name));
   else
-    std::fill(p.value.floats().begin(), p.value.floats().end(), wanted.constant);
-  std::fill(p.gradient.floats().begin(), p.gradient.floats().end(), 0.0f);
+    std::fill(values.begin(), values.end(), wanted.constant);
+  if (!state_.on_cpu()) write(state_, on_host.data(), p.value);
+  zero(state_, p.gradient.any());
   refresh_copy(p);
   all_.push_back(std::move(p));
   by_name_.emplace(wanted.name, &all_.back());
@@ -85,6 +93,7 @@ Parameter& Parameters::get(const NewParameter& wanted) {
 
 void Parameters::refresh_copy(Parameter& p) {
   if (p.copy.empty()) return;
+  if (!state_.on_cpu()) return state_.runtime->convert(p.value.any(), p.copy.any(), false);
   std::transform(p.value.floats().begin(), p.value.floats().end(),
                  p.copy.values<bfloat16>().begin(), [](float v) { return bfloat16(v); });
 }
@@ -105,7 +114,7 @@ void Parameters::save(const std::string& file) const {
     to << p.name;
     put(to, p.value.rows());
     put(to, p.value.cols());
-    to.write(reinterpret_cast<const char*>(p.value.floats().data()),
+    to.write(reinterpret_cast<const char*>(floats_of(state_, p.value).data()),
              static_cast<std::streamsize>(p.value.size_bytes()));
   }
   to.close();
@@ -142,7 +151,7 @@ void Parameters::load(const std::string& file) {
     core::require(from.good(), "parameters: {}: it ends within {}", file, p.name);
   }
   for (std::size_t i = 0; i < all_.size(); ++i) {
-    std::copy(values[i].begin(), values[i].end(), all_[i].value.floats().begin());
+    write(state_, values[i].data(), all_[i].value);
     refresh_copy(all_[i]);
   }
 }

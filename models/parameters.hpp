@@ -54,6 +54,8 @@ class Parameters {
   Parameter& get(const NewParameter& wanted);
   [[nodiscard]] std::deque<Parameter>& all() noexcept { return all_; }
   [[nodiscard]] const std::deque<Parameter>& all() const noexcept { return all_; }
+  /// Of the Context in whose memory they lie.
+  [[nodiscard]] ContextState& state() const noexcept { return state_; }
   /// Elements of all values.
   [[nodiscard]] std::int64_t count() const noexcept;
 

@@ -13,6 +13,7 @@
 
 #include "core/check.hpp"
 #include "models/optimizer.hpp"
+#include "models/transfer.hpp"
 
 namespace switchback::models {
 
@@ -37,7 +38,8 @@ std::string_view checkpoint_name(Checkpoint checkpoint) noexcept {
 /// A stage with all that its thread uses.
 struct Pipeline::Member {
   Member(const PipelineOptions& o, std::int64_t first_part, std::int64_t parts)
-      : context({.device = "cpu", .threads = o.stage_threads}),
+      : context({.device = o.device, .threads = o.stage_threads}),
+        memory(context.state().runtime),
         parameters(context.state(), memory, o.seed),
         stage({context, memory}, parameters, o.stack, first_part, parts, o.microbatches),
         optimizer(make_sgd(parameters, memory,
@@ -48,6 +50,19 @@ struct Pipeline::Member {
   void count_memory() {
     memory.set_held_elsewhere(MemoryClass::int8_weights, stage.int8_weight_bytes());
     memory.set_held_elsewhere(MemoryClass::workspace, context.workspace_bytes());
+  }
+  /// What the stage before or after has handed over, which is complete. On a device it is copied,
+  /// so that no stage's memory is given back while another's stream still reads it.
+  Tensor received(Tensor tensor) {
+    if (context.state().on_cpu() || tensor.empty()) return tensor;
+    Tensor own = memory.take(MemoryClass::workspace, tensor.dtype(), tensor.rows(), tensor.cols());
+    write(context.state(), tensor.any().data, own);
+    context.synchronize();
+    return own;
+  }
+  /// Waits until a tensor that is handed over is complete.
+  void complete() {
+    if (!context.state().on_cpu()) context.synchronize();
   }
 
   Context context;
@@ -153,21 +168,30 @@ Pipeline::Step Pipeline::step(Tokens tokens, Tokens targets, std::int64_t sequen
       for (std::int64_t i = 0; i < count; ++i) {
         const bool checkpoint = options_.checkpoint == Checkpoint::always ||
                                 (options_.checkpoint == Checkpoint::except_last && i + 1 < count);
-        Tensor x = before != nullptr ? before->take(before->onward, i) : Tensor();
+        Tensor x = before != nullptr ? member.received(before->take(before->onward, i)) : Tensor();
         Tensor y = member.stage.forward(microbatch(i), std::move(x), checkpoint);
-        if (after != nullptr) after->put(after->onward, i, std::move(y));
+        if (after != nullptr) {
+          member.complete();
+          after->put(after->onward, i, std::move(y));
+        }
         member.count_memory();
       }
+      member.complete();
       forward_done[s] = StageClock::now();
       for (std::int64_t i = count - 1; i >= 0; --i) {
-        Tensor dy = after != nullptr ? after->take(after->back, i) : Tensor();
+        Tensor dy = after != nullptr ? member.received(after->take(after->back, i)) : Tensor();
         Tensor dx = member.stage.backward(microbatch(i), std::move(dy), i + 1 < count);
-        if (before != nullptr) before->put(before->back, i, std::move(dx));
+        if (before != nullptr) {
+          member.complete();
+          before->put(before->back, i, std::move(dx));
+        }
         member.count_memory();
       }
+      member.complete();
       backward_done[s] = StageClock::now();
       member.optimizer->step(member.context.state());
       member.stage.weights_updated();
+      member.complete();
       done[s] = StageClock::now();
     } catch (const OtherStageFailed&) {
     } catch (...) {
@@ -236,7 +260,7 @@ std::uint64_t Pipeline::gradient_hash() const {
       const auto mix = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; };
       for (const char c : p.name)
         mix(static_cast<unsigned char>(c));
-      for (const float g : p.gradient.floats()) {
+      for (const float g : floats_of(member->context.state(), p.gradient)) {
         std::uint32_t bits = 0;
         std::memcpy(&bits, &g, sizeof bits);
         mix(bits);

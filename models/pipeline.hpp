@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models: a stack whose stages are threads, each with a Context, memory and parameters of its own,
-// as devices would have (GPipe, Huang et al. 2019, arXiv 1811.06965).
+// as devices would have (GPipe, Huang et al. 2019, arXiv 1811.06965). On a device each stage has a
+// stream; what a stage hands on is copied into the memory of the next.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,10 +22,11 @@ std::string_view checkpoint_name(Checkpoint checkpoint) noexcept;
 
 struct PipelineOptions {
   StackOptions stack;
+  std::string device = "cpu";       ///< of all stages; each has a stream of its own
   std::vector<std::int64_t> parts;  ///< of each stage; their sum is stack.parts()
   std::int64_t microbatches = 1;
   Checkpoint checkpoint = Checkpoint::never;
-  int stage_threads = 1;  ///< of each stage's Context
+  int stage_threads = 1;  ///< of each stage's Context, on CPUs
   std::uint64_t seed = 1;
   float learning_rate = 0.01f, momentum = 0.9f, weight_decay = 1e-4f;
 };

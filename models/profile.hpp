@@ -6,9 +6,13 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "core/device.hpp"
 
 namespace switchback::models {
 
@@ -22,15 +26,35 @@ struct AttentionTimes {
 class Profile {
  public:
   using Clock = std::chrono::steady_clock;
+  using Times = std::map<std::string, std::vector<double>, std::less<>>;
+
+  /// Of operations on a CPU, or, with a runtime, on its stream, which nothing waits for meanwhile.
+  explicit Profile(std::shared_ptr<core::DeviceRuntime> runtime = nullptr) noexcept
+      : runtime_(std::move(runtime)) {}
 
   /// Times one instance: from its construction to its destruction. A null profile times nothing.
   class Range {
    public:
-    Range(Profile* profile, std::string_view name) noexcept : profile_(profile), name_(name) {
-      if (profile_ != nullptr) begin_ = Clock::now();
+    Range(Profile* profile, std::string_view name) : profile_(profile), name_(name) {
+      if (profile_ == nullptr) return;
+      if (profile_->runtime_ != nullptr) {
+        timer_ = profile_->runtime_->make_timer();
+        timer_->start();
+      }
+      begin_ = Clock::now();
     }
     ~Range() {
-      if (profile_ != nullptr) profile_->add(name_, Clock::now() - begin_);
+      if (profile_ == nullptr) return;
+      const auto time = Clock::now() - begin_;
+      try {
+        if (timer_ == nullptr) {
+          profile_->add(name_, time);
+        } else {
+          timer_->stop();
+          profile_->queued_.push_back({std::string(name_), std::move(timer_)});
+        }
+      } catch (...) {  // this instance is not counted; the operation has an error of its own
+      }
     }
     Range(const Range&) = delete;
     Range& operator=(const Range&) = delete;
@@ -38,22 +62,35 @@ class Profile {
    private:
     Profile* profile_;
     std::string_view name_;
+    std::unique_ptr<core::DeviceTimer> timer_;
     Clock::time_point begin_;
   };
 
   void add(std::string_view name, Clock::duration time) {
-    auto found = times_ms_.find(name);
-    if (found == times_ms_.end()) found = times_ms_.emplace(std::string(name), 0).first;
-    found->second.push_back(std::chrono::duration<double, std::milli>(time).count());
+    add_ms(name, std::chrono::duration<double, std::milli>(time).count());
   }
-  [[nodiscard]] const std::map<std::string, std::vector<double>, std::less<>>& times_ms()
-      const noexcept {
+  /// Waits for what is timed on a stream.
+  [[nodiscard]] const Times& times_ms() {
+    for (const Queued& queued : queued_)
+      add_ms(queued.name, 1e3 * queued.timer->seconds());
+    queued_.clear();
     return times_ms_;
   }
   AttentionTimes attention;
 
  private:
-  std::map<std::string, std::vector<double>, std::less<>> times_ms_;
+  struct Queued {
+    std::string name;
+    std::unique_ptr<core::DeviceTimer> timer;
+  };
+  void add_ms(std::string_view name, double ms) {
+    auto found = times_ms_.find(name);
+    if (found == times_ms_.end()) found = times_ms_.emplace(std::string(name), 0).first;
+    found->second.push_back(ms);
+  }
+  std::shared_ptr<core::DeviceRuntime> runtime_;
+  std::vector<Queued> queued_;
+  Times times_ms_;
 };
 
 }  // namespace switchback::models

@@ -19,8 +19,8 @@
 
 #include "hwy/cache_control.h"
 #include "models/cpu/ahead.hpp"
+#include "models/cpu/engine.hpp"
 #include "models/cpu/vectors-inl.h"
-#include "models/kernels.hpp"
 
 #ifndef SWITCHBACK_MODELS_ATTENTION_ONCE
 #define SWITCHBACK_MODELS_ATTENTION_ONCE
@@ -624,6 +624,8 @@ struct WorkerScratch {
 
 }  // namespace
 
+namespace cpu {
+
 void attention(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv, AnyMatrix out,
                std::span<float> logsumexp, AttentionTimes* times) {
   const auto kernel = HWY_DISPATCH_TABLE(ForwardTask)[quant::cpu::table_index(state.features)];
@@ -655,6 +657,8 @@ void attention_backward(ContextState& state, const AttentionShape& shape, ConstA
            qkv, out, logsumexp.data() + head * shape.length, dout, dqkv, scratch.of(worker), times);
   });
 }
+
+}  // namespace cpu
 
 }  // namespace switchback::models
 #endif

@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "hwy/cache_control.h"
+#include "models/cpu/engine.hpp"
 #include "models/cpu/vectors-inl.h"
-#include "models/kernels.hpp"
 #include "models/philox.hpp"
 #include "quant/cpu/philox-inl.h"
 
@@ -258,6 +258,8 @@ void for_rows(ContextState& state, std::int64_t rows, std::int64_t cols, F&& f) 
 
 }  // namespace
 
+namespace cpu {
+
 void embed(ContextState& state, Tokens tokens, MatrixView<const float> table,
            MatrixView<const float> positions, AnyMatrix y) {
   const auto kernel = HWY_DISPATCH_TABLE(EmbedRow)[elementwise_table(state)];
@@ -320,7 +322,6 @@ void swiglu_backward(ContextState& state, ConstAnyMatrix gate_up, ConstAnyMatrix
 }
 
 void dropout(ContextState& state, const Dropout& args, AnyMatrix x) {
-  if (args.p <= 0) return;
   const auto kernel = HWY_DISPATCH_TABLE(DropoutRange)[elementwise_table(state)];
   state.threads.for_ranges(
       x.rows * x.cols, elements_of_task,
@@ -342,6 +343,8 @@ void add(ContextState& state, ConstAnyMatrix x, AnyMatrix y) {
       x.rows * x.cols, elements_of_task,
       [&](std::int64_t begin, std::int64_t end, int) { kernel(x, y, begin, end); });
 }
+
+}  // namespace cpu
 
 }  // namespace switchback::models
 #endif

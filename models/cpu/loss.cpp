@@ -11,8 +11,8 @@
 #include <type_traits>
 
 #include "hwy/cache_control.h"
+#include "models/cpu/engine.hpp"
 #include "models/cpu/vectors-inl.h"
-#include "models/kernels.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
@@ -144,8 +144,10 @@ namespace switchback::models {
 
 HWY_EXPORT(LossOfRow);
 
-double cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, std::int64_t count,
-                     bool gradient) {
+namespace cpu {
+
+void queue_cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, std::int64_t count,
+                         bool gradient, double* loss) {
   const auto kernel = HWY_DISPATCH_TABLE(LossOfRow)[quant::cpu::table_index(state.features)];
   const float scale = gradient ? 1.0f / static_cast<float>(count) : 0.0f;
   core::Workspace::Frame frame(state.workspace);
@@ -158,8 +160,10 @@ double cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, std:
   double sum = 0;
   for (std::int64_t r = 0; r < logits.rows; ++r)
     sum += losses[r];
-  return sum / static_cast<double>(count);
+  *loss = sum / static_cast<double>(count);
 }
+
+}  // namespace cpu
 
 }  // namespace switchback::models
 #endif

@@ -8,8 +8,8 @@
 #include "hwy/foreach_target.h"
 //
 #include "core/assert.hpp"
+#include "models/cpu/engine.hpp"
 #include "models/cpu/vectors-inl.h"
-#include "models/kernels.hpp"
 
 #ifndef SWITCHBACK_MODELS_NORM_ONCE
 #define SWITCHBACK_MODELS_NORM_ONCE
@@ -254,6 +254,8 @@ void add_blocks(ContextState& state, const float* sums, std::int64_t blocks, std
 
 }  // namespace
 
+namespace cpu {
+
 void rms_norm(ContextState& state, const RmsNorm& o) {
   SWITCHBACK_ASSERT((o.add.data == nullptr) == (o.sum.data == nullptr));
   const auto kernel = HWY_DISPATCH_TABLE(RmsRows)[norm_table(state)];
@@ -294,6 +296,8 @@ void layer_norm_backward(ContextState& state, const LayerNormBackward& o) {
   add_blocks(state, sums, blocks, 2 * cols, o.dgain, o.accumulate);
   add_blocks(state, sums + cols, blocks, 2 * cols, o.dbias, o.accumulate);
 }
+
+}  // namespace cpu
 
 }  // namespace switchback::models
 #endif

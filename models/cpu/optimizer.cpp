@@ -7,8 +7,8 @@
 #define HWY_TARGET_INCLUDE "models/cpu/optimizer.cpp"
 #include "hwy/foreach_target.h"
 //
+#include "models/cpu/engine.hpp"
 #include "models/cpu/vectors-inl.h"
-#include "models/kernels.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
@@ -86,6 +86,8 @@ void run_updates(ContextState& state, Kernel kernel, const Rates& rates,
 
 }  // namespace
 
+namespace cpu {
+
 void sgd(ContextState& state, const SgdRates& rates, std::span<const Update> updates) {
   run_updates(state, HWY_DISPATCH_TABLE(SgdRange)[quant::cpu::table_index(state.features)], rates,
               updates);
@@ -95,6 +97,8 @@ void adamw(ContextState& state, const AdamRates& rates, std::span<const Update> 
   run_updates(state, HWY_DISPATCH_TABLE(AdamRange)[quant::cpu::table_index(state.features)], rates,
               updates);
 }
+
+}  // namespace cpu
 
 }  // namespace switchback::models
 #endif
