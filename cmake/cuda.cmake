@@ -44,14 +44,18 @@ else()
   message(STATUS "CUDA: not built")
 endif()
 
-# switchback_cuda_sources(TARGET JOINED_IN file... [REAL_ONLY file...] SOURCES file...): adds SOURCES to
-# a layer if there is a toolkit, and always to the list that is compiled for the emulated device.
-# REAL_ONLY files are not, because the emulated device has its own. JOINED_IN names the files of the
-# layer that refer to the backend: only these are compiled with SWITCHBACK_HAVE_CUDA.
+# switchback_cuda_sources(TARGET [LIST name] JOINED_IN file... [REAL_ONLY file...] SOURCES file...): adds
+# SOURCES to a layer if there is a toolkit, and always to the list that is compiled for the emulated
+# device, a global property (default: SWITCHBACK_CUDA_SOURCES, of the library). REAL_ONLY files are not,
+# because the emulated device has its own. JOINED_IN names the files of the layer that refer to the
+# backend: only these are compiled with SWITCHBACK_HAVE_CUDA.
 function(switchback_cuda_sources target)
-  cmake_parse_arguments(_cuda "" "" "JOINED_IN;REAL_ONLY;SOURCES" ${ARGN})
+  cmake_parse_arguments(_cuda "" "LIST" "JOINED_IN;REAL_ONLY;SOURCES" ${ARGN})
+  if(NOT _cuda_LIST)
+    set(_cuda_LIST SWITCHBACK_CUDA_SOURCES)
+  endif()
   foreach(source IN LISTS _cuda_SOURCES)
-    set_property(GLOBAL APPEND PROPERTY SWITCHBACK_CUDA_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+    set_property(GLOBAL APPEND PROPERTY ${_cuda_LIST} "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
   endforeach()
   if(SWITCHBACK_HAVE_CUDA)
     target_sources(${target} PRIVATE ${_cuda_SOURCES} ${_cuda_REAL_ONLY})

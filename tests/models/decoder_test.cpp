@@ -47,8 +47,8 @@ double loss_of(const DecoderOptions& o, const Named& p, const std::vector<std::i
 TEST(ModelsGradient, DecoderOfEveryParameter) {
   const DecoderOptions o{
       .vocabulary = 11, .width = 12, .hidden = 10, .layers = 2, .heads = 2, .context = 9};
-  Context context;
-  Memory memory;
+  Context context(device_options());
+  Memory memory(visible_memory(context));
   const Surroundings around{context, memory};
   Parameters parameters(context.state(), memory, 3);
   Decoder model(around, parameters, o);

@@ -32,7 +32,7 @@ void for_all_settings(F&& f) {
 
 TEST(ModelsGradient, RmsNorm) {
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     for (const auto& [rows, cols] :
          {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 37}, {70, 16}}) {
       const Tensor x = filled(memory, s.dtype, rows, cols, 1, 2);
@@ -81,7 +81,7 @@ TEST(ModelsGradient, RmsNorm) {
 
 TEST(ModelsGradient, LayerNorm) {
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{3, 37}, {70, 16}}) {
       const Tensor x = filled(memory, s.dtype, rows, cols, 1, 2);
       const Tensor more = filled(memory, s.dtype, rows, cols, 2);
@@ -137,7 +137,7 @@ TEST(ModelsGradient, LayerNorm) {
 TEST(ModelsGradient, Rope) {
   constexpr std::int64_t batch = 2, length = 5, heads = 2;
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     for (const std::int64_t dim : {2, 6, 40}) {
       const Tensor cosines = tensor(memory, DType::f32, length, dim / 2);
       const Tensor sines = tensor(memory, DType::f32, length, dim / 2);
@@ -193,7 +193,7 @@ struct AttentionGradient : AttentionRun {
 // (256); widths of heads that are no vectors.
 TEST(ModelsReference, AttentionForward) {
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     for (const auto& [length, dim] : {std::pair<std::int64_t, std::int64_t>{1, 3},
                                       {2, 16},
                                       {7, 33},
@@ -217,7 +217,7 @@ TEST(ModelsReference, AttentionForward) {
 // tile, and a NaN, which its query and the later ones alone may see.
 TEST(ModelsReference, AttentionOfLargeScoresAndNaN) {
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     const AttentionShape shape{.batch = 1, .length = 150, .heads = 1, .head_dim = 16};
     const Tensor qkv = filled(memory, s.dtype, 150, 48, 1, 12);
     const Tensor out = tensor(memory, s.dtype, 150, 16);
@@ -243,7 +243,7 @@ TEST(ModelsReference, AttentionOfLargeScoresAndNaN) {
 // would take too long.
 TEST(ModelsReference, AttentionBackward) {
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     for (const auto& [length, dim] : {std::pair<std::int64_t, std::int64_t>{1, 3},
                                       {17, 20},
                                       {63, 16},
@@ -263,7 +263,7 @@ TEST(ModelsReference, AttentionBackward) {
 
 TEST(ModelsGradient, Attention) {
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     // Central differences of all inputs: short sequences; those over several tiles have few heads.
     for (const auto& [length, heads, dim] :
          {std::tuple<std::int64_t, std::int64_t, std::int64_t>{7, 2, 5}, {70, 1, 2}}) {
@@ -285,10 +285,10 @@ TEST(ModelsReference, LargeResultsAreThoseOfTheirParts) {
   const auto l2 = std::max<std::int64_t>(static_cast<std::int64_t>(core::cpu_caches().l2_bytes),
                                          std::int64_t{1} << 20);
   constexpr std::int64_t length = 64, heads = 3, dim = 24, width = heads * dim;
-  const std::int64_t batch = l2 / (length * width * 4) + 1;
+  const std::int64_t batch = on_emulated() ? 2 : l2 / (length * width * 4) + 1;
   for (const ContextOptions& options : all_contexts()) {
     Context context(options);
-    Memory memory;
+    Memory memory(visible_memory(context));
     const AttentionShape all{.batch = batch, .length = length, .heads = heads, .head_dim = dim};
     const AttentionShape one{.batch = 1, .length = length, .heads = heads, .head_dim = dim};
     const Tensor qkv = filled(memory, DType::f32, all.rows(), 3 * width, 1, 2);
@@ -319,7 +319,7 @@ TEST(ModelsReference, LargeResultsAreThoseOfTheirParts) {
     expect_last(dqkv, dqkv_of_last);
 
     // Rows of qkv as a table, in another order.
-    std::vector<std::int32_t> tokens;
+    DeviceTokens tokens;
     for (std::int64_t r = 0; r < all.rows(); ++r)
       tokens.push_back(static_cast<std::int32_t>((r * 7 + 3) % all.rows()));
     embed(context.state(), tokens, {qkv.floats().data(), all.rows(), 3 * width}, {}, dqkv.any());
@@ -334,7 +334,7 @@ TEST(ModelsReference, LargeResultsAreThoseOfTheirParts) {
 
 TEST(ModelsGradient, Swiglu) {
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     for (const std::int64_t hidden : {1, 19, 32}) {
       const Tensor gate_up = filled(memory, s.dtype, 3, 2 * hidden, 1, 4);
       const Tensor h = tensor(memory, s.dtype, 3, hidden);
@@ -352,8 +352,8 @@ TEST(ModelsGradient, Swiglu) {
 }
 
 TEST(ModelsGradient, SwigluOfLargeGates) {
-  Context context;
-  Memory memory;
+  Context context(device_options());
+  Memory memory(visible_memory(context));
   const Tensor gate_up = tensor(memory, DType::f32, 1, 4);
   const float values[] = {-500.0f, 500.0f, 2.0f, 3.0f};
   std::copy(values, values + 4, gate_up.floats().begin());
@@ -365,11 +365,11 @@ TEST(ModelsGradient, SwigluOfLargeGates) {
 
 TEST(ModelsGradient, CrossEntropy) {
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     for (const std::int64_t vocabulary : {1, 13, 64, 100}) {
       const Tensor logits = filled(memory, s.dtype, 5, vocabulary, 1, 6);
       const Values input = values_of(logits);
-      std::vector<std::int32_t> targets;
+      DeviceTokens targets;
       for (std::int32_t r = 0; r < 5; ++r)
         targets.push_back(static_cast<std::int32_t>((r * 7) % vocabulary));
       const double want = reference::cross_entropy(input, targets);
@@ -387,14 +387,14 @@ TEST(ModelsGradient, CrossEntropy) {
 // Rows of several chunks, some of them of nothing but -Inf, as masked classes have.
 TEST(ModelsReference, CrossEntropyOfManyClasses) {
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     constexpr std::int64_t vocabulary = 2500;
     for (const std::int64_t masked : {0, 1500}) {
       const Tensor logits = filled(memory, s.dtype, 2, vocabulary, 1, 6);
       for (std::int64_t i = 0; i < masked; ++i)
         core::store_float(logits.any().data, s.dtype, i, -std::numeric_limits<float>::infinity());
       const Values input = values_of(logits);
-      const std::vector<std::int32_t> targets = {2000, 7};
+      const DeviceTokens targets = {2000, 7};
       const double want = reference::cross_entropy(input, targets);
       EXPECT_NEAR(cross_entropy(s.context.state(), logits.any(), targets, 2, true), want, 1e-5)
           << s.name;
@@ -414,9 +414,9 @@ TEST(ModelsReference, CrossEntropyOfManyClasses) {
 
 TEST(ModelsGradient, Embedding) {
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     constexpr std::int64_t vocabulary = 7, width = 70, length = 3;
-    const std::vector<std::int32_t> tokens = {6, 0, 6, 1, 6, 2};
+    const DeviceTokens tokens = {6, 0, 6, 1, 6, 2};
     const Tensor table = filled(memory, DType::f32, vocabulary, width, 1);
     const Tensor positions = filled(memory, DType::f32, length, width, 2);
     const Tensor y = tensor(memory, s.dtype, 6, width);
@@ -457,7 +457,7 @@ TEST(ModelsReference, DropoutIsTheGeneratorsOnEveryInstructionSet) {
   const philox::Words ones = philox::bits(~std::uint64_t{0}, {~0u, ~0u, ~0u, ~0u});
   EXPECT_EQ(ones, (philox::Words{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}));
   for_all_settings([](const Setting& s) {
-    Memory memory;
+    Memory memory(visible_memory(s.context));
     // Blocks of 64 elements, and a last one of 51; counters that do not fit 32 bits.
     for (const std::int64_t first : {std::int64_t{128}, std::int64_t{1} << 36}) {
       const Tensor x = filled(memory, s.dtype, 7, 53, 1);
@@ -483,7 +483,7 @@ TEST(ModelsReference, DropoutIsTheGeneratorsOnEveryInstructionSet) {
 TEST(ModelsReference, Optimizers) {
   for (const ContextOptions& options : all_contexts()) {
     Context context(options);
-    Memory memory;
+    Memory memory(visible_memory(context));
     constexpr std::int64_t n = 67;
     const Tensor w = filled(memory, DType::f32, 1, n, 1);
     const Tensor g = filled(memory, DType::f32, 1, n, 2);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 namespace switchback::test::reference {
@@ -206,7 +207,7 @@ inline Values gelu(Values x) {
 }
 
 /// The mean of -log softmax(row)[target].
-inline double cross_entropy(const Values& logits, const std::vector<std::int32_t>& targets) {
+inline double cross_entropy(const Values& logits, std::span<const std::int32_t> targets) {
   const std::size_t cols = logits.size() / targets.size();
   double loss = 0;
   for (std::size_t r = 0; r < targets.size(); ++r) {

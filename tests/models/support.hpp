@@ -5,17 +5,32 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
 
+#include "core/context_state.hpp"
 #include "core/unaligned.hpp"
 #include "models/memory.hpp"
 #include "models/philox.hpp"
 #include "models/reference.hpp"
 #include "support/contexts.hpp"
+#include "support/models_emulated.hpp"
 
 namespace switchback::test {
 
 using reference::Values;
+
+/// Before main() opens the device.
+inline const bool has_emulated_models = (install_emulated_models(), true);
+
+/// Memory of the Context's device that the test can read and write too.
+inline std::shared_ptr<core::MemorySource> visible_memory(Context& context) {
+  const auto& runtime = context.state().runtime;
+  return runtime == nullptr ? nullptr : runtime->visible_memory();
+}
+
+/// Tokens that operations of the tested device can read.
+using DeviceTokens = Vector<std::int32_t>;
 
 /// Between -1 and 1, times `scale`.
 inline void fill(const models::Tensor& t, std::uint64_t seed, double scale = 1) {

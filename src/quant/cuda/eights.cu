@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: rowwise quantization of elements that are f32 before they are coded: with columns
 // scaled, with stochastic rounding, or both.
-#include "core/philox.hpp"
+#include "core/cuda/philox.cuh"
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
@@ -21,23 +21,6 @@ struct EightsArguments {
   bool packed;             // eights of x and q are aligned
   StochasticRounding rounding;
 };
-
-/// The words of core::philox::bits.
-__device__ __forceinline__ uint4 philox_words(std::uint64_t key, uint4 c) {
-  namespace philox = core::philox;
-  auto k0 = static_cast<unsigned>(key);
-  auto k1 = static_cast<unsigned>(key >> 32);
-#pragma unroll
-  for (int round = 0; round < philox::rounds; ++round) {
-    const std::uint64_t p0 = std::uint64_t{philox::multiplier0} * c.x;
-    const std::uint64_t p1 = std::uint64_t{philox::multiplier1} * c.z;
-    c = make_uint4(static_cast<unsigned>(p1 >> 32) ^ c.y ^ k0, static_cast<unsigned>(p1),
-                   static_cast<unsigned>(p0 >> 32) ^ c.w ^ k1, static_cast<unsigned>(p0));
-    k0 += philox::weyl0;
-    k1 += philox::weyl1;
-  }
-  return c;
-}
 
 /// Elements [8·eight, 8·eight + 8) of a row, widened and scaled; zeros behind its end.
 template <class T>
@@ -72,7 +55,7 @@ __device__ __forceinline__ uint2 code_eight(const float (&v)[each], const Eights
   if constexpr (!random) {
     return make_uint2(codes(v[0], v[1], v[2], v[3], scale), codes(v[4], v[5], v[6], v[7], scale));
   } else {
-    const uint4 words = philox_words(
+    const uint4 words = core::SWITCHBACK_CUDA_NS::philox_words(
         a.rounding.seed,
         make_uint4(static_cast<unsigned>(eight), row_number, a.rounding.stream, a.rounding.step));
     const bool has_codes = scale.absmax > 0.0f && scale.absmax <= 0x1.fffffep127f;
