@@ -20,7 +20,7 @@ struct CpuFeatures {
   bool avx512 = false;       ///< AVX-512 F, BW, CD, DQ, VL
   bool avx512_vnni = false;  ///< EVEX vpdpbusd, 512 bit
   bool avx512_bf16 = false;
-  bool amx_int8 = false;  ///< AMX tiles and int8, permission granted by the system
+  bool amx_int8 = false;  ///< AMX tiles and int8, with the above; permission granted by the system
 
   /// Whether code for this level can run. Scalar code always can.
   [[nodiscard]] bool has(Isa isa) const noexcept;

@@ -164,8 +164,8 @@ CpuFeatures probe() {
              bit(seven.b, 30) && bit(seven.b, 31);
   f.avx512_vnni = f.avx512 && bit(seven.c, 11);
   f.avx512_bf16 = f.avx512 && bit(seven_one.a, 5);
-  f.amx_int8 =
-      f.avx512_vnni && tiles && bit(seven.d, 24) && bit(seven.d, 25) && request_amx_permission();
+  f.amx_int8 = f.avx512_vnni && f.avx512_bf16 && tiles && bit(seven.d, 24) && bit(seven.d, 25) &&
+               request_amx_permission();
   return f;
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the blockwise product in the tiles of the int8 kernels. After each block of rows a
-// tile's int32 sums are added to its f32 sums (promote), after each superblock these to d (fold).
+// tile's int32 sums are added to its f32 sums (promoted), after each superblock these to d
+// (folded).
 //
 // b is packed once. A task has some rows of a and columns of d; it goes through the rows in pieces
 // of whole blocks, for which it prepares its rows of a in its own scratch. They stay in the
-// second-level cache while the piece's panels of b pass by.
+// second-level cache while the piece's panels of b pass by. If there is one piece, the f32 sums of
+// one panel are all there are.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -27,8 +29,6 @@ using gemm_int8::even_block;
 using gemm_int8::MicroKernel;
 using gemm_int8::round_up;
 
-constexpr std::int64_t most_rows = 96;
-constexpr std::int64_t most_cols = 512;
 constexpr std::int64_t tasks_per_thread = 4;
 
 // What one worker has to itself.
@@ -48,6 +48,7 @@ class Run {
 
   void operator()() {
     choose_blocks();
+    pieces_ = piece_end(0) < p_.blocks();
     streams_ = gemm_int8::streams_output(kernel_, state_.threads, p_.output, p_.n, p_.k,
                                          p_.stride_d, o_.d);
     take_memory();
@@ -66,6 +67,9 @@ class Run {
   void choose_blocks() {
     const std::int64_t wanted =
         state_.threads.count() == 1 ? 1 : state_.threads.count() * tasks_per_thread;
+    // A copy of rows for block_tile pays the more columns they meet.
+    const std::int64_t most_rows = copies() ? 128 : 96;
+    const std::int64_t most_cols = copies() ? 1024 : 512;
     rows_ = even_block(p_.n, most_rows, kernel_.rows);
     const std::int64_t across = ceil_div(wanted, ceil_div(p_.n, rows_));
     cols_ = even_block(p_.k, std::min(most_cols, ceil_div(p_.k, across)), kernel_.cols);
@@ -74,9 +78,14 @@ class Run {
     // Pieces of a whose prepared rows take a quarter of the second-level cache.
     const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
     const std::int64_t room = (l2 > 0 ? l2 : std::int64_t{1} << 20) / 4;
-    const std::int64_t block_bytes = rows_ * p_.block_rows * std::max(1, kernel_.a_copy_bytes);
+    const std::int64_t block_bytes =
+        rows_ * p_.block_rows * std::max<std::int64_t>(1, a_copy_bytes());
     piece_blocks_ = std::clamp<std::int64_t>(room / block_bytes, 1, superblock());
   }
+
+  // Whether tiles read copy_rows()'s copy.
+  [[nodiscard]] bool copies() const { return kernel_.block_tile != nullptr; }
+  [[nodiscard]] std::int64_t a_copy_bytes() const { return copies() ? 1 : kernel_.a_copy_bytes; }
 
   [[nodiscard]] std::int64_t superblock() const {
     return blockwise_superblock_rows / p_.block_rows;
@@ -95,15 +104,13 @@ class Run {
         static_cast<std::int64_t>(gemm_int8::blocked_packed_bytes(kernel_, p_.k, p_.padded_m)));
     scale_a_ = frame_.take<float>(p_.blocks() * p_.n);
     scale_b_ = frame_.take<float>(p_.blocks() * padded_k_);
-    a_bytes_ = kernel_.a_copy_bytes > 0
-                   ? padded_rows_ * piece_blocks_ * p_.block_rows * kernel_.a_copy_bytes
-                   : 0;
+    a_bytes_ = padded_rows_ * piece_blocks_ * p_.block_rows * a_copy_bytes();
     // A multiple of 64 bytes, so that each worker's sums are aligned.
     start_count_ = round_up(piece_blocks_ * padded_rows_, 16);
-    sums_count_ =
-        (kernel_.defers_epilogue ? 2 : 1) * round_up(std::int64_t{kernel_.rows} * kernel_.cols, 16);
-    partial_count_ = round_up(rows_, kernel_.rows) * cols_;
-    total_count_ = p_.output == DType::f32 ? 0 : rows_ * cols_;
+    sums_count_ = (copies() ? 2 : 1) * round_up(std::int64_t{kernel_.rows} * kernel_.cols, 16);
+    partial_count_ = padded_tiles(rows_) * (pieces_ ? cols_ : kernel_.cols);
+    const bool totals = p_.output != DType::f32 && (p_.accumulate || p_.blocks() > superblock());
+    total_count_ = totals ? rows_ * cols_ : 0;
     if (a_bytes_ > 0) a_ = frame_.take<std::int8_t>(workers * a_bytes_);
     start_ = frame_.take<std::int32_t>(workers * start_count_);
     sums_ = frame_.take<std::int32_t>(workers * sums_count_);
@@ -139,10 +146,7 @@ class Run {
       const std::int64_t end = piece_end(begin);
       prepare(row, rows, begin, end, scratch);
       for (std::int64_t c = col; c < end_col; c += kernel_.cols)
-        panel(row, rows, c, begin, end, scratch, scratch.partial + (c - col) * padded_tiles(rows));
-      if (end % superblock() != 0 && end != p_.blocks()) continue;
-      for (std::int64_t c = col; c < end_col; c += kernel_.cols)
-        fold(row, rows, c, col, end, scratch, scratch.partial + (c - col) * padded_tiles(rows));
+        panel({row, rows, c, c - col}, begin, end, scratch);
     }
   }
 
@@ -156,10 +160,19 @@ class Run {
 
   void prepare(std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end,
                const WorkerScratch& scratch) const {
+    const std::int8_t* const a = o_.a + row * p_.stride_a + begin * p_.block_rows;
+    if (copies()) {
+      const gemm_int8::RowTiles tiles = tiles_of(rows);
+      for (std::int64_t t = 0; t < tiles.count; ++t)
+        kernel_.copy_rows(a + tiles.begin(t) * p_.stride_a, p_.stride_a, tiles.size(t),
+                          (end - begin) * p_.block_rows,
+                          scratch.a + copied(tiles.begin(t), 0, end - begin));
+      return;
+    }
     for (std::int64_t r = 0; r < rows; r += kernel_.rows_together)
       for (std::int64_t b = begin; b < end; ++b)
         kernel_.prepare(
-            o_.a + (row + r) * p_.stride_a + b * p_.block_rows, p_.stride_a,
+            a + r * p_.stride_a + (b - begin) * p_.block_rows, p_.stride_a,
             static_cast<int>(std::min<std::int64_t>(kernel_.rows_together, rows - r)),
             p_.block_rows,
             scratch.a == nullptr ? nullptr : scratch.a + copied(r, b - begin, end - begin),
@@ -169,91 +182,123 @@ class Run {
   // Where the prepared codes of a row and block of a piece are.
   [[nodiscard]] std::int64_t copied(std::int64_t row, std::int64_t block,
                                     std::int64_t blocks) const {
-    return (row * blocks + block * kernel_.rows_together) * p_.block_rows * kernel_.a_copy_bytes;
+    return (row * blocks + block * kernel_.rows_together) * p_.block_rows * a_copy_bytes();
   }
 
-  // Adds the blocks [begin, end) to the f32 sums of a panel.
-  void panel(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t begin,
-             std::int64_t end, const WorkerScratch& scratch, float* partial) const {
-    const std::int64_t strip_bytes = kernel_.strip_cols * p_.padded_m;
-    const gemm_int8::RowTiles tiles = tiles_of(rows);
+  // The rows of a task in a panel, whose first column is `offset` behind the task's.
+  struct Panel {
+    std::int64_t row, rows, col, offset;
+  };
+
+  // Adds the blocks [begin, end) to the f32 sums of a panel, and these to d where a superblock
+  // ends.
+  void panel(const Panel& at, std::int64_t begin, std::int64_t end,
+             const WorkerScratch& scratch) const {
+    const gemm_int8::RowTiles tiles = tiles_of(at.rows);
+    float* const partial =
+        scratch.partial + (pieces_ ? at.offset * padded_tiles(at.rows) : std::int64_t{0});
     std::int32_t* sums = scratch.sums;
+    gemm_int8::FoldTile fold{};
     gemm_int8::PromotionTile before{};
     for (std::int64_t b = begin; b < end; ++b) {
-      const std::int64_t code = b * p_.block_rows;
+      const bool ends = (b + 1) % superblock() == 0 || b + 1 == p_.blocks();
       for (std::int64_t t = 0; t < tiles.count; ++t) {
         const std::int64_t r = tiles.begin(t);
         const int height = tiles.size(t);
-        gemm_int8::Tile tile{};
-        if (scratch.a != nullptr) {
-          tile.a = scratch.a + copied(r, b - begin, end - begin);
-          tile.stride_a_bytes = copied(1, 0, end - begin);
-        } else {
-          tile.a = o_.a + (row + r) * p_.stride_a + code;
-          tile.stride_a_bytes = p_.stride_a;
-        }
-        tile.panel = packed_ + col * p_.padded_m + code * kernel_.strip_cols;
-        tile.strip_bytes = strip_bytes;
-        tile.k = p_.block_rows;
-        tile.start = scratch.start + (b - begin) * padded_rows_ + r;
-        tile.sums = sums;
-        if (before.rows > 0) tile.promotion_before = &before;
-        kernel_.tile[height - 1](tile);
+        if (copies())
+          copied_tile(at, b, begin, end, r, height, sums, before.rows > 0 ? &before : nullptr,
+                      scratch);
+        else
+          tile(at, b, begin, end, r, height, scratch);
+        float* const p = partial + t * kernel_.rows * kernel_.cols;
+        if (ends) fold = fold_of(at, b, r, height, p, scratch);
         before = {.sums = sums,
-                  .p = partial + t * kernel_.rows * kernel_.cols,
+                  .p = p,
                   .first = b % superblock() == 0,
                   .rows = height,
-                  .scale_a = scale_a_ + b * p_.n + row + r,
-                  .scale_b = scale_b_ + b * padded_k_ + col};
-        if (kernel_.defers_epilogue) {
+                  .scale_a = scale_a_ + b * p_.n + at.row + r,
+                  .scale_b = scale_b_ + b * padded_k_ + at.col,
+                  .fold = ends ? &fold : nullptr};
+        if (copies()) {
           // The next tile promotes this one, and needs sums of its own.
           sums = sums == scratch.sums ? scratch.sums + sums_count_ / 2 : scratch.sums;
         } else {
           kernel_.promote(before);
-          before.rows = 0;
         }
       }
     }
-    if (before.rows > 0) kernel_.promote(before);
+    if (copies()) kernel_.promote(before);
   }
 
-  // Adds a panel's f32 sums of the superblock that ends with block `end` to d. d is stored in its
-  // type after the last one; before that it is kept in f32.
-  void fold(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t first_col,
-            std::int64_t end, const WorkerScratch& scratch, const float* partial) const {
-    const bool first = end <= superblock();
-    const bool last = end == p_.blocks();
-    const auto element = static_cast<std::int64_t>(dtype_size_bytes(p_.output));
-    const gemm_int8::RowTiles tiles = tiles_of(rows);
-    const std::int64_t cols = std::min<std::int64_t>(kernel_.cols, p_.k - col);
-    for (std::int64_t t = 0; t < tiles.count; ++t) {
-      const std::int64_t r = tiles.begin(t);
-      std::byte* const d =
-          static_cast<std::byte*>(o_.d) + ((row + r) * p_.stride_d + col) * element;
-      gemm_int8::FoldTile tile{};
-      tile.p = partial + t * kernel_.rows * kernel_.cols;
-      tile.rows = tiles.size(t);
-      tile.cols = cols;
-      tile.d = d;
-      tile.stride_d_bytes = p_.stride_d * element;
-      tile.streams = streams_ && first && last;
-      DType output = p_.output;
-      if (p_.output == DType::f32) {
-        if (!first || p_.accumulate) tile.start = d;
-        tile.stride_start_bytes = tile.stride_d_bytes;
-      } else {
-        float* const total = scratch.total + r * cols_ + (col - first_col);
-        if (first && p_.accumulate) widen(row + r, tile.rows, col, cols, total);
-        if (!first || p_.accumulate) tile.start = total;
-        tile.stride_start_bytes = cols_ * 4;
-        if (!last) {
-          tile.d = total;
-          tile.stride_d_bytes = cols_ * 4;
-          output = DType::f32;
-        }
-      }
-      kernel_.fold[static_cast<int>(output)](tile);
+  [[nodiscard]] const std::int8_t* panel_codes(const Panel& at, std::int64_t block) const {
+    return packed_ + at.col * p_.padded_m + block * p_.block_rows * kernel_.strip_cols;
+  }
+
+  void tile(const Panel& at, std::int64_t b, std::int64_t begin, std::int64_t end, std::int64_t r,
+            int height, const WorkerScratch& scratch) const {
+    gemm_int8::Tile tile{};
+    if (scratch.a != nullptr) {
+      tile.a = scratch.a + copied(r, b - begin, end - begin);
+      tile.stride_a_bytes = copied(1, 0, end - begin);
+    } else {
+      tile.a = o_.a + (at.row + r) * p_.stride_a + b * p_.block_rows;
+      tile.stride_a_bytes = p_.stride_a;
     }
+    tile.panel = panel_codes(at, b);
+    tile.strip_bytes = kernel_.strip_cols * p_.padded_m;
+    tile.k = p_.block_rows;
+    tile.start = scratch.start + (b - begin) * padded_rows_ + r;
+    tile.sums = scratch.sums;
+    kernel_.tile[height - 1](tile);
+  }
+
+  void copied_tile(const Panel& at, std::int64_t b, std::int64_t begin, std::int64_t end,
+                   std::int64_t r, int height, std::int32_t* sums,
+                   const gemm_int8::PromotionTile* before, const WorkerScratch& scratch) const {
+    const std::int64_t height_of_copy = round_up(height, kernel_.rows_together);
+    kernel_.block_tile(
+        {.a = scratch.a + copied(r, 0, end - begin) + (b - begin) * p_.block_rows * height_of_copy,
+         .panel = panel_codes(at, b),
+         .strip_bytes = kernel_.strip_cols * p_.padded_m,
+         .k = p_.block_rows,
+         .rows = height,
+         .sums = sums,
+         .before = before});
+  }
+
+  // How a tile's f32 sums of the superblock that ends with block b are added to d. d is stored in
+  // its type after the last one; before that it is kept in f32.
+  [[nodiscard]] gemm_int8::FoldTile fold_of(const Panel& at, std::int64_t b, std::int64_t r,
+                                            int height, const float* p,
+                                            const WorkerScratch& scratch) const {
+    const bool first = b < superblock();
+    const bool last = b + 1 == p_.blocks();
+    const auto element = static_cast<std::int64_t>(dtype_size_bytes(p_.output));
+    std::byte* const d =
+        static_cast<std::byte*>(o_.d) + ((at.row + r) * p_.stride_d + at.col) * element;
+    gemm_int8::FoldTile tile{};
+    tile.p = p;
+    tile.rows = height;
+    tile.cols = std::min<std::int64_t>(kernel_.cols, p_.k - at.col);
+    tile.d = d;
+    tile.stride_d_bytes = p_.stride_d * element;
+    tile.streams = streams_ && first && last;
+    tile.output = gemm_int8::output_of(p_.output);
+    if (p_.output == DType::f32) {
+      if (!first || p_.accumulate) tile.start = d;
+      tile.stride_start_bytes = tile.stride_d_bytes;
+    } else if (scratch.total != nullptr) {
+      float* const total = scratch.total + r * cols_ + at.offset;
+      if (first && p_.accumulate) widen(at.row + r, tile.rows, at.col, tile.cols, total);
+      if (!first || p_.accumulate) tile.start = total;
+      tile.stride_start_bytes = cols_ * 4;
+      if (!last) {
+        tile.d = total;
+        tile.stride_d_bytes = cols_ * 4;
+        tile.output = gemm_int8::Output::f32;
+      }
+    }
+    return tile;
   }
 
   void widen(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols,
@@ -270,6 +315,7 @@ class Run {
   core::Workspace::Frame frame_;
 
   bool streams_ = false;  // d is stored past the caches
+  bool pieces_ = false;   // there are several
 
   // Of a task.
   std::int64_t rows_ = 0;

@@ -151,7 +151,6 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
                                .out = k1 == p.k ? &out : nullptr,
                                .output = output_of(p.output),
                                .before = before.rows > 0 ? &before : nullptr,
-                               .promotion_before = nullptr,
                                .ahead = ahead,
                                .ahead_end = end,
                                .ahead_lines = static_cast<int>(lines)});
@@ -201,7 +200,6 @@ void BlockedProduct::narrow_block(const Block& block, std::int32_t* sums) const 
                                  .out = k1 == p.k ? &out : nullptr,
                                  .output = output_of(p.output),
                                  .before = nullptr,
-                                 .promotion_before = nullptr,
                                  .ahead = strip + distance + t * share,
                                  .ahead_end = end,
                                  .ahead_lines = static_cast<int>(lines)});

@@ -43,17 +43,6 @@ struct EpilogueTile {
                  ///< aligned
 };
 
-/// What a block of a blockwise product adds to the tile's f32 sums: p = fma(float(sum) · scale_b,
-/// scale_a, p).
-struct PromotionTile {
-  const int32_t* sums;  ///< rows of `cols` of the kernel, 64-byte aligned, as those of p
-  float* p;
-  bool first;  ///< p begins as +0
-  int64_t rows;
-  const float* scale_a;  ///< [rows], of the block
-  const float* scale_b;  ///< [cols] of the kernel, readable whatever n is
-};
-
 /// The end of a superblock: d = fma(p, c, start), rounded to the type of d.
 struct FoldTile {
   const float* p;
@@ -63,7 +52,32 @@ struct FoldTile {
   int64_t stride_start_bytes;
   void* d;  ///< any alignment
   int64_t stride_d_bytes;
-  bool streams;  ///< as EpilogueTile::streams
+  bool streams;   ///< as EpilogueTile::streams
+  Output output;  ///< the type of d, not s32
+};
+
+/// What a block of a blockwise product adds to the tile's f32 sums: p = fma(float(sum) · scale_b,
+/// scale_a, p).
+struct PromotionTile {
+  const int32_t* sums;  ///< rows of `cols` of the kernel, 64-byte aligned, as those of p
+  float* p;
+  bool first;  ///< p begins as +0
+  int64_t rows;
+  const float* scale_a;  ///< [rows], of the block
+  const float* scale_b;  ///< [cols] of the kernel, readable whatever n is
+  /// Unless null, the superblock ends with this block: p goes to d as well.
+  const FoldTile* fold;
+};
+
+/// A tile of one block of a blockwise product. Its sums start at zero.
+struct BlockTile {
+  const void* a;  ///< of MicroKernel::copy_rows
+  const void* panel;
+  int64_t strip_bytes;  ///< from one strip of the panel to the next
+  int64_t k;            ///< codes of the block
+  int rows;
+  int32_t* sums;                ///< rows of `cols`, 64-byte aligned
+  const PromotionTile* before;  ///< to be done beside the product, or null
 };
 
 /// The product of rows of A and one panel of B, and where its sums go.
@@ -78,10 +92,9 @@ struct Tile {
   int32_t* sums;            ///< rows of `cols`, 64-byte aligned
   const EpilogueTile* out;  ///< null: `sums` is the result; else it is scratch
   Output output;            ///< with `out` or `before`
-  /// What is left to do with the tile before, of other sums, for a kernel with defers_epilogue: its
-  /// epilogue, its promotion, or nothing.
+  /// The epilogue of the tile before, of other sums, left to a kernel with defers_epilogue; or
+  /// null.
   const EpilogueTile* before;
-  const PromotionTile* promotion_before;
   /// The memory needed next: each step of 4 groups prefetches ahead_lines of it, up to its end.
   const int8_t* ahead;
   const int8_t* ahead_end;
@@ -158,8 +171,8 @@ struct MicroKernel {
   using TileFunction = void (*)(const Tile& tile);
   TileFunction tile[max_rows] = {};
 
-  /// tile() does the epilogue or promotion of the tile before beside its own product, which does
-  /// not occupy the vector units. Its own out then only says where the results will go.
+  /// tile() does the epilogue of the tile before beside its own product, which does not occupy the
+  /// vector units. Its own out then only says where the results will go.
   bool defers_epilogue = false;
 
   /// narrow[r−1]: a tile of r rows and one strip, for an A of few rows: each byte of B that comes
@@ -179,11 +192,15 @@ struct MicroKernel {
   using Epilogue = void (*)(const EpilogueTile& tile);
   Epilogue epilogue[output_count] = {};
 
-  /// Blockwise products, with the sums of `tile`.
+  /// Blockwise products: the end of a block, and of a superblock if the tile says so.
   void (*promote)(const PromotionTile& tile) = nullptr;
-  /// By Output; none for s32.
-  using Fold = void (*)(const FoldTile& tile);
-  Fold fold[output_count] = {};
+  /// Null: blocks are summed by `tile`. Else by this, from copy_rows()'s copy, and it does the
+  /// promotion of the tile before.
+  void (*block_tile)(const BlockTile& tile) = nullptr;
+  /// The copy of a tile's rows that block_tile reads: rows_together · k codes for each
+  /// rows_together rows, whole or not, 64-byte aligned. The codes of a block begin at the rows of
+  /// the copy times the codes in front of it.
+  void (*copy_rows)(const int8_t* a, int64_t stride_a, int rows, int64_t k, void* copy) = nullptr;
 
   [[nodiscard]] bool is_built() const noexcept { return rows > 0; }
 };

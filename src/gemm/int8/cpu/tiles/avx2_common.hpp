@@ -155,21 +155,6 @@ void copy_sums(const EpilogueTile& t) {
 constexpr MicroKernel::Epilogue epilogues[output_count] = {
     dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums};
 
-void promote(const PromotionTile& t) {
-  for (int64_t r = 0; r < t.rows; ++r) {
-    const __m256 scale_a = _mm256_set1_ps(t.scale_a[r]);
-    SWITCHBACK_UNROLL
-    for (int v = 0; v < panel_cols / 8; ++v) {
-      const int64_t at = r * panel_cols + v * 8;
-      const __m256 sum =
-          _mm256_cvtepi32_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(t.sums + at)));
-      const __m256 scaled = _mm256_mul_ps(sum, _mm256_loadu_ps(t.scale_b + v * 8));
-      const __m256 before = t.first ? _mm256_setzero_ps() : _mm256_load_ps(t.p + at);
-      _mm256_store_ps(t.p + at, _mm256_fmadd_ps(scaled, scale_a, before));
-    }
-  }
-}
-
 // `count` of 8 floats, zeros behind them; never reads past them.
 inline __m256 load_floats(const void* p, int64_t count) {
   if (count >= 8) return _mm256_loadu_ps(static_cast<const float*>(p));
@@ -194,7 +179,27 @@ void fold(const FoldTile& t) {
   }
 }
 
-constexpr MicroKernel::Fold folds[3] = {fold<StoreF32>, fold<StoreF16>, fold<StoreBf16>};
+void promote(const PromotionTile& t) {
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const __m256 scale_a = _mm256_set1_ps(t.scale_a[r]);
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < panel_cols / 8; ++v) {
+      const int64_t at = r * panel_cols + v * 8;
+      const __m256 sum =
+          _mm256_cvtepi32_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(t.sums + at)));
+      const __m256 scaled = _mm256_mul_ps(sum, _mm256_loadu_ps(t.scale_b + v * 8));
+      const __m256 before = t.first ? _mm256_setzero_ps() : _mm256_load_ps(t.p + at);
+      _mm256_store_ps(t.p + at, _mm256_fmadd_ps(scaled, scale_a, before));
+    }
+  }
+  if (t.fold == nullptr) return;
+  if (t.fold->output == Output::f32)
+    fold<StoreF32>(*t.fold);
+  else if (t.fold->output == Output::f16)
+    fold<StoreF16>(*t.fold);
+  else
+    fold<StoreBf16>(*t.fold);
+}
 
 // A tile whose sums are complete in memory.
 inline void finish(const Tile& t) {

@@ -110,9 +110,20 @@ struct StoreF16 : Store16 {
   }
 };
 
-// By integers: vcvtneps2bf16 takes subnormals for zero.
+// vcvtneps2bf16 takes subnormals for zero: they are rounded by integers, and all where it is
+// missing.
 struct StoreBf16 : Store16 {
   static __m256i rounded(__m512 y) {
+#if defined(__AVX512BF16__)
+    constexpr int subnormal = 0x20;
+    if (__builtin_expect(_mm512_fpclass_ps_mask(y, subnormal) == 0, 1))
+      return (__m256i)_mm512_cvtneps_pbh(y);
+#endif
+    return rounded_by_integers(y);
+  }
+
+ private:
+  static __m256i rounded_by_integers(__m512 y) {
     const __m512i u = _mm512_castps_si512(y);
     const __mmask16 nan = _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q);
     const __m512i high = _mm512_srli_epi32(u, 16);
@@ -165,44 +176,116 @@ void copy_sums(const EpilogueTile& t) {
 constexpr MicroKernel::Epilogue epilogues[output_count] = {
     dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums};
 
+// The rows of a promotion, to be taken a few at a time. With a Store their sums, which are those of
+// a superblock then, go to d in its type, and not back to memory.
+template <int Cols, class Store>
+class Promotion {
+ public:
+  static constexpr bool folds = !__is_same(Store, void);
+
+  inline __attribute__((always_inline)) explicit Promotion(const PromotionTile& t)
+      : sums_(t.sums),
+        from_(t.first ? reinterpret_cast<const float*>(t.sums) : t.p),
+        kept_(t.first ? 0 : 0xFFFF),
+        p_(t.p),
+        scale_a_(t.scale_a),
+        left_(t.rows) {
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      scale_b_[v] = _mm512_loadu_ps(t.scale_b + v * 16);
+    if constexpr (folds) {
+      const FoldTile& fold = *t.fold;
+      const bool starts = fold.start != nullptr;
+      // What a mask excludes is read nowhere, but its address should be one that can be read.
+      start_ = static_cast<const unsigned char*>(starts ? fold.start : t.sums);
+      stride_start_ = starts ? fold.stride_start_bytes : 0;
+      d_ = static_cast<unsigned char*>(fold.d);
+      stride_d_ = fold.stride_d_bytes;
+      streams_ = fold.streams && fold.cols >= Cols;
+      SWITCHBACK_UNROLL
+      for (int v = 0; v < vectors; ++v) {
+        const int64_t cols = fold.cols - v * 16;
+        stored_[v] = cols > 0 ? first16(cols) : __mmask16{0};
+        started_[v] = starts ? stored_[v] : __mmask16{0};
+      }
+    }
+  }
+
+  inline __attribute__((always_inline)) void some(int64_t rows) {
+    if (rows > left_) rows = left_;
+    left_ -= rows;
+    for (; rows > 0; --rows)
+      row();
+  }
+  inline __attribute__((always_inline)) void rest() { some(left_); }
+  [[nodiscard]] int64_t left() const { return left_; }
+
+ private:
+  static constexpr int vectors = Cols / 16;
+
+  inline __attribute__((always_inline)) void row() {
+    const __m512 scale_a = _mm512_set1_ps(*scale_a_++);
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      const __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums_ + v * 16));
+      const __m512 scaled = _mm512_mul_ps(sum, scale_b_[v]);
+      const __m512 p =
+          _mm512_fmadd_ps(scaled, scale_a, _mm512_maskz_load_ps(kept_, from_ + v * 16));
+      if constexpr (folds) {
+        const __m512 start = _mm512_maskz_loadu_ps(started_[v], start_ + v * 64);
+        const auto y =
+            Store::rounded(_mm512_fmadd_ps(p, _mm512_set1_ps(core::inverse_127_squared), start));
+        if (streams_)
+          Store::stream(d_ + v * 16 * Store::bytes, y);
+        else
+          Store::store(d_ + v * 16 * Store::bytes, stored_[v], y);
+      } else {
+        _mm512_store_ps(p_ + v * 16, p);
+      }
+    }
+    sums_ += Cols;
+    from_ += Cols;
+    if constexpr (folds) {
+      start_ += stride_start_;
+      d_ += stride_d_;
+    } else {
+      p_ += Cols;
+    }
+  }
+
+  const int32_t* sums_;
+  const float* from_;
+  __mmask16 kept_;
+  float* p_;
+  const float* scale_a_;
+  int64_t left_;
+  __m512 scale_b_[vectors];
+  const unsigned char* start_ = nullptr;
+  int64_t stride_start_ = 0;
+  unsigned char* d_ = nullptr;
+  int64_t stride_d_ = 0;
+  bool streams_ = false;
+  __mmask16 stored_[vectors] = {};
+  __mmask16 started_[vectors] = {};
+};
+
+// Calls use(promotion) with the Promotion of this tile.
+template <int Cols, class Use>
+inline __attribute__((always_inline)) void with_promotion(const PromotionTile& t, const Use& use) {
+  if (t.fold == nullptr)
+    use(Promotion<Cols, void>(t));
+  else if (t.fold->output == Output::f32)
+    use(Promotion<Cols, StoreF32>(t));
+  else if (t.fold->output == Output::f16)
+    use(Promotion<Cols, StoreF16>(t));
+  else
+    use(Promotion<Cols, StoreBf16>(t));
+}
+
 template <int Cols>
 void promote(const PromotionTile& t) {
-  for (int64_t r = 0; r < t.rows; ++r) {
-    const __m512 scale_a = _mm512_set1_ps(t.scale_a[r]);
-    SWITCHBACK_UNROLL
-    for (int v = 0; v < Cols / 16; ++v) {
-      const int64_t at = r * Cols + v * 16;
-      const __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(t.sums + at));
-      const __m512 scaled = _mm512_mul_ps(sum, _mm512_loadu_ps(t.scale_b + v * 16));
-      const __m512 before = t.first ? _mm512_setzero_ps() : _mm512_load_ps(t.p + at);
-      _mm512_store_ps(t.p + at, _mm512_fmadd_ps(scaled, scale_a, before));
-    }
-  }
+  with_promotion<Cols>(t, [](auto promotion) { promotion.rest(); });
 }
-
-template <class Store, int Cols>
-void fold_tile(const FoldTile& t) {
-  const __m512 c = _mm512_set1_ps(core::inverse_127_squared);
-  for (int64_t r = 0; r < t.rows; ++r) {
-    const auto* start = static_cast<const unsigned char*>(t.start);
-    if (start != nullptr) start += r * t.stride_start_bytes;
-    auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
-    for (int64_t j = 0; j < t.cols; j += 16) {
-      const __mmask16 mask = first16(t.cols - j);
-      const __m512 before =
-          start == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, start + j * 4);
-      const __m512 y = _mm512_fmadd_ps(_mm512_load_ps(t.p + r * Cols + j), c, before);
-      if (t.streams && t.cols - j >= 16)
-        Store::stream(d + j * Store::bytes, Store::rounded(y));
-      else
-        Store::store(d + j * Store::bytes, mask, Store::rounded(y));
-    }
-  }
-}
-
-template <int Cols>
-constexpr MicroKernel::Fold folds[3] = {fold_tile<StoreF32, Cols>, fold_tile<StoreF16, Cols>,
-                                        fold_tile<StoreBf16, Cols>};
 
 // The cache lines of a tile's output, asked for one by one while its sums grow. Stores to lines
 // that are still far away would hold up the next tile: 3 % at M = K = 1024, N = 4096.

@@ -308,7 +308,6 @@ constinit const MicroKernel avx512_vnni_kernel = {
     .plain = {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
     .epilogue = {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
     .promote = promote<panel_cols>,
-    .fold = {folds<panel_cols>[0], folds<panel_cols>[1], folds<panel_cols>[2]},
 #endif
 };
 

@@ -142,7 +142,6 @@ constinit const MicroKernel avx_vnni_kernel = {
     .plain = {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
     .epilogue = {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
     .promote = promote,
-    .fold = {folds[0], folds[1], folds[2]},
 #endif
 };
 
