@@ -11,10 +11,10 @@ namespace switchback::autotune {
 namespace {
 
 template <class Problem, auto Make>
-std::unique_ptr<Task> make(Context& context, const ConfigQuery& query) {
+std::unique_ptr<Task> make(Context& context, const ConfigQuery& query, Purpose purpose) {
   Problem problem;
   if (!from_query(query, problem)) fail_no_problem(query);
-  return Make(context, problem);
+  return Make(context, problem, purpose);
 }
 
 constexpr std::array all = {

@@ -14,7 +14,7 @@ namespace switchback::autotune {
 struct Operation {
   const core::Tunable* tunable;
   /// Throws Error(invalid_argument) for a query that is no problem.
-  std::unique_ptr<Task> (*make_task)(Context& context, const ConfigQuery& query);
+  std::unique_ptr<Task> (*make_task)(Context& context, const ConfigQuery& query, Purpose purpose);
 };
 std::span<const Operation> operations() noexcept;
 

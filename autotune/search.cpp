@@ -44,7 +44,8 @@ constexpr int most_calls_per_sample = 1000;
 // Times calls, and keeps track of the time left for them.
 class Search {
  public:
-  Search(Task& task, const SearchOptions& options) : task_(task), options_(options) {}
+  Search(Task& task, const SearchOptions& options)
+      : task_(task), options_(options), deadline_(options.deadline) {}
 
   SearchResult run() {
     const Clock::time_point start = options_.now();
@@ -68,8 +69,8 @@ class Search {
 
  private:
   [[nodiscard]] double left_s() const {
-    if (options_.deadline == Clock::time_point::max()) return 1e9;
-    return std::chrono::duration<double>(options_.deadline - options_.now()).count();
+    if (deadline_ == Clock::time_point::max()) return 1e9;
+    return std::chrono::duration<double>(deadline_ - options_.now()).count();
   }
 
   void stop_if_interrupted() const {
@@ -163,7 +164,18 @@ class Search {
         ++result_.left_out;
         return;
       }
-      m.failure = options_.probe(choice);
+      stop_if_interrupted();
+      const Clock::time_point before = options_.now();
+      const bool extra = options_.proofs_are_extra;
+      Proof proof = options_.probe(choice, extra ? 1e9 : left_s());
+      if (extra && deadline_ != Clock::time_point::max()) deadline_ += options_.now() - before;
+      if (proof.result == Proof::Result::unproven) {
+        ++result_.left_out;
+        ++result_.unproven;
+        result_.why_unproven = std::move(proof.why);
+        return;
+      }
+      m.failure = std::move(proof.why);
     }
     if (m.failure.empty()) prove_and_sample(m);
     if (m.failure.empty() && m.times_ms.empty()) {
@@ -408,6 +420,7 @@ class Search {
 
   Task& task_;
   const SearchOptions& options_;
+  Clock::time_point deadline_;
   SearchResult result_;
   std::vector<std::size_t> alive_;
   std::size_t done_ = 0;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "autotune/proof/proof.hpp"
 #include "autotune/store/record.hpp"
 #include "autotune/task.hpp"
 #include "measure/rounds.hpp"
@@ -33,9 +34,11 @@ struct SearchOptions {
   measure::DisturbanceWatch* disturbance = nullptr;
   /// Called before every call; returning true ends the search by throwing Interrupted.
   std::function<bool()> interrupted = [] { return false; };
-  /// Proves a risky candidate in another process before it runs here: returns why it must not run,
-  /// or an empty text. Without this function risky candidates are left out.
-  std::function<std::string(const ConfigChoice&)> probe;
+  /// Proves a risky candidate in another process before it runs here. Without this function risky
+  /// candidates are left out. It should end within `limit_s`.
+  std::function<Proof(const ConfigChoice&, double limit_s)> probe;
+  /// Whether the deadline moves by the time that proofs took.
+  bool proofs_are_extra = false;
   /// The conditions under which a likely winner is confirmed against the default. Before each call
   /// `disturb` leaves the caches as other operations would, which takes about `disturb_s` seconds.
   /// `renew` makes the task again, with operands elsewhere in memory, in about `renew_s` seconds,
@@ -66,6 +69,8 @@ struct SearchResult {
   Effort effort = Effort::cut;  ///< reached: less than asked for if the deadline came first
   bool budget_hit = false;
   std::size_t left_out = 0;  ///< candidates not tried, because of the deadline or max_candidates
+  std::size_t unproven = 0;  ///< of those: risky candidates that could not be proven
+  std::string why_unproven;
   double seconds = 0;
   measure::Disturbance disturbance;  ///< of the rounds of the final and the confirmation
 

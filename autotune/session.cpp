@@ -104,8 +104,10 @@ SessionResult run_session(TunerState& tuner, Context& context,
       search.interrupted = options.interrupted;
       search.disturbance = options.disturbance;
       search.progress = options.candidate;
-      if (options.probe)
-        search.probe = [&](const ConfigChoice& choice) { return options.probe(query, choice); };
+      search.probe = [&](const ConfigChoice& choice, double limit_s) {
+        return options.probe ? options.probe(query, choice, limit_s)
+                             : tuner.prove(query, context.state(), choice, limit_s);
+      };
       if (bounded) {
         const double left_s = seconds_between(now, end);
         if (left_s <= 0) {
@@ -129,6 +131,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
         const Measured& usual = outcome.search.measured.front();
         needed_s[todo[t]] = seconds_between(now, Clock::now()) + 60 * usual.stats.median_ms / 1e3;
         const bool decided = outcome.search.effort != Effort::cut;
+        tuner.tell_unproven(outcome.search);
         // That there was no time for a second pass is not worth a record.
         if (pass == 0 || decided) {
           tuner.add(outcome.records);
@@ -159,6 +162,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
     todo = std::move(cut);
     if (!bounded || limits.budget_per_key_s > 0 || seconds_between(Clock::now(), end) <= 0) break;
   }
+  tuner.end_proofs();
   tuner.flush();
   count_lost();
   return result;

@@ -18,7 +18,8 @@ struct SessionOptions {
   Effort effort = Effort::normal;
   std::function<bool()> interrupted = [] { return false; };  ///< see SearchOptions
   measure::DisturbanceWatch* disturbance = nullptr;          ///< see SearchOptions
-  std::function<std::string(const ConfigQuery&, const ConfigChoice&)> probe;
+  /// Proves risky candidates; by default the tuner's own helper program does.
+  std::function<Proof(const ConfigQuery&, const ConfigChoice&, double limit_s)> probe;
   /// Called before a problem is measured, and after it with the result, or the reason for having
   /// none.
   std::function<void(std::size_t index, const ConfigQuery&)> begin;

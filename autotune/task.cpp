@@ -25,13 +25,13 @@ bool matches(const ConfigQuery& query, const ContextState& state) noexcept {
          (!tunable_of(query.op).depends_on_isa || origin.isa == state.features.level());
 }
 
-std::unique_ptr<Task> make_task(Context& context, const ConfigQuery& query) {
+std::unique_ptr<Task> make_task(Context& context, const ConfigQuery& query, Purpose purpose) {
   core::require(matches(query, context.state()),
                 "tune: {} is a problem of another device, number of threads or instruction set "
                 "than this Context's ({}, {} threads, {})",
                 query, context.state().device, context.threads(), context.isa());
   for (const Operation& operation : operations())
-    if (operation.tunable->op == query.op) return operation.make_task(context, query);
+    if (operation.tunable->op == query.op) return operation.make_task(context, query, purpose);
   fail_no_problem(query);
 }
 

@@ -45,10 +45,18 @@ class Task {
   [[nodiscard]] virtual std::string provenance(const ConfigChoice&) { return {}; }
 };
 
+/// What a task is made for.
+enum class Purpose {
+  timing,  ///< proofs too
+  /// Proofs alone: without the operands elsewhere in memory that timed calls take in turns.
+  proof
+};
+
 /// Makes the task of a query in this Context, whose device, instruction set and thread count must
 /// be those of the query. Allocates the operands. Throws Error(invalid_argument) for an invalid
 /// query or one of another Context, and Error(out_of_memory).
-std::unique_ptr<Task> make_task(Context& context, const ConfigQuery& query);
+std::unique_ptr<Task> make_task(Context& context, const ConfigQuery& query,
+                                Purpose purpose = Purpose::timing);
 
 /// Throws Error(invalid_argument): a query is no problem of its operation.
 [[noreturn]] void fail_no_problem(const ConfigQuery& query);

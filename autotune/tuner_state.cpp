@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "autotune/tuner_state.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
-#include <stdlib.h>  // NOLINT: secure_getenv is glibc's
-#include <sys/auxv.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +13,7 @@
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/environment.hpp"
 #include "autotune/entry/validity.hpp"
+#include "autotune/installed.hpp"
 #include "autotune/operations.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -27,46 +25,6 @@ namespace switchback {
 using namespace autotune;
 
 namespace {
-
-// A program that runs with more rights than its user ignores file names from the user's
-// environment.
-std::string from_environment(const char* name) {
-  const char* value = ::secure_getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-// The file that this code was loaded from, with links resolved. For the program itself the loader
-// only knows the name it was started by, which a shell may have looked up in PATH.
-std::filesystem::path own_file() {
-  Dl_info own;
-  if (::dladdr(reinterpret_cast<const void*>(&own_file), &own) == 0) return {};
-  const auto headers = static_cast<std::uintptr_t>(::getauxval(AT_PHDR));
-  Dl_info program;
-  const bool is_program = headers != 0 &&
-                          ::dladdr(reinterpret_cast<const void*>(headers), &program) != 0 &&
-                          program.dli_fbase == own.dli_fbase;
-  std::error_code error;
-  std::filesystem::path file;
-  if (is_program) file = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (file.empty() && own.dli_fname != nullptr)
-    file = std::filesystem::canonical(own.dli_fname, error);
-  return file;
-}
-
-// share/switchback/configs beside the folder of that file, for an installed library, a build, and a
-// statically linked program. (One folder higher if libraries are in lib/<architecture>.)
-std::filesystem::path installed_list() {
-  const std::filesystem::path file = own_file();
-  if (file.empty()) return {};
-  std::error_code error;
-  const std::filesystem::path list = std::filesystem::path("share") / "switchback" / "configs";
-  const std::filesystem::path prefix = file.parent_path().parent_path();
-  const std::filesystem::path higher = prefix.parent_path() / list;
-  if (!std::filesystem::is_directory(prefix / list, error) &&
-      std::filesystem::is_directory(higher, error))
-    return higher;
-  return prefix / list;
-}
 
 // How much is remembered of look-ups besides problems in files: answers for unknown problems, and
 // problems that are measured while the tuner lives.
@@ -343,7 +301,12 @@ std::optional<ConfigChoice> TunerState::measure_now(const ConfigQuery& query,
     SearchOptions search;
     search.effort = Effort::quick;
     search.deadline = Clock::now() + measure::from_seconds(options.budget_per_key_s);
+    search.probe = [&](const ConfigChoice& candidate, double limit_s) {
+      return prove(query, state, candidate, limit_s);
+    };
+    search.proofs_are_extra = true;
     TuneOutcome outcome = tune_problem(context, query, machine, policy, std::move(search));
+    tell_unproven(outcome.search);
     const ConfigChoice choice = outcome.choice;
     store_records(std::move(outcome.records));
     return choice;
@@ -351,6 +314,30 @@ std::optional<ConfigChoice> TunerState::measure_now(const ConfigQuery& query,
     warn(fmt::format("{} was not measured: {}", autotune::describe(query), error.what()));
     return std::nullopt;
   }
+}
+
+Proof TunerState::prove(const ConfigQuery& query, const ContextState& state,
+                        const ConfigChoice& choice, double limit_s) const {
+  const std::lock_guard lock(prover_mutex_);
+  if (!prover_) {
+    ProverOptions found;
+    found.command = helper_command(options.prover, found.why_none);
+    prover_.emplace(state, std::move(found));
+  }
+  return prover_->prove(query, choice, limit_s);
+}
+
+void TunerState::end_proofs() const {
+  const std::lock_guard lock(prover_mutex_);
+  prover_.reset();
+}
+
+void TunerState::tell_unproven(const SearchResult& found) const {
+  if (found.unproven > 0)
+    warn(
+        fmt::format("candidates that may fail on a machine they never ran on were left out, since "
+                    "they could not be tried in another process: {}",
+                    found.why_unproven));
 }
 
 void TunerState::add(std::vector<Record> records) {

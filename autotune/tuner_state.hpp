@@ -15,6 +15,7 @@
 
 #include "autotune/entry/key.hpp"
 #include "autotune/lookup.hpp"
+#include "autotune/proof/prover.hpp"
 #include "autotune/store/store.hpp"
 #include "autotune/tune.hpp"
 #include "core/config_source.hpp"
@@ -38,6 +39,14 @@ struct TunerState final : ConfigSource {
   /// here.
   ///
   bool knows(const ConfigQuery& query, const ContextState& state, autotune::Effort effort) const;
+  /// Proves a candidate of a Context of this tuner's device in another process, which is kept for
+  /// further candidates.
+  autotune::Proof prove(const ConfigQuery& query, const ContextState& state,
+                        const ConfigChoice& choice, double limit_s) const;
+  /// Ends that process.
+  void end_proofs() const;
+  /// Warns of candidates that could not be proven.
+  void tell_unproven(const autotune::SearchResult& found) const;
   /// Adds the results of a search for one problem: to the file, or, with a warning, only to memory.
   void add(std::vector<autotune::Record> records);
   /// Writes the records that have waited for the lock of the cache.
@@ -129,6 +138,8 @@ struct TunerState final : ConfigSource {
   mutable std::int64_t measured_ = 0;                 ///< problems, in mode tune
   /// Guards everything above but the counters; held for as long as a first look-up takes.
   mutable std::mutex mutex_;
+  mutable std::mutex prover_mutex_;
+  mutable std::optional<autotune::Prover> prover_;  ///< of the device of the first candidate
   mutable std::mutex warnings_mutex_;
   mutable std::vector<std::string> warnings_;
   mutable std::optional<autotune::LookupTable> answers_;

@@ -22,6 +22,9 @@ endif()
 install(DIRECTORY include/switchback DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT dev)
 install(DIRECTORY data/configs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/switchback/configs"
         COMPONENT runtime FILES_MATCHING PATTERN "*.jsonl")
+# The tuner's helper, in a folder of its own: it is no program for people.
+install(TARGETS switchback-prove RUNTIME DESTINATION "${CMAKE_INSTALL_LIBDIR}/switchback"
+        COMPONENT runtime)
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
 install(FILES README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT dev)
 install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT dev

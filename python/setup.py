@@ -42,6 +42,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 # In a source distribution the sources of the library lie beside this file.
 SOURCES = HERE / "cpp" if (HERE / "cpp").is_dir() else HERE.parent
 CONFIGS = pathlib.Path("share", "switchback", "configs")
+HELPER = "switchback-prove"
 
 
 def from_file(path):
@@ -178,6 +179,7 @@ class BuildWithLibrary(build_py):
                 shutil.rmtree(package / old, ignore_errors=True)
             (package / "lib").mkdir()
             shutil.copy2(library, package / "lib" / "libswitchback.so")
+            self.add_helper(library, package)
             for name in os.environ.get("SWITCHBACK_BUNDLE", "").split():
                 if not (library.parent / name).is_file():
                     raise SystemExit(f"SWITCHBACK_BUNDLE: {name} does not lie beside {library}")
@@ -195,6 +197,20 @@ class BuildWithLibrary(build_py):
                 print(f"libswitchback: there are no tuned configurations beside {library} to pack")
         print(f"libswitchback: packed {library}")
         self.add_dispatch(package)
+
+    @staticmethod
+    def add_helper(library, package):
+        """The tuner's helper program: beside an installed library, or in bin/ of a build."""
+        for file in (
+            library.parent / "switchback" / HELPER,
+            library.parent.parent / "bin" / HELPER,
+        ):
+            if file.is_file():
+                (package / "lib" / "switchback").mkdir()
+                shutil.copy2(file, package / "lib" / "switchback" / HELPER)
+                print(f"libswitchback: packed {file}")
+                return
+        print(f"libswitchback: there is no {HELPER} beside {library} to pack")
 
     def add_dispatch(self, package):
         wish = os.environ.get("SWITCHBACK_BUILD_DISPATCH", "")

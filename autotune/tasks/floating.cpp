@@ -29,7 +29,8 @@ constexpr int samples = 400;
 
 class StandardTask final : public Task {
  public:
-  StandardTask(Context& context, const Problem& p) : context_(context), problem_(p) {
+  StandardTask(Context& context, const Problem& p, Purpose purpose)
+      : context_(context), problem_(p) {
     a_ = measure::Matrix(context, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k,
                          p.lda, p.alignment);
     b_ = measure::Matrix(context, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n,
@@ -51,7 +52,7 @@ class StandardTask final : public Task {
                              static_cast<double>(dtype_size_bytes(p.input)) +
                          static_cast<double>(p.m) * static_cast<double>(p.n) *
                              static_cast<double>(dtype_size_bytes(p.output));
-    further_.resize(measure::rotation(context, bytes) - 1);
+    if (purpose == Purpose::timing) further_.resize(measure::rotation(context, bytes) - 1);
     for (Further& set : further_) {
       set.a = measure::copy_of(context, a_);
       set.b = measure::copy_of(context, b_);
@@ -174,8 +175,9 @@ class StandardTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_floating_task(Context& context, const Problem& problem) {
-  return std::make_unique<StandardTask>(context, problem);
+std::unique_ptr<Task> make_floating_task(Context& context, const Problem& problem,
+                                         Purpose purpose) {
+  return std::make_unique<StandardTask>(context, problem, purpose);
 }
 
 }  // namespace switchback::autotune

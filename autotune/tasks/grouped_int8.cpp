@@ -37,7 +37,8 @@ constexpr std::int64_t most_checked_outputs = std::int64_t{1} << 24;
 
 class GroupedInt8Task final : public Task {
  public:
-  GroupedInt8Task(Context& context, const GroupedProblem& problem) : context_(context) {
+  GroupedInt8Task(Context& context, const GroupedProblem& problem, Purpose purpose)
+      : context_(context) {
     const GemmProblem& p = problem.each;
     timed_ = setting(problem, p.m);
     const std::int64_t least = 16 * problem.groups;
@@ -67,7 +68,7 @@ class GroupedInt8Task final : public Task {
     }
     pack();
     const double bytes = static_cast<double>(a_.size_bytes() + b_.size_bytes() + d_.size_bytes());
-    further_.resize(measure::rotation(context, bytes) - 1);
+    if (purpose == Purpose::timing) further_.resize(measure::rotation(context, bytes) - 1);
     for (Further& set : further_) {
       set.a = measure::copy_of(context, a_);
       set.b = measure::copy_of(context, packed_.empty() ? b_ : packed_);
@@ -305,8 +306,9 @@ class GroupedInt8Task final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_grouped_int8_task(Context& context, const GroupedProblem& problem) {
-  return std::make_unique<GroupedInt8Task>(context, problem);
+std::unique_ptr<Task> make_grouped_int8_task(Context& context, const GroupedProblem& problem,
+                                             Purpose purpose) {
+  return std::make_unique<GroupedInt8Task>(context, problem, purpose);
 }
 
 }  // namespace switchback::autotune

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tuner: int8 products. The int32 sums of a configuration are proven before its time is taken.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "autotune/tasks/sums.hpp"
@@ -24,12 +27,14 @@ using gemm_int8::GemmOperands;
 using gemm_int8::GemmProblem;
 using gemm_int8::ScaleMode;
 
-// What is compared has as many rows as fit: the images of its results are kept.
+// What is compared has as many rows as fit: the images of its results are kept. On a device the
+// last rows are compared too.
 constexpr std::int64_t checked_elements = std::int64_t{1} << 24;
 
 class Int8Task final : public Task {
  public:
-  Int8Task(Context& context, const GemmProblem& problem) : context_(context), problem_(problem) {
+  Int8Task(Context& context, const GemmProblem& problem, Purpose purpose)
+      : context_(context), problem_(problem) {
     const GemmProblem& p = problem_;
     checked_ = p;
     checked_.m = std::min(
@@ -66,7 +71,7 @@ class Int8Task final : public Task {
                          static_cast<double>(p.n) * static_cast<double>(p.k) +
                          static_cast<double>(p.m) * static_cast<double>(p.n) *
                              static_cast<double>(dtype_size_bytes(p.output));
-    further_.resize(measure::rotation(context, bytes) - 1);
+    if (purpose == Purpose::timing) further_.resize(measure::rotation(context, bytes) - 1);
     if (p.packed_for == EngineId::none) {
       for (Further& set : further_)
         take_copies(set, a_, b_);
@@ -107,18 +112,22 @@ class Int8Task final : public Task {
     }
     if (problem_.output == DType::s32) return {};
 
+    if (want_.empty()) expect_rows();
+    // On a device at the full size: a kernel's last tiles are as far from its first as they get.
+    const GemmProblem& whole = context_.state().on_cpu() ? checked_ : problem_;
     AnyMatrix d = d_.any();
-    d.rows = checked_.m;
-    if (want_.empty()) want_ = expected_rows();
+    d.rows = whole.m;
     measure::poison(context_, d);
-    gemm_int8::run(context_, checked_, config, operands_);
-    // The reference's rows first, then those of the first configuration that agreed with it.
-    AnyMatrix compared = d;
-    compared.rows = want_rows_;
-    std::string where = measure::difference(context_, compared, want_.any());
-    if (where.empty() && want_rows_ < d.rows) {
+    gemm_int8::run(context_, whole, config, operands_);
+    std::string where = measure::difference(context_, first_rows(d), want_.any());
+    if (where.empty() && !want_last_.empty()) {
+      where = measure::difference(context_, last_rows(d), want_last_.any());
+      if (!where.empty()) where = fmt::format("of the last {} rows: {}", want_last_.rows(), where);
+    }
+    // The reference's rows first, then all of the first configuration that agreed with it.
+    if (where.empty() && want_.rows() < checked_.m) {
+      d.rows = checked_.m;
       want_ = measure::host_copy(context_, d);
-      want_rows_ = d.rows;
     }
     return where;
   }
@@ -201,22 +210,55 @@ class Int8Task final : public Task {
     set.d = measure::Matrix(context_, p.output, p.m, p.n, p.stride_d, p.alignment);
   }
 
-  // The first rows of d by the last engine of the device: the reference, or its stand-in there.
-  measure::Matrix expected_rows() {
-    constexpr std::int64_t most_products = std::int64_t{1} << 23;
-    GemmProblem p = checked_;
-    p.m = std::clamp<std::int64_t>(most_products / std::max<std::int64_t>(1, p.n * p.k), 1,
-                                   checked_.m);
+  // The first rows of d, and on a device the last ones, by the last engine: the reference, or its
+  // stand-in there; as many as take it no longer than a moment.
+  void expect_rows() {
+    const DeviceKind kind = context_.state().device.kind;
+    const double most_products = kind == DeviceKind::cuda ? 0x1p32 : 0x1p23;
+    const std::int64_t least_rows = kind == DeviceKind::cpu ? 1 : 4;
+    constexpr std::int64_t most_rows = 128;  // of a tile and its neighbour
+    const double a_row =
+        std::max(1.0, static_cast<double>(problem_.n) * static_cast<double>(problem_.k));
+    const auto few = static_cast<std::int64_t>(std::clamp(
+        most_products / a_row, static_cast<double>(least_rows), static_cast<double>(most_rows)));
+    want_ = by_oracle(0, std::min(few, checked_.m));
+    const std::int64_t rest = problem_.m - want_.rows();
+    if (!context_.state().on_cpu() && rest > 0) {
+      const std::int64_t last = std::min(rest, few);
+      want_last_ = by_oracle(problem_.m - last, last);
+    }
+  }
+
+  measure::Matrix by_oracle(std::int64_t first, std::int64_t rows) {
+    GemmProblem p = problem_;
+    p.m = rows;
     p.packed_for = EngineId::none;
     p.stride_b = b_.any().stride;
     GemmOperands o = operands_;
     o.packed_b = nullptr;
+    o.a += first * p.stride_a;
     o.b = static_cast<const std::int8_t*>(b_.data());
+    o.absmax_a += first;
+    AnyMatrix d = d_.any();
+    d.rows = rows;
+    d.data = static_cast<std::byte*>(d.data) +
+             static_cast<std::size_t>(first * d.stride) * dtype_size_bytes(d.dtype);
+    o.d = d.data;
     const Engine& oracle = *gemm_int8::engines(context_.state().device.kind).back();
     oracle.run(context_.state(), p, oracle.default_config(p, context_.state()), o);
-    AnyMatrix d = d_.any();
-    d.rows = want_rows_ = p.m;
     return measure::host_copy(context_, d);
+  }
+
+  [[nodiscard]] AnyMatrix first_rows(AnyMatrix d) const {
+    d.rows = want_.rows();
+    return d;
+  }
+  [[nodiscard]] AnyMatrix last_rows(AnyMatrix d) const {
+    d.data = static_cast<std::byte*>(d.data) +
+             static_cast<std::size_t>((d.rows - want_last_.rows()) * d.stride) *
+                 dtype_size_bytes(d.dtype);
+    d.rows = want_last_.rows();
+    return d;
   }
 
   Context& context_;
@@ -228,14 +270,14 @@ class Int8Task final : public Task {
   std::vector<Further> further_;
   std::size_t next_ = 0;
   measure::Matrix want_sums_;
-  measure::Matrix want_;
-  std::int64_t want_rows_ = 0;
+  measure::Matrix want_, want_last_;  ///< of the output: the first rows, and the last
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_int8_task(Context& context, const GemmProblem& problem) {
-  return std::make_unique<Int8Task>(context, problem);
+std::unique_ptr<Task> make_int8_task(Context& context, const GemmProblem& problem,
+                                     Purpose purpose) {
+  return std::make_unique<Int8Task>(context, problem, purpose);
 }
 
 }  // namespace switchback::autotune

@@ -94,7 +94,7 @@ class LayerTask final : public Task {
   using Problem = typename Kind::Problem;
   using AnyLayer = typename Kind::Layer;
 
-  LayerTask(Context& context, const Problem& p)
+  LayerTask(Context& context, const Problem& p, Purpose purpose)
       : context_(context), problem_(p), kind_(context, p) {
     measure::fill_random(context, kind_.x.any(), 1);
     const std::int64_t groups = Kind::groups(p);
@@ -102,7 +102,9 @@ class LayerTask final : public Task {
                          static_cast<double>(p.k) *
                          static_cast<double>(dtype_size_bytes(p.dtype) + 2);
     // A weight whose codes are made anew is one that others have been used between.
-    const std::size_t sets = p.weight == WeightCodes::made ? measure::rotation(context, bytes) : 1;
+    const std::size_t sets = p.weight == WeightCodes::made && purpose == Purpose::timing
+                                 ? measure::rotation(context, bytes)
+                                 : 1;
     w_.emplace_back(context, p.dtype, groups * p.n, p.k);
     measure::fill_random(context, w_.front().any(), 2);
     while (w_.size() < sets)
@@ -211,12 +213,14 @@ class LayerTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_layer_task(Context& context, const PassProblem& problem) {
-  return std::make_unique<LayerTask<OneLayer>>(context, problem);
+std::unique_ptr<Task> make_layer_task(Context& context, const PassProblem& problem,
+                                      Purpose purpose) {
+  return std::make_unique<LayerTask<OneLayer>>(context, problem, purpose);
 }
 
-std::unique_ptr<Task> make_grouped_layer_task(Context& context, const GroupedPassProblem& problem) {
-  return std::make_unique<LayerTask<ManyLayers>>(context, problem);
+std::unique_ptr<Task> make_grouped_layer_task(Context& context, const GroupedPassProblem& problem,
+                                              Purpose purpose) {
+  return std::make_unique<LayerTask<ManyLayers>>(context, problem, purpose);
 }
 
 }  // namespace switchback::autotune

@@ -94,14 +94,14 @@ class QuantizeOperands {
 
 class QuantizeTask final : public Task {
  public:
-  QuantizeTask(Context& context, const quant::Problem& problem)
+  QuantizeTask(Context& context, const quant::Problem& problem, Purpose purpose)
       : context_(context),
         problem_(problem),
         small_problem_(smaller(problem)),
         small_(context, small_problem_, 2) {
     const double bytes = static_cast<double>(problem.rows) * static_cast<double>(problem.cols) *
                          static_cast<double>(dtype_size_bytes(problem.dtype) + 1);
-    const std::size_t sets = measure::rotation(context, bytes);
+    const std::size_t sets = purpose == Purpose::timing ? measure::rotation(context, bytes) : 1;
     for (std::size_t i = 0; i < sets; ++i)
       sets_.push_back(std::make_unique<QuantizeOperands>(context, problem, 3 + i));
     // The reference on the smaller one: on the CPU, whatever the device.
@@ -169,8 +169,9 @@ class QuantizeTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_quantize_task(Context& context, const quant::Problem& problem) {
-  return std::make_unique<QuantizeTask>(context, problem);
+std::unique_ptr<Task> make_quantize_task(Context& context, const quant::Problem& problem,
+                                         Purpose purpose) {
+  return std::make_unique<QuantizeTask>(context, problem, purpose);
 }
 
 }  // namespace switchback::autotune

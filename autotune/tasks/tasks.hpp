@@ -12,13 +12,19 @@
 
 namespace switchback::autotune {
 
-std::unique_ptr<Task> make_quantize_task(Context& context, const quant::Problem& problem);
-std::unique_ptr<Task> make_int8_task(Context& context, const gemm_int8::GemmProblem& problem);
-std::unique_ptr<Task> make_floating_task(Context& context, const floating::Problem& problem);
-std::unique_ptr<Task> make_layer_task(Context& context, const linear::PassProblem& problem);
+std::unique_ptr<Task> make_quantize_task(Context& context, const quant::Problem& problem,
+                                         Purpose purpose);
+std::unique_ptr<Task> make_int8_task(Context& context, const gemm_int8::GemmProblem& problem,
+                                     Purpose purpose);
+std::unique_ptr<Task> make_floating_task(Context& context, const floating::Problem& problem,
+                                         Purpose purpose);
+std::unique_ptr<Task> make_layer_task(Context& context, const linear::PassProblem& problem,
+                                      Purpose purpose);
 std::unique_ptr<Task> make_grouped_int8_task(Context& context,
-                                             const gemm_int8::GroupedProblem& problem);
+                                             const gemm_int8::GroupedProblem& problem,
+                                             Purpose purpose);
 std::unique_ptr<Task> make_grouped_layer_task(Context& context,
-                                              const linear::GroupedPassProblem& problem);
+                                              const linear::GroupedPassProblem& problem,
+                                              Purpose purpose);
 
 }  // namespace switchback::autotune

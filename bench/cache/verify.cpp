@@ -9,13 +9,14 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "autotune/proof/prover.hpp"
 #include "autotune/task.hpp"
 #include "bench/cache/cache.hpp"
 #include "bench/cache/files.hpp"
 #include "bench/cli/cli.hpp"
+#include "bench/cli/prover.hpp"
 #include "bench/cli/signals.hpp"
 #include "bench/cli/table.hpp"
-#include "bench/machine/probe.hpp"
 #include "core/context_state.hpp"
 
 namespace switchback::bench {
@@ -85,7 +86,7 @@ struct ProofCounts {
 
 // Why a winner is not correct any more; empty if it is. Sets `not_run` if that could not be
 // determined.
-std::string prove(Context& context, const Prober& prober, const ConfigQuery& query,
+std::string prove(Context& context, autotune::Prover& prover, const ConfigQuery& query,
                   const ConfigChoice& choice, bool& not_run) {
   try {
     // A problem measured on a larger machine of the same kind may not fit into this one's memory.
@@ -96,7 +97,11 @@ std::string prove(Context& context, const Prober& prober, const ConfigQuery& que
     const std::unique_ptr<autotune::Task> task = autotune::make_task(context, query);
     std::string why = task->check(task->candidates().front());
     if (!why.empty()) return "the default is wrong: " + why;
-    if (task->is_risky(choice)) why = prober.why_not(query, choice);
+    if (task->is_risky(choice)) {
+      autotune::Proof proof = prover.prove(query, choice);
+      not_run = proof.result == autotune::Proof::Result::unproven;
+      why = std::move(proof.why);
+    }
     if (why.empty()) why = task->check(choice);
     context.synchronize();
     return why;
@@ -112,7 +117,7 @@ std::string prove(Context& context, const Prober& prober, const ConfigQuery& que
 // Proves the winners of this machine. False if it was interrupted.
 bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& counts) {
   CacheView view(options);
-  const Prober prober(options.context);
+  autotune::Prover prover(view.context.state(), this_program_as_prover());
   std::vector<CacheFile> files;
   files.push_back(read_cache_file(view.tuner().store->file()));
   const std::vector<KeyGroup> groups = group_keys(files);
@@ -140,7 +145,7 @@ bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& co
     // What is usable has words that are known.
     const ConfigChoice choice = *autotune::to_choice(query.op, candidate, why);
     bool not_run = false;
-    why = prove(view.context, prober, query, choice, not_run);
+    why = prove(view.context, prover, query, choice, not_run);
     if (why.empty()) {
       ++counts.proven;
       continue;

@@ -86,7 +86,7 @@ int parse_and_run(int argc, const char* const* argv) {
     add_workload_command(app, workload);
   add_tune_command(app);
   add_cache_command(app);
-  add_probe_command(app);
+  add_prove_command(app);
   add_report_command(app);
   add_compare_command(app);
   add_ab_command(app);

@@ -53,7 +53,7 @@ void add_micro_command(CLI::App& app);
 void add_tune_command(CLI::App& app);
 void add_cache_command(CLI::App& app);
 /// What `tune` runs itself in another process; not shown.
-void add_probe_command(CLI::App& app);
+void add_prove_command(CLI::App& app);
 
 /// The whole program: parses, runs the subcommand, prints errors to stderr, returns the exit code.
 int run_cli(int argc, const char* const* argv);

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the options of `switchback-bench tune`, and the subcommand that its probes run.
+// Bench: the options of `switchback-bench tune`, and the subcommand that proves candidates for it.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 
 #include <memory>
 
 #include "bench/cli/cli.hpp"
-#include "bench/machine/probe.hpp"
+#include "bench/cli/prover.hpp"
 #include "bench/run/select.hpp"
 #include "bench/tune/tune.hpp"
 #include "core/check.hpp"
+#include "switchback/prove.hpp"
 
 namespace switchback::bench {
 
@@ -127,17 +130,16 @@ void add_tune_command(CLI::App& app) {
   });
 }
 
-void add_probe_command(CLI::App& app) {
-  struct Text {
-    ContextOptions context;
-    std::string line;
-  };
-  auto text = std::make_shared<Text>();
-  CLI::App* command = app.add_subcommand("tune-probe", "");
+autotune::ProverOptions this_program_as_prover() {
+  autotune::ProverOptions options;
+  options.command = {"/proc/self/exe", "tune-prove"};
+  return options;
+}
+
+void add_prove_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tune-prove", "");
   command->group("");  // not for people
-  command->add_option("LINE", text->line)->required();
-  add_context_options(*command, text->context);
-  command->callback([text] { set_exit_code(probe_command(text->context, text->line)); });
+  command->callback([] { set_exit_code(prove_candidates(STDIN_FILENO, STDOUT_FILENO)); });
 }
 
 }  // namespace switchback::bench

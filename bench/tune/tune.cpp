@@ -16,11 +16,11 @@
 #include "autotune/session.hpp"
 #include "autotune/store/snapshot.hpp"
 #include "bench/cli/cli.hpp"
+#include "bench/cli/prover.hpp"
 #include "bench/cli/signals.hpp"
 #include "bench/cli/status_line.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/machine/machine.hpp"
-#include "bench/machine/probe.hpp"
 #include "bench/run/run.hpp"
 #include "bench/workload/disturbance.hpp"
 #include "bench/workload/drive.hpp"
@@ -103,9 +103,9 @@ class Tune {
     session.effort = options_.effort;
     session.interrupted = StopSignals::requested;
     session.disturbance = &disturbance_;
-    const Prober prober(options_.context);
-    session.probe = [&](const ConfigQuery& query, const ConfigChoice& choice) {
-      return prober.why_not(query, choice);
+    autotune::Prover prover(context_.state(), this_program_as_prover());
+    session.probe = [&](const ConfigQuery& query, const ConfigChoice& choice, double limit_s) {
+      return prover.prove(query, choice, limit_s);
     };
     session.begin = [&](std::size_t index, const ConfigQuery& query) { begin(index, query); };
     session.candidate = [&](std::size_t done, std::size_t all, double speedup) {

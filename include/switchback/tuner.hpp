@@ -61,7 +61,13 @@ struct TunerOptions {
   /// Whether to reject an entry that was measured with another driver, product name or version of
   /// this library.
   bool strict = false;
-  /// Mode tune: seconds per problem.
+  /// The program that runs configurations which may fail on a machine they never ran on, before
+  /// this process does; see prove.hpp. Empty: $SWITCHBACK_PROVE, else the `switchback-prove`
+  /// installed with the library. If there is none, these configurations are left out, with a
+  /// warning.
+  std::string prover = {};
+  /// Mode tune: seconds per problem. What the program above needs to prove configurations is not
+  /// counted.
   double budget_per_key_s = 0.5;
   /// Called once for each warning: an entry that cannot be used, a line that cannot be read, a
   /// cache that cannot be written. May be called from any thread that uses the Context.

@@ -159,8 +159,8 @@ TEST(Search, RiskyCandidatesAreProvenElsewhereFirst) {
   SearchOptions options = options_on(machine);
   EXPECT_EQ(winner_of(task, options), 0u);  // nowhere to prove them
   EXPECT_EQ(task.runs.count(1), 0u);
-  options.probe = [](const ConfigChoice& choice) {
-    return FakeTask::index(choice) == 1 ? std::string("crashed with signal 11") : std::string();
+  options.probe = [](const ConfigChoice& choice, double) {
+    return FakeTask::index(choice) == 1 ? Proof::wrong("crashed with signal 11") : Proof();
   };
   const SearchResult result = search(task, options);
   EXPECT_EQ(FakeTask::index(result.measured[result.winner()].choice), 2u);

@@ -42,6 +42,24 @@ foreach(_file include/switchback/switchback.h include/switchback/linear.hpp
   endif()
 endforeach()
 
+file(GLOB _helpers "${prefix}/lib*/switchback/switchback-prove" "${prefix}/lib/*/switchback/switchback-prove")
+if(NOT _helpers)
+  message(FATAL_ERROR "switchback-prove was not installed")
+endif()
+list(GET _helpers 0 _helper)
+# It says that it is no program for people, and answers one that asks as a tuner does.
+execute_process(COMMAND "${_helper}" RESULT_VARIABLE _status ERROR_VARIABLE _out)
+if(NOT _status EQUAL 2 OR NOT _out MATCHES "helper of libswitchback")
+  message(FATAL_ERROR "${_helper} ended with ${_status}:\n${_out}")
+endif()
+file(GLOB _library "${prefix}/lib*/libswitchback.so" "${prefix}/lib/*/libswitchback.so")
+file(WRITE "${WORK}/request" "prove cpu,1,,\n")
+execute_process(COMMAND "${_helper}" --tuner ${_library} INPUT_FILE "${WORK}/request"
+                OUTPUT_VARIABLE _out RESULT_VARIABLE _status)
+if(NOT _status EQUAL 0 OR NOT _out MATCHES "^ready ")
+  message(FATAL_ERROR "${_helper} --tuner ${_library} ended with ${_status}:\n${_out}")
+endif()
+
 run("configuring with find_package" "${CMAKE_COMMAND}" -S "${SOURCE}/package" -B "${WORK}/package"
     -G "${GENERATOR}" "-DCMAKE_C_COMPILER=${C}" "-DCMAKE_CXX_COMPILER=${CXX}"
     "-DCMAKE_PREFIX_PATH=${prefix}" -DCMAKE_BUILD_TYPE=Release)

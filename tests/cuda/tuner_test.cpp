@@ -3,12 +3,16 @@
 // being captured, versions that change.
 #include "switchback/tuner.hpp"
 
+#include <stdlib.h>  // NOLINT: setenv is POSIX's
+
 #include <set>
 #include <string>
 
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/environment.hpp"
 #include "autotune/entry/key.hpp"
+#include "autotune/session.hpp"
+#include "autotune/store/snapshot.hpp"
 #include "autotune/tune.hpp"
 #include "autotune/tuner_state.hpp"
 #include "cuda/cuda_support.hpp"
@@ -91,7 +95,7 @@ TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
   p.stride_b = 0;
   autotune::SearchOptions search;
   search.effort = autotune::Effort::quick;
-  search.probe = [](const ConfigChoice&) { return std::string(); };
+  search.probe = [](const ConfigChoice&, double) { return autotune::Proof(); };
   const autotune::TuneOutcome outcome =
       autotune::tune_problem(context, gemm_int8::to_query(p, context.state()),
                              autotune::machine_of(context.state()), {}, std::move(search));
@@ -103,6 +107,116 @@ TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
   }
   for (const char* engine : {"cublaslt", "cublaslt_panels", "dp4a", "fused"})
     EXPECT_TRUE(measured.contains(engine)) << engine;
+}
+
+// By the helper program, in Tuner::tune() as in mode tune: nothing has to be told but where it is.
+class CudaProver : public Cuda {
+ protected:
+  void SetUp() override {
+    Cuda::SetUp();
+    show_fused_products(true);
+    unsetenv("SWITCHBACK_TEST_BREAK");
+  }
+  void TearDown() override {
+    unsetenv("SWITCHBACK_TEST_BREAK");
+    show_fused_products(false);
+    Cuda::TearDown();
+  }
+  static TunerOptions with_helper(const TemporaryDirectory& directory, const char* mode = "read") {
+    TunerOptions options = options_in(directory, mode);
+    options.prover = SWITCHBACK_PROVE_PROGRAM;
+    return options;
+  }
+  // What is known of the fused candidates of a product.
+  struct Known {
+    std::set<std::int64_t> measured, failed;  ///< tiles by their rows
+    std::vector<std::string> why, warnings;
+  };
+  static Known tune(const TunerOptions& options) {
+    Context context(emulated());
+    const auto tuner = Tuner::open(context, options);
+    gemm_int8::GemmProblem p = problem();
+    p.m = 150;
+    autotune::SessionOptions session;
+    session.effort = autotune::Effort::quick;
+    autotune::run_session(tuner->state(), context, {gemm_int8::to_query(p, context.state())},
+                          session);
+    Known known;
+    known.warnings = tuner->warnings();
+    autotune::Snapshot written;
+    written.add_file(tuner->cache_file());
+    written.for_each([&](const Record& record) {
+      if (record.candidate.engine != "fused") return;
+      std::string why;
+      const auto choice = autotune::to_choice(ConfigOp::gemm_int8, record.candidate, why);
+      ASSERT_TRUE(choice.has_value()) << why;
+      const GemmConfig config = test::config_of(*choice);
+      if (record.type == RecordType::sample) known.measured.insert(config.mc);
+      if (record.type == RecordType::fail) {
+        known.failed.insert(config.mc);
+        known.why.push_back(record.why);
+      }
+    });
+    return known;
+  }
+};
+
+TEST_F(CudaProver, TuneProvesFusedProductsByItself) {
+  const TemporaryDirectory directory;
+  const Known known = tune(with_helper(directory));
+  EXPECT_EQ(known.measured, (std::set<std::int64_t>{64, 128}));
+  EXPECT_EQ(known.failed, std::set<std::int64_t>());
+  EXPECT_EQ(known.warnings, std::vector<std::string>());
+}
+
+TEST_F(CudaProver, AFusedProductThatCrashesCostsItselfAlone) {
+  const TemporaryDirectory directory;
+  setenv("SWITCHBACK_TEST_BREAK", "crash 64", 1);
+  const Known known = tune(with_helper(directory));
+  EXPECT_EQ(known.measured, std::set<std::int64_t>{128});
+  EXPECT_EQ(known.failed, std::set<std::int64_t>{64});
+  ASSERT_FALSE(known.why.empty());
+  EXPECT_NE(known.why.front().find("crashed with signal 6"), std::string::npos)
+      << known.why.front();
+}
+
+// The last rows are compared too, although they are of another tile than the first.
+TEST_F(CudaProver, AFusedProductThatIsWrongInItsLastRowIsFound) {
+  const TemporaryDirectory directory;
+  setenv("SWITCHBACK_TEST_BREAK", "wrong 64", 1);
+  const Known known = tune(with_helper(directory));
+  EXPECT_EQ(known.failed, std::set<std::int64_t>{64});
+  ASSERT_FALSE(known.why.empty());
+  EXPECT_NE(known.why.front().find("(149,"), std::string::npos) << known.why.front();
+}
+
+TEST_F(CudaProver, WithoutAHelperTheyAreLeftOutAloud) {
+  const TemporaryDirectory directory;
+  TunerOptions options = with_helper(directory);
+  options.prover = "no/such/program";
+  const Known known = tune(options);
+  EXPECT_EQ(known.measured, std::set<std::int64_t>());
+  EXPECT_EQ(known.failed, std::set<std::int64_t>());
+  ASSERT_EQ(known.warnings.size(), 1u);
+  EXPECT_NE(known.warnings.front().find("no/such/program"), std::string::npos)
+      << known.warnings.front();
+}
+
+// The time of its proofs does not leave a call in mode tune without a final.
+TEST_F(CudaProver, ModeTuneProvesThem) {
+  const TemporaryDirectory directory;
+  Context context(emulated());
+  const auto tuner = Tuner::open(context, with_helper(directory, "tune"));
+  tuner->attach(context);
+  LayerOnDevice layer(context, Mode::rowwise);
+  layer.layer.forward(layer.x.view(), layer.y.view(), Save::nothing);
+  context.synchronize();
+  std::set<std::string> engines;
+  autotune::Snapshot written;
+  written.add_file(tuner->cache_file());
+  written.for_each([&](const Record& record) { engines.insert(record.candidate.engine); });
+  EXPECT_TRUE(engines.contains("fused"));
+  EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
 }
 
 // The library's own bytes stand beside the words of an algorithm.

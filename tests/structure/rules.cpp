@@ -46,6 +46,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 20> public_h
      {"linear.hpp", "linear"},
      {"grouped_linear.hpp", "linear"},
      {"fragmented_linear.hpp", "linear"},
+     {"prove.hpp", "autotune"},
      {"tuner.hpp", "autotune"},
      {"switchback.h", "capi"},
      {"switchback_groups.h", "capi"}}};

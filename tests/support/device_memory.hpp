@@ -11,6 +11,13 @@ DeviceMemory install_emulated_device();
 /// Whether contexts of the emulated device have fused products, from a stand-in for kernels that
 /// only a GPU can run. Initially not.
 void show_fused_products(bool show) noexcept;
+enum class FusedFault {
+  none,
+  wrong,  ///< leave out the last row of d
+  crash   ///< end the process
+};
+/// What is wrong with the fused products with tiles of this many rows, until they are shown anew.
+void break_fused_products(FusedFault how, int tile_rows) noexcept;
 /// Sets the compute capability that the emulated device reports: 90, the initial one, is 9.0.
 void emulate_compute_capability(int compute_capability) noexcept;
 /// Memory of the real CUDA device 0. Defined where the build has a toolkit.

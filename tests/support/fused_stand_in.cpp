@@ -2,6 +2,7 @@
 // Replaces CUTLASS's kernels on the emulated device: checks their arguments against the rules of
 // fused.hpp, and computes with the backend's other kernels through int32.
 #include <cstdint>
+#include <cstdlib>
 
 #include "gemm/int8/cuda/fused/fused.hpp"
 #include "gemm/int8/cuda/fused/groups/launch.hpp"
@@ -13,10 +14,18 @@ namespace switchback {
 
 namespace {
 bool shown = false;
-}
+test::FusedFault fault = test::FusedFault::none;
+int faulty_rows = 0;
+}  // namespace
 
 void test::show_fused_products(bool show) noexcept {
   shown = show;
+  fault = FusedFault::none;
+}
+
+void test::break_fused_products(FusedFault how, int tile_rows) noexcept {
+  fault = how;
+  faulty_rows = tile_rows;
 }
 
 namespace products::SWITCHBACK_CUDA_NS {
@@ -54,8 +63,9 @@ bool runs_here(bool for_sm90, std::size_t shared_bytes) {
          shared_bytes <= static_cast<std::size_t>(most);
 }
 
-template <bool ForSm90, std::size_t SharedBytes>
+template <bool ForSm90, std::size_t SharedBytes, int TileM>
 cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaStream_t stream) {
+  if (fault == test::FusedFault::crash && faulty_rows == TileM) std::abort();
   if (!runs_here(ForSm90, SharedBytes)) return cudaErrorNoKernelImageForDevice;
   if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
   // A load at such an address faults on a GPU, but not on a CPU.
@@ -64,7 +74,10 @@ cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaS
   auto* sums = static_cast<std::int32_t*>(workspace);
   const Dp4aArguments product = {p.a, p.b, sums, p.m, p.n, p.k, p.a_stride, p.b_stride, p.n};
   if (const cudaError_t status = launch_dp4a(product, stream); status != cudaSuccess) return status;
-  const EpilogueArguments epilogue = {sums,       p.n,        p.d,    p.d_stride,  p.m,       p.n,
+  // The last row is of a tile that another one computes.
+  const bool is_wrong = fault == test::FusedFault::wrong && faulty_rows == TileM;
+  const int rows = is_wrong ? p.m - 1 : p.m;
+  const EpilogueArguments epilogue = {sums,       p.n,        p.d,    p.d_stride,  rows,      p.n,
                                       p.absmax_a, p.absmax_b, p.bias, p.bias_type, p.scalar_b};
   if (const cudaError_t status = launch_epilogue(output, epilogue, p.multiprocessors, stream);
       status != cudaSuccess)
@@ -77,7 +90,7 @@ template <bool ForSm90, int TileM, int TileN, int TileK, int ClusterM, int Clust
 constexpr FusedVariant variant() {
   constexpr std::size_t shared_bytes = std::size_t{SharedKib} << 10;
   return {TileM,    TileN,        TileK,           ClusterM,
-          ClusterN, shared_bytes, workspace_bytes, launch<ForSm90, shared_bytes>};
+          ClusterN, shared_bytes, workspace_bytes, launch<ForSm90, shared_bytes, TileM>};
 }
 
 bool keeps_the_rules(DType output, const GroupedFusedArguments& p) {

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "autotune/proof/prover.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "autotune/entry/candidate.hpp"
+#include "autotune/proof/words.hpp"
+#include "autotune/store/record.hpp"
+#include "autotune/tune.hpp"
+#include "core/context_state.hpp"
+#include "core/cpu/isa.hpp"
+#include "core/device.hpp"
+#include "measure/stopwatch.hpp"
+
+namespace switchback::autotune {
+
+namespace {
+constexpr std::string_view no_time = "the time was over";
+}
+
+Prover::Prover(const ContextState& state, ProverOptions options)
+    : options_(std::move(options)), machine_(machine_of(state)) {
+  ProofSetting setting;
+  setting.device = device_name(state.device);
+  if (state.on_cpu()) {
+    setting.threads = state.threads.count();
+    setting.isa = core::isa_name(state.features.level());
+  } else {
+    setting.place = state.runtime->info().pci_bus_id;
+  }
+  context_line_ = to_line(setting);
+}
+
+std::string Prover::failed_start(std::string_view how) {
+  broken_ = options_.command.empty()
+                ? std::string(how)
+                : fmt::format("the helper program '{}': {}", options_.command.front(), how);
+  return broken_;
+}
+
+std::string Prover::ensure(double limit_s) {
+  if (!broken_.empty()) return broken_;
+  if (child_.runs()) return {};
+  if (options_.command.empty()) return failed_start(options_.why_none);
+  if (const std::string why = child_.start(options_.command); !why.empty())
+    return failed_start(why);
+  ++starts_;
+  std::string answer;
+  const std::chrono::duration<double> limit(std::min(options_.start_limit_s, limit_s));
+  switch (child_.ask(context_line_, limit, answer)) {
+    case Child::Reply::line:
+      break;
+    case Child::Reply::closed: {
+      const std::string how = child_.end().how;
+      return failed_start(how.empty() ? "it ended before it said anything" : "it " + how);
+    }
+    case Child::Reply::late:
+      child_.kill();
+      if (limit_s < options_.start_limit_s) return std::string(no_time);
+      return failed_start(fmt::format("it said nothing for {} s", options_.start_limit_s));
+  }
+  if (answer == ready_answer()) return {};
+  child_.end();
+  std::string_view word = answer;
+  if (const std::string_view text = after(word, cannot_word); !text.empty())
+    return failed_start(text);
+  return failed_start(fmt::format("it said '{}'; another version's says so", answer));
+}
+
+Proof Prover::prove(const ConfigQuery& query, const ConfigChoice& choice, double limit_s) {
+  const std::lock_guard lock(mutex_);
+  const measure::Clock::time_point end = measure::deadline_in(limit_s);
+  const auto left_s = [&] { return measure::seconds_between(measure::Clock::now(), end); };
+  Record record;
+  record.key = key_of(query, machine_);
+  record.candidate = to_text(query.op, choice);
+  record.time = time_now();
+  const std::string line = to_line(record);
+  // One that found nothing to do for a while has ended by itself: then it is asked once more.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const bool is_new = !child_.runs();
+    if (const std::string why = ensure(left_s()); !why.empty()) return Proof::unproven(why);
+    std::string answer;
+    const double most_s = std::min(options_.limit_s, left_s());
+    const Child::Reply reply = child_.ask(line, std::chrono::duration<double>(most_s), answer);
+    if (reply == Child::Reply::late) {
+      child_.kill();
+      if (most_s < options_.limit_s) return Proof::unproven(std::string(no_time));
+      return Proof::wrong(
+          fmt::format("in a process of its own it took longer than {} s", options_.limit_s));
+    }
+    if (reply == Child::Reply::closed) {
+      const auto [how, by_others] = child_.end();
+      if (how.empty() && !is_new) continue;
+      if (by_others) return Proof::unproven("the helper program " + how);
+      return Proof::wrong(
+          fmt::format("in a process of its own it {}", how.empty() ? "gave no answer" : how));
+    }
+    if (answer == right_word) return {};
+    if (const std::string_view why = after(answer, wrong_word); !why.empty())
+      return Proof::wrong(std::string(why));
+    if (const std::string_view why = after(answer, dead_word); !why.empty()) {
+      child_.end();
+      return Proof::wrong(fmt::format("in a process of its own: {}", why));
+    }
+    if (const std::string_view why = after(answer, cannot_word); !why.empty())
+      return Proof::unproven(std::string(why));
+    child_.end();
+    return Proof::unproven(fmt::format("the helper program answered '{}'", answer));
+  }
+  return Proof::unproven("the helper program ends before it answers");
+}
+
+}  // namespace switchback::autotune

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry of the helper program: the other side of a Prover.
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/key.hpp"
+#include "autotune/proof/words.hpp"
+#include "autotune/store/record.hpp"
+#include "autotune/task.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "core/device.hpp"
+#include "switchback/prove.hpp"
+
+#if defined(__linux__)
+#include <signal.h>
+#include <sys/prctl.h>
+#endif
+
+namespace switchback {
+
+namespace {
+
+using namespace autotune;
+
+class Lines {
+ public:
+  Lines(int in, int out, double idle_s) : in_(in), out_(out), idle_s_(idle_s) {}
+
+  // False at the end of the input, or when there was none for too long.
+  bool read(std::string& line) {
+    std::array<char, 4096> part{};
+    for (;;) {
+      if (const std::size_t newline = read_.find('\n'); newline != std::string::npos) {
+        line = read_.substr(0, newline);
+        read_.erase(0, newline + 1);
+        return true;
+      }
+      if (read_.size() > max_line_bytes) return false;
+      pollfd waited{in_, POLLIN, 0};
+      const int ready = ::poll(&waited, 1, static_cast<int>(std::clamp(idle_s_, 0.0, 1e6) * 1e3));
+      if (ready < 0 && errno == EINTR) continue;
+      if (ready <= 0) return false;
+      const ssize_t count = ::read(in_, part.data(), part.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      read_.append(part.data(), static_cast<std::size_t>(count));
+    }
+  }
+
+  bool write(std::string_view word, std::string_view text = {}) {
+    std::string line(word);
+    if (!text.empty()) line += one_line(text);
+    line += '\n';
+    for (std::size_t done = 0; done < line.size();) {
+      const ssize_t count = ::write(out_, line.data() + done, line.size() - done);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      done += static_cast<std::size_t>(count);
+    }
+    return true;
+  }
+
+ private:
+  int in_;
+  int out_;
+  double idle_s_;
+  std::string read_;
+};
+
+// The Context, and the problem of the last candidate, whose default has been proven.
+class Server {
+ public:
+  explicit Server(const ProofSetting& setting) {
+    ContextOptions options;
+    options.device = setting.device;
+    options.threads = setting.threads;
+    options.isa = setting.isa;
+    context_.emplace(options);
+    machine_ = machine_of(context_->state());
+    if (const core::DeviceRuntime* runtime = context_->state().runtime.get())
+      core::require(runtime->info().pci_bus_id == setting.place,
+                    "device {} is another here: {}, not {}", setting.device,
+                    runtime->info().pci_bus_id, setting.place);
+  }
+
+  // The answer's word; `why` says what stands behind it.
+  std::string_view prove(const std::string& line, std::string& why) {
+    const std::optional<Record> record = from_line(line, why);
+    if (!record) return cannot_word;
+    const std::optional<KeyParts> parts = parse_key(record->key.json, why);
+    if (!parts) return cannot_word;
+    const std::optional<ConfigChoice> choice = to_choice(parts->query.op, record->candidate, why);
+    if (!choice) return cannot_word;
+    try {
+      take(*parts);
+    } catch (const std::bad_alloc&) {
+      why = "there is not enough memory beside that of the program that asks";
+    } catch (const Error& error) {
+      why = error.what();
+      if (error.status() == Status::device_error) return dead_word;
+    }
+    if (!why.empty()) return cannot_word;
+    try {
+      // Twice: what is left behind by the first run may be what the second one stumbles over.
+      for (int i = 0; i < 2 && why.empty(); ++i) {
+        why = task_->check(*choice);
+        context_->synchronize();
+      }
+    } catch (const std::bad_alloc&) {
+      why = "there is not enough memory beside that of the program that asks";
+      return cannot_word;
+    } catch (const Error& error) {
+      why = error.what();
+      if (error.status() == Status::out_of_memory) return cannot_word;
+      if (error.status() == Status::device_error) return dead_word;
+    }
+    return why.empty() ? right_word : wrong_word;
+  }
+
+ private:
+  void take(const KeyParts& parts) {
+    core::require(parts.machine == machine_, "the candidate is of {}, this is {}", parts.machine,
+                  machine_);
+    if (task_ && query_ == parts.query) return;
+    task_.reset();
+    if (const std::string why = too_large(parts.query, context_->state()); !why.empty())
+      core::fail(Status::out_of_memory, "{}", why);
+    std::unique_ptr<Task> task = make_task(*context_, parts.query, Purpose::proof);
+    const std::string why = task->check(task->candidates().front());
+    if (!why.empty()) core::fail(Status::internal, "the default is wrong: {}", why);
+    query_ = parts.query;
+    task_ = std::move(task);
+  }
+
+  std::optional<Context> context_;
+  Machine machine_;
+  ConfigQuery query_;
+  std::unique_ptr<Task> task_;
+};
+
+int serve(Lines& lines) {
+  std::string line;
+  if (!lines.read(line)) return 0;
+  ProofSetting setting;
+  if (!from_line(line, setting)) {
+    lines.write(cannot_word, "the request is another version's");
+    return 1;
+  }
+  std::optional<Server> server;
+  try {
+    server.emplace(setting);
+  } catch (const std::exception& error) {
+    lines.write(cannot_word, error.what());
+    return 1;
+  }
+  if (!lines.write(ready_answer())) return 1;
+  while (lines.read(line)) {
+    std::string why;
+    const std::string_view word = server->prove(line, why);
+    if (!lines.write(word, word == right_word ? std::string() : one_line(why))) return 1;
+    if (word == dead_word) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int prove_candidates(int requests, int answers, double idle_s) noexcept {
+  try {
+#if defined(__linux__)
+    // A candidate that hangs must not outlive those who wait for it.
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+#endif
+    Lines lines(requests, answers, idle_s);
+    return serve(lines);
+  } catch (...) {  // out of memory
+    return 1;
+  }
+}
+
+}  // namespace switchback

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry zone: what a helper program of the tuner does. A tuner never runs a configuration that may
+// crash or hang (a kernel that never ran on this kind of machine, an algorithm that its library
+// would not have ranked) in its own process before another process has run it and found it right.
+// That other process is a program that calls this function: `switchback-prove`, which is installed
+// with the library, or one of your own where the library is linked statically and nothing of it is
+// installed. TunerOptions::prover names it.
+#pragma once
+
+#include "switchback/export.h"
+
+namespace switchback {
+
+inline constexpr double usual_idle_s = 20;
+
+/// Reads from file descriptor `requests` what to prove, writes to `answers` what came of it, and
+/// returns the exit code of the program when there is nothing more to do: the other side has closed
+/// `requests`, or asked nothing for `idle_s` seconds. Nothing else may be written to `answers`.
+///
+///   int main() { return switchback::prove_candidates(0, 1); }
+SWITCHBACK_API int prove_candidates(int requests, int answers,
+                                    double idle_s = usual_idle_s) noexcept;
+
+}  // namespace switchback

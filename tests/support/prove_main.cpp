@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tuner's helper program with the emulated device and its fused products. In the environment
+// SWITCHBACK_TEST_BREAK = "crash 64" or "wrong 64" breaks those with tiles of 64 rows.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "support/device_memory.hpp"
+#include "switchback/prove.hpp"
+
+int main() {
+  using namespace switchback::test;
+  install_emulated_device();
+  show_fused_products(true);
+  if (const char* words = std::getenv("SWITCHBACK_TEST_BREAK")) {
+    const std::string text = words;
+    const auto space = text.find(' ');
+    break_fused_products(text.substr(0, space) == "crash" ? FusedFault::crash : FusedFault::wrong,
+                         std::stoi(text.substr(space)));
+  }
+  return switchback::prove_candidates(STDIN_FILENO, STDOUT_FILENO);
+}
