@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# The disassembler, and what it shows of the kernels of a build. Sourced after common.sh.
+# shellcheck shell=sh
+
+# Toolkits without their disassembler are common; its package needs no other. Releases before 13.2 have none.
+cuobjdump_packages='nvidia-cuda-cuobjdump~=13.2 nvidia-cuda-nvdisasm~=13.2'
+cuobjdump_folder=build/cuobjdump
+
+# Asks pip for the disassembler where there is none. Having none is no failure.
+obtain_cuobjdump() {
+  if have cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] || [ -x "$cuobjdump_folder/nvidia/cu13/bin/cuobjdump" ]; then
+    say "found"
+  elif ! python3 -m pip --version >/dev/null 2>&1; then
+    say "not found, and there is no pip to ask for $cuobjdump_packages"
+  # shellcheck disable=SC2086 # a list of words
+  elif mkdir -p build && python3 -m pip install --quiet --disable-pip-version-check --no-input --retries 2 \
+    --no-deps --target "$cuobjdump_folder" $cuobjdump_packages >build/cuobjdump.log 2>&1; then
+    say "$cuobjdump_packages"
+  else
+    say "not found, and pip could not get $cuobjdump_packages (log: build/cuobjdump.log)"
+  fi
+}
+
+can_disassemble() {
+  have c++filt || return 1
+  have cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] || [ -x "$cuobjdump_folder/nvidia/cu13/bin/cuobjdump" ]
+}
+
+# check_sass PRESET: the quantize kernels of a build, all of its architectures.
+check_sass() {
+  tools/sass --quiet --check tools/lib/sass_kernels.txt "build/$1/src/quant"
+}
