@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floating point products of groups: entry, and one product after another on the CPU.
+// The floating point products of groups: entry, and one product after another on the CPU, or all
+// together if they have few rows.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "core/check.hpp"
 #include "core/rehearsal.hpp"
+#include "gemm/floating/cpu/short_products.hpp"
 #include "gemm/floating/dispatch.hpp"
 #include "grouped/device_engine.hpp"
 #include "grouped/dispatch.hpp"
@@ -42,12 +44,40 @@ ConstAnyMatrix matrix_of(const GroupedStandardGemmArgs& args, std::int64_t group
   return b;
 }
 
+// Computes dW of groups of few rows, all in one task list; false if others have to.
+bool multiply_short(ContextState& state, core::Workspace::Frame& frame,
+                    std::span<const gemm_int8::GroupRows> groups,
+                    const GroupedStandardGemmArgs& args) {
+  if (!args.transpose_a || args.accumulate || !args.engine.empty()) return false;
+  if (args.b.dtype != DType::f32 || !floating::has_short_products(state)) return false;
+  const bool all_short = std::all_of(groups.begin(), groups.end(), [](const auto& group) {
+    return group.rows <= floating::short_product_rows;
+  });
+  if (!all_short || groups.empty()) return false;
+  auto* const products = frame.take<floating::ShortProduct>(args.groups.count);
+  const floating::ShortShape shape = {.n = args.a.cols,
+                                      .k = args.b.cols,
+                                      .lda = args.a.stride,
+                                      .ldb = args.b.stride,
+                                      .ldd = args.d.stride};
+  for (std::int64_t g = 0; g < args.groups.count; ++g) {
+    const auto [begin, rows] = groups[static_cast<std::size_t>(g)];
+    products[g] = {.a = static_cast<const float*>(args.a.data) + begin * shape.lda,
+                   .b = static_cast<const float*>(args.b.data) + begin * shape.ldb,
+                   .d = static_cast<float*>(args.d.data) + g * shape.n * shape.ldd,
+                   .rows = rows};
+  }
+  floating::run_short_products(state, shape, {products, groups.size()});
+  return true;
+}
+
 }  // namespace
 
 void multiply(ContextState& state, const GroupedStandardGemmArgs& args) {
   if (!state.on_cpu()) return device_engine(state).multiply_standard(state, args);
   core::Workspace::Frame frame(state.workspace);
   const std::span<const gemm_int8::GroupRows> groups = rows_of(state, frame, args.groups);
+  if (multiply_short(state, frame, groups, args)) return;
   core::all_or_nothing(state, [&] {
     for (std::int64_t g = 0; g < args.groups.count; ++g) {
       const auto [begin, rows] = groups[static_cast<std::size_t>(g)];

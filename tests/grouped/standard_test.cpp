@@ -98,7 +98,8 @@ TEST(GroupedStandard, EveryProductOfEveryKindOfGroups) {
 }
 
 TEST(GroupedStandard, EdgesOfTiles) {
-  for (const SomeGroups& groups : {packed_groups({65, 0, 3, 130}), packed_groups({1, 17, 2})})
+  for (const SomeGroups& groups :
+       {packed_groups({65, 0, 3, 130}), packed_groups({65, 0, 128}), packed_groups({1, 17, 2})})
     for (const Product product : {Product::y, Product::dx, Product::dw})
       for (const auto& [n, k] : {std::pair{64, 129}, {131, 16}, {1, 1}})
         check<float>(groups, product, false, false, n, k);
