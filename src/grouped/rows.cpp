@@ -9,8 +9,11 @@
 #include "grouped/device_engine.hpp"
 #include "grouped/dispatch.hpp"
 #include "grouped/groups.hpp"
+#include "quant/cpu/columns.hpp"
 #include "quant/dispatch.hpp"
 #include "quant/gathered.hpp"
+#include "quant/scalar.hpp"
+#include "switchback/quant.hpp"
 
 namespace switchback::grouped {
 
@@ -48,6 +51,31 @@ std::int64_t slots_in_place(std::span<const GroupRows> groups, const GroupedRows
     end += group.rows;
   }
   return end;
+}
+
+// The rows of g that a group has.
+ConstAnyMatrix rows_of_group(ConstAnyMatrix g, const GroupRows& group) {
+  const auto element = static_cast<std::int64_t>(dtype_size_bytes(g.dtype));
+  g.data = static_cast<const std::byte*>(g.data) + group.begin * g.stride * element;
+  g.rows = group.rows;
+  return g;
+}
+
+// Each sum by one thread, of groups that are a single block of column_sums(); false for others.
+bool sum_short_groups(ContextState& state, std::span<const GroupRows> groups, ConstAnyMatrix g,
+                      float* sums) {
+  const auto is_block = [](const GroupRows& group) { return group.rows <= column_sum_block_rows; };
+  if (state.features.level() == core::Isa::scalar) return false;
+  if (!std::all_of(groups.begin(), groups.end(), is_block)) return false;
+  const auto add = quant::cpu::add_kernel(state.features);
+  state.threads.for_each(static_cast<std::int64_t>(groups.size()), [&](std::int64_t i, int) {
+    const ConstAnyMatrix rows = rows_of_group(g, groups[static_cast<std::size_t>(i)]);
+    float* const sum = sums + i * g.cols;
+    std::fill_n(sum, g.cols, 0.0f);
+    if (rows.rows > 0) add(rows, {0, rows.rows, 0, g.cols}, sum);
+    std::transform(sum, sum + g.cols, sum, [](float value) { return quant::canonical(value); });
+  });
+  return true;
 }
 
 }  // namespace
@@ -92,15 +120,11 @@ void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix g, An
   core::Workspace::Frame frame(state.workspace);
   const std::span<const GroupRows> rows = rows_of(state, frame, groups);
   auto* const sums = frame.take<float>(db.rows * db.cols);
-  const auto element = static_cast<std::int64_t>(dtype_size_bytes(g.dtype));
   core::all_or_nothing(state, [&] {
-    for (std::int64_t i = 0; i < groups.count; ++i) {
-      const GroupRows& group = rows[static_cast<std::size_t>(i)];
-      const auto* const first =
-          static_cast<const std::byte*>(g.data) + group.begin * g.stride * element;
-      quant::run(state, {.x = {first, g.dtype, group.rows, g.cols, g.stride},
-                         .column_sums = {sums + i * db.cols, static_cast<std::size_t>(db.cols)}});
-    }
+    if (!sum_short_groups(state, rows, g, sums))
+      for (std::int64_t i = 0; i < groups.count; ++i)
+        quant::run(state, {.x = rows_of_group(g, rows[static_cast<std::size_t>(i)]),
+                           .column_sums = {sums + i * db.cols, static_cast<std::size_t>(db.cols)}});
     floating::finish(state, sums, db.cols, nullptr, accumulate, db);
   });
 }
