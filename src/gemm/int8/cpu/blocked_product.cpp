@@ -24,9 +24,6 @@ constexpr std::int64_t fetching_tiles = 4;
 constexpr std::int64_t narrow_tiles = 2;
 // Codes of a piece of k that two narrow tiles share: 16 KiB of a strip of 32 columns.
 constexpr std::int64_t narrow_piece = 512;
-// Codes between what one narrow tile reads and what it fetches: 8 KiB. Zen 5, one thread, 12 rows,
-// weights from memory: 1.5 times as fast as without; 1.35 with 4 KiB, 1.2 with 2.
-constexpr std::int64_t narrow_distance = 256;
 
 // Whether a block of so many rows is computed in narrow tiles.
 bool is_narrow(const MicroKernel& kernel, bool packed, std::int64_t rows) {
@@ -173,7 +170,7 @@ void BlockedProduct::narrow_block(const Block& block, std::int32_t* sums) const 
   const RowTiles tiles(row1 - row0, kernel.narrow_rows, kernel.rows_together);
   const std::int64_t length = tiles.count == 1 ? p.k : narrow_piece;
   const std::int64_t distance =
-      kernel.strip_cols * (tiles.count == 1 ? narrow_distance : narrow_piece);
+      kernel.strip_cols * (tiles.count == 1 ? kernel.narrow_distance : narrow_piece);
   const std::int64_t lines = ceil_div(lines_of_step(kernel, kernel.strip_cols), tiles.count);
   const std::int64_t tile_size = std::int64_t{kernel.narrow_rows} * kernel.strip_cols;
   const std::int64_t end_col =

@@ -318,7 +318,11 @@ void narrow(const Tile& t) {
   const auto* b = static_cast<const int8_t*>(t.panel);
   const int8_t* ahead = t.ahead;
   const int lines = t.ahead_lines * fetches;
+  OutputLines output(t, Rows, strip_cols);
   const auto fetch_some = [&]() __attribute__((always_inline)) {
+    SWITCHBACK_UNROLL
+    for (int i = 0; i < 4; ++i)
+      output.fetch_one();
     if (ahead >= t.ahead_end) return;
     fetch<true>(ahead, lines);
     ahead += lines * 64;
@@ -471,6 +475,10 @@ constinit const MicroKernel amx_kernel = {
     .narrow = {narrow<1>, narrow<2>, narrow<3>, narrow<4>, narrow<5>, narrow<6>, narrow<7>,
                narrow<8>, narrow<9>, narrow<10>, narrow<11>, narrow<12>, narrow<13>, narrow<14>,
                narrow<15>, narrow<16>},
+    // 2 KiB: a core of Sapphire Rapids waits for 16 lines at most. One thread, weights from memory,
+    // as a share of the speed of reading them: 0.78 at 1 row and 0.81 at 5 with 4 KiB, 0.82 and
+    // 0.86 with 1 to 3.
+    .narrow_distance = 128,
     .unfetched_rows = 0,
     .plain = {plain<1>,  plain<2>,  plain<3>,  plain<4>,  plain<5>,  plain<6>,  plain<7>,
               plain<8>,  plain<9>,  plain<10>, plain<11>, plain<12>, plain<13>, plain<14>,
