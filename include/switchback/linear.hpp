@@ -95,9 +95,9 @@ struct LinearGrads {
   /// For a layer with an activation: dx is the gradient of activation(x), not of x. Required where
   /// only codes were kept (global_mem_efficient, or KeptInput), which are codes of activation(x).
   bool dx_of_activation = false;
-  /// The codes of G, of which an int8 dX is made, are rounded stochastically (rounding.hpp) instead
-  /// of to nearest. Give each backward a step of its own. No effect on dw, db and a floating point
-  /// dX.
+  /// The codes of G, of which an int8 dX and an int8 dW are made, are rounded stochastically
+  /// (rounding.hpp) instead of to nearest. Give each backward a step of its own. No effect on db
+  /// and on what is computed in floating point.
   std::optional<StochasticRounding> rounding = {};
 };
 

@@ -34,4 +34,13 @@ SWITCHBACK_API void quantize_rowwise_stochastic(Context& context, ConstAnyMatrix
                                                 const StochasticRounding& rounding,
                                                 MatrixView<std::int8_t> q, std::span<float> absmax);
 
+/// q_t[N,Mp], absmax[B,N] of g[M,N], as quantize_blockwise_transpose but for the rounding. An
+/// element has the random bits that it has in quantize_rowwise_stochastic: those of its row and
+/// column in g. Throws as that does.
+SWITCHBACK_API void quantize_blockwise_transpose_stochastic(Context& context, ConstAnyMatrix g,
+                                                            const StochasticRounding& rounding,
+                                                            std::int64_t block_rows,
+                                                            MatrixView<std::int8_t> q_t,
+                                                            std::span<float> absmax);
+
 }  // namespace switchback

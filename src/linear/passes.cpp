@@ -170,13 +170,7 @@ void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Re
   // Transposed codes of the forward: the scales of their rows belong to the columns of G.
   if (w.scales() == WeightScales::per_row)
     of_g.column_scales = layer.cache.forward_codes().absmax();
-  // Only the codes of rows are rounded stochastically.
-  quant::CodesOut blocks;
-  if (of_g.stochastic) blocks = std::exchange(of_g.q_t, {});
   quant::run(*layer.context, of_g);
-  quant::run(
-      *layer.context,
-      {.x = quant::is_given(of_g.value) ? ConstAnyMatrix(of_g.value) : of_g.x, .q_t = blocks});
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
@@ -442,8 +436,8 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
   quant::Request of_g = gradient_of(grads, derived);
   of_g.column_sums = sums;
   if (int8_dw) of_g.q_t = take_blocks(frame, g.rows, g.cols, layer.options.dw_block_rows);
+  of_g.stochastic = grads.rounding;
   if (codes != nullptr) {
-    of_g.stochastic = grads.rounding;
     input_gradient_int8(layer, *codes, of_g, g.rows, d_input);
   } else {
     quant::run(*layer.context, of_g);

@@ -50,6 +50,7 @@ constexpr std::array<ArgumentNames, all_ops.size()> all_names = [] {
   of(Op::rotate_quantize) = of(Op::activation_rotate_quantize) = of(Op::rowwise);
   of(Op::rowwise_stochastic) = {.x = "g", .rows = "M", .cols = "N", .absmax = "absmax"};
   of(Op::rowwise_scaled) = of(Op::rowwise_column_sums);
+  of(Op::blockwise_stochastic) = {.x = "g", .rows = "M", .cols = "N", .absmax_t = "absmax"};
   return names;
 }();
 

@@ -206,6 +206,7 @@ void run(ContextState& state, const Problem& p, const Config& c, const Request& 
       return cpu::cast_to_int8(state, c, o);
     case Op::blockwise_transpose:
     case Op::rowwise_and_blockwise_transpose:
+    case Op::blockwise_stochastic:
       return cpu::blockwise(state, c, o);
     case Op::activation_forward:
     case Op::activation_backward:

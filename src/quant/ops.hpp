@@ -42,6 +42,8 @@ enum class Op : std::int64_t {
   // Codes for a product that sums over columns whose scales are part of the other operand; not
   // tuned either.
   rowwise_scaled = 20,
+  // Not tuned, as rowwise_stochastic.
+  blockwise_stochastic = 21,
 };
 
 /// Whether an operation can be tuned.
@@ -70,13 +72,13 @@ struct OpParts {
 };
 
 /// All operations, in the order of their values.
-inline constexpr std::array<OpParts, 21> all_ops = [] {
+inline constexpr std::array<OpParts, 22> all_ops = [] {
   using S = Source;
   using enum Scales;
   constexpr Makes no = Makes::no;
   constexpr Makes yes = Makes::yes;
   constexpr Makes may = Makes::if_wanted;
-  return std::array<OpParts, 21>{{
+  return std::array<OpParts, 22>{{
       // op, name, source, q, q_t, sums, value
       {Op::rowwise, "quantize_rowwise", S::floats, per_row, none, no, no},
       {Op::rowwise_column_sums, "quantize_rowwise_column_sums", S::floats, per_row, none, yes, no},
@@ -108,6 +110,8 @@ inline constexpr std::array<OpParts, 21> all_ops = [] {
        false, true, may},
       {Op::rowwise_scaled, "quantize_rowwise_scaled", S::floats, per_row, none, may, no, no, false,
        false, yes},
+      {Op::blockwise_stochastic, "quantize_blockwise_transpose_stochastic", S::floats, none,
+       per_block, no, no, no, false, true},
   }};
 }();
 

@@ -85,7 +85,8 @@ struct Request {
   /// other results are v's. Empty: no scales.
   std::span<const float> column_scales{};
 
-  /// If it is given, codes are rounded stochastically: those of rows (q), without a rotation.
+  /// If it is given, codes are rounded stochastically: those of rows (q) and of blocks (q_t),
+  /// without a rotation. An element has the same random bits in both.
   std::optional<StochasticRounding> stochastic{};
 };
 

@@ -14,6 +14,15 @@ void quantize_rowwise_stochastic(Context& context, ConstAnyMatrix g,
                      {.x = g, .q = {quant::Scales::per_row, q, absmax}, .stochastic = rounding});
 }
 
+void quantize_blockwise_transpose_stochastic(Context& context, ConstAnyMatrix g,
+                                             const StochasticRounding& rounding,
+                                             std::int64_t block_rows, MatrixView<std::int8_t> q_t,
+                                             std::span<float> absmax) {
+  quant::run_checked(
+      context, quant::Op::blockwise_stochastic,
+      {.x = g, .q_t = {quant::Scales::per_block, q_t, absmax, block_rows}, .stochastic = rounding});
+}
+
 namespace quant {
 
 void check_rounding(std::string_view op, const StochasticRounding& rounding, std::int64_t rows) {

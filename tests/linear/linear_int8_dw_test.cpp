@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "linear/mode.hpp"
 #include "switchback/activation.hpp"
 #include "switchback/quant.hpp"
+#include "switchback/rounding.hpp"
 
 namespace switchback {
 namespace {
@@ -35,17 +37,23 @@ struct Blocks {
         absmax(static_cast<std::size_t>(whole_block_rows(rows, block) / block * cols)) {}
 };
 
-Blocks in_blocks(Context& context, ConstAnyMatrix x, std::int64_t block) {
+Blocks in_blocks(Context& context, ConstAnyMatrix x, std::int64_t block,
+                 const std::optional<StochasticRounding>& rounding = {}) {
   Blocks made(x.rows, x.cols, block);
-  quantize_blockwise_transpose(context, x, block, made.codes.view(), made.absmax);
+  if (rounding)
+    quantize_blockwise_transpose_stochastic(context, x, *rounding, block, made.codes.view(),
+                                            made.absmax);
+  else
+    quantize_blockwise_transpose(context, x, block, made.codes.view(), made.absmax);
   return made;
 }
 
 // dw of a layer whose products read x: from `old`, which is added to.
 FloatMatrix expected_dw(Context& context, ConstAnyMatrix g, ConstAnyMatrix x, std::int64_t block,
-                        const FloatMatrix& old, bool accumulate) {
+                        const FloatMatrix& old, bool accumulate,
+                        const std::optional<StochasticRounding>& rounding = {}) {
   FloatMatrix dw = old;
-  const Blocks a = in_blocks(context, g, block);
+  const Blocks a = in_blocks(context, g, block, rounding);
   const Blocks b = in_blocks(context, x, block);
   BlockwiseGemmArgs args;
   args.a = a.codes.view();
@@ -193,8 +201,8 @@ TEST(LinearInt8Dw, TheDerivativeOfTheOutputIsTakenFirst) {
   EXPECT_TRUE(t.dw == want);
 }
 
-// dw reads X and G as they are: neither the rotation nor stochastic rounding of G's rows changes
-// it.
+// dw reads X as it is: the rotation does not change it. Stochastic rounding is of G's codes of rows
+// and of blocks.
 TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
   Context context(test::device_options());
   LayerCase c = int8_dw_case(Mode::rowwise, DType::bf16);
@@ -211,10 +219,11 @@ TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
     FloatMatrix read = t.x;
     if (activation != Activation::none)
       activation_forward(context, t.x.any(), activation, read.any());
-    FloatMatrix want = expected_dw(context, t.g.any(), read.any(), 128, t.dw, false);
     for (const bool stochastic : {false, true}) {
       LinearGrads grads = t.grads();
-      if (stochastic) grads.rounding = StochasticRounding{.seed = 7};
+      if (stochastic) grads.rounding = StochasticRounding{.seed = 7, .row0 = 5};
+      FloatMatrix want =
+          expected_dw(context, t.g.any(), read.any(), 128, t.dw, false, grads.rounding);
       t.forward(floating, Save::copy);
       floating.backward(grads);
       context.synchronize();
@@ -228,6 +237,14 @@ TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
       EXPECT_TRUE(t.y == y);
       EXPECT_TRUE(t.dx == dx);
       EXPECT_TRUE(t.db == db);
+      EXPECT_TRUE(t.dw == want);
+      // Also without a dx.
+      t.dw.fill_value(not_a_number);
+      t.forward(layer, Save::copy);
+      LinearGrads without = grads;
+      without.dx = {};
+      layer.backward(without);
+      context.synchronize();
       EXPECT_TRUE(t.dw == want);
       // From codes of rows, which are those of the rotated x.
       Matrix<std::int8_t> codes(t.x.rows(), t.x.cols());

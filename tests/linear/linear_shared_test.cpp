@@ -174,6 +174,7 @@ TEST(LinearShared, GoesWithEverythingElse) {
         SwitchbackLinear rowwise_layer = r.make(context, options);
         r.forward(rowwise_layer, Save::copy);
         LinearGrads others = r.grads();
+        others.rounding = grads.rounding;
         others.y_activation = after;
         if (after != Activation::none) others.y = r.y.any();
         rowwise_layer.backward(others);

@@ -75,6 +75,19 @@ std::pair<Matrix<std::int8_t>, Floats> quantized(Context& context, const Matrix<
 }
 
 template <class T>
+std::pair<Matrix<std::int8_t>, Floats> in_blocks(Context& context, const Matrix<T>& x,
+                                                 const StochasticRounding& s,
+                                                 std::int64_t block_rows, Layout layout = {}) {
+  const std::int64_t padded = whole_block_rows(x.rows(), block_rows);
+  Matrix<std::int8_t> q_t(x.cols(), padded, layout);
+  Floats absmax(padded / block_rows * x.cols(), layout.misalignment_bytes);
+  quantize_blockwise_transpose_stochastic(context, x.view(), s, block_rows, q_t.view(),
+                                          absmax.span());
+  EXPECT_TRUE(q_t.guards_intact() && absmax.values.guards_intact());
+  return {std::move(q_t), std::move(absmax)};
+}
+
+template <class T>
 void check(const Matrix<T>& x, Layout layout = {}) {
   const StochasticRounding s = {0x123456789abcdef, 7, 0xfffffff0, 0xfffff000};
   const auto want = quantized(reference(), x, s, layout);
@@ -122,6 +135,57 @@ TYPED_TEST(StochasticEngines, UnusualRows) {
     check(normal<TypeParam>(3, 100, {}, scale));
 }
 
+template <class T>
+void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {}) {
+  const StochasticRounding s = {0x123456789abcdef, 7, 0xfffffff0, 0xfffff000};
+  const auto want = in_blocks(reference(), x, s, block_rows, layout);
+  for (auto& [name, context] : contexts()) {
+    SCOPED_TRACE(name + " " + std::string(dtype_name(dtype_of<T>)) + " [" +
+                 std::to_string(x.rows()) + "," + std::to_string(x.cols()) + "] in blocks of " +
+                 std::to_string(block_rows));
+    const auto got = in_blocks(context, x, s, block_rows, layout);
+    EXPECT_TRUE(same_codes(got.first, want.first));
+    EXPECT_TRUE(same_bits(got.second.values, want.second.values));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TYPED_TEST(StochasticEngines, BlocksAndTheirEdges) {
+  for (const std::int64_t cols : {0, 1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 200})
+    for (const std::int64_t rows : {0, 1, 130})
+      check_blocks(normal<TypeParam>(rows, cols), 128);
+  for (const std::int64_t rows : {127, 128, 129, 256, 300})
+    check_blocks(normal<TypeParam>(rows, 40), 128);
+  check_blocks(normal<TypeParam>(600, 24), 256);
+  check_blocks(normal<TypeParam>(70, 1100), 1024);
+  for (const Layout layout : {Layout{1, 0}, Layout{0, 1}, Layout{13, 3}, Layout{8, 4}})
+    check_blocks(normal<TypeParam>(130, 72, layout), 128, layout);
+}
+
+TYPED_TEST(StochasticEngines, UnusualColumnsOfBlocks) {
+  Matrix<TypeParam> x = normal<TypeParam>(150, 70);
+  for (std::int64_t r = 0; r < 150; ++r)
+    x.set(r, 1, TypeParam(0.0f));
+  x.set(20, 2, TypeParam(std::numeric_limits<float>::infinity()));
+  x.set(149, 66, TypeParam(std::numeric_limits<float>::quiet_NaN()));
+  check_blocks(x, 128);
+  for (const float scale : {0x1p-149f, 0x1p-126f, 0x1p-119f, 0x1p120f})
+    check_blocks(normal<TypeParam>(40, 20, {}, scale), 128);
+}
+
+// With equal magnitudes everywhere the scales of rows and blocks are equal, and then the codes.
+TEST(StochasticReference, RowsAndBlocksHaveTheSameRandomBits) {
+  Matrix<float> x = normal<float>(128, 128);
+  for (std::int64_t i = 0; i < 128; ++i)
+    x.set(i, i, 8.0f);
+  const StochasticRounding s = {1, 2, 3, 4};
+  const auto rows = quantized(reference(), x, s, {});
+  const auto blocks = in_blocks(reference(), x, s, 128);
+  for (std::int64_t r = 0; r < 128; ++r)
+    for (std::int64_t c = 0; c < 128; ++c)
+      ASSERT_EQ(blocks.first.get(c, r), rows.first.get(r, c)) << r << ", " << c;
+}
+
 // Shards of rows have the codes of the whole matrix.
 TYPED_TEST(StochasticEngines, ShardsHaveTheCodesOfTheWhole) {
   Context& context = contexts().back().second;
@@ -160,6 +224,22 @@ TEST(StochasticValidation, RowNumbersHave32Bits) {
             "quantize_rowwise_stochastic: row0 = 4294967295; it must not be negative, and row0 + 2 "
             "rows at most 2^32");
   EXPECT_EQ(with(4294967294), "accepted");
+  Matrix<std::int8_t> q_t(8, 128);
+  Floats absmax_t(8);
+  const auto in_blocks_of = [&](std::int64_t block_rows, std::int64_t row0) {
+    return refusal([&] {
+      quantize_blockwise_transpose_stochastic(context, x.view(), {0, 0, 0, row0}, block_rows,
+                                              q_t.view(), absmax_t.span());
+    });
+  };
+  EXPECT_EQ(in_blocks_of(128, -1),
+            "quantize_blockwise_transpose_stochastic: row0 = -1; it must not be negative, and row0 "
+            "+ 2 rows at most 2^32");
+  EXPECT_EQ(
+      in_blocks_of(100, 0),
+      "quantize_blockwise_transpose_stochastic: block_rows = 100; it must be 128, 256, 512 or "
+      "1024");
+  EXPECT_EQ(in_blocks_of(128, 0), "accepted");
 }
 
 }  // namespace

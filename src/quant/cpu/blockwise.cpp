@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: codes with a scale for each column of a block of rows, stored transposed, alone or
-// beside the codes of the rows.
+// beside the codes of the rows; rounded to nearest or, alone, stochastically.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -135,15 +135,22 @@ class BlockwiseRun {
                    scratch.scales);
     const MatrixView<std::int8_t>& q_t = o_.q_t.codes;
     std::int8_t* const to = q_t.data + col * q_t.stride + row;
-    TileJob job;
-    job.x = {static_cast<const std::byte*>(o_.x.data) + (row * o_.x.stride + col) * element_bytes_,
-             o_.x.dtype, rows, cols, o_.x.stride};
-    job.q_t = {to, cols, rows, q_t.stride};
-    job.by_column = true;
-    job.columns = scratch.scales;
-    job.stream = config_.stream;
-    job.tile_rows = config_.tile_rows;
-    tile_kernel(state_.features)(job, {0, rows, 0, cols}, scratch.tile);
+    const ConstAnyMatrix x = {
+        static_cast<const std::byte*>(o_.x.data) + (row * o_.x.stride + col) * element_bytes_,
+        o_.x.dtype, rows, cols, o_.x.stride};
+    if (o_.stochastic) {
+      stochastic_columns_kernel(state_.features)(
+          {x, row, col, scratch.scales.divisor, {to, cols, rows, q_t.stride}}, *o_.stochastic);
+    } else {
+      TileJob job;
+      job.x = x;
+      job.q_t = {to, cols, rows, q_t.stride};
+      job.by_column = true;
+      job.columns = scratch.scales;
+      job.stream = config_.stream;
+      job.tile_rows = config_.tile_rows;
+      tile_kernel(state_.features)(job, {0, rows, 0, cols}, scratch.tile);
+    }
     if (rows == block_rows_) return;
     for (std::int64_t c = 0; c < cols; ++c)
       std::memset(to + c * q_t.stride + rows, 0, static_cast<std::size_t>(block_rows_ - rows));

@@ -25,7 +25,7 @@ void column_sums(ContextState& state, const Config& config, const Request& o);
 void global(ContextState& state, const Config& config, const Request& o);
 /// columnwise_transpose, global_transpose and the operations that write both layouts.
 void transpose(ContextState& state, const Config& config, const Request& o);
-/// blockwise_transpose and rowwise_and_blockwise_transpose.
+/// blockwise_transpose, rowwise_and_blockwise_transpose and blockwise_stochastic.
 void blockwise(ContextState& state, const Config& config, const Request& o);
 void dequantize_rowwise(ContextState& state, const Config& config, const Request& o);
 void cast_to_int8(ContextState& state, const Config& config, const Request& o);
@@ -40,6 +40,19 @@ void rotate_quantize(ContextState& state, const Config& config, const Request& o
 /// Rows quantized after a multiplication of each column by its scale, with or without column sums.
 void rowwise_scaled(ContextState& state, const Config& config, const Request& o);
 void rowwise_stochastic(ContextState& state, const Config& config, const Request& o);
+
+/// The codes of columns, transposed and rounded stochastically, with the divisors of ColumnScales:
+/// q_t[cols,rows] of x[rows,cols], which begins at this place of the matrix. `col` is a multiple of
+/// columns_of_counter.
+struct StochasticColumns {
+  ConstAnyMatrix x;
+  std::int64_t row, col;
+  const float* divisor;
+  MatrixView<std::int8_t> q_t;
+};
+using StochasticColumnsKernel = void (*)(const StochasticColumns& columns,
+                                         const StochasticRounding& rounding);
+StochasticColumnsKernel stochastic_columns_kernel(const core::CpuFeatures& features);
 
 /// The floats of scratch in which a row is scaled: whole quads of vectors.
 constexpr std::int64_t scaled_row_scratch(std::int64_t cols) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: rowwise quantization with stochastic rounding.
+// Engine zone: quantization with stochastic rounding: of rows, and of columns of blocks.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -39,12 +39,26 @@ HWY_INLINE void draw(const StochasticRounding& s, std::int64_t row, std::int64_t
     }
 }
 
+// The absmax of drawn_columns elements: one, or one for each, 0 where there are no codes.
+struct AbsmaxOfRow {
+  VF absmax;
+  HWY_INLINE VF divided(VF x, std::int64_t) const { return hn::Div(x, absmax); }
+};
+struct AbsmaxOfColumns {
+  const float* absmax;
+  HWY_INLINE VF divided(VF x, std::int64_t i) const {
+    const VF divisor = hn::LoadU(F32(), absmax + i);
+    return hn::IfThenElseZero(hn::Ne(divisor, hn::Zero(F32())), hn::Div(x, divisor));
+  }
+};
+
 // The codes of drawn_columns elements.
-template <class T>
-HWY_INLINE void stochastic_codes(const T* x, VF absmax, const std::uint16_t* bits, std::int8_t* q) {
+template <class T, class Absmax>
+HWY_INLINE void stochastic_codes(const T* x, const Absmax& absmax, const std::uint16_t* bits,
+                                 std::int8_t* q) {
   const I32 di;
   for (std::int64_t i = 0; i < drawn_columns; i += lanes) {
-    const VF v = hn::Mul(hn::Set(F32(), 127.0f), hn::Div(widen(x + i), absmax));
+    const VF v = hn::Mul(hn::Set(F32(), 127.0f), absmax.divided(widen(x + i), i));
     const auto whole = hn::NearestInt(hn::Mul(hn::Set(F32(), 65536.0f), v));
     const auto r = hn::BitCast(di, hn::PromoteTo(U32(), hn::LoadU(U16(), bits + i)));
     store_bytes(
@@ -60,7 +74,7 @@ void stochastic_row(const T* x, std::int64_t cols, const StochasticRounding& rou
     std::memset(q, 0, static_cast<std::size_t>(cols));
     return;
   }
-  const VF divisor = hn::Set(F32(), absmax);
+  const AbsmaxOfRow divisor = {hn::Set(F32(), absmax)};
   alignas(64) std::uint16_t bits[drawn_columns];
   for (std::int64_t c = 0; c < cols; c += drawn_columns) {
     draw(rounding, row_number, c, bits);
@@ -107,6 +121,48 @@ void StochasticRows(const Request& o, std::int64_t begin, std::int64_t end, floa
   });
 }
 
+// The codes of `count` columns, at most drawn_columns, from column c on. Rows are coded a few at a
+// time, so that the bytes of a column are stored next to each other.
+template <class T>
+HWY_INLINE void stochastic_columns(const cpu::StochasticColumns& o, const StochasticRounding& s,
+                                   std::int64_t c, std::int64_t count, const float* divisor) {
+  constexpr std::int64_t together = 16;
+  const AbsmaxOfColumns absmax = {divisor};
+  alignas(64) std::uint16_t bits[drawn_columns];
+  alignas(64) std::int8_t codes[together][drawn_columns];
+  alignas(64) T some[drawn_columns] = {};
+  for (std::int64_t first = 0; first < o.x.rows; first += together) {
+    const std::int64_t rows = std::min(together, o.x.rows - first);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const T* x = row<T>(o.x, first + r, c);
+      if (count < drawn_columns) {
+        std::memcpy(static_cast<void*>(some), static_cast<const void*>(x),
+                    static_cast<std::size_t>(count) * sizeof(T));
+        x = some;
+      }
+      draw(s, o.row + first + r, o.col + c, bits);
+      stochastic_codes(x, absmax, bits, codes[r]);
+    }
+    for (std::int64_t j = 0; j < count; ++j) {
+      std::int8_t* const to = row(o.q_t, c + j, first);
+      for (std::int64_t r = 0; r < rows; ++r)
+        to[r] = codes[r][j];
+    }
+  }
+}
+
+void StochasticColumnCodes(const cpu::StochasticColumns& o, const StochasticRounding& rounding) {
+  with_type(o.x.dtype, [&]<class T>(T) HWY_ATTR {
+    std::int64_t c = 0;
+    for (; c + drawn_columns <= o.x.cols; c += drawn_columns)
+      stochastic_columns<T>(o, rounding, c, drawn_columns, o.divisor + c);
+    if (c == o.x.cols) return;
+    alignas(64) float divisor[drawn_columns] = {};
+    std::copy(o.divisor + c, o.divisor + o.x.cols, divisor);
+    stochastic_columns<T>(o, rounding, c, o.x.cols - c, divisor);
+  });
+}
+
 }  // namespace switchback::quant::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -114,8 +170,13 @@ HWY_AFTER_NAMESPACE();
 namespace switchback::quant {
 
 HWY_EXPORT(StochasticRows);
+HWY_EXPORT(StochasticColumnCodes);
 
 namespace cpu {
+
+StochasticColumnsKernel stochastic_columns_kernel(const core::CpuFeatures& features) {
+  return HWY_DISPATCH_TABLE(StochasticColumnCodes)[table_index(features)];
+}
 
 void rowwise_stochastic(ContextState& state, const Config& config, const Request& o) {
   const auto kernel = HWY_DISPATCH_TABLE(StochasticRows)[table_index(state.features)];

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: rowwise quantization of elements that are f32 before they are coded: with columns
 // scaled, with stochastic rounding, or both.
-#include "core/cuda/philox.cuh"
+#include "quant/cuda/eights.cuh"
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
 namespace {
-
-constexpr int each = 8;  // the columns of a counter
 
 struct EightsArguments {
   const void* x;
@@ -22,31 +20,6 @@ struct EightsArguments {
   StochasticRounding rounding;
 };
 
-/// Elements [8·eight, 8·eight + 8) of a row, widened and scaled; zeros behind its end.
-template <class T>
-__device__ __forceinline__ void load_eight(const T* row, const float* scales, std::int64_t eight,
-                                           std::int64_t cols, bool packed, float (&v)[each]) {
-  constexpr int V = vector_elements<T>;
-  const T* const from = row + eight * each;
-  if (packed) {
-#pragma unroll
-    for (int p = 0; p < each / V; ++p) {
-      const Pack<T, V> pack = load_pack<T, V>(from, p);
-#pragma unroll
-      for (int i = 0; i < V; ++i)
-        v[p * V + i] = value(pack, i);
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < each; ++i)
-      v[i] = eight * each + i < cols ? widen(load_element(from + i)) : 0.0f;
-  }
-  if (scales == nullptr) return;
-#pragma unroll
-  for (int i = 0; i < each; ++i)
-    if (eight * each + i < cols) v[i] = __fmul_rn(v[i], load_element(scales + eight * each + i));
-}
-
 /// The codes of eight elements, rounded to nearest or by the random bits of their places.
 template <bool random>
 __device__ __forceinline__ uint2 code_eight(const float (&v)[each], const EightsArguments& a,
@@ -58,16 +31,10 @@ __device__ __forceinline__ uint2 code_eight(const float (&v)[each], const Eights
     const uint4 words = core::SWITCHBACK_CUDA_NS::philox_words(
         a.rounding.seed,
         make_uint4(static_cast<unsigned>(eight), row_number, a.rounding.stream, a.rounding.step));
-    const bool has_codes = scale.absmax > 0.0f && scale.absmax <= 0x1.fffffep127f;
     unsigned out[2] = {};
 #pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const unsigned pair = word(words, i / 2);
-      const int r = static_cast<int>(i % 2 == 0 ? pair & 0xFFFFu : pair >> 16);
-      const float scaled = __fmul_rn(127.0f, __fdiv_rn(v[i], scale.absmax));
-      const int code = (__float2int_rn(__fmul_rn(65536.0f, scaled)) + r) >> 16;
-      out[i / 4] |= (has_codes ? static_cast<unsigned>(code) & 0xFFu : 0u) << (8 * (i % 4));
-    }
+    for (int i = 0; i < each; ++i)
+      out[i / 4] |= stochastic_code(v[i], scale.absmax, words, i) << (8 * (i % 4));
     return make_uint2(out[0], out[1]);
   }
 }

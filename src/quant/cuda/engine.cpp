@@ -44,6 +44,8 @@ class Run {
       case Op::blockwise_transpose:
       case Op::rowwise_and_blockwise_transpose:
         return columnwise();
+      case Op::blockwise_stochastic:
+        return blocks_stochastic();
       case Op::dequantize_rowwise:
         if (!empty()) queue(launch_dequantize, o_.x, o_.absmax_x.data(), o_.value);
         return;
@@ -219,6 +221,16 @@ class Run {
     queue(launch_columnwise_transpose, o_.x, o_.q.codes, o_.q.absmax.data(), row_bits, o_.q_t.codes,
           o_.q_t.absmax.data(), block_rows, column_bits);
     if (sums) column_sums(o_.x, block_sums);
+  }
+
+  void blocks_stochastic() {
+    if (empty()) return zero(o_.q_t.absmax);
+    const std::int64_t block_rows = o_.q_t.block_rows;
+    unsigned* const column_bits = frame_.take<unsigned>(
+        scale_count(Scales::per_block, problem_.rows, problem_.cols, block_rows));
+    queue(launch_absmax_columns, o_.x, block_rows, column_bits, nullptr);
+    queue(launch_blocks_stochastic, o_.x, *o_.stochastic, o_.q_t.codes, o_.q_t.absmax.data(),
+          block_rows, column_bits);
   }
 
   Frame frame_;

@@ -85,5 +85,9 @@ cudaError_t launch_columnwise_transpose(const Launch& launch, ConstAnyMatrix x, 
                                         float* absmax, const unsigned* row_bits, Codes q_t,
                                         float* absmax_cols, std::int64_t block_rows,
                                         const unsigned* column_bits);
+/// q_t in whole blocks of rows, from the bits of launch_absmax_columns, rounded stochastically.
+cudaError_t launch_blocks_stochastic(const Launch& launch, ConstAnyMatrix x,
+                                     const StochasticRounding& rounding, Codes q_t, float* absmax,
+                                     std::int64_t block_rows, const unsigned* column_bits);
 
 }  // namespace switchback::quant::SWITCHBACK_CUDA_NS
