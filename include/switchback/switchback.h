@@ -45,7 +45,7 @@ extern "C" {
 /* The ABI that this header declares. A program compiled with it runs with every library of the same
  * major version and the same or a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 10
+#define SWITCHBACK_ABI_VERSION_MINOR 11
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -540,6 +540,18 @@ typedef struct switchback_linear_grads {
    * g of the layer that produced x, with y_activation. Required where only codes were kept (mode
    * global_mem_efficient, or backward_from codes), which are codes of activation(x). */
   int32_t dx_of_activation;
+  /* Since 1.11. 1: the codes of g, of which an int8 dx and an int8 dw are made, are rounded
+   * stochastically. The random bits of an element are Philox4x32-10 of the key rounding_seed and
+   * the counter {column / 8, rounding_row0 + row, rounding_stream, rounding_step}, the same on
+   * every device; give each backward a step of its own. No effect on db and on what is computed in
+   * floating point. 0: to nearest, and the members below are not read. */
+  int32_t stochastic;
+  uint32_t rounding_stream;   /* for example the number of a layer */
+  uint32_t rounding_step;     /* for example the number of the training step */
+  uint32_t reserved_rounding; /* not read */
+  uint64_t rounding_seed;
+  int64_t
+      rounding_row0; /* the number of g's row 0 in the whole batch; row numbers are below 2^32 */
 } switchback_linear_grads;
 
 /* Gradients of the last forward that saved; may be called more than once for it. */

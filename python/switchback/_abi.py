@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 VERSION_MAJOR = 1
-VERSION_MINOR = 10
+VERSION_MINOR = 11
 
 F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
@@ -119,6 +119,16 @@ class LinearGrads(_Sized):
         ("dw", Matrix),
         ("db", Matrix),
         ("accumulate", c_int32),
+        ("reserved", c_int32),
+        ("y", Matrix),
+        ("y_activation", c_int32),
+        ("dx_of_activation", c_int32),
+        ("stochastic", c_int32),
+        ("rounding_stream", c_uint32),
+        ("rounding_step", c_uint32),
+        ("reserved_rounding", c_uint32),
+        ("rounding_seed", c_uint64),
+        ("rounding_row0", c_int64),
     ]
 
 

@@ -24,12 +24,19 @@ static_assert(SWITCHBACK_SAVE_CALLER == static_cast<int>(Save::caller));
 namespace {
 
 LinearGrads read_grads(std::string_view op, const switchback_linear_grads* grads) {
-  const auto given = read_struct(op, "grads", grads, {offsetof(switchback_linear_grads, y)});
+  const auto given = read_struct(
+      op, "grads", grads,
+      {offsetof(switchback_linear_grads, y), offsetof(switchback_linear_grads, stochastic)});
   LinearGrads cpp;
   read_gradients(op, given, cpp);
   cpp.y = read_optional_matrix(op, "y", given.y);
   cpp.y_activation = static_cast<Activation>(given.y_activation);
   cpp.dx_of_activation = read_flag(op, "dx_of_activation", given.dx_of_activation);
+  if (read_flag(op, "stochastic", given.stochastic))
+    cpp.rounding = {.seed = given.rounding_seed,
+                    .stream = given.rounding_stream,
+                    .step = given.rounding_step,
+                    .row0 = given.rounding_row0};
   return cpp;
 }
 

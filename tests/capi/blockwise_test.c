@@ -77,6 +77,41 @@ static void operations_and_layer(switchback_context* context) {
   CHECK_OK(switchback_linear_backward_from_blocks(layer, &grads, &mq_x2, absmax_x2));
   CHECK(memcmp(dw, dw2, sizeof(dw)) == 0);
 
+  /* Stochastic rounding is of dx and dw, and a function of its arguments alone. */
+  static float nearest_dx[M * K], rounded_dx[M * K], rounded_dw[N * K];
+  memcpy(nearest_dx, dx, sizeof(dx));
+  switchback_linear_grads rounded = grads;
+  rounded.rounding_seed = 7;
+  CHECK_OK(switchback_linear_backward_from_blocks(layer, &rounded, &mq_x2, absmax_x2));
+  CHECK(memcmp(dw, dw2, sizeof(dw)) == 0 && memcmp(dx, nearest_dx, sizeof(dx)) == 0);
+  rounded.stochastic = 1;
+  rounded.struct_size = offsetof(switchback_linear_grads, stochastic); /* of 1.10 */
+  CHECK_OK(switchback_linear_backward_from_blocks(layer, &rounded, &mq_x2, absmax_x2));
+  CHECK(memcmp(dw, dw2, sizeof(dw)) == 0 && memcmp(dx, nearest_dx, sizeof(dx)) == 0);
+  rounded.struct_size = sizeof(rounded);
+  CHECK_OK(switchback_linear_backward_from_blocks(layer, &rounded, &mq_x2, absmax_x2));
+  CHECK(memcmp(dw, dw2, sizeof(dw)) != 0 && memcmp(dx, nearest_dx, sizeof(dx)) != 0);
+  memcpy(rounded_dx, dx, sizeof(dx));
+  memcpy(rounded_dw, dw2, sizeof(dw2));
+  CHECK_OK(switchback_linear_backward_from_blocks(layer, &rounded, &mq_x2, absmax_x2));
+  CHECK(memcmp(dw2, rounded_dw, sizeof(dw)) == 0 && memcmp(dx, rounded_dx, sizeof(dx)) == 0);
+  for (int member = 0; member < 4; ++member) {
+    switchback_linear_grads other = rounded;
+    if (member == 0) other.rounding_seed += UINT64_C(1) << 32;
+    if (member == 1) ++other.rounding_stream;
+    if (member == 2) ++other.rounding_step;
+    if (member == 3) ++other.rounding_row0;
+    CHECK_OK(switchback_linear_backward_from_blocks(layer, &other, &mq_x2, absmax_x2));
+    CHECK(memcmp(dw2, rounded_dw, sizeof(dw)) != 0 && memcmp(dx, rounded_dx, sizeof(dx)) != 0);
+  }
+  rounded.stochastic = 2;
+  CHECK_INVALID("stochastic = 2",
+                switchback_linear_backward_from_blocks(layer, &rounded, &mq_x2, absmax_x2));
+  rounded.stochastic = 1;
+  rounded.rounding_row0 = -1;
+  CHECK_INVALID("row0 = -1",
+                switchback_linear_backward_from_blocks(layer, &rounded, &mq_x2, absmax_x2));
+
   CHECK_INVALID("codes_t is a null",
                 switchback_linear_forward_block_codes(layer, &mx, &my2, NULL, absmax_x2));
   CHECK_INVALID("absmax is a null",

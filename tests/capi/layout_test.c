@@ -113,7 +113,13 @@ AT(switchback_linear_grads, reserved, 172);
 AT(switchback_linear_grads, y, 176);
 AT(switchback_linear_grads, y_activation, 216);
 AT(switchback_linear_grads, dx_of_activation, 220);
-_Static_assert(sizeof(switchback_linear_grads) == 224, "grown? add the field and the old size");
+AT(switchback_linear_grads, stochastic, 224);
+AT(switchback_linear_grads, rounding_stream, 228);
+AT(switchback_linear_grads, rounding_step, 232);
+AT(switchback_linear_grads, reserved_rounding, 236);
+AT(switchback_linear_grads, rounding_seed, 240);
+AT(switchback_linear_grads, rounding_row0, 248);
+_Static_assert(sizeof(switchback_linear_grads) == 256, "grown? add the field and the old size");
 
 AT(switchback_groups, struct_size, 0);
 AT(switchback_groups, count, 8);

@@ -447,6 +447,9 @@ void Session::backward(bool from_kept) {
     grads.y_activation = input_.below(4);
     grads.y = operands.matrix(layer_type_, rows, layer_n_, Access::read);
     grads.dx_of_activation = flag();
+    grads.stochastic = flag();
+    grads.rounding_row0 =
+        grads.stochastic == 0 ? 0 : static_cast<std::int64_t>(input_.below(9)) - 1;
   }
   const SizedStruct<switchback_linear_grads> sized(input_, grads, sizeof(std::size_t));
   if (from_kept) {

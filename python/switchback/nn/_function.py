@@ -43,6 +43,11 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
             return y
     if not _is_usual(x, weight, bias, layers):
         if needs_operator(x, weight):
+            if layers.options.is_stochastic:
+                raise Unsupported(
+                    "forward: rounding = 'stochastic' in a compiled or exported model, or for a tensor "
+                    "subclass; it counts its steps, so it needs eager mode"
+                )
             return linear_operator(x, weight, bias, layers.text, mem_efficient)
         x = checked_input(x, weight, layers)
         memory_of(weight, "forward", "weight")
@@ -303,6 +308,7 @@ def _gradients_of_call(ctx, g) -> tuple:
     if (
         native
         and not is_compiling()
+        and not layers.options.is_stochastic
         and of_weight is dtype
         and (of_bias is None or of_bias is dtype)
     ):
@@ -359,6 +365,8 @@ def gradients(g, shape, kept: tuple, wanted: tuple, dtypes: tuple, layers: Layer
             layer.context.enter()
             if wants_dx:
                 layer.use_weight_of_forward(weight)
+            if layers.options.is_stochastic:
+                layer.round_stochastically(*layers.next_rounding())
             layer.backward(
                 g.data_ptr(),
                 rows,

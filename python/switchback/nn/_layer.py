@@ -92,6 +92,8 @@ class LayerSet(native.LayerSet if native else object):
         self.text = options.text  # the options as operators take them
         # Whether a recorded forward keeps codes of blocks of x.
         self.keeps_blocks = options.keeps_blocks and not options.activation
+        # With stochastic rounding, the backwards so far: each has random bits of its own.
+        self.rounding_step = 0
         self.updates = 0  # changes that were announced
         # Backwards that computed a weight gradient: an optimizer step may follow.
         self.weight_gradients = 0
@@ -152,6 +154,18 @@ class LayerSet(native.LayerSet if native else object):
         if key != self._judged[0] or not _is_counted(key):
             self._judged = key, not codes.is_meta and bool((codes == -128).any())
         return self._judged[1]
+
+    def next_rounding(self) -> tuple[int, int, int]:
+        """The seed, stream and step of the next backward's random bits.
+
+        Each process of torch.distributed has a stream of its own: their gradients are averaged, and
+        so should their roundings be.
+        """
+        step = self.rounding_step
+        self.rounding_step = (step + 1) % 2**32
+        distributed = torch.distributed
+        together = distributed.is_available() and distributed.is_initialized()
+        return self.options.seed, distributed.get_rank() if together else 0, step
 
     def release(self) -> None:
         """Releases the weight and everything made from it."""
@@ -571,6 +585,12 @@ class Layer(native.Layer if native else object):
             p.data, p.rows = x, rows
             kept = self._codes_at
         check(self._lib.switchback_linear_backward_from(self.pointer, self._grads_at, kept, absmax))
+
+    def round_stochastically(self, seed: int, stream: int, step: int) -> None:
+        """The next backward takes its random bits from there."""
+        grads = self._grads
+        grads.stochastic = 1
+        grads.rounding_seed, grads.rounding_stream, grads.rounding_step = seed, stream, step
 
     def cached_bytes(self) -> int:
         """Bytes of int8 codes and packed weights."""

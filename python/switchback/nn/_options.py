@@ -10,6 +10,9 @@ from .. import _abi
 from .._errors import InvalidArgument
 
 
+ROUNDINGS = ("nearest", "stochastic")
+
+
 @dataclasses.dataclass(frozen=True)
 class LayerOptions:
     """The options of a library layer but for its sizes and dtype.
@@ -23,6 +26,9 @@ class LayerOptions:
     rotation: int = 0
     dw: str = "floating"
     dw_block_rows: int = 256
+    # Of gradients: "nearest" or "stochastic", by random bits of this seed.
+    rounding: str = "nearest"
+    seed: int = 0
     # Of operators alone: 1 if they are given the weight as [in, out].
     transposed: int = 0
 
@@ -38,6 +44,11 @@ class LayerOptions:
         if self.dw not in _abi.WEIGHT_GRADIENTS:
             allowed = ", ".join(repr(name) for name in _abi.WEIGHT_GRADIENTS)
             raise InvalidArgument(f"dw = {self.dw!r}; it must be one of {allowed}")
+        if self.rounding not in ROUNDINGS:
+            allowed = " or ".join(repr(name) for name in ROUNDINGS)
+            raise InvalidArgument(f"rounding = {self.rounding!r}; it must be {allowed}")
+        if not 0 <= self.seed < 2**64:
+            raise InvalidArgument(f"seed = {self.seed}; it must be from 0 to 2**64 - 1")
         if self.transposed not in (0, 1):
             raise InvalidArgument(f"transposed = {self.transposed}; it must be 0 or 1")
 
@@ -57,6 +68,11 @@ class LayerOptions:
     def keeps_blocks(self) -> bool:
         """Whether a training forward keeps codes of blocks of x, which dw reads, in place of x."""
         return self.dw == "int8_block" and self.mode in (*_abi.MODES_OF_ROWS, "global")
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether gradients are rounded stochastically."""
+        return self.rounding == "stochastic"
 
     @property
     def text(self) -> str:

@@ -65,6 +65,11 @@ class _Parallel(torch.nn.Module):
                 f"{type(self).__name__}: the layer has rotation={whole.rotation} and dw={whole.dw!r}; a "
                 "parallel one needs rotation=0 and dw='floating'"
             )
+        if getattr(whole, "rounding", "nearest") != "nearest":
+            raise InvalidArgument(
+                f"{type(self).__name__}: the layer has rounding={whole.rounding!r}; a parallel one needs "
+                "'nearest'"
+            )
         self.group = dist.group.WORLD if group is None else group
         self.mode = mode
         self.in_features, self.out_features = whole.in_features, whole.out_features

@@ -44,6 +44,11 @@ def shard_int8(model, *, lean: bool = False):
                 f"shard_int8: a layer has rotation={module.rotation} and dw={module.dw!r}; weights that "
                 "are gathered as codes need rotation=0 and dw='floating'"
             )
+        if module.rounding != "nearest":
+            raise Unsupported(
+                f"shard_int8: a layer has rounding={module.rounding!r}; weights that are gathered as "
+                "codes need 'nearest'"
+            )
         weight = module.weight
         if type(weight) is not torch.nn.Parameter:
             raise InvalidArgument(

@@ -13,7 +13,7 @@ from .._tensors import HAS_OPERATORS
 from . import _prepared
 from ._function import linear, prepared_linear
 from ._layer import LayerSet
-from ._options import LayerOptions
+from ._options import ROUNDINGS, LayerOptions
 
 
 class Int8Layer:
@@ -26,6 +26,8 @@ class Int8Layer:
     rotation = 0
     dw = "floating"
     dw_block_rows = 256
+    rounding = "nearest"
+    seed = 0
 
     def _init_int8(
         self,
@@ -34,12 +36,15 @@ class Int8Layer:
         rotation: int = 0,
         dw: str = "floating",
         dw_block_rows: int = 256,
+        rounding: str = "nearest",
+        seed: int = 0,
     ) -> None:
         """Call it at the end of __init__, when the parameters exist."""
         self.mode = mode
         self.mem_efficient = mem_efficient
         self.rotation = rotation
         self.dw, self.dw_block_rows = dw, dw_block_rows
+        self.rounding, self.seed = rounding, seed
         self._float = {"dtype": self.weight.dtype, "requires_grad": True}
         self._layers = self._new_layers()
 
@@ -48,8 +53,28 @@ class Int8Layer:
 
     def _options(self) -> LayerOptions:
         return LayerOptions(
-            self.mode, rotation=self.rotation, dw=self.dw, dw_block_rows=self.dw_block_rows
+            self.mode,
+            rotation=self.rotation,
+            dw=self.dw,
+            dw_block_rows=self.dw_block_rows,
+            rounding=self.rounding,
+            seed=self.seed,
         )
+
+    @property
+    def rounding_step(self) -> int:
+        """With rounding="stochastic", how many backwards have run.
+
+        The step is part of where random bits come from. Set it to go on with the same bits after a
+        restart; copies and state_dicts do not have it.
+        """
+        return self._layers.rounding_step
+
+    @rounding_step.setter
+    def rounding_step(self, step: int) -> None:
+        if not 0 <= step < 2**32:
+            raise ValueError(f"rounding_step = {step}; it must be from 0 to 2**32 - 1")
+        self._layers.rounding_step = step
 
     def _weight_rows(self):
         """The weight as [N,K], in its own memory."""
@@ -114,6 +139,8 @@ class Int8Layer:
             words.append(f"rotation={self.rotation}")
         if self.dw != "floating":
             words.append(f"dw={self.dw}, dw_block_rows={self.dw_block_rows}")
+        if self.rounding != "nearest":
+            words.append(f"rounding={self.rounding}, seed={self.seed}")
         if self.is_prepared:
             words.append("prepared_for_eval=True")
         return ", ".join(word for word in words if word)
@@ -149,6 +176,8 @@ class Int8Layer:
     def _replicate_for_data_parallel(self):
         replica = super()._replicate_for_data_parallel()
         replica._layers = self._new_layers()
+        # A replica lives for one forward and its backward.
+        replica._layers.rounding_step = self._layers.next_rounding()[2]
         return replica
 
 
@@ -182,6 +211,13 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
             for backward in place of the input, a quarter or half of its memory (in mode "auto" and
             in compiled models the input is kept). For modes "rowwise",
             "rowwise_shared", "global" and "auto".
+        rounding: "nearest", or "stochastic": the codes of the output's gradient are rounded up or
+            down at random, without a bias on average, for the input gradient and, with
+            dw="int8_block", for the weight gradient. For layers with a float weight, in eager mode.
+        seed: of the random bits, from 0 to 2**64 - 1; None draws it from torch's generator, which
+            torch.manual_seed sets. The bits are a function of the seed, the number of the backward
+            (rounding_step), the process's rank in torch.distributed, and the element's place: the
+            same on every device, under autocast and with checkpointing.
     """
 
     def __init__(
@@ -198,15 +234,18 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
         rotation: int = 0,
         dw: str = "floating",
         dw_block_rows: int = 256,
+        rounding: str = "nearest",
+        seed: int | None = None,
     ):
         mode = _mode_of(mode, vector_wise_quantization, mem_efficient)
         _check_rotation(rotation, in_features, mode)
         _check_dw(dw, dw_block_rows, mode, mem_efficient)
+        seed = _seed_of(rounding, seed, mode)
         for name, value in (("in_features", in_features), ("out_features", out_features)):
             if value < 1:
                 raise ValueError(f"SwitchBackLinear: {name} = {value}; it must be at least 1")
         super().__init__(in_features, out_features, bias=bias, device=device, dtype=dtype)
-        self._init_int8(mode, mem_efficient, rotation, dw, dw_block_rows)
+        self._init_int8(mode, mem_efficient, rotation, dw, dw_block_rows, rounding, seed)
 
 
 class SwitchBackLinearGlobal(SwitchBackLinear):
@@ -322,6 +361,28 @@ def _check_rotation(rotation: int, in_features: int, mode: str) -> None:
             f"SwitchBackLinear: rotation = {rotation} in mode {mode!r}; it needs mode 'rowwise', "
             "'rowwise_shared' or 'global'"
         )
+
+
+def _seed_of(rounding: str, seed: int | None, mode: str) -> int:
+    if rounding not in ROUNDINGS:
+        raise ValueError(
+            f"SwitchBackLinear: rounding = {rounding!r}; it must be 'nearest' or 'stochastic'"
+        )
+    if rounding == "nearest":
+        if seed is not None:
+            raise ValueError(
+                f"SwitchBackLinear: seed = {seed!r} with rounding = 'nearest'; it needs 'stochastic'"
+            )
+        return 0
+    if mode == "standard":
+        raise ValueError(
+            "SwitchBackLinear: rounding = 'stochastic' in mode 'standard', which has no codes to round"
+        )
+    if seed is None:
+        return int(torch.randint(2**63 - 1, (), device="cpu"))
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"SwitchBackLinear: seed = {seed!r}; it must be from 0 to 2**64 - 1")
+    return seed
 
 
 def _check_dw(dw: str, dw_block_rows: int, mode: str, mem_efficient: bool) -> None:
