@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "switchback/types.hpp"
@@ -58,13 +57,17 @@ inline constexpr float three_cubic = 0.134145f;
 inline constexpr float value_end = 100.0f;      // exp(±100) is 0 or Inf in f32
 inline constexpr float derivative_end = 10.0f;  // exp(2u) is finite there
 
+constexpr float magnitude(float x) noexcept {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu);
+}
+
 /// 2^n; -127 < n < 128, anything for other n.
-inline float power_of_two(std::uint32_t n) noexcept {
+constexpr float power_of_two(std::uint32_t n) noexcept {
   return std::bit_cast<float>((n + 127u) << 23);
 }
 
 /// exp(z + rest) for |z| <= 120 and a tiny rest; underflows gradually, overflows to Inf.
-inline float exponential(float z, float rest) noexcept {
+constexpr float exponential(float z, float rest) noexcept {
   const float shifted = z * log2_e + integer_shift;
   const float n = shifted - integer_shift;
   const float r = ((z - n * ln2_high) - n * ln2_low) + rest;
@@ -80,16 +83,16 @@ inline float exponential(float z, float rest) noexcept {
   return (p * power_of_two(half)) * power_of_two(whole - half);
 }
 
-inline float clamp(float x, float end) noexcept {
+constexpr float clamp(float x, float end) noexcept {
   return std::min(std::max(x, -end), end);
 }
 
-inline float tanh_value(float x) noexcept {
+constexpr float tanh_value(float x) noexcept {
   const float u = clamp((twice_sqrt_2_pi * x) * (1.0f + cubic * (x * x)), value_end);
   return x / (1.0f + exponential(-u, 0.0f));
 }
 
-inline float tanh_derivative(float x) noexcept {
+constexpr float tanh_derivative(float x) noexcept {
   const float c = clamp(x, derivative_end);
   const float square = c * c;
   const float e = exponential(-((twice_sqrt_2_pi * c) * (1.0f + cubic * square)), 0.0f);
@@ -103,8 +106,8 @@ struct Normal {
   float bell;          ///< exp(-x²/2)
 };
 
-inline Normal normal(float x) noexcept {
-  const float a = std::min(std::fabs(x), tail_end);
+constexpr Normal normal(float x) noexcept {
+  const float a = std::min(magnitude(x), tail_end);
   const float upper = std::bit_cast<float>(std::bit_cast<std::uint32_t>(a) & upper_half);
   const float bell = exponential(-0.5f * (upper * upper), -0.5f * ((a - upper) * (a + upper)));
   const float t = 1.0f / (1.0f + tail_slope * a);
@@ -120,21 +123,47 @@ inline Normal normal(float x) noexcept {
   return {x < 0.0f ? tail : 1.0f - tail, bell};
 }
 
-inline float erf_value(float x) noexcept {
+constexpr float erf_value(float x) noexcept {
   return x * normal(x).distribution;
 }
 
-inline float erf_derivative(float x) noexcept {
+constexpr float erf_derivative(float x) noexcept {
   const Normal n = normal(x);
   return n.distribution + x * (n.bell * density_at_zero);
 }
 
-inline float value(Activation activation, float x) noexcept {
+constexpr float value(Activation activation, float x) noexcept {
   return activation == Activation::gelu_tanh ? tanh_value(x) : erf_value(x);
 }
 
-inline float derivative(Activation activation, float x) noexcept {
+constexpr float derivative(Activation activation, float x) noexcept {
   return activation == Activation::gelu_tanh ? tanh_derivative(x) : erf_derivative(x);
 }
+
+/// The bits of the bf16 that a value is rounded to; not for NaN.
+constexpr std::uint32_t bf16_bits(float v) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(v);
+  return (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+}
+
+/// All values of bf16 between those x whose value is x/2 (nearer to 0) and those where it is x or
+/// -0 (further out): for each magnitude that of x, and in the upper half that of -x. A test
+/// compares all bf16.
+struct Bf16Values {
+  static constexpr std::uint32_t first = 0x3880u;  ///< the bits of 2^-14; up to 2^-9 would do
+  static constexpr std::uint32_t end = 0x4160u;    ///< of 14: from -13.5 on it is -0
+  static constexpr std::uint32_t count = end - first;
+  alignas(16) std::uint32_t pairs[count] = {};
+
+  constexpr explicit Bf16Values(Activation activation) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const auto x = std::bit_cast<float>((first + i) << 16);
+      // There the exponential overflows, which is no constant expression, and the value is -0.
+      const bool zero = activation == Activation::gelu_tanh && x > 10.0f;
+      pairs[i] = bf16_bits(value(activation, x)) |
+                 (zero ? 0x8000u : bf16_bits(value(activation, -x))) << 16;
+    }
+  }
+};
 
 }  // namespace switchback::quant::gelu

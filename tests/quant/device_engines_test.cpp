@@ -3,11 +3,14 @@
 // and that operations can be captured.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/context_state.hpp"
 #include "quant/backends.hpp"
@@ -180,6 +183,48 @@ TYPED_TEST(DeviceEngines, EveryBlockSize) {
       expect_same(run_every_op(*this->context_, *x), want);
     }
   }
+}
+
+// One product does not give the codes of 16-bit groups whose absmax has the significand of a
+// multiple of 127, or is tiny. Each is the absmax of a row and of a column here; the last also of
+// the matrix.
+TYPED_TEST(DeviceEngines, AbsmaxThatNeedsTheDivision) {
+  constexpr bool is_bf16 = std::is_same_v<TypeParam, bfloat16>;
+  constexpr int one = is_bf16 ? 128 : 1024;
+  std::vector<int> significands;
+  if (is_bf16) {
+    for (int s = 128; s < 255; ++s)
+      significands.push_back(s);
+  } else {
+    for (int multiple = 127 * 9; multiple < 2048; multiple += 127)
+      for (const int s : {multiple - 1, multiple + 1, multiple})
+        significands.push_back(s);
+  }
+  std::vector<float> scales = {1.0f, is_bf16 ? 0x1p-125f : 0x1p-14f};
+  if (is_bf16) scales.push_back(0x1p120f);
+  for (const float scale : scales)
+    for (const std::size_t left_out : {0, 3}) {
+      const auto n = static_cast<std::int64_t>(significands.size() - left_out);
+      for (const std::int64_t size : {(n + 7) / 8 * 8, n}) {
+        SCOPED_TRACE(testing::Message() << scale << ", " << n << " of " << size);
+        Matrix<TypeParam> x(size, size);
+        Random random(static_cast<std::uint64_t>(size));
+        fill_normal(x, random, 0.2f);
+        for (std::int64_t r = 0; r < size; ++r) {
+          for (std::int64_t c = 0; c < size; ++c)
+            x.set(r, c,
+                  TypeParam(std::clamp(static_cast<float>(x.get(r, c)), -0.9f, 0.9f) * scale));
+          if (r >= n) continue;
+          const float absmax = static_cast<float>(significands[static_cast<std::size_t>(r)]) /
+                               static_cast<float>(one) * scale;
+          // Half of it is where ties are.
+          x.set(r, (r + 1) % n, TypeParam(r % 2 == 0 ? absmax / 2 : -absmax / 2));
+          x.set((r + 2) % n, r, TypeParam(absmax / 2));
+          x.set(r, r, TypeParam(absmax));
+        }
+        expect_same(run_every_op(*this->context_, x), run_every_op(reference(), x));
+      }
+    }
 }
 
 TYPED_TEST(DeviceEngines, CanBeCaptured) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "core/cuda/api.hpp"
 #include "switchback/types.hpp"
@@ -52,6 +53,115 @@ __device__ __forceinline__ half narrow<half>(float value) {
 #endif
   if (value != value) result.bits = 0x7E00u;
   return result;
+}
+
+/// The two floats as T, first in the lower half. Rounds to nearest even; a NaN becomes one that
+/// only canonical_pairs makes the quiet one without payload.
+template <class T>
+__device__ __forceinline__ unsigned narrow_pair(float first, float second) {
+#if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
+  unsigned pair;
+  if constexpr (std::is_same_v<T, bfloat16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+#else
+  return narrow<T>(first).bits | (static_cast<unsigned>(narrow<T>(second).bits) << 16);
+#endif
+}
+
+/// Each NaN of narrow_pair in these words becomes the quiet one without payload.
+template <class T>
+__device__ __forceinline__ void canonical_pairs([[maybe_unused]] unsigned (&words)[4]) {
+#if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
+  // Its bits, 0x7FFF, are a NaN of f16 whatever T is; a false alarm (a large bf16) does no harm.
+  unsigned any;
+  int none;
+  asm("{.reg .b32 a, b; .reg .pred p, q;\n"
+      "max.NaN.f16x2 a, %2, %3;\n"
+      "max.NaN.f16x2 b, %4, %5;\n"
+      "max.NaN.f16x2 %0, a, b;\n"
+      "setp.num.f16x2 p|q, %0, %0;\n"
+      "and.pred p, p, q;\n"
+      "selp.s32 %1, 1, 0, p;}"
+      : "=r"(any), "=r"(none)
+      : "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]));
+  if (none) return;
+  constexpr unsigned nan = std::is_same_v<T, bfloat16> ? 0x7FC0u : 0x7E00u;
+#pragma unroll
+  for (unsigned& word : words) {
+    if ((word & 0xFFFFu) == 0x7FFFu) word = (word & 0xFFFF0000u) | nan;
+    if (word >> 16 == 0x7FFFu) word = (word & 0xFFFFu) | nan << 16;
+  }
+#endif
+}
+
+/// The largest magnitudes of two pairs of 16-bit elements and of `most`, which has no signs, half
+/// by half. A NaN is larger than any number; which one comes out differs between devices.
+template <class T>
+__device__ __forceinline__ unsigned max_magnitudes(unsigned most, unsigned a, unsigned b) {
+  constexpr unsigned magnitudes = 0x7FFF7FFFu;
+#if defined(SWITCHBACK_CUDA_EMULATED) || __CUDA_ARCH__ < 800
+  a &= magnitudes;
+  b &= magnitudes;
+  const unsigned high =
+      max(max(most, a), b) & 0xFFFF0000u;  // the lower halves decide nothing there
+  return high | (max(max(most << 16, a << 16), b << 16) >> 16);
+#elif __CUDA_ARCH__ >= 900
+  // Bits of magnitudes order as integers, NaN last.
+  return __vimax3_u16x2(most, a & magnitudes, b & magnitudes);
+#else
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(most) : "r"(a & magnitudes));
+    asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(most) : "r"(b & magnitudes));
+  } else {
+    asm("{.reg .b32 m; abs.f16x2 m, %1; max.NaN.f16x2 %0, %0, m;}" : "+r"(most) : "r"(a));
+    asm("{.reg .b32 m; abs.f16x2 m, %1; max.NaN.f16x2 %0, %0, m;}" : "+r"(most) : "r"(b));
+  }
+  return most;
+#endif
+}
+
+/// Two bf16 without signs, each no less than that of `low` and no more than that of `high`; a NaN
+/// becomes one of these.
+__device__ __forceinline__ unsigned clamp_bf16_pair(unsigned pair, unsigned low, unsigned high) {
+#if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
+  return __vminu2(__vmaxu2(pair, low), high);
+#elif !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
+  asm("{max.bf16x2 %0, %0, %1; min.bf16x2 %0, %0, %2;}" : "+r"(pair) : "r"(low), "r"(high));
+  return pair;
+#else
+  const auto clamp = [](unsigned x, unsigned least, unsigned most) {
+    return min(max(x, least), most);
+  };
+  return clamp(pair & 0xFFFFu, low & 0xFFFFu, high & 0xFFFFu) |
+         clamp(pair >> 16, low >> 16, high >> 16) << 16;
+#endif
+}
+
+/// Where a variable in shared memory lies, for load_shared_16. (The emulated device counts from the
+/// variable on.)
+__device__ __forceinline__ unsigned shared_place([[maybe_unused]] const void* variable) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  return 0;
+#else
+  return static_cast<unsigned>(__cvta_generic_to_shared(variable));
+#endif
+}
+/// Two bytes of that variable. A place computed in 32 bits costs an instruction less than an
+/// address.
+__device__ __forceinline__ unsigned load_shared_16([[maybe_unused]] const void* variable,
+                                                   unsigned place) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  std::uint16_t value;
+  memcpy(&value, static_cast<const unsigned char*>(variable) + place, sizeof(value));
+  return value;
+#else
+  std::uint16_t value;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(place));
+  return value;
+#endif
 }
 
 /// c + the dot product of four signed bytes and four signed bytes, modulo 2^32.

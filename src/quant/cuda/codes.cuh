@@ -6,13 +6,17 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/cuda/ptx.cuh"
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
+using core::SWITCHBACK_CUDA_NS::canonical_pairs;
 using core::SWITCHBACK_CUDA_NS::load_element;
+using core::SWITCHBACK_CUDA_NS::max_magnitudes;
 using core::SWITCHBACK_CUDA_NS::narrow;
+using core::SWITCHBACK_CUDA_NS::narrow_pair;
 using core::SWITCHBACK_CUDA_NS::store_element;
 using core::SWITCHBACK_CUDA_NS::widen;
 
@@ -94,11 +98,10 @@ __device__ __forceinline__ Pack<T, V> rounded_pack(F f) {
       if constexpr (sizeof(T) == 4) {
         words[w] = __float_as_uint(narrow<T>(f(w)));
       } else {
-        const T first = narrow<T>(f(2 * w));
-        const T second = narrow<T>(f(2 * w + 1));
-        words[w] = first.bits | (static_cast<unsigned>(second.bits) << 16);
+        words[w] = narrow_pair<T>(f(2 * w), f(2 * w + 1));
       }
     }
+    if constexpr (sizeof(T) == 2) canonical_pairs<T>(words);
     pack.words = make_uint4(words[0], words[1], words[2], words[3]);
   }
   return pack;
@@ -151,91 +154,66 @@ __device__ __forceinline__ unsigned magnitude_bits(float value) {
   return __float_as_uint(value) & 0x7FFFFFFFu;
 }
 
+/// The bits of an f32 that an element's magnitude has; a NaN's are those of some NaN.
+template <class T>
+__device__ __forceinline__ unsigned widened_magnitude(unsigned bits) {
+  T element;
+  element.bits = static_cast<std::uint16_t>(bits);
+  return magnitude_bits(widen(element));
+}
+
 /// The largest magnitudes of packs, column by column. Bits of magnitudes order as integers, NaN
-/// last, in every type; of pairs of 16-bit types the upper halves decide, so no half needs to be
-/// cut out.
+/// last, in every type; 16-bit types stay in pairs.
 template <class T, int V>
 struct Magnitudes {
+  static constexpr bool pairs = V > 1 && sizeof(T) == 2;
   static constexpr int words = V == 1 ? 1 : 4;
-  unsigned high[words] = {};                               ///< odd columns of pairs
-  unsigned low[V > 1 && sizeof(T) == 2 ? words : 1] = {};  ///< even columns of pairs, shifted up
+  unsigned most[words] = {};
 
-  __device__ __forceinline__ void add(const Pack<T, V>& pack) {
-    if constexpr (V == 1) {
-      high[0] = max(high[0], magnitude_bits(widen(pack.element)));
-    } else {
+  __device__ __forceinline__ void add(const Pack<T, V>& a, const Pack<T, V>& b) {
 #pragma unroll
-      for (int w = 0; w < words; ++w) {
-        const unsigned bits = word(pack.words, w);
-        if constexpr (sizeof(T) == 4) {
-          high[w] = max(high[w], bits & 0x7FFFFFFFu);
-        } else {
-          high[w] = max(high[w], bits & 0x7FFFFFFFu);
-          low[w] = max(low[w], (bits << 16) & 0x7FFFFFFFu);
-        }
-      }
+    for (int w = 0; w < words; ++w) {
+      if constexpr (V == 1)
+        most[w] =
+            max(max(most[w], magnitude_bits(widen(a.element))), magnitude_bits(widen(b.element)));
+      else if constexpr (pairs)
+        most[w] = max_magnitudes<T>(most[w], word(a.words, w), word(b.words, w));
+      else
+        most[w] = max(max(most[w], word(a.words, w) & 0x7FFFFFFFu), word(b.words, w) & 0x7FFFFFFFu);
     }
   }
 
   /// As the bits of an f32.
   __device__ __forceinline__ unsigned column(int i) const {
-    if constexpr (V == 1) {
-      return high[0];
-    } else if constexpr (sizeof(T) == 4) {
-      return high[i];
-    } else {
-      return widened(i % 2 == 0 ? low[i / 2] : high[i / 2]);
-    }
-  }
-  /// The largest of all columns.
-  __device__ __forceinline__ unsigned all() const {
-    unsigned most = high[0];
-#pragma unroll
-    for (int w = 1; w < words; ++w)
-      most = max(most, high[w]);
-    if constexpr (V > 1 && sizeof(T) == 2) {
-#pragma unroll
-      for (int w = 0; w < words; ++w)
-        most = max(most, low[w]);
-      most = widened(most);
-    }
-    return most;
-  }
-
- private:
-  __device__ __forceinline__ static unsigned widened(unsigned pair) {
-    T element;
-    element.bits = static_cast<std::uint16_t>(pair >> 16);
-    return magnitude_bits(widen(element));
+    if constexpr (pairs)
+      return widened_magnitude<T>(i % 2 == 0 ? most[i / 2] : most[i / 2] >> 16);
+    else
+      return most[i];
   }
 };
 
-/// The largest of packs as one number: needs two registers instead of the eight of Magnitudes.
+/// The largest of packs as one number: needs one register instead of four.
 template <class T, int V>
 struct Largest {
-  unsigned high = 0;
-  unsigned low = 0;
+  unsigned most = 0;
 
   __device__ __forceinline__ void add(const Pack<T, V>& pack) {
     if constexpr (V == 1) {
-      high = max(high, magnitude_bits(widen(pack.element)));
+      most = max(most, magnitude_bits(widen(pack.element)));
+    } else if constexpr (sizeof(T) == 2) {
+      most = max_magnitudes<T>(most, pack.words.x, pack.words.y);
+      most = max_magnitudes<T>(most, pack.words.z, pack.words.w);
     } else {
 #pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        const unsigned bits = word(pack.words, w);
-        high = max(high, bits & 0x7FFFFFFFu);
-        if constexpr (sizeof(T) == 2) low = max(low, (bits << 16) & 0x7FFFFFFFu);
-      }
+      for (int w = 0; w < 4; ++w)
+        most = max(most, word(pack.words, w) & 0x7FFFFFFFu);
     }
   }
   __device__ __forceinline__ unsigned all() const {
-    if constexpr (V == 1 || sizeof(T) == 4) {
-      return high;
-    } else {
-      T element;
-      element.bits = static_cast<std::uint16_t>(max(high, low) >> 16);
-      return magnitude_bits(widen(element));
-    }
+    if constexpr (V == 1 || sizeof(T) == 4)
+      return most;
+    else
+      return widened_magnitude<T>(max(most >> 16, most & 0xFFFFu));
   }
 };
 
@@ -274,31 +252,68 @@ __device__ __forceinline__ unsigned row_max(unsigned bits, unsigned* shared) {
   return warp_max(lane < warps ? shared[threadIdx.y * warps + lane] : 0u);
 }
 
-/// A group's absmax and the factors whose products bracket 127 · (x / absmax), as derived in
-/// quant/cpu/scale.hpp. Groups of zeros and groups with a NaN or Inf have factors 0, groups too
-/// small for brackets have NaN, which sends each element to the division.
+/// What the codes of a group are made with. Of f32: its absmax and the factors whose products
+/// bracket 127 · (x / absmax), as derived in quant/cpu/scale.hpp. Groups of zeros and groups with a
+/// NaN or Inf have factors 0, groups too small for brackets have NaN, which sends each element to
+/// the division.
+template <class T>
 struct Scale {
   float absmax;
   float lower;
   float upper;
 };
 
-__device__ __forceinline__ Scale scale_of(float absmax) {
+/// Of 16-bit types: its absmax, and the factor whose one product, rounded half to even, is the
+/// code; NaN in a group that needs the division. The factor is `upper` of the bracket. With
+/// significands of 8 or 11 bits T = 127·x/absmax is a tie, or 2^-19 or more of itself away from
+/// one, which no error of 2^-21 and a few roundings crosses; and if the significand of absmax is no
+/// multiple of 127, the only ties are T = ±63.5, at x = ±absmax/2, which the definition rounds to
+/// ±64 and so does `upper`. What is left: absmax below 2^-119, and f16's significands 127·9 …
+/// 127·15, divide; 127·16, which is bf16's 254, has its codes from 127/absmax itself. A
+/// program compared all pairs of an absmax that does not divide and an x up to it, both signs, in
+/// IEEE f32: 532,176,320 of bf16 and 500,415,638 of f16 without a difference; a test repeats it for
+/// every significand.
+template <class T>
+struct OneProduct {
+  float absmax;
+  float factor;
+
+  __device__ __forceinline__ bool divides() const { return factor != factor; }
+};
+template <>
+struct Scale<half> : OneProduct<half> {};
+template <>
+struct Scale<bfloat16> : OneProduct<bfloat16> {};
+
+template <class T>
+__device__ __forceinline__ Scale<T> scale_of(float absmax) {
   constexpr float smallest_bracketed = 0x1p-119f;
   constexpr float largest_finite = 0x1.fffffep127f;
-  Scale s = {absmax, 0.0f, 0.0f};
+  constexpr unsigned nan = 0x7FC00000u;
+  Scale<T> s{};
+  s.absmax = absmax;
   if (absmax >= smallest_bracketed && absmax <= largest_finite) {
     const float inverse = __fdiv_rn(127.0f, absmax);
-    s.lower = __fmul_rn(inverse, 1.0f - 0x1p-21f);
-    s.upper = __fmul_rn(inverse, 1.0f + 0x1p-21f);
-  } else if (absmax > 0.0f && absmax < smallest_bracketed) {
-    s.lower = s.upper = __uint_as_float(0x7FC00000u);
+    const float upper = __fmul_rn(inverse, 1.0f + 0x1p-21f);
+    [[maybe_unused]] const unsigned fraction = __float_as_uint(absmax) & 0x7FFFFFu;
+    if constexpr (sizeof(T) == 4) {
+      s.lower = __fmul_rn(inverse, 1.0f - 0x1p-21f);
+      s.upper = upper;
+    } else {
+      s.factor = fraction == 0x7E0000u ? inverse : upper;
+      if (std::is_same_v<T, half> && fraction != 0x7E0000u && (0x400u | fraction >> 13) % 127u == 0)
+        s.factor = __uint_as_float(nan);
+    }
+  } else if constexpr (sizeof(T) == 4) {
+    if (absmax > 0.0f && absmax < smallest_bracketed) s.lower = s.upper = __uint_as_float(nan);
+  } else {
+    if (absmax != 0.0f) s.factor = __uint_as_float(nan);
   }
   return s;
 }
 
-/// The definition of the code, in the low byte. NaN converts to 0; in a group with a NaN or Inf
-/// only NaN quotients get here, because for the others both products already agree on 0.
+/// The definition of the code, in the low byte. NaN converts to 0, which is the code of everything
+/// in a group with a NaN or Inf.
 __device__ __forceinline__ unsigned exact_code(float x, float absmax) {
   return static_cast<unsigned>(__float2int_rn(__fmul_rn(127.0f, __fdiv_rn(x, absmax)))) & 0xFFu;
 }
@@ -307,12 +322,9 @@ __device__ __forceinline__ unsigned exact_code(float x, float absmax) {
 // to an integer, whose low byte is that of the sum's bits.
 inline constexpr float round_to_integer = 0x1.8p23f;
 
-__device__ __forceinline__ unsigned code(float x, const Scale& s) {
-  const float low = __fmaf_rn(x, s.lower, round_to_integer);
-  const float high = __fmaf_rn(x, s.upper, round_to_integer);
-  // True also if both are NaN.
-  if (!(low == high)) return exact_code(x, s.absmax);
-  return __float_as_uint(low) & 0xFFu;
+/// The code of a product, in the low byte.
+__device__ __forceinline__ unsigned product_code(float x, float factor) {
+  return __float_as_uint(__fmaf_rn(x, factor, round_to_integer));
 }
 
 /// The low bytes, first in the lowest place.
@@ -320,56 +332,63 @@ __device__ __forceinline__ unsigned pack_bytes(unsigned a, unsigned b, unsigned 
   return __byte_perm(__byte_perm(a, b, 0x0040u), __byte_perm(c, d, 0x0040u), 0x5410u);
 }
 
-/// Four codes of one group.
-__device__ __forceinline__ unsigned codes(float a, float b, float c, float d, const Scale& s) {
-  const float low_a = __fmaf_rn(a, s.lower, round_to_integer);
-  const float low_b = __fmaf_rn(b, s.lower, round_to_integer);
-  const float low_c = __fmaf_rn(c, s.lower, round_to_integer);
-  const float low_d = __fmaf_rn(d, s.lower, round_to_integer);
-  const bool same = (low_a == __fmaf_rn(a, s.upper, round_to_integer)) &
-                    (low_b == __fmaf_rn(b, s.upper, round_to_integer)) &
-                    (low_c == __fmaf_rn(c, s.upper, round_to_integer)) &
-                    (low_d == __fmaf_rn(d, s.upper, round_to_integer));
-  if (same)
-    return pack_bytes(__float_as_uint(low_a), __float_as_uint(low_b), __float_as_uint(low_c),
-                      __float_as_uint(low_d));
+/// Four codes by the division. Rare, so it is emitted once instead of four times.
+__device__ __forceinline__ unsigned exact_codes(float a, float b, float c, float d, float absmax) {
   unsigned result = 0;
-  // Rare, so the division is emitted once instead of four times.
 #pragma unroll 1
   for (int i = 0; i < 4; ++i) {
     const float x = i == 0 ? a : i == 1 ? b : i == 2 ? c : d;
-    result |= exact_code(x, s.absmax) << (8 * i);
+    result |= exact_code(x, absmax) << (8 * i);
   }
   return result;
 }
 
-/// The codes of a pack; the first ceil(V/4) words count.
-template <class T, int V>
-__device__ __forceinline__ uint2 pack_codes(const Pack<T, V>& x, const Scale& s) {
+/// Four codes of one group, of values that are f32.
+__device__ __forceinline__ unsigned codes(float a, float b, float c, float d,
+                                          const Scale<float>& s) {
+  const unsigned low_a = product_code(a, s.lower);
+  const unsigned low_b = product_code(b, s.lower);
+  const unsigned low_c = product_code(c, s.lower);
+  const unsigned low_d = product_code(d, s.lower);
+  const auto same = [&s](unsigned low, float x) {
+    // False if both are NaN.
+    return __uint_as_float(low) == __fmaf_rn(x, s.upper, round_to_integer);
+  };
+  if (same(low_a, a) & same(low_b, b) & same(low_c, c) & same(low_d, d))
+    return pack_bytes(low_a, low_b, low_c, low_d);
+  return exact_codes(a, b, c, d, s.absmax);
+}
+
+/// The same of values of a 16-bit type, in a group that does not divide.
+__device__ __forceinline__ unsigned product_codes(float a, float b, float c, float d,
+                                                  float factor) {
+  return pack_bytes(product_code(a, factor), product_code(b, factor), product_code(c, factor),
+                    product_code(d, factor));
+}
+template <class T>
+__device__ __forceinline__ unsigned codes(float a, float b, float c, float d,
+                                          const OneProduct<T>& s) {
+  if (s.divides()) return exact_codes(a, b, c, d, s.absmax);
+  return product_codes(a, b, c, d, s.factor);
+}
+
+/// The codes of a pack by the division; its elements are taken from the low end, one after another,
+/// so that there is little code.
+template <class T>
+__device__ __forceinline__ uint2 exact_pack_codes(const Pack<T, 8>& x, float absmax) {
+  uint4 rest = x.words;
   uint2 result = make_uint2(0, 0);
-  if constexpr (V == 1) {
-    result.x = code(value(x, 0), s);
-  } else {
-    result.x = codes(value(x, 0), value(x, 1), value(x, 2), value(x, 3), s);
-    if constexpr (V == 8) result.y = codes(value(x, 4), value(x, 5), value(x, 6), value(x, 7), s);
+#pragma unroll 1
+  for (int i = 0; i < 8; ++i) {
+    T element;
+    element.bits = static_cast<std::uint16_t>(rest.x);
+    const unsigned code = exact_code(widen(element), absmax);
+    result.x = __funnelshift_r(result.x, result.y, 8);
+    result.y = result.y >> 8 | code << 24;
+    rest = make_uint4(__funnelshift_r(rest.x, rest.y, 16), __funnelshift_r(rest.y, rest.z, 16),
+                      __funnelshift_r(rest.z, rest.w, 16), rest.w >> 16);
   }
   return result;
-}
-
-/// The codes of four packs.
-template <class T, int V>
-__device__ __forceinline__ void pack_codes(const Pack<T, V> (&x)[4], const Scale& s,
-                                           uint2 (&result)[4]) {
-  if constexpr (V == 1) {
-    const unsigned four = codes(value(x[0], 0), value(x[1], 0), value(x[2], 0), value(x[3], 0), s);
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      result[i] = make_uint2(four >> (8 * i), 0);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      result[i] = pack_codes(x[i], s);
-  }
 }
 
 /// Pack number `index` of a row of codes.
@@ -381,6 +400,73 @@ __device__ __forceinline__ void store_codes(std::int8_t* row, std::int64_t index
     reinterpret_cast<unsigned*>(row)[index] = codes.x;
   else
     reinterpret_cast<uint2*>(row)[index] = codes;
+}
+
+/// Whether all codes of a group need the division; others come from pack_codes.
+template <class T>
+__device__ __forceinline__ bool divides(const Scale<T>& s) {
+  if constexpr (sizeof(T) == 4)
+    return false;
+  else
+    return s.divides();
+}
+
+/// The codes of a pack of a group that does not divide; the first ceil(V/4) words count.
+template <class T, int V>
+__device__ __forceinline__ uint2 quick_pack_codes(const Pack<T, V>& x, const Scale<T>& s) {
+  if constexpr (V == 8)
+    return make_uint2(product_codes(value(x, 0), value(x, 1), value(x, 2), value(x, 3), s.factor),
+                      product_codes(value(x, 4), value(x, 5), value(x, 6), value(x, 7), s.factor));
+  else if constexpr (V == 4)
+    return make_uint2(codes(value(x, 0), value(x, 1), value(x, 2), value(x, 3), s), 0);
+  else if constexpr (sizeof(T) == 2)
+    return make_uint2(product_code(value(x, 0), s.factor), 0);
+  else
+    return make_uint2(codes(value(x, 0), 0.0f, 0.0f, 0.0f, s), 0);
+}
+
+/// Stores the codes of packs threadIdx.x, threadIdx.x + blockDim.x, … of a row of so many packs.
+/// `forget`: the widened values are not worth registers.
+template <bool forget, class T, int V, int N>
+__device__ __forceinline__ void store_striped_codes(Pack<T, V> (&x)[N], const Scale<T>& s,
+                                                    std::int8_t* row, int packs) {
+  const auto each = [&](auto make) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const int pack = static_cast<int>(threadIdx.x + i * blockDim.x);
+      if constexpr (forget) forget_values(x[i]);
+      const uint2 codes = make(x[i]);
+      if (pack < packs) store_codes<V>(row, pack, codes);
+    }
+  };
+  // One decision for all packs.
+  if constexpr (V == 8)
+    if (divides<T>(s))
+      return each([&s](const Pack<T, V>& pack) { return exact_pack_codes(pack, s.absmax); });
+  each([&s](const Pack<T, V>& pack) { return quick_pack_codes(pack, s); });
+}
+
+/// The codes of four packs.
+template <class T, int V>
+__device__ __forceinline__ void pack_codes(const Pack<T, V> (&x)[4], const Scale<T>& s,
+                                           uint2 (&result)[4]) {
+  if constexpr (V == 1) {
+    const unsigned four = codes(value(x[0], 0), value(x[1], 0), value(x[2], 0), value(x[3], 0), s);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      result[i] = make_uint2(four >> (8 * i), 0);
+  } else {
+    if constexpr (V == 8)
+      if (divides<T>(s)) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          result[i] = exact_pack_codes(x[i], s.absmax);
+        return;
+      }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      result[i] = quick_pack_codes(x[i], s);
+  }
 }
 
 }  // namespace switchback::quant::SWITCHBACK_CUDA_NS

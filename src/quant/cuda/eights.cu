@@ -24,7 +24,7 @@ struct EightsArguments {
 template <bool random>
 __device__ __forceinline__ uint2 code_eight(const float (&v)[each], const EightsArguments& a,
                                             std::int64_t eight, unsigned row_number,
-                                            const Scale& scale) {
+                                            const Scale<float>& scale) {
   if constexpr (!random) {
     return make_uint2(codes(v[0], v[1], v[2], v[3], scale), codes(v[4], v[5], v[6], v[7], scale));
   } else {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(1024, 1) eights_kernel(EightsArguments a) {
   }
   const float absmax = absmax_from_bits(row_max(largest, maxima));
   if (threadIdx.x == 0 && exists) store_element(a.absmax + row, absmax);
-  const Scale scale = scale_of(absmax);
+  const Scale<float> scale = scale_of<float>(absmax);
   std::int8_t* const to = a.q + row * a.q_stride;
   const auto number = static_cast<unsigned>(a.rounding.row0 + row);
   for (std::int64_t eight = threadIdx.x; eight < eights; eight += blockDim.x) {

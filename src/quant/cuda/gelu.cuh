@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the sequences of quant/gelu.hpp in device code. (Multiplications and additions are
-// never fused: device code is compiled that way, and the intrinsics here ensure it too.)
+// Engine zone: the sequences of quant/gelu.hpp in device code, and their results by a table.
+//
+// Multiplications and additions are fused only where a value is rounded to 16 bits afterwards: then
+// both forms give the bits of the unfused sequence for every f16 and bf16, which a test compares.
+// (f32, and derivatives, which are multiplied before they are rounded, differ.) Everywhere else the
+// intrinsics, and how device code is compiled, ensure that nothing is fused.
 #pragma once
 
 #include <cstdint>
 
-#include "core/cuda/api.hpp"
+#include "quant/cuda/codes.cuh"
 #include "quant/gelu.hpp"
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
@@ -18,24 +22,27 @@ __device__ __forceinline__ float mul(float a, float b) {
 __device__ __forceinline__ float add(float a, float b) {
   return __fadd_rn(a, b);
 }
+template <bool fused>
 __device__ __forceinline__ float mul_add(float a, float b, float c) {
-  return __fadd_rn(__fmul_rn(a, b), c);
+  return fused ? __fmaf_rn(a, b, c) : __fadd_rn(__fmul_rn(a, b), c);
 }
 
 __device__ __forceinline__ float power_of_two(unsigned n) {
   return __uint_as_float((n + 127u) << 23);
 }
 
+template <bool fused>
 __device__ __forceinline__ float exponential(float z, float rest) {
-  const float shifted = mul_add(z, gelu::log2_e, gelu::integer_shift);
+  const float shifted = mul_add<fused>(z, gelu::log2_e, gelu::integer_shift);
   const float n = __fsub_rn(shifted, gelu::integer_shift);
-  const float r = add(__fsub_rn(__fsub_rn(z, mul(n, gelu::ln2_high)), mul(n, gelu::ln2_low)), rest);
-  float p = mul_add(gelu::exp6, r, gelu::exp5);
-  p = mul_add(p, r, gelu::exp4);
-  p = mul_add(p, r, gelu::exp3);
-  p = mul_add(p, r, gelu::exp2);
-  p = mul_add(p, r, 1.0f);
-  p = mul_add(p, r, 1.0f);
+  const float r =
+      add(mul_add<fused>(-n, gelu::ln2_low, mul_add<fused>(-n, gelu::ln2_high, z)), rest);
+  float p = mul_add<fused>(gelu::exp6, r, gelu::exp5);
+  p = mul_add<fused>(p, r, gelu::exp4);
+  p = mul_add<fused>(p, r, gelu::exp3);
+  p = mul_add<fused>(p, r, gelu::exp2);
+  p = mul_add<fused>(p, r, 1.0f);
+  p = mul_add<fused>(p, r, 1.0f);
   const unsigned whole = __float_as_uint(shifted) - gelu::integer_shift_bits;
   const unsigned half = static_cast<unsigned>(static_cast<int>(whole) >> 1);
   return mul(mul(p, power_of_two(half)), power_of_two(whole - half));
@@ -46,17 +53,19 @@ __device__ __forceinline__ float clamp(float x, float end) {
   return end < above ? end : above;
 }
 
+template <bool fused>
 __device__ __forceinline__ float tanh_value(float x) {
-  const float u = clamp(mul(mul(gelu::twice_sqrt_2_pi, x), add(1.0f, mul(gelu::cubic, mul(x, x)))),
-                        gelu::value_end);
-  return __fdiv_rn(x, add(1.0f, exponential(-u, 0.0f)));
+  const float u =
+      clamp(mul(mul(gelu::twice_sqrt_2_pi, x), mul_add<fused>(gelu::cubic, mul(x, x), 1.0f)),
+            gelu::value_end);
+  return __fdiv_rn(x, add(1.0f, exponential<fused>(-u, 0.0f)));
 }
 
 __device__ __forceinline__ float tanh_derivative(float x) {
   const float c = clamp(x, gelu::derivative_end);
   const float square = mul(c, c);
   const float u = mul(mul(gelu::twice_sqrt_2_pi, c), add(1.0f, mul(gelu::cubic, square)));
-  const float e = exponential(-u, 0.0f);
+  const float e = exponential<false>(-u, 0.0f);
   const float s = __fdiv_rn(1.0f, add(1.0f, e));
   const float slope = mul(gelu::twice_sqrt_2_pi, add(1.0f, mul(gelu::three_cubic, square)));
   return add(add(s, mul(mul(c, slope), mul(s, mul(e, s)))), __fsub_rn(x, x));
@@ -67,38 +76,127 @@ struct Normal {
   float bell;
 };
 
+template <bool fused>
 __device__ __forceinline__ Normal normal(float x) {
   const float magnitude = __uint_as_float(__float_as_uint(x) & 0x7FFFFFFFu);
   const float a = gelu::tail_end < magnitude ? gelu::tail_end : magnitude;
   const float upper = __uint_as_float(__float_as_uint(a) & gelu::upper_half);
-  const float bell = exponential(mul(-0.5f, mul(upper, upper)),
-                                 mul(-0.5f, mul(__fsub_rn(a, upper), add(a, upper))));
-  const float t = __fdiv_rn(1.0f, add(1.0f, mul(gelu::tail_slope, a)));
-  float p = mul_add(gelu::tail8, t, gelu::tail7);
-  p = mul_add(p, t, gelu::tail6);
-  p = mul_add(p, t, gelu::tail5);
-  p = mul_add(p, t, gelu::tail4);
-  p = mul_add(p, t, gelu::tail3);
-  p = mul_add(p, t, gelu::tail2);
-  p = mul_add(p, t, gelu::tail1);
-  p = mul_add(p, t, gelu::tail0);
+  const float bell = exponential<fused>(mul(-0.5f, mul(upper, upper)),
+                                        mul(-0.5f, mul(__fsub_rn(a, upper), add(a, upper))));
+  const float t = __fdiv_rn(1.0f, mul_add<fused>(gelu::tail_slope, a, 1.0f));
+  float p = mul_add<fused>(gelu::tail8, t, gelu::tail7);
+  p = mul_add<fused>(p, t, gelu::tail6);
+  p = mul_add<fused>(p, t, gelu::tail5);
+  p = mul_add<fused>(p, t, gelu::tail4);
+  p = mul_add<fused>(p, t, gelu::tail3);
+  p = mul_add<fused>(p, t, gelu::tail2);
+  p = mul_add<fused>(p, t, gelu::tail1);
+  p = mul_add<fused>(p, t, gelu::tail0);
   const float tail = mul(mul(p, t), bell);
   return {x < 0.0f ? tail : __fsub_rn(1.0f, tail), bell};
 }
 
 }  // namespace device_gelu
 
-/// activation(x).
+/// activation(x) of a T, to be rounded to a T.
+template <class T>
 __device__ __forceinline__ float activated(bool tanh_form, float x) {
-  if (tanh_form) return device_gelu::tanh_value(x);
-  return __fmul_rn(x, device_gelu::normal(x).distribution);
+  constexpr bool fused = sizeof(T) == 2;
+  if (tanh_form) return device_gelu::tanh_value<fused>(x);
+  return __fmul_rn(x, device_gelu::normal<fused>(x).distribution);
 }
 
 /// activation'(x).
 __device__ __forceinline__ float activation_slope(bool tanh_form, float x) {
   if (tanh_form) return device_gelu::tanh_derivative(x);
-  const device_gelu::Normal n = device_gelu::normal(x);
+  const device_gelu::Normal n = device_gelu::normal<false>(x);
   return __fadd_rn(n.distribution, __fmul_rn(x, __fmul_rn(n.bell, gelu::density_at_zero)));
+}
+
+/// Whether values come from a table.
+template <class T, int V>
+inline constexpr bool has_table = V == 8 && std::is_same_v<T, bfloat16>;
+template <class T, int V>
+inline constexpr unsigned table_size = has_table<T, V> ? gelu::Bf16Values::count / 4 : 1;
+template <class T, int V>
+using Table = uint4[table_size<T, V>];
+
+__device__ constexpr gelu::Bf16Values bf16_values[] = {gelu::Bf16Values(Activation::gelu_erf),
+                                                       gelu::Bf16Values(Activation::gelu_tanh)};
+
+/// Copies the table to shared memory, by all threads; they meet behind that.
+template <class T, int V>
+__device__ __forceinline__ void load_table(bool tanh_form, Table<T, V>& table) {
+  if constexpr (has_table<T, V>) {
+    const auto* const from = reinterpret_cast<const uint4*>(bf16_values[tanh_form ? 1 : 0].pairs);
+    for (unsigned i = threadIdx.y * blockDim.x + threadIdx.x; i < table_size<T, V>;
+         i += blockDim.x * blockDim.y)
+      table[i] = __ldg(from + i);
+    __syncthreads();
+  }
+}
+
+/// activation(x) of a pack by the table, which has all but tiny elements, 0 included, and large
+/// ones.
+__device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& x,
+                                                       const Table<bfloat16, 8>& table) {
+  using Values = gelu::Bf16Values;
+  // Four bytes a magnitude: the value of x, then that of -x. Places of both halves fit 16 bits.
+  const unsigned first_place = core::SWITCHBACK_CUDA_NS::shared_place(table) - Values::first * 4;
+  const auto load = [&table](unsigned place) {
+    return core::SWITCHBACK_CUDA_NS::load_shared_16(table, place);
+  };
+  unsigned words[4];
+  unsigned outside = 0;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const unsigned pair = word(x.words, w);
+    const unsigned magnitudes = pair & 0x7FFF7FFFu;
+    const unsigned within = core::SWITCHBACK_CUDA_NS::clamp_bf16_pair(
+        magnitudes, Values::first * 0x10001u, (Values::end - 1) * 0x10001u);
+    outside |= within ^ magnitudes;
+    const unsigned places = (within * 4 + first_place * 0x10001u) | (pair >> 14 & 0x20002u);
+    const unsigned low = load(places & 0xFFFFu);
+    const unsigned high = load(places >> 16);
+    words[w] = __byte_perm(low, high, 0x5410u);
+  }
+  if (outside != 0) {
+    // One element after another is taken from the low end, and its value put in at the high end.
+    uint4 rest = x.words;
+#pragma unroll 1
+    for (int i = 0; i < 8; ++i) {
+      const unsigned bits = rest.x & 0xFFFFu;
+      const unsigned magnitude = bits & 0x7FFFu;
+      const float v = __uint_as_float(bits << 16);
+      float y = v;  // far out, and NaN
+      if (magnitude < Values::first)
+        y = __fmul_rn(v, 0.5f);
+      else if (bits > 0x8000u && magnitude >= Values::end)
+        y = magnitude >= 0x7F80u ? __uint_as_float(0x7FC00000u) : -0.0f;
+      unsigned result = narrow<bfloat16>(y).bits;
+      if (magnitude >= Values::first && magnitude < Values::end)
+        result = load((magnitude * 4 + first_place) | bits >> 15 << 1);
+      rest = make_uint4(__funnelshift_r(rest.x, rest.y, 16), __funnelshift_r(rest.y, rest.z, 16),
+                        __funnelshift_r(rest.z, rest.w, 16), rest.w >> 16);
+      words[0] = __funnelshift_r(words[0], words[1], 16);
+      words[1] = __funnelshift_r(words[1], words[2], 16);
+      words[2] = __funnelshift_r(words[2], words[3], 16);
+      words[3] = words[3] >> 16 | result << 16;
+    }
+  }
+  Pack<bfloat16, 8> y;
+  y.words = make_uint4(words[0], words[1], words[2], words[3]);
+  return y;
+}
+
+/// activation(x) of a pack, rounded.
+template <class T, int V>
+__device__ __forceinline__ Pack<T, V> activated_pack(bool tanh_form, const Pack<T, V>& x,
+                                                     const Table<T, V>& table) {
+  if constexpr (has_table<T, V>)
+    return looked_up(x, table);
+  else
+    return rounded_pack<T, V>([&](int v) { return activated<T>(tanh_form, value(x, v)); });
 }
 
 }  // namespace switchback::quant::SWITCHBACK_CUDA_NS

@@ -223,10 +223,10 @@ __global__ void __launch_bounds__(most_row_threads, 1)
     rotate<G>(v[r], shared);
 #pragma unroll
     for (int i = 0; i < each; ++i)
-      largest.high = max(largest.high, magnitude_bits(v[r][i]));
+      largest.most = max(largest.most, magnitude_bits(v[r][i]));
   }
-  const float absmax = absmax_from_bits(row_max(largest.high, maxima));
-  const Scale scale = scale_of(absmax);
+  const float absmax = absmax_from_bits(row_max(largest.most, maxima));
+  const Scale<float> scale = scale_of<float>(absmax);
   if (thread == 0 && row < a.rows) store_element(a.absmax + row, absmax);
   auto* const bytes = reinterpret_cast<std::uint8_t*>(shared);
   std::int8_t* const to = a.q + row * a.q_stride;

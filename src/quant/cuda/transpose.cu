@@ -38,7 +38,7 @@ std::int64_t blocks_of(std::int64_t rows, std::int64_t block_rows) {
 
 // A warp takes every so many rows of 32 packs. Floor: each element is read once; one atomic a
 // column and tile, and one a row and 32 packs, on integers, whose maximum does not depend on order.
-// sm_90: 64 registers, 1 KiB of shared memory.
+// sm_90: 54 registers, 1 KiB of shared memory.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArguments a) {
   constexpr int in_flight = 4;
@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArgum
       Pack<T, V> x[in_flight];
       load_down(from, a.stride, pack, inside, begin, step, rows, x);
 #pragma unroll
-      for (int i = 0; i < in_flight; ++i)
-        columns.add(x[i]);
+      for (int i = 0; i < in_flight; i += 2)
+        columns.add(x[i], x[i + 1]);
       if (a.row_bits != nullptr) {
 #pragma unroll
         for (int i = 0; i < in_flight; ++i) {
@@ -93,35 +93,96 @@ struct TransposeArguments {
   float* absmax;  // of the matrix or of the columns
   float* row_absmax;
   std::int64_t rows, packs, x_stride, q_stride, q_t_stride;
-  Tiles tiles;
-  std::int64_t first_tile;  // of this grid
+  std::int64_t last_down;  // the first tile of this grid, from below
   std::int64_t code_rows;  // rows whose codes are written: more than `rows` where blocks are padded
   int block_shift;
-  bool words;  // rows of q_t lie at multiples of 4
+  int q_t_bytes;  // rows of q_t lie at multiples of 16, 4 or 1
 };
 
-// How 256 threads turn a tile of 128 rows by 8 packs, or by 32 columns. A thread takes V columns of
-// a quad of rows and so has whole words of the transposed codes.
+// How 128 threads turn a tile of 128 rows by 8 packs, or 512 one by 32 columns. A thread takes V
+// columns of quads of rows that lie side by side, and so has whole words of the transposed codes.
 template <class T, int V>
 struct Turn {
-  static constexpr int threads = 256;
+  static constexpr int threads = V == 1 ? 512 : 128;
   static constexpr int quads = tile_rows / 4;
   static constexpr int packs = V == 1 ? 32 : 8;
   static constexpr int columns = packs * V;
-  static constexpr int times = quads * packs / threads;  // each thread
-  static constexpr int quads_of_warp = 32 / packs;
+  static constexpr int stores = divide_up(quads / 4 * columns, threads);  // of 16 rows
+  static_assert(threads * 2 == quads * packs);
 
-  // Where the word of a column and a quad lies. The lanes of a warp that write have all packs and
-  // quads_of_warp quads, the lanes that read have one column and all quads: no bank twice either
-  // way.
-  __device__ __forceinline__ static int place(int column, int quad) {
-    return column * quads + (quad ^ (column / V * quads_of_warp));
+  // Where the word of column v of a pack and a quad lies. Sixteen bytes stay together, and these
+  // change places so that no bank is used twice: when a warp writes pairs of words, of all packs,
+  // and when it reads fours, of all quads of a column. (With V = 1 two lanes share a bank when they
+  // write.)
+  __device__ __forceinline__ static unsigned place(unsigned pack, unsigned v, unsigned quad) {
+    return (pack * V + v) * quads + ((quad / 4) ^ (pack % 8)) * 4 + quad % 4;
   }
+  // The first of a thread's two quads.
+  __device__ __forceinline__ static int quad_of(int thread) { return thread / packs * 2; }
 
   unsigned words[columns * quads];
-  Scale column_scales[columns];
-  Scale row_scales[tile_rows];
+  // factor, or upper and lower
+  float column_upper[columns];
+  float column_lower[sizeof(T) == 4 ? columns : 4];
+  float column_absmax[columns];
+  float row_upper[tile_rows];
+  float row_lower[sizeof(T) == 4 ? tile_rows : 4];
+  float row_absmax[tile_rows];
 };
+
+// `count` numbers from shared memory, by fours where there are as many.
+template <int count>
+__device__ __forceinline__ void load_shared(const float* from, float (&to)[count]) {
+  if constexpr (count % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < count; i += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(from + i);
+      to[i] = four.x;
+      to[i + 1] = four.y;
+      to[i + 2] = four.z;
+      to[i + 3] = four.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < count; ++i)
+      to[i] = from[i];
+  }
+}
+
+// The scales of some columns or rows in registers.
+template <class T, int count>
+struct Scales {
+  float upper[count];
+  float lower[sizeof(T) == 4 ? count : 1];
+  float absmax[sizeof(T) == 4 ? count : 1];
+
+  __device__ __forceinline__ void load(const float* uppers, const float* lowers,
+                                       const float* absmaxes) {
+    load_shared(uppers, upper);
+    if constexpr (sizeof(T) == 4) {
+      load_shared(lowers, lower);
+      load_shared(absmaxes, absmax);
+    }
+  }
+  __device__ __forceinline__ unsigned codes_of(int i, float a, float b, float c, float d) const {
+    if constexpr (sizeof(T) == 4)
+      return codes(a, b, c, d, Scale<float>{absmax[i], lower[i], upper[i]});
+    else
+      return product_codes(a, b, c, d, upper[i]);
+  }
+};
+
+template <class T>
+__device__ __forceinline__ void keep_scale(const Scale<T>& s, float& upper, float& lower,
+                                           float& absmax) {
+  absmax = s.absmax;
+  if constexpr (sizeof(T) == 4) {
+    upper = s.upper;
+    lower = s.lower;
+  } else {
+    upper = s.factor;
+  }
+}
 
 enum class Kind { global, columnwise, columnwise_and_rowwise };
 
@@ -138,75 +199,156 @@ __device__ __forceinline__ void turn_words(unsigned a, unsigned b, unsigned c, u
   turned[3] = __byte_perm(ab_high, cd_high, 0x7632u);
 }
 
-// Tiles of blockDim.y turns side by side, in the opposite order of the absmax kernels. Floor: each
-// element is read once and each of its codes written once. sm_90: at most 61 registers; 10 KiB of
-// shared memory a turn for 16-bit types, 6 for f32.
+// `left` of the 16 bytes; `words`: the address is a multiple of 4.
+__device__ __forceinline__ void store_some(std::int8_t* to, uint4 bytes, int left, bool words) {
+#pragma unroll 1
+  for (int w = 0; w < 4; ++w) {
+    if (words && left >= 4) {
+      *reinterpret_cast<unsigned*>(to) = bytes.x;
+    } else {
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+        if (r < left) to[r] = static_cast<std::int8_t>(bytes.x >> (8 * r));
+    }
+    to += 4;
+    left -= 4;
+    bytes = make_uint4(bytes.y, bytes.z, bytes.w, 0);
+  }
+}
+
+// The codes of a thread's packs in the rows and columns that need the division.
 template <class T, int V, Kind kind>
-__global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
+__device__ __forceinline__ void divide_turn(const TransposeArguments& a, Turn<T, V>& tile,
+                                            const Scale<T>& scale, const T* from, std::int8_t* q,
+                                            int pack, int rows) {
+  using Tile = Turn<T, V>;
+  const auto nan = [](float factor) { return factor != factor; };
+#pragma unroll 1
+  for (int side = 0; side < 2; ++side) {
+    const int quad = Tile::quad_of(static_cast<int>(threadIdx.x)) + side;
+    const auto element = [&](int r, int v) {
+      const int row = quad * 4 + r;
+      return row < rows ? widen(load_element(from + row * a.x_stride + v)) : 0.0f;
+    };
+#pragma unroll 1
+    for (int v = 0; v < V; ++v) {
+      const int column = pack * V + v;
+      float absmax = scale.absmax;
+      if constexpr (kind != Kind::global) {
+        if (!nan(tile.column_upper[column])) continue;
+        absmax = tile.column_absmax[column];
+      }
+      tile.words[Tile::place(pack, v, quad)] =
+          exact_codes(element(0, v), element(1, v), element(2, v), element(3, v), absmax);
+    }
+    if constexpr (kind != Kind::columnwise) {
+      if (kind == Kind::global && a.q == nullptr) continue;
+#pragma unroll 1
+      for (int r = 0; r < 4 && quad * 4 + r < rows; ++r) {
+        const int row = quad * 4 + r;
+        float absmax = scale.absmax;
+        if constexpr (kind != Kind::global) {
+          if (!nan(tile.row_upper[row])) continue;
+          absmax = tile.row_absmax[row];
+        }
+#pragma unroll 1
+        for (int v = 0; v < V; ++v)
+          q[row * a.q_stride + v] = static_cast<std::int8_t>(exact_code(element(r, v), absmax));
+      }
+    }
+  }
+}
+
+// Tiles of blockDim.y turns side by side, in the opposite order of the absmax kernels. Floor: each
+// element is read once and each of its codes written once. 16-bit groups that need the division are
+// coded like the others first, and again, from the caches, behind that.
+//
+// Instructions an element, full tiles, prologue included: bf16 by columns 8.4 (sm_80 8.2; was 22,
+// with three words of scale a column, a bracket an element and stores of four bytes), by rows too
+// 13.6 (12.2; was 33), by one absmax 11.7 (11.5; was 24); f32 by columns 12.9 (12.2; was 30). Of
+// the time that an H200 needs for the bytes these are 38, 46, 40 (53 without q) and 35 %. sm_90: 64
+// registers, 127 by rows too; 9 to 10 KiB of shared memory a turn, 6 for f32.
+template <class T, int V, Kind kind>
+__global__ void __launch_bounds__(512, V == 1 || kind == Kind::columnwise_and_rowwise ? 1 : 2)
+    transpose_kernel(TransposeArguments a) {
   using Tile = Turn<T, V>;
   SWITCHBACK_DYNAMIC_SHARED(Tile, shared);
   Tile& tile = shared[threadIdx.y];
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % 32;
-  const Place place = place_of(a.tiles.count - 1 - a.first_tile - blockIdx.x, a.tiles.across);
-  const std::int64_t first_row = place.down * tile_rows;
-  const std::int64_t first_pack = (place.across * blockDim.y + threadIdx.y) * Tile::packs;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const std::int64_t down = a.last_down - blockIdx.y;
+  const std::int64_t first_row = down * tile_rows;
+  const std::int64_t first_pack =
+      (static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * blockDim.y + threadIdx.y) *
+      Tile::packs;
   const std::int64_t first_col = first_pack * V;
-  const int rows = static_cast<int>(min(a.rows - first_row, std::int64_t{tile_rows}));
   // Not positive in a turn beyond the matrix.
-  const std::int64_t packs_left = a.packs - first_pack;
-  const int packs = static_cast<int>(min(packs_left, std::int64_t{Tile::packs}));
+  const int rows = static_cast<int>(min(a.rows - first_row, std::int64_t{tile_rows}));
+  const int packs = static_cast<int>(min(a.packs - first_pack, std::int64_t{Tile::packs}));
 
   const int pack = thread % Tile::packs;
-  Pack<T, V> x[Tile::times][4];
+  const bool inside = pack < packs;
+  const T* const from = static_cast<const T*>(a.x) + first_row * a.x_stride + first_col + pack * V;
+  const int my_row = Tile::quad_of(thread) * 4;
+  Pack<T, V> x[2][4];
+  const T* next = from + my_row * a.x_stride;
 #pragma unroll
-  for (int t = 0; t < Tile::times; ++t) {
-    const int row = (thread / Tile::packs + t * (Tile::threads / Tile::packs)) * 4;
-    const T* const from = static_cast<const T*>(a.x) + (first_row + row) * a.x_stride + first_col;
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      x[t][r] = zero_pack<T, V>();
-      if (pack < packs && row + r < rows) x[t][r] = load_pack<T, V>(from + r * a.x_stride, pack);
-    }
+  for (int r = 0; r < 8; ++r, next += a.x_stride) {
+    x[r / 4][r % 4] = zero_pack<T, V>();
+    if (inside && my_row + r < rows) x[r / 4][r % 4] = load_pack<T, V>(next, 0);
   }
 
-  [[maybe_unused]] Scale scale = {};
+  [[maybe_unused]] Scale<T> scale = {};
+  [[maybe_unused]] bool some_divide = false;
   if constexpr (kind == Kind::global) {
     const float absmax = absmax_from_bits(__ldg(a.bits));
-    scale = scale_of(absmax);
+    scale = scale_of<T>(absmax);
+    some_divide = divides<T>(scale);
     if (first_row == 0 && first_col == 0 && thread == 0) store_element(a.absmax, absmax);
   } else {
     if (thread < packs * V) {
-      const std::int64_t block = place.down >> a.block_shift;
+      const std::int64_t block = down >> a.block_shift;
       const std::int64_t column = block * a.packs * V + first_col + thread;
       const float absmax = absmax_from_bits(__ldg(a.bits + column));
-      tile.column_scales[thread] = scale_of(absmax);
-      if (block << a.block_shift == place.down) store_element(a.absmax + column, absmax);
+      const Scale<T> s = scale_of<T>(absmax);
+      some_divide = divides<T>(s);
+      keep_scale<T>(s, tile.column_upper[thread], tile.column_lower[sizeof(T) == 4 ? thread : 0],
+                    tile.column_absmax[thread]);
+      if (block << a.block_shift == down) store_element(a.absmax + column, absmax);
     }
-    const int row = Tile::threads - 1 - thread;  // other threads than those above, where they can
-    if (kind == Kind::columnwise_and_rowwise && row < rows) {
-      const float absmax = absmax_from_bits(__ldg(a.row_bits + first_row + row));
-      tile.row_scales[row] = scale_of(absmax);
-      if (first_col == 0) store_element(a.row_absmax + first_row + row, absmax);
+    if (kind == Kind::columnwise_and_rowwise && thread < rows) {
+      const float absmax = absmax_from_bits(__ldg(a.row_bits + first_row + thread));
+      const Scale<T> s = scale_of<T>(absmax);
+      some_divide |= divides<T>(s);
+      keep_scale<T>(s, tile.row_upper[thread], tile.row_lower[sizeof(T) == 4 ? thread : 0],
+                    tile.row_absmax[thread]);
+      if (first_col == 0) store_element(a.row_absmax + first_row + thread, absmax);
     }
-    __syncthreads();
+    some_divide = __syncthreads_or(some_divide) != 0;
   }
 
-  if (pack < packs) {
+  std::int8_t* const q = a.q + first_row * a.q_stride + first_col + pack * V;
+  if (inside) {
+    [[maybe_unused]] Scales<T, V> columns;
+    if constexpr (kind != Kind::global)
+      columns.load(tile.column_upper + pack * V,
+                   tile.column_lower + (sizeof(T) == 4 ? pack * V : 0),
+                   tile.column_absmax + pack * V);
+    unsigned words[2][V];
 #pragma unroll
-    for (int t = 0; t < Tile::times; ++t) {
-      const int quad = thread / Tile::packs + t * (Tile::threads / Tile::packs);
-      const std::int64_t at = (first_row + quad * 4) * a.q_stride + first_col;
+    for (int side = 0; side < 2; ++side) {
+      Pack<T, V>(&four)[4] = x[side];
+      const int row = my_row + side * 4;
+      std::int8_t* const q_row = q + row * a.q_stride;
       if constexpr (kind == Kind::global) {
         uint2 straight[4];
-        pack_codes(x[t], scale, straight);
 #pragma unroll
-        for (int r = 0; r < 4; ++r)
-          if (a.q != nullptr && quad * 4 + r < rows)
-            store_codes<V>(a.q + at + r * a.q_stride, pack, straight[r]);
+        for (int r = 0; r < 4; ++r) {
+          straight[r] = quick_pack_codes(four[r], scale);
+          if (a.q != nullptr && row + r < rows)
+            store_codes<V>(q_row + r * a.q_stride, 0, straight[r]);
+        }
         if constexpr (V == 1) {
-          tile.words[Tile::place(pack, quad)] =
-              pack_bytes(straight[0].x, straight[1].x, straight[2].x, straight[3].x);
+          words[side][0] = pack_bytes(straight[0].x, straight[1].x, straight[2].x, straight[3].x);
         } else {
 #pragma unroll
           for (int v = 0; v < V; v += 4) {
@@ -217,42 +359,55 @@ __global__ void __launch_bounds__(1024) transpose_kernel(TransposeArguments a) {
                        v == 0 ? straight[3].x : straight[3].y, turned);
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-              tile.words[Tile::place(pack * V + v + i, quad)] = turned[i];
+              words[side][v + i] = turned[i];
           }
         }
       } else {
         if constexpr (kind == Kind::columnwise_and_rowwise) {
+          Scales<T, 4> row_scales;
+          row_scales.load(tile.row_upper + row, tile.row_lower + (sizeof(T) == 4 ? row : 0),
+                          tile.row_absmax + row);
 #pragma unroll
           for (int r = 0; r < 4; ++r) {
-            if (quad * 4 + r < rows)
-              store_codes<V>(a.q + at + r * a.q_stride, pack,
-                             pack_codes(x[t][r], tile.row_scales[quad * 4 + r]));
-            forget_values(x[t][r]);
+            Scale<T> s = {};
+            if constexpr (sizeof(T) == 4)
+              s = {row_scales.absmax[r], row_scales.lower[r], row_scales.upper[r]};
+            else
+              s.factor = row_scales.upper[r];
+            const uint2 straight = quick_pack_codes(four[r], s);
+            if (row + r < rows) store_codes<V>(q_row + r * a.q_stride, 0, straight);
           }
         }
 #pragma unroll
         for (int v = 0; v < V; ++v)
-          tile.words[Tile::place(pack * V + v, quad)] =
-              codes(value(x[t][0], v), value(x[t][1], v), value(x[t][2], v), value(x[t][3], v),
-                    tile.column_scales[pack * V + v]);
+          words[side][v] = columns.codes_of(v, value(four[0], v), value(four[1], v),
+                                            value(four[2], v), value(four[3], v));
       }
     }
+    unsigned* const to = tile.words + Tile::place(pack, 0, my_row / 4);
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+      *reinterpret_cast<uint2*>(to + v * Tile::quads) = make_uint2(words[0][v], words[1][v]);
+    if constexpr (sizeof(T) == 2)
+      if (some_divide) divide_turn<T, V, kind>(a, tile, scale, from, q, pack, rows);
   }
   __syncthreads();
 
-  // A warp writes a row of q_t: 32 words. Rows that are not there have the code 0.
-  const int code_rows = static_cast<int>(min(a.code_rows - first_row, std::int64_t{tile_rows}));
-  for (int column = thread / 32; column < packs * V; column += Tile::threads / 32) {
-    const unsigned four = tile.words[Tile::place(column, lane)];
-    const int row = lane * 4;
-    std::int8_t* const to = a.q_t + (first_col + column) * a.q_t_stride + first_row + row;
-    if (a.words && row + 4 <= code_rows) {
-      *reinterpret_cast<unsigned*>(to) = four;
-    } else {
+  // Eight lanes write the 128 rows of a column. Rows that are not there have the code 0.
+  const int row = thread % 8 * 16;
+  const unsigned lane_column = threadIdx.x / 8;
+  const int left = static_cast<int>(min(a.code_rows - first_row, std::int64_t{tile_rows})) - row;
+  std::int8_t* to = a.q_t + (first_col + lane_column) * a.q_t_stride + first_row + row;
 #pragma unroll
-      for (int r = 0; r < 4; ++r)
-        if (row + r < code_rows) to[r] = static_cast<std::int8_t>(four >> (8 * r));
-    }
+  for (int k = 0; k < Tile::stores; ++k, to += Tile::threads / 8 * a.q_t_stride) {
+    const unsigned column = lane_column + k * (Tile::threads / 8);
+    if (static_cast<int>(column) >= packs * V) break;
+    const uint4 sixteen =
+        *reinterpret_cast<const uint4*>(tile.words + Tile::place(column / V, column % V, row / 4));
+    if (a.q_t_bytes == 16 && left >= 16)
+      *reinterpret_cast<uint4*>(to) = sixteen;
+    else
+      store_some(to, sixteen, left, a.q_t_bytes != 1);
   }
 }
 
@@ -260,10 +415,9 @@ template <class T, int V, Kind kind>
 cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
                   TransposeArguments a) {
   using Tile = Turn<T, V>;
-  constexpr int default_turns = 1;
-  const unsigned turns = launch.block_threads > 0
-                             ? static_cast<unsigned>(divide_up(launch.block_threads, Tile::threads))
-                             : default_turns;
+  constexpr int most_turns = 512 / Tile::threads;
+  const int wanted = divide_up(launch.block_threads, Tile::threads);
+  const int turns = wanted < 1 ? 1 : wanted < most_turns ? wanted : most_turns;
   a.x = x.data;
   a.q = q.data;
   a.q_t = q_t.data;
@@ -272,17 +426,23 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
   a.x_stride = x.stride;
   a.q_stride = q.stride;
   a.q_t_stride = q_t.stride;
-  a.words = is_multiple(q_t.data, 4) && (q_t.rows == 1 || q_t.stride % 4 == 0);
-  a.tiles.across = divide_up<std::int64_t>(a.packs, std::int64_t{Tile::packs} * turns);
+  a.q_t_bytes = 1;
+  for (const int bytes : {4, 16})
+    if (is_multiple(q_t.data, bytes) && (q_t.rows == 1 || q_t.stride % bytes == 0))
+      a.q_t_bytes = bytes;
   a.code_rows = q_t.cols;
-  a.tiles.count = a.tiles.across * divide_up<std::int64_t>(a.code_rows, tile_rows);
+  const auto across = divide_up<std::int64_t>(a.packs, std::int64_t{Tile::packs} * turns);
+  constexpr std::int64_t most_down = 65535;
   cudaError_t status = cudaSuccess;
-  for (a.first_tile = 0; a.first_tile < a.tiles.count && status == cudaSuccess;
-       a.first_tile += most_blocks)
-    status = core::SWITCHBACK_CUDA_NS::launch("quantize_transpose", transpose_kernel<T, V, kind>,
-                                              dim3(grid_of(a.tiles.count - a.first_tile)),
-                                              dim3(Tile::threads, turns), sizeof(Tile) * turns,
-                                              launch.stream, a);
+  for (std::int64_t down = divide_up<std::int64_t>(a.code_rows, tile_rows);
+       down > 0 && status == cudaSuccess; down -= most_down) {
+    a.last_down = down - 1;
+    status = core::SWITCHBACK_CUDA_NS::launch(
+        "quantize_transpose", transpose_kernel<T, V, kind>,
+        dim3(grid_of(across), static_cast<unsigned>(down < most_down ? down : most_down)),
+        dim3(Tile::threads, static_cast<unsigned>(turns)),
+        sizeof(Tile) * static_cast<std::size_t>(turns), launch.stream, a);
+  }
   return status;
 }
 
