@@ -31,7 +31,8 @@ def main() -> int:
         try:
             module = importlib.import_module(name)
         except ImportError as error:
-            print(f"{name:13}{error}")
+            missing = isinstance(error, ModuleNotFoundError) and error.name == name
+            print(f"{name:13}{'not installed' if missing else error}")
             continue
         print(f"{name:13}{module.__version__}")
         if name == "torch":

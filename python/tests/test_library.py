@@ -76,6 +76,10 @@ class Loading(unittest.TestCase):
 
         self.assertIn("not libswitchback", self.fails_to_load(_ctypes.__file__))
 
+    def test_layers_without_torch(self):
+        done = run_python("-c", "import sys; sys.modules['torch'] = None; import switchback.nn")
+        self.assertIn("switchback.nn needs PyTorch 1.13", done.stderr)
+
     def test_import_loads_neither_torch_nor_the_library(self):
         done = run_python(
             "-c",

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch layers on the library. They need torch 1.13 or later."""
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "switchback.nn needs PyTorch 1.13 or later, which this Python does not have: pip install torch",
+        name=error.name,
+    ) from error
 
 from .. import _tensors, ops
 from ._attention import SwitchBackMultiheadAttention
