@@ -328,7 +328,7 @@ class FragmentedWorkload : public Workload {
   }
   void open(Session& session) override {
     core::require(session.on_cpu(),
-                  "fragmented: device {}: its optimizer runs on the CPU; use --device cpu",
+                  "fragmented: device {}: its loss and its checks run on the CPU; use --device cpu",
                   session.context().state().device);
   }
 

@@ -540,7 +540,7 @@ class ModelsBench final : public MicroBench {
            "in registers, or, for attention, a product of as many by the engine\nof mode standard.";
   }
   [[nodiscard]] std::string refuses(const Context& context) const override {
-    return context.state().on_cpu() ? "" : "these operations run on the CPU";
+    return context.state().on_cpu() ? "" : "its floors are those of a CPU";
   }
   [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {

@@ -80,19 +80,17 @@ class PipelineWorkload : public Workload {
     return std::make_shared<PipelineWorkload>();
   }
   [[nodiscard]] std::string footer() const override {
-    return "Stages are threads, each with a memory of its own; bytes are the sums of the stages' "
-           "peaks.\nActivations are all but parameters, gradients, velocities and quantized "
-           "weights. "
-           "Ratios of memory\nand time are against the same stages, microbatches and mode without "
-           "checkpointing, those of\ncodes against the same with inputs of linears kept as values. "
-           "Of all variants of one number of\nmicrobatches, losses and gradients are the same to "
-           "the "
-           "bit (the column same_bits). The published\nratios are those of a study of GPipe on "
-           "GPUs "
-           "(data/reference/gpipe_gpt2_memory.csv). With --published, all of its\nruns are printed "
-           "beside ours, and those of its size that were not asked for are rows that say "
-           "what\nthey "
-           "need.";
+    return "Stages are threads, each with a memory of its own and, on a device, a stream; bytes "
+           "are "
+           "the sums of\nthe stages' peaks. Activations are all but parameters, gradients, "
+           "velocities and quantized weights.\nRatios of memory and time are against the same "
+           "stages, microbatches and mode without checkpointing,\nthose of codes against the same "
+           "with inputs of linears kept as values. Of all variants of one number\nof "
+           "microbatches, losses and gradients are the same to the bit (the column same_bits). The "
+           "published\nratios are those of a study of GPipe on GPUs "
+           "(data/reference/gpipe_gpt2_memory.csv). With --published,\nall of its runs are printed "
+           "beside ours, and those of its size that were not asked for are rows that\nsay what "
+           "they need.";
   }
   void add_options(CLI::App& command, SessionOptions& shared) override {
     command
@@ -195,9 +193,6 @@ class PipelineWorkload : public Workload {
     if (with_published_) add_untimed();
   }
   void open(Session& session) override {
-    core::require(session.on_cpu(),
-                  "pipeline: device {}: its stages run on the CPU; use --device cpu",
-                  session.context().state().device);
     const std::int64_t most = *std::max_element(stages_.begin(), stages_.end());
     if (stage_threads_ == 0)
       stage_threads_ = std::max(1, session.context().threads() / static_cast<int>(most));
@@ -421,6 +416,7 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
   double never_bytes = 0, never_ms = 0;
   for (const Variant& variant : variants_) {
     models::PipelineOptions options{.stack = stack(s),
+                                    .device = device_name(session.context().state().device),
                                     .parts = split(s.shape.layers + 4, variant.stages),
                                     .microbatches = s.microbatches,
                                     .checkpoint = variant.checkpoint,

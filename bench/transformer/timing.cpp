@@ -12,6 +12,7 @@
 #include "core/context_state.hpp"
 #include "measure/rounds.hpp"
 #include "measure/stopwatch.hpp"
+#include "models/kernels.hpp"
 #include "models/optimizer.hpp"
 #include "switchback/gemm.hpp"
 
@@ -19,11 +20,23 @@ namespace switchback::bench::transformer {
 
 namespace {
 
+// Milliseconds until a call has returned, and until what it queued is done.
+struct CallTime {
+  double host = 0, done = 0;
+};
 template <class F>
-double time_ms(F&& f) {
+CallTime time_of(Context& context, F&& f) {
   const auto begin = measure::Clock::now();
   f();
-  return 1e3 * measure::seconds_since(begin);
+  CallTime time;
+  time.host = 1e3 * measure::seconds_since(begin);
+  context.synchronize();
+  time.done = 1e3 * measure::seconds_since(begin);
+  return time;
+}
+template <class F>
+double time_ms(Context& context, F&& f) {
+  return time_of(context, f).done;
 }
 
 void stop_if_asked() {
@@ -32,25 +45,30 @@ void stop_if_asked() {
 
 // What the first floating product of a process takes beyond the next one.
 double start_libraries(Context& context) {
-  std::vector<float> a(64 * 64, 1.0f), b(64 * 64, 1.0f), d(64 * 64);
-  const auto product = [&] {
-    gemm_standard(context, {.a = MatrixView<const float>(a.data(), 64, 64),
-                            .b = MatrixView<const float>(b.data(), 64, 64),
-                            .d = MatrixView<float>(d.data(), 64, 64),
-                            .transpose_b = true});
+  models::Memory memory(context.state().runtime);
+  const auto zeros = [&] {
+    models::Tensor t = memory.take(models::MemoryClass::workspace, DType::f32, 64, 64);
+    models::zero(context.state(), t.any());
+    return t;
   };
-  const double first = time_ms(product);
-  return std::max(0.0, first - time_ms(product));
+  const models::Tensor a = zeros(), b = zeros(), d = zeros();
+  const auto product = [&] {
+    gemm_standard(context, {.a = a.any(), .b = b.any(), .d = d.any(), .transpose_b = true});
+  };
+  const double first = time_ms(context, product);
+  return std::max(0.0, first - time_ms(context, product));
 }
 
-// Milliseconds that the system takes to hand out a byte of new memory: pages are made when they are
-// first written, which is timed here with nothing else around it.
-double ms_of_new_byte(ContextState& state) {
+// Milliseconds that the system takes to hand out a byte of new memory: a CPU's pages are made when
+// they are first written, which is timed here with nothing else around it.
+double ms_of_new_byte(Context& context) {
+  ContextState& state = context.state();
   constexpr std::int64_t bytes = std::int64_t{64} << 20;
   constexpr std::int64_t page = 4096;
-  core::AlignedBuffer buffer;
-  const double ms = time_ms([&] {
+  core::AlignedBuffer buffer = state.make_buffer();
+  const double ms = time_ms(context, [&] {
     buffer.reserve(static_cast<std::size_t>(bytes));
+    if (!state.on_cpu()) return;
     state.threads.for_ranges(bytes / page, 1024, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t i = begin; i < end; ++i)
         buffer.as<volatile char>()[i * page] = 1;
@@ -63,7 +81,7 @@ double ms_of_new_byte(ContextState& state) {
 struct Variant {
   Variant(const models::Surroundings& around, models::Parameters& parameters,
           const Setting& setting, Mode mode)
-      : decoder(around, parameters, setting.decoder(mode)) {
+      : decoder(around, parameters, setting.decoder(mode)), profile(around.state().runtime) {
     times.mode = mode;
   }
   models::Decoder decoder;
@@ -71,11 +89,13 @@ struct Variant {
   ModeTimes times;
 };
 
-void add(StepTimes& to, Pass pass, double forward, double backward, double optimizer) {
-  to.forward.push_back(forward);
-  if (pass != Pass::forward) to.backward.push_back(backward);
-  if (pass == Pass::step) to.optimizer.push_back(optimizer);
-  to.whole.push_back(forward + backward + optimizer);
+void add(StepTimes& to, Pass pass, const CallTime& forward, const CallTime& backward,
+         const CallTime& optimizer) {
+  to.forward.push_back(forward.done);
+  if (pass != Pass::forward) to.backward.push_back(backward.done);
+  if (pass == Pass::step) to.optimizer.push_back(optimizer.done);
+  to.whole.push_back(forward.done + backward.done + optimizer.done);
+  to.host.push_back(forward.host + backward.host + optimizer.host);
 }
 
 std::vector<TuneShape> shapes_of(const Setting& s) {
@@ -94,17 +114,17 @@ std::vector<ModeTimes> time_modes(Session& session, const Setting& setting,
   Context& context = session.context();
   const std::uint64_t seed = session.options().seed;
   const double library_ms = start_libraries(context);
-  const double new_byte_ms = ms_of_new_byte(context.state());
+  const double new_byte_ms = ms_of_new_byte(context);
   double tuning_ms = 0;
   const bool has_auto = std::find(modes.begin(), modes.end(), Mode::automatic) != modes.end();
   if (has_auto && options.tuner != nullptr && options.tune_s > 0)
-    tuning_ms = time_ms([&] {
+    tuning_ms = time_ms(context, [&] {
       options.tuner->tune(context, shapes_of(setting), {.budget_s = options.tune_s},
                           [](const TuneSummary&) { return !Session::interrupted(); });
     });
   stop_if_asked();
 
-  models::Memory memory;
+  models::Memory memory(context.state().runtime);
   const models::Surroundings around{context, memory};
   models::Parameters parameters(context.state(), memory, seed);
   std::vector<std::unique_ptr<Variant>> variants;
@@ -142,17 +162,16 @@ std::vector<ModeTimes> time_modes(Session& session, const Setting& setting,
       memory.reset_peak();
       const std::size_t taken_before = memory.taken_from_system() + context.workspace_bytes();
       double loss = 0;
-      const double forward = time_ms([&] { forward_of(*v); });
-      double backward = 0;
-      double update = 0;
+      const CallTime forward = time_of(context, [&] { forward_of(*v); });
+      CallTime backward, update;
       if (setting.pass != Pass::forward)
-        backward = time_ms([&] {
+        backward = time_of(context, [&] {
           loss = v->decoder.loss(targets);
           v->decoder.backward();
         });
       if (setting.pass == Pass::step) {
         const models::Profile::Range range(timed ? &v->profile : nullptr, "adamw");
-        update = time_ms([&] { optimizer->step(context.state()); });
+        update = time_of(context, [&] { optimizer->step(context.state()); });
       }
       held_elsewhere();
       StepTimes& times = timed ? v->times.timed : v->times.warmup;
@@ -180,8 +199,8 @@ std::vector<ModeTimes> time_modes(Session& session, const Setting& setting,
     v->decoder.set_profile(nullptr);
     // The same forward with its weights changed and unchanged: between them lies the packing.
     v->decoder.weights_updated();
-    const double fresh = time_ms([&] { forward_of(*v); });
-    const double cached = time_ms([&] { forward_of(*v); });
+    const double fresh = time_ms(context, [&] { forward_of(*v); });
+    const double cached = time_ms(context, [&] { forward_of(*v); });
     v->times.first.packing_ms =
         v->times.mode == Mode::standard ? 0.0 : std::max(0.0, fresh - cached);
     v->times.first.library_ms = all.empty() ? library_ms : 0.0;

@@ -15,9 +15,11 @@
 
 namespace switchback::bench::transformer {
 
-/// Milliseconds of the parts of each step; parts that the pass has not are empty.
+/// Milliseconds of the parts of each step until they were done; parts that the pass has not are
+/// empty.
 struct StepTimes {
   std::vector<double> forward, backward, optimizer, whole;
+  std::vector<double> host;  ///< of the whole until its calls had returned
 };
 
 /// Where the first step's time went, besides what every step takes.
@@ -35,8 +37,8 @@ struct ModeTimes {
   FirstStep first;
   models::MemoryUse peak;
   std::map<std::string, std::vector<double>, std::less<>> operations_ms;  ///< of the timed steps
-  double attention_products_ms = 0;                                       ///< of a step's forward
-  double attention_softmax_ms = 0;
+  /// Of a step's forward, on CPUs.
+  double attention_products_ms = 0, attention_softmax_ms = 0;
   double loss = 0;  ///< of the first step
 };
 

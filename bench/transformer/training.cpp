@@ -124,7 +124,7 @@ std::string read_text(const std::string& file, std::size_t least) {
 LossCurve train(Session& session, const Setting& setting, Mode mode, std::uint64_t seed,
                 const std::string& text, const TrainingOptions& options) {
   Context& context = session.context();
-  models::Memory memory;
+  models::Memory memory(context.state().runtime);
   const models::Surroundings around{context, memory};
   models::Parameters parameters(context.state(), memory, seed);
   models::Decoder model(around, parameters, setting.decoder(mode));
@@ -148,6 +148,8 @@ LossCurve train(Session& session, const Setting& setting, Mode mode, std::uint64
     model.backward();
     optimizer->step(context.state());
     model.weights_updated();
+    curve.host_ms.push_back(1e3 * measure::seconds_since(begin));
+    context.synchronize();
     curve.step_ms.push_back(1e3 * measure::seconds_since(begin));
     ++since;
     if ((step + 1) % options.evaluate_every != 0 && step + 1 != options.steps) continue;

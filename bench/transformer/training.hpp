@@ -30,6 +30,7 @@ struct LossCurve {
   /// Of the same pieces of the last tenth of the text each time.
   std::vector<double> validation = {};
   std::vector<double> step_ms = {};
+  std::vector<double> host_ms = {};  ///< until a step's calls had returned
   std::size_t peak_bytes = 0;
 };
 

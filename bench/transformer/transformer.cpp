@@ -188,9 +188,6 @@ class Transformer : public Workload {
   }
 
   void open(Session& session) override {
-    core::require(session.on_cpu(),
-                  "transformer: device {}: its layers run on the CPU; use --device cpu",
-                  session.context().state().device);
     TunerOptions tuner;
     tuner.cache_directory = cache_;
     tuner.warn = [&session](const std::string& text) { session.warning(text); };
@@ -409,6 +406,7 @@ class Transformer : public Workload {
       append(both.backward, mode.timed.backward);
       append(both.optimizer, mode.timed.optimizer);
       append(both.whole, mode.timed.whole);
+      append(both.host, mode.timed.host);
       for (const auto& [phase, times] :
            {std::pair("first", &mode.warmup), {"timed", &mode.timed}, {"all", &both}}) {
         const bool timed = times == &mode.timed;
@@ -424,14 +422,15 @@ class Transformer : public Workload {
                                measure::summarize(times->forward).median_ms;
         }
         if (!times->optimizer.empty()) values["optimizer"] = statistic(times->optimizer);
-        // On the CPU a call that has returned is done.
-        values["host_ms"] = values["synced_ms"] = statistic(times->whole);
+        values["host_ms"] = statistic(times->host);
+        values["synced_ms"] = statistic(times->whole);
         values["bytes"] = to_json(mode.peak);
         if (timed) {
           values["forward_ratio"] = measure::speed_ratio(standard.forward, times->forward).median;
           values["step_ratio"] = measure::speed_ratio(standard.whole, times->whole).median;
-          values["attention"] = {{"products_ms", mode.attention_products_ms},
-                                 {"softmax_ms", mode.attention_softmax_ms}};
+          if (session.on_cpu())
+            values["attention"] = {{"products_ms", mode.attention_products_ms},
+                                   {"softmax_ms", mode.attention_softmax_ms}};
           Json operations = Json::object();
           for (const auto& [name, ms] : mode.operations_ms)
             operations[name] = statistic(ms);
@@ -448,11 +447,14 @@ class Transformer : public Workload {
       outcome.summary +=
           fmt::format("{}{} {:.0f} ms", outcome.summary.empty() ? "" : ", ", mode_name(mode.mode),
                       measure::summarize(mode.timed.whole).median_ms);
-      operations_.push_back(fmt::format(
-          "{}, {}: timed operations; attention's products {:.3g} ms, its softmax {:.3g} ms a "
-          "forward\n{}",
-          s.size.name, mode_name(mode.mode), mode.attention_products_ms, mode.attention_softmax_ms,
-          transformer::table_of_operations(mode)));
+      const std::string attention =
+          session.on_cpu()
+              ? fmt::format("; attention's products {:.3g} ms, its softmax {:.3g} ms a forward",
+                            mode.attention_products_ms, mode.attention_softmax_ms)
+              : "";
+      operations_.push_back(fmt::format("{}, {}: timed operations{}\n{}", s.size.name,
+                                        mode_name(mode.mode), attention,
+                                        transformer::table_of_operations(mode)));
     }
     return outcome;
   }
@@ -504,7 +506,8 @@ class Transformer : public Workload {
       values["loss_ratio"] = *ratio;
     values["curve"] = {
         {"steps", curve.steps}, {"training", curve.training}, {"validation", curve.validation}};
-    values["host_ms"] = values["synced_ms"] = statistic(curve.step_ms);
+    values["host_ms"] = statistic(curve.host_ms);
+    values["synced_ms"] = statistic(curve.step_ms);
     values["bytes"] = {{"peak_allocated", curve.peak_bytes}};
     sink(row(fmt::format("{}, {}, seed {}", case_id(s), mode_name(run.mode), run.seed), values));
     if (!plot_file_.empty()) {

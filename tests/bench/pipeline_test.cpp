@@ -12,15 +12,17 @@
 #include "bench/cli/cli.hpp"
 #include "bench/pipeline/published.hpp"
 #include "bench/workload/command.hpp"
+#include "support/models_emulated.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {
 namespace {
 
-std::vector<Json> run_pipeline(std::vector<std::string> arguments) {
+std::vector<Json> run_pipeline(std::vector<std::string> arguments,
+                               const std::string& device = "cpu") {
   CLI::App app;
   add_workload_command(app, make_pipeline());
-  arguments.insert(arguments.begin(), {"pipeline", "--device", "cpu", "--threads", "1", "--quiet",
+  arguments.insert(arguments.begin(), {"pipeline", "--device", device, "--threads", "1", "--quiet",
                                        "--steps", "1", "--layers", "2", "--sequence", "8"});
   std::reverse(arguments.begin(), arguments.end());
   testing::internal::CaptureStdout();
@@ -50,6 +52,19 @@ TEST(PipelineCommand, RowsOfEveryVariant) {
     EXPECT_EQ(row["bytes"]["param"].get<std::int64_t>(), 4 * row["params"].get<std::int64_t>());
     EXPECT_EQ(row["stage_peaks"].size(), row["stages"].get<std::size_t>());
     EXPECT_GT(row["bytes"]["int8_weights"], 0);
+  }
+}
+
+TEST(PipelineCommand, StagesOnADeviceAreStreams) {
+  test::install_emulated_models();
+  const std::vector<Json> rows =
+      run_pipeline({"--batch", "1", "--microbatches", "1", "--stages", "2", "--mode", "rowwise",
+                    "--keep", "codes", "--checkpoint", "never"},
+                   "emulated:0");
+  ASSERT_EQ(rows.size(), 2u);
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["same_bits"], true) << row.dump();
+    EXPECT_EQ(row["stage_peaks"].size(), row["stages"].get<std::size_t>());
   }
 }
 

@@ -16,6 +16,7 @@
 #include "bench/transformer/setting.hpp"
 #include "bench/transformer/training.hpp"
 #include "bench/workload/command.hpp"
+#include "support/models_emulated.hpp"
 #include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
 
@@ -23,11 +24,12 @@ namespace switchback::bench {
 namespace {
 
 std::vector<Json> rows_of(const std::shared_ptr<Workload>& workload,
-                          std::vector<std::string> arguments, int code = exit_codes::ok) {
+                          std::vector<std::string> arguments, int code = exit_codes::ok,
+                          const std::string& device = "cpu") {
   CLI::App app;
   const std::string name(workload->name());
   add_workload_command(app, workload);
-  arguments.insert(arguments.begin(), {name, "--device", "cpu", "--threads", "1", "--quiet"});
+  arguments.insert(arguments.begin(), {name, "--device", device, "--threads", "1", "--quiet"});
   std::reverse(arguments.begin(), arguments.end());
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
@@ -74,6 +76,29 @@ TEST(TransformerCommand, RowsOfEveryModeAndPhase) {
       }
     }
   }
+}
+
+TEST(TransformerCommand, RunsOnADevice) {
+  test::install_emulated_models();
+  const auto on_device = [](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {
+        "--d-model",    "16", "--layers", "1", "--heads", "2",       "--context", "8",
+        "--vocabulary", "40", "--batch",  "2", "--mode",  "rowwise", "--tune",    "0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return rows_of(make_transformer(), arguments, exit_codes::ok, "emulated:0");
+  };
+  const std::vector<Json> rows = on_device({"--steps", "1", "--warmup", "1"});
+  ASSERT_EQ(rows.size(), 6u);
+  for (const std::size_t timed : {1, 4}) {
+    const Json& row = rows[timed];
+    EXPECT_EQ(row["phase"], "timed");
+    EXPECT_GT(row["bytes"]["optimizer"], 0);
+    EXPECT_GT(row["operations"]["attention: forward"]["median"], 0);
+    EXPECT_EQ(row["operations"]["rmsnorm: forward"]["count"], 3);
+    EXPECT_TRUE(row["attention"].is_null());  // the split is the CPU's
+    EXPECT_LE(row["host_ms"]["median"], row["synced_ms"]["median"]);
+  }
+  EXPECT_GT(rows[4]["bytes"]["int8_weights"], 0);
 }
 
 TEST(TransformerCommand, AsksForNoLessMemoryThanItTakes) {

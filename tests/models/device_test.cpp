@@ -36,7 +36,7 @@ using Bits = std::vector<std::vector<std::byte>>;
 
 std::vector<std::byte> bytes_of(const Tensor& t) {
   std::vector<std::byte> bytes(t.size_bytes());
-  std::memcpy(bytes.data(), t.any().data, bytes.size());
+  if (!bytes.empty()) std::memcpy(bytes.data(), t.any().data, bytes.size());
   return bytes;
 }
 
