@@ -266,11 +266,10 @@ __device__ __forceinline__ void divide_turn(const TransposeArguments& a, Turn<T,
 // Instructions an element, full tiles, prologue included: bf16 by columns 8.4 (sm_80 8.2; was 22,
 // with three words of scale a column, a bracket an element and stores of four bytes), by rows too
 // 13.6 (12.2; was 33), by one absmax 11.7 (11.5; was 24); f32 by columns 12.9 (12.2; was 30). Of
-// the time that an H200 needs for the bytes these are 38, 46, 40 (53 without q) and 35 %. sm_90: 64
-// registers, 127 by rows too; 9 to 10 KiB of shared memory a turn, 6 for f32.
+// the time that an H200 needs for the bytes these are 38, 46, 40 (53 without q) and 35 %. sm_90: at
+// most 95 registers, 127 by rows too; 9 to 10 KiB of shared memory a turn.
 template <class T, int V, Kind kind>
-__global__ void __launch_bounds__(512, V == 1 || kind == Kind::columnwise_and_rowwise ? 1 : 2)
-    transpose_kernel(TransposeArguments a) {
+__global__ void __launch_bounds__(512, 1) transpose_kernel(TransposeArguments a) {
   using Tile = Turn<T, V>;
   SWITCHBACK_DYNAMIC_SHARED(Tile, shared);
   Tile& tile = shared[threadIdx.y];
