@@ -22,6 +22,10 @@ struct Answer {
   ConfigChoice choice;
   TuneOrigin origin = TuneOrigin::fallback;  ///< fallback: there is no choice
   bool refused = false;                      ///< there is an entry, which cannot be used
+  /// Whether an entry gave the choice, and not a default.
+  [[nodiscard]] bool is_entry() const noexcept {
+    return origin != TuneOrigin::fallback && origin != TuneOrigin::proven;
+  }
 };
 
 /// Mixes all words: shapes differ in few bits of few of them. In lanes that do not wait for each

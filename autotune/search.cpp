@@ -51,6 +51,10 @@ class Search {
     const Clock::time_point start = options_.now();
     std::vector<ConfigChoice> candidates = task_.candidates();
     core::require(!candidates.empty(), "tune: the problem has no configuration");
+    if (options_.usual) {
+      std::erase(candidates, *options_.usual);
+      candidates.insert(candidates.begin(), *options_.usual);
+    }
     begin_default(candidates.front());
     candidates.erase(candidates.begin());
     if (options_.max_candidates > 0 &&

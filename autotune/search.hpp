@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct SearchOptions {
   measure::Now now = measure::host_now;
   /// Notices disturbed rounds of finals, which are made again and discarded. Null: nobody does.
   measure::DisturbanceWatch* disturbance = nullptr;
+  /// What runs where nothing is known, if that is not the task's first candidate.
+  std::optional<ConfigChoice> usual;
   /// Called before every call; returning true ends the search by throwing Interrupted.
   std::function<bool()> interrupted = [] { return false; };
   /// Proves a risky candidate in another process before it runs here. Without this function risky

@@ -105,6 +105,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
       search.disturbance = options.disturbance;
       search.progress = options.candidate;
       search.probe = [&](const ConfigChoice& choice, double limit_s) {
+        if (tuner.is_proven(query, choice)) return Proof();
         return options.probe ? options.probe(query, choice, limit_s)
                              : tuner.prove(query, context.state(), choice, limit_s);
       };

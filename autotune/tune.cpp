@@ -64,6 +64,10 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
     elsewhere = make_task(context, query);
     return elsewhere.get();
   };
+  if (const auto& source = context.state().config_source) {
+    ConfigChoice usual;
+    if (source->usual(query, context.state(), usual)) options.usual = usual;
+  }
   measure::CacheSweep sweep(context, task_bytes(query));
   options.disturb = [&] { sweep.run(); };
   options.disturb_s = sweep.seconds();

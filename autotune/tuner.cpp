@@ -39,6 +39,8 @@ std::string_view tune_origin_name(TuneOrigin origin) noexcept {
       return "near shape";
     case TuneOrigin::system_list:
       return "system list";
+    case TuneOrigin::proven:
+      return "proven default";
   }
   return "unknown";
 }

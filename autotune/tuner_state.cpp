@@ -74,6 +74,11 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
   if (mode == TuneMode::off) return;
 
   if (store) cache.add_file(store->file());
+  if (!state.on_cpu())
+    for (const Operation& operation : operations())
+      if (!operation.tunable->proven_engine.empty())
+        cache.for_each_of_engine(operation.tunable->proven_engine,
+                                 [&](const Record& record) { learn_kernel(record); });
   system_directory = options.system_directory;
   if (system_directory.empty()) system_directory = from_environment("SWITCHBACK_TUNE_SYSTEM");
   if (system_directory.empty()) system_directory = installed_list();
@@ -87,6 +92,9 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
   for (const Snapshot* snapshot : {&cache, &system_list})
     for (const Warning& warning : snapshot->warnings())
       warn(autotune::describe(warning));
+  if (!state.on_cpu() && !state.runtime->info().why_no_int8().empty())
+    warn(fmt::format("mode auto of a layer is standard on this device: {}",
+                     state.runtime->info().why_no_int8()));
   const std::size_t keys = cache.keys() + system_list.keys();
   if (keys > 0) answers_.emplace(keys + most_misses + most_new);
   if (keys == 0) index_known();
@@ -133,7 +141,7 @@ std::vector<std::string> TunerState::warnings() const {
 }
 
 bool TunerState::give(const Answer& answer, const ConfigQuery& query, ConfigChoice& choice) const {
-  if (answer.origin != TuneOrigin::fallback) {
+  if (answer.is_entry()) {
     hits.fetch_add(1, std::memory_order_relaxed);
     choice = answer.choice;
     return true;
@@ -146,7 +154,9 @@ bool TunerState::give(const Answer& answer, const ConfigQuery& query, ConfigChoi
                "'switchback-bench tune', or choose mode read",
                autotune::describe(query),
                answer.refused ? " in a form that can be used here (see its warnings)" : "");
-  return false;
+  if (answer.origin != TuneOrigin::proven) return false;
+  choice = answer.choice;
+  return true;
 }
 
 bool TunerState::find(const ConfigQuery& query, const ContextState& state,
@@ -162,7 +172,9 @@ bool TunerState::find(const ConfigQuery& query, const ContextState& state,
 
 bool TunerState::is_settled_miss(std::uint64_t hash) const noexcept {
   const QuerySet* known = known_.load(std::memory_order_acquire);
-  if (known == nullptr || mode == TuneMode::tune || known->contains(hash)) return false;
+  if (known == nullptr || has_proven_.load(std::memory_order_relaxed) || mode == TuneMode::tune ||
+      known->contains(hash))
+    return false;
   return mode != TuneMode::record || recording_over_.load(std::memory_order_relaxed) ||
          recorded_->contains(hash);
 }
@@ -257,11 +269,9 @@ bool TunerState::first_answer(const ConfigQuery& query, const ContextState& stat
     }
     const bool is_known = answers_->find(query, hash, answer);
     if (!is_known) answer = resolve(query, state);
-    may_measure = may_measure && !is_known && answer.origin == TuneOrigin::fallback &&
-                  measured_ < most_measured;
+    may_measure = may_measure && !is_known && !answer.is_entry() && measured_ < most_measured;
     if (!may_measure) {
-      if (!is_known && mode == TuneMode::record && answer.origin == TuneOrigin::fallback)
-        record_miss(query, hash);
+      if (!is_known && mode == TuneMode::record && !answer.is_entry()) record_miss(query, hash);
       if (!is_known) remember(query, hash, answer);
       return give(answer, query, choice);
     }
@@ -302,7 +312,7 @@ std::optional<ConfigChoice> TunerState::measure_now(const ConfigQuery& query,
     search.effort = Effort::quick;
     search.deadline = Clock::now() + measure::from_seconds(options.budget_per_key_s);
     search.probe = [&](const ConfigChoice& candidate, double limit_s) {
-      return prove(query, state, candidate, limit_s);
+      return is_proven(query, candidate) ? Proof() : prove(query, state, candidate, limit_s);
     };
     search.proofs_are_extra = true;
     TuneOutcome outcome = tune_problem(context, query, machine, policy, std::move(search));
@@ -418,6 +428,7 @@ void TunerState::store_records(std::vector<Record> records) const {
   }
   families_indexed_ = false;
   for (Record& record : records) {
+    learn_kernel(record);
     if (record.type == RecordType::sample) continue;
     std::string why;
     if (const std::optional<KeyParts> parts = parse_key(record.key.json, why))
@@ -519,7 +530,62 @@ Answer TunerState::resolve(const ConfigQuery& query, const ContextState& state) 
   if (take(best_of(system_list, key, query, state, was_refused), TuneOrigin::system_list))
     return answer;
   answer.refused = was_refused;
+  if (proven_default(query, state, answer.choice)) answer.origin = TuneOrigin::proven;
   return answer;
+}
+
+void TunerState::learn_kernel(const Record& record) const {
+  const bool right = record.type == RecordType::winner || record.type == RecordType::sample;
+  if (!right && record.type != RecordType::fail) return;
+  std::string why;
+  const std::optional<KeyParts> parts = parse_key(record.key.json, why);
+  if (!parts || parts->machine != machine) return;
+  const core::Tunable& tunable = tunable_of(parts->query.op);
+  if (tunable.kernel_of == nullptr || record.candidate.engine != tunable.proven_engine) return;
+  const Environment& then = record.env;
+  if (!same_hard(then, environment) || then.driver != environment.driver ||
+      then.product != environment.product || then.tool != environment.tool)
+    return;
+  const std::optional<ConfigChoice> choice = to_choice(parts->query.op, record.candidate, why);
+  core::RiskyKernel kernel;
+  if (!choice || !tunable.kernel_of(parts->query, *choice, kernel)) return;
+  auto of_op = std::find_if(proven_.begin(), proven_.end(),
+                            [&](const ProvenKernels& each) { return each.op == parts->query.op; });
+  if (of_op == proven_.end()) of_op = proven_.insert(proven_.end(), {parts->query.op, {}});
+  std::vector<core::RiskyKernel>& kernels = of_op->kernels;
+  const auto known = std::find(kernels.begin(), kernels.end(), kernel);
+  if ((known != kernels.end()) == right) return;
+  if (right)
+    kernels.push_back(kernel);
+  else
+    kernels.erase(known);
+  has_proven_.store(true, std::memory_order_relaxed);
+  stale_.store(true, std::memory_order_release);
+}
+
+bool TunerState::proven_default(const ConfigQuery& query, const ContextState& state,
+                                ConfigChoice& choice) const {
+  for (const ProvenKernels& each : proven_)
+    if (each.op == query.op && !each.kernels.empty())
+      return tunable_of(query.op).proven_default(query, state, each.kernels, choice);
+  return false;
+}
+
+bool TunerState::usual(const ConfigQuery& query, const ContextState& state,
+                       ConfigChoice& choice) const {
+  const std::lock_guard lock(mutex_);
+  return proven_default(query, state, choice);
+}
+
+bool TunerState::is_proven(const ConfigQuery& query, const ConfigChoice& choice) const {
+  const core::Tunable& tunable = tunable_of(query.op);
+  core::RiskyKernel kernel;
+  if (tunable.kernel_of == nullptr || !tunable.kernel_of(query, choice, kernel)) return false;
+  const std::lock_guard lock(mutex_);
+  for (const ProvenKernels& each : proven_)
+    if (each.op == query.op)
+      return std::find(each.kernels.begin(), each.kernels.end(), kernel) != each.kernels.end();
+  return false;
 }
 
 void TunerState::refused(const ConfigQuery& query, const ConfigChoice& choice,

@@ -19,6 +19,7 @@
 #include "autotune/store/store.hpp"
 #include "autotune/tune.hpp"
 #include "core/config_source.hpp"
+#include "core/tunable.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback {
@@ -30,6 +31,8 @@ struct TunerState final : ConfigSource {
 
   bool find(const ConfigQuery& query, const ContextState& state,
             ConfigChoice& choice) const override;
+  bool usual(const ConfigQuery& query, const ContextState& state,
+             ConfigChoice& choice) const override;
   void refused(const ConfigQuery& query, const ConfigChoice& choice,
                std::string_view reason) const noexcept override;
   /// The answer to a query as find() would give it, without counting, recording or measuring it.
@@ -43,6 +46,8 @@ struct TunerState final : ConfigSource {
   /// further candidates.
   autotune::Proof prove(const ConfigQuery& query, const ContextState& state,
                         const ConfigChoice& choice, double limit_s) const;
+  /// Whether a candidate needs no proof: its kernel was proven by another problem.
+  bool is_proven(const ConfigQuery& query, const ConfigChoice& choice) const;
   /// Ends that process.
   void end_proofs() const;
   /// Warns of candidates that could not be proven.
@@ -99,6 +104,10 @@ struct TunerState final : ConfigSource {
                                       bool& refused) const;
   std::optional<ConfigChoice> near(const ConfigQuery& query, const ContextState& state) const;
   void index_families() const;
+  /// Learns from a measurement which kernels are right here, or wrong.
+  void learn_kernel(const autotune::Record& record) const;
+  bool proven_default(const ConfigQuery& query, const ContextState& state,
+                      ConfigChoice& choice) const;
   bool first_answer(const ConfigQuery& query, const ContextState& state,
                     ConfigChoice& choice) const;
   std::optional<ConfigChoice> measure_now(const ConfigQuery& query,
@@ -129,6 +138,14 @@ struct TunerState final : ConfigSource {
   mutable bool families_indexed_ = false;
   mutable bool store_failed_ = false;
   mutable bool record_failed_ = false;
+  struct ProvenKernels {
+    ConfigOp op;
+    std::vector<core::RiskyKernel> kernels;
+  };
+  /// What the last measurement of each kernel that may fail said of it on this kind of machine,
+  /// with this driver and this version of the library: those that were right.
+  mutable std::vector<ProvenKernels> proven_;
+  mutable std::atomic<bool> has_proven_ = false;
   mutable std::vector<autotune::Record> unsaved_;  ///< records that wait for the cache's lock
   mutable std::int64_t unsaved_calls_ = 0;         ///< of add(), that they are of
   mutable Stored stored_;

@@ -103,6 +103,17 @@ void Snapshot::for_each(const std::function<void(const Record&)>& visit,
   }
 }
 
+void Snapshot::for_each_of_engine(std::string_view engine,
+                                  const std::function<void(const Record&)>& visit) const {
+  const std::string name = fmt::format("\"{}\"", engine);
+  for (const Line& line : lines_) {
+    Record record;
+    if (text_of(line).find(name) != std::string_view::npos && parse_line(line, record, nullptr) &&
+        record.candidate.engine == engine)
+      visit(record);
+  }
+}
+
 std::vector<std::string> Snapshot::key_hashes() const {
   std::vector<std::string> hashes;
   hashes.reserve(order_.size());

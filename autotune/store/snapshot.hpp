@@ -51,6 +51,9 @@ class Snapshot {
   /// warnings as in find().
   void for_each(const std::function<void(const Record&)>& visit,
                 std::vector<Warning>* warnings = nullptr) const;
+  /// The same of the records whose candidates are of this engine; the others are not parsed.
+  void for_each_of_engine(std::string_view engine,
+                          const std::function<void(const Record&)>& visit) const;
   /// The hashes of all keys that have winners, fails or tombstones, in order of appearance.
   [[nodiscard]] std::vector<std::string> key_hashes() const;
 

@@ -57,6 +57,11 @@ nlohmann::ordered_json engines_json(const std::vector<EngineList>& lists) {
   return json;
 }
 
+std::string_view why_no_int8(const Context& context) {
+  const auto& runtime = context.state().runtime;
+  return runtime == nullptr ? std::string_view() : runtime->info().why_no_int8();
+}
+
 std::string config_source(const Context& context) {
   return context.state().config_source ? "tuned configurations" : "none: the library's defaults";
 }
@@ -103,10 +108,13 @@ void run_info(const InfoArguments& arguments) {
   json["v"] = 1;
   json["machine"] = machine;
   json["config_source"] = config_source(context);
+  if (const std::string_view why = why_no_int8(context); !why.empty()) json["why_no_int8"] = why;
   json["engines"] = engines_json(lists);
   if (!arguments.json) {
     print_machine(machine);
     fmt::print("tuned configurations: {}\n\n", config_source(context));
+    if (const std::string_view why = why_no_int8(context); !why.empty())
+      fmt::print("mode auto of layers is standard: {}\n\n", why);
     print_engines(lists);
     flush_stdout();
   }

@@ -76,10 +76,13 @@ struct TunerOptions {
 
 /// Where a configuration came from.
 enum class TuneOrigin : std::int32_t {
-  fallback = 0,    ///< no entry: the default configuration
-  exact = 1,       ///< the cache
-  near_shape = 2,  ///< an entry of the cache for another number of rows
-  system_list = 3  ///< the list installed with the library
+  fallback = 0,     ///< no entry: the default configuration
+  exact = 1,        ///< the cache
+  near_shape = 2,   ///< an entry of the cache for another number of rows
+  system_list = 3,  ///< the list installed with the library
+  /// No entry, and the default is an engine that runs only where it was proven: measurements of
+  /// other problems on this kind of machine proved it.
+  proven = 4
 };
 SWITCHBACK_API std::string_view tune_origin_name(TuneOrigin origin) noexcept;
 

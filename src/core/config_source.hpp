@@ -73,6 +73,12 @@ class ConfigSource {
   /// thread. Throws only where its owner asked it to fail when there is none.
   virtual bool find(const ConfigQuery& query, const ContextState& state,
                     ConfigChoice& choice) const = 0;
+  /// What runs where nothing is known of a problem, if that is not the operation's own default. It
+  /// measures and counts nothing.
+  virtual bool usual(const ConfigQuery& /*query*/, const ContextState& /*state*/,
+                     ConfigChoice& /*choice*/) const {
+    return false;
+  }
   /// Told when what find() gave cannot be used, with the reason: the call goes on with the default.
   /// The library itself says nothing of it. Every such call tells, until find() knows better; from
   /// any thread.

@@ -37,6 +37,14 @@ struct DeviceInfo {
   [[nodiscard]] int compute_capability() const noexcept {
     return compute_major * 10 + compute_minor;
   }
+  /// Why int8 products cannot be faster than floating ones here; empty: they can.
+  [[nodiscard]] std::string_view why_no_int8() const noexcept {
+    return compute_capability() == 103
+               ? "the tensor cores of compute capability 10.3 have given up int8 for narrow "
+                 "floating "
+                 "point: int8 products run at a small part of the rate of bf16"
+               : std::string_view();
+  }
 };
 
 /// Time between two points of a stream, measured by the device.

@@ -37,6 +37,13 @@ inline ProblemSize product_size(std::int64_t m, std::int64_t n, std::int64_t k) 
   return size;
 }
 
+/// A kernel that need not run right on every machine that it was compiled for.
+struct RiskyKernel {
+  std::int64_t output = 0;  ///< the type of its results
+  ConfigChoice config;      ///< without what its arguments say
+  friend bool operator==(const RiskyKernel&, const RiskyKernel&) = default;
+};
+
 /// An operation that can be tuned.
 struct Tunable {
   ConfigOp op;
@@ -58,6 +65,16 @@ struct Tunable {
   /// Why a configuration cannot run a problem in this Context; empty if it can.
   std::string (*refusal)(const ConfigQuery& query, const ConfigChoice& choice,
                          const ContextState& state);
+
+  /// Of an operation with engines that run only where a tuner has proven their kernels: the name of
+  /// such an engine, empty if there is none; the kernel that a configuration of it runs for a
+  /// query, false if it is of no such engine; and what to run where it is known of these kernels
+  /// alone that they are right, false if none of them is of use.
+  std::string_view proven_engine = {};
+  bool (*kernel_of)(const ConfigQuery& query, const ConfigChoice& choice,
+                    RiskyKernel& kernel) = nullptr;
+  bool (*proven_default)(const ConfigQuery& query, const ContextState& state,
+                         std::span<const RiskyKernel> proven, ConfigChoice& choice) = nullptr;
 
   /// Of an operation that chooses between ways through other operations: the choice that ranks
   /// these candidates, the fastest first. What was measured depends on everything that those

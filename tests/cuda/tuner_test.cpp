@@ -17,6 +17,7 @@
 #include "autotune/tuner_state.hpp"
 #include "cuda/cuda_support.hpp"
 #include "gemm/int8/candidates.hpp"
+#include "linear/mode.hpp"
 #include "support/configs.hpp"
 #include "support/device_memory.hpp"
 #include "support/temporary_directory.hpp"
@@ -200,6 +201,114 @@ TEST_F(CudaProver, WithoutAHelperTheyAreLeftOutAloud) {
   ASSERT_EQ(known.warnings.size(), 1u);
   EXPECT_NE(known.warnings.front().find("no/such/program"), std::string::npos)
       << known.warnings.front();
+}
+
+// What one problem proved is the default of the others from then on, and is not proven again: on
+// this kind of machine, with this driver.
+TEST_F(CudaProver, AProvenKernelIsTheDefaultFromThenOn) {
+  const TemporaryDirectory directory;
+  gemm_int8::GemmProblem other = problem();
+  other.m = 1000, other.n = other.stride_d = 512;
+  other.packed_for = gemm_int8::EngineId::cublaslt;
+  other.stride_b = 0;
+  const auto answer_to = [&](const gemm_int8::GemmProblem& p) {
+    Context context(emulated());
+    const auto tuner = Tuner::open(context, options_in(directory));
+    const ConfigQuery query = gemm_int8::to_query(p, context.state());
+    const autotune::Answer answer = tuner->state().look_up(query, context.state());
+    ConfigChoice found;
+    EXPECT_EQ(tuner->state().find(query, context.state(), found),
+              answer.origin != TuneOrigin::fallback);
+    EXPECT_EQ(tuner->counters().hits, 0);
+    EXPECT_EQ(tuner->counters().misses, 1);
+    return answer;
+  };
+  EXPECT_EQ(answer_to(other).origin, TuneOrigin::fallback);
+  setenv("SWITCHBACK_TEST_BREAK", "crash 128", 1);
+  EXPECT_EQ(tune(with_helper(directory)).measured, std::set<std::int64_t>{64});
+  unsetenv("SWITCHBACK_TEST_BREAK");
+
+  const autotune::Answer proven = answer_to(other);
+  EXPECT_EQ(proven.origin, TuneOrigin::proven);
+  const GemmConfig config = test::config_of(proven.choice);
+  EXPECT_EQ(config.engine, gemm_int8::EngineId::fused);
+  EXPECT_EQ(config.mc, 64) << "the others are not proven, though they may cost less";
+  EXPECT_EQ(config.raster + config.swizzle, 0);
+  gemm_int8::GemmProblem of_another_type = other;
+  of_another_type.output = DType::bf16;
+  EXPECT_EQ(answer_to(of_another_type).origin, TuneOrigin::fallback);
+  options().driver_version += 10;
+  EXPECT_EQ(answer_to(other).origin, TuneOrigin::fallback);
+  options().driver_version -= 10;
+
+  // A tuner without a helper measures the proven kernel of another problem, as its default.
+  Context context(emulated());
+  TunerOptions without = with_helper(directory);
+  without.prover = "no/such/program";
+  const auto tuner = Tuner::open(context, without);
+  autotune::SessionOptions session;
+  session.effort = autotune::Effort::quick;
+  std::optional<GemmConfig> usual;
+  session.end = [&](std::size_t, const ConfigQuery&, const autotune::TuneOutcome* outcome,
+                    const std::string& why, const TuneSummary&) {
+    ASSERT_NE(outcome, nullptr) << why;
+    usual = test::config_of(outcome->search.measured.front().choice);
+  };
+  other.m = 100, other.n = other.stride_d = 64;
+  autotune::run_session(tuner->state(), context, {gemm_int8::to_query(other, context.state())},
+                        session);
+  ASSERT_TRUE(usual.has_value());
+  EXPECT_EQ(usual->engine, gemm_int8::EngineId::fused);
+  EXPECT_EQ(usual->mc, 64);
+}
+
+TEST_F(CudaProver, AKernelThatFailedLaterIsNoDefault) {
+  const TemporaryDirectory directory;
+  Context context(emulated());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
+  Record record;
+  record.key = autotune::key_of(query, tuner->state().machine);
+  record.env = tuner->state().environment;
+  for (const GemmConfig& config : gemm_int8::candidates(problem(), context.state()))
+    if (config.engine == gemm_int8::EngineId::fused && config.mc == 64)
+      record.candidate = autotune::to_text(query.op, gemm_int8::to_choice(config));
+  record.stats.count = 1;
+  record.time = autotune::time_now();
+  gemm_int8::GemmProblem other = problem();
+  other.m = 100;
+  const auto origin = [&] {
+    return tuner->state()
+        .look_up(gemm_int8::to_query(other, context.state()), context.state())
+        .origin;
+  };
+  EXPECT_EQ(origin(), TuneOrigin::fallback);
+  record.type = RecordType::sample;
+  tuner->state().add({record});
+  EXPECT_EQ(origin(), TuneOrigin::proven);
+  record.type = RecordType::fail;
+  record.ok = false;
+  record.why = "int32 sums: wrong";
+  tuner->state().add({record});
+  EXPECT_EQ(origin(), TuneOrigin::fallback);
+}
+
+// 10.3 computes int8 at a small part of the rate of bf16, and is told so.
+TEST_F(Cuda, ModeAutoIsStandardWhereTensorCoresHaveNoInt8) {
+  options().compute_capability = 103;
+  const TemporaryDirectory directory;
+  Context context(emulated());
+  const auto tuner = Tuner::open(context, options_in(directory));
+  ASSERT_EQ(tuner->warnings().size(), 1u);
+  EXPECT_NE(tuner->warnings().front().find("10.3"), std::string::npos);
+  linear::PassProblem p;
+  p.device = DeviceKind::emulated;
+  p.m = 64, p.n = 48, p.k = 32;
+  EXPECT_EQ(linear::candidates(p, context.state()), std::vector<Mode>{Mode::standard});
+  options().compute_capability = 100;
+  Context other(emulated());
+  EXPECT_EQ(linear::candidates(p, other.state()).size(), 3u);
+  EXPECT_EQ(Tuner::open(other, options_in(directory))->warnings(), std::vector<std::string>());
 }
 
 // The time of its proofs does not leave a call in mode tune without a final.

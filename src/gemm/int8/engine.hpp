@@ -79,6 +79,12 @@ struct Engine {
   /// can. Null for an engine that has nothing to ask. May ask a library; the answer is kept.
   std::string (*refuses_config)(const GemmProblem& problem, const GemmConfig& config,
                                 const ContextState& state) = nullptr;
+  /// Of an engine that is only_tuned: what of a configuration must be proven, without what the
+  /// arguments of its kernel say; and the configuration to use when of nothing is known but that
+  /// these kernels are proven, false if none of them is of use. Null: each is proven for itself.
+  GemmConfig (*kernel_of)(GemmConfig config) = nullptr;
+  bool (*default_among)(const GemmProblem& problem, const ContextState& state,
+                        std::span<const GemmConfig> kernels, GemmConfig& config) = nullptr;
   /// Which parts of a configuration it has.
   ConfigParts config_parts = 0;
   /// See gemm_int8::provenance(); null: none.

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "core/rows_bucket.hpp"
 #include "gemm/cublaslt/words.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/config.hpp"
+#include "gemm/int8/engine.hpp"
 #include "gemm/int8/grouped.hpp"
 #include "gemm/int8/problem.hpp"
 
@@ -146,9 +149,52 @@ ConfigOrigin origin_of(const ContextState& state) noexcept {
 
 }  // namespace
 
+namespace {
+
+bool kernel_of(const ConfigQuery& query, const ConfigChoice& choice, core::RiskyKernel& kernel) {
+  GemmProblem problem;
+  GemmConfig config;
+  if (!from_query(query, problem) || !from_choice(choice, config)) return false;
+  const Engine* engine = find_engine(query.origin.device, config.engine);
+  if (engine == nullptr || engine->kernel_of == nullptr) return false;
+  kernel = {number(problem.output), to_choice(engine->kernel_of(config))};
+  return true;
+}
+
+bool proven_default(const ConfigQuery& query, const ContextState& state,
+                    std::span<const core::RiskyKernel> proven, ConfigChoice& choice) {
+  GemmProblem problem;
+  if (!from_query(query, problem)) return false;
+  for (const Engine* engine : engines(state.device.kind)) {
+    if (engine->default_among == nullptr || !refusal(*engine, problem, state).empty() ||
+        (problem.packed_for != EngineId::none &&
+         !reads_layout(state.device.kind, *engine, problem.packed_for)))
+      continue;
+    std::vector<GemmConfig> kernels;
+    GemmConfig config;
+    for (const core::RiskyKernel& kernel : proven)
+      if (kernel.output == number(problem.output) && from_choice(kernel.config, config) &&
+          config.engine == engine->id)
+        kernels.push_back(config);
+    if (!engine->default_among(problem, state, kernels, config)) continue;
+    choice = to_choice(config);
+    return true;
+  }
+  return false;
+}
+
+constexpr core::Tunable with_kernels(core::Tunable made) {
+  made.proven_engine = "fused";
+  made.kernel_of = kernel_of;
+  made.proven_default = proven_default;
+  return made;
+}
+
+}  // namespace
+
 constinit const core::Tunable tunable =
-    core::make_tunable<GemmProblem, GemmConfig, problem_table, config_table>(ConfigOp::gemm_int8,
-                                                                             "gemm_int8", "int8 ");
+    with_kernels(core::make_tunable<GemmProblem, GemmConfig, problem_table, config_table>(
+        ConfigOp::gemm_int8, "gemm_int8", "int8 "));
 
 constinit const core::Tunable grouped_tunable =
     core::make_tunable<GroupedProblem, GemmConfig, grouped_table, config_table>(

@@ -3,8 +3,9 @@
 // Writing and reading the sums would cost M·N·8 bytes: on an H200 about what int8 gains over bf16
 // at K = 2048.
 //
-// A kernel may fail on a machine on which it never ran, so this engine is never chosen by default.
-// A tuner tries its candidates in another process, proves them, and only then times them.
+// A kernel may fail on a machine on which it never ran, so this engine is not chosen by default. A
+// tuner tries its candidates in another process, proves them, and only then times them. From then
+// on a tuner makes the kernels that were right the default there.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "core/check.hpp"
 #include "core/cuda/status.hpp"
 #include "gemm/int8/cuda/engines.hpp"
+#include "gemm/int8/cuda/fused/cost.hpp"
 #include "gemm/int8/cuda/fused/fused.hpp"
 #include "gemm/int8/cuda/fused/groups/engine.hpp"
 #include "gemm/int8/cuda/operands.hpp"
@@ -89,14 +91,42 @@ bool is_worth(const products::FusedVariant& variant, std::int64_t m) {
   return variant.tile_m <= small || variant.tile_m < 2 * m;
 }
 
-GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
-  const std::span<const products::FusedVariant> all = variants(state);
-  const products::FusedVariant* fewest_rows = &all.front();
-  for (const products::FusedVariant& variant : all) {
-    if (variant.tile_m < 2 * p.m) return config_of(variant);
-    if (variant.tile_m < fewest_rows->tile_m) fewest_rows = &variant;
+// The cheapest of those that `allowed` takes; null if it takes none.
+template <class Allowed>
+const products::FusedVariant* cheapest(const GemmProblem& p, const ContextState& state,
+                                       const Allowed& allowed) {
+  const core::DeviceInfo& info = runtime(state).info();
+  const products::FusedVariant* best = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const products::FusedVariant& variant : variants(state)) {
+    if (!allowed(variant)) continue;
+    const double cost = products::fused_cost(variant, info.compute_capability(),
+                                             info.multiprocessors, p.m, p.n, p.k);
+    if (cost < least) {
+      best = &variant;
+      least = cost;
+    }
   }
-  return config_of(*fewest_rows);
+  return best;
+}
+
+GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
+  return config_of(*cheapest(p, state, [](const products::FusedVariant&) { return true; }));
+}
+
+GemmConfig kernel_of(GemmConfig config) {
+  config.raster = config.swizzle = 0;
+  return config;
+}
+
+bool default_among(const GemmProblem& p, const ContextState& state,
+                   std::span<const GemmConfig> kernels, GemmConfig& config) {
+  const products::FusedVariant* best =
+      cheapest(p, state, [&](const products::FusedVariant& variant) {
+        return std::find(kernels.begin(), kernels.end(), config_of(variant)) != kernels.end();
+      });
+  if (best != nullptr) config = config_of(*best);
+  return best != nullptr;
 }
 
 // Every shape. If d has more tiles than can run at once, and they are large: in both directions,
@@ -202,6 +232,8 @@ const Engine fused_engine = {
     .default_config = default_config,
     .candidates = candidates,
     .refuses_config = refuses_config,
+    .kernel_of = kernel_of,
+    .default_among = default_among,
     .config_parts = part_clusters | part_order,
     .run = run,
     .grouped_default = grouped::default_config,

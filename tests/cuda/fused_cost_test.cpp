@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which fused kernel is the default: by how often the multiprocessors are filled, and by the cost
+// of a tile. On an H200's 132 and an A100's 108 multiprocessors.
+#include "gemm/int8/cuda/fused/cost.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <span>
+#include <string>
+
+#include <fmt/format.h>
+
+namespace switchback::products::cuda_emulated {
+namespace {
+
+constexpr FusedVariant tile(int m, int n, int k, int cluster_m = 1, int cluster_n = 1) {
+  return {m, n, k, cluster_m, cluster_n, 0, nullptr, nullptr};
+}
+constexpr std::array of_sm90 = {tile(128, 256, 128, 2, 1), tile(256, 128, 128, 2, 1),
+                                tile(128, 128, 128, 2, 1), tile(64, 128, 128),
+                                tile(64, 256, 128),        tile(128, 256, 128, 1, 2),
+                                tile(128, 256, 128),       tile(256, 128, 128, 1, 2),
+                                tile(128, 128, 128, 1, 2), tile(128, 128, 128)};
+constexpr std::array of_sm80 = {tile(128, 128, 64),  tile(256, 128, 64), tile(128, 256, 64),
+                                tile(64, 128, 64),   tile(64, 256, 64),  tile(32, 64, 128),
+                                tile(256, 128, 128), tile(128, 256, 128)};
+
+std::string best(std::span<const FusedVariant> all, int capability, int multiprocessors,
+                 std::int64_t m, std::int64_t n, std::int64_t k) {
+  const FusedVariant* found = nullptr;
+  double least = 0;
+  for (const FusedVariant& variant : all) {
+    const double cost = fused_cost(variant, capability, multiprocessors, m, n, k);
+    EXPECT_GT(cost, 0);
+    if (found == nullptr || cost < least) {
+      found = &variant;
+      least = cost;
+    }
+  }
+  return fmt::format("{}x{} {}x{}", found->tile_m, found->tile_n, found->cluster_m,
+                     found->cluster_n);
+}
+
+TEST(FusedCost, FewTilesAreSmallAndManyAreLarge) {
+  const auto h200 = [](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return best(of_sm90, 90, 132, m, n, k);
+  };
+  EXPECT_EQ(h200(1, 4096, 4096), "64x128 1x1");
+  EXPECT_EQ(h200(64, 8192, 2048), "64x128 1x1");
+  EXPECT_EQ(h200(128, 2048, 2048), "64x128 1x1") << "large tiles would leave most of it idle";
+  EXPECT_EQ(h200(65536, 8192, 2048), "128x256 2x1");
+  EXPECT_EQ(h200(8192, 4096, 14336), "128x256 2x1");
+  const auto a100 = [](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return best(of_sm80, 80, 108, m, n, k);
+  };
+  EXPECT_EQ(a100(1, 4096, 4096), "32x64 1x1");
+  EXPECT_EQ(a100(65536, 8192, 2048), "128x128 1x1");
+}
+
+// A cluster that is half empty costs as much as a full one.
+TEST(FusedCost, ClustersAreWhole) {
+  const auto cost = [](const FusedVariant& variant, std::int64_t m) {
+    return fused_cost(variant, 90, 4, m, 256 * 4, 1024);
+  };
+  const FusedVariant pair = tile(128, 256, 128, 2, 1);
+  EXPECT_EQ(cost(pair, 1), cost(pair, 256));
+  EXPECT_LT(cost(pair, 256), cost(pair, 257));
+  const FusedVariant single = tile(128, 256, 128);
+  EXPECT_LT(cost(single, 128), cost(pair, 128));
+}
+
+// A tile that is in no table has a cost too, and more products cost more.
+TEST(FusedCost, EveryTileHasOne) {
+  for (const int capability : {80, 89, 90}) {
+    const FusedVariant unknown = tile(192, 96, 32);
+    EXPECT_LT(fused_cost(unknown, capability, 100, 512, 512, 512),
+              fused_cost(unknown, capability, 100, 512, 512, 1024));
+    EXPECT_LT(fused_cost(unknown, capability, 100, 512, 512, 512),
+              fused_cost(unknown, capability, 10, 512, 512, 512));
+    EXPECT_GT(fused_cost(unknown, capability, 0, 1, 1, 1), 0);
+  }
+}
+
+}  // namespace
+}  // namespace switchback::products::cuda_emulated
