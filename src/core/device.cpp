@@ -70,6 +70,13 @@ void check_process(const ContextState& state, std::string_view op) {
          op, state.device);
 }
 
+DeviceScope::DeviceScope(const ContextState& state, std::string_view op)
+    : runtime_(state.runtime.get()) {
+  if (runtime_ == nullptr) return;
+  check_process(state, op);
+  runtime_->enter();
+}
+
 void check_operands(const ContextState& state, std::string_view op,
                     std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs) {
   if (state.stage == Stage::rehearsal) return;  // the second run checks

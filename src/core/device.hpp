@@ -112,6 +112,11 @@ class DeviceRuntime : public MemorySource {
   void rehearse(bool on) noexcept { rehearsing_ = on; }
   [[nodiscard]] bool rehearsing() const noexcept { return rehearsing_; }
 
+  /// Begins and ends an operation of this Context, or a part of one: what does not change meanwhile
+  /// is asked once. See DeviceScope.
+  virtual void enter() {}
+  virtual void leave() noexcept {}
+
   virtual std::unique_ptr<DeviceTimer> make_timer() = 0;
   /// From here on what is queued is recorded and not run, whatever other threads do meanwhile.
   virtual void begin_capture() = 0;
@@ -148,6 +153,21 @@ std::int64_t alignment_class(const ContextState& state,
 /// Throws Error(invalid_state) where a parent process made a Context of a device before fork(): a
 /// device's context is that process' own. A CPU Context passes.
 void check_process(const ContextState& state, std::string_view op);
+
+/// An operation of many parts, as long as the object lives. Before it, check_process: nothing of a
+/// device may be asked in a process that inherited it.
+class DeviceScope {
+ public:
+  DeviceScope(const ContextState& state, std::string_view op);
+  ~DeviceScope() {
+    if (runtime_ != nullptr) runtime_->leave();
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  DeviceRuntime* runtime_;
+};
 
 /// check_disjoint, and on a device: check_process, and every operand lies in memory that the device
 /// can use.

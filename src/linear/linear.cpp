@@ -6,6 +6,7 @@
 
 #include "core/check.hpp"
 #include "core/check_enum.hpp"
+#include "core/device.hpp"
 #include "gemm/int8/checks.hpp"
 #include "linear/checks.hpp"
 #include "linear/copy.hpp"
@@ -252,6 +253,7 @@ void SwitchbackLinear::prepare_for_eval() {
 void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
   constexpr std::string_view op = "forward";
   LinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   linear::check_save(op, save);
   check_forward(op, layer, x, y, save);
   const ReadByForward read = read_by_forward(layer);
@@ -265,6 +267,7 @@ void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<s
                                      std::span<float> absmax) {
   constexpr std::string_view op = "forward_codes";
   LinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   check_int8(op, layer);
   check_forward(op, layer, x, y, Save::caller);
   core::check_matrix(op, "codes", codes);
@@ -286,6 +289,7 @@ void SwitchbackLinear::forward_block_codes(ConstAnyMatrix x, AnyMatrix y,
                                            std::span<float> absmax) {
   constexpr std::string_view op = "forward_block_codes";
   LinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   check_int8_dw(op, layer);
   check_forward(op, layer, x, y, Save::caller);
   const quant::CodesOut blocks = linear::block_codes(layer, x.rows, codes_t.data, absmax.data());
@@ -311,6 +315,7 @@ void SwitchbackLinear::forward_block_codes(ConstAnyMatrix x, AnyMatrix y,
 void SwitchbackLinear::backward(const LinearGrads& grads) {
   constexpr std::string_view op = "backward";
   LinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   linear::check_trains(op, layer.in_eval());
   linear::check_saved(op, layer.saved.state);
   check_activations(op, layer, grads, layer.saved.rows, "M of the saved forward",
@@ -326,6 +331,7 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
 void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& grads) {
   constexpr std::string_view op = "backward_from";
   LinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   // Only the memory that this call reads must still exist: frameworks free weights and allocate
   // them again.
   const bool reads_weight = grads.dx.data != nullptr;

@@ -80,6 +80,9 @@ class Driver {
   std::map<int, Context> contexts_;
 };
 
+// The device of this thread's innermost CurrentDevice; -1: there is none.
+thread_local int entered = -1;
+
 }  // namespace
 
 CurrentDevice::CurrentDevice(int index) {
@@ -92,7 +95,17 @@ CurrentDevice::CurrentDevice(int index, std::nothrow_t) noexcept {
   if (enter(index, call) != cudaSuccess) (void)cudaGetLastError();
 }
 
+// Inside another object for the same device there is nothing to ask: what is called in between
+// leaves the current device as it was.
 cudaError_t CurrentDevice::enter(int index, const char*& call) noexcept {
+  outer_ = entered;
+  if (entered == index) return cudaSuccess;
+  const cudaError_t status = make_current(index, call);
+  if (status == cudaSuccess) entered = index;
+  return status;
+}
+
+cudaError_t CurrentDevice::make_current(int index, const char*& call) noexcept {
   call = "cudaGetDevice";
   int now = 0;
   if (const cudaError_t status = cudaGetDevice(&now); status != cudaSuccess) return status;
@@ -109,6 +122,7 @@ cudaError_t CurrentDevice::enter(int index, const char*& call) noexcept {
 }
 
 CurrentDevice::~CurrentDevice() {
+  entered = outer_;
   if (pushed_)
     Driver::get().pop();
   else if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess)

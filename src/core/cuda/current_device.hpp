@@ -27,7 +27,9 @@ class CurrentDevice {
 
  private:
   cudaError_t enter(int index, const char*& call) noexcept;
+  cudaError_t make_current(int index, const char*& call) noexcept;
 
+  int outer_ = -1;       ///< the device that an object around this one made current; -1: none
   int before_ = -1;      ///< the device to make current again; -1: nothing to do
   bool pushed_ = false;  ///< whether a context was pushed and must be popped
 };

@@ -201,11 +201,29 @@ void Runtime::set_stream(void* stream) {
 
 bool Runtime::capturing() const {
   const CurrentDevice current(index_);
-  return captures(first_stream());
+  return asks_capturing();
+}
+
+bool Runtime::asks_capturing() const {
+  if (depth_ == 0) return captures(first_stream());
+  if (!capturing_) capturing_ = captures(first_stream());
+  return *capturing_;
+}
+
+void Runtime::enter() {
+  if (depth_ == 0) {
+    scope_.emplace(index_);
+    capturing_.reset();
+  }
+  ++depth_;
+}
+
+void Runtime::leave() noexcept {
+  if (--depth_ == 0) scope_.reset();
 }
 
 void Runtime::refuse_in_capture(std::string_view what) const {
-  if (captures(first_stream()))
+  if (asks_capturing())
     fail(Status::invalid_state,
          "{} is needed while the stream is being captured; run the same call once before the "
          "capture",
@@ -349,6 +367,7 @@ std::unique_ptr<DeviceTimer> Runtime::make_timer() {
 void Runtime::begin_capture() {
   const CurrentDevice current(index_);
   refuse_in_capture("a capture");
+  capturing_.reset();
   if (!capture_.made()) capture_.make();
   check(cudaStreamBeginCapture(capture_.get(), cudaStreamCaptureModeThreadLocal),
         "cudaStreamBeginCapture");
@@ -359,6 +378,7 @@ std::unique_ptr<DeviceGraph> Runtime::end_capture() {
   const CurrentDevice current(index_);
   cudaGraph_t graph = nullptr;
   captures_ = false;
+  capturing_.reset();
   check(cudaStreamEndCapture(capture_.get(), &graph), "cudaStreamEndCapture");
   cudaGraphExec_t executable = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -80,6 +81,8 @@ class Runtime final : public DeviceRuntime {
   bool enter_beside() override;
   void leave_beside() noexcept override { beside_ = false; }
   void join_beside() override;
+  void enter() override;
+  void leave() noexcept override;
   std::unique_ptr<DeviceTimer> make_timer() override;
   void begin_capture() override;
   std::unique_ptr<DeviceGraph> end_capture() override;
@@ -115,6 +118,8 @@ class Runtime final : public DeviceRuntime {
   [[nodiscard]] cudaStream_t first_stream() const noexcept {
     return captures_ ? capture_.get() : stream_;
   }
+  /// Whether the first stream is being captured; the device is current.
+  [[nodiscard]] bool asks_capturing() const;
   /// The device is current.
   void refuse_in_capture(std::string_view what) const;
   void clear_reports();
@@ -122,6 +127,10 @@ class Runtime final : public DeviceRuntime {
   void start_beside();
 
   int index_;
+  // What was asked since the outermost enter().
+  int depth_ = 0;
+  std::optional<CurrentDevice> scope_;
+  mutable std::optional<bool> capturing_;
   DeviceInfo info_;
   DeviceAllocator allocator_;
   cudaStream_t stream_ = nullptr;

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a forward that has run before asks of the CUDA runtime.
+#include <cuda_runtime.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/cuda_support.hpp"
+
+namespace switchback::test {
+namespace {
+
+class CudaCalls : public Cuda {
+ protected:
+  // The calls of a function by their names, but for launches and cudaGetLastError, which asks
+  // nothing of the driver.
+  template <class Function>
+  static std::map<std::string, std::size_t> calls_of(const Function& function) {
+    const auto now = [] {
+      std::map<std::string, std::size_t> counts;
+      for (const char* name :
+           {"cudaGetDevice", "cudaSetDevice", "cudaPointerGetAttributes", "cudaStreamIsCapturing",
+            "cudaFuncSetAttribute", "cudaDeviceGetAttribute", "cudaEventRecord",
+            "cudaStreamWaitEvent", "cudaMemsetAsync", "cudaMemcpyAsync", "cudaMemcpy2DAsync",
+            "cudaMalloc", "cudaMallocAsync", "cudaFree", "cudaFreeAsync", "cudaStreamSynchronize",
+            "cudaGetDriverEntryPointByVersion", "cublasLtMatmulAlgoGetHeuristic",
+            "cublasLtMatmulAlgoCheck"})
+        counts[name] = switchback_cuda_emu::calls(name);
+      return counts;
+    };
+    const auto before = now();
+    function();
+    std::map<std::string, std::size_t> made;
+    for (const auto& [name, count] : now())
+      if (count > before.at(name)) made[name] = count - before.at(name);
+    return made;
+  }
+};
+
+// Memory that the library did not give out.
+class Foreign {
+ public:
+  explicit Foreign(std::size_t bytes) {
+    EXPECT_EQ(cudaMalloc(&data_, bytes), cudaSuccess);
+    EXPECT_EQ(cudaMemset(data_, 0, bytes), cudaSuccess);
+  }
+  ~Foreign() { EXPECT_EQ(cudaFree(data_), cudaSuccess); }
+  Foreign(const Foreign&) = delete;
+  Foreign& operator=(const Foreign&) = delete;
+  [[nodiscard]] MatrixView<float> matrix(std::int64_t rows, std::int64_t cols) const {
+    return {static_cast<float*>(data_), rows, cols};
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+// Which device is current, whether the stream is being captured, and where each operand lies.
+TEST_F(CudaCalls, AForwardThatRanBeforeAsksEachQuestionOnce) {
+  for (const Mode mode : {Mode::rowwise, Mode::global, Mode::standard}) {
+    SCOPED_TRACE(mode_name(mode));
+    Context context(emulated());
+    constexpr std::int64_t m = LayerOnDevice::m, n = LayerOnDevice::n, k = LayerOnDevice::k;
+    const Foreign x(m * k * sizeof(float)), y(m * n * sizeof(float));
+    LayerOnDevice layer(context, mode);
+    layer.layer.prepare_for_eval();
+    const auto forward = [&] {
+      layer.layer.forward(x.matrix(m, k), y.matrix(m, n), Save::nothing);
+    };
+    forward();
+    context.synchronize();
+    // x and y; in mode standard the weight too, which stays the caller's.
+    const std::size_t operands = mode == Mode::standard ? 3 : 2;
+    std::size_t all = 0;
+    for (const auto& [name, count] : calls_of(forward)) {
+      all += count;
+      EXPECT_LE(count, name == "cudaPointerGetAttributes" ? operands : 1u) << name;
+    }
+    EXPECT_LE(all, 4u);
+    context.synchronize();
+  }
+}
+
+// What was asked in one call is not believed in the next one.
+TEST_F(CudaCalls, EachForwardAsksAgain) {
+  Context context(emulated());
+  constexpr std::int64_t m = LayerOnDevice::m, n = LayerOnDevice::n, k = LayerOnDevice::k;
+  LayerOnDevice layer(context, Mode::rowwise);
+  const Foreign x(m * k * sizeof(float));
+  auto y = std::make_unique<Foreign>(m * n * sizeof(float));
+  const MatrixView<float> to = y->matrix(m, n);
+  layer.layer.forward(x.matrix(m, k), to, Save::nothing);
+  context.synchronize();
+  y.reset();
+  EXPECT_NE(message_of(Status::invalid_argument,
+                       [&] { layer.layer.forward(x.matrix(m, k), to, Save::nothing); })
+                .find("forward: y at"),
+            std::string::npos);
+  std::vector<float> host(static_cast<std::size_t>(m * n));
+  EXPECT_NE(message_of(Status::invalid_argument,
+                       [&] {
+                         layer.layer.forward(x.matrix(m, k), MatrixView<float>(host.data(), m, n),
+                                             Save::nothing);
+                       })
+                .find("is host memory"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace switchback::test
