@@ -129,6 +129,32 @@ class StochasticRounding(unittest.TestCase):
         with self.assertRaisesRegex(Exception, "rounding = 'stochastic' in a compiled"):
             compiled(x.requires_grad_())
 
+    def test_prepared_layers(self):
+        # The row scales of the weight go into the gradient, as in mode rowwise_shared.
+        x, g = operands()
+        float_weight = layer(mode="rowwise_shared")
+        prepared = layer().prepare_for_eval()
+        for _ in range(2):
+            expected = gradients(float_weight, x, g)[1]
+            into = x.clone().requires_grad_()
+            prepared(into).backward(g)
+            self.assertTrue(torch.equal(into.grad, expected))
+        self.assertEqual(prepared.rounding_step, 2)
+        with torch.no_grad():
+            prepared.W_int8[0, 0] = -128
+        y = prepared(x.clone().requires_grad_())
+        with self.assertRaisesRegex(RuntimeError, "rounding = 'stochastic' and codes that hold -128"):
+            y.backward(g)
+
+    @unittest.skipUnless(hasattr(torch, "compile"), "torch.compile needs torch 2")
+    def test_compiled_backwards_of_prepared_layers_are_refused(self):
+        x, g = operands()
+        compiled = torch.compile(layer().prepare_for_eval(), backend="aot_eager", fullgraph=True)
+        self.assertTrue(torch.equal(compiled(x), layer().prepare_for_eval()(x)))
+        y = compiled(x.requires_grad_())
+        with self.assertRaisesRegex(Exception, "rounding = 'stochastic' in a compiled"):
+            y.backward(g)
+
     def test_rejections(self):
         for options, text in (
             ({"rounding": "up"}, "rounding = 'up'; it must be 'nearest' or 'stochastic'"),

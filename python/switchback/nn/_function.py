@@ -432,7 +432,13 @@ def prepared_dx(g, codes, absmax, layers: LayerSet):
     """
     memory, rows, stride = as_rows(g, layers.out_features)
     dx = g.new_empty((*g.shape[:-1], layers.in_features))
+    stochastic = layers.options.is_stochastic
     if rows and layers.needs_plain_product(codes):
+        if stochastic:
+            raise Unsupported(
+                "backward: rounding = 'stochastic' and codes that hold -128; it needs codes from "
+                "-127 to 127, or rounding = 'nearest'"
+            )
         made = _plain_dx(memory.reshape(-1, layers.out_features), codes, absmax)
         return made.view(dx.shape)
     if rows:
@@ -440,6 +446,8 @@ def prepared_dx(g, codes, absmax, layers: LayerSet):
         with layer.context.lock:
             layer.context.enter()
             layer.use_codes_of_forward(codes, absmax)
+            if stochastic:
+                layer.round_stochastically(*layers.next_rounding())
             layer.backward(memory.data_ptr(), rows, stride, dx.data_ptr(), None, None, 0, 0, None)
     return dx
 

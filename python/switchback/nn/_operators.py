@@ -14,7 +14,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from .. import _abi
-from .._errors import InvalidArgument, InvalidState
+from .._errors import InvalidArgument, InvalidState, Unsupported
 from .._operators import (
     check_floats,
     define,
@@ -292,6 +292,11 @@ define(
 
 def _prepared_dx(g, codes, absmax, options: str):
     g, layers = memory_of(g, "backward", "the gradient"), _linear_layers(codes, options)
+    if layers.options.is_stochastic:
+        raise Unsupported(
+            "backward: rounding = 'stochastic' in a compiled or exported model; the bits depend on how "
+            "many backwards ran before, which an operator does not know"
+        )
     return _function.prepared_dx(g, codes, absmax, layers)
 
 

@@ -213,7 +213,7 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
             "rowwise_shared", "global" and "auto".
         rounding: "nearest", or "stochastic": the codes of the output's gradient are rounded up or
             down at random, without a bias on average, for the input gradient and, with
-            dw="int8_block", for the weight gradient. For layers with a float weight, in eager mode.
+            dw="int8_block", for the weight gradient; also of a prepared layer. In eager mode.
         seed: of the random bits, from 0 to 2**64 - 1; None draws it from torch's generator, which
             torch.manual_seed sets. The bits are a function of the seed, the number of the backward
             (rounding_step), the process's rank in torch.distributed, and the element's place: the

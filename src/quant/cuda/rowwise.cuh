@@ -24,7 +24,8 @@ inline constexpr int most_threads_of_eight = 512;  // that leaves registers enou
 //
 // Instructions an element of bf16 with R = 4 and 8, prologue included: 7.8 and 6.5 (sm_80 7.5 and
 // 6.5), 35 % and 30 % of the time that an H200 needs for its bytes; were 11.7 and 10.5. f16 7.7 and
-// 6.3 (sm_80 6.9 and 6.0). f32 13.7 and 13.1 (sm_80 13.1 and 12.4), 37 %, as before.
+// 6.3 (sm_80 6.9 and 6.0). f32 13.7 and 13.1, 37 % (sm_80 13.1 and 12.4); were 14.3 and 12.0 (sm_80
+// 13.8 and 12.0).
 template <class T, int R, class Rows>
 __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
     rowwise_kernel(RowwiseArguments a, Rows rows) {
@@ -49,7 +50,7 @@ __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
 }
 
 // Rows of any length and alignment. Floor: as above, and a second read of the row, which the block
-// has just read: of the caches while the rows of all blocks fit there. sm_90: 56
+// has just read: of the caches while the rows of all blocks fit there. sm_90: 36 to 64
 // registers, 128 bytes of shared memory.
 template <class T, int V, class Rows>
 __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a, Rows rows) {
@@ -62,6 +63,8 @@ __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a,
   const T* const from = rows.template find<T>(a, row, exists);
   const std::int64_t packs = exists ? a.packs : 0;
   Largest<T, V> largest;
+  // Unrolled further, this loop and the next one would spill on sm_120.
+#pragma unroll 1
   for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
     Pack<T, V> x[each];
     load_striped(from, begin, packs, x);
@@ -73,6 +76,7 @@ __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a,
   const Scale<T> scale = scale_of<T>(absmax);
   if (threadIdx.x == 0 && exists) store_element(a.absmax + row, absmax);
   std::int8_t* const to = a.q + row * a.q_stride;
+#pragma unroll 1
   for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
     Pack<T, V> x[each];
     load_striped(from, begin, packs, x);
