@@ -48,6 +48,7 @@ TunerOptions options_in(const TemporaryDirectory& directory, std::string mode = 
   options.cache_directory = directory.path().string();
   options.system_directory = (directory / "system").string();
   options.record_file = (directory / "recorded.jsonl").string();
+  options.prover = SWITCHBACK_PROVE_PROGRAM;
   return options;
 }
 

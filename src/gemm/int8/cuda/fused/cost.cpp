@@ -69,8 +69,10 @@ double fused_cost(const FusedVariant& variant, int compute_capability, int multi
   const std::int64_t across = ceiling(n, variant.tile_n * variant.cluster_n) * variant.cluster_n;
   const std::int64_t tiles = down * across;
   const std::int64_t all = std::max<std::int64_t>(1, multiprocessors);
-  const double bytes = static_cast<double>(variant.tile_m) / variant.cluster_n +
-                       static_cast<double>(variant.tile_n) / variant.cluster_m;
+  // Rows and columns that do not exist are not read.
+  const double bytes =
+      static_cast<double>(std::min<std::int64_t>(variant.tile_m, m)) / variant.cluster_n +
+      static_cast<double>(std::min<std::int64_t>(variant.tile_n, n)) / variant.cluster_m;
   // Those that have no tile leave their share of the cache to the others.
   const double share = l2_bytes_per_clock * static_cast<double>(all) /
                        static_cast<double>(std::clamp<std::int64_t>(tiles, 1, all));
