@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <vector>
 
 #include "autotune/tasks/sums.hpp"
 #include "autotune/tasks/tasks.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "core/matrix_rows.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/engine.hpp"
 #include "measure/caches.hpp"
@@ -119,10 +119,13 @@ class Int8Task final : public Task {
     d.rows = whole.m;
     measure::poison(context_, d);
     gemm_int8::run(context_, whole, config, operands_);
-    std::string where = measure::difference(context_, first_rows(d), want_.any());
+    std::string where =
+        measure::difference(context_, core::rows_of(d, 0, want_.rows()), want_.any());
     if (where.empty() && !want_last_.empty()) {
-      where = measure::difference(context_, last_rows(d), want_last_.any());
-      if (!where.empty()) where = fmt::format("of the last {} rows: {}", want_last_.rows(), where);
+      const std::int64_t last = want_last_.rows();
+      where =
+          measure::difference(context_, core::rows_of(d, d.rows - last, last), want_last_.any());
+      if (!where.empty()) where = fmt::format("of the last {} rows: {}", last, where);
     }
     // The reference's rows first, then all of the first configuration that agreed with it.
     if (where.empty() && want_.rows() < checked_.m) {
@@ -239,26 +242,11 @@ class Int8Task final : public Task {
     o.a += first * p.stride_a;
     o.b = static_cast<const std::int8_t*>(b_.data());
     o.absmax_a += first;
-    AnyMatrix d = d_.any();
-    d.rows = rows;
-    d.data = static_cast<std::byte*>(d.data) +
-             static_cast<std::size_t>(first * d.stride) * dtype_size_bytes(d.dtype);
+    const AnyMatrix d = core::rows_of(d_.any(), first, rows);
     o.d = d.data;
     const Engine& oracle = *gemm_int8::engines(context_.state().device.kind).back();
     oracle.run(context_.state(), p, oracle.default_config(p, context_.state()), o);
     return measure::host_copy(context_, d);
-  }
-
-  [[nodiscard]] AnyMatrix first_rows(AnyMatrix d) const {
-    d.rows = want_.rows();
-    return d;
-  }
-  [[nodiscard]] AnyMatrix last_rows(AnyMatrix d) const {
-    d.data = static_cast<std::byte*>(d.data) +
-             static_cast<std::size_t>((d.rows - want_last_.rows()) * d.stride) *
-                 dtype_size_bytes(d.dtype);
-    d.rows = want_last_.rows();
-    return d;
   }
 
   Context& context_;

@@ -19,6 +19,7 @@
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
+#include "core/matrix_rows.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "measure/rounds.hpp"
@@ -196,8 +197,8 @@ class Models {
       LinearGrads grads;
       grads.g = rows_of(g_, i);
       grads.dx = rows_of(dx_, i);
-      grads.dw = part(weight_.gradient(), i * shape_.dim_out, shape_.dim_out);
-      grads.db = part(bias_.gradient(), i, 1);
+      grads.dw = core::rows_of(weight_.gradient(), i * shape_.dim_out, shape_.dim_out);
+      grads.db = core::rows_of(bias_.gradient(), i, 1);
       layers_[static_cast<std::size_t>(i)].backward(grads);
     }
   }
@@ -228,9 +229,6 @@ class Models {
   }
 
  private:
-  static AnyMatrix part(AnyMatrix m, std::int64_t row, std::int64_t rows) {
-    return {static_cast<float*>(m.data) + row * m.stride, m.dtype, rows, m.cols, m.stride};
-  }
   [[nodiscard]] AnyMatrix rows_of(const Matrix& m, std::int64_t model) const {
     return bench::rows_of(m, inputs_.begin(model), inputs_.rows(model));
   }
@@ -241,8 +239,8 @@ class Models {
       layer.set_weight(weight_.value(), bias_.value());
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const auto model = static_cast<std::int64_t>(i);
-      layers_[i].set_weight(part(weight_.value(), model * shape_.dim_out, shape_.dim_out),
-                            part(bias_.value(), model, 1));
+      layers_[i].set_weight(core::rows_of(weight_.value(), model * shape_.dim_out, shape_.dim_out),
+                            core::rows_of(bias_.value(), model, 1));
     }
   }
   void separate_inputs() {

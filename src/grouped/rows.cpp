@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/matrix_rows.hpp"
 #include "core/rehearsal.hpp"
 #include "core/unaligned.hpp"
 #include "gemm/floating/cpu/convert.hpp"
@@ -53,14 +54,6 @@ std::int64_t slots_in_place(std::span<const GroupRows> groups, const GroupedRows
   return end;
 }
 
-// The rows of g that a group has.
-ConstAnyMatrix rows_of_group(ConstAnyMatrix g, const GroupRows& group) {
-  const auto element = static_cast<std::int64_t>(dtype_size_bytes(g.dtype));
-  g.data = static_cast<const std::byte*>(g.data) + group.begin * g.stride * element;
-  g.rows = group.rows;
-  return g;
-}
-
 // Each sum by one thread, of groups that are a single block of column_sums(); false for others.
 bool sum_short_groups(ContextState& state, std::span<const GroupRows> groups, ConstAnyMatrix g,
                       float* sums) {
@@ -69,7 +62,8 @@ bool sum_short_groups(ContextState& state, std::span<const GroupRows> groups, Co
   if (!std::all_of(groups.begin(), groups.end(), is_block)) return false;
   const auto add = quant::cpu::add_kernel(state.features);
   state.threads.for_each(static_cast<std::int64_t>(groups.size()), [&](std::int64_t i, int) {
-    const ConstAnyMatrix rows = rows_of_group(g, groups[static_cast<std::size_t>(i)]);
+    const auto [begin, count] = groups[static_cast<std::size_t>(i)];
+    const ConstAnyMatrix rows = core::rows_of(g, begin, count);
     float* const sum = sums + i * g.cols;
     std::fill_n(sum, g.cols, 0.0f);
     if (rows.rows > 0) add(rows, {0, rows.rows, 0, g.cols}, sum);
@@ -122,9 +116,11 @@ void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix g, An
   auto* const sums = frame.take<float>(db.rows * db.cols);
   core::all_or_nothing(state, [&] {
     if (!sum_short_groups(state, rows, g, sums))
-      for (std::int64_t i = 0; i < groups.count; ++i)
-        quant::run(state, {.x = rows_of_group(g, rows[static_cast<std::size_t>(i)]),
+      for (std::int64_t i = 0; i < groups.count; ++i) {
+        const auto [begin, count] = rows[static_cast<std::size_t>(i)];
+        quant::run(state, {.x = core::rows_of(g, begin, count),
                            .column_sums = {sums + i * db.cols, static_cast<std::size_t>(db.cols)}});
+      }
     floating::finish(state, sums, db.cols, nullptr, accumulate, db);
   });
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/check.hpp"
+#include "core/matrix_rows.hpp"
 #include "core/rehearsal.hpp"
 #include "gemm/floating/cpu/short_products.hpp"
 #include "gemm/floating/dispatch.hpp"
@@ -20,22 +21,11 @@ namespace grouped {
 
 namespace {
 
-// Rows [begin, begin + rows) of a matrix.
-template <class Any>
-Any rows_from(Any m, std::int64_t begin, std::int64_t rows) {
-  if (m.data == nullptr) return m;
-  const auto bytes = begin * m.stride * static_cast<std::int64_t>(dtype_size_bytes(m.dtype));
-  using Byte = std::conditional_t<std::is_same_v<Any, AnyMatrix>, std::byte, const std::byte>;
-  m.data = static_cast<Byte*>(m.data) + bytes;
-  m.rows = rows;
-  return m;
-}
-
 // W_g, below or beside those of the groups before.
 ConstAnyMatrix matrix_of(const GroupedStandardGemmArgs& args, std::int64_t group) {
   if (args.b_column_stride == 0) {
     const std::int64_t each = args.b.rows / args.groups.count;
-    return rows_from(args.b, group * each, each);
+    return core::rows_of(args.b, group * each, each);
   }
   ConstAnyMatrix b = args.b;
   b.data = static_cast<const std::byte*>(b.data) +
@@ -82,15 +72,15 @@ void multiply(ContextState& state, const GroupedStandardGemmArgs& args) {
     for (std::int64_t g = 0; g < args.groups.count; ++g) {
       const auto [begin, rows] = groups[static_cast<std::size_t>(g)];
       StandardGemmArgs one;
-      one.a = rows_from(args.a, begin, rows);
+      one.a = core::rows_of(args.a, begin, rows);
       if (args.transpose_a) {
-        one.b = rows_from(args.b, begin, rows);
-        one.d = rows_from(args.d, g * args.a.cols, args.a.cols);
+        one.b = core::rows_of(args.b, begin, rows);
+        one.d = core::rows_of(args.d, g * args.a.cols, args.a.cols);
       } else {
         if (rows == 0) continue;
         one.b = matrix_of(args, g);
-        one.d = rows_from(args.d, begin, rows);
-        one.bias = rows_from(args.bias, g, 1);
+        one.d = core::rows_of(args.d, begin, rows);
+        one.bias = core::rows_of(args.bias, g, 1);
       }
       one.transpose_a = args.transpose_a;
       one.transpose_b = args.transpose_b;

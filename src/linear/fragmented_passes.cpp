@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dispatch zone: forward and backward of a fragmented layer, composed of the passes of linear
 // layers, grouped products, and the operations of grouped/fragments.hpp.
+#include "core/matrix_rows.hpp"
 #include "core/rehearsal.hpp"
 #include "grouped/dispatch.hpp"
 #include "grouped/fragments.hpp"
@@ -13,13 +14,6 @@
 namespace switchback::linear {
 
 namespace {
-
-AnyMatrix rows_of(AnyMatrix m, std::int64_t begin, std::int64_t rows) {
-  m.data = static_cast<std::byte*>(m.data) +
-           begin * m.stride * static_cast<std::int64_t>(dtype_size_bytes(m.dtype));
-  m.rows = rows;
-  return m;
-}
 
 // y[b] = terms[slots[b,0]] + terms[slots[b,1]], of the 2·B rows of terms.
 void add_terms(ContextState& state, ConstAnyMatrix terms, const std::int32_t* slots, AnyMatrix y) {
@@ -64,8 +58,8 @@ void fragmented_forward(FragmentedLinearState& layer, ConstAnyMatrix x, AnyMatri
   const AnyMatrix terms = take_matrix(frame, DType::f32, 2 * x.rows, y.cols);
   auto* const slots = frame.take<std::int32_t>(2 * x.rows);
   inputs.fill(layer, of_products);
-  forward_pass(layer.whole, inputs.selected, rows_of(terms, 0, x.rows), of_products);
-  forward_pass(layer.up, inputs.narrow, rows_of(terms, x.rows, x.rows), of_products);
+  forward_pass(layer.whole, inputs.selected, core::rows_of(terms, 0, x.rows), of_products);
+  forward_pass(layer.up, inputs.narrow, core::rows_of(terms, x.rows, x.rows), of_products);
   grouped::pair_slots(state, x.rows, slots);
   add_terms(state, terms, slots, y);
   if (!saves) return;
@@ -148,9 +142,9 @@ void fragmented_forward_hard(FragmentedLinearState& layer, ConstAnyMatrix x, Any
                  {.data = x,
                   .index = {order.index, count_of(x.rows)},
                   .column_stride = layer.options.in_features / fragments},
-                 rows_of(terms, 0, x.rows));
+                 core::rows_of(terms, 0, x.rows));
   forward_pass(layer.down, rest, narrow, Save::nothing);
-  forward_pass(layer.up, narrow, rows_of(terms, x.rows, x.rows), Save::nothing);
+  forward_pass(layer.up, narrow, core::rows_of(terms, x.rows, x.rows), Save::nothing);
   add_terms(state, terms, order.slots, y);
 }
 

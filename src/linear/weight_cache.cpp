@@ -9,6 +9,7 @@
 #include "core/assert.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "core/matrix_rows.hpp"
 #include "gemm/int8/dispatch.hpp"
 #include "linear/copy.hpp"
 #include "linear/scratch.hpp"
@@ -125,10 +126,8 @@ quant::CodesOut part_of(quant::Scales scales, MatrixView<std::int8_t> codes,
 }
 
 ConstAnyMatrix part_of(ConstAnyMatrix w, std::int64_t group, std::int64_t groups) {
-  w.rows /= groups;
-  w.data = static_cast<const std::byte*>(w.data) +
-           group * w.rows * w.stride * static_cast<std::int64_t>(dtype_size_bytes(w.dtype));
-  return w;
+  const std::int64_t rows = w.rows / groups;
+  return core::rows_of(w, group * rows, rows);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 //
 #include "hwy/cache_control.h"
 
+#include "core/matrix_rows.hpp"
 #include "core/rehearsal.hpp"
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/engine.hpp"
@@ -218,20 +219,6 @@ ActivateKernel activate_kernel(const core::CpuFeatures& features) {
   return HWY_DISPATCH_TABLE(ActivatePiece)[table_index(features)];
 }
 
-ConstAnyMatrix rows_of(ConstAnyMatrix m, std::int64_t begin, std::int64_t end) {
-  if (m.data == nullptr) return m;
-  const auto stride_bytes = m.stride * static_cast<std::int64_t>(dtype_size_bytes(m.dtype));
-  m.data = static_cast<const std::byte*>(m.data) + begin * stride_bytes;
-  m.rows = end - begin;
-  return m;
-}
-AnyMatrix rows_of(AnyMatrix m, std::int64_t begin, std::int64_t end) {
-  const ConstAnyMatrix rows = rows_of(ConstAnyMatrix(m), begin, end);
-  m.rows = rows.rows;
-  m.data = const_cast<void*>(rows.data);
-  return m;
-}
-
 // The quantization of the result, o.value, as an operation of its own.
 Request of_result(const Request& o) {
   Request result = o;
@@ -298,14 +285,14 @@ void activation_quantize(ContextState& state, const Config& config, const Reques
     for (std::int64_t r = begin; r < end; r += at_once) {
       const std::int64_t to = std::min(r + at_once, end);
       Request part = o;
-      part.x = rows_of(o.x, r, to);
-      part.g = rows_of(o.g, r, to);
+      part.x = core::rows_of(o.x, r, to - r);
+      part.g = core::rows_of(o.g, r, to - r);
       part.q.codes.data = o.q.codes.data + r * o.q.codes.stride;
       part.q.codes.rows = to - r;
       part.q.absmax = {reinterpret_cast<float*>(reinterpret_cast<std::byte*>(o.q.absmax.data()) +
                                                 r * static_cast<std::int64_t>(sizeof(float))),
                        static_cast<std::size_t>(to - r)};
-      part.value = kept == nullptr ? rows_of(o.value, r, to)
+      part.value = kept == nullptr ? core::rows_of(o.value, r, to - r)
                                    : AnyMatrix(kept + worker * at_once * row_bytes, o.x.dtype,
                                                to - r, o.x.cols, row_bytes / element);
       activate(part, {0, to - r, 0, o.x.cols});
