@@ -92,9 +92,8 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
   for (const Snapshot* snapshot : {&cache, &system_list})
     for (const Warning& warning : snapshot->warnings())
       warn(autotune::describe(warning));
-  if (!state.on_cpu() && !state.runtime->info().why_no_int8().empty())
-    warn(fmt::format("mode auto of a layer is standard on this device: {}",
-                     state.runtime->info().why_no_int8()));
+  if (const std::string_view why = core::why_no_int8(state); !why.empty())
+    warn(fmt::format("mode auto of a layer is standard on this device: {}", why));
   const std::size_t keys = cache.keys() + system_list.keys();
   if (keys > 0) answers_.emplace(keys + most_misses + most_new);
   if (keys == 0) index_known();

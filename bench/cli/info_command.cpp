@@ -15,6 +15,7 @@
 #include "bench/machine/machine.hpp"
 #include "bench/micro/gemm.hpp"
 #include "core/context_state.hpp"
+#include "core/device.hpp"
 #include "measure/cpu_load.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/quant.hpp"
@@ -55,11 +56,6 @@ nlohmann::ordered_json engines_json(const std::vector<EngineList>& lists) {
           {{"name", engine.name}, {"available", engine.available}, {"reason", engine.reason}});
   }
   return json;
-}
-
-std::string_view why_no_int8(const Context& context) {
-  const auto& runtime = context.state().runtime;
-  return runtime == nullptr ? std::string_view() : runtime->info().why_no_int8();
 }
 
 std::string config_source(const Context& context) {
@@ -108,13 +104,13 @@ void run_info(const InfoArguments& arguments) {
   json["v"] = 1;
   json["machine"] = machine;
   json["config_source"] = config_source(context);
-  if (const std::string_view why = why_no_int8(context); !why.empty()) json["why_no_int8"] = why;
+  const std::string_view no_int8 = core::why_no_int8(context.state());
+  if (!no_int8.empty()) json["why_no_int8"] = no_int8;
   json["engines"] = engines_json(lists);
   if (!arguments.json) {
     print_machine(machine);
     fmt::print("tuned configurations: {}\n\n", config_source(context));
-    if (const std::string_view why = why_no_int8(context); !why.empty())
-      fmt::print("mode auto of layers is standard: {}\n\n", why);
+    if (!no_int8.empty()) fmt::print("mode auto of layers is standard: {}\n\n", no_int8);
     print_engines(lists);
     flush_stdout();
   }

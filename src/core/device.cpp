@@ -70,6 +70,10 @@ void check_process(const ContextState& state, std::string_view op) {
          op, state.device);
 }
 
+std::string_view why_no_int8(const ContextState& state) noexcept {
+  return state.on_cpu() ? std::string_view() : state.runtime->info().why_no_int8();
+}
+
 DeviceScope::DeviceScope(const ContextState& state, std::string_view op)
     : runtime_(state.runtime.get()) {
   if (runtime_ == nullptr) return;

@@ -154,6 +154,9 @@ std::int64_t alignment_class(const ContextState& state,
 /// device's context is that process' own. A CPU Context passes.
 void check_process(const ContextState& state, std::string_view op);
 
+/// DeviceInfo::why_no_int8() of this Context's device; empty on a CPU.
+std::string_view why_no_int8(const ContextState& state) noexcept;
+
 /// An operation of many parts, as long as the object lives. Before it, check_process: nothing of a
 /// device may be asked in a process that inherited it.
 class DeviceScope {

@@ -69,16 +69,8 @@ std::string check_config(const PassProblem&, const ModeRanking&, const ContextSt
   return {};  // every ranking names a mode for every layer
 }
 
-namespace {
-
-bool has_int8(const ContextState& state) {
-  return state.runtime == nullptr || state.runtime->info().why_no_int8().empty();
-}
-
-}  // namespace
-
 std::vector<Mode> candidates(const PassProblem& p, const ContextState& state) {
-  if (!has_int8(state)) return {Mode::standard};
+  if (!core::why_no_int8(state).empty()) return {Mode::standard};
   const std::int64_t inner = p.pass == Pass::forward ? p.k : p.n;
   std::vector<Mode> modes;
   for (const Mode mode : choosable_modes)
@@ -139,7 +131,8 @@ Mode fastest(ContextState& state, Problem problem, std::uint32_t allow, const We
   const bool forward = problem.pass == Pass::forward;
   if ((forward ? problem.k : problem.n) > max_exact_k) return Mode::standard;
   const std::uint32_t allowed = allow == 0 ? all_choosable : allow;
-  if ((allowed & allow_mode(Mode::standard)) != 0 && !has_int8(state)) return Mode::standard;
+  if ((allowed & allow_mode(Mode::standard)) != 0 && !core::why_no_int8(state).empty())
+    return Mode::standard;
   const QuantizedWeight& codes = forward ? cache.forward_codes() : cache.backward_codes();
   // A pass that saves nothing is inference: the codes of the weight are used again.
   problem.weight = codes.valid() || !trains ? WeightCodes::cached : WeightCodes::made;
