@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -28,9 +27,6 @@ using Clock = std::chrono::steady_clock;
 std::string error_text(int error) {
   return std::system_category().message(error);
 }
-
-// A longer line is no answer.
-constexpr std::size_t most_line_bytes = 1 << 16;
 
 // What a started program gets: the socket as its input and output, a signal mask and handlers as
 // new programs have them, and a process group of its own.
@@ -109,7 +105,7 @@ std::string Child::start(const std::vector<std::string>& arguments) {
 
 Child::Reply Child::ask(std::string_view line, std::chrono::duration<double> limit,
                         std::string& answer) {
-  read_.clear();  // an answer to nothing
+  lines_.clear();  // an answer to nothing
   std::string text(line);
   text += '\n';
   const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
@@ -119,31 +115,7 @@ Child::Reply Child::ask(std::string_view line, std::chrono::duration<double> lim
     if (count < 0) return Reply::closed;
     sent += static_cast<std::size_t>(count);
   }
-  return listen(end - Clock::now(), answer);
-}
-
-Child::Reply Child::listen(std::chrono::duration<double> limit, std::string& answer) {
-  const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
-  std::array<char, 1024> part{};
-  for (;;) {
-    if (const std::size_t newline = read_.find('\n'); newline != std::string::npos) {
-      answer = read_.substr(0, newline);
-      read_.erase(0, newline + 1);
-      return Reply::line;
-    }
-    if (read_.size() > most_line_bytes) return Reply::closed;
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
-    if (left <= 0) return Reply::late;
-    pollfd waited{socket_, POLLIN, 0};
-    const int ready = ::poll(&waited, 1, static_cast<int>(std::min<long long>(left, 1000)));
-    if (ready < 0 && errno != EINTR) return Reply::closed;
-    if (ready <= 0) continue;
-    const ssize_t count = ::recv(socket_, part.data(), part.size(), 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return Reply::closed;
-    read_.append(part.data(), static_cast<std::size_t>(count));
-  }
+  return lines_.read(socket_, end - Clock::now(), answer);
 }
 
 void Child::kill() {
@@ -155,7 +127,7 @@ Child::Ending Child::end() {
   // It ends when it reads the end of its input.
   if (socket_ >= 0) ::close(socket_);
   socket_ = -1;
-  read_.clear();
+  lines_.clear();
   if (pid_ <= 0) return {};
   const pid_t pid = pid_;
   pid_ = -1;

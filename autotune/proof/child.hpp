@@ -5,9 +5,12 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "autotune/proof/line_reader.hpp"
 
 namespace switchback::autotune {
 
@@ -26,15 +29,9 @@ class Child {
   [[nodiscard]] std::string start(const std::vector<std::string>& arguments);
   [[nodiscard]] bool runs() const noexcept { return pid_ > 0; }
 
-  enum class Reply {
-    line,    ///< it answered
-    closed,  ///< it ended, or closed its side, without an answer
-    late     ///< the time was over before the answer
-  };
+  using Reply = LineReader::Reply;
   /// Sends a line, without its newline, and waits for one.
   Reply ask(std::string_view line, std::chrono::duration<double> limit, std::string& answer);
-  /// Waits for a line.
-  Reply listen(std::chrono::duration<double> limit, std::string& answer);
 
   struct Ending {
     /// "crashed with signal 11 (Segmentation fault)", "ended with exit code 3"; empty: exit code 0,
@@ -50,7 +47,7 @@ class Child {
  private:
   pid_t pid_ = -1;
   int socket_ = -1;
-  std::string read_;  ///< what was received behind the last answer
+  LineReader lines_{std::size_t{1} << 16};
 };
 
 }  // namespace switchback::autotune

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry of the helper program: the other side of a Prover.
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <new>
@@ -15,6 +14,7 @@
 
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/key.hpp"
+#include "autotune/proof/line_reader.hpp"
 #include "autotune/proof/words.hpp"
 #include "autotune/store/record.hpp"
 #include "autotune/task.hpp"
@@ -36,27 +36,13 @@ using namespace autotune;
 
 class Lines {
  public:
-  Lines(int in, int out, double idle_s) : in_(in), out_(out), idle_s_(idle_s) {}
+  Lines(int in, int out, double idle_s)
+      : in_(in), out_(out), idle_s_(std::clamp(idle_s, 0.0, 1e6)) {}
 
   // False at the end of the input, or when there was none for too long.
   bool read(std::string& line) {
-    std::array<char, 4096> part{};
-    for (;;) {
-      if (const std::size_t newline = read_.find('\n'); newline != std::string::npos) {
-        line = read_.substr(0, newline);
-        read_.erase(0, newline + 1);
-        return true;
-      }
-      if (read_.size() > max_line_bytes) return false;
-      pollfd waited{in_, POLLIN, 0};
-      const int ready = ::poll(&waited, 1, static_cast<int>(std::clamp(idle_s_, 0.0, 1e6) * 1e3));
-      if (ready < 0 && errno == EINTR) continue;
-      if (ready <= 0) return false;
-      const ssize_t count = ::read(in_, part.data(), part.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return false;
-      read_.append(part.data(), static_cast<std::size_t>(count));
-    }
+    return reader_.read(in_, std::chrono::duration<double>(idle_s_), line) ==
+           LineReader::Reply::line;
   }
 
   bool write(std::string_view word, std::string_view text = {}) {
@@ -76,7 +62,7 @@ class Lines {
   int in_;
   int out_;
   double idle_s_;
-  std::string read_;
+  LineReader reader_{max_line_bytes};
 };
 
 // The Context, and the problem of the last candidate, whose default has been proven.
@@ -169,7 +155,7 @@ int serve(Lines& lines) {
   while (lines.read(line)) {
     std::string why;
     const std::string_view word = server->prove(line, why);
-    if (!lines.write(word, word == right_word ? std::string() : one_line(why))) return 1;
+    if (!lines.write(word, why)) return 1;
     if (word == dead_word) return 1;
   }
   return 0;

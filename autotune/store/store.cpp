@@ -7,8 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <stdlib.h>  // NOLINT: secure_getenv is glibc's
-
 #include <algorithm>
 #include <cerrno>
 #include <string>
@@ -16,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "autotune/installed.hpp"
 #include "autotune/store/compaction.hpp"
 #include "autotune/store/file.hpp"
 #include "autotune/store/line.hpp"
@@ -179,18 +178,14 @@ std::string newer_lines(std::string_view text) {
   return lines;
 }
 
-const char* variable(const char* name) {
-  const char* value = ::secure_getenv(name);
-  return value != nullptr && *value != '\0' ? value : nullptr;
-}
-
 }  // namespace
 
 fs::path default_cache_directory() {
-  if (const char* const own = variable("SWITCHBACK_TUNE_CACHE")) return own;
-  if (const char* const xdg = variable("XDG_CACHE_HOME"); xdg != nullptr && *xdg == '/')
+  if (std::string own = from_environment("SWITCHBACK_TUNE_CACHE"); !own.empty()) return own;
+  if (const std::string xdg = from_environment("XDG_CACHE_HOME"); xdg.starts_with('/'))
     return fs::path(xdg) / "switchback";
-  if (const char* const home = variable("HOME")) return fs::path(home) / ".cache" / "switchback";
+  if (const std::string home = from_environment("HOME"); !home.empty())
+    return fs::path(home) / ".cache" / "switchback";
   return {};
 }
 
