@@ -193,16 +193,24 @@ __device__ __forceinline__ float combined_row(float value, Combine combine) {
   return value;
 }
 
+// What a head multiplies.
+template <class T>
+struct Operands {
+  HeadRows<const T> queries, keys, values;
+};
+template <class T>
+__device__ __forceinline__ Operands<T> operands_of(const AttentionArguments& a, std::int64_t head) {
+  const T* const qkv = static_cast<const T*>(a.qkv);
+  return {part_of(a, qkv, head, 0), part_of(a, qkv, head, 1), part_of(a, qkv, head, 2)};
+}
+
 // N · 64 columns of the results of a tile of queries.
 template <class T, int N>
 __global__ void __launch_bounds__(block_threads, 1) attention_kernel(AttentionArguments a) {
   __shared__ Shared shared;
   const HeadTile t = tile_of(a, true);
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * N * tile;
-  const T* const qkv = static_cast<const T*>(a.qkv);
-  const HeadRows<const T> queries = part_of(a, qkv, t.head, 0);
-  const HeadRows<const T> keys = part_of(a, qkv, t.head, 1);
-  const HeadRows<const T> values = part_of(a, qkv, t.head, 2);
+  const auto [queries, keys, values] = operands_of<T>(a, t.head);
   const float lowest = __uint_as_float(0xFF800000u);  // -Inf
   float sums[each][each * N] = {};
   float max[each], total[each];
@@ -300,10 +308,7 @@ __global__ void __launch_bounds__(block_threads, 1) attention_dq_kernel(Attentio
   __shared__ Shared shared;
   const HeadTile t = tile_of(a, true);
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * N * tile;
-  const T* const qkv = static_cast<const T*>(a.qkv);
-  const HeadRows<const T> queries = part_of(a, qkv, t.head, 0);
-  const HeadRows<const T> keys = part_of(a, qkv, t.head, 1);
-  const HeadRows<const T> values = part_of(a, qkv, t.head, 2);
+  const auto [queries, keys, values] = operands_of<T>(a, t.head);
   const HeadRows<const T> dout = rows_of(a, static_cast<const T*>(a.dout), t.head);
   float dq[each][each * N] = {};
   for (std::int64_t first = 0; first <= t.first; first += tile) {
@@ -330,10 +335,7 @@ __global__ void __launch_bounds__(block_threads, 1) attention_dkv_kernel(Attenti
   __shared__ Shared shared;
   const HeadTile t = tile_of(a, false);
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * N * tile;
-  const T* const qkv = static_cast<const T*>(a.qkv);
-  const HeadRows<const T> queries = part_of(a, qkv, t.head, 0);
-  const HeadRows<const T> keys = part_of(a, qkv, t.head, 1);
-  const HeadRows<const T> values = part_of(a, qkv, t.head, 2);
+  const auto [queries, keys, values] = operands_of<T>(a, t.head);
   const HeadRows<const T> dout = rows_of(a, static_cast<const T*>(a.dout), t.head);
   float dk[each][each * N] = {};
   float dv[each][each * N] = {};
