@@ -13,7 +13,7 @@ from .._tensors import HAS_OPERATORS
 from . import _prepared
 from ._function import linear, prepared_linear
 from ._layer import LayerSet
-from ._options import ROUNDINGS, LayerOptions
+from ._options import LayerOptions
 
 
 class Int8Layer:
@@ -364,25 +364,18 @@ def _check_rotation(rotation: int, in_features: int, mode: str) -> None:
 
 
 def _seed_of(rounding: str, seed: int | None, mode: str) -> int:
-    if rounding not in ROUNDINGS:
-        raise ValueError(
-            f"SwitchBackLinear: rounding = {rounding!r}; it must be 'nearest' or 'stochastic'"
-        )
-    if rounding == "nearest":
+    """LayerOptions checks the values; here is what depends on how they go together."""
+    if rounding != "stochastic":
         if seed is not None:
             raise ValueError(
-                f"SwitchBackLinear: seed = {seed!r} with rounding = 'nearest'; it needs 'stochastic'"
+                f"SwitchBackLinear: seed = {seed!r} with rounding = {rounding!r}; it needs 'stochastic'"
             )
         return 0
     if mode == "standard":
         raise ValueError(
             "SwitchBackLinear: rounding = 'stochastic' in mode 'standard', which has no codes to round"
         )
-    if seed is None:
-        return int(torch.randint(2**63 - 1, (), device="cpu"))
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"SwitchBackLinear: seed = {seed!r}; it must be from 0 to 2**64 - 1")
-    return seed
+    return int(torch.randint(2**63 - 1, (), device="cpu")) if seed is None else seed
 
 
 def _check_dw(dw: str, dw_block_rows: int, mode: str, mem_efficient: bool) -> None:
