@@ -12,13 +12,9 @@ print(f"torch {torch.__version__}, Python {sys.version.split()[0]}")'
 
 # Prints the interpreter to use; fails if there is none yet.
 torch_python() {
-  for candidate in "${SWITCHBACK_TORCH_PYTHON:-$torch_folder/bin/python}"; do
-    if [ -x "$candidate" ] && "$candidate" -c "$torch_probe" >/dev/null 2>&1; then
-      (cd "$(dirname "$candidate")" && say "$(pwd)/$(basename "$candidate")")
-      return 0
-    fi
-  done
-  return 1
+  interpreter=${SWITCHBACK_TORCH_PYTHON:-$torch_folder/bin/python}
+  [ -x "$interpreter" ] && "$interpreter" -c "$torch_probe" >/dev/null 2>&1 || return 1
+  (cd "$(dirname "$interpreter")" && say "$(pwd)/$(basename "$interpreter")")
 }
 
 # What pip would install, "2.15.0" or "2.15.0+cpu"; nothing if it cannot tell.
