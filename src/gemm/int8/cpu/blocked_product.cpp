@@ -16,18 +16,12 @@ constexpr std::int64_t step_groups = 4;
 std::int64_t lines_of_step(const MicroKernel& kernel, std::int64_t cols) {
   return cols * step_groups * kernel.group / line_bytes;
 }
-// With fewer tiles per panel, prefetching the next panel would be too fast for the caches: the CPU
-// drops such requests, and the product is faster without them.
-constexpr std::int64_t fetching_tiles = 4;
-
-// Narrow tiles are used for blocks whose rows fit into two of them.
-constexpr std::int64_t narrow_tiles = 2;
 // Codes of a piece of k that two narrow tiles share: 16 KiB of a strip of 32 columns.
 constexpr std::int64_t narrow_piece = 512;
 
 // Whether a block of so many rows is computed in narrow tiles.
 bool is_narrow(const MicroKernel& kernel, bool packed, std::int64_t rows) {
-  return packed && rows <= narrow_tiles * kernel.narrow_rows;
+  return packed && rows <= kernel.narrow_block_rows;
 }
 
 }  // namespace
@@ -80,7 +74,8 @@ std::int64_t BlockedProduct::sums_size(std::int64_t rows, std::int64_t cols) con
   const std::int64_t one = std::int64_t{kernel.rows} * kernel.cols;
   if (panels == nullptr) return one;
   const std::int64_t tile = kernel.defers_epilogue ? 2 * one : one;
-  const std::int64_t narrow = narrow_tiles * kernel.narrow_rows * kernel.strip_cols;
+  const std::int64_t narrow =
+      round_up(kernel.narrow_block_rows, std::max(1, kernel.narrow_rows)) * kernel.strip_cols;
   const std::int64_t pieces = kc >= p.k ? 0
                                         : round_up(std::min(rows, p.m), kernel.rows) *
                                               std::min(cols, round_up(p.n, kernel.cols));
@@ -112,8 +107,9 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
   const auto [row0, row1, col0, col1] = block;
   const RowTiles tiles(row1 - row0, kernel.rows, kernel.rows_together);
   const std::int64_t tile_size = std::int64_t{kernel.rows} * kernel.cols;
-  const std::int64_t lines =
-      tiles.count < fetching_tiles ? 0 : ceil_div(lines_of_step(kernel, kernel.cols), tiles.count);
+  const std::int64_t lines = tiles.count < kernel.fetching_tiles
+                                 ? 0
+                                 : ceil_div(lines_of_step(kernel, kernel.cols), tiles.count);
   EpilogueTile before{};
   for (std::int64_t k0 = 0; k0 < p.k; k0 += kc) {
     const std::int64_t k1 = std::min(k0 + kc, p.k);

@@ -175,9 +175,15 @@ struct MicroKernel {
   /// vector units. Its own out then only says where the results will go.
   bool defers_epilogue = false;
 
+  /// With fewer tiles per panel, blocks do not prefetch the next panel: that would be too fast for
+  /// the caches, the CPU drops such requests, and the product is faster without them.
+  int fetching_tiles = 4;
+
   /// narrow[r−1]: a tile of r rows and one strip, for an A of few rows: each byte of B that comes
   /// from memory serves more rows, and B is read as one stream. narrow_rows is 0 if there are none.
   int narrow_rows = 0;
+  /// Blocks of so many rows at most are computed in narrow tiles, of which they need two at most.
+  int narrow_block_rows = 2 * narrow_rows;
   TileFunction narrow[max_narrow_rows] = {};
   /// Codes along k between what a narrow tile reads and what it fetches. 256 of a strip of 32
   /// columns are 8 KiB. Zen 5, one thread, 12 rows, weights from memory: 1.5 times as fast as

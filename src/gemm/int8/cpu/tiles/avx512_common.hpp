@@ -176,6 +176,117 @@ void copy_sums(const EpilogueTile& t) {
 constexpr MicroKernel::Epilogue epilogues[output_count] = {
     dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums};
 
+// Sums as they are.
+struct StoreS32 {
+  static constexpr int bytes = 4;
+  static void store(void* d, __mmask16 mask, __m512i sums) {
+    _mm512_mask_storeu_epi32(d, mask, sums);
+  }
+  static void stream(void* d, __m512i sums) { _mm512_stream_si512(static_cast<__m512i*>(d), sums); }
+};
+
+// The rows of an epilogue of at most Cols columns, to be taken a few at a time. With each row goes
+// a prefetch of the row in the same place of `next`, the tile whose epilogue follows, or null.
+template <int Cols, class Store>
+class EpilogueRows {
+ public:
+  inline __attribute__((always_inline))
+  EpilogueRows(const EpilogueTile& t, const EpilogueTile* next)
+      : sums_(t.sums),
+        stride_sums_(t.stride_sums),
+        d_(static_cast<unsigned char*>(t.d)),
+        stride_d_(t.stride_d_bytes),
+        streams_(t.streams && t.cols >= Cols),
+        scale_a_(t.scale_a),
+        left_(t.rows) {
+    // The rows of `next` are as far from each other as those of d.
+    if (next != nullptr && !streams_ && next->cols >= Cols && next->rows >= t.rows)
+      to_next_ = static_cast<const unsigned char*>(next->d) - d_;
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      const int64_t cols = t.cols - v * 16;
+      stored_[v] = cols > 0 ? first16(cols) : __mmask16{0};
+      if constexpr (scaled) {
+        scale_b_[v] = _mm512_maskz_loadu_ps(stored_[v], t.scale_b + v * 16);
+        bias_[v] = _mm512_maskz_loadu_ps(stored_[v], t.bias + v * 16);
+      }
+    }
+  }
+
+  inline __attribute__((always_inline)) void some(int64_t rows) {
+    if (rows > left_) rows = left_;
+    left_ -= rows;
+    for (; rows > 0; --rows)
+      row();
+  }
+  inline __attribute__((always_inline)) void rest() { some(left_); }
+  [[nodiscard]] int64_t left() const { return left_; }
+
+ private:
+  static constexpr int vectors = Cols / 16;
+  static constexpr bool scaled = !__is_same(Store, StoreS32);
+
+  inline __attribute__((always_inline)) void row() {
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      const __m512i sums = _mm512_loadu_si512(sums_ + v * 16);
+      unsigned char* const d = d_ + v * 16 * Store::bytes;
+      if constexpr (scaled) {
+        const __m512 c = _mm512_set1_ps(core::inverse_127_squared);
+        __m512 y =
+            _mm512_mul_ps(_mm512_set1_ps(*scale_a_), _mm512_mul_ps(_mm512_cvtepi32_ps(sums), c));
+        y = _mm512_add_ps(_mm512_mul_ps(scale_b_[v], y), bias_[v]);
+        put(d, stored_[v], Store::rounded(y));
+      } else {
+        put(d, stored_[v], sums);
+      }
+    }
+    if (to_next_ != 0) {
+      SWITCHBACK_UNROLL
+      for (int byte = 0; byte < Cols * Store::bytes; byte += 64)
+        __builtin_prefetch(d_ + to_next_ + byte, 1);
+    }
+    sums_ += stride_sums_;
+    if constexpr (scaled) ++scale_a_;
+    d_ += stride_d_;
+  }
+  template <class Values>
+  inline __attribute__((always_inline)) void put(unsigned char* d, __mmask16 mask, Values y) const {
+    if (streams_)
+      Store::stream(d, y);
+    else
+      Store::store(d, mask, y);
+  }
+
+  const int32_t* sums_;
+  int64_t stride_sums_;
+  unsigned char* d_;
+  int64_t stride_d_;
+  int64_t to_next_ = 0;
+  bool streams_;
+  const float* scale_a_;
+  int64_t left_;
+  __m512 scale_b_[vectors];
+  __m512 bias_[vectors];
+  __mmask16 stored_[vectors];
+};
+
+// Calls use(rows) with the EpilogueRows of this tile and output.
+template <int Cols, class Use>
+inline __attribute__((always_inline)) void with_epilogue(const EpilogueTile& t, Output output,
+                                                         const EpilogueTile* next, const Use& use) {
+  switch (output) {
+    case Output::f32:
+      return use(EpilogueRows<Cols, StoreF32>(t, next));
+    case Output::f16:
+      return use(EpilogueRows<Cols, StoreF16>(t, next));
+    case Output::bf16:
+      return use(EpilogueRows<Cols, StoreBf16>(t, next));
+    case Output::s32:
+      return use(EpilogueRows<Cols, StoreS32>(t, next));
+  }
+}
+
 // The rows of a promotion, to be taken a few at a time. With a Store their sums, which are those of
 // a superblock then, go to d in its type, and not back to memory.
 template <int Cols, class Store>
