@@ -75,8 +75,9 @@ class TileScope {
   const MicroKernel& kernel_;
 };
 
-/// Whether to store d past the caches, if the second-level ones of all threads would not hold it:
-/// then each line would first be read from memory.
+/// Whether to store d past the caches, if the second-level ones of all threads would hold at most
+/// half of it: then each line would first be read from memory. (Sapphire Rapids, two threads with 4
+/// MiB: a dW of 8 MiB gains 8 % of a step's time, an output of 6 MiB loses 4 % of its product's.)
 bool streams_output(const MicroKernel& kernel, const core::Threads& threads, DType output,
                     std::int64_t rows, std::int64_t cols, std::int64_t stride_d, const void* d);
 
