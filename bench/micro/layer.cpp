@@ -172,11 +172,13 @@ struct Setting {
   }
 };
 
-constexpr Mode int8_modes[] = {Mode::rowwise, Mode::global};
+// rowwise_shared has rowwise's forward, and one form of W's codes less in a step.
+constexpr Mode forward_modes[] = {Mode::rowwise, Mode::global};
+constexpr Mode step_modes[] = {Mode::rowwise, Mode::rowwise_shared, Mode::global};
 
 void forward_rows(Bench& bench, const Setting& setting) {
   std::vector<Bench::Layer*> layers;
-  for (const Mode mode : int8_modes)
+  for (const Mode mode : forward_modes)
     for (int i = 0; i < 2; ++i)
       layers.push_back(&bench.layer(mode));
   std::vector<measure::Rival> rivals = bench.floating(Bench::Pass::forward);
@@ -191,10 +193,10 @@ void forward_rows(Bench& bench, const Setting& setting) {
   }
   const std::vector<measure::Timed> timed = setting.race_of(bench, rivals, forward_min_time_s);
   const measure::Timed& best = measure::fastest(timed, 0, floating);
-  for (std::size_t i = 0; i < std::size(int8_modes); ++i) {
-    setting.row("forward, W codes cached", int8_modes[i], timed[floating + 2 * i], best, 1,
+  for (std::size_t i = 0; i < std::size(forward_modes); ++i) {
+    setting.row("forward, W codes cached", forward_modes[i], timed[floating + 2 * i], best, 1,
                 forward_target(setting.shape, true));
-    setting.row("forward, W quantized every call", int8_modes[i], timed[floating + 2 * i + 1], best,
+    setting.row("forward, W quantized every call", forward_modes[i], timed[floating + 2 * i + 1], best,
                 1, forward_target(setting.shape, false));
   }
 }
@@ -202,7 +204,7 @@ void forward_rows(Bench& bench, const Setting& setting) {
 void step_rows(Bench& bench, const Setting& setting) {
   std::vector<Bench::Layer*> layers;
   for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block})
-    for (const Mode mode : int8_modes)
+    for (const Mode mode : step_modes)
       layers.push_back(&bench.layer(mode, false, dw));
   // Every engine's every pass, so that the floating point step takes the best of each.
   std::vector<measure::Rival> rivals;
@@ -227,12 +229,12 @@ void step_rows(Bench& bench, const Setting& setting) {
     first = end;
   }
   best.stats = measure::summarize(best.times_ms);
-  for (std::size_t i = 0; i < std::size(int8_modes); ++i)
-    setting.row("full step, W new", int8_modes[i], timed[ends.back() + i], best, 3,
+  for (std::size_t i = 0; i < std::size(step_modes); ++i)
+    setting.row("full step, W new", step_modes[i], timed[ends.back() + i], best, 3,
                 step_target(setting.shape));
-  for (std::size_t i = 0; i < std::size(int8_modes); ++i)
-    setting.row("full step, W new, dW in int8", int8_modes[i],
-                timed[ends.back() + std::size(int8_modes) + i], best, 3,
+  for (std::size_t i = 0; i < std::size(step_modes); ++i)
+    setting.row("full step, W new, dW in int8", step_modes[i],
+                timed[ends.back() + std::size(step_modes) + i], best, 3,
                 all_int8_step_target(setting.shape));
 }
 
