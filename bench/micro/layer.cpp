@@ -196,8 +196,8 @@ void forward_rows(Bench& bench, const Setting& setting) {
   for (std::size_t i = 0; i < std::size(forward_modes); ++i) {
     setting.row("forward, W codes cached", forward_modes[i], timed[floating + 2 * i], best, 1,
                 forward_target(setting.shape, true));
-    setting.row("forward, W quantized every call", forward_modes[i], timed[floating + 2 * i + 1], best,
-                1, forward_target(setting.shape, false));
+    setting.row("forward, W quantized every call", forward_modes[i], timed[floating + 2 * i + 1],
+                best, 1, forward_target(setting.shape, false));
   }
 }
 

@@ -65,25 +65,26 @@ TEST(Int8Packing, BlocksOfRowsAndOfColumns) {
         pack_weights(context, b.view(), groups, whole, engine);
         Matrix<std::int32_t> want(a_twice.rows(), n);
         product(whole, want);
-        for (const auto& [rows, cols] : {std::pair{16, 64}, {32, 256}, {1024, 1024}}) {
-          for (const BlockPacker::Blocks kind :
-               {BlockPacker::Blocks::of_b, BlockPacker::Blocks::of_b_transposed}) {
-            BlockPacker packer(kind);
-            PackedWeight packed;
-            ASSERT_TRUE(packer.begin(context.state(), groups, n, k, packed, engine));
-            const bool transposed = kind == BlockPacker::Blocks::of_b_transposed;
-            const MatrixView<const std::int8_t> all = transposed ? b_t.view() : b.view();
-            for (std::int64_t g = 0; g < groups; ++g) {
-              const std::int64_t height = all.rows / groups;
-              hand_over(packer, g,
-                        {all.data + g * height * all.stride, height, all.cols, all.stride}, rows,
-                        cols);
-            }
-            Matrix<std::int32_t> got(a_twice.rows(), n);
-            product(packed, got);
-            EXPECT_TRUE(same(got, want)) << (transposed ? "columns" : "rows");
+        const auto in_blocks = [&](BlockPacker::Blocks kind, gemm_int8::Stores stores,
+                                   std::int64_t rows, std::int64_t cols) {
+          BlockPacker packer(kind, stores);
+          PackedWeight packed;
+          ASSERT_TRUE(packer.begin(context.state(), groups, n, k, packed, engine));
+          const bool transposed = kind == BlockPacker::Blocks::of_b_transposed;
+          const MatrixView<const std::int8_t> all = transposed ? b_t.view() : b.view();
+          for (std::int64_t g = 0; g < groups; ++g) {
+            const std::int64_t height = all.rows / groups;
+            hand_over(packer, g, {all.data + g * height * all.stride, height, all.cols, all.stride},
+                      rows, cols);
           }
-        }
+          Matrix<std::int32_t> got(a_twice.rows(), n);
+          product(packed, got);
+          EXPECT_TRUE(same(got, want)) << (transposed ? "columns" : "rows");
+        };
+        for (const auto& [rows, cols] : {std::pair{16, 64}, {32, 256}, {1024, 1024}})
+          for (const auto kind : {BlockPacker::Blocks::of_b, BlockPacker::Blocks::of_b_transposed})
+            for (const auto stores : {gemm_int8::Stores::cached, gemm_int8::Stores::streaming})
+              in_blocks(kind, stores, rows, cols);
       }
     }
   }

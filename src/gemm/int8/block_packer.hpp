@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "core/code_blocks.hpp"
 #include "core/context_state.hpp"
 #include "gemm/int8/engine.hpp"
+#include "gemm/int8/problem.hpp"
 #include "switchback/gemm.hpp"
 
 namespace switchback::gemm_int8 {
@@ -17,7 +19,9 @@ class BlockPacker final : public core::CodeSink {
  public:
   /// What the blocks are parts of: B[n,k], or B transposed.
   enum class Blocks { of_b, of_b_transposed };
-  explicit BlockPacker(Blocks blocks) noexcept : blocks_(blocks) {}
+  /// `stores`: as the size of the packed matrices suggests, unless given.
+  explicit BlockPacker(Blocks blocks, std::optional<Stores> stores = {}) noexcept
+      : blocks_(blocks), wanted_(stores) {}
 
   /// Makes `out` packed matrices B[n,k], as many as there are groups, whose codes will come in
   /// blocks. False, and nothing is done, if the engine packs only whole matrices.
@@ -32,6 +36,8 @@ class BlockPacker final : public core::CodeSink {
   std::int64_t k_ = 0;
   std::byte* data_ = nullptr;
   std::int64_t step_bytes_ = 0;
+  std::optional<Stores> wanted_;
+  Stores stores_ = Stores::cached;
 };
 
 }  // namespace switchback::gemm_int8

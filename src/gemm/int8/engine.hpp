@@ -65,8 +65,10 @@ struct Engine {
                           void* out);
   /// Packs one block of B[n,k], or of B transposed, [k,n], on the calling thread; null for an
   /// engine that only packs whole matrices.
-  void (*pack_rows)(std::int64_t k, const core::CodeBlock& block, void* out) = nullptr;
-  void (*pack_columns)(std::int64_t k, const core::CodeBlock& block, void* out) = nullptr;
+  void (*pack_rows)(std::int64_t k, const core::CodeBlock& block, void* out,
+                    Stores stores) = nullptr;
+  void (*pack_columns)(std::int64_t k, const core::CodeBlock& block, void* out,
+                       Stores stores) = nullptr;
   /// The stride of a packed B[n,k], for an engine whose packed form is B's rows padded with zeros,
   /// so that codes can be written to it directly; null for an engine that rearranges them.
   std::int64_t (*packed_stride)(std::int64_t n, std::int64_t k) = nullptr;

@@ -14,6 +14,10 @@
 
 namespace switchback::gemm_int8 {
 
+/// How packed codes are stored: through the caches, or past them, if these would not hold the codes
+/// until a product reads them. Each line would then be read from memory only to be overwritten.
+enum class Stores { cached, streaming };
+
 /// The numbers of the engines. Pinned, because tuned configurations are stored with them. Append
 /// new ones here, and their names to engine_names.
 enum class EngineId : std::int64_t {

@@ -6,6 +6,7 @@
 #include "core/assert.hpp"
 #include "gemm/int8/cpu/blocked_product.hpp"
 #include "gemm/int8/cpu/epilogue.hpp"
+#include "hwy/cache_control.h"
 
 namespace switchback::gemm_int8 {
 
@@ -49,29 +50,51 @@ std::int64_t place_in_strips(const MicroKernel& kernel, std::int64_t k, std::int
 }  // namespace
 
 void blocked_pack_rows(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
-                       void* out) {
+                       void* out, Stores stores) {
   // Pieces of this many codes stay in the first-level cache while the rows of a panel are packed.
   constexpr std::int64_t piece = 512;
   const MatrixView<const std::int8_t>& b = block.codes;
   auto* const strips = static_cast<std::int8_t*>(out);
+  const bool streams = stores == Stores::streaming && kernel.stream_rows != nullptr;
+  const MicroKernel::Pack pack = streams ? kernel.stream_rows : kernel.pack_rows;
   for (std::int64_t code = 0; code < b.cols; code += piece)
     for (std::int64_t row = 0; row < b.rows; row += MicroKernel::pack_width)
-      kernel.pack_rows(
-          b.data + row * b.stride + code, b.stride,
-          static_cast<int>(std::min<std::int64_t>(MicroKernel::pack_width, b.rows - row)),
-          std::min(piece, b.cols - code),
-          strips + place_in_strips(kernel, k, block.row + row, block.col + code));
+      pack(b.data + row * b.stride + code, b.stride,
+           static_cast<int>(std::min<std::int64_t>(MicroKernel::pack_width, b.rows - row)),
+           std::min(piece, b.cols - code),
+           strips + place_in_strips(kernel, k, block.row + row, block.col + code));
+  if (streams) hwy::FlushStream();
 }
 
 void blocked_pack_columns(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
-                          void* out) {
+                          void* out, Stores stores) {
   const MatrixView<const std::int8_t>& b = block.codes;
-  auto* const strips = static_cast<std::int8_t*>(out);
-  for (std::int64_t col = 0; col < b.cols; col += MicroKernel::pack_width)
+  const auto place = [&](std::int64_t col, std::int64_t row) {
+    return static_cast<std::int8_t*>(out) +
+           place_in_strips(kernel, k, block.col + col, block.row + row);
+  };
+  const auto pack = [&](std::int64_t col, std::int64_t row) {
     kernel.pack_columns(
-        b.data + col, b.stride,
-        static_cast<int>(std::min<std::int64_t>(MicroKernel::pack_width, b.cols - col)), b.rows,
-        strips + place_in_strips(kernel, k, block.col + col, block.row));
+        b.data + row * b.stride + col, b.stride,
+        static_cast<int>(std::min<std::int64_t>(MicroKernel::pack_width, b.cols - col)),
+        b.rows - row, place(col, row));
+  };
+  std::int64_t col = 0;
+  if (stores == Stores::streaming && kernel.stream_columns != nullptr &&
+      block.col % kernel.strip_cols == 0) {
+    constexpr std::int64_t width = MicroKernel::stream_width;
+    const std::int64_t strip_bytes = kernel.strip_cols * whole_groups(kernel, k);
+    const std::int64_t whole = b.rows & -std::int64_t{kernel.group};
+    for (; col + width <= b.cols; col += width) {
+      kernel.stream_columns(b.data + col, b.stride, whole, place(col, 0), strip_bytes);
+      if (whole == b.rows) continue;
+      for (std::int64_t c = col; c < col + width; c += MicroKernel::pack_width)
+        pack(c, whole);
+    }
+    hwy::FlushStream();
+  }
+  for (; col < b.cols; col += MicroKernel::pack_width)
+    pack(col, 0);
 }
 
 void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
@@ -80,7 +103,8 @@ void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
   threads.for_ranges(b.rows, kernel.cols, [&](std::int64_t begin, std::int64_t end, int) {
     blocked_pack_rows(
         kernel, b.cols,
-        {.row = begin, .codes = {b.data + begin * b.stride, end - begin, b.cols, b.stride}}, out);
+        {.row = begin, .codes = {b.data + begin * b.stride, end - begin, b.cols, b.stride}}, out,
+        Stores::cached);
   });
 }
 
@@ -117,7 +141,8 @@ void blocked_pack_transposed(const MicroKernel& kernel, core::Threads& threads, 
         unpack_rows(kernel, k, from, row, rows, col, cols, codes, MicroKernel::max_cols);
         blocked_pack_columns(
             kernel, n,
-            {.row = row, .col = col, .codes = {codes, rows, cols, MicroKernel::max_cols}}, out);
+            {.row = row, .col = col, .codes = {codes, rows, cols, MicroKernel::max_cols}}, out,
+            Stores::cached);
       }
     }
   });

@@ -22,9 +22,9 @@ std::size_t blocked_packed_bytes(const MicroKernel& kernel, std::int64_t n, std:
 /// Packs a block of B[·,k], or a block of B transposed, [k,·]. `out` is where B's panels begin, and
 /// 64-byte aligned.
 void blocked_pack_rows(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
-                       void* out);
+                       void* out, Stores stores);
 void blocked_pack_columns(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
-                          void* out);
+                          void* out, Stores stores);
 /// Packs all of B.
 void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
                   MatrixView<const std::int8_t> b, void* out);

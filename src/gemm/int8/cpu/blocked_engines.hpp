@@ -31,10 +31,10 @@ inline constexpr Engine blocked_engine = {
         [](ContextState& state, std::int64_t n, std::int64_t k, const void* from, void* out) {
           blocked_pack_transposed(kernel, state.threads, n, k, from, out);
         },
-    .pack_rows = [](std::int64_t k, const core::CodeBlock& block,
-                    void* out) { blocked_pack_rows(kernel, k, block, out); },
-    .pack_columns = [](std::int64_t k, const core::CodeBlock& block,
-                       void* out) { blocked_pack_columns(kernel, k, block, out); },
+    .pack_rows = [](std::int64_t k, const core::CodeBlock& block, void* out,
+                    Stores stores) { blocked_pack_rows(kernel, k, block, out, stores); },
+    .pack_columns = [](std::int64_t k, const core::CodeBlock& block, void* out,
+                       Stores stores) { blocked_pack_columns(kernel, k, block, out, stores); },
     .default_config =
         [](const GemmProblem& problem, const ContextState& state) {
           return blocked_default(kernel, id, problem, state);

@@ -185,7 +185,7 @@ void GroupedRun::pack_panel(std::int64_t number) const {
   blocked_pack_rows(
       kernel_, p.k,
       {.row = row, .codes = {b, std::min<std::int64_t>(kernel_.cols, p.n - row), p.k, p.stride_b}},
-      packed_ + place * p_.packed_step_bytes);
+      packed_ + place * p_.packed_step_bytes, Stores::cached);
 }
 
 void GroupedRun::block(std::int64_t task, int worker) const {

@@ -166,6 +166,13 @@ struct MicroKernel {
   Pack pack_rows = nullptr;
   /// The same from B transposed: [k, n], rows of n codes.
   Pack pack_columns = nullptr;
+  /// Unless null, pack_rows with stores past the caches.
+  Pack stream_rows = nullptr;
+  /// Unless null, pack_columns with such stores, for stream_width columns and whole groups of k at
+  /// once. They begin at the first column of a strip; strips are strip_bytes apart.
+  static constexpr int stream_width = 64;
+  void (*stream_columns)(const int8_t* b, int64_t stride_b, int64_t k, void* strip,
+                         int64_t strip_bytes) = nullptr;
 
   /// tile[r−1]: a tile of r rows.
   using TileFunction = void (*)(const Tile& tile);

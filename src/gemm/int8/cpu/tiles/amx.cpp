@@ -462,6 +462,8 @@ constinit const MicroKernel amx_kernel = {
     .overread_bytes = register_bytes,
     .pack_rows = pack_rows<0, strip_cols>,
     .pack_columns = pack_columns<0, strip_cols>,
+    .stream_rows = pack_rows<0, strip_cols, true>,
+    .stream_columns = stream_columns<0, strip_cols>,
     .tile = {tile<1>,  tile<2>,  tile<3>,  tile<4>,  tile<5>,  tile<6>,  tile<7>,  tile<8>,
              tile<9>,  tile<10>, tile<11>, tile<12>, tile<13>, tile<14>, tile<15>, tile<16>,
              tile<17>, tile<18>, tile<19>, tile<20>, tile<21>, tile<22>, tile<23>, tile<24>,

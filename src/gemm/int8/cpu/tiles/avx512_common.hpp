@@ -48,9 +48,17 @@ inline __attribute__((always_inline)) void transpose16(__m512i (&r)[16]) {
   }
 }
 
-// MicroKernel::pack_rows for strips of StripCols columns; Offset is added to each code. The last
-// group of a row is filled up with zeros.
-template <unsigned char Offset, int StripCols>
+template <bool Stream>
+inline __attribute__((always_inline)) void store_group(void* group, __m512i codes) {
+  if constexpr (Stream)
+    _mm512_stream_si512(static_cast<__m512i*>(group), codes);
+  else
+    _mm512_store_si512(group, codes);
+}
+
+// MicroKernel::pack_rows, or stream_rows, for strips of StripCols columns; Offset is added to each
+// code. The last group of a row is filled up with zeros.
+template <unsigned char Offset, int StripCols, bool Stream = false>
 void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip) {
   auto* out = static_cast<uint8_t*>(strip);
   const __m512i offset = _mm512_set1_epi8(static_cast<char>(Offset));
@@ -75,12 +83,48 @@ void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip)
     if (groups == 16) {
       SWITCHBACK_UNROLL
       for (int g = 0; g < 16; ++g)
-        _mm512_store_si512(at + g * StripCols * 4, rows[g]);
+        store_group<Stream>(at + g * StripCols * 4, rows[g]);
     } else {
       SWITCHBACK_UNROLL
       for (int g = 0; g < 16; ++g)
         if (g < groups) _mm512_store_si512(at + g * StripCols * 4, rows[g]);
     }
+  }
+}
+
+// MicroKernel::stream_columns: 4 codes of k of 64 columns at a time.
+template <unsigned char Offset, int StripCols>
+void stream_columns(const int8_t* b, int64_t stride_b, int64_t k, void* strip,
+                    int64_t strip_bytes) {
+  static_assert(MicroKernel::stream_width == 64);
+  const __m512i offset = _mm512_set1_epi8(static_cast<char>(Offset));
+  auto* out = static_cast<unsigned char*>(strip);
+  for (int64_t i = 0; i < k; i += 4, out += StripCols * 4) {
+    __m512i rows[4];
+    SWITCHBACK_UNROLL
+    for (int r = 0; r < 4; ++r)
+      rows[r] = _mm512_xor_si512(_mm512_loadu_si512(b + (i + r) * stride_b), offset);
+    // Part p has columns 4p to 4p + 3 of each 16.
+    const __m512i low01 = _mm512_unpacklo_epi8(rows[0], rows[1]);
+    const __m512i high01 = _mm512_unpackhi_epi8(rows[0], rows[1]);
+    const __m512i low23 = _mm512_unpacklo_epi8(rows[2], rows[3]);
+    const __m512i high23 = _mm512_unpackhi_epi8(rows[2], rows[3]);
+    const __m512i part0 = _mm512_unpacklo_epi16(low01, low23);
+    const __m512i part1 = _mm512_unpackhi_epi16(low01, low23);
+    const __m512i part2 = _mm512_unpacklo_epi16(high01, high23);
+    const __m512i part3 = _mm512_unpackhi_epi16(high01, high23);
+    // The parts of 16 columns side by side.
+    const __m512i left01 = _mm512_shuffle_i32x4(part0, part1, 0x44);
+    const __m512i left23 = _mm512_shuffle_i32x4(part2, part3, 0x44);
+    const __m512i right01 = _mm512_shuffle_i32x4(part0, part1, 0xEE);
+    const __m512i right23 = _mm512_shuffle_i32x4(part2, part3, 0xEE);
+    const auto at = [&](int col) __attribute__((always_inline)) {
+      return out + col / StripCols * strip_bytes + col % StripCols * 4;
+    };
+    store_group<true>(at(0), _mm512_shuffle_i32x4(left01, left23, 0x88));
+    store_group<true>(at(16), _mm512_shuffle_i32x4(left01, left23, 0xDD));
+    store_group<true>(at(32), _mm512_shuffle_i32x4(right01, right23, 0x88));
+    store_group<true>(at(48), _mm512_shuffle_i32x4(right01, right23, 0xDD));
   }
 }
 

@@ -299,6 +299,8 @@ constinit const MicroKernel avx512_vnni_kernel = {
     .stored_xor = -128,
     .pack_rows = pack_rows<0x80, strip_cols>,
     .pack_columns = pack_columns<0x80, strip_cols>,
+    .stream_rows = pack_rows<0x80, strip_cols, true>,
+    .stream_columns = stream_columns<0x80, strip_cols>,
     .tile = {tile<1, 2, 1>, tile<2, 2, 1>, tile<3, 2, 1>, tile<4, 2, 1>, tile<5, 2, 1>,
              tile<6, 2, 1>},
     .narrow_rows = 12,
