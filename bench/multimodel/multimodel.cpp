@@ -13,6 +13,7 @@
 
 #include "bench/multimodel/training.hpp"
 #include "bench/published/published.hpp"
+#include "bench/workload/auto_tuning.hpp"
 #include "bench/workload/session.hpp"
 #include "bench/workload/statistic.hpp"
 #include "bench/workload/training.hpp"
@@ -336,6 +337,7 @@ class MultiModel : public Workload {
     command.add_flag("--ragged", ragged_, "models have different numbers of rows, of the same sum");
     command.add_option("--steps", steps_, "rounds, each of a step of every variant")
         ->capture_default_str();
+    tuning_.add_options(command);
     Workload::add_options(command, shared);
   }
   void check_options() override {
@@ -345,6 +347,7 @@ class MultiModel : public Workload {
     core::require(shape_.dim_in >= 1, "--dim-in {}: it must be at least 1", shape_.dim_in);
     core::require(shape_.dim_out >= 1, "--dim-out {}: it must be at least 1", shape_.dim_out);
     core::require(steps_ >= 1, "--steps {}: it must be at least 1", steps_);
+    tuning_.check_options();
     core::require(data_ == "resident" || data_ == "fresh",
                   "--data '{}' is not one of resident, fresh", data_);
     core::require(layout_name_ == "below" || layout_name_ == "beside",
@@ -366,6 +369,8 @@ class MultiModel : public Workload {
     modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise, Mode::automatic});
     if (models_.empty()) models_ = {8, 32, 64};
   }
+  void open(Session& session) override { tuning_.open(session); }
+
   [[nodiscard]] std::vector<Column> columns() const override {
     return {
         {.name = "models", .meaning = "n"},
@@ -447,6 +452,7 @@ class MultiModel : public Workload {
   Shape shape_;
   bool ragged_ = false;
   int steps_ = 30;
+  AutoTuning tuning_{10};
 };
 
 // The calls of one variant in a round, and where their times are.
@@ -499,11 +505,27 @@ std::vector<HostTimes> host_times(Context& context, std::span<const std::unique_
   return times;
 }
 
+// The layers of loops, and the grouped one.
+std::vector<TuneShape> shapes_of(const Shape& shape) {
+  TuneShape one{.rows = shape.batch,
+                .in_features = shape.dim_in,
+                .out_features = shape.dim_out,
+                .bias = true};
+  TuneShape all = one;
+  all.rows = shape.rows();
+  all.groups = shape.models;
+  return {one, all};
+}
+
 CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sink) {
   Context& context = session.context();
   const std::uint64_t seed = session.options().seed;
   Shape shape = shape_;
   shape.models = models_[i];
+  if (std::find(modes_.begin(), modes_.end(), Mode::automatic) != modes_.end()) {
+    tuning_.tune(context, shapes_of(shape));
+    if (Session::interrupted()) throw measure::Interrupted();
+  }
   const Inputs inputs(context, shape, ragged_, layout_, data_ == "fresh", seed);
 
   // Loops first, so that the first variant is what all are compared with.
