@@ -61,6 +61,11 @@ struct LinearOptions {
   /// set_quantized_weight takes them and forward_codes returns them, are those of the rotated
   /// matrices; dw from such codes of X uses what they stand for, rotated back.
   Rotation rotation = Rotation::none;
+  /// The weight that set_weight takes is Wᵀ, [K,N], and so is dw = Xᵀ · G: for models whose weights
+  /// lie so. In the int8 modes y, dx and db have the bits of a layer that is given W. Codes of the
+  /// weight are those of W (set_quantized_weight). Not with a rotation; in mode standard
+  /// prepare_for_eval packs nothing.
+  bool transposed_weight = false;
 };
 
 /// The bit of a mode in LinearOptions::allow.
@@ -81,7 +86,7 @@ enum class Save : std::int32_t {
 struct LinearGrads {
   ConstAnyMatrix g = {};    ///< [M,N], the layer's dtype: the gradient of y
   AnyMatrix dx = {};        ///< [M,K], the layer's dtype or f32
-  AnyMatrix dw = {};        ///< [N,K], the layer's dtype or f32
+  AnyMatrix dw = {};        ///< [N,K] (transposed_weight: [K,N]), the layer's dtype or f32
   AnyMatrix db = {};        ///< [1,N], the layer's dtype or f32
   bool accumulate = false;  ///< add to dw and db; dx is always overwritten
 
@@ -132,7 +137,7 @@ class SWITCHBACK_API SwitchbackLinear {
   [[nodiscard]] Mode forward_mode(std::int64_t rows, Save save = Save::nothing) const;
   [[nodiscard]] Mode dx_mode(std::int64_t rows) const;
 
-  /// weight[N,K] in the layer's dtype and bias[1,N] (f32, f16 or bf16; default: none), both
+  /// weight[N,K] (transposed_weight: [K,N]) in the layer's dtype and bias[1,N] (f32, f16 or bf16; default: none), both
   /// borrowed until replaced. Leaves eval mode. The layer cannot see that elements change: until
   /// weight_updated() is called, forward and backward use int8 codes of the old weight, and their
   /// results are wrong without an error. Where other code may write to the weight without your

@@ -45,7 +45,7 @@ extern "C" {
 /* The ABI that this header declares. A program compiled with it runs with every library of the same
  * major version and the same or a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 11
+#define SWITCHBACK_ABI_VERSION_MINOR 12
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -463,6 +463,12 @@ typedef struct switchback_linear_options {
    * returned, are those of the rotated matrices. */
   int32_t rotation;
   int32_t reserved_rotation; /* not read */
+  /* Since 1.12. 1: the weight that switchback_linear_set_weight takes is the transpose of W, [K,N],
+   * and so is dw = X^T . G. In the int8 modes y, dx and db have the bits of a layer that is given
+   * W. Codes of the weight (switchback_linear_set_quantized_weight) are those of W. Not with a
+   * rotation. */
+  int32_t transposed_weight;
+  int32_t reserved_transposed_weight; /* not read */
 } switchback_linear_options;
 
 SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* context,
@@ -470,8 +476,8 @@ SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* co
                                                           switchback_linear** out);
 SWITCHBACK_API void switchback_linear_destroy(switchback_linear* or_null);
 
-/* weight[N,K] in the layer's dtype and bias[1,N] (f32, f16 or bf16; NULL or NULL data: none): the
- * caller's memory, borrowed until replaced. Leaves eval mode. The layer cannot see that elements
+/* weight[N,K] (with transposed_weight [K,N]) in the layer's dtype and bias[1,N] (f32, f16 or bf16;
+ * NULL or NULL data: none): the caller's memory, borrowed until replaced. Leaves eval mode. The layer cannot see that elements
  * change: until switchback_linear_weight_updated, forward and backward use int8 codes of the old
  * weight, and their results are wrong without an error. Where other code may write to the weight
  * without your knowledge, compare fingerprints (switchback_fingerprint). */
@@ -527,7 +533,7 @@ typedef struct switchback_linear_grads {
   size_t struct_size;
   switchback_matrix g;  /* [M,N], the layer's dtype: the gradient of y */
   switchback_matrix dx; /* [M,K]; this and the two below: the layer's dtype or f32, */
-  switchback_matrix dw; /* [N,K]                          NULL data = skip */
+  switchback_matrix dw; /* [N,K] or, with transposed_weight, [K,N]; NULL data = skip */
   switchback_matrix db; /* [1,N] */
   int32_t accumulate;   /* 1: add to dw and db; dx is always overwritten */
   int32_t reserved;     /* not read */

@@ -4,6 +4,7 @@
 // derive from the types here; the functions of libswitchback come as addresses.
 #pragma once
 
+#include <algorithm>
 #include <new>
 
 #include "switchback/switchback.h"
@@ -310,10 +311,9 @@ inline void remember(Layer& layer, const Numbers* numbers) {
 }
 
 inline switchback_matrix weight_matrix(const Layer& layer) {
-  const Place& weight = layer.weight->weight;
-  const int64_t stride =
-      weight.strides[0] > layer.in_features ? weight.strides[0] : layer.in_features;
-  return {weight.data, layer.dtype, layer.out_features, layer.in_features, stride};
+  const Place& weight = layer.weight->weight;  // [N,K] or [K,N]
+  const int64_t rows = weight.sizes[0], cols = weight.sizes[1];
+  return {weight.data, layer.dtype, rows, cols, std::max(weight.strides[0], cols)};
 }
 
 inline switchback_status fingerprint_of(const Layer& layer, Numbers& numbers) {

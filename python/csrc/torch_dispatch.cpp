@@ -148,11 +148,13 @@ PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
          scales.dim != 1 || scales.sizes[0] != rows || (rows > 1 && scales.strides[0] != 1)))
       return none();
   }
-  const int64_t shape[2] = {layer->out_features, layer->in_features};
+  const int64_t* const sizes = layer->weight->weight.sizes;
+  const int64_t shape[2] = {sizes[0], sizes[1]};
+  const int64_t shape_of_db[1] = {layer->out_features};
   Tensor dx, dw, db;
   if (wants_dx) dx = empty_like(given, layer->in_features);
   if (wants_dw) dw = empty(2, shape, layer->torch_dtype);
-  if (wants_db) db = empty(1, shape, layer->torch_dtype);
+  if (wants_db) db = empty(1, shape_of_db, layer->torch_dtype);
   if ((wants_dx && dx.get() == nullptr) || (wants_dw && dw.get() == nullptr) ||
       (wants_db && db.get() == nullptr))
     return none();
@@ -175,7 +177,7 @@ PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
     grads.struct_size = sizeof(grads);
     grads.g = {given.data, layer->dtype, rows, n, stride};
     grads.dx = {dx.data(), layer->dtype, rows, k, k};
-    grads.dw = {dw.data(), layer->dtype, n, k, k};
+    grads.dw = {dw.data(), layer->dtype, shape[0], shape[1], shape[1]};
     grads.db = {db.data(), layer->dtype, 1, n, n};
     const int32_t kept_dtype = has_codes ? static_cast<int32_t>(SWITCHBACK_S8) : layer->dtype;
     const switchback_matrix kept = {input.data, kept_dtype, rows, k, input_stride};

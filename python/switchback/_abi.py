@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 VERSION_MAJOR = 1
-VERSION_MINOR = 11
+VERSION_MINOR = 12
 
 F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
@@ -106,6 +106,8 @@ class LinearOptions(_Sized):
         ("dw_block_rows", c_int32),
         ("rotation", c_int32),
         ("reserved_rotation", c_int32),
+        ("transposed_weight", c_int32),
+        ("reserved_transposed_weight", c_int32),
     ]
 
 

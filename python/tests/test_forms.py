@@ -2,6 +2,7 @@
 """Linear layers of other forms: transformers' Conv1D, nn.MultiheadAttention; ties of weights."""
 
 import copy
+import dataclasses
 import pickle
 import unittest
 import warnings
@@ -59,10 +60,17 @@ class Conv(unittest.TestCase):
         return model[0]
 
     def test_every_option_is_taken_over(self):
-        options = {"mode": "rowwise", "rotation": 16, "dw": "int8_block", "dw_block_rows": 128}
+        # The library rotates no weight [in, out]: with a rotation it is given a copy.
+        rotated = {"mode": "rowwise", "rotation": 16, "dw": "int8_block", "dw_block_rows": 128}
+        stochastic = {"mode": "global", "dw": "int8_block", "rounding": "stochastic", "seed": 7}
+        for options in (rotated, stochastic, {**stochastic, "mode": "rowwise_shared"}):
+            with self.subTest(options):
+                self.take_over(options)
+
+    def take_over(self, options):
         conv = sb.replace_linear(Conv1D(20, 32), **options)
         twin = sb.SwitchBackLinear(32, 20, **options)
-        self.assertEqual(conv._options(), twin._options())
+        self.assertEqual(conv._options(), dataclasses.replace(twin._options(), transposed=1))
         twin.load_state_dict({"weight": conv.weight.t(), "bias": conv.bias})
         grads = []
         for module in (conv, twin):
@@ -72,7 +80,10 @@ class Conv(unittest.TestCase):
             grads.append((y, x.grad))
         for got, want in zip(*grads):
             self.assertTrue(torch.equal(got, want))
-        self.assertTrue(torch.equal(conv.weight.grad.t(), twin.weight.grad))
+        # Another order of three roundings.
+        want = twin.weight.grad
+        bound = 6 * 2.0**-24 * want.abs()
+        self.assertTrue(bool(((conv.weight.grad.t() - want).abs() <= bound).all()))
 
     def test_it_is_the_linear_layer_with_the_transposed_weight(self):
         for kind in conv_classes():
@@ -92,10 +103,23 @@ class Conv(unittest.TestCase):
                     y.square().sum().backward()
                     ys.append(y)
                     grads.append((x.grad, module.weight.grad, module.bias.grad))
-                self.assertTrue(torch.equal(*ys))
-                self.assertTrue(torch.equal(grads[0][0], grads[1][0]))
-                self.assertTrue(torch.equal(grads[0][1], grads[1][1].t()))
-                self.assertTrue(torch.equal(grads[0][2], grads[1][2]))
+                self.assertEqual(grads[0][1].stride(), conv.weight.stride())
+                bits = layer is not sb.StandardLinear
+                self.assert_same(ys[0], ys[1], bits)
+                self.assert_same(grads[0][0], grads[1][0], bits)
+                self.assert_same(grads[0][1], grads[1][1].t(), False)
+                self.assert_same(grads[0][2], grads[1][2], True)
+
+    def assert_same(self, got, want, bits):
+        """The same bits; or floating sums of at most 20 products in two orders, 40 roundings.
+
+        The largest sum is more than a 20th of the magnitudes of its products.
+        """
+        if bits:
+            self.assertTrue(torch.equal(got, want))
+        else:
+            bound = 40 * 2.0**-24 * 20 * float(want.detach().abs().max())
+            self.assertLessEqual(float((got - want).detach().abs().max()), bound)
 
     def test_checkpoints_and_optimizers(self):
         old = Conv1D(20, 12)

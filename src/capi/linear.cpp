@@ -58,7 +58,8 @@ switchback_status switchback_linear_create(switchback_context* context,
         op, "options", options,
         {offsetof(switchback_linear_options, allow),
          offsetof(switchback_linear_options, activation), offsetof(switchback_linear_options, dw),
-         offsetof(switchback_linear_options, rotation)});
+         offsetof(switchback_linear_options, rotation),
+         offsetof(switchback_linear_options, transposed_weight)});
     check_pointer(op, "out", out);
     LinearOptions cpp;
     cpp.in_features = given.in_features;
@@ -72,6 +73,7 @@ switchback_status switchback_linear_create(switchback_context* context,
     cpp.dw = static_cast<WeightGradient>(given.dw);
     if (given.dw_block_rows != 0) cpp.dw_block_rows = given.dw_block_rows;
     cpp.rotation = static_cast<Rotation>(given.rotation);
+    cpp.transposed_weight = read_flag(op, "transposed_weight", given.transposed_weight);
     *out = new switchback_linear(context->context, cpp);
   });
 }

@@ -90,6 +90,9 @@ void check_options(std::string_view op, const Context& context, const LinearOpti
                   "{}: rotation = {} in mode {}; only rowwise, rowwise_shared, global and "
                   "global_mem_efficient rotate, in front of the quantization",
                   op, quant::group_of(options.rotation), mode_name(options.mode));
+    core::require(!options.transposed_weight,
+                  "{}: rotation = {} with transposed_weight; only a weight [N,K] is rotated", op,
+                  quant::group_of(options.rotation));
   }
   check_engine(op, context, options);
   check_weight_gradient(op, options);

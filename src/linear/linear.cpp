@@ -70,6 +70,17 @@ void check_kept(std::string_view op, const LinearState& layer, const KeptInput& 
                   input.absmax.size(), dtype_name(x.dtype));
 }
 
+// Checks the weight, or its gradient, which lies as the layer's options say.
+void check_weight_shape(std::string_view op, std::string_view argument, const LinearState& layer,
+                        ConstAnyMatrix w) {
+  const std::int64_t n = layer.options.out_features;
+  const std::int64_t k = layer.options.in_features;
+  if (layer.options.transposed_weight)
+    core::check_shape(op, argument, w, k, "K", n, "N (transposed_weight)");
+  else
+    core::check_shape(op, argument, w, n, "N", k, "K");
+}
+
 // In eval mode an int8 layer refers to no memory of the caller: the weight and bias may have been
 // freed, and their addresses reused.
 bool refers_to_caller(const LinearState& layer) {
@@ -148,7 +159,11 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
   core::check_shape(op, "g", grads.g, rows, rows_name, n, "N");
   if (grads.rounding) quant::check_rounding(op, *grads.rounding, rows);
   check_gradient(op, "dx", grads.dx, layer.options.dtype, rows, "M", k, "K");
-  check_gradient(op, "dw", grads.dw, layer.options.dtype, n, "N", k, "K");
+  if (grads.dw.data != nullptr) {
+    core::check_matrix(op, "dw", grads.dw);
+    check_output_dtype(op, "dw", grads.dw.dtype, layer.options.dtype);
+    check_weight_shape(op, "dw", layer, grads.dw);
+  }
   check_gradient(op, "db", grads.db, layer.options.dtype, 1, "1", n, "N");
   const auto wanted = [](AnyMatrix gradient) {
     return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
@@ -194,8 +209,7 @@ void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
   LinearState& layer = usable(state_, op);
   core::check_matrix(op, "weight", weight);
   check_dtype(op, "weight", weight.dtype, layer.options.dtype);
-  core::check_shape(op, "weight", weight, layer.options.out_features, "N",
-                    layer.options.in_features, "K");
+  check_weight_shape(op, "weight", layer, weight);
   check_bias(op, bias, layer);
   core::check_operands(*layer.context, op, {},
                        {core::operand("weight", weight), core::operand("bias", bias)});

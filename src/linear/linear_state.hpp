@@ -58,7 +58,7 @@ struct LinearState {
         context_lives(context_.weak_from_this()),
         options(options_),
         eval_bias(context_.make_buffer()),
-        cache(1, options_.rotation),
+        cache(1, options_.rotation, options_.transposed_weight),
         saved(context_) {}
 
   /// The state, not the Context, which may be moved.
@@ -89,7 +89,7 @@ struct LinearState {
   /// Packs the weight for products of mode standard, if an engine gains by it. Mode auto does so
   /// when it first takes that mode.
   void pack_for_eval() {
-    packed.pack(*context, weight, options.engine);
+    if (!options.transposed_weight) packed.pack(*context, weight, options.engine);
     phase = Phase::eval_packed;
   }
   /// Whether forward and dX are always int8, so that the caller may free the weight in eval.

@@ -191,6 +191,7 @@ void input_gradient_floating(LinearState& layer, ConstAnyMatrix g, AnyMatrix d_i
   StandardGemmArgs args;
   args.a = g;
   args.b = layer.weight;
+  args.transpose_b = layer.options.transposed_weight;
   args.d = d_input;
   args.engine = layer.options.engine;
   floating::multiply(*layer.context, args);
@@ -217,7 +218,8 @@ ConstAnyMatrix input_of_dw(LinearState& layer, core::Workspace::Frame& frame,
   return for_dw.x.data != nullptr ? for_dw.x : input_of_products(layer, frame, input.x);
 }
 
-// dw = Gᵀ · X in floating point, with X (activated) dequantized if only its codes were kept.
+// dw = Gᵀ · X in floating point, with X (activated) dequantized if only its codes were kept; of a
+// transposed weight Xᵀ · G.
 void weight_gradient_floating(LinearState& layer, const LinearGrads& grads, ConstAnyMatrix g,
                               const KeptInput& input, const KeptInput& for_dw) {
   core::Workspace::Frame frame(layer.context->workspace);
@@ -228,6 +230,7 @@ void weight_gradient_floating(LinearState& layer, const LinearGrads& grads, Cons
   args.accumulate = grads.accumulate;
   if (layer.options.mode == Mode::standard) args.engine = layer.options.engine;
   args.b = input_of_dw(layer, frame, input, for_dw);
+  if (layer.options.transposed_weight) std::swap(args.a, args.b);
   floating::multiply(*layer.context, args);
 }
 
@@ -270,6 +273,10 @@ void weight_gradient_int8(LinearState& layer, const LinearGrads& grads, const qu
   args.d = grads.dw;
   args.absmax_a = g.absmax;
   args.absmax_b = x.absmax;
+  if (layer.options.transposed_weight) {
+    std::swap(args.a, args.b);
+    std::swap(args.absmax_a, args.absmax_b);
+  }
   args.block_rows = g.block_rows;
   args.accumulate = grads.accumulate;
   // Not every engine of int8 products has this one.
@@ -377,7 +384,7 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     StandardGemmArgs args;
     args.a = a;
     args.b = layer.weight;
-    args.transpose_b = true;
+    args.transpose_b = !layer.options.transposed_weight;
     args.d = y;
     args.bias = layer.bias;
     args.engine = layer.options.engine;

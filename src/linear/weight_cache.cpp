@@ -134,39 +134,50 @@ ConstAnyMatrix part_of(ConstAnyMatrix w, std::int64_t group, std::int64_t groups
 
 // Quantizes w straight into the packed layouts of an engine that takes codes block by block.
 bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightScales scales,
-                                 std::string_view engine, bool forward, bool backward) {
+                                 std::string_view engine, const Parts& parts) {
   if (!quant::has_blocks(state)) return false;
   const std::int64_t n = w.rows / groups_;
   const std::int64_t k = w.cols;
   const bool rowwise = scales != WeightScales::global;
-  // One pass makes codes with one kind of scales for both layouts, or two kinds.
-  const bool shares_codes = scales == WeightScales::per_row;
   using Blocks = gemm_int8::BlockPacker::Blocks;
   gemm_int8::BlockPacker rows(Blocks::of_b);
   gemm_int8::BlockPacker columns(Blocks::of_b_transposed);
   quant::BlocksRequest request{.x = w, .matrices = groups_};
-  if (forward) {
-    const std::span<float> absmax = forward_.begin(state, rowwise ? groups_ * n : groups_);
-    if (!forward_.begin_blocks(state, rows, groups_, n, k, engine)) return false;
+  if (parts.of_rows != nullptr) {
+    const std::span<float> absmax =
+        parts.of_rows->begin(state, rowwise && !parts.rows_share ? groups_ * n : groups_);
+    if (!parts.of_rows->begin_blocks(state, rows, groups_, n, k, engine)) return false;
     request.q = {rowwise ? quant::Scales::per_row : quant::Scales::global, absmax, &rows};
   }
-  const BothSinks both(rows, columns);
-  if (backward) {
+  if (parts.of_columns != nullptr) {
     const std::span<float> absmax =
-        backward_.begin(state, rowwise && !shares_codes ? groups_ * k : groups_);
-    if (!backward_.begin_blocks(state, columns, groups_, k, n, engine)) return false;
-    if (shares_codes) {
-      SWITCHBACK_ASSERT(forward && groups_ == 1);
-      request.q.sink = &both;
-      store_one(state, absmax.data());
-    } else {
-      request.q_t = {rowwise ? quant::Scales::per_column : quant::Scales::global, absmax, &columns};
-    }
+        parts.of_columns->begin(state, rowwise && !parts.columns_share ? groups_ * k : groups_);
+    if (!parts.of_columns->begin_blocks(state, columns, groups_, k, n, engine)) return false;
+    request.q_t = {rowwise ? quant::Scales::per_column : quant::Scales::global, absmax, &columns};
+  }
+  // One pass makes codes with one kind of scales for both layouts, or two kinds.
+  const BothSinks both(rows, columns);
+  if (parts.rows_share || parts.columns_share) {
+    SWITCHBACK_ASSERT(parts.of_rows != nullptr && parts.of_columns != nullptr && groups_ == 1);
+    quant::BlocksOut& without = parts.rows_share ? request.q : request.q_t;
+    store_one(state, without.absmax.data());
+    without = {};
+    (parts.rows_share ? request.q_t : request.q).sink = &both;
   }
   quant::quantize_blocks(state, request);
-  if (forward) forward_.finish_blocks(scales);
-  if (backward) backward_.finish_blocks(scales);
+  if (parts.of_rows != nullptr) parts.of_rows->finish_blocks(scales);
+  if (parts.of_columns != nullptr) parts.of_columns->finish_blocks(scales);
   return true;
+}
+
+// Codes of the rows of W are codes of the columns of Wᵀ.
+WeightCache::Parts WeightCache::parts_of(WeightScales scales, bool forward, bool backward) {
+  Parts parts;
+  (transposed_ ? parts.of_columns : parts.of_rows) = forward ? &forward_ : nullptr;
+  (transposed_ ? parts.of_rows : parts.of_columns) = backward ? &backward_ : nullptr;
+  (transposed_ ? parts.rows_share : parts.columns_share) =
+      backward && scales == WeightScales::per_row;
+  return parts;
 }
 
 void WeightCache::make(ContextState& state, ConstAnyMatrix w, WeightScales scales,
@@ -180,43 +191,47 @@ void WeightCache::make(ContextState& state, ConstAnyMatrix w, WeightScales scale
 
 void WeightCache::make_of(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                           std::string_view engine, bool forward, bool backward) {
-  if (make_in_blocks(state, w, scales, engine, forward, backward)) return;
-  if (backward && scales == WeightScales::per_row) {
+  const Parts parts = parts_of(scales, forward, backward);
+  if (make_in_blocks(state, w, scales, engine, parts)) return;
+  if (parts.rows_share || parts.columns_share) {
     make_of(state, w, scales, engine, forward, false);
     return backward_.set_transposed(state, forward_);
   }
   const std::int64_t n = w.rows / groups_;
   const std::int64_t k = w.cols;
   const bool rowwise = scales != WeightScales::global;
+  QuantizedWeight* const of_rows = parts.of_rows;
+  QuantizedWeight* const of_columns = parts.of_columns;
   core::Workspace::Frame frame(state.workspace);
   MatrixView<std::int8_t> q;
   MatrixView<std::int8_t> q_t;
-  if (forward) q = forward_.begin_codes(state, frame, groups_, n, k, engine);
-  if (backward) q_t = backward_.begin_codes(state, frame, groups_, k, n, engine);
+  if (of_rows != nullptr) q = of_rows->begin_codes(state, frame, groups_, n, k, engine);
+  if (of_columns != nullptr) q_t = of_columns->begin_codes(state, frame, groups_, k, n, engine);
   std::span<float> absmax;
   std::span<float> absmax_t;
-  if (forward) absmax = forward_.begin(state, rowwise ? groups_ * n : groups_);
-  if (backward) absmax_t = backward_.begin(state, rowwise ? groups_ * k : groups_);
+  if (of_rows != nullptr) absmax = of_rows->begin(state, rowwise ? groups_ * n : groups_);
+  if (of_columns != nullptr) absmax_t = of_columns->begin(state, rowwise ? groups_ * k : groups_);
   using enum quant::Scales;
-  if (rowwise && !backward) {
+  if (rowwise && of_columns == nullptr) {
     // Rows do not know of groups.
     quant::run(state, {.x = w, .q = {per_row, q, absmax}});
   } else {
     // Both layouts share a global scale.
-    const std::span<float> global_absmax = forward ? absmax : absmax_t;
+    const std::span<float> global_absmax = of_rows != nullptr ? absmax : absmax_t;
     for (std::int64_t g = 0; g < groups_; ++g) {
       quant::Request request{.x = part_of(w, g, groups_)};
-      if (forward) request.q = part_of(rowwise ? per_row : global, q, absmax, g, groups_);
-      if (backward)
+      if (of_rows != nullptr)
+        request.q = part_of(rowwise ? per_row : global, q, absmax, g, groups_);
+      if (of_columns != nullptr)
         request.q_t = part_of(rowwise ? per_column : global, q_t,
                               rowwise ? absmax_t : global_absmax, g, groups_);
       quant::run(state, request);
     }
-    if (forward && backward && !rowwise)
+    if (of_rows != nullptr && of_columns != nullptr && !rowwise)
       copy_dense(state, core::operand("absmax", absmax).matrix, absmax_t.data());
   }
-  if (forward) forward_.finish(state, q, groups_, scales, engine);
-  if (backward) backward_.finish(state, q_t, groups_, scales, engine);
+  if (of_rows != nullptr) of_rows->finish(state, q, groups_, scales, engine);
+  if (of_columns != nullptr) of_columns->finish(state, q_t, groups_, scales, engine);
 }
 
 const QuantizedWeight& WeightCache::forward(ContextState& state, ConstAnyMatrix w,

@@ -96,9 +96,11 @@ class QuantizedWeight {
 /// and each group is quantized by itself.
 class WeightCache {
  public:
-  /// With a rotation, codes are those of rotate(W).
-  explicit WeightCache(std::int64_t groups = 1, Rotation rotation = Rotation::none)
-      : groups_(groups), rotation_(rotation) {}
+  /// With a rotation, codes are those of rotate(W). transposed: the calls below are given Wᵀ[K,N].
+  /// Not both, and not for groups.
+  explicit WeightCache(std::int64_t groups = 1, Rotation rotation = Rotation::none,
+                       bool transposed = false)
+      : groups_(groups), rotation_(rotation), transposed_(transposed) {}
 
   /// W[N,K], for X · Wᵀ. With `and_backward`, the layout for dX is made in the same pass over w, if
   /// it is missing too.
@@ -136,11 +138,21 @@ class WeightCache {
             bool forward, bool backward);
   void make_of(ContextState& state, ConstAnyMatrix w, WeightScales scales, std::string_view engine,
                bool forward, bool backward);
+  /// What is made of the rows of the matrix that is given, and of its columns; null: nothing. The
+  /// one that shares has the codes of the other one, transposed, and a scale of 1.
+  struct Parts {
+    QuantizedWeight* of_rows = nullptr;
+    QuantizedWeight* of_columns = nullptr;
+    bool rows_share = false;
+    bool columns_share = false;
+  };
+  Parts parts_of(WeightScales scales, bool forward, bool backward);
   bool make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightScales scales,
-                      std::string_view engine, bool forward, bool backward);
+                      std::string_view engine, const Parts& parts);
 
   std::int64_t groups_;
   Rotation rotation_;
+  bool transposed_;
   QuantizedWeight forward_;
   QuantizedWeight backward_;
 };

@@ -89,6 +89,7 @@ static switchback_linear* layer_with(switchback_context* context, int32_t activa
     options.dw = SWITCHBACK_DW_FLOATING;
     options.dw_block_rows = 0;
     options.rotation = 0;
+    options.transposed_weight = 0;
   }
   switchback_linear* layer = NULL;
   CHECK_OK(switchback_linear_create(context, &options, &layer));

@@ -101,7 +101,9 @@ AT(switchback_linear_options, dw, 56);
 AT(switchback_linear_options, dw_block_rows, 60);
 AT(switchback_linear_options, rotation, 64);
 AT(switchback_linear_options, reserved_rotation, 68);
-_Static_assert(sizeof(switchback_linear_options) == 72, "grown? add the field and the old size");
+AT(switchback_linear_options, transposed_weight, 72);
+AT(switchback_linear_options, reserved_transposed_weight, 76);
+_Static_assert(sizeof(switchback_linear_options) == 80, "grown? add the field and the old size");
 
 AT(switchback_linear_grads, struct_size, 0);
 AT(switchback_linear_grads, g, 8);

@@ -43,7 +43,14 @@ static void create(void) {
   options = options_of(SWITCHBACK_ROWWISE);
   options.engine = "no_such";
   CHECK_INVALID("no_such", switchback_linear_create(context, &options, &layer));
+  options = options_of(SWITCHBACK_ROWWISE);
+  options.transposed_weight = 2;
+  CHECK_INVALID("transposed_weight = 2", switchback_linear_create(context, &options, &layer));
   CHECK(layer == before);
+  /* As a program of ABI 1.11 would make it. */
+  options.struct_size = offsetof(switchback_linear_options, transposed_weight);
+  CHECK_OK(switchback_linear_create(context, &options, &layer));
+  switchback_linear_destroy(layer);
 }
 
 static void before_a_weight(void) {
@@ -166,6 +173,29 @@ static void bad_backwards(switchback_linear* layer) {
   CHECK_OK(switchback_linear_backward(layer, &grads)); /* what was saved is still there */
 }
 
+static void transposed_weight(void) {
+  switchback_linear* layer = NULL;
+  switchback_linear_options options = options_of(SWITCHBACK_ROWWISE);
+  options.transposed_weight = 1;
+  CHECK_OK(switchback_linear_create(context, &options, &layer));
+  const switchback_matrix mw = matrix_of(w, SWITCHBACK_F32, N, K);
+  const switchback_matrix mw_t = matrix_of(w, SWITCHBACK_F32, K, N);
+  CHECK_INVALID("weight is [4,8]; it must be [K,N (transposed_weight)] = [8,4]",
+                switchback_linear_set_weight(layer, &mw, NULL));
+  CHECK_OK(switchback_linear_set_weight(layer, &mw_t, NULL));
+  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, M, K);
+  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY));
+  switchback_linear_grads grads = all_grads();
+  mark(dw, sizeof(dw));
+  CHECK_INVALID("dw is [4,8]; it must be [K,N (transposed_weight)] = [8,4]",
+                switchback_linear_backward(layer, &grads));
+  CHECK(untouched(dw, sizeof(dw)));
+  grads.dw = matrix_of(dw, SWITCHBACK_F32, K, N);
+  CHECK_OK(switchback_linear_backward(layer, &grads));
+  switchback_linear_destroy(layer);
+}
+
 void linear_error_tests(void) {
   for (size_t i = 0; i < COUNT(x); ++i)
     x[i] = (float)i;
@@ -176,6 +206,7 @@ void linear_error_tests(void) {
   context = cpu_context(1);
   create();
   before_a_weight();
+  transposed_weight();
   for (int32_t mode = SWITCHBACK_STANDARD; mode <= SWITCHBACK_GLOBAL_MEM_EFFICIENT; ++mode) {
     switchback_linear* layer = NULL;
     const switchback_linear_options options = options_of(mode);

@@ -7,8 +7,6 @@ import functools
 
 import torch
 
-from .._tensors import needs_operator
-from ._function import linear_operator
 from .linear import Int8Layer, adopt
 
 
@@ -28,19 +26,13 @@ class _Int8Conv1D(Int8Layer):
     """Mixed into the class that is replaced: still an instance of it, with its parameters.
 
     The weight keeps the form [in, out], so that checkpoints, optimizers, tied weights and adapters
-    (LoRA) go on working. The library reads a transposed copy.
+    (LoRA) go on working. The library reads it as it is; with a rotation, a transposed copy.
     """
+
+    transposed = 1
 
     def _weight_rows(self):
         return self.weight.t()
-
-    def forward(self, x):
-        """As Int8Layer's. Operators keep codes for the tensor that they are given, so it is no view."""
-        weight = self._parameters.get("weight")
-        if weight is not None and not self.is_prepared and needs_operator(x, weight):
-            options = self._layers.text + ",transposed=1"
-            return linear_operator(x, weight, self.bias, options, self.mem_efficient)
-        return super().forward(x)
 
     def _weight_shape(self) -> tuple[int, int]:
         return self.in_features, self.out_features
@@ -68,6 +60,12 @@ def conv1d_like(old, inner):
     adopt(new, old)
     new.in_features, new.out_features = old.weight.shape
     new._init_int8(
-        inner.mode, inner.mem_efficient, inner.rotation, inner.dw, inner.dw_block_rows
+        inner.mode,
+        inner.mem_efficient,
+        inner.rotation,
+        inner.dw,
+        inner.dw_block_rows,
+        inner.rounding,
+        inner.seed,
     )
     return new

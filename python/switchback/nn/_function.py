@@ -34,7 +34,7 @@ gemm_dequantize = ops.gemm_dequantize.__wrapped__
 def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     """y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded for autograd where it is on.
 
-    y has x's dtype, under autocast autocast's. TypeError or InvalidArgument for operands that do
+    The weight is [K,N] if the layers' options say so. y has x's dtype, under autocast autocast's. TypeError or InvalidArgument for operands that do
     not fit, naming them.
     """
     if native and not is_compiling():
@@ -111,7 +111,7 @@ def prepared_linear(x, codes, absmax, bias, layers: LayerSet):
             return y
     if needs_operator(x, codes):
         return torch.ops.switchback.linear_prepared(
-            cast_by_autocast(x), codes, absmax, bias, layers.text
+            cast_by_autocast(x), codes, absmax, bias, layers.text_of_codes
         )
     x = checked_input(x, codes, layers)
     _refuse_tangents(x, bias)
@@ -331,7 +331,7 @@ _differentiated_once = once_differentiable(_gradients_of_call)
 
 
 def gradients(g, shape, kept: tuple, wanted: tuple, dtypes: tuple, layers: LayerSet) -> tuple:
-    """dx of this shape, dw[N,K] and db[N], those that are wanted; the others are None.
+    """dx of this shape, dw in the weight's form and db[N], those that are wanted; else None.
 
     g[..., N] is the gradient of y, in y's dtype; kept: x, the weight, x's codes and their absmax,
     each None if it is not needed; dtypes: those of the weight and of the bias.
@@ -346,7 +346,10 @@ def gradients(g, shape, kept: tuple, wanted: tuple, dtypes: tuple, layers: Layer
     dx = new(shape) if wants_dx else None
     dw = db = None
     if wants_dw:
-        dw = new((out_features, in_features), dtype=gradient_dtype(of_weight, dtype))
+        shape_of_dw = out_features, in_features
+        if layers.options.reads_transposed:
+            shape_of_dw = in_features, out_features
+        dw = new(shape_of_dw, dtype=gradient_dtype(of_weight, dtype))
     if wants_db:
         db = new((out_features,), dtype=gradient_dtype(of_bias, dtype))
     if rows:
@@ -383,6 +386,8 @@ def gradients(g, shape, kept: tuple, wanted: tuple, dtypes: tuple, layers: Layer
         layers.weight_gradients += 1
     if wants_dw and dw.dtype is not of_weight:
         dw = dw.to(of_weight)
+    if wants_dw and layers.options.transposed and not layers.options.reads_transposed:
+        dw = dw.t()
     if wants_db and db.dtype is not of_bias:
         db = db.to(of_bias)
     return dx, dw, db

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import threading
 import weakref
 
@@ -90,6 +91,8 @@ class LayerSet(native.LayerSet if native else object):
         self.out_features = out_features
         self.options = options
         self.text = options.text  # the options as operators take them
+        # The same for operators on codes, which are those of the weight [out, in].
+        self.text_of_codes = dataclasses.replace(options, transposed=0).text
         # Whether a recorded forward keeps codes of blocks of x.
         self.keeps_blocks = options.keeps_blocks and not options.activation
         # With stochastic rounding, the backwards so far: each has random bits of its own.
@@ -222,6 +225,8 @@ class Layer(native.Layer if native else object):
         self._meets_again = False  # what _met was for the previous codes
         self._on_cpu = context.device == "cpu"
         self._is_standard = owner.options.mode == "standard"
+        # Whether the library reads a transposed copy of the weight.
+        self._turns = bool(owner.options.transposed) and not owner.options.reads_transposed
         self._digest = (ctypes.c_uint64 * 2)()
         self._digest_at = ctypes.addressof(self._digest)
         self._make_arguments(owner, code)
@@ -246,6 +251,9 @@ class Layer(native.Layer if native else object):
     def _make_arguments(self, owner: LayerSet, code: int) -> None:
         """Arguments of the passes, filled in by each call."""
         in_features, out_features = owner.in_features, owner.out_features
+        rows, cols = out_features, in_features  # of the weight
+        if owner.options.reads_transposed:
+            rows, cols = cols, rows
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
         self._y = _abi.Matrix(None, code, 0, out_features, out_features)
         self._codes = _abi.Matrix(None, _abi.S8, 0, in_features, in_features)
@@ -253,7 +261,7 @@ class Layer(native.Layer if native else object):
         self._grads = _abi.LinearGrads(
             g=_abi.Matrix(None, code, 0, out_features, out_features),
             dx=_abi.Matrix(None, code, 0, in_features, in_features),
-            dw=_abi.Matrix(None, code, out_features, in_features, in_features),
+            dw=_abi.Matrix(None, code, rows, cols, cols),
             db=_abi.Matrix(None, code, 1, out_features, out_features),
         )
         self._x_at, self._y_at, self._codes_at, self._blocks_at, self._grads_at = map(
@@ -384,7 +392,7 @@ class Layer(native.Layer if native else object):
 
     def _lend(self, weight, place, version, bias, bias_place, bias_version) -> None:
         source = weight.detach()
-        matrix = self._readable(source)
+        matrix = self._readable(source.t() if self._turns else source)
         bias_source = None if bias is None else bias.detach()
         bias_memory = None
         bias_matrix = None
@@ -553,7 +561,9 @@ class Layer(native.Layer if native else object):
         absmax: int | None,
         padded: int = 0,
     ) -> None:
-        """dx[rows,K], and the tensors dw[N,K] and db[N], each unless it is None.
+        """dx[rows,K], and the tensors dw and db[N], each unless it is None.
+
+        dw is [N,K], or [K,N] if the library reads the weight in that form.
 
         x[rows,K] is the input or, with its absmax[rows], its codes; 0: dw is None. With `padded` it is
         codes[K,padded] of blocks.

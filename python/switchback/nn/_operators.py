@@ -126,7 +126,7 @@ def _linear(x, weight, bias, options: str):
     layers = _linear_layers(weight, options)
     x = memory_of(x, "forward", "x")
     save = _abi.SAVE_CALLER if once else _abi.SAVE_NOTHING
-    return _function.product(x, _rows(weight, options), bias, layers, save, once=once)
+    return _function.product(x, weight, bias, layers, save, once=once)
 
 
 def _fake_linear(x, weight, bias, options: str):
@@ -143,7 +143,7 @@ def _linear_codes(x, weight, bias, options: str):
     _check(x, weight, bias, options)
     x = memory_of(x, "forward", "x")
     layers = _linear_layers(weight, options)
-    return _function.product_and_codes(x, _rows(weight, options), bias, layers)
+    return _function.product_and_codes(x, weight, bias, layers)
 
 
 def _fake_linear_codes(x, weight, bias, options: str):
@@ -178,11 +178,6 @@ def _in_features(x, codes, weight, options: str) -> int:
     return next(t.shape[-1] for t in (weight, x, codes) if t is not None)
 
 
-def _like_weight(dw, options: str):
-    """A gradient [N,K] in the form of the weight."""
-    return dw.t() if dw.dim() == 2 and LayerOptions.parse(options).transposed else dw
-
-
 def _linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: str):
     """dx if there is a weight, dw if there is x or its codes, db if it has a dtype; else empty."""
     g = memory_of(g, "backward", "the gradient")
@@ -199,13 +194,12 @@ def _linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: s
     grads = _function.gradients(
         g,
         (*g.shape[:-1], in_features),
-        (x, None if weight is None else _rows(weight, options), codes, absmax),
+        (x, weight, codes, absmax),
         (weight is not None, x is not None or codes is not None, of_bias is not None),
         (of_weight, of_bias),
         layers,
     )
-    dx, dw, db = (g.new_empty(0) if grad is None else grad for grad in grads)
-    return dx, _like_weight(dw, options), db
+    return tuple(g.new_empty(0) if grad is None else grad for grad in grads)
 
 
 def _fake_linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: str):
@@ -214,10 +208,15 @@ def _fake_linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, optio
     dx = nothing if weight is None else g.new_empty((*g.shape[:-1], in_features))
     dw, db = g.new_empty(0), g.new_empty(0)
     if x is not None or codes is not None:
-        dw = g.new_empty((g.shape[-1], in_features), dtype=of_weight)
+        parsed = LayerOptions.parse(options)
+        if parsed.reads_transposed:
+            dw = g.new_empty((in_features, g.shape[-1]), dtype=of_weight)
+        else:
+            dw = g.new_empty((g.shape[-1], in_features), dtype=of_weight)
+            dw = dw.t() if parsed.transposed else dw
     if of_bias is not None:
         db = g.new_empty((g.shape[-1],), dtype=of_bias)
-    return dx, _like_weight(dw, options), db
+    return dx, dw, db
 
 
 define(

@@ -29,8 +29,7 @@ class LayerOptions:
     # Of gradients: "nearest" or "stochastic", by random bits of this seed.
     rounding: str = "nearest"
     seed: int = 0
-    # Of operators alone: 1 if they are given the weight as [in, out].
-    transposed: int = 0
+    transposed: int = 0  # 1: the weight is [in, out]; of linear layers alone
 
     def __post_init__(self):
         if self.mode not in _abi.MODES:
@@ -62,7 +61,14 @@ class LayerOptions:
         if self.dw != "floating":
             members["dw"] = _abi.WEIGHT_GRADIENTS[self.dw]
             members["dw_block_rows"] = self.dw_block_rows
+        if self.reads_transposed:
+            members["transposed_weight"] = 1
         return members
+
+    @property
+    def reads_transposed(self) -> bool:
+        """Whether the library reads a weight [in, out] as it is; it rotates none in that form."""
+        return bool(self.transposed) and not self.rotation
 
     @property
     def keeps_blocks(self) -> bool:

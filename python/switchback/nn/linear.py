@@ -20,8 +20,10 @@ class Int8Layer:
     """What all modules on the library have in common; mixed into torch.nn.Modules.
 
     Such a module has in_features (K), out_features (N), bias[N] or None, and the parameter weight;
-    `_weight_rows` returns it as [N,K].
+    [N,K], or [K,N] with `transposed`.
     """
+
+    transposed = 0
 
     rotation = 0
     dw = "floating"
@@ -59,6 +61,7 @@ class Int8Layer:
             dw_block_rows=self.dw_block_rows,
             rounding=self.rounding,
             seed=self.seed,
+            transposed=self.transposed,
         )
 
     @property
@@ -78,8 +81,7 @@ class Int8Layer:
 
     def _weight_rows(self):
         """The weight as [N,K], in its own memory."""
-        weight = self._parameters.get("weight")
-        return self.weight if weight is None else weight
+        return self.weight
 
     def _weight_shape(self) -> tuple[int, int]:
         """The shape of the parameter."""
@@ -111,7 +113,10 @@ class Int8Layer:
         buffers = self._buffers
         if "W_int8" in buffers:
             return prepared_linear(x, buffers["W_int8"], buffers["state_W"], bias, self._layers)
-        return linear(x, self._weight_rows(), bias, self._layers, self.mem_efficient)
+        weight = self._parameters.get("weight")
+        if weight is None:
+            weight = self.weight
+        return linear(x, weight, bias, self._layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
         """Call it inside reuse_weight_codes() after changing the weight past autograd (`.data`).

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// SwitchbackLinear with operands in other forms than a weight [N,K] and matrices of one type.
+#include <cmath>
+#include <utility>
+
+#include "linear/linear_support.hpp"
+#include "switchback/quant.hpp"
+
+namespace switchback {
+namespace {
+
+using test::equal_bits;
+using test::failure;
+using test::FloatMatrix;
+using test::LayerCase;
+using test::LayerTrial;
+
+constexpr Mode modes_of_forms[] = {Mode::standard, Mode::rowwise, Mode::rowwise_shared,
+                                   Mode::global, Mode::global_mem_efficient};
+
+FloatMatrix transposed(FloatMatrix& m, test::Layout layout = {}) {
+  FloatMatrix t(m.dtype(), m.cols(), m.rows(), layout);
+  for (std::int64_t r = 0; r < m.rows(); ++r)
+    for (std::int64_t c = 0; c < m.cols(); ++c)
+      t.set(c, r, m.get(r, c));
+  return t;
+}
+
+LinearOptions transposed_options(const LayerTrial& t) {
+  LinearOptions options = t.options();
+  options.transposed_weight = true;
+  return options;
+}
+
+// dw of one block of rows in int8 has two roundings, in another order of the two scales, and that
+// of its type: both are off by at most three roundings of f32 and one of the type.
+::testing::AssertionResult same_but_rounded(FloatMatrix& got, FloatMatrix& want) {
+  for (std::int64_t r = 0; r < want.rows(); ++r)
+    for (std::int64_t c = 0; c < want.cols(); ++c) {
+      const double a = got.get(r, c);
+      const double b = want.get(r, c);
+      const double bound =
+          2 * (3 * 0x1p-24 * std::fabs(b) + test::rounding_error(want.dtype(), std::fabs(b)));
+      if (!(std::fabs(a - b) <= 1.01 * bound))
+        return ::testing::AssertionFailure()
+               << "dw(" << r << "," << c << ") is " << a << ", want " << b;
+    }
+  return got.guards_intact();
+}
+
+// Compares the results of a layer that was given Wᵀ with those of one that was given W.
+void expect_same_results(LayerTrial& t, LayerTrial& plain, Mode mode, bool int8_dw) {
+  EXPECT_TRUE(equal_bits(t.db, plain.db, "db"));
+  if (mode == Mode::standard) {  // another order of summation
+    EXPECT_TRUE(t.y_right());
+    EXPECT_TRUE(t.dx_right());
+  } else {
+    EXPECT_TRUE(equal_bits(t.y, plain.y, "y"));
+    EXPECT_TRUE(equal_bits(t.dx, plain.dx, "dx"));
+  }
+  if (int8_dw) {
+    EXPECT_TRUE(same_but_rounded(t.dw, plain.dw));
+  } else {
+    EXPECT_TRUE(t.dw_right());
+  }
+}
+
+void compare_forms(Context& context, const LayerCase& c, WeightGradient dw) {
+  SCOPED_TRACE(c.text());
+  LayerTrial t(c), plain(c);
+  FloatMatrix w_t = transposed(t.w, c.layout);
+  FloatMatrix dw_t(c.gradients, c.k, c.n, c.layout);
+  LinearOptions options = plain.options();
+  options.dw = dw;
+  SwitchbackLinear plain_layer = plain.make(context, options);
+  plain.forward(plain_layer, Save::copy);
+  plain.backward(plain_layer);
+  options.transposed_weight = true;
+  SwitchbackLinear layer(context, options);
+  layer.set_weight(w_t.any(), t.bias.any());
+  t.forward(layer, Save::copy);
+  LinearGrads grads = t.grads();
+  grads.dw = dw_t.any();
+  layer.backward(grads);
+  context.synchronize();
+  EXPECT_TRUE(dw_t.guards_intact());
+  t.dw = transposed(dw_t);
+  expect_same_results(t, plain, c.mode, dw == WeightGradient::int8_block);
+
+  // A forward that quantizes for itself alone, and a dX before any forward.
+  layer.weight_updated();
+  t.spoil();
+  t.forward(layer, Save::nothing);
+  layer.weight_updated();
+  layer.backward_from({}, {.g = t.g.any(), .dx = t.dx.any()});
+  context.synchronize();
+  if (c.mode == Mode::standard) {
+    EXPECT_TRUE(t.y_right());
+    EXPECT_TRUE(t.dx_right());
+    return;
+  }
+  EXPECT_TRUE(equal_bits(t.y, plain.y, "y of inference"));
+  EXPECT_TRUE(equal_bits(t.dx, plain.dx, "dx alone"));
+  layer.prepare_for_eval();
+  t.spoil();
+  t.forward(layer, Save::nothing);
+  context.synchronize();
+  EXPECT_TRUE(equal_bits(t.y, plain.y, "y of a prepared layer"));
+}
+
+TEST(LinearForms, ATransposedWeightGivesTheSameResults) {
+  for (const ContextOptions& options : test::all_contexts()) {
+    SCOPED_TRACE(test::describe(options));
+    Context context(options);
+    for (const Mode mode : modes_of_forms)
+      for (const DType dtype : test::float_types) {
+        compare_forms(context, test::cut_case(mode, dtype, DType::f32, 83),
+                      WeightGradient::floating);
+        if (mode != Mode::standard && mode != Mode::global_mem_efficient)
+          compare_forms(context, test::cut_case(mode, dtype, dtype, 33),
+                        WeightGradient::int8_block);
+        if (HasFailure()) return;
+      }
+  }
+}
+
+// Tiles of the quantizers, strips of the products, cut and whole.
+TEST(LinearForms, ATransposedWeightOfEveryShape) {
+  Context context(test::device_options());
+  for (const auto& [k, n] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                             {2, 3},
+                             {16, 64},
+                             {31, 33},
+                             {64, 65},
+                             {65, 130},
+                             {300, 16},
+                             {33, 300}})
+    for (const Mode mode : modes_of_forms) {
+      LayerCase c = test::cut_case(mode, DType::f32, DType::f32, k);
+      c.m = 3, c.n = n;
+      compare_forms(context, c, WeightGradient::floating);
+    }
+}
+
+TEST(LinearForms, ATransposedWeightInStandardEvalAndModeAuto) {
+  Context context(test::device_options());
+  LayerTrial t(test::cut_case(Mode::standard, DType::f32, DType::f32, 83));
+  FloatMatrix w_t = transposed(t.w);
+  for (const Mode mode : {Mode::standard, Mode::automatic}) {
+    LinearOptions options = transposed_options(t);
+    options.mode = mode;
+    SwitchbackLinear layer(context, options);
+    layer.set_weight(w_t.any(), t.bias.any());
+    layer.prepare_for_eval();
+    t.spoil();
+    t.forward(layer, Save::nothing);
+    context.synchronize();
+    EXPECT_TRUE(t.y_right());
+  }
+}
+
+TEST(LinearForms, CodesOfAWeightAreNeverTransposed) {
+  Context context(test::device_options());
+  const LayerCase c = test::cut_case(Mode::rowwise, DType::f32, DType::f32, 48);
+  LayerTrial t(c);
+  test::Matrix<std::int8_t> codes(c.n, c.k);
+  test::Vector<float> scales(static_cast<std::size_t>(c.n));
+  quantize_rowwise(context, t.w.any(), codes.view(), scales);
+  SwitchbackLinear layer(context, transposed_options(t));
+  layer.set_quantized_weight(codes.cview(), scales, t.bias.any());
+  t.forward(layer, Save::nothing);
+  context.synchronize();
+  EXPECT_TRUE(t.y_right());
+}
+
+TEST(LinearForms, Rejections) {
+  Context context(test::cpu_options());
+  LayerTrial t(test::cut_case(Mode::rowwise, DType::f32, DType::f32, 48));
+  LinearOptions options = transposed_options(t);
+  SwitchbackLinear layer(context, options);
+  EXPECT_EQ(failure(Status::invalid_argument, [&] { layer.set_weight(t.w.any()); }),
+            "set_weight: weight is [29,48]; it must be [K,N (transposed_weight)] = [48,29]");
+  FloatMatrix w_t = transposed(t.w);
+  layer.set_weight(w_t.any());
+  t.forward(layer, Save::copy);
+  EXPECT_EQ(failure(Status::invalid_argument, [&] { t.backward(layer); }),
+            "backward: dw is [29,48]; it must be [K,N (transposed_weight)] = [48,29]");
+  options.rotation = Rotation::hadamard_16;
+  EXPECT_EQ(failure(Status::invalid_argument, [&] { SwitchbackLinear refused(context, options); }),
+            "linear: rotation = 16 with transposed_weight; only a weight [N,K] is rotated");
+}
+
+}  // namespace
+}  // namespace switchback
