@@ -30,9 +30,11 @@ struct LinearOptions {
   /// g · absmax_w in f32. It is as exact as rowwise, unless some columns of W are much larger than
   /// the others: ten times cost 7 dB.
   Mode mode = Mode::rowwise;
-  DType dtype = DType::f32;  ///< of x, weight and g: f32, f16 or bf16
-  std::string engine = {};   ///< forces the engine of the int8 products (of all products in mode
-                             ///< standard); empty = chosen; must be empty in mode automatic
+  /// Of x, weight and g: f32, f16 or bf16. The weight may also be f32 (mixed precision): its codes
+  /// are then made of that, and products in floating point round it to this type in every call.
+  DType dtype = DType::f32;
+  std::string engine = {};  ///< forces the engine of the int8 products (of all products in mode
+                            ///< standard); empty = chosen; must be empty in mode automatic
   /// Mode automatic: the modes it may use, any of allow_mode(Mode::standard) |
   /// allow_mode(Mode::rowwise) | allow_mode(Mode::global); 0 = all three. For a pass over M rows it
   /// takes the mode that the Context's tuner measured as the fastest (see tuner.hpp). Where nothing
@@ -137,11 +139,11 @@ class SWITCHBACK_API SwitchbackLinear {
   [[nodiscard]] Mode forward_mode(std::int64_t rows, Save save = Save::nothing) const;
   [[nodiscard]] Mode dx_mode(std::int64_t rows) const;
 
-  /// weight[N,K] (transposed_weight: [K,N]) in the layer's dtype and bias[1,N] (f32, f16 or bf16; default: none), both
-  /// borrowed until replaced. Leaves eval mode. The layer cannot see that elements change: until
-  /// weight_updated() is called, forward and backward use int8 codes of the old weight, and their
-  /// results are wrong without an error. Where other code may write to the weight without your
-  /// knowledge, compare fingerprints (switchback/fingerprint.hpp).
+  /// weight[N,K] (transposed_weight: [K,N]) in the layer's dtype or f32, and bias[1,N] (f32, f16 or
+  /// bf16; default: none), both borrowed until replaced. Leaves eval mode. The layer cannot see
+  /// that elements change: until weight_updated() is called, forward and backward use int8 codes of
+  /// the old weight, and their results are wrong without an error. Where other code may write to
+  /// the weight without your knowledge, compare fingerprints (switchback/fingerprint.hpp).
   void set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias = {});
   /// Sets the weight as codes[N,K] (from -127 to 127) with their scales: absmax[N], one per row, in
   /// modes rowwise and rowwise_shared; absmax[1] in modes global and global_mem_efficient; refused

@@ -438,7 +438,7 @@ typedef struct switchback_linear_options {
   int64_t in_features;  /* K */
   int64_t out_features; /* N */
   int32_t mode;         /* SWITCHBACK_ROWWISE, ... */
-  int32_t dtype;        /* of x, weight and g: f32, f16 or bf16 */
+  int32_t dtype;        /* of x, weight and g: f32, f16 or bf16. Since 1.12 the weight may be f32 */
   const char* engine;   /* forces an engine by name; NULL = chosen; NULL in mode auto */
   /* Since 1.2. Mode auto: the modes it may use for a pass, any of 1 << SWITCHBACK_STANDARD | 1 <<
    * SWITCHBACK_ROWWISE | 1 << SWITCHBACK_GLOBAL; 0 = all three. It takes the one that the tuner
@@ -476,11 +476,13 @@ SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* co
                                                           switchback_linear** out);
 SWITCHBACK_API void switchback_linear_destroy(switchback_linear* or_null);
 
-/* weight[N,K] (with transposed_weight [K,N]) in the layer's dtype and bias[1,N] (f32, f16 or bf16;
- * NULL or NULL data: none): the caller's memory, borrowed until replaced. Leaves eval mode. The layer cannot see that elements
- * change: until switchback_linear_weight_updated, forward and backward use int8 codes of the old
- * weight, and their results are wrong without an error. Where other code may write to the weight
- * without your knowledge, compare fingerprints (switchback_fingerprint). */
+/* weight[N,K] (with transposed_weight [K,N]) in the layer's dtype or, since 1.12, f32: then its
+ * codes are made of that, and products in floating point round it to the layer's dtype in every
+ * call. bias[1,N] (f32, f16 or bf16; NULL or NULL data: none). Both are the caller's memory,
+ * borrowed until replaced. Leaves eval mode. The layer cannot see that elements change: until
+ * switchback_linear_weight_updated, forward and backward use int8 codes of the old weight, and
+ * their results are wrong without an error. Where other code may write to the weight without your
+ * knowledge, compare fingerprints (switchback_fingerprint). */
 SWITCHBACK_API switchback_status
 switchback_linear_set_weight(switchback_linear* linear, const switchback_matrix* weight,
                              const switchback_matrix* bias_or_null);

@@ -276,6 +276,7 @@ class Autocast(Case):
             with torch.no_grad():
                 half.bias.zero_()
                 layer.bias.zero_()  # which stays float32 here
+                layer.weight.copy_(half.weight)  # codes are made of it as it is
             x, g = torch.randn(6, 19), torch.randn(6, 11).bfloat16()
             want = grads(half, x.bfloat16(), g)
             given = x.clone().requires_grad_()

@@ -75,6 +75,21 @@ class Prepared(unittest.TestCase):
                 self.assertTrue(torch.equal(layer(self.x), y))
             self.assertEqual(layer(self.x[:0]).shape, (0, N))
 
+    def test_under_autocast_codes_are_those_of_the_float32_weight(self):
+        """Not of its rounding to autocast's type, so the bits are those of a prepared layer."""
+        for mode in ("rowwise", "rowwise_shared", "global"):
+            layer = sb.SwitchBackLinear(K, N, mode=mode)
+            prepared = copy.deepcopy(layer).prepare_for_eval()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                recorded = layer(self.x)
+                with torch.no_grad():
+                    inferred, want = layer(self.x), prepared(self.x)
+            self.assertEqual(recorded.dtype, torch.bfloat16)
+            self.assertTrue(torch.equal(recorded, want))
+            self.assertTrue(torch.equal(inferred, want))
+            recorded.sum().backward()
+            self.assertEqual(layer.weight.grad.dtype, torch.float32)
+
     def test_casts_leave_scales_alone(self):
         layer = sb.SwitchBackLinearVectorwise(K, N).eval().prepare_for_eval()
         scales = layer.state_W.clone()

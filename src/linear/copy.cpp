@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/assert.hpp"
 #include "core/device.hpp"
+#include "gemm/floating/cpu/convert.hpp"
 #include "linear/scratch.hpp"
 
 namespace switchback::linear {
@@ -36,6 +38,12 @@ core::AlignedBuffer copy_of(ContextState& state, ConstAnyMatrix from) {
   copy.reserve(bytes_of(from.rows, from.cols, from.dtype));
   copy_dense(state, from, copy.as<void>());
   return copy;
+}
+
+void round_to(ContextState& state, ConstAnyMatrix from, AnyMatrix to) {
+  SWITCHBACK_ASSERT(from.dtype == DType::f32);
+  if (state.runtime != nullptr) return state.runtime->convert(from, to, false);
+  floating::finish(state, static_cast<const float*>(from.data), from.stride, nullptr, false, to);
 }
 
 }  // namespace switchback::linear

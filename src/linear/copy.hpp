@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: copies a caller's matrix into memory of the layer.
+// Dispatch zone: copies a caller's matrix into memory of the layer, or rounds it to another type.
 #pragma once
 
 #include "core/aligned_buffer.hpp"
@@ -12,5 +12,7 @@ namespace switchback::linear {
 void copy_dense(ContextState& state, ConstAnyMatrix from, void* to);
 /// The same to memory of its own; empty if there is no data.
 core::AlignedBuffer copy_of(ContextState& state, ConstAnyMatrix from);
+/// An f32 matrix, rounded to the type of `to`.
+void round_to(ContextState& state, ConstAnyMatrix from, AnyMatrix to);
 
 }  // namespace switchback::linear

@@ -208,7 +208,7 @@ void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
   constexpr std::string_view op = "set_weight";
   LinearState& layer = usable(state_, op);
   core::check_matrix(op, "weight", weight);
-  check_dtype(op, "weight", weight.dtype, layer.options.dtype);
+  check_output_dtype(op, "weight", weight.dtype, layer.options.dtype);
   check_weight_shape(op, "weight", layer, weight);
   check_bias(op, bias, layer);
   core::check_operands(*layer.context, op, {},

@@ -87,9 +87,9 @@ struct LinearState {
 
   [[nodiscard]] bool in_eval() const noexcept { return phase != Phase::training; }
   /// Packs the weight for products of mode standard, if an engine gains by it. Mode auto does so
-  /// when it first takes that mode.
-  void pack_for_eval() {
-    if (!options.transposed_weight) packed.pack(*context, weight, options.engine);
+  /// when it first takes that mode. `of_products`: the weight in the layer's type.
+  void pack_for_eval(ConstAnyMatrix of_products) {
+    if (!options.transposed_weight) packed.pack(*context, of_products, options.engine);
     phase = Phase::eval_packed;
   }
   /// Whether forward and dX are always int8, so that the caller may free the weight in eval.

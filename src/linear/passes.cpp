@@ -30,6 +30,15 @@ ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& fra
   return activated;
 }
 
+// What products in floating point read for the weight: it, or it rounded to the layer's type.
+ConstAnyMatrix weight_of_products(LinearState& layer, core::Workspace::Frame& frame) {
+  const ConstAnyMatrix& w = layer.weight;
+  if (w.dtype == layer.options.dtype) return w;
+  const AnyMatrix rounded = take_matrix(frame, layer.options.dtype, w.rows, w.cols);
+  round_to(*layer.context, w, rounded);
+  return rounded;
+}
+
 std::int64_t blocks_of(const LinearState& layer, std::int64_t rows) {
   return whole_block_rows(rows, layer.options.dw_block_rows) / layer.options.dw_block_rows;
 }
@@ -188,9 +197,10 @@ void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Re
 
 // The same in floating point.
 void input_gradient_floating(LinearState& layer, ConstAnyMatrix g, AnyMatrix d_input) {
+  core::Workspace::Frame frame(layer.context->workspace);
   StandardGemmArgs args;
   args.a = g;
-  args.b = layer.weight;
+  args.b = weight_of_products(layer, frame);
   args.transpose_b = layer.options.transposed_weight;
   args.d = d_input;
   args.engine = layer.options.engine;
@@ -351,7 +361,8 @@ void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy
 
 void enter_eval(LinearState& layer) {
   if (layer.options.mode == Mode::standard) {
-    layer.pack_for_eval();
+    core::Workspace::Frame frame(layer.context->workspace);
+    layer.pack_for_eval(weight_of_products(layer, frame));
   } else {
     if (layer.is_int8()) {
       layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
@@ -375,15 +386,17 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     if (saves) finish_saving(layer, x, save, out);
     return;
   }
-  if (layer.phase == LinearState::Phase::eval) layer.pack_for_eval();
   core::Workspace::Frame frame(layer.context->workspace);
+  if (layer.phase == LinearState::Phase::eval)
+    layer.pack_for_eval(weight_of_products(layer, frame));
   const ConstAnyMatrix a = input_of_products(layer, frame, x, out.activated);
   const auto pass = [&] {
     quant::run(*layer.context, {.x = a, .q_t = out.blocks});
     if (layer.packed.takes(a, y)) return layer.packed.multiply(*layer.context, a, layer.bias, y);
+    core::Workspace::Frame of_weight(layer.context->workspace);
     StandardGemmArgs args;
     args.a = a;
-    args.b = layer.weight;
+    args.b = weight_of_products(layer, of_weight);
     args.transpose_b = !layer.options.transposed_weight;
     args.d = y;
     args.bias = layer.bias;

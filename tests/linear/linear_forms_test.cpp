@@ -159,6 +159,54 @@ TEST(LinearForms, ATransposedWeightInStandardEvalAndModeAuto) {
   }
 }
 
+// Codes are made of the weight as it is; products in floating point read it rounded.
+TEST(LinearForms, AWiderWeight) {
+  for (const ContextOptions& options : test::all_contexts()) {
+    SCOPED_TRACE(test::describe(options));
+    Context context(options);
+    for (const Mode mode : modes_of_forms)
+      for (const DType dtype : {DType::f16, DType::bf16}) {
+        const LayerCase c = test::cut_case(mode, dtype, DType::f32, 48);
+        SCOPED_TRACE(c.text());
+        LayerTrial t(c), plain(c);
+        FloatMatrix wide(DType::f32, c.n, c.k, c.layout);
+        test::Random random(5);
+        wide.fill(random, 0.1f);
+        for (std::int64_t r = 0; r < c.n; ++r)
+          for (std::int64_t k = 0; k < c.k; ++k)
+            plain.w.set(r, k, wide.get(r, k));
+        if (mode == Mode::standard) t.w = plain.w;  // what t compares with
+        SwitchbackLinear layer(context, t.options());
+        layer.set_weight(wide.any(), t.bias.any());
+        t.forward(layer, Save::copy);
+        t.backward(layer);
+        context.synchronize();
+        if (mode == Mode::standard) {
+          SwitchbackLinear rounded = plain.make(context);
+          plain.forward(rounded, Save::copy);
+          plain.backward(rounded);
+          context.synchronize();
+          EXPECT_TRUE(equal_bits(t.y, plain.y, "y"));
+          EXPECT_TRUE(equal_bits(t.dx, plain.dx, "dx"));
+        } else if (mode != Mode::rowwise_shared) {
+          t.w = wide;
+          EXPECT_TRUE(t.y_right());
+          EXPECT_TRUE(t.gradients_right());
+        }
+        layer.prepare_for_eval();
+        FloatMatrix trained = t.y;
+        t.spoil();
+        t.forward(layer, Save::nothing);
+        context.synchronize();
+        if (mode == Mode::standard) {  // packed: another order of summation
+          EXPECT_TRUE(t.y_right());
+        } else {
+          EXPECT_TRUE(equal_bits(t.y, trained, "y of a prepared layer"));
+        }
+      }
+  }
+}
+
 TEST(LinearForms, CodesOfAWeightAreNeverTransposed) {
   Context context(test::device_options());
   const LayerCase c = test::cut_case(Mode::rowwise, DType::f32, DType::f32, 48);

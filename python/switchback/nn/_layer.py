@@ -225,6 +225,10 @@ class Layer(native.Layer if native else object):
         self._meets_again = False  # what _met was for the previous codes
         self._on_cpu = context.device == "cpu"
         self._is_standard = owner.options.mode == "standard"
+        # Whether the library makes codes of a float32 weight (under autocast) as it is. Floating
+        # point products read a copy in their own type, which is made once.
+        takes_any = owner.options.mode not in ("standard", "auto")
+        self._reads_float32 = type(self) is Layer and takes_any
         # Whether the library reads a transposed copy of the weight.
         self._turns = bool(owner.options.transposed) and not owner.options.reads_transposed
         self._digest = (ctypes.c_uint64 * 2)()
@@ -403,7 +407,7 @@ class Layer(native.Layer if native else object):
         # The weight of a grouped layer has a dimension more; its rows follow each other.
         cols = matrix.shape[-1]
         rows, stride = matrix.numel() // cols, max(matrix.stride(-2), cols)
-        lent = _abi.Matrix(matrix.data_ptr(), DTYPES[self.dtype], rows, cols, stride)
+        lent = _abi.Matrix(matrix.data_ptr(), DTYPES[matrix.dtype], rows, cols, stride)
         self._let_go()  # until the call has succeeded
         self._call("set_weight", ctypes.byref(lent), bias_matrix)
         self._borrowed, self._sources = (matrix, bias_memory), (source, bias_source)
@@ -435,15 +439,18 @@ class Layer(native.Layer if native else object):
         weight = memory_of(weight, "forward", "weight")
         check_storage(weight, "forward", "weight")
         cols = weight.shape[-1]
-        if weight.dtype is not self.dtype and not weight.is_contiguous():
-            weight = weight.to(self.dtype)  # torch transposes faster within a type
+        dtype = self.dtype
+        if self._reads_float32 and weight.dtype is torch.float32:
+            dtype = torch.float32
+        if weight.dtype is not dtype and not weight.is_contiguous():
+            weight = weight.to(dtype)  # torch transposes faster within a type
         step, element = weight.stride()[-2:]
-        if weight.dtype is self.dtype and (weight.is_contiguous() or (element == 1 and step >= cols)):
+        if weight.dtype is dtype and (weight.is_contiguous() or (element == 1 and step >= cols)):
             return as_rows(weight, cols)[0]
-        kept = self._kept_copy(weight)
-        return as_rows(weight.to(self.dtype), cols)[0] if kept is None else kept.copy_(weight)
+        kept = self._kept_copy(weight, dtype)
+        return as_rows(weight.to(dtype), cols)[0] if kept is None else kept.copy_(weight)
 
-    def _kept_copy(self, weight):
+    def _kept_copy(self, weight, dtype):
         """The memory of the copy of a weight of this form that the library reads, to be written anew.
 
         New memory for each step costs about as much as the copy. None: there is none.
@@ -451,7 +458,9 @@ class Layer(native.Layer if native else object):
         if not (self._on_cpu and self._is_copy and self._borrowed):
             return None
         kept = self._borrowed[0]
-        if kept is self._sources[0] or kept.shape != weight.shape or kept.is_inference():
+        if kept is self._sources[0] or kept.shape != weight.shape or kept.dtype is not dtype:
+            return None
+        if kept.is_inference():
             return None
         self._let_go()
         return kept
