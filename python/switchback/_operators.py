@@ -175,6 +175,30 @@ define(
 refuse_gradient("gemm_dequantize", "is not recorded; use a layer, or detach its arguments")
 
 
+# ---- Rotation
+
+
+def _fake_rotate(x, rotation):
+    _check_matrix("rotate", "x", x)
+    return x.new_empty(x.shape, dtype=torch.float32)
+
+
+define("rotate(Tensor x, int rotation) -> Tensor", ops.rotate.__wrapped__, _fake_rotate)
+
+
+def _keep_rotation(ctx, inputs, output):
+    ctx.dtype, ctx.rotation = inputs[0].dtype, inputs[1]
+
+
+def _rotation_gradient(ctx, g):
+    # Hadamard matrices of these sizes, divided by their roots, are their own transposes.
+    return torch.ops.switchback.rotate(g, ctx.rotation).to(ctx.dtype), None
+
+
+define_gradient("rotate", _rotation_gradient, _keep_rotation)
+define_loop("rotate")
+
+
 # ---- GELU
 
 _NO_ACTIVATION_GRADIENT = "has no second derivative"

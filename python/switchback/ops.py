@@ -151,6 +151,7 @@ def activation_backward(g, x, activation):
     return dx
 
 
+@_dispatched
 def rotate(x, rotation):
     """x[M,K] in float32, each `rotation` neighbours of a row times the Hadamard matrix of that size."""
     arrays = arrays_like(x, "rotate")

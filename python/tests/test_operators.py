@@ -219,6 +219,13 @@ class Compiled(Operators):
         gelu(given).sum().backward()
         want = ops.activation_backward(torch.ones_like(x), x, "gelu_erf")
         self.same([want], [given.grad])
+        rotated = torch.compile(
+            lambda x: ops.rotate(x, 16), fullgraph=True, backend="aot_eager"
+        )
+        self.same([ops.rotate(x, 16)], [rotated(x)])
+        g = torch.randn(5, 16)
+        (dx,) = torch.autograd.grad(rotated(given), given, g)
+        self.same([ops.rotate(g, 16)], [dx])
 
 
 class Checked(Operators):
@@ -271,6 +278,8 @@ class Checked(Operators):
             (all_ops.quantize_global, (w,)),
             (all_ops.quantize_global_transpose, (w.bfloat16(),)),
             (all_ops.dequantize_rowwise, (codes, absmax, torch.float16)),
+            (all_ops.rotate, (w.bfloat16(), 16)),
+            (all_ops.rotate, (trained[1], 16)),
             (all_ops.gemm_s8s8s32, (q, codes)),
             (all_ops.gemm_dequantize, (q, codes, a, absmax, b, torch.bfloat16)),
             (all_ops.activation_forward, (trained[1], "gelu_tanh")),
