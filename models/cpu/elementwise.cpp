@@ -95,8 +95,13 @@ void RopeRows(const Rope& o, const AnyMatrix& qkv, bool inverse, std::int64_t be
         T* const a = row + head * o.head_dim;
         T* const b = a + half_dim;
         std::int64_t i = 0;
-        for (; i + 2 * lanes <= half_dim; i += 2 * lanes)
+        for (; i + 2 * lanes <= half_dim; i += 2 * lanes) {
+          if constexpr (sizeof(T) < sizeof(float)) {  // what computes longer than memory takes
+            ask_ahead<2>(a + i);
+            ask_ahead<2>(b + i);
+          }
           rope_part<2>(a + i, b + i, cosines + i, sines + i, sign, 0);
+        }
         for (; i < half_dim; i += lanes)
           rope_part<1>(a + i, b + i, cosines + i, sines + i, sign, half_dim - i);
       }
@@ -115,12 +120,15 @@ HWY_INLINE void sigmoids(VF* x) {
 
 template <int count, class T>
 HWY_INLINE void swiglu_part(const T* a, const T* b, T* to, std::int64_t n) {
-  VF x[count], s[count];
+  VF x[count], s[count], up[count];
+  load_unordered<count>(a, n, x);
   for (int j = 0; j < count; ++j)
-    x[j] = s[j] = load_part<count>(a, j, n);
+    s[j] = x[j];
   sigmoids<count>(s);
+  load_unordered<count>(b, n, up);
   for (int j = 0; j < count; ++j)
-    store_part<count>(hn::Mul(hn::Mul(x[j], s[j]), load_part<count>(b, j, n)), to, j, n);
+    x[j] = hn::Mul(hn::Mul(x[j], s[j]), up[j]);
+  store_unordered<count>(x, to, n);
 }
 
 void SwigluRow(const ConstAnyMatrix& gate_up, const AnyMatrix& h, std::int64_t r) {
@@ -129,8 +137,12 @@ void SwigluRow(const ConstAnyMatrix& gate_up, const AnyMatrix& h, std::int64_t r
     const T* const b = a + h.cols;
     T* const to = static_cast<T*>(h.data) + r * h.stride;
     std::int64_t i = 0;
-    for (; i + together * lanes <= h.cols; i += together * lanes)
+    for (; i + together * lanes <= h.cols; i += together * lanes) {
+      ask_ahead<together>(a + i);
+      ask_ahead<together>(b + i);
+      ask_ahead<together>(to + i);
       swiglu_part<together>(a + i, b + i, to + i, 0);
+    }
     for (; i < h.cols; i += lanes)
       swiglu_part<1>(a + i, b + i, to + i, h.cols - i);
   });
@@ -139,18 +151,22 @@ void SwigluRow(const ConstAnyMatrix& gate_up, const AnyMatrix& h, std::int64_t r
 template <int count, class T>
 HWY_INLINE void swiglu_backward_part(const T* a, const T* b, const T* g, T* da, T* db,
                                      std::int64_t n) {
-  VF x[count], s[count];
+  VF x[count], s[count], up[count], gradient[count];
+  load_unordered<count>(a, n, x);
   for (int j = 0; j < count; ++j)
-    x[j] = s[j] = load_part<count>(a, j, n);
+    s[j] = x[j];
   sigmoids<count>(s);
+  load_unordered<count>(b, n, up);
+  load_unordered<count>(g, n, gradient);
   for (int j = 0; j < count; ++j) {
-    const VF gradient = load_part<count>(g, j, n);
     const VF silu = hn::Mul(x[j], s[j]);
     // silu' = s + x·s·(1 - s)
     const VF slope = hn::MulAdd(silu, hn::Sub(set(1.0f), s[j]), s[j]);
-    store_part<count>(hn::Mul(hn::Mul(gradient, load_part<count>(b, j, n)), slope), da, j, n);
-    store_part<count>(hn::Mul(gradient, silu), db, j, n);
+    x[j] = hn::Mul(hn::Mul(gradient[j], up[j]), slope);
+    s[j] = hn::Mul(gradient[j], silu);
   }
+  store_unordered<count>(x, da, n);
+  store_unordered<count>(s, db, n);
 }
 
 void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,

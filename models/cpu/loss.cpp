@@ -20,16 +20,38 @@ namespace switchback::models::HWY_NAMESPACE {
 // A row is taken in chunks that a cache holds, so that its maximum and its exponentials cost one
 // read of memory. Each chunk's exponentials are those of differences to the largest value so far.
 inline constexpr std::int64_t most_chunks = 64;
-inline constexpr std::int64_t least_chunk = 1024;
+inline constexpr std::int64_t chunk_bytes = 4096;
+
+// So many vectors at a time: where rows are of bf16, memory is faster than `together` of these
+// exponentials, of which each waits for itself.
+inline constexpr int wide = HWY_TARGET == HWY_AVX3 ? 2 * together : together;
+
+// Of the lines that lie `ahead`, both passes over a chunk ask for half while they compute:
+// otherwise memory would rest meanwhile. `half`: 0 or 1.
+template <class T>
+HWY_INLINE void ask_for_half(const T* x, std::int64_t ahead, std::int64_t half) {
+  constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)};
+  constexpr std::int64_t part = wide * lanes / 2;
+  for (std::int64_t i = 0; i < part; i += line)
+    hwy::Prefetch(x + ahead + half * part + i);
+}
 
 template <class T>
-HWY_INLINE float max_of(const T* x, std::int64_t count) {
+HWY_INLINE float max_of(const T* x, std::int64_t count, std::int64_t ahead) {
   float max = static_cast<float>(x[0]);
-  VF maxima = set(max);
+  VF maxima[together] = {set(max), set(max), set(max), set(max)};
   std::int64_t i = 0;
+  for (; i + wide * lanes <= count; i += wide * lanes) {
+    ask_for_half(x + i, ahead, 0);
+    VF v[wide];
+    q::widen_unordered<wide>(x + i, v);
+    for (int j = 0; j < wide; ++j)
+      maxima[j % together] = hn::Max(maxima[j % together], v[j]);
+  }
   for (; i + lanes <= count; i += lanes)
-    maxima = hn::Max(maxima, q::widen(x + i));
-  max = hn::GetLane(hn::MaxOfLanes(F32(), maxima));
+    maxima[0] = hn::Max(maxima[0], q::widen(x + i));
+  const VF both = hn::Max(hn::Max(maxima[0], maxima[1]), hn::Max(maxima[2], maxima[3]));
+  max = hn::GetLane(hn::MaxOfLanes(F32(), both));
   for (; i < count; ++i)
     max = std::max(max, static_cast<float>(x[i]));
   return max;
@@ -37,63 +59,54 @@ HWY_INLINE float max_of(const T* x, std::int64_t count) {
 
 template <int count, class T>
 HWY_INLINE void differences_part(const T* x, std::int64_t n, float shift, VF* e) {
+  load_unordered<count>(x, n, e);
   for (int j = 0; j < count; ++j)
-    e[j] = hn::Sub(load_part<count>(x, j, n), set(shift));
-  exponentials<count>(e);
+    e[j] = hn::Mul(hn::Sub(e[j], set(shift)), set(quant::gelu::log2_e));
+  powers_of_two<count>(e);
 }
 
-// The sum of exp(x - shift); with `keeps`, which takes f32, they replace x. Meanwhile memory
-// delivers what lies `ahead`: otherwise it would rest while a chunk is computed.
-template <bool keeps, class T>
-HWY_INLINE float sum_of_exponentials(T* x, std::int64_t count, float shift, std::int64_t ahead) {
+// The sum of exp(x - shift). Unless it is null, `kept` becomes these exponentials, in the order of
+// load_unordered; it may be x.
+template <class T>
+HWY_INLINE float sum_of_exponentials(const T* x, std::int64_t size, float shift, std::int64_t ahead,
+                                     float* kept) {
   VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
-  VF e[together];
-  std::int64_t i = 0;
-  for (; i + together * lanes <= count; i += together * lanes) {
-    for (std::int64_t line = 0; line < together * lanes; line += 64 / std::int64_t{sizeof(T)})
-      hwy::Prefetch(x + i + ahead + line);
-    differences_part<together>(x + i, 0, shift, e);
-    for (int j = 0; j < together; ++j) {
-      sums[j] = hn::Add(sums[j], e[j]);
-      if constexpr (keeps) hn::StoreU(e[j], F32(), x + i + j * lanes);
-    }
-  }
-  for (; i < count; i += lanes) {
-    const std::int64_t n = count - i;
-    differences_part<1>(x + i, n, shift, e);
-    if (n < lanes) e[0] = hn::IfThenElseZero(hn::FirstN(F32(), static_cast<std::size_t>(n)), e[0]);
-    sums[0] = hn::Add(sums[0], e[0]);
-    if constexpr (keeps) store(e[0], x + i, n);
-  }
+  for_parts<wide>(size, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+    if constexpr (count > 1) ask_for_half(x + i, ahead, 1);
+    VF e[count];
+    differences_part<count>(x + i, n, shift, e);
+    if (count == 1 && n < lanes)
+      e[0] = hn::IfThenElseZero(hn::FirstN(F32(), static_cast<std::size_t>(n)), e[0]);
+    for (int j = 0; j < count; ++j)
+      sums[j % together] = hn::Add(sums[j % together], e[j]);
+    if (kept != nullptr)
+      for (int j = 0; j < count; ++j)
+        store_part<count>(e[j], kept + i, j, n);
+  });
   return sum_of_parts(sums);
 }
 
-// x *= factor
-HWY_INLINE void scale_values(float* x, std::int64_t count, float factor) {
-  for (std::int64_t i = 0; i < count; i += lanes)
-    store(hn::Mul(load(x + i, count - i), set(factor)), x + i, count - i);
-}
-// x = factor · exp(x - shift)
+// x = factor · kept
 template <class T>
-HWY_INLINE void scaled_exponentials(T* x, std::int64_t count, float shift, float factor) {
-  VF e[together];
-  std::int64_t i = 0;
-  for (; i + together * lanes <= count; i += together * lanes) {
-    differences_part<together>(x + i, 0, shift, e);
-    for (int j = 0; j < together; ++j)
-      store_part<together>(hn::Mul(e[j], set(factor)), x + i, j, 0);
-  }
-  for (; i < count; i += lanes) {
-    differences_part<1>(x + i, count - i, shift, e);
-    store(hn::Mul(e[0], set(factor)), x + i, count - i);
-  }
+HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float factor, T* x) {
+  for_parts<wide>(size, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+    VF e[count];
+    for (int j = 0; j < count; ++j)
+      e[j] = hn::Mul(load_part<count>(kept + i, j, n), set(factor));
+    store_unordered<count>(e, x + i, n);
+  });
 }
 
+// `kept`: `cols` floats for the exponentials, if there is a scale; the row itself if it is of f32.
 template <class T>
-HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, float scale) {
-  constexpr bool is_f32 = std::is_same_v<T, float>;
+HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, float scale,
+                              float* kept) {
   const float at_target = static_cast<float>(row[target]);
-  const std::int64_t chunk = std::max(least_chunk, (cols + most_chunks - 1) / most_chunks);
+  // As even as whole steps allow, since each chunk asks for as much as it has.
+  constexpr std::int64_t step = wide * lanes;
+  const std::int64_t wanted =
+      std::clamp<std::int64_t>(cols * std::int64_t{sizeof(T)} / chunk_bytes, 1, most_chunks);
+  const std::int64_t chunk = ((cols + wanted - 1) / wanted + step - 1) / step * step;
   float shifts[most_chunks];
   float max = -std::numeric_limits<float>::infinity();
   float sum = 0;
@@ -101,37 +114,35 @@ HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, fl
   for (std::int64_t begin = 0; begin < cols; begin += chunk, ++chunks) {
     const std::int64_t count = std::min(chunk, cols - begin);
     const float before = max;
-    max = std::max(max, max_of(row + begin, count));
+    max = std::max(max, max_of(row + begin, count, chunk));
     // A chunk may hold nothing but -Inf.
     const float shift = max == -std::numeric_limits<float>::infinity() ? 0.0f : max;
     shifts[chunks] = shift;
-    const float more = is_f32 && scale != 0
-                           ? sum_of_exponentials<is_f32>(row + begin, count, shift, chunk)
-                           : sum_of_exponentials<false>(row + begin, count, shift, chunk);
+    const float more = sum_of_exponentials(row + begin, count, shift, chunk,
+                                           kept == nullptr ? nullptr : kept + begin);
     sum = (sum > 0 ? sum * std::exp(before - max) : sum) + more;
   }
   const double loss = std::log(static_cast<double>(sum)) + static_cast<double>(max) -
                       static_cast<double>(at_target);
   if (scale == 0) return loss;
   const float factor = scale / sum;
-  for (std::int64_t c = 0; c < chunks; ++c) {
-    T* const x = row + c * chunk;
-    const std::int64_t count = std::min(chunk, cols - c * chunk);
-    if constexpr (is_f32)
-      scale_values(x, count, factor * std::exp(std::min(0.0f, shifts[c] - max)));
-    else
-      scaled_exponentials(x, count, max, factor);
-  }
+  for (std::int64_t c = 0; c < chunks; ++c)
+    scale_exponentials(kept + c * chunk, std::min(chunk, cols - c * chunk),
+                       factor * std::exp(std::min(0.0f, shifts[c] - max)), row + c * chunk);
   row[target] = T(scale * (std::exp(at_target - max) / sum - 1.0f));
   return loss;
 }
 
-// -log softmax(row r)[target]. If scale is not 0, the row becomes scale · (softmax - one_hot).
-double LossOfRow(const AnyMatrix& logits, std::int64_t r, std::int32_t target, float scale) {
+// -log softmax(row r)[target]. If scale is not 0, the row becomes scale · (softmax - one_hot);
+// `scratch`: of a row that is not f32 then, `cols` floats.
+double LossOfRow(const AnyMatrix& logits, std::int64_t r, std::int32_t target, float scale,
+                 float* scratch) {
   double loss = 0;
   with_type(logits.dtype, [&]<class T>(T) HWY_ATTR {
-    loss =
-        loss_of_row(static_cast<T*>(logits.data) + r * logits.stride, logits.cols, target, scale);
+    T* const row = static_cast<T*>(logits.data) + r * logits.stride;
+    float* kept = scratch;
+    if constexpr (std::is_same_v<T, float>) kept = row;
+    loss = loss_of_row(row, logits.cols, target, scale, scale == 0 ? nullptr : kept);
   });
   return loss;
 }
@@ -152,11 +163,16 @@ void queue_cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, 
   const float scale = gradient ? 1.0f / static_cast<float>(count) : 0.0f;
   core::Workspace::Frame frame(state.workspace);
   auto* const losses = frame.take<double>(logits.rows);
+  const bool needs_scratch = gradient && logits.dtype != DType::f32;
+  const std::int64_t floats = (logits.cols + 15) / 16 * 16;
+  auto* const scratch = needs_scratch ? frame.take<float>(state.threads.count() * floats) : nullptr;
   constexpr std::int64_t rows = 4;  // of a task
-  state.threads.for_ranges(logits.rows, rows, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = begin; r < end; ++r)
-      losses[r] = kernel(logits, r, targets[static_cast<std::size_t>(r)], scale);
-  });
+  state.threads.for_ranges(
+      logits.rows, rows, [&](std::int64_t begin, std::int64_t end, int worker) {
+        float* const own = needs_scratch ? scratch + worker * floats : nullptr;
+        for (std::int64_t r = begin; r < end; ++r)
+          losses[r] = kernel(logits, r, targets[static_cast<std::size_t>(r)], scale, own);
+      });
   double sum = 0;
   for (std::int64_t r = 0; r < logits.rows; ++r)
     sum += losses[r];

@@ -55,8 +55,12 @@ HWY_INLINE float summed_row(const Args& o, std::int64_t r, const T*& s) {
   VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
   const auto at = [](auto* p, std::int64_t i) { return p == nullptr ? nullptr : p + i; };
   std::int64_t i = 0;
-  for (; i + together * lanes <= cols; i += together * lanes)
+  for (; i + together * lanes <= cols; i += together * lanes) {
+    ask_ahead<together>(x + i);
+    if (add != nullptr) ask_ahead<together>(add + i);
+    if (add != nullptr) ask_ahead<together>(sum + i);
     summed_part<statistic, together>(x + i, at(add, i), at(sum, i), 0, sums);
+  }
   for (; i < cols; i += lanes)
     summed_part<statistic, 1>(x + i, at(add, i), at(sum, i), cols - i, sums);
   s = add == nullptr ? x : sum;
@@ -72,11 +76,14 @@ void RmsRows(const RmsNorm& o, std::int64_t begin, std::int64_t end) {
       const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(cols) + norm_epsilon);
       o.rstd[static_cast<std::size_t>(r)] = rstd;
       T* const y = row_of<T>(o.y, r);
-      for (std::int64_t i = 0; i < cols; i += lanes) {
-        const std::int64_t n = cols - i;
-        const VF scaled = hn::Mul(load(s + i, n), set(rstd));
-        store(hn::Mul(scaled, load(o.gain.data() + i, n)), y + i, n);
-      }
+      const float* const gain = o.gain.data();
+      for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+        ask_ahead<count>(y + i);
+        for (int j = 0; j < count; ++j) {
+          const VF scaled = hn::Mul(load_part<count>(s + i, j, n), set(rstd));
+          store_part<count>(hn::Mul(scaled, load_part<count>(gain + i, j, n)), y + i, j, n);
+        }
+      });
     }
   });
 }
@@ -104,19 +111,22 @@ void RmsBackwardRows(const RmsNormBackward& o, std::int64_t begin, std::int64_t 
       const float rstd = o.rstd[static_cast<std::size_t>(r)];
       const float* const gain = o.gain.data();
       VF dots[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
-      std::int64_t at = 0;
-      for (; at + together * lanes <= cols; at += together * lanes)
-        rms_backward_part<together>(s + at, dy + at, gain + at, dgain + at, rstd, 0, dots);
-      for (; at < cols; at += lanes)
-        rms_backward_part<1>(s + at, dy + at, gain + at, dgain + at, rstd, cols - at, dots);
+      for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+        ask_ahead<count>(s + i);
+        ask_ahead<count>(dy + i);
+        rms_backward_part<count>(s + i, dy + i, gain + i, dgain + i, rstd, n, dots);
+      });
       const float mean = sum_of_parts(dots) / static_cast<float>(cols);
-      for (std::int64_t i = 0; i < cols; i += lanes) {
-        const std::int64_t n = cols - i;
-        const VF normal = hn::Mul(load(s + i, n), set(rstd));
-        const VF scaled = hn::Mul(load(dy + i, n), load(o.gain.data() + i, n));
-        const VF change = hn::Mul(hn::NegMulAdd(normal, set(mean), scaled), set(rstd));
-        store(hn::Add(load(dx + i, n), change), dx + i, n);
-      }
+      for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+        ask_ahead<count>(dx + i);
+        for (int j = 0; j < count; ++j) {
+          const VF normal = hn::Mul(load_part<count>(s + i, j, n), set(rstd));
+          const VF scaled =
+              hn::Mul(load_part<count>(dy + i, j, n), load_part<count>(gain + i, j, n));
+          const VF change = hn::Mul(hn::NegMulAdd(normal, set(mean), scaled), set(rstd));
+          store_part<count>(hn::Add(load_part<count>(dx + i, j, n), change), dx + i, j, n);
+        }
+      });
     }
   });
 }
@@ -148,11 +158,18 @@ void LayerRows(const LayerNorm& o, std::int64_t begin, std::int64_t end) {
       o.mean[static_cast<std::size_t>(r)] = mean;
       o.rstd[static_cast<std::size_t>(r)] = rstd;
       T* const y = row_of<T>(o.y, r);
-      for (i = 0; i < cols; i += lanes) {
-        const std::int64_t n = cols - i;
-        const VF normal = hn::Mul(hn::Sub(load(s + i, n), set(mean)), set(rstd));
-        store(hn::MulAdd(normal, load(o.gain.data() + i, n), load(o.bias.data() + i, n)), y + i, n);
-      }
+      const float* const gain = o.gain.data();
+      const float* const bias = o.bias.data();
+      for_parts(cols, [&]<int count>(Count<count>, std::int64_t at, std::int64_t n) HWY_ATTR {
+        ask_ahead<count>(y + at);
+        for (int j = 0; j < count; ++j) {
+          const VF centred = hn::Sub(load_part<count>(s + at, j, n), set(mean));
+          const VF normal = hn::Mul(centred, set(rstd));
+          const VF v = hn::MulAdd(normal, load_part<count>(gain + at, j, n),
+                                  load_part<count>(bias + at, j, n));
+          store_part<count>(v, y + at, j, n);
+        }
+      });
     }
   });
 }
@@ -198,20 +215,25 @@ void LayerBackwardRows(const LayerNormBackward& o, std::int64_t begin, std::int6
       const LayerBackwardRow row = {o.gain.data(), dgain, dbias, mean, rstd};
       VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
       VF dots[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
-      std::int64_t at = 0;
-      for (; at + together * lanes <= cols; at += together * lanes)
-        layer_backward_part<together>(s, dy, row, at, 0, sums, dots);
-      for (; at < cols; at += lanes)
-        layer_backward_part<1>(s, dy, row, at, cols - at, sums, dots);
+      for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+        ask_ahead<count>(s + i);
+        ask_ahead<count>(dy + i);
+        layer_backward_part<count>(s, dy, row, i, n, sums, dots);
+      });
       const float mean_of_scaled = sum_of_parts(sums) / count;
       const float mean_of_products = sum_of_parts(dots) / count;
-      for (std::int64_t i = 0; i < cols; i += lanes) {
-        const std::int64_t n = cols - i;
-        const VF normal = hn::Mul(hn::Sub(load(s + i, n), set(mean)), set(rstd));
-        const VF scaled = hn::Mul(load(dy + i, n), load(o.gain.data() + i, n));
-        const VF centred = hn::Sub(scaled, set(mean_of_scaled));
-        store(hn::Mul(hn::NegMulAdd(normal, set(mean_of_products), centred), set(rstd)), dx + i, n);
-      }
+      const float* const gain = o.gain.data();
+      for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+        ask_ahead<count>(dx + i);
+        for (int j = 0; j < count; ++j) {
+          const VF normal = hn::Mul(hn::Sub(load_part<count>(s + i, j, n), set(mean)), set(rstd));
+          const VF scaled =
+              hn::Mul(load_part<count>(dy + i, j, n), load_part<count>(gain + i, j, n));
+          const VF centred = hn::Sub(scaled, set(mean_of_scaled));
+          const VF change = hn::NegMulAdd(normal, set(mean_of_products), centred);
+          store_part<count>(hn::Mul(change, set(rstd)), dx + i, j, n);
+        }
+      });
     }
   });
 }
@@ -242,12 +264,13 @@ void add_blocks(ContextState& state, const float* sums, std::int64_t blocks, std
   constexpr std::int64_t columns = 256;
   state.threads.for_ranges(static_cast<std::int64_t>(to.size()), columns,
                            [&](std::int64_t begin, std::int64_t end, int) {
+                             float sum[columns] = {};
+                             for (std::int64_t b = 0; b < blocks; ++b)
+                               for (std::int64_t c = begin; c < end; ++c)
+                                 sum[c - begin] += sums[b * stride + c];
                              for (std::int64_t c = begin; c < end; ++c) {
-                               float sum = 0;
-                               for (std::int64_t b = 0; b < blocks; ++b)
-                                 sum += sums[b * stride + c];
                                float& total = to[static_cast<std::size_t>(c)];
-                               total = accumulate ? total + sum : sum;
+                               total = accumulate ? total + sum[c - begin] : sum[c - begin];
                              }
                            });
 }

@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "quant/cpu/narrow-inl.h"
 #include "quant/gelu.hpp"
 
@@ -63,6 +65,46 @@ HWY_INLINE void store_part(VF v, T* p, int j, std::int64_t n) {
     q::narrow_any(v, p + j * lanes);
   else
     store(v, p, n);
+}
+
+// The same for all `count` vectors, several in an order that is the type's
+// (quant/cpu/narrow-inl.h).
+template <int count, class T>
+HWY_INLINE void load_unordered(const T* p, std::int64_t n, VF* v) {
+  if constexpr (count > 1)
+    q::widen_unordered<count>(p, v);
+  else
+    v[0] = load(p, n);
+}
+template <int count, class T>
+HWY_INLINE void store_unordered(const VF* v, T* p, std::int64_t n) {
+  if constexpr (count > 1)
+    q::narrow_any_unordered<count>(v, p);
+  else
+    store(v[0], p, n);
+}
+
+// f(Count<n>(), i, left) for `most` vectors from element i on, and for each of those that are left,
+// of which the last may be short: `left` elements.
+template <int count>
+using Count = std::integral_constant<int, count>;
+template <int most = together, class F>
+HWY_INLINE void for_parts(std::int64_t size, F&& f) {
+  std::int64_t i = 0;
+  for (; i + most * lanes <= size; i += most * lanes)
+    f(Count<most>(), i, 0);
+  for (; i < size; i += lanes)
+    f(Count<1>(), i, size - i);
+}
+
+// Asks memory for what lies so far behind `count` vectors: rows follow each other, but a core's own
+// prefetchers start anew at each page, of which every operand has one.
+template <int count, class T>
+HWY_INLINE void ask_ahead(const T* p) {
+  constexpr std::int64_t far_bytes = 2048;
+  constexpr auto size = static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t i = 0; i < count * lanes; i += 64 / size)
+    hwy::Prefetch(p + far_bytes / size + i);
 }
 
 // The sum of all lanes of `together` vectors.

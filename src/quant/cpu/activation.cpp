@@ -6,6 +6,8 @@
 #define HWY_TARGET_INCLUDE "quant/cpu/activation.cpp"
 #include "hwy/foreach_target.h"
 //
+#include <type_traits>
+
 #include "hwy/cache_control.h"
 
 #include "core/matrix_rows.hpp"
@@ -20,8 +22,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// The sequences of quant/gelu.hpp. Floor: about 30 (tanh) and 45 (erf) operations and a division a
-// vector, which is more time than memory takes for it: two cores of Zen 5 reach about half a copy.
+// The sequences of quant/gelu.hpp, for vectors side by side: each is two chains of twenty dependent
+// operations, and a core that computed one vector after the other would wait half of the time.
+// Floor: about 30 (tanh) and 50 (erf) operations and a division a vector, which is more time than
+// memory takes for it where memory is fast.
+inline constexpr int together = 4;
+#define SWITCHBACK_EACH _Pragma("GCC unroll 4") for (int i = 0; i < count; ++i)
 
 HWY_INLINE VF set(float value) {
   return hn::Set(F32(), value);
@@ -35,25 +41,37 @@ HWY_INLINE VF mul_add(VF a, VF b, VF c) {
   return hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(n, hn::Set(U32(), 127u))));
 }
 
-template <bool has_rest>
-HWY_INLINE VF exponential(VF z, VF rest) {
-  const VF shifted = mul_add(z, set(gelu::log2_e), set(gelu::integer_shift));
-  const VF n = hn::Sub(shifted, set(gelu::integer_shift));
-  VF r = hn::Sub(hn::Sub(z, hn::Mul(n, set(gelu::ln2_high))), hn::Mul(n, set(gelu::ln2_low)));
-  if constexpr (has_rest) r = hn::Add(r, rest);
-  VF p = mul_add(set(gelu::exp6), r, set(gelu::exp5));
-  p = mul_add(p, r, set(gelu::exp4));
-  p = mul_add(p, r, set(gelu::exp3));
-  p = mul_add(p, r, set(gelu::exp2));
-  p = mul_add(p, r, set(1.0f));
-  p = mul_add(p, r, set(1.0f));
+// z = exp(z + rest); no rest if there is no such array.
+template <int count>
+HWY_INLINE void exponentials(VF* z, const VF* rest) {
+  VF shifted[count], p[count];
+  SWITCHBACK_EACH shifted[i] = mul_add(z[i], set(gelu::log2_e), set(gelu::integer_shift));
+  SWITCHBACK_EACH {
+    const VF n = hn::Sub(shifted[i], set(gelu::integer_shift));
+    // The first product is exact, so that a fused operation has the same bits.
+    const VF high = hn::NegMulAdd(n, set(gelu::ln2_high), z[i]);
+    z[i] = hn::Sub(high, hn::Mul(n, set(gelu::ln2_low)));
+    if (rest != nullptr) z[i] = hn::Add(z[i], rest[i]);
+  }
+  SWITCHBACK_EACH p[i] = mul_add(set(gelu::exp6), z[i], set(gelu::exp5));
+  SWITCHBACK_EACH p[i] = mul_add(p[i], z[i], set(gelu::exp4));
+  SWITCHBACK_EACH p[i] = mul_add(p[i], z[i], set(gelu::exp3));
+  SWITCHBACK_EACH p[i] = mul_add(p[i], z[i], set(gelu::exp2));
+  SWITCHBACK_EACH p[i] = mul_add(p[i], z[i], set(1.0f));
+  SWITCHBACK_EACH p[i] = mul_add(p[i], z[i], set(1.0f));
 #if HWY_TARGET == HWY_AVX3
-  return VF{_mm512_scalef_ps(p.raw, n.raw)};  // times 2^n, rounded once: the same bits
+  // Times 2^n, rounded once: the same bits.
+  SWITCHBACK_EACH {
+    const VF n = hn::Sub(shifted[i], set(gelu::integer_shift));
+    z[i] = VF{_mm512_scalef_ps(p[i].raw, n.raw)};
+  }
 #else
-  const U32 du;
-  const VU whole = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, gelu::integer_shift_bits));
-  const VU half = hn::BitCast(du, hn::ShiftRight<1>(hn::BitCast(I32(), whole)));
-  return hn::Mul(hn::Mul(p, power_of_two(half)), power_of_two(hn::Sub(whole, half)));
+  SWITCHBACK_EACH {
+    const U32 du;
+    const VU whole = hn::Sub(hn::BitCast(du, shifted[i]), hn::Set(du, gelu::integer_shift_bits));
+    const VU half = hn::BitCast(du, hn::ShiftRight<1>(hn::BitCast(I32(), whole)));
+    z[i] = hn::Mul(hn::Mul(p[i], power_of_two(half)), power_of_two(hn::Sub(whole, half)));
+  }
 #endif
 }
 
@@ -62,54 +80,97 @@ HWY_INLINE VF clamp(VF x, float end) {
 }
 
 struct GeluTanh {
-  static HWY_INLINE VF value(VF x) {
-    const VF cubed = mul_add(set(gelu::cubic), hn::Mul(x, x), set(1.0f));
-    const VF u = clamp(hn::Mul(hn::Mul(set(gelu::twice_sqrt_2_pi), x), cubed), gelu::value_end);
-    return hn::Div(x, hn::Add(set(1.0f), exponential<false>(hn::Neg(u), u)));
+  // x = its value.
+  template <int count>
+  static HWY_INLINE void values(VF* x) {
+    VF e[count];
+    SWITCHBACK_EACH {
+      const VF cubed = mul_add(set(gelu::cubic), hn::Mul(x[i], x[i]), set(1.0f));
+      e[i] = hn::Neg(
+          clamp(hn::Mul(hn::Mul(set(gelu::twice_sqrt_2_pi), x[i]), cubed), gelu::value_end));
+    }
+    exponentials<count>(e, nullptr);
+    SWITCHBACK_EACH x[i] = hn::Div(x[i], hn::Add(set(1.0f), e[i]));
   }
-  static HWY_INLINE VF derivative(VF x) {
-    const VF c = clamp(x, gelu::derivative_end);
-    const VF square = hn::Mul(c, c);
-    const VF u = hn::Mul(hn::Mul(set(gelu::twice_sqrt_2_pi), c),
-                         mul_add(set(gelu::cubic), square, set(1.0f)));
-    const VF e = exponential<false>(hn::Neg(u), u);
-    const VF s = hn::Div(set(1.0f), hn::Add(set(1.0f), e));
-    const VF slope =
-        hn::Mul(set(gelu::twice_sqrt_2_pi), mul_add(set(gelu::three_cubic), square, set(1.0f)));
-    return hn::Add(hn::Add(s, hn::Mul(hn::Mul(c, slope), hn::Mul(s, hn::Mul(e, s)))),
-                   hn::Sub(x, x));
+  // x = its derivative.
+  template <int count>
+  static HWY_INLINE void derivatives(VF* x) {
+    VF c[count], e[count];
+    SWITCHBACK_EACH {
+      c[i] = clamp(x[i], gelu::derivative_end);
+      e[i] = hn::Neg(hn::Mul(hn::Mul(set(gelu::twice_sqrt_2_pi), c[i]),
+                             mul_add(set(gelu::cubic), hn::Mul(c[i], c[i]), set(1.0f))));
+    }
+    exponentials<count>(e, nullptr);
+    SWITCHBACK_EACH {
+      const VF s = hn::Div(set(1.0f), hn::Add(set(1.0f), e[i]));
+      const VF square = hn::Mul(c[i], c[i]);
+      const VF slope =
+          hn::Mul(set(gelu::twice_sqrt_2_pi), mul_add(set(gelu::three_cubic), square, set(1.0f)));
+      x[i] = hn::Add(hn::Add(s, hn::Mul(hn::Mul(c[i], slope), hn::Mul(s, hn::Mul(e[i], s)))),
+                     hn::Sub(x[i], x[i]));
+    }
   }
 };
 
 struct GeluErf {
-  struct Normal {
-    VF distribution, bell;
-  };
-  static HWY_INLINE Normal normal(VF x) {
-    const U32 du;
-    const VF a = hn::Min(hn::Abs(x), set(gelu::tail_end));
-    const VF upper = hn::BitCast(F32(), hn::And(hn::BitCast(du, a), hn::Set(du, gelu::upper_half)));
-    const VF bell =
-        exponential<true>(hn::Mul(set(-0.5f), hn::Mul(upper, upper)),
-                          hn::Mul(set(-0.5f), hn::Mul(hn::Sub(a, upper), hn::Add(a, upper))));
-    const VF t = hn::Div(set(1.0f), mul_add(set(gelu::tail_slope), a, set(1.0f)));
-    VF p = mul_add(set(gelu::tail8), t, set(gelu::tail7));
-    p = mul_add(p, t, set(gelu::tail6));
-    p = mul_add(p, t, set(gelu::tail5));
-    p = mul_add(p, t, set(gelu::tail4));
-    p = mul_add(p, t, set(gelu::tail3));
-    p = mul_add(p, t, set(gelu::tail2));
-    p = mul_add(p, t, set(gelu::tail1));
-    p = mul_add(p, t, set(gelu::tail0));
-    const VF tail = hn::Mul(hn::Mul(p, t), bell);
-    const VF distribution =
-        hn::IfThenElse(hn::Lt(x, hn::Zero(F32())), tail, hn::Sub(set(1.0f), tail));
-    return {distribution, bell};
+  // min(|x|, tail_end)
+  static HWY_INLINE VF magnitude(VF x) {
+#if HWY_TARGET == HWY_AVX3
+    constexpr int least_magnitude_without_sign = 0b1010;
+    return VF{_mm512_range_ps(x.raw, set(gelu::tail_end).raw, least_magnitude_without_sign)};
+#else
+    return hn::Min(hn::Abs(x), set(gelu::tail_end));
+#endif
   }
-  static HWY_INLINE VF value(VF x) { return hn::Mul(x, normal(x).distribution); }
-  static HWY_INLINE VF derivative(VF x) {
-    const Normal n = normal(x);
-    return hn::Add(n.distribution, hn::Mul(x, hn::Mul(n.bell, set(gelu::density_at_zero))));
+  // tail where x < 0, elsewhere 1 - tail.
+  static HWY_INLINE VF distribution(VF x, VF tail) {
+    const auto negative = hn::Lt(x, hn::Zero(F32()));
+#if HWY_TARGET == HWY_AVX3
+    return VF{_mm512_mask_sub_ps(tail.raw, static_cast<__mmask16>(~negative.raw), set(1.0f).raw,
+                                 tail.raw)};
+#else
+    return hn::IfThenElse(negative, tail, hn::Sub(set(1.0f), tail));
+#endif
+  }
+  // Distributions and bells of x.
+  template <int count>
+  static HWY_INLINE void normal(const VF* x, VF* distributions, VF* bell) {
+    const U32 du;
+    VF rest[count], t[count], p[count];
+    SWITCHBACK_EACH {
+      const VF a = magnitude(x[i]);
+      t[i] = hn::Div(set(1.0f), mul_add(set(gelu::tail_slope), a, set(1.0f)));
+      const VF upper =
+          hn::BitCast(F32(), hn::And(hn::BitCast(du, a), hn::Set(du, gelu::upper_half)));
+      // Halves are exact, so that they may be taken of factors.
+      const VF half = hn::Mul(set(-0.5f), upper);
+      bell[i] = hn::Mul(half, upper);
+      rest[i] = hn::Mul(hn::Sub(a, upper), hn::NegMulAdd(set(0.5f), a, half));
+    }
+    exponentials<count>(bell, rest);
+    SWITCHBACK_EACH p[i] = mul_add(set(gelu::tail8), t[i], set(gelu::tail7));
+    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail6));
+    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail5));
+    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail4));
+    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail3));
+    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail2));
+    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail1));
+    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail0));
+    SWITCHBACK_EACH distributions[i] = distribution(x[i], hn::Mul(hn::Mul(p[i], t[i]), bell[i]));
+  }
+  template <int count>
+  static HWY_INLINE void values(VF* x) {
+    VF distributions[count], bell[count];
+    normal<count>(x, distributions, bell);
+    SWITCHBACK_EACH x[i] = hn::Mul(x[i], distributions[i]);
+  }
+  template <int count>
+  static HWY_INLINE void derivatives(VF* x) {
+    VF distributions[count], bell[count];
+    normal<count>(x, distributions, bell);
+    SWITCHBACK_EACH x[i] =
+        hn::Add(distributions[i], hn::Mul(x[i], hn::Mul(bell[i], set(gelu::density_at_zero))));
   }
 };
 
@@ -118,47 +179,89 @@ struct GeluErf {
 // those of operands that start on huge pages are.
 inline constexpr std::int64_t far_ahead = 512;
 
-// y[0, count) from x, and from g where there is one. The last vector overlaps the one before; a run
+// y = the values of `count` vectors at x.
+template <class A, int count, class T>
+HWY_INLINE void forward_vectors(const T* x, T* y) {
+  VF v[count];
+  if constexpr (count > 1)
+    widen_unordered<count>(x, v);
+  else
+    v[0] = widen(x);
+  A::template values<count>(v);
+  if constexpr (count > 1)
+    narrow_any_unordered<count>(v, y);
+  else
+    narrow_any(v[0], y);
+}
+// dx = g times the derivatives at x.
+template <class A, int count, class G, class T>
+HWY_INLINE void backward_vectors(const G* g, const T* x, G* dx) {
+  VF v[count];
+  if constexpr (count > 1 && std::is_same_v<G, T>) {
+    widen_unordered<count>(x, v);
+    A::template derivatives<count>(v);
+    VF gradients[count];
+    widen_unordered<count>(g, gradients);
+    SWITCHBACK_EACH v[i] = hn::Mul(gradients[i], v[i]);
+    narrow_any_unordered<count>(v, dx);
+  } else {
+    SWITCHBACK_EACH v[i] = widen(x + i * lanes);
+    A::template derivatives<count>(v);
+    SWITCHBACK_EACH narrow_any(hn::Mul(widen(g + i * lanes), v[i]), dx + i * lanes);
+  }
+}
+#undef SWITCHBACK_EACH
+
+// Asks for the lines of `together` vectors.
+template <class T>
+HWY_INLINE void ask_for(const T* p) {
+  constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t i = 0; i < together * lanes; i += line)
+    hwy::Prefetch(p + i);
+}
+
+// y[0, size) from x, and from g where there is one. The last vector overlaps the one before; a run
 // shorter than a vector is padded with zeros.
 template <class A, class T>
-HWY_INLINE void forward_run(const T* x, std::int64_t count, T* y) {
-  if (count < lanes) {
+HWY_INLINE void forward_run(const T* x, std::int64_t size, T* y) {
+  if (size < lanes) {
     alignas(64) T values[lanes];
-    narrow_any(A::value(widen(Padded<T>(x, count).elements)), values);
+    forward_vectors<A, 1>(Padded<T>(x, size).elements, values);
     std::memcpy(static_cast<void*>(y), static_cast<const void*>(values),
-                static_cast<std::size_t>(count) * sizeof(T));
+                static_cast<std::size_t>(size) * sizeof(T));
     return;
   }
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    hwy::Prefetch(x + i + far_ahead);
-    hwy::Prefetch(y + i + far_ahead);
-    narrow_any(A::value(widen(x + i)), y + i);
+  for (; i + together * lanes <= size; i += together * lanes) {
+    ask_for(x + i + far_ahead);
+    ask_for(y + i + far_ahead);
+    forward_vectors<A, together>(x + i, y + i);
   }
-  if (i < count) narrow_any(A::value(widen(x + count - lanes)), y + count - lanes);
+  for (; i < size; i += lanes) {
+    const std::int64_t at = std::min(i, size - lanes);
+    forward_vectors<A, 1>(x + at, y + at);
+  }
 }
 
 template <class A, class G, class T>
-HWY_INLINE void backward_run(const G* g, const T* x, std::int64_t count, G* dx) {
-  const auto gradient = [](const G* g_, const T* x_)
-                            HWY_ATTR { return hn::Mul(widen(g_), A::derivative(widen(x_))); };
-  if (count < lanes) {
+HWY_INLINE void backward_run(const G* g, const T* x, std::int64_t size, G* dx) {
+  if (size < lanes) {
     alignas(64) G values[lanes];
-    narrow_any(gradient(Padded<G>(g, count).elements, Padded<T>(x, count).elements), values);
+    backward_vectors<A, 1>(Padded<G>(g, size).elements, Padded<T>(x, size).elements, values);
     std::memcpy(static_cast<void*>(dx), static_cast<const void*>(values),
-                static_cast<std::size_t>(count) * sizeof(G));
+                static_cast<std::size_t>(size) * sizeof(G));
     return;
   }
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    hwy::Prefetch(g + i + far_ahead);
-    hwy::Prefetch(x + i + far_ahead);
-    hwy::Prefetch(dx + i + far_ahead);
-    narrow_any(gradient(g + i, x + i), dx + i);
+  for (; i + together * lanes <= size; i += together * lanes) {
+    ask_for(g + i + far_ahead);
+    ask_for(x + i + far_ahead);
+    ask_for(dx + i + far_ahead);
+    backward_vectors<A, together>(g + i, x + i, dx + i);
   }
-  if (i < count) {
-    i = count - lanes;
-    narrow_any(gradient(g + i, x + i), dx + i);
+  for (; i < size; i += lanes) {
+    const std::int64_t at = std::min(i, size - lanes);
+    backward_vectors<A, 1>(g + at, x + at, dx + at);
   }
 }
 

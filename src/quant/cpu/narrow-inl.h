@@ -14,7 +14,15 @@ HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
 HWY_INLINE VF canonical_nan(VF v) {
+#if HWY_TARGET == HWY_AVX3
+  // Four bits say what becomes of each of eight kinds of values: 0, of the two kinds of NaN, that
+  // they are replaced; 1 that they stay.
+  const __m512i kinds = _mm512_set1_epi32(0x11111100);
+  const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(nan_bits));
+  return VF{_mm512_fixupimm_ps(nan, v.raw, kinds, 0)};
+#else
   return hn::IfThenElse(hn::IsNaN(v), hn::BitCast(F32(), hn::Set(U32(), nan_bits)), v);
+#endif
 }
 
 HWY_INLINE void store_bits(VU bits, void* p) {
@@ -30,11 +38,20 @@ HWY_INLINE void narrow_any(VF v, float* p) {
   narrow(canonical_nan(v), p);
 }
 
-HWY_INLINE void narrow(VF v, bfloat16* p) {
+// v as a bf16 in the upper half; what is below it says nothing.
+HWY_INLINE VU rounded_to_bf16(VF v) {
   const U32 du;
   const VU bits = hn::BitCast(du, v);
-  const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  store_bits(hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu)))), p);
+  const VU below = hn::Add(bits, hn::Set(du, 0x7FFFu));  // rounds halves down
+#if HWY_TARGET == HWY_AVX3
+  const __mmask16 odd = _mm512_test_epi32_mask(bits.raw, hn::Set(du, 0x10000u).raw);
+  return VU{_mm512_mask_add_epi32(below.raw, odd, bits.raw, hn::Set(du, 0x8000u).raw)};
+#else
+  return hn::Add(below, hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u)));
+#endif
+}
+HWY_INLINE void narrow(VF v, bfloat16* p) {
+  store_bits(hn::ShiftRight<16>(rounded_to_bf16(v)), p);
 }
 // That NaN has no bits that rounding could carry on from.
 HWY_INLINE void narrow_any(VF v, bfloat16* p) {
@@ -79,6 +96,40 @@ HWY_INLINE void narrow_any(VF v, half* p) {
   store_bits(hn::IfThenElse(number, half_bits(v), hn::Set(du, 0x7E00u)), p);
 }
 #endif
+
+// `count` vectors in an order of their own, which is the same of all arrays of a type: elements at
+// even places and those between them, if two bf16 are so taken apart by one operation each.
+template <int count, class T>
+HWY_INLINE void widen_unordered(const T* p, VF* v) {
+  for (int i = 0; i < count; ++i)
+    v[i] = widen(p + i * lanes);
+}
+template <int count>
+HWY_INLINE void widen_unordered(const bfloat16* p, VF* v) {
+  static_assert(count % 2 == 0);
+  const U32 du;
+  for (int i = 0; i < count; i += 2) {
+    const VU pairs = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(p + i * lanes));
+    v[i] = hn::BitCast(F32(), hn::ShiftLeft<16>(pairs));
+    v[i + 1] = hn::BitCast(F32(), hn::And(pairs, hn::Set(du, 0xFFFF0000u)));
+  }
+}
+template <int count, class T>
+HWY_INLINE void narrow_any_unordered(const VF* v, T* p) {
+  for (int i = 0; i < count; ++i)
+    narrow_any(v[i], p + i * lanes);
+}
+template <int count>
+HWY_INLINE void narrow_any_unordered(const VF* v, bfloat16* p) {
+  static_assert(count % 2 == 0);
+  const U32 du;
+  for (int i = 0; i < count; i += 2) {
+    const VU even = rounded_to_bf16(canonical_nan(v[i]));
+    const VU odd = rounded_to_bf16(canonical_nan(v[i + 1]));
+    const VU pairs = hn::OrAnd(hn::ShiftRight<16>(even), odd, hn::Set(du, 0xFFFF0000u));
+    hn::StoreU(pairs, du, reinterpret_cast<std::uint32_t*>(p + i * lanes));
+  }
+}
 
 }  // namespace switchback::quant::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
