@@ -215,6 +215,7 @@ class Decoder::Block {
                       ? initial_deviation / std::sqrt(2.0f * static_cast<float>(options_.layers))
                       : initial_deviation;
     s.mode = options_.mode;
+    s.dw = options_.dw;
     s.dtype = options_.dtype;
     return s;
   }
@@ -257,6 +258,7 @@ Decoder::Decoder(const Surroundings& around, Parameters& parameters, const Decod
   head.out = o.vocabulary;
   head.deviation = initial_deviation;
   head.mode = o.mode;
+  head.dw = o.dw;
   head.dtype = o.dtype;
   head_ = std::make_unique<Linear>(around_, parameters, head);
 

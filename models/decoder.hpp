@@ -22,6 +22,8 @@ struct DecoderOptions {
   float rope_theta = 10000.0f;
   DType dtype = DType::f32;  ///< of activations and products: f32 or bf16
   Mode mode = Mode::standard;
+  /// How linear layers compute dW. Modes rowwise, global and auto have int8_block.
+  WeightGradient dw = WeightGradient::floating;
 
   /// Of a model: 2·V·d + L·(4·d² + 3·d·h + 2·d) + d.
   [[nodiscard]] std::int64_t parameters() const;

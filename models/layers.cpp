@@ -24,6 +24,7 @@ LinearOptions options_of(const LinearSpec& spec) {
   options.mode = spec.mode;
   options.dtype = spec.dtype;
   options.activation = spec.activation;
+  options.dw = spec.dw;
   return options;
 }
 

@@ -33,6 +33,7 @@ struct LinearSpec {
   Mode mode = Mode::standard;
   DType dtype = DType::f32;
   Activation activation = Activation::none;  ///< of its input
+  WeightGradient dw = WeightGradient::floating;
 };
 
 /// What was kept of a linear's input x[M,K]: x, or codes with absmax, a quarter of its bytes.

@@ -44,6 +44,7 @@ class Weights {
  public:
   Weights(Context& context, std::int64_t dim_, std::int64_t rank, std::uint64_t seed)
       : dim(dim_),
+        memory_(context.state().runtime),
         shared_(context.state(), memory_, seed),
         linear_(context.state(), memory_, seed),
         fragmented_(context.state(), memory_, seed) {
@@ -86,17 +87,43 @@ class Weights {
 };
 
 // What a layer computes from and into, in turns with the others.
-struct Operands {
+class Operands {
+ public:
   Operands(Context& context, const Shape& s, std::uint64_t seed)
       : x(context, DType::f32, s.batch, s.dim),
-        target(context, DType::f32, s.batch, s.dim),
-        y(context, DType::f32, s.batch, s.dim),
-        g(context, DType::f32, s.batch, s.dim),
-        dx(context, DType::f32, s.batch, s.dim) {
+        dx(context, DType::f32, s.batch, s.dim),
+        context_(context),
+        rows_(s.batch),
+        outputs_(context, DType::f32, 3 * s.batch, s.dim) {
     measure::fill_normal(context, x.any(), seed);
-    measure::fill_normal(context, target.any(), seed + 1);
+    measure::fill_normal(context, target(), seed + 1);
+    if (context.state().on_cpu()) return;
+    const float scale = loss_scale(s.batch * s.dim);
+    difference_.emplace(context, scale, -scale);
   }
-  Matrix x, target, y, g, dx;
+
+  [[nodiscard]] AnyMatrix y() const { return rows_of(outputs_, 0, rows_); }
+  [[nodiscard]] AnyMatrix g() const { return rows_of(outputs_, 2 * rows_, rows_); }
+  /// g = the gradient of the mean squared error of y.
+  void loss_gradient() const {
+    const std::int64_t count = rows_ * outputs_.cols();
+    const auto floats = [](const AnyMatrix& m) { return static_cast<float*>(m.data); };
+    if (difference_)
+      return (*difference_)(context_, floats(y()), floats(target()), floats(g()), count);
+    const auto size = static_cast<std::size_t>(count);
+    mse_gradient(context_.state(), {floats(y()), size}, {floats(target()), size}, count,
+                 {floats(g()), size});
+  }
+
+  Matrix x, dx;
+
+ private:
+  [[nodiscard]] AnyMatrix target() const { return rows_of(outputs_, rows_, rows_); }
+
+  Context& context_;
+  std::int64_t rows_;
+  Matrix outputs_;                         ///< y, the target, g: no output between two inputs
+  std::optional<WeightedSum> difference_;  ///< of a device
 };
 
 // A layer in a mode, once for training and once prepared for inference.
@@ -129,15 +156,14 @@ class Plain : public Variant {
     eval_.set_weight(weights.weight->value.any(), weights.bias->value.any());
     eval_.prepare_for_eval();
   }
-  void infer() override { eval_.forward(o_.x.any(), o_.y.any()); }
+  void infer() override { eval_.forward(o_.x.any(), o_.y()); }
   void forward() override {
     train_.weight_updated();
-    train_.forward(o_.x.any(), o_.y.any(), Save::borrow);
+    train_.forward(o_.x.any(), o_.y(), Save::borrow);
   }
   void backward() override {
-    mse_gradient(state_, o_.y.floats(), o_.target.floats(), o_.y.rows() * o_.y.cols(),
-                 o_.g.floats());
-    train_.backward({.g = o_.g.any(),
+    o_.loss_gradient();
+    train_.backward({.g = o_.g(),
                      .dx = o_.dx.any(),
                      .dw = weights_.weight->gradient.any(),
                      .db = weights_.bias->gradient.any()});
@@ -177,15 +203,14 @@ class Fragmented : public Variant {
     eval_.set_weights(all);
     eval_.prepare_for_eval();
   }
-  void infer() override { eval_.forward_hard(o_.x.any(), o_.y.any()); }
+  void infer() override { eval_.forward_hard(o_.x.any(), o_.y()); }
   void forward() override {
     train_.weights_updated();
-    train_.forward(o_.x.any(), o_.y.any(), Save::borrow);
+    train_.forward(o_.x.any(), o_.y(), Save::borrow);
   }
   void backward() override {
-    mse_gradient(state_, o_.y.floats(), o_.target.floats(), o_.y.rows() * o_.y.cols(),
-                 o_.g.floats());
-    train_.backward({.g = o_.g.any(),
+    o_.loss_gradient();
+    train_.backward({.g = o_.g(),
                      .dx = o_.dx.any(),
                      .dweight = weights_.weight->gradient.any(),
                      .dselector = by_fragment(weights_.selector->gradient),
@@ -326,12 +351,6 @@ class FragmentedWorkload : public Workload {
                     "needs x itself",
                     mode_name(mode));
   }
-  void open(Session& session) override {
-    core::require(session.on_cpu(),
-                  "fragmented: device {}: its loss and its checks run on the CPU; use --device cpu",
-                  session.context().state().device);
-  }
-
   [[nodiscard]] std::vector<Column> columns() const override {
     return {
         {.name = "dim", .meaning = "inputs and outputs"},
@@ -393,6 +412,7 @@ class FragmentedWorkload : public Workload {
   }
 
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
+  [[nodiscard]] std::string published_beside(std::span<const Json> records) const override;
 
  private:
   [[nodiscard]] static std::string case_id(const Shape& shape) {
@@ -409,19 +429,57 @@ class FragmentedWorkload : public Workload {
   std::unique_ptr<Weights> weights_;  ///< of the size measured last
 };
 
+std::string FragmentedWorkload::published_beside(std::span<const Json> records) const {
+  const PublishedTable published("fragmented_linear");
+  Table table({"in = out", "rows", "layer", "F", "published forward [ms]", "backward", "peak [MiB]",
+               "ours, standard: forward", "backward", "rowwise: forward", "backward"},
+              {"layer"});
+  // Ours of a mode: of the hard layer its inference, of the others a training step's parts. What
+  // the source calls backward ends with the optimizer.
+  const auto add_ours = [&](std::size_t row, Mode mode, std::vector<std::string>& cells) {
+    const bool is_plain = published.text(row, "layer") == "linear";
+    const bool is_hard = published.text(row, "layer") == "fragmented_inference";
+    std::vector<std::string> times = {"-", "-"};
+    for (const Json& r : records)
+      if (r["dim"] == published.number(row, "in_features") &&
+          r["batch"] == published.number(row, "batch") && r["mode"] == mode_name(mode) &&
+          r["layer"] == (is_plain ? "linear" : "fragmented") &&
+          (is_plain || r["fragments"] == published.number(row, "fragments")))
+        times = {number(r[is_hard ? "inference" : "forward"]["median"].get<double>()),
+                 is_hard ? "-"
+                         : number(r["backward"]["median"].get<double>() +
+                                  r["optimizer"]["median"].get<double>())};
+    cells.insert(cells.end(), times.begin(), times.end());
+  };
+  for (std::size_t row = 0; row < published.rows(); ++row) {
+    std::vector<std::string> cells;
+    for (const char* column :
+         {"in_features", "batch", "layer", "fragments", "forward_ms", "backward_ms", "peak_mb"}) {
+      const std::string_view text = published.text(row, column);
+      cells.emplace_back(text.empty() ? "-" : text);
+    }
+    add_ours(row, Mode::standard, cells);
+    add_ours(row, Mode::rowwise, cells);
+    table.add(std::move(cells));
+  }
+  return "Published times (data/reference/fragmented_linear.csv; a GPU) and ours, in ms:\n" +
+         table.text();
+}
+
 // The calls of one layer in a round, and where their times are.
 enum Call : std::size_t { inference_call, forward_call, backward_call, update_call, calls_each };
 
 // Whether a row's hard outputs have the same bits alone and among the others.
 bool rows_are_independent(Context& context, Fragmented& layer, const Operands& o) {
   layer.infer();
-  const Matrix together = measure::copy_of(context, o.y);
-  Matrix alone(context, DType::f32, 1, o.y.cols());
-  for (std::int64_t row = 0; row < o.y.rows(); ++row) {
+  const AnyMatrix y = o.y();
+  const Matrix together = measure::host_copy(context, y);
+  const Matrix alone(context, DType::f32, 1, y.cols);
+  for (std::int64_t row = 0; row < y.rows; ++row) {
     layer.infer_row(row, alone.any());
-    const auto want = together.floats().subspan(static_cast<std::size_t>(row * o.y.cols()),
-                                                static_cast<std::size_t>(o.y.cols()));
-    if (!std::equal(want.begin(), want.end(), alone.floats().begin())) return false;
+    const std::string difference =
+        measure::difference(context, alone.any(), rows_of(together, row, 1));
+    if (!difference.empty()) return false;
   }
   return true;
 }
@@ -436,7 +494,9 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
   }
   Operands operands(context, shape, seed + 1);
   // Inference has a Context of its own, whose scratch memory is then that of inference alone.
-  Context inference(session.options().context);
+  ContextOptions same_stream = session.options().context;
+  same_stream.stream = context.stream();
+  Context inference(same_stream);
 
   // The plain layer in mode standard comes first: it is what all are compared with.
   std::vector<std::unique_ptr<Variant>> all;
@@ -469,6 +529,15 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
     calls.emplace_back([v] { v->update(); });
   }
   const measure::Times times = step_times(session, steps_, calls);
+  std::vector<std::function<void()>> steps;
+  for (const auto& variant : all)
+    steps.emplace_back([v = variant.get()] {
+      v->forward();
+      v->backward();
+      v->update();
+    });
+  std::vector<HostTimes> by_host;
+  if (!session.on_cpu()) by_host = host_times(context, steps, static_cast<int>(times[0].size()));
 
   // Scratch that copied parts of the weight would hold dim² / F floats for each row. All there may
   // be is a few vectors a row.
@@ -501,7 +570,9 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
     const double inference_ratio = ratio(times[inference_call], of(inference_call));
     const bool is_plain = layer.fragments == 0;
     if (!is_plain) best = std::max(best, inference_ratio);
-    const Json step_ms = statistic(step);  // on the CPU a call that has returned is done
+    // On the CPU a call that has returned is done.
+    const Json host_ms = statistic(by_host.empty() ? step : by_host[v].until_returned_ms);
+    const Json synced_ms = statistic(by_host.empty() ? step : by_host[v].until_done_ms);
     const Published published = published_.of(shape, layer.fragments);
     const std::int64_t params = is_plain ? shape.linear_params() : shape.fragmented_params();
     const auto parameter_bytes = static_cast<std::size_t>(4 * params);
@@ -519,8 +590,8 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
          {"forward", statistic(of(forward_call))},
          {"backward", statistic(of(backward_call))},
          {"optimizer", statistic(of(update_call))},
-         {"host_ms", step_ms},
-         {"synced_ms", step_ms},
+         {"host_ms", host_ms},
+         {"synced_ms", synced_ms},
          {"inference_ratio", inference_ratio},
          {"inference_ratio_in_mode",
           ratio(times[in_mode * calls_each + inference_call], of(inference_call))},

@@ -16,8 +16,10 @@
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/copy_kernel.hpp"
 #include "bench/workload/session.hpp"
+#include "bench/workload/training.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "core/device.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "models/kernels.hpp"
@@ -74,11 +76,16 @@ class RandomValues {
     measure::fill_normal(context, floats_.any(), seed);
     measure::fill_normal(context, activations_.any(), seed + 1);
   }
-  void fill(const Matrix& m) const {
+  void fill(Context& context, const Matrix& m) const {
     const Matrix& from = m.dtype() == DType::f32 ? floats_ : activations_;
     auto* const to = static_cast<std::byte*>(m.data());
-    for (std::size_t at = 0; at < m.size_bytes(); at += from.size_bytes())
-      std::memcpy(to + at, from.data(), std::min(from.size_bytes(), m.size_bytes() - at));
+    for (std::size_t at = 0; at < m.size_bytes(); at += from.size_bytes()) {
+      const std::size_t bytes = std::min(from.size_bytes(), m.size_bytes() - at);
+      if (core::DeviceRuntime* runtime = context.state().runtime.get(); runtime != nullptr)
+        runtime->copy(to + at, bytes, from.data(), bytes, bytes, 1);
+      else
+        std::memcpy(to + at, from.data(), bytes);
+    }
   }
 
  private:
@@ -103,12 +110,23 @@ class LayerMemory {
     return floats(rows, cols).view<float>();
   }
   models::Tokens tokens() {
-    const Matrix& m = matrices_.emplace_back(DType::s32, 1, dimensions_.rows);
-    const std::span<std::int32_t> values = m.values<std::int32_t>();
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<std::int32_t>(measure::random_bits(1, i) %
-                                            static_cast<std::uint64_t>(vocabulary));
-    return values;
+    const std::vector<std::int32_t> values = random_tokens(dimensions_.rows, vocabulary, 1);
+    const Matrix host(DType::s32, 1, dimensions_.rows);
+    std::copy(values.begin(), values.end(), host.values<std::int32_t>().begin());
+    const Matrix& m = matrices_.emplace_back(context_, DType::s32, 1, dimensions_.rows);
+    measure::copy(context_, host.any(), m.any());
+    return m.values<std::int32_t>();
+  }
+  // One value, again and again.
+  std::span<float> constants(std::int64_t size, float value) {
+    const Matrix host(DType::f32, 1, size);
+    std::fill(host.floats().begin(), host.floats().end(), value);
+    const Matrix& m = matrices_.emplace_back(context_, DType::f32, 1, size);
+    measure::copy(context_, host.any(), m.any());
+    return m.floats();
+  }
+  double* loss() {
+    return static_cast<double*>(matrices_.emplace_back(context_, DType::s32, 1, 2).data());
   }
   [[nodiscard]] std::int64_t bytes() const {
     std::int64_t sum = 0;
@@ -120,7 +138,7 @@ class LayerMemory {
  private:
   const Matrix& take(DType dtype, std::int64_t rows, std::int64_t cols) {
     const Matrix& m = matrices_.emplace_back(context_, dtype, rows, cols);
-    random_.fill(m);
+    random_.fill(context_, m);
     return m;
   }
   Context& context_;
@@ -132,7 +150,8 @@ class LayerMemory {
 // What it must do at the least: bytes that are read and written past the caches (a line that is
 // changed is both), and f32 operations of a lane, where a multiply-add counts as one. The slower of
 // the two is the floor. Operations are stated where the result fixes them: GELU's to the bit
-// (quant/gelu.hpp), dropout's by its generator, attention's by its products. Divisions run beside.
+// (quant/gelu.hpp; as few as AVX-512 needs for these bits), dropout's by its generator,
+// attention's by its products. Divisions run beside.
 struct LayerFloor {
   double read_bytes = 0;
   double written_bytes = 0;
@@ -150,9 +169,14 @@ struct ModelOperation {
 
 // Of an element. Philox: ten rounds of six operations make four words for each of two halves of a
 // vector of counters; then a comparison, a selection and a multiplication.
-constexpr double gelu_forward_operations = 54;
-constexpr double gelu_backward_operations = 57;
+constexpr double gelu_forward_operations = 50;
+constexpr double gelu_backward_operations = 53;
 constexpr double dropout_operations = 10 * 6 * 2 / 4 + 3;
+// Of a bf16 that is read: it is moved to its place. Of one that is written: NaN is replaced, three
+// operations round, and two of them are put together by two.
+double conversion_operations(DType dtype, int reads, int writes) {
+  return dtype == DType::bf16 ? reads + 5.0 * writes : 0.0;
+}
 // Of a visible pair of a query and a key beside the products: a difference, a power of two with a
 // polynomial of six steps and three more operations, and a sum over keys with a maximum (forward)
 // or a difference and a product (backward).
@@ -217,15 +241,11 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
                    [&state, d, inverse](LayerMemory& o) {
                      const std::int64_t half_dim = d.width / d.heads / 2;
                      // No rotation, so that the values stay what they are, however often it runs.
-                     const std::span<float> cosines = o.vector(d.length * half_dim);
-                     const std::span<float> sines = o.vector(d.length * half_dim);
-                     std::fill(cosines.begin(), cosines.end(), 1.0f);
-                     std::fill(sines.begin(), sines.end(), 0.0f);
                      const models::Rope args{.heads = d.heads,
                                              .head_dim = d.width / d.heads,
                                              .length = d.length,
-                                             .cosines = cosines,
-                                             .sines = sines};
+                                             .cosines = o.constants(d.length * half_dim, 1.0f),
+                                             .sines = o.constants(d.length * half_dim, 0.0f)};
                      const AnyMatrix qkv = o.activations(3 * d.width);
                      return
                          [&state, args, qkv, inverse] { models::rope(state, args, qkv, inverse); };
@@ -283,7 +303,8 @@ void add_mlp(Context& context, const Dimensions& d, double hidden,
                    };
                  }});
   all.push_back({"gelu: forward",
-                 {hidden, hidden, gelu_forward_operations * elements},
+                 {hidden, hidden,
+                  (gelu_forward_operations + conversion_operations(d.dtype, 1, 1)) * elements},
                  [&context, d](LayerMemory& o) {
                    const AnyMatrix x = o.activations(d.hidden);
                    const AnyMatrix y = o.activations(d.hidden);
@@ -292,7 +313,8 @@ void add_mlp(Context& context, const Dimensions& d, double hidden,
                    };
                  }});
   all.push_back({"gelu: backward",
-                 {2 * hidden, hidden, gelu_backward_operations * elements},
+                 {2 * hidden, hidden,
+                  (gelu_backward_operations + conversion_operations(d.dtype, 2, 1)) * elements},
                  [&context, d](LayerMemory& o) {
                    const AnyMatrix g = o.activations(d.hidden);
                    const AnyMatrix x = o.activations(d.hidden);
@@ -330,12 +352,13 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
                    [&state, d, gradient](LayerMemory& o) {
                      const models::Tokens targets = o.tokens();
                      const AnyMatrix x = o.activations(vocabulary);
-                     return [&state, targets, x, d, gradient] {
-                       models::cross_entropy(state, x, targets, d.rows, gradient);
+                     return [&state, targets, x, d, gradient, loss = o.loss()] {
+                       models::queue_cross_entropy(state, x, targets, d.rows, gradient, loss);
                      };
                    }});
   all.push_back({"dropout",
-                 {activations, activations, dropout_operations * elements},
+                 {activations, activations,
+                  (dropout_operations + conversion_operations(d.dtype, 1, 1)) * elements},
                  [&state, d](LayerMemory& o) {
                    const AnyMatrix x = o.activations(d.width);
                    return [&state, x] { models::dropout(state, {.p = 0.1f, .key = 1}, x); };
@@ -368,10 +391,7 @@ void add_optimizers(ContextState& state, const Dimensions& d, std::vector<ModelO
                  }});
   all.push_back({"adamw", {4 * bytes, 3 * bytes}, [&state, update_of, parameters](LayerMemory& o) {
                    models::Update update = update_of(o);
-                   const std::span<float> second = o.vector(parameters);
-                   for (float& v : second)
-                     v *= v;  // of squares
-                   update.second = second.data();
+                   update.second = o.constants(parameters, 1.0f).data();
                    return [&state, update] {
                      models::adamw(
                          state,
@@ -394,7 +414,7 @@ std::vector<ModelOperation> model_operations(Context& context, const Dimensions&
   return all;
 }
 
-// Copies that move through memory past the caches.
+// Copies of a CPU that move through memory past the caches.
 class ColdCopies {
  public:
   ColdCopies(Context& context, std::int64_t total_bytes)
@@ -447,7 +467,8 @@ class ColdCopies {
 };
 
 // Products [rows, width] · [columns, width]ᵀ of so many operations, by the engine that a layer
-// takes, and the rate of a multiply-add in registers where there are no products.
+// takes, in f32, as attention computes for both types; and the rate of a multiply-add in registers
+// where there are no products.
 class ArithmeticFloor {
  public:
   ArithmeticFloor(Context& context, const Dimensions& d, double operations, bool products)
@@ -455,9 +476,9 @@ class ArithmeticFloor {
     if (products) {
       const auto row = static_cast<double>(d.rows * d.width);
       const auto columns = std::max<std::int64_t>(1, std::llround(operations / row));
-      x_.emplace(context, d.dtype, d.rows, d.width);
-      w_.emplace(context, d.dtype, columns, d.width);
-      y_.emplace(context, d.dtype, d.rows, columns);
+      x_.emplace(context, DType::f32, d.rows, d.width);
+      w_.emplace(context, DType::f32, columns, d.width);
+      y_.emplace(context, DType::f32, d.rows, columns);
       measure::fill_normal(context, x_->any(), 1);
       measure::fill_normal(context, w_->any(), 2);
     } else {
@@ -483,9 +504,54 @@ class ArithmeticFloor {
   std::optional<Matrix> x_, w_, y_;
 };
 
+// So many bytes of operands are past the caches.
+std::int64_t past_all_caches_bytes(const Context& context) {
+  const auto& runtime = context.state().runtime;
+  return std::min(most_cold_bytes, runtime == nullptr
+                                       ? past_caches_bytes()
+                                       : 8 * static_cast<std::int64_t>(runtime->info().l2_bytes));
+}
+
+// What the memory floor of every operation is measured with: copies of the CPU, or the device's.
+class MemoryFloor {
+ public:
+  MemoryFloor(Context& context, std::int64_t cold_bytes) : runtime_(context.state().runtime.get()) {
+    if (runtime_ == nullptr) {
+      of_cpu_.emplace(context, cold_bytes);
+    } else {
+      from_ = Matrix(context, DType::s8, 1, cold_bytes / 2);
+      to_ = Matrix(context, DType::s8, 1, cold_bytes / 2);
+      runtime_->fill(from_.data(), 1, from_.size_bytes());
+    }
+  }
+  // For an operation on so many bytes of operands.
+  std::vector<measure::Rival> rivals(const LayerFloor& floor, std::int64_t operand_bytes) {
+    if (runtime_ != nullptr) {
+      // A device's own copy reads as much as it writes.
+      const auto bytes = std::min(from_.size_bytes(), static_cast<std::size_t>(floor.bytes()) / 2);
+      return {{"copy", [this, bytes] {
+                 runtime_->copy(to_.data(), bytes, from_.data(), bytes, bytes, 1);
+               }}};
+    }
+    of_cpu_->stay_within(operand_bytes);
+    std::vector<measure::Rival> rivals;
+    for (const Stores stores : {Stores::plain, Stores::streaming})
+      rivals.push_back({floor.written_bytes == 0  ? "reading"
+                        : stores == Stores::plain ? "copy, plain stores"
+                                                  : "copy, streaming stores",
+                        [this, floor, stores] { of_cpu_->run(floor, stores); }});
+    return rivals;
+  }
+
+ private:
+  core::DeviceRuntime* runtime_;
+  std::optional<ColdCopies> of_cpu_;
+  Matrix from_, to_;  ///< of a device
+};
+
 void race_with_floor(Context& context, const MicroOptions& options, const Dimensions& d,
                      const MicroShape& shape, const ModelOperation& operation,
-                     const RandomValues& random, ColdCopies& copies, std::int64_t cold_bytes,
+                     const RandomValues& random, MemoryFloor& memory_floor, std::int64_t cold_bytes,
                      const ModelsSink& sink) {
   // Other operands in each call, so that they come from memory as activations of a model do. Those
   // of products come from the call before, as in a model: its floor is arithmetic.
@@ -499,29 +565,26 @@ void race_with_floor(Context& context, const MicroOptions& options, const Dimens
   } while (bytes < cold_bytes && sets.size() < most_sets && !operation.has_products);
   std::size_t next = 0;
   const auto subject = [&] { calls[next++ % calls.size()](); };
+  const bool on_cpu = context.state().on_cpu();
   const LayerFloor& floor = operation.floor;
-  copies.stay_within(bytes);
-  std::vector<measure::Rival> rivals;
-  for (const Stores stores : {Stores::plain, Stores::streaming})
-    rivals.push_back({floor.written_bytes == 0  ? "reading"
-                      : stores == Stores::plain ? "copy, plain stores"
-                                                : "copy, streaming stores",
-                      [&, stores] { copies.run(floor, stores); }});
+  std::vector<measure::Rival> rivals = memory_floor.rivals(floor, bytes);
+  const std::size_t of_memory = rivals.size();
   std::optional<ArithmeticFloor> arithmetic;
-  if (floor.operations > 0) {
+  // Nobody knows how fast a device adds and multiplies outside of its products.
+  if (floor.operations > 0 && (on_cpu || operation.has_products)) {
     arithmetic.emplace(context, d, floor.operations, operation.has_products);
     rivals.push_back(arithmetic->rival());
   }
   rivals.push_back({operation.name, subject});
   const std::vector<measure::Timed> timed =
       measure::race(rivals, micro_rounds(context, options, models_min_time_s, 2));
-  const measure::Timed& memory = measure::fastest(timed, 0, 2);
-  const bool by_memory = !arithmetic || memory.stats.median_ms > timed[2].stats.median_ms;
-  RaceRow row("models", operation.name, timed.back(), by_memory ? memory : timed[2]);
+  const measure::Timed& memory = measure::fastest(timed, 0, of_memory);
+  const bool by_memory = !arithmetic || memory.stats.median_ms > timed[of_memory].stats.median_ms;
+  RaceRow row("models", operation.name, timed.back(), by_memory ? memory : timed[of_memory]);
   row.variant = by_memory ? "memory" : "arithmetic";
   row.dtype = d.dtype;
   row.shape = shape;
-  row.target = share_of_floor;
+  if (on_cpu) row.target = share_of_floor;
   sink(row);
 }
 
@@ -536,11 +599,9 @@ class ModelsBench final : public MicroBench {
     return "The operations of a model beside its linear layers, against the slower of two floors. "
            "Memory: reading and\nwriting as many bytes past the caches, with the better of plain "
            "and streaming stores. Arithmetic, where the\nresult fixes the operations: "
-           "multiply-adds "
-           "in registers, or, for attention, a product of as many by the engine\nof mode standard.";
-  }
-  [[nodiscard]] std::string refuses(const Context& context) const override {
-    return context.state().on_cpu() ? "" : "its floors are those of a CPU";
+           "multiply-adds in registers, or, for attention, a product of as many by the engine\nof "
+           "mode standard. On a device memory is that of its own copy, and arithmetic is only that "
+           "of products.";
   }
   [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
@@ -549,10 +610,10 @@ class ModelsBench final : public MicroBench {
         {"operation", "floor"}, shared().targets);
   }
   [[nodiscard]] std::size_t key_columns() const override { return 2; }
-  std::vector<CasePlan> plan(Session& /*session*/) override {
+  std::vector<CasePlan> plan(Session& session) override {
     std::vector<CasePlan> plans = plan_shapes({small_decoder});
     for (CasePlan& plan : plans)
-      plan.bytes = 4 * static_cast<double>(std::min(past_caches_bytes(), most_cold_bytes));
+      plan.bytes = 4 * static_cast<double>(past_all_caches_bytes(session.context()));
     return plans;
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
@@ -582,12 +643,12 @@ void micro_models(Context& context, const MicroOptions& options, const ModelsSin
     const std::vector<ModelOperation> operations = model_operations(context, d);
     for (const ModelOperation& operation : operations)
       largest = std::max(largest, operation.floor.bytes());
-    const std::int64_t cold_bytes = std::min(
-        {past_caches_bytes(), most_cold_bytes, static_cast<std::int64_t>(most_sets * largest)});
-    ColdCopies copies(context, cold_bytes);
+    const std::int64_t cold_bytes =
+        std::min(past_all_caches_bytes(context), static_cast<std::int64_t>(most_sets * largest));
+    MemoryFloor memory(context, cold_bytes);
     const RandomValues random(context, d.dtype, options.seed);
     for (const ModelOperation& operation : operations)
-      race_with_floor(context, options, d, shape, operation, random, copies, cold_bytes, sink);
+      race_with_floor(context, options, d, shape, operation, random, memory, cold_bytes, sink);
   }
 }
 

@@ -478,33 +478,6 @@ bool are_near(const Matrix& a, const Matrix& b) {
   return difference <= bound * largest;  // false for NaN
 }
 
-// Steps by the host's clock.
-struct HostTimes {
-  std::vector<double> until_returned_ms;
-  std::vector<double> until_done_ms;
-};
-
-// A step of each variant in turns: what the host spends on it, and when the device is done with it.
-std::vector<HostTimes> host_times(Context& context, std::span<const std::unique_ptr<Models>> all,
-                                  int rounds, std::int64_t first_step) {
-  std::vector<HostTimes> times(all.size());
-  for (int round = 0; round < rounds; ++round) {
-    if (Session::interrupted()) throw measure::Interrupted();
-    for (std::size_t v = 0; v < all.size(); ++v) {
-      context.synchronize();
-      const measure::Clock::time_point start = measure::Clock::now();
-      all[v]->load(first_step + round);
-      all[v]->forward();
-      all[v]->backward();
-      all[v]->update();
-      times[v].until_returned_ms.push_back(1e3 * measure::seconds_since(start));
-      context.synchronize();
-      times[v].until_done_ms.push_back(1e3 * measure::seconds_since(start));
-    }
-  }
-  return times;
-}
-
 // The layers of loops, and the grouped one.
 std::vector<TuneShape> shapes_of(const Shape& shape) {
   TuneShape one{.rows = shape.batch,
@@ -591,9 +564,14 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
     calls.emplace_back([m] { m->update(); });
   }
   const measure::Times times = step_times(session, steps_, calls);
+  std::vector<std::function<void()>> steps;
+  for (std::size_t v = 0; v < all.size(); ++v)
+    steps.emplace_back([&calls, v] {
+      for (const Call call : {load_call, forward_call, backward_call, update_call})
+        calls[v * calls_each + call]();
+    });
   std::vector<HostTimes> by_host;
-  if (!session.on_cpu())
-    by_host = host_times(context, all, static_cast<int>(times[0].size()), step_now + 1);
+  if (!session.on_cpu()) by_host = host_times(context, steps, static_cast<int>(times[0].size()));
 
   const bool same_weights = differs(weights_of, true, false).empty();
   const bool near_weights = same_weights || differs(weights_of, true, true).empty();

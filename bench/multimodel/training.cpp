@@ -2,14 +2,12 @@
 #include "bench/multimodel/training.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "bench/workload/training.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
 #include "measure/data.hpp"
-#include "switchback/grouped.hpp"
 
 namespace switchback::bench {
 
@@ -18,26 +16,6 @@ namespace {
 using measure::Matrix;
 
 constexpr std::int64_t task_elements = 16384;
-
-Matrix on_device(Context& context, const Matrix& host) {
-  Matrix made(context, host.dtype(), host.rows(), host.cols());
-  measure::copy(context, host.any(), made.any());
-  return made;
-}
-
-Matrix pair_of(Context& context, float a, float b) {
-  const Matrix host(DType::f32, 1, 2);
-  host.floats()[0] = a;
-  host.floats()[1] = b;
-  return on_device(context, host);
-}
-
-Matrix first_and_second(Context& context) {
-  const Matrix host(DType::s32, 1, 2);
-  host.values<std::int32_t>()[0] = 0;
-  host.values<std::int32_t>()[1] = 1;
-  return on_device(context, host);
-}
 
 template <class Visit>
 void for_elements(Context& context, std::size_t count, const Visit& visit) {
@@ -51,32 +29,10 @@ void for_elements(Context& context, std::size_t count, const Visit& visit) {
 
 }  // namespace
 
-AnyMatrix rows_of(const Matrix& m, std::int64_t row, std::int64_t rows) {
-  return {m.floats().data() + row * m.cols(), DType::f32, rows, m.cols(), m.cols()};
-}
-
 void fill_zero(Context& context, const Matrix& m) {
   if (core::DeviceRuntime* runtime = context.state().runtime.get(); runtime != nullptr)
     return runtime->fill(m.data(), 0, m.size_bytes());
   std::fill(m.floats().begin(), m.floats().end(), 0.0f);
-}
-
-WeightedSum::WeightedSum(Context& context, float a, float b)
-    : slots_(first_and_second(context)),
-      weights_(pair_of(context, a, b)),
-      swapped_(pair_of(context, b, a)) {}
-
-void WeightedSum::operator()(Context& context, const float* x, const float* y, float* out,
-                             std::int64_t count) const {
-  // Two rows of a matrix whose stride is the distance of the vectors.
-  const bool in_order = x < y;
-  const float* const first = in_order ? x : y;
-  CombineArgs args;
-  args.y = {first, DType::f32, 2, count, (in_order ? y : x) - first};
-  args.slots = slots_.view<const std::int32_t>();
-  args.weights = (in_order ? weights_ : swapped_).view<const float>();
-  args.out = {out, DType::f32, 1, count, count};
-  combine(context, args);
 }
 
 Parameter::Parameter(Context& context, std::int64_t rows, std::int64_t cols, std::uint64_t seed,

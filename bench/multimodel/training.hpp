@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/workload/training.hpp"
 #include "measure/matrix.hpp"
 #include "switchback/context.hpp"
 #include "switchback/matrix.hpp"
@@ -16,22 +17,7 @@ namespace switchback::bench {
 inline constexpr float learning_rate = 0.01f;
 inline constexpr float momentum = 0.9f;
 
-/// The rows of a contiguous matrix from `row` on.
-AnyMatrix rows_of(const measure::Matrix& m, std::int64_t row, std::int64_t rows);
 void fill_zero(Context& context, const measure::Matrix& m);
-
-/// A weighted sum of two vectors of the device, a·x + b·y, by the library's own `combine`.
-class WeightedSum {
- public:
-  WeightedSum(Context& context, float a, float b);
-  /// out must not lie between x and y.
-  void operator()(Context& context, const float* x, const float* y, float* out,
-                  std::int64_t count) const;
-
- private:
-  measure::Matrix slots_;  ///< 0 and 1
-  measure::Matrix weights_, swapped_;
-};
 
 /// A parameter in f32 with its gradient and its momentum.
 class Parameter {

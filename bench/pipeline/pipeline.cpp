@@ -281,6 +281,9 @@ class PipelineWorkload : public Workload {
   void print_more(Session& /*session*/, std::FILE* to) const override {
     if (with_published_) fmt::print(to, "\n{}", pipeline::table_of_published(records_));
   }
+  [[nodiscard]] std::string published_beside(std::span<const Json> records) const override {
+    return pipeline::table_of_published(records);
+  }
 
  private:
   [[nodiscard]] models::StackOptions stack(const Setting& s) const {

@@ -4,11 +4,13 @@
 #include <CLI/CLI.hpp>
 
 #include <memory>
+#include <sstream>
 
 #include "bench/cli/cli.hpp"
 #include "bench/cli/terminal.hpp"
 #include "bench/report/formats.hpp"
 #include "bench/report/workload_report.hpp"
+#include "bench/workload/list.hpp"
 #include "bench/workload/record_file.hpp"
 #include "bench/workload/whole_file.hpp"
 #include "core/check.hpp"
@@ -45,13 +47,38 @@ std::string in_format(const ReportArguments& arguments, const AnySources& source
   }
 }
 
+// The published figures beside all records of these files, which are of one workload.
+std::string published_beside(const ReportArguments& arguments, const std::string& kind,
+                             const std::vector<std::string>& contents) {
+  core::require(arguments.format.value_or(ReportFormat::table) == ReportFormat::table,
+                "--with published: of records of {} it is for --format table", kind);
+  std::vector<Json> records;
+  for (const std::string& text : contents) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+      if (!line.empty()) records.push_back(Json::parse(line));
+  }
+  for (const auto& workload : make_workloads())
+    if (workload->name() == kind)
+      if (std::string text = workload->published_beside(records); !text.empty()) return text;
+  core::fail(Status::invalid_argument,
+             "--with published: nothing is published that could stand beside records of {}, but "
+             "for what is in their table",
+             kind);
+}
+
 void run_report(const ReportArguments& arguments) {
   core::require(!arguments.figure || !arguments.format,
                 "--figure and --format: a figure is SVG; give one of them");
   core::require(arguments.figure || !arguments.batch_size, "--batch: it is for --figure");
   if (!arguments.out.empty()) check_new_file("--out", arguments.out, arguments.force);
   std::vector<std::string> paths = {arguments.path}, contents;
-  paths.insert(paths.end(), arguments.with.begin(), arguments.with.end());
+  bool with_published = false;
+  for (const std::string& with : arguments.with)
+    if (with == "published")
+      with_published = true;
+    else
+      paths.push_back(with);
   for (const std::string& path : paths)
     contents.push_back(read_file(path));
   const std::string kind = kind_of_records(contents.front());
@@ -65,6 +92,7 @@ void run_report(const ReportArguments& arguments) {
     Sources sources;
     for (std::size_t i = 0; i < paths.size(); ++i)
       sources.push_back(load_source(paths[i], contents[i]));
+    if (with_published) sources.push_back(published_source());
     if (!arguments.sort.empty()) sort_rows(sources, arguments.sort);
     text = arguments.figure ? published_figure(*arguments.figure, sources, arguments.batch_size)
                             : in_format(arguments, sources);
@@ -76,6 +104,7 @@ void run_report(const ReportArguments& arguments) {
       sources.push_back(load_workload_source(paths[i], kind, contents[i]));
     if (!arguments.sort.empty()) sort_rows(sources, arguments.sort);
     text = in_format(arguments, sources);
+    if (with_published) text += "\n" + published_beside(arguments, kind, contents);
   }
   if (arguments.out.empty())
     fmt::print("{}", text);
@@ -97,7 +126,10 @@ void add_report_command(CLI::App& app) {
           "records of any workload of this program, what 'micro --out' wrote, or published "
           "records with or without the three casts; - is standard input")
       ->required();
-  command->add_option("--with", arguments->with, "another file beside it; may be given again")
+  command
+      ->add_option("--with", arguments->with,
+                   "another file beside it, or 'published': the figures of the workload's source; "
+                   "may be given again")
       ->type_name("FILE")
       ->allow_extra_args(false);
   command

@@ -48,7 +48,13 @@ const Size& size_named(const std::string& name) {
              name);
 }
 
+std::string Setting::label() const {
+  if (dw == WeightGradient::floating) return size.name;
+  return size.name + ", dw " + std::string(weight_gradient_name(dw));
+}
+
 models::DecoderOptions Setting::decoder(Mode mode) const {
+  const bool has_int8_dw = mode == Mode::rowwise || mode == Mode::global || mode == Mode::automatic;
   return {.vocabulary = vocabulary,
           .width = size.width,
           .hidden = size.hidden,
@@ -56,7 +62,8 @@ models::DecoderOptions Setting::decoder(Mode mode) const {
           .heads = size.heads,
           .context = context,
           .dtype = dtype,
-          .mode = mode};
+          .mode = mode,
+          .dw = has_int8_dw ? dw : WeightGradient::floating};
 }
 
 models::MemoryUse bytes_wanted(const Setting& s, const std::vector<Mode>& modes) {

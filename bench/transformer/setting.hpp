@@ -37,7 +37,10 @@ struct Setting {
   std::int64_t context = 256;
   DType dtype = DType::f32;
   Pass pass = Pass::step;
+  WeightGradient dw = WeightGradient::floating;  ///< of the int8 modes that have another
 
+  /// The size, and how dW is computed where it is not floating.
+  [[nodiscard]] std::string label() const;
   [[nodiscard]] models::DecoderOptions decoder(Mode mode) const;
   [[nodiscard]] std::int64_t rows() const { return batch * context; }
 };

@@ -131,7 +131,7 @@ LossCurve train(Session& session, const Setting& setting, Mode mode, std::uint64
   const auto optimizer =
       models::make_adamw(parameters, memory, {.learning_rate = options.learning_rate});
   const std::size_t held_out = text.size() - text.size() / 10;
-  LossCurve curve{.size = setting.size.name, .mode = mode, .seed = seed};
+  LossCurve curve{.size = setting.label(), .mode = mode, .seed = seed};
   Pieces pieces;
   double sum = 0;
   int since = 0;
@@ -189,7 +189,10 @@ std::string summary_of(std::span<const LossCurve> curves) {
 }
 
 LossCurve curve_of(const Json& record) {
-  return {.size = record["size"],
+  Setting named;
+  named.size.name = record["size"];
+  named.dw = parse_weight_gradient(record.value("dw", "floating"));
+  return {.size = named.label(),
           .mode = parse_mode(record["mode"].get<std::string>()),
           .seed = record["seed"],
           .steps = record["curve"]["steps"],

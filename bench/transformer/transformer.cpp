@@ -84,6 +84,12 @@ class Transformer : public Workload {
         ->type_name("T");
     command.add_option("--batch", batch_, "sequences of a step (default 4; 16 with --train)")
         ->type_name("B");
+    command
+        .add_option("--dw", dw_names_,
+                    "how layers in modes rowwise, global and auto compute dW: floating or "
+                    "int8_block; may be given again")
+        ->type_name("NAME ...")
+        ->default_str("floating");
     command.add_option("--dtype", dtype_name_, "of activations and products: f32 or bf16")
         ->capture_default_str();
     command.add_option("--pass", pass_name_, "forward, backward (and forward) or step (and AdamW)")
@@ -162,23 +168,29 @@ class Transformer : public Workload {
     const DType dtype = parse_dtype(dtype_name_);
     core::require(dtype == DType::f32 || dtype == DType::bf16, "--dtype {}: it must be f32 or bf16",
                   dtype_name_);
-    const auto setting_of = [&](const Size& size) -> Setting {
+    std::vector<WeightGradient> dws;
+    for (const std::string& name : dw_names_)
+      dws.push_back(parse_weight_gradient(name));
+    if (dws.empty()) dws = {WeightGradient::floating};
+    const auto setting_of = [&](const Size& size, WeightGradient dw) -> Setting {
       return {.size = size,
               .vocabulary = vocabulary_,
               .batch = batch_,
               .context = context_,
               .dtype = dtype,
-              .pass = trains ? Pass::step : transformer::parse_pass(pass_name_)};
+              .pass = trains ? Pass::step : transformer::parse_pass(pass_name_),
+              .dw = dw};
     };
     settings_.clear();
     untimed_.clear();
     for (const Size& size : wanted)
-      settings_.push_back(setting_of(size));
+      for (const WeightGradient dw : dws)
+        settings_.push_back(setting_of(size, dw));
     if (with_published_)
       for (const Size& size : transformer::sizes())
         if (std::none_of(wanted.begin(), wanted.end(),
                          [&](const Size& w) { return w.name == size.name; }))
-          untimed_.push_back(setting_of(size));
+          untimed_.push_back(setting_of(size, dws.front()));
     timing_.steps = steps_;
     training_.steps = steps_;
     training_.evaluate_every = std::max(1, steps_ / 10);
@@ -278,6 +290,17 @@ class Transformer : public Workload {
     if (with_published_)
       fmt::print(to, "\n{}", transformer::tables_of_published(records_, settings_.front(), modes_));
   }
+  [[nodiscard]] std::string published_beside(std::span<const Json> records) const override {
+    std::vector<Json> timed;  // not of --train
+    std::vector<Mode> modes;
+    for (const Json& record : records) {
+      if (!record.contains("phase")) continue;
+      timed.push_back(record);
+      const Mode mode = parse_mode(record["mode"].get<std::string>());
+      if (std::find(modes.begin(), modes.end(), mode) == modes.end()) modes.push_back(mode);
+    }
+    return transformer::tables_of_published(timed, Setting(), modes);
+  }
 
  private:
   struct Run {
@@ -290,6 +313,7 @@ class Transformer : public Workload {
     return {{.name = "size", .meaning = "of the decoder", .is_text = true},
             {.name = "mode", .meaning = "of the linear layers", .is_text = true},
             {.name = "phase", .meaning = "first steps, timed ones, or all", .is_text = true},
+            {.name = "dw", .meaning = "how dW is computed", .is_text = true},
             {.name = "dtype", .meaning = "of activations", .is_text = true, .in_table = false},
             {.name = "batch", .meaning = "sequences", .in_table = false},
             {.name = "context", .meaning = "tokens of a sequence", .in_table = false},
@@ -323,6 +347,7 @@ class Transformer : public Workload {
     return {{.name = "size", .meaning = "of the decoder", .is_text = true},
             {.name = "mode", .meaning = "of the linear layers", .is_text = true},
             {.name = "seed", .meaning = "of weights and pieces of text"},
+            {.name = "dw", .meaning = "how dW is computed", .is_text = true},
             {.name = "dtype", .meaning = "of activations", .is_text = true, .in_table = false},
             {.name = "batch", .meaning = "sequences", .in_table = false},
             {.name = "context", .meaning = "tokens of a sequence", .in_table = false},
@@ -343,13 +368,19 @@ class Transformer : public Workload {
   [[nodiscard]] static std::string case_id(const Setting& s) {
     return fmt::format("{}, batch {}, context {}, vocabulary {}, {}, {}", s.size.name, s.batch,
                        s.context, s.vocabulary, dtype_name(s.dtype),
-                       transformer::pass_name(s.pass));
+                       transformer::pass_name(s.pass)) +
+           (s.dw == WeightGradient::floating ? ""
+                                             : fmt::format(", dw {}", weight_gradient_name(s.dw)));
   }
   [[nodiscard]] static Json common_values(const Setting& s) {
     const std::int64_t params = s.decoder(Mode::standard).parameters();
-    Json values = {
-        {"size", s.size.name},  {"dtype", dtype_name(s.dtype)},           {"batch", s.batch},
-        {"context", s.context}, {"pass", transformer::pass_name(s.pass)}, {"params", params}};
+    Json values = {{"size", s.size.name},
+                   {"dw", weight_gradient_name(s.dw)},
+                   {"dtype", dtype_name(s.dtype)},
+                   {"batch", s.batch},
+                   {"context", s.context},
+                   {"pass", transformer::pass_name(s.pass)},
+                   {"params", params}};
     if (s.size.published_params > 0 && s.vocabulary == transformer::published_vocabulary)
       values["checks"] = {{"published_parameters",
                            std::abs(static_cast<double>(params) / 1e6 - s.size.published_params) <=
@@ -524,6 +555,7 @@ class Transformer : public Workload {
   std::vector<std::string> size_names_, mode_names_;
   Size own_;
   std::int64_t vocabulary_ = 0, context_ = 0, batch_ = 0;
+  std::vector<std::string> dw_names_;
   std::string dtype_name_ = "f32", pass_name_ = "step", train_file_, plot_file_, cache_;
   int steps_ = 0, seeds_ = 1;
   bool print_operations_ = false, with_published_ = false;

@@ -4,8 +4,35 @@
 #include <algorithm>
 
 #include "measure/data.hpp"
+#include "switchback/grouped.hpp"
 
 namespace switchback::bench {
+
+namespace {
+
+using measure::Matrix;
+
+Matrix on_device(Context& context, const Matrix& host) {
+  Matrix made(context, host.dtype(), host.rows(), host.cols());
+  measure::copy(context, host.any(), made.any());
+  return made;
+}
+
+Matrix pair_of(Context& context, float a, float b) {
+  const Matrix host(DType::f32, 1, 2);
+  host.floats()[0] = a;
+  host.floats()[1] = b;
+  return on_device(context, host);
+}
+
+Matrix first_and_second(Context& context) {
+  const Matrix host(DType::s32, 1, 2);
+  host.values<std::int32_t>()[0] = 0;
+  host.values<std::int32_t>()[1] = 1;
+  return on_device(context, host);
+}
+
+}  // namespace
 
 std::vector<Mode> modes_of(const std::vector<std::string>& names, std::vector<Mode> otherwise) {
   std::vector<Mode> modes;
@@ -32,6 +59,23 @@ measure::Times step_times(Session& session, int steps,
   static_cast<void>(rules.watch->keep(static_cast<std::size_t>(steps) + 1));
   for (auto& series : times)
     series.erase(series.begin());
+  return times;
+}
+
+std::vector<HostTimes> host_times(Context& context, std::span<const std::function<void()>> steps,
+                                  int rounds) {
+  std::vector<HostTimes> times(steps.size());
+  for (int round = 0; round < rounds; ++round) {
+    if (Session::interrupted()) throw measure::Interrupted();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      context.synchronize();
+      const measure::Clock::time_point start = measure::Clock::now();
+      steps[i]();
+      times[i].until_returned_ms.push_back(1e3 * measure::seconds_since(start));
+      context.synchronize();
+      times[i].until_done_ms.push_back(1e3 * measure::seconds_since(start));
+    }
+  }
   return times;
 }
 
@@ -71,6 +115,28 @@ void mse_gradient(ContextState& state, std::span<const float> y, std::span<const
                                   i < static_cast<std::size_t>(end); ++i)
                                g[i] = scale * (y[i] - target[i]);
                            });
+}
+
+AnyMatrix rows_of(const Matrix& m, std::int64_t row, std::int64_t rows) {
+  return {m.floats().data() + row * m.cols(), DType::f32, rows, m.cols(), m.cols()};
+}
+
+WeightedSum::WeightedSum(Context& context, float a, float b)
+    : slots_(first_and_second(context)),
+      weights_(pair_of(context, a, b)),
+      swapped_(pair_of(context, b, a)) {}
+
+void WeightedSum::operator()(Context& context, const float* x, const float* y, float* out,
+                             std::int64_t count) const {
+  // Two rows of a matrix whose stride is the distance of the vectors.
+  const bool in_order = x < y;
+  const float* const first = in_order ? x : y;
+  CombineArgs args;
+  args.y = {first, DType::f32, 2, count, (in_order ? y : x) - first};
+  args.slots = slots_.view<const std::int32_t>();
+  args.weights = (in_order ? weights_ : swapped_).view<const float>();
+  args.out = {out, DType::f32, 1, count, count};
+  combine(context, args);
 }
 
 }  // namespace switchback::bench

@@ -11,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -138,6 +139,11 @@ class Workload {
 
   /// What follows the table.
   virtual void print_more(Session&, std::FILE* /*to*/) const {}
+
+  /// Published figures beside those of records, as they are in a file; empty: nothing is published.
+  [[nodiscard]] virtual std::string published_beside(std::span<const Json> /*records*/) const {
+    return {};
+  }
 
   /// The word for its cases in messages: "cases".
   [[nodiscard]] virtual std::string_view cases_noun() const { return "cases"; }

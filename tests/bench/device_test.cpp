@@ -11,10 +11,12 @@
 #include "bench/micro/call.hpp"
 #include "bench/micro/gemm.hpp"
 #include "bench/micro/layer.hpp"
+#include "bench/micro/models.hpp"
 #include "bench/micro/quantize.hpp"
 #include "bench/run/case.hpp"
 #include "bench/verify/verify.hpp"
 #include "support/device.hpp"
+#include "support/models_emulated.hpp"
 
 namespace switchback::bench {
 namespace {
@@ -144,6 +146,23 @@ TEST(BenchOnADevice, MicroQuantizeMeasuresEveryOperationAgainstTheDevicesCopy) {
     subjects.insert(row.subject);
   });
   EXPECT_EQ(subjects.size(), 14u);  // all but fingerprint, which is of the CPU
+}
+
+TEST(BenchOnADevice, MicroModelsMeasuresEveryOperationAgainstTheDevice) {
+  test::install_emulated_models();
+  Context context(emulated());
+  MicroOptions options = tiny();
+  options.shapes = {{1, 4, 4}};
+  options.dtype = DType::bf16;
+  std::set<std::string> subjects;
+  micro_models(context, options, [&](const RaceRow& row) {
+    expect_raced(row);
+    if (row.variant == "memory") {
+      EXPECT_EQ(row.rival, "copy");
+    }
+    subjects.insert(row.subject);
+  });
+  EXPECT_EQ(subjects.size(), 20u);
 }
 
 TEST(BenchOnADevice, MicroCallMeasuresBothLanguages) {

@@ -7,22 +7,27 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <fstream>
 #include <sstream>
 
 #include "bench/cli/cli.hpp"
 #include "bench/published/published.hpp"
 #include "bench/workload/command.hpp"
 #include "support/contexts.hpp"
+#include "support/models_emulated.hpp"
+#include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {
 namespace {
 
-std::vector<Json> run_fragmented(std::vector<std::string> arguments) {
+std::vector<Json> run_fragmented(std::vector<std::string> arguments,
+                                 const std::string& device = "cpu") {
   CLI::App app;
   add_workload_command(app, make_fragmented());
+  if (device == "cpu") arguments.insert(arguments.begin(), {"--threads", "2"});
   arguments.insert(arguments.begin(),
-                   {"fragmented", "--device", "cpu", "--threads", "2", "--quiet", "--steps", "2"});
+                   {"fragmented", "--device", device, "--quiet", "--steps", "2"});
   std::reverse(arguments.begin(), arguments.end());
   testing::internal::CaptureStdout();
   app.parse(std::move(arguments));
@@ -61,6 +66,22 @@ TEST(FragmentedCommand, RowsOfEveryLayerAndMode) {
   }
 }
 
+TEST(FragmentedCommand, RunsOnADevice) {
+  test::install_emulated_models();
+  const auto rows = run_fragmented(
+      {"--dim", "48", "--batch", "1", "3", "--fragments", "6", "--rank", "3", "--mode", "rowwise"},
+      "emulated:0");
+  ASSERT_EQ(rows.size(), 2u * 2 * 2);
+  for (const Json& row : rows) {
+    SCOPED_TRACE(row.dump());
+    for (const char* check : {"params", "no_copy_of_weight", "row_alone"})
+      EXPECT_EQ(row["checks"][check], true) << check;
+    for (const char* time : {"inference", "forward", "backward", "optimizer", "host_ms"})
+      EXPECT_EQ(row[time]["count"], 2) << time;
+    EXPECT_GE(row["synced_ms"]["median"], row["host_ms"]["median"]);
+  }
+}
+
 // The source's times of 8 rows of 2048: 0.12 and 0.91 ms plain, 0.54 and 1.92 soft, 0.62 hard.
 TEST(FragmentedCommand, PublishedRatiosStandBesideOurs) {
   // Four million parameters; what sanitizers look for, the smaller sizes have too.
@@ -72,6 +93,36 @@ TEST(FragmentedCommand, PublishedRatiosStandBesideOurs) {
   EXPECT_EQ(rows[1]["published_inference"], 0.12 / 0.62);
   EXPECT_EQ(rows[1]["published_step"], (0.12 + 0.91) / (0.54 + 1.92));
   EXPECT_EQ(rows[1]["params"], 4458496);  // as published
+  const std::string text = make_fragmented()->published_beside(rows);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 81 + 3) << text;
+}
+
+TEST(FragmentedCommand, ReportsShowWhatIsPublishedBesideThem) {
+  const auto rows =
+      run_fragmented({"--dim", "48", "--batch", "1", "--fragments", "2", "--mode", "standard"});
+  const test::TemporaryDirectory directory;
+  const std::string file = (directory.path() / "fragmented.jsonl").string();
+  std::ofstream to(file);
+  for (const Json& row : rows)
+    to << row.dump() << '\n';
+  to.close();
+  const auto report = [&](std::vector<std::string> arguments) {
+    CLI::App app;
+    add_report_command(app);
+    std::reverse(arguments.begin(), arguments.end());
+    testing::internal::CaptureStdout();
+    std::string refused;
+    try {
+      app.parse(std::move(arguments));
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+    return testing::internal::GetCapturedStdout() + refused;
+  };
+  EXPECT_NE(report({"report", file, "--with", "published"}).find("fragmented_inference"),
+            std::string::npos);
+  EXPECT_EQ(report({"report", file, "--with", "published", "--format", "csv"}),
+            "--with published: of records of fragmented it is for --format table");
 }
 
 TEST(FragmentedCommand, Rejections) {

@@ -182,6 +182,28 @@ TEST(TransformerCommand, PublishedTablesHaveOursBesideThem) {
   EXPECT_NE(text.find("2.7B"), std::string::npos) << text;
 }
 
+TEST(TransformerCommand, TrainsWithInt8WeightGradients) {
+  const test::TemporaryDirectory directory;
+  const std::string text = (directory.path() / "text").string();
+  std::ofstream to(text);
+  for (int i = 0; i < 200; ++i)
+    to << "all work and no play makes jack a dull boy\n";
+  to.close();
+  const std::vector<Json> rows = rows_of(
+      make_transformer(), {"--train",   text,       "--steps",  "20",         "--mode",
+                           "rowwise",   "--dw",     "floating", "int8_block", "--d-model",
+                           "32",        "--layers", "1",        "--heads",    "2",
+                           "--context", "16",       "--batch",  "4",          "--learning-rate",
+                           "0.01"});
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[1]["dw"], "floating");
+  EXPECT_EQ(rows[3]["dw"], "int8_block");
+  // Mode standard has floating dW alone. Codes change the losses, and by little.
+  EXPECT_EQ(rows[2]["validation_loss"], rows[0]["validation_loss"]);
+  EXPECT_NE(rows[3]["validation_loss"], rows[1]["validation_loss"]);
+  EXPECT_NEAR(rows[3]["loss_ratio"].get<double>(), 1.0, 0.1);
+}
+
 TEST(TransformerCommand, TrainsAndDrawsTheLosses) {
   const test::TemporaryDirectory directory;
   const std::string text = (directory.path() / "text").string(),
