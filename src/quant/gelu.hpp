@@ -166,4 +166,22 @@ struct Bf16Values {
   }
 };
 
+/// The derivatives at all bf16 whose magnitudes are no less than 2^-13 and less than 10 (from
+/// where on exponentials underflow, which is no constant expression for nvcc): of all x that are
+/// not negative, then of those that are.
+struct Bf16Slopes {
+  static constexpr std::uint32_t first = 0x3900u;
+  static constexpr std::uint32_t end = 0x4120u;
+  static constexpr std::uint32_t count = end - first;
+  alignas(16) float of[2][count] = {};
+
+  constexpr explicit Bf16Slopes(Activation activation) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const auto x = std::bit_cast<float>((first + i) << 16);
+      of[0][i] = derivative(activation, x);
+      of[1][i] = derivative(activation, -x);
+    }
+  }
+};
+
 }  // namespace switchback::quant::gelu

@@ -25,18 +25,17 @@ constexpr int each_of = has_table<T, V> && !backward ? 4 : 2;
 
 // Floor: each element is read once (forward) or two are (backward), and one is written. An H200
 // issues 30 T instructions a second at 1.78 GHz, which for 60 % of the time of its memory is 17 an
-// element for 4 bytes. sm_90: at most 43 registers. G is the type of g and y where there is g, else
+// element for 4 bytes. sm_90: at most 48 registers. G is the type of g and y where there is g, else
 // that of all.
 //
 // Instructions an element (sm_90, erf form): bf16 forward 11.8, was 84 without the table, 40 % of
-// an H200's time for its bytes; the table costs 9 KiB of shared memory. f16 forward 68, was 83, 230
-// %; backward 86, 200 %; f32 forward 85, 145 %: these stay bound by instructions. (The tanh form
-// takes some 25 less.)
+// an H200's time for its bytes; backward 18.6, was 86, 42 %. The tables cost 9 and 17 KiB of shared
+// memory. f16 forward 68, was 83, 230 %; backward 86, 200 %; f32 forward 85, 145 %: these stay
+// bound by instructions. (The tanh form takes some 25 less.)
 template <class G, class T, int V, bool backward>
 __global__ void __launch_bounds__(512) activation_kernel(ActivationArguments a) {
-  constexpr int table_elements = backward ? 1 : V;
-  __shared__ Table<T, table_elements> table;
-  if constexpr (!backward) load_table<T, V>(a.tanh_form, table);
+  __shared__ Table<T, V, backward> table;
+  load_table<T, V, backward>(a.tanh_form, table);
   constexpr int each = each_of<T, V, backward>;
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
     const Place place = place_of(tile, a.tiles.across);
@@ -55,10 +54,7 @@ __global__ void __launch_bounds__(512) activation_kernel(ActivationArguments a) 
       const std::int64_t pack = begin + i * blockDim.x;
       if (pack >= a.packs) continue;
       if constexpr (backward)
-        store_pack<G, V>(y_row, pack, rounded_pack<G, V>([&](int v) {
-                           return __fmul_rn(value(g[i], v),
-                                            activation_slope(a.tanh_form, value(x[i], v)));
-                         }));
+        store_pack<G, V>(y_row, pack, backward_pack<G, T, V>(a.tanh_form, g[i], x[i], table));
       else
         store_pack<T, V>(y_row, pack, activated_pack<T, V>(a.tanh_form, x[i], table));
     }
@@ -80,15 +76,14 @@ constexpr int most_row_threads = 512;  // that leaves registers enough
 // A row stays in the registers of blockDim.x threads, R packs each. Floor: forward reads x and
 // writes the codes, f32 5, f16 and bf16 3 bytes an element; backward reads g and x and writes dx
 // and the codes, 13 and 7. The instructions are those of above and the quantize's: bf16
-// forward 15.4 (was 91), 42 % of an H200's time for its bytes with y and 70 % without. sm_90: at
-// most 64 registers, 256 bytes of shared memory and the table.
+// forward 15.4 (was 91), 42 % of an H200's time for its bytes with y and 70 % without, backward
+// 17.8, 35 %. sm_90: at most 64 registers, 256 bytes of shared memory and the table.
 template <class T, int R, bool backward>
 __global__ void __launch_bounds__(most_row_threads) activation_rowwise_kernel(RowsArguments a) {
   constexpr int V = vector_elements<T>;
   __shared__ unsigned maxima[2][32];
-  constexpr int table_elements = backward ? 1 : V;
-  __shared__ Table<T, table_elements> table;
-  if constexpr (!backward) load_table<T, V>(a.tanh_form, table);
+  __shared__ Table<T, V, backward> table;
+  load_table<T, V, backward>(a.tanh_form, table);
   int turn = 0;
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y; first < a.rows;
        first += static_cast<std::int64_t>(gridDim.x) * blockDim.y, turn ^= 1) {
@@ -103,12 +98,8 @@ __global__ void __launch_bounds__(most_row_threads) activation_rowwise_kernel(Ro
       Pack<T, V> g[R];
       load_striped(g_row, static_cast<int>(threadIdx.x), packs, g);
 #pragma unroll
-      for (int i = 0; i < R; ++i) {
-        const Pack<T, V> x = y[i];
-        y[i] = rounded_pack<T, V>([&](int v) {
-          return __fmul_rn(value(g[i], v), activation_slope(a.tanh_form, value(x, v)));
-        });
-      }
+      for (int i = 0; i < R; ++i)
+        y[i] = backward_pack<T, T, V>(a.tanh_form, g[i], y[i], table);
     } else {
 #pragma unroll
       for (int i = 0; i < R; ++i)
@@ -135,8 +126,8 @@ __global__ void __launch_bounds__(most_row_threads) activation_rowwise_kernel(Ro
 // Blocks that load a table are few, so that each uses it often: as many as the device holds,
 // several times over for balance.
 template <class T, int V>
-std::int64_t most_blocks_of(const Launch& launch, bool backward) {
-  return has_table<T, V> && !backward ? launch.multiprocessors * std::int64_t{8} : most_blocks;
+std::int64_t most_blocks_of(const Launch& launch) {
+  return has_table<T, V> ? launch.multiprocessors * std::int64_t{8} : most_blocks;
 }
 
 constexpr int default_threads = 256;
@@ -161,8 +152,7 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x, Acti
   return core::SWITCHBACK_CUDA_NS::launch(
       backward ? "activation_backward" : "activation_forward",
       packed ? activation_kernel<G, T, V, backward> : activation_kernel<G, T, 1, backward>,
-      dim3(grid_of(packed ? std::min(tiles.count, most_blocks_of<T, V>(launch, backward))
-                          : tiles.count)),
+      dim3(grid_of(packed ? std::min(tiles.count, most_blocks_of<T, V>(launch)) : tiles.count)),
       block, 0, launch.stream, a);
 }
 
@@ -189,8 +179,8 @@ cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix
     const auto blocks = divide_up<std::int64_t>(a.rows, block.y);
     return core::SWITCHBACK_CUDA_NS::launch(
         backward ? "activation_backward_quantize" : "activation_forward_quantize", kernel,
-        dim3(grid_of(std::min(blocks, most_blocks_of<T, vector_elements<T>>(launch, backward)))),
-        block, 0, launch.stream, a);
+        dim3(grid_of(std::min(blocks, most_blocks_of<T, vector_elements<T>>(launch)))), block, 0,
+        launch.stream, a);
   };
   if (a.packs > 64)
     return backward ? with(activation_rowwise_kernel<T, 4, true>, 4)

@@ -113,25 +113,34 @@ __device__ __forceinline__ float activation_slope(bool tanh_form, float x) {
   return __fadd_rn(n.distribution, __fmul_rn(x, __fmul_rn(n.bell, gelu::density_at_zero)));
 }
 
-/// Whether values come from a table.
+/// Whether values, or derivatives if `backward`, come from a table.
 template <class T, int V>
 inline constexpr bool has_table = V == 8 && std::is_same_v<T, bfloat16>;
-template <class T, int V>
-inline constexpr unsigned table_size = has_table<T, V> ? gelu::Bf16Values::count / 4 : 1;
-template <class T, int V>
-using Table = uint4[table_size<T, V>];
+template <class T, int V, bool backward>
+inline constexpr unsigned table_size = !has_table<T, V> ? 1
+                                       : backward       ? gelu::Bf16Slopes::count / 2
+                                                        : gelu::Bf16Values::count / 4;
+template <class T, int V, bool backward>
+using Table = uint4[table_size<T, V, backward>];
 
 __device__ constexpr gelu::Bf16Values bf16_values[] = {gelu::Bf16Values(Activation::gelu_erf),
                                                        gelu::Bf16Values(Activation::gelu_tanh)};
+__device__ constexpr gelu::Bf16Slopes bf16_slopes[] = {gelu::Bf16Slopes(Activation::gelu_erf),
+                                                       gelu::Bf16Slopes(Activation::gelu_tanh)};
 
 /// Copies the table to shared memory, by all threads; they meet behind that.
-template <class T, int V>
-__device__ __forceinline__ void load_table(bool tanh_form, Table<T, V>& table) {
+template <class T, int V, bool backward>
+__device__ __forceinline__ void load_table(bool tanh_form, Table<T, V, backward>& table) {
   if constexpr (has_table<T, V>) {
-    const auto* const from = reinterpret_cast<const uint4*>(bf16_values[tanh_form ? 1 : 0].pairs);
-    for (unsigned i = threadIdx.y * blockDim.x + threadIdx.x; i < table_size<T, V>;
+    const int form = tanh_form ? 1 : 0;
+    const void* from = nullptr;
+    if constexpr (backward)
+      from = bf16_slopes[form].of;
+    else
+      from = bf16_values[form].pairs;
+    for (unsigned i = threadIdx.y * blockDim.x + threadIdx.x; i < table_size<T, V, backward>;
          i += blockDim.x * blockDim.y)
-      table[i] = __ldg(from + i);
+      table[i] = __ldg(static_cast<const uint4*>(from) + i);
     __syncthreads();
   }
 }
@@ -139,7 +148,7 @@ __device__ __forceinline__ void load_table(bool tanh_form, Table<T, V>& table) {
 /// activation(x) of a pack by the table, which has all but tiny elements, 0 included, and large
 /// ones.
 __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& x,
-                                                       const Table<bfloat16, 8>& table) {
+                                                       const Table<bfloat16, 8, false>& table) {
   using Values = gelu::Bf16Values;
   // Four bytes a magnitude: the value of x, then that of -x. Places of both halves fit 16 bits.
   const unsigned first_place = core::SWITCHBACK_CUDA_NS::shared_place(table) - Values::first * 4;
@@ -189,14 +198,82 @@ __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& 
   return y;
 }
 
+/// g · activation'(x) of a pack by the table, which has all derivatives but those at tiny elements,
+/// 0 included, and at large ones.
+__device__ __forceinline__ Pack<bfloat16, 8> product_with_looked_up(
+    bool tanh_form, const Pack<bfloat16, 8>& g, const Pack<bfloat16, 8>& x,
+    const Table<bfloat16, 8, true>& table) {
+  using Slopes = gelu::Bf16Slopes;
+  // Places from the beginning of the table on; those of both halves fit 16 bits.
+  constexpr unsigned first_place = 0u - Slopes::first * 4;
+  const auto load = [&table](unsigned place) {
+    return *reinterpret_cast<const float*>(reinterpret_cast<const char*>(table) + place);
+  };
+  unsigned words[4];
+  unsigned outside = 0;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const unsigned pair = word(x.words, w);
+    const unsigned magnitudes = pair & 0x7FFF7FFFu;
+    const unsigned within = core::SWITCHBACK_CUDA_NS::clamp_bf16_pair(
+        magnitudes, Slopes::first * 0x10001u, (Slopes::end - 1) * 0x10001u);
+    outside |= within ^ magnitudes;
+    const unsigned signs = pair >> 15 & 0x10001u;
+    const unsigned places = within * 4 + first_place * 0x10001u + signs * (Slopes::count * 4);
+    words[w] = narrow_pair<bfloat16>(__fmul_rn(value(g, 2 * w), load(places & 0xFFFFu)),
+                                     __fmul_rn(value(g, 2 * w + 1), load(places >> 16)));
+  }
+  canonical_pairs<bfloat16>(words);
+  if (outside != 0) {
+    // One element after another is taken from the low end, and its product put in at the high end.
+    uint4 rest = x.words;
+    uint4 gradients = g.words;
+    const auto shifted = [](const uint4& from) {
+      return make_uint4(__funnelshift_r(from.x, from.y, 16), __funnelshift_r(from.y, from.z, 16),
+                        __funnelshift_r(from.z, from.w, 16), from.w >> 16);
+    };
+#pragma unroll 1
+    for (int i = 0; i < 8; ++i) {
+      const unsigned magnitude = rest.x & 0x7FFFu;
+      unsigned result = words[0];
+      if (magnitude < Slopes::first || magnitude >= Slopes::end)
+        result =
+            narrow<bfloat16>(__fmul_rn(__uint_as_float(gradients.x << 16),
+                                       activation_slope(tanh_form, __uint_as_float(rest.x << 16))))
+                .bits;
+      rest = shifted(rest);
+      gradients = shifted(gradients);
+      words[0] = __funnelshift_r(words[0], words[1], 16);
+      words[1] = __funnelshift_r(words[1], words[2], 16);
+      words[2] = __funnelshift_r(words[2], words[3], 16);
+      words[3] = words[3] >> 16 | result << 16;
+    }
+  }
+  Pack<bfloat16, 8> y;
+  y.words = make_uint4(words[0], words[1], words[2], words[3]);
+  return y;
+}
+
 /// activation(x) of a pack, rounded.
 template <class T, int V>
 __device__ __forceinline__ Pack<T, V> activated_pack(bool tanh_form, const Pack<T, V>& x,
-                                                     const Table<T, V>& table) {
+                                                     const Table<T, V, false>& table) {
   if constexpr (has_table<T, V>)
     return looked_up(x, table);
   else
     return rounded_pack<T, V>([&](int v) { return activated<T>(tanh_form, value(x, v)); });
+}
+
+/// g · activation'(x) of a pack, rounded to g's type.
+template <class G, class T, int V>
+__device__ __forceinline__ Pack<G, V> backward_pack(bool tanh_form, const Pack<G, V>& g,
+                                                    const Pack<T, V>& x,
+                                                    const Table<T, V, true>& table) {
+  if constexpr (has_table<T, V>)
+    return product_with_looked_up(tanh_form, g, x, table);
+  else
+    return rounded_pack<G, V>(
+        [&](int v) { return __fmul_rn(value(g, v), activation_slope(tanh_form, value(x, v))); });
 }
 
 }  // namespace switchback::quant::SWITCHBACK_CUDA_NS

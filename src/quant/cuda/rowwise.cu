@@ -37,19 +37,66 @@ struct RowsOfPacks {
   }
 };
 
+// The scales of U rows, each of which some lanes of a warp make: as many instructions as for one.
+template <class T, int U>
+struct ScalesOfRows {
+  static constexpr int warps = 16;      // at most
+  static constexpr int lanes = 32 / U;  // of a row
+  using Maxima = unsigned[U][warps];    // zeros where there is no warp
+  float absmax;
+  Scale<T> scale;
+
+  __device__ __forceinline__ ScalesOfRows(const Maxima& maxima, int lane) {
+    const int place = lane % lanes;
+    unsigned bits = 0;
+    if constexpr (lanes >= warps) {
+      bits = maxima[lane / lanes][place % warps];
+    } else {
+      static_assert(lanes * 2 == warps);
+      const uint2 two = reinterpret_cast<const uint2*>(maxima[lane / lanes])[place];
+      bits = max(two.x, two.y);
+    }
+    if constexpr (U == 1) {
+      bits = warp_max(bits);
+    } else {
+#pragma unroll
+      for (int step = lanes / 2; step > 0; step /= 2)
+        bits = max(bits, __shfl_xor_sync(all_lanes, bits, step));
+    }
+    absmax = absmax_from_bits(bits);
+    scale = scale_of<T>(absmax);
+  }
+
+  __device__ __forceinline__ Scale<T> of_row(int u) const {
+    if constexpr (U == 1) return scale;
+    Scale<T> s{};
+    s.absmax = __shfl_sync(all_lanes, scale.absmax, u * lanes);
+    if constexpr (sizeof(T) == 4) {
+      s.lower = __shfl_sync(all_lanes, scale.lower, u * lanes);
+      s.upper = __shfl_sync(all_lanes, scale.upper, u * lanes);
+    } else {
+      s.factor = __shfl_sync(all_lanes, scale.factor, u * lanes);
+    }
+    return s;
+  }
+};
+
 // A block takes sum_block_rows rows, U at a time while the next U are on their way; a thread
 // takes the same R packs of each, so that their sums stay in its registers. Floor: as rowwise, and
-// the block sums are written (1/32 byte an element). sm_90: 62 to 96 registers, at most 512 bytes
-// of shared memory; instructions an element of bf16 for R = 1, 2 and 4: 20, 15 and 15 (were 23, 20
-// and 19), 93, 67 and 69 % of the time that an H200 needs for its bytes: the absmax and the scale
-// of a row take 45 of each warp, which are many for the 8 elements of a thread with R = 1.
+// the block sums are written (1/32 byte an element). sm_90: 72 to 127 registers, 1.5 KiB of shared
+// memory at most; instructions an element of bf16 for R = 2 and 4: 10.9 and 11.5, 50 and
+// 52 % of the time that an H200 needs for its bytes. (A pack a thread, each warp with the scale of
+// every row, took 18.9.)
 template <class T, int R, int U>
 __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a) {
   constexpr int V = vector_elements<T>;
-  __shared__ unsigned maxima[2][U][16];
+  using RowScales = ScalesOfRows<T, U>;
+  __shared__ __align__(8) typename RowScales::Maxima maxima[2];
   const int packs = static_cast<int>(a.packs);
-  const unsigned lane = threadIdx.x % 32;
-  const unsigned warps = blockDim.x / 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (unsigned i = threadIdx.x; i < 2 * U * RowScales::warps; i += blockDim.x)
+    maxima[i / (U * RowScales::warps)][i / RowScales::warps % U][i % RowScales::warps] = 0;
+  __syncthreads();
   const std::int64_t blocks = divide_up<std::int64_t>(a.rows, sum_block_rows);
   int turn = 0;
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
@@ -73,12 +120,14 @@ __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a
         if (lane == 0) maxima[turn][u][threadIdx.x / 32] = bits;
       }
       __syncthreads();
+      const RowScales scales(maxima[turn], lane);
+      // The lanes of the first warp that have a row's scale first.
+      if (threadIdx.x < 32 && lane % RowScales::lanes == 0 && row + lane / RowScales::lanes < rows)
+        store_element(a.absmax + first + row + lane / RowScales::lanes, scales.absmax);
 #pragma unroll
       for (int u = 0; u < U; ++u) {
-        const float absmax = absmax_from_bits(warp_max(lane < warps ? maxima[turn][u][lane] : 0u));
-        const Scale<T> scale = scale_of<T>(absmax);
+        const Scale<T> scale = scales.of_row(u);
         const bool valid = row + u < rows;
-        if (threadIdx.x == 0 && valid) store_element(a.absmax + first + row + u, absmax);
         store_striped_codes<false>(now.x[u], scale, to + (row + u) * a.q_stride, valid ? packs : 0);
         // Rows that are not there are zeros, and no sum that began with zero is -0.
 #pragma unroll
@@ -121,7 +170,7 @@ constexpr int most_sums_threads = 512;
 // Packs of a thread: few, unless the block would be too large for that. 0: no such kernel.
 int sums_each(const Launch& launch, std::int64_t packs) {
   const int threads = block_threads(launch, default_threads);
-  for (const int each : {1, 2, 4})
+  for (const int each : {2, 4})
     if (packs <= std::int64_t{each} * threads && packs <= std::int64_t{each} * most_sums_threads)
       return each;
   return packs <= std::int64_t{4} * most_sums_threads ? 4 : 0;
@@ -140,8 +189,7 @@ cudaError_t start_rowwise_sums(const Launch& launch, ConstAnyMatrix x, Codes q, 
         dim3(grid_of(divide_up<std::int64_t>(a.rows, sum_block_rows))),
         dim3(static_cast<unsigned>(threads)), 0, launch.stream, a);
   };
-  if (each == 1) return with(rowwise_sums_kernel<T, 1, 4>);
-  if (each == 2) return with(rowwise_sums_kernel<T, 2, 2>);
+  if (each == 2) return with(rowwise_sums_kernel<T, 2, 4>);
   return with(rowwise_sums_kernel<T, 4, 1>);
 }
 
