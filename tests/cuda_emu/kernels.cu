@@ -28,6 +28,10 @@ __global__ void sum_kernel(const float* in, float* out) {
   }
 }
 
+__global__ void copy_fours_kernel(const float* in, float* out) {
+  reinterpret_cast<float4*>(out)[threadIdx.x] = reinterpret_cast<const float4*>(in)[threadIdx.x];
+}
+
 }  // namespace
 
 cudaError_t launch_scale(const float* in, float* out, int n, float factor, cudaStream_t stream) {
@@ -39,6 +43,11 @@ cudaError_t launch_scale(const float* in, float* out, int n, float factor, cudaS
 cudaError_t launch_sum(const float* in, float* out, int blocks, cudaStream_t stream) {
   return switchback_cuda_emu::launch(sum_kernel, static_cast<unsigned>(blocks), block_threads, 0,
                                      stream, "sum", in, out);
+}
+
+cudaError_t launch_copy_fours(const float* in, float* out, int fours, cudaStream_t stream) {
+  return switchback_cuda_emu::launch(copy_fours_kernel, 1, static_cast<unsigned>(fours), 0, stream,
+                                     "copy_fours", in, out);
 }
 
 }  // namespace switchback::test

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cuda_emu/harness.hpp"
+#include "cuda_emu/kernels.hpp"
 
 namespace switchback::test {
 namespace {
@@ -153,6 +154,23 @@ TEST_F(CudaEmuNet, AMissingBarrierGivesWrongResults) {
   }
   EXPECT_EQ(neighbours, 20) << "what an earlier launch left in shared memory is gone";
   EXPECT_GE(rotations, 19) << "an ascending order may happen to be right";
+}
+
+#endif
+
+#ifndef SWITCHBACK_TEST_TSAN
+
+TEST_F(CudaEmuNet, AMisalignedVectorIsCaught) {
+  const DeviceArray<float> in(std::vector<float>(132, 1.5f));
+  const DeviceArray<float> out(std::vector<float>(132, 0.0f));
+  const auto copy = [&](int from, int to) {
+    if (const cudaError_t error = launch_copy_fours(in.data() + from, out.data() + to, 32, nullptr))
+      return error;
+    return cudaDeviceSynchronize();
+  };
+  EXPECT_EQ(copy(4, 0), cudaSuccess);
+  EXPECT_DEATH(copy(1, 0), "misaligned address");
+  EXPECT_DEATH(copy(0, 2), "misaligned address");
 }
 
 #endif
