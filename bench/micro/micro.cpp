@@ -9,6 +9,7 @@
 #include "bench/micro/models.hpp"
 #include "bench/micro/quantize.hpp"
 #include "bench/micro/race_row.hpp"
+#include "bench/micro/sweep.hpp"
 #include "bench/micro/tuner.hpp"
 #include "bench/micro/weight_gradient.hpp"
 #include "core/context_state.hpp"
@@ -19,7 +20,7 @@ std::vector<std::unique_ptr<MicroBench>> make_micro_benches(const MicroOptions& 
   std::vector<std::unique_ptr<MicroBench>> benches;
   for (const auto make : {make_micro_gemm, make_micro_weight_gradient, make_micro_layer,
                           make_micro_activation, make_micro_experts, make_micro_models,
-                          make_micro_quantize, make_micro_call, make_micro_tuner})
+                          make_micro_quantize, make_micro_call, make_micro_tuner, make_micro_sweep})
     benches.push_back(make(shared));
   return benches;
 }

@@ -9,12 +9,11 @@ DeviceMemory cuda_memory() {
   return {[](std::size_t bytes) -> void* {
             void* data = nullptr;
             const std::size_t some = bytes == 0 ? 1 : bytes;
-            return cudaMallocManaged(&data, some, cudaMemAttachGlobal) == cudaSuccess ? data
-                                                                                      : nullptr;
+            return cudaMallocHost(&data, some) == cudaSuccess ? data : nullptr;
           },
           [](void* data) {
             (void)cudaDeviceSynchronize();
-            (void)cudaFree(data);
+            (void)cudaFreeHost(data);
           }};
 }
 

@@ -47,10 +47,9 @@ DeviceMemory install_emulated_device() {
   return {[](std::size_t bytes) -> void* {
             void* data = nullptr;
             const std::size_t some = bytes == 0 ? 1 : bytes;
-            return cudaMallocManaged(&data, some, cudaMemAttachGlobal) == cudaSuccess ? data
-                                                                                      : nullptr;
+            return cudaMallocHost(&data, some) == cudaSuccess ? data : nullptr;
           },
-          [](void* data) { (void)cudaFree(data); }};
+          [](void* data) { (void)cudaFreeHost(data); }};
 }
 
 }  // namespace test

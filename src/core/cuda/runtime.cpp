@@ -42,19 +42,20 @@ void forget(cudaError_t status) noexcept {
   if (status != cudaSuccess) (void)cudaGetLastError();
 }
 
-class Managed final : public MemorySource {
+// Pinned memory of the host. Managed memory would be faster to read on the device, but pages that
+// move are slow and fragile on some machines.
+class Pinned final : public MemorySource {
  public:
-  explicit Managed(int index) : index_(index) {}
+  explicit Pinned(int index) : index_(index) {}
   void* allocate(std::size_t bytes) override {
     const CurrentDevice current(index_);
     void* data = nullptr;
-    check(cudaMallocManaged(&data, bytes, cudaMemAttachGlobal), "cudaMallocManaged", "{} bytes",
-          bytes);
+    check(cudaMallocHost(&data, bytes), "cudaMallocHost", "{} bytes", bytes);
     return data;
   }
   void release(void* data, std::size_t) noexcept override {
     const CurrentDevice current(index_, std::nothrow);
-    forget(cudaFree(data));
+    forget(cudaFreeHost(data));
   }
 
  private:
@@ -316,7 +317,7 @@ void Runtime::fill(void* data, int byte, std::size_t bytes) {
 }
 
 std::shared_ptr<MemorySource> Runtime::visible_memory() {
-  return std::make_shared<Managed>(index_);
+  return std::make_shared<Pinned>(index_);
 }
 
 void Runtime::convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) {

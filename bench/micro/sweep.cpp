@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tuner keeps the winner; here all are seen, so that one run on a machine says which kernels of a
+// generation are worth having there. A configuration that has never run there may fault, so that
+// each is proven by another process first.
+#include "bench/micro/sweep.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "autotune/task.hpp"
+#include "bench/cli/prover.hpp"
+#include "bench/cli/table.hpp"
+#include "bench/micro/race.hpp"
+#include "bench/workload/session.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "gemm/int8/config.hpp"
+#include "gemm/int8/problem.hpp"
+#include "measure/data.hpp"
+#include "measure/matrix.hpp"
+#include "switchback/gemm.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+using autotune::Proof;
+
+constexpr double a_call_s = 0.05;  // for each rival, unless the options say otherwise
+
+// A layer's forward whose W is packed for no engine, so that all engines can take part.
+gemm_int8::GemmProblem forward_of(const MicroShape& shape, DType output) {
+  gemm_int8::GemmProblem p;
+  p.m = shape.batch;
+  p.n = p.stride_d = shape.dim_out;
+  p.k = p.stride_a = p.stride_b = shape.dim_in;
+  p.output = p.bias = output;
+  p.scale = gemm_int8::ScaleMode::row_col;
+  p.has_bias = true;
+  p.alignment = 16;
+  return p;
+}
+
+// The same product of floating point matrices.
+class SixteenBitProduct {
+ public:
+  SixteenBitProduct(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed)
+      : context_(context),
+        x_(context, dtype, shape.batch, shape.dim_in),
+        w_(context, dtype, shape.dim_out, shape.dim_in),
+        bias_(context, dtype, 1, shape.dim_out),
+        y_(context, dtype, shape.batch, shape.dim_out) {
+    for (const measure::Matrix* m : {&x_, &w_, &bias_})
+      measure::fill_normal(context, m->any(), seed++);
+  }
+  measure::Rival rival(const std::string& engine) {
+    return {engine, [this, engine] {
+              StandardGemmArgs args;
+              args.a = x_.any();
+              args.b = w_.any();
+              args.bias = bias_.any();
+              args.d = y_.any();
+              args.transpose_b = true;
+              args.engine = engine;
+              gemm_standard(context_, args);
+            }};
+  }
+
+ private:
+  Context& context_;
+  measure::Matrix x_, w_, bias_, y_;
+};
+
+// Algorithms that the library did not rank are many, and a tuner's business.
+bool takes_part(const ConfigChoice& choice, gemm_int8::GemmConfig& config) {
+  return gemm_int8::from_choice(choice, config) && !config.cublaslt.unranked;
+}
+
+void sweep_shape(Context& context, const SweepOptions& options, const MicroShape& shape,
+                 autotune::Prover& prover, SweepLeftOut& left_out,
+                 const std::function<void(const GemmRow&)>& sink) {
+  const ConfigQuery query = gemm_int8::to_query(forward_of(shape, options.output), context.state());
+  const std::string why = autotune::too_large(query, context.state());
+  if (!why.empty())
+    core::fail(Status::out_of_memory, "micro sweep: {}: {}", shape_text(shape), why);
+  const std::unique_ptr<autotune::Task> task = autotune::make_task(context, query);
+  std::vector<measure::Rival> int8;
+  for (const ConfigChoice& choice : task->candidates()) {
+    if (options.interrupted()) throw measure::Interrupted{};
+    gemm_int8::GemmConfig config;
+    if (!takes_part(choice, config)) continue;
+    const std::string name = gemm_int8::describe(config);
+    const Proof proof = prover.prove(query, choice);
+    if (proof.result == Proof::Result::right) {
+      int8.push_back({name, [&task = *task, choice] { task.run(choice); }});
+      continue;
+    }
+    (proof.result == Proof::Result::wrong ? left_out.wrong : left_out.unproven)
+        .push_back(fmt::format("{} {}: {}", shape_text(shape), name, proof.why));
+  }
+  if (int8.empty()) return;
+  int8 = measure::without_hopeless(std::move(int8), 20, &context);
+
+  SixteenBitProduct floating(context, shape, options.output, options.seed);
+  std::vector<measure::Rival> rivals;
+  for (const std::string& engine : fast_floating_engines(context))
+    rivals.push_back(floating.rival(engine));
+  rivals = without_refusing(std::move(rivals));
+  const std::size_t first_int8 = rivals.size();
+  if (first_int8 == 0)
+    core::fail(Status::unsupported, "micro sweep: no engine multiplies {} in {}", shape_text(shape),
+               dtype_name(options.output));
+  rivals.insert(rivals.end(), int8.begin(), int8.end());
+  measure::Turns turns(0);
+  std::vector<measure::Timed> timed =
+      micro_race(context, options, turns, rivals, a_call_s * static_cast<double>(rivals.size()));
+
+  const measure::Timed best_floating = measure::fastest(timed, 0, first_int8);
+  std::sort(timed.begin() + static_cast<std::ptrdiff_t>(first_int8), timed.end(),
+            [](const measure::Timed& a, const measure::Timed& b) {
+              return a.stats.median_ms < b.stats.median_ms;
+            });
+  const double operations = 2.0 * static_cast<double>(shape.batch) *
+                            static_cast<double>(shape.dim_in) * static_cast<double>(shape.dim_out);
+  for (std::size_t i = 0; i < timed.size(); ++i) {
+    const bool is_int8 = i >= first_int8;
+    GemmRow row("sweep", timed[i].name, timed[i], best_floating);
+    row.variant = is_int8 ? "int8" : std::string(dtype_name(options.output));
+    row.shape = shape;
+    row.dtype = is_int8 ? DType::s8 : options.output;
+    row.output = options.output;
+    row.gop_s = operations / (timed[i].stats.median_ms * 1e-3) * 1e-9;
+    sink(row);
+  }
+}
+
+std::vector<std::string> cells_of(const GemmRow& r) {
+  return {shape_text(r.shape), r.variant + " " + r.subject, time_text(r.subject_ms),
+          number(r.gop_s * 1e-3), ratio_text(r)};
+}
+
+class SweepBench final : public MicroBench {
+ public:
+  using MicroBench::MicroBench;
+  [[nodiscard]] std::string_view name() const override { return "sweep"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "every kernel of a device's int8 product against the floating point one";
+  }
+  [[nodiscard]] std::string_view explanation() const override {
+    return "every configuration that another process found right, with scales, a bias and rounded "
+           "output, but without\nquantizing X; the rival is X·Wᵀ of 16 bits with a bias.";
+  }
+  [[nodiscard]] bool only_if_named() const override { return true; }
+  [[nodiscard]] std::string refuses(const Context& context) const override {
+    return context.state().on_cpu() ? "it is of a device's kernels; 'micro gemm' has the CPU's"
+                                    : std::string();
+  }
+  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
+  [[nodiscard]] Table table() const override {
+    return race_table({"MxKxN", "configuration", "ms", "TOP/s", ": best floating"},
+                      {"configuration"}, false);
+  }
+  [[nodiscard]] std::size_t key_columns() const override { return 2; }
+  std::vector<CasePlan> plan(Session& /*session*/) override {
+    // A training step's products, and few rows.
+    std::vector<CasePlan> plans = plan_shapes({{65536, 2048, 8192},
+                                               {8192, 4096, 4096},
+                                               {4096, 4096, 14336},
+                                               {128, 4096, 4096},
+                                               {16, 2048, 8192},
+                                               {1, 4096, 4096}});
+    last_ = plans.size();
+    return plans;
+  }
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
+    SweepOptions options;
+    static_cast<MicroOptions&>(options) = of_case(i);
+    options.output = options.dtype.value_or(DType::bf16);
+    options.prover = this_program_as_prover();
+    options.interrupted = Session::interrupted;
+    const SweepLeftOut left_out = micro_sweep(session.context(), options, [&](const GemmRow& row) {
+      sink({to_json(row).dump(), cells_of(row), summary_of(row)});
+    });
+    for (const std::string& what : left_out.unproven)
+      session.warning("left out: " + what);
+    for (const std::string& what : left_out.wrong)
+      session.warning("WRONG: " + what);
+    wrong_ += left_out.wrong.size();
+    // The other shapes are measured first.
+    if (i + 1 == last_ && wrong_ > 0)
+      core::fail(Status::device_error, "micro sweep: {} configurations are wrong on {}: see above",
+                 wrong_, session.context().device());
+    return {};
+  }
+
+ private:
+  std::size_t last_ = 0;
+  std::size_t wrong_ = 0;
+};
+
+}  // namespace
+
+SweepLeftOut micro_sweep(Context& context, const SweepOptions& options,
+                         const std::function<void(const GemmRow&)>& sink) {
+  SweepLeftOut left_out;
+  autotune::Prover prover(context.state(), options.prover);
+  for (const MicroShape& shape : options.shapes)
+    sweep_shape(context, options, shape, prover, left_out, sink);
+  return left_out;
+}
+
+std::unique_ptr<MicroBench> make_micro_sweep(const MicroOptions& shared) {
+  return std::make_unique<SweepBench>(shared);
+}
+
+}  // namespace switchback::bench

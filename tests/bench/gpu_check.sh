@@ -1,0 +1,65 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# tools/gpu-check on the emulated device: its options, and a dry run of all of it.
+# usage: gpu_check.sh TOOL PROGRAMS BENCH OUT
+set -eu
+
+tool=$1
+SWITCHBACK_BIN=$2
+SWITCHBACK_BENCH=$3
+out=$4
+export SWITCHBACK_BIN SWITCHBACK_BENCH
+SWITCHBACK_CUBLASLT=none # the emulated device has its own
+export SWITCHBACK_CUBLASLT
+rm -rf "$out"
+
+# expect STATUS TEXT ARGUMENTS...: how it ends, and what it says.
+expect() {
+  wanted=$1
+  text=$2
+  shift 2
+  status=0
+  said=$(sh "$tool" "$@" 2>&1) || status=$?
+  if [ "$status" -ne "$wanted" ]; then
+    printf '%s\ngpu-check %s: exit status %s, not %s\n' "$said" "$*" "$status" "$wanted"
+    exit 1
+  fi
+  case $said in
+    *"$text"*) ;;
+    *)
+      printf '%s\ngpu-check %s: says nothing of "%s"\n' "$said" "$*" "$text"
+      exit 1
+      ;;
+  esac
+}
+
+expect 0 'sanitizer-racecheck' --help
+expect 2 'no folder to write to'
+expect 2 '--only sweep: there is no such step; the steps are info quant_test' "$out" --only info sweep
+expect 2 '--only needs the name of a step' "$out" --only --quick
+expect 2 '--deadline soon: it must be a time such as 90' "$out" --deadline soon
+expect 2 "unknown argument '--fast'" "$out" --fast
+expect 1 'no use of emulated:7 here' "$out" --device emulated:7 --only info
+# No step may take as little as that.
+expect 3 'not begun        verify: it may take 300 s, and' "$out" --device emulated:0 --only info,verify --deadline 5s
+expect 0 'all checks passed on emulated:0' "$out" --device emulated:0 --dry-run --only verify
+grep -q 'not begun        info' "$out/summary.txt" || {
+  echo 'a later call for some steps has removed the summary of an earlier one'
+  exit 1
+}
+
+expect 0 'all checks passed on emulated:0' "$out" --device emulated:0 --dry-run
+cat "$out/summary.txt"
+for step in $(sh "$tool" --help | sed -n '/Steps:$/,/^sweep-large and/p' | sed '1d;$d'); do
+  grep -Eq "^passed +[0-9]+ s  $step\$" "$out/summary.txt" || {
+    echo "the dry run has not passed $step"
+    exit 1
+  }
+done
+# The kernels of the fused engine take part, and the product in bf16.
+for word in fused bf16 cublaslt; do
+  grep -q "\"name\":\"$word" "$out/sweep-large.jsonl" || grep -q "\"variant\":\"$word" "$out/sweep-large.jsonl" || {
+    echo "no row of the sweep is of $word"
+    exit 1
+  }
+done
