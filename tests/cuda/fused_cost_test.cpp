@@ -17,13 +17,16 @@ namespace {
 constexpr FusedVariant tile(int m, int n, int k, int cluster_m = 1, int cluster_n = 1) {
   return {m, n, k, cluster_m, cluster_n, 0, nullptr, nullptr};
 }
-constexpr std::array of_sm90 = {tile(128, 256, 128, 2, 1), tile(256, 128, 128, 2, 1),
-                                tile(128, 128, 128, 2, 1), tile(64, 128, 128),
-                                tile(64, 256, 128),        tile(128, 256, 128, 1, 2),
-                                tile(128, 256, 128),       tile(256, 128, 128, 1, 2),
-                                tile(128, 128, 128, 1, 2), tile(128, 128, 128)};
+constexpr std::array of_sm90 = {
+    tile(128, 256, 128, 2, 1), tile(256, 128, 128, 2, 1), tile(128, 128, 128, 2, 1),
+    tile(64, 128, 128),        tile(64, 256, 128),        tile(128, 256, 128, 1, 2),
+    tile(128, 256, 128),       tile(256, 128, 128, 1, 2), tile(128, 128, 128, 1, 2),
+    tile(128, 128, 128),       tile(128, 192, 128, 2, 1), tile(64, 128, 128, 2, 1),
+    tile(64, 128, 128, 1, 4),  tile(64, 256, 128, 2, 1),  tile(64, 64, 256),
+    tile(64, 64, 256, 1, 4),   tile(16, 64, 256)};
 constexpr std::array of_sm80 = {tile(128, 128, 64),  tile(256, 128, 64), tile(128, 256, 64),
                                 tile(64, 128, 64),   tile(64, 256, 64),  tile(32, 64, 128),
+                                tile(64, 128, 128),  tile(64, 64, 128),  tile(16, 64, 128),
                                 tile(256, 128, 128), tile(128, 256, 128)};
 
 std::string best(std::span<const FusedVariant> all, int capability, int multiprocessors,
@@ -46,15 +49,15 @@ TEST(FusedCost, FewTilesAreSmallAndManyAreLarge) {
   const auto h200 = [](std::int64_t m, std::int64_t n, std::int64_t k) {
     return best(of_sm90, 90, 132, m, n, k);
   };
-  EXPECT_EQ(h200(1, 4096, 4096), "64x128 1x1");
-  EXPECT_EQ(h200(64, 8192, 2048), "64x128 1x1");
-  EXPECT_EQ(h200(128, 2048, 2048), "64x128 1x1") << "large tiles would leave most of it idle";
-  EXPECT_EQ(h200(65536, 8192, 2048), "128x256 2x1");
+  EXPECT_EQ(h200(1, 4096, 4096), "16x64 1x1");
+  EXPECT_EQ(h200(64, 8192, 2048), "64x64 1x4");
+  EXPECT_EQ(h200(128, 2048, 2048), "64x64 1x1") << "large tiles would leave most of it idle";
+  EXPECT_EQ(h200(65536, 8192, 2048), "128x192 2x1") << "the epilogue is hidden";
   EXPECT_EQ(h200(8192, 4096, 14336), "128x256 2x1");
   const auto a100 = [](std::int64_t m, std::int64_t n, std::int64_t k) {
     return best(of_sm80, 80, 108, m, n, k);
   };
-  EXPECT_EQ(a100(1, 4096, 4096), "32x64 1x1");
+  EXPECT_EQ(a100(1, 4096, 4096), "16x64 1x1");
   EXPECT_EQ(a100(65536, 8192, 2048), "128x128 1x1");
 }
 

@@ -297,8 +297,13 @@ TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
     EXPECT_EQ(
         gemm_int8::check_config(problem, unknown, context().state()),
         fmt::format("engine 'fused': there is no kernel of tiles {}x{} (kc={}) in clusters of "
-                    "7x{} for this device",
-                    config.mc, config.nc, config.kc, config.cluster_n > 1 ? 2 : 1));
+                    "7x{}{} for this device",
+                    config.mc, config.nc, config.kc, std::max<std::int64_t>(1, config.cluster_n),
+                    config.stages != 0 ? fmt::format(" with {} stages", config.stages) : ""));
+    unknown = config;
+    unknown.stages = 17;
+    EXPECT_NE(gemm_int8::check_config(problem, unknown, context().state()).find("with 17 stages"),
+              std::string::npos);
     unknown = config;
     unknown.raster = 3;
     EXPECT_EQ(gemm_int8::check_config(problem, unknown, context().state()),
@@ -369,7 +374,7 @@ TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
   EXPECT_EQ(sets(large, &GemmConfig::swizzle), (Values{0, 8}));
   // 128 rows of tiles are more than 64 columns of them, and square tiles are as many both ways.
   EXPECT_TRUE(sets(large, &GemmConfig::raster).contains(1));
-  EXPECT_LE(large.size(), 40u);
+  EXPECT_LE(large.size(), 48u);
   const auto wide = all_of(problem_of(1024, 65536, 4096));
   EXPECT_EQ(sets(wide, &GemmConfig::raster), (Values{0, 2}));
   // All tiles at once: no order.
@@ -410,6 +415,9 @@ TEST_P(Int8Fused, OlderConfigurationsMeanWhatTheyMeant) {
   other.cluster_n = 0, other.swizzle = 4;
   EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
             "engine 'dp4a' has no order of tiles");
+  other.swizzle = 0, other.stages = 5;
+  EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
+            "engine 'dp4a' has no stages");
   other.swizzle = -4;
   EXPECT_NE(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state())
                 .find("swizzle=-4; none may be negative"),

@@ -34,6 +34,7 @@ constexpr std::array parts = {
          [](const GemmConfig& c) { return c.cluster != 0 || c.cluster_n != 0; }},
     Part{part_order, "order of tiles",
          [](const GemmConfig& c) { return c.raster != 0 || c.swizzle != 0; }},
+    Part{part_stages, "stages", [](const GemmConfig& c) { return c.stages != 0; }},
     Part{part_cublaslt, "algorithms or workspace of cuBLASLt",
          [](const GemmConfig& c) { return c.cublaslt != CublasLtChoice{}; }},
 };
@@ -56,7 +57,8 @@ std::string describe(const GemmConfig& c) {
          describe(c.cublaslt) + (c.cluster != 0 ? fmt::format(" cluster={}", c.cluster) : "") +
          (c.cluster_n != 0 ? fmt::format("x{}", c.cluster_n) : "") +
          (c.raster != 0 ? fmt::format(" raster={}", c.raster) : "") +
-         (c.swizzle != 0 ? fmt::format(" swizzle={}", c.swizzle) : "");
+         (c.swizzle != 0 ? fmt::format(" swizzle={}", c.swizzle) : "") +
+         (c.stages != 0 ? fmt::format(" stages={}", c.stages) : "");
 }
 
 core::ProblemSize size_of(const GemmProblem& p) noexcept {

@@ -24,6 +24,7 @@ using ConfigParts = unsigned;
 inline constexpr ConfigParts part_cublaslt = 1;  ///< CublasLtChoice
 inline constexpr ConfigParts part_clusters = 2;  ///< cluster, cluster_n
 inline constexpr ConfigParts part_order = 4;     ///< raster, swizzle
+inline constexpr ConfigParts part_stages = 8;    ///< stages
 
 // The defaults of an engine's members.
 inline std::string_view available_everywhere(const ContextState&) {

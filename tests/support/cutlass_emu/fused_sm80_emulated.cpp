@@ -7,11 +7,14 @@
 #include "gemm/int8/cuda/fused/sm80_128x128x64.cu"
 #include "gemm/int8/cuda/fused/sm80_128x256x128.cu"
 #include "gemm/int8/cuda/fused/sm80_128x256x64.cu"
+#include "gemm/int8/cuda/fused/sm80_16x64x128.cu"
 #include "gemm/int8/cuda/fused/sm80_256x128x128.cu"
 #include "gemm/int8/cuda/fused/sm80_256x128x64.cu"
 #include "gemm/int8/cuda/fused/sm80_32x64x128.cu"
+#include "gemm/int8/cuda/fused/sm80_64x128x128.cu"
 #include "gemm/int8/cuda/fused/sm80_64x128x64.cu"
 #include "gemm/int8/cuda/fused/sm80_64x256x64.cu"
+#include "gemm/int8/cuda/fused/sm80_64x64x128.cu"
 #include "support/device_memory.hpp"
 
 namespace switchback::test {

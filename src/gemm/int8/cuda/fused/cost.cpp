@@ -3,9 +3,10 @@
 //
 // 9.0: 4096 int8 products a clock, so a tile takes rows · columns / 4096 clocks for each element of
 // the inner dimension. Tensor cores and the copies from memory together move 128 bytes of shared
-// memory a clock: a 128x256 tile needs all of them, 256x128 1.125 times, 128x128 and 64x256 1.25
-// times, 64x128 1.5 times as many. Tiles of two groups of warps that work together end with an
-// epilogue of about 3000 clocks; in the others it overlaps the next tile.
+// memory a clock: a 128x256 tile needs all of them, 128x192 1.09 times, 256x128 1.125 times,
+// 128x128 and 64x256 1.25 times, 64x128 1.5 times, 64x64 twice as many. Tiles of two groups of
+// warps that work together end with an epilogue of about 3000 clocks; in the others it overlaps the
+// next tile.
 //
 // 8.x: 2048 products a clock. Small tiles take longer by what they reread of shared memory, and by
 // the barriers of shorter stages. Two blocks of 128x128 hide each other's epilogue.
@@ -32,14 +33,17 @@ constexpr double l2_bytes_per_clock = 36;
 
 constexpr std::array costs_of_sm90 = {
     TileCost{128, 256, 0, 8.0, 3500}, TileCost{256, 128, 0, 9.0, 3500},
-    TileCost{128, 128, 0, 5.0, 900}, TileCost{64, 256, 0, 5.0, 900},
-    TileCost{64, 128, 0, 3.0, 800}};
+    TileCost{128, 192, 0, 6.5, 1000}, TileCost{128, 128, 0, 5.0, 900},
+    TileCost{64, 256, 0, 5.0, 900},   TileCost{64, 128, 0, 3.0, 800},
+    TileCost{64, 64, 256, 2.0, 700},  TileCost{16, 64, 256, 1.1, 600}};
 
 constexpr std::array costs_of_sm80 = {
     TileCost{256, 128, 128, 16.4, 3500}, TileCost{128, 256, 128, 16.4, 3500},
     TileCost{256, 128, 64, 16.8, 3500},  TileCost{128, 256, 64, 16.8, 3500},
     TileCost{128, 128, 64, 8.4, 900},    TileCost{64, 256, 64, 9.2, 1200},
-    TileCost{64, 128, 64, 5.2, 800},     TileCost{32, 64, 128, 1.9, 600}};
+    TileCost{64, 128, 64, 5.2, 800},     TileCost{64, 128, 128, 5.0, 900},
+    TileCost{64, 64, 128, 2.9, 700},     TileCost{32, 64, 128, 1.9, 600},
+    TileCost{16, 64, 128, 1.4, 500}};
 
 // What no table has is taken to be worse than what it has.
 TileCost cost_of(const FusedVariant& v, bool sm90) noexcept {

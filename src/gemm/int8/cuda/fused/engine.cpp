@@ -74,6 +74,7 @@ GemmConfig config_of(const products::FusedVariant& variant) {
   config.kc = variant.tile_k;
   config.cluster = variant.cluster_m;
   config.cluster_n = variant.cluster_n > 1 ? variant.cluster_n : 0;
+  config.stages = variant.stages;
   return config;
 }
 
@@ -164,8 +165,9 @@ std::string refuses_config(const GemmProblem&, const GemmConfig& config,
     return fmt::format("swizzle={}; it must be 0, 2, 4 or 8", config.swizzle);
   if (find_variant(state, config) != nullptr) return {};
   return fmt::format(
-      "there is no kernel of tiles {}x{} (kc={}) in clusters of {}x{} for this device", config.mc,
-      config.nc, config.kc, config.cluster, std::max<std::int64_t>(config.cluster_n, 1));
+      "there is no kernel of tiles {}x{} (kc={}) in clusters of {}x{}{} for this device", config.mc,
+      config.nc, config.kc, config.cluster, std::max<std::int64_t>(config.cluster_n, 1),
+      config.stages != 0 ? fmt::format(" with {} stages", config.stages) : "");
 }
 
 void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
@@ -234,7 +236,7 @@ const Engine fused_engine = {
     .refuses_config = refuses_config,
     .kernel_of = kernel_of,
     .default_among = default_among,
-    .config_parts = part_clusters | part_order,
+    .config_parts = part_clusters | part_order | part_stages,
     .run = run,
     .grouped_default = grouped::default_config,
     .run_grouped = grouped::run,

@@ -54,6 +54,7 @@ struct FusedVariant {
   std::size_t (*workspace_bytes)(DType output, const FusedArguments& arguments);
   cudaError_t (*launch)(DType output, const FusedArguments& arguments, void* workspace,
                         cudaStream_t stream);
+  int stages = 0;  ///< of its pipeline, where another variant differs in nothing else
 };
 
 /// The variants of this build for a compute capability (90 is 9.0) and this much shared memory per

@@ -10,13 +10,18 @@ namespace switchback::products::SWITCHBACK_CUDA_NS {
 
 // Ampere and Ada. Two blocks of the first fit on a multiprocessor of any of them, so that one's
 // epilogue hides behind the other's products; the large ones read less of a and b for each product.
-extern const FusedVariant fused_sm80_128x128x64;  // 128 threads, 246 registers, 48 KiB
-extern const FusedVariant fused_sm80_256x128x64;  // 256 threads, 226 registers, 96 KiB
-extern const FusedVariant fused_sm80_128x256x64;  // 256 threads, 226 registers, 96 KiB
+extern const FusedVariant fused_sm80_128x128x64;    // 128 threads, 246 registers, 48 KiB
+extern const FusedVariant fused_sm80_128x128x64_5;  // the same with five stages, 80 KiB
+extern const FusedVariant fused_sm80_256x128x64;    // 256 threads, 226 registers, 96 KiB
+extern const FusedVariant fused_sm80_128x256x64;    // 256 threads, 226 registers, 96 KiB
 // For few rows, where reading b takes the time: narrow tiles, so that more blocks read it.
 extern const FusedVariant fused_sm80_64x128x64;  // 128 threads, 150 registers, 48 KiB
 extern const FusedVariant fused_sm80_64x256x64;  // 128 threads, 228 registers, 80 KiB
 extern const FusedVariant fused_sm80_32x64x128;  // 128 threads, 72 registers, 72 KiB
+// The same with deep stages: half the barriers, and more on the way.
+extern const FusedVariant fused_sm80_64x128x128;  // 128 threads, 154 registers, 96 KiB
+extern const FusedVariant fused_sm80_64x64x128;   // 128 threads, 96 registers, 64 KiB
+extern const FusedVariant fused_sm80_16x64x128;   // 64 threads, 72 registers, 50 KiB
 // Half the barriers per product, on devices whose blocks may have this much shared
 // memory: 8.0, 8.7.
 extern const FusedVariant fused_sm80_256x128x128;  // 256 threads, 242 registers, 144 KiB
@@ -34,7 +39,16 @@ extern const FusedVariant fused_sm90_256x128_1x2;
 extern const FusedVariant fused_sm90_128x128_2x1;  // 210 KiB
 extern const FusedVariant fused_sm90_128x128_1x2;
 extern const FusedVariant fused_sm90_128x128_1x1;
+extern const FusedVariant fused_sm90_128x192_2x1;
 extern const FusedVariant fused_sm90_64x128_1x1;  // 225.5 KiB
+extern const FusedVariant fused_sm90_64x128_2x1;
+extern const FusedVariant fused_sm90_64x128_1x4;
 extern const FusedVariant fused_sm90_64x256_1x1;  // 219 KiB
+extern const FusedVariant fused_sm90_64x256_2x1;
+// Stages twice as deep, for few rows: twice as many bytes of b in one copy.
+extern const FusedVariant fused_sm90_64x64x256_1x1;
+extern const FusedVariant fused_sm90_64x64x256_1x4;
+// For very few rows, by transposing: sm90_swapped.cuh.
+extern const FusedVariant fused_sm90_16x64x256;
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

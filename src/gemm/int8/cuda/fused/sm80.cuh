@@ -252,5 +252,9 @@ constexpr FusedVariant fused_sm80() {
                        FusedSm80<cutlass::bfloat16_t, TileM, TileN, TileK, WarpM, WarpN, Stages>>(
       TileM, TileN, TileK, 1, 1);
 }
+constexpr FusedVariant with_stages(FusedVariant variant, int stages) {
+  variant.stages = stages;
+  return variant;
+}
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -102,9 +102,35 @@ struct FusedColumnsSm90
   Params columns_;
 };
 
-template <class Output, int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
+/// Queues what CUTLASS's adapter runs with these arguments.
+template <class Gemm>
+cudaError_t launch_sm90(const typename Gemm::Arguments& arguments, void* workspace,
+                        cudaStream_t stream) {
+  // What an operation of CUTLASS that failed left as the last error.
+  const auto failure = [] {
+    const cudaError_t status = cudaGetLastError();
+    return status == cudaSuccess ? cudaErrorUnknown : status;
+  };
+  // CUTLASS does not report a descriptor that the driver refused; it leaves it empty.
+  const auto is_empty = [](const auto& copy) {
+    const auto* descriptor = copy.get_tma_descriptor();
+    constexpr unsigned char empty[sizeof *descriptor] = {};
+    return std::memcmp(descriptor, empty, sizeof empty) == 0;
+  };
+  if (Gemm::can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
+  Gemm gemm;
+  if (gemm.initialize(arguments, workspace, stream) != cutlass::Status::kSuccess) return failure();
+  const auto& mainloop = gemm.params().mainloop;
+  if (is_empty(mainloop.tma_load_a) || is_empty(mainloop.tma_load_b) ||
+      is_empty(gemm.params().epilogue.tma_store_d))
+    return cudaErrorInvalidValue;
+  return gemm.run(stream) == cutlass::Status::kSuccess ? cudaSuccess : failure();
+}
+
+template <class Output, int TileM, int TileN, int TileK, int ClusterM, int ClusterN,
+          bool Cooperative>
 struct FusedSm90 {
-  using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::_128>;
+  using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::Int<TileK>>;
   using ClusterShape = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
   using RowMajor = cutlass::layout::RowMajor;
   using ColumnMajor = cutlass::layout::ColumnMajor;
@@ -184,40 +210,18 @@ struct FusedSm90 {
   }
 
   static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
-    const typename Gemm::Arguments arguments = arguments_of(p);
-    if (Gemm::can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
-    Gemm gemm;
-    if (gemm.initialize(arguments, workspace, stream) != cutlass::Status::kSuccess)
-      return failure(cudaGetLastError());
-    // CUTLASS does not report a descriptor that the driver refused; it leaves it empty.
-    const auto& mainloop = gemm.params().mainloop;
-    if (is_empty(mainloop.tma_load_a) || is_empty(mainloop.tma_load_b) ||
-        is_empty(gemm.params().epilogue.tma_store_d))
-      return cudaErrorInvalidValue;
-    return gemm.run(stream) == cutlass::Status::kSuccess ? cudaSuccess
-                                                         : failure(cudaGetLastError());
-  }
-
-  /// What an operation of CUTLASS that failed left as the last error.
-  static cudaError_t failure(cudaError_t status) {
-    return status == cudaSuccess ? cudaErrorUnknown : status;
-  }
-  template <class Copy>
-  static bool is_empty(const Copy& copy) {
-    const auto* descriptor = copy.get_tma_descriptor();
-    constexpr unsigned char empty[sizeof *descriptor] = {};
-    return std::memcmp(descriptor, empty, sizeof empty) == 0;
+    return launch_sm90<Gemm>(arguments_of(p), workspace, stream);
   }
 };
 
-/// A tile shape for every output type.
-template <int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
+/// A tile shape for every output type. The usual depth of a stage, 128, is 0 in its description.
+template <int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative, int TileK = 128>
 constexpr FusedVariant fused_sm90() {
   return fused_variant<
-      FusedSm90<float, TileM, TileN, ClusterM, ClusterN, Cooperative>,
-      FusedSm90<cutlass::half_t, TileM, TileN, ClusterM, ClusterN, Cooperative>,
-      FusedSm90<cutlass::bfloat16_t, TileM, TileN, ClusterM, ClusterN, Cooperative>>(
-      TileM, TileN, 0, ClusterM, ClusterN);
+      FusedSm90<float, TileM, TileN, TileK, ClusterM, ClusterN, Cooperative>,
+      FusedSm90<cutlass::half_t, TileM, TileN, TileK, ClusterM, ClusterN, Cooperative>,
+      FusedSm90<cutlass::bfloat16_t, TileM, TileN, TileK, ClusterM, ClusterN, Cooperative>>(
+      TileM, TileN, TileK == 128 ? 0 : TileK, ClusterM, ClusterN);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(group_threads)
 
 template <class Output, int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
 struct FusedGroupedSm90 {
-  using One = FusedSm90<Output, TileM, TileN, ClusterM, ClusterN, Cooperative>;
+  using One = FusedSm90<Output, TileM, TileN, 128, ClusterM, ClusterN, Cooperative>;
   using Tile = typename One::Tile;
   using ClusterShape = typename One::ClusterShape;
   using RowMajor = typename One::RowMajor;
@@ -211,17 +211,7 @@ struct FusedGroupedSm90 {
                                              dim3(group_threads), 0, stream, p, groups);
         status != cudaSuccess)
       return status;
-    Gemm gemm;
-    if (gemm.initialize(arguments, static_cast<char*>(workspace) + used, stream) !=
-        cutlass::Status::kSuccess)
-      return One::failure(cudaGetLastError());
-    // CUTLASS does not report a descriptor that the driver refused; it leaves it empty.
-    const auto& mainloop = gemm.params().mainloop;
-    if (One::is_empty(mainloop.tma_load_a) || One::is_empty(mainloop.tma_load_b) ||
-        One::is_empty(gemm.params().epilogue.tma_store_d))
-      return cudaErrorInvalidValue;
-    return gemm.run(stream) == cutlass::Status::kSuccess ? cudaSuccess
-                                                         : One::failure(cudaGetLastError());
+    return launch_sm90<Gemm>(arguments, static_cast<char*>(workspace) + used, stream);
   }
 };
 
