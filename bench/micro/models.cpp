@@ -467,8 +467,7 @@ class ColdCopies {
 };
 
 // Products [rows, width] · [columns, width]ᵀ of so many operations, by the engine that a layer
-// takes, in f32, as attention computes for both types; and the rate of a multiply-add in registers
-// where there are no products.
+// takes, and the rate of a multiply-add in registers where there are no products.
 class ArithmeticFloor {
  public:
   ArithmeticFloor(Context& context, const Dimensions& d, double operations, bool products)
@@ -476,9 +475,9 @@ class ArithmeticFloor {
     if (products) {
       const auto row = static_cast<double>(d.rows * d.width);
       const auto columns = std::max<std::int64_t>(1, std::llround(operations / row));
-      x_.emplace(context, DType::f32, d.rows, d.width);
-      w_.emplace(context, DType::f32, columns, d.width);
-      y_.emplace(context, DType::f32, d.rows, columns);
+      x_.emplace(context, d.dtype, d.rows, d.width);
+      w_.emplace(context, d.dtype, columns, d.width);
+      y_.emplace(context, d.dtype, d.rows, columns);
       measure::fill_normal(context, x_->any(), 1);
       measure::fill_normal(context, w_->any(), 2);
     } else {

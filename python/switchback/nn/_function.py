@@ -34,8 +34,8 @@ gemm_dequantize = ops.gemm_dequantize.__wrapped__
 def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     """y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded for autograd where it is on.
 
-    The weight is [K,N] if the layers' options say so. y has x's dtype, under autocast autocast's. TypeError or InvalidArgument for operands that do
-    not fit, naming them.
+    The weight is [K,N] if the layers' options say so. y has x's dtype, under autocast autocast's.
+    TypeError or InvalidArgument for operands that do not fit, naming them.
     """
     if native and not is_compiling():
         y = native.forward(layers, x, weight, bias, mem_efficient, layers.keeps_blocks)
