@@ -104,6 +104,7 @@ void check_dtype(std::string_view op, std::string_view argument, DType dtype, DT
 }
 
 void check_output_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer) {
+  if (layer == DType::f32) return check_dtype(op, argument, dtype, layer);
   core::require(dtype == layer || dtype == DType::f32,
                 "{}: {} has dtype {}; it must be the layer's, {}, or f32", op, argument,
                 dtype_name(dtype), dtype_name(layer));

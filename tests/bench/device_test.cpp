@@ -127,10 +127,10 @@ TEST(BenchOnADevice, MicroLayerAndActivationMeasureAllTheirRows) {
     expect_raced(row);
     subjects.insert(row.subject);
   });
-  for (const char* subject :
-       {"forward, W codes cached", "forward, W quantized every call", "full step, W new",
-        "forward + quantize", "backward + quantize + sums", "MLP step"})
+  for (const char* subject : {"forward, W codes cached", "forward, W quantized every call",
+                              "forward + quantize", "backward + quantize + sums", "MLP step"})
     EXPECT_EQ(subjects.count(subject), 2u) << subject;
+  EXPECT_EQ(subjects.count("full step, W new"), 3u);
 }
 
 TEST(BenchOnADevice, MicroQuantizeMeasuresEveryOperationAgainstTheDevicesCopy) {
