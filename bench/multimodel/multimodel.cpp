@@ -517,7 +517,7 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
   // All ways compute the same bits, but for products in floating point, which may add in another
   // order: a device's kernels for groups are their own, and a library on the CPU may choose its
   // order by how the operands lie. Such outputs, and weights that were trained with such a dW, are
-  // near each other.
+  // near each other. In mode auto with a tuner each way takes the mode that was fastest for it.
   const auto differs = [&](const auto& matrix_of, bool of_weights, bool may_be_near) {
     for (std::size_t v = 0; v < all.size(); ++v)
       for (std::size_t w = 0; w < v; ++w) {
@@ -527,6 +527,7 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
         const bool of_groups =
             (variants[v].first == Way::grouped) != (variants[w].first == Way::grouped);
         const Mode mode = variants[v].second;
+        if (mode == Mode::automatic && tuning_.attached()) continue;
         const bool floating = mode == Mode::standard || mode == Mode::automatic;
         const bool other_order = session.on_cpu() ? floating || of_weights : of_groups;
         if (may_be_near && other_order && are_near(one, other)) continue;

@@ -2,6 +2,7 @@
 #include "bench/transformer/timing.hpp"
 
 #include <fmt/format.h>
+#include <memory>
 
 #include <algorithm>
 #include <cmath>
@@ -117,11 +118,8 @@ std::vector<ModeTimes> time_modes(Session& session, const Setting& setting,
   const double new_byte_ms = ms_of_new_byte(context);
   double tuning_ms = 0;
   const bool has_auto = std::find(modes.begin(), modes.end(), Mode::automatic) != modes.end();
-  if (has_auto && options.tuner != nullptr && options.tune_s > 0)
-    tuning_ms = time_ms(context, [&] {
-      options.tuner->tune(context, shapes_of(setting), {.budget_s = options.tune_s},
-                          [](const TuneSummary&) { return !Session::interrupted(); });
-    });
+  if (has_auto)
+    tuning_ms = time_ms(context, [&] { options.tuning.tune(context, shapes_of(setting)); });
   stop_if_asked();
 
   models::Memory memory(context.state().runtime);

@@ -5,13 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/transformer/setting.hpp"
+#include "bench/workload/auto_tuning.hpp"
 #include "bench/workload/session.hpp"
-#include "switchback/tuner.hpp"
 
 namespace switchback::bench::transformer {
 
@@ -45,8 +44,7 @@ struct ModeTimes {
 struct TimingOptions {
   int warmup = 1;
   int steps = 5;
-  double tune_s = 0;  ///< seconds for the tuner; 0: nothing is tuned
-  std::shared_ptr<Tuner> tuner = nullptr;
+  AutoTuning tuning{60};
 };
 
 /// Throws Interrupted, and Error(out_of_memory).

@@ -24,7 +24,6 @@
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "measure/rounds.hpp"
-#include "switchback/tuner.hpp"
 
 namespace switchback::bench {
 
@@ -103,12 +102,7 @@ class Transformer : public Workload {
         ->capture_default_str();
     command.add_option("--steps", steps_, "timed steps (default 5; with --train 500)")
         ->type_name("N");
-    command
-        .add_option("--tune", timing_.tune_s,
-                    "seconds in which the tuner may measure each size for mode auto, if its cache "
-                    "lacks it; 0: none")
-        ->capture_default_str();
-    command.add_option("--cache", cache_, "directory of the tuner's cache")->type_name("DIR");
+    timing_.tuning.add_options(command);
     command.add_flag("--published", with_published_,
                      "print the published tables beside ours; sizes that were not asked for are "
                      "rows that say what they need");
@@ -164,7 +158,7 @@ class Transformer : public Workload {
     core::require(!with_published_ || timing_.warmup >= 1,
                   "--warmup 0: --published compares with a warm-up and without; it must be at "
                   "least 1");
-    core::require(timing_.tune_s >= 0, "--tune {}: it must not be negative", timing_.tune_s);
+    timing_.tuning.check_options();
     const DType dtype = parse_dtype(dtype_name_);
     core::require(dtype == DType::f32 || dtype == DType::bf16, "--dtype {}: it must be f32 or bf16",
                   dtype_name_);
@@ -199,14 +193,7 @@ class Transformer : public Workload {
       text_ = transformer::read_text(train_file_, static_cast<std::size_t>(20 * (context_ + 1)));
   }
 
-  void open(Session& session) override {
-    TunerOptions tuner;
-    tuner.cache_directory = cache_;
-    tuner.warn = [&session](const std::string& text) { session.warning(text); };
-    timing_.tuner = Tuner::open(session.context(), tuner);
-    timing_.tuner->attach(session.context());
-    if (timing_.tuner->mode() == TuneMode::off) timing_.tuner = nullptr;
-  }
+  void open(Session& session) override { timing_.tuning.open(session); }
 
   [[nodiscard]] std::vector<Column> columns() const override {
     return train_file_.empty() ? timing_columns() : training_columns();
@@ -556,10 +543,10 @@ class Transformer : public Workload {
   Size own_;
   std::int64_t vocabulary_ = 0, context_ = 0, batch_ = 0;
   std::vector<std::string> dw_names_;
-  std::string dtype_name_ = "f32", pass_name_ = "step", train_file_, plot_file_, cache_;
+  std::string dtype_name_ = "f32", pass_name_ = "step", train_file_, plot_file_;
   int steps_ = 0, seeds_ = 1;
   bool print_operations_ = false, with_published_ = false;
-  transformer::TimingOptions timing_{.tune_s = 60};
+  transformer::TimingOptions timing_;
   transformer::TrainingOptions training_;
   std::vector<Mode> modes_;
   std::vector<Setting> settings_, untimed_;

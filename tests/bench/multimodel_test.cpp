@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <set>
 #include <sstream>
 
@@ -46,6 +48,28 @@ std::vector<std::string> small_with(const std::vector<std::string>& more) {
   std::vector<std::string> arguments = small_models;
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
+}
+
+// Lets programs tune while it lives, which tests do not do otherwise.
+class Tuning {
+ public:
+  Tuning() { setenv("SWITCHBACK_TUNE", "read", 1); }
+  ~Tuning() { setenv("SWITCHBACK_TUNE", "off", 1); }
+  Tuning(const Tuning&) = delete;
+  Tuning& operator=(const Tuning&) = delete;
+};
+
+TEST(MultiModelCommand, ModeAutoIsTunedForEveryWay) {
+  const Tuning tuning;
+  const std::filesystem::path cache =
+      std::filesystem::path(testing::TempDir()) / "multimodel_auto_cache";
+  std::filesystem::remove_all(cache);
+  const std::vector<Json> rows =
+      rows_of_run({"--models", "3", "--batch", "4", "--dim-in", "24", "--dim-out", "16", "--mode",
+                   "rowwise", "auto", "--tune", "1", "--cache", cache.string()});
+  EXPECT_EQ(rows.size(), 9u);
+  EXPECT_TRUE(std::filesystem::exists(cache) && !std::filesystem::is_empty(cache));
+  std::filesystem::remove_all(cache);
 }
 
 TEST(MultiModelCommand, RowsOfEveryWayAndMode) {
