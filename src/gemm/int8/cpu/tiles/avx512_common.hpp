@@ -179,19 +179,24 @@ struct StoreBf16 : Store16 {
   }
 };
 
+// The expression of an epilogue, operation by operation.
+inline __attribute__((always_inline)) __m512 dequantized(__m512i sums, __m512 scale_a,
+                                                         __m512 scale_b, __m512 bias) {
+  const __m512 c = _mm512_set1_ps(core::inverse_127_squared);
+  const __m512 y = _mm512_mul_ps(scale_a, _mm512_mul_ps(_mm512_cvtepi32_ps(sums), c));
+  return _mm512_add_ps(_mm512_mul_ps(scale_b, y), bias);
+}
+
 template <class Store, bool Stream>
 inline void dequantize_rows(const EpilogueTile& t) {
-  const __m512 c = _mm512_set1_ps(core::inverse_127_squared);
   for (int64_t r = 0; r < t.rows; ++r) {
     const int32_t* sums = t.sums + r * t.stride_sums;
     auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
     const __m512 scale_a = _mm512_set1_ps(t.scale_a[r]);
     for (int64_t j = 0; j < t.cols; j += 16) {
-      const __m512 sum = _mm512_cvtepi32_ps(_mm512_loadu_si512(sums + j));
-      __m512 y = _mm512_mul_ps(scale_a, _mm512_mul_ps(sum, c));
-      y = _mm512_mul_ps(_mm512_loadu_ps(t.scale_b + j), y);
-      y = _mm512_add_ps(y, _mm512_loadu_ps(t.bias + j));
-      const auto out = Store::rounded(y);
+      const auto out =
+          Store::rounded(dequantized(_mm512_loadu_si512(sums + j), scale_a,
+                                     _mm512_loadu_ps(t.scale_b + j), _mm512_loadu_ps(t.bias + j)));
       if constexpr (Stream)
         Store::stream(d + j * Store::bytes, out);
       else
@@ -229,27 +234,60 @@ struct StoreS32 {
   static void stream(void* d, __m512i sums) { _mm512_stream_si512(static_cast<__m512i*>(d), sums); }
 };
 
-// The rows of an epilogue of at most Cols columns, to be taken a few at a time. With each row goes
-// a prefetch of the row in the same place of `next`, the tile whose epilogue follows, or null.
-template <int Cols, class Store>
-class EpilogueRows {
+// The rows of a tile, to be taken a few at a time: each is a call of Row.
+template <class Row>
+class Rows {
  public:
-  inline __attribute__((always_inline))
-  EpilogueRows(const EpilogueTile& t, const EpilogueTile* next)
+  inline __attribute__((always_inline)) Rows(const Row& row, int64_t count)
+      : row_(row), left_(count) {}
+
+  inline __attribute__((always_inline)) void some(int64_t count) {
+    if (count > left_) count = left_;
+    left_ -= count;
+    for (; count > 0; --count)
+      row_();
+  }
+  inline __attribute__((always_inline)) void rest() { some(left_); }
+  [[nodiscard]] int64_t left() const { return left_; }
+
+ private:
+  Row row_;
+  int64_t left_;
+};
+
+// Which of 16 columns from 16 · v on are among the first `cols`.
+inline __mmask16 columns_of(int64_t cols, int v) {
+  return cols > v * 16 ? first16(cols - v * 16) : __mmask16{0};
+}
+
+// 16 results of a type: those of a mask, or all of them past the caches.
+template <class Store, class Values>
+inline __attribute__((always_inline)) void put(unsigned char* d, __mmask16 mask, bool streams,
+                                               Values y) {
+  if (streams)
+    Store::stream(d, y);
+  else
+    Store::store(d, mask, y);
+}
+
+// The epilogue of a row of at most Cols columns, and of those behind it. With each row goes a
+// prefetch of the row in the same place of `next`, the tile whose epilogue follows, or null.
+template <int Cols, class Store>
+class EpilogueRow {
+ public:
+  inline __attribute__((always_inline)) EpilogueRow(const EpilogueTile& t, const EpilogueTile* next)
       : sums_(t.sums),
         stride_sums_(t.stride_sums),
         d_(static_cast<unsigned char*>(t.d)),
         stride_d_(t.stride_d_bytes),
         streams_(t.streams && t.cols >= Cols),
-        scale_a_(t.scale_a),
-        left_(t.rows) {
+        scale_a_(t.scale_a) {
     // The rows of `next` are as far from each other as those of d.
     if (next != nullptr && !streams_ && next->cols >= Cols && next->rows >= t.rows)
       to_next_ = static_cast<const unsigned char*>(next->d) - d_;
     SWITCHBACK_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      const int64_t cols = t.cols - v * 16;
-      stored_[v] = cols > 0 ? first16(cols) : __mmask16{0};
+      stored_[v] = columns_of(t.cols, v);
       if constexpr (scaled) {
         scale_b_[v] = _mm512_maskz_loadu_ps(stored_[v], t.scale_b + v * 16);
         bias_[v] = _mm512_maskz_loadu_ps(stored_[v], t.bias + v * 16);
@@ -257,33 +295,17 @@ class EpilogueRows {
     }
   }
 
-  inline __attribute__((always_inline)) void some(int64_t rows) {
-    if (rows > left_) rows = left_;
-    left_ -= rows;
-    for (; rows > 0; --rows)
-      row();
-  }
-  inline __attribute__((always_inline)) void rest() { some(left_); }
-  [[nodiscard]] int64_t left() const { return left_; }
-
- private:
-  static constexpr int vectors = Cols / 16;
-  static constexpr bool scaled = !__is_same(Store, StoreS32);
-
-  inline __attribute__((always_inline)) void row() {
+  inline __attribute__((always_inline)) void operator()() {
     SWITCHBACK_UNROLL
     for (int v = 0; v < vectors; ++v) {
       const __m512i sums = _mm512_loadu_si512(sums_ + v * 16);
       unsigned char* const d = d_ + v * 16 * Store::bytes;
-      if constexpr (scaled) {
-        const __m512 c = _mm512_set1_ps(core::inverse_127_squared);
-        __m512 y =
-            _mm512_mul_ps(_mm512_set1_ps(*scale_a_), _mm512_mul_ps(_mm512_cvtepi32_ps(sums), c));
-        y = _mm512_add_ps(_mm512_mul_ps(scale_b_[v], y), bias_[v]);
-        put(d, stored_[v], Store::rounded(y));
-      } else {
-        put(d, stored_[v], sums);
-      }
+      if constexpr (scaled)
+        put<Store>(
+            d, stored_[v], streams_,
+            Store::rounded(dequantized(sums, _mm512_set1_ps(*scale_a_), scale_b_[v], bias_[v])));
+      else
+        put<Store>(d, stored_[v], streams_, sums);
     }
     if (to_next_ != 0) {
       SWITCHBACK_UNROLL
@@ -294,13 +316,10 @@ class EpilogueRows {
     if constexpr (scaled) ++scale_a_;
     d_ += stride_d_;
   }
-  template <class Values>
-  inline __attribute__((always_inline)) void put(unsigned char* d, __mmask16 mask, Values y) const {
-    if (streams_)
-      Store::stream(d, y);
-    else
-      Store::store(d, mask, y);
-  }
+
+ private:
+  static constexpr int vectors = Cols / 16;
+  static constexpr bool scaled = !__is_same(Store, StoreS32);
 
   const int32_t* sums_;
   int64_t stride_sums_;
@@ -309,42 +328,41 @@ class EpilogueRows {
   int64_t to_next_ = 0;
   bool streams_;
   const float* scale_a_;
-  int64_t left_;
   __m512 scale_b_[vectors];
   __m512 bias_[vectors];
   __mmask16 stored_[vectors];
 };
 
-// Calls use(rows) with the EpilogueRows of this tile and output.
+// Calls use(rows) with the epilogues of the rows of this tile and output.
 template <int Cols, class Use>
 inline __attribute__((always_inline)) void with_epilogue(const EpilogueTile& t, Output output,
                                                          const EpilogueTile* next, const Use& use) {
+  const auto of = [&](const auto& row) __attribute__((always_inline)) {
+    use(Rows(row, t.rows));
+  };
   switch (output) {
     case Output::f32:
-      return use(EpilogueRows<Cols, StoreF32>(t, next));
+      return of(EpilogueRow<Cols, StoreF32>(t, next));
     case Output::f16:
-      return use(EpilogueRows<Cols, StoreF16>(t, next));
+      return of(EpilogueRow<Cols, StoreF16>(t, next));
     case Output::bf16:
-      return use(EpilogueRows<Cols, StoreBf16>(t, next));
+      return of(EpilogueRow<Cols, StoreBf16>(t, next));
     case Output::s32:
-      return use(EpilogueRows<Cols, StoreS32>(t, next));
+      return of(EpilogueRow<Cols, StoreS32>(t, next));
   }
 }
 
-// The rows of a promotion, to be taken a few at a time. With a Store their sums, which are those of
-// a superblock then, go to d in its type, and not back to memory.
+// The promotion of a row, and of those behind it. With a Store their sums, which are those of a
+// superblock then, go to d in its type, and not back to memory.
 template <int Cols, class Store>
-class Promotion {
+class PromotionRow {
  public:
-  static constexpr bool folds = !__is_same(Store, void);
-
-  inline __attribute__((always_inline)) explicit Promotion(const PromotionTile& t)
+  inline __attribute__((always_inline)) explicit PromotionRow(const PromotionTile& t)
       : sums_(t.sums),
         from_(t.first ? reinterpret_cast<const float*>(t.sums) : t.p),
         kept_(t.first ? 0 : 0xFFFF),
         p_(t.p),
-        scale_a_(t.scale_a),
-        left_(t.rows) {
+        scale_a_(t.scale_a) {
     SWITCHBACK_UNROLL
     for (int v = 0; v < vectors; ++v)
       scale_b_[v] = _mm512_loadu_ps(t.scale_b + v * 16);
@@ -359,26 +377,13 @@ class Promotion {
       streams_ = fold.streams && fold.cols >= Cols;
       SWITCHBACK_UNROLL
       for (int v = 0; v < vectors; ++v) {
-        const int64_t cols = fold.cols - v * 16;
-        stored_[v] = cols > 0 ? first16(cols) : __mmask16{0};
+        stored_[v] = columns_of(fold.cols, v);
         started_[v] = starts ? stored_[v] : __mmask16{0};
       }
     }
   }
 
-  inline __attribute__((always_inline)) void some(int64_t rows) {
-    if (rows > left_) rows = left_;
-    left_ -= rows;
-    for (; rows > 0; --rows)
-      row();
-  }
-  inline __attribute__((always_inline)) void rest() { some(left_); }
-  [[nodiscard]] int64_t left() const { return left_; }
-
- private:
-  static constexpr int vectors = Cols / 16;
-
-  inline __attribute__((always_inline)) void row() {
+  inline __attribute__((always_inline)) void operator()() {
     const __m512 scale_a = _mm512_set1_ps(*scale_a_++);
     SWITCHBACK_UNROLL
     for (int v = 0; v < vectors; ++v) {
@@ -390,10 +395,7 @@ class Promotion {
         const __m512 start = _mm512_maskz_loadu_ps(started_[v], start_ + v * 64);
         const auto y =
             Store::rounded(_mm512_fmadd_ps(p, _mm512_set1_ps(core::inverse_127_squared), start));
-        if (streams_)
-          Store::stream(d_ + v * 16 * Store::bytes, y);
-        else
-          Store::store(d_ + v * 16 * Store::bytes, stored_[v], y);
+        put<Store>(d_ + v * 16 * Store::bytes, stored_[v], streams_, y);
       } else {
         _mm512_store_ps(p_ + v * 16, p);
       }
@@ -408,12 +410,15 @@ class Promotion {
     }
   }
 
+ private:
+  static constexpr int vectors = Cols / 16;
+  static constexpr bool folds = !__is_same(Store, void);
+
   const int32_t* sums_;
   const float* from_;
   __mmask16 kept_;
   float* p_;
   const float* scale_a_;
-  int64_t left_;
   __m512 scale_b_[vectors];
   const unsigned char* start_ = nullptr;
   int64_t stride_start_ = 0;
@@ -424,22 +429,25 @@ class Promotion {
   __mmask16 started_[vectors] = {};
 };
 
-// Calls use(promotion) with the Promotion of this tile.
+// Calls use(rows) with the promotions of the rows of this tile.
 template <int Cols, class Use>
 inline __attribute__((always_inline)) void with_promotion(const PromotionTile& t, const Use& use) {
+  const auto of = [&](const auto& row) __attribute__((always_inline)) {
+    use(Rows(row, t.rows));
+  };
   if (t.fold == nullptr)
-    use(Promotion<Cols, void>(t));
+    of(PromotionRow<Cols, void>(t));
   else if (t.fold->output == Output::f32)
-    use(Promotion<Cols, StoreF32>(t));
+    of(PromotionRow<Cols, StoreF32>(t));
   else if (t.fold->output == Output::f16)
-    use(Promotion<Cols, StoreF16>(t));
+    of(PromotionRow<Cols, StoreF16>(t));
   else
-    use(Promotion<Cols, StoreBf16>(t));
+    of(PromotionRow<Cols, StoreBf16>(t));
 }
 
 template <int Cols>
 void promote(const PromotionTile& t) {
-  with_promotion<Cols>(t, [](auto promotion) { promotion.rest(); });
+  with_promotion<Cols>(t, [](auto rows) { rows.rest(); });
 }
 
 // The cache lines of a tile's output, asked for one by one while its sums grow. Stores to lines
