@@ -10,7 +10,6 @@
 #include <limits>
 #include <type_traits>
 
-#include "hwy/cache_control.h"
 #include "models/cpu/engine.hpp"
 #include "models/cpu/vectors-inl.h"
 
@@ -30,10 +29,7 @@ inline constexpr int wide = HWY_TARGET == HWY_AVX3 ? 2 * together : together;
 // otherwise memory would rest meanwhile. `half`: 0 or 1.
 template <class T>
 HWY_INLINE void ask_for_half(const T* x, std::int64_t ahead, std::int64_t half) {
-  constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)};
-  constexpr std::int64_t part = wide * lanes / 2;
-  for (std::int64_t i = 0; i < part; i += line)
-    hwy::Prefetch(x + ahead + half * part + i);
+  q::ask_for<wide / 2>(x + ahead + half * (wide / 2) * lanes);
 }
 
 template <class T>

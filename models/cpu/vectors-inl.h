@@ -12,7 +12,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "hwy/cache_control.h"
 #include "quant/cpu/narrow-inl.h"
 #include "quant/gelu.hpp"
 
@@ -102,9 +101,7 @@ HWY_INLINE void for_parts(std::int64_t size, F&& f) {
 template <int count, class T>
 HWY_INLINE void ask_ahead(const T* p) {
   constexpr std::int64_t far_bytes = 2048;
-  constexpr auto size = static_cast<std::int64_t>(sizeof(T));
-  for (std::int64_t i = 0; i < count * lanes; i += 64 / size)
-    hwy::Prefetch(p + far_bytes / size + i);
+  q::ask_for<count>(p + far_bytes / std::int64_t{sizeof(T)});
 }
 
 // The sum of all lanes of `together` vectors.

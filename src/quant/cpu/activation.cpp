@@ -8,8 +8,6 @@
 //
 #include <type_traits>
 
-#include "hwy/cache_control.h"
-
 #include "core/matrix_rows.hpp"
 #include "core/rehearsal.hpp"
 #include "quant/cpu/columns.hpp"
@@ -183,21 +181,15 @@ inline constexpr std::int64_t far_ahead = 512;
 template <class A, int count, class T>
 HWY_INLINE void forward_vectors(const T* x, T* y) {
   VF v[count];
-  if constexpr (count > 1)
-    widen_unordered<count>(x, v);
-  else
-    v[0] = widen(x);
+  widen_unordered<count>(x, v);
   A::template values<count>(v);
-  if constexpr (count > 1)
-    narrow_any_unordered<count>(v, y);
-  else
-    narrow_any(v[0], y);
+  narrow_any_unordered<count>(v, y);
 }
 // dx = g times the derivatives at x.
 template <class A, int count, class G, class T>
 HWY_INLINE void backward_vectors(const G* g, const T* x, G* dx) {
   VF v[count];
-  if constexpr (count > 1 && std::is_same_v<G, T>) {
+  if constexpr (std::is_same_v<G, T>) {
     widen_unordered<count>(x, v);
     A::template derivatives<count>(v);
     VF gradients[count];
@@ -212,14 +204,6 @@ HWY_INLINE void backward_vectors(const G* g, const T* x, G* dx) {
 }
 #undef SWITCHBACK_EACH
 
-// Asks for the lines of `together` vectors.
-template <class T>
-HWY_INLINE void ask_for(const T* p) {
-  constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
-  for (std::int64_t i = 0; i < together * lanes; i += line)
-    hwy::Prefetch(p + i);
-}
-
 // y[0, size) from x, and from g where there is one. The last vector overlaps the one before; a run
 // shorter than a vector is padded with zeros.
 template <class A, class T>
@@ -233,8 +217,8 @@ HWY_INLINE void forward_run(const T* x, std::int64_t size, T* y) {
   }
   std::int64_t i = 0;
   for (; i + together * lanes <= size; i += together * lanes) {
-    ask_for(x + i + far_ahead);
-    ask_for(y + i + far_ahead);
+    ask_for<together>(x + i + far_ahead);
+    ask_for<together>(y + i + far_ahead);
     forward_vectors<A, together>(x + i, y + i);
   }
   for (; i < size; i += lanes) {
@@ -254,9 +238,9 @@ HWY_INLINE void backward_run(const G* g, const T* x, std::int64_t size, G* dx) {
   }
   std::int64_t i = 0;
   for (; i + together * lanes <= size; i += together * lanes) {
-    ask_for(g + i + far_ahead);
-    ask_for(x + i + far_ahead);
-    ask_for(dx + i + far_ahead);
+    ask_for<together>(g + i + far_ahead);
+    ask_for<together>(x + i + far_ahead);
+    ask_for<together>(dx + i + far_ahead);
     backward_vectors<A, together>(g + i, x + i, dx + i);
   }
   for (; i < size; i += lanes) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #include "core/unaligned.hpp"
@@ -34,6 +35,14 @@ using VU = hn::Vec<U32>;
 
 inline constexpr std::int64_t lanes = static_cast<std::int64_t>(hn::MaxLanes(F32()));
 inline constexpr std::int64_t quad = 4 * lanes;  // what kernels work on at a time
+
+// Asks memory for the lines of `count` vectors.
+template <int count, class T>
+HWY_INLINE void ask_for(const T* p) {
+  constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)};
+  for (std::int64_t i = 0; i < count * lanes; i += line)
+    hwy::Prefetch(p + i);
+}
 
 HWY_INLINE VF widen(const float* p) {
   return hn::LoadU(F32(), p);

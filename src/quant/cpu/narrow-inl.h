@@ -98,7 +98,8 @@ HWY_INLINE void narrow_any(VF v, half* p) {
 #endif
 
 // `count` vectors in an order of their own, which is the same of all arrays of a type: elements at
-// even places and those between them, if two bf16 are so taken apart by one operation each.
+// even places and those between them, if two bf16 are so taken apart by one operation each. A last
+// one without a second is in order.
 template <int count, class T>
 HWY_INLINE void widen_unordered(const T* p, VF* v) {
   for (int i = 0; i < count; ++i)
@@ -106,13 +107,13 @@ HWY_INLINE void widen_unordered(const T* p, VF* v) {
 }
 template <int count>
 HWY_INLINE void widen_unordered(const bfloat16* p, VF* v) {
-  static_assert(count % 2 == 0);
   const U32 du;
-  for (int i = 0; i < count; i += 2) {
+  for (int i = 0; i + 2 <= count; i += 2) {
     const VU pairs = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(p + i * lanes));
     v[i] = hn::BitCast(F32(), hn::ShiftLeft<16>(pairs));
     v[i + 1] = hn::BitCast(F32(), hn::And(pairs, hn::Set(du, 0xFFFF0000u)));
   }
+  if constexpr (count % 2 == 1) v[count - 1] = widen(p + (count - 1) * lanes);
 }
 template <int count, class T>
 HWY_INLINE void narrow_any_unordered(const VF* v, T* p) {
@@ -121,14 +122,14 @@ HWY_INLINE void narrow_any_unordered(const VF* v, T* p) {
 }
 template <int count>
 HWY_INLINE void narrow_any_unordered(const VF* v, bfloat16* p) {
-  static_assert(count % 2 == 0);
   const U32 du;
-  for (int i = 0; i < count; i += 2) {
+  for (int i = 0; i + 2 <= count; i += 2) {
     const VU even = rounded_to_bf16(canonical_nan(v[i]));
     const VU odd = rounded_to_bf16(canonical_nan(v[i + 1]));
     const VU pairs = hn::OrAnd(hn::ShiftRight<16>(even), odd, hn::Set(du, 0xFFFF0000u));
     hn::StoreU(pairs, du, reinterpret_cast<std::uint32_t*>(p + i * lanes));
   }
+  if constexpr (count % 2 == 1) narrow_any(v[count - 1], p + (count - 1) * lanes);
 }
 
 }  // namespace switchback::quant::HWY_NAMESPACE

@@ -145,6 +145,15 @@ __device__ __forceinline__ void load_table(bool tanh_form, Table<T, V, backward>
   }
 }
 
+/// Shifts eight elements of 16 bits down by one; the last becomes `last`.
+__device__ __forceinline__ void shift_in(unsigned& x, unsigned& y, unsigned& z, unsigned& w,
+                                         unsigned last) {
+  x = __funnelshift_r(x, y, 16);
+  y = __funnelshift_r(y, z, 16);
+  z = __funnelshift_r(z, w, 16);
+  w = w >> 16 | last << 16;
+}
+
 /// activation(x) of a pack by the table, which has all but tiny elements, 0 included, and large
 /// ones.
 __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& x,
@@ -185,12 +194,8 @@ __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& 
       unsigned result = narrow<bfloat16>(y).bits;
       if (magnitude >= Values::first && magnitude < Values::end)
         result = load((magnitude * 4 + first_place) | bits >> 15 << 1);
-      rest = make_uint4(__funnelshift_r(rest.x, rest.y, 16), __funnelshift_r(rest.y, rest.z, 16),
-                        __funnelshift_r(rest.z, rest.w, 16), rest.w >> 16);
-      words[0] = __funnelshift_r(words[0], words[1], 16);
-      words[1] = __funnelshift_r(words[1], words[2], 16);
-      words[2] = __funnelshift_r(words[2], words[3], 16);
-      words[3] = words[3] >> 16 | result << 16;
+      shift_in(rest.x, rest.y, rest.z, rest.w, 0);
+      shift_in(words[0], words[1], words[2], words[3], result);
     }
   }
   Pack<bfloat16, 8> y;
@@ -228,10 +233,6 @@ __device__ __forceinline__ Pack<bfloat16, 8> product_with_looked_up(
     // One element after another is taken from the low end, and its product put in at the high end.
     uint4 rest = x.words;
     uint4 gradients = g.words;
-    const auto shifted = [](const uint4& from) {
-      return make_uint4(__funnelshift_r(from.x, from.y, 16), __funnelshift_r(from.y, from.z, 16),
-                        __funnelshift_r(from.z, from.w, 16), from.w >> 16);
-    };
 #pragma unroll 1
     for (int i = 0; i < 8; ++i) {
       const unsigned magnitude = rest.x & 0x7FFFu;
@@ -241,12 +242,9 @@ __device__ __forceinline__ Pack<bfloat16, 8> product_with_looked_up(
             narrow<bfloat16>(__fmul_rn(__uint_as_float(gradients.x << 16),
                                        activation_slope(tanh_form, __uint_as_float(rest.x << 16))))
                 .bits;
-      rest = shifted(rest);
-      gradients = shifted(gradients);
-      words[0] = __funnelshift_r(words[0], words[1], 16);
-      words[1] = __funnelshift_r(words[1], words[2], 16);
-      words[2] = __funnelshift_r(words[2], words[3], 16);
-      words[3] = words[3] >> 16 | result << 16;
+      shift_in(rest.x, rest.y, rest.z, rest.w, 0);
+      shift_in(gradients.x, gradients.y, gradients.z, gradients.w, 0);
+      shift_in(words[0], words[1], words[2], words[3], result);
     }
   }
   Pack<bfloat16, 8> y;
