@@ -21,19 +21,11 @@
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-/// Leaf of the epilogue: a value for each column of d, or one for all, of any float type and at any
-/// address. It differs from CUTLASS's leaf for such a row in the copy to shared memory, once per
-/// tile: CUTLASS's reads one type, and faults if an address is not a multiple of its size.
-template <class Tile>
-struct FusedColumnsSm90
-    : cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
-                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1> {
-  using Row =
-      cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
-                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1>;
-  using SharedStorage = typename Row::SharedStorage;
-  using Arguments = FloatColumns;
-  using Params = Arguments;
+/// What each leaf of ours tells CUTLASS: it keeps its arguments as they are, and needs no memory.
+template <class Held>
+struct LeafSm90 {
+  using Arguments = Held;
+  using Params = Held;
 
   template <class Shape>
   static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
@@ -52,6 +44,27 @@ struct FusedColumnsSm90
                                               cutlass::CudaHostAdapter* = nullptr) {
     return cutlass::Status::kSuccess;
   }
+};
+
+/// Leaf of the epilogue: a value for each column of d, or one for all, of any float type and at any
+/// address. It differs from CUTLASS's leaf for such a row in the copy to shared memory, once per
+/// tile: CUTLASS's reads one type, and faults if an address is not a multiple of its size.
+template <class Tile>
+struct FusedColumnsSm90
+    : cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
+                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1>,
+      LeafSm90<FloatColumns> {
+  using Row =
+      cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
+                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1>;
+  using SharedStorage = typename Row::SharedStorage;
+  using Leaf = LeafSm90<FloatColumns>;
+  using Leaf::can_implement;
+  using Leaf::get_workspace_size;
+  using Leaf::initialize_workspace;
+  using Leaf::to_underlying_arguments;
+  using typename Leaf::Arguments;
+  using typename Leaf::Params;
 
   CUTLASS_HOST_DEVICE FusedColumnsSm90() {}
   CUTLASS_HOST_DEVICE FusedColumnsSm90(const Params& params, const SharedStorage& shared)
@@ -127,13 +140,48 @@ cudaError_t launch_sm90(const typename Gemm::Arguments& arguments, void* workspa
   return gemm.run(stream) == cutlass::Status::kSuccess ? cudaSuccess : failure();
 }
 
+/// The expression: its operations round to f32, the last one to the output.
+template <template <class> class Operation, class Left, class Right, class To = float>
+using ApplySm90 = cutlass::epilogue::fusion::Sm90EVT<
+    cutlass::epilogue::fusion::Sm90Compute<Operation, To, float,
+                                           cutlass::FloatRoundStyle::round_to_nearest>,
+    Left, Right>;
+using ScaledSumsSm90 =
+    ApplySm90<cutlass::multiplies, cutlass::epilogue::fusion::Sm90ScalarBroadcast<float>,
+              cutlass::epilogue::fusion::Sm90AccFetch>;
+template <class ScaleA, class ScaleB, class Bias, class Output>
+using DequantizeSm90 = ApplySm90<
+    cutlass::plus,
+    ApplySm90<cutlass::multiplies, ScaleB, ApplySm90<cutlass::multiplies, ScaleA, ScaledSumsSm90>>,
+    Bias, Output>;
+
+/// The products of a tile, with as many stages as fit beside the epilogue. LayoutA, LayoutB: of
+/// rows and columns, or pointers to them where each group has its own.
+template <class Tile, class ClusterShape, class Epilogue, class Schedule,
+          class LayoutA = cutlass::layout::RowMajor, class LayoutB = cutlass::layout::ColumnMajor>
+using MainSm90 = typename cutlass::gemm::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, std::int8_t, LayoutA, 16, std::int8_t,
+    LayoutB, 16, std::int32_t, Tile, ClusterShape,
+    cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+        sizeof(typename Epilogue::SharedStorage))>,
+    Schedule>::CollectiveOp;
+
+/// The order of tiles. along_m, along_n: CUTLASS's words for orders along rows and columns of d.
+template <class Order, class Arguments>
+void schedule_sm90(const FusedArguments& p, Order along_m, Order along_n, Arguments& arguments) {
+  arguments.hw_info.sm_count = p.multiprocessors;
+  arguments.scheduler.max_swizzle_size = p.swizzle;
+  arguments.scheduler.raster_order = p.raster == FusedRaster::along_m   ? along_m
+                                     : p.raster == FusedRaster::along_n ? along_n
+                                                                        : Order::Heuristic;
+}
+
 template <class Output, int TileM, int TileN, int TileK, int ClusterM, int ClusterN,
           bool Cooperative>
 struct FusedSm90 {
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::Int<TileK>>;
   using ClusterShape = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
   using RowMajor = cutlass::layout::RowMajor;
-  using ColumnMajor = cutlass::layout::ColumnMajor;
   using MainSchedule =
       cute::conditional_t<Cooperative, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
                           cutlass::gemm::KernelTmaWarpSpecializedPingpong>;
@@ -142,35 +190,20 @@ struct FusedSm90 {
                           cutlass::epilogue::TmaWarpSpecialized>;
   static constexpr int output_alignment = 16 / static_cast<int>(sizeof(Output));
 
-  template <template <class> class Operation, class Left, class Right, class To = float>
-  using Apply = cutlass::epilogue::fusion::Sm90EVT<
-      cutlass::epilogue::fusion::Sm90Compute<Operation, To, float,
-                                             cutlass::FloatRoundStyle::round_to_nearest>,
-      Left, Right>;
-  using Sums = cutlass::epilogue::fusion::Sm90AccFetch;
-  using Constant = cutlass::epilogue::fusion::Sm90ScalarBroadcast<float>;
   // Read an element at a time, once a tile.
   using ScaleA =
       cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
                                                   cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
   using ScaleB = FusedColumnsSm90<Tile>;
   using Bias = FusedColumnsSm90<Tile>;
-  using Scaled =
-      Apply<cutlass::multiplies, ScaleB,
-            Apply<cutlass::multiplies, ScaleA, Apply<cutlass::multiplies, Constant, Sums>>>;
-  using Dequantize = Apply<cutlass::plus, Scaled, Bias, Output>;
+  using Dequantize = DequantizeSm90<ScaleA, ScaleB, Bias, Output>;
 
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
       cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, RowMajor,
       output_alignment, Output, RowMajor, output_alignment, EpilogueSchedule,
       Dequantize>::CollectiveOp;
-  using Main = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, std::int8_t, RowMajor, 16, std::int8_t,
-      ColumnMajor, 16, std::int32_t, Tile, ClusterShape,
-      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
-          sizeof(typename Epilogue::SharedStorage))>,
-      MainSchedule>::CollectiveOp;
+  using Main = MainSm90<Tile, ClusterShape, Epilogue, MainSchedule>;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
                                                       Epilogue, cutlass::gemm::PersistentScheduler>;
   using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
@@ -197,11 +230,7 @@ struct FusedSm90 {
          {},
          static_cast<Output*>(p.d),
          rows_of(p.d_stride)}};
-    arguments.hw_info.sm_count = p.multiprocessors;
-    arguments.scheduler.max_swizzle_size = p.swizzle;
-    arguments.scheduler.raster_order = p.raster == FusedRaster::along_m   ? Order::AlongM
-                                       : p.raster == FusedRaster::along_n ? Order::AlongN
-                                                                          : Order::Heuristic;
+    schedule_sm90(p, Order::AlongM, Order::AlongN, arguments);
     return arguments;
   }
 

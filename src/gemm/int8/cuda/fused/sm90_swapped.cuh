@@ -13,31 +13,19 @@ namespace switchback::products::SWITCHBACK_CUDA_NS {
 template <class Tile>
 struct FusedRowsSm90
     : cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
-                                                  cute::Stride<cute::_1, cute::_0, cute::_0>, 1> {
+                                                  cute::Stride<cute::_1, cute::_0, cute::_0>, 1>,
+      LeafSm90<FloatColumns> {
   using Column =
       cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
                                                   cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
   using SharedStorage = typename Column::SharedStorage;
-  using Arguments = FloatColumns;
-  using Params = Arguments;
-
-  template <class Shape>
-  static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
-    return arguments;
-  }
-  template <class Shape>
-  static bool can_implement(const Shape&, const Arguments&) {
-    return true;
-  }
-  template <class Shape>
-  static std::size_t get_workspace_size(const Shape&, const Arguments&) {
-    return 0;
-  }
-  template <class Shape>
-  static cutlass::Status initialize_workspace(const Shape&, const Arguments&, void*, cudaStream_t,
-                                              cutlass::CudaHostAdapter* = nullptr) {
-    return cutlass::Status::kSuccess;
-  }
+  using Leaf = LeafSm90<FloatColumns>;
+  using Leaf::can_implement;
+  using Leaf::get_workspace_size;
+  using Leaf::initialize_workspace;
+  using Leaf::to_underlying_arguments;
+  using typename Leaf::Arguments;
+  using typename Leaf::Params;
 
   CUTLASS_HOST_DEVICE FusedRowsSm90() {}
   CUTLASS_HOST_DEVICE FusedRowsSm90(const Params& params, const SharedStorage& shared)
@@ -84,36 +72,21 @@ template <class Output, int Rows, int Columns, int Depth>
 struct FusedSwappedSm90 {
   using Tile = cute::Shape<cute::Int<Columns>, cute::Int<Rows>, cute::Int<Depth>>;
   using ClusterShape = cute::Shape<cute::_1, cute::_1, cute::_1>;
-  using RowMajor = cutlass::layout::RowMajor;
   using ColumnMajor = cutlass::layout::ColumnMajor;
   static constexpr int output_alignment = 16 / static_cast<int>(sizeof(Output));
 
-  template <template <class> class Operation, class Left, class Right, class To = float>
-  using Apply = cutlass::epilogue::fusion::Sm90EVT<
-      cutlass::epilogue::fusion::Sm90Compute<Operation, To, float,
-                                             cutlass::FloatRoundStyle::round_to_nearest>,
-      Left, Right>;
-  using Sums = cutlass::epilogue::fusion::Sm90AccFetch;
-  using Constant = cutlass::epilogue::fusion::Sm90ScalarBroadcast<float>;
   using ScaleA = FusedColumnsSm90<Tile>;
   using ScaleB = FusedRowsSm90<Tile>;
   using Bias = FusedRowsSm90<Tile>;
-  using Scaled =
-      Apply<cutlass::multiplies, ScaleB,
-            Apply<cutlass::multiplies, ScaleA, Apply<cutlass::multiplies, Constant, Sums>>>;
-  using Dequantize = Apply<cutlass::plus, Scaled, Bias, Output>;
+  using Dequantize = DequantizeSm90<ScaleA, ScaleB, Bias, Output>;
 
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
       cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, ColumnMajor,
       output_alignment, Output, ColumnMajor, output_alignment,
       cutlass::epilogue::TmaWarpSpecialized, Dequantize>::CollectiveOp;
-  using Main = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, std::int8_t, RowMajor, 16, std::int8_t,
-      ColumnMajor, 16, std::int32_t, Tile, ClusterShape,
-      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
-          sizeof(typename Epilogue::SharedStorage))>,
-      cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
+  using Main =
+      MainSm90<Tile, ClusterShape, Epilogue, cutlass::gemm::KernelTmaWarpSpecializedPingpong>;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
                                                       Epilogue, cutlass::gemm::PersistentScheduler>;
   using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
@@ -140,11 +113,7 @@ struct FusedSwappedSm90 {
          {},
          static_cast<Output*>(p.d),
          cute::make_stride(cute::_1{}, p.d_stride, std::int64_t{0})}};
-    arguments.hw_info.sm_count = p.multiprocessors;
-    arguments.scheduler.max_swizzle_size = p.swizzle;
-    arguments.scheduler.raster_order = p.raster == FusedRaster::along_m   ? Order::AlongN
-                                       : p.raster == FusedRaster::along_n ? Order::AlongM
-                                                                          : Order::Heuristic;
+    schedule_sm90(p, Order::AlongN, Order::AlongM, arguments);
     return arguments;
   }
 

@@ -20,29 +20,16 @@ struct GroupedFloatColumns {
 
 /// As FusedColumnsSm90, with values of the group whose tile it is.
 template <class Tile>
-struct FusedGroupColumnsSm90 : FusedColumnsSm90<Tile> {
+struct FusedGroupColumnsSm90 : FusedColumnsSm90<Tile>, LeafSm90<GroupedFloatColumns> {
   using One = FusedColumnsSm90<Tile>;
   using SharedStorage = typename One::SharedStorage;
-  using Arguments = GroupedFloatColumns;
-  using Params = Arguments;
-
-  template <class Shape>
-  static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
-    return arguments;
-  }
-  template <class Shape>
-  static bool can_implement(const Shape&, const Arguments&) {
-    return true;
-  }
-  template <class Shape>
-  static std::size_t get_workspace_size(const Shape&, const Arguments&) {
-    return 0;
-  }
-  template <class Shape>
-  static cutlass::Status initialize_workspace(const Shape&, const Arguments&, void*, cudaStream_t,
-                                              cutlass::CudaHostAdapter* = nullptr) {
-    return cutlass::Status::kSuccess;
-  }
+  using Leaf = LeafSm90<GroupedFloatColumns>;
+  using Leaf::can_implement;
+  using Leaf::get_workspace_size;
+  using Leaf::initialize_workspace;
+  using Leaf::to_underlying_arguments;
+  using typename Leaf::Arguments;
+  using typename Leaf::Params;
 
   CUTLASS_HOST_DEVICE FusedGroupColumnsSm90() {}
   CUTLASS_HOST_DEVICE FusedGroupColumnsSm90(const Params& params, const SharedStorage& shared)
@@ -133,7 +120,6 @@ struct FusedGroupedSm90 {
   using Tile = typename One::Tile;
   using ClusterShape = typename One::ClusterShape;
   using RowMajor = typename One::RowMajor;
-  using ColumnMajor = typename One::ColumnMajor;
   using MainSchedule =
       cute::conditional_t<Cooperative, cutlass::gemm::KernelPtrArrayTmaWarpSpecializedCooperative,
                           cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong>;
@@ -142,30 +128,20 @@ struct FusedGroupedSm90 {
                           cutlass::epilogue::PtrArrayTmaWarpSpecializedPingpong>;
   static constexpr int output_alignment = One::output_alignment;
 
-  template <template <class> class Operation, class Left, class Right, class To = float>
-  using Apply = typename One::template Apply<Operation, Left, Right, To>;
   using ScaleA =
       cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float*, float,
                                                   cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
   using ScaleB = FusedGroupColumnsSm90<Tile>;
   using Bias = FusedGroupColumnsSm90<Tile>;
-  using Scaled =
-      Apply<cutlass::multiplies, ScaleB,
-            Apply<cutlass::multiplies, ScaleA,
-                  Apply<cutlass::multiplies, typename One::Constant, typename One::Sums>>>;
-  using Dequantize = Apply<cutlass::plus, Scaled, Bias, Output>;
+  using Dequantize = DequantizeSm90<ScaleA, ScaleB, Bias, Output>;
 
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
       cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, RowMajor*,
       output_alignment, Output, RowMajor*, output_alignment, EpilogueSchedule,
       Dequantize>::CollectiveOp;
-  using Main = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, std::int8_t, RowMajor*, 16, std::int8_t,
-      ColumnMajor*, 16, std::int32_t, Tile, ClusterShape,
-      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
-          sizeof(typename Epilogue::SharedStorage))>,
-      MainSchedule>::CollectiveOp;
+  using Main = MainSm90<Tile, ClusterShape, Epilogue, MainSchedule, RowMajor*,
+                        cutlass::layout::ColumnMajor*>;
   using ProblemShape = cutlass::gemm::GroupProblemShape<cute::Shape<int, int, int>>;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<ProblemShape, Main, Epilogue>;
   using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
