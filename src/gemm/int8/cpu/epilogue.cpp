@@ -2,6 +2,7 @@
 #include "gemm/int8/cpu/epilogue.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/unaligned.hpp"
 
@@ -11,10 +12,18 @@ static_assert(output_of(DType::f32) == Output::f32 && output_of(DType::f16) == O
               output_of(DType::bf16) == Output::bf16 && output_of(DType::s32) == Output::s32);
 
 void fill_column_scales(const GemmProblem& p, const GemmOperands& o, float* scale_b, float* bias) {
-  for (std::int64_t j = 0; j < p.n; ++j) {
-    scale_b[j] = core::load(o.absmax_b, p.scale == ScaleMode::row_col ? j : 0);
-    bias[j] = p.has_bias ? core::load_float(o.bias, p.bias, j) : -0.0f;
-  }
+  const auto bytes = static_cast<std::size_t>(p.n) * sizeof(float);
+  if (p.scale == ScaleMode::row_col)
+    std::memcpy(scale_b, o.absmax_b, bytes);
+  else
+    std::fill_n(scale_b, p.n, core::load(o.absmax_b, 0));
+  if (!p.has_bias)
+    std::fill_n(bias, p.n, -0.0f);
+  else if (p.bias == DType::f32)
+    std::memcpy(bias, o.bias, bytes);
+  else
+    for (std::int64_t j = 0; j < p.n; ++j)
+      bias[j] = core::load_float(o.bias, p.bias, j);
   const std::int64_t padded = padded_columns(p.n);
   std::fill(scale_b + p.n, scale_b + padded, 0.0f);
   std::fill(bias + p.n, bias + padded, 0.0f);
@@ -26,8 +35,7 @@ EpilogueScales epilogue_scales(core::Workspace::Frame& frame, const GemmProblem&
   auto* scale_a = frame.take<float>(p.m);
   auto* scale_b = frame.take<float>(padded_columns(p.n));
   auto* bias = frame.take<float>(padded_columns(p.n));
-  for (std::int64_t i = 0; i < p.m; ++i)
-    scale_a[i] = core::load(o.absmax_a, i);
+  std::memcpy(scale_a, o.absmax_a, static_cast<std::size_t>(p.m) * sizeof(float));
   fill_column_scales(p, o, scale_b, bias);
   return {scale_a, scale_b, bias};
 }

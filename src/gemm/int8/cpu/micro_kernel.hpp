@@ -87,6 +87,7 @@ struct Tile {
   const void* panel;    ///< or, of narrow tiles, strip
   int64_t strip_bytes;  ///< from one strip of the panel to the next
   int64_t k;            ///< codes summed
+  bool rows_again;      ///< the next tile reads the same rows of A
   /// The start value of each row's sums; null: they continue from the values in `sums`.
   const int32_t* start;
   int32_t* sums;            ///< rows of `cols`, 64-byte aligned
