@@ -140,6 +140,7 @@ TEST(Micro, ExpertsAreMeasuredAgainstALoopAndABound) {
   const std::set<std::pair<std::string, std::string>> want = {
       {"8 of 8 experts", "loop of products"},
       {"8 of 8 experts", "one product"},
+      {"8 of 8 experts", "one product of all weights"},
       {"8 of 8 experts", "one product, then reading"},
       {"15 of 64 experts", "loop of products"},
       {"15 of 64 experts", "reading the weights used"}};
