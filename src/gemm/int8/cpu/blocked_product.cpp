@@ -110,7 +110,11 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
   const std::int64_t lines = tiles.count < kernel.fetching_tiles
                                  ? 0
                                  : ceil_div(lines_of_step(kernel, kernel.cols), tiles.count);
-  EpilogueTile before{};
+  // That of this tile, and that of the tile before.
+  EpilogueTile epilogues[2] = {};
+  epilogues[0].streams = epilogues[1].streams = streams;
+  EpilogueTile* out = &epilogues[0];
+  EpilogueTile* before = nullptr;
   for (std::int64_t k0 = 0; k0 < p.k; k0 += kc) {
     const std::int64_t k1 = std::min(k0 + kc, p.k);
     const std::int64_t piece_bytes = kernel.strip_cols * whole_groups(kernel, k1 - k0);
@@ -124,9 +128,7 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
       for (std::int64_t t = 0; t < tiles.count; ++t) {
         const std::int64_t row = row0 + tiles.begin(t);
         const int rows = tiles.size(t);
-        EpilogueTile out =
-            epilogue_tile(p, o.d, scales, part(row, rows, col, kernel.cols), at, kernel.cols);
-        out.streams = streams;
+        set_epilogue_tile(p, o.d, scales, part(row, rows, col, kernel.cols), at, kernel.cols, *out);
         // This tile's share of the next panel's strips.
         const std::int64_t done = t * share_bytes;
         const std::int64_t strip = done / piece_bytes;
@@ -142,13 +144,17 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
                                .rows_again = tiles.count == 1,
                                .start = k0 == 0 ? start + row : nullptr,
                                .sums = at,
-                               .out = k1 == p.k ? &out : nullptr,
+                               .out = k1 == p.k ? out : nullptr,
                                .output = output_of(p.output),
-                               .before = before.rows > 0 ? &before : nullptr,
+                               .before = before,
+                               .promotion = nullptr,
                                .ahead = ahead,
                                .ahead_end = end,
                                .ahead_lines = static_cast<int>(lines)});
-        if (kernel.defers_epilogue) before = k1 == p.k ? out : EpilogueTile();
+        if (kernel.defers_epilogue) {
+          before = k1 == p.k ? out : nullptr;
+          out = out == &epilogues[0] ? &epilogues[1] : &epilogues[0];
+        }
         if (kc < p.k)
           at += tile_size;
         else if (kernel.defers_epilogue)
@@ -156,7 +162,7 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
       }
     }
   }
-  if (before.rows > 0) kernel.epilogue[static_cast<int>(p.output)](before);
+  if (before != nullptr) kernel.epilogue[static_cast<int>(p.output)](*before);
 }
 
 // The same for few rows, in narrow tiles. B is read once, in memory order, with prefetches a
@@ -173,6 +179,7 @@ void BlockedProduct::narrow_block(const Block& block, std::int32_t* sums) const 
   const std::int64_t end_col =
       std::min(round_up(col1, kernel.strip_cols), round_up(p.n, kernel.cols));
   const std::int8_t* end = panel_at(row1 - row0 <= kernel.unfetched_rows ? 0 : end_col, 0);
+  EpilogueTile out{};
   for (std::int64_t col = col0; col < col1; col += kernel.strip_cols) {
     for (std::int64_t k0 = 0; k0 < p.k; k0 += length) {
       const std::int64_t k1 = std::min(k0 + length, p.k);
@@ -182,8 +189,8 @@ void BlockedProduct::narrow_block(const Block& block, std::int32_t* sums) const 
         const std::int64_t row = row0 + tiles.begin(t);
         const int rows = tiles.size(t);
         std::int32_t* at = sums + t * tile_size;
-        const EpilogueTile out = epilogue_tile(
-            p, o.d, scales, part(row, rows, col, kernel.strip_cols), at, kernel.strip_cols);
+        set_epilogue_tile(p, o.d, scales, part(row, rows, col, kernel.strip_cols), at,
+                          kernel.strip_cols, out);
         kernel.narrow[rows - 1]({.a = a_at(row, k0),
                                  .stride_a_bytes = a_row_bytes,
                                  .panel = strip,
@@ -195,6 +202,7 @@ void BlockedProduct::narrow_block(const Block& block, std::int32_t* sums) const 
                                  .out = k1 == p.k ? &out : nullptr,
                                  .output = output_of(p.output),
                                  .before = nullptr,
+                                 .promotion = nullptr,
                                  .ahead = strip + distance + t * share,
                                  .ahead_end = end,
                                  .ahead_lines = static_cast<int>(lines)});

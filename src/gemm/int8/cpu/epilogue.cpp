@@ -40,28 +40,28 @@ EpilogueScales epilogue_scales(core::Workspace::Frame& frame, const GemmProblem&
   return {scale_a, scale_b, bias};
 }
 
-EpilogueTile epilogue_tile(const GemmProblem& p, void* d, const EpilogueScales& scales,
-                           const Part& part, const std::int32_t* sums, std::int64_t stride_sums) {
+void set_epilogue_tile(const GemmProblem& p, void* d, const EpilogueScales& scales,
+                       const Part& part, const std::int32_t* sums, std::int64_t stride_sums,
+                       EpilogueTile& tile) {
   const auto element_bytes = static_cast<std::int64_t>(dtype_size_bytes(p.output));
-  EpilogueTile tile{};
   tile.sums = sums;
   tile.stride_sums = stride_sums;
   tile.rows = part.rows;
   tile.cols = part.cols;
-  if (scales.scale_a != nullptr) {
-    tile.scale_a = scales.scale_a + part.row;
-    tile.scale_b = scales.scale_b + part.col;
-    tile.bias = scales.bias + part.col;
-  }
+  const bool scaled = scales.scale_a != nullptr;
+  tile.scale_a = scaled ? scales.scale_a + part.row : nullptr;
+  tile.scale_b = scaled ? scales.scale_b + part.col : nullptr;
+  tile.bias = scaled ? scales.bias + part.col : nullptr;
   tile.d = static_cast<char*>(d) + (part.row * p.stride_d + part.col) * element_bytes;
   tile.stride_d_bytes = p.stride_d * element_bytes;
-  return tile;
 }
 
 void run_epilogue(const MicroKernel& kernel, const GemmProblem& p, void* d,
                   const EpilogueScales& scales, const Part& part, const std::int32_t* sums,
                   std::int64_t stride_sums) {
-  kernel.epilogue[static_cast<int>(p.output)](epilogue_tile(p, d, scales, part, sums, stride_sums));
+  EpilogueTile tile{};
+  set_epilogue_tile(p, d, scales, part, sums, stride_sums, tile);
+  kernel.epilogue[static_cast<int>(p.output)](tile);
 }
 
 }  // namespace switchback::gemm_int8

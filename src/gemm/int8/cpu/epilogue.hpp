@@ -40,9 +40,12 @@ struct Part {
   std::int64_t row, col, rows, cols;
 };
 
-/// The arguments of an epilogue for a part of d.
-EpilogueTile epilogue_tile(const GemmProblem& problem, void* d, const EpilogueScales& scales,
-                           const Part& part, const std::int32_t* sums, std::int64_t stride_sums);
+/// Sets the arguments of an epilogue for a part of d, except `streams`. In place: a copy of a
+/// struct that has just been written waits until all stores in front of it are done, also those to
+/// d.
+void set_epilogue_tile(const GemmProblem& problem, void* d, const EpilogueScales& scales,
+                       const Part& part, const std::int32_t* sums, std::int64_t stride_sums,
+                       EpilogueTile& tile);
 
 /// Writes a part of d from its sums.
 void run_epilogue(const MicroKernel& kernel, const GemmProblem& problem, void* d,

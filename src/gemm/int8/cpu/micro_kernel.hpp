@@ -96,6 +96,8 @@ struct Tile {
   /// The epilogue of the tile before, of other sums, left to a kernel with defers_epilogue; or
   /// null.
   const EpilogueTile* before;
+  /// Unless null, `sums` are not stored: they are promoted by a kernel with promotes_tiles.
+  const PromotionTile* promotion;
   /// The memory needed next: each step of 4 groups prefetches ahead_lines of it, up to its end.
   const int8_t* ahead;
   const int8_t* ahead_end;
@@ -212,6 +214,8 @@ struct MicroKernel {
 
   /// Blockwise products: the end of a block, and of a superblock if the tile says so.
   void (*promote)(const PromotionTile& tile) = nullptr;
+  /// tile() does Tile::promotion from its registers.
+  bool promotes_tiles = false;
   /// Null: blocks are summed by `tile`. Else by this, from copy_rows()'s copy, and it does the
   /// promotion of the tile before.
   void (*block_tile)(const BlockTile& tile) = nullptr;

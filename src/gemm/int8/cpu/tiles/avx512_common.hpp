@@ -384,10 +384,20 @@ class PromotionRow {
   }
 
   inline __attribute__((always_inline)) void operator()() {
+    __m512i sums[vectors];
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      sums[v] = _mm512_load_si512(sums_ + v * 16);
+    sums_ += Cols;
+    add(sums);
+  }
+
+  // The next row, of these sums.
+  inline __attribute__((always_inline)) void add(const __m512i (&sums)[Cols / 16]) {
     const __m512 scale_a = _mm512_set1_ps(*scale_a_++);
     SWITCHBACK_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      const __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums_ + v * 16));
+      const __m512 sum = _mm512_cvtepi32_ps(sums[v]);
       const __m512 scaled = _mm512_mul_ps(sum, scale_b_[v]);
       const __m512 p =
           _mm512_fmadd_ps(scaled, scale_a, _mm512_maskz_load_ps(kept_, from_ + v * 16));
@@ -400,7 +410,6 @@ class PromotionRow {
         _mm512_store_ps(p_ + v * 16, p);
       }
     }
-    sums_ += Cols;
     from_ += Cols;
     if constexpr (folds) {
       start_ += stride_start_;
@@ -429,20 +438,25 @@ class PromotionRow {
   __mmask16 started_[vectors] = {};
 };
 
+// Calls use(row) with the promotion of the first row of this tile.
+template <int Cols, class Use>
+inline __attribute__((always_inline)) void with_promotion_row(const PromotionTile& t,
+                                                              const Use& use) {
+  if (t.fold == nullptr)
+    use(PromotionRow<Cols, void>(t));
+  else if (t.fold->output == Output::f32)
+    use(PromotionRow<Cols, StoreF32>(t));
+  else if (t.fold->output == Output::f16)
+    use(PromotionRow<Cols, StoreF16>(t));
+  else
+    use(PromotionRow<Cols, StoreBf16>(t));
+}
+
 // Calls use(rows) with the promotions of the rows of this tile.
 template <int Cols, class Use>
 inline __attribute__((always_inline)) void with_promotion(const PromotionTile& t, const Use& use) {
-  const auto of = [&](const auto& row) __attribute__((always_inline)) {
-    use(Rows(row, t.rows));
-  };
-  if (t.fold == nullptr)
-    of(PromotionRow<Cols, void>(t));
-  else if (t.fold->output == Output::f32)
-    of(PromotionRow<Cols, StoreF32>(t));
-  else if (t.fold->output == Output::f16)
-    of(PromotionRow<Cols, StoreF16>(t));
-  else
-    of(PromotionRow<Cols, StoreBf16>(t));
+  with_promotion_row<Cols>(
+      t, [&](const auto& row) __attribute__((always_inline)) { use(Rows(row, t.rows)); });
 }
 
 template <int Cols>

@@ -270,6 +270,15 @@ void tile(const Tile& t) {
         acc[0][r][v] = _mm512_add_epi32(acc[0][r][v], acc[p][r][v]);
     }
   }
+  if constexpr (Strips == 2) {
+    if (t.promotion != nullptr)
+      return with_promotion_row<panel_cols>(
+          *t.promotion, [&](auto row) __attribute__((always_inline)) {
+            SWITCHBACK_UNROLL
+            for (int r = 0; r < Rows; ++r)
+              row.add(acc[0][r]);
+          });
+  }
   if (t.out != nullptr && dequantize_tile<Rows, vectors>(t, acc[0])) return;
   SWITCHBACK_UNROLL
   for (int r = 0; r < Rows; ++r) {
@@ -310,6 +319,7 @@ constinit const MicroKernel avx512_vnni_kernel = {
     .plain = {plain<1>, plain<2>, plain<3>, plain<4>, plain<5>, plain<6>},
     .epilogue = {epilogues[0], epilogues[1], epilogues[2], epilogues[3], epilogues[4]},
     .promote = promote<panel_cols>,
+    .promotes_tiles = true,
 #endif
 };
 
