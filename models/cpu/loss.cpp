@@ -56,9 +56,13 @@ HWY_INLINE float max_of(const T* x, std::int64_t count, std::int64_t ahead) {
 template <int count, class T>
 HWY_INLINE void differences_part(const T* x, std::int64_t n, float shift, VF* e) {
   load_unordered<count>(x, n, e);
+  constexpr bool of_bf16 = std::is_same_v<T, bfloat16>;
+  // Where x was rounded to 2^-9, the rounding of the shift's product says nothing.
+  const VF offset = set(-shift * quant::gelu::log2_e);
   for (int j = 0; j < count; ++j)
-    e[j] = hn::Mul(hn::Sub(e[j], set(shift)), set(quant::gelu::log2_e));
-  powers_of_two<count>(e);
+    e[j] = of_bf16 ? hn::MulAdd(e[j], set(quant::gelu::log2_e), offset)
+                   : hn::Mul(hn::Sub(e[j], set(shift)), set(quant::gelu::log2_e));
+  powers_of_two<count, of_bf16>(e);
 }
 
 // The sum of exp(x - shift). Unless it is null, `kept` becomes these exponentials, in the order of

@@ -151,8 +151,9 @@ HWY_INLINE void exponentials(VF* x) {
 
 // x = 2^x for x <= 127; 0 far below -126; NaN stays NaN. Relative error 2e-7 for results that are
 // no subnormals: x - n is exact, the polynomial, a minimax fit for |r| <= 1/2 that is 1 at 0, has
-// 2.2e-8 in exact arithmetic, and its last two steps round by 2^-24 and half of it.
-template <int count>
+// 2.2e-8 in exact arithmetic, and its last two steps round by 2^-24 and half of it. `of_bf16`:
+// 3e-6, far below the 2^-9 by which x was rounded or the result will be, in two steps less.
+template <int count, bool of_bf16 = false>
 HWY_INLINE void powers_of_two(VF* x) {
   VF n[count], r[count], p[count];
 #if HWY_TARGET == HWY_AVX3
@@ -167,11 +168,17 @@ HWY_INLINE void powers_of_two(VF* x) {
   }
   SWITCHBACK_EACH r[i] = hn::Sub(r[i], hn::Sub(n[i], set(exponent_shift)));
 #endif
-  SWITCHBACK_EACH p[i] = hn::MulAdd(set(0x1.470b4ap-13f), r[i], set(0x1.5f7276p-10f));
-  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.3b270ep-7f));
-  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.c6ae72p-5f));
-  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.ebfbe2p-3f));
-  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.62e432p-1f));
+  if constexpr (of_bf16) {
+    SWITCHBACK_EACH p[i] = hn::MulAdd(set(0x1.3a02ccp-7f), r[i], set(0x1.c9fc46p-5f));
+    SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.ec0378p-3f));
+    SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.62e12cp-1f));
+  } else {
+    SWITCHBACK_EACH p[i] = hn::MulAdd(set(0x1.470b4ap-13f), r[i], set(0x1.5f7276p-10f));
+    SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.3b270ep-7f));
+    SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.c6ae72p-5f));
+    SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.ebfbe2p-3f));
+    SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.62e432p-1f));
+  }
   SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(1.0f));
 #if HWY_TARGET == HWY_AVX3
   SWITCHBACK_EACH x[i] = VF{_mm512_scalef_ps(p[i].raw, n[i].raw)};

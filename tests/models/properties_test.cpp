@@ -128,6 +128,19 @@ TEST(ModelsDecoder, BitsDoNotDependOnThreads) {
       const Values more = values_of(*t);
       values.insert(values.end(), more.begin(), more.end());
     }
+    // Of bf16, in several tiles of queries and keys, and in tasks of 256 queries.
+    const AttentionShape long_one{.batch = 2, .length = 300, .heads = 2, .head_dim = 16};
+    const Tensor qkv16 = filled(memory, DType::bf16, 600, 96, 3);
+    const Tensor out16 = tensor(memory, DType::bf16, 600, 32),
+                 dqkv16 = tensor(memory, DType::bf16, 600, 96);
+    const Tensor lse16 = tensor(memory, DType::f32, 1, 1200);
+    attention(context.state(), long_one, qkv16.any(), out16.any(), lse16.floats());
+    attention_backward(context.state(), long_one, qkv16.any(), out16.any(), lse16.floats(),
+                       out16.any(), dqkv16.any());
+    for (const Tensor* t : {&out16, &lse16, &dqkv16}) {
+      const Values more = values_of(*t);
+      values.insert(values.end(), more.begin(), more.end());
+    }
     const DeviceTokens on_device(targets.begin(), targets.end());
     values.push_back(cross_entropy(context.state(), logits.any(), on_device, 150, true));
     all.push_back(values);
