@@ -148,14 +148,16 @@ class LayerMemory {
 };
 
 // What it must do at the least: bytes that are read and written past the caches (a line that is
-// changed is both), and f32 operations of a lane, where a multiply-add counts as one. The slower of
-// the two is the floor. Operations are stated where the result fixes them: GELU's to the bit
+// changed is both), and arithmetic: multiply-adds of products, at the rate of the engine that a
+// layer takes, and besides f32 operations of a lane, where a multiply-add counts as one. The slower
+// of the two is the floor. Operations are stated where the result fixes them: GELU's to the bit
 // (quant/gelu.hpp; as few as AVX-512 needs for these bits), dropout's by its generator,
 // attention's by its products. Divisions run beside.
 struct LayerFloor {
   double read_bytes = 0;
   double written_bytes = 0;
   double operations = 0;
+  double products = 0;
 
   [[nodiscard]] double bytes() const { return read_bytes + written_bytes; }
 };
@@ -164,7 +166,6 @@ struct ModelOperation {
   std::string name;
   LayerFloor floor;
   std::function<std::function<void()>(LayerMemory&)> make;
-  bool has_products = false;
 };
 
 // Of an element. Philox: ten rounds of six operations make four words for each of two halves of a
@@ -179,7 +180,8 @@ double conversion_operations(DType dtype, int reads, int writes) {
 }
 // Of a visible pair of a query and a key beside the products: a difference, a power of two with a
 // polynomial of six steps and three more operations, and a sum over keys with a maximum (forward)
-// or a difference and a product (backward).
+// or a difference and a product (backward). Of bf16 the polynomial has two steps less, but weights
+// are rounded and put in their places.
 constexpr double softmax_forward_operations = 12;
 constexpr double softmax_backward_operations = 12;
 
@@ -254,10 +256,10 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
   const double pairs = static_cast<double>(d.rows) * static_cast<double>(d.length + 1) / 2;
   const double heads = static_cast<double>(d.heads);
   const double product = pairs * static_cast<double>(d.width);
-  const double forward = 2 * product + pairs * heads * softmax_forward_operations;
-  const double backward = 5 * product + pairs * heads * softmax_backward_operations;
+  const double forward = pairs * heads * softmax_forward_operations;
+  const double backward = pairs * heads * softmax_backward_operations;
   all.push_back({"attention: forward",
-                 {3 * activations, activations, forward},
+                 {3 * activations, activations, forward, 2 * product},
                  [&state, d](LayerMemory& o) {
                    const models::AttentionShape shape = d.attention();
                    const AnyMatrix qkv = o.activations(3 * d.width);
@@ -266,10 +268,9 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
                    return [&state, shape, qkv, out, lse] {
                      models::attention(state, shape, qkv, out, lse);
                    };
-                 },
-                 true});
+                 }});
   all.push_back({"attention: backward",
-                 {5 * activations, 3 * activations, backward},
+                 {5 * activations, 3 * activations, backward, 5 * product},
                  [&state, d](LayerMemory& o) {
                    const models::AttentionShape shape = d.attention();
                    const AnyMatrix qkv = o.activations(3 * d.width);
@@ -281,8 +282,7 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
                    return [&state, shape, qkv, out, dout, dqkv, lse] {
                      models::attention_backward(state, shape, qkv, out, lse, dout, dqkv);
                    };
-                 },
-                 true});
+                 }});
 }
 
 void add_mlp(Context& context, const Dimensions& d, double hidden,
@@ -466,39 +466,40 @@ class ColdCopies {
   Matrix from_, to_;
 };
 
-// Products [rows, width] · [columns, width]ᵀ of so many operations, by the engine that a layer
-// takes, and the rate of a multiply-add in registers where there are no products.
+// Products [rows, width] · [columns, width]ᵀ of so many multiply-adds, by the engine that a layer
+// takes, and other operations at the rate of a multiply-add in registers.
 class ArithmeticFloor {
  public:
-  ArithmeticFloor(Context& context, const Dimensions& d, double operations, bool products)
-      : context_(context), loop_(f32_loop(context)), products_(products) {
-    if (products) {
+  ArithmeticFloor(Context& context, const Dimensions& d, const LayerFloor& floor)
+      : context_(context), loop_(f32_loop(context)) {
+    if (floor.products > 0) {
       const auto row = static_cast<double>(d.rows * d.width);
-      const auto columns = std::max<std::int64_t>(1, std::llround(operations / row));
+      const auto columns = std::max<std::int64_t>(1, std::llround(floor.products / row));
       x_.emplace(context, d.dtype, d.rows, d.width);
       w_.emplace(context, d.dtype, columns, d.width);
       y_.emplace(context, d.dtype, d.rows, columns);
       measure::fill_normal(context, x_->any(), 1);
       measure::fill_normal(context, w_->any(), 2);
-    } else {
-      steps_ = static_cast<long>(2 * operations / (loop_.operations_per_step * context.threads()));
     }
+    // Nobody knows how fast a device adds and multiplies outside of its products.
+    if (context.state().on_cpu())
+      steps_ =
+          static_cast<long>(2 * floor.operations / (loop_.operations_per_step * context.threads()));
   }
   [[nodiscard]] measure::Rival rival() {
-    if (products_)
-      return {"product of as many operations", [this] {
+    return {x_ ? std::string("products, exponentials") : fmt::format("{} alone", loop_.instruction),
+            [this] {
+              if (x_)
                 gemm_standard(
                     context_,
                     {.a = x_->any(), .b = w_->any(), .d = y_->any(), .transpose_b = true});
-              }};
-    return {fmt::format("{} alone", loop_.instruction),
-            [this] { run_on_all_threads(context_, loop_, steps_); }};
+              if (steps_ > 0) run_on_all_threads(context_, loop_, steps_);
+            }};
   }
 
  private:
   Context& context_;
   RegisterLoop loop_;
-  bool products_;
   long steps_ = 0;
   std::optional<Matrix> x_, w_, y_;
 };
@@ -561,7 +562,7 @@ void race_with_floor(Context& context, const MicroOptions& options, const Dimens
     sets.emplace_back(context, d, random);
     calls.push_back(operation.make(sets.back()));
     bytes += sets.back().bytes();
-  } while (bytes < cold_bytes && sets.size() < most_sets && !operation.has_products);
+  } while (bytes < cold_bytes && sets.size() < most_sets && operation.floor.products == 0);
   std::size_t next = 0;
   const auto subject = [&] { calls[next++ % calls.size()](); };
   const bool on_cpu = context.state().on_cpu();
@@ -569,9 +570,8 @@ void race_with_floor(Context& context, const MicroOptions& options, const Dimens
   std::vector<measure::Rival> rivals = memory_floor.rivals(floor, bytes);
   const std::size_t of_memory = rivals.size();
   std::optional<ArithmeticFloor> arithmetic;
-  // Nobody knows how fast a device adds and multiplies outside of its products.
-  if (floor.operations > 0 && (on_cpu || operation.has_products)) {
-    arithmetic.emplace(context, d, floor.operations, operation.has_products);
+  if (floor.products > 0 || (floor.operations > 0 && on_cpu)) {
+    arithmetic.emplace(context, d, floor);
     rivals.push_back(arithmetic->rival());
   }
   rivals.push_back({operation.name, subject});
@@ -598,9 +598,9 @@ class ModelsBench final : public MicroBench {
     return "The operations of a model beside its linear layers, against the slower of two floors. "
            "Memory: reading and\nwriting as many bytes past the caches, with the better of plain "
            "and streaming stores. Arithmetic, where the\nresult fixes the operations: "
-           "multiply-adds in registers, or, for attention, a product of as many by the engine\nof "
-           "mode standard. On a device memory is that of its own copy, and arithmetic is only that "
-           "of products.";
+           "multiply-adds in registers, and, for attention, before them a product of as many\n"
+           "multiply-adds as its own, by the engine of mode standard. On a device memory is that "
+           "of its own copy, and\narithmetic is only that of products.";
   }
   [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {

@@ -19,7 +19,8 @@
 
 #include "hwy/cache_control.h"
 #include "models/cpu/ahead.hpp"
-#include "models/cpu/attention_amx.hpp"
+#include "models/cpu/attention_bf16.hpp"
+#include "models/cpu/attention_tasks.hpp"
 #include "models/cpu/engine.hpp"
 #include "models/cpu/vectors-inl.h"
 
@@ -35,8 +36,7 @@ inline constexpr std::int64_t pad_keys = 8;
 inline constexpr std::int64_t padded(std::int64_t n, std::int64_t to = pad) {
   return (n + to - 1) / to * to;
 }
-// Queries of one task of a forward.
-inline constexpr std::int64_t task_queries = 4 * tile;
+static_assert(task_queries % tile == 0);
 
 inline constexpr float log2_of_e = 1.44269504f;
 inline constexpr float ln_of_2 = 0.693147181f;
@@ -64,22 +64,6 @@ class SplitTimer {
   AttentionTimes* times_;
   Profile::Clock::time_point last_;
 };
-
-// A head of one sequence: columns of the rows [first_row, first_row + length) of qkv.
-struct Head {
-  std::int64_t first_row, column, length, dim, width;
-  float scale;
-};
-
-// Queries of a head, and what they see.
-struct Task {
-  Head head;
-  std::int64_t begin, end;
-};
-
-inline std::int64_t tasks_of_head(const AttentionShape& s) {
-  return (s.length + task_queries - 1) / task_queries;
-}
 
 // Floats of scratch memory for each worker.
 inline std::int64_t forward_floats(const AttentionShape& s) {
@@ -605,153 +589,12 @@ namespace switchback::models {
 HWY_EXPORT(ForwardTask);
 HWY_EXPORT(BackwardHead);
 
-namespace {
-
-Head head_of(const AttentionShape& s, std::int64_t index) {
-  return {.first_row = index / s.heads * s.length,
-          .column = index % s.heads * s.head_dim,
-          .length = s.length,
-          .dim = s.head_dim,
-          .width = s.width(),
-          .scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim))};
-}
-
-// Scratch memory of each worker, apart by a cache line or more.
-struct WorkerScratch {
-  float* data;
-  std::int64_t floats;
-  WorkerScratch(core::Workspace::Frame& frame, const ContextState& state, std::int64_t floats_)
-      : floats(padded(floats_)) {
-    data = frame.take<float>(floats * state.threads.count());
-  }
-  [[nodiscard]] float* of(int worker) const { return data + worker * floats; }
-};
-
-// The queries of a task, the last ones of a sequence, which see most, first.
-Task task_of(const AttentionShape& shape, std::int64_t task) {
-  const std::int64_t heads = shape.batch * shape.heads;
-  const std::int64_t parts = tasks_of_head(shape);
-  const std::int64_t begin = (parts - 1 - task / heads) * task_queries;
-  return {head_of(shape, task % heads), begin, std::min(shape.length, begin + task_queries)};
-}
-
-// ---- bf16 on AMX tiles.
-
-bool has_amx(const ContextState& state, DType dtype) {
-  return dtype == DType::bf16 && state.features.amx_int8 && amx::available();
-}
-
-const std::uint16_t* elements_of(const ConstAnyMatrix& m, const Head& h, std::int64_t row = 0) {
-  return static_cast<const std::uint16_t*>(m.data) + (h.first_row + row) * m.stride + h.column;
-}
-amx::Rows rows_of(const ConstAnyMatrix& m, const Head& h) {
-  return {elements_of(m, h), m.stride};
-}
-amx::Results results_of(const AnyMatrix& m, const Head& h) {
-  return {const_cast<std::uint16_t*>(elements_of(m, h)), m.stride,
-          m.rows * m.cols * std::int64_t{sizeof(std::uint16_t)} > l2_bytes()};
-}
-amx::Head amx_head(const ConstAnyMatrix& qkv, const Head& h) {
-  return {rows_of(qkv, h), h.width, h.length, h.dim, h.scale};
-}
-// Rows [begin, end) of a head; nothing more than fits a cache.
-void add_ahead(amx::Ahead& ahead, const ConstAnyMatrix& m, const Head& h, std::int64_t begin,
-               std::int64_t end, std::int64_t part = 0) {
-  std::int64_t rows = end - begin;
-  for (int i = 0; i < ahead.count; ++i)
-    rows += ahead.parts[i].rows;
-  if (rows * h.dim * std::int64_t{sizeof(std::uint16_t)} > l2_bytes() / 2) return;
-  ahead.parts[ahead.count++] = {elements_of(m, h, begin) + part * h.width, m.stride, end - begin};
-}
-
-// The times of one task, added to those of all.
-class TaskTimes {
- public:
-  explicit TaskTimes(AttentionTimes* sums) : sums_(sums) {}
-  ~TaskTimes() {
-    if (sums_ == nullptr) return;
-    sums_->products_ns += times_.products_ns;
-    sums_->softmax_ns += times_.softmax_ns;
-  }
-  TaskTimes(const TaskTimes&) = delete;
-  TaskTimes& operator=(const TaskTimes&) = delete;
-  amx::Times* get() { return sums_ == nullptr ? nullptr : &times_; }
-
- private:
-  static std::int64_t now() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               Profile::Clock::now().time_since_epoch())
-        .count();
-  }
-  AttentionTimes* sums_;
-  amx::Times times_ = {.now = now, .products_ns = 0, .softmax_ns = 0};
-};
-
-std::int64_t floats_of(std::int64_t bytes) {
-  return bytes / std::int64_t{sizeof(float)};
-}
-
-void amx_attention(ContextState& state, const AttentionShape& shape, const ConstAnyMatrix& qkv,
-                   const AnyMatrix& out, float* logsumexp, AttentionTimes* times) {
-  core::Workspace::Frame frame(state.workspace);
-  const WorkerScratch scratch(frame, state,
-                              floats_of(amx::forward_bytes(shape.length, shape.head_dim)));
-  const std::int64_t heads = shape.batch * shape.heads;
-  const std::int64_t tasks = heads * tasks_of_head(shape);
-  state.threads.for_each(tasks, [&](std::int64_t i, int worker) {
-    const Task task = task_of(shape, i);
-    const Task next = task_of(shape, std::min(i + state.threads.count(), tasks - 1));
-    amx::Forward f = {.head = amx_head(qkv, task.head),
-                      .begin = task.begin,
-                      .end = task.end,
-                      .out = results_of(out, task.head),
-                      .logsumexp = logsumexp + i % heads * shape.length,
-                      .ahead = {}};
-    for (const std::int64_t part : {1, 2, 0})
-      add_ahead(f.ahead, qkv, next.head, part == 0 ? next.begin : 0, next.end, part);
-    TaskTimes spent(times);
-    amx::forward(f, scratch.of(worker), spent.get());
-  });
-}
-
-struct BackwardOperands {
-  ConstAnyMatrix qkv, out;
-  const float* logsumexp;
-  ConstAnyMatrix dout;
-  AnyMatrix dqkv;
-};
-void amx_attention_backward(ContextState& state, const AttentionShape& shape,
-                            const BackwardOperands& o, AttentionTimes* times) {
-  core::Workspace::Frame frame(state.workspace);
-  const WorkerScratch scratch(frame, state,
-                              floats_of(amx::backward_bytes(shape.length, shape.head_dim)));
-  const std::int64_t heads = shape.batch * shape.heads;
-  state.threads.for_each(heads, [&](std::int64_t i, int worker) {
-    const Head head = head_of(shape, i);
-    const Head next = head_of(shape, std::min(i + state.threads.count(), heads - 1));
-    amx::Backward b = {.head = amx_head(o.qkv, head),
-                       .out = rows_of(o.out, head),
-                       .dout = rows_of(o.dout, head),
-                       .logsumexp = o.logsumexp + i * shape.length,
-                       .dqkv = results_of(o.dqkv, head),
-                       .ahead = {}};
-    for (const std::int64_t part : {0, 1, 2})
-      add_ahead(b.ahead, o.qkv, next, 0, next.length, part);
-    for (const ConstAnyMatrix& m : {o.dout, o.out})
-      add_ahead(b.ahead, m, next, 0, next.length);
-    TaskTimes spent(times);
-    amx::backward(b, scratch.of(worker), spent.get());
-  });
-}
-
-}  // namespace
-
 namespace cpu {
 
 void attention(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv, AnyMatrix out,
                std::span<float> logsumexp, AttentionTimes* times) {
-  if (has_amx(state, qkv.dtype))
-    return amx_attention(state, shape, qkv, out, logsumexp.data(), times);
+  if (amx::takes(state, qkv.dtype))
+    return amx::attention(state, shape, qkv, out, logsumexp.data(), times);
   const auto kernel = HWY_DISPATCH_TABLE(ForwardTask)[quant::cpu::table_index(state.features)];
   core::Workspace::Frame frame(state.workspace);
   const WorkerScratch scratch(frame, state, forward_floats(shape));
@@ -766,8 +609,8 @@ void attention(ContextState& state, const AttentionShape& shape, ConstAnyMatrix 
 void attention_backward(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv,
                         ConstAnyMatrix out, std::span<const float> logsumexp, ConstAnyMatrix dout,
                         AnyMatrix dqkv, AttentionTimes* times) {
-  if (has_amx(state, qkv.dtype))
-    return amx_attention_backward(state, shape, {qkv, out, logsumexp.data(), dout, dqkv}, times);
+  if (amx::takes(state, qkv.dtype))
+    return amx::attention_backward(state, shape, {qkv, out, logsumexp.data(), dout, dqkv}, times);
   const auto kernel = HWY_DISPATCH_TABLE(BackwardHead)[quant::cpu::table_index(state.features)];
   core::Workspace::Frame frame(state.workspace);
   const WorkerScratch scratch(frame, state, backward_floats(shape));

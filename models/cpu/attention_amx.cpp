@@ -17,96 +17,18 @@
 #include <cpuid.h>
 #include <immintrin.h>
 
-#define SWITCHBACK_INLINE inline __attribute__((always_inline))
-#define SWITCHBACK_EACH(i, count) _Pragma("GCC unroll 16") for (int i = 0; i < (count); ++i)
+#include "models/cpu/attention_amx_tiles.hpp"
 
 namespace switchback::models::amx {
 
 namespace {
 
-constexpr int lanes = 16;       // f32 of a vector; rows and columns of a tile register
-constexpr int block = 32;       // rows and columns of a product; elements of a step
-constexpr int line_bytes = 64;  // a row of a tile register
-constexpr int register_bytes = 1024;
 // Keys of a tile of scores in forward.
 constexpr int64_t forward_keys = 256;
-// Queries and keys of a tile in backward.
-constexpr int64_t tile_queries = 128;
+// Keys of a tile in backward.
 constexpr int64_t tile_keys = 128;
 
 constexpr float log2_of_e = 1.44269504f;
-constexpr float ln_of_2 = 0.693147181f;
-
-constexpr int64_t padded(int64_t n) {
-  return (n + block - 1) / block * block;
-}
-constexpr int64_t least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
-// What ldtilecfg reads.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
-// The compiler does not know what memory tile loads read. (Of their stores it does.)
-SWITCHBACK_INLINE void finish_stores() {
-  asm volatile("" ::: "memory");
-}
-
-void begin_tiles() {
-  TileConfig config;
-  for (int i = 0; i < 8; ++i) {
-    config.row_bytes[i] = line_bytes;
-    config.rows[i] = lanes;
-  }
-  finish_stores();
-  _tile_loadconfig(&config);
-}
-
-// Hands out parts of the scratch memory.
-struct Scratch {
-  char* at;
-  template <class T>
-  T* take(int64_t count) {
-    char* const taken = at;
-    at += (count * static_cast<int64_t>(sizeof(T)) + line_bytes - 1) / line_bytes * line_bytes;
-    return reinterpret_cast<T*>(taken);
-  }
-  int64_t taken() const { return reinterpret_cast<intptr_t>(at); }
-};
-
-// Some of the rows ahead at each call.
-class Asking {
- public:
-  Asking(const Ahead& ahead, int64_t dim, int64_t calls)
-      : ahead_(ahead), lines_((dim * 2 + line_bytes - 1) / line_bytes) {
-    int64_t rows = 0;
-    for (int i = 0; i < ahead.count; ++i)
-      rows += ahead.parts[i].rows;
-    share_ = (rows + calls - 1) / calls;
-  }
-  SWITCHBACK_INLINE void some() {
-    for (int64_t i = 0; i < share_ && part_ < ahead_.count; ++i) {
-      const AheadPart& part = ahead_.parts[part_];
-      const char* const row = reinterpret_cast<const char*>(part.data + row_ * part.stride);
-      for (int64_t line = 0; line < lines_; ++line)
-        _mm_prefetch(row + line * line_bytes, _MM_HINT_T1);
-      if (++row_ < part.rows) continue;
-      row_ = 0;
-      ++part_;
-    }
-  }
-
- private:
-  const Ahead& ahead_;
-  int64_t lines_, share_ = 0, row_ = 0;
-  int part_ = 0;
-};
 
 class Timer {
  public:
@@ -130,242 +52,6 @@ class Timer {
   int64_t last_ = 0;
 };
 
-// ---- Products. Distances are in bytes: of rows, of the next 16 rows or columns, and of the next
-// 32 elements of depth.
-
-struct Left {
-  const void* data;
-  int64_t row, half, step;
-};
-struct Right {
-  const void* data;
-  int64_t half, step;
-};
-
-// c[32, 32] (+)= left[32, 32 · steps] · right
-SWITCHBACK_INLINE void multiply(const Left& left, const Right& right, int64_t steps, float* c,
-                                int64_t stride, bool add) {
-  finish_stores();
-  const int64_t row = stride * static_cast<int64_t>(sizeof(float));
-  float* const lower = c + lanes * stride;
-  if (add) {
-    _tile_loadd(0, c, row);
-    _tile_loadd(1, c + lanes, row);
-    _tile_loadd(2, lower, row);
-    _tile_loadd(3, lower + lanes, row);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-  const char* a = static_cast<const char*>(left.data);
-  const char* b = static_cast<const char*>(right.data);
-  for (int64_t i = 0; i < steps; ++i, a += left.step, b += right.step) {
-    _tile_loadd(4, a, left.row);
-    _tile_loadd(6, b, line_bytes);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, a + left.half, left.row);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_loadd(7, b + right.half, line_bytes);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, c, row);
-  _tile_stored(1, c + lanes, row);
-  _tile_stored(2, lower, row);
-  _tile_stored(3, lower + lanes, row);
-}
-
-// ---- Operands.
-
-SWITCHBACK_INLINE __mmask32 first_of_32(int64_t count) {
-  return count >= block ? 0xFFFFFFFFu : count <= 0 ? 0u : (1u << count) - 1;
-}
-SWITCHBACK_INLINE __mmask16 first_of_16(int64_t count) {
-  return static_cast<__mmask16>(first_of_32(count));
-}
-
-// Rows of a head, with zeros around them.
-struct Operand {
-  Rows rows;
-  int64_t count, dim;
-
-  // Elements [32 · chunk, 32 · chunk + 32) of a row.
-  SWITCHBACK_INLINE __m512i chunk_of(int64_t row, int64_t chunk) const {
-    if (row >= count) return _mm512_setzero_si512();
-    return _mm512_maskz_loadu_epi16(first_of_32(dim - chunk * block),
-                                    rows.data + row * rows.stride + chunk * block);
-  }
-};
-
-// Row i becomes column i.
-SWITCHBACK_INLINE void transpose(__m512i* v) {
-  __m512i t[16];
-  SWITCHBACK_EACH(i, 8) {
-    t[2 * i] = _mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
-  }
-  SWITCHBACK_EACH(i, 4) {
-    v[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    v[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    v[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    v[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-  // v[4 g + j] holds column 4 l + j of rows 4 g to 4 g + 3 in quarter l.
-  SWITCHBACK_EACH(j, 4) {
-    t[j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0x88);
-    t[4 + j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0xDD);
-    t[8 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0x88);
-    t[12 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0xDD);
-  }
-  SWITCHBACK_EACH(j, 4) {
-    v[j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0x88);
-    v[4 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0x88);
-    v[8 + j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0xDD);
-    v[12 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0xDD);
-  }
-}
-
-// Which elements of two vectors of 32 lie side by side: the lower halves of both, or the upper.
-SWITCHBACK_INLINE __m512i pairs(bool upper) {
-  alignas(64) static constexpr uint16_t index[2][32] = {
-      {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
-      {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
-       24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
-  return _mm512_load_si512(index[upper ? 1 : 0]);
-}
-
-// Registers of A, row by row: to[rows, 32 · chunks].
-void pack_rows(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < chunks; ++c, to += block)
-      _mm512_store_si512(to, from.chunk_of(r, c));
-}
-
-// Registers of B whose columns are rows of `from`: to[rows / 16][chunks].
-void pack_transposed(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
-  for (int64_t r = 0; r < rows; r += lanes)
-    for (int64_t c = 0; c < chunks; ++c) {
-      __m512i v[lanes];
-      SWITCHBACK_EACH(i, lanes) {
-        v[i] = from.chunk_of(r + i, c);
-      }
-      transpose(v);
-      SWITCHBACK_EACH(i, lanes) {
-        _mm512_store_si512(to, v[i]);
-        to += block;
-      }
-    }
-}
-
-// Registers of B whose depth are rows of `from`: to[rows / 32][2 · chunks].
-void pack_pairs(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
-  const __m512i low = pairs(false);
-  const __m512i high = pairs(true);
-  for (int64_t r = 0; r < rows; r += block)
-    for (int64_t c = 0; c < chunks; ++c)
-      for (int i = 0; i < lanes; ++i) {
-        const __m512i even = from.chunk_of(r + 2 * i, c);
-        const __m512i odd = from.chunk_of(r + 2 * i + 1, c);
-        uint16_t* const line = to + (r / block * chunks + c) * 2 * (lanes * block) + i * block;
-        _mm512_store_si512(line, _mm512_permutex2var_epi16(even, low, odd));
-        _mm512_store_si512(line + lanes * block, _mm512_permutex2var_epi16(even, high, odd));
-      }
-}
-
-// Registers of A whose rows are columns of `from`: to[2 · chunks][rows / 32]. They are the pairs of
-// rows, transposed.
-void pack_columns(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
-  for (int64_t r = 0; r < rows; r += block)
-    for (int64_t c = 0; c < chunks; ++c)
-      for (int upper = 0; upper < 2; ++upper) {
-        const __m512i index = pairs(upper != 0);
-        __m512i v[lanes];
-        SWITCHBACK_EACH(i, lanes) {
-          v[i] = _mm512_permutex2var_epi16(from.chunk_of(r + 2 * i, c), index,
-                                           from.chunk_of(r + 2 * i + 1, c));
-        }
-        transpose(v);
-        uint16_t* const tile =
-            to + ((2 * c + upper) * (rows / block) + r / block) * (lanes * block);
-        SWITCHBACK_EACH(i, lanes) {
-          _mm512_store_si512(tile + i * block, v[i]);
-        }
-      }
-}
-
-// ---- f32 and bf16.
-
-// A factor of a product in the upper half, rounded to nearest, halves away from zero. No carry
-// leaves a NaN that was a bf16, or that an operation made.
-SWITCHBACK_INLINE __m512i rounded_factor(__m512 v) {
-  return _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x8000));
-}
-// The upper halves of two vectors.
-SWITCHBACK_INLINE __m512i upper_halves(__m512i first, __m512i second) {
-  alignas(64) static constexpr uint16_t index[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
-                                                     23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
-                                                     45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-  return _mm512_permutex2var_epi16(first, _mm512_load_si512(index), second);
-}
-// The upper halves of two vectors, side by side.
-SWITCHBACK_INLINE __m512i upper_pairs(__m512i even, __m512i odd) {
-  return _mm512_mask_blend_epi16(0xAAAAAAAAu, _mm512_srli_epi32(even, 16), odd);
-}
-
-// A result: halves to even, and one NaN, as all operations round (quant/cpu/narrow-inl.h).
-SWITCHBACK_INLINE __m512i rounded_result(__m512 v) {
-  const __m512i kinds = _mm512_set1_epi32(0x11111100);
-  const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000));
-  const __m512i bits = _mm512_castps_si512(_mm512_fixupimm_ps(nan, v, kinds, 0));
-  const __m512i below = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF));
-  const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
-  return _mm512_mask_add_epi32(below, odd, bits, _mm512_set1_epi32(0x8000));
-}
-SWITCHBACK_INLINE void put(__m512 first, __m512 second, int64_t count, bool streams, uint16_t* to) {
-  const __m512i v = upper_halves(rounded_result(first), rounded_result(second));
-  if (count < block)
-    _mm512_mask_storeu_epi16(to, first_of_32(count), v);
-  else if (streams && reinterpret_cast<uintptr_t>(to) % line_bytes == 0)
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), v);
-  else
-    _mm512_storeu_si512(to, v);
-}
-
-// to = scale · from[rows, 32 · chunks]
-void put_rows(const float* from, int64_t rows, int64_t dim, int64_t chunks, float scale,
-              uint16_t* to, const Results& results) {
-  const __m512 factor = _mm512_set1_ps(scale);
-  for (int64_t r = 0; r < rows; ++r, to += results.stride)
-    for (int64_t c = 0; c < chunks; ++c, from += block)
-      put(_mm512_mul_ps(_mm512_load_ps(from), factor),
-          _mm512_mul_ps(_mm512_load_ps(from + lanes), factor), dim - c * block, results.streams,
-          to + c * block);
-}
-// to = scale · the transpose of from[32 · chunks, tile_queries]
-void put_transposed(const float* from, int64_t rows, int64_t dim, int64_t chunks, float scale,
-                    uint16_t* to, const Results& results) {
-  const __m512 factor = _mm512_set1_ps(scale);
-  for (int64_t r = 0; r < rows; r += lanes)
-    for (int64_t c = 0; c < chunks; ++c) {
-      __m512i v[2][lanes];
-      SWITCHBACK_EACH(upper, 2) {
-        const float* const tile = from + (c * block + upper * lanes) * tile_queries + r;
-        SWITCHBACK_EACH(i, lanes) {
-          v[upper][i] =
-              _mm512_castps_si512(_mm512_mul_ps(_mm512_load_ps(tile + i * tile_queries), factor));
-        }
-        transpose(v[upper]);
-      }
-      const int64_t count = least(lanes, rows - r);
-      for (int64_t i = 0; i < count; ++i)
-        put(_mm512_castsi512_ps(v[0][i]), _mm512_castsi512_ps(v[1][i]), dim - c * block,
-            results.streams, to + (r + i) * results.stride + c * block);
-    }
-}
-
 // 2^x; 0 far below -126; NaN stays NaN. Relative error 3e-6, a minimax fit for |r| <= 1/2 that is
 // 1 at 0: far below the 2^-9 by which weights are rounded.
 SWITCHBACK_INLINE __m512 power_of_two(__m512 x) {
@@ -381,62 +67,97 @@ SWITCHBACK_INLINE __m512 power_of_two(__m512 x) {
 
 // ---- Forward.
 
-// Queries of a block: the largest score so far, and the sum of weights relative to it.
-struct Queries {
-  alignas(64) float max[block];
-  alignas(64) float sum[block];
+// Queries of a block: the largest score so far, the sum of weights relative to it, and what those
+// before the last tile of keys are to be multiplied by.
+struct alignas(64) Queries {
+  float max[block];
+  float sum[block];
+  float change[block];
 };
 
-// The first `visible` scores of a row, of `keys`, become weights 2^(unit · (score - max)) in bf16,
-// relative to the largest so far; the others become 0. Returns what weights before these are to be
-// multiplied by.
-SWITCHBACK_INLINE float weights_of_row(float* scores, int64_t visible, int64_t keys, float unit,
-                                       float* max, float* sum) {
-  const int64_t whole = visible / block * block;
-  const __m512 before = _mm512_set1_ps(*max);
-  __m512 most[2] = {before, before};
-  int64_t key = 0;
-  for (; key < whole; key += block) {
-    most[0] = _mm512_max_ps(most[0], _mm512_load_ps(scores + key));
-    most[1] = _mm512_max_ps(most[1], _mm512_load_ps(scores + key + lanes));
+SWITCHBACK_INLINE __m512 sum_of_columns(__m512i* rows) {
+  transpose(rows);
+  __m512 v[lanes];
+  SWITCHBACK_EACH(i, lanes) {
+    v[i] = _mm512_castsi512_ps(rows[i]);
   }
-  const __mmask16 seen[2] = {first_of_16(visible - whole), first_of_16(visible - whole - lanes)};
-  if (whole < visible) SWITCHBACK_EACH(i, 2) {
-      most[i] =
-          _mm512_mask_max_ps(most[i], seen[i], most[i], _mm512_load_ps(scores + key + i * lanes));
+  for (int n = lanes / 2; n > 0; n /= 2)
+    SWITCHBACK_EACH(i, n) {
+      v[i] = _mm512_add_ps(v[i], v[i + n]);
     }
-  const float shift = _mm512_reduce_max_ps(_mm512_max_ps(most[0], most[1]));
+  return v[0];
+}
+SWITCHBACK_INLINE __m512 max_of_columns(__m512i* rows) {
+  transpose(rows);
+  __m512 v[lanes];
+  SWITCHBACK_EACH(i, lanes) {
+    v[i] = _mm512_castsi512_ps(rows[i]);
+  }
+  for (int n = lanes / 2; n > 0; n /= 2)
+    SWITCHBACK_EACH(i, n) {
+      v[i] = _mm512_max_ps(v[i], v[i + n]);
+    }
+  return v[0];
+}
+
+// Scores of 16 rows, of which row i sees the keys up to `offset` + i of `keys`, become weights
+// 2^(unit · (score - max)) in bf16, relative to the largest so far; those of other keys become 0.
+// Rows begin together, since sums over lanes of single rows would take as long as exponentials.
+void weights_of_rows(float* scores, int64_t offset, int64_t keys, float unit, Queries& queries,
+                     int64_t first, Asking& ahead) {
+  __m512i of_rows[lanes];
+  // Vectors that every row sees whole.
+  const int64_t whole = least(keys, offset + 1) / lanes * lanes;
+  const int64_t some = least(keys, whole + 2 * lanes);
+  for (int r = 0; r < lanes; ++r) {
+    const float* const row = scores + r * forward_keys;
+    __m512 most[2] = {_mm512_set1_ps(-__builtin_inff()), _mm512_set1_ps(-__builtin_inff())};
+    for (int64_t k = 0; k < whole; k += lanes)
+      most[k / lanes % 2] = _mm512_max_ps(most[k / lanes % 2], _mm512_load_ps(row + k));
+    for (int64_t k = whole; k < some; k += lanes)
+      most[0] = _mm512_mask_max_ps(most[0], first_of_16(offset + r + 1 - k), most[0],
+                                   _mm512_load_ps(row + k));
+    of_rows[r] = _mm512_castps_si512(_mm512_max_ps(most[0], most[1]));
+  }
+  const __m512 before = _mm512_load_ps(queries.max + first);
+  const __m512 shift = _mm512_max_ps(before, max_of_columns(of_rows));
   const __m512 factor = _mm512_set1_ps(unit);
-  const __m512 offset = _mm512_set1_ps(-shift * unit);
-  __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-  uint16_t* weights = reinterpret_cast<uint16_t*>(scores);
-  for (key = 0; key < whole; key += block, weights += block) {
-    __m512 e[2];
-    SWITCHBACK_EACH(i, 2) {
-      e[i] =
-          power_of_two(_mm512_fmadd_ps(_mm512_load_ps(scores + key + i * lanes), factor, offset));
-      sums[i] = _mm512_add_ps(sums[i], e[i]);
+  const __m512 change = power_of_two(_mm512_mul_ps(_mm512_sub_ps(before, shift), factor));
+  alignas(64) float offsets[lanes];
+  _mm512_store_ps(offsets, _mm512_mul_ps(_mm512_sub_ps(_mm512_setzero_ps(), shift), factor));
+  for (int r = 0; r < lanes; ++r) {
+    const float* const row = scores + r * forward_keys;
+    uint16_t* weights = reinterpret_cast<uint16_t*>(scores + r * forward_keys);
+    const __m512 o = _mm512_set1_ps(offsets[r]);
+    __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    int64_t k = 0;
+    for (; k + block <= whole; k += block, weights += block) {
+      __m512 e[2];
+      SWITCHBACK_EACH(i, 2) {
+        e[i] = power_of_two(_mm512_fmadd_ps(_mm512_load_ps(row + k + i * lanes), factor, o));
+        sums[i] = _mm512_add_ps(sums[i], e[i]);
+      }
+      _mm512_store_si512(weights, upper_halves(rounded_factor(e[0]), rounded_factor(e[1])));
     }
-    _mm512_store_si512(weights, upper_halves(rounded_factor(e[0]), rounded_factor(e[1])));
-  }
-  if (whole < visible) {
-    __m512 e[2];
-    SWITCHBACK_EACH(i, 2) {
-      e[i] = _mm512_maskz_mov_ps(
-          seen[i],
-          power_of_two(_mm512_fmadd_ps(_mm512_load_ps(scores + key + i * lanes), factor, offset)));
-      sums[i] = _mm512_add_ps(sums[i], e[i]);
+    for (; k < some; k += block, weights += block) {
+      __m512 e[2];
+      SWITCHBACK_EACH(i, 2) {
+        e[i] = _mm512_maskz_mov_ps(
+            first_of_16(offset + r + 1 - k - i * lanes),
+            power_of_two(_mm512_fmadd_ps(_mm512_load_ps(row + k + i * lanes), factor, o)));
+        sums[i] = _mm512_add_ps(sums[i], e[i]);
+      }
+      _mm512_store_si512(weights, upper_halves(rounded_factor(e[0]), rounded_factor(e[1])));
     }
-    _mm512_store_si512(weights, upper_halves(rounded_factor(e[0]), rounded_factor(e[1])));
-    key += block;
-    weights += block;
+    for (; k < keys; k += block, weights += block)
+      _mm512_store_si512(weights, _mm512_setzero_si512());
+    of_rows[r] = _mm512_castps_si512(_mm512_add_ps(sums[0], sums[1]));
+    ahead.some();
   }
-  for (; key < keys; key += block, weights += block)
-    _mm512_store_si512(weights, _mm512_setzero_si512());
-  const float change = _mm512_cvtss_f32(power_of_two(_mm512_set1_ps((*max - shift) * unit)));
-  *max = shift;
-  *sum = *sum * change + _mm512_reduce_add_ps(_mm512_add_ps(sums[0], sums[1]));
-  return change;
+  const __m512 sum = _mm512_load_ps(queries.sum + first);
+  _mm512_store_ps(queries.sum + first, _mm512_fmadd_ps(sum, change, sum_of_columns(of_rows)));
+  _mm512_store_ps(queries.max + first, shift);
+  _mm512_store_ps(queries.change + first, change);
 }
 
 // Of a task with so many keys and elements of a row.
@@ -532,16 +253,19 @@ SWITCHBACK_INLINE __m512 upper_as_floats(__m512i v) {
 SWITCHBACK_INLINE __m512 lower_as_floats(__m512i v) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
 }
-float dot_of_rows(const Operand& a, const Operand& b, int64_t row, int64_t chunks) {
-  __m512 even = _mm512_setzero_ps();
-  __m512 odd = _mm512_setzero_ps();
-  for (int64_t c = 0; c < chunks; ++c) {
-    const __m512i x = a.chunk_of(row, c);
-    const __m512i y = b.chunk_of(row, c);
-    even = _mm512_fmadd_ps(lower_as_floats(x), lower_as_floats(y), even);
-    odd = _mm512_fmadd_ps(upper_as_floats(x), upper_as_floats(y), odd);
+template <bool whole>
+void dots_of_rows(const Operand& a, const Operand& b, int64_t rows, int64_t chunks, float* to) {
+  for (int64_t r = 0; r < rows; ++r) {
+    __m512 even = _mm512_setzero_ps();
+    __m512 odd = _mm512_setzero_ps();
+    for (int64_t c = 0; c < chunks; ++c) {
+      const __m512i x = a.chunk_of<whole>(r, c);
+      const __m512i y = b.chunk_of<whole>(r, c);
+      even = _mm512_fmadd_ps(lower_as_floats(x), lower_as_floats(y), even);
+      odd = _mm512_fmadd_ps(upper_as_floats(x), upper_as_floats(y), odd);
+    }
+    to[r] = _mm512_reduce_add_ps(_mm512_add_ps(even, odd));
   }
-  return _mm512_reduce_add_ps(_mm512_add_ps(even, odd));
 }
 
 }  // namespace
@@ -568,17 +292,17 @@ void forward(const Forward& task, void* scratch, Times* times) {
   Timer timer(times);
   Asking ahead(task.ahead, h.dim, task.end - task.begin);
   begin_tiles();
-  const Rows keys = {h.qkv.data + h.width, h.qkv.stride};
-  const Rows values = {h.qkv.data + 2 * h.width, h.qkv.stride};
-  pack_transposed({keys, task.end, h.dim}, all_keys, chunks, memory.keys);
-  pack_pairs({values, task.end, h.dim}, all_keys, chunks, memory.values);
+  const Operand keys = {{h.qkv.data + h.width, h.qkv.stride}, task.end, h.dim};
+  const Operand values = {{h.qkv.data + 2 * h.width, h.qkv.stride}, task.end, h.dim};
+  SWITCHBACK_PACK(pack_transposed, keys, all_keys, chunks, memory.keys);
+  SWITCHBACK_PACK(pack_pairs, values, all_keys, chunks, memory.values);
   const Left query = {memory.query, dim * 2, lanes * dim * 2, line_bytes};
   constexpr int64_t row_bytes = forward_keys * 4;
   const Left weights = {memory.scores, row_bytes, lanes * row_bytes, line_bytes};
   for (int64_t first = task.begin; first < task.end; first += block) {
     const int64_t count = least(block, task.end - first);
-    pack_rows({{h.qkv.data + first * h.qkv.stride, h.qkv.stride}, count, h.dim}, block, chunks,
-              memory.query);
+    const Operand queries_of = {{h.qkv.data + first * h.qkv.stride, h.qkv.stride}, count, h.dim};
+    SWITCHBACK_PACK(pack_rows, queries_of, block, chunks, memory.query);
     Queries& queries = *memory.queries;
     for (int i = 0; i < block; ++i) {
       queries.max[i] = -__builtin_inff();
@@ -590,17 +314,12 @@ void forward(const Forward& task, void* scratch, Times* times) {
         multiply(query, {memory.keys + (key + k) * dim, chunks * register_bytes, register_bytes},
                  chunks, memory.scores + k, forward_keys, false);
       timer.products();
-      for (int64_t r = 0; r < count; ++r) {
-        const float change =
-            weights_of_row(memory.scores + r * forward_keys, least(visible, first + r + 1 - key),
-                           visible, unit, queries.max + r, queries.sum + r);
-        if (key > 0)
-          for (int64_t i = 0; i < dim; i += lanes) {
-            float* const o = memory.out + r * dim + i;
-            _mm512_store_ps(o, _mm512_mul_ps(_mm512_load_ps(o), _mm512_set1_ps(change)));
-          }
-        if (key == 0) ahead.some();
-      }
+      for (int r = 0; r < block; r += lanes)
+        weights_of_rows(memory.scores + r * forward_keys, first + r - key, visible, unit, queries,
+                        r, ahead);
+      for (int64_t i = 0; key > 0 && i < block * dim; i += lanes)
+        _mm512_store_ps(memory.out + i, _mm512_mul_ps(_mm512_load_ps(memory.out + i),
+                                                      _mm512_set1_ps(queries.change[i / dim])));
       timer.softmax();
       for (int64_t c = 0; c < chunks; ++c)
         multiply(weights,
@@ -633,9 +352,10 @@ void backward(const Backward& task, void* scratch, Times* times) {
   begin_tiles();
   const int64_t stride = h.qkv.stride;
   const Operand keys = {{h.qkv.data + h.width, stride}, h.length, h.dim};
-  pack_rows(keys, tokens, chunks, memory.keys);
-  pack_columns(keys, tokens, chunks, memory.key_columns);
-  pack_rows({{h.qkv.data + 2 * h.width, stride}, h.length, h.dim}, tokens, chunks, memory.values);
+  SWITCHBACK_PACK(pack_rows, keys, tokens, chunks, memory.keys);
+  SWITCHBACK_PACK(pack_columns, keys, tokens, chunks, memory.key_columns);
+  const Operand values = {{h.qkv.data + 2 * h.width, stride}, h.length, h.dim};
+  SWITCHBACK_PACK(pack_rows, values, tokens, chunks, memory.values);
   const int64_t dim_bytes = dim * 2;
   constexpr int64_t row_bytes = tile_queries * 2;
   for (int64_t first = 0; first < h.length; first += tile_queries) {
@@ -645,14 +365,16 @@ void backward(const Backward& task, void* scratch, Times* times) {
     const Operand gradient = {
         {task.dout.data + first * task.dout.stride, task.dout.stride}, count, h.dim};
     const Operand out = {{task.out.data + first * task.out.stride, task.out.stride}, count, h.dim};
-    pack_transposed(query, queries, chunks, memory.query);
-    pack_pairs(query, queries, chunks, memory.query_pairs);
-    pack_transposed(gradient, queries, chunks, memory.gradient);
-    pack_pairs(gradient, queries, chunks, memory.gradient_pairs);
-    for (int64_t q = 0; q < queries; ++q) {
-      memory.dot[q] = q < count ? dot_of_rows(out, gradient, q, chunks) : 0.0f;
+    SWITCHBACK_PACK(pack_transposed, query, queries, chunks, memory.query);
+    SWITCHBACK_PACK(pack_pairs, query, queries, chunks, memory.query_pairs);
+    SWITCHBACK_PACK(pack_transposed, gradient, queries, chunks, memory.gradient);
+    SWITCHBACK_PACK(pack_pairs, gradient, queries, chunks, memory.gradient_pairs);
+    if (gradient.is_whole(queries))
+      dots_of_rows<true>(out, gradient, queries, chunks, memory.dot);
+    else
+      dots_of_rows<false>(out, gradient, queries, chunks, memory.dot);
+    for (int64_t q = 0; q < queries; ++q)
       memory.shift[q] = q < count ? task.logsumexp[first + q] * log2_of_e : 0.0f;
-    }
     for (int64_t tile = 0; tile < first + queries; tile += tile_keys) {
       const int64_t tile_end = least(tile + tile_keys, first + queries);
       for (int64_t key = tile; key < tile_end; key += block) {
