@@ -487,7 +487,9 @@ class ArithmeticFloor {
           static_cast<long>(2 * floor.operations / (loop_.operations_per_step * context.threads()));
   }
   [[nodiscard]] measure::Rival rival() {
-    return {x_ ? std::string("products, exponentials") : fmt::format("{} alone", loop_.instruction),
+    return {!x_          ? fmt::format("{} alone", loop_.instruction)
+            : steps_ > 0 ? std::string("products, exponentials")
+                         : std::string("products"),
             [this] {
               if (x_)
                 gemm_standard(
