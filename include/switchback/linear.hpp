@@ -30,8 +30,10 @@ struct LinearOptions {
   /// g · absmax_w in f32. It is as exact as rowwise, unless some columns of W are much larger than
   /// the others: ten times cost 7 dB.
   Mode mode = Mode::rowwise;
-  /// Of x, weight and g: f32, f16 or bf16. The weight may also be f32 (mixed precision): its codes
-  /// are then made of that, and products in floating point round it to this type in every call.
+  /// Of x, weight and g: f32, f16 or bf16. The weight and x may also be f32 (mixed precision). The
+  /// weight's codes are then made of that, and products in floating point round it to this type in
+  /// every call. An x is rounded to this type first, in every pass that reads it: the bits are
+  /// those of the rounded x.
   DType dtype = DType::f32;
   std::string engine = {};  ///< forces the engine of the int8 products (of all products in mode
                             ///< standard); empty = chosen; must be empty in mode automatic
@@ -111,7 +113,7 @@ struct LinearGrads {
 /// What the caller kept of a forward's input: x itself, or what forward_codes or
 /// forward_block_codes returned.
 struct KeptInput {
-  ConstAnyMatrix x = {};               ///< [M,K], the layer's dtype, or s8: codes
+  ConstAnyMatrix x = {};               ///< [M,K], the layer's dtype or f32, or s8: codes
   std::span<const float> absmax = {};  ///< [M] with codes; empty with x itself
   /// Codes of blocks, from forward_block_codes: x is [K,Mp] and absmax is [B,K]. dx of a layer with
   /// an activation then needs dx_of_activation.
@@ -164,7 +166,7 @@ class SWITCHBACK_API SwitchbackLinear {
   /// have a scale for each row.
   void prepare_for_eval();
 
-  /// y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). If a forward that saves
+  /// y[M,N] from x[M,K], each in the layer's dtype or f32. If a forward that saves
   /// runs out of memory, the forward saved before it is dropped too.
   void forward(ConstAnyMatrix x, AnyMatrix y, Save save = Save::nothing);
   /// A forward with Save::caller that also returns the quantized x: codes[M,K] and absmax[M], a

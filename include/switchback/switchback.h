@@ -438,8 +438,8 @@ typedef struct switchback_linear_options {
   int64_t in_features;  /* K */
   int64_t out_features; /* N */
   int32_t mode;         /* SWITCHBACK_ROWWISE, ... */
-  int32_t dtype;        /* of x, weight and g: f32, f16 or bf16. Since 1.12 the weight may be f32 */
-  const char* engine;   /* forces an engine by name; NULL = chosen; NULL in mode auto */
+  int32_t dtype;      /* of x, weight and g: f32, f16 or bf16. Since 1.12 weight and x may be f32 */
+  const char* engine; /* forces an engine by name; NULL = chosen; NULL in mode auto */
   /* Since 1.2. Mode auto: the modes it may use for a pass, any of 1 << SWITCHBACK_STANDARD | 1 <<
    * SWITCHBACK_ROWWISE | 1 << SWITCHBACK_GLOBAL; 0 = all three. It takes the one that the tuner
    * measured as the fastest. Where nothing was measured it takes standard, if that is allowed. */
@@ -524,8 +524,9 @@ enum {
   SWITCHBACK_SAVE_CALLER = 3
 };
 
-/* y[M,N] (the layer's dtype or f32) from x[M,K] (the layer's dtype). If a forward that saves runs
- * out of memory, the forward saved before it is dropped too. */
+/* y[M,N] from x[M,K], each in the layer's dtype or f32 (x: since 1.12). An f32 x is rounded to the
+ * layer's dtype first: the bits are those of the rounded x. If a forward that saves runs out of
+ * memory, the forward saved before it is dropped too. */
 SWITCHBACK_API switchback_status switchback_linear_forward(switchback_linear* linear,
                                                            const switchback_matrix* x,
                                                            const switchback_matrix* y,

@@ -294,6 +294,44 @@ class Autocast(Case):
                 self.assertTrue(torch.equal(layer(x.bfloat16()), y))
             self.assertEqual(layer(x).dtype, torch.float32)
 
+    def test_a_float32_x_has_the_bits_of_its_rounding(self):
+        """The library rounds it while it reads it, where x itself is not kept for backward."""
+        x, g = torch.randn(40, 19), torch.randn(40, 11).bfloat16()
+        x[3, 4], x[5, 6] = float("nan"), float("inf")
+        blocks = sb.SwitchBackLinear(19, 11, mode="rowwise", dw="int8_block")
+        for layer in (*self.layers(), blocks):
+            results = []
+            for given in (x, x.t().contiguous().t(), x.bfloat16()):
+                layer.zero_grad()
+                given = given.detach().requires_grad_()
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    y = layer(given)
+                    with torch.no_grad():
+                        self.assertTrue(torch.equal(layer(given).nan_to_num(), y.nan_to_num()))
+                y.backward(g)
+                self.assertIs(given.grad.dtype, given.dtype)
+                results.append([y, given.grad.bfloat16(), layer.weight.grad, layer.bias.grad])
+            for other in results[:-1]:
+                for a, b in zip(other, results[-1]):
+                    self.assertTrue(torch.equal(a.nan_to_num(), b.nan_to_num()))
+            with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+                y = layer(x)
+                if layer.mode != "standard":  # packed: another order of summation
+                    layer.prepare_for_eval()
+                self.assertTrue(torch.equal(layer(x).nan_to_num(), y.nan_to_num()))
+
+    def test_a_float32_x_is_not_copied(self):
+        layer = sb.SwitchBackLinear(19, 11, mode="rowwise", dw="int8_block")
+        x, kept = torch.randn(40, 19), []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor: kept.append(tensor.dtype) or tensor, lambda tensor: tensor
+        ):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = layer(x.requires_grad_())
+        self.assertNotIn(torch.bfloat16, kept)
+        before = y.grad_fn.next_functions[0][0]
+        self.assertIn("AccumulateGrad", before.name())  # x itself, and no cast of it
+
     def test_the_weight_is_followed(self):
         layer = sb.SwitchBackLinear(19, 11)
         x = torch.randn(6, 19)

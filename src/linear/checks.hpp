@@ -15,7 +15,7 @@ void check_usable(std::string_view op, bool moved_from, bool context_is_gone);
 void check_options(std::string_view op, const Context& context, const LinearOptions& options);
 /// An operand of the layer's own type.
 void check_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer);
-/// An output: the layer's type, or f32.
+/// An output, or an input in mixed precision: the layer's type, or f32.
 void check_output_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer);
 /// An output of backward: skipped if its data is null.
 void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m, DType layer,

@@ -58,9 +58,11 @@ void check_kept(std::string_view op, const LinearState& layer, const KeptInput& 
     core::check_span(op, "absmax", input.absmax, padded / block_rows * k, "blocks * K");
     return;
   }
-  core::require(x.dtype == layer.options.dtype || x.dtype == DType::s8,
-                "{}: x has dtype {}; it must be the layer's, {}, or s8 (codes)", op,
-                dtype_name(x.dtype), dtype_name(layer.options.dtype));
+  const bool mixed = layer.options.dtype != DType::f32;
+  core::require(
+      x.dtype == layer.options.dtype || x.dtype == DType::s8 || (mixed && x.dtype == DType::f32),
+      "{}: x has dtype {}; it must be the layer's, {},{} or s8 (codes)", op, dtype_name(x.dtype),
+      dtype_name(layer.options.dtype), mixed ? " f32" : "");
   core::check_shape(op, "x", x, rows, "M of g", k, "K");
   if (x.dtype == DType::s8)
     core::check_span(op, "absmax", input.absmax, x.rows, "M");
@@ -99,7 +101,7 @@ void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix
   check_has_weight(layer, op);
   linear::check_saves_in_training(op, save, layer.in_eval());
   core::check_matrix(op, "x", x);
-  check_dtype(op, "x", x.dtype, layer.options.dtype);
+  check_output_dtype(op, "x", x.dtype, layer.options.dtype);
   core::check_shape(op, "x", x, x.rows, "M", layer.options.in_features, "K");
   core::check_matrix(op, "y", y);
   check_output_dtype(op, "y", y.dtype, layer.options.dtype);

@@ -30,13 +30,18 @@ ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& fra
   return activated;
 }
 
-// What products in floating point read for the weight: it, or it rounded to the layer's type.
-ConstAnyMatrix weight_of_products(LinearState& layer, core::Workspace::Frame& frame) {
-  const ConstAnyMatrix& w = layer.weight;
-  if (w.dtype == layer.options.dtype) return w;
-  const AnyMatrix rounded = take_matrix(frame, layer.options.dtype, w.rows, w.cols);
-  round_to(*layer.context, w, rounded);
+// A wider operand (f32) rounded to the layer's type; others as they are.
+ConstAnyMatrix in_type_of_layer(LinearState& layer, core::Workspace::Frame& frame,
+                                ConstAnyMatrix m) {
+  if (m.dtype != DType::f32 || layer.options.dtype == DType::f32 || m.data == nullptr) return m;
+  const AnyMatrix rounded = take_matrix(frame, layer.options.dtype, m.rows, m.cols);
+  round_to(*layer.context, m, rounded);
   return rounded;
+}
+
+// What products in floating point read for the weight.
+ConstAnyMatrix weight_of_products(LinearState& layer, core::Workspace::Frame& frame) {
+  return in_type_of_layer(layer, frame, layer.weight);
 }
 
 std::int64_t blocks_of(const LinearState& layer, std::int64_t rows) {
@@ -45,8 +50,9 @@ std::int64_t blocks_of(const LinearState& layer, std::int64_t rows) {
 
 // Takes the memory of a forward that saves before anything is computed, and returns where it writes
 // what backward needs of x. Until the forward is done there is no saved forward to run backward on.
-PreparedInput begin_saving(LinearState& layer, std::int64_t rows, Save save) {
+PreparedInput begin_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
   SavedForward& saved = layer.saved;
+  const std::int64_t rows = x.rows;
   const std::int64_t k = layer.options.in_features;
   const DType dtype = layer.options.dtype;
   const bool activates = layer.options.activation != Activation::none;
@@ -76,7 +82,7 @@ PreparedInput begin_saving(LinearState& layer, std::int64_t rows, Save save) {
     if (!activates) return place;
   }
   const std::size_t bytes = bytes_of(rows, k, dtype);
-  saved.needed_bytes += bytes;
+  saved.needed_bytes += save == Save::copy ? bytes : bytes_of(rows, k, x.dtype);
   if (save == Save::copy) saved.copy.reserve(bytes);
   if (activates && !in_blocks) {
     saved.activation_of_x.reserve(bytes);
@@ -86,7 +92,9 @@ PreparedInput begin_saving(LinearState& layer, std::int64_t rows, Save save) {
   return place;
 }
 
-void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save, const PreparedInput& place) {
+// `x` is the caller's, `a` is x in the layer's type.
+void finish_saving(LinearState& layer, ConstAnyMatrix x, ConstAnyMatrix a, Save save,
+                   const PreparedInput& place) {
   SavedForward& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
   saved.rows = x.rows;
@@ -105,8 +113,8 @@ void finish_saving(LinearState& layer, ConstAnyMatrix x, Save save, const Prepar
     saved.state = SavedState::borrowed;
     return;
   }
-  copy_dense(*layer.context, x, saved.copy.as<void>());
-  saved.input.x = {saved.copy.as<void>(), x.dtype, x.rows, k, k};
+  copy_dense(*layer.context, a, saved.copy.as<void>());
+  saved.input.x = {saved.copy.as<void>(), a.dtype, a.rows, k, k};
 }
 
 // Whether dX will run in the same mode as a forward that saves. The forward then quantizes the
@@ -378,18 +386,19 @@ void enter_eval(LinearState& layer) {
 void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, PreparedInput out) {
   const bool trains = save != Save::nothing;
   const bool saves = trains && save != Save::caller;
-  if (saves) out = begin_saving(layer, x.rows, save);
+  if (saves) out = begin_saving(layer, x, save);
   const Mode mode =
       mode_of_pass(layer, Pass::forward, x.rows, y.dtype, layer.bias.data != nullptr, trains);
+  core::Workspace::Frame frame(layer.context->workspace);
+  const ConstAnyMatrix input = in_type_of_layer(layer, frame, x);
   if (mode != Mode::standard) {
-    forward_int8(layer, mode, x, y, trains, out);
-    if (saves) finish_saving(layer, x, save, out);
+    forward_int8(layer, mode, input, y, trains, out);
+    if (saves) finish_saving(layer, x, input, save, out);
     return;
   }
-  core::Workspace::Frame frame(layer.context->workspace);
   if (layer.phase == LinearState::Phase::eval)
     layer.pack_for_eval(weight_of_products(layer, frame));
-  const ConstAnyMatrix a = input_of_products(layer, frame, x, out.activated);
+  const ConstAnyMatrix a = input_of_products(layer, frame, input, out.activated);
   const auto pass = [&] {
     quant::run(*layer.context, {.x = a, .q_t = out.blocks});
     if (layer.packed.takes(a, y)) return layer.packed.multiply(*layer.context, a, layer.bias, y);
@@ -407,7 +416,7 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     core::all_or_nothing(*layer.context, pass);
   else
     pass();
-  if (saves) finish_saving(layer, x, save, out);
+  if (saves) finish_saving(layer, x, input, save, out);
 }
 
 quant::CodesOut block_codes(const LinearState& layer, std::int64_t rows, std::int8_t* codes,
@@ -424,9 +433,10 @@ quant::CodesOut block_codes(const LinearState& layer, std::int64_t rows, std::in
 namespace {
 
 // The whole backward; dX from the codes of W if they are given, else in floating point.
-void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
+void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput& kept,
                   const KeptInput& for_dw, const QuantizedWeight* codes) {
   core::Workspace::Frame frame(layer.context->workspace);
+  const KeptInput input = {in_type_of_layer(layer, frame, kept.x), kept.absmax, kept.in_blocks};
   const bool wants_dx = grads.dx.data != nullptr;
   const bool wants_db = grads.db.data != nullptr;
   std::span<float> sums;

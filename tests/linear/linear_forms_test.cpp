@@ -207,6 +207,100 @@ TEST(LinearForms, AWiderWeight) {
   }
 }
 
+// An f32 x of a narrower layer gives the bits of x rounded to the layer's type.
+TEST(LinearForms, AWiderInput) {
+  for (const ContextOptions& options : test::all_contexts()) {
+    SCOPED_TRACE(test::describe(options));
+    Context context(options);
+    for (const Mode mode : modes_of_forms)
+      for (const DType dtype : {DType::f16, DType::bf16})
+        for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block}) {
+          const bool in_int8 = dw == WeightGradient::int8_block;
+          if (in_int8 && (mode == Mode::standard || mode == Mode::global_mem_efficient)) continue;
+          const LayerCase c = test::cut_case(mode, dtype, DType::f32, 48);
+          SCOPED_TRACE(c.text());
+          LayerTrial t(c), plain(c);
+          FloatMatrix wide(DType::f32, c.m, c.k, c.layout);
+          test::Random random(5);
+          wide.fill(random);
+          for (std::int64_t r = 0; r < c.m; ++r)
+            for (std::int64_t k = 0; k < c.k; ++k)
+              plain.x.set(r, k, wide.get(r, k));
+          t.x = wide;
+          LinearOptions of_layer = plain.options();
+          of_layer.dw = dw;
+          SwitchbackLinear layer = t.make(context, of_layer);
+          SwitchbackLinear narrow = plain.make(context, of_layer);
+          plain.forward(narrow, Save::copy);
+          plain.backward(narrow);
+          const auto check = [&](std::string_view what) {
+            SCOPED_TRACE(std::string(what));
+            context.synchronize();
+            EXPECT_TRUE(equal_bits(t.y, plain.y, "y"));
+            EXPECT_TRUE(equal_bits(t.dx, plain.dx, "dx"));
+            EXPECT_TRUE(equal_bits(t.dw, plain.dw, "dw"));
+            EXPECT_TRUE(equal_bits(t.db, plain.db, "db"));
+            t.spoil();
+          };
+          t.forward(layer, Save::copy);
+          EXPECT_EQ(layer.saved_for_backward_bytes(), narrow.saved_for_backward_bytes());
+          t.backward(layer);
+          check("copy");
+          t.forward(layer, Save::borrow);
+          const bool borrows = !in_int8 && mode != Mode::global_mem_efficient;
+          EXPECT_EQ(layer.saved_for_backward_bytes(),
+                    narrow.saved_for_backward_bytes() * (borrows ? 2 : 1));
+          t.backward(layer);
+          check("borrow");
+          // Of x itself, a layer that saves codes computes another dw.
+          if (mode == Mode::global_mem_efficient) continue;
+          t.forward(layer, Save::caller);
+          layer.backward_from({t.x.any(), {}}, t.grads());
+          check("caller");
+          if (HasFailure()) return;
+        }
+  }
+}
+
+TEST(LinearForms, AWiderInputOfAnActivationAndOfKeptCodes) {
+  Context context(test::device_options());
+  const LayerCase c = test::cut_case(Mode::global, DType::bf16, DType::bf16, 48);
+  LayerTrial t(c), plain(c);
+  FloatMatrix wide(DType::f32, c.m, c.k, c.layout);
+  test::Random random(5);
+  wide.fill(random);
+  for (std::int64_t r = 0; r < c.m; ++r)
+    for (std::int64_t k = 0; k < c.k; ++k)
+      plain.x.set(r, k, wide.get(r, k));
+  t.x = wide;
+  LinearOptions options = t.options();
+  options.activation = Activation::gelu_tanh;
+  SwitchbackLinear layer = t.make(context, options), narrow = plain.make(context, options);
+  for (const Save save : {Save::copy, Save::borrow}) {
+    t.spoil();
+    t.forward(layer, save);
+    t.backward(layer);
+    plain.forward(narrow, save);
+    plain.backward(narrow);
+    context.synchronize();
+    EXPECT_TRUE(equal_bits(t.y, plain.y, "y"));
+    EXPECT_TRUE(equal_bits(t.dx, plain.dx, "dx"));
+    EXPECT_TRUE(equal_bits(t.dw, plain.dw, "dw"));
+  }
+  SwitchbackLinear coder = t.make(context), narrow_coder = plain.make(context);
+  test::Matrix<std::int8_t> codes(c.m, c.k), want(c.m, c.k);
+  test::Vector<float> scales(static_cast<std::size_t>(c.m)), want_scales(scales.size());
+  coder.forward_codes(t.x.any(), t.y.any(), codes.view(), scales);
+  narrow_coder.forward_codes(plain.x.any(), plain.y.any(), want.view(), want_scales);
+  context.synchronize();
+  EXPECT_TRUE(equal_bits(t.y, plain.y, "y"));
+  for (std::int64_t r = 0; r < c.m; ++r) {
+    EXPECT_EQ(scales[static_cast<std::size_t>(r)], want_scales[static_cast<std::size_t>(r)]);
+    for (std::int64_t k = 0; k < c.k; ++k)
+      EXPECT_EQ(codes.get(r, k), want.get(r, k));
+  }
+}
+
 TEST(LinearForms, CodesOfAWeightAreNeverTransposed) {
   Context context(test::device_options());
   const LayerCase c = test::cut_case(Mode::rowwise, DType::f32, DType::f32, 48);

@@ -169,7 +169,7 @@ TEST(LinearKept, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
   Context context(test::device_options());
   LayerTrial t(case_of(Mode::rowwise, DType::f16));
   SwitchbackLinear layer = t.make(context);
-  FloatMatrix wide(DType::f16, 13, 40), other(DType::f32, 13, 33);
+  FloatMatrix wide(DType::f16, 13, 40), other(DType::bf16, 13, 33);
   Codes codes(13, 33, 13), fewer(12, 33, 12);
   const auto forward = [&](Codes& to) {
     return [&] { layer.forward_codes(t.x.any(), t.y.any(), to.view, to.scales()); };
@@ -188,7 +188,7 @@ TEST(LinearKept, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
       {"forward_codes: absmax holds 12 floats; it must hold M = 13", forward(wrong_scales)},
       {"forward_codes: outputs y and absmax overlap; they must not share memory",
        [&] { layer.forward_codes(t.x.any(), t.y.any(), codes.view, over_y); }},
-      {"backward_from: x has dtype f32; it must be the layer's, f16, or s8 (codes)",
+      {"backward_from: x has dtype bf16; it must be the layer's, f16, f32 or s8 (codes)",
        backward({other.any(), {}})},
       {"backward_from: x is [13,40]; it must be [M of g,K] = [13,33]", backward({wide.any(), {}})},
       {"backward_from: absmax holds 13 floats; it must be empty, since x (f16) is no codes",

@@ -49,17 +49,22 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
                     "subclass; it counts its steps, so it needs eager mode"
                 )
             return linear_operator(x, weight, bias, layers.text, mem_efficient)
-        x = checked_input(x, weight, layers)
+        x, dtype = checked_wide_input(x, weight, layers)
         memory_of(weight, "forward", "weight")
         check_dtypes(x, weight)
+        keeps_x = not (layers.keeps_blocks or mem_efficient) and weight.requires_grad
+        if x.dtype is not dtype and keeps_x and torch.is_grad_enabled():
+            x = x.to(dtype)  # once, for both passes, and in less memory
         if bias is not None:
             _check_bias(bias, weight)
         _refuse_tangents(x, weight, bias)
+    else:
+        dtype = x.dtype
     if torch.is_grad_enabled() and (
         x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
     ):
-        return _Linear.apply(x, weight, bias, layers, mem_efficient)
-    return product(x, weight, bias, layers, _abi.SAVE_NOTHING, once=False)
+        return _Linear.apply(x, weight, bias, layers, mem_efficient, None, dtype)
+    return product(x, weight, bias, layers, _abi.SAVE_NOTHING, once=False, dtype=dtype)
 
 
 def _is_usual(x, weight, bias, layers: LayerSet) -> bool:
@@ -144,6 +149,15 @@ _ALLOWED = "it must be torch.float32, torch.float16 or torch.bfloat16"
 
 def checked_input(x, weight, layers: LayerSet):
     """x[..., K] in a dtype that the library computes in; cast if autocast asks for it."""
+    x, dtype = checked_wide_input(x, weight, layers)
+    return x if x.dtype is dtype else x.to(dtype)
+
+
+def checked_wide_input(x, weight, layers: LayerSet):
+    """x[..., K] and the dtype to compute in: x's, or autocast's.
+
+    A float32 x stays as it is: the library rounds it to that dtype while it reads it. Any other is cast.
+    """
     if torch.jit.is_tracing():
         raise RuntimeError(
             "forward: torch.jit.trace cannot record a switchback layer, only what it made once; trace "
@@ -170,8 +184,8 @@ def checked_input(x, weight, layers: LayerSet):
     check_device(device, "forward", "x")
     if x.dtype not in FLOATS:
         raise TypeError(f"forward: x has dtype {x.dtype}; {_ALLOWED}")
-    dtype = autocast_dtype(device.type)
-    return x if dtype is None or x.dtype is dtype else x.to(dtype)
+    dtype = autocast_dtype(device.type) or x.dtype
+    return (x, dtype) if x.dtype in (dtype, torch.float32) else (x.to(dtype), dtype)
 
 
 def check_dtypes(x, weight) -> None:
@@ -195,47 +209,57 @@ def _check_bias(bias, weight) -> None:
         )
 
 
-def product(x, weight, bias, layers: LayerSet, save: int, once: bool):
+def product(x, weight, bias, layers: LayerSet, save: int, once: bool, dtype=None):
+    """y in dtype, or in x's; x may be float32."""
     memory, rows, stride = as_rows(x, layers.in_features)
-    y = x.new_empty((*x.shape[:-1], layers.out_features))
+    dtype = dtype or x.dtype
+    y = x.new_empty((*x.shape[:-1], layers.out_features), dtype=dtype)
     if rows:
-        layer = layers.layer(x.dtype, x.device)
+        layer = layers.layer(dtype, x.device)
         context = layer.context
         with context.lock:
             if context.stream is not None:
                 context.enter()
             layer.use_weight(weight, bias, layers, once)
-            layer.forward(memory.data_ptr(), rows, stride, y.data_ptr(), save)
+            layer.forward(memory.data_ptr(), rows, stride, y.data_ptr(), save, memory.dtype)
     return y
 
 
-def product_and_codes(x, weight, bias, layers: LayerSet):
+def product_and_codes(x, weight, bias, layers: LayerSet, dtype=None):
     """y, and x as codes[M,K] with absmax[M]."""
     memory, rows, stride = as_rows(x, layers.in_features)
-    y = x.new_empty((*x.shape[:-1], layers.out_features))
+    dtype = dtype or x.dtype
+    y = x.new_empty((*x.shape[:-1], layers.out_features), dtype=dtype)
     codes = x.new_empty((rows, layers.in_features), dtype=torch.int8)
     absmax = x.new_empty((rows,), dtype=torch.float32)
     if rows:
-        layer = layers.layer(x.dtype, x.device)
+        layer = layers.layer(dtype, x.device)
         with layer.context.lock:
             layer.context.enter()
             layer.use_weight(weight, bias, layers, once=True)
             layer.forward_codes(
-                memory.data_ptr(), rows, stride, y.data_ptr(), codes.data_ptr(), absmax.data_ptr()
+                memory.data_ptr(),
+                rows,
+                stride,
+                y.data_ptr(),
+                codes.data_ptr(),
+                absmax.data_ptr(),
+                memory.dtype,
             )
     return y, codes, absmax
 
 
-def product_and_block_codes(x, weight, bias, layers: LayerSet):
+def product_and_block_codes(x, weight, bias, layers: LayerSet, dtype=None):
     """y, and x as codes[K,padded] of blocks of its rows with absmax[blocks,K]."""
     memory, rows, stride = as_rows(x, layers.in_features)
-    y = x.new_empty((*x.shape[:-1], layers.out_features))
+    dtype = dtype or x.dtype
+    y = x.new_empty((*x.shape[:-1], layers.out_features), dtype=dtype)
     block_rows = layers.options.dw_block_rows
     blocks = -(-rows // block_rows)
     codes = x.new_empty((layers.in_features, blocks * block_rows), dtype=torch.int8)
     absmax = x.new_empty((blocks, layers.in_features), dtype=torch.float32)
     if rows:
-        layer = layers.layer(x.dtype, x.device)
+        layer = layers.layer(dtype, x.device)
         with layer.context.lock:
             layer.context.enter()
             layer.use_weight(weight, bias, layers, once=True)
@@ -247,6 +271,7 @@ def product_and_block_codes(x, weight, bias, layers: LayerSet):
                 codes.data_ptr(),
                 codes.shape[1],
                 absmax.data_ptr(),
+                memory.dtype,
             )
     return y, codes, absmax
 
@@ -268,7 +293,9 @@ def prepared_product(x, codes, absmax, bias, layers: LayerSet):
         with layer.context.lock:
             layer.context.enter()
             layer.use_codes(codes, absmax, bias, layers)
-            layer.forward(memory.data_ptr(), rows, stride, y.data_ptr(), _abi.SAVE_NOTHING)
+            layer.forward(
+                memory.data_ptr(), rows, stride, y.data_ptr(), _abi.SAVE_NOTHING, memory.dtype
+            )
     return y
 
 
@@ -276,20 +303,25 @@ class _Linear(Function):
     """Saves what backward needs through torch, so that hooks and version checks see all of it."""
 
     @staticmethod
-    def forward(ctx, x, weight, bias, layers: LayerSet, mem_efficient: bool, made=None):
-        """made: y, and x's codes and their absmax or None and None, where they were computed."""
+    def forward(ctx, x, weight, bias, layers: LayerSet, mem_efficient: bool, made=None, dtype=None):
+        """made: y, and x's codes and their absmax or None and None, where they were computed.
+
+        dtype: what is computed in, if it is not x's. dx has it too; autograd casts it to x's, as that
+        of a cast x.
+        """
         wants_dx, wants_dw = ctx.needs_input_grad[:2]
         of_bias = None if bias is None else bias.dtype
-        ctx.call = layers, x.shape, x.dtype, weight.dtype, of_bias
+        dtype = dtype or x.dtype
+        ctx.call = layers, x.shape, dtype, weight.dtype, of_bias
         codes = absmax = None
         if made is not None:
             y, codes, absmax = made
         elif wants_dw and layers.keeps_blocks:
-            y, codes, absmax = product_and_block_codes(x, weight, bias, layers)
+            y, codes, absmax = product_and_block_codes(x, weight, bias, layers, dtype)
         elif mem_efficient and wants_dw:
-            y, codes, absmax = product_and_codes(x, weight, bias, layers)
+            y, codes, absmax = product_and_codes(x, weight, bias, layers, dtype)
         else:
-            y = product(x, weight, bias, layers, _abi.SAVE_CALLER, once=True)
+            y = product(x, weight, bias, layers, _abi.SAVE_CALLER, once=True, dtype=dtype)
         kept_x = x if wants_dw and codes is None else None
         ctx.save_for_backward(kept_x, weight if wants_dx else None, codes, absmax)
         return y
@@ -314,7 +346,7 @@ def _gradients_of_call(ctx, g) -> tuple:
     ):
         grads = native.backward(layers, g, x, weight, codes, absmax, wanted[2])
         if grads is not None:
-            return grads
+            return *grads, None
     g = memory_of(g, "backward", "the gradient")
     grads = gradients(
         g if g.dtype is dtype else g.to(dtype),
@@ -324,7 +356,7 @@ def _gradients_of_call(ctx, g) -> tuple:
         (of_weight, of_bias),
         layers,
     )
-    return *grads, None, None, None
+    return *grads, None, None, None, None
 
 
 _differentiated_once = once_differentiable(_gradients_of_call)

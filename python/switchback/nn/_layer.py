@@ -256,6 +256,7 @@ class Layer(native.Layer if native else object):
         """Arguments of the passes, filled in by each call."""
         in_features, out_features = owner.in_features, owner.out_features
         rows, cols = out_features, in_features  # of the weight
+        self._code = code
         if owner.options.reads_transposed:
             rows, cols = cols, rows
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
@@ -520,21 +521,21 @@ class Layer(native.Layer if native else object):
 
     # ---- The passes; addresses of memory that the caller keeps alive
 
-    def forward(self, x: int, rows: int, stride: int, y: int, save: int) -> None:
-        """y[rows,N] of x[rows,K]."""
+    def forward(self, x: int, rows: int, stride: int, y: int, save: int, of_x) -> None:
+        """y[rows,N] of x[rows,K], which has the dtype of_x."""
         m, d = self._x, self._y
-        m.data, m.rows, m.stride = x, rows, stride
+        m.data, m.dtype, m.rows, m.stride = x, DTYPES[of_x], rows, stride
         d.data, d.rows = y, rows
         status = self._lib.switchback_linear_forward(self.pointer, self._x_at, self._y_at, save)
         if status:
             check(status)
 
     def forward_codes(
-        self, x: int, rows: int, stride: int, y: int, codes: int, absmax: int
+        self, x: int, rows: int, stride: int, y: int, codes: int, absmax: int, of_x
     ) -> None:
         """The same, and codes[rows,K] and absmax[rows] of x."""
         m, d, q = self._x, self._y, self._codes
-        m.data, m.rows, m.stride = x, rows, stride
+        m.data, m.dtype, m.rows, m.stride = x, DTYPES[of_x], rows, stride
         d.data, d.rows = y, rows
         q.data, q.rows = codes, rows
         status = self._lib.switchback_linear_forward_codes(
@@ -544,11 +545,11 @@ class Layer(native.Layer if native else object):
             check(status)
 
     def forward_block_codes(
-        self, x: int, rows: int, stride: int, y: int, codes: int, padded: int, absmax: int
+        self, x: int, rows: int, stride: int, y: int, codes: int, padded: int, absmax: int, of_x
     ) -> None:
         """The same, and codes[K,padded] of blocks with their absmax."""
         m, d, q = self._x, self._y, self._blocks
-        m.data, m.rows, m.stride = x, rows, stride
+        m.data, m.dtype, m.rows, m.stride = x, DTYPES[of_x], rows, stride
         d.data, d.rows = y, rows
         q.data, q.cols, q.stride = codes, padded, padded
         check(
@@ -597,7 +598,7 @@ class Layer(native.Layer if native else object):
             return
         if x and absmax is None:
             p = self._x
-            p.data, p.rows, p.stride = x, rows, x_stride
+            p.data, p.dtype, p.rows, p.stride = x, self._code, rows, x_stride
             kept = self._x_at
         elif x:
             p = self._codes
