@@ -82,6 +82,10 @@ def replaced(mode, **options):
     return lambda model: sb.replace_linear(model, mode=mode, **options)
 
 
+def replaced_with_gelu(mode, **options):
+    return lambda model: sb.replace_gelu(sb.replace_linear(model, mode=mode, **options))
+
+
 def prepared(model):
     return sb.prepare_for_eval(sb.replace_linear(model, mode="rowwise"))
 
@@ -130,6 +134,9 @@ RIVALS = {
     "global autocast": Rival(replaced("global"), autocast),
     "rowwise dw autocast": Rival(replaced("rowwise", dw="int8_block"), autocast, infers=False),
     "shared dw autocast": Rival(replaced("rowwise_shared", dw="int8_block"), autocast, infers=False),
+    "shared dw gelu autocast": Rival(
+        replaced_with_gelu("rowwise_shared", dw="int8_block"), autocast, infers=False
+    ),
     "global dw autocast": Rival(replaced("global", dw="int8_block"), autocast, infers=False),
     "rowwise compiled": Rival(compiled("rowwise")),
     "prepared": Rival(prepared, trains=False),
@@ -209,7 +216,7 @@ def prepare(name, phase, rivals, layers, batch, length):
                 errors[rival] = float((y - want).norm() / want.norm())
         except Exception as error:
             print(
-                f"{name:6} {phase:9} {rival:19} cannot run: {type(error).__name__}: {error}"[:150]
+                f"{name:6} {phase:9} {rival:23} cannot run: {type(error).__name__}: {error}"[:150]
             )
     return runs, errors
 
@@ -233,13 +240,13 @@ def compare(name, phase, rivals, base_name, layers, batch, length, min_time, clo
     times = measure(runs, min_time, clock)
     base = times[base_name]
     milliseconds = statistics.median(base) * 1e3 / (TOKENS if phase == "generate" else 1)
-    print(f"{name:6} {phase:9} {base_name:19} {milliseconds:8.2f} ms", flush=True)
+    print(f"{name:6} {phase:9} {base_name:23} {milliseconds:8.2f} ms", flush=True)
     for rival in runs:
         if rival == base_name:
             continue
         low, middle, high = statistics.quantiles([b / t for b, t in zip(base, times[rival])], n=4)
         print(
-            f"{name:6} {phase:9} {rival:19} {middle:7.2f}x +-{(high - low) / 2:.2f}   error "
+            f"{name:6} {phase:9} {rival:23} {middle:7.2f}x +-{(high - low) / 2:.2f}   error "
             f"{errors[rival]:.4f}",
             flush=True,
         )

@@ -14,11 +14,12 @@ from ._attention import SwitchBackMultiheadAttention
 from ._dispatch import dispatch_path
 from ._experts import SwitchBackExperts, replace_experts
 from ._fragmented import FragmentedLinear
+from ._gelu import GELU
 from ._grouped import SwitchBackGroupedLinear
 from ._layer import reuse_weight_codes
 from ._mlp import SwitchBackMLP
 from ._quantize import SwitchBackConfig, quantize_
-from ._replace import prepare_for_eval, replace_linear
+from ._replace import prepare_for_eval, replace_gelu, replace_linear
 from ._sharded import shard_int8
 from .linear import (
     StandardLinear,
@@ -40,6 +41,7 @@ if torch.distributed.is_available():
 
 __all__ = [
     "FragmentedLinear",
+    "GELU",
     "StandardLinear",
     "StandardLinearFunction",
     "SwitchBackConfig",
@@ -56,6 +58,7 @@ __all__ = [
     "prepare_for_eval",
     "quantize_",
     "replace_experts",
+    "replace_gelu",
     "replace_linear",
     "reuse_weight_codes",
     "shard_int8",

@@ -11,6 +11,7 @@ import torch
 from . import _prepared
 from ._attention import SwitchBackMultiheadAttention, attention_like
 from ._conv1d import conv1d_like, is_conv1d
+from ._gelu import GELU, is_gelu_tanh
 from .linear import Int8Layer, SwitchBackLinear
 
 
@@ -75,15 +76,45 @@ def replace_linear(
     for old in [old for old, new in made.items() if new is None]:
         left[old] = selected.pop(old)
         del made[old]
-    for parent in list(model.modules()):
-        for name, child in parent._modules.items():
-            if child in made:
-                parent._modules[name] = made[child]
+    _put(model, made)
     if replaced is not None:
         replaced.extend(selected.values())
     if left:
         _warn_of(left)
     return made.get(model, model)
+
+
+def replace_gelu(model, *, include=None, exclude=None, replaced=None):
+    """Replaces the modules of a model that compute GELU's tanh form, in place, and returns the model.
+
+    They are torch's GELU(approximate="tanh") and transformers' NewGELUActivation,
+    FastGELUActivation and GELUTanh, whose types are exactly these. switchback.nn.GELU takes their
+    place: one pass over memory in each direction. include, exclude and replaced are those of
+    replace_linear. Modules of the erf form stay: torch's own is as fast.
+    """
+    selected = {
+        module: name
+        for name, module in model.named_modules()
+        if is_gelu_tanh(module) and _selected(name, module, include, exclude)
+    }
+    for module, name in selected.items():
+        _check_hooks(name, module, "replace_gelu")
+    made = {}
+    for old in selected:
+        made[old] = GELU("gelu_tanh").train(old.training)
+        _take_hooks(made[old], old)
+    _put(model, made)
+    if replaced is not None:
+        replaced.extend(selected.values())
+    return made.get(model, model)
+
+
+def _put(model, made: dict) -> None:
+    """Puts the new modules wherever in the model the old ones are."""
+    for parent in list(model.modules()):
+        for name, child in parent._modules.items():
+            if child in made:
+                parent._modules[name] = made[child]
 
 
 def prepare_for_eval(model):
@@ -123,11 +154,11 @@ def _check_replaceable(name: str, module) -> None:
     _check_hooks(name, module)
 
 
-def _check_hooks(name: str, module) -> None:
+def _check_hooks(name: str, module, caller: str = "replace_linear") -> None:
     for kind, hooks in vars(module).items():
         if "state_dict" in kind and hooks:
             raise ValueError(
-                f"replace_linear: {name!r} has hooks in {kind}, which may hold on to it; remove them, or "
+                f"{caller}: {name!r} has hooks in {kind}, which may hold on to it; remove them, or "
                 "exclude it"
             )
 
@@ -164,10 +195,14 @@ def _replacement_of_linear(old, layer, options):
     new = _made(layer, old.in_features, old.out_features, bias, dtype, options)
     new.weight, new.bias = old.weight, old.bias
     new.train(old.training)
+    _take_hooks(new, old)
+    return new
+
+
+def _take_hooks(new, old) -> None:
     for name, value in vars(old).items():
         if "_hook" in name and "state_dict" not in name:
             vars(new)[name] = value
-    return new
 
 
 def _made(layer, in_features: int, out_features: int, bias: bool, dtype, options):
