@@ -17,6 +17,7 @@ from support import PACKAGE, builds_dispatch, require_torch, run_program, run_py
 torch = require_torch()
 
 from switchback import nn as sb  # noqa: E402
+from switchback import _context  # noqa: E402
 from switchback import _errors as sb_errors  # noqa: E402
 from switchback._library import library  # noqa: E402
 from switchback.nn import _dispatch, _function  # noqa: E402
@@ -390,7 +391,11 @@ class Compiled(unittest.TestCase):
         layer = sb.SwitchBackLinearVectorwise(K, N)
         x = torch.randn(4, K)
         before = torch.get_num_threads()
-        try:
+        # Another test may have called switchback.set_num_threads, which ends the following.
+        self.addCleanup(_context._retire, "cpu")
+        self.addCleanup(torch.set_num_threads, before)
+        with mock.patch.object(_context, "_num_threads", None):
+            _context._retire("cpu")
             layer(x)
             torch.set_num_threads(before + 1)
             with self.taken() as taken:
@@ -398,8 +403,6 @@ class Compiled(unittest.TestCase):
                 self.assertEqual(taken, [])
                 layer(x)
                 self.assertEqual(taken, ["forward"])
-        finally:
-            torch.set_num_threads(before)
 
 
 class Plain(torch.Tensor):
