@@ -310,18 +310,20 @@ class _Linear(Function):
         of a cast x.
         """
         wants_dx, wants_dw = ctx.needs_input_grad[:2]
-        of_bias = None if bias is None else bias.dtype
-        dtype = dtype or x.dtype
-        ctx.call = layers, x.shape, dtype, weight.dtype, of_bias
         codes = absmax = None
-        if made is not None:
+        if made is not None:  # by compiled code, of operands of one dtype
             y, codes, absmax = made
-        elif wants_dw and layers.keeps_blocks:
-            y, codes, absmax = product_and_block_codes(x, weight, bias, layers, dtype)
-        elif mem_efficient and wants_dw:
-            y, codes, absmax = product_and_codes(x, weight, bias, layers, dtype)
+            dtype = of_weight = of_bias = y.dtype
         else:
-            y = product(x, weight, bias, layers, _abi.SAVE_CALLER, once=True, dtype=dtype)
+            dtype = dtype or x.dtype
+            of_weight, of_bias = weight.dtype, None if bias is None else bias.dtype
+            if wants_dw and layers.keeps_blocks:
+                y, codes, absmax = product_and_block_codes(x, weight, bias, layers, dtype)
+            elif mem_efficient and wants_dw:
+                y, codes, absmax = product_and_codes(x, weight, bias, layers, dtype)
+            else:
+                y = product(x, weight, bias, layers, _abi.SAVE_CALLER, once=True, dtype=dtype)
+        ctx.call = layers, dtype, of_weight, of_bias
         kept_x = x if wants_dw and codes is None else None
         ctx.save_for_backward(kept_x, weight if wants_dx else None, codes, absmax)
         return y
@@ -335,7 +337,7 @@ class _Linear(Function):
 
 def _gradients_of_call(ctx, g) -> tuple:
     x, weight, codes, absmax = ctx.saved_tensors
-    layers, shape, dtype, of_weight, of_bias = ctx.call
+    layers, dtype, of_weight, of_bias = ctx.call
     wanted = ctx.needs_input_grad
     if (
         native
@@ -350,7 +352,7 @@ def _gradients_of_call(ctx, g) -> tuple:
     g = memory_of(g, "backward", "the gradient")
     grads = gradients(
         g if g.dtype is dtype else g.to(dtype),
-        shape,
+        (*g.shape[:-1], layers.in_features),
         (x, weight, codes, absmax),
         wanted[:3],
         (of_weight, of_bias),
