@@ -134,6 +134,7 @@ RIVALS = {
     "global autocast": Rival(replaced("global"), autocast),
     "rowwise dw autocast": Rival(replaced("rowwise", dw="int8_block"), autocast, infers=False),
     "shared dw autocast": Rival(replaced("rowwise_shared", dw="int8_block"), autocast, infers=False),
+    "shared gelu autocast": Rival(replaced_with_gelu("rowwise_shared"), autocast),
     "shared dw gelu autocast": Rival(
         replaced_with_gelu("rowwise_shared", dw="int8_block"), autocast, infers=False
     ),
