@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/cuda_support.hpp"
+#include "switchback/activation.hpp"
 
 namespace switchback::test {
 namespace {
@@ -69,6 +70,39 @@ TEST_F(Cuda, TheSumsOfALargeProductHaveALimit) {
     // The rest is the same for both: codes with padding, and what the library wants.
     EXPECT_LE(limited + static_cast<std::size_t>(rows * cols) * 4 - limit, whole + 4096);
   }
+}
+
+// A list of activations of f16 is made where it pays off, in scratch that settles.
+TEST_F(Cuda, LargeMatricesOfF16HaveTheirActivationsListed) {
+  constexpr std::int64_t rows = 512, cols = 512;  // 65,536 elements for each multiprocessor
+  const auto lists = [](auto element, std::int64_t from_rows) {
+    using T = decltype(element);
+    switchback_cuda_emu::reset();
+    Context context(emulated());
+    const DeviceMatrix<T> x(context, normal_matrix<T>(from_rows, cols, 3));
+    const DeviceMatrix<T> y(context, from_rows, cols);
+    const DeviceMatrix<T> dx(context, from_rows, cols);
+    const DeviceMatrix<std::int8_t> q(context, from_rows, cols);
+    const DeviceMatrix<float> absmax(context, 1, from_rows);
+    std::size_t settled = 0;
+    for (int turn = 0; turn < 2; ++turn) {
+      activation_forward(context, x.view(), Activation::gelu_erf, y.view());
+      activation_backward(context, y.view(), x.view(), Activation::gelu_erf, dx.view());
+      activation_forward_quantize(context, x.view(), Activation::gelu_erf, q.view(), absmax.span());
+      activation_backward_quantize(context, y.view(), x.view(), Activation::gelu_erf, dx.view(),
+                                   q.view(), absmax.span());
+      if (turn == 0)
+        settled = context.workspace_bytes();
+      else
+        EXPECT_EQ(context.workspace_bytes(), settled);
+    }
+    const auto all = switchback_cuda_emu::launches();
+    return std::count_if(all.begin(), all.end(),
+                         [](const auto& launch) { return launch.name == "activation_list"; });
+  };
+  EXPECT_EQ(lists(half{}, rows), 2 * 4);
+  EXPECT_EQ(lists(half{}, rows - 1), 0);
+  EXPECT_EQ(lists(bfloat16{}, rows), 0);
 }
 
 }  // namespace

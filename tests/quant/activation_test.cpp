@@ -276,13 +276,13 @@ TYPED_TEST(Activations, NonFiniteStaysVisible) {
     }
 }
 
-// Each pattern of the 16-bit types as x, beside gradients of all sizes.
+// Each pattern of the 16-bit types as x, so many times, beside gradients of all sizes.
 template <class T>
-void every_pattern() {
-  Matrix<T> x(128, 512);
-  Matrix<T> g(128, 512);
+void every_pattern(std::int64_t times = 1) {
+  Matrix<T> x(128 * times, 512);
+  Matrix<T> g(128 * times, 512);
   Random random(5);
-  for (std::int64_t i = 0; i < 65536; ++i) {
+  for (std::int64_t i = 0; i < 65536 * times; ++i) {
     x.set(i / 512, i % 512, T::from_bits(static_cast<std::uint16_t>(i)));
     g.set(i / 512, i % 512, T::from_bits(static_cast<std::uint16_t>(random.next())));
   }
@@ -290,6 +290,13 @@ void every_pattern() {
 }
 TEST(ActivationsF16, EveryPattern) {
   every_pattern<half>();
+}
+// So large that the emulated device takes them from a list, and with rows of every kind of block.
+TEST(ActivationsF16, LargeMatrices) {
+  if (on_cpu()) GTEST_SKIP() << "CPUs have no such list";
+  every_pattern<half>(4);
+  check_shape<half>(130, 2056);
+  check_shape<half>(17, 16384);
 }
 TEST(ActivationsBf16, EveryPattern) {
   every_pattern<bfloat16>();

@@ -140,6 +140,18 @@ __device__ __forceinline__ unsigned clamp_bf16_pair(unsigned pair, unsigned low,
 #endif
 }
 
+/// Two f16 without signs, each no more than that of `high`; a NaN becomes that.
+__device__ __forceinline__ unsigned min_f16_pair(unsigned pair, unsigned high) {
+#if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
+  return __vminu2(pair, high);
+#elif !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
+  asm("min.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(high));
+  return pair;
+#else
+  return min(pair & 0xFFFFu, high & 0xFFFFu) | min(pair >> 16, high >> 16) << 16;
+#endif
+}
+
 /// Where a variable in shared memory lies, for load_shared_16. (The emulated device counts from the
 /// variable on.)
 __device__ __forceinline__ unsigned shared_place([[maybe_unused]] const void* variable) {
@@ -161,6 +173,15 @@ __device__ __forceinline__ unsigned load_shared_16([[maybe_unused]] const void* 
   std::uint16_t value;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(place));
   return value;
+#endif
+}
+
+/// base + 2 · the lower half of a pair, or the upper one.
+__device__ __forceinline__ unsigned place_of_half(unsigned base, unsigned pair, bool upper) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  return base + (upper ? pair >> 16 : pair & 0xFFFFu) * 2;
+#else
+  return __dp2a_lo(pair, upper ? 0x0200u : 0x0002u, base);
 #endif
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "quant/cuda/gelu.cuh"
+#include "quant/cuda/gelu_list.cuh"
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
@@ -17,26 +18,78 @@ struct ActivationArguments {
   std::int64_t rows, packs, g_stride, x_stride, y_stride;
   bool tanh_form;
   Tiles tiles;
+  const void* list;
 };
 
 // Packs of a thread's turn.
-template <class T, int V, bool backward>
-constexpr int each_of = has_table<T, V> && !backward ? 4 : 2;
+template <class T, int V, bool backward, bool listed>
+constexpr int each_of = (has_table<T, V> || listed) && !backward ? 4 : 2;
+
+// A list of derivatives leaves room for one block, one of values for two with registers enough.
+template <bool backward, bool listed>
+constexpr int most_threads = !listed    ? 512
+                             : backward ? 1024
+                                        : 384;
+template <bool backward>
+constexpr int blocks_with_list = backward ? 1 : 2;
+template <bool backward, bool listed>
+constexpr int least_blocks = listed ? blocks_with_list<backward> : 0;
+
+// The results by a table, by a list or by the formulas.
+template <bool listed, class T, int V, int N>
+__device__ __forceinline__ void activate_packs(bool tanh_form, Pack<T, V> (&x)[N],
+                                               const Table<T, V, false>& table, const uint4* list) {
+  if constexpr (listed)
+    look_up_packs(tanh_form, x, list);
+  else
+    activate_packs<T, V>(tanh_form, x, table);
+}
+template <bool listed, class G, class T, int V>
+__device__ __forceinline__ Pack<G, V> backward_pack(bool tanh_form, const Pack<G, V>& g,
+                                                    const Pack<T, V>& x,
+                                                    const Table<T, V, true>& table,
+                                                    const uint4* list) {
+  if constexpr (listed)
+    return product_with_looked_up(tanh_form, g, x, list);
+  else
+    return backward_pack<G, T, V>(tanh_form, g, x, table);
+}
+
+template <bool backward>
+__global__ void __launch_bounds__(256) activation_list_kernel(bool tanh_form, void* list) {
+  const unsigned place = blockIdx.x * blockDim.x + threadIdx.x;
+  if (place < List<backward>::count)
+    static_cast<typename List<backward>::Entry*>(list)[place] =
+        entry_of<backward>(tanh_form, place);
+}
+template <bool backward>
+cudaError_t start_list(const Launch& launch, Activation activation, void* list) {
+  constexpr unsigned threads = 256;
+  return core::SWITCHBACK_CUDA_NS::launch("activation_list", activation_list_kernel<backward>,
+                                          dim3(divide_up(List<backward>::count, threads)),
+                                          dim3(threads), 0, launch.stream,
+                                          activation == Activation::gelu_tanh, list);
+}
 
 // Floor: each element is read once (forward) or two are (backward), and one is written. An H200
 // issues 30 T instructions a second at 1.78 GHz, which for 60 % of the time of its memory is 17 an
 // element for 4 bytes. sm_90: at most 48 registers. G is the type of g and y where there is g, else
 // that of all.
 //
-// Instructions an element (sm_90, erf form): bf16 forward 11.8, was 84 without the table, 40 % of
+// Instructions an element (sm_90, erf form): bf16 forward 10.5, was 84 without the table, 36 % of
 // an H200's time for its bytes; backward 18.6, was 86, 42 %. The tables cost 9 and 17 KiB of shared
-// memory. f16 forward 68, was 83, 230 %; backward 86, 200 %; f32 forward 85, 145 %: these stay
-// bound by instructions. (The tanh form takes some 25 less.)
-template <class G, class T, int V, bool backward>
-__global__ void __launch_bounds__(512) activation_kernel(ActivationArguments a) {
+// memory. f16 with a list as many, 35 % and 42 %; without one 68 and 86, 230 % and 200 %. f32 85
+// and 90, 145 % and 100 %: these stay bound by instructions. (The tanh form takes some 25 less.)
+template <class G, class T, int V, bool backward, bool listed>
+__global__ void __launch_bounds__(most_threads<backward, listed>, least_blocks<backward, listed>)
+    activation_kernel(ActivationArguments a) {
   __shared__ Table<T, V, backward> table;
-  load_table<T, V, backward>(a.tanh_form, table);
-  constexpr int each = each_of<T, V, backward>;
+  SWITCHBACK_DYNAMIC_SHARED(uint4, list);
+  if constexpr (listed)
+    load_list<backward>(a.list, list);
+  else
+    load_table<T, V, backward>(a.tanh_form, table);
+  constexpr int each = each_of<T, V, backward, listed>;
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
     const Place place = place_of(tile, a.tiles.across);
     const std::int64_t row = place.down * blockDim.y + threadIdx.y;
@@ -48,15 +101,19 @@ __global__ void __launch_bounds__(512) activation_kernel(ActivationArguments a) 
     Pack<T, V> x[each];
     Pack<G, V> g[each];
     load_striped(x_row, begin, a.packs, x);
-    if constexpr (backward) load_striped(g_row, begin, a.packs, g);
+    if constexpr (backward)
+      load_striped(g_row, begin, a.packs, g);
+    else
+      activate_packs<listed, T, V>(a.tanh_form, x, table, list);
 #pragma unroll
     for (int i = 0; i < each; ++i) {
       const std::int64_t pack = begin + i * blockDim.x;
       if (pack >= a.packs) continue;
       if constexpr (backward)
-        store_pack<G, V>(y_row, pack, backward_pack<G, T, V>(a.tanh_form, g[i], x[i], table));
+        store_pack<G, V>(y_row, pack,
+                         backward_pack<listed, G, T, V>(a.tanh_form, g[i], x[i], table, list));
       else
-        store_pack<T, V>(y_row, pack, activated_pack<T, V>(a.tanh_form, x[i], table));
+        store_pack<T, V>(y_row, pack, x[i]);
     }
   }
 }
@@ -69,6 +126,7 @@ struct RowsArguments {
   float* absmax;
   std::int64_t rows, packs, g_stride, x_stride, y_stride, q_stride;
   bool tanh_form;
+  const void* list;
 };
 
 constexpr int most_row_threads = 512;  // that leaves registers enough
@@ -76,14 +134,20 @@ constexpr int most_row_threads = 512;  // that leaves registers enough
 // A row stays in the registers of blockDim.x threads, R packs each. Floor: forward reads x and
 // writes the codes, f32 5, f16 and bf16 3 bytes an element; backward reads g and x and writes dx
 // and the codes, 13 and 7. The instructions are those of above and the quantize's: bf16
-// forward 15.4 (was 91), 42 % of an H200's time for its bytes with y and 70 % without, backward
-// 17.8, 35 %. sm_90: at most 64 registers, 256 bytes of shared memory and the table.
-template <class T, int R, bool backward>
-__global__ void __launch_bounds__(most_row_threads) activation_rowwise_kernel(RowsArguments a) {
+// forward with R = 8 13.8 with y and 13.2 without (was 91), 37 and 59 % of an H200's time for its
+// bytes, f16 with a list 13.4 and 12.8; backward 17.8, 35 %. sm_90: at most 80 registers, 256 bytes
+// of shared memory and the table.
+template <class T, int R, bool backward, bool listed>
+__global__ void __launch_bounds__(most_threads<backward, listed>, least_blocks<backward, listed>)
+    activation_rowwise_kernel(RowsArguments a) {
   constexpr int V = vector_elements<T>;
   __shared__ unsigned maxima[2][32];
   __shared__ Table<T, V, backward> table;
-  load_table<T, V, backward>(a.tanh_form, table);
+  SWITCHBACK_DYNAMIC_SHARED(uint4, list);
+  if constexpr (listed)
+    load_list<backward>(a.list, list);
+  else
+    load_table<T, V, backward>(a.tanh_form, table);
   int turn = 0;
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y; first < a.rows;
        first += static_cast<std::int64_t>(gridDim.x) * blockDim.y, turn ^= 1) {
@@ -99,11 +163,9 @@ __global__ void __launch_bounds__(most_row_threads) activation_rowwise_kernel(Ro
       load_striped(g_row, static_cast<int>(threadIdx.x), packs, g);
 #pragma unroll
       for (int i = 0; i < R; ++i)
-        y[i] = backward_pack<T, T, V>(a.tanh_form, g[i], y[i], table);
+        y[i] = backward_pack<listed, T, T, V>(a.tanh_form, g[i], y[i], table, list);
     } else {
-#pragma unroll
-      for (int i = 0; i < R; ++i)
-        y[i] = activated_pack<T, V>(a.tanh_form, y[i], table);
+      activate_packs<listed, T, V>(a.tanh_form, y, table, list);
     }
     Largest<T, V> largest;
 #pragma unroll
@@ -134,71 +196,108 @@ constexpr int default_threads = 256;
 
 template <class G, class T, bool backward>
 cudaError_t start(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x, Activation activation,
-                  AnyMatrix y) {
+                  AnyMatrix y, void* list) {
   constexpr bool one_type = sizeof(G) == sizeof(T);
   constexpr int V = one_type ? vector_elements<T> : 1;
   const bool packed =
       V > 1 && is_packed<T>(x) && is_packed<G>(ConstAnyMatrix(y)) && (!backward || is_packed<G>(g));
   const std::int64_t packs = packed ? x.cols / V : x.cols;
-  const int each = packed ? each_of<T, V, backward> : each_of<T, 1, backward>;
+  const auto with = [&](auto kernel, int each, int threads, std::int64_t most_blocks_here,
+                        std::size_t shared_bytes) {
+    const dim3 block = block_of_rows(threads_of_row(packs, each, threads), threads);
+    const Tiles tiles = tiles_of(x.rows, packs, each, block);
+    const ActivationArguments a = {g.data,   x.data,   y.data,
+                                   x.rows,   packs,    g.stride,
+                                   x.stride, y.stride, activation == Activation::gelu_tanh,
+                                   tiles,    list};
+    return core::SWITCHBACK_CUDA_NS::launch(backward ? "activation_backward" : "activation_forward",
+                                            kernel,
+                                            dim3(grid_of(std::min(tiles.count, most_blocks_here))),
+                                            block, shared_bytes, launch.stream, a);
+  };
+  if constexpr (std::is_same_v<T, half> && one_type)
+    if (list != nullptr) {
+      const auto kernel = activation_kernel<G, T, V, backward, true>;
+      cudaError_t status = start_list<backward>(launch, activation, list);
+      if (status == cudaSuccess)
+        status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, List<backward>::bytes);
+      if (status != cudaSuccess) return status;
+      return with(kernel, each_of<T, V, backward, true>, most_threads<backward, true>,
+                  std::int64_t{launch.multiprocessors} * blocks_with_list<backward>,
+                  List<backward>::bytes);
+    }
   const int threads = launch.block_threads > 0 && launch.block_threads <= 512 ? launch.block_threads
                                                                               : default_threads;
-  const dim3 block = block_of_rows(threads_of_row(packs, each, threads), threads);
-  const Tiles tiles = tiles_of(x.rows, packs, each, block);
-  const ActivationArguments a = {g.data,   x.data,   y.data,
-                                 x.rows,   packs,    g.stride,
-                                 x.stride, y.stride, activation == Activation::gelu_tanh,
-                                 tiles};
-  return core::SWITCHBACK_CUDA_NS::launch(
-      backward ? "activation_backward" : "activation_forward",
-      packed ? activation_kernel<G, T, V, backward> : activation_kernel<G, T, 1, backward>,
-      dim3(grid_of(packed ? std::min(tiles.count, most_blocks_of<T, V>(launch)) : tiles.count)),
-      block, 0, launch.stream, a);
+  return packed ? with(activation_kernel<G, T, V, backward, false>, each_of<T, V, backward, false>,
+                       threads, most_blocks_of<T, V>(launch), 0)
+                : with(activation_kernel<G, T, 1, backward, false>, each_of<T, 1, backward, false>,
+                       threads, most_blocks, 0);
 }
 
-template <class T>
+template <class T, bool backward>
 cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
-                          Activation activation, AnyMatrix y, Codes q, float* absmax) {
-  const RowsArguments a = {g.data,
-                           x.data,
-                           y.data,
-                           q.data,
-                           absmax,
-                           x.rows,
-                           x.cols / vector_elements<T>,
-                           g.stride,
-                           x.stride,
-                           y.stride,
-                           q.stride,
-                           activation == Activation::gelu_tanh};
-  const bool backward = g.data != nullptr;
-  const int threads =
-      a.packs > std::int64_t{4} * default_threads ? most_row_threads : default_threads;
-  const auto with = [&](auto kernel, int packs_each) {
+                          Activation activation, AnyMatrix y, Codes q, float* absmax, void* list) {
+  constexpr int V = vector_elements<T>;
+  const RowsArguments a = {g.data,   x.data,   y.data,     q.data,
+                           absmax,   x.rows,   x.cols / V, g.stride,
+                           x.stride, y.stride, q.stride,   activation == Activation::gelu_tanh,
+                           list};
+  const auto with = [&](auto kernel, int packs_each, int threads, std::int64_t most_blocks_here,
+                        std::size_t shared_bytes) {
     const dim3 block = block_of_rows(threads_of_row(a.packs, packs_each, threads), threads);
     const auto blocks = divide_up<std::int64_t>(a.rows, block.y);
     return core::SWITCHBACK_CUDA_NS::launch(
         backward ? "activation_backward_quantize" : "activation_forward_quantize", kernel,
-        dim3(grid_of(std::min(blocks, most_blocks_of<T, vector_elements<T>>(launch)))), block, 0,
-        launch.stream, a);
+        dim3(grid_of(std::min(blocks, most_blocks_here))), block, shared_bytes, launch.stream, a);
   };
+  // With values from a table most of the instructions would be those of a row.
+  if constexpr (std::is_same_v<T, half>)
+    if (list != nullptr) {
+      constexpr int each = backward ? 4 : 8;
+      const auto kernel = activation_rowwise_kernel<T, each, backward, true>;
+      cudaError_t status = start_list<backward>(launch, activation, list);
+      if (status == cudaSuccess)
+        status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, List<backward>::bytes);
+      if (status != cudaSuccess) return status;
+      return with(kernel, each, most_threads<backward, true>,
+                  std::int64_t{launch.multiprocessors} * blocks_with_list<backward>,
+                  List<backward>::bytes);
+    }
+  const std::int64_t most = most_blocks_of<T, V>(launch);
+  const auto threads_for = [&](int each) {
+    return a.packs > std::int64_t{each} * default_threads ? most_row_threads : default_threads;
+  };
+  if constexpr (has_table<T, V> && !backward)
+    if (a.packs > 64)
+      return with(activation_rowwise_kernel<T, 8, backward, false>, 8, threads_for(8), most, 0);
   if (a.packs > 64)
-    return backward ? with(activation_rowwise_kernel<T, 4, true>, 4)
-                    : with(activation_rowwise_kernel<T, 4, false>, 4);
-  return backward ? with(activation_rowwise_kernel<T, 1, true>, 1)
-                  : with(activation_rowwise_kernel<T, 1, false>, 1);
+    return with(activation_rowwise_kernel<T, 4, backward, false>, 4, threads_for(4), most, 0);
+  return with(activation_rowwise_kernel<T, 1, backward, false>, 1, default_threads, most, 0);
 }
 
 }  // namespace
 
 cudaError_t launch_activation(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
-                              Activation activation, AnyMatrix y) {
+                              Activation activation, AnyMatrix y, void* list) {
   return for_type(x.dtype, [&](auto element) {
     using T = decltype(element);
-    if (g.data == nullptr) return start<T, T, false>(launch, g, x, activation, y);
-    if (g.dtype == x.dtype) return start<T, T, true>(launch, g, x, activation, y);
-    return start<float, T, true>(launch, g, x, activation, y);
+    if (g.data == nullptr) return start<T, T, false>(launch, g, x, activation, y, list);
+    if (g.dtype == x.dtype) return start<T, T, true>(launch, g, x, activation, y, list);
+    return start<float, T, true>(launch, g, x, activation, y, list);
   });
+}
+
+// A list costs a launch, 2 to 3 us, and each block's copy of it; on an H200 that is the time of
+// some 35,000 elements by the formulas on each multiprocessor. Small devices, whose blocks cannot
+// have a list of derivatives, are bound by memory without one.
+bool activation_wants_list(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
+                           AnyMatrix y) noexcept {
+  constexpr std::int64_t elements_each = 1 << 16;
+  return x.dtype == DType::f16 && is_packed<half>(x) &&
+         (g.data == nullptr || (g.dtype == DType::f16 && is_packed<half>(g))) &&
+         (y.data == nullptr || is_packed<half>(ConstAnyMatrix(y))) &&
+         launch.shared_bytes >= activation_list_bytes(true) + 4096 &&
+         x.rows * x.cols >= elements_each * launch.multiprocessors;
 }
 
 bool activation_rowwise_together(ConstAnyMatrix g, ConstAnyMatrix x, AnyMatrix y,
@@ -215,9 +314,13 @@ bool activation_rowwise_together(ConstAnyMatrix g, ConstAnyMatrix x, AnyMatrix y
 }
 
 cudaError_t launch_activation_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
-                                      Activation activation, AnyMatrix y, Codes q, float* absmax) {
+                                      Activation activation, AnyMatrix y, Codes q, float* absmax,
+                                      void* list) {
   return for_type(x.dtype, [&](auto element) {
-    return start_rowwise<decltype(element)>(launch, g, x, activation, y, q, absmax);
+    using T = decltype(element);
+    return g.data != nullptr
+               ? start_rowwise<T, true>(launch, g, x, activation, y, q, absmax, list)
+               : start_rowwise<T, false>(launch, g, x, activation, y, q, absmax, list);
   });
 }
 

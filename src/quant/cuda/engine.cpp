@@ -54,7 +54,7 @@ class Run {
         return;
       case Op::activation_forward:
       case Op::activation_backward:
-        if (!empty()) queue(launch_activation, o_.g, o_.x, o_.activation, o_.value);
+        if (!empty()) activate(o_.value, activation_list(o_.value));
         return;
       case Op::activation_forward_quantize:
       case Op::activation_backward_quantize:
@@ -146,6 +146,17 @@ class Run {
     if (sums) column_sums(o_.x, block_sums);
   }
 
+  /// Scratch for a list of activations, for y; null where there is none.
+  void* activation_list(AnyMatrix y) {
+    return activation_wants_list(launch_, o_.g, o_.x, y)
+               ? frame_.take<std::byte>(
+                     static_cast<std::int64_t>(activation_list_bytes(o_.g.data != nullptr)))
+               : nullptr;
+  }
+  void activate(AnyMatrix y, void* list) const {
+    queue(launch_activation, o_.g, o_.x, o_.activation, y, list);
+  }
+
   void activation_quantize() {
     const bool sums = !o_.column_sums.empty();
     float* const block_sums = sums ? sums_scratch() : nullptr;
@@ -157,12 +168,13 @@ class Run {
     const bool together = activation_rowwise_together(o_.g, o_.x, o_.value, o_.q.codes);
     AnyMatrix v = o_.value;
     if (v.data == nullptr && (sums || !together)) v = scratch_matrix(o_.x.dtype);
+    void* const list = activation_list(v);
     if (together) {
-      queue(launch_activation_rowwise, o_.g, o_.x, o_.activation, v, o_.q.codes,
-            o_.q.absmax.data());
+      queue(launch_activation_rowwise, o_.g, o_.x, o_.activation, v, o_.q.codes, o_.q.absmax.data(),
+            list);
     } else {
       unsigned* const row_bits = rowwise_scratch();
-      queue(launch_activation, o_.g, o_.x, o_.activation, v);
+      activate(v, list);
       queue(launch_rowwise, v, o_.q.codes, o_.q.absmax.data(), row_bits);
     }
     if (sums) column_sums(v, block_sums);
@@ -182,7 +194,8 @@ class Run {
     if (activates && activated.data == nullptr) activated = scratch_matrix(o_.x.dtype);
     const AnyMatrix rotated = together ? AnyMatrix() : scratch_matrix(DType::f32);
     unsigned* const row_bits = together ? nullptr : rowwise_scratch();
-    if (activates) queue(launch_activation, o_.g, o_.x, o_.activation, activated);
+    void* const list = activates ? activation_list(activated) : nullptr;
+    if (activates) activate(activated, list);
     const ConstAnyMatrix v = activates ? ConstAnyMatrix(activated) : o_.x;
     if (together)
       return queue(launch_rotate_rowwise, v, o_.rotation, o_.q.codes, o_.q.absmax.data());
@@ -245,7 +258,7 @@ void run(ContextState& state, const Problem& problem, const Config& config,
   core::SWITCHBACK_CUDA_NS::Runtime& runtime = core::SWITCHBACK_CUDA_NS::runtime(state);
   const core::SWITCHBACK_CUDA_NS::CurrentDevice current(runtime.index());
   const Launch launch = {runtime.cuda_stream(), static_cast<int>(config.block_threads),
-                         runtime.info().multiprocessors};
+                         runtime.info().multiprocessors, runtime.info().shared_bytes_per_block};
   Run(state, problem, launch, request)();
 }
 

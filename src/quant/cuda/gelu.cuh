@@ -154,10 +154,11 @@ __device__ __forceinline__ void shift_in(unsigned& x, unsigned& y, unsigned& z, 
   w = w >> 16 | last << 16;
 }
 
-/// activation(x) of a pack by the table, which has all but tiny elements, 0 included, and large
-/// ones.
+/// activation(x) of a pack by the table, but for what it has not: tiny elements, 0 included, and
+/// large ones. If there are any, `outside` is not 0 any more.
 __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& x,
-                                                       const Table<bfloat16, 8, false>& table) {
+                                                       const Table<bfloat16, 8, false>& table,
+                                                       unsigned& outside) {
   using Values = gelu::Bf16Values;
   // Four bytes a magnitude: the value of x, then that of -x. Places of both halves fit 16 bits.
   const unsigned first_place = core::SWITCHBACK_CUDA_NS::shared_place(table) - Values::first * 4;
@@ -165,7 +166,6 @@ __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& 
     return core::SWITCHBACK_CUDA_NS::load_shared_16(table, place);
   };
   unsigned words[4];
-  unsigned outside = 0;
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
     const unsigned pair = word(x.words, w);
@@ -178,29 +178,61 @@ __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& 
     const unsigned high = load(places >> 16);
     words[w] = __byte_perm(low, high, 0x5410u);
   }
-  if (outside != 0) {
-    // One element after another is taken from the low end, and its value put in at the high end.
-    uint4 rest = x.words;
-#pragma unroll 1
-    for (int i = 0; i < 8; ++i) {
-      const unsigned bits = rest.x & 0xFFFFu;
-      const unsigned magnitude = bits & 0x7FFFu;
-      const float v = __uint_as_float(bits << 16);
-      float y = v;  // far out, and NaN
-      if (magnitude < Values::first)
-        y = __fmul_rn(v, 0.5f);
-      else if (bits > 0x8000u && magnitude >= Values::end)
-        y = magnitude >= 0x7F80u ? __uint_as_float(0x7FC00000u) : -0.0f;
-      unsigned result = narrow<bfloat16>(y).bits;
-      if (magnitude >= Values::first && magnitude < Values::end)
-        result = load((magnitude * 4 + first_place) | bits >> 15 << 1);
-      shift_in(rest.x, rest.y, rest.z, rest.w, 0);
-      shift_in(words[0], words[1], words[2], words[3], result);
-    }
-  }
   Pack<bfloat16, 8> y;
   y.words = make_uint4(words[0], words[1], words[2], words[3]);
   return y;
+}
+
+/// Puts those activations into y that the table has not.
+__device__ __forceinline__ void compute_others(bool, const Pack<bfloat16, 8>& x,
+                                               const Table<bfloat16, 8, false>& table,
+                                               Pack<bfloat16, 8>& y) {
+  using Values = gelu::Bf16Values;
+  const unsigned first_place = core::SWITCHBACK_CUDA_NS::shared_place(table) - Values::first * 4;
+  // One element after another is taken from the low end, and its value put in at the high end.
+  uint4 rest = x.words;
+#pragma unroll 1
+  for (int i = 0; i < 8; ++i) {
+    const unsigned bits = rest.x & 0xFFFFu;
+    const unsigned magnitude = bits & 0x7FFFu;
+    const float v = __uint_as_float(bits << 16);
+    float value = v;  // far out, and NaN
+    if (magnitude < Values::first)
+      value = __fmul_rn(v, 0.5f);
+    else if (bits > 0x8000u && magnitude >= Values::end)
+      value = magnitude >= 0x7F80u ? __uint_as_float(0x7FC00000u) : -0.0f;
+    unsigned result = narrow<bfloat16>(value).bits;
+    if (magnitude >= Values::first && magnitude < Values::end)
+      result = core::SWITCHBACK_CUDA_NS::load_shared_16(
+          table, (magnitude * 4 + first_place) | bits >> 15 << 1);
+    shift_in(rest.x, rest.y, rest.z, rest.w, 0);
+    shift_in(y.words.x, y.words.y, y.words.z, y.words.w, result);
+  }
+}
+
+/// activation(x) of packs in their place, by a table or a list. What is in none is asked for twice
+/// as seldom as there are packs: that takes four instructions.
+template <class T, int N, class Table>
+__device__ __forceinline__ void look_up_packs(bool tanh_form, Pack<T, 8> (&x)[N],
+                                              const Table& table) {
+  constexpr int together = N < 2 ? N : 2;
+  static_assert(N % together == 0);
+#pragma unroll
+  for (int i = 0; i < N; i += together) {
+    Pack<T, 8> y[together];
+    unsigned outside = 0;
+#pragma unroll
+    for (int j = 0; j < together; ++j)
+      y[j] = looked_up(x[i + j], table, outside);
+    if (outside != 0) {
+#pragma unroll
+      for (int j = 0; j < together; ++j)
+        compute_others(tanh_form, x[i + j], table, y[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < together; ++j)
+      x[i + j] = y[j];
+  }
 }
 
 /// g · activation'(x) of a pack by the table, which has all derivatives but those at tiny elements,
@@ -252,14 +284,17 @@ __device__ __forceinline__ Pack<bfloat16, 8> product_with_looked_up(
   return y;
 }
 
-/// activation(x) of a pack, rounded.
-template <class T, int V>
-__device__ __forceinline__ Pack<T, V> activated_pack(bool tanh_form, const Pack<T, V>& x,
-                                                     const Table<T, V, false>& table) {
-  if constexpr (has_table<T, V>)
-    return looked_up(x, table);
-  else
-    return rounded_pack<T, V>([&](int v) { return activated<T>(tanh_form, value(x, v)); });
+/// activation(x) of packs, rounded, in their place.
+template <class T, int V, int N>
+__device__ __forceinline__ void activate_packs(bool tanh_form, Pack<T, V> (&x)[N],
+                                               const Table<T, V, false>& table) {
+  if constexpr (has_table<T, V>) {
+    look_up_packs(tanh_form, x, table);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      x[i] = rounded_pack<T, V>([&](int v) { return activated<T>(tanh_form, value(x[i], v)); });
+  }
 }
 
 /// g · activation'(x) of a pack, rounded to g's type.

@@ -16,6 +16,7 @@ struct Launch {
   cudaStream_t stream;
   int block_threads;  ///< 0: the kernel chooses; a multiple of 32 up to 1024
   int multiprocessors;
+  std::size_t shared_bytes;  ///< the most shared memory that a block may have
 };
 
 using Codes = MatrixView<std::int8_t>;
@@ -47,14 +48,24 @@ cudaError_t launch_cast(const Launch& launch, ConstAnyMatrix x, Codes q);
 cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes, const float* scales,
                               AnyMatrix y);
 
-/// y = activation(x), or g · activation'(x) if g has data; g and y then have the same type.
+/// Bytes of a list of activations of f16, or of derivatives.
+constexpr std::size_t activation_list_bytes(bool backward) {
+  return backward ? std::size_t{2 * 0x4900 * 4} : std::size_t{2 * 0x4600 * 2};
+}
+/// Whether a list pays off for the matrices of one of the next two; y and q may have no data.
+bool activation_wants_list(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
+                           AnyMatrix y) noexcept;
+
+/// y = activation(x), or g · activation'(x) if g has data; g and y then have the same type. `list`:
+/// null, or scratch for a list.
 cudaError_t launch_activation(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
-                              Activation activation, AnyMatrix y);
+                              Activation activation, AnyMatrix y, void* list);
 /// Whether launch_activation_rowwise supports the matrices; g and y may have no data.
 bool activation_rowwise_together(ConstAnyMatrix g, ConstAnyMatrix x, AnyMatrix y, Codes q) noexcept;
 /// The same with codes and absmax of y's rows, and y itself unless it has no data; all of one type.
 cudaError_t launch_activation_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
-                                      Activation activation, AnyMatrix y, Codes q, float* absmax);
+                                      Activation activation, AnyMatrix y, Codes q, float* absmax,
+                                      void* list);
 
 /// y = rotate(x); x and y have the same type, or one of them is f32. y may be x itself.
 cudaError_t launch_rotate(const Launch& launch, ConstAnyMatrix x, Rotation rotation, AnyMatrix y);
