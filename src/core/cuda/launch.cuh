@@ -36,6 +36,51 @@ template <class... Parameters>
 #endif
 }
 
+/// The same for a kernel that calls wait_for_kernel_before. If `overlaps`, it may begin when all
+/// blocks of the kernel before it in the stream have returned or called let_next_kernel_begin.
+template <class... Parameters>
+[[nodiscard]] cudaError_t launch_behind(const char* name, bool overlaps,
+                                        void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                                        std::size_t shared_bytes, cudaStream_t stream,
+                                        std::type_identity_t<Parameters>... arguments) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  return ::switchback_cuda_emu::launch_behind(kernel, grid, block, shared_bytes, stream, name,
+                                              overlaps, arguments...);
+#else
+  (void)name;
+  void* pointers[] = {static_cast<void*>(&arguments)...};
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = overlaps ? 1 : 0;
+  return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), pointers);
+#endif
+}
+
+/// Returns when the kernel before this one in its stream is through and what it wrote can be seen.
+/// What a kernel does before that, in a launch that overlaps, must not depend on it, nor disturb
+/// it.
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  ::switchback_cuda_emu::wait_for_kernel_before();
+#elif __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// A kernel that overlaps with this one may begin when all of its blocks have come here.
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 /// Lets a kernel have more dynamic shared memory than 48 KiB.
 template <class... Parameters>
 [[nodiscard]] cudaError_t allow_shared(void (*kernel)(Parameters...), std::size_t bytes) {

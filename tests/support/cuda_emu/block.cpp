@@ -84,6 +84,9 @@ struct Block {
 
 Block block;
 const Grid* grid = nullptr;
+// Of a grid that overlaps with the kernel before it.
+bool waits = false;   // a thread waits for that now
+bool waited = false;  // one has
 std::uint64_t random_state = 0;
 thread_local int current = -1;  // the thread that runs
 void* shared_memory = nullptr;
@@ -310,6 +313,53 @@ void clean_up_after_fault() {
   }
 }
 
+// Keeps what threads have put into static shared memory while another kernel runs.
+__attribute__((no_sanitize("address"))) unsigned char* kept_variables(
+    const SharedVariables& variables) {
+  auto* const kept = static_cast<unsigned char*>(std::malloc(variables.bytes + 1));
+  unsigned char* to = kept;
+  for (std::size_t v = 0; v < variables.count; ++v) {
+    const auto* from = static_cast<volatile unsigned char*>(variables.first[v].at);
+    for (std::size_t i = 0; i < variables.first[v].bytes; ++i)
+      *to++ = from[i];
+  }
+  return kept;
+}
+__attribute__((no_sanitize("address"))) void put_back(const SharedVariables& variables,
+                                                      unsigned char* kept) {
+  const unsigned char* from = kept;
+  for (std::size_t v = 0; v < variables.count; ++v) {
+    auto* const to = static_cast<volatile unsigned char*>(variables.first[v].at);
+    for (std::size_t i = 0; i < variables.first[v].bytes; ++i)
+      to[i] = *from++;
+  }
+  std::free(kept);
+}
+
+// Runs the kernel before this one, between two threads of a block. False after a fault of that.
+bool run_kernel_before() {
+  static Block kept_block;
+  kept_block = block;
+  const Grid* const kept_grid = grid;
+  const std::uint64_t kept_random = random_state;
+  void* const kept_memory = shared_memory;
+  const uint3 at = blockIdx;
+  const SharedVariables variables = shared_variables();
+  unsigned char* const kept = kept_variables(variables);
+  const bool good = kept_grid->before(kept_grid->before_arguments);
+  put_back(variables, kept);
+  block = kept_block;
+  grid = kept_grid;
+  random_state = kept_random;
+  shared_memory = kept_memory;
+  blockIdx = at;
+  gridDim = grid->grid;
+  blockDim = grid->block;
+  waits = false;
+  waited = true;
+  return good;
+}
+
 bool run_block() {
   start_block();
   release(&block.start);
@@ -334,7 +384,13 @@ bool run_block() {
     set_current(thread);
     fiber_resume(*fiber, fiber_entry);
     if (fault.happened) break;
-    if (block.threads[get_current()].state == State::finished) give_back(fiber);
+    const bool ended = block.threads[get_current()].state == State::finished;
+    if (ended) give_back(fiber);
+    if (waits && !run_kernel_before()) {
+      // In words already.
+      clean_up_after_fault();
+      return false;
+    }
   }
   acquire(&block.end);
   if (!fault.happened) return true;
@@ -394,6 +450,19 @@ void yield_thread() {
   }
   if (block.ready_count + block.fresh_count == 0) return;
   make_ready(thread);
+  release(&block.end);
+  fiber_switch_back();
+}
+
+void wait_for_kernel_before() {
+  if (waited || !grid->overlaps) return;
+  if (grid->before == nullptr) {
+    waited = true;
+    return;
+  }
+  // The scheduler runs it when this thread has let it.
+  waits = true;
+  make_ready(get_current());
   release(&block.end);
   fiber_switch_back();
 }
@@ -539,6 +608,16 @@ bool run_grid(const Grid& to_run) {
     while (gcd(stride, total) != 1)
       stride = (stride + 1) % total;
   }
+  waits = waited = false;
+#ifdef SWITCHBACK_CUDA_EMU_TSAN
+  // A thread's fiber cannot be that of another kernel's.
+  if (to_run.before != nullptr) {
+    if (!to_run.before(to_run.before_arguments)) return false;
+    Grid alone = to_run;
+    alone.before = nullptr;
+    return run_grid(alone);
+  }
+#endif
   bool good = true;
   for (std::uint64_t i = 0, at = first; i < total && good; ++i, at = (at + stride) % total) {
     blockIdx = {static_cast<unsigned>(at % g.x), static_cast<unsigned>(at / g.x % g.y),
@@ -549,6 +628,13 @@ bool run_grid(const Grid& to_run) {
   std::free(shared_memory);
   shared_memory = nullptr;
   grid = nullptr;
+  if (good && to_run.overlaps && !waited) {
+    std::snprintf(text, sizeof text,
+                  "%s: launched to overlap with the kernel before it, but never waits for that",
+                  to_run.name);
+    if (to_run.before != nullptr) (void)to_run.before(to_run.before_arguments);
+    return false;
+  }
   return good;
 }
 

@@ -17,6 +17,11 @@ struct Grid {
   dim3 grid, block;
   std::size_t shared_bytes = 0;
   std::uint64_t seed = 0;  ///< of the order of blocks and threads; 0: ascending
+  /// Launched to overlap with the kernel before it, for which it has to wait.
+  bool overlaps = false;
+  /// Runs that kernel, if it has not run yet; false after a fault.
+  bool (*before)(void*) = nullptr;
+  void* before_arguments = nullptr;
 };
 
 /// Runs it to the end. False after a fault, described in fault_text(). One launch at a time.

@@ -39,8 +39,20 @@ cudaError_t replay(const GraphBody& body) {
         ready.push_back(i);
     }
     const std::size_t at = s.options.schedule_seed == 0 ? 0 : next_random(s.random) % ready.size();
-    if (const cudaError_t error = body.operations[ready[at]].run()) return error;
+    const GraphOperation& operation = body.operations[ready[at]];
     done[ready[at]] = true;
+    // A kernel that may overlap with this one does, if it is behind nothing else.
+    const GraphOperation* next = nullptr;
+    for (std::size_t i = 0; i < count && operation.overlap.kernel && next == nullptr; ++i)
+      if (!done[i] && body.operations[i].overlap.run_both != nullptr &&
+          body.operations[i].after == std::vector<std::size_t>{ready[at]}) {
+        next = &body.operations[i];
+        done[i] = true;
+        ++finished;
+      }
+    const cudaError_t error =
+        next != nullptr ? next->overlap.run_both(operation.run) : operation.run();
+    if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
@@ -104,11 +116,11 @@ cudaError_t check_unsafe() {
   return refused ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
-cudaError_t capture_operation(cudaStream_t stream, std::function<cudaError_t()> run) {
+cudaError_t capture_operation(cudaStream_t stream, Run run, Overlap overlap) {
   Capture& capture = *stream->capture;
   if (capture.invalid) return cudaErrorStreamCaptureInvalidated;
   auto& operations = capture.body->operations;
-  operations.push_back({std::move(run), stream->capture_after});
+  operations.push_back({std::move(run), stream->capture_after, std::move(overlap)});
   stream->capture_after = {operations.size() - 1};
   return cudaSuccess;
 }

@@ -30,7 +30,14 @@ bool good_grid(dim3 g) {
   return g.x >= 1 && g.y >= 1 && g.z >= 1 && g.x <= 2147483647u && g.y <= 65535 && g.z <= 65535;
 }
 
-cudaError_t run_kernel(const KernelCall& call, dim3 grid, dim3 block, std::size_t shared_bytes) {
+// With the kernel before it, or without if that has run.
+struct Before {
+  const Run* run;
+  cudaError_t error;
+};
+cudaError_t run_kernel(const KernelCall& call, dim3 grid, dim3 block, std::size_t shared_bytes,
+                       const Run* before = nullptr) {
+  Before kernel_before = {before, cudaSuccess};
   Grid g;
   g.name = call.name;
   g.run = call.run;
@@ -39,7 +46,17 @@ cudaError_t run_kernel(const KernelCall& call, dim3 grid, dim3 block, std::size_
   g.block = block;
   g.shared_bytes = shared_bytes;
   g.seed = options().schedule_seed == 0 ? 0 : next_random(state().random) | 1;
+  g.overlaps = call.overlaps;
+  if (before != nullptr) {
+    g.before = [](void* kernel) {
+      Before& b = *static_cast<Before*>(kernel);
+      b.error = (*b.run)();
+      return b.error == cudaSuccess;
+    };
+    g.before_arguments = &kernel_before;
+  }
   if (run_grid(g)) return cudaSuccess;
+  if (kernel_before.error != cudaSuccess) return kernel_before.error;
   set_fault(fault_text());
   return cudaErrorLaunchFailure;
 }
@@ -60,10 +77,18 @@ cudaError_t launch_call(KernelCall kernel, dim3 grid, dim3 block, std::size_t sh
     if (shared_bytes > static_cast<std::size_t>(most)) return cudaErrorInvalidValue;
     if (const cudaError_t error = check_legacy(stream)) return error;
     LaunchRecord record{kernel.name, grid, block, shared_bytes};
-    const cudaError_t error =
-        enqueue(stream, [kernel = std::move(kernel), grid, block, shared_bytes] {
+    Overlap overlap;
+    overlap.kernel = true;
+    if (kernel.overlaps)
+      overlap.run_both = [kernel, grid, block, shared_bytes](const Run& before) {
+        return run_kernel(kernel, grid, block, shared_bytes, &before);
+      };
+    const cudaError_t error = enqueue(
+        stream,
+        [kernel = std::move(kernel), grid, block, shared_bytes] {
           return run_kernel(kernel, grid, block, shared_bytes);
-        });
+        },
+        nullptr, nullptr, std::move(overlap));
     if (error == cudaSuccess) state().launches.push_back(std::move(record));
     return error;
   });

@@ -24,9 +24,19 @@ namespace switchback_cuda_emu {
 struct Device;
 struct Capture;
 
+using Run = std::function<cudaError_t()>;
+
+/// What an operation that is a kernel may overlap with.
+struct Overlap {
+  bool kernel = false;
+  /// Of a kernel that may begin before the one in front of it: runs both.
+  std::function<cudaError_t(const Run& before)> run_both;
+};
+
 /// One operation in a stream. Runs after the earlier operations of its stream and `after`.
 struct Operation {
-  std::function<cudaError_t()> run;
+  Run run;
+  Overlap overlap;
   std::vector<std::shared_ptr<Operation>> after;
   cudaStream_t stream = nullptr;
   bool done = false;
@@ -52,8 +62,9 @@ struct Allocation {
 };
 
 struct GraphOperation {
-  std::function<cudaError_t()> run;
+  Run run;
   std::vector<std::size_t> after;
+  Overlap overlap;
 };
 
 /// What a graph owns; shared with the executable graphs made of it.
@@ -141,8 +152,8 @@ void free_all_memory();
 /// The stream behind a handle, special ones included; nullptr if it is not valid.
 cudaStream_t resolve(cudaStream_t stream);
 /// Queues, or captures. An error of `run` when it runs is a fault of the device.
-cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> run,
-                    OperationPtr after = nullptr, OperationPtr* queued = nullptr);
+cudaError_t enqueue(cudaStream_t stream, Run run, OperationPtr after = nullptr,
+                    OperationPtr* queued = nullptr, Overlap overlap = {});
 /// Runs until `target` is done; others run or not as the schedule has it.
 void drain(const std::vector<OperationPtr>& targets);
 void drain_device(int device);
@@ -161,7 +172,7 @@ cudaError_t refuse_in_capture(cudaStream_t stream);
 cudaError_t refuse_in_capture(const Device& device);
 cudaError_t check_legacy(cudaStream_t stream);
 cudaError_t check_unsafe();
-cudaError_t capture_operation(cudaStream_t stream, std::function<cudaError_t()> run);
+cudaError_t capture_operation(cudaStream_t stream, Run run, Overlap overlap);
 void invalidate(const CapturePtr& capture);
 void leave_capture(Capture& capture);
 

@@ -24,14 +24,15 @@ cudaStream_t add_stream(Device& device, unsigned flags, int priority) {
   return stream;
 }
 
-void execute(Operation& operation) {
-  Device& device = *operation.stream->device;
-  enter_device(device.id);
-  const cudaError_t error = operation.run();
+void finish(Operation& operation) {
   operation.done = true;
   operation.run = nullptr;
+  operation.overlap = {};
   // Not earlier than now: a chain of operations that own each other would be deep to destroy.
   operation.after.clear();
+}
+
+void report(Device& device, cudaError_t error) {
   if (error == cudaSuccess) return;
   device.sticky = error;
   drop_work(device);
@@ -54,7 +55,25 @@ std::vector<cudaStream_t> candidates() {
 void run_front(cudaStream_t stream) {
   const OperationPtr operation = stream->queue.front();
   stream->queue.pop_front();
-  execute(*operation);
+  Device& device = *stream->device;
+  enter_device(device.id);
+  // A kernel that may overlap with this one does, if both are wanted.
+  OperationPtr next;
+  if (operation->overlap.kernel && !stream->queue.empty()) {
+    next = stream->queue.front();
+    if (next->overlap.run_both == nullptr || next->wanted != operation->wanted || !can_run(*next))
+      next = nullptr;
+  }
+  cudaError_t error = cudaSuccess;
+  if (next != nullptr) {
+    stream->queue.pop_front();
+    error = next->overlap.run_both(operation->run);
+    finish(*next);
+  } else {
+    error = operation->run();
+  }
+  finish(*operation);
+  report(device, error);
 }
 
 // Marks everything that has to run for `targets` to be done.
@@ -113,13 +132,15 @@ cudaStream_t resolve(cudaStream_t stream) {
   return stream;
 }
 
-cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> run, OperationPtr after,
-                    OperationPtr* queued) {
-  if (stream->capture != nullptr) return capture_operation(stream, std::move(run));
+cudaError_t enqueue(cudaStream_t stream, Run run, OperationPtr after, OperationPtr* queued,
+                    Overlap overlap) {
+  if (stream->capture != nullptr)
+    return capture_operation(stream, std::move(run), std::move(overlap));
   Device& device = *stream->device;
   if (device.sticky != cudaSuccess) return device.sticky;
   auto operation = std::make_shared<Operation>();
   operation->run = std::move(run);
+  operation->overlap = std::move(overlap);
   operation->stream = stream;
   if (after != nullptr && !after->done) operation->after.push_back(std::move(after));
   // The legacy stream and every blocking stream of its device wait for each other.

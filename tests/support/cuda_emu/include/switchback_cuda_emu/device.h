@@ -62,6 +62,8 @@ int lane_id();
 unsigned warp_lanes();
 /// Lets other threads of the block run.
 void yield_thread();
+/// The kernel before this one has run; where one was launched to overlap with it, not earlier.
+void wait_for_kernel_before();
 /// Ends the launch with a fault.
 [[noreturn]] void trap(const char* what);
 

@@ -16,21 +16,24 @@ struct KernelCall {
   const char* name = "";
   std::shared_ptr<void> arguments;
   void (*run)(void* arguments) = nullptr;
+  bool overlaps = false;  ///< cudaLaunchAttributeProgrammaticStreamSerialization
 };
 
 cudaError_t launch_call(KernelCall call, dim3 grid, dim3 block, std::size_t shared_bytes,
                         cudaStream_t stream);
 
 /// Checks the configuration as the driver does and queues the kernel. The arguments are converted
-/// to the kernel's parameters and copied now. `name` must outlive the launch.
+/// to the kernel's parameters and copied now. `name` must outlive the launch. `overlaps`: it may
+/// begin before the kernel in front of it in the stream has run, and does, if there is one.
 template <class... P, class... A>
-cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                   cudaStream_t stream, const char* name, A&&... args) {
+cudaError_t launch_behind(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                          cudaStream_t stream, const char* name, bool overlaps, A&&... args) {
   static_assert(sizeof...(P) == sizeof...(A), "as many arguments as the kernel has parameters");
   using Arguments = std::tuple<void (*)(P...), std::decay_t<P>...>;
   KernelCall call;
   call.function = reinterpret_cast<const void*>(kernel);
   call.name = name;
+  call.overlaps = overlaps;
   call.arguments = std::make_shared<Arguments>(kernel, std::forward<A>(args)...);
   call.run = [](void* arguments) {
     // By value, so that a thread that assigns to its parameters changes its own.
@@ -39,6 +42,12 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shar
         *static_cast<const Arguments*>(arguments));
   };
   return launch_call(std::move(call), grid, block, shared_bytes, stream);
+}
+template <class... P, class... A>
+cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                   cudaStream_t stream, const char* name, A&&... args) {
+  return launch_behind(kernel, grid, block, shared_bytes, stream, name, false,
+                       std::forward<A>(args)...);
 }
 
 }  // namespace switchback_cuda_emu
