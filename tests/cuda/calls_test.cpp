@@ -83,6 +83,22 @@ TEST_F(CudaCalls, AForwardThatRanBeforeAsksEachQuestionOnce) {
   }
 }
 
+// Scales of rows and of columns are cleared together.
+TEST_F(CudaCalls, CodesOfRowsAndColumnsTakeOneMemset) {
+  Context context(emulated());
+  constexpr std::int64_t rows = 70, cols = 40;
+  const DeviceMatrix<float> x(context, normal_matrix<float>(rows, cols, 1));
+  const DeviceMatrix<std::int8_t> q(context, rows, cols), q_t(context, cols, rows);
+  const DeviceMatrix<float> of_rows(context, 1, rows), of_cols(context, 1, cols);
+  const auto quantize = [&] {
+    quantize_rowwise_and_columnwise_transpose(context, x.view(), q.view(), of_rows.span(),
+                                              q_t.view(), of_cols.span());
+  };
+  quantize();
+  EXPECT_EQ(calls_of(quantize)["cudaMemsetAsync"], 1u);
+  context.synchronize();
+}
+
 // What was asked in one call is not believed in the next one.
 TEST_F(CudaCalls, EachForwardAsksAgain) {
   Context context(emulated());

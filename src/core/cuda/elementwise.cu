@@ -50,6 +50,14 @@ cudaError_t start(DType to, const ConvertArguments& a, cudaStream_t stream) {
 
 }  // namespace
 
+cudaError_t kernel_version(int& version) {
+  cudaFuncAttributes attributes{};
+  const auto any = convert_kernel<float, float>;
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(any));
+  version = attributes.ptxVersion;
+  return status;
+}
+
 cudaError_t launch_convert(DType from_type, DType to_type, const ConvertArguments& arguments,
                            cudaStream_t stream) {
   switch (from_type) {

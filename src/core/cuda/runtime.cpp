@@ -153,6 +153,14 @@ Runtime::Runtime(int index, const ContextOptions& options)
          "device can be used",
          index, info_.name, info_.compute_major, info_.compute_minor);
   pools_ = attribute(cudaDevAttrMemoryPoolsSupported, index) != 0;
+  // Code for older devices, which a newer one runs where there is no other, has no such wait.
+  // Graphs have such edges from CUDA 12.3 on.
+  constexpr int waits = 90;
+  if (compute_capability() >= waits && info_.driver_version >= 12030) {
+    int version = 0;
+    check(kernel_version(version), "cudaFuncGetAttributes");
+    overlaps_ = version >= waits;
+  }
   if (options.stream != nullptr) {
     stream_ = static_cast<cudaStream_t>(options.stream);
   } else {

@@ -94,6 +94,9 @@ class Runtime final : public DeviceRuntime {
     return beside_ ? beside_stream_.get() : first_stream();
   }
   [[nodiscard]] int compute_capability() const noexcept { return info_.compute_capability(); }
+  /// Whether a kernel that waits for the one before it may be launched to overlap with that, in
+  /// captures too.
+  [[nodiscard]] bool overlaps() const noexcept { return overlaps_; }
 
   /// A second stream of the device, for parts of one operation; ordered by events alone. Made on
   /// first use, which must not fall into a capture. (Operations run beside each other on a third.)
@@ -145,6 +148,7 @@ class Runtime final : public DeviceRuntime {
   Event switch_event_;  ///< orders a new stream behind the one before
   bool own_stream_ = false;
   bool closed_ = false;
+  bool overlaps_ = false;
   bool pools_ = false;  ///< cudaMallocAsync works here
   std::unique_ptr<Extension> gemm_;
   Report* reports_ = nullptr;

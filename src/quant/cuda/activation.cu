@@ -142,6 +142,7 @@ __global__ void __launch_bounds__(most_threads<backward, listed>, least_blocks<b
     activation_rowwise_kernel(RowsArguments a) {
   constexpr int V = vector_elements<T>;
   __shared__ unsigned maxima[2][32];
+  let_next_kernel_begin();
   __shared__ Table<T, V, backward> table;
   SWITCHBACK_DYNAMIC_SHARED(uint4, list);
   if constexpr (listed)

@@ -228,8 +228,8 @@ class Run {
     const std::int64_t block_rows = o_.q_t.block_rows;
     const std::int64_t scales =
         scale_count(o_.q_t.scales, problem_.rows, problem_.cols, block_rows);
-    unsigned* const column_bits = frame_.take<unsigned>(scales);
-    unsigned* const row_bits = rows_too ? frame_.take<unsigned>(problem_.rows) : nullptr;
+    unsigned* const column_bits = frame_.take<unsigned>(scales + (rows_too ? problem_.rows : 0));
+    unsigned* const row_bits = rows_too ? column_bits + scales : nullptr;
     queue(launch_absmax_columns, o_.x, block_rows, column_bits, row_bits);
     queue(launch_columnwise_transpose, o_.x, o_.q.codes, o_.q.absmax.data(), row_bits, o_.q_t.codes,
           o_.q_t.absmax.data(), block_rows, column_bits);
@@ -258,7 +258,8 @@ void run(ContextState& state, const Problem& problem, const Config& config,
   core::SWITCHBACK_CUDA_NS::Runtime& runtime = core::SWITCHBACK_CUDA_NS::runtime(state);
   const core::SWITCHBACK_CUDA_NS::CurrentDevice current(runtime.index());
   const Launch launch = {runtime.cuda_stream(), static_cast<int>(config.block_threads),
-                         runtime.info().multiprocessors, runtime.info().shared_bytes_per_block};
+                         runtime.info().multiprocessors, runtime.overlaps(),
+                         runtime.info().shared_bytes_per_block};
   Run(state, problem, launch, request)();
 }
 

@@ -31,6 +31,7 @@ __device__ __forceinline__ int packs_left(std::int64_t packs, std::int64_t begin
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
   __shared__ unsigned maxima[2][32];
+  let_next_kernel_begin();
   Largest<T, V> largest;
   int turn = 0;
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
@@ -62,10 +63,12 @@ __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
 }
 
 // Floor: each element is read once and its code written once. Tiles run backwards, because the
-// absmax kernel left the last ones of the matrix in the caches. sm_90: at most 58 registers; 8.3
+// absmax kernel left the last ones of the matrix in the caches; the first is read while that is
+// finishing. sm_90: at most 58 registers; 8.3
 // instructions an element of bf16 (were 11), 37 % of an H200's time for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
+  let_next_kernel_begin();
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
     const Place place = place_of(a.tiles.count - 1 - tile, a.tiles.across);
     const std::int64_t row = place.down * blockDim.y + threadIdx.y;
@@ -75,7 +78,8 @@ __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
     const int left = packs_left(a.packs, begin);
     Pack<T, V> x[each];
     load_striped(from + begin * V, 0, left, x);
-    const float absmax = absmax_from_bits(__ldg(a.bits + (a.by_row ? row : 0)));
+    wait_for_kernel_before();
+    const float absmax = absmax_from_bits(__ldcg(a.bits + (a.by_row ? row : 0)));
     const Scale<T> scale = scale_of<T>(absmax);
     if (begin == 0 && (a.by_row || row == 0)) store_element(a.absmax + row, absmax);
     std::int8_t* const to = a.q + row * a.q_stride + begin * V;
@@ -184,8 +188,8 @@ cudaError_t launch_codes(const Launch& launch, ConstAnyMatrix x, Codes q, const 
     Shape shape = shape_of(launch, x, q, packed ? V : 1, by_row);
     shape.arguments.bits = const_cast<unsigned*>(bits);
     shape.arguments.absmax = absmax;
-    return core::SWITCHBACK_CUDA_NS::launch(
-        "codes", packed ? codes_kernel<T, V> : codes_kernel<T, 1>,
+    return core::SWITCHBACK_CUDA_NS::launch_behind(
+        "codes", launch.overlaps, packed ? codes_kernel<T, V> : codes_kernel<T, 1>,
         dim3(grid_of(shape.arguments.tiles.count)), shape.block, 0, launch.stream, shape.arguments);
   });
 }

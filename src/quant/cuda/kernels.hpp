@@ -16,6 +16,7 @@ struct Launch {
   cudaStream_t stream;
   int block_threads;  ///< 0: the kernel chooses; a multiple of 32 up to 1024
   int multiprocessors;
+  bool overlaps;             ///< kernels may overlap with those before them
   std::size_t shared_bytes;  ///< the most shared memory that a block may have
 };
 
@@ -83,8 +84,8 @@ cudaError_t launch_rowwise_stochastic(const Launch& launch, ConstAnyMatrix x,
 cudaError_t launch_rowwise_scaled(const Launch& launch, ConstAnyMatrix x,
                                   const float* column_scales, Codes q, float* absmax);
 
-/// The bits of the largest magnitudes of columns and, unless null, of rows. With block_rows, a
-/// multiple of 128 by a power of two, [blocks, cols] of them, else [cols].
+/// The bits of the largest magnitudes of columns and, unless null, of rows, which lie behind them.
+/// With block_rows, a multiple of 128 by a power of two, [blocks, cols] of them, else [cols].
 cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, std::int64_t block_rows,
                                   unsigned* column_bits, unsigned* row_bits);
 /// q_t by one absmax (the bits of the global one), and q unless it has no data.

@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
     rowwise_kernel(RowwiseArguments a, Rows rows) {
   constexpr int V = vector_elements<T>;
   __shared__ unsigned maxima[32];
+  let_next_kernel_begin();
   const std::int64_t row =
       a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   bool exists = row < a.rows;
@@ -56,6 +57,7 @@ template <class T, int V, class Rows>
 __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a, Rows rows) {
   constexpr int each = 4;
   __shared__ unsigned maxima[32];
+  let_next_kernel_begin();
   const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * each;
   const std::int64_t row =
       a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -110,6 +112,7 @@ __global__ void __launch_bounds__(1024) rowwise_shifted_kernel(RowwiseArguments 
   constexpr int V = vector_elements<T>;
   constexpr int each = 4;
   __shared__ unsigned maxima[32];
+  let_next_kernel_begin();
   const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * each;
   const std::int64_t row =
       a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;

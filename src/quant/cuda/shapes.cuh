@@ -11,6 +11,8 @@
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
 using core::SWITCHBACK_CUDA_NS::divide_up;
+using core::SWITCHBACK_CUDA_NS::let_next_kernel_begin;
+using core::SWITCHBACK_CUDA_NS::wait_for_kernel_before;
 
 inline bool is_multiple(const void* address, std::int64_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(bytes) == 0;

@@ -44,6 +44,7 @@ template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArguments a) {
   constexpr int in_flight = 4;
   __shared__ unsigned most[V][32];
+  let_next_kernel_begin();
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
     const Place place = place_of(tile, a.tiles.across);
     const std::int64_t first = place.down * tile_rows;
@@ -276,6 +277,7 @@ template <class T, int V, Kind kind>
 __global__ void __launch_bounds__(512, 1) transpose_kernel(TransposeArguments a) {
   using Tile = Turn<T, V>;
   SWITCHBACK_DYNAMIC_SHARED(Tile, shared);
+  let_next_kernel_begin();
   Tile& tile = shared[threadIdx.y];
   const auto thread = static_cast<int>(threadIdx.x);
   const std::int64_t down = a.last_down - blockIdx.y;
@@ -300,10 +302,12 @@ __global__ void __launch_bounds__(512, 1) transpose_kernel(TransposeArguments a)
     if (inside && my_row + r < rows) x[r / 4][r % 4] = load_pack<T, V>(next, 0);
   }
 
+  // So far nothing was needed of the absmax kernel, which may be finishing.
+  wait_for_kernel_before();
   [[maybe_unused]] Scale<T> scale = {};
   [[maybe_unused]] bool some_divide = false;
   if constexpr (kind == Kind::global) {
-    const float absmax = absmax_from_bits(__ldg(a.bits));
+    const float absmax = absmax_from_bits(__ldcg(a.bits));
     scale = scale_of<T>(absmax);
     some_divide = divides<T>(scale);
     if (first_row == 0 && first_col == 0 && thread == 0) store_element(a.absmax, absmax);
@@ -311,7 +315,7 @@ __global__ void __launch_bounds__(512, 1) transpose_kernel(TransposeArguments a)
     if (thread < packs * V) {
       const std::int64_t block = down >> a.block_shift;
       const std::int64_t column = block * a.packs * V + first_col + thread;
-      const float absmax = absmax_from_bits(__ldg(a.bits + column));
+      const float absmax = absmax_from_bits(__ldcg(a.bits + column));
       const Scale<T> s = scale_of<T>(absmax);
       some_divide = divides<T>(s);
       keep_scale<T>(s, tile.column_upper[thread], tile.column_lower[sizeof(T) == 4 ? thread : 0],
@@ -319,7 +323,7 @@ __global__ void __launch_bounds__(512, 1) transpose_kernel(TransposeArguments a)
       if (block << a.block_shift == down) store_element(a.absmax + column, absmax);
     }
     if (kind == Kind::columnwise_and_rowwise && thread < rows) {
-      const float absmax = absmax_from_bits(__ldg(a.row_bits + first_row + thread));
+      const float absmax = absmax_from_bits(__ldcg(a.row_bits + first_row + thread));
       const Scale<T> s = scale_of<T>(absmax);
       some_divide |= divides<T>(s);
       keep_scale<T>(s, tile.row_upper[thread], tile.row_lower[sizeof(T) == 4 ? thread : 0],
@@ -440,8 +444,8 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
   for (std::int64_t down = divide_up<std::int64_t>(a.code_rows, tile_rows);
        down > 0 && status == cudaSuccess; down -= most_down) {
     a.last_down = down - 1;
-    status = core::SWITCHBACK_CUDA_NS::launch(
-        "quantize_transpose", transpose_kernel<T, V, kind>,
+    status = core::SWITCHBACK_CUDA_NS::launch_behind(
+        "quantize_transpose", launch.overlaps, transpose_kernel<T, V, kind>,
         dim3(grid_of(across), static_cast<unsigned>(down < most_down ? down : most_down)),
         dim3(Tile::threads, static_cast<unsigned>(turns)),
         sizeof(Tile) * static_cast<std::size_t>(turns), launch.stream, a);
@@ -464,12 +468,10 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
 
 cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, std::int64_t block_rows,
                                   unsigned* column_bits, unsigned* row_bits) {
-  const std::int64_t scales = blocks_of(x.rows, block_rows) * x.cols;
-  cudaError_t status = cudaMemsetAsync(
-      column_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(scales), launch.stream);
-  if (status == cudaSuccess && row_bits != nullptr)
-    status = cudaMemsetAsync(row_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(x.rows),
-                             launch.stream);
+  const std::int64_t words =
+      blocks_of(x.rows, block_rows) * x.cols + (row_bits != nullptr ? x.rows : 0);
+  const cudaError_t status = cudaMemsetAsync(
+      column_bits, 0, sizeof(unsigned) * static_cast<std::size_t>(words), launch.stream);
   if (status != cudaSuccess) return status;
   return for_type(x.dtype, [&](auto element) {
     using T = decltype(element);

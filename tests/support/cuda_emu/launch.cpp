@@ -76,7 +76,7 @@ cudaError_t launch_call(KernelCall kernel, dim3 grid, dim3 block, std::size_t sh
         limit == state().dynamic_shared_limits.end() ? default_shared_bytes : limit->second;
     if (shared_bytes > static_cast<std::size_t>(most)) return cudaErrorInvalidValue;
     if (const cudaError_t error = check_legacy(stream)) return error;
-    LaunchRecord record{kernel.name, grid, block, shared_bytes};
+    LaunchRecord record{kernel.name, grid, block, shared_bytes, kernel.overlaps};
     Overlap overlap;
     overlap.kernel = true;
     if (kernel.overlaps)

@@ -89,6 +89,7 @@ struct LaunchRecord {
   std::string name;
   dim3 grid, block;
   std::size_t shared_bytes = 0;
+  bool overlaps = false;  ///< with the kernel before it
 };
 /// Kernels that were launched or captured since the last reset, oldest first.
 std::vector<LaunchRecord> launches();
