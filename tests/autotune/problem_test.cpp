@@ -145,7 +145,7 @@ TEST(Problem, ConfigurationsComeBack) {
   EXPECT_EQ(to_choice(ConfigOp::gemm_int8, older, why_older), gemm_int8::to_choice(fused))
       << why_older;
   fused.cluster = 1, fused.cluster_n = 2, fused.raster = 1, fused.swizzle = 8;
-  fused.stages = 5;
+  fused.stages = 5, fused.stream_k = 1;
   round_trip(ConfigOp::gemm_int8, gemm_int8::to_choice(fused));
   EXPECT_EQ(test::config_of(gemm_int8::to_choice(fused)), fused);
   floating::Config s;

@@ -24,6 +24,11 @@ constexpr std::array of_sm90 = {
     tile(128, 128, 128),       tile(64, 128, 128, 2, 1),  tile(64, 128, 128, 1, 4),
     tile(64, 256, 128, 2, 1),  tile(64, 64, 256),         tile(64, 64, 256, 1, 4),
     tile(16, 64, 256)};
+constexpr FusedVariant shared_tile(int m, int n) {
+  FusedVariant variant = tile(m, n, 0);
+  variant.stream_k = true;
+  return variant;
+}
 constexpr std::array of_sm80 = {tile(128, 128, 64),  tile(256, 128, 64), tile(128, 256, 64),
                                 tile(64, 128, 64),   tile(64, 256, 64),  tile(32, 64, 128),
                                 tile(64, 128, 128),  tile(64, 64, 128),  tile(16, 64, 128),
@@ -83,6 +88,23 @@ TEST(FusedCost, EveryTileHasOne) {
               fused_cost(unknown, capability, 10, 512, 512, 512));
     EXPECT_GT(fused_cost(unknown, capability, 0, 1, 1, 1), 0);
   }
+}
+
+// Blocks that share tiles pay off where few tiles are long.
+TEST(FusedCost, SharedTilesAreForFewLongOnes) {
+  const auto is_shared = [](std::int64_t m, std::int64_t n, std::int64_t k) {
+    double least = 0;
+    for (const FusedVariant& variant : of_sm90) {
+      const double cost = fused_cost(variant, 90, 132, m, n, k);
+      if (least == 0 || cost < least) least = cost;
+    }
+    return fused_cost(shared_tile(128, 128), 90, 132, m, n, k) < least ||
+           fused_cost(shared_tile(32, 128), 90, 132, m, n, k) < least;
+  };
+  EXPECT_TRUE(is_shared(256, 1024, 32768));
+  EXPECT_TRUE(is_shared(32, 1024, 32768));
+  EXPECT_FALSE(is_shared(256, 1024, 512)) << "too short";
+  EXPECT_FALSE(is_shared(65536, 8192, 2048)) << "all are busy";
 }
 
 }  // namespace

@@ -299,7 +299,9 @@ TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
         fmt::format("engine 'fused': there is no kernel of tiles {}x{} (kc={}) in clusters of "
                     "7x{}{} for this device",
                     config.mc, config.nc, config.kc, std::max<std::int64_t>(1, config.cluster_n),
-                    config.stages != 0 ? fmt::format(" with {} stages", config.stages) : ""));
+                    config.stages != 0     ? fmt::format(" with {} stages", config.stages)
+                    : config.stream_k != 0 ? " that share tiles"
+                                           : ""));
     unknown = config;
     unknown.stages = 17;
     EXPECT_NE(gemm_int8::check_config(problem, unknown, context().state()).find("with 17 stages"),
@@ -418,6 +420,14 @@ TEST_P(Int8Fused, OlderConfigurationsMeanWhatTheyMeant) {
   other.swizzle = 0, other.stages = 5;
   EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
             "engine 'dp4a' has no stages");
+  other.stages = 0, other.stream_k = 1;
+  EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
+            "engine 'dp4a' has no tiles that blocks share");
+  other.stream_k = 2;
+  EXPECT_NE(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state())
+                .find("stream_k=2; it must be 0 or 1"),
+            std::string::npos);
+  other.stream_k = 0;
   other.swizzle = -4;
   EXPECT_NE(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state())
                 .find("swizzle=-4; none may be negative"),

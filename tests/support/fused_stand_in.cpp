@@ -73,7 +73,8 @@ cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaS
     return cudaErrorMisalignedAddress;
   auto* sums = static_cast<std::int32_t*>(workspace);
   const Dp4aArguments product = {p.a, p.b, sums, p.m, p.n, p.k, p.a_stride, p.b_stride, p.n};
-  if (const cudaError_t status = launch_dp4a(product, stream); status != cudaSuccess) return status;
+  if (const cudaError_t status = launch_dp4a(product, p.overlaps, stream); status != cudaSuccess)
+    return status;
   // The last row is of a tile that another one computes.
   const bool is_wrong = fault == test::FusedFault::wrong && faulty_rows == TileM;
   const int rows = is_wrong ? p.m - 1 : p.m;
@@ -91,6 +92,11 @@ constexpr FusedVariant variant() {
   constexpr std::size_t shared_bytes = std::size_t{SharedKib} << 10;
   return {TileM,    TileN,        TileK,           ClusterM,
           ClusterN, shared_bytes, workspace_bytes, launch<ForSm90, shared_bytes, TileM>};
+}
+
+constexpr FusedVariant stream_k(FusedVariant variant) {
+  variant.stream_k = true;
+  return variant;
 }
 
 bool keeps_the_rules(DType output, const GroupedFusedArguments& p) {
@@ -153,7 +159,8 @@ std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcep
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept {
   static constexpr FusedVariant all[] = {
       variant<true, 128, 256, 0, 2, 1, 200>(), variant<true, 64, 128, 0, 1, 1, 200>(),
-      variant<true, 128, 256, 0, 1, 2, 200>(), variant<true, 128, 256, 0, 1, 1, 200>()};
+      variant<true, 128, 256, 0, 1, 2, 200>(), variant<true, 128, 256, 0, 1, 1, 200>(),
+      stream_k(variant<true, 128, 128, 0, 1, 1, 200>())};
   return if_shown(std::span<const FusedVariant>(all), why_none);
 }
 

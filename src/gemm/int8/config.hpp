@@ -37,6 +37,7 @@ struct GemmConfig {
       0;  ///< side of d that the order goes along; 0 = the fewer tiles, 1 = m, 2 = n
   std::int64_t swizzle = 0;  ///< tiles across a strip of that order: 2, 4 or 8; 0 = 1
   std::int64_t stages = 0;   ///< of its pipeline; 0 = as many as kernels of such tiles usually have
+  std::int64_t stream_k = 0;  ///< 1: blocks share the products of a tile
 
   friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
 };

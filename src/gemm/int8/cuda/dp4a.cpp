@@ -56,7 +56,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const Gem
         p.stride_a,
         packed ? products::padded_k(p.k) : p.stride_b,
         n};
-    check(products::launch_dp4a(arguments, stream), "kernel dp4a");
+    check(products::launch_dp4a(arguments, device.overlaps(), stream), "kernel dp4a");
     products::queue_epilogue(device, p, o, sums, n, first, here, stream);
   }
 }

@@ -10,7 +10,7 @@ namespace switchback::products::SWITCHBACK_CUDA_NS {
 namespace {
 
 using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::launch;
+using core::SWITCHBACK_CUDA_NS::launch_behind;
 using dp4a::pitch;
 using dp4a::side;
 
@@ -20,6 +20,7 @@ static_assert(tile == dp4a::columns);
 __global__ void __launch_bounds__(dp4a::threads) dp4a_kernel(Dp4aArguments p) {
   __shared__ int a[tile][pitch];
   __shared__ int b[tile][pitch];
+  core::SWITCHBACK_CUDA_NS::wait_for_kernel_before();
   const int x = static_cast<int>(threadIdx.x) % side;
   const int y = static_cast<int>(threadIdx.x) / side;
   const std::int64_t col0 = static_cast<std::int64_t>(blockIdx.x) * tile;
@@ -41,11 +42,11 @@ __global__ void __launch_bounds__(dp4a::threads) dp4a_kernel(Dp4aArguments p) {
 
 }  // namespace
 
-cudaError_t launch_dp4a(const Dp4aArguments& p, cudaStream_t stream) {
+cudaError_t launch_dp4a(const Dp4aArguments& p, bool overlaps, cudaStream_t stream) {
   const std::int64_t down = divide_up<std::int64_t>(p.m, tile);
   const dim3 grid(static_cast<unsigned>(divide_up<std::int64_t>(p.n, tile)),
                   static_cast<unsigned>(down < 65535 ? down : 65535));
-  return launch("dp4a", dp4a_kernel, grid, dim3(dp4a::threads), 0, stream, p);
+  return launch_behind("dp4a", overlaps, dp4a_kernel, grid, dim3(dp4a::threads), 0, stream, p);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

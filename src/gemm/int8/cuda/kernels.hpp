@@ -43,14 +43,15 @@ cudaError_t launch_pad(const PadArguments& arguments, cudaStream_t stream);
 /// bytes.
 cudaError_t launch_transpose(const PadArguments& arguments, cudaStream_t stream);
 
-/// acc[m,n] = a[m,k] · b[n,k]ᵀ by dp4a, at any size, stride and alignment.
+/// acc[m,n] = a[m,k] · b[n,k]ᵀ by dp4a, at any size, stride and alignment. `overlaps`: it may begin
+/// before the kernel in front of it has ended.
 struct Dp4aArguments {
   const std::int8_t* a;
   const std::int8_t* b;
   std::int32_t* acc;
   std::int64_t m, n, k, a_stride, b_stride, acc_stride;
 };
-cudaError_t launch_dp4a(const Dp4aArguments& arguments, cudaStream_t stream);
+cudaError_t launch_dp4a(const Dp4aArguments& arguments, bool overlaps, cudaStream_t stream);
 
 /// The same for the rows of each group with a matrix b of its own, and what launch_epilogue does to
 /// the sums, in one launch. k may be zero.

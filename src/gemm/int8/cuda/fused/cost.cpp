@@ -11,6 +11,9 @@
 // 8.x: 2048 products a clock. Small tiles take longer by what they reread of shared memory, and by
 // the barriers of shorter stages. Two blocks of 128x128 hide each other's epilogue.
 //
+// Blocks that share tiles are all busy, but have sums of 64 KiB (128x128) or 16 KiB to write and
+// read at the end, and a memset before.
+//
 // The L2 cache gives about 36 bytes a clock to each multiprocessor if all ask for them. Blocks of a
 // cluster read what they share once.
 #include "gemm/int8/cuda/fused/cost.hpp"
@@ -37,6 +40,9 @@ constexpr std::array costs_of_sm90 = {
     TileCost{64, 128, 0, 3.0, 800},   TileCost{64, 64, 256, 2.0, 700},
     TileCost{16, 64, 256, 1.1, 600}};
 
+constexpr std::array stream_k_costs_of_sm90 = {TileCost{128, 128, 0, 5.0, 11000},
+                                               TileCost{32, 128, 0, 2.2, 6500}};
+
 constexpr std::array costs_of_sm80 = {
     TileCost{256, 128, 128, 16.4, 3500}, TileCost{128, 256, 128, 16.4, 3500},
     TileCost{256, 128, 64, 16.8, 3500},  TileCost{128, 256, 64, 16.8, 3500},
@@ -56,6 +62,7 @@ TileCost cost_of(const FusedVariant& v, bool sm90) noexcept {
     const double clocks = static_cast<double>(v.tile_m) * v.tile_n / (sm90 ? 2500.0 : 1600.0);
     return found != costs.end() ? *found : TileCost{v.tile_m, v.tile_n, v.tile_k, clocks, 3000};
   };
+  if (v.stream_k) return find(stream_k_costs_of_sm90);
   return sm90 ? find(costs_of_sm90) : find(costs_of_sm80);
 }
 
@@ -80,8 +87,17 @@ double fused_cost(const FusedVariant& variant, int compute_capability, int multi
   // Those that have no tile leave their share of the cache to the others.
   const double share = l2_bytes_per_clock * static_cast<double>(all) /
                        static_cast<double>(std::clamp<std::int64_t>(tiles, 1, all));
-  return static_cast<double>(ceiling(tiles, all)) *
-         (static_cast<double>(k) * std::max(cost.clocks_per_k, bytes / share) + cost.clocks);
+  const double clocks_per_tile =
+      static_cast<double>(k) * std::max(cost.clocks_per_k, bytes / share);
+  if (variant.stream_k) {
+    // Of less than a stage of 128 no block has its own.
+    const double parts = std::max(1.0, static_cast<double>(k) / 128.0);
+    const double busy = std::min(static_cast<double>(all), static_cast<double>(tiles) * parts);
+    const double full =
+        static_cast<double>(k) * std::max(cost.clocks_per_k, bytes / l2_bytes_per_clock);
+    return full * static_cast<double>(tiles) / busy + cost.clocks;
+  }
+  return static_cast<double>(ceiling(tiles, all)) * (clocks_per_tile + cost.clocks);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -75,6 +75,7 @@ GemmConfig config_of(const products::FusedVariant& variant) {
   config.cluster = variant.cluster_m;
   config.cluster_n = variant.cluster_n > 1 ? variant.cluster_n : 0;
   config.stages = variant.stages;
+  config.stream_k = variant.stream_k ? 1 : 0;
   return config;
 }
 
@@ -85,10 +86,18 @@ const products::FusedVariant* find_variant(const ContextState& state, GemmConfig
   return nullptr;
 }
 
+// Blocks that share tiles are for few of them: with more than two for each multiprocessor all are
+// busy anyway.
+//
 // A tile with more than twice the rows of d wastes most of its work. Small tiles are never a waste:
 // with few rows the time goes into reading b.
-bool is_worth(const products::FusedVariant& variant, std::int64_t m) {
+bool is_worth(const products::FusedVariant& variant, const GemmProblem& p,
+              std::int64_t multiprocessors) {
   constexpr int small = 64;
+  const std::int64_t m = p.m;
+  const std::int64_t tiles =
+      ((m + variant.tile_m - 1) / variant.tile_m) * ((p.n + variant.tile_n - 1) / variant.tile_n);
+  if (variant.stream_k && tiles > 2 * multiprocessors) return false;
   return variant.tile_m <= small || variant.tile_m < 2 * m;
 }
 
@@ -135,12 +144,14 @@ bool default_among(const GemmProblem& p, const ContextState& state,
 void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
   constexpr std::int64_t large = 128;
   for (const products::FusedVariant& variant : variants(state)) {
-    if (!is_worth(variant, p.m)) continue;
+    if (!is_worth(variant, p, runtime(state).info().multiprocessors)) continue;
     GemmConfig config = config_of(variant);
     out.push_back(config);
     const std::int64_t down = (p.m + variant.tile_m - 1) / variant.tile_m;
     const std::int64_t across = (p.n + variant.tile_n - 1) / variant.tile_n;
-    if (variant.tile_m < large || down * across <= runtime(state).info().multiprocessors) continue;
+    if (variant.stream_k || variant.tile_m < large ||
+        down * across <= runtime(state).info().multiprocessors)
+      continue;
     // With one tile more than a strip is wide there would be no second full strip.
     std::int64_t widest = 0;
     for (const std::int64_t width : {std::int64_t{2}, std::int64_t{4}, std::int64_t{8}})
@@ -167,7 +178,9 @@ std::string refuses_config(const GemmProblem&, const GemmConfig& config,
   return fmt::format(
       "there is no kernel of tiles {}x{} (kc={}) in clusters of {}x{}{} for this device", config.mc,
       config.nc, config.kc, config.cluster, std::max<std::int64_t>(config.cluster_n, 1),
-      config.stages != 0 ? fmt::format(" with {} stages", config.stages) : "");
+      config.stages != 0     ? fmt::format(" with {} stages", config.stages)
+      : config.stream_k != 0 ? " that share tiles"
+                             : "");
 }
 
 void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
@@ -201,7 +214,9 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
       p.scale == ScaleMode::row_scalar,
       device.info().multiprocessors,
       static_cast<products::FusedRaster>(config.raster),
-      config.swizzle == 0 ? 1 : static_cast<int>(config.swizzle)};
+      config.swizzle == 0 ? 1 : static_cast<int>(config.swizzle),
+      device.overlaps(),
+      device.index()};
   auto* workspace = frame.take<std::byte>(
       static_cast<std::int64_t>(variant->workspace_bytes(p.output, arguments)));
   // All memory is there: from here on work is queued.
@@ -236,7 +251,7 @@ const Engine fused_engine = {
     .refuses_config = refuses_config,
     .kernel_of = kernel_of,
     .default_among = default_among,
-    .config_parts = part_clusters | part_order | part_stages,
+    .config_parts = part_clusters | part_order | part_stages | part_stream_k,
     .run = run,
     .grouped_default = grouped::default_config,
     .run_grouped = grouped::run,

@@ -37,7 +37,11 @@ struct FusedArguments {
   bool scalar_b;
   int multiprocessors;
   FusedRaster raster;
-  int swizzle;  ///< tiles across a strip along that side: 1, 2, 4 or 8, as far as d has them
+  int swizzle;    ///< tiles across a strip along that side: 1, 2, 4 or 8, as far as d has them
+  bool overlaps;  ///< it may begin before the kernel in front of it has ended, if it waits for that
+  int device;     ///< the current one
+
+  friend bool operator==(const FusedArguments&, const FusedArguments&) = default;
 };
 
 /// One shape of a fused kernel: the rows and columns of d in a block's tile, the part of the inner
@@ -55,6 +59,8 @@ struct FusedVariant {
   cudaError_t (*launch)(DType output, const FusedArguments& arguments, void* workspace,
                         cudaStream_t stream);
   int stages = 0;  ///< of its pipeline, where another variant differs in nothing else
+  /// Whether blocks share the products of a tile, so that all are busy with few tiles too.
+  bool stream_k = false;
 };
 
 /// The variants of this build for a compute capability (90 is 9.0) and this much shared memory per

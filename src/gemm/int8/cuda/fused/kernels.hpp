@@ -49,5 +49,8 @@ extern const FusedVariant fused_sm90_64x64x256_1x1;
 extern const FusedVariant fused_sm90_64x64x256_1x4;
 // For very few rows, by transposing: sm90_swapped.cuh.
 extern const FusedVariant fused_sm90_16x64x256;
+// For fewer tiles than multiprocessors: blocks share the products of a tile, and add up the sums.
+extern const FusedVariant fused_sm90_128x128_stream_k;
+extern const FusedVariant fused_sm90_32x128_stream_k;  // by transposing
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

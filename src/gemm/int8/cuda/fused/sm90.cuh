@@ -6,6 +6,12 @@
 // code is compiled without contraction); the last conversion rounds to nearest even.
 #pragma once
 
+// Its kernels wait for the kernel before them ahead of their first read, and tell the next one when
+// their products are made. Without this they do neither, and must not overlap. (With it, kernels
+// whose blocks share tiles do not compile: CUTLASS 4.2.)
+#if !defined(SWITCHBACK_BLOCKS_SHARE_TILES) && !defined(CUTLASS_ENABLE_GDC_FOR_SM90)
+#define CUTLASS_ENABLE_GDC_FOR_SM90 1
+#endif
 #include <cutlass/cutlass.h>
 #include <cutlass/gemm/device/gemm_universal_adapter.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
@@ -14,8 +20,10 @@
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
 #include <cstring>
+#include <type_traits>
 
 #include "core/numerics.hpp"
+#include "gemm/int8/cuda/fused/prepared.hpp"
 #include "gemm/int8/cuda/fused/variant.hpp"
 #include "gemm/int8/cuda/load_float.cuh"
 
@@ -115,15 +123,16 @@ struct FusedColumnsSm90
   Params columns_;
 };
 
-/// Queues what CUTLASS's adapter runs with these arguments.
+/// What an operation of CUTLASS that failed left as the last error.
+inline cudaError_t failure_sm90() {
+  const cudaError_t status = cudaGetLastError();
+  return status == cudaSuccess ? cudaErrorUnknown : status;
+}
+
+/// Makes what CUTLASS's adapter launches with these arguments.
 template <class Gemm>
-cudaError_t launch_sm90(const typename Gemm::Arguments& arguments, void* workspace,
-                        cudaStream_t stream) {
-  // What an operation of CUTLASS that failed left as the last error.
-  const auto failure = [] {
-    const cudaError_t status = cudaGetLastError();
-    return status == cudaSuccess ? cudaErrorUnknown : status;
-  };
+cudaError_t prepare_sm90(Gemm& gemm, const typename Gemm::Arguments& arguments, void* workspace,
+                         cudaStream_t stream) {
   // CUTLASS does not report a descriptor that the driver refused; it leaves it empty.
   const auto is_empty = [](const auto& copy) {
     const auto* descriptor = copy.get_tma_descriptor();
@@ -131,13 +140,39 @@ cudaError_t launch_sm90(const typename Gemm::Arguments& arguments, void* workspa
     return std::memcmp(descriptor, empty, sizeof empty) == 0;
   };
   if (Gemm::can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
-  Gemm gemm;
-  if (gemm.initialize(arguments, workspace, stream) != cutlass::Status::kSuccess) return failure();
+  if (gemm.initialize(arguments, workspace, stream) != cutlass::Status::kSuccess)
+    return failure_sm90();
   const auto& mainloop = gemm.params().mainloop;
   if (is_empty(mainloop.tma_load_a) || is_empty(mainloop.tma_load_b) ||
       is_empty(gemm.params().epilogue.tma_store_d))
     return cudaErrorInvalidValue;
-  return gemm.run(stream) == cutlass::Status::kSuccess ? cudaSuccess : failure();
+  return cudaSuccess;
+}
+
+template <class Gemm>
+cudaError_t run_sm90(Gemm& gemm, cudaStream_t stream, bool overlaps) {
+  return gemm.run(stream, nullptr, overlaps) == cutlass::Status::kSuccess ? cudaSuccess
+                                                                          : failure_sm90();
+}
+
+/// Queues a product; `Fused` has its Gemm, and arguments_of(p). Parameters are kept where preparing
+/// them queues nothing: blocks that share tiles have scratch that is cleared each time.
+template <class Fused, bool share_tiles>
+cudaError_t launch_sm90(const FusedArguments& p, void* workspace, cudaStream_t stream) {
+  using Gemm = typename Fused::Gemm;
+  const auto prepare = [&](Gemm& gemm) {
+    return prepare_sm90(gemm, Fused::arguments_of(p), workspace, stream);
+  };
+  if constexpr (share_tiles) {
+    Gemm gemm;
+    const cudaError_t status = prepare(gemm);
+    return status != cudaSuccess ? status : run_sm90(gemm, stream, false);
+  } else {
+    static thread_local Prepared<Gemm> prepared;
+    Gemm* gemm = nullptr;
+    const cudaError_t status = prepared.find(p, prepare, gemm);
+    return status != cudaSuccess ? status : run_sm90(*gemm, stream, p.overlaps);
+  }
 }
 
 /// The expression: its operations round to f32, the last one to the output.
@@ -177,7 +212,7 @@ void schedule_sm90(const FusedArguments& p, Order along_m, Order along_n, Argume
 }
 
 template <class Output, int TileM, int TileN, int TileK, int ClusterM, int ClusterN,
-          bool Cooperative>
+          bool Cooperative, class Scheduler = cutlass::gemm::PersistentScheduler>
 struct FusedSm90 {
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::Int<TileK>>;
   using ClusterShape = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
@@ -205,9 +240,9 @@ struct FusedSm90 {
       Dequantize>::CollectiveOp;
   using Main = MainSm90<Tile, ClusterShape, Epilogue, MainSchedule>;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
-                                                      Epilogue, cutlass::gemm::PersistentScheduler>;
+                                                      Epilogue, Scheduler>;
   using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
-  using Order = typename Kernel::TileScheduler::RasterOrderOptions;
+  using Order = decltype(typename Gemm::Arguments{}.scheduler.raster_order);
   static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
 
   static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
@@ -239,7 +274,8 @@ struct FusedSm90 {
   }
 
   static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
-    return launch_sm90<Gemm>(arguments_of(p), workspace, stream);
+    constexpr bool share_tiles = !std::is_same_v<Scheduler, cutlass::gemm::PersistentScheduler>;
+    return launch_sm90<FusedSm90, share_tiles>(p, workspace, stream);
   }
 };
 
@@ -251,6 +287,18 @@ constexpr FusedVariant fused_sm90() {
       FusedSm90<cutlass::half_t, TileM, TileN, TileK, ClusterM, ClusterN, Cooperative>,
       FusedSm90<cutlass::bfloat16_t, TileM, TileN, TileK, ClusterM, ClusterN, Cooperative>>(
       TileM, TileN, TileK == 128 ? 0 : TileK, ClusterM, ClusterN);
+}
+
+/// The same where the blocks share all products evenly, also those of one tile, whose sums they
+/// then add up in scratch. (These are integers: no order of additions changes them.)
+template <int TileM, int TileN>
+constexpr FusedVariant fused_stream_k_sm90() {
+  using Scheduler = cutlass::gemm::StreamKScheduler;
+  return stream_k(
+      fused_variant<FusedSm90<float, TileM, TileN, 128, 1, 1, true, Scheduler>,
+                    FusedSm90<cutlass::half_t, TileM, TileN, 128, 1, 1, true, Scheduler>,
+                    FusedSm90<cutlass::bfloat16_t, TileM, TileN, 128, 1, 1, true, Scheduler>>(
+          TileM, TileN, 0, 1, 1));
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

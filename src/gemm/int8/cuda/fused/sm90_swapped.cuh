@@ -68,7 +68,7 @@ struct FusedRowsSm90
 };
 
 /// Rows and columns are those of d.
-template <class Output, int Rows, int Columns, int Depth>
+template <class Output, int Rows, int Columns, int Depth, bool StreamK = false>
 struct FusedSwappedSm90 {
   using Tile = cute::Shape<cute::Int<Columns>, cute::Int<Rows>, cute::Int<Depth>>;
   using ClusterShape = cute::Shape<cute::_1, cute::_1, cute::_1>;
@@ -84,13 +84,19 @@ struct FusedSwappedSm90 {
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
       cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, ColumnMajor,
       output_alignment, Output, ColumnMajor, output_alignment,
-      cutlass::epilogue::TmaWarpSpecialized, Dequantize>::CollectiveOp;
+      cute::conditional_t<StreamK, cutlass::epilogue::TmaWarpSpecializedCooperative,
+                          cutlass::epilogue::TmaWarpSpecialized>,
+      Dequantize>::CollectiveOp;
   using Main =
-      MainSm90<Tile, ClusterShape, Epilogue, cutlass::gemm::KernelTmaWarpSpecializedPingpong>;
-  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
-                                                      Epilogue, cutlass::gemm::PersistentScheduler>;
+      MainSm90<Tile, ClusterShape, Epilogue,
+               cute::conditional_t<StreamK, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
+                                   cutlass::gemm::KernelTmaWarpSpecializedPingpong>>;
+  using Kernel = cutlass::gemm::kernel::GemmUniversal<
+      cute::Shape<int, int, int, int>, Main, Epilogue,
+      cute::conditional_t<StreamK, cutlass::gemm::StreamKScheduler,
+                          cutlass::gemm::PersistentScheduler>>;
   using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
-  using Order = typename Kernel::TileScheduler::RasterOrderOptions;
+  using Order = decltype(typename Gemm::Arguments{}.scheduler.raster_order);
   static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
 
   static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
@@ -121,7 +127,7 @@ struct FusedSwappedSm90 {
     return Gemm::get_workspace_size(arguments_of(p));
   }
   static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
-    return launch_sm90<Gemm>(arguments_of(p), workspace, stream);
+    return launch_sm90<FusedSwappedSm90, StreamK>(p, workspace, stream);
   }
 };
 
@@ -132,6 +138,16 @@ constexpr FusedVariant fused_swapped_sm90() {
                        FusedSwappedSm90<cutlass::half_t, Rows, Columns, Depth>,
                        FusedSwappedSm90<cutlass::bfloat16_t, Rows, Columns, Depth>>(Rows, Columns,
                                                                                     Depth, 1, 1);
+}
+
+/// The same where the blocks share all products evenly, as in sm90.cuh; two groups of warps take a
+/// tile, so that it has 128 columns.
+template <int Rows>
+constexpr FusedVariant fused_swapped_stream_k_sm90() {
+  return stream_k(fused_variant<FusedSwappedSm90<float, Rows, 128, 128, true>,
+                                FusedSwappedSm90<cutlass::half_t, Rows, 128, 128, true>,
+                                FusedSwappedSm90<cutlass::bfloat16_t, Rows, 128, 128, true>>(
+      Rows, 128, 0, 1, 1));
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

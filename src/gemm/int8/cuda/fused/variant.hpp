@@ -57,6 +57,12 @@ constexpr FusedVariant fused_variant(int tile_m, int tile_n, int tile_k, int clu
                                                                     cluster_m, cluster_n);
 }
 
+/// The variant, whose blocks share the products of a tile.
+constexpr FusedVariant stream_k(FusedVariant variant) {
+  variant.stream_k = true;
+  return variant;
+}
+
 template <class F32, class F16, class Bf16>
 constexpr GroupedFusedVariant grouped_fused_variant(int tile_m, int tile_n, int tile_k,
                                                     int cluster_m, int cluster_n) {

@@ -187,7 +187,12 @@ struct FusedGroupedSm90 {
                                              dim3(group_threads), 0, stream, p, groups);
         status != cudaSuccess)
       return status;
-    return launch_sm90<Gemm>(arguments, static_cast<char*>(workspace) + used, stream);
+    Gemm gemm;
+    if (const cudaError_t status =
+            prepare_sm90(gemm, arguments, static_cast<char*>(workspace) + used, stream);
+        status != cudaSuccess)
+      return status;
+    return run_sm90(gemm, stream, false);
   }
 };
 

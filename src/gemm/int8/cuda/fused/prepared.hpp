@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the parameters of launches, kept for the next launch on the same operands. Making
+// them asks the driver for three copy descriptors, which takes longer than the launch itself.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+
+#include "gemm/int8/cuda/fused/fused.hpp"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+/// The last few launches of a kernel in this thread. What a launch is prepared from are its
+/// arguments alone: addresses, shapes and strides, not what the operands hold.
+template <class Launch>
+class Prepared {
+ public:
+  static constexpr std::size_t most = 16;
+
+  /// The launch for these arguments: kept, or made by prepare(launch), whose error is returned and
+  /// nothing is kept.
+  template <class Prepare>
+  cudaError_t find(const FusedArguments& arguments, const Prepare& prepare, Launch*& launch) {
+    for (std::unique_ptr<Entry>& entry : entries_)
+      if (entry != nullptr && entry->arguments == arguments) {
+        launch = &entry->launch;
+        return cudaSuccess;
+      }
+    auto made = std::make_unique<Entry>();
+    made->arguments = arguments;
+    if (const cudaError_t status = prepare(made->launch); status != cudaSuccess) return status;
+    std::unique_ptr<Entry>& place = entries_[next_];
+    next_ = (next_ + 1) % most;
+    place = std::move(made);
+    launch = &place->launch;
+    return cudaSuccess;
+  }
+
+ private:
+  struct Entry {
+    FusedArguments arguments;
+    Launch launch;
+  };
+  std::array<std::unique_ptr<Entry>, most> entries_;
+  std::size_t next_ = 0;  // the oldest
+};
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#define SWITCHBACK_BLOCKS_SHARE_TILES 1
+
+#include "gemm/int8/cuda/fused/kernels.hpp"
+#include "gemm/int8/cuda/fused/sm90_swapped.cuh"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+const FusedVariant fused_sm90_32x128_stream_k = fused_swapped_stream_k_sm90<32>();
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS
