@@ -271,12 +271,12 @@ void dots_of_rows(const Operand& a, const Operand& b, int64_t rows, int64_t chun
 }  // namespace
 
 int64_t forward_bytes(int64_t length, int64_t dim) {
-  Scratch s{nullptr};
+  Scratch s{0};
   ForwardMemory(s, padded(length), padded(dim));
   return s.taken();
 }
 int64_t backward_bytes(int64_t length, int64_t dim) {
-  Scratch s{nullptr};
+  Scratch s{0};
   BackwardMemory(s, padded(length), padded(dim));
   return s.taken();
 }
@@ -287,7 +287,7 @@ void forward(const Forward& task, void* scratch, Times* times) {
   const int64_t chunks = dim / block;
   const int64_t all_keys = padded(task.end);
   const float unit = h.scale * log2_of_e;
-  Scratch all{static_cast<char*>(scratch)};
+  Scratch all{reinterpret_cast<uintptr_t>(scratch)};
   const ForwardMemory memory(all, all_keys, dim);
   Timer timer(times);
   Asking ahead(task.ahead, h.dim, task.end - task.begin);
@@ -345,7 +345,7 @@ void backward(const Backward& task, void* scratch, Times* times) {
   const int64_t tokens = padded(h.length);
   const int64_t blocks = tokens / block;
   const float unit = h.scale * log2_of_e;
-  Scratch all{static_cast<char*>(scratch)};
+  Scratch all{reinterpret_cast<uintptr_t>(scratch)};
   const BackwardMemory memory(all, tokens, dim);
   Timer timer(times);
   Asking ahead(task.ahead, h.dim, blocks * (blocks + 1) / 2 * (block / 2));

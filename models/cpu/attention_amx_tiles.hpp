@@ -52,16 +52,16 @@ void begin_tiles() {
   _tile_loadconfig(&config);
 }
 
-// Hands out parts of the scratch memory.
+// Hands out parts of the scratch memory, or, from 0 on, counts its bytes.
 struct Scratch {
-  char* at;
+  uintptr_t at;
   template <class T>
   T* take(int64_t count) {
-    char* const taken = at;
-    at += (count * static_cast<int64_t>(sizeof(T)) + line_bytes - 1) / line_bytes * line_bytes;
+    const uintptr_t taken = at;
+    at += (static_cast<uintptr_t>(count) * sizeof(T) + line_bytes - 1) / line_bytes * line_bytes;
     return reinterpret_cast<T*>(taken);
   }
-  int64_t taken() const { return reinterpret_cast<intptr_t>(at); }
+  int64_t taken() const { return static_cast<int64_t>(at); }
 };
 
 // Some of the rows ahead at each call.
