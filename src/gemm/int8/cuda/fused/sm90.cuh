@@ -29,11 +29,13 @@
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-/// What each leaf of ours tells CUTLASS: it keeps its arguments as they are, and needs no memory.
-template <class Held>
-struct LeafSm90 {
+/// A leaf over another one: what it tells CUTLASS is that it keeps arguments of its own as they
+/// are, and needs no memory.
+template <class Base, class Held>
+struct LeafSm90 : Base {
   using Arguments = Held;
   using Params = Held;
+  using Base::Base;
 
   template <class Shape>
   static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
@@ -54,29 +56,23 @@ struct LeafSm90 {
   }
 };
 
+template <class Tile>
+using RowSm90 =
+    cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
+                                                cute::Stride<cute::_0, cute::_1, cute::_0>, 1>;
+
 /// Leaf of the epilogue: a value for each column of d, or one for all, of any float type and at any
 /// address. It differs from CUTLASS's leaf for such a row in the copy to shared memory, once per
 /// tile: CUTLASS's reads one type, and faults if an address is not a multiple of its size.
 template <class Tile>
-struct FusedColumnsSm90
-    : cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
-                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1>,
-      LeafSm90<FloatColumns> {
-  using Row =
-      cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
-                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, 1>;
-  using SharedStorage = typename Row::SharedStorage;
-  using Leaf = LeafSm90<FloatColumns>;
-  using Leaf::can_implement;
-  using Leaf::get_workspace_size;
-  using Leaf::initialize_workspace;
-  using Leaf::to_underlying_arguments;
-  using typename Leaf::Arguments;
+struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
+  using Leaf = LeafSm90<RowSm90<Tile>, FloatColumns>;
   using typename Leaf::Params;
+  using typename Leaf::SharedStorage;
 
   CUTLASS_HOST_DEVICE FusedColumnsSm90() {}
   CUTLASS_HOST_DEVICE FusedColumnsSm90(const Params& params, const SharedStorage& shared)
-      : Row({nullptr, params.otherwise, {}}, shared), columns_(params) {}
+      : Leaf({nullptr, params.otherwise, {}}, shared), columns_(params) {}
   // CUTLASS's leaf would report on the row that it reads, but here it reads none.
   CUTLASS_DEVICE bool is_zero() const { return false; }
 
@@ -113,7 +109,7 @@ struct FusedColumnsSm90
   /// For columns whose values begin with element `begin`.
   template <bool ReferenceSource, class Of, class Index>
   CUTLASS_DEVICE auto callbacks_from(const Of& arguments, Index begin) {
-    auto row = Row::template get_consumer_store_callbacks<ReferenceSource>(arguments);
+    auto row = Leaf::template get_consumer_store_callbacks<ReferenceSource>(arguments);
     const int first = static_cast<int>(cute::get<1>(arguments.tile_coord_mnkl)) *
                       static_cast<int>(cute::size<1>(Tile{}));
     return Callbacks<decltype(row), Index>(row, begin + first, columns_);

@@ -8,28 +8,22 @@
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
+template <class Tile>
+using ColumnSm90 =
+    cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
+                                                cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
+
 /// Leaf of the epilogue: a value for each row of dᵀ, or one for all, of any float type and at any
 /// address. It differs from CUTLASS's leaf in the copy to registers, once per tile.
 template <class Tile>
-struct FusedRowsSm90
-    : cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
-                                                  cute::Stride<cute::_1, cute::_0, cute::_0>, 1>,
-      LeafSm90<FloatColumns> {
-  using Column =
-      cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
-                                                  cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
-  using SharedStorage = typename Column::SharedStorage;
-  using Leaf = LeafSm90<FloatColumns>;
-  using Leaf::can_implement;
-  using Leaf::get_workspace_size;
-  using Leaf::initialize_workspace;
-  using Leaf::to_underlying_arguments;
-  using typename Leaf::Arguments;
+struct FusedRowsSm90 : LeafSm90<ColumnSm90<Tile>, FloatColumns> {
+  using Leaf = LeafSm90<ColumnSm90<Tile>, FloatColumns>;
   using typename Leaf::Params;
+  using typename Leaf::SharedStorage;
 
   CUTLASS_HOST_DEVICE FusedRowsSm90() {}
   CUTLASS_HOST_DEVICE FusedRowsSm90(const Params& params, const SharedStorage& shared)
-      : Column({nullptr, params.otherwise, {}}, shared), values_(params) {}
+      : Leaf({nullptr, params.otherwise, {}}, shared), values_(params) {}
   // CUTLASS's leaf would report on the column that it reads, but here it reads none.
   CUTLASS_DEVICE bool is_zero() const { return false; }
 
@@ -58,7 +52,7 @@ struct FusedRowsSm90
   template <bool ReferenceSource, class... Of>
   CUTLASS_DEVICE auto get_consumer_store_callbacks(
       const cutlass::epilogue::fusion::detail::ConsumerStoreArgs<Of...>& arguments) {
-    auto column = Column::template get_consumer_store_callbacks<ReferenceSource>(arguments);
+    auto column = Leaf::template get_consumer_store_callbacks<ReferenceSource>(arguments);
     return Callbacks<decltype(column)>(
         column, static_cast<int>(cute::get<0>(arguments.problem_shape_mnkl)), values_);
   }

@@ -20,26 +20,20 @@ struct GroupedFloatColumns {
 
 /// As FusedColumnsSm90, with values of the group whose tile it is.
 template <class Tile>
-struct FusedGroupColumnsSm90 : FusedColumnsSm90<Tile>, LeafSm90<GroupedFloatColumns> {
-  using One = FusedColumnsSm90<Tile>;
-  using SharedStorage = typename One::SharedStorage;
-  using Leaf = LeafSm90<GroupedFloatColumns>;
-  using Leaf::can_implement;
-  using Leaf::get_workspace_size;
-  using Leaf::initialize_workspace;
-  using Leaf::to_underlying_arguments;
-  using typename Leaf::Arguments;
+struct FusedGroupColumnsSm90 : LeafSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns> {
+  using Leaf = LeafSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns>;
   using typename Leaf::Params;
+  using typename Leaf::SharedStorage;
 
   CUTLASS_HOST_DEVICE FusedGroupColumnsSm90() {}
   CUTLASS_HOST_DEVICE FusedGroupColumnsSm90(const Params& params, const SharedStorage& shared)
-      : One(params.columns, shared), grouped_(params) {}
+      : Leaf(params.columns, shared), grouped_(params) {}
 
   template <bool ReferenceSource, class... Of>
   CUTLASS_DEVICE auto get_consumer_store_callbacks(
       const cutlass::epilogue::fusion::detail::ConsumerStoreArgs<Of...>& arguments) {
     const std::int64_t group = cute::get<3>(arguments.tile_coord_mnkl);
-    return One::template callbacks_from<ReferenceSource>(arguments, group * grouped_.step);
+    return Leaf::template callbacks_from<ReferenceSource>(arguments, group * grouped_.step);
   }
 
  private:
