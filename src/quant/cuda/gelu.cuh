@@ -235,6 +235,32 @@ __device__ __forceinline__ void look_up_packs(bool tanh_form, Pack<T, 8> (&x)[N]
   }
 }
 
+/// Puts those products g · activation'(x) into the words of a result whose element of x, by its
+/// magnitude, is_outside a table or list.
+template <class T, class IsOutside>
+__device__ __forceinline__ void compute_other_products(bool tanh_form, const Pack<T, 8>& g,
+                                                       const Pack<T, 8>& x, unsigned (&words)[4],
+                                                       const IsOutside& is_outside) {
+  // One element after another is taken from the low end, and its product put in at the high end.
+  uint4 rest = x.words;
+  uint4 gradients = g.words;
+#pragma unroll 1
+  for (int i = 0; i < 8; ++i) {
+    unsigned result = words[0];
+    if (is_outside(rest.x & 0x7FFFu)) {
+      T element;
+      T gradient;
+      element.bits = static_cast<std::uint16_t>(rest.x);
+      gradient.bits = static_cast<std::uint16_t>(gradients.x);
+      result =
+          narrow<T>(__fmul_rn(widen(gradient), activation_slope(tanh_form, widen(element)))).bits;
+    }
+    shift_in(rest.x, rest.y, rest.z, rest.w, 0);
+    shift_in(gradients.x, gradients.y, gradients.z, gradients.w, 0);
+    shift_in(words[0], words[1], words[2], words[3], result);
+  }
+}
+
 /// g · activation'(x) of a pack by the table, which has all derivatives but those at tiny elements,
 /// 0 included, and at large ones.
 __device__ __forceinline__ Pack<bfloat16, 8> product_with_looked_up(
@@ -261,24 +287,10 @@ __device__ __forceinline__ Pack<bfloat16, 8> product_with_looked_up(
                                      __fmul_rn(value(g, 2 * w + 1), load(places >> 16)));
   }
   canonical_pairs<bfloat16>(words);
-  if (outside != 0) {
-    // One element after another is taken from the low end, and its product put in at the high end.
-    uint4 rest = x.words;
-    uint4 gradients = g.words;
-#pragma unroll 1
-    for (int i = 0; i < 8; ++i) {
-      const unsigned magnitude = rest.x & 0x7FFFu;
-      unsigned result = words[0];
-      if (magnitude < Slopes::first || magnitude >= Slopes::end)
-        result =
-            narrow<bfloat16>(__fmul_rn(__uint_as_float(gradients.x << 16),
-                                       activation_slope(tanh_form, __uint_as_float(rest.x << 16))))
-                .bits;
-      shift_in(rest.x, rest.y, rest.z, rest.w, 0);
-      shift_in(gradients.x, gradients.y, gradients.z, gradients.w, 0);
-      shift_in(words[0], words[1], words[2], words[3], result);
-    }
-  }
+  if (outside != 0)
+    compute_other_products(tanh_form, g, x, words, [](unsigned magnitude) {
+      return magnitude < Slopes::first || magnitude >= Slopes::end;
+    });
   Pack<bfloat16, 8> y;
   y.words = make_uint4(words[0], words[1], words[2], words[3]);
   return y;

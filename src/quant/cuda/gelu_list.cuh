@@ -116,26 +116,9 @@ __device__ __forceinline__ Pack<half, 8> product_with_looked_up(bool tanh_form,
                                  __fmul_rn(value(g, 2 * w + 1), slopes[places >> 16]));
   }
   canonical_pairs<half>(words);
-  if (outside != 0) {
-    uint4 rest = x.words;
-    uint4 gradients = g.words;
-#pragma unroll 1
-    for (int i = 0; i < 8; ++i) {
-      unsigned result = words[0];
-      if ((rest.x & 0x7FFFu) >= List<true>::end) {
-        half element;
-        half gradient;
-        element.bits = static_cast<std::uint16_t>(rest.x);
-        gradient.bits = static_cast<std::uint16_t>(gradients.x);
-        result =
-            narrow<half>(__fmul_rn(widen(gradient), activation_slope(tanh_form, widen(element))))
-                .bits;
-      }
-      shift_in(rest.x, rest.y, rest.z, rest.w, 0);
-      shift_in(gradients.x, gradients.y, gradients.z, gradients.w, 0);
-      shift_in(words[0], words[1], words[2], words[3], result);
-    }
-  }
+  if (outside != 0)
+    compute_other_products(tanh_form, g, x, words,
+                           [](unsigned magnitude) { return magnitude >= List<true>::end; });
   Pack<half, 8> y;
   y.words = make_uint4(words[0], words[1], words[2], words[3]);
   return y;
