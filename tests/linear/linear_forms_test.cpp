@@ -207,6 +207,17 @@ TEST(LinearForms, AWiderWeight) {
   }
 }
 
+// A random x in f32, which the trial gets in its own type.
+FloatMatrix wide_x(const LayerCase& c, LayerTrial& rounded) {
+  FloatMatrix wide(DType::f32, c.m, c.k, c.layout);
+  test::Random random(5);
+  wide.fill(random);
+  for (std::int64_t r = 0; r < c.m; ++r)
+    for (std::int64_t k = 0; k < c.k; ++k)
+      rounded.x.set(r, k, wide.get(r, k));
+  return wide;
+}
+
 // An f32 x of a narrower layer gives the bits of x rounded to the layer's type.
 TEST(LinearForms, AWiderInput) {
   for (const ContextOptions& options : test::all_contexts()) {
@@ -220,13 +231,7 @@ TEST(LinearForms, AWiderInput) {
           const LayerCase c = test::cut_case(mode, dtype, DType::f32, 48);
           SCOPED_TRACE(c.text());
           LayerTrial t(c), plain(c);
-          FloatMatrix wide(DType::f32, c.m, c.k, c.layout);
-          test::Random random(5);
-          wide.fill(random);
-          for (std::int64_t r = 0; r < c.m; ++r)
-            for (std::int64_t k = 0; k < c.k; ++k)
-              plain.x.set(r, k, wide.get(r, k));
-          t.x = wide;
+          t.x = wide_x(c, plain);
           LinearOptions of_layer = plain.options();
           of_layer.dw = dw;
           SwitchbackLinear layer = t.make(context, of_layer);
@@ -266,13 +271,7 @@ TEST(LinearForms, AWiderInputOfAnActivationAndOfKeptCodes) {
   Context context(test::device_options());
   const LayerCase c = test::cut_case(Mode::global, DType::bf16, DType::bf16, 48);
   LayerTrial t(c), plain(c);
-  FloatMatrix wide(DType::f32, c.m, c.k, c.layout);
-  test::Random random(5);
-  wide.fill(random);
-  for (std::int64_t r = 0; r < c.m; ++r)
-    for (std::int64_t k = 0; k < c.k; ++k)
-      plain.x.set(r, k, wide.get(r, k));
-  t.x = wide;
+  t.x = wide_x(c, plain);
   LinearOptions options = t.options();
   options.activation = Activation::gelu_tanh;
   SwitchbackLinear layer = t.make(context, options), narrow = plain.make(context, options);
