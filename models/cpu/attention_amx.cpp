@@ -14,7 +14,6 @@
 #include "models/cpu/attention_amx.hpp"
 
 #if defined(__AMX_BF16__) && defined(__AVX512BW__)
-#include <cpuid.h>
 #include <immintrin.h>
 
 #include "models/cpu/attention_amx_tiles.hpp"
@@ -75,29 +74,27 @@ struct alignas(64) Queries {
   float change[block];
 };
 
-SWITCHBACK_INLINE __m512 sum_of_columns(__m512i* rows) {
-  transpose(rows);
+// Of each row, what the operation makes of its lanes; a lane for each row.
+template <class Operation>
+SWITCHBACK_INLINE __m512 folded_rows(__m512i (&rows)[lanes], const Operation& operation) {
+  core::transpose16(rows);
   __m512 v[lanes];
   SWITCHBACK_EACH(i, lanes) {
     v[i] = _mm512_castsi512_ps(rows[i]);
   }
   for (int n = lanes / 2; n > 0; n /= 2)
     SWITCHBACK_EACH(i, n) {
-      v[i] = _mm512_add_ps(v[i], v[i + n]);
+      v[i] = operation(v[i], v[i + n]);
     }
   return v[0];
 }
-SWITCHBACK_INLINE __m512 max_of_columns(__m512i* rows) {
-  transpose(rows);
-  __m512 v[lanes];
-  SWITCHBACK_EACH(i, lanes) {
-    v[i] = _mm512_castsi512_ps(rows[i]);
-  }
-  for (int n = lanes / 2; n > 0; n /= 2)
-    SWITCHBACK_EACH(i, n) {
-      v[i] = _mm512_max_ps(v[i], v[i + n]);
-    }
-  return v[0];
+SWITCHBACK_INLINE __m512 sums_of_rows(__m512i (&rows)[lanes]) {
+  return folded_rows(
+      rows, [](__m512 a, __m512 b) __attribute__((always_inline)) { return _mm512_add_ps(a, b); });
+}
+SWITCHBACK_INLINE __m512 maxima_of_rows(__m512i (&rows)[lanes]) {
+  return folded_rows(
+      rows, [](__m512 a, __m512 b) __attribute__((always_inline)) { return _mm512_max_ps(a, b); });
 }
 
 // Scores of 16 rows, of which row i sees the keys up to `offset` + i of `keys`, become weights
@@ -120,7 +117,7 @@ void weights_of_rows(float* scores, int64_t offset, int64_t keys, float unit, Qu
     of_rows[r] = _mm512_castps_si512(_mm512_max_ps(most[0], most[1]));
   }
   const __m512 before = _mm512_load_ps(queries.max + first);
-  const __m512 shift = _mm512_max_ps(before, max_of_columns(of_rows));
+  const __m512 shift = _mm512_max_ps(before, maxima_of_rows(of_rows));
   const __m512 factor = _mm512_set1_ps(unit);
   const __m512 change = power_of_two(_mm512_mul_ps(_mm512_sub_ps(before, shift), factor));
   alignas(64) float offsets[lanes];
@@ -155,7 +152,7 @@ void weights_of_rows(float* scores, int64_t offset, int64_t keys, float unit, Qu
     ahead.some();
   }
   const __m512 sum = _mm512_load_ps(queries.sum + first);
-  _mm512_store_ps(queries.sum + first, _mm512_fmadd_ps(sum, change, sum_of_columns(of_rows)));
+  _mm512_store_ps(queries.sum + first, _mm512_fmadd_ps(sum, change, sums_of_rows(of_rows)));
   _mm512_store_ps(queries.max + first, shift);
   _mm512_store_ps(queries.change + first, change);
 }
@@ -432,12 +429,8 @@ void backward(const Backward& task, void* scratch, Times* times) {
   timer.products();
 }
 
-bool available() {
-  static const bool has_bf16 = [] {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1) != 0;
-  }();
-  return has_bf16;
+bool is_built() {
+  return true;
 }
 
 }  // namespace switchback::models::amx
@@ -454,7 +447,7 @@ int64_t backward_bytes(int64_t, int64_t) {
 }
 void forward(const Forward&, void*, Times*) {}
 void backward(const Backward&, void*, Times*) {}
-bool available() {
+bool is_built() {
   return false;
 }
 

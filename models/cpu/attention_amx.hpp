@@ -65,7 +65,7 @@ int64_t backward_bytes(int64_t length, int64_t dim);
 void forward(const Forward& task, void* scratch, Times* times);
 void backward(const Backward& head, void* scratch, Times* times);
 
-// Whether this build and this CPU have them. They also need CpuFeatures::amx_int8.
-bool available();
+// Whether this build has them. They need CpuFeatures::amx_bf16.
+bool is_built();
 
 }  // namespace switchback::models::amx

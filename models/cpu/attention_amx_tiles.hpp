@@ -5,10 +5,13 @@
 
 #include <immintrin.h>
 
+#include "core/cpu/amx.hpp"
+#include "core/cpu/transpose16.hpp"
+#include "core/cpu/unroll.hpp"
 #include "models/cpu/attention_amx.hpp"
 
 #define SWITCHBACK_INLINE inline __attribute__((always_inline))
-#define SWITCHBACK_EACH(i, count) _Pragma("GCC unroll 16") for (int i = 0; i < (count); ++i)
+#define SWITCHBACK_EACH(i, count) SWITCHBACK_UNROLL for (int i = 0; i < (count); ++i)
 
 namespace switchback::models::amx {
 
@@ -28,27 +31,13 @@ constexpr int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-// What ldtilecfg reads.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
-// The compiler does not know what memory tile loads read. (Of their stores it does.)
-SWITCHBACK_INLINE void finish_stores() {
-  asm volatile("" ::: "memory");
-}
-
 void begin_tiles() {
-  TileConfig config;
+  core::TileConfig config;
   for (int i = 0; i < 8; ++i) {
     config.row_bytes[i] = line_bytes;
     config.rows[i] = lanes;
   }
-  finish_stores();
+  core::finish_stores();
   _tile_loadconfig(&config);
 }
 
@@ -107,7 +96,7 @@ struct Right {
 // c[32, 32] (+)= left[32, 32 · steps] · right
 SWITCHBACK_INLINE void multiply(const Left& left, const Right& right, int64_t steps, float* c,
                                 int64_t stride, bool add) {
-  finish_stores();
+  core::finish_stores();
   const int64_t row = stride * static_cast<int64_t>(sizeof(float));
   float* const lower = c + lanes * stride;
   if (add) {
@@ -167,34 +156,6 @@ struct Operand {
   }
 };
 
-// Row i becomes column i.
-SWITCHBACK_INLINE void transpose(__m512i* v) {
-  __m512i t[16];
-  SWITCHBACK_EACH(i, 8) {
-    t[2 * i] = _mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
-  }
-  SWITCHBACK_EACH(i, 4) {
-    v[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    v[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    v[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    v[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-  // v[4 g + j] holds column 4 l + j of rows 4 g to 4 g + 3 in quarter l.
-  SWITCHBACK_EACH(j, 4) {
-    t[j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0x88);
-    t[4 + j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0xDD);
-    t[8 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0x88);
-    t[12 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0xDD);
-  }
-  SWITCHBACK_EACH(j, 4) {
-    v[j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0x88);
-    v[4 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0x88);
-    v[8 + j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0xDD);
-    v[12 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0xDD);
-  }
-}
-
 // Which elements of two vectors of 32 lie side by side: the lower halves of both, or the upper.
 SWITCHBACK_INLINE __m512i pairs(bool upper) {
   alignas(64) static constexpr uint16_t index[2][32] = {
@@ -222,7 +183,7 @@ void pack_transposed(const Operand& from, int64_t rows, int64_t chunks, uint16_t
       SWITCHBACK_EACH(i, lanes) {
         v[i] = from.chunk_of<whole>(r + i, c);
       }
-      transpose(v);
+      core::transpose16(v);
       SWITCHBACK_EACH(i, lanes) {
         _mm512_store_si512(to, v[i]);
         to += block;
@@ -259,7 +220,7 @@ void pack_columns(const Operand& from, int64_t rows, int64_t chunks, uint16_t* t
           v[i] = _mm512_permutex2var_epi16(from.chunk_of<whole>(r + 2 * i, c), index,
                                            from.chunk_of<whole>(r + 2 * i + 1, c));
         }
-        transpose(v);
+        core::transpose16(v);
         uint16_t* const tile =
             to + ((2 * c + upper) * (rows / block) + r / block) * (lanes * block);
         SWITCHBACK_EACH(i, lanes) {
@@ -333,7 +294,7 @@ void put_transposed(const float* from, int64_t rows, int64_t dim, int64_t chunks
           v[upper][i] =
               _mm512_castps_si512(_mm512_mul_ps(_mm512_load_ps(tile + i * tile_queries), factor));
         }
-        transpose(v[upper]);
+        core::transpose16(v[upper]);
       }
       const int64_t count = least(lanes, rows - r);
       for (int64_t i = 0; i < count; ++i)

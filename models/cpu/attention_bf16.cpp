@@ -65,7 +65,7 @@ std::int64_t floats_of(std::int64_t bytes) {
 }  // namespace
 
 bool takes(const ContextState& state, DType dtype) {
-  return dtype == DType::bf16 && state.features.amx_int8 && available();
+  return dtype == DType::bf16 && state.features.amx_bf16 && is_built();
 }
 
 void attention(ContextState& state, const AttentionShape& shape, const ConstAnyMatrix& qkv,

@@ -21,6 +21,7 @@ struct CpuFeatures {
   bool avx512_vnni = false;  ///< EVEX vpdpbusd, 512 bit
   bool avx512_bf16 = false;
   bool amx_int8 = false;  ///< AMX tiles and int8, with the above; permission granted by the system
+  bool amx_bf16 = false;  ///< AMX bf16, with amx_int8
 
   /// Whether code for this level can run. Scalar code always can.
   [[nodiscard]] bool has(Isa isa) const noexcept;

@@ -108,6 +108,7 @@ CpuFeatures CpuFeatures::capped(Isa cap) const noexcept {
   for (const Level& level : levels)
     if (level.feature != nullptr && !covers(cap, level.isa)) f.*level.feature = false;
   f.avx512_bf16 = f.avx512_bf16 && covers(cap, Isa::avx512_vnni);
+  f.amx_bf16 = f.amx_bf16 && covers(cap, Isa::amx);
   return f;
 }
 
@@ -166,6 +167,7 @@ CpuFeatures probe() {
   f.avx512_bf16 = f.avx512 && bit(seven_one.a, 5);
   f.amx_int8 = f.avx512_vnni && f.avx512_bf16 && tiles && bit(seven.d, 24) && bit(seven.d, 25) &&
                request_amx_permission();
+  f.amx_bf16 = f.amx_int8 && bit(seven.d, 22);
   return f;
 }
 

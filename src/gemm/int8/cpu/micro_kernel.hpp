@@ -5,21 +5,16 @@
 //
 // Implementations are compiled for their instruction set. If the linker shared one of their inline
 // functions with other files, it would crash CPUs without that instruction set. So they include
-// only this header, core/numerics.hpp, headers of their own folder and intrinsics, use no templates
-// of the standard library, and keep everything except the kernel in an unnamed namespace.
+// only this header, core/numerics.hpp, headers of their own folder and of core/cpu that are written
+// for such files, and intrinsics, use no templates of the standard library, and keep everything
+// except the kernel in an unnamed namespace.
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "core/cpu/features.hpp"
-
-// Full unrolling, without which an array of accumulators does not become registers.
-#if defined(__clang__)
-#define SWITCHBACK_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define SWITCHBACK_UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "core/cpu/unroll.hpp"
 
 namespace switchback::gemm_int8 {
 

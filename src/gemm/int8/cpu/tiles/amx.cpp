@@ -10,6 +10,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "core/cpu/amx.hpp"
 #include "gemm/int8/cpu/tiles/avx512_common.hpp"
 #include "gemm/int8/cpu/tiles/pack_columns.hpp"
 
@@ -26,20 +27,6 @@ constexpr int register_bytes = 1024;
 // So many codes of a tile's rows and of a panel fit into the first-level cache.
 constexpr int64_t near_codes = 512;
 
-// What ldtilecfg reads.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
-// The compiler does not know what memory tile loads read. (Of their stores it does.)
-inline __attribute__((always_inline)) void finish_stores() {
-  asm volatile("" ::: "memory");
-}
-
 // Registers 0 to 3 hold sums: of the upper rows and two halves of the columns, then of the lower
 // rows. 4 and 5 hold the upper and lower rows of A, 6 and 7 columns of B.
 struct Shape {
@@ -51,14 +38,14 @@ thread_local Shape configured = {};
 
 void configure(Shape shape) {
   if (shape.upper == configured.upper && shape.lower == configured.lower) return;
-  TileConfig config;
+  core::TileConfig config;
   for (int i = 0; i < 8; ++i) {
     config.row_bytes[i] = 64;
     config.rows[i] = static_cast<uint8_t>(i >= 6            ? half
                                           : i < 2 || i == 4 ? shape.upper
                                                             : shape.lower);
   }
-  finish_stores();
+  core::finish_stores();
   _tile_loadconfig(&config);
   configured = shape;
 }
@@ -85,7 +72,7 @@ struct LastCodes {
   LastCodes(const int8_t* a, int64_t stride, int rows, int64_t count) {
     for (int r = 0; r < rows; ++r)
       _mm512_store_si512(codes[r], _mm512_maskz_loadu_epi8(first64(count), a + r * stride));
-    finish_stores();
+    core::finish_stores();
   }
 };
 
@@ -166,7 +153,7 @@ __attribute__((noinline)) void wide(const Tile& t, int rows, const Epilogue& epi
       _tile_zero(3);
     }
   } else {
-    finish_stores();
+    core::finish_stores();
     _tile_loadd(0, sums, stride);
     _tile_loadd(1, sums + half, stride);
     if constexpr (BothHalves) {
@@ -316,7 +303,7 @@ void narrow(const Tile& t) {
   if (t.start != nullptr) {
     _tile_zero(0);
   } else {
-    finish_stores();
+    core::finish_stores();
     _tile_loadd(0, sums, stride);
   }
   _tile_zero(1);
@@ -391,7 +378,7 @@ void store_transposed(const int32_t* from, int rows, int32_t* sums) {
   SWITCHBACK_UNROLL
   for (int i = 0; i < half; ++i)
     r[i] = _mm512_load_si512(from + i * half);
-  transpose16(r);
+  core::transpose16(r);
   SWITCHBACK_UNROLL
   for (int i = 0; i < half; ++i)
     if (i < rows) _mm512_store_si512(sums + i * panel_cols, r[i]);
@@ -416,7 +403,7 @@ void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b,
     pack_rows<0, strip_cols>(a, stride_a, upper, codes, rows[0]);
     if constexpr (lower > 0)
       pack_rows<0, strip_cols>(a + half * stride_a, stride_a, lower, codes, rows[1]);
-    finish_stores();
+    core::finish_stores();
     _tile_loadd(4, from, stride);
     _tile_loadd(6, rows[0], 64);
     _tile_dpbssd(0, 4, 6);

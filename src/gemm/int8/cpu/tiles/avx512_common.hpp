@@ -6,6 +6,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "core/cpu/transpose16.hpp"
 #include "core/numerics.hpp"
 #include "gemm/int8/cpu/micro_kernel.hpp"
 
@@ -17,35 +18,6 @@ inline __mmask64 first64(int64_t count) {
 }
 inline __mmask16 first16(int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xFFFFu : (1u << count) - 1u);
-}
-
-// 16 rows of 16 groups become 16 groups of 16 rows.
-inline __attribute__((always_inline)) void transpose16(__m512i (&r)[16]) {
-  __m512i t[16];
-  SWITCHBACK_UNROLL
-  for (int i = 0; i < 8; ++i) {
-    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-  SWITCHBACK_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-  SWITCHBACK_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xDD);
-    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xDD);
-  }
-  SWITCHBACK_UNROLL
-  for (int i = 0; i < 8; ++i) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xDD);
-  }
 }
 
 template <bool Stream>
@@ -78,7 +50,7 @@ void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip)
             r < n ? _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, b + r * stride_b + i), offset)
                   : offset;
     }
-    transpose16(rows);
+    core::transpose16(rows);
     uint8_t* at = out + i * StripCols;
     if (groups == 16) {
       SWITCHBACK_UNROLL
