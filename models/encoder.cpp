@@ -60,6 +60,17 @@ struct Norm {
     if (saved != nullptr) *saved = std::move(s);
     return y;
   }
+  // What forward returned, from the sum that it kept.
+  [[nodiscard]] Tensor again(const Surroundings& around, const Saved& saved) const {
+    Tensor y = around.take(MemoryClass::saved, DType::f32, saved.sum.rows(), saved.sum.cols());
+    layer_norm(around.state(), {.x = saved.sum.any(),
+                                .gain = gain.value.floats(),
+                                .bias = bias.value.floats(),
+                                .y = y.any(),
+                                .mean = saved.mean.floats(),
+                                .rstd = saved.rstd.floats()});
+    return y;
+  }
   // The gradient of the sum, in place of dy's memory if `dx` is dy.
   void backward(const Surroundings& around, Saved& saved, const Tensor& dy, const Tensor& dx,
                 bool accumulate) const {
@@ -86,6 +97,10 @@ Tensor copy_of(const Surroundings& around, const Tensor& x) {
 }
 
 }  // namespace
+
+std::string_view recompute_name(Recompute recompute) noexcept {
+  return recompute == Recompute::full ? "full" : "selective";
+}
 
 std::int64_t StackOptions::parameters() const {
   const std::int64_t block =
@@ -139,44 +154,79 @@ struct Stage::Block {
       linear.forward_for_training(x.any(), y.any());
   }
 
-  Tensor forward(const Surroundings& around, const StackOptions& o, const Microbatch& m, Tensor x,
-                 const Dropout& drop1, const Dropout& drop2, bool keeps) {
+  // What GELU is applied to; in `normed`, what is added to the second half. `s`: null, or kept
+  // there is all that lies in front.
+  Tensor hidden_of(const Surroundings& around, const StackOptions& o, const Microbatch& m, Tensor x,
+                   const Dropout& drop1, Saved* s, Tensor& normed) {
     ContextState& state = around.state();
+    const bool keeps = s != nullptr;
     const MemoryClass c = keeps ? MemoryClass::saved : MemoryClass::workspace;
     const std::int64_t rows = x.rows();
     const auto take = [&](MemoryClass of, std::int64_t cols) {
       return around.take(of, DType::f32, rows, cols);
     };
     const bool codes = keeps && o.keeps_codes;
-    Saved s;
-    s.qkv = take(c, 3 * o.width);
-    run(around, qkv, x, s.qkv, codes, keeps ? &s.x : nullptr);
+    Tensor projected = take(c, 3 * o.width);
+    run(around, qkv, x, projected, codes, keeps ? &s->x : nullptr);
     Tensor attended = take(codes ? MemoryClass::workspace : c, o.width);
-    s.logsumexp = around.take(c, DType::f32, 1, rows * o.heads);
-    attention(state, shape(o, m), s.qkv.any(), attended.any(), s.logsumexp.floats());
-    if (!keeps) s.qkv.reset();
+    Tensor logsumexp = around.take(c, DType::f32, 1, rows * o.heads);
+    attention(state, shape(o, m), projected.any(), attended.any(), logsumexp.floats());
+    if (keeps) {
+      s->qkv = std::move(projected);
+      s->logsumexp = std::move(logsumexp);
+    }
+    projected.reset();
     Tensor branch = take(MemoryClass::workspace, o.width);
-    run(around, out, attended, branch, codes, keeps ? &s.attended : nullptr);
-    if (keeps && !codes) s.attended.x = std::move(attended);
+    run(around, out, attended, branch, codes, keeps ? &s->attended : nullptr);
+    if (keeps && !codes) s->attended.x = std::move(attended);
     attended.reset();
     dropout(state, drop1, branch.any());
-    Tensor normed = norm1.forward(around, x, branch, keeps ? &s.sum1 : nullptr);
-    if (keeps && !codes) s.x.x = std::move(x);
+    normed = norm1.forward(around, x, branch, keeps ? &s->sum1 : nullptr);
+    if (keeps && !codes) s->x.x = std::move(x);
     x.reset();
     branch.reset();
-
     Tensor hidden = take(codes ? MemoryClass::workspace : c, o.hidden);
-    run(around, up, normed, hidden, codes, keeps ? &s.normed : nullptr);
-    branch = take(MemoryClass::workspace, o.width);
+    run(around, up, normed, hidden, codes, keeps ? &s->normed : nullptr);
+    return hidden;
+  }
+  static void keep_hidden(const Surroundings& around, const StackOptions& o, Tensor hidden,
+                          Saved& s) {
+    if (o.keeps_codes)
+      keep_codes(around, hidden.any(), s.hidden);
+    else
+      s.hidden.x = std::move(hidden);
+  }
+
+  Tensor forward(const Surroundings& around, const StackOptions& o, const Microbatch& m, Tensor x,
+                 const Dropout& drop1, const Dropout& drop2, Keeps keeps) {
+    const bool keeps_all = keeps == Keeps::everything;
+    Saved s;
+    Tensor normed;
+    Tensor hidden = hidden_of(around, o, m, std::move(x), drop1, keeps_all ? &s : nullptr, normed);
+    Tensor branch = around.take(MemoryClass::workspace, DType::f32, hidden.rows(), o.width);
     down.forward_for_training(hidden.any(), branch.any());
-    if (codes) keep_codes(around, hidden.any(), s.hidden);
-    if (keeps && !codes) s.hidden.x = std::move(hidden);
+    if (keeps_all) keep_hidden(around, o, std::move(hidden), s);
     hidden.reset();
-    dropout(state, drop2, branch.any());
-    Tensor y = norm2.forward(around, normed, branch, keeps ? &s.sum2 : nullptr);
-    if (keeps && !codes) s.normed.x = std::move(normed);
-    if (keeps) saved[static_cast<std::size_t>(m.index)] = std::move(s);
+    dropout(around.state(), drop2, branch.any());
+    Tensor y = norm2.forward(around, normed, branch, keeps == Keeps::nothing ? nullptr : &s.sum2);
+    if (keeps_all && !o.keeps_codes) s.normed.x = std::move(normed);
+    if (keeps != Keeps::nothing) saved[static_cast<std::size_t>(m.index)] = std::move(s);
     return y;
+  }
+  // What `forward` has kept of x, had it kept everything; it has kept the sum of its last norm.
+  void recompute(const Surroundings& around, const StackOptions& o, const Microbatch& m, Tensor x,
+                 const Dropout& drop1) {
+    Saved& kept = saved[static_cast<std::size_t>(m.index)];
+    Saved s;
+    Tensor normed;
+    keep_hidden(around, o, hidden_of(around, o, m, std::move(x), drop1, &s, normed), s);
+    if (!o.keeps_codes) s.normed.x = std::move(normed);
+    s.sum2 = std::move(kept.sum2);
+    kept = std::move(s);
+  }
+  // What `forward` returned, after the same.
+  Tensor output(const Surroundings& around, const Microbatch& m) const {
+    return norm2.again(around, saved[static_cast<std::size_t>(m.index)].sum2);
   }
 
   Tensor backward(const Surroundings& around, const StackOptions& o, const Microbatch& m, Tensor dy,
@@ -306,21 +356,33 @@ Dropout Stage::dropout_at(const Microbatch& m, std::int64_t site) const {
           .first = first / 64 * 64};
 }
 
-Tensor Stage::run(const Microbatch& m, Tensor x, bool keeps) {
+Tensor Stage::entry(const Microbatch& m, Tensor x, MemoryClass c) {
+  ContextState& state = around_.state();
+  const StackOptions& o = options_;
+  if (ends_->embeds) {
+    x = around_.take(c, DType::f32, m.count * o.length, o.width);
+    Tensor holder;
+    embed(state, on_device(state, around_.memory, m.tokens, holder), ends_->tokens->value_view(),
+          ends_->positions->value_view(), x.any());
+  }
+  if (ends_->drops) dropout(state, dropout_at(m, 0), x.any());
+  return x;
+}
+
+Tensor Stage::blocks(const Microbatch& m, Tensor x, Keeps keeps) {
+  x = entry(m, std::move(x),
+            keeps == Keeps::everything ? MemoryClass::saved : MemoryClass::workspace);
+  for (const auto& block : blocks_)
+    x = block->forward(around_, options_, m, std::move(x), dropout_at(m, 2 * block->layer + 1),
+                       dropout_at(m, 2 * block->layer + 2), keeps);
+  return x;
+}
+
+Tensor Stage::end(const Microbatch& m, Tensor x, bool keeps) {
   ContextState& state = around_.state();
   const StackOptions& o = options_;
   const MemoryClass c = keeps ? MemoryClass::saved : MemoryClass::workspace;
   Ends& ends = *ends_;
-  if (ends.embeds) {
-    x = around_.take(c, DType::f32, m.count * o.length, o.width);
-    Tensor holder;
-    embed(state, on_device(state, around_.memory, m.tokens, holder), ends.tokens->value_view(),
-          ends.positions->value_view(), x.any());
-  }
-  if (ends.drops) dropout(state, dropout_at(m, 0), x.any());
-  for (const auto& block : blocks_)
-    x = block->forward(around_, o, m, std::move(x), dropout_at(m, 2 * block->layer + 1),
-                       dropout_at(m, 2 * block->layer + 2), keeps);
   Ends::Saved s;
   if (ends.norm != nullptr) x = ends.norm->forward(around_, x, Tensor(), keeps ? &s.norm : nullptr);
   if (ends.head != nullptr) {
@@ -338,20 +400,33 @@ Tensor Stage::run(const Microbatch& m, Tensor x, bool keeps) {
   return x;
 }
 
+bool Stage::keeps_sums() const {
+  // One stage alone has nothing to wait for, and computes its forward once, in backward.
+  return options_.recompute == Recompute::selective && !(ends_->embeds && ends_->head != nullptr);
+}
+
 Tensor Stage::forward(const Microbatch& m, Tensor x, bool checkpoint) {
   const auto i = static_cast<std::size_t>(m.index);
   checkpointed_[i] = static_cast<char>(checkpoint);
-  if (!checkpoint) return run(m, std::move(x), true);
+  if (!checkpoint) return end(m, blocks(m, std::move(x), Keeps::everything), true);
   inputs_[i] = std::move(x);
   inputs_[i].set_class(MemoryClass::saved);
-  // Nobody waits for the last stage's output: its forward runs once, in backward.
-  if (ends_->head != nullptr) return {};
-  if (ends_->embeds) return run(m, Tensor(), false);
-  Tensor input =
-      around_.take(MemoryClass::workspace, DType::f32, inputs_[i].rows(), inputs_[i].cols());
-  zero(around_.state(), input.any());
-  add(around_.state(), inputs_[i].any(), input.any());
-  return run(m, std::move(input), false);
+  // Nobody waits for the last stage's output.
+  const bool is_last = ends_->head != nullptr;
+  if (is_last && !keeps_sums()) return {};
+  Tensor input;
+  if (!inputs_[i].empty()) {
+    input = around_.take(MemoryClass::workspace, DType::f32, inputs_[i].rows(), inputs_[i].cols());
+    zero(around_.state(), input.any());
+    add(around_.state(), inputs_[i].any(), input.any());
+  }
+  Tensor y = blocks(m, std::move(input), keeps_sums() ? Keeps::sums : Keeps::nothing);
+  return is_last ? Tensor() : end(m, std::move(y), false);
+}
+
+Tensor Stage::input_of_block(const Microbatch& m, std::size_t i) {
+  if (i > 0) return blocks_[i - 1]->output(around_, m);
+  return entry(m, std::move(inputs_[static_cast<std::size_t>(m.index)]), MemoryClass::saved);
 }
 
 Tensor Stage::backward(const Microbatch& m, Tensor dy, bool accumulate) {
@@ -359,7 +434,11 @@ Tensor Stage::backward(const Microbatch& m, Tensor dy, bool accumulate) {
   const StackOptions& o = options_;
   const auto i = static_cast<std::size_t>(m.index);
   Ends& ends = *ends_;
-  if (checkpointed_[i] != 0) run(m, std::move(inputs_[i]), true);
+  const bool by_block = checkpointed_[i] != 0 && keeps_sums();
+  if (checkpointed_[i] != 0 && !by_block)
+    end(m, blocks(m, std::move(inputs_[i]), Keeps::everything), true);
+  else if (by_block && (ends.norm != nullptr || ends.head != nullptr))
+    end(m, input_of_block(m, blocks_.size()), true);
   Ends::Saved& s = ends.saved[i];
   if (ends.head != nullptr) {
     dy = around_.take(MemoryClass::workspace, DType::f32, s.dlogits.rows(), o.width);
@@ -371,9 +450,14 @@ Tensor Stage::backward(const Microbatch& m, Tensor dy, bool accumulate) {
     ends.norm->backward(around_, s.norm, dy, dx, accumulate);
     dy = std::move(dx);
   }
-  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block)
-    dy = (*block)->backward(around_, o, m, std::move(dy), dropout_at(m, 2 * (*block)->layer + 1),
-                            dropout_at(m, 2 * (*block)->layer + 2), accumulate);
+  for (std::size_t b = blocks_.size(); b-- > 0;) {
+    Block& block = *blocks_[b];
+    const Dropout drop1 = dropout_at(m, 2 * block.layer + 1);
+    if (by_block) block.recompute(around_, o, m, input_of_block(m, b), drop1);
+    dy = block.backward(around_, o, m, std::move(dy), drop1, dropout_at(m, 2 * block.layer + 2),
+                        accumulate);
+  }
+  inputs_[i].reset();
   if (ends.drops) dropout(state, dropout_at(m, 0), dy.any());
   if (!ends.embeds) return dy;
   Tensor holder;

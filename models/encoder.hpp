@@ -6,11 +6,20 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "models/layers.hpp"
 
 namespace switchback::models {
+
+/// What backward computes again of a microbatch that is checkpointed. `full`: everything from the
+/// stage's input on, which alone is kept. `selective`: kept is also the sum that the last norm of
+/// each block is applied to, about a twelfth of what a block keeps without checkpointing, so that
+/// the product with the longest rows is not computed again, and one block at a time holds the rest.
+enum class Recompute { full, selective };
+/// "full", "selective".
+std::string_view recompute_name(Recompute recompute) noexcept;
 
 struct StackOptions {
   std::int64_t vocabulary = 0;
@@ -25,6 +34,7 @@ struct StackOptions {
   /// Inputs of linears are kept for backward as int8 codes, a quarter of their bytes. The input of
   /// the second linear of a block is kept as codes of what GELU is applied to.
   bool keeps_codes = false;
+  Recompute recompute = Recompute::selective;
 
   [[nodiscard]] std::int64_t parameters() const;
   /// Embedding, dropout, the blocks, the last norm, and the head with the loss.
@@ -52,9 +62,9 @@ class Stage {
   Stage& operator=(const Stage&) = delete;
 
   /// The output for the stage that follows; empty from the last one. x is the
-  /// output of the stage before; empty for the first one. If `checkpoint`, only x is kept, and
-  /// backward computes the forward again; the last stage then computes its forward in backward
-  /// only.
+  /// output of the stage before; empty for the first one. If `checkpoint`, only x and what
+  /// StackOptions::recompute names are kept, and backward computes the rest again. If that is x
+  /// alone, or there is but one stage, the last one computes its forward in backward only.
   Tensor forward(const Microbatch& m, Tensor x, bool checkpoint);
   /// The gradient of x; empty from the first stage. dy is that of the output; empty for the last.
   Tensor backward(const Microbatch& m, Tensor dy, bool accumulate);
@@ -70,7 +80,15 @@ class Stage {
  private:
   struct Block;
   struct Ends;
-  Tensor run(const Microbatch& m, Tensor x, bool keeps);
+  enum class Keeps { nothing, sums, everything };
+  // What the first block, or what stands in its place, is applied to.
+  Tensor entry(const Microbatch& m, Tensor x, MemoryClass c);
+  Tensor blocks(const Microbatch& m, Tensor x, Keeps keeps);
+  // What comes after the blocks.
+  Tensor end(const Microbatch& m, Tensor x, bool keeps);
+  [[nodiscard]] bool keeps_sums() const;
+  // What block `i`, or what comes after the last, was applied to in a forward that kept the sums.
+  Tensor input_of_block(const Microbatch& m, std::size_t i);
   [[nodiscard]] Dropout dropout_at(const Microbatch& m, std::int64_t site) const;
 
   Surroundings around_;

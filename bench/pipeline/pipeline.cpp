@@ -63,6 +63,12 @@ std::vector<std::int64_t> split(std::int64_t parts, std::int64_t stages) {
   return all;
 }
 
+models::Recompute parse_recompute(const std::string& name) {
+  for (const models::Recompute r : {models::Recompute::full, models::Recompute::selective})
+    if (models::recompute_name(r) == name) return r;
+  core::fail(Status::invalid_argument, "--recompute {}: it must be full or selective", name);
+}
+
 Checkpoint parse_checkpoint(const std::string& name) {
   for (const Checkpoint c : {Checkpoint::never, Checkpoint::except_last, Checkpoint::always})
     if (models::checkpoint_name(c) == name) return c;
@@ -109,6 +115,12 @@ class PipelineWorkload : public Workload {
                     "never, except_last or always; may be given again (default: all)")
         ->type_name("NAME ...");
     command
+        .add_option("--recompute", recompute_name_,
+                    "of checkpointed microbatches: full (from the stage's input on) or selective "
+                    "(each block also keeps the sum in front of its last norm)")
+        ->type_name("NAME")
+        ->capture_default_str();
+    command
         .add_option("--mode", mode_names_,
                     "standard, rowwise, global, global_mem_efficient or auto; may be given again")
         ->type_name("NAME ...")
@@ -153,6 +165,7 @@ class PipelineWorkload : public Workload {
     for (const std::int64_t m : microbatches_)
       core::require(m >= 1 && batch_ % m == 0,
                     "--microbatches {}: the batch of {} must be a multiple of it", m, batch_);
+    recompute_ = parse_recompute(recompute_name_);
     std::vector<Checkpoint> checkpoints;
     for (const std::string& text : checkpoint_names_)
       checkpoints.push_back(parse_checkpoint(text));
@@ -203,6 +216,10 @@ class PipelineWorkload : public Workload {
             {.name = "stages", .meaning = "K"},
             {.name = "microbatches", .meaning = "M"},
             {.name = "checkpoint", .meaning = "never, except_last, always", .is_text = true},
+            {.name = "recompute",
+             .meaning = "of checkpointed microbatches: full, selective",
+             .is_text = true,
+             .in_table = false},
             {.name = "mode", .meaning = "of the linear layers", .is_text = true},
             {.name = "keep", .meaning = "of the inputs of linears", .is_text = true},
             {.name = "dtype", .meaning = "of activations", .is_text = true, .in_table = false},
@@ -296,7 +313,8 @@ class PipelineWorkload : public Workload {
             .dropout = dropout_,
             .key = 1,
             .mode = s.mode,
-            .keeps_codes = s.codes};
+            .keeps_codes = s.codes,
+            .recompute = recompute_};
   }
   [[nodiscard]] static std::string case_id(const Setting& s) {
     return fmt::format("{}x{}, {} sequences of {} in {} microbatches, {}, {}", s.shape.width,
@@ -314,6 +332,7 @@ class PipelineWorkload : public Workload {
             {"width", s.shape.width},
             {"layers", s.shape.layers},
             {"stage_threads", stage_threads_},
+            {"recompute", models::recompute_name(recompute_)},
             {"params", stack(s).parameters()}};
   }
   // Of all stages together, from above.
@@ -329,8 +348,11 @@ class PipelineWorkload : public Workload {
                                     : (8 * d + f) * 4 + 4 * static_cast<double>(s.shape.heads + 4);
     double saved = rows * (static_cast<double>(s.shape.layers) * of_block + 3 * d * 4 + v * 4);
     // Then each stage keeps its input, and all else of one microbatch.
-    if (variant.checkpoint != Checkpoint::never)
+    if (variant.checkpoint != Checkpoint::never) {
       saved = saved / microbatches + (stages - 1) * rows * d * 4;
+      if (recompute_ == models::Recompute::selective)
+        saved += rows * static_cast<double>(s.shape.layers) * (d + 2) * 4;
+    }
     const double scratch = stages * rows / microbatches * (8 * d + 3 * f) * 4 +
                            rows / microbatches * v * 4 + stages * d * f * 8 + d * v * 8;
     return params * (s.mode == Mode::standard ? 12 : 15) + saved + scratch + 32e6;
@@ -388,6 +410,8 @@ class PipelineWorkload : public Workload {
   std::int64_t layers_ = 0, batch_ = 64, sequence_ = 128;
   std::vector<std::int64_t> stages_, microbatches_;
   std::vector<std::string> checkpoint_names_, mode_names_, keep_names_;
+  std::string recompute_name_ = "selective";
+  models::Recompute recompute_ = models::Recompute::selective;
   float dropout_ = 0.1f;
   int stage_threads_ = 0, steps_ = 2;
   bool with_published_ = false;

@@ -147,6 +147,7 @@ TEST(PipelineCommand, Rejections) {
   EXPECT_EQ(message_of({"--stages", "7"}), "--stages 7: it must be from 1 to 6");
   EXPECT_EQ(message_of({"--checkpoint", "often"}),
             "--checkpoint often: it must be never, except_last or always");
+  EXPECT_EQ(message_of({"--recompute", "some"}), "--recompute some: it must be full or selective");
 }
 
 }  // namespace

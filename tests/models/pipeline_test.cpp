@@ -95,7 +95,7 @@ TEST(ModelsGradient, StackOfEveryParameter) {
 }
 
 PipelineOptions pipeline_of(const std::vector<std::int64_t>& parts, Checkpoint checkpoint,
-                            Mode mode, bool codes) {
+                            Mode mode, bool codes, Recompute recompute = Recompute::selective) {
   PipelineOptions o;
   o.stack = {.vocabulary = 40,
              .width = 64,
@@ -106,7 +106,8 @@ PipelineOptions pipeline_of(const std::vector<std::int64_t>& parts, Checkpoint c
              .dropout = 0.1f,
              .key = 9,
              .mode = mode,
-             .keeps_codes = codes};
+             .keeps_codes = codes,
+             .recompute = recompute};
   o.device = device();
   o.parts = parts;
   o.microbatches = 4;
@@ -140,10 +141,10 @@ Outcome outcome_of(const PipelineOptions& options) {
   return outcome;
 }
 
-// The whole stack in one stage, and its divisions.
+// The whole stack in one stage, and its divisions. The last has stages without a block.
 std::vector<std::vector<std::int64_t>> divisions() {
   if (on_emulated()) return {{5}, {2, 3}};
-  return {{8}, {4, 4}, {3, 1, 2, 2}};
+  return {{8}, {4, 4}, {3, 1, 2, 2}, {1, 1, 4, 1, 1}};
 }
 
 TEST(ModelsPipeline, StagesAndCheckpointingChangeNoBit) {
@@ -159,11 +160,24 @@ TEST(ModelsPipeline, StagesAndCheckpointingChangeNoBit) {
         for (const Checkpoint checkpoint :
              {Checkpoint::never, Checkpoint::except_last, Checkpoint::always}) {
           if (is_short && (parts.size() == 1 || checkpoint != Checkpoint::always)) continue;
-          const Outcome other = outcome_of(pipeline_of(parts, checkpoint, mode, codes));
-          EXPECT_EQ(other.losses, one.losses) << parts.size() << checkpoint_name(checkpoint);
-          EXPECT_EQ(other.gradients, one.gradients) << parts.size() << checkpoint_name(checkpoint);
-          if (checkpoint == Checkpoint::never) continue;
-          EXPECT_LT(other.saved, one.saved) << parts.size() << checkpoint_name(checkpoint);
+          std::size_t saved_fully_recomputed = 0;
+          for (const Recompute recompute : {Recompute::full, Recompute::selective}) {
+            if (checkpoint == Checkpoint::never && recompute == Recompute::full) continue;
+            const std::string what = std::to_string(parts.size()) + " stages, " +
+                                     std::string(checkpoint_name(checkpoint)) + ", " +
+                                     std::string(recompute_name(recompute));
+            const Outcome other =
+                outcome_of(pipeline_of(parts, checkpoint, mode, codes, recompute));
+            EXPECT_EQ(other.losses, one.losses) << what;
+            EXPECT_EQ(other.gradients, one.gradients) << what;
+            if (checkpoint == Checkpoint::never) continue;
+            EXPECT_LT(other.saved, one.saved) << what;
+            if (recompute == Recompute::full) saved_fully_recomputed = other.saved;
+            // One stage alone keeps the same.
+            if (recompute == Recompute::selective && parts.size() == 1) {
+              EXPECT_EQ(other.saved, saved_fully_recomputed) << what;
+            }
+          }
         }
     }
 }
