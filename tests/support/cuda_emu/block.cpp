@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Never compiled with ThreadSanitizer, and free of library containers: all fibers of a block work
-// on this file's state, and only the threads of the kernel are to be seen racing.
-#include "block.hpp"
+// The scheduler. Never compiled with ThreadSanitizer, and free of library containers: see
+// block_state.hpp.
+#include "block_state.hpp"
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
-#include "fiber.hpp"
 #include "shared_variables.hpp"
 
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
@@ -23,66 +22,17 @@ constinit thread_local dim3 blockDim{1, 1, 1};
 constinit thread_local dim3 gridDim{1, 1, 1};
 }  // namespace names
 
+using namespace scheduler;
+
+Block scheduler::block;
+
 namespace {
 
-constexpr int max_threads = 1024;
-constexpr int lanes_per_warp = 32;
 // Static shared memory that is small is filled before every block, else before every launch.
 constexpr std::size_t fill_per_block_bytes = std::size_t{16} << 10;
 // Calls of __nanosleep in a block between which no thread returned and no barrier opened.
 constexpr int max_idle_calls = 1000000;
 
-enum class State { fresh, ready, block_wait, warp_wait, finished };
-
-struct Thread {
-  uint3 index;
-  State state;
-  Fiber* fiber;
-  Site site;
-  unsigned mask;
-  std::uint64_t value;  // what it brings to a collective, then what it takes away
-  int source;           // the lane whose value a shuffle wants
-};
-
-// One collective that is under way, under the lowest lane of its mask.
-struct Group {
-  unsigned mask, arrived;
-  WarpVote vote;
-  Site site;
-  unsigned generation;
-};
-
-struct Warp {
-  Group groups[lanes_per_warp];
-  // Addresses that stand for collectives in ThreadSanitizer's eyes. Two of each, in turn: a fast
-  // lane's arrival at the next collective must not look as if a slow lane, still leaving this one,
-  // had seen it.
-  char sync[lanes_per_warp][2];
-};
-
-struct Block {
-  Thread threads[max_threads];
-  Warp warps[max_threads / lanes_per_warp];
-  int count;
-  int finished;
-  // Threads that can go on, and those that have not begun.
-  int ready[max_threads];
-  int ready_count;
-  int fresh[max_threads];
-  int fresh_count;
-  // The barrier of the block.
-  int waiting;
-  int votes;
-  BlockVote vote;
-  Site site;
-  int result;
-  unsigned generation;
-  char sync[2];
-  char start, end;  // order of launch, blocks and host for ThreadSanitizer
-  int idle_calls;   // of __nanosleep
-};
-
-Block block;
 const Grid* grid = nullptr;
 // Of a grid that overlaps with the kernel before it.
 bool waits = false;   // a thread waits for that now
@@ -102,34 +52,24 @@ struct Fault {
 Fault fault;
 char text[1024];
 
-void release([[maybe_unused]] void* address) {
+}  // namespace
+
+void scheduler::release([[maybe_unused]] void* address) {
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
   __tsan_release(address);
 #endif
 }
-void acquire([[maybe_unused]] void* address) {
+void scheduler::acquire([[maybe_unused]] void* address) {
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
   __tsan_acquire(address);
 #endif
 }
 
-// A fiber may be resumed on another OS thread than the one it began on, so that no address of a
-// thread_local variable may be kept across a switch.
-[[gnu::noinline]] void set_current(int thread) {
-  current = thread;
-  threadIdx = block.threads[thread].index;
-}
-[[gnu::noinline]] int get_current() {
+[[gnu::noinline]] int scheduler::get_current() {
   return current;
 }
 
-// Without a division: this is asked at every switch.
-int random_below(int n) {
-  return static_cast<int>(((next_random(random_state) >> 32) * static_cast<std::uint64_t>(n)) >>
-                          32);
-}
-
-[[noreturn]] void fail(const char* what, int other = -1) {
+[[noreturn]] void scheduler::fail(const char* what, int other) {
   const int thread = get_current();
   fault.happened = true;
   fault.what = what;
@@ -147,15 +87,37 @@ int random_below(int n) {
 }
 
 // The pointers differ where a call was inlined into several translation units.
-bool same(const Site& a, const Site& b) {
+bool scheduler::same(const Site& a, const Site& b) {
   return a.line == b.line &&
          (a.operation == b.operation || std::strcmp(a.operation, b.operation) == 0) &&
          (a.file == b.file || std::strcmp(a.file, b.file) == 0);
 }
 
-void make_ready(int thread) {
+void scheduler::make_ready(int thread) {
   block.threads[thread].state = State::ready;
   block.ready[block.ready_count++] = thread;
+}
+
+void scheduler::wait_in(State state) {
+  const int thread = get_current();
+  block.threads[thread].state = state;
+  release(&block.end);  // in case that it never goes on
+  fiber_switch_back();
+}
+
+namespace {
+
+// A fiber may be resumed on another OS thread than the one it began on, so that no address of a
+// thread_local variable may be kept across a switch.
+[[gnu::noinline]] void set_current(int thread) {
+  current = thread;
+  threadIdx = block.threads[thread].index;
+}
+
+// Without a division: this is asked at every switch.
+int random_below(int n) {
+  return static_cast<int>(((next_random(random_state) >> 32) * static_cast<std::uint64_t>(n)) >>
+                          32);
 }
 
 int take(int* list, int& count, bool shuffled) {
@@ -196,13 +158,6 @@ void run_thread(int thread) {
 #endif
     fiber_switch_back();
   }
-}
-
-void wait_in(State state) {
-  const int thread = get_current();
-  block.threads[thread].state = state;
-  release(&block.end);  // in case that it never goes on
-  fiber_switch_back();
 }
 
 void describe_thread(char*& at, char* end, int thread, const Site& site, unsigned mask) {
@@ -432,15 +387,6 @@ void* dynamic_shared() {
 const char* fault_text() {
   return text;
 }
-int lane_id() {
-  return get_current() % lanes_per_warp;
-}
-
-unsigned warp_lanes() {
-  const int first = get_current() / lanes_per_warp * lanes_per_warp;
-  const int lanes = block.count - first;
-  return lanes >= lanes_per_warp ? 0xffffffffu : (1u << lanes) - 1u;
-}
 
 void yield_thread() {
   const int thread = get_current();
@@ -470,122 +416,6 @@ void wait_for_kernel_before() {
 void trap(const char* what) {
   block.threads[get_current()].site = {what, "", 0};
   fail(what);
-}
-
-int block_barrier(BlockVote vote, int predicate, Site site) {
-  const int self = get_current();
-  Thread& thread = block.threads[self];
-  thread.site = site;
-  thread.mask = 0xffffffffu;
-  if (block.waiting == 0) {
-    block.vote = vote;
-    block.site = site;
-    block.votes = 0;
-  } else if (!same(block.site, site)) {
-    int other = 0;
-    while (block.threads[other].state != State::block_wait)
-      ++other;
-    fail("divergent barrier", other);
-  }
-  void* const sync = &block.sync[block.generation % 2];
-  release(sync);
-  block.votes += predicate != 0 ? 1 : 0;
-  if (++block.waiting < block.count) {
-    wait_in(State::block_wait);
-  } else {
-    block.result = vote == BlockVote::any     ? (block.votes > 0 ? 1 : 0)
-                   : vote == BlockVote::all   ? (block.votes == block.count ? 1 : 0)
-                   : vote == BlockVote::count ? block.votes
-                                              : 0;
-    block.waiting = 0;
-    block.idle_calls = 0;
-    ++block.generation;
-    for (int i = block.count - 1; i >= 0; --i)
-      if (i != self) make_ready(i);
-  }
-  // The next barrier writes the result only after every thread has read this one.
-  const int result = block.result;
-  acquire(sync);
-  return result;
-}
-
-std::uint64_t warp_collective(WarpVote vote, unsigned mask, std::uint64_t value, int source,
-                              Site site) {
-  const int self = get_current();
-  Thread& thread = block.threads[self];
-  const int lane = self % lanes_per_warp;
-  const int first = self - lane;
-  thread.site = site;
-  thread.mask = mask;
-  thread.value = value;
-  thread.source = source;
-  if ((mask >> lane & 1u) == 0) fail("the mask does not name the thread that calls");
-  if ((mask & ~warp_lanes()) != 0) fail("the mask names lanes that the block does not have");
-  if (vote == WarpVote::shuffle && (mask >> source & 1u) == 0)
-    fail("a shuffle reads a lane that is not in the mask", first + source);
-
-  Warp& warp = block.warps[self / lanes_per_warp];
-  const int leader = __builtin_ctz(mask);
-  Group& group = warp.groups[leader];
-  if (group.arrived == 0) {
-    group.mask = mask;
-    group.vote = vote;
-    group.site = site;
-  } else if (group.mask != mask || !same(group.site, site)) {
-    fail("divergent warp collective", first + __builtin_ctz(group.arrived));
-  }
-  char* const sync = &warp.sync[leader][group.generation % 2];
-  release(sync);
-  group.arrived |= 1u << lane;
-  if (group.arrived != mask) {
-    wait_in(State::warp_wait);
-    acquire(sync);
-    return thread.value;
-  }
-
-  // The last to arrive gives each lane its result: no lane needs another's value afterwards.
-  std::uint64_t values[lanes_per_warp];
-  std::uint64_t all = 0;
-  bool begun = false;
-  for (int l = 0; l < lanes_per_warp; ++l) {
-    if ((mask >> l & 1u) == 0) continue;
-    const std::uint64_t v = values[l] = block.threads[first + l].value;
-    const auto as_int = [](std::uint64_t x) { return static_cast<std::int64_t>(x); };
-    switch (vote) {
-      case WarpVote::ballot:
-        all |= v << l;
-        break;
-      case WarpVote::max:
-        all = !begun || as_int(v) > as_int(all) ? v : all;
-        break;
-      case WarpVote::min:
-        all = !begun || as_int(v) < as_int(all) ? v : all;
-        break;
-      case WarpVote::add:
-        all += v;
-        break;
-      case WarpVote::all_or:
-        all |= v;
-        break;
-      case WarpVote::all_and:
-        all = begun ? all & v : v;
-        break;
-      default:
-        break;
-    }
-    begun = true;
-  }
-  group.arrived = 0;
-  ++group.generation;
-  block.idle_calls = 0;
-  for (int l = lanes_per_warp - 1; l >= 0; --l) {
-    if ((mask >> l & 1u) == 0) continue;
-    Thread& other = block.threads[first + l];
-    other.value = vote == WarpVote::shuffle ? values[other.source] : all;
-    if (l != lane) make_ready(first + l);
-  }
-  acquire(sync);
-  return thread.value;
 }
 
 bool run_grid(const Grid& to_run) {

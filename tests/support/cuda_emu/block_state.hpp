@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support, emulated CUDA: the state of the block that runs, for the scheduler and for what its
+// threads meet at. Never compiled with ThreadSanitizer, and free of library containers: all fibers
+// of a block work on this state, and only the threads of the kernel are to be seen racing.
+#pragma once
+
+#include "block.hpp"
+#include "fiber.hpp"
+
+namespace switchback_cuda_emu::scheduler {
+
+inline constexpr int max_threads = 1024;
+inline constexpr int lanes_per_warp = 32;
+
+enum class State { fresh, ready, block_wait, warp_wait, finished };
+
+struct Thread {
+  uint3 index;
+  State state;
+  Fiber* fiber;
+  Site site;
+  unsigned mask;
+  std::uint64_t value;  // what it brings to a collective, then what it takes away
+  int source;           // the lane whose value a shuffle wants
+};
+
+// One collective that is under way, under the lowest lane of its mask.
+struct Group {
+  unsigned mask, arrived;
+  WarpVote vote;
+  Site site;
+  unsigned generation;
+};
+
+struct Warp {
+  Group groups[lanes_per_warp];
+  // Addresses that stand for collectives in ThreadSanitizer's eyes. Two of each, in turn: a fast
+  // lane's arrival at the next collective must not look as if a slow lane, still leaving this one,
+  // had seen it.
+  char sync[lanes_per_warp][2];
+};
+
+struct Block {
+  Thread threads[max_threads];
+  Warp warps[max_threads / lanes_per_warp];
+  int count;
+  int finished;
+  // Threads that can go on, and those that have not begun.
+  int ready[max_threads];
+  int ready_count;
+  int fresh[max_threads];
+  int fresh_count;
+  // The barrier of the block.
+  int waiting;
+  int votes;
+  BlockVote vote;
+  Site site;
+  int result;
+  unsigned generation;
+  char sync[2];
+  char start, end;  // order of launch, blocks and host for ThreadSanitizer
+  int idle_calls;   // of __nanosleep
+};
+
+extern Block block;
+
+/// For ThreadSanitizer.
+void release(void* address);
+void acquire(void* address);
+
+/// The thread that runs.
+int get_current();
+/// Whether two places are one.
+bool same(const Site& a, const Site& b);
+/// Ends the launch with a fault of the thread that runs, and of another.
+[[noreturn]] void fail(const char* what, int other = -1);
+void make_ready(int thread);
+/// The thread that runs waits until it is made ready.
+void wait_in(State state);
+
+}  // namespace switchback_cuda_emu::scheduler
