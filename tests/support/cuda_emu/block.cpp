@@ -39,6 +39,8 @@ bool waits = false;   // a thread waits for that now
 bool waited = false;  // one has
 std::uint64_t random_state = 0;
 thread_local int current = -1;  // the thread that runs
+char grid_sync[2];              // of the barriers of a grid, in turn, for ThreadSanitizer
+unsigned grid_barriers = 0;
 void* shared_memory = nullptr;
 
 // A fault, as its thread left it; put into words by the scheduler.
@@ -217,6 +219,7 @@ void start_block() {
   const dim3 d = grid->block;
   block.count = static_cast<int>(d.x * d.y * d.z);
   block.finished = block.ready_count = block.waiting = block.votes = block.idle_calls = 0;
+  block.in_grid_barrier = 0;
   for (int i = 0; i < block.count; ++i) {
     Thread& thread = block.threads[i];
     const auto n = static_cast<unsigned>(i);
@@ -241,20 +244,31 @@ void start_block() {
 }
 
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
-// Always the same fiber for a thread of a block: its clock is then that of this thread.
-Fiber* fibers_by_thread[max_threads];
+// Always the same fiber for a thread of a block: its clock is then that of this thread. (Of the
+// first blocks of a cooperative launch, which are there at once.)
+constexpr int most_at_once = 8;
+int place_at_once = 0;
+Fiber* fibers_by_thread[most_at_once][max_threads];
 Fiber* fiber_for(int thread) {
-  if (fibers_by_thread[thread] == nullptr) fibers_by_thread[thread] = fiber_create();
-  return fibers_by_thread[thread];
+  Fiber*& fiber = fibers_by_thread[place_at_once][thread];
+  if (fiber == nullptr) fiber = fiber_create();
+  return fiber;
 }
 void give_back(Fiber*) {}
 #else
-Fiber* idle_fibers[max_threads];
+Fiber** idle_fibers = nullptr;
 int idle_count = 0;
+int idle_room = 0;
 Fiber* fiber_for(int) {
   return idle_count > 0 ? idle_fibers[--idle_count] : fiber_create();
 }
 void give_back(Fiber* fiber) {
+  if (idle_count == idle_room) {
+    idle_room = idle_room * 2 + max_threads;
+    idle_fibers = static_cast<Fiber**>(
+        std::realloc(idle_fibers, static_cast<std::size_t>(idle_room) * sizeof(Fiber*)));
+    if (idle_fibers == nullptr) std::abort();
+  }
   idle_fibers[idle_count++] = fiber;
 }
 #endif
@@ -315,12 +329,20 @@ bool run_kernel_before() {
   return good;
 }
 
+// How often, on average, a block of a cooperative launch makes way for another one: after every so
+// many threads that it has let go on.
+constexpr int turns_of_a_block = 64;
+
+// Goes on with the block until it has ended, or, in a cooperative launch, cannot go on or makes
+// way.
 bool run_block() {
-  start_block();
-  release(&block.start);
   const bool shuffled = grid->seed != 0;
   while (block.finished < block.count) {
     const int runnable = block.ready_count + block.fresh_count;
+    if (runnable == 0 && block.in_grid_barrier + block.finished == block.count) return true;
+    if (grid->cooperative && (block.idle_calls > 0 || shuffled) &&
+        random_below(turns_of_a_block) == 0)
+      return true;
     if (runnable == 0) {
       report_divergence();
       break;
@@ -394,10 +416,22 @@ void yield_thread() {
     block.threads[thread].site = {"__nanosleep", "", 0};
     fail("threads wait for something that no thread of the block does");
   }
-  if (block.ready_count + block.fresh_count == 0) return;
+  if (block.ready_count + block.fresh_count == 0 && !grid->cooperative) return;
   make_ready(thread);
   release(&block.end);
   fiber_switch_back();
+}
+
+void grid_barrier(Site site) {
+  Thread& thread = block.threads[get_current()];
+  thread.site = site;
+  thread.mask = 0xffffffffu;
+  if (!grid->cooperative) fail("a barrier of the grid in a launch that is not cooperative");
+  void* const sync = &grid_sync[grid_barriers % 2];
+  release(sync);
+  ++block.in_grid_barrier;
+  wait_in(State::grid_wait);
+  acquire(sync);
 }
 
 void wait_for_kernel_before() {
@@ -418,6 +452,128 @@ void trap(const char* what) {
   fail(what);
 }
 
+namespace {
+
+uint3 block_at(std::uint64_t at) {
+  const dim3 g = grid->grid;
+  return {static_cast<unsigned>(at % g.x), static_cast<unsigned>(at / g.x % g.y),
+          static_cast<unsigned>(at / g.x / g.y)};
+}
+
+// Threads of all blocks wait for each other, or for one that has ended.
+bool open_grid_barrier(Aside* blocks, int count) {
+  const Site* site = nullptr;
+  int ended = 0;
+  for (int b = 0; b < count; ++b) {
+    Block& one = blocks[b].block;
+    ended += one.finished;
+    for (int t = 0; t < one.count; ++t) {
+      if (one.threads[t].state != State::grid_wait) continue;
+      if (site == nullptr) site = &one.threads[t].site;
+      if (!same(*site, one.threads[t].site)) {
+        std::snprintf(text, sizeof text,
+                      "%s: divergent barrier of the grid: %s:%d in one block, %s:%d in another",
+                      grid->name, site->file, site->line, one.threads[t].site.file,
+                      one.threads[t].site.line);
+        return false;
+      }
+    }
+  }
+  if (ended > 0) {
+    std::snprintf(text, sizeof text,
+                  "%s: threads wait at a barrier of the grid, %s:%d, for %d that have returned",
+                  grid->name, site->file, site->line, ended);
+    return false;
+  }
+  ++grid_barriers;
+  for (int b = 0; b < count; ++b) {
+    Block& one = blocks[b].block;
+    one.in_grid_barrier = one.idle_calls = 0;
+    for (int t = one.count - 1; t >= 0; --t) {
+      one.threads[t].state = State::ready;
+      one.ready[one.ready_count++] = t;
+    }
+  }
+  return true;
+}
+
+// All blocks at once, in turns of random length, so that each is ahead of the others at some time.
+// Static shared memory is put aside with the block, except from ThreadSanitizer, in whose eyes the
+// blocks would race for it: kernels of such launches have dynamic shared memory alone.
+bool run_cooperative(const SharedVariables& variables) {
+  const int count = static_cast<int>(grid->grid.x * grid->grid.y * grid->grid.z);
+  auto* const blocks =
+      static_cast<Aside*>(std::calloc(static_cast<std::size_t>(count), sizeof(Aside)));
+  if (blocks == nullptr) std::abort();
+#ifdef SWITCHBACK_CUDA_EMU_TSAN
+  if (count > most_at_once) {
+    std::fputs("cuda_emu: more than eight blocks of a cooperative launch, for ThreadSanitizer\n",
+               stderr);
+    std::abort();
+  }
+#endif
+  int live = count;
+  bool good = true;
+  int at = -1;
+  int faulted = -1;  // its threads are cleaned up already
+  while (live > 0 && good) {
+    // The next one that can go on, from any place.
+    int next = grid->seed != 0 ? random_below(count) : (at + 1) % count;
+    int tried = 0;
+    const auto waits_for_others = [](const Aside& one) {
+      return one.ended ||
+             (one.begun && one.block.in_grid_barrier + one.block.finished == one.block.count);
+    };
+    while (tried < count && waits_for_others(blocks[next])) {
+      next = (next + 1) % count;
+      ++tried;
+    }
+    if (tried == count) {
+      good = open_grid_barrier(blocks, count);
+      continue;
+    }
+    at = next;
+    Aside& mine = blocks[at];
+    blockIdx = mine.index = block_at(static_cast<std::uint64_t>(at));
+#ifdef SWITCHBACK_CUDA_EMU_TSAN
+    place_at_once = at % most_at_once;
+#endif
+    if (!mine.begun) {
+      mine.begun = true;
+      mine.shared_memory = grid->shared_bytes == 0 ? nullptr : std::malloc(grid->shared_bytes);
+      shared_memory = mine.shared_memory;
+      fill_shared(variables, grid->shared_bytes, true);
+      start_block();
+      release(&block.start);
+    } else {
+      block = mine.block;
+      shared_memory = mine.shared_memory;
+      put_back(variables, mine.variables);
+    }
+    good = run_block();
+    if (!good) faulted = at;
+    mine.ended = block.finished == block.count;
+    live -= mine.ended ? 1 : 0;
+    mine.block = block;
+    mine.variables = kept_variables(variables);
+  }
+  for (int b = 0; b < count; ++b) {
+    if (!good && b != faulted && blocks[b].begun) {
+      block = blocks[b].block;
+      clean_up_after_fault();
+    }
+    std::free(blocks[b].shared_memory);
+    std::free(blocks[b].variables);
+  }
+  std::free(blocks);
+#ifdef SWITCHBACK_CUDA_EMU_TSAN
+  place_at_once = 0;
+#endif
+  return good;
+}
+
+}  // namespace
+
 bool run_grid(const Grid& to_run) {
   const SharedVariables variables = shared_variables();
   grid = &to_run;
@@ -425,6 +581,13 @@ bool run_grid(const Grid& to_run) {
   gridDim = to_run.grid;
   blockDim = to_run.block;
   random_state = to_run.seed;
+  waits = waited = false;
+  if (to_run.cooperative) {
+    const bool good = run_cooperative(variables);
+    shared_memory = nullptr;
+    grid = nullptr;
+    return good;
+  }
   // A block of the heap of exactly this size, so that AddressSanitizer knows its end.
   shared_memory = to_run.shared_bytes == 0 ? nullptr : std::malloc(to_run.shared_bytes);
   const dim3 g = to_run.grid;
@@ -438,7 +601,6 @@ bool run_grid(const Grid& to_run) {
     while (gcd(stride, total) != 1)
       stride = (stride + 1) % total;
   }
-  waits = waited = false;
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
   // A thread's fiber cannot be that of another kernel's.
   if (to_run.before != nullptr) {
@@ -450,9 +612,10 @@ bool run_grid(const Grid& to_run) {
 #endif
   bool good = true;
   for (std::uint64_t i = 0, at = first; i < total && good; ++i, at = (at + stride) % total) {
-    blockIdx = {static_cast<unsigned>(at % g.x), static_cast<unsigned>(at / g.x % g.y),
-                static_cast<unsigned>(at / g.x / g.y)};
+    blockIdx = block_at(at);
     fill_shared(variables, to_run.shared_bytes, i == 0);
+    start_block();
+    release(&block.start);
     good = run_block();
   }
   std::free(shared_memory);

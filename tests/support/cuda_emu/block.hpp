@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: runs the blocks of a launch, one after another, threads as fibers.
+// Test support, emulated CUDA: runs the blocks of a launch, threads as fibers: one after another,
+// or, where the launch is cooperative, by turns.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,8 @@ struct Grid {
   void* arguments = nullptr;
   dim3 grid, block;
   std::size_t shared_bytes = 0;
-  std::uint64_t seed = 0;  ///< of the order of blocks and threads; 0: ascending
+  std::uint64_t seed = 0;    ///< of the order of blocks and threads; 0: ascending
+  bool cooperative = false;  ///< all blocks are there at once and can wait for each other
   /// Launched to overlap with the kernel before it, for which it has to wait.
   bool overlaps = false;
   /// Runs that kernel, if it has not run yet; false after a fault.

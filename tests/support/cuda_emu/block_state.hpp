@@ -12,7 +12,7 @@ namespace switchback_cuda_emu::scheduler {
 inline constexpr int max_threads = 1024;
 inline constexpr int lanes_per_warp = 32;
 
-enum class State { fresh, ready, block_wait, warp_wait, finished };
+enum class State { fresh, ready, block_wait, warp_wait, grid_wait, finished };
 
 struct Thread {
   uint3 index;
@@ -60,6 +60,16 @@ struct Block {
   char sync[2];
   char start, end;  // order of launch, blocks and host for ThreadSanitizer
   int idle_calls;   // of __nanosleep
+  int in_grid_barrier;
+};
+
+// A block of a cooperative launch while another one has its turn.
+struct Aside {
+  bool begun, ended;
+  uint3 index;
+  void* shared_memory;
+  unsigned char* variables;
+  Block block;
 };
 
 extern Block block;

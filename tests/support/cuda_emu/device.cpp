@@ -79,7 +79,7 @@ int attribute_value(cudaDeviceAttr attribute, bool& known) {
     case cudaDevAttrConcurrentManagedAccess:
       return 1;
     case cudaDevAttrCooperativeLaunch:
-      return 0;
+      return o.cooperative_launches ? 1 : 0;
     case cudaDevAttrComputeCapabilityMajor:
       return o.compute_capability / 10;
     case cudaDevAttrComputeCapabilityMinor:

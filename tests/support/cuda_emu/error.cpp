@@ -159,59 +159,61 @@ cudaError_t cudaPeekAtLastError() {
                                          "named symbol not "                                         \
                                          "found") x(cudaErrorNotReady,                               \
                                                     "device not "                                    \
-                                                    "ready")                                         \
-                      x(cudaErrorIllegalAddress, "an illegal memory access was encountered") x(      \
-                          cudaErrorLaunchOutOfResources,                                             \
-                          "too many resources requested for launch")                                 \
-                          x(cudaErrorPeerAccessAlreadyEnabled,                                       \
-                            "peer access is already enabled") x(cudaErrorContextIsDestroyed,         \
-                                                                "context is destroyed")              \
-                              x(cudaErrorAssert, "device-side assert triggered") x(                  \
-                                  cudaErrorHostMemoryAlreadyRegistered,                              \
-                                  "part or all of the requested memory range is already "            \
-                                  "mapped") x(cudaErrorHostMemoryNotRegistered,                      \
-                                              "pointer does not correspond to a registered "         \
-                                              "memory region") x(cudaErrorMisalignedAddress,         \
-                                                                 "misaligned address")               \
-                                  x(cudaErrorLaunchFailure, "unspecified launch failure") x(         \
-                                      cudaErrorNotPermitted, "operation not permitted")              \
-                                      x(cudaErrorNotSupported, "operation not supported") x(         \
-                                          cudaErrorStreamCaptureUnsupported,                         \
-                                          "operation not permitted when stream is capturing")        \
-                                          x(cudaErrorStreamCaptureInvalidated,                       \
-                                            "operation failed due to a previous error during "       \
-                                            "capture") x(cudaErrorStreamCaptureMerge,                \
-                                                         "operation would result in a merge "        \
-                                                         "of separate capture sequences")            \
-                                              x(cudaErrorStreamCaptureUnmatched,                     \
-                                                "capture was not ended in the same stream as "       \
-                                                "it began") x(cudaErrorStreamCaptureUnjoined,        \
-                                                              "capturing stream has unjoined "       \
-                                                              "work")                                \
-                                                  x(cudaErrorStreamCaptureIsolation,                 \
-                                                    "dependency created on uncaptured work "         \
-                                                    "in another stream")                             \
-                                                      x(cudaErrorStreamCaptureImplicit,              \
-                                                        "operation would make the legacy "           \
-                                                        "stream depend on a capturing "              \
-                                                        "blocking stream") x(cudaErrorCapturedEvent, \
+                                                    "ready") x(cudaErrorIllegalAddress,              \
+                                                               "an illegal memory access was "       \
+                                                               "encountered")                        \
+                      x(cudaErrorLaunchOutOfResources, "too many resources requested for launch") x( \
+                          cudaErrorPeerAccessAlreadyEnabled,                                         \
+                          "peer access is already enabled") x(cudaErrorContextIsDestroyed,           \
+                                                              "context is destroyed")                \
+                          x(cudaErrorAssert, "device-side assert triggered") x(                      \
+                              cudaErrorHostMemoryAlreadyRegistered,                                  \
+                              "part or all of the requested memory range is already "                \
+                              "mapped") x(cudaErrorHostMemoryNotRegistered,                          \
+                                          "pointer does not correspond to a registered "             \
+                                          "memory region") x(cudaErrorMisalignedAddress,             \
+                                                             "misaligned address")                   \
+                              x(cudaErrorLaunchFailure, "unspecified launch failure") x(             \
+                                  cudaErrorCooperativeLaunchTooLarge,                                \
+                                  "too many blocks in cooperative launch") x(cudaErrorNotPermitted,  \
                                                                              "operation not "        \
-                                                                             "permitted on "         \
-                                                                             "an event last "        \
-                                                                             "recorded in a "        \
-                                                                             "capturing "            \
-                                                                             "stream")               \
-                                                          x(cudaErrorStreamCaptureWrongThread,       \
-                                                            "attempt to terminate a "                \
-                                                            "thread-local capture sequence "         \
-                                                            "from another thread")                   \
-                                                              x(cudaErrorGraphExecUpdateFailure,     \
-                                                                "the graph update was not "          \
-                                                                "performed because it "              \
-                                                                "included changes which "            \
-                                                                "violated constraints")              \
-                                                                  x(cudaErrorUnknown,                \
-                                                                    "unknown error")
+                                                                             "permitted")            \
+                                  x(cudaErrorNotSupported, "operation not supported") x(             \
+                                      cudaErrorStreamCaptureUnsupported,                             \
+                                      "operation not permitted when stream is capturing")            \
+                                      x(cudaErrorStreamCaptureInvalidated,                           \
+                                        "operation failed due to a previous error during "           \
+                                        "capture") x(cudaErrorStreamCaptureMerge,                    \
+                                                     "operation would result in a merge "            \
+                                                     "of separate capture sequences")                \
+                                          x(cudaErrorStreamCaptureUnmatched,                         \
+                                            "capture was not ended in the same stream as "           \
+                                            "it began") x(cudaErrorStreamCaptureUnjoined,            \
+                                                          "capturing stream has unjoined "           \
+                                                          "work")                                    \
+                                              x(cudaErrorStreamCaptureIsolation,                     \
+                                                "dependency created on uncaptured work "             \
+                                                "in another stream")                                 \
+                                                  x(cudaErrorStreamCaptureImplicit,                  \
+                                                    "operation would make the legacy "               \
+                                                    "stream depend on a capturing "                  \
+                                                    "blocking stream") x(cudaErrorCapturedEvent,     \
+                                                                         "operation not "            \
+                                                                         "permitted on "             \
+                                                                         "an event last "            \
+                                                                         "recorded in a "            \
+                                                                         "capturing "                \
+                                                                         "stream")                   \
+                                                      x(cudaErrorStreamCaptureWrongThread,           \
+                                                        "attempt to terminate a "                    \
+                                                        "thread-local capture sequence "             \
+                                                        "from another thread")                       \
+                                                          x(cudaErrorGraphExecUpdateFailure,         \
+                                                            "the graph update was not "              \
+                                                            "performed because it "                  \
+                                                            "included changes which "                \
+                                                            "violated constraints")                  \
+                                                              x(cudaErrorUnknown, "unknown error")
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {

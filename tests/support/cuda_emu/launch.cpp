@@ -30,6 +30,17 @@ bool good_grid(dim3 g) {
   return g.x >= 1 && g.y >= 1 && g.z >= 1 && g.x <= 2147483647u && g.y <= 65535 && g.z <= 65535;
 }
 
+// How many blocks a multiprocessor has room for.
+int blocks_together(int threads, std::size_t shared_bytes) {
+  const int result = std::min(attribute(cudaDevAttrMaxThreadsPerMultiProcessor) / threads,
+                              attribute(cudaDevAttrMaxBlocksPerMultiprocessor));
+  const auto shared =
+      static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor));
+  const auto reserved =
+      static_cast<std::size_t>(attribute(cudaDevAttrReservedSharedMemoryPerBlock));
+  return std::min(result, static_cast<int>(shared / (shared_bytes + reserved)));
+}
+
 // With the kernel before it, or without if that has run.
 struct Before {
   const Run* run;
@@ -47,6 +58,7 @@ cudaError_t run_kernel(const KernelCall& call, dim3 grid, dim3 block, std::size_
   g.shared_bytes = shared_bytes;
   g.seed = options().schedule_seed == 0 ? 0 : next_random(state().random) | 1;
   g.overlaps = call.overlaps;
+  g.cooperative = call.cooperative;
   if (before != nullptr) {
     g.before = [](void* kernel) {
       Before& b = *static_cast<Before*>(kernel);
@@ -76,7 +88,16 @@ cudaError_t launch_call(KernelCall kernel, dim3 grid, dim3 block, std::size_t sh
         limit == state().dynamic_shared_limits.end() ? default_shared_bytes : limit->second;
     if (shared_bytes > static_cast<std::size_t>(most)) return cudaErrorInvalidValue;
     if (const cudaError_t error = check_legacy(stream)) return error;
-    LaunchRecord record{kernel.name, grid, block, shared_bytes, kernel.overlaps};
+    if (kernel.cooperative) {
+      if (attribute(cudaDevAttrCooperativeLaunch) == 0) return cudaErrorNotSupported;
+      const auto threads = static_cast<int>(block.x * block.y * block.z);
+      const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+      const int together = blocks_together(threads, shared_bytes);
+      if (blocks > static_cast<std::uint64_t>(attribute(cudaDevAttrMultiProcessorCount) * together))
+        return cudaErrorCooperativeLaunchTooLarge;
+    }
+    LaunchRecord record{kernel.name,       grid, block, shared_bytes, kernel.overlaps,
+                        kernel.cooperative};
     Overlap overlap;
     overlap.kernel = true;
     if (kernel.overlaps)
@@ -195,15 +216,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
   return call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", Safety::always, [&] {
     if (blocks == nullptr || block_size < 1) return cudaErrorInvalidValue;
     if (function == nullptr) return cudaErrorInvalidDeviceFunction;
-    *blocks = 0;
-    if (block_size > 1024) return cudaSuccess;
-    const int result = std::min(attribute(cudaDevAttrMaxThreadsPerMultiProcessor) / block_size,
-                                attribute(cudaDevAttrMaxBlocksPerMultiprocessor));
-    const auto shared =
-        static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor));
-    const auto reserved =
-        static_cast<std::size_t>(attribute(cudaDevAttrReservedSharedMemoryPerBlock));
-    *blocks = std::min(result, static_cast<int>(shared / (shared_bytes + reserved)));
+    *blocks = block_size > 1024 ? 0 : blocks_together(block_size, shared_bytes);
     return cudaSuccess;
   });
 }

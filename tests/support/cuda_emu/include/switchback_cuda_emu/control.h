@@ -28,6 +28,7 @@ struct Options {
   int multiprocessor_count = 4;  ///< small, so that persistent kernels loop
   std::size_t total_memory_bytes = std::size_t{4} << 30;  ///< per device
   bool memory_pools = true;
+  bool cooperative_launches = true;
 
   // Schedules.
   bool deferred = true;  ///< work waits for a synchronization; false: it runs when queued
@@ -89,7 +90,8 @@ struct LaunchRecord {
   std::string name;
   dim3 grid, block;
   std::size_t shared_bytes = 0;
-  bool overlaps = false;  ///< with the kernel before it
+  bool overlaps = false;     ///< with the kernel before it
+  bool cooperative = false;  ///< its blocks wait for each other
 };
 /// Kernels that were launched or captured since the last reset, oldest first.
 std::vector<LaunchRecord> launches();

@@ -24,12 +24,12 @@
 // No __noinline__: libstdc++ spells an attribute that way, and a macro would break its headers.
 // __attribute__((noinline)) is understood by every compiler concerned.
 
-// Blocks run one after another, each on one OS thread. `static` rather than on a heap, so that
-// AddressSanitizer puts red zones around each array. GCC does so only for what has internal
-// linkage: a kernel template belongs into an anonymous namespace. The tag gets into the symbol's
-// name, by which the emulation finds the variables and fills them with 0xFF bytes before a block:
-// what an earlier one has left there must not make up for a missing barrier. An alignment goes
-// before it (alignas) or after it (__align__).
+// Blocks run one after another, or by turns where a launch is cooperative, each on one OS thread.
+// `static` rather than on a heap, so that AddressSanitizer puts red zones around each array. GCC
+// does so only for what has internal linkage: a kernel template belongs into an anonymous
+// namespace. The tag gets into the symbol's name, by which the emulation finds the variables and
+// fills them with 0xFF bytes before a block: what an earlier one has left there must not make up
+// for a missing barrier. An alignment goes before it (alignas) or after it (__align__).
 #define __shared__ static __attribute__((abi_tag("switchback_cuda_emu_shared")))
 
 // The dynamic shared memory of the block: exactly the bytes that the launch asked for.
@@ -62,6 +62,8 @@ int lane_id();
 unsigned warp_lanes();
 /// Lets other threads of the block run.
 void yield_thread();
+/// Waits for every thread of all blocks of a cooperative launch.
+void grid_barrier(Site site = {"grid_barrier", __builtin_FILE(), __builtin_LINE()});
 /// The kernel before this one has run; where one was launched to overlap with it, not earlier.
 void wait_for_kernel_before();
 /// Ends the launch with a fault.

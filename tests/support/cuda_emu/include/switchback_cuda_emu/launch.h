@@ -16,24 +16,21 @@ struct KernelCall {
   const char* name = "";
   std::shared_ptr<void> arguments;
   void (*run)(void* arguments) = nullptr;
-  bool overlaps = false;  ///< cudaLaunchAttributeProgrammaticStreamSerialization
+  bool overlaps = false;     ///< cudaLaunchAttributeProgrammaticStreamSerialization
+  bool cooperative = false;  ///< cudaLaunchAttributeCooperative
 };
 
 cudaError_t launch_call(KernelCall call, dim3 grid, dim3 block, std::size_t shared_bytes,
                         cudaStream_t stream);
 
-/// Checks the configuration as the driver does and queues the kernel. The arguments are converted
-/// to the kernel's parameters and copied now. `name` must outlive the launch. `overlaps`: it may
-/// begin before the kernel in front of it in the stream has run, and does, if there is one.
+/// A kernel with its arguments, which are converted to the kernel's parameters and copied now.
 template <class... P, class... A>
-cudaError_t launch_behind(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                          cudaStream_t stream, const char* name, bool overlaps, A&&... args) {
+KernelCall kernel_call(void (*kernel)(P...), const char* name, A&&... args) {
   static_assert(sizeof...(P) == sizeof...(A), "as many arguments as the kernel has parameters");
   using Arguments = std::tuple<void (*)(P...), std::decay_t<P>...>;
   KernelCall call;
   call.function = reinterpret_cast<const void*>(kernel);
   call.name = name;
-  call.overlaps = overlaps;
   call.arguments = std::make_shared<Arguments>(kernel, std::forward<A>(args)...);
   call.run = [](void* arguments) {
     // By value, so that a thread that assigns to its parameters changes its own.
@@ -41,6 +38,26 @@ cudaError_t launch_behind(void (*kernel)(P...), dim3 grid, dim3 block, std::size
         [](void (*function)(P...), const std::decay_t<P>&... values) { function(values...); },
         *static_cast<const Arguments*>(arguments));
   };
+  return call;
+}
+
+/// Checks the configuration as the driver does and queues the kernel. `name` must outlive the
+/// launch. `overlaps`: it may begin before the kernel in front of it in the stream has run, and
+/// does, if there is one.
+template <class... P, class... A>
+cudaError_t launch_behind(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                          cudaStream_t stream, const char* name, bool overlaps, A&&... args) {
+  KernelCall call = kernel_call(kernel, name, std::forward<A>(args)...);
+  call.overlaps = overlaps;
+  return launch_call(std::move(call), grid, block, shared_bytes, stream);
+}
+/// All blocks are there at once, and can wait for each other.
+template <class... P, class... A>
+cudaError_t launch_cooperative(void (*kernel)(P...), dim3 grid, dim3 block,
+                               std::size_t shared_bytes, cudaStream_t stream, const char* name,
+                               A&&... args) {
+  KernelCall call = kernel_call(kernel, name, std::forward<A>(args)...);
+  call.cooperative = true;
   return launch_call(std::move(call), grid, block, shared_bytes, stream);
 }
 template <class... P, class... A>
