@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code: how tiles of a matrix are coded and transposed, for kernels that have the absmax.
+#pragma once
+
+#include "quant/cuda/kernels.hpp"
+#include "quant/cuda/shapes.cuh"
+
+namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+inline constexpr int tile_rows = 128;
+
+struct TransposeArguments {
+  const void* x;
+  std::int8_t* q;
+  std::int8_t* q_t;
+  const unsigned* bits;  // of the matrix or of the columns
+  const unsigned* row_bits;
+  float* absmax;  // of the matrix or of the columns
+  float* row_absmax;
+  std::int64_t rows, packs, x_stride, q_stride, q_t_stride;
+  std::int64_t last_down;  // the first tile of this grid, from below
+  std::int64_t code_rows;  // rows whose codes are written: more than `rows` where blocks are padded
+  int block_shift;
+  int q_t_bytes;  // rows of q_t lie at multiples of 16, 4 or 1
+};
+
+// How 128 threads turn a tile of 128 rows by 8 packs, or 512 one by 32 columns. A thread takes V
+// columns of quads of rows that lie side by side, and so has whole words of the transposed codes.
+template <class T, int V>
+struct Turn {
+  static constexpr int threads = V == 1 ? 512 : 128;
+  static constexpr int quads = tile_rows / 4;
+  static constexpr int packs = V == 1 ? 32 : 8;
+  static constexpr int columns = packs * V;
+  static constexpr int stores = divide_up(quads / 4 * columns, threads);  // of 16 rows
+  static_assert(threads * 2 == quads * packs);
+
+  // Where the word of column v of a pack and a quad lies. Sixteen bytes stay together, and these
+  // change places so that no bank is used twice: when a warp writes pairs of words, of all packs,
+  // and when it reads fours, of all quads of a column. (With V = 1 two lanes share a bank when they
+  // write.)
+  __device__ __forceinline__ static unsigned place(unsigned pack, unsigned v, unsigned quad) {
+    return (pack * V + v) * quads + ((quad / 4) ^ (pack % 8)) * 4 + quad % 4;
+  }
+  // The first of a thread's two quads.
+  __device__ __forceinline__ static int quad_of(int thread) { return thread / packs * 2; }
+
+  unsigned words[columns * quads];
+  // factor, or upper and lower
+  float column_upper[columns];
+  float column_lower[sizeof(T) == 4 ? columns : 4];
+  float column_absmax[columns];
+  float row_upper[tile_rows];
+  float row_lower[sizeof(T) == 4 ? tile_rows : 4];
+  float row_absmax[tile_rows];
+};
+
+// `count` numbers from shared memory, by fours where there are as many.
+template <int count>
+__device__ __forceinline__ void load_shared(const float* from, float (&to)[count]) {
+  if constexpr (count % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < count; i += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(from + i);
+      to[i] = four.x;
+      to[i + 1] = four.y;
+      to[i + 2] = four.z;
+      to[i + 3] = four.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < count; ++i)
+      to[i] = from[i];
+  }
+}
+
+// The scales of some columns or rows in registers.
+template <class T, int count>
+struct GroupScales {
+  float upper[count];
+  float lower[sizeof(T) == 4 ? count : 1];
+  float absmax[sizeof(T) == 4 ? count : 1];
+
+  __device__ __forceinline__ void load(const float* uppers, const float* lowers,
+                                       const float* absmaxes) {
+    load_shared(uppers, upper);
+    if constexpr (sizeof(T) == 4) {
+      load_shared(lowers, lower);
+      load_shared(absmaxes, absmax);
+    }
+  }
+  __device__ __forceinline__ unsigned codes_of(int i, float a, float b, float c, float d) const {
+    if constexpr (sizeof(T) == 4)
+      return codes(a, b, c, d, Scale<float>{absmax[i], lower[i], upper[i]});
+    else
+      return product_codes(a, b, c, d, upper[i]);
+  }
+};
+
+template <class T>
+__device__ __forceinline__ void keep_scale(const Scale<T>& s, float& upper, float& lower,
+                                           float& absmax) {
+  absmax = s.absmax;
+  if constexpr (sizeof(T) == 4) {
+    upper = s.upper;
+    lower = s.lower;
+  } else {
+    upper = s.factor;
+  }
+}
+
+enum class TurnKind { global, columnwise, columnwise_and_rowwise };
+
+// From four words of four bytes those of the first bytes, of the second, ….
+__device__ __forceinline__ void turn_words(unsigned a, unsigned b, unsigned c, unsigned d,
+                                           unsigned (&turned)[4]) {
+  const unsigned ab_low = __byte_perm(a, b, 0x5140u);   // a0 b0 a1 b1
+  const unsigned ab_high = __byte_perm(a, b, 0x7362u);  // a2 b2 a3 b3
+  const unsigned cd_low = __byte_perm(c, d, 0x5140u);
+  const unsigned cd_high = __byte_perm(c, d, 0x7362u);
+  turned[0] = __byte_perm(ab_low, cd_low, 0x5410u);
+  turned[1] = __byte_perm(ab_low, cd_low, 0x7632u);
+  turned[2] = __byte_perm(ab_high, cd_high, 0x5410u);
+  turned[3] = __byte_perm(ab_high, cd_high, 0x7632u);
+}
+
+// `left` of the 16 bytes; `words`: the address is a multiple of 4.
+__device__ __forceinline__ void store_some(std::int8_t* to, uint4 bytes, int left, bool words) {
+#pragma unroll 1
+  for (int w = 0; w < 4; ++w) {
+    if (words && left >= 4) {
+      *reinterpret_cast<unsigned*>(to) = bytes.x;
+    } else {
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+        if (r < left) to[r] = static_cast<std::int8_t>(bytes.x >> (8 * r));
+    }
+    to += 4;
+    left -= 4;
+    bytes = make_uint4(bytes.y, bytes.z, bytes.w, 0);
+  }
+}
+
+// The codes of a thread's packs in the rows and columns that need the division.
+template <class T, int V, TurnKind kind>
+__device__ __forceinline__ void divide_turn(const TransposeArguments& a, Turn<T, V>& tile,
+                                            const Scale<T>& scale, const T* from, std::int8_t* q,
+                                            int pack, int rows) {
+  using Tile = Turn<T, V>;
+  const auto nan = [](float factor) { return factor != factor; };
+#pragma unroll 1
+  for (int side = 0; side < 2; ++side) {
+    const int quad = Tile::quad_of(static_cast<int>(threadIdx.x)) + side;
+    const auto element = [&](int r, int v) {
+      const int row = quad * 4 + r;
+      return row < rows ? widen(load_element(from + row * a.x_stride + v)) : 0.0f;
+    };
+#pragma unroll 1
+    for (int v = 0; v < V; ++v) {
+      const int column = pack * V + v;
+      float absmax = scale.absmax;
+      if constexpr (kind != TurnKind::global) {
+        if (!nan(tile.column_upper[column])) continue;
+        absmax = tile.column_absmax[column];
+      }
+      tile.words[Tile::place(pack, v, quad)] =
+          exact_codes(element(0, v), element(1, v), element(2, v), element(3, v), absmax);
+    }
+    if constexpr (kind != TurnKind::columnwise) {
+      if (kind == TurnKind::global && a.q == nullptr) continue;
+#pragma unroll 1
+      for (int r = 0; r < 4 && quad * 4 + r < rows; ++r) {
+        const int row = quad * 4 + r;
+        float absmax = scale.absmax;
+        if constexpr (kind != TurnKind::global) {
+          if (!nan(tile.row_upper[row])) continue;
+          absmax = tile.row_absmax[row];
+        }
+#pragma unroll 1
+        for (int v = 0; v < V; ++v)
+          q[row * a.q_stride + v] = static_cast<std::int8_t>(exact_code(element(r, v), absmax));
+      }
+    }
+  }
+}
+
+/// What the kernels are told of the matrices.
+template <class T, int V>
+void describe(TransposeArguments& a, ConstAnyMatrix x, Codes q, Codes q_t) {
+  a.x = x.data;
+  a.q = q.data;
+  a.q_t = q_t.data;
+  a.rows = x.rows;
+  a.packs = x.cols / V;
+  a.x_stride = x.stride;
+  a.q_stride = q.stride;
+  a.q_t_stride = q_t.stride;
+  a.q_t_bytes = 1;
+  for (const int bytes : {4, 16})
+    if (is_multiple(q_t.data, bytes) && (q_t.rows == 1 || q_t.stride % bytes == 0))
+      a.q_t_bytes = bytes;
+  a.code_rows = q_t.cols;
+}
+
+/// A tile of a turn, in tiles of rows and in packs.
+struct TurnPlace {
+  std::int64_t down;
+  std::int64_t first_pack;
+};
+
+/// A thread's packs of a tile, zeros where the matrix ends. Turns beyond it have none.
+template <class T, int V>
+__device__ __forceinline__ void load_turn(const TransposeArguments& a, TurnPlace at,
+                                          Pack<T, V> (&x)[2][4]) {
+  using Tile = Turn<T, V>;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const std::int64_t first_row = at.down * tile_rows;
+  const int rows = static_cast<int>(min(a.rows - first_row, std::int64_t{tile_rows}));
+  const int packs = static_cast<int>(min(a.packs - at.first_pack, std::int64_t{Tile::packs}));
+  const int pack = thread % Tile::packs;
+  const bool inside = pack < packs;
+  const int my_row = Tile::quad_of(thread) * 4;
+  const T* next =
+      static_cast<const T*>(a.x) + (first_row + my_row) * a.x_stride + (at.first_pack + pack) * V;
+#pragma unroll
+  for (int r = 0; r < 8; ++r, next += a.x_stride) {
+    x[r / 4][r % 4] = zero_pack<T, V>();
+    if (inside && my_row + r < rows) x[r / 4][r % 4] = load_pack<T, V>(next, 0);
+  }
+}
+
+/// Stores the codes of a tile whose packs were loaded. All threads of the block must call it, and
+/// pass a barrier before they call it again.
+template <class T, int V, TurnKind kind>
+__device__ __forceinline__ void code_turn(const TransposeArguments& a, Turn<T, V>& tile,
+                                          TurnPlace at, const Pack<T, V> (&x)[2][4]) {
+  using Tile = Turn<T, V>;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const std::int64_t down = at.down;
+  const std::int64_t first_row = down * tile_rows;
+  const std::int64_t first_pack = at.first_pack;
+  const std::int64_t first_col = first_pack * V;
+  // Not positive in a turn beyond the matrix.
+  const int rows = static_cast<int>(min(a.rows - first_row, std::int64_t{tile_rows}));
+  const int packs = static_cast<int>(min(a.packs - first_pack, std::int64_t{Tile::packs}));
+  const int pack = thread % Tile::packs;
+  const bool inside = pack < packs;
+  const T* const from = static_cast<const T*>(a.x) + first_row * a.x_stride + first_col + pack * V;
+  const int my_row = Tile::quad_of(thread) * 4;
+
+  [[maybe_unused]] Scale<T> scale = {};
+  [[maybe_unused]] bool some_divide = false;
+  if constexpr (kind == TurnKind::global) {
+    const float absmax = absmax_from_bits(__ldcg(a.bits));
+    scale = scale_of<T>(absmax);
+    some_divide = divides<T>(scale);
+    if (first_row == 0 && first_col == 0 && thread == 0) store_element(a.absmax, absmax);
+  } else {
+    if (thread < packs * V) {
+      const std::int64_t block = down >> a.block_shift;
+      const std::int64_t column = block * a.packs * V + first_col + thread;
+      const float absmax = absmax_from_bits(__ldcg(a.bits + column));
+      const Scale<T> s = scale_of<T>(absmax);
+      some_divide = divides<T>(s);
+      keep_scale<T>(s, tile.column_upper[thread], tile.column_lower[sizeof(T) == 4 ? thread : 0],
+                    tile.column_absmax[thread]);
+      if (block << a.block_shift == down) store_element(a.absmax + column, absmax);
+    }
+    if (kind == TurnKind::columnwise_and_rowwise && thread < rows) {
+      const float absmax = absmax_from_bits(__ldcg(a.row_bits + first_row + thread));
+      const Scale<T> s = scale_of<T>(absmax);
+      some_divide |= divides<T>(s);
+      keep_scale<T>(s, tile.row_upper[thread], tile.row_lower[sizeof(T) == 4 ? thread : 0],
+                    tile.row_absmax[thread]);
+      if (first_col == 0) store_element(a.row_absmax + first_row + thread, absmax);
+    }
+    some_divide = __syncthreads_or(some_divide) != 0;
+  }
+
+  std::int8_t* const q = a.q + first_row * a.q_stride + first_col + pack * V;
+  if (inside) {
+    [[maybe_unused]] GroupScales<T, V> columns;
+    if constexpr (kind != TurnKind::global)
+      columns.load(tile.column_upper + pack * V,
+                   tile.column_lower + (sizeof(T) == 4 ? pack * V : 0),
+                   tile.column_absmax + pack * V);
+    unsigned words[2][V];
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const Pack<T, V>(&four)[4] = x[side];
+      const int row = my_row + side * 4;
+      std::int8_t* const q_row = q + row * a.q_stride;
+      if constexpr (kind == TurnKind::global) {
+        uint2 straight[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          straight[r] = quick_pack_codes(four[r], scale);
+          if (a.q != nullptr && row + r < rows)
+            store_codes<V>(q_row + r * a.q_stride, 0, straight[r]);
+        }
+        if constexpr (V == 1) {
+          words[side][0] = pack_bytes(straight[0].x, straight[1].x, straight[2].x, straight[3].x);
+        } else {
+#pragma unroll
+          for (int v = 0; v < V; v += 4) {
+            unsigned turned[4];
+            turn_words(v == 0 ? straight[0].x : straight[0].y,
+                       v == 0 ? straight[1].x : straight[1].y,
+                       v == 0 ? straight[2].x : straight[2].y,
+                       v == 0 ? straight[3].x : straight[3].y, turned);
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              words[side][v + i] = turned[i];
+          }
+        }
+      } else {
+        if constexpr (kind == TurnKind::columnwise_and_rowwise) {
+          GroupScales<T, 4> row_scales;
+          row_scales.load(tile.row_upper + row, tile.row_lower + (sizeof(T) == 4 ? row : 0),
+                          tile.row_absmax + row);
+#pragma unroll
+          for (int r = 0; r < 4; ++r) {
+            Scale<T> s = {};
+            if constexpr (sizeof(T) == 4)
+              s = {row_scales.absmax[r], row_scales.lower[r], row_scales.upper[r]};
+            else
+              s.factor = row_scales.upper[r];
+            const uint2 straight = quick_pack_codes(four[r], s);
+            if (row + r < rows) store_codes<V>(q_row + r * a.q_stride, 0, straight);
+          }
+        }
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+          words[side][v] = columns.codes_of(v, value(four[0], v), value(four[1], v),
+                                            value(four[2], v), value(four[3], v));
+      }
+    }
+    unsigned* const to = tile.words + Tile::place(pack, 0, my_row / 4);
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+      *reinterpret_cast<uint2*>(to + v * Tile::quads) = make_uint2(words[0][v], words[1][v]);
+    if constexpr (sizeof(T) == 2)
+      if (some_divide) divide_turn<T, V, kind>(a, tile, scale, from, q, pack, rows);
+  }
+  __syncthreads();
+
+  // Eight lanes write the 128 rows of a column. Rows that are not there have the code 0.
+  const int row = thread % 8 * 16;
+  const unsigned lane_column = threadIdx.x / 8;
+  const int left = static_cast<int>(min(a.code_rows - first_row, std::int64_t{tile_rows})) - row;
+  std::int8_t* to = a.q_t + (first_col + lane_column) * a.q_t_stride + first_row + row;
+#pragma unroll
+  for (int k = 0; k < Tile::stores; ++k, to += Tile::threads / 8 * a.q_t_stride) {
+    const unsigned column = lane_column + k * (Tile::threads / 8);
+    if (static_cast<int>(column) >= packs * V) break;
+    const uint4 sixteen =
+        *reinterpret_cast<const uint4*>(tile.words + Tile::place(column / V, column % V, row / 4));
+    if (a.q_t_bytes == 16 && left >= 16)
+      *reinterpret_cast<uint4*>(to) = sixteen;
+    else
+      store_some(to, sixteen, left, a.q_t_bytes != 1);
+  }
+}
+
+}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
