@@ -86,6 +86,10 @@ def replaced_with_gelu(mode, **options):
     return lambda model: sb.replace_gelu(sb.replace_linear(model, mode=mode, **options))
 
 
+def fused(mode, **options):
+    return lambda model: sb.fuse_qkv(replaced_with_gelu(mode, **options)(model))
+
+
 def prepared(model):
     return sb.prepare_for_eval(sb.replace_linear(model, mode="rowwise"))
 
@@ -137,6 +141,13 @@ RIVALS = {
     "shared gelu autocast": Rival(replaced_with_gelu("rowwise_shared"), autocast),
     "shared dw gelu autocast": Rival(
         replaced_with_gelu("rowwise_shared", dw="int8_block"), autocast, infers=False
+    ),
+    "shared fused autocast": Rival(fused("rowwise_shared"), autocast),
+    "rowwise dw fused autocast": Rival(
+        fused("rowwise", dw="int8_block"), autocast, infers=False
+    ),
+    "shared dw fused autocast": Rival(
+        fused("rowwise_shared", dw="int8_block"), autocast, infers=False
     ),
     "global dw autocast": Rival(replaced("global", dw="int8_block"), autocast, infers=False),
     "rowwise compiled": Rival(compiled("rowwise")),
@@ -266,9 +277,14 @@ def main():
     parser.add_argument("--threads", type=int, default=0, help="of all; 0: torch's number")
     parser.add_argument("--min-time", type=float, default=20.0, help="seconds a model and phase")
     parser.add_argument(
+        "--keep-memory", action="store_true", help="of all: switchback.keep_freed_memory()"
+    )
+    parser.add_argument(
         "--cpu-time", action="store_true", help="of this process, for a busy machine; with one thread"
     )
     given = parser.parse_args()
+    if given.keep_memory and not switchback.keep_freed_memory():
+        parser.error("--keep-memory: this C library cannot")
     if given.threads:
         torch.set_num_threads(given.threads)
     if given.cpu_time and torch.get_num_threads() > 1:

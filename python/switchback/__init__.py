@@ -21,6 +21,7 @@ from ._errors import (
     Unsupported,
 )
 from ._library import abi_version, library_path, library_version
+from ._memory import keep_freed_memory
 from ._version import __version__
 
 _OPS = (
@@ -71,6 +72,7 @@ __all__ = [
     "__version__",
     "abi_version",
     "get_num_threads",
+    "keep_freed_memory",
     "library_path",
     "library_version",
     "nn",

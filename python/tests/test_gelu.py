@@ -119,12 +119,18 @@ class ReplaceGelu(unittest.TestCase):
         replaced, x = [], torch.randn(4, 8)
         want = model(x)
         self.assertIs(sb.replace_gelu(model, replaced=replaced), model)
-        self.assertEqual(replaced, ["1.act", "2.act"])  # the third is the first again
-        self.assertIs(model[0].act, erf)
+        self.assertEqual(replaced, ["0.act", "1.act", "2.act"])  # the last is the second again
+        self.assertEqual([block.act.activation[5:] for block in model[:4]], ["erf"] + 3 * ["tanh"])
         self.assertIs(model[3].act, model[1].act)
         self.assertLess(relative_error(model(x), want), 1e-5)
         self.assertEqual(sb.replace_gelu(model, replaced=replaced), model)
-        self.assertEqual(len(replaced), 2)
+        self.assertEqual(len(replaced), 3)
+        model = nn.Sequential(Block(erf), Block(tanh))
+        sb.replace_gelu(model, forms="gelu_tanh")
+        self.assertIs(model[0].act, erf)
+        self.assertIs(type(model[1].act), sb.GELU)
+        with self.assertRaisesRegex(ValueError, "replace_gelu: forms holds 'erf'; it must be of"):
+            sb.replace_gelu(model, forms=("gelu_tanh", "erf"))
 
     def test_rules_hooks_and_the_model_itself(self):
         model = nn.Sequential(Block(nn.GELU(approximate="tanh")), Block(nn.GELU(approximate="tanh")))

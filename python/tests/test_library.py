@@ -2,6 +2,7 @@
 """Finding, loading and checking the library; threads of its own, forks, and Python threads."""
 
 import os
+import platform
 import tempfile
 import threading
 import types
@@ -27,6 +28,33 @@ class FakeFunction:
 class FakeLibrary:
     def __init__(self, major, minor):
         self.switchback_abi_version = FakeFunction(major << 16 | minor)
+
+
+class FreedMemory(unittest.TestCase):
+    PROGRAM = """
+import resource, numpy, switchback
+assert switchback.keep_freed_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+numpy.ones(6 << 20, dtype=numpy.float64)
+before = faults()
+for _ in range(10):
+    numpy.ones(6 << 20, dtype=numpy.float64)
+print(faults() - before)
+"""
+
+    @unittest.skipUnless(platform.libc_ver()[0] == "glibc", "it is glibc that can be told")
+    def test_it_is_not_asked_for_again(self):
+        done = run_python("-c", self.PROGRAM, env={"NUMPY_MADVISE_HUGEPAGE": "0"})
+        if "ASAN" in done.stderr or "AddressSanitizer" in done.stderr:
+            self.skipTest("another malloc")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # 48 MB are 12288 pages, ten times; a few more pages may be touched in between.
+        self.assertLess(int(done.stdout), 12288)
+
+    def test_other_c_libraries(self):
+        with mock.patch("ctypes.CDLL", return_value=object()):
+            self.assertFalse(switchback.keep_freed_memory())
 
 
 class Loading(unittest.TestCase):

@@ -14,6 +14,18 @@ from switchback.nn._mlp import activated  # noqa: E402
 from torch import nn  # noqa: E402
 
 
+class Conv1D(nn.Module):
+    """As transformers has it."""
+
+    def __init__(self, nf, nx):
+        super().__init__()
+        self.nf, self.nx = nf, nx
+        self.weight, self.bias = nn.Parameter(torch.randn(nx, nf) * 0.1), nn.Parameter(torch.zeros(nf))
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(*x.shape[:-1], self.nf)
+
+
 def results_of(call, mlp, x, g):
     mlp.zero_grad()
     x = x.clone().requires_grad_()
@@ -47,6 +59,33 @@ class Mlp(unittest.TestCase):
                         self.same(fused, separate)
                         with torch.no_grad():
                             mlp.down.weight.mul_(1.5)
+
+    def test_int8_dw(self):
+        for mode in ("rowwise", "rowwise_shared", "global"):
+            mlp = sb.SwitchBackMLP(24, 96, mode=mode, dw="int8_block")
+            self.assertEqual((mlp.up.dw, mlp.down.dw), ("int8_block", "int8_block"))
+            x, g = torch.randn(300, 24), torch.randn(300, 24)
+            apart = results_of(lambda x: mlp.down(activated(mlp.up(x), "gelu_tanh")), mlp, x, g)
+            self.same(results_of(mlp, mlp, x, g), apart)
+
+    def test_conv1d(self):
+        for dw in ("floating", "int8_block"):
+            up, down = Conv1D(96, 24), Conv1D(32, 96)
+            parameters = up.weight, up.bias, down.weight, down.bias
+            linear = sb.SwitchBackMLP(24, 96, 32, dw=dw)
+            with torch.no_grad():
+                for mine, theirs in zip(linear.parameters(), parameters):
+                    mine.copy_(theirs.t() if theirs.dim() == 2 else theirs)
+            mlp = sb.SwitchBackMLP.of(up, down, dw=dw)
+            for mine, theirs in zip(mlp.parameters(), parameters):
+                self.assertIs(mine, theirs)
+            x, g = torch.randn(300, 24), torch.randn(300, 32)
+            got, want = (results_of(m, m, x, g) for m in (mlp, linear))
+            self.same(got[:2], want[:2])
+            for a, b in zip(got[2:], want[2:]):
+                # dW in floating point is the same sum in another order.
+                self.assertLess(relative_error(a, b.t() if b.dim() == 2 else b), 1e-6)
+            self.same([copy.deepcopy(mlp)(x), sb.prepare_for_eval(mlp)(x)], [want[0]] * 2)
 
     def test_against_torch(self):
         for activation, name in (("gelu_tanh", "tanh"), ("gelu_erf", "none")):
@@ -99,6 +138,8 @@ class Mlp(unittest.TestCase):
     def test_bad_arguments(self):
         for words, call in (
             ("'relu'", lambda: sb.SwitchBackMLP(4, 8, activation="relu")),
+            ("Linear and Conv1D", lambda: sb.SwitchBackMLP.of(nn.Linear(4, 8), Conv1D(4, 8))),
+            ("8 outputs.*9 inputs", lambda: sb.SwitchBackMLP.of(Conv1D(8, 4), Conv1D(4, 9))),
             ("8 outputs", lambda: sb.SwitchBackMLP.of(nn.Linear(4, 8), nn.Linear(9, 4))),
         ):
             with self.assertRaisesRegex(ValueError, words):

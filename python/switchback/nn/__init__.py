@@ -16,6 +16,7 @@ from ._experts import SwitchBackExperts, replace_experts
 from ._fragmented import FragmentedLinear
 from ._gelu import GELU
 from ._grouped import SwitchBackGroupedLinear
+from ._joined import fuse_qkv
 from ._layer import reuse_weight_codes
 from ._mlp import SwitchBackMLP
 from ._quantize import SwitchBackConfig, quantize_
@@ -55,6 +56,7 @@ __all__ = [
     "SwitchBackMLP",
     "SwitchBackMultiheadAttention",
     "dispatch_path",
+    "fuse_qkv",
     "prepare_for_eval",
     "quantize_",
     "replace_experts",

@@ -10,8 +10,14 @@ from .._errors import InvalidArgument
 from .._tensors import FLOATS
 from ._mlp import activated
 
-# Modules of transformers that compute the tanh form, by the names of their classes.
-_OF_TRANSFORMERS = ("NewGELUActivation", "FastGELUActivation", "GELUTanh", "PytorchGELUTanh")
+# Modules of transformers that compute GELU, by the names of their classes.
+_OF_TRANSFORMERS = {
+    "NewGELUActivation": "gelu_tanh",
+    "FastGELUActivation": "gelu_tanh",
+    "GELUTanh": "gelu_tanh",
+    "PytorchGELUTanh": "gelu_tanh",
+    "GELUActivation": "gelu_erf",
+}
 
 
 class GELU(torch.nn.Module):
@@ -46,9 +52,9 @@ class GELU(torch.nn.Module):
         return self.activation
 
 
-def is_gelu_tanh(module) -> bool:
-    """Whether a module is GELU's tanh form, torch's or transformers', which need not be installed."""
+def form_of(module) -> str | None:
+    """The form that a module computes, if it is torch's or transformers' GELU, which need not be installed."""
     kind = type(module)
     if kind is torch.nn.GELU:
-        return module.approximate == "tanh"
-    return kind.__module__ == "transformers.activations" and kind.__name__ in _OF_TRANSFORMERS
+        return {"tanh": "gelu_tanh", "none": "gelu_erf"}.get(module.approximate)
+    return _OF_TRANSFORMERS.get(kind.__name__) if kind.__module__ == "transformers.activations" else None

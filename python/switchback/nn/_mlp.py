@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from .. import _abi, ops
 from .._errors import InvalidArgument
 from .._tensors import needs_operator
+from ._conv1d import conv1d_like, is_conv1d
 from ._function import linear
 from ._layer import LayerSet
 from .linear import SwitchBackLinear
@@ -29,7 +30,7 @@ class SwitchBackMLP(torch.nn.Module):
         in_features, hidden_features, out_features: of x, inside, and of y (default: in_features).
         activation: "gelu_tanh" or "gelu_erf".
         bias, device, dtype: as for nn.Linear, of both layers.
-        mode: as for SwitchBackLinear.
+        mode, dw: as for SwitchBackLinear, of both layers.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class SwitchBackMLP(torch.nn.Module):
         device=None,
         dtype=None,
         mode: str = "rowwise",
+        dw: str = "floating",
     ):
         super().__init__()
         if activation not in _abi.ACTIVATIONS:
@@ -50,7 +52,7 @@ class SwitchBackMLP(torch.nn.Module):
             raise InvalidArgument(
                 f"SwitchBackMLP: activation = {activation!r}; it must be {allowed}"
             )
-        options = {"bias": bias, "device": device, "dtype": dtype, "mode": mode}
+        options = {"bias": bias, "device": device, "dtype": dtype, "mode": mode, "dw": dw}
         self.up = SwitchBackLinear(in_features, hidden_features, **options)
         outputs = in_features if out_features is None else out_features
         self.down = SwitchBackLinear(hidden_features, outputs, **options)
@@ -58,16 +60,37 @@ class SwitchBackMLP(torch.nn.Module):
         self._fused = self._new_layers()
 
     @classmethod
-    def of(cls, up, down, activation: str = "gelu_tanh", mode: str = "rowwise"):
-        """From two nn.Linear modules, whose Parameters it takes over."""
+    def of(
+        cls, up, down, activation: str = "gelu_tanh", mode: str = "rowwise", dw: str = "floating"
+    ):
+        """From two nn.Linear modules, or two Conv1D of transformers, whose Parameters it takes over."""
+        if is_conv1d(up) or is_conv1d(down):
+            return cls._of_conv1d(up, down, activation, mode, dw)
         if up.out_features != down.in_features:
             raise InvalidArgument(
                 f"SwitchBackMLP.of: up has {up.out_features} outputs and down {down.in_features} inputs"
             )
         sizes = up.in_features, up.out_features, down.out_features
-        made = cls(*sizes, activation=activation, device="meta", mode=mode)
+        made = cls(*sizes, activation=activation, device="meta", mode=mode, dw=dw)
         made.up.weight, made.up.bias = up.weight, up.bias
         made.down.weight, made.down.bias = down.weight, down.bias
+        return made.train(up.training)
+
+    @classmethod
+    def _of_conv1d(cls, up, down, activation: str, mode: str, dw: str):
+        if not (is_conv1d(up) and is_conv1d(down)):
+            kinds = f"{type(up).__name__} and {type(down).__name__}"
+            raise InvalidArgument(
+                f"SwitchBackMLP.of: up and down are {kinds}; they must be two nn.Linear or two Conv1D"
+            )
+        sizes = *up.weight.shape, down.weight.shape[1]
+        if sizes[1] != down.weight.shape[0]:
+            raise InvalidArgument(
+                f"SwitchBackMLP.of: up has {sizes[1]} outputs and down {down.weight.shape[0]} inputs"
+            )
+        made = cls(*sizes, activation=activation, device="meta", mode=mode, dw=dw)
+        made.up, made.down = conv1d_like(up, made.up), conv1d_like(down, made.down)
+        made._fused = made._new_layers()
         return made.train(up.training)
 
     def _new_layers(self) -> LayerSet:

@@ -30,6 +30,7 @@ class Int8Layer:
     dw_block_rows = 256
     rounding = "nearest"
     seed = 0
+    _joined = None  # the layers that it is computed with (_joined.py)
 
     def _init_int8(
         self,
@@ -113,6 +114,10 @@ class Int8Layer:
         buffers = self._buffers
         if "W_int8" in buffers:
             return prepared_linear(x, buffers["W_int8"], buffers["state_W"], bias, self._layers)
+        if self._joined is not None:
+            y = self._joined.forward(self, x)
+            if y is not None:
+                return y
         weight = self._parameters.get("weight")
         if weight is None:
             weight = self.weight
@@ -124,6 +129,8 @@ class Int8Layer:
         Elsewhere every change is noticed, because the next forward checks the weight.
         """
         self._layers.weight_updated()
+        if self._joined is not None:
+            self._joined.weight_updated()
 
     def prepare_for_eval(self):
         """Replaces the weight by its int8 codes: the buffers W_int8[N,K] and state_W[N] or [1].
@@ -167,6 +174,8 @@ class Int8Layer:
         if not rejected:
             super()._load_from_state_dict(state_dict, prefix, *rest)
         self._layers.weight_updated()
+        if self._joined is not None:
+            self._joined.weight_updated()
 
     def _apply(self, fn, *args, **kwargs):
         scales = self._buffers.get("state_W")
@@ -176,11 +185,14 @@ class Int8Layer:
         if self._parameters.get("weight") is not None:
             self._float["dtype"] = self.weight.dtype
         self._layers.release()
+        if self._joined is not None:
+            self._joined.release()
         return self
 
     def _replicate_for_data_parallel(self):
         replica = super()._replicate_for_data_parallel()
         replica._layers = self._new_layers()
+        replica._joined = None
         # A replica lives for one forward and its backward.
         replica._layers.rounding_step = self._layers.next_rounding()[2]
         return replica

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers that read one input, as the projections of attention do, computed as one layer."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+
+import torch
+from torch.autograd import Function, forward_ad
+from torch.autograd.function import once_differentiable
+
+from .. import _abi
+from .._tensors import PLAIN_TYPES, in_transform, is_compiling, memory_of, needs_operator
+from ._autocast import autocast_dtype
+from ._function import (
+    check_dtypes,
+    checked_wide_input,
+    gradients,
+    product,
+    product_and_block_codes,
+    product_and_codes,
+)
+from ._layer import LayerSet, _version
+from .linear import Int8Layer
+
+# The children of attention in transformers' models, from the input's point of view.
+PROJECTIONS = (("query", "key", "value"), ("q_proj", "k_proj", "v_proj"), ("to_q", "to_k", "to_v"))
+
+
+def fuse_qkv(model, *, names=PROJECTIONS, fused=None):
+    """Computes the query, key and value layers of a model as one where they read the same tensor.
+
+    In place; returns the model. The input is quantized once, its gradient is one product and not a
+    sum of three, and y, dW and db keep the bits that they have in separate layers. dX is rounded once,
+    and not three times; it is that of one layer with all of the outputs.
+
+    The modules, their names, Parameters and hooks stay. The first of them that gets an input computes
+    for all, and the others return what it computed if they get the same tensor, unchanged; otherwise,
+    in compiled models, and with torch.func they compute by themselves. Layers whose inputs turn out to
+    differ (cross-attention) are left alone after a few calls. The memory of their weights is moved
+    once, so that they lie behind each other; after model.to(...) that ends in other memory, load_state_dict
+    with assign=True, or deepcopy call fuse_qkv again: until then the layers compute by themselves.
+
+    Args:
+        names: the children of a module that belong together, a tuple of them for each kind of module.
+        fused: a list to which the names of the modules that hold such layers are appended.
+    """
+    left = []
+    for name, parent in model.named_modules():
+        for children in names:
+            layers = [parent._modules.get(child) for child in children]
+            if not all(isinstance(layer, Int8Layer) for layer in layers):
+                continue
+            reason = _why_not(layers)
+            if reason:
+                left.append(f"{name or type(parent).__name__!r} ({reason})")
+                continue
+            _join(layers)
+            if fused is not None:
+                fused.append(name)
+    if left:
+        warnings.warn(f"fuse_qkv left alone {', '.join(left)}", stacklevel=2)
+    return model
+
+
+def _why_not(layers) -> str:
+    first = layers[0]
+    if len(set(map(id, layers))) < len(layers):
+        return "a layer is there twice"
+    if any(layer.is_prepared for layer in layers):
+        return "a layer is prepared for inference"
+    if any(type(layer._parameters.get("weight")) is not torch.nn.Parameter for layer in layers):
+        return "a weight is not a plain Parameter"
+    if first.mode not in _abi.MODES_OF_ROWS:
+        return f"mode {first.mode!r}; it must be " + " or ".join(map(repr, _abi.MODES_OF_ROWS))
+    if first.rounding != "nearest" or first.transposed:
+        return "stochastic rounding" if first.rounding != "nearest" else "weights [in, out]"
+    for name in ("in_features", "mem_efficient"):
+        if len({getattr(layer, name) for layer in layers}) > 1:
+            return f"layers of different {name}"
+    if len({layer._options() for layer in layers}) > 1:
+        return "layers of different options"
+    if len({layer.bias is None for layer in layers}) > 1:
+        return "a bias is missing"
+    parameters = [p for layer in layers for p in (layer.weight, layer.bias) if p is not None]
+    if len({(p.dtype, p.device) for p in parameters}) > 1 or parameters[0].is_meta:
+        return "parameters of different dtypes or devices, or on the meta device"
+    if any(p.is_shared() and p.device.type == "cpu" for p in parameters):
+        return "parameters in memory that processes share"
+    return ""
+
+
+def _join(layers) -> None:
+    with torch.no_grad():
+        for tensors in ([m.weight for m in layers], [m.bias for m in layers]):
+            if tensors[0] is not None and _together(tensors) is None:
+                whole, at = torch.cat([tensor.detach() for tensor in tensors]), 0
+                for tensor in tensors:
+                    tensor.data = _rows(whole, at, len(tensor))
+                    at += len(tensor)
+    joined = Joined(layers)
+    for layer in layers:
+        layer._joined = joined
+
+
+def _rows(whole, begin: int, count: int):
+    """whole[begin:begin+count] as a tensor of its own: not a view, which could not be changed in place."""
+    part = torch.empty(0, dtype=whole.dtype, device=whole.device)
+    at = whole.storage_offset() + begin * whole.stride(0)
+    return part.set_(_storage(whole), at, (count, *whole.shape[1:]), whole.stride())
+
+
+def _columns(whole, begin: int, count: int):
+    """whole[..., begin:begin+count], likewise."""
+    part = torch.empty(0, dtype=whole.dtype, device=whole.device)
+    at = whole.storage_offset() + begin
+    return part.set_(_storage(whole), at, (*whole.shape[:-1], count), whole.stride())
+
+
+def _storage(tensor):
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+
+
+def _together(tensors):
+    """The tensors as one, if they lie behind each other in one storage; else None."""
+    first = tensors[0]
+    at = first.data_ptr()
+    for tensor in tensors:
+        if tensor.data_ptr() != at or not tensor.is_contiguous() or tensor.dtype is not first.dtype:
+            return None
+        at += tensor.numel() * tensor.element_size()
+    # Neighbours in memory may belong to different storages.
+    storage = _storage(first)
+    if at > storage.data_ptr() + storage.nbytes():
+        return None
+    rows = sum(map(len, tensors))
+    with torch.inference_mode(False), torch.no_grad():
+        whole = torch.empty(0, dtype=first.dtype, device=first.device)
+        return whole.set_(storage, first.storage_offset(), (rows, *first.shape[1:]), first.stride())
+
+
+class Joined:
+    """Layers of one input. What one call computed for the others is kept until they have read it."""
+
+    ENOUGH = 3  # inputs that not all layers have read, in a row: they do not belong together
+
+    def __init__(self, members):
+        self.members = list(members)
+        first = self.members[0]
+        self.sizes = [member.out_features for member in self.members]
+        self.layers = LayerSet(first.in_features, sum(self.sizes), first._options())
+        self._clear()
+
+    def _clear(self) -> None:
+        self._local = threading.local()
+        self._unread = 0
+        self._whole: tuple = (None, None, None)
+        self._versions: tuple = ()
+
+    def __getstate__(self):
+        return self.members, self.sizes, self.layers
+
+    def __setstate__(self, state):
+        self.members, self.sizes, self.layers = state
+        self._clear()
+
+    def weight_updated(self) -> None:
+        self.layers.weight_updated()
+        self._local = threading.local()
+
+    def release(self) -> None:
+        self.layers.release()
+        self._clear()
+
+    def forward(self, member, x):
+        """y of this member, or None: it must compute by itself."""
+        if (
+            self._unread >= self.ENOUGH
+            or is_compiling()
+            or type(x) not in PLAIN_TYPES
+            or in_transform()
+            or needs_operator(x)
+            or torch.jit.is_tracing()
+            or getattr(forward_ad, "_current_level", -1) >= 0
+            or _version(x) < 0
+        ):
+            return None
+        weights = [each._parameters.get("weight") for each in self.members]
+        biases = [each._parameters.get("bias") for each in self.members]
+        if any(type(weight) is not torch.nn.Parameter for weight in weights):
+            return None
+        if any((bias is None) != (biases[0] is None) for bias in biases):
+            return None
+        place = self.members.index(member)
+        parameters = weights if biases[0] is None else weights + biases
+        state = (
+            _version(x),
+            x.requires_grad,
+            torch.is_grad_enabled(),
+            autocast_dtype(x.device.type),
+            [(p._version, p.data_ptr(), p.requires_grad) for p in parameters],
+        )
+        waiting = getattr(self._local, "waiting", None)
+        if waiting is not None and waiting.x() is x and waiting.state == state:
+            y = waiting.take(place)
+            if y is not None:
+                if waiting.is_read:
+                    self._local.waiting, self._unread = None, 0
+                return y
+        if waiting is not None:
+            self._local.waiting = None
+            self._unread += not waiting.is_read
+            if self._unread >= self.ENOUGH:
+                return None
+        whole = self.whole(weights)
+        bias = None if biases[0] is None else _together(biases)
+        if whole is None or (bias is None) != (biases[0] is None):
+            return None
+        waiting = _Waiting(x, state)
+        waiting.ys = list(self._compute(x, whole, bias, weights, biases, waiting))
+        y = waiting.take(place)
+        self._local.waiting = waiting
+        return y
+
+    def whole(self, weights):
+        """The weights as one, if they lie together."""
+        key = [weight.data_ptr() for weight in weights], weights[0].dtype
+        if self._whole[:2] != key:
+            self._whole = (*key, _together(weights))
+        return self._whole[2]
+
+    def _compute(self, x, whole, bias, weights, biases, waiting):
+        layers, mem_efficient = self.layers, self.members[0].mem_efficient
+        x, dtype = checked_wide_input(x, whole, layers)
+        check_dtypes(x, whole)
+        # The tensors that the library reads count no changes of the Parameters.
+        versions = tuple(p._version for p in (*weights, *biases) if p is not None)
+        if versions != self._versions:
+            self._versions = versions
+            layers.updates += 1
+        recorded = torch.is_grad_enabled() and (
+            x.requires_grad or any(p is not None and p.requires_grad for p in (*weights, *biases))
+        )
+        if not recorded:
+            y = product(x, whole, bias, layers, _abi.SAVE_NOTHING, once=False, dtype=dtype)
+            return self._parts(y)
+        wants_dw = any(weight.requires_grad for weight in weights)
+        if x.dtype is not dtype and wants_dw and not (layers.keeps_blocks or mem_efficient):
+            x = x.to(dtype)  # once, for both passes, and in less memory
+        call = self, mem_efficient, dtype, whole, bias, waiting
+        given = weights if bias is None else (*weights, *biases)
+        return _Joined.apply(x, call, *given)
+
+    def _parts(self, y):
+        parts, at = [], 0
+        for size in self.sizes:
+            parts.append(_columns(y, at, size))
+            at += size
+        return tuple(parts)
+
+
+class _Waiting:
+    """Outputs that layers have yet to read."""
+
+    def __init__(self, x, state):
+        self.x, self.state = weakref.ref(x), state
+        self.ys: list = []
+
+    def take(self, place: int):
+        y, self.ys[place] = self.ys[place], None
+        return y
+
+    @property
+    def is_read(self) -> bool:
+        return all(y is None for y in self.ys)
+
+
+class _Joined(Function):
+    """_Linear of _function.py for several weights."""
+
+    @staticmethod
+    def forward(ctx, x, call, *parameters):
+        joined, mem_efficient, dtype, whole, bias, waiting = call
+        count, layers = len(joined.sizes), joined.layers
+        wants_dx, wants_dw = ctx.needs_input_grad[0], any(ctx.needs_input_grad[2 : 2 + count])
+        codes = absmax = None
+        if wants_dw and layers.keeps_blocks:
+            y, codes, absmax = product_and_block_codes(x, whole, bias, layers, dtype)
+        elif mem_efficient and wants_dw:
+            y, codes, absmax = product_and_codes(x, whole, bias, layers, dtype)
+        else:
+            y = product(x, whole, bias, layers, _abi.SAVE_CALLER, once=True, dtype=dtype)
+        ctx.set_materialize_grads(False)
+        ctx.call = joined, dtype, whole.dtype, None if bias is None else bias.dtype
+        # Afterwards these outputs have no graph any more.
+        ctx.waiting = weakref.ref(waiting)
+        kept_x = x if wants_dw and codes is None else None
+        ctx.save_for_backward(kept_x, codes, absmax, *(parameters[:count] if wants_dx else ()))
+        return joined._parts(y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grads):
+        x, codes, absmax, *weights = ctx.saved_tensors
+        joined, dtype, of_weight, of_bias = ctx.call
+        count, layers = len(joined.sizes), joined.layers
+        waiting = ctx.waiting()
+        if waiting is not None:
+            waiting.ys = [None] * count
+        wanted = ctx.needs_input_grad
+        some = next((g for g in grads if g is not None), None)
+        if some is None:
+            return (None,) * len(wanted)
+        shape = some.shape[:-1]
+        given = []
+        for g, size in zip(grads, joined.sizes):
+            if g is None:
+                given.append(some.new_zeros((*shape, size), dtype=dtype))
+            else:
+                g = memory_of(g, "backward", "the gradient")
+                given.append(g if g.dtype is dtype else g.to(dtype))
+        whole = None
+        if wanted[0]:
+            whole = joined.whole(weights)
+            if whole is None:
+                whole = torch.cat([weight.detach() for weight in weights])
+        wants = wanted[0], any(wanted[2 : 2 + count]), any(wanted[2 + count :])
+        dx, dw, db = gradients(
+            torch.cat(given, -1),
+            (*shape, layers.in_features),
+            (x, whole, codes, absmax),
+            wants,
+            (of_weight, of_bias),
+            layers,
+        )
+        of_parameters = []
+        for place, wants_it in enumerate(wanted[2:]):
+            of_all = dw if place < count else db
+            place %= count
+            at = sum(joined.sizes[:place])
+            is_used = wants_it and grads[place] is not None
+            of_parameters.append(_rows(of_all, at, joined.sizes[place]) if is_used else None)
+        return dx, None, *of_parameters
