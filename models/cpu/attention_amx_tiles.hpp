@@ -21,8 +21,8 @@ constexpr int lanes = 16;       // f32 of a vector; rows and columns of a tile r
 constexpr int block = 32;       // rows and columns of a product; elements of a step
 constexpr int line_bytes = 64;  // a row of a tile register
 constexpr int register_bytes = 1024;
-// Queries of a tile in backward.
-constexpr int64_t tile_queries = 128;
+constexpr int register_floats = lanes * lanes;
+constexpr int block_floats = block * block;
 
 constexpr int64_t padded(int64_t n) {
   return (n + block - 1) / block * block;
@@ -53,57 +53,66 @@ struct Scratch {
   int64_t taken() const { return static_cast<int64_t>(at); }
 };
 
-// Some of the rows ahead at each call.
+// A few of the lines ahead at each call: more at once than a core can wait for would hold up what
+// follows.
 class Asking {
  public:
   Asking(const Ahead& ahead, int64_t dim, int64_t calls)
-      : ahead_(ahead), lines_((dim * 2 + line_bytes - 1) / line_bytes) {
+      : part_(ahead.parts),
+        end_(ahead.parts + ahead.count),
+        row_bytes_((dim * 2 + line_bytes - 1) / line_bytes * line_bytes) {
     int64_t rows = 0;
-    for (int i = 0; i < ahead.count; ++i)
-      rows += ahead.parts[i].rows;
-    share_ = (rows + calls - 1) / calls;
+    for (const AheadPart* part = part_; part < end_; ++part)
+      rows += part->rows;
+    share_ = (rows * row_bytes_ / line_bytes + calls - 1) / calls;
+    begin_part();
   }
   SWITCHBACK_INLINE void some() {
-    for (int64_t i = 0; i < share_ && part_ < ahead_.count; ++i) {
-      const AheadPart& part = ahead_.parts[part_];
-      const char* const row = reinterpret_cast<const char*>(part.data + row_ * part.stride);
-      for (int64_t line = 0; line < lines_; ++line)
-        _mm_prefetch(row + line * line_bytes, _MM_HINT_T1);
-      if (++row_ < part.rows) continue;
-      row_ = 0;
+    for (int64_t i = 0; i < share_ && rows_ > 0; ++i) {
+      _mm_prefetch(at_ + offset_, _MM_HINT_T1);
+      offset_ += line_bytes;
+      if (offset_ < row_bytes_) continue;
+      offset_ = 0;
+      at_ += stride_;
+      if (--rows_ > 0) continue;
       ++part_;
+      begin_part();
     }
   }
 
  private:
-  const Ahead& ahead_;
-  int64_t lines_, share_ = 0, row_ = 0;
-  int part_ = 0;
+  void begin_part() {
+    if (part_ >= end_) return;
+    at_ = reinterpret_cast<const char*>(part_->data);
+    stride_ = part_->stride * 2;
+    rows_ = part_->rows;
+  }
+  const AheadPart* part_;
+  const AheadPart* end_;
+  const char* at_ = nullptr;
+  int64_t row_bytes_, share_ = 0, offset_ = 0, stride_ = 0, rows_ = 0;
 };
 
-// ---- Products. Distances are in bytes: of rows, of the next 16 rows or columns, and of the next
+// ---- Products. Every tile register lies in memory as 16 lines that follow each other: rows that
+// lie apart by a power of two would share a few sets of a cache.
+//
+// A block [32, 32] of f32 is four registers: of its rows 0 to 15, columns 0 to 15 and 16 to 31,
+// then of the other rows. Distances are in bytes: of the next 16 rows or columns, and of the next
 // 32 elements of depth.
-
-struct Left {
-  const void* data;
-  int64_t row, half, step;
-};
-struct Right {
+struct Factor {
   const void* data;
   int64_t half, step;
 };
 
-// c[32, 32] (+)= left[32, 32 · steps] · right
-SWITCHBACK_INLINE void multiply(const Left& left, const Right& right, int64_t steps, float* c,
-                                int64_t stride, bool add) {
+// c (+)= left[32, 32 · steps] · right
+SWITCHBACK_INLINE void multiply(const Factor& left, const Factor& right, int64_t steps, float* c,
+                                bool add) {
   core::finish_stores();
-  const int64_t row = stride * static_cast<int64_t>(sizeof(float));
-  float* const lower = c + lanes * stride;
   if (add) {
-    _tile_loadd(0, c, row);
-    _tile_loadd(1, c + lanes, row);
-    _tile_loadd(2, lower, row);
-    _tile_loadd(3, lower + lanes, row);
+    _tile_loadd(0, c, line_bytes);
+    _tile_loadd(1, c + register_floats, line_bytes);
+    _tile_loadd(2, c + 2 * register_floats, line_bytes);
+    _tile_loadd(3, c + 3 * register_floats, line_bytes);
   } else {
     _tile_zero(0);
     _tile_zero(1);
@@ -113,22 +122,25 @@ SWITCHBACK_INLINE void multiply(const Left& left, const Right& right, int64_t st
   const char* a = static_cast<const char*>(left.data);
   const char* b = static_cast<const char*>(right.data);
   for (int64_t i = 0; i < steps; ++i, a += left.step, b += right.step) {
-    _tile_loadd(4, a, left.row);
+    _tile_loadd(4, a, line_bytes);
     _tile_loadd(6, b, line_bytes);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, a + left.half, left.row);
+    _tile_loadd(5, a + left.half, line_bytes);
     _tile_dpbf16ps(2, 5, 6);
     _tile_loadd(7, b + right.half, line_bytes);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, c, row);
-  _tile_stored(1, c + lanes, row);
-  _tile_stored(2, lower, row);
-  _tile_stored(3, lower + lanes, row);
+  _tile_stored(0, c, line_bytes);
+  _tile_stored(1, c + register_floats, line_bytes);
+  _tile_stored(2, c + 2 * register_floats, line_bytes);
+  _tile_stored(3, c + 3 * register_floats, line_bytes);
 }
 
-// ---- Operands.
+// ---- Operands. A block of an operand is 32 rows and 32 columns: two tile registers. Operands
+// whose depth are rows have row i beside row i + 16, as weights of two vectors come side by side;
+// the columns of their registers are those of the lower and of the upper halves of 16 bytes, which
+// `joined` puts together again.
 
 SWITCHBACK_INLINE __mmask32 first_of_32(int64_t count) {
   return count >= block ? 0xFFFFFFFFu : count <= 0 ? 0u : (1u << count) - 1;
@@ -156,25 +168,18 @@ struct Operand {
   }
 };
 
-// Which elements of two vectors of 32 lie side by side: the lower halves of both, or the upper.
-SWITCHBACK_INLINE __m512i pairs(bool upper) {
-  alignas(64) static constexpr uint16_t index[2][32] = {
-      {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
-      {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
-       24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
-  return _mm512_load_si512(index[upper ? 1 : 0]);
-}
+constexpr int64_t block_elements = block * block;
 
-// Registers of A, row by row: to[rows, 32 · chunks].
+// Registers of A, row by row: to[rows / 32][chunks].
 template <bool whole>
 void pack_rows(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
   for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < chunks; ++c, to += block)
-      _mm512_store_si512(to, from.chunk_of<whole>(r, c));
+    for (int64_t c = 0; c < chunks; ++c)
+      _mm512_store_si512(to + (r / block * chunks + c) * block_elements + r % block * block,
+                         from.chunk_of<whole>(r, c));
 }
 
-// Registers of B whose columns are rows of `from`: to[rows / 16][chunks].
+// Registers of B whose columns are rows of `from`: to[rows / 32][chunks].
 template <bool whole>
 void pack_transposed(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
   for (int64_t r = 0; r < rows; r += lanes)
@@ -184,49 +189,47 @@ void pack_transposed(const Operand& from, int64_t rows, int64_t chunks, uint16_t
         v[i] = from.chunk_of<whole>(r + i, c);
       }
       core::transpose16(v);
+      uint16_t* const tile = to + (r / block * chunks + c) * block_elements + r % block * block;
       SWITCHBACK_EACH(i, lanes) {
-        _mm512_store_si512(to, v[i]);
-        to += block;
+        _mm512_store_si512(tile + i * block, v[i]);
       }
     }
 }
 
-// Registers of B whose depth are rows of `from`: to[rows / 32][2 · chunks].
+// Registers of B whose depth are rows of `from`: to[rows / 32][chunks].
 template <bool whole>
 void pack_pairs(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
-  const __m512i low = pairs(false);
-  const __m512i high = pairs(true);
   for (int64_t r = 0; r < rows; r += block)
-    for (int64_t c = 0; c < chunks; ++c)
-      for (int i = 0; i < lanes; ++i) {
-        const __m512i even = from.chunk_of<whole>(r + 2 * i, c);
-        const __m512i odd = from.chunk_of<whole>(r + 2 * i + 1, c);
-        uint16_t* const line = to + (r / block * chunks + c) * 2 * (lanes * block) + i * block;
-        _mm512_store_si512(line, _mm512_permutex2var_epi16(even, low, odd));
-        _mm512_store_si512(line + lanes * block, _mm512_permutex2var_epi16(even, high, odd));
+    for (int64_t c = 0; c < chunks; ++c, to += block_elements)
+      SWITCHBACK_EACH(i, lanes) {
+        const __m512i first = from.chunk_of<whole>(r + i, c);
+        const __m512i second = from.chunk_of<whole>(r + lanes + i, c);
+        _mm512_store_si512(to + i * block, _mm512_unpacklo_epi16(first, second));
+        _mm512_store_si512(to + (lanes + i) * block, _mm512_unpackhi_epi16(first, second));
       }
 }
 
-// Registers of A whose rows are columns of `from`: to[2 · chunks][rows / 32]. They are the pairs of
+// Registers of A whose rows are columns of `from`: to[chunks][rows / 32]. They are the pairs of
 // rows, transposed.
 template <bool whole>
 void pack_columns(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
   for (int64_t r = 0; r < rows; r += block)
-    for (int64_t c = 0; c < chunks; ++c)
+    for (int64_t c = 0; c < chunks; ++c) {
+      uint16_t* const tile = to + (c * (rows / block) + r / block) * block_elements;
       for (int upper = 0; upper < 2; ++upper) {
-        const __m512i index = pairs(upper != 0);
         __m512i v[lanes];
         SWITCHBACK_EACH(i, lanes) {
-          v[i] = _mm512_permutex2var_epi16(from.chunk_of<whole>(r + 2 * i, c), index,
-                                           from.chunk_of<whole>(r + 2 * i + 1, c));
+          const __m512i first = from.chunk_of<whole>(r + i, c);
+          const __m512i second = from.chunk_of<whole>(r + lanes + i, c);
+          v[i] = upper != 0 ? _mm512_unpackhi_epi16(first, second)
+                            : _mm512_unpacklo_epi16(first, second);
         }
         core::transpose16(v);
-        uint16_t* const tile =
-            to + ((2 * c + upper) * (rows / block) + r / block) * (lanes * block);
         SWITCHBACK_EACH(i, lanes) {
-          _mm512_store_si512(tile + i * block, v[i]);
+          _mm512_store_si512(tile + (upper * lanes + i) * block, v[i]);
         }
       }
+    }
 }
 
 // A packing of operands that may have zeros around them.
@@ -240,16 +243,13 @@ void pack_columns(const Operand& from, int64_t rows, int64_t chunks, uint16_t* t
 SWITCHBACK_INLINE __m512i rounded_factor(__m512 v) {
   return _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x8000));
 }
-// The upper halves of two vectors.
-SWITCHBACK_INLINE __m512i upper_halves(__m512i first, __m512i second) {
-  alignas(64) static constexpr uint16_t index[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
-                                                     23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
-                                                     45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-  return _mm512_permutex2var_epi16(first, _mm512_load_si512(index), second);
-}
 // The upper halves of two vectors, side by side.
-SWITCHBACK_INLINE __m512i upper_pairs(__m512i even, __m512i odd) {
-  return _mm512_mask_blend_epi16(0xAAAAAAAAu, _mm512_srli_epi32(even, 16), odd);
+SWITCHBACK_INLINE __m512i beside(__m512i first, __m512i second) {
+  return _mm512_mask_blend_epi16(0xAAAAAAAAu, _mm512_srli_epi32(first, 16), second);
+}
+// The upper halves of two vectors, of which each is the half of 16 bytes in its place.
+SWITCHBACK_INLINE __m512i joined(__m512i lower, __m512i upper) {
+  return _mm512_packus_epi32(_mm512_srli_epi32(lower, 16), _mm512_srli_epi32(upper, 16));
 }
 
 // A result: halves to even, and one NaN, as all operations round (quant/cpu/narrow-inl.h).
@@ -261,8 +261,7 @@ SWITCHBACK_INLINE __m512i rounded_result(__m512 v) {
   const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
   return _mm512_mask_add_epi32(below, odd, bits, _mm512_set1_epi32(0x8000));
 }
-SWITCHBACK_INLINE void put(__m512 first, __m512 second, int64_t count, bool streams, uint16_t* to) {
-  const __m512i v = upper_halves(rounded_result(first), rounded_result(second));
+SWITCHBACK_INLINE void put(__m512i v, int64_t count, bool streams, uint16_t* to) {
   if (count < block)
     _mm512_mask_storeu_epi16(to, first_of_32(count), v);
   else if (streams && reinterpret_cast<uintptr_t>(to) % line_bytes == 0)
@@ -271,36 +270,40 @@ SWITCHBACK_INLINE void put(__m512 first, __m512 second, int64_t count, bool stre
     _mm512_storeu_si512(to, v);
 }
 
-// to = scale · from[rows, 32 · chunks]
-void put_rows(const float* from, int64_t rows, int64_t dim, int64_t chunks, float scale,
-              uint16_t* to, const Results& results) {
-  const __m512 factor = _mm512_set1_ps(scale);
-  for (int64_t r = 0; r < rows; ++r, to += results.stride)
-    for (int64_t c = 0; c < chunks; ++c, from += block)
-      put(_mm512_mul_ps(_mm512_load_ps(from), factor),
-          _mm512_mul_ps(_mm512_load_ps(from + lanes), factor), dim - c * block, results.streams,
-          to + c * block);
-}
-// to = scale · the transpose of from[32 · chunks, tile_queries]
-void put_transposed(const float* from, int64_t rows, int64_t dim, int64_t chunks, float scale,
-                    uint16_t* to, const Results& results) {
-  const __m512 factor = _mm512_set1_ps(scale);
-  for (int64_t r = 0; r < rows; r += lanes)
+// to = from[rows, 32 · chunks], each row times its scale; `from` is blocks[rows / 32][chunks].
+template <class Scale>
+SWITCHBACK_INLINE void put_rows(const float* from, int64_t rows, int64_t dim, int64_t chunks,
+                                const Scale& scale, uint16_t* to, const Results& results) {
+  for (int64_t r = 0; r < rows; ++r, to += results.stride) {
+    const __m512 factor = _mm512_set1_ps(scale(r));
     for (int64_t c = 0; c < chunks; ++c) {
-      __m512i v[2][lanes];
-      SWITCHBACK_EACH(upper, 2) {
-        const float* const tile = from + (c * block + upper * lanes) * tile_queries + r;
-        SWITCHBACK_EACH(i, lanes) {
-          v[upper][i] =
-              _mm512_castps_si512(_mm512_mul_ps(_mm512_load_ps(tile + i * tile_queries), factor));
-        }
-        core::transpose16(v[upper]);
-      }
-      const int64_t count = least(lanes, rows - r);
-      for (int64_t i = 0; i < count; ++i)
-        put(_mm512_castsi512_ps(v[0][i]), _mm512_castsi512_ps(v[1][i]), dim - c * block,
-            results.streams, to + (r + i) * results.stride + c * block);
+      const float* const at = from + (r / block * chunks + c) * block_floats +
+                              r % block / lanes * (2 * register_floats) + r % lanes * lanes;
+      put(joined(rounded_result(_mm512_mul_ps(_mm512_load_ps(at), factor)),
+                 rounded_result(_mm512_mul_ps(_mm512_load_ps(at + register_floats), factor))),
+          dim - c * block, results.streams, to + c * block);
     }
+  }
+}
+// to = scale · the transpose of a block of 32 columns; `count` of each and `rows` of them count.
+// Neighbours in a result are put side by side first, so that pairs are transposed.
+void put_transposed(const float* from, int64_t rows, int64_t count, float scale, uint16_t* to,
+                    const Results& results) {
+  const __m512 factor = _mm512_set1_ps(scale);
+  for (int64_t r = 0; r < rows; r += lanes, from += register_floats) {
+    __m512i v[lanes];
+    SWITCHBACK_EACH(i, lanes) {
+      // Of four pairs in 16 bytes, two are from the lower register.
+      const float* const at =
+          from + i % 4 / 2 * (2 * register_floats) + (i / 4 * 4 + i % 2 * 2) * lanes;
+      v[i] = beside(rounded_result(_mm512_mul_ps(_mm512_load_ps(at), factor)),
+                    rounded_result(_mm512_mul_ps(_mm512_load_ps(at + lanes), factor)));
+    }
+    core::transpose16(v);
+    const int64_t some = least(lanes, rows - r);
+    for (int64_t i = 0; i < some; ++i, to += results.stride)
+      put(v[i], count, results.streams, to);
+  }
 }
 
 }  // namespace
