@@ -68,8 +68,8 @@ std::int64_t floats_of(std::int64_t bytes) {
 // worker: if they alternated, each core would fetch what the other needs. Workers have several such
 // ranges, as they may differ in speed.
 std::int64_t range_of_tasks(const ContextState& state, std::int64_t tasks) {
-  constexpr std::int64_t ranges_of_worker = 4;
-  return std::clamp<std::int64_t>(tasks / (ranges_of_worker * state.threads.count()), 1, 16);
+  constexpr std::int64_t ranges_of_worker = 2;
+  return std::clamp<std::int64_t>(tasks / (ranges_of_worker * state.threads.count()), 1, 24);
 }
 // What a worker is likely to compute after a task in the range [.., end).
 std::int64_t next_task(const ContextState& state, std::int64_t i, std::int64_t end,
