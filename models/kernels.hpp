@@ -37,7 +37,9 @@ void rope(ContextState& state, const Rope& args, AnyMatrix qkv, bool inverse);
 
 /// Causal attention with scale 1/sqrt(D): out[B·T, H·D] from qkv[B·T, 3·H·D]. Keys are taken in
 /// tiles with an online softmax, so that memory is linear in T. logsumexp[B·H·T] is for backward.
-/// `times` is filled on CPUs alone.
+/// A NaN of a key reaches its query and the later ones alone. On CPUs a NaN or Inf of a value may
+/// make NaN of up to 31 queries before it too, whose weights of zero are factors of the same
+/// products. `times` is filled on CPUs alone.
 void attention(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv, AnyMatrix out,
                std::span<float> logsumexp, AttentionTimes* times = nullptr);
 void attention_backward(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv,

@@ -11,6 +11,9 @@
 // A and dQ takes pairs of rows of B; so a head's keys and gradients of queries alone are
 // transposed. A product takes blocks of 32 · 32 elements, and leaves out those that no query sees.
 // What a query does not see in its last block has weight zero.
+//
+// Scores of the next block are multiplied while exponentials of this one are computed: tiles and
+// vectors are other units of a core.
 #include "models/cpu/attention_amx.hpp"
 
 #if defined(__AMX_BF16__) && defined(__AVX512BW__)

@@ -246,6 +246,33 @@ TEST(ModelsReference, AttentionOfLargeScoresAndNaN) {
   });
 }
 
+// A value that no arithmetic hides reaches its query and all later ones, and at most 31 before it;
+// what else there is has the bits that it has without it.
+TEST(ModelsReference, AttentionOfValuesThatAreNaNOrInf) {
+  for_all_settings([](const Setting& s) {
+    Memory memory(visible_memory(s.context));
+    constexpr std::size_t dim = 16, token = 95;
+    const AttentionShape shape{.batch = 1, .length = 130, .heads = 1, .head_dim = dim};
+    const Tensor qkv = filled(memory, s.dtype, 130, 3 * dim, 1);
+    const Tensor out = tensor(memory, s.dtype, 130, dim);
+    const Tensor lse = tensor(memory, DType::f32, 1, 130);
+    attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
+    const Values before = values_of(out);
+    for (const float value :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      core::store_float(qkv.any().data, s.dtype, token * 3 * dim + 2 * dim, value);
+      attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
+      const Values after = values_of(out);
+      for (std::size_t i = 0; i < after.size(); ++i)
+        if (i % dim != 0 || i / dim + 31 < token) {
+          ASSERT_EQ(after[i], before[i]) << s.name << " " << value << " " << i;
+        } else if (i / dim >= token) {
+          ASSERT_FALSE(std::isfinite(after[i])) << s.name << " " << value << " " << i;
+        }
+    }
+  });
+}
+
 // The gradient at lengths around a tile, by its formula: of many elements, central differences
 // would take too long.
 TEST(ModelsReference, AttentionBackward) {
