@@ -317,8 +317,13 @@ HWY_INLINE void look_up_run(const bfloat16* x, std::int64_t size, bfloat16* y) {
     ask_for<together>(y + i + far_ahead);
     for (std::int64_t j = i; j < i + step; j += 4) {
       const std::uint64_t four = four_at(x + j);
-      for (int e = 0; e < 4; ++e)
-        y[j + e] = of[element(four, e)];
+      std::uint64_t results = 0;  // y may have any address
+      for (int e = 0; e < 4; ++e) {
+        std::uint16_t bits;
+        std::memcpy(&bits, static_cast<const void*>(of + element(four, e)), sizeof(bits));
+        results |= std::uint64_t{bits} << (16 * e);
+      }
+      std::memcpy(static_cast<void*>(y + j), &results, sizeof(results));
     }
   }
   forward_run<A>(x + i, size - i, y + i);
