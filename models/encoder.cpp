@@ -34,6 +34,15 @@ struct Norm {
     }
   };
 
+  // y = norm(x), with the statistics of the rows in `s`.
+  [[nodiscard]] LayerNorm arguments(const Tensor& x, const Saved& s, const Tensor& y) const {
+    return {.x = x.any(),
+            .gain = gain.value.floats(),
+            .bias = bias.value.floats(),
+            .y = y.any(),
+            .mean = s.mean.floats(),
+            .rstd = s.rstd.floats()};
+  }
   // norm(x + more); `more` may be empty, and x is then moved to `saved`.
   Tensor forward(const Surroundings& around, Tensor& x, const Tensor& more, Saved* saved) const {
     const MemoryClass c = saved != nullptr ? MemoryClass::saved : MemoryClass::workspace;
@@ -42,12 +51,7 @@ struct Norm {
     s.mean = around.take(c, DType::f32, 1, rows);
     s.rstd = around.take(c, DType::f32, 1, rows);
     Tensor y = around.take(c, DType::f32, rows, x.cols());
-    LayerNorm args{.x = x.any(),
-                   .gain = gain.value.floats(),
-                   .bias = bias.value.floats(),
-                   .y = y.any(),
-                   .mean = s.mean.floats(),
-                   .rstd = s.rstd.floats()};
+    LayerNorm args = arguments(x, s, y);
     if (more.empty()) {
       layer_norm(around.state(), args);
       s.sum = std::move(x);
@@ -63,12 +67,7 @@ struct Norm {
   // What forward returned, from the sum that it kept.
   [[nodiscard]] Tensor again(const Surroundings& around, const Saved& saved) const {
     Tensor y = around.take(MemoryClass::saved, DType::f32, saved.sum.rows(), saved.sum.cols());
-    layer_norm(around.state(), {.x = saved.sum.any(),
-                                .gain = gain.value.floats(),
-                                .bias = bias.value.floats(),
-                                .y = y.any(),
-                                .mean = saved.mean.floats(),
-                                .rstd = saved.rstd.floats()});
+    layer_norm(around.state(), arguments(saved.sum, saved, y));
     return y;
   }
   // The gradient of the sum, in place of dy's memory if `dx` is dy.
@@ -142,14 +141,11 @@ struct Stage::Block {
     Norm::Saved sum1, sum2;
   };
 
-  // y = x · Wᵀ + b, and what backward needs of x in `kept` (null: nothing). x itself is moved
-  // there, unless it is still needed.
+  // y = x · Wᵀ + b. Unless `codes` is null, x is kept there as codes.
   static void run(const Surroundings& around, Linear& linear, const Tensor& x, const Tensor& y,
-                  bool codes, KeptTensor* kept) {
-    if (kept == nullptr)
-      linear.forward_for_training(x.any(), y.any());
-    else if (codes)
-      linear.forward_keeping_codes(around, x.any(), y.any(), *kept);
+                  KeptTensor* codes) {
+    if (codes != nullptr)
+      linear.forward_keeping_codes(around, x.any(), y.any(), *codes);
     else
       linear.forward_for_training(x.any(), y.any());
   }
@@ -167,7 +163,7 @@ struct Stage::Block {
     };
     const bool codes = keeps && o.keeps_codes;
     Tensor projected = take(c, 3 * o.width);
-    run(around, qkv, x, projected, codes, keeps ? &s->x : nullptr);
+    run(around, qkv, x, projected, codes ? &s->x : nullptr);
     Tensor attended = take(codes ? MemoryClass::workspace : c, o.width);
     Tensor logsumexp = around.take(c, DType::f32, 1, rows * o.heads);
     attention(state, shape(o, m), projected.any(), attended.any(), logsumexp.floats());
@@ -177,7 +173,7 @@ struct Stage::Block {
     }
     projected.reset();
     Tensor branch = take(MemoryClass::workspace, o.width);
-    run(around, out, attended, branch, codes, keeps ? &s->attended : nullptr);
+    run(around, out, attended, branch, codes ? &s->attended : nullptr);
     if (keeps && !codes) s->attended.x = std::move(attended);
     attended.reset();
     dropout(state, drop1, branch.any());
@@ -186,7 +182,7 @@ struct Stage::Block {
     x.reset();
     branch.reset();
     Tensor hidden = take(codes ? MemoryClass::workspace : c, o.hidden);
-    run(around, up, normed, hidden, codes, keeps ? &s->normed : nullptr);
+    run(around, up, normed, hidden, codes ? &s->normed : nullptr);
     return hidden;
   }
   static void keep_hidden(const Surroundings& around, const StackOptions& o, Tensor hidden,
@@ -387,7 +383,7 @@ Tensor Stage::end(const Microbatch& m, Tensor x, bool keeps) {
   if (ends.norm != nullptr) x = ends.norm->forward(around_, x, Tensor(), keeps ? &s.norm : nullptr);
   if (ends.head != nullptr) {
     Tensor logits = around_.take(c, DType::f32, x.rows(), o.vocabulary);
-    Block::run(around_, *ends.head, x, logits, keeps && o.keeps_codes, keeps ? &s.normed : nullptr);
+    Block::run(around_, *ends.head, x, logits, keeps && o.keeps_codes ? &s.normed : nullptr);
     if (keeps && !o.keeps_codes) s.normed.x = std::move(x);
     x.reset();
     Tensor holder;
@@ -414,12 +410,7 @@ Tensor Stage::forward(const Microbatch& m, Tensor x, bool checkpoint) {
   // Nobody waits for the last stage's output.
   const bool is_last = ends_->head != nullptr;
   if (is_last && !keeps_sums()) return {};
-  Tensor input;
-  if (!inputs_[i].empty()) {
-    input = around_.take(MemoryClass::workspace, DType::f32, inputs_[i].rows(), inputs_[i].cols());
-    zero(around_.state(), input.any());
-    add(around_.state(), inputs_[i].any(), input.any());
-  }
+  Tensor input = inputs_[i].empty() ? Tensor() : copy_of(around_, inputs_[i]);
   Tensor y = blocks(m, std::move(input), keeps_sums() ? Keeps::sums : Keeps::nothing);
   return is_last ? Tensor() : end(m, std::move(y), false);
 }

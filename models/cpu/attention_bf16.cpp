@@ -64,18 +64,21 @@ std::int64_t floats_of(std::int64_t bytes) {
   return bytes / std::int64_t{sizeof(float)};
 }
 
+// Calls compute(task, the one that this worker is likely to compute next, worker) for all tasks.
 // Neighbouring heads, which share pages and lie where a core's own prefetchers read on, go to one
 // worker: if they alternated, each core would fetch what the other needs. Workers have several such
 // ranges, as they may differ in speed.
-std::int64_t range_of_tasks(const ContextState& state, std::int64_t tasks) {
+template <class F>
+void for_neighbours(ContextState& state, std::int64_t tasks, F&& compute) {
   constexpr std::int64_t ranges_of_worker = 2;
-  return std::clamp<std::int64_t>(tasks / (ranges_of_worker * state.threads.count()), 1, 24);
-}
-// What a worker is likely to compute after a task in the range [.., end).
-std::int64_t next_task(const ContextState& state, std::int64_t i, std::int64_t end,
-                       std::int64_t range, std::int64_t tasks) {
-  const std::int64_t next = i + 1 < end ? i + 1 : end + (state.threads.count() - 1) * range;
-  return std::min(next, tasks - 1);
+  const std::int64_t workers = state.threads.count();
+  const std::int64_t range = std::clamp<std::int64_t>(tasks / (ranges_of_worker * workers), 1, 24);
+  state.threads.for_ranges(tasks, range, [&](std::int64_t begin, std::int64_t end, int worker) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t next = i + 1 < end ? i + 1 : end + (workers - 1) * range;
+      compute(i, std::min(next, tasks - 1), worker);
+    }
+  });
 }
 
 }  // namespace
@@ -90,7 +93,7 @@ void attention(ContextState& state, const AttentionShape& shape, const ConstAnyM
   const WorkerScratch scratch(frame, state, floats_of(forward_bytes(shape.length, shape.head_dim)));
   const std::int64_t heads = shape.batch * shape.heads;
   const std::int64_t tasks = heads * tasks_of_head(shape);
-  const auto compute = [&](std::int64_t i, std::int64_t after, int worker) {
+  for_neighbours(state, tasks, [&](std::int64_t i, std::int64_t after, int worker) {
     const Task task = task_of(shape, i);
     const Task next = task_of(shape, after);
     Forward f = {.head = head_on_tiles(qkv, task.head),
@@ -103,11 +106,6 @@ void attention(ContextState& state, const AttentionShape& shape, const ConstAnyM
       add_ahead(f.ahead, qkv, next.head, part == 0 ? next.begin : 0, next.end, part);
     TaskTimes spent(times);
     forward(f, scratch.of(worker), spent.get());
-  };
-  const std::int64_t range = range_of_tasks(state, tasks);
-  state.threads.for_ranges(tasks, range, [&](std::int64_t begin, std::int64_t end, int worker) {
-    for (std::int64_t i = begin; i < end; ++i)
-      compute(i, next_task(state, i, end, range, tasks), worker);
   });
 }
 
@@ -117,7 +115,7 @@ void attention_backward(ContextState& state, const AttentionShape& shape, const 
   const WorkerScratch scratch(frame, state,
                               floats_of(backward_bytes(shape.length, shape.head_dim)));
   const std::int64_t heads = shape.batch * shape.heads;
-  const auto compute = [&](std::int64_t i, std::int64_t after, int worker) {
+  for_neighbours(state, heads, [&](std::int64_t i, std::int64_t after, int worker) {
     const models::Head head = head_of(shape, i);
     const models::Head next = head_of(shape, after);
     Backward b = {.head = head_on_tiles(o.qkv, head),
@@ -132,11 +130,6 @@ void attention_backward(ContextState& state, const AttentionShape& shape, const 
       add_ahead(b.ahead, m, next, 0, next.length);
     TaskTimes spent(times);
     backward(b, scratch.of(worker), spent.get());
-  };
-  const std::int64_t range = range_of_tasks(state, heads);
-  state.threads.for_ranges(heads, range, [&](std::int64_t begin, std::int64_t end, int worker) {
-    for (std::int64_t i = begin; i < end; ++i)
-      compute(i, next_task(state, i, end, range, heads), worker);
   });
 }
 
