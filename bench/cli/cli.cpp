@@ -183,6 +183,14 @@ std::uint64_t parse_integer(std::string_view option, std::string_view text, std:
   return value;
 }
 
+void refuse_choice(std::string_view option, std::string_view text,
+                   const std::vector<std::string_view>& allowed) {
+  std::string words(allowed.front());
+  for (std::size_t i = 1; i < allowed.size(); ++i)
+    words += fmt::format("{}{}", i + 1 < allowed.size() ? ", " : " or ", allowed[i]);
+  core::fail(Status::invalid_argument, "{} {}: it must be {}", option, text, words);
+}
+
 double parse_percentage(std::string_view option, std::string_view text, double low, double high) {
   const std::string_view digits = text.ends_with('%') ? text.substr(0, text.size() - 1) : text;
   const char* end = digits.data() + digits.size();

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,21 @@ CLI::Option* add_integer_option(CLI::App& command, const std::string& name,
 /// and the rule; nothing wraps around.
 std::uint64_t parse_integer(std::string_view option, std::string_view text, std::uint64_t low,
                             std::uint64_t high);
+
+/// Throws Error(invalid_argument) that names the option, the text and what is allowed.
+[[noreturn]] void refuse_choice(std::string_view option, std::string_view text,
+                                const std::vector<std::string_view>& allowed);
+/// That of `all` whose name is `text`; refuse_choice() if there is none.
+template <class E>
+E parse_choice(std::string_view option, std::string_view text, std::string_view (*name_of)(E),
+               std::initializer_list<E> all) {
+  std::vector<std::string_view> names;
+  for (const E one : all) {
+    if (name_of(one) == text) return one;
+    names.push_back(name_of(one));
+  }
+  refuse_choice(option, text, names);
+}
 
 /// "5", "2.5" or "5%": percent, from low to high. Throws Error(invalid_argument) in the same way.
 double parse_percentage(std::string_view option, std::string_view text, double low, double high);

@@ -63,19 +63,6 @@ std::vector<std::int64_t> split(std::int64_t parts, std::int64_t stages) {
   return all;
 }
 
-models::Recompute parse_recompute(const std::string& name) {
-  for (const models::Recompute r : {models::Recompute::full, models::Recompute::selective})
-    if (models::recompute_name(r) == name) return r;
-  core::fail(Status::invalid_argument, "--recompute {}: it must be full or selective", name);
-}
-
-Checkpoint parse_checkpoint(const std::string& name) {
-  for (const Checkpoint c : {Checkpoint::never, Checkpoint::except_last, Checkpoint::always})
-    if (models::checkpoint_name(c) == name) return c;
-  core::fail(Status::invalid_argument, "--checkpoint {}: it must be never, except_last or always",
-             name);
-}
-
 class PipelineWorkload : public Workload {
  public:
   [[nodiscard]] std::string_view name() const override { return "pipeline"; }
@@ -165,10 +152,13 @@ class PipelineWorkload : public Workload {
     for (const std::int64_t m : microbatches_)
       core::require(m >= 1 && batch_ % m == 0,
                     "--microbatches {}: the batch of {} must be a multiple of it", m, batch_);
-    recompute_ = parse_recompute(recompute_name_);
+    recompute_ = parse_choice("--recompute", recompute_name_, models::recompute_name,
+                              {models::Recompute::full, models::Recompute::selective});
     std::vector<Checkpoint> checkpoints;
     for (const std::string& text : checkpoint_names_)
-      checkpoints.push_back(parse_checkpoint(text));
+      checkpoints.push_back(
+          parse_choice("--checkpoint", text, models::checkpoint_name,
+                       {Checkpoint::never, Checkpoint::except_last, Checkpoint::always}));
     if (checkpoints.empty())
       checkpoints = {Checkpoint::never, Checkpoint::except_last, Checkpoint::always};
     // Ratios are against it.

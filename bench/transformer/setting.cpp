@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "bench/cli/cli.hpp"
 #include "bench/published/published.hpp"
 #include "core/check.hpp"
 
@@ -14,9 +15,7 @@ std::string_view pass_name(Pass pass) {
 }
 
 Pass parse_pass(const std::string& name) {
-  for (const Pass pass : {Pass::forward, Pass::backward, Pass::step})
-    if (pass_name(pass) == name) return pass;
-  core::fail(Status::invalid_argument, "--pass {}: it must be forward, backward or step", name);
+  return parse_choice("--pass", name, pass_name, {Pass::forward, Pass::backward, Pass::step});
 }
 
 const std::vector<Size>& sizes() {
