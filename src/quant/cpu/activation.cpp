@@ -263,12 +263,13 @@ HWY_INLINE void bf16_from(std::int64_t first, bfloat16* x) {
 
 template <class A>
 struct Bf16Values {
-  bfloat16 of[all_bf16];
+  std::uint16_t bits_of[all_bf16];
   Bf16Values() {
     for (std::int64_t i = 0; i < all_bf16; i += together * lanes) {
-      bfloat16 x[together * lanes];
-      bf16_from<together>(i, x);
-      forward_vectors<A, together>(x, of + i);
+      bfloat16 values[together * lanes];
+      bf16_from<together>(i, values);
+      forward_vectors<A, together>(values, values);
+      std::memcpy(bits_of + i, static_cast<const void*>(values), sizeof(values));
     }
   }
 };
@@ -310,7 +311,7 @@ HWY_INLINE std::size_t element(std::uint64_t four, int i) {
 template <class A>
 HWY_INLINE void look_up_run(const bfloat16* x, std::int64_t size, bfloat16* y) {
   constexpr std::int64_t step = together * lanes;
-  const bfloat16* const of = table<Bf16Values<A>>().of;
+  const std::uint16_t* const bits_of = table<Bf16Values<A>>().bits_of;
   std::int64_t i = 0;
   for (; i + step <= size; i += step) {
     ask_for<together>(x + i + far_ahead);
@@ -318,11 +319,8 @@ HWY_INLINE void look_up_run(const bfloat16* x, std::int64_t size, bfloat16* y) {
     for (std::int64_t j = i; j < i + step; j += 4) {
       const std::uint64_t four = four_at(x + j);
       std::uint64_t results = 0;  // y may have any address
-      for (int e = 0; e < 4; ++e) {
-        std::uint16_t bits;
-        std::memcpy(&bits, static_cast<const void*>(of + element(four, e)), sizeof(bits));
-        results |= std::uint64_t{bits} << (16 * e);
-      }
+      for (int e = 0; e < 4; ++e)
+        results |= std::uint64_t{bits_of[element(four, e)]} << (16 * e);
       std::memcpy(static_cast<void*>(y + j), &results, sizeof(results));
     }
   }
