@@ -126,115 +126,92 @@ cudaError_t cudaPeekAtLastError() {
   return last_error;
 }
 
-#define SWITCHBACK_CUDA_EMU_ERRORS(x)                                                                \
-  x(cudaSuccess, "no error") x(cudaErrorInvalidValue, "invalid argument") x(                         \
-      cudaErrorMemoryAllocation,                                                                     \
-      "out of memory") x(cudaErrorInitializationError,                                               \
-                         "initialization error") x(cudaErrorInvalidConfiguration,                    \
-                                                   "invalid configuration argument")                 \
-      x(cudaErrorInvalidPitchValue, "invalid pitch argument") x(                                     \
-          cudaErrorInvalidSymbol,                                                                    \
-          "invalid device symbol") x(cudaErrorInvalidHostPointer,                                    \
-                                     "invalid host pointer") x(cudaErrorInvalidDevicePointer,        \
-                                                               "invalid device pointer")             \
-          x(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy") x(                 \
-              cudaErrorInsufficientDriver,                                                           \
-              "CUDA driver version is insufficient for CUDA "                                        \
-              "runtime version") x(cudaErrorCallRequiresNewerDriver,                                 \
-                                   "API call is not "                                                \
-                                   "supported in the "                                               \
-                                   "installed CUDA driver") x(cudaErrorInvalidDeviceFunction,        \
-                                                              "invalid device function")             \
-              x(cudaErrorNoDevice, "no CUDA-capable device is detected") x(                          \
-                  cudaErrorInvalidDevice,                                                            \
-                  "invalid device ordinal") x(cudaErrorNoKernelImageForDevice,                       \
-                                              "no kernel image is available for execution on "       \
-                                              "the device") x(cudaErrorUnsupportedPtxVersion,        \
-                                                              "the provided PTX was compiled "       \
-                                                              "with an unsupported toolchain.")      \
-                  x(cudaErrorInvalidResourceHandle, "invalid resource handle") x(                    \
-                      cudaErrorIllegalState,                                                         \
-                      "the operation cannot be performed in the "                                    \
-                      "present state") x(cudaErrorSymbolNotFound,                                    \
-                                         "named symbol not "                                         \
-                                         "found") x(cudaErrorNotReady,                               \
-                                                    "device not "                                    \
-                                                    "ready") x(cudaErrorIllegalAddress,              \
-                                                               "an illegal memory access was "       \
-                                                               "encountered")                        \
-                      x(cudaErrorLaunchOutOfResources, "too many resources requested for launch") x( \
-                          cudaErrorPeerAccessAlreadyEnabled,                                         \
-                          "peer access is already enabled") x(cudaErrorContextIsDestroyed,           \
-                                                              "context is destroyed")                \
-                          x(cudaErrorAssert, "device-side assert triggered") x(                      \
-                              cudaErrorHostMemoryAlreadyRegistered,                                  \
-                              "part or all of the requested memory range is already "                \
-                              "mapped") x(cudaErrorHostMemoryNotRegistered,                          \
-                                          "pointer does not correspond to a registered "             \
-                                          "memory region") x(cudaErrorMisalignedAddress,             \
-                                                             "misaligned address")                   \
-                              x(cudaErrorLaunchFailure, "unspecified launch failure") x(             \
-                                  cudaErrorCooperativeLaunchTooLarge,                                \
-                                  "too many blocks in cooperative launch") x(cudaErrorNotPermitted,  \
-                                                                             "operation not "        \
-                                                                             "permitted")            \
-                                  x(cudaErrorNotSupported, "operation not supported") x(             \
-                                      cudaErrorStreamCaptureUnsupported,                             \
-                                      "operation not permitted when stream is capturing")            \
-                                      x(cudaErrorStreamCaptureInvalidated,                           \
-                                        "operation failed due to a previous error during "           \
-                                        "capture") x(cudaErrorStreamCaptureMerge,                    \
-                                                     "operation would result in a merge "            \
-                                                     "of separate capture sequences")                \
-                                          x(cudaErrorStreamCaptureUnmatched,                         \
-                                            "capture was not ended in the same stream as "           \
-                                            "it began") x(cudaErrorStreamCaptureUnjoined,            \
-                                                          "capturing stream has unjoined "           \
-                                                          "work")                                    \
-                                              x(cudaErrorStreamCaptureIsolation,                     \
-                                                "dependency created on uncaptured work "             \
-                                                "in another stream")                                 \
-                                                  x(cudaErrorStreamCaptureImplicit,                  \
-                                                    "operation would make the legacy "               \
-                                                    "stream depend on a capturing "                  \
-                                                    "blocking stream") x(cudaErrorCapturedEvent,     \
-                                                                         "operation not "            \
-                                                                         "permitted on "             \
-                                                                         "an event last "            \
-                                                                         "recorded in a "            \
-                                                                         "capturing "                \
-                                                                         "stream")                   \
-                                                      x(cudaErrorStreamCaptureWrongThread,           \
-                                                        "attempt to terminate a "                    \
-                                                        "thread-local capture sequence "             \
-                                                        "from another thread")                       \
-                                                          x(cudaErrorGraphExecUpdateFailure,         \
-                                                            "the graph update was not "              \
-                                                            "performed because it "                  \
-                                                            "included changes which "                \
-                                                            "violated constraints")                  \
-                                                              x(cudaErrorUnknown, "unknown error")
+namespace {
+
+struct ErrorWords {
+  const char* name;
+  const char* text;
+};
+
+ErrorWords words_of(cudaError_t error) {
+  switch (error) {
+#define SWITCHBACK_ERROR(code, text) \
+  case code:                         \
+    return {#code, text};
+    SWITCHBACK_ERROR(cudaSuccess, "no error")
+    SWITCHBACK_ERROR(cudaErrorInvalidValue, "invalid argument")
+    SWITCHBACK_ERROR(cudaErrorMemoryAllocation, "out of memory")
+    SWITCHBACK_ERROR(cudaErrorInitializationError, "initialization error")
+    SWITCHBACK_ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument")
+    SWITCHBACK_ERROR(cudaErrorInvalidPitchValue, "invalid pitch argument")
+    SWITCHBACK_ERROR(cudaErrorInvalidSymbol, "invalid device symbol")
+    SWITCHBACK_ERROR(cudaErrorInvalidHostPointer, "invalid host pointer")
+    SWITCHBACK_ERROR(cudaErrorInvalidDevicePointer, "invalid device pointer")
+    SWITCHBACK_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy")
+    SWITCHBACK_ERROR(cudaErrorInsufficientDriver,
+                     "CUDA driver version is insufficient for CUDA runtime version")
+    SWITCHBACK_ERROR(cudaErrorCallRequiresNewerDriver,
+                     "API call is not supported in the installed CUDA driver")
+    SWITCHBACK_ERROR(cudaErrorInvalidDeviceFunction, "invalid device function")
+    SWITCHBACK_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected")
+    SWITCHBACK_ERROR(cudaErrorInvalidDevice, "invalid device ordinal")
+    SWITCHBACK_ERROR(cudaErrorNoKernelImageForDevice,
+                     "no kernel image is available for execution on the device")
+    SWITCHBACK_ERROR(cudaErrorUnsupportedPtxVersion,
+                     "the provided PTX was compiled with an unsupported toolchain.")
+    SWITCHBACK_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle")
+    SWITCHBACK_ERROR(cudaErrorIllegalState,
+                     "the operation cannot be performed in the present state")
+    SWITCHBACK_ERROR(cudaErrorSymbolNotFound, "named symbol not found")
+    SWITCHBACK_ERROR(cudaErrorNotReady, "device not ready")
+    SWITCHBACK_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered")
+    SWITCHBACK_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch")
+    SWITCHBACK_ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")
+    SWITCHBACK_ERROR(cudaErrorContextIsDestroyed, "context is destroyed")
+    SWITCHBACK_ERROR(cudaErrorAssert, "device-side assert triggered")
+    SWITCHBACK_ERROR(cudaErrorHostMemoryAlreadyRegistered,
+                     "part or all of the requested memory range is already mapped")
+    SWITCHBACK_ERROR(cudaErrorHostMemoryNotRegistered,
+                     "pointer does not correspond to a registered memory region")
+    SWITCHBACK_ERROR(cudaErrorMisalignedAddress, "misaligned address")
+    SWITCHBACK_ERROR(cudaErrorLaunchFailure, "unspecified launch failure")
+    SWITCHBACK_ERROR(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch")
+    SWITCHBACK_ERROR(cudaErrorNotPermitted, "operation not permitted")
+    SWITCHBACK_ERROR(cudaErrorNotSupported, "operation not supported")
+    SWITCHBACK_ERROR(cudaErrorStreamCaptureUnsupported,
+                     "operation not permitted when stream is capturing")
+    SWITCHBACK_ERROR(cudaErrorStreamCaptureInvalidated,
+                     "operation failed due to a previous error during capture")
+    SWITCHBACK_ERROR(cudaErrorStreamCaptureMerge,
+                     "operation would result in a merge of separate capture sequences")
+    SWITCHBACK_ERROR(cudaErrorStreamCaptureUnmatched,
+                     "capture was not ended in the same stream as it began")
+    SWITCHBACK_ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work")
+    SWITCHBACK_ERROR(cudaErrorStreamCaptureIsolation,
+                     "dependency created on uncaptured work in another stream")
+    SWITCHBACK_ERROR(cudaErrorStreamCaptureImplicit,
+                     "operation would make the legacy stream depend on a capturing blocking stream")
+    SWITCHBACK_ERROR(cudaErrorCapturedEvent,
+                     "operation not permitted on an event last recorded in a capturing stream")
+    SWITCHBACK_ERROR(cudaErrorStreamCaptureWrongThread,
+                     "attempt to terminate a thread-local capture sequence from another thread")
+    SWITCHBACK_ERROR(
+        cudaErrorGraphExecUpdateFailure,
+        "the graph update was not performed because it included changes which violated constraints")
+    SWITCHBACK_ERROR(cudaErrorUnknown, "unknown error")
+#undef SWITCHBACK_ERROR
+  }
+  return {"unrecognized error code", "unrecognized error code"};
+}
+
+}  // namespace
 
 const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-#define SWITCHBACK_CUDA_EMU_NAME(name, text) \
-  case name:                                 \
-    return #name;
-    SWITCHBACK_CUDA_EMU_ERRORS(SWITCHBACK_CUDA_EMU_NAME)
-#undef SWITCHBACK_CUDA_EMU_NAME
-  }
-  return "unrecognized error code";
+  return words_of(error).name;
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-#define SWITCHBACK_CUDA_EMU_TEXT(name, text) \
-  case name:                                 \
-    return text;
-    SWITCHBACK_CUDA_EMU_ERRORS(SWITCHBACK_CUDA_EMU_TEXT)
-#undef SWITCHBACK_CUDA_EMU_TEXT
-  }
-  return "unrecognized error code";
+  return words_of(error).text;
 }
 
 }  // namespace names
