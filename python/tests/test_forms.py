@@ -11,26 +11,11 @@ from support import relative_error, require_torch, torch_at_least
 
 torch = require_torch()
 
+from look_alikes import Conv1D  # noqa: E402
 from torch import nn  # noqa: E402
 
 from switchback import nn as sb  # noqa: E402
 from switchback._tensors import HAS_OPERATORS  # noqa: E402
-
-
-class Conv1D(nn.Module):
-    """A look-alike of transformers.pytorch_utils.Conv1D, which need not be installed."""
-
-    def __init__(self, nf, nx):
-        super().__init__()
-        self.nf = nf
-        self.nx = nx
-        self.weight = nn.Parameter(torch.randn(nx, nf) * 0.3)
-        self.bias = nn.Parameter(torch.randn(nf))
-
-    def forward(self, x):
-        return torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.weight).view(
-            *x.shape[:-1], self.nf
-        )
 
 
 def conv_classes():

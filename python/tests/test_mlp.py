@@ -8,22 +8,11 @@ from support import relative_error, require_torch
 
 torch = require_torch()
 
+from look_alikes import Conv1D  # noqa: E402
 from switchback import nn as sb  # noqa: E402
 from switchback._tensors import HAS_OPERATORS  # noqa: E402
 from switchback.nn._mlp import activated  # noqa: E402
 from torch import nn  # noqa: E402
-
-
-class Conv1D(nn.Module):
-    """As transformers has it."""
-
-    def __init__(self, nf, nx):
-        super().__init__()
-        self.nf, self.nx = nf, nx
-        self.weight, self.bias = nn.Parameter(torch.randn(nx, nf) * 0.1), nn.Parameter(torch.zeros(nf))
-
-    def forward(self, x):
-        return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(*x.shape[:-1], self.nf)
 
 
 def results_of(call, mlp, x, g):

@@ -9,6 +9,7 @@ from support import require_torch
 
 torch = require_torch()
 
+from look_alikes import Conv1D  # noqa: E402
 from switchback import _tensors, ops  # noqa: E402
 from switchback import nn as sb  # noqa: E402
 from switchback.nn._conv1d import conv1d_like  # noqa: E402
@@ -21,15 +22,6 @@ KINDS = (
     sb.SwitchBackLinearGlobalMemEfficient,
     sb.StandardLinear,
 )
-
-
-class Conv1D(nn.Module):
-    """As transformers': GPT-2's linear layer, with the weight [in, out]."""
-
-    def __init__(self, nf, nx):
-        super().__init__()
-        self.nf, self.nx = nf, nx
-        self.weight, self.bias = nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.randn(nf))
 
 
 class Net(nn.Module):

@@ -299,6 +299,16 @@ def prepared_product(x, codes, absmax, bias, layers: LayerSet):
     return y
 
 
+def recorded_product(x, weight, bias, layers: LayerSet, mem_efficient: bool, wants_dw: bool, dtype):
+    """y in dtype, and the codes of x and their absmax that backward takes for dW; None and None: it takes x."""
+    if wants_dw and layers.keeps_blocks:
+        return product_and_block_codes(x, weight, bias, layers, dtype)
+    if wants_dw and mem_efficient:
+        return product_and_codes(x, weight, bias, layers, dtype)
+    y = product(x, weight, bias, layers, _abi.SAVE_CALLER, once=True, dtype=dtype)
+    return y, None, None
+
+
 class _Linear(Function):
     """Saves what backward needs through torch, so that hooks and version checks see all of it."""
 
@@ -310,19 +320,15 @@ class _Linear(Function):
         of a cast x.
         """
         wants_dx, wants_dw = ctx.needs_input_grad[:2]
-        codes = absmax = None
         if made is not None:  # by compiled code, of operands of one dtype
             y, codes, absmax = made
             dtype = of_weight = of_bias = y.dtype
         else:
             dtype = dtype or x.dtype
             of_weight, of_bias = weight.dtype, None if bias is None else bias.dtype
-            if wants_dw and layers.keeps_blocks:
-                y, codes, absmax = product_and_block_codes(x, weight, bias, layers, dtype)
-            elif mem_efficient and wants_dw:
-                y, codes, absmax = product_and_codes(x, weight, bias, layers, dtype)
-            else:
-                y = product(x, weight, bias, layers, _abi.SAVE_CALLER, once=True, dtype=dtype)
+            y, codes, absmax = recorded_product(
+                x, weight, bias, layers, mem_efficient, wants_dw, dtype
+            )
         ctx.call = layers, dtype, of_weight, of_bias
         kept_x = x if wants_dw and codes is None else None
         ctx.save_for_backward(kept_x, weight if wants_dx else None, codes, absmax)

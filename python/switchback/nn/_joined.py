@@ -19,8 +19,7 @@ from ._function import (
     checked_wide_input,
     gradients,
     product,
-    product_and_block_codes,
-    product_and_codes,
+    recorded_product,
 )
 from ._layer import LayerSet, _version
 from .linear import Int8Layer
@@ -285,13 +284,7 @@ class _Joined(Function):
         joined, mem_efficient, dtype, whole, bias, waiting = call
         count, layers = len(joined.sizes), joined.layers
         wants_dx, wants_dw = ctx.needs_input_grad[0], any(ctx.needs_input_grad[2 : 2 + count])
-        codes = absmax = None
-        if wants_dw and layers.keeps_blocks:
-            y, codes, absmax = product_and_block_codes(x, whole, bias, layers, dtype)
-        elif mem_efficient and wants_dw:
-            y, codes, absmax = product_and_codes(x, whole, bias, layers, dtype)
-        else:
-            y = product(x, whole, bias, layers, _abi.SAVE_CALLER, once=True, dtype=dtype)
+        y, codes, absmax = recorded_product(x, whole, bias, layers, mem_efficient, wants_dw, dtype)
         ctx.set_materialize_grads(False)
         ctx.call = joined, dtype, whole.dtype, None if bias is None else bias.dtype
         # Afterwards these outputs have no graph any more.

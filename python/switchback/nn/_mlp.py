@@ -18,6 +18,11 @@ from ._layer import LayerSet
 from .linear import SwitchBackLinear
 
 
+def _sizes_of(layer) -> tuple:
+    """The inputs and outputs of an nn.Linear or a Conv1D."""
+    return tuple(layer.weight.shape) if is_conv1d(layer) else (layer.in_features, layer.out_features)
+
+
 class SwitchBackMLP(torch.nn.Module):
     """y = down(gelu(up(x))), from up and down, which are SwitchBackLinears.
 
@@ -64,33 +69,24 @@ class SwitchBackMLP(torch.nn.Module):
         cls, up, down, activation: str = "gelu_tanh", mode: str = "rowwise", dw: str = "floating"
     ):
         """From two nn.Linear modules, or two Conv1D of transformers, whose Parameters it takes over."""
-        if is_conv1d(up) or is_conv1d(down):
-            return cls._of_conv1d(up, down, activation, mode, dw)
-        if up.out_features != down.in_features:
-            raise InvalidArgument(
-                f"SwitchBackMLP.of: up has {up.out_features} outputs and down {down.in_features} inputs"
-            )
-        sizes = up.in_features, up.out_features, down.out_features
-        made = cls(*sizes, activation=activation, device="meta", mode=mode, dw=dw)
-        made.up.weight, made.up.bias = up.weight, up.bias
-        made.down.weight, made.down.bias = down.weight, down.bias
-        return made.train(up.training)
-
-    @classmethod
-    def _of_conv1d(cls, up, down, activation: str, mode: str, dw: str):
-        if not (is_conv1d(up) and is_conv1d(down)):
+        transposed = is_conv1d(up)
+        if is_conv1d(down) != transposed:
             kinds = f"{type(up).__name__} and {type(down).__name__}"
             raise InvalidArgument(
                 f"SwitchBackMLP.of: up and down are {kinds}; they must be two nn.Linear or two Conv1D"
             )
-        sizes = *up.weight.shape, down.weight.shape[1]
-        if sizes[1] != down.weight.shape[0]:
+        (inputs, hidden), (of_down, outputs) = map(_sizes_of, (up, down))
+        if hidden != of_down:
             raise InvalidArgument(
-                f"SwitchBackMLP.of: up has {sizes[1]} outputs and down {down.weight.shape[0]} inputs"
+                f"SwitchBackMLP.of: up has {hidden} outputs and down {of_down} inputs"
             )
-        made = cls(*sizes, activation=activation, device="meta", mode=mode, dw=dw)
-        made.up, made.down = conv1d_like(up, made.up), conv1d_like(down, made.down)
-        made._fused = made._new_layers()
+        made = cls(inputs, hidden, outputs, activation=activation, device="meta", mode=mode, dw=dw)
+        if transposed:
+            made.up, made.down = conv1d_like(up, made.up), conv1d_like(down, made.down)
+            made._fused = made._new_layers()
+        else:
+            made.up.weight, made.up.bias = up.weight, up.bias
+            made.down.weight, made.down.bias = down.weight, down.bias
         return made.train(up.training)
 
     def _new_layers(self) -> LayerSet:

@@ -173,9 +173,7 @@ class Int8Layer:
         state_dict, rejected = _prepared.take_form_of(self, state_dict, prefix, rest)
         if not rejected:
             super()._load_from_state_dict(state_dict, prefix, *rest)
-        self._layers.weight_updated()
-        if self._joined is not None:
-            self._joined.weight_updated()
+        self.weight_updated()
 
     def _apply(self, fn, *args, **kwargs):
         scales = self._buffers.get("state_W")
