@@ -557,6 +557,8 @@ bool run_cooperative(const SharedVariables& variables) {
     mine.block = block;
     mine.variables = kept_variables(variables);
   }
+  // Also of blocks that were left in the middle.
+  acquire(&block.end);
   for (int b = 0; b < count; ++b) {
     if (!good && b != faulted && blocks[b].begun) {
       block = blocks[b].block;
