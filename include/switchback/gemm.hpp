@@ -106,6 +106,9 @@ struct BlockwiseGemmArgs {
   std::int64_t block_rows = 256;         ///< 128, 256, 512 or 1024
   bool accumulate = false;               ///< add to the values in d
   std::string_view engine = {};          ///< forces an engine by name; empty = chosen
+  /// M, if known: rows of the last block from M on are padding, whose codes are 0, and engines need
+  /// not multiply them. -1: whole blocks.
+  std::int64_t m = -1;
 };
 SWITCHBACK_API void gemm_blockwise(Context& context, const BlockwiseGemmArgs& args);
 inline constexpr std::int64_t blockwise_superblock_rows = 8192;

@@ -296,6 +296,7 @@ void weight_gradient_int8(LinearState& layer, const LinearGrads& grads, const qu
     std::swap(args.absmax_a, args.absmax_b);
   }
   args.block_rows = g.block_rows;
+  args.m = grads.g.rows;
   args.accumulate = grads.accumulate;
   // Not every engine of int8 products has this one.
   const DeviceKind device = layer.context->device.kind;

@@ -28,11 +28,13 @@ struct Operands {
   Matrix<std::int8_t> a, b;
   Vector<float> absmax_a, absmax_b;
   std::int64_t block_rows;
+  std::int64_t batch;  // M
 
   Operands(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t block, Layout layout = {})
       : a(n, whole_block_rows(m, block), layout),
         b(k, whole_block_rows(m, block), layout),
-        block_rows(block) {
+        block_rows(block),
+        batch(m) {
     Random random(static_cast<std::uint64_t>(m * 31 + n * 7 + k));
     fill_codes(a, random);
     fill_codes(b, random);
@@ -110,6 +112,13 @@ void expect_reference_bits(const Operands& o, Layout layout = {}) {
         gemm_blockwise(context, o.into(d.view(), accumulate, engine.name));
         EXPECT_TRUE(same_values(d, want));
         EXPECT_TRUE(d.guards_intact());
+        // Told where the padding begins: the same bits.
+        Matrix<T> short_of_padding = initial<T>(n, k, layout);
+        BlockwiseGemmArgs args = o.into(short_of_padding.view(), accumulate, engine.name);
+        args.m = o.batch;
+        gemm_blockwise(context, args);
+        EXPECT_TRUE(same_values(short_of_padding, want)) << "m = " << o.batch;
+        EXPECT_TRUE(short_of_padding.guards_intact());
         if (::testing::Test::HasFailure()) return;
       }
     }
@@ -323,6 +332,12 @@ TEST(Blockwise, RefusesWhatDoesNotFit) {
             "gemm_blockwise: block_rows = 100; it must be 128, 256, 512 or 1024");
   EXPECT_EQ(refused([](auto& args) { args.block_rows = 512; }),
             "gemm_blockwise: a has 256 columns; it must have whole blocks of block_rows = 512");
+  for (const std::int64_t m : {-2, 0, 128, 257}) {
+    EXPECT_EQ(refused([m](auto& args) { args.m = m; }),
+              "gemm_blockwise: m = " + std::to_string(m) +
+                  "; it must be -1, or end in the last block of a, whose 256 columns are blocks of "
+                  "128 rows");
+  }
   EXPECT_EQ(refused([](auto& args) { args.b.cols = 128; }),
             "gemm_blockwise: b is [5,128]; it must be [K,columns of a] = [5,256]");
   EXPECT_EQ(refused([](auto& args) { args.d.rows = 2; }),
@@ -337,6 +352,7 @@ TEST(Blockwise, RefusesWhatDoesNotFit) {
   for (std::int64_t r = 0; r < 3; ++r)
     for (std::int64_t c = 0; c < 5; ++c)
       EXPECT_EQ(d.get(r, c), 0.0f);
+  EXPECT_EQ(refused([](auto& args) { args.m = 129; }), "accepted");
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ void multiply(ContextState& state, const BlockwiseGemmArgs& args) {
   const Engine& engine = chosen_engine(state, args.engine);
   const BlockwiseProblem problem = {.n = args.d.rows,
                                     .k = args.d.cols,
+                                    .m = args.m == -1 ? args.a.cols : args.m,
                                     .padded_m = args.a.cols,
                                     .block_rows = args.block_rows,
                                     .stride_a = args.a.stride,

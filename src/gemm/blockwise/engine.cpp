@@ -21,7 +21,7 @@ core::EngineTable<Engine>& engine_table() noexcept {
 }
 
 std::string describe(const BlockwiseProblem& p) {
-  return fmt::format("m={} n={} k={} blocks of {} rows {}{} strides {},{},{}", p.padded_m, p.n, p.k,
+  return fmt::format("m={} n={} k={} blocks of {} rows {}{} strides {},{},{}", p.m, p.n, p.k,
                      p.block_rows, dtype_name(p.output), p.accumulate ? " accumulate" : "",
                      p.stride_a, p.stride_b, p.stride_d);
 }

@@ -21,6 +21,7 @@ using gemm_int8::EngineId;
 struct BlockwiseProblem {
   std::int64_t n = 0;
   std::int64_t k = 0;
+  std::int64_t m = 0;         ///< in the last block; codes from here on are 0
   std::int64_t padded_m = 0;  ///< a multiple of block_rows
   std::int64_t block_rows = 0;
   std::int64_t stride_a = 0;

@@ -17,6 +17,10 @@ void gemm_blockwise(Context& context, const BlockwiseGemmArgs& args) {
   core::require(padded_m % args.block_rows == 0,
                 "{}: a has {} columns; it must have whole blocks of block_rows = {}", op, padded_m,
                 args.block_rows);
+  core::require(args.m == -1 || (args.m <= padded_m && args.m > padded_m - args.block_rows),
+                "{}: m = {}; it must be -1, or end in the last block of a, whose {} columns are "
+                "blocks of {} rows",
+                op, args.m, padded_m, args.block_rows);
   core::check_matrix(op, "b", args.b);
   core::check_shape(op, "b", args.b, args.b.rows, "K", padded_m, "columns of a");
   core::check_matrix(op, "d", args.d);

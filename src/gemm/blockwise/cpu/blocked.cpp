@@ -47,6 +47,8 @@ class Run {
       : kernel_(kernel), state_(state), p_(problem), o_(operands), frame_(state.workspace) {}
 
   void operator()() {
+    // Whole steps of every kernel: of 64 codes where it copies a, of 4 groups elsewhere.
+    depth_ = round_up(p_.m, copies() ? 64 : 16);
     choose_blocks();
     pieces_ = piece_end(0) < p_.blocks();
     streams_ = gemm_int8::streams_output(kernel_, state_.threads, p_.output, p_.n, p_.k,
@@ -54,8 +56,7 @@ class Run {
     take_memory();
     // Nothing can fail after this point.
     copy_scales();
-    gemm_int8::blocked_pack(kernel_, state_.threads, {o_.b, p_.k, p_.padded_m, p_.stride_b},
-                            packed_);
+    gemm_int8::blocked_pack(kernel_, state_.threads, {o_.b, p_.k, depth_, p_.stride_b}, packed_);
     const std::int64_t row_blocks = ceil_div(p_.n, rows_);
     state_.threads.for_each(row_blocks * ceil_div(p_.k, cols_), [&](std::int64_t task, int worker) {
       const gemm_int8::TileScope scope(kernel_);
@@ -98,12 +99,17 @@ class Run {
     return std::min({block + piece_blocks_, whole, p_.blocks()});
   }
 
+  // The codes of a block that are multiplied: all but the padding of the last one.
+  [[nodiscard]] std::int64_t codes(std::int64_t block) const {
+    return std::min(p_.block_rows, depth_ - block * p_.block_rows);
+  }
+
   void take_memory() {
     const std::int64_t workers = state_.threads.count();
     padded_rows_ = round_up(rows_, kernel_.rows_together);
     padded_k_ = gemm_int8::padded_columns(p_.k);
     packed_ = frame_.take<std::int8_t>(
-        static_cast<std::int64_t>(gemm_int8::blocked_packed_bytes(kernel_, p_.k, p_.padded_m)));
+        static_cast<std::int64_t>(gemm_int8::blocked_packed_bytes(kernel_, p_.k, depth_)));
     scale_a_ = frame_.take<float>(p_.blocks() * p_.n);
     scale_b_ = frame_.take<float>(p_.blocks() * padded_k_);
     a_bytes_ = padded_rows_ * piece_blocks_ * p_.block_rows * a_copy_bytes();
@@ -175,8 +181,7 @@ class Run {
       for (std::int64_t b = begin; b < end; ++b)
         kernel_.prepare(
             a + r * p_.stride_a + (b - begin) * p_.block_rows, p_.stride_a,
-            static_cast<int>(std::min<std::int64_t>(kernel_.rows_together, rows - r)),
-            p_.block_rows,
+            static_cast<int>(std::min<std::int64_t>(kernel_.rows_together, rows - r)), codes(b),
             scratch.a == nullptr ? nullptr : scratch.a + copied(r, b - begin, end - begin),
             scratch.start + (b - begin) * padded_rows_ + r);
   }
@@ -234,7 +239,7 @@ class Run {
   }
 
   [[nodiscard]] const std::int8_t* panel_codes(const Panel& at, std::int64_t block) const {
-    return packed_ + at.col * p_.padded_m + block * p_.block_rows * kernel_.strip_cols;
+    return packed_ + at.col * depth_ + block * p_.block_rows * kernel_.strip_cols;
   }
 
   void tile(const Panel& at, std::int64_t b, std::int64_t begin, std::int64_t end, std::int64_t r,
@@ -248,8 +253,8 @@ class Run {
       tile.stride_a_bytes = p_.stride_a;
     }
     tile.panel = panel_codes(at, b);
-    tile.strip_bytes = kernel_.strip_cols * p_.padded_m;
-    tile.k = p_.block_rows;
+    tile.strip_bytes = kernel_.strip_cols * depth_;
+    tile.k = codes(b);
     tile.start = scratch.start + (b - begin) * padded_rows_ + r;
     tile.sums = scratch.sums;
     if (kernel_.promotes_tiles) tile.promotion = &promotion;
@@ -264,8 +269,8 @@ class Run {
     kernel_.block_tile(
         {.a = scratch.a + copied(r, 0, end - begin) + (b - begin) * p_.block_rows * height_of_copy,
          .panel = panel_codes(at, b),
-         .strip_bytes = kernel_.strip_cols * p_.padded_m,
-         .k = p_.block_rows,
+         .strip_bytes = kernel_.strip_cols * depth_,
+         .k = codes(b),
          .rows = height,
          .sums = sums,
          .before = before});
@@ -319,6 +324,8 @@ class Run {
 
   bool streams_ = false;  // d is stored past the caches
   bool pieces_ = false;   // there are several
+
+  std::int64_t depth_ = 0;  // codes of a row that are multiplied
 
   // Of a task.
   std::int64_t rows_ = 0;
