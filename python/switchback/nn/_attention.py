@@ -13,6 +13,7 @@ from .._tensors import HAS_OPERATORS
 from ._function import linear
 from ._layer import LayerSet
 from ._options import LayerOptions
+from ._trace import as_leaf, is_traced
 from .linear import adopt
 
 _sdpa = getattr(functional, "scaled_dot_product_attention", None)
@@ -67,6 +68,9 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         is_causal=False,
     ):
         """As nn.MultiheadAttention.forward; is_causal is a hint beside attn_mask, as there."""
+        if is_traced(query):
+            rest = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+            return as_leaf(self, query, key, value, *rest)
         if is_causal and attn_mask is None:
             raise RuntimeError(
                 "SwitchBackMultiheadAttention: is_causal = True without attn_mask; it is a hint about "

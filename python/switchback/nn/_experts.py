@@ -12,6 +12,7 @@ from .._errors import InvalidArgument
 from .._tensors import needs_operator
 from ._grouped import SwitchBackGroupedLinear, combine
 from ._replace import _selected
+from ._trace import as_leaf, is_traced
 
 # The projections of a gated MLP, down(act(gate(x)) * up(x)), under the names that models give them.
 _PARTS = ("gate_proj", "up_proj", "down_proj")
@@ -71,6 +72,8 @@ class SwitchBackExperts(torch.nn.Module):
         expert; top_k_weights[T,k]. The sum is in float32 and rounded once to the type of the hidden
         states.
         """
+        if is_traced(hidden_states):
+            return as_leaf(self, hidden_states, top_k_index, top_k_weights)
         x = hidden_states.reshape(-1, hidden_states.shape[-1])
         self._check(x, top_k_index, top_k_weights)
         offs, token, slots = self._route(top_k_index)

@@ -22,6 +22,7 @@ from ._function import (
 )
 from ._layer import Layer, LayerSet, _is_counted, _key, _reuse
 from ._options import LayerOptions
+from ._trace import as_leaf, is_traced
 
 _NAMES = ("weight", "selector", "down", "up")
 HARD_HAS_NO_GRADIENT = (
@@ -313,6 +314,8 @@ class FragmentedLinear(torch.nn.Module):
 
         y has x's dtype, under autocast autocast's.
         """
+        if is_traced(x):
+            return as_leaf(self, x)
         weights = tuple(getattr(self, name) for name in _NAMES)
         if needs_operator(x, self.weight):
             x = cast_by_autocast(x)

@@ -9,6 +9,7 @@ from .. import _abi
 from .._errors import InvalidArgument
 from .._tensors import FLOATS
 from ._mlp import activated
+from ._trace import as_leaf, is_traced
 
 # Modules of transformers that compute GELU, by the names of their classes.
 _OF_TRANSFORMERS = {
@@ -38,6 +39,8 @@ class GELU(torch.nn.Module):
         self.activation = activation
 
     def forward(self, x):
+        if is_traced(x):
+            return as_leaf(self, x)
         if x.dtype not in FLOATS:
             raise TypeError(
                 f"GELU: x has dtype {x.dtype}; it must be torch.float32, torch.float16 or torch.bfloat16"

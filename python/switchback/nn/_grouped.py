@@ -24,6 +24,7 @@ from ._function import (
 )
 from ._layer import Layer, LayerSet
 from ._options import LayerOptions
+from ._trace import as_leaf, is_traced
 
 
 class _GroupedLayers(LayerSet):
@@ -391,6 +392,8 @@ class SwitchBackGroupedLinear(torch.nn.Module):
         row s of x, or, with index[M] (int32 or int64), from row index[s] of x. Rows behind the last
         end are zero. The gradient of x adds in the order of the rows of y, in float32.
         """
+        if is_traced(x):
+            return as_leaf(self, x, offs, index)
         return grouped_linear(x, self.weight, self.bias, offs, index, None, self._layers)
 
     def forward_slots(self, x, offs, index, slots):

@@ -15,6 +15,7 @@ from .._tensors import needs_operator
 from ._conv1d import conv1d_like, is_conv1d
 from ._function import linear
 from ._layer import LayerSet
+from ._trace import as_leaf, is_traced
 from .linear import SwitchBackLinear
 
 
@@ -95,6 +96,8 @@ class SwitchBackMLP(torch.nn.Module):
 
     def forward(self, x):
         """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
+        if is_traced(x):
+            return as_leaf(self, x)
         h = self.up(x)
         weight = self.down.weight
         # Weights that stand for others (sharded ones) are products of the layer alone.

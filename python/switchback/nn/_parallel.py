@@ -25,6 +25,7 @@ from ._function import (
 from ._layer import LayerSet
 from ._options import LayerOptions
 from ._shards import largest, with_column, with_row
+from ._trace import as_leaf, is_traced
 
 _gemm = ops.gemm_s8s8s32.__wrapped__
 _LARGEST_K = 131071  # of exact int32 sums
@@ -96,6 +97,8 @@ class _Parallel(torch.nn.Module):
         self._layers = LayerSet(shard.shape[1], shard.shape[0], LayerOptions(mode))
 
     def forward(self, x):
+        if is_traced(x):
+            return as_leaf(self, x)
         x = checked_input(x, self.weight, self._layers)
         check_dtypes(x, self.weight)
         return self._FUNCTION.apply(x, self.weight, self.bias, self)

@@ -14,6 +14,7 @@ from . import _prepared
 from ._function import linear, prepared_linear
 from ._layer import LayerSet
 from ._options import LayerOptions
+from ._trace import as_leaf, is_traced
 
 
 class Int8Layer:
@@ -107,6 +108,8 @@ class Int8Layer:
 
     def forward(self, x):
         """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
+        if is_traced(x):
+            return as_leaf(self, x)
         # Of the tables, where they have it: torch's own look-up of attributes takes longer.
         bias = self._parameters.get("bias")
         if bias is None:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.fx.symbolic_trace: modules on the library are leaves of its graph, as torch's own are."""
+
+from __future__ import annotations
+
+from torch.fx import Proxy
+
+from .._errors import Unsupported
+
+_INSTEAD = "use torch.export, make_fx or torch.compile, or nn.Linear in its place"
+
+
+def is_traced(x) -> bool:
+    """Whether x stands for a value of a graph that torch.fx is making."""
+    return isinstance(x, Proxy)
+
+
+def as_leaf(module, x, *others, **named):
+    """The call of this module as one node of the graph to which x belongs."""
+    kind = type(module).__name__
+    if module._forward_hooks or module._forward_pre_hooks:
+        # torch.fx calls hooks of what it does not know for a leaf; the graph's node calls them again.
+        raise Unsupported(
+            f"torch.fx.symbolic_trace: {kind} has forward hooks, which would run twice; remove them, "
+            f"or {_INSTEAD}"
+        )
+    path = x.tracer.path_of_module(module)
+    if not path:  # the module itself is what is traced
+        raise Unsupported(
+            f"torch.fx.symbolic_trace: {kind} must be a submodule of what is traced, because its "
+            "products run outside of torch and the graph calls it as a module; put it into an "
+            f"nn.Sequential, {_INSTEAD}"
+        )
+    return x.tracer.create_proxy("call_module", path, (x, *others), named)
