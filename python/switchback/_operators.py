@@ -201,7 +201,7 @@ define_loop("rotate")
 
 # ---- GELU
 
-_NO_ACTIVATION_GRADIENT = "has no second derivative"
+_NO_ACTIVATION_GRADIENT = "has no second derivative; use nn.GELU in its place"
 
 
 def _fake_like_first(first, *_others):

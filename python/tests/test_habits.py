@@ -4,13 +4,16 @@
 import copy
 import pickle
 import unittest
+import warnings
 
 from look_alikes import Conv1D
-from support import require_torch
+from support import relative_error, require_torch, torch_at_least
 
 torch = require_torch()
 
+import switchback  # noqa: E402
 from switchback import nn as sb  # noqa: E402
+from switchback import InvalidState  # noqa: E402
 from torch import fx, nn  # noqa: E402
 
 
@@ -41,6 +44,10 @@ class Attention(nn.Module):
 
     def forward(self, x):
         return self.attention(x, x, x, need_weights=False)[0] + x
+
+
+def layer_of_codes():
+    return sb.SwitchBackLinearVectorwise(16, 8).requires_grad_(False).prepare_for_eval()
 
 
 class Traced(unittest.TestCase):
@@ -111,6 +118,144 @@ class Traced(unittest.TestCase):
             fx.symbolic_trace(model)
         handle.remove()
         self.assertTrue(torch.equal(fx.symbolic_trace(model)(self.x), model(self.x)))
+
+
+class Penalised(unittest.TestCase):
+    """Second derivatives, as penalties on gradients ask for them: refused, and never left out."""
+
+    MESSAGE = "switchback.* has no second derivative"
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.x = torch.randn(4, 16, requires_grad=True)
+
+    def models(self):
+        linear = sb.SwitchBackLinearVectorwise
+        yield linear(16, 8)
+        yield linear(16, 8, bias=False)
+        yield sb.SwitchBackLinear(16, 8)
+        yield sb.SwitchBackLinearGlobalMemEfficient(16, 8)
+        yield sb.StandardLinear(16, 8)
+        yield sb.SwitchBackLinear(16, 8, mode="rowwise", dw="int8_block")
+        yield sb.replace_linear(Conv1D(8, 16))
+        yield sb.SwitchBackMLP(16, 32, 8)
+        yield sb.GELU()
+        yield sb.FragmentedLinear(16, 8, 4)
+        yield Grouped()
+        yield Experts()
+        yield nn.Sequential(nn.Linear(16, 16), sb.prepare_for_eval(linear(16, 8)), nn.Tanh())
+        names = "query", "key", "value"
+        three = nn.ModuleDict({name: nn.Linear(16, 8) for name in names})
+        sb.fuse_qkv(sb.replace_linear(three, mode="rowwise"))
+        yield lambda x: sum(three[name](x) for name in names)
+
+    def refused(self, penalty):
+        with self.assertRaisesRegex(InvalidState, self.MESSAGE):
+            penalty.backward()
+
+    def test_a_penalty_on_dx_of_a_sum(self):
+        """The gradient of y is a constant, and dx depends on the weight nevertheless."""
+        for model in self.models():
+            with self.subTest(model=model):
+                (dx,) = torch.autograd.grad(model(self.x).sum(), self.x, create_graph=True)
+                self.assertTrue(dx.requires_grad)
+                (plain,) = torch.autograd.grad(model(self.x).sum(), self.x)
+                self.assertTrue(torch.equal(dx, plain))
+                self.refused(model(self.x).sum() + dx.square().sum())
+
+    def test_a_penalty_on_dx_of_what_follows(self):
+        for model in self.models():
+            with self.subTest(model=model):
+                (dx,) = torch.autograd.grad(
+                    model(self.x).square().sum(), self.x, create_graph=True
+                )
+                self.refused(dx.square().sum())
+
+    def test_a_penalty_on_the_gradients_of_parameters(self):
+        layer = sb.SwitchBackLinear(16, 8)
+        for name, of_y in (("weight", torch.sum), ("bias", lambda y: y.square().sum())):
+            (found,) = torch.autograd.grad(
+                of_y(layer(self.x)), getattr(layer, name), create_graph=True
+            )
+            self.refused(found.square().sum())
+
+    def test_what_depends_on_nothing_has_no_graph(self):
+        """As with nn.Linear: a gradient of constants is a constant."""
+        for prepared in (False, True):
+            layer = sb.SwitchBackLinearVectorwise(16, 8).requires_grad_(False)
+            layer = sb.prepare_for_eval(layer) if prepared else layer
+            (dx,) = torch.autograd.grad(layer(self.x).sum(), self.x, create_graph=True)
+            self.assertFalse(dx.requires_grad)
+        layer = sb.SwitchBackLinearVectorwise(16, 8)
+        layer(self.x.detach()).sum().backward(create_graph=True)
+        self.assertFalse(layer.weight.grad.requires_grad or layer.bias.grad.requires_grad)
+        # What is in front of a prepared layer has the second derivative that it has elsewhere.
+        front, back = nn.Linear(16, 16), layer_of_codes()
+        (dx,) = torch.autograd.grad(back(front(self.x)).sum(), self.x, create_graph=True)
+        dx.square().sum().backward()
+        h = front(self.x).detach().requires_grad_()
+        (g,) = torch.autograd.grad(back(h).sum(), h)
+        weight = front.weight.detach().requires_grad_()
+        (g @ weight).square().sum().backward()
+        self.assertLess(relative_error(front.weight.grad, weight.grad), 1e-5)
+
+    def test_gradients_that_are_kept_with_their_graph_are_the_same(self):
+        layer = sb.SwitchBackLinear(16, 8)
+        layer(self.x).square().sum().backward()
+        want = [t.grad.clone() for t in (self.x, layer.weight, layer.bias)]
+        for t in (self.x, layer.weight, layer.bias):
+            t.grad = None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of the cycle that this makes
+            layer(self.x).square().sum().backward(create_graph=True)
+        for t, grad in zip((self.x, layer.weight, layer.bias), want):
+            self.assertTrue(torch.equal(t.grad, grad))
+            t.grad = None
+
+    @unittest.skipUnless(torch_at_least(2, 4), "operators need torch 2.4")
+    def test_operators(self):
+        ops = torch.ops.switchback
+        weight = torch.randn(8, 16, requires_grad=True)
+        codes, absmax = switchback.quantize_rowwise(weight.detach())
+        ends = torch.tensor([1, 4], dtype=torch.int32)
+        of_groups = torch.randn(2, 8, 16, requires_grad=True)
+        selector, down, up = (torch.randn(s, requires_grad=True) for s in ((4, 4), (2, 16), (8, 2)))
+        rowwise = "mode=rowwise"
+        for call in (
+            lambda x: ops.linear(x, weight, None, rowwise),
+            lambda x: ops.linear_codes(x, weight, None, rowwise)[0],
+            lambda x: ops.linear_prepared(x, codes, absmax, None, rowwise).square(),
+            lambda x: ops.grouped_linear(x, of_groups, None, ends, None, None, rowwise),
+            lambda x: ops.fragmented_linear(x, weight, selector, down, up, False, rowwise),
+            lambda x: ops.activation_forward(x, "gelu_erf"),
+        ):
+            (dx,) = torch.autograd.grad(call(self.x).sum(), self.x, create_graph=True)
+            self.refused(dx.square().sum())
+
+    @unittest.skipUnless(torch_at_least(2, 4), "operators need torch 2.4")
+    def test_operators_that_have_one(self):
+        slots = torch.tensor([[0, 2], [1, -1], [3, 4]], dtype=torch.int32)
+        y = torch.randn(5, 4, requires_grad=True)
+        weights = torch.rand(3, 2, requires_grad=True)
+
+        def plain(y, slots, weights):
+            rows = y[slots.clamp(min=0).long()] * (slots >= 0).unsqueeze(-1)
+            return (rows * weights.unsqueeze(-1)).sum(1)
+
+        found = []
+        for call in (plain, torch.ops.switchback.combine):
+            grads = torch.autograd.grad(
+                call(y, slots, weights).square().sum(), (y, weights), create_graph=True
+            )
+            found.append(torch.autograd.grad(sum(g.square().sum() for g in grads), (y, weights)))
+        for want, got in zip(*found):
+            self.assertLess(relative_error(got, want), 1e-5)
+        rotate = torch.ops.switchback.rotate
+        (dx,) = torch.autograd.grad(rotate(self.x, 16).pow(3).sum(), self.x, create_graph=True)
+        (got,) = torch.autograd.grad(dx.sum(), self.x)
+        hadamard = rotate(torch.eye(16), 16)
+        want = (6 * (self.x @ hadamard) * (torch.ones(4, 16) @ hadamard)) @ hadamard
+        self.assertLess(relative_error(got, want), 1e-5)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import math
 
 import torch
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from .. import _abi
 from .._errors import InvalidState, Unsupported
@@ -21,6 +20,7 @@ from ._function import (
     gradient_dtype,
 )
 from ._layer import Layer, LayerSet, _is_counted, _key, _reuse
+from ._once import differentiable_once
 from ._options import LayerOptions
 from ._trace import as_leaf, is_traced
 
@@ -183,7 +183,7 @@ class _Soft(Function):
         return product(x, (weight, selector, down, up), layers, hard=False, once=True)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once("FragmentedLinear", lambda ctx: True)
     def backward(ctx, g):
         x, *weights = ctx.saved_tensors
         g = memory_of(g, "backward", "the gradient").to(ctx.dtype)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import torch
 from torch.autograd import Function, forward_ad
-from torch.autograd.function import once_differentiable
 
 from .. import _abi, ops
 from .._errors import InvalidArgument, Unsupported
@@ -24,6 +23,7 @@ from . import _dispatch
 from ._autocast import autocast_dtype
 from ._dispatch import native
 from ._layer import LayerSet, _reuse
+from ._once import differentiable_once
 
 # The kernels themselves: what calls them here runs inside of an operator, or needs none.
 quantize_rowwise = ops.quantize_rowwise.__wrapped__
@@ -309,6 +309,12 @@ def recorded_product(x, weight, bias, layers: LayerSet, mem_efficient: bool, wan
     return y, None, None
 
 
+def _is_product_of_two(ctx) -> bool:
+    """Whether dx depends on a weight that has a gradient, or dw on such an x."""
+    of_x, of_weight = ctx.needs_input_grad[:2]
+    return of_x and (of_weight or bool(ctx.call[0].options.activation))
+
+
 class _Linear(Function):
     """Saves what backward needs through torch, so that hooks and version checks see all of it."""
 
@@ -335,39 +341,31 @@ class _Linear(Function):
         return y
 
     @staticmethod
+    @differentiable_once("a linear layer", _is_product_of_two)
     def backward(ctx, g):
-        if torch.is_grad_enabled():  # create_graph: another derivative is refused when it is asked for
-            return _differentiated_once(ctx, g)
-        return _gradients_of_call(ctx, g)
-
-
-def _gradients_of_call(ctx, g) -> tuple:
-    x, weight, codes, absmax = ctx.saved_tensors
-    layers, dtype, of_weight, of_bias = ctx.call
-    wanted = ctx.needs_input_grad
-    if (
-        native
-        and not is_compiling()
-        and not layers.options.is_stochastic
-        and of_weight is dtype
-        and (of_bias is None or of_bias is dtype)
-    ):
-        grads = native.backward(layers, g, x, weight, codes, absmax, wanted[2])
-        if grads is not None:
-            return *grads, None
-    g = memory_of(g, "backward", "the gradient")
-    grads = gradients(
-        g if g.dtype is dtype else g.to(dtype),
-        (*g.shape[:-1], layers.in_features),
-        (x, weight, codes, absmax),
-        wanted[:3],
-        (of_weight, of_bias),
-        layers,
-    )
-    return *grads, None, None, None, None
-
-
-_differentiated_once = once_differentiable(_gradients_of_call)
+        x, weight, codes, absmax = ctx.saved_tensors
+        layers, dtype, of_weight, of_bias = ctx.call
+        wanted = ctx.needs_input_grad
+        if (
+            native
+            and not is_compiling()
+            and not layers.options.is_stochastic
+            and of_weight is dtype
+            and (of_bias is None or of_bias is dtype)
+        ):
+            grads = native.backward(layers, g, x, weight, codes, absmax, wanted[2])
+            if grads is not None:
+                return *grads, None
+        g = memory_of(g, "backward", "the gradient")
+        grads = gradients(
+            g if g.dtype is dtype else g.to(dtype),
+            (*g.shape[:-1], layers.in_features),
+            (x, weight, codes, absmax),
+            wanted[:3],
+            (of_weight, of_bias),
+            layers,
+        )
+        return *grads, None, None, None, None
 
 
 def gradients(g, shape, kept: tuple, wanted: tuple, dtypes: tuple, layers: LayerSet) -> tuple:
@@ -449,7 +447,7 @@ class _Prepared(Function):
         return prepared_product(x, codes, absmax, bias, layers) if made is None else made[0]
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once("a prepared layer", lambda ctx: False)  # codes are constants
     def backward(ctx, g):
         layers, dtype, of_bias = ctx.call
         g = memory_of(g, "backward", "the gradient").to(dtype)

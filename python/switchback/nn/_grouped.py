@@ -8,7 +8,6 @@ import math
 
 import torch
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from .. import _abi
 from .._errors import InvalidArgument, Unsupported
@@ -23,6 +22,7 @@ from ._function import (
     gradient_dtype,
 )
 from ._layer import Layer, LayerSet
+from ._once import differentiable_once
 from ._options import LayerOptions
 from ._trace import as_leaf, is_traced
 
@@ -184,7 +184,7 @@ class _GroupedLinear(Function):
         return y
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once("SwitchBackGroupedLinear", lambda ctx: all(ctx.needs_input_grad[:2]))
     def backward(ctx, g):
         x, weight, offs, index, slots = ctx.saved_tensors
         grads = gradients(
@@ -300,7 +300,7 @@ class Combine(Function):
         return combined(y, slots, weights)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once("SwitchBackExperts", lambda ctx: all(ctx.needs_input_grad[::2]))
     def backward(ctx, g):
         return combine_gradients(g, *ctx.saved_tensors, *ctx.needs_input_grad[::2])
 

@@ -9,7 +9,6 @@ import weakref
 
 import torch
 from torch.autograd import Function, forward_ad
-from torch.autograd.function import once_differentiable
 
 from .. import _abi
 from .._tensors import PLAIN_TYPES, in_transform, is_compiling, memory_of, needs_operator
@@ -22,6 +21,7 @@ from ._function import (
     recorded_product,
 )
 from ._layer import LayerSet, _version
+from ._once import differentiable_once
 from .linear import Int8Layer
 
 # The children of attention in transformers' models, from the input's point of view.
@@ -276,6 +276,12 @@ class _Waiting:
         return all(y is None for y in self.ys)
 
 
+def _is_product_of_two(ctx) -> bool:
+    """As in _function.py."""
+    of_x, _, *of_parameters = ctx.needs_input_grad
+    return of_x and any(of_parameters[: len(ctx.call[0].sizes)])
+
+
 class _Joined(Function):
     """_Linear of _function.py for several weights."""
 
@@ -294,7 +300,7 @@ class _Joined(Function):
         return joined._parts(y)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once("a linear layer", _is_product_of_two)
     def backward(ctx, *grads):
         x, codes, absmax, *weights = ctx.saved_tensors
         joined, dtype, of_weight, of_bias = ctx.call

@@ -7,7 +7,6 @@ import dataclasses
 
 import torch
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from .. import _abi, ops
 from .._errors import InvalidArgument
@@ -15,6 +14,7 @@ from .._tensors import needs_operator
 from ._conv1d import conv1d_like, is_conv1d
 from ._function import linear
 from ._layer import LayerSet
+from ._once import differentiable_once
 from ._trace import as_leaf, is_traced
 from .linear import SwitchBackLinear
 
@@ -145,7 +145,7 @@ class _Activation(Function):
         return ops.activation_forward.__wrapped__(rows, activation).view(x.shape)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once("GELU", lambda ctx: True)
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         rows = (t.reshape(-1, x.shape[-1]) for t in (g.to(x.dtype), x))

@@ -29,6 +29,8 @@ from ._dispatch import native
 from ._layer import LayerSet
 from ._options import LayerOptions
 
+_ONCE = "has no second derivative; use nn.Linear in its place"
+
 _lock = threading.Lock()
 _sets = WeakTensorKeyDictionary()
 # The tensors met most lately, by their ids: a look-up in the dictionary above takes microseconds.
@@ -225,7 +227,7 @@ define(
     _linear_backward,
     _fake_linear_backward,
 )
-refuse_gradient("linear_backward", "has no second derivative; use nn.Linear in its place")
+refuse_gradient("linear_backward", _ONCE)
 
 
 def _keep(ctx, inputs, output) -> None:
@@ -304,7 +306,7 @@ define(
     _prepared_dx,
     lambda g, codes, absmax, options: g.new_empty((*g.shape[:-1], codes.shape[1])),
 )
-refuse_gradient("linear_prepared_dx", "has no second derivative; use nn.Linear in its place")
+refuse_gradient("linear_prepared_dx", _ONCE)
 
 
 def _keep_codes(ctx, inputs, output) -> None:
@@ -413,7 +415,7 @@ define(
     _grouped_backward,
     _fake_grouped_backward,
 )
-refuse_gradient("grouped_linear_backward", "has no second derivative")
+refuse_gradient("grouped_linear_backward", _ONCE)
 
 
 def _keep_grouped(ctx, inputs, output) -> None:
@@ -494,7 +496,7 @@ define(
     _fragmented_backward,
     lambda g, *operands: tuple(t.new_empty(t.shape) for t in operands[:5]),
 )
-refuse_gradient("fragmented_linear_backward", "has no second derivative")
+refuse_gradient("fragmented_linear_backward", _ONCE)
 
 
 def _keep_fragmented(ctx, inputs, output) -> None:

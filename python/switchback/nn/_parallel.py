@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from .. import ops
 from .._errors import InvalidArgument
@@ -23,6 +22,7 @@ from ._function import (
     quantize_rowwise,
 )
 from ._layer import LayerSet
+from ._once import differentiable_once
 from ._options import LayerOptions
 from ._shards import largest, with_column, with_row
 from ._trace import as_leaf, is_traced
@@ -142,7 +142,7 @@ class _Column(Function):
         return y.view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once("a parallel layer", lambda ctx: all(ctx.needs_input_grad[:2]))
     def backward(ctx, g):
         x, weight = ctx.saved_tensors
         layer, group = ctx.layer, ctx.layer.group
@@ -178,7 +178,7 @@ class _Row(Function):
         return y.view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once("a parallel layer", lambda ctx: all(ctx.needs_input_grad[:2]))
     def backward(ctx, g):
         x, weight = ctx.saved_tensors
         layer = ctx.layer
