@@ -5,6 +5,7 @@ import copy
 import pickle
 import unittest
 import warnings
+from unittest import mock
 
 from look_alikes import Conv1D
 from support import relative_error, require_torch, torch_at_least
@@ -256,6 +257,104 @@ class Penalised(unittest.TestCase):
         hadamard = rotate(torch.eye(16), 16)
         want = (6 * (self.x @ hadamard) * (torch.ones(4, 16) @ hadamard)) @ hadamard
         self.assertLess(relative_error(got, want), 1e-5)
+
+
+class Encoders(unittest.TestCase):
+    """torch's encoder layers in eval mode, where their fast path reads weights past the layers."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.x = torch.randn(3, 5, 16)
+        self.padding = torch.zeros(3, 5, dtype=torch.bool)
+        self.padding[1, 3:] = self.padding[2, 4:] = True
+
+    def plain(self, kind):
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        return (layer if kind == "layer" else nn.TransformerEncoder(layer, 2)).eval()
+
+    def models(self):
+        for kind in ("layer", "encoder"):
+            for attention in (False, True):
+                for prepared in (False, True):
+                    model = self.plain(kind)
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # attention that is left alone
+                        sb.replace_linear(model, sb.SwitchBackLinearVectorwise, attention=attention)
+                    if prepared:
+                        sb.prepare_for_eval(model)
+                    yield model, (kind, attention, prepared)
+
+    def calls(self, model):
+        """How many calls of its feed-forward layers a forward makes."""
+        layers = [m for m in model.modules() if isinstance(m, nn.TransformerEncoderLayer)]
+        linear = type(layers[0].linear1)
+        called = []
+
+        def counted(module, x):
+            called.append(module)
+            return forward(module, x)
+
+        forward = linear.forward
+        with mock.patch.object(linear, "forward", counted):
+            model(self.x)
+        return sum(m in (layer.linear1, layer.linear2) for m in called for layer in layers)
+
+    def test_results_are_those_of_the_layers(self):
+        for model, which in self.models():
+            with self.subTest(which=which):
+                count = 2 if which[0] == "layer" else 4
+                want = model(self.x)  # recorded, if anything is: not on the fast path
+                with torch.no_grad():
+                    fast = model(self.x)
+                    self.assertEqual(self.calls(model), count)
+                if which[1]:
+                    self.assertTrue(torch.equal(fast, want))
+                else:  # nn.MultiheadAttention has a fast path of its own, and codes may differ by one
+                    self.assertLess(relative_error(fast, want), 0.02)
+                want = fast
+                with torch.inference_mode():
+                    self.assertTrue(torch.equal(model(self.x), want))
+                model.requires_grad_(False)
+                self.assertEqual(self.calls(model), count)
+                self.assertTrue(torch.equal(model(self.x), want))
+                for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+                    self.assertTrue(torch.equal(again(self.x), want))
+
+    def test_padding_and_autocast(self):
+        for model, which in self.models():
+            with self.subTest(which=which), torch.no_grad():
+                key = "src_key_padding_mask"
+                y = model(self.x, **{key: self.padding})
+                for row, length in ((0, 5), (1, 3), (2, 4)):
+                    alone = model(self.x[row : row + 1, :length])
+                    # Sums over other lengths are rounded otherwise, and codes may then differ by one.
+                    self.assertLess(relative_error(y[row, :length], alone[0]), 0.02)
+                if not (which[1] or torch_at_least(2, 0)):
+                    continue  # the nn.MultiheadAttention of 1.13 fails under autocast in eval mode
+                want = model(self.x)
+                with torch.autocast("cpu", torch.bfloat16):
+                    self.assertLess(relative_error(model(self.x), want), 0.05)
+
+    def test_near_what_was_replaced(self):
+        for kind in ("layer", "encoder"):
+            plain = self.plain(kind)
+            model = sb.replace_linear(copy.deepcopy(plain), sb.SwitchBackLinear, attention=True)
+            with torch.no_grad():
+                error = relative_error(model(self.x), plain(self.x))
+            self.assertLess(error, 0.05)
+            self.assertGreater(error, 1e-4)  # that of codes, and not of the fast path
+
+    def test_other_encoders_keep_their_fast_path(self):
+        model = nn.Sequential(self.plain("layer"), nn.Linear(16, 4))
+        sb.replace_linear(model, include="1")
+        self.assertTrue(model[0].activation_relu_or_gelu)
+
+    def test_layers_that_were_put_there_by_hand(self):
+        layer = self.plain("layer")
+        layer.linear1, layer.linear2 = sb.SwitchBackLinear(16, 32), sb.SwitchBackLinear(32, 16)
+        sb.prepare_for_eval(layer.eval())
+        with torch.no_grad():
+            self.assertEqual(self.calls(layer), 2)
 
 
 if __name__ == "__main__":

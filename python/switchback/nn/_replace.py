@@ -126,6 +126,28 @@ def _put(model, made: dict) -> None:
         for name, child in parent._modules.items():
             if child in made:
                 parent._modules[name] = made[child]
+    _encoders_call_layers(model)
+
+
+def _encoders_call_layers(model) -> None:
+    """Turns off torch's fast path of inference in encoder layers that have layers of ours.
+
+    It reads the weights of linear1, linear2 and self_attn past these modules: it would compute in floating
+    point, and prepared layers have no weight. It takes only layers that say that it knows their activation,
+    which nothing else asks; so it is, too, for the nested tensors that nn.TransformerEncoder makes for it.
+    """
+    for module in model.modules():
+        kinds = torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder
+        if not isinstance(module, kinds) or not any(map(_is_ours, module.modules())):
+            continue
+        if isinstance(module, kinds[0]):
+            module.activation_relu_or_gelu = 0
+        else:
+            module.enable_nested_tensor = module.use_nested_tensor = False
+
+
+def _is_ours(module) -> bool:
+    return isinstance(module, (Int8Layer, SwitchBackMultiheadAttention))
 
 
 def prepare_for_eval(model):
@@ -136,6 +158,7 @@ def prepare_for_eval(model):
     module, and the codes do not enter state_dict, whose keys and size stay the same.
     """
     _prepared.prepare_model(model, Int8Layer)
+    _encoders_call_layers(model)
     return model
 
 
