@@ -432,6 +432,62 @@ class Transformers(unittest.TestCase):
                 model.unmerge_adapter()
                 self.assertLess(relative_error(self.logits(model), before), 0.05)
 
+    @unittest.skipIf(NO_PEFT, NO_PEFT)
+    def test_adapters_merge_into_codes(self):
+        import peft
+        from look_alikes import Conv1D
+        from switchback.interop.peft import mergeable
+
+        x = torch.randn(9, 16, generator=torch.Generator().manual_seed(2))
+        for make in (
+            lambda: sb.replace_linear(nn.Sequential(nn.Linear(16, 32)), mode="rowwise"),
+            lambda: sb.replace_linear(nn.Sequential(nn.Linear(16, 32)), mode="global"),
+            lambda: sb.replace_linear(nn.Sequential(nn.Linear(16, 32)), mode="rowwise", rotation=16),
+            lambda: sb.replace_linear(nn.Sequential(Conv1D(32, 16)), mode="rowwise"),
+        ):
+            torch.manual_seed(0)
+            model = sb.prepare_for_eval(make())
+            codes = model[0].W_int8
+            config = mergeable(peft.LoraConfig(r=4, target_modules=["0"], init_lora_weights=False))
+            model = peft.get_peft_model(model, config).eval()
+            with torch.no_grad(), self.subTest(layer=model.base_model.model[0].base_layer):
+                apart = model(x)
+                with model.disable_adapter():
+                    bare = model(x)
+                self.assertGreater(relative_error(bare, apart), 0.05)
+                model.merge_adapter(safe_merge=True)
+                # Codes are rounded once more: 1 / 127 of a row's largest, a few times over in global.
+                self.assertLess(relative_error(model(x), apart), 0.03)
+                model.unmerge_adapter()
+                self.assertIs(model.base_model.model[0].base_layer.W_int8, codes)
+                self.assertTrue(torch.equal(model(x), apart))
+                merged = model.merge_and_unload()
+                self.assertTrue(merged[0].is_prepared)
+                self.assertLess(relative_error(merged(x), apart), 0.03)
+
+    @unittest.skipIf(NO_PEFT, NO_PEFT)
+    def test_what_cannot_be_merged_into_codes_is_named(self):
+        import peft
+        from switchback.interop.peft import mergeable
+
+        def adapted(model, **options):
+            config = peft.LoraConfig(r=4, target_modules=["up"], **options)
+            return peft.get_peft_model(sb.prepare_for_eval(model), mergeable(config))
+
+        model = adapted(sb.replace_linear(Model()), lora_bias=True)
+        with self.assertRaisesRegex(NotImplementedError, "SwitchBackLinear.*lora_bias.*prepare_for_eval"):
+            model.merge_adapter()
+        shared = sb.replace_linear(Model(), include="up")
+        shared.other = nn.Linear(16, 32)
+        shared.other.weight = shared.up.weight
+        with self.assertRaisesRegex(RuntimeError, "SwitchBackLinear.*shared.*merge before"):
+            adapted(shared).merge_adapter()
+        plain = peft.LoraConfig(r=4, target_modules=["up"], init_lora_weights=False)
+        model = peft.get_peft_model(sb.replace_linear(Model()), mergeable(plain)).eval()
+        tokens = torch.arange(5)
+        want = model(tokens)
+        self.assertLess(relative_error(model.merge_and_unload()(tokens), want), 0.05)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -27,12 +27,34 @@ def prepare(module, keep_float: bool = False) -> None:
             "prepare_for_eval: the weight is computed from other parameters (a parametrization); "
             "remove that first, leaving its result"
         )
+    _set_codes(module, *_quantized(module, module._weight_rows()), keep_float)
+
+
+def _quantized(module, rows) -> tuple:
+    """Codes and scales of a weight [N,K], as this module has them."""
+    quantize = ops.quantize_rowwise if module.mode in _abi.MODES_OF_ROWS else ops.quantize_global
     # Inference mode is left, because its tensors cannot be used outside of it.
     with torch.inference_mode(False), torch.no_grad():
-        quantize = ops.quantize_rowwise if module.mode in _abi.MODES_OF_ROWS else ops.quantize_global
-        rows = module._weight_rows()
-        codes, scales = quantize(ops.rotate(rows, module.rotation) if module.rotation else rows)
-    _set_codes(module, codes, scales, keep_float)
+        return quantize(ops.rotate(rows, module.rotation) if module.rotation else rows)
+
+
+def float_rows(module):
+    """The weight [N,K] in float32 that a prepared module's codes stand for."""
+    codes, scales = module.W_int8, module.state_W
+    with torch.no_grad():
+        rows = ops.dequantize_rowwise(codes, scales.expand(codes.shape[0]).contiguous(), torch.float32)
+        return ops.rotate(rows, module.rotation) if module.rotation else rows  # its own inverse
+
+
+def set_rows(module, rows) -> None:
+    """Gives a prepared module the codes of another weight [N,K]."""
+    set_codes_again(module, *_quantized(module, rows))
+
+
+def set_codes_again(module, codes, scales) -> None:
+    """Gives a prepared module other codes. Modules that share its own keep them."""
+    module.W_int8, module.state_W = codes, scales
+    module._layers.release()
 
 
 def set_empty_codes(module) -> None:
