@@ -108,7 +108,7 @@ class Int8Layer:
 
     def forward(self, x):
         """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
-        if is_traced(x):
+        if type(x) is not torch.Tensor and is_traced(x):
             return as_leaf(self, x)
         # Of the tables, where they have it: torch's own look-up of attributes takes longer.
         bias = self._parameters.get("bias")
