@@ -65,7 +65,7 @@ class DwOperands {
     args.absmax_a = scales(codes.absmax_g);
     args.absmax_b = scales(codes.absmax_x);
     args.block_rows = usual_block_rows;
-    args.m = g_.next().any().rows;
+    args.m = g_.first().any().rows;  // no turn of it: only codes are read
     args.engine = engine;
     gemm_blockwise(context_, args);
   }
