@@ -69,7 +69,7 @@ struct BlockTile {
   const void* a;  ///< of MicroKernel::copy_rows
   const void* panel;
   int64_t strip_bytes;  ///< from one strip of the panel to the next
-  int64_t k;            ///< codes of the block
+  int64_t k;            ///< codes of the block, a multiple of 64
   int rows;
   int32_t* sums;                ///< rows of `cols`, 64-byte aligned
   const PromotionTile* before;  ///< to be done beside the product, or null
