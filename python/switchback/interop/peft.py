@@ -36,7 +36,7 @@ class LoraLinear(lora.Linear):
         if module.transposed:
             rest["is_target_conv_1d_layer"] = True
         super().__init__(base_layer, adapter_name, config=config, **rest)
-        self._before: list = []  # codes and scales before each merge
+        self._before: tuple | None = None  # codes and scales before the first merge
 
     def merge(self, safe_merge: bool = False, adapter_names=None) -> None:
         """As there."""
@@ -69,16 +69,17 @@ class LoraLinear(lora.Linear):
             rows += delta.to(rows)
         if safe_merge and not torch.isfinite(rows).all():
             raise ValueError(f"merge: the weight has NaN or Inf with adapter {name!r}")
-        self._before.append((module.W_int8, module.state_W))
+        if self._before is None:
+            self._before = module.W_int8, module.state_W
         _prepared.set_rows(module, rows)
 
     def unmerge(self) -> None:
         """As there."""
         module = self.get_base_layer()
-        if not self._before:
+        if self._before is None:
             super().unmerge()
             return
         device = module.W_int8.device
-        _prepared.set_codes_again(module, *(tensor.to(device) for tensor in self._before[0]))
-        self._before = []
+        _prepared.set_codes(module, *(tensor.to(device) for tensor in self._before))
+        self._before = None
         self.merged_adapters.clear()

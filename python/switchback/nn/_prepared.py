@@ -27,7 +27,7 @@ def prepare(module, keep_float: bool = False) -> None:
             "prepare_for_eval: the weight is computed from other parameters (a parametrization); "
             "remove that first, leaving its result"
         )
-    _set_codes(module, *_quantized(module, module._weight_rows()), keep_float)
+    set_codes(module, *_quantized(module, module._weight_rows()), keep_float)
 
 
 def _quantized(module, rows) -> tuple:
@@ -48,13 +48,7 @@ def float_rows(module):
 
 def set_rows(module, rows) -> None:
     """Gives a prepared module the codes of another weight [N,K]."""
-    set_codes_again(module, *_quantized(module, rows))
-
-
-def set_codes_again(module, codes, scales) -> None:
-    """Gives a prepared module other codes. Modules that share its own keep them."""
-    module.W_int8, module.state_W = codes, scales
-    module._layers.release()
+    set_codes(module, *_quantized(module, rows))
 
 
 def set_empty_codes(module) -> None:
@@ -64,7 +58,7 @@ def set_empty_codes(module) -> None:
     shape, device = (module.out_features, module.in_features), module.weight.device
     count = shape[0] if module.mode in _abi.MODES_OF_ROWS else 1
     codes = torch.empty(shape, dtype=torch.int8, device=device)
-    _set_codes(module, codes, torch.empty(count, dtype=torch.float32, device=device))
+    set_codes(module, codes, torch.empty(count, dtype=torch.float32, device=device))
 
 
 def prepare_model(model, kind: type) -> None:
@@ -85,7 +79,7 @@ def prepare_model(model, kind: type) -> None:
         elif first is module:
             prepare(module)
         else:
-            _set_codes(module, first.W_int8, first.state_W)
+            set_codes(module, first.W_int8, first.state_W)
 
 
 def _is_to_be_prepared(module, or_was: bool = False) -> bool:
@@ -120,7 +114,7 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
     if module.weight is not None:
         device = module.weight.device
         with torch.inference_mode(False):
-            _set_codes(
+            set_codes(
                 module,
                 torch.empty(codes.shape, dtype=torch.int8, device=device),
                 torch.empty(scales.numel(), dtype=torch.float32, device=device),
@@ -166,7 +160,8 @@ def _problems(module, codes, scales) -> list[str]:
     return found
 
 
-def _set_codes(module, codes, scales, keep_float: bool = False) -> None:
+def set_codes(module, codes, scales, keep_float: bool = False) -> None:
+    """Gives a module these codes, prepared or not. Modules that share those it had keep them."""
     if module.weight is not None:
         module._float = {"dtype": module.weight.dtype, "requires_grad": module.weight.requires_grad}
     module.register_buffer(CODES, codes, persistent=not keep_float)

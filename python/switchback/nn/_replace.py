@@ -54,8 +54,7 @@ def replace_linear(
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.MultiheadAttention):
             inside.update(module.children())
-        done = isinstance(module, (Int8Layer, SwitchBackMultiheadAttention))
-        if done or module in inside:
+        if _is_ours(module) or module in inside:
             continue
         is_attention = type(module) is torch.nn.MultiheadAttention
         is_known = type(module) is torch.nn.Linear or is_conv1d(module)
@@ -136,11 +135,11 @@ def _encoders_call_layers(model) -> None:
     point, and prepared layers have no weight. It takes only layers that say that it knows their activation,
     which nothing else asks; so it is, too, for the nested tensors that nn.TransformerEncoder makes for it.
     """
+    layer, encoder = torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder
     for module in model.modules():
-        kinds = torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder
-        if not isinstance(module, kinds) or not any(map(_is_ours, module.modules())):
+        if not isinstance(module, (layer, encoder)) or not any(map(_is_ours, module.modules())):
             continue
-        if isinstance(module, kinds[0]):
+        if isinstance(module, layer):
             module.activation_relu_or_gelu = 0
         else:
             module.enable_nested_tensor = module.use_nested_tensor = False
