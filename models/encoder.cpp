@@ -107,6 +107,23 @@ std::int64_t StackOptions::parameters() const {
   return 2 * vocabulary * width + length * width + layers * block + 2 * width;
 }
 
+StackOptions::Cost StackOptions::cost(std::int64_t part) const {
+  const bool is_block = part >= 2 && part < 2 + layers;
+  if (!is_block && part + 1 < parts()) return {};
+  const bool in_int8 = mode != Mode::standard && mode != Mode::automatic;
+  const double rate = in_int8 ? 1.0 / 3 : 1;  // of forwards and dX; dW stays in floating point
+  const auto d = static_cast<double>(width);
+  const double down = is_block ? d * static_cast<double>(hidden) : 0;
+  const double linears = is_block ? 4 * d * d + 2 * down : d * static_cast<double>(vocabulary);
+  // Two products with half of the keys, on average; their gradients are five.
+  const double attention = is_block ? d * static_cast<double>(length) : 0;
+  Cost c;
+  c.forward = linears * rate + attention;
+  c.backward = linears * (1 + rate) + 2.5 * attention;
+  c.again = c.forward - (recompute == Recompute::selective ? down * rate : 0);
+  return c;
+}
+
 struct Stage::Block {
   Block(const Surroundings& around, Parameters& parameters, const StackOptions& o,
         std::int64_t layer_, std::int64_t microbatches)
@@ -397,8 +414,7 @@ Tensor Stage::end(const Microbatch& m, Tensor x, bool keeps) {
 }
 
 bool Stage::keeps_sums() const {
-  // One stage alone has nothing to wait for, and computes its forward once, in backward.
-  return options_.recompute == Recompute::selective && !(ends_->embeds && ends_->head != nullptr);
+  return options_.recompute == Recompute::selective && ends_->head == nullptr;
 }
 
 Tensor Stage::forward(const Microbatch& m, Tensor x, bool checkpoint) {
@@ -407,12 +423,10 @@ Tensor Stage::forward(const Microbatch& m, Tensor x, bool checkpoint) {
   if (!checkpoint) return end(m, blocks(m, std::move(x), Keeps::everything), true);
   inputs_[i] = std::move(x);
   inputs_[i].set_class(MemoryClass::saved);
-  // Nobody waits for the last stage's output.
-  const bool is_last = ends_->head != nullptr;
-  if (is_last && !keeps_sums()) return {};
+  if (ends_->head != nullptr) return {};
   Tensor input = inputs_[i].empty() ? Tensor() : copy_of(around_, inputs_[i]);
   Tensor y = blocks(m, std::move(input), keeps_sums() ? Keeps::sums : Keeps::nothing);
-  return is_last ? Tensor() : end(m, std::move(y), false);
+  return end(m, std::move(y), false);
 }
 
 Tensor Stage::input_of_block(const Microbatch& m, std::size_t i) {
@@ -428,7 +442,7 @@ Tensor Stage::backward(const Microbatch& m, Tensor dy, bool accumulate) {
   const bool by_block = checkpointed_[i] != 0 && keeps_sums();
   if (checkpointed_[i] != 0 && !by_block)
     end(m, blocks(m, std::move(inputs_[i]), Keeps::everything), true);
-  else if (by_block && (ends.norm != nullptr || ends.head != nullptr))
+  else if (by_block && ends.norm != nullptr)
     end(m, input_of_block(m, blocks_.size()), true);
   Ends::Saved& s = ends.saved[i];
   if (ends.head != nullptr) {

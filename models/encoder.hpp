@@ -39,6 +39,13 @@ struct StackOptions {
   [[nodiscard]] std::int64_t parameters() const;
   /// Embedding, dropout, the blocks, the last norm, and the head with the loss.
   [[nodiscard]] std::int64_t parts() const { return layers + 4; }
+
+  /// What a part costs, by estimate: multiply-adds per token of its products, those that run in
+  /// int8 as a third. `again` is the forward that backward repeats where it is checkpointed.
+  struct Cost {
+    double forward = 0, backward = 0, again = 0;
+  };
+  [[nodiscard]] Cost cost(std::int64_t part) const;
 };
 
 /// The sequences that go through the stack together.
@@ -63,8 +70,8 @@ class Stage {
 
   /// The output for the stage that follows; empty from the last one. x is the
   /// output of the stage before; empty for the first one. If `checkpoint`, only x and what
-  /// StackOptions::recompute names are kept, and backward computes the rest again. If that is x
-  /// alone, or there is but one stage, the last one computes its forward in backward only.
+  /// StackOptions::recompute names are kept, and backward computes the rest again. The last stage,
+  /// whose output nobody waits for, then keeps x alone and computes its forward in backward only.
   Tensor forward(const Microbatch& m, Tensor x, bool checkpoint);
   /// The gradient of x; empty from the first stage. dy is that of the output; empty for the last.
   Tensor backward(const Microbatch& m, Tensor dy, bool accumulate);

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -33,6 +34,49 @@ double ms_between(StageClock::time_point begin, StageClock::time_point end) {
 std::string_view checkpoint_name(Checkpoint checkpoint) noexcept {
   constexpr std::array<std::string_view, 3> names = {"never", "except_last", "always"};
   return names[static_cast<std::size_t>(checkpoint)];
+}
+
+std::vector<std::int64_t> balanced_parts(const StackOptions& stack, std::int64_t stages,
+                                         Checkpoint checkpoint) {
+  const std::int64_t parts = stack.parts();
+  core::require(stages >= 1 && stages <= parts, "pipeline: stages {}; it must be from 1 to {}",
+                stages, parts);
+  const auto cost_of = [&](std::int64_t first, std::int64_t end) {
+    double cost = 0;
+    for (std::int64_t part = first; part < end; ++part) {
+      const StackOptions::Cost c = stack.cost(part);
+      cost += c.forward + c.backward;
+      if (checkpoint != Checkpoint::never && end < parts) cost += c.again;
+    }
+    return cost;
+  };
+  // least[e]: the largest cost of a stage, if the parts before e are divided among `s` stages as
+  // well as can be; starts[s][e]: where the last of these begins.
+  std::vector<double> least;
+  for (std::int64_t e = 0; e <= parts; ++e)
+    least.push_back(cost_of(0, e));
+  std::vector<std::vector<std::int64_t>> starts(1, std::vector<std::int64_t>(least.size(), 0));
+  for (std::int64_t s = 2; s <= stages; ++s) {
+    const std::vector<double> before = least;
+    std::vector<std::int64_t>& start = starts.emplace_back(before.size(), s - 1);
+    for (std::int64_t e = s; e <= parts; ++e) {
+      const auto at = static_cast<std::size_t>(e);
+      least[at] = std::numeric_limits<double>::infinity();
+      for (std::int64_t b = s - 1; b < e; ++b) {
+        const double most = std::max(before[static_cast<std::size_t>(b)], cost_of(b, e));
+        if (most >= least[at]) continue;
+        least[at] = most;
+        start[at] = b;
+      }
+    }
+  }
+  std::vector<std::int64_t> split;
+  for (std::int64_t e = parts; !starts.empty(); starts.pop_back()) {
+    const std::int64_t b = starts.back()[static_cast<std::size_t>(e)];
+    split.insert(split.begin(), e - b);
+    e = b;
+  }
+  return split;
 }
 
 /// A stage with all that its thread uses.
@@ -160,14 +204,30 @@ Pipeline::Step Pipeline::step(Tokens tokens, Tokens targets, std::int64_t sequen
   const std::size_t stages = members_.size();
   std::vector<StageClock::time_point> forward_done(stages), backward_done(stages), done(stages);
   std::vector<std::exception_ptr> errors(stages);
+  const auto begin = StageClock::now();
   const auto run_stage = [&](std::size_t s) {
     Member& member = *members_[s];
     Link* const before = s > 0 ? links_[s - 1].get() : nullptr;
     Link* const after = s + 1 < stages ? links_[s].get() : nullptr;
+    // Nobody waits for the last stage's output, so with checkpoints it goes through one microbatch
+    // at a time: it keeps no other's activations, computes nothing twice, and works while the
+    // stages before are still in their forwards.
+    const bool at_once = after == nullptr && options_.checkpoint != Checkpoint::never;
+    const auto backward = [&](std::int64_t i) {
+      Tensor dy = after != nullptr ? member.received(after->take(after->back, i)) : Tensor();
+      Tensor dx = member.stage.backward(microbatch(i), std::move(dy), i + 1 < count);
+      if (before != nullptr) {
+        member.complete();
+        before->put(before->back, i, std::move(dx));
+      }
+      member.count_memory();
+    };
     try {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const bool checkpoint = options_.checkpoint == Checkpoint::always ||
-                                (options_.checkpoint == Checkpoint::except_last && i + 1 < count);
+      // In both directions in the same order, because the last stage may take them together.
+      for (std::int64_t i = count - 1; i >= 0; --i) {
+        const bool checkpoint =
+            !at_once && (options_.checkpoint == Checkpoint::always ||
+                         (options_.checkpoint == Checkpoint::except_last && i + 1 < count));
         Tensor x = before != nullptr ? member.received(before->take(before->onward, i)) : Tensor();
         Tensor y = member.stage.forward(microbatch(i), std::move(x), checkpoint);
         if (after != nullptr) {
@@ -175,18 +235,13 @@ Pipeline::Step Pipeline::step(Tokens tokens, Tokens targets, std::int64_t sequen
           after->put(after->onward, i, std::move(y));
         }
         member.count_memory();
+        if (at_once) backward(i);
       }
       member.complete();
-      forward_done[s] = StageClock::now();
-      for (std::int64_t i = count - 1; i >= 0; --i) {
-        Tensor dy = after != nullptr ? member.received(after->take(after->back, i)) : Tensor();
-        Tensor dx = member.stage.backward(microbatch(i), std::move(dy), i + 1 < count);
-        if (before != nullptr) {
-          member.complete();
-          before->put(before->back, i, std::move(dx));
-        }
-        member.count_memory();
-      }
+      forward_done[s] = at_once ? begin : StageClock::now();
+      if (!at_once)
+        for (std::int64_t i = count - 1; i >= 0; --i)
+          backward(i);
       member.complete();
       backward_done[s] = StageClock::now();
       member.optimizer->step(member.context.state());
@@ -204,7 +259,6 @@ Pipeline::Step Pipeline::step(Tokens tokens, Tokens targets, std::int64_t sequen
       for (Link* link : {before, after})
         if (link != nullptr) link->fail();
   };
-  const auto begin = StageClock::now();
   {
     std::vector<std::thread> threads;
     for (std::size_t s = 1; s < stages; ++s)

@@ -15,10 +15,15 @@
 namespace switchback::models {
 
 /// For which microbatches a stage keeps only its input, and computes the forward again in backward.
-/// The last stage, whose output nobody waits for, then computes it only there.
+/// Unless it is never, the last stage takes each microbatch forward and back at once.
 enum class Checkpoint { never, except_last, always };
 /// "never", "except_last", "always".
 std::string_view checkpoint_name(Checkpoint checkpoint) noexcept;
+
+/// How many parts each of `stages` has if the costliest one is to cost as little as can be, by
+/// StackOptions::cost. Throws Error(invalid_argument) if there are fewer parts than stages.
+std::vector<std::int64_t> balanced_parts(const StackOptions& stack, std::int64_t stages,
+                                         Checkpoint checkpoint);
 
 struct PipelineOptions {
   StackOptions stack;
@@ -43,7 +48,8 @@ class Pipeline {
 
   struct Step {
     double loss = 0;
-    double forward_ms = 0;   ///< until the last stage has done its last forward
+    /// Until all stages have done their last forward, but for a last stage that goes back at once.
+    double forward_ms = 0;
     double backward_ms = 0;  ///< from there until all gradients are there
     double optimizer_ms = 0;
   };

@@ -54,8 +54,13 @@ struct Setting {
 // Of the published runs.
 constexpr std::int64_t published_batch = 64, published_sequence = 128;
 
+// Of parts among stages: as the study has them, or by what they cost.
+enum class Split { published, balanced };
+std::string_view split_name(Split split) noexcept {
+  return split == Split::published ? "published" : "balanced";
+}
 // The parts of each stage: those of the study, or as even as can be.
-std::vector<std::int64_t> split(std::int64_t parts, std::int64_t stages) {
+std::vector<std::int64_t> published_parts(std::int64_t parts, std::int64_t stages) {
   if (parts == 16 && stages == 4) return {5, 3, 3, 5};
   std::vector<std::int64_t> all;
   for (std::int64_t s = 0; s < stages; ++s)
@@ -94,6 +99,13 @@ class PipelineWorkload : public Workload {
     command.add_option("--stages", stages_, "K: may be given again")
         ->type_name("K ...")
         ->default_str("1 2 4");
+    command
+        .add_option(
+            "--split", split_name_,
+            "of the 16 parts among stages: published (16, 8 8, 5 3 3 5) or balanced (by what "
+            "they cost with the checkpoints of the row)")
+        ->type_name("NAME")
+        ->capture_default_str();
     command.add_option("--microbatches", microbatches_, "M: may be given again")
         ->type_name("M ...")
         ->default_str("1 8 64");
@@ -152,6 +164,7 @@ class PipelineWorkload : public Workload {
     for (const std::int64_t m : microbatches_)
       core::require(m >= 1 && batch_ % m == 0,
                     "--microbatches {}: the batch of {} must be a multiple of it", m, batch_);
+    split_ = parse_choice("--split", split_name_, split_name, {Split::published, Split::balanced});
     recompute_ = parse_choice("--recompute", recompute_name_, models::recompute_name,
                               {models::Recompute::full, models::Recompute::selective});
     std::vector<Checkpoint> checkpoints;
@@ -206,6 +219,7 @@ class PipelineWorkload : public Workload {
             {.name = "stages", .meaning = "K"},
             {.name = "microbatches", .meaning = "M"},
             {.name = "checkpoint", .meaning = "never, except_last, always", .is_text = true},
+            {.name = "parts", .meaning = "of each stage", .in_table = false},
             {.name = "recompute",
              .meaning = "of checkpointed microbatches: full, selective",
              .is_text = true,
@@ -306,6 +320,11 @@ class PipelineWorkload : public Workload {
             .keeps_codes = s.codes,
             .recompute = recompute_};
   }
+  [[nodiscard]] std::vector<std::int64_t> parts_of(const Setting& s, const Variant& variant) const {
+    return split_ == Split::balanced
+               ? models::balanced_parts(stack(s), variant.stages, variant.checkpoint)
+               : published_parts(stack(s).parts(), variant.stages);
+  }
   [[nodiscard]] static std::string case_id(const Setting& s) {
     return fmt::format("{}x{}, {} sequences of {} in {} microbatches, {}, {}", s.shape.width,
                        s.shape.layers, s.batch, s.sequence, s.microbatches, mode_name(s.mode),
@@ -400,7 +419,8 @@ class PipelineWorkload : public Workload {
   std::int64_t layers_ = 0, batch_ = 64, sequence_ = 128;
   std::vector<std::int64_t> stages_, microbatches_;
   std::vector<std::string> checkpoint_names_, mode_names_, keep_names_;
-  std::string recompute_name_ = "selective";
+  std::string recompute_name_ = "selective", split_name_ = "published";
+  Split split_ = Split::published;
   models::Recompute recompute_ = models::Recompute::selective;
   float dropout_ = 0.1f;
   int stage_threads_ = 0, steps_ = 2;
@@ -434,7 +454,7 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
   for (const Variant& variant : variants_) {
     models::PipelineOptions options{.stack = stack(s),
                                     .device = device_name(session.context().state().device),
-                                    .parts = split(s.shape.layers + 4, variant.stages),
+                                    .parts = parts_of(s, variant),
                                     .microbatches = s.microbatches,
                                     .checkpoint = variant.checkpoint,
                                     .stage_threads = stage_threads_,
@@ -482,6 +502,7 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
     if (!s.codes) kept_values_[key] = activations;
     Json values = common_values(s);
     values["stages"] = variant.stages;
+    values["parts"] = options.parts;
     values["checkpoint"] = models::checkpoint_name(variant.checkpoint);
     values["fits"] = true;
     values["forward"] = statistic(forward);

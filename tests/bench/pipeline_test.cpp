@@ -55,6 +55,21 @@ TEST(PipelineCommand, RowsOfEveryVariant) {
   }
 }
 
+TEST(PipelineCommand, StagesMayBeBalanced) {
+  const std::vector<Json> rows =
+      run_pipeline({"--batch", "4", "--microbatches", "2", "--stages", "2", "--checkpoint",
+                    "always", "--split", "balanced", "--size", "small"});
+  ASSERT_EQ(rows.size(), 4u);
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["same_bits"], true) << row.dump();
+    std::int64_t parts = 0;
+    for (const Json& of_stage : row["parts"])
+      parts += of_stage.get<std::int64_t>();
+    EXPECT_EQ(parts, 6);
+    EXPECT_EQ(row["parts"].size(), row["stages"].get<std::size_t>());
+  }
+}
+
 TEST(PipelineCommand, StagesOnADeviceAreStreams) {
   test::install_emulated_models();
   const std::vector<Json> rows =

@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <limits>
 #include <map>
 
 #include "models/support.hpp"
@@ -180,6 +183,75 @@ TEST(ModelsPipeline, StagesAndCheckpointingChangeNoBit) {
           }
         }
     }
+}
+
+// The largest cost of a stage, from the definition.
+double costliest(const StackOptions& o, const std::vector<std::int64_t>& split,
+                 Checkpoint checkpoint) {
+  double most = 0;
+  std::int64_t part = 0;
+  for (std::size_t s = 0; s < split.size(); ++s) {
+    double cost = 0;
+    for (const std::int64_t end = part + split[s]; part < end; ++part) {
+      const StackOptions::Cost c = o.cost(part);
+      cost += c.forward + c.backward;
+      if (checkpoint != Checkpoint::never && s + 1 < split.size()) cost += c.again;
+    }
+    most = std::max(most, cost);
+  }
+  return most;
+}
+
+// All divisions of `parts` parts among `stages` stages.
+void divide(std::int64_t parts, std::int64_t stages, std::vector<std::int64_t>& head,
+            const std::function<void()>& visit) {
+  for (std::int64_t first = stages == 1 ? parts : 1; first <= parts - stages + 1; ++first) {
+    head.push_back(first);
+    if (stages == 1)
+      visit();
+    else
+      divide(parts - first, stages - 1, head, visit);
+    head.pop_back();
+  }
+}
+
+TEST(ModelsPipeline, BalancedStagesAreTheBestOfAllDivisions) {
+  for (const Mode mode : {Mode::standard, Mode::rowwise})
+    for (const std::int64_t vocabulary : {8, 750, 30000})
+      for (const Recompute recompute : {Recompute::full, Recompute::selective})
+        for (const Checkpoint checkpoint :
+             {Checkpoint::never, Checkpoint::except_last, Checkpoint::always}) {
+          const StackOptions o{.vocabulary = vocabulary,
+                               .width = 192,
+                               .hidden = 768,
+                               .layers = 7,
+                               .heads = 12,
+                               .length = 128,
+                               .mode = mode,
+                               .recompute = recompute};
+          for (std::int64_t stages = 1; stages <= 5; ++stages) {
+            const std::vector<std::int64_t> split = balanced_parts(o, stages, checkpoint);
+            ASSERT_EQ(split.size(), static_cast<std::size_t>(stages));
+            std::int64_t sum = 0;
+            for (const std::int64_t parts : split) {
+              EXPECT_GE(parts, 1);
+              sum += parts;
+            }
+            EXPECT_EQ(sum, o.parts());
+            double best = std::numeric_limits<double>::infinity();
+            std::vector<std::int64_t> other;
+            divide(o.parts(), stages, other,
+                   [&] { best = std::min(best, costliest(o, other, checkpoint)); });
+            // Sums of the same numbers in the same order.
+            EXPECT_EQ(costliest(o, split, checkpoint), best) << stages << " stages";
+          }
+        }
+  // The last stage computes nothing twice, so it takes more of the parts.
+  const StackOptions o{
+      .vocabulary = 750, .width = 192, .hidden = 768, .layers = 12, .heads = 12, .length = 128};
+  const std::int64_t without = balanced_parts(o, 2, Checkpoint::never)[0];
+  EXPECT_LT(balanced_parts(o, 2, Checkpoint::always)[0], without);
+  EXPECT_THROW(balanced_parts(o, 17, Checkpoint::never), Error);
 }
 
 TEST(ModelsPipeline, CodesTakeLessMemoryAndTrainAlike) {
