@@ -216,6 +216,7 @@ class Decoder::Block {
                       : initial_deviation;
     s.mode = options_.mode;
     s.dw = options_.dw;
+    s.rotation = options_.rotation;
     s.dtype = options_.dtype;
     return s;
   }
@@ -259,6 +260,7 @@ Decoder::Decoder(const Surroundings& around, Parameters& parameters, const Decod
   head.deviation = initial_deviation;
   head.mode = o.mode;
   head.dw = o.dw;
+  head.rotation = o.rotation;
   head.dtype = o.dtype;
   head_ = std::make_unique<Linear>(around_, parameters, head);
 

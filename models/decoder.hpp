@@ -22,8 +22,11 @@ struct DecoderOptions {
   float rope_theta = 10000.0f;
   DType dtype = DType::f32;  ///< of activations and products: f32 or bf16
   Mode mode = Mode::standard;
-  /// How linear layers compute dW. Modes rowwise, global and auto have int8_block.
+  /// How linear layers compute dW. Modes rowwise, rowwise_shared, global and auto have int8_block.
   WeightGradient dw = WeightGradient::floating;
+  /// In front of the quantization of linear layers' inputs and weights; width and hidden must be
+  /// multiples of its group. Of the int8 modes, but for auto.
+  Rotation rotation = Rotation::none;
 
   /// Of a model: 2·V·d + L·(4·d² + 3·d·h + 2·d) + d.
   [[nodiscard]] std::int64_t parameters() const;

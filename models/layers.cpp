@@ -25,6 +25,7 @@ LinearOptions options_of(const LinearSpec& spec) {
   options.dtype = spec.dtype;
   options.activation = spec.activation;
   options.dw = spec.dw;
+  options.rotation = spec.rotation;
   return options;
 }
 

@@ -34,6 +34,7 @@ struct LinearSpec {
   DType dtype = DType::f32;
   Activation activation = Activation::none;  ///< of its input
   WeightGradient dw = WeightGradient::floating;
+  Rotation rotation = Rotation::none;
 };
 
 /// What was kept of a linear's input x[M,K]: x, or codes with absmax, a quarter of its bytes.

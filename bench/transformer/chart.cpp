@@ -12,15 +12,15 @@ std::string loss_chart(const std::vector<LossCurve>& curves, const std::string& 
   plot.title = title;
   plot.x = {.label = "steps", .low = 0};
   plot.y = {.label = "loss"};
-  std::vector<Mode> modes;
+  std::vector<std::string> names;
   for (const LossCurve& curve : curves) {
-    const auto known = std::find(modes.begin(), modes.end(), curve.mode);
+    const auto known = std::find(names.begin(), names.end(), curve.name());
     Series series{.name = {}, .points = {}, .marks = false};
-    series.colour = static_cast<std::size_t>(known - modes.begin());
-    // The legend names a mode once, whatever the number of its seeds.
-    if (known == modes.end()) {
-      series.name = mode_name(curve.mode);
-      modes.push_back(curve.mode);
+    series.colour = static_cast<std::size_t>(known - names.begin());
+    // The legend names a way to compute once, whatever the number of its seeds.
+    if (known == names.end()) {
+      series.name = curve.name();
+      names.push_back(curve.name());
     }
     for (std::size_t i = 0; i < curve.steps.size(); ++i)
       series.points.push_back({.x = static_cast<double>(curve.steps[i]), .y = curve.validation[i]});

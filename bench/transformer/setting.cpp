@@ -47,13 +47,17 @@ const Size& size_named(const std::string& name) {
              name);
 }
 
-std::string Setting::label() const {
-  if (dw == WeightGradient::floating) return size.name;
-  return size.name + ", dw " + std::string(weight_gradient_name(dw));
+std::string Setting::variant() const {
+  std::string text;
+  if (dw != WeightGradient::floating) text += ", dw " + std::string(weight_gradient_name(dw));
+  if (rotation != Rotation::none)
+    text += ", rotation " + std::to_string(static_cast<int>(rotation));
+  return text;
 }
 
 models::DecoderOptions Setting::decoder(Mode mode) const {
-  const bool has_int8_dw = mode == Mode::rowwise || mode == Mode::global || mode == Mode::automatic;
+  const bool has_int8_dw = mode != Mode::standard && mode != Mode::global_mem_efficient;
+  const bool rotates = mode != Mode::standard && mode != Mode::automatic;
   return {.vocabulary = vocabulary,
           .width = size.width,
           .hidden = size.hidden,
@@ -62,7 +66,8 @@ models::DecoderOptions Setting::decoder(Mode mode) const {
           .context = context,
           .dtype = dtype,
           .mode = mode,
-          .dw = has_int8_dw ? dw : WeightGradient::floating};
+          .dw = has_int8_dw ? dw : WeightGradient::floating,
+          .rotation = rotates ? rotation : Rotation::none};
 }
 
 models::MemoryUse bytes_wanted(const Setting& s, const std::vector<Mode>& modes) {

@@ -38,9 +38,10 @@ struct Setting {
   DType dtype = DType::f32;
   Pass pass = Pass::step;
   WeightGradient dw = WeightGradient::floating;  ///< of the int8 modes that have another
+  Rotation rotation = Rotation::none;            ///< of the int8 modes that rotate
 
-  /// The size, and how dW is computed where it is not floating.
-  [[nodiscard]] std::string label() const;
+  /// What makes its layers other than those of a mode alone: "", ", dw int8_block, rotation 64".
+  [[nodiscard]] std::string variant() const;
   [[nodiscard]] models::DecoderOptions decoder(Mode mode) const;
   [[nodiscard]] std::int64_t rows() const { return batch * context; }
 };

@@ -62,30 +62,31 @@ std::string mean_and_spread(const std::vector<double>& values) {
                             : fmt::format("{:.4f} ± {:.4f}", mean, std::sqrt(variance));
 }
 
-// Values of the curves in a mode, one a seed.
+// Values of the curves of a way to compute, one a seed.
 template <class F>
-std::vector<double> over_seeds(std::span<const LossCurve> curves, Mode mode, F&& value_of) {
+std::vector<double> over_seeds(std::span<const LossCurve> curves, const std::string& name,
+                               F&& value_of) {
   std::vector<double> values;
   for (const LossCurve& curve : curves)
-    if (const std::optional<double> v = curve.mode == mode ? value_of(curve) : std::nullopt; v)
+    if (const std::optional<double> v = curve.name() == name ? value_of(curve) : std::nullopt; v)
       values.push_back(*v);
   return values;
 }
 
 std::string summary_of_size(std::span<const LossCurve> curves) {
-  std::vector<Mode> modes;
+  std::vector<std::string> names;
   for (const LossCurve& curve : curves)
-    if (std::find(modes.begin(), modes.end(), curve.mode) == modes.end())
-      modes.push_back(curve.mode);
+    if (std::find(names.begin(), names.end(), curve.name()) == names.end())
+      names.push_back(curve.name());
   std::vector<std::string> headings = {"step"};
-  for (const Mode mode : modes)
-    headings.push_back(fmt::format("{} loss", mode_name(mode)));
+  for (const std::string& name : names)
+    headings.push_back(fmt::format("{} loss", name));
   Table table(headings);
   for (std::size_t at = 0; at < curves.front().steps.size(); ++at) {
     std::vector<std::string> cells = {std::to_string(curves.front().steps[at])};
-    for (const Mode mode : modes)
+    for (const std::string& name : names)
       cells.push_back(mean_and_spread(
-          over_seeds(curves, mode, [&](const LossCurve& curve) -> std::optional<double> {
+          over_seeds(curves, name, [&](const LossCurve& curve) -> std::optional<double> {
             if (at >= curve.validation.size()) return std::nullopt;
             return curve.validation[at];
           })));
@@ -94,15 +95,14 @@ std::string summary_of_size(std::span<const LossCurve> curves) {
   std::string text =
       fmt::format("{}: validation loss, nats per byte: mean over seeds ± standard deviation\n{}",
                   curves.front().size, table.text());
-  for (const Mode mode : modes) {
-    const std::vector<double> last = over_seeds(curves, mode, [](const LossCurve& curve) {
+  for (const std::string& name : names) {
+    const std::vector<double> last = over_seeds(curves, name, [](const LossCurve& curve) {
       return std::optional(curve.validation.back());
     });
-    text += fmt::format("{}: {} at the end, {} seeds", mode_name(mode), mean_and_spread(last),
-                        last.size());
-    if (mode != Mode::standard)
+    text += fmt::format("{}: {} at the end, {} seeds", name, mean_and_spread(last), last.size());
+    if (name != mode_name(Mode::standard))
       text += fmt::format("; {} times the loss of standard",
-                          mean_and_spread(over_seeds(curves, mode, [&](const LossCurve& curve) {
+                          mean_and_spread(over_seeds(curves, name, [&](const LossCurve& curve) {
                             return loss_ratio(curves, curve);
                           })));
     text += "\n";
@@ -121,6 +121,10 @@ std::string read_text(const std::string& file, std::size_t least) {
   return text;
 }
 
+std::string LossCurve::name() const {
+  return std::string(mode_name(mode)) + variant;
+}
+
 LossCurve train(Session& session, const Setting& setting, Mode mode, std::uint64_t seed,
                 const std::string& text, const TrainingOptions& options) {
   Context& context = session.context();
@@ -131,7 +135,8 @@ LossCurve train(Session& session, const Setting& setting, Mode mode, std::uint64
   const auto optimizer =
       models::make_adamw(parameters, memory, {.learning_rate = options.learning_rate});
   const std::size_t held_out = text.size() - text.size() / 10;
-  LossCurve curve{.size = setting.label(), .mode = mode, .seed = seed};
+  LossCurve curve{
+      .size = setting.size.name, .mode = mode, .variant = setting.variant(), .seed = seed};
   Pieces pieces;
   double sum = 0;
   int since = 0;
@@ -190,10 +195,11 @@ std::string summary_of(std::span<const LossCurve> curves) {
 
 LossCurve curve_of(const Json& record) {
   Setting named;
-  named.size.name = record["size"];
   named.dw = parse_weight_gradient(record.value("dw", "floating"));
-  return {.size = named.label(),
+  named.rotation = static_cast<Rotation>(record.value("rotation", 0));
+  return {.size = record["size"],
           .mode = parse_mode(record["mode"].get<std::string>()),
+          .variant = named.variant(),
           .seed = record["seed"],
           .steps = record["curve"]["steps"],
           .training = record["curve"]["training"],

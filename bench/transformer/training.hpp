@@ -24,6 +24,7 @@ struct TrainingOptions {
 struct LossCurve {
   std::string size = {};
   Mode mode = Mode::standard;
+  std::string variant = {};  ///< Setting::variant
   std::uint64_t seed = 0;
   std::vector<int> steps = {};
   std::vector<double> training = {};  ///< mean since the evaluation before
@@ -32,6 +33,9 @@ struct LossCurve {
   std::vector<double> step_ms = {};
   std::vector<double> host_ms = {};  ///< until a step's calls had returned
   std::size_t peak_bytes = 0;
+
+  /// The mode and what else differs: "rowwise, dw int8_block".
+  [[nodiscard]] std::string name() const;
 };
 
 /// The bytes of a file. Throws Error: io_error, or invalid_argument if it is shorter than `least`.

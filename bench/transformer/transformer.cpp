@@ -85,17 +85,25 @@ class Transformer : public Workload {
         ->type_name("B");
     command
         .add_option("--dw", dw_names_,
-                    "how layers in modes rowwise, global and auto compute dW: floating or "
-                    "int8_block; may be given again")
+                    "how layers in modes rowwise, rowwise_shared, global and auto compute dW: "
+                    "floating or int8_block; may be given again")
         ->type_name("NAME ...")
         ->default_str("floating");
+    command
+        .add_option("--rotation", rotations_,
+                    "group of the rotation of inputs and weights in the int8 modes but auto: 0 "
+                    "(none), 16, 64, 256 or 1024; may be given again")
+        ->type_name("G ...")
+        ->default_str("0");
     command.add_option("--dtype", dtype_name_, "of activations and products: f32 or bf16")
         ->capture_default_str();
     command.add_option("--pass", pass_name_, "forward, backward (and forward) or step (and AdamW)")
         ->capture_default_str();
     command
-        .add_option("--mode", mode_names_,
-                    "standard, rowwise, global, global_mem_efficient or auto; may be given again")
+        .add_option(
+            "--mode", mode_names_,
+            "standard, rowwise, rowwise_shared, global, global_mem_efficient or auto; may be "
+            "given again")
         ->type_name("NAME ...")
         ->default_str("standard rowwise auto");
     command.add_option("--warmup", timing_.warmup, "steps before the timed ones")
@@ -166,25 +174,31 @@ class Transformer : public Workload {
     for (const std::string& name : dw_names_)
       dws.push_back(parse_weight_gradient(name));
     if (dws.empty()) dws = {WeightGradient::floating};
-    const auto setting_of = [&](const Size& size, WeightGradient dw) -> Setting {
+    if (rotations_.empty()) rotations_ = {0};
+    for (const std::int32_t group : rotations_)
+      check_rotation(group, wanted);
+    const auto setting_of = [&](const Size& size, WeightGradient dw,
+                                std::int32_t group) -> Setting {
       return {.size = size,
               .vocabulary = vocabulary_,
               .batch = batch_,
               .context = context_,
               .dtype = dtype,
               .pass = trains ? Pass::step : transformer::parse_pass(pass_name_),
-              .dw = dw};
+              .dw = dw,
+              .rotation = static_cast<Rotation>(group)};
     };
     settings_.clear();
     untimed_.clear();
     for (const Size& size : wanted)
       for (const WeightGradient dw : dws)
-        settings_.push_back(setting_of(size, dw));
+        for (const std::int32_t group : rotations_)
+          settings_.push_back(setting_of(size, dw, group));
     if (with_published_)
       for (const Size& size : transformer::sizes())
         if (std::none_of(wanted.begin(), wanted.end(),
                          [&](const Size& w) { return w.name == size.name; }))
-          untimed_.push_back(setting_of(size, dws.front()));
+          untimed_.push_back(setting_of(size, dws.front(), 0));
     timing_.steps = steps_;
     training_.steps = steps_;
     training_.evaluate_every = std::max(1, steps_ / 10);
@@ -219,6 +233,7 @@ class Transformer : public Workload {
     for (std::size_t s = 0; s < settings_.size(); ++s)
       for (int i = 0; i < seeds_; ++i)
         for (const Mode mode : modes_) {
+          if (is_repetition(s, mode)) continue;
           const std::uint64_t seed = session.options().seed + static_cast<std::uint64_t>(i);
           runs_.push_back({s, seed, mode});
           plans.push_back(
@@ -296,11 +311,35 @@ class Transformer : public Workload {
     Mode mode;
   };
 
+  static void check_rotation(std::int32_t group, const std::vector<Size>& sizes) {
+    const auto rotation = static_cast<Rotation>(group);
+    if (rotation == Rotation::none) return;
+    core::require(rotation_name(rotation) != "unknown",
+                  "--rotation {}: it must be 0, 16, 64, 256 or 1024", group);
+    for (const Size& size : sizes)
+      for (const std::int64_t features : {size.width, size.hidden})
+        core::require(features % group == 0,
+                      "--rotation {}: size {} has layers of {} inputs, which is no multiple of it",
+                      group, size.name, features);
+  }
+  // Whether a setting before has the same layers in this mode, which has no dW in int8 or does not
+  // rotate.
+  [[nodiscard]] bool is_repetition(std::size_t setting, Mode mode) const {
+    const models::DecoderOptions layers = settings_[setting].decoder(mode);
+    return std::any_of(settings_.begin(), settings_.begin() + static_cast<std::ptrdiff_t>(setting),
+                       [&](const Setting& before) {
+                         const models::DecoderOptions other = before.decoder(mode);
+                         return before.size.name == settings_[setting].size.name &&
+                                other.dw == layers.dw && other.rotation == layers.rotation;
+                       });
+  }
+
   static std::vector<Column> timing_columns() {
     return {{.name = "size", .meaning = "of the decoder", .is_text = true},
             {.name = "mode", .meaning = "of the linear layers", .is_text = true},
             {.name = "phase", .meaning = "first steps, timed ones, or all", .is_text = true},
             {.name = "dw", .meaning = "how dW is computed", .is_text = true},
+            {.name = "rotation", .meaning = "group; 0: none"},
             {.name = "dtype", .meaning = "of activations", .is_text = true, .in_table = false},
             {.name = "batch", .meaning = "sequences", .in_table = false},
             {.name = "context", .meaning = "tokens of a sequence", .in_table = false},
@@ -335,6 +374,7 @@ class Transformer : public Workload {
             {.name = "mode", .meaning = "of the linear layers", .is_text = true},
             {.name = "seed", .meaning = "of weights and pieces of text"},
             {.name = "dw", .meaning = "how dW is computed", .is_text = true},
+            {.name = "rotation", .meaning = "group; 0: none"},
             {.name = "dtype", .meaning = "of activations", .is_text = true, .in_table = false},
             {.name = "batch", .meaning = "sequences", .in_table = false},
             {.name = "context", .meaning = "tokens of a sequence", .in_table = false},
@@ -356,13 +396,13 @@ class Transformer : public Workload {
     return fmt::format("{}, batch {}, context {}, vocabulary {}, {}, {}", s.size.name, s.batch,
                        s.context, s.vocabulary, dtype_name(s.dtype),
                        transformer::pass_name(s.pass)) +
-           (s.dw == WeightGradient::floating ? ""
-                                             : fmt::format(", dw {}", weight_gradient_name(s.dw)));
+           s.variant();
   }
   [[nodiscard]] static Json common_values(const Setting& s) {
     const std::int64_t params = s.decoder(Mode::standard).parameters();
     Json values = {{"size", s.size.name},
                    {"dw", weight_gradient_name(s.dw)},
+                   {"rotation", static_cast<std::int32_t>(s.rotation)},
                    {"dtype", dtype_name(s.dtype)},
                    {"batch", s.batch},
                    {"context", s.context},
@@ -543,6 +583,7 @@ class Transformer : public Workload {
   Size own_;
   std::int64_t vocabulary_ = 0, context_ = 0, batch_ = 0;
   std::vector<std::string> dw_names_;
+  std::vector<std::int32_t> rotations_;
   std::string dtype_name_ = "f32", pass_name_ = "step", train_file_, plot_file_;
   int steps_ = 0, seeds_ = 1;
   bool print_operations_ = false, with_published_ = false;

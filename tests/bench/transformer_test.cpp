@@ -182,26 +182,54 @@ TEST(TransformerCommand, PublishedTablesHaveOursBesideThem) {
   EXPECT_NE(text.find("2.7B"), std::string::npos) << text;
 }
 
-TEST(TransformerCommand, TrainsWithInt8WeightGradients) {
+TEST(TransformerCommand, TrainsWithInt8WeightGradientsAndRotation) {
   const test::TemporaryDirectory directory;
   const std::string text = (directory.path() / "text").string();
   std::ofstream to(text);
   for (int i = 0; i < 200; ++i)
     to << "all work and no play makes jack a dull boy\n";
   to.close();
-  const std::vector<Json> rows = rows_of(
-      make_transformer(), {"--train",   text,       "--steps",  "20",         "--mode",
-                           "rowwise",   "--dw",     "floating", "int8_block", "--d-model",
-                           "32",        "--layers", "1",        "--heads",    "2",
-                           "--context", "16",       "--batch",  "4",          "--learning-rate",
-                           "0.01"});
-  ASSERT_EQ(rows.size(), 4u);
-  EXPECT_EQ(rows[1]["dw"], "floating");
-  EXPECT_EQ(rows[3]["dw"], "int8_block");
-  // Mode standard has floating dW alone. Codes change the losses, and by little.
-  EXPECT_EQ(rows[2]["validation_loss"], rows[0]["validation_loss"]);
-  EXPECT_NE(rows[3]["validation_loss"], rows[1]["validation_loss"]);
-  EXPECT_NEAR(rows[3]["loss_ratio"].get<double>(), 1.0, 0.1);
+  const std::vector<Json> rows = rows_of(make_transformer(), {"--train",
+                                                              text,
+                                                              "--steps",
+                                                              "20",
+                                                              "--mode",
+                                                              "rowwise",
+                                                              "rowwise_shared",
+                                                              "--dw",
+                                                              "floating",
+                                                              "int8_block",
+                                                              "--rotation",
+                                                              "0",
+                                                              "16",
+                                                              "--d-model",
+                                                              "32",
+                                                              "--layers",
+                                                              "1",
+                                                              "--heads",
+                                                              "2",
+                                                              "--context",
+                                                              "16",
+                                                              "--batch",
+                                                              "4",
+                                                              "--learning-rate",
+                                                              "0.01"});
+  // Mode standard, whose dW is floating and which does not rotate, is trained once.
+  ASSERT_EQ(rows.size(), 1u + 2 * 2 * 2);
+  std::vector<double> losses;
+  for (const Json& row : rows) {
+    losses.push_back(row["validation_loss"].get<double>());
+    // Codes change the losses, and by little.
+    EXPECT_NEAR(row["loss_ratio"].get<double>(), 1.0, 0.1) << row.dump();
+  }
+  std::sort(losses.begin(), losses.end());
+  EXPECT_EQ(std::adjacent_find(losses.begin(), losses.end()), losses.end());
+  EXPECT_EQ(rows[1]["rotation"], 0);
+  EXPECT_EQ(rows[3]["rotation"], 16);
+  EXPECT_EQ(rows[3]["dw"], "floating");
+  EXPECT_EQ(rows[8]["mode"], "rowwise_shared");
+  EXPECT_EQ(rows[8]["dw"], "int8_block");
+  EXPECT_EQ(rows[8]["rotation"], 16);
 }
 
 TEST(TransformerCommand, TrainsAndDrawsTheLosses) {
@@ -250,7 +278,19 @@ TEST(TransformerCommand, SummaryOfTrainingsHasMeansAndSpreadOverSeeds) {
        {"mode", "rowwise"},
        {"seed", 2},
        {"curve", {{"steps", {10, 20}}, {"training", {6.0, 5.0}}, {"validation", {5.0, 4.4}}}}});
+  transformer::LossCurve rotated = transformer::curve_of(
+      {{"size", "byte"},
+       {"mode", "rowwise"},
+       {"dw", "int8_block"},
+       {"rotation", 64},
+       {"seed", 2},
+       {"curve", {{"steps", {10, 20}}, {"training", {6.0, 5.0}}, {"validation", {5.0, 3.0}}}}});
+  curves.push_back(rotated);
   const std::string text = transformer::summary_of(curves);
+  EXPECT_NE(text.find("rowwise, dw int8_block, rotation 64: 3.0000 at the end, 1 seeds; 0.7500 "
+                      "times the loss of standard\n"),
+            std::string::npos)
+      << text;
   EXPECT_NE(text.find("standard: 3.0000 ± 1.0000 at the end, 2 seeds\n"), std::string::npos)
       << text;
   EXPECT_NE(
@@ -281,6 +321,10 @@ TEST(TransformerCommand, Rejections) {
   EXPECT_EQ(message_of({"--plot", "x.svg"}), "--plot x.svg: it is for --train");
   EXPECT_EQ(message_of({"--published", "--warmup", "0"}),
             "--warmup 0: --published compares with a warm-up and without; it must be at least 1");
+  EXPECT_EQ(message_of({"--rotation", "32"}), "--rotation 32: it must be 0, 16, 64, 256 or 1024");
+  EXPECT_EQ(message_of({"--rotation", "16", "256", "--d-model", "256", "--d-ff", "640", "--layers",
+                        "1", "--heads", "4"}),
+            "--rotation 256: size 256x640x1 has layers of 640 inputs, which is no multiple of it");
   EXPECT_EQ(message_of({"--pass", "sideways"}),
             "--pass sideways: it must be forward, backward or step");
 }
