@@ -593,8 +593,8 @@ namespace cpu {
 
 void attention(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv, AnyMatrix out,
                std::span<float> logsumexp, AttentionTimes* times) {
-  if (amx::takes(state, qkv.dtype))
-    return amx::attention(state, shape, qkv, out, logsumexp.data(), times);
+  if (const bf16::Kernels* const kernels = bf16::kernels_for(state, qkv.dtype))
+    return bf16::attention(state, *kernels, shape, qkv, out, logsumexp.data(), times);
   const auto kernel = HWY_DISPATCH_TABLE(ForwardTask)[quant::cpu::table_index(state.features)];
   core::Workspace::Frame frame(state.workspace);
   const WorkerScratch scratch(frame, state, forward_floats(shape));
@@ -609,8 +609,9 @@ void attention(ContextState& state, const AttentionShape& shape, ConstAnyMatrix 
 void attention_backward(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv,
                         ConstAnyMatrix out, std::span<const float> logsumexp, ConstAnyMatrix dout,
                         AnyMatrix dqkv, AttentionTimes* times) {
-  if (amx::takes(state, qkv.dtype))
-    return amx::attention_backward(state, shape, {qkv, out, logsumexp.data(), dout, dqkv}, times);
+  if (const bf16::Kernels* const kernels = bf16::kernels_for(state, qkv.dtype))
+    return bf16::attention_backward(state, *kernels, shape,
+                                    {qkv, out, logsumexp.data(), dout, dqkv}, times);
   const auto kernel = HWY_DISPATCH_TABLE(BackwardHead)[quant::cpu::table_index(state.features)];
   core::Workspace::Frame frame(state.workspace);
   const WorkerScratch scratch(frame, state, backward_floats(shape));

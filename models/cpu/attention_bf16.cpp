@@ -6,10 +6,9 @@
 #include <cstdint>
 
 #include "models/cpu/ahead.hpp"
-#include "models/cpu/attention_amx.hpp"
 #include "models/cpu/attention_tasks.hpp"
 
-namespace switchback::models::amx {
+namespace switchback::models::bf16 {
 
 namespace {
 
@@ -24,7 +23,7 @@ Results results_of(const AnyMatrix& m, const models::Head& h) {
   return {const_cast<std::uint16_t*>(elements_of(m, h)), m.stride,
           m.rows * m.cols * std::int64_t{sizeof(std::uint16_t)} > l2_bytes()};
 }
-Head head_on_tiles(const ConstAnyMatrix& qkv, const models::Head& h) {
+Head head_of_task(const ConstAnyMatrix& qkv, const models::Head& h) {
   return {rows_of(qkv, h), h.width, h.length, h.dim, h.scale};
 }
 // Rows [begin, end) of a head; nothing more than fits a cache.
@@ -83,20 +82,25 @@ void for_neighbours(ContextState& state, std::int64_t tasks, F&& compute) {
 
 }  // namespace
 
-bool takes(const ContextState& state, DType dtype) {
-  return dtype == DType::bf16 && state.features.amx_bf16 && is_built();
+const Kernels* kernels_for(const ContextState& state, DType dtype) {
+  if (dtype != DType::bf16) return nullptr;
+  const Kernels* kernels = state.features.amx_bf16 ? kernels_of_amx() : nullptr;
+  if (kernels == nullptr && state.features.avx512_bf16) kernels = kernels_of_avx512();
+  return kernels;
 }
 
-void attention(ContextState& state, const AttentionShape& shape, const ConstAnyMatrix& qkv,
-               const AnyMatrix& out, float* logsumexp, AttentionTimes* times) {
+void attention(ContextState& state, const Kernels& kernels, const AttentionShape& shape,
+               const ConstAnyMatrix& qkv, const AnyMatrix& out, float* logsumexp,
+               AttentionTimes* times) {
   core::Workspace::Frame frame(state.workspace);
-  const WorkerScratch scratch(frame, state, floats_of(forward_bytes(shape.length, shape.head_dim)));
+  const WorkerScratch scratch(frame, state,
+                              floats_of(kernels.forward_bytes(shape.length, shape.head_dim)));
   const std::int64_t heads = shape.batch * shape.heads;
   const std::int64_t tasks = heads * tasks_of_head(shape);
   for_neighbours(state, tasks, [&](std::int64_t i, std::int64_t after, int worker) {
     const Task task = task_of(shape, i);
     const Task next = task_of(shape, after);
-    Forward f = {.head = head_on_tiles(qkv, task.head),
+    Forward f = {.head = head_of_task(qkv, task.head),
                  .begin = task.begin,
                  .end = task.end,
                  .out = results_of(out, task.head),
@@ -105,20 +109,20 @@ void attention(ContextState& state, const AttentionShape& shape, const ConstAnyM
     for (const std::int64_t part : {1, 2, 0})
       add_ahead(f.ahead, qkv, next.head, part == 0 ? next.begin : 0, next.end, part);
     TaskTimes spent(times);
-    forward(f, scratch.of(worker), spent.get());
+    kernels.forward(f, scratch.of(worker), spent.get());
   });
 }
 
-void attention_backward(ContextState& state, const AttentionShape& shape, const BackwardOperands& o,
-                        AttentionTimes* times) {
+void attention_backward(ContextState& state, const Kernels& kernels, const AttentionShape& shape,
+                        const BackwardOperands& o, AttentionTimes* times) {
   core::Workspace::Frame frame(state.workspace);
   const WorkerScratch scratch(frame, state,
-                              floats_of(backward_bytes(shape.length, shape.head_dim)));
+                              floats_of(kernels.backward_bytes(shape.length, shape.head_dim)));
   const std::int64_t heads = shape.batch * shape.heads;
   for_neighbours(state, heads, [&](std::int64_t i, std::int64_t after, int worker) {
     const models::Head head = head_of(shape, i);
     const models::Head next = head_of(shape, after);
-    Backward b = {.head = head_on_tiles(o.qkv, head),
+    Backward b = {.head = head_of_task(o.qkv, head),
                   .out = rows_of(o.out, head),
                   .dout = rows_of(o.dout, head),
                   .logsumexp = o.logsumexp + i * shape.length,
@@ -129,8 +133,8 @@ void attention_backward(ContextState& state, const AttentionShape& shape, const 
     for (const ConstAnyMatrix& m : {o.dout, o.out})
       add_ahead(b.ahead, m, next, 0, next.length);
     TaskTimes spent(times);
-    backward(b, scratch.of(worker), spent.get());
+    kernels.backward(b, scratch.of(worker), spent.get());
   });
 }
 
-}  // namespace switchback::models::amx
+}  // namespace switchback::models::bf16

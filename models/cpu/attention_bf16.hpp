@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: attention of bf16 on AMX tiles, task by task.
+// Models, engine zone: attention of bf16 by instructions that multiply bf16, task by task.
 #pragma once
 
 #include "core/context_state.hpp"
 #include "models/arguments.hpp"
+#include "models/cpu/attention_bf16_task.hpp"
 #include "models/profile.hpp"
 
-namespace switchback::models::amx {
+namespace switchback::models::bf16 {
 
-// Whether this build, this CPU and this Context have them, for this type.
-bool takes(const ContextState& state, DType dtype);
+// The fastest that this build, this CPU and this Context have for this type, or null.
+const Kernels* kernels_for(const ContextState& state, DType dtype);
 
-void attention(ContextState& state, const AttentionShape& shape, const ConstAnyMatrix& qkv,
-               const AnyMatrix& out, float* logsumexp, AttentionTimes* times);
+void attention(ContextState& state, const Kernels& kernels, const AttentionShape& shape,
+               const ConstAnyMatrix& qkv, const AnyMatrix& out, float* logsumexp,
+               AttentionTimes* times);
 struct BackwardOperands {
   ConstAnyMatrix qkv, out;
   const float* logsumexp;
   ConstAnyMatrix dout;
   AnyMatrix dqkv;
 };
-void attention_backward(ContextState& state, const AttentionShape& shape, const BackwardOperands& o,
-                        AttentionTimes* times);
+void attention_backward(ContextState& state, const Kernels& kernels, const AttentionShape& shape,
+                        const BackwardOperands& o, AttentionTimes* times);
 
-}  // namespace switchback::models::amx
+}  // namespace switchback::models::bf16

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: the products, operands and results of attention on AMX tiles. Included by
-// attention_amx.cpp alone.
+// Models, engine zone: blocks of bf16 attention, as operands and as results. Included by the
+// kernels of each instruction set alone.
 #pragma once
 
 #include <immintrin.h>
 
-#include "core/cpu/amx.hpp"
 #include "core/cpu/transpose16.hpp"
 #include "core/cpu/unroll.hpp"
-#include "models/cpu/attention_amx.hpp"
+#include "models/cpu/attention_bf16_task.hpp"
 
 #define SWITCHBACK_INLINE inline __attribute__((always_inline))
 #define SWITCHBACK_EACH(i, count) SWITCHBACK_UNROLL for (int i = 0; i < (count); ++i)
 
-namespace switchback::models::amx {
+namespace switchback::models::bf16 {
 
 namespace {
 
-constexpr int lanes = 16;       // f32 of a vector; rows and columns of a tile register
+constexpr int lanes = 16;       // f32 of a vector; rows and columns of a register
 constexpr int block = 32;       // rows and columns of a product; elements of a step
-constexpr int line_bytes = 64;  // a row of a tile register
+constexpr int line_bytes = 64;  // a row of a register
 constexpr int register_bytes = 1024;
 constexpr int register_floats = lanes * lanes;
 constexpr int block_floats = block * block;
@@ -29,16 +28,6 @@ constexpr int64_t padded(int64_t n) {
 }
 constexpr int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
-}
-
-void begin_tiles() {
-  core::TileConfig config;
-  for (int i = 0; i < 8; ++i) {
-    config.row_bytes[i] = line_bytes;
-    config.rows[i] = lanes;
-  }
-  core::finish_stores();
-  _tile_loadconfig(&config);
 }
 
 // Hands out parts of the scratch memory, or, from 0 on, counts its bytes.
@@ -93,8 +82,10 @@ class Asking {
   int64_t row_bytes_, share_ = 0, offset_ = 0, stride_ = 0, rows_ = 0;
 };
 
-// ---- Products. Every tile register lies in memory as 16 lines that follow each other: rows that
-// lie apart by a power of two would share a few sets of a cache.
+// ---- Products. Factors and sums are made of what a tile register of AMX holds, in the following a
+// register: 16 lines, one after the other in memory, for rows that lie apart by a power of two
+// would share a few sets of a cache. One of A is 16 rows of 32 elements as they lie; one of B is 16
+// pairs of rows and 16 columns, both elements of a column side by side.
 //
 // A block [32, 32] of f32 is four registers: of its rows 0 to 15, columns 0 to 15 and 16 to 31,
 // then of the other rows. Distances are in bytes: of the next 16 rows or columns, and of the next
@@ -104,40 +95,18 @@ struct Factor {
   int64_t half, step;
 };
 
-// c (+)= left[32, 32 · steps] · right
-SWITCHBACK_INLINE void multiply(const Factor& left, const Factor& right, int64_t steps, float* c,
-                                bool add) {
-  core::finish_stores();
-  if (add) {
-    _tile_loadd(0, c, line_bytes);
-    _tile_loadd(1, c + register_floats, line_bytes);
-    _tile_loadd(2, c + 2 * register_floats, line_bytes);
-    _tile_loadd(3, c + 3 * register_floats, line_bytes);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-  const char* a = static_cast<const char*>(left.data);
-  const char* b = static_cast<const char*>(right.data);
-  for (int64_t i = 0; i < steps; ++i, a += left.step, b += right.step) {
-    _tile_loadd(4, a, line_bytes);
-    _tile_loadd(6, b, line_bytes);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, a + left.half, line_bytes);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_loadd(7, b + right.half, line_bytes);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, c, line_bytes);
-  _tile_stored(1, c + register_floats, line_bytes);
-  _tile_stored(2, c + 2 * register_floats, line_bytes);
-  _tile_stored(3, c + 3 * register_floats, line_bytes);
-}
+// What is needed of a product of a diagonal block, where queries do not see the keys behind them.
+// Products may take more than that. Of the other elements of c nothing is known; those of the left
+// factor are zero.
+enum class Seen {
+  all,
+  columns_to,    // c[query, key]: columns up to the row
+  columns_from,  // c[key, query]: columns from the row on
+  depth_to,      // left[query, key]: in the last step, elements up to the row
+  depth_from     // left[key, query]: in the first step, elements from the row on
+};
 
-// ---- Operands. A block of an operand is 32 rows and 32 columns: two tile registers. Operands
+// ---- Operands. A block of an operand is 32 rows and 32 columns: two registers. Operands
 // whose depth are rows have row i beside row i + 16, as weights of two vectors come side by side;
 // the columns of their registers are those of the lower and of the upper halves of 16 bytes, which
 // `joined` puts together again.
@@ -308,4 +277,4 @@ void put_transposed(const float* from, int64_t rows, int64_t count, float scale,
 
 }  // namespace
 
-}  // namespace switchback::models::amx
+}  // namespace switchback::models::bf16

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: causal attention of bf16 on AMX tiles. Like the tile kernels of products
-// (src/gemm/int8/cpu/tiles), its source is compiled for its own instruction set, so this has
+// Models, engine zone: what kernels of bf16 attention take. Like the tile kernels of products
+// (src/gemm/int8/cpu/tiles), their sources are compiled for their own instruction sets, so this has
 // neither a standard header nor inline code.
 #pragma once
 
 #include <stdint.h>
 
-namespace switchback::models::amx {
+namespace switchback::models::bf16 {
 
 // Elements are bf16, strides and widths in elements, and pointers at the columns of a head.
 struct Rows {
@@ -59,13 +59,16 @@ struct Backward {
   Ahead ahead;
 };
 
-// `scratch` has so many bytes and begins a cache line.
-int64_t forward_bytes(int64_t length, int64_t dim);
-int64_t backward_bytes(int64_t length, int64_t dim);
-void forward(const Forward& task, void* scratch, Times* times);
-void backward(const Backward& head, void* scratch, Times* times);
+// For one instruction set. `scratch` has so many bytes and begins a cache line.
+struct Kernels {
+  int64_t (*forward_bytes)(int64_t length, int64_t dim);
+  int64_t (*backward_bytes)(int64_t length, int64_t dim);
+  void (*forward)(const Forward& task, void* scratch, Times* times);
+  void (*backward)(const Backward& head, void* scratch, Times* times);
+};
 
-// Whether this build has them. They need CpuFeatures::amx_bf16.
-bool is_built();
+// Null if this build lacks them.
+const Kernels* kernels_of_amx();     // they need CpuFeatures::amx_bf16
+const Kernels* kernels_of_avx512();  // they need CpuFeatures::avx512_bf16
 
-}  // namespace switchback::models::amx
+}  // namespace switchback::models::bf16
