@@ -45,7 +45,7 @@ extern "C" {
 /* The ABI that this header declares. A program compiled with it runs with every library of the same
  * major version and the same or a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 12
+#define SWITCHBACK_ABI_VERSION_MINOR 13
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -407,6 +407,9 @@ typedef struct switchback_gemm_blockwise_args {
   int32_t block_rows;    /* 128, 256, 512 or 1024 */
   int32_t accumulate;    /* 1: add to the values in d */
   const char* engine;    /* forces an engine by name; NULL = chosen */
+  /* Since 1.13. M, in the last block: codes from M on are 0 and need not be multiplied.
+   * 0: whole blocks. */
+  int64_t m;
 } switchback_gemm_blockwise_args;
 
 SWITCHBACK_API switchback_status

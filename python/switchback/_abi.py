@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 VERSION_MAJOR = 1
-VERSION_MINOR = 12
+VERSION_MINOR = 13
 
 F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
@@ -85,6 +85,23 @@ class GemmArgs(_Sized):
         ("bias_dtype", c_int32),
         ("packed_b", c_void_p),
         ("engine", c_char_p),
+    ]
+
+
+class BlockwiseGemmArgs(_Sized):
+    """switchback_gemm_blockwise_args"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("a", Matrix),
+        ("b", Matrix),
+        ("d", Matrix),
+        ("absmax_a", c_void_p),
+        ("absmax_b", c_void_p),
+        ("block_rows", c_int32),
+        ("accumulate", c_int32),
+        ("engine", c_char_p),
+        ("m", c_int64),
     ]
 
 
@@ -235,6 +252,7 @@ _FAILING = {
     "switchback_quantize_rowwise": (_P, _P, _P, _P),
     "switchback_quantize_columnwise_transpose": (_P, _P, _P, _P),
     "switchback_quantize_rowwise_scaled": (_P, _P, _P, _P, _P, _P, c_int32),
+    "switchback_quantize_blockwise_transpose": (_P, _P, c_int32, _P, _P),
     "switchback_quantize_global": (_P, _P, _P, _P),
     "switchback_quantize_global_transpose": (_P, _P, _P, _P),
     "switchback_dequantize_rowwise": (_P, _P, _P, _P),
@@ -246,6 +264,7 @@ _FAILING = {
     "switchback_fingerprint": (_P, _P, _P),
     "switchback_gemm_s8s8s32": (_P, _P, _P, _P),
     "switchback_gemm_dequantize": (_P, _P),
+    "switchback_gemm_blockwise": (_P, _P),
     "switchback_linear_create": (_P, _P, POINTER(c_void_p)),
     "switchback_linear_set_weight": (_P, _P, _P),
     "switchback_linear_weight_updated": (_P,),

@@ -28,10 +28,12 @@ __all__ = [
     "activation_forward",
     "activation_forward_quantize",
     "dequantize_rowwise",
+    "gemm_blockwise",
     "gemm_dequantize",
     "gemm_s8s8s32",
     "int8_matmul_mixed_dequantize",
     "int8_matmul_rowwise_dequantize",
+    "quantize_blockwise_transpose",
     "quantize_columnwise_and_transpose",
     "quantize_columnwise_transpose",
     "quantize_global",
@@ -96,6 +98,24 @@ def quantize_columnwise_transpose(w):
     """Codes [K,N] and absmax [K] of w[N,K]: one scale per column of w, codes stored transposed."""
     name = "quantize_columnwise_transpose"
     return _quantize(name, w, transpose=True, scales=lambda rows, cols: cols)
+
+
+def quantize_blockwise_transpose(x, block_rows=256):
+    """Codes [K,Mp] and absmax [Mp / block_rows, K] of x[M,K]: a scale for each column of each block.
+
+    A block has block_rows rows: 128, 256, 512 or 1024. The codes are stored transposed; Mp is M
+    rounded up to whole blocks, and codes from M on are 0.
+    """
+    arrays = arrays_like(x, "quantize_blockwise_transpose")
+    given = _matrix(arrays, x, "x", _abi.FLOATS)
+    rows, cols = given.matrix.rows, given.matrix.cols
+    blocks = -(-rows // block_rows) if block_rows > 0 else 0  # else refused by the library
+    q_t = arrays.empty((cols, blocks * block_rows), _abi.S8)
+    absmax = arrays.empty((blocks, cols), _abi.F32)
+    out, scale = _output(arrays, q_t), arrays.vector(absmax.reshape(-1))
+    function = library().switchback_quantize_blockwise_transpose
+    _call(arrays, function, given, block_rows, out, scale)
+    return q_t, absmax
 
 
 @_dispatched
@@ -234,6 +254,33 @@ def gemm_dequantize(a, b, absmax_a, absmax_b, bias=None, dtype=None):
     return d
 
 
+def gemm_blockwise(a, b, absmax_a, absmax_b, block_rows=256, rows=None, dtype=None):
+    """d[N,K] = G^T . X from what quantize_blockwise_transpose made of G[M,N] and X[M,K].
+
+    a [N,Mp] and absmax_a are of G, b [K,Mp] and absmax_b of X. rows is M, if it is known: the
+    padding of the last block is not multiplied then, and the result is the same. dtype is float32
+    unless given.
+    """
+    arrays = arrays_like(a, "gemm_blockwise")
+    left = _matrix(arrays, a, "a", (_abi.S8,))
+    right = _matrix(arrays, b, "b", (_abi.S8,))
+    n, k, padded = left.matrix.rows, right.matrix.rows, left.matrix.cols
+    blocks = padded // block_rows if block_rows > 0 else 0
+    scales_a = _block_scales(arrays, absmax_a, "absmax_a", (blocks, n), "[Mp / block_rows,N]")
+    scales_b = _block_scales(arrays, absmax_b, "absmax_b", (blocks, k), "[Mp / block_rows,K]")
+    d = arrays.empty((n, k), _output_code(arrays, dtype))
+    out = _output(arrays, d)
+    args = _abi.BlockwiseGemmArgs(a=left.matrix, b=right.matrix, d=out.matrix)
+    args.absmax_a, args.absmax_b = scales_a.address, scales_b.address
+    args.block_rows = block_rows
+    # In the C struct 0 is "not known", which no number of rows of a block is.
+    if rows is not None and not (rows > 0 or padded == 0):
+        raise InvalidArgument(f"gemm_blockwise: rows = {rows}; it must be positive")
+    args.m = rows or 0
+    _call(arrays, library().switchback_gemm_blockwise, Vector(args, ctypes.addressof(args), 1))
+    return d
+
+
 # ---- The names of bitsandbytes.triton. quantize_rowwise, quantize_global, quantize_global_transpose
 # and dequantize_rowwise have theirs here already; scales are float32 here and float16 there.
 
@@ -307,6 +354,15 @@ def _scales(arrays, array, name: str, counts: tuple[int, ...], meaning: str):
     _require_dtype(arrays, name, array, arrays.code_of(array, name), (_abi.F32,))
     _require_shape(arrays, name, array, counts, meaning)
     return arrays.vector(array)
+
+
+def _block_scales(arrays, array, name: str, shape: tuple[int, int], meaning: str):
+    _require_dtype(arrays, name, array, arrays.code_of(array, name), (_abi.F32,))
+    if tuple(array.shape) != shape:
+        raise InvalidArgument(
+            f"{arrays.op}: {name} has shape {tuple(array.shape)}; it must be {shape}: {meaning}"
+        )
+    return arrays.vector(array.reshape(-1))
 
 
 def _output(arrays, array) -> Operand:

@@ -96,6 +96,26 @@ class QuantizeNumpy(unittest.TestCase):
         want = quantize_rows(row.repeat(4, 0))
         self.check(row, *ops.quantize_rowwise(np.broadcast_to(row, (4, 31))), *want)
 
+    def test_blockwise_transpose(self):
+        for block_rows in (128, 256):
+            for rows in (1, 130, 256):
+                x = awkward(rows, 7)
+                q_t, absmax = ops.quantize_blockwise_transpose(x, block_rows)
+                blocks = -(-rows // block_rows)
+                want_q = np.zeros((7, blocks * block_rows), np.int8)
+                want_absmax = np.zeros((blocks, 7), np.float32)
+                for b in range(blocks):
+                    block = x[b * block_rows : (b + 1) * block_rows]
+                    codes, want_absmax[b] = quantize_rows(np.ascontiguousarray(block.T))
+                    want_q[:, b * block_rows :][:, : len(block)] = codes
+                self.check(x, q_t, absmax, want_q, want_absmax)
+                given = padded(x)
+                self.check(
+                    x, *ops.quantize_blockwise_transpose(given, block_rows), want_q, want_absmax
+                )
+        with self.assertRaises(ValueError):
+            ops.quantize_blockwise_transpose(x, 0)
+
     def test_dequantize(self):
         x = awkward(6, 31, seed=2)
         q, absmax = ops.quantize_rowwise(x)
@@ -162,6 +182,36 @@ class ProductsNumpy(unittest.TestCase):
                 got = ops.gemm_s8s8s32(left, right)
                 self.assertEqual(got.dtype, np.int32)
                 np.testing.assert_array_equal(got, want)
+
+    def test_gemm_blockwise(self):
+        rng = np.random.default_rng(4)
+        g, x = (rng.standard_normal((300, n)).astype(np.float32) for n in (5, 9))
+        q_g, absmax_g = ops.quantize_blockwise_transpose(g, 128)
+        q_x, absmax_x = ops.quantize_blockwise_transpose(x, 128)
+        partial = np.zeros((5, 9), np.float32)
+        for b in range(3):
+            of = slice(b * 128, (b + 1) * 128)
+            sums = q_g[:, of].astype(np.int32) @ q_x[:, of].astype(np.int32).T
+            scaled = sums.astype(np.float32) * absmax_x[b]
+            # fmaf: float64 holds the product exactly, and the sum of these numbers closely enough.
+            product = scaled.astype(np.float64) * absmax_g[b][:, None]
+            partial = (product + partial).astype(np.float32)
+        factor = np.array(0x38820610, np.uint32).view(np.float32)
+        want = partial * factor
+        args = (q_g, q_x, absmax_g, absmax_x, 128)
+        whole = ops.gemm_blockwise(*args)
+        # Rounded twice above, once in the library: the last bit may differ.
+        np.testing.assert_array_max_ulp(whole, want, 1)
+        np.testing.assert_array_equal(ops.gemm_blockwise(*args, rows=300), whole)
+        half = ops.gemm_blockwise(*args, 300, np.float16)
+        np.testing.assert_array_equal(half, whole.astype(np.float16))
+        for rows in (-1, 0, 256, 385):
+            with self.assertRaises(ValueError, msg=rows) as caught:
+                ops.gemm_blockwise(*args, rows=rows)
+            self.assertIn(str(rows), str(caught.exception))
+        with self.assertRaises(ValueError) as caught:
+            ops.gemm_blockwise(q_g, q_x, absmax_g, absmax_x[:2], 128)
+        self.assertIn("absmax_b", str(caught.exception))
 
     def test_gemm_dequantize(self):
         rng = np.random.default_rng(4)

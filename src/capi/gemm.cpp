@@ -115,7 +115,7 @@ switchback_status switchback_gemm_blockwise(switchback_context* context,
   return guard([&] {
     constexpr std::string_view op = "gemm_blockwise";
     Context& ctx = read_context(op, context);
-    const auto given = read_struct(op, "args", args, {});
+    const auto given = read_struct(op, "args", args, {offsetof(switchback_gemm_blockwise_args, m)});
     BlockwiseGemmArgs cpp;
     cpp.a = read_view<const std::int8_t>(op, "a", given.a);
     cpp.b = read_view<const std::int8_t>(op, "b", given.b);
@@ -127,6 +127,9 @@ switchback_status switchback_gemm_blockwise(switchback_context* context,
     cpp.absmax_b = read_span(given.absmax_b, blocks * cpp.b.rows);
     cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
     cpp.engine = read_name(given.engine);
+    // -1 is the C++ name of 0; here it is as wrong as any other negative number.
+    core::require(given.m >= 0, "{}: m = {}; it must not be negative", op, given.m);
+    cpp.m = given.m == 0 ? -1 : given.m;
     gemm_blockwise(ctx, cpp);
   });
 }

@@ -57,8 +57,18 @@ static void operations_and_layer(switchback_context* context) {
   CHECK(memcmp(absmax_x, absmax_x2, sizeof(absmax_x)) == 0);
   CHECK(q_x[M] == 0 && q_x[PADDED - 1] == 0); /* behind the last row */
   CHECK_OK(switchback_quantize_blockwise_transpose(context, &mg, BLOCK, &mq_g, absmax_g));
-  const switchback_gemm_blockwise_args args = product();
+  switchback_gemm_blockwise_args args = product();
   CHECK_OK(switchback_gemm_blockwise(context, &args));
+  /* Told where the padding begins: the same bits. A program of before 1.13 has no m to tell. */
+  args.d = matrix_of(dw2, SWITCHBACK_F32, N, K);
+  args.m = M;
+  CHECK_OK(switchback_gemm_blockwise(context, &args));
+  CHECK(memcmp(dw, dw2, sizeof(dw)) == 0);
+  memset(dw2, 0, sizeof(dw2));
+  args.m = 1; /* behind the struct that the call is told of, and wrong */
+  args.struct_size = offsetof(switchback_gemm_blockwise_args, m);
+  CHECK_OK(switchback_gemm_blockwise(context, &args));
+  CHECK(memcmp(dw, dw2, sizeof(dw)) == 0);
 
   switchback_linear* layer = layer_with(context, SWITCHBACK_DW_INT8_BLOCK, BLOCK);
   CHECK_OK(switchback_linear_set_weight(layer, &mw, NULL));
@@ -156,6 +166,13 @@ static void errors(switchback_context* context) {
   args = product();
   args.absmax_b = NULL;
   CHECK_INVALID("absmax_b is a null", switchback_gemm_blockwise(context, &args));
+  args = product();
+  args.m = -1;
+  CHECK_INVALID("m = -1", switchback_gemm_blockwise(context, &args));
+  args.m = PADDED - BLOCK;
+  CHECK_INVALID("m = 128", switchback_gemm_blockwise(context, &args));
+  args.m = PADDED + 1;
+  CHECK_INVALID("m = 257", switchback_gemm_blockwise(context, &args));
   args = product();
   args.engine = "no_such_engine";
   CHECK_INVALID("no_such_engine", switchback_gemm_blockwise(context, &args));

@@ -84,7 +84,8 @@ AT(switchback_gemm_blockwise_args, absmax_b, 136);
 AT(switchback_gemm_blockwise_args, block_rows, 144);
 AT(switchback_gemm_blockwise_args, accumulate, 148);
 AT(switchback_gemm_blockwise_args, engine, 152);
-_Static_assert(sizeof(switchback_gemm_blockwise_args) == 160,
+AT(switchback_gemm_blockwise_args, m, 160);
+_Static_assert(sizeof(switchback_gemm_blockwise_args) == 168,
                "grown? add the field and the old size");
 
 AT(switchback_linear_options, struct_size, 0);

@@ -46,6 +46,7 @@ void operation_cases(std::vector<Case>& cases, std::int32_t threads) {
                        args.absmax_b = w.scales(blocks * K);
                        args.block_rows = block_rows;
                        args.accumulate = 1;
+                       args.m = M;
                        w.call = [=, &w] { return switchback_gemm_blockwise(w.context, &args); };
                      },
                      threads});

@@ -308,7 +308,9 @@ void Session::blockwise() {
   args.block_rows = block_rows;
   args.accumulate = flag();
   args.engine = engine(SWITCHBACK_ENGINES_GEMM_BLOCKWISE);
-  const SizedStruct<switchback_gemm_blockwise_args> sized(input_, args, sizeof(std::size_t));
+  args.m = input_.rarely(8) ? input_.byte() - 8 : input_.below(2) * m;
+  const SizedStruct<switchback_gemm_blockwise_args> sized(
+      input_, args, offsetof(switchback_gemm_blockwise_args, m));
   const auto* px = Operands::pointer(input_, x);
   const auto* pq_t = Operands::pointer(input_, q_t);
   const int which = input_.below(3);

@@ -211,6 +211,35 @@ TEST(Blockwise, StridesAndMisalignment) {
   expect_reference_bits<half>(o, {1, 1});
 }
 
+// Engines are told where the padding begins so that they do not multiply it. Behind the whole step
+// of 64 codes in which it begins, no code is read; here they are not zeros as they should be.
+TEST(Blockwise, PaddingIsNotMultiplied) {
+  Context reference(cpu_options());
+  for (const std::int64_t m : {1, 64, 100, 129, 300}) {
+    Operands o(m, 13, 35, 256);
+    Matrix<float> want(13, 35);
+    gemm_blockwise(reference, o.into(want.view(), false, "reference"));
+    for (std::int64_t t = (m + 63) / 64 * 64; t < o.a.cols(); ++t) {
+      for (std::int64_t r = 0; r < o.a.rows(); ++r)
+        o.a.set(r, t, 3);
+      for (std::int64_t r = 0; r < o.b.rows(); ++r)
+        o.b.set(r, t, 5);
+    }
+    for (const ContextOptions& options : all_contexts()) {
+      Context context(options);
+      for (const EngineInfo& engine : gemm_blockwise_engines(context)) {
+        if (!engine.available || engine.name == "reference") continue;
+        SCOPED_TRACE(engine.name + " on " + describe(options) + " m = " + std::to_string(m));
+        Matrix<float> d(13, 35);
+        BlockwiseGemmArgs args = o.into(d.view(), false, engine.name);
+        args.m = m;
+        gemm_blockwise(context, args);
+        EXPECT_TRUE(same_values(d, want));
+      }
+    }
+  }
+}
+
 // 127 · 127 · 1024 is below 2^24: float(S_b) is exact for every block.
 TEST(Blockwise, TheLargestSums) {
   Operands o(2048, 8, 16, 1024);

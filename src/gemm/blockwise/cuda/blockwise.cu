@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The blockwise product on the device's ordinary units: 64x64 tiles, whose int32 sums are added to
-// f32 sums in registers after each block of rows. Floor: n · k · m / 4 dp4a; a and b are read once
-// for each 64 columns and rows of d.
+// f32 sums in registers after each block of rows. Floor: n · k · m / 4 dp4a, with m in whole steps
+// of 64 codes; a and b are read once for each 64 columns and rows of d.
 #include "core/cuda/launch.cuh"
 #include "gemm/blockwise/cuda/kernels.hpp"
 #include "gemm/int8/cuda/dequantize.cuh"
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(dp4a::threads, 2) blockwise_kernel(BlockwiseAr
       int sums[4][4] = {};
       const std::int64_t code = block * p.block_rows;
       dp4a::add_products(a, b, {p.a + row0 * p.a_stride + code, p.n - row0, p.a_stride},
-                         {p.b + col0 * p.b_stride + code, p.k - col0, p.b_stride}, p.block_rows,
-                         sums);
+                         {p.b + col0 * p.b_stride + code, p.k - col0, p.b_stride},
+                         p.m - code < p.block_rows ? p.m - code : p.block_rows, sums);
       float scale_a[4] = {};
       float scale_b[4] = {};
 #pragma unroll

@@ -19,10 +19,23 @@ void run(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands
   core::SWITCHBACK_CUDA_NS::Runtime& device = core::SWITCHBACK_CUDA_NS::runtime(state);
   if (device.rehearsing()) return;
   const core::SWITCHBACK_CUDA_NS::CurrentDevice current(device.index());
-  const BlockwiseArguments arguments = {
-      o.a,        o.b,        o.absmax_a, o.absmax_b,   o.d,
-      p.n,        p.k,        p.blocks(), p.block_rows, blockwise_superblock_rows / p.block_rows,
-      p.stride_a, p.stride_b, p.stride_d, p.accumulate};
+  // Of a step of the kernel the whole is multiplied, so that its words are loaded whole, too.
+  const std::int64_t m = (p.m + 63) / 64 * 64;
+  const BlockwiseArguments arguments = {o.a,
+                                        o.b,
+                                        o.absmax_a,
+                                        o.absmax_b,
+                                        o.d,
+                                        p.n,
+                                        p.k,
+                                        m,
+                                        p.blocks(),
+                                        p.block_rows,
+                                        blockwise_superblock_rows / p.block_rows,
+                                        p.stride_a,
+                                        p.stride_b,
+                                        p.stride_d,
+                                        p.accumulate};
   core::SWITCHBACK_CUDA_NS::check(launch_blockwise(p.output, arguments, device.cuda_stream()),
                                   "kernel blockwise");
 }

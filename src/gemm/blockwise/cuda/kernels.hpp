@@ -16,7 +16,9 @@ struct BlockwiseArguments {
   const float* absmax_a;  ///< [blocks,n]
   const float* absmax_b;  ///< [blocks,k]
   void* d;
-  std::int64_t n, k, blocks, block_rows, superblock;  ///< superblock: in blocks
+  std::int64_t n, k;
+  std::int64_t m;  ///< codes of a row that are multiplied; the others are 0
+  std::int64_t blocks, block_rows, superblock;  ///< superblock: in blocks
   std::int64_t a_stride, b_stride, d_stride;
   bool accumulate;
 };
