@@ -223,10 +223,10 @@ TYPED_TEST(RotationEngines, NonFiniteAndZeroRows) {
 }
 
 TYPED_TEST(RotationEngines, TinyAndHugeRows) {
-  for (const Rotation rotation : {Rotation::hadamard_16, Rotation::hadamard_256})
+  for (const Rotation rotation : rotations)
     for (const float scale :
          {0x1p-149f, 0x1p-140f, 0x1p-126f, 0x1p-119f, 0x1p-24f, 0x1p14f, 0x1p120f})
-      check(normal<TypeParam>(3, 512, {}, scale), rotation);
+      check(normal<TypeParam>(3, 1024, {}, scale), rotation);
 }
 
 // Stores past the caches are chosen for matrices too large for a test.

@@ -13,9 +13,9 @@ using RotatedRowsKernel = void (*)(const Request& o, std::int64_t begin, std::in
                                    bool stream, float* scratch);
 RotatedRowsKernel rotated_rows_kernel(const core::CpuFeatures& features);
 
-/// The floats of scratch that the kernel needs: two rows, each at a multiple of a cache line.
+/// The floats of scratch that the kernel needs: a row.
 constexpr std::int64_t rotated_rows_scratch(std::int64_t cols) {
-  return 2 * ((cols + 15) / 16 * 16);
+  return (cols + 15) / 16 * 16;
 }
 
 }  // namespace switchback::quant::cpu
