@@ -22,7 +22,7 @@ namespace switchback::models {
 void embed(ContextState& state, Tokens tokens, MatrixView<const float> table,
            MatrixView<const float> positions, AnyMatrix y);
 /// dtable[tokens[r]] += dy[r], dpositions[r mod length] += dy[r]; unless `accumulate`, both are
-/// zeroed first.
+/// zeroed first. Rows of a token are summed over blocks of 64 rows, those of a position in order.
 void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, MatrixView<float> dtable,
                     MatrixView<float> dpositions, bool accumulate);
 

@@ -8,14 +8,30 @@
 //
 #include <type_traits>
 
-#include "hwy/cache_control.h"
 #include "models/cpu/engine.hpp"
-#include "models/cpu/vectors-inl.h"
+#include "models/cpu/streams-inl.h"
 #include "models/philox.hpp"
 #include "quant/cpu/philox-inl.h"
 
+#ifndef SWITCHBACK_MODELS_ELEMENTWISE_ONCE
+#define SWITCHBACK_MODELS_ELEMENTWISE_ONCE
+namespace switchback::models {
+// Of a row whose token others of its block of rows may have, in the sums of rows of a token: a
+// block has one that is not `later`. `first`: nothing is there to be added to. `alone`: nor does
+// anything follow, so that the row goes past the caches.
+enum class Place : std::uint8_t { later, increases, first, alone };
+}  // namespace switchback::models
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
+
+// How many elements of a row are asked for. Prefetchers that follow pages bring what lies behind
+// the first lines: to ask for all of a row took a sixth longer on Zen 4.
+inline std::int64_t asked_of_row(std::int64_t cols) {
+  constexpr std::int64_t first = 256;
+  return follows_pages() ? std::min(cols, first) : cols;
+}
 
 // y = table row (+ position row). `next` is a table row that is wanted soon: the table is larger
 // than the caches, and its rows come in any order. With `streams` f32 go past the caches.
@@ -27,42 +43,64 @@ void EmbedRow(const float* token, const float* position, const float* next, cons
       const VF v = load(token + i, y.cols - i);
       return position != nullptr ? hn::Add(v, load(position + i, y.cols - i)) : v;
     };
+    const std::int64_t asked = asked_of_row(y.cols);
     std::int64_t i = 0;
     if constexpr (std::is_same_v<T, float>)
       if (streams && reinterpret_cast<std::uintptr_t>(to) % sizeof(VF) == 0)
         for (; i + lanes <= y.cols; i += lanes) {
-          hwy::Prefetch(next + i);
+          if (i < asked) hwy::Prefetch(next + i);
           hn::Stream(q::canonical_nan(value(i)), F32(), to + i);
         }
     for (; i < y.cols; i += lanes) {
-      hwy::Prefetch(next + i);
+      if (i < asked) hwy::Prefetch(next + i);
       store(value(i), to + i, y.cols - i);
     }
   });
 }
 
-// to[0, count) += row r of dy, from a column on.
-void AddRow(const ConstAnyMatrix& dy, std::int64_t r, std::int64_t column, std::int64_t count,
-            float* to) {
+// to[0, count) = the sum of row r of dy and of those that follow it in `same`, from a column on, or
+// is increased by it. `next`, unless it is null, is a row that is increased soon: the gradient of a
+// table is larger than the caches, and its rows come in any order.
+void AddRows(const ConstAnyMatrix& dy, std::int64_t r, const std::int32_t* same, Place place,
+             std::int64_t column, std::int64_t count, float* to, const float* next) {
   with_type(dy.dtype, [&]<class T>(T) HWY_ATTR {
-    const T* const from = static_cast<const T*>(dy.data) + r * dy.stride + column;
-    for (std::int64_t i = 0; i < count; i += lanes) {
-      const std::int64_t n = count - i;
-      store(hn::Add(load(to + i, n), load(from + i, n)), to + i, n);
+    const T* const from = static_cast<const T*>(dy.data) + column;
+    if (place == Place::alone) {
+      for (std::int64_t i = 0; i < count; i += lanes) {
+        const VF v = q::widen(from + r * dy.stride + i);
+        hn::Stream(q::canonical_nan(hn::Add(hn::Zero(F32()), v)), F32(), to + i);
+      }
+      return;
     }
+    const std::int64_t asked = next == nullptr ? 0 : asked_of_row(count);
+    for_parts(count, [&]<int parts>(Count<parts>, std::int64_t i, std::int64_t n) HWY_ATTR {
+      if (i < asked) q::ask_for<parts>(next + i);
+      VF sums[parts];
+      for (VF& sum : sums)
+        sum = hn::Zero(F32());
+      for (std::int64_t row = r; row >= 0; row = same == nullptr ? -1 : same[row])
+        for (int j = 0; j < parts; ++j)
+          sums[j] = hn::Add(sums[j], load_part<parts>(from + row * dy.stride + i, j, n));
+      for (int j = 0; j < parts; ++j) {
+        const VF before = place == Place::first ? hn::Zero(F32()) : load_part<parts>(to + i, j, n);
+        store_part<parts>(hn::Add(before, sums[j]), to + i, j, n);
+      }
+    });
   });
 }
 
-// to[0, count) = 0, past the caches: a gradient is larger than they are. `to` is aligned to 64
-// bytes.
+// to[0, count) = 0, past the caches: a gradient is larger than they are.
 void StreamZeros(float* to, std::int64_t count) {
   const F32 d;
-  const bool is_aligned = reinterpret_cast<std::uintptr_t>(to) % (lanes * sizeof(float)) == 0;
   std::int64_t i = 0;
-  for (; is_aligned && i + lanes <= count; i += lanes)
+  for (; i < count && reinterpret_cast<std::uintptr_t>(to + i) % sizeof(VF) != 0; ++i)
+    to[i] = 0;
+  for (; i + lanes <= count; i += lanes)
     hn::Stream(hn::Zero(d), d, to + i);
   for (; i < count; ++i)
     to[i] = 0;
+}
+void EndOfStream() {
   hwy::FlushStream();
 }
 
@@ -97,8 +135,8 @@ void RopeRows(const Rope& o, const AnyMatrix& qkv, bool inverse, std::int64_t be
         std::int64_t i = 0;
         for (; i + 2 * lanes <= half_dim; i += 2 * lanes) {
           if constexpr (sizeof(T) < sizeof(float)) {  // what computes longer than memory takes
-            ask_ahead<2>(a + i);
-            ask_ahead<2>(b + i);
+            ask_ahead<2>(a + i, true);
+            ask_ahead<2>(b + i, true);
           }
           rope_part<2>(a + i, b + i, cosines + i, sines + i, sign, 0);
         }
@@ -118,7 +156,7 @@ HWY_INLINE void sigmoids(VF* x) {
     x[j] = hn::Div(set(1.0f), hn::Add(set(1.0f), x[j]));
 }
 
-template <int count, class T>
+template <bool past, int count, class T>
 HWY_INLINE void swiglu_part(const T* a, const T* b, T* to, std::int64_t n) {
   VF x[count], s[count], up[count];
   load_unordered<count>(a, n, x);
@@ -128,27 +166,28 @@ HWY_INLINE void swiglu_part(const T* a, const T* b, T* to, std::int64_t n) {
   load_unordered<count>(b, n, up);
   for (int j = 0; j < count; ++j)
     x[j] = hn::Mul(hn::Mul(x[j], s[j]), up[j]);
-  store_unordered<count>(x, to, n);
+  put_unordered<past, count>(x, to, n);
 }
 
-void SwigluRow(const ConstAnyMatrix& gate_up, const AnyMatrix& h, std::int64_t r) {
-  with_type(h.dtype, [&]<class T>(T) HWY_ATTR {
+void SwigluRow(const ConstAnyMatrix& gate_up, const AnyMatrix& h, std::int64_t r, bool streams) {
+  with_type(h.dtype, streams, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
+    const bool asks = asks_ahead<T>();
     const T* const a = static_cast<const T*>(gate_up.data) + r * gate_up.stride;
     const T* const b = a + h.cols;
     T* const to = static_cast<T*>(h.data) + r * h.stride;
     std::int64_t i = 0;
     for (; i + together * lanes <= h.cols; i += together * lanes) {
-      ask_ahead<together>(a + i);
-      ask_ahead<together>(b + i);
-      ask_ahead<together>(to + i);
-      swiglu_part<together>(a + i, b + i, to + i, 0);
+      ask_ahead<together>(a + i, asks);
+      ask_ahead<together>(b + i, asks);
+      if constexpr (!past) ask_ahead<together>(to + i, asks);
+      swiglu_part<past, together>(a + i, b + i, to + i, 0);
     }
     for (; i < h.cols; i += lanes)
-      swiglu_part<1>(a + i, b + i, to + i, h.cols - i);
+      swiglu_part<past, 1>(a + i, b + i, to + i, h.cols - i);
   });
 }
 
-template <int count, class T>
+template <bool past, int count, class T>
 HWY_INLINE void swiglu_backward_part(const T* a, const T* b, const T* g, T* da, T* db,
                                      std::int64_t n) {
   VF x[count], s[count], up[count], gradient[count];
@@ -165,13 +204,13 @@ HWY_INLINE void swiglu_backward_part(const T* a, const T* b, const T* g, T* da, 
     x[j] = hn::Mul(hn::Mul(gradient[j], up[j]), slope);
     s[j] = hn::Mul(gradient[j], silu);
   }
-  store_unordered<count>(x, da, n);
-  store_unordered<count>(s, db, n);
+  put_unordered<past, count>(x, da, n);
+  put_unordered<past, count>(s, db, n);
 }
 
 void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,
-                       const AnyMatrix& dgate_up, std::int64_t r) {
-  with_type(dh.dtype, [&]<class T>(T) HWY_ATTR {
+                       const AnyMatrix& dgate_up, std::int64_t r, bool streams) {
+  with_type(dh.dtype, streams, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
     const T* const a = static_cast<const T*>(gate_up.data) + r * gate_up.stride;
     const T* const b = a + dh.cols;
     const T* const g = static_cast<const T*>(dh.data) + r * dh.stride;
@@ -179,9 +218,9 @@ void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,
     T* const db = da + dh.cols;
     std::int64_t i = 0;
     for (; i + together * lanes <= dh.cols; i += together * lanes)
-      swiglu_backward_part<together>(a + i, b + i, g + i, da + i, db + i, 0);
+      swiglu_backward_part<past, together>(a + i, b + i, g + i, da + i, db + i, 0);
     for (; i < dh.cols; i += lanes)
-      swiglu_backward_part<1>(a + i, b + i, g + i, da + i, db + i, dh.cols - i);
+      swiglu_backward_part<past, 1>(a + i, b + i, g + i, da + i, db + i, dh.cols - i);
   });
 }
 
@@ -242,8 +281,9 @@ HWY_AFTER_NAMESPACE();
 namespace switchback::models {
 
 HWY_EXPORT(EmbedRow);
-HWY_EXPORT(AddRow);
+HWY_EXPORT(AddRows);
 HWY_EXPORT(StreamZeros);
+HWY_EXPORT(EndOfStream);
 HWY_EXPORT(RopeRows);
 HWY_EXPORT(SwigluRow);
 HWY_EXPORT(SwigluBackwardRow);
@@ -253,6 +293,8 @@ HWY_EXPORT(AddRange);
 namespace {
 
 constexpr std::int64_t elements_of_task = 16384;
+constexpr std::int64_t line_floats = 16;
+constexpr std::int64_t rows_of_sum = 64;  // of a block whose rows of a token are summed first
 
 std::size_t elementwise_table(const ContextState& state) {
   return quant::cpu::table_index(state.features);
@@ -262,13 +304,15 @@ std::int64_t rows_of_task(std::int64_t cols) {
   return std::max<std::int64_t>(1, elements_of_task / std::max<std::int64_t>(1, cols));
 }
 
-// f(row) for all rows, some thousand elements a task.
+// f(row) for all rows, some thousand elements a task. What went past the caches is in memory then.
 template <class F>
 void for_rows(ContextState& state, std::int64_t rows, std::int64_t cols, F&& f) {
+  const auto end_of_stream = HWY_DISPATCH_TABLE(EndOfStream)[elementwise_table(state)];
   state.threads.for_ranges(rows, rows_of_task(cols),
                            [&](std::int64_t begin, std::int64_t end, int) {
                              for (std::int64_t r = begin; r < end; ++r)
                                f(r);
+                             end_of_stream();
                            });
 }
 
@@ -279,9 +323,7 @@ namespace cpu {
 void embed(ContextState& state, Tokens tokens, MatrixView<const float> table,
            MatrixView<const float> positions, AnyMatrix y) {
   const auto kernel = HWY_DISPATCH_TABLE(EmbedRow)[elementwise_table(state)];
-  // As the results of attention.
-  const bool streams = y.rows * y.cols * static_cast<std::int64_t>(dtype_size_bytes(y.dtype)) >
-                       static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
+  const bool streams = goes_past_caches(y);
   const auto row_of = [&](std::int64_t at) {
     return table.data + tokens[static_cast<std::size_t>(at)] * table.stride;
   };
@@ -298,24 +340,69 @@ void embed(ContextState& state, Tokens tokens, MatrixView<const float> table,
 
 void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, MatrixView<float> dtable,
                     MatrixView<float> dpositions, bool accumulate) {
-  const auto kernel = HWY_DISPATCH_TABLE(AddRow)[elementwise_table(state)];
+  const auto add_rows = HWY_DISPATCH_TABLE(AddRows)[elementwise_table(state)];
   const auto zeros = HWY_DISPATCH_TABLE(StreamZeros)[elementwise_table(state)];
-  if (!accumulate)
-    for (const MatrixView<float>& m : {dtable, dpositions})
-      state.threads.for_ranges(
-          m.rows * m.cols, elements_of_task * 4,
-          [&](std::int64_t begin, std::int64_t end, int) { zeros(m.data + begin, end - begin); });
-  // Tokens repeat, so tasks are columns: each adds all rows in order.
-  constexpr std::int64_t columns = 64;
-  state.threads.for_ranges(dy.cols, columns, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = 0; r < dy.rows; ++r) {
-      const std::int64_t token = tokens[static_cast<std::size_t>(r)];
-      kernel(dy, r, begin, end - begin, dtable.data + token * dtable.stride + begin);
-      if (dpositions.data != nullptr)
-        kernel(dy, r, begin, end - begin,
-               dpositions.data + r % dpositions.rows * dpositions.stride + begin);
-    }
-  });
+  const auto end_of_stream = HWY_DISPATCH_TABLE(EndOfStream)[elementwise_table(state)];
+  core::Workspace::Frame frame(state.workspace);
+  // The last row of each token, or -1; the next of a row's token in its block of rows, or -1.
+  auto* const last = frame.take<std::int32_t>(dtable.rows);
+  auto* const same = frame.take<std::int32_t>(dy.rows);
+  auto* const places = frame.take<Place>(dy.rows);
+  std::fill(last, last + dtable.rows, -1);
+  for (std::int64_t r = 0; r < dy.rows; ++r) {
+    std::int32_t& before = last[tokens[static_cast<std::size_t>(r)]];
+    const bool is_later = before >= 0 && before / rows_of_sum == r / rows_of_sum;
+    if (is_later) same[before] = static_cast<std::int32_t>(r);
+    places[r] = is_later                    ? Place::later
+                : before >= 0 || accumulate ? Place::increases
+                                            : Place::first;
+    same[r] = -1;
+    before = static_cast<std::int32_t>(r);
+  }
+  if (goes_past_caches(dtable) && dtable.cols % line_floats == 0)
+    for (std::int64_t r = 0; r < dy.rows; ++r)
+      if (places[r] == Place::first && last[tokens[static_cast<std::size_t>(r)]] == r)
+        places[r] = Place::alone;
+  if (!accumulate) {
+    // What the first rows of a token are written to need not be zeroed and read.
+    state.threads.for_ranges(dtable.rows, 4 * rows_of_task(dtable.cols),
+                             [&](std::int64_t begin, std::int64_t end, int) {
+                               for (std::int64_t r = begin; r < end; ++r)
+                                 if (last[r] < 0)
+                                   zeros(dtable.data + r * dtable.stride, dtable.cols);
+                               end_of_stream();
+                             });
+    // Positions behind the last row.
+    const std::int64_t unused = std::max<std::int64_t>(0, dpositions.rows - dy.rows);
+    state.threads.for_ranges(unused, 4 * rows_of_task(dtable.cols),
+                             [&](std::int64_t begin, std::int64_t end, int) {
+                               for (std::int64_t r = dy.rows + begin; r < dy.rows + end; ++r)
+                                 zeros(dpositions.data + r * dpositions.stride, dpositions.cols);
+                               end_of_stream();
+                             });
+  }
+  // Tokens repeat, so tasks are columns: each adds all rows in order. Few columns are short pieces
+  // of rows that lie anywhere, many leave threads idle.
+  constexpr std::int64_t least = 64;
+  const std::int64_t columns = (dy.cols / state.threads.count() + least - 1) / least * least;
+  state.threads.for_ranges(
+      dy.cols, std::max(columns, least), [&](std::int64_t begin, std::int64_t end, int) {
+        const auto row_of = [&](std::int64_t r) {
+          return dtable.data + tokens[static_cast<std::size_t>(r)] * dtable.stride + begin;
+        };
+        constexpr std::int64_t ahead = 2;
+        for (std::int64_t r = 0; r < dy.rows; ++r) {
+          const bool asks = r + ahead < dy.rows && places[r + ahead] == Place::increases;
+          if (places[r] != Place::later)
+            add_rows(dy, r, same, places[r], begin, end - begin, row_of(r),
+                     asks ? row_of(r + ahead) : nullptr);
+          if (dpositions.data == nullptr) continue;
+          const Place place = !accumulate && r < dpositions.rows ? Place::first : Place::increases;
+          add_rows(dy, r, nullptr, place, begin, end - begin,
+                   dpositions.data + r % dpositions.rows * dpositions.stride + begin, nullptr);
+        }
+        end_of_stream();
+      });
 }
 
 void rope(ContextState& state, const Rope& args, AnyMatrix qkv, bool inverse) {
@@ -328,13 +415,17 @@ void rope(ContextState& state, const Rope& args, AnyMatrix qkv, bool inverse) {
 
 void swiglu(ContextState& state, ConstAnyMatrix gate_up, AnyMatrix h) {
   const auto kernel = HWY_DISPATCH_TABLE(SwigluRow)[elementwise_table(state)];
-  for_rows(state, h.rows, h.cols, [&](std::int64_t r) { kernel(gate_up, h, r); });
+  const bool streams = goes_past_caches(h) && h.cols % line_floats == 0;
+  for_rows(state, h.rows, h.cols, [&](std::int64_t r) { kernel(gate_up, h, r, streams); });
 }
 
 void swiglu_backward(ContextState& state, ConstAnyMatrix gate_up, ConstAnyMatrix dh,
                      AnyMatrix dgate_up) {
   const auto kernel = HWY_DISPATCH_TABLE(SwigluBackwardRow)[elementwise_table(state)];
-  for_rows(state, dh.rows, dh.cols, [&](std::int64_t r) { kernel(gate_up, dh, dgate_up, r); });
+  const bool streams = goes_past_caches(dgate_up) && dh.cols % line_floats == 0 &&
+                       dgate_up.data != gate_up.data;  // in place the lines are in the cache
+  for_rows(state, dh.rows, dh.cols,
+           [&](std::int64_t r) { kernel(gate_up, dh, dgate_up, r, streams); });
 }
 
 void dropout(ContextState& state, const Dropout& args, AnyMatrix x) {

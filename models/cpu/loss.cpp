@@ -11,34 +11,33 @@
 #include <type_traits>
 
 #include "models/cpu/engine.hpp"
-#include "models/cpu/vectors-inl.h"
+#include "models/cpu/streams-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
-// A row is taken in chunks that a cache holds, so that its maximum and its exponentials cost one
-// read of memory. Each chunk's exponentials are those of differences to the largest value so far.
-inline constexpr std::int64_t most_chunks = 64;
-inline constexpr std::int64_t chunk_bytes = 4096;
+// A row is read once: its exponentials are those of differences to a shift, which is the largest of
+// its first elements, and so one of the terms. Those that exceed the shift by more than
+// `most_above` end that: what follows has the largest of itself as its shift. exp(40) times a
+// million classes is far from the largest f32, and what vanishes beside it vanishes beside the
+// largest term.
+inline constexpr std::int64_t first_elements = 1024;
+inline constexpr float most_above = 40;
+// Elements that are summed in f32: 16 by each lane of `together` vectors. Their sums are added in
+// f64, so that a sum of many classes is as exact as one of few.
+inline constexpr std::int64_t summed_elements = 16 * together * lanes;
 
 // So many vectors at a time: where rows are of bf16, memory is faster than `together` of these
 // exponentials, of which each waits for itself.
 inline constexpr int wide = HWY_TARGET == HWY_AVX3 ? 2 * together : together;
 
-// Of the lines that lie `ahead`, both passes over a chunk ask for half while they compute:
-// otherwise memory would rest meanwhile. `half`: 0 or 1.
 template <class T>
-HWY_INLINE void ask_for_half(const T* x, std::int64_t ahead, std::int64_t half) {
-  q::ask_for<wide / 2>(x + ahead + half * (wide / 2) * lanes);
-}
-
-template <class T>
-HWY_INLINE float max_of(const T* x, std::int64_t count, std::int64_t ahead) {
-  float max = static_cast<float>(x[0]);
-  VF maxima[together] = {set(max), set(max), set(max), set(max)};
+HWY_INLINE float max_of(const T* x, std::int64_t count) {
+  VF maxima[together];
+  for (VF& v : maxima)
+    v = set(static_cast<float>(x[0]));
   std::int64_t i = 0;
   for (; i + wide * lanes <= count; i += wide * lanes) {
-    ask_for_half(x + i, ahead, 0);
     VF v[wide];
     q::widen_unordered<wide>(x + i, v);
     for (int j = 0; j < wide; ++j)
@@ -47,15 +46,15 @@ HWY_INLINE float max_of(const T* x, std::int64_t count, std::int64_t ahead) {
   for (; i + lanes <= count; i += lanes)
     maxima[0] = hn::Max(maxima[0], q::widen(x + i));
   const VF both = hn::Max(hn::Max(maxima[0], maxima[1]), hn::Max(maxima[2], maxima[3]));
-  max = hn::GetLane(hn::MaxOfLanes(F32(), both));
+  float max = hn::GetLane(hn::MaxOfLanes(F32(), both));
   for (; i < count; ++i)
     max = std::max(max, static_cast<float>(x[i]));
   return max;
 }
 
+// e = exp(e - shift) of elements of T.
 template <int count, class T>
-HWY_INLINE void differences_part(const T* x, std::int64_t n, float shift, VF* e) {
-  load_unordered<count>(x, n, e);
+HWY_INLINE void exponentials_of_differences(float shift, VF* e) {
   constexpr bool of_bf16 = std::is_same_v<T, bfloat16>;
   // Where x was rounded to 2^-9, the rounding of the shift's product says nothing.
   const VF offset = set(-shift * quant::gelu::log2_e);
@@ -65,25 +64,46 @@ HWY_INLINE void differences_part(const T* x, std::int64_t n, float shift, VF* e)
   powers_of_two<count, of_bf16>(e);
 }
 
-// The sum of exp(x - shift). Unless it is null, `kept` becomes these exponentials, in the order of
-// load_unordered; it may be x.
+// Adds exp(x - shift) of `size` elements to the sum. Unless it is null, `kept` becomes these
+// exponentials, in the order of load_unordered; it may be x. Stops before elements above `most`, at
+// vectors that are taken together, and returns how many were taken.
 template <class T>
-HWY_INLINE float sum_of_exponentials(const T* x, std::int64_t size, float shift, std::int64_t ahead,
-                                     float* kept) {
-  VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
-  for_parts<wide>(size, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
-    if constexpr (count > 1) ask_for_half(x + i, ahead, 1);
-    VF e[count];
-    differences_part<count>(x + i, n, shift, e);
-    if (count == 1 && n < lanes)
-      e[0] = hn::IfThenElseZero(hn::FirstN(F32(), static_cast<std::size_t>(n)), e[0]);
-    for (int j = 0; j < count; ++j)
-      sums[j % together] = hn::Add(sums[j % together], e[j]);
-    if (kept != nullptr)
+HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, float shift, float most,
+                                         float* kept, double& sum) {
+  for (std::int64_t begin = 0; begin < size; begin += summed_elements) {
+    const std::int64_t end = std::min(size, begin + summed_elements);
+    VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
+    // Of `count` vectors, the last of `n` elements if it is short; whether they were taken.
+    const auto take = [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+      ask_ahead<count>(x + i, true);
+      VF e[count];
+      load_unordered<count>(x + i, n, e);
+      const bool is_short = count == 1 && n < lanes;
+      const auto inside = hn::FirstN(F32(), static_cast<std::size_t>(is_short ? n : lanes));
+      if (is_short) e[0] = hn::IfThenElse(inside, e[0], set(shift));
+      VF top = e[0];
+      for (int j = 1; j < count; ++j)
+        top = hn::Max(top, e[j]);
+      if (HWY_UNLIKELY(!hn::AllFalse(F32(), hn::Gt(top, set(most))))) return false;
+      exponentials_of_differences<count, T>(shift, e);
+      if (is_short) e[0] = hn::IfThenElseZero(inside, e[0]);
       for (int j = 0; j < count; ++j)
-        store_part<count>(e[j], kept + i, j, n);
-  });
-  return sum_of_parts(sums);
+        sums[j % together] = hn::Add(sums[j % together], e[j]);
+      if (kept != nullptr)
+        for (int j = 0; j < count; ++j)
+          store_part<count>(e[j], kept + i, j, n);
+      return true;
+    };
+    std::int64_t i = begin;
+    bool goes_on = true;
+    for (; i + wide * lanes <= end; i += wide * lanes)
+      if (!(goes_on = take(Count<wide>(), i, 0))) break;
+    for (; goes_on && i < end; i += lanes)
+      if (!(goes_on = take(Count<1>(), i, end - i))) break;
+    sum += static_cast<double>(sum_of_parts(sums));
+    if (!goes_on) return i;
+  }
+  return size;
 }
 
 // x = factor · kept
@@ -101,35 +121,30 @@ HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float f
 template <class T>
 HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, float scale,
                               float* kept) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
   const float at_target = static_cast<float>(row[target]);
-  // As even as whole steps allow, since each chunk asks for as much as it has.
-  constexpr std::int64_t step = wide * lanes;
-  const std::int64_t wanted =
-      std::clamp<std::int64_t>(cols * std::int64_t{sizeof(T)} / chunk_bytes, 1, most_chunks);
-  const std::int64_t chunk = ((cols + wanted - 1) / wanted + step - 1) / step * step;
-  float shifts[most_chunks];
-  float max = -std::numeric_limits<float>::infinity();
-  float sum = 0;
-  std::int64_t chunks = 0;
-  for (std::int64_t begin = 0; begin < cols; begin += chunk, ++chunks) {
-    const std::int64_t count = std::min(chunk, cols - begin);
-    const float before = max;
-    max = std::max(max, max_of(row + begin, count, chunk));
-    // A chunk may hold nothing but -Inf.
-    const float shift = max == -std::numeric_limits<float>::infinity() ? 0.0f : max;
-    shifts[chunks] = shift;
-    const float more = sum_of_exponentials(row + begin, count, shift, chunk,
-                                           kept == nullptr ? nullptr : kept + begin);
-    sum = (sum > 0 ? sum * std::exp(before - max) : sum) + more;
+  float shift = max_of(row, std::min(cols, first_elements));
+  if (shift == -infinity) shift = max_of(row, cols);  // classes that are masked
+  if (shift == -infinity) shift = 0;
+  double sum = 0;
+  const std::int64_t taken = add_exponentials(row, cols, shift, shift + most_above, kept, sum);
+  double before = 1;  // what the exponentials up to there are multiplied with
+  if (taken < cols) {
+    const float larger = max_of(row + taken, cols - taken);
+    before = std::exp(static_cast<double>(shift) - static_cast<double>(larger));
+    sum *= before;
+    shift = larger;
+    add_exponentials(row + taken, cols - taken, shift, infinity,
+                     kept == nullptr ? nullptr : kept + taken, sum);
   }
-  const double loss = std::log(static_cast<double>(sum)) + static_cast<double>(max) -
-                      static_cast<double>(at_target);
+  const double difference = static_cast<double>(at_target) - static_cast<double>(shift);
+  const double loss = std::log(sum) - difference;
   if (scale == 0) return loss;
-  const float factor = scale / sum;
-  for (std::int64_t c = 0; c < chunks; ++c)
-    scale_exponentials(kept + c * chunk, std::min(chunk, cols - c * chunk),
-                       factor * std::exp(std::min(0.0f, shifts[c] - max)), row + c * chunk);
-  row[target] = T(scale * (std::exp(at_target - max) / sum - 1.0f));
+  const double factor = static_cast<double>(scale) / sum;
+  scale_exponentials(kept, taken, static_cast<float>(factor * before), row);
+  scale_exponentials(kept + taken, cols - taken, static_cast<float>(factor), row + taken);
+  row[target] =
+      T(static_cast<float>(static_cast<double>(scale) * (std::exp(difference) / sum - 1)));
   return loss;
 }
 

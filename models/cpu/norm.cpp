@@ -9,7 +9,7 @@
 //
 #include "core/assert.hpp"
 #include "models/cpu/engine.hpp"
-#include "models/cpu/vectors-inl.h"
+#include "models/cpu/streams-inl.h"
 
 #ifndef SWITCHBACK_MODELS_NORM_ONCE
 #define SWITCHBACK_MODELS_NORM_ONCE
@@ -32,59 +32,81 @@ HWY_INLINE T* row_of(const AnyMatrix& m, std::int64_t r) {
 
 enum class Statistic { sum, squares };
 
-// s = x (+ add), rounded to T as it is stored: the statistics are those of what backward reads.
-template <Statistic statistic, int count, class T>
-HWY_INLINE void summed_part(const T* x, const T* add, T* s, std::int64_t n, VF* sums) {
-  for (int j = 0; j < count; ++j) {
-    VF v = load_part<count>(x, j, n);
-    if (add != nullptr) {
-      store_part<count>(hn::Add(v, load_part<count>(add, j, n)), s, j, n);
-      v = load_part<count>(s, j, n);
-    }
-    sums[j] = statistic == Statistic::squares ? hn::MulAdd(v, v, sums[j]) : hn::Add(sums[j], v);
+// s = x (+ add) of a row, rounded to T as it is stored: the statistics are those of what backward
+// reads. A sum that goes past the caches is stored in the last pass over the row; f32 added again
+// have the same bits.
+template <class T>
+struct NormRow {
+  const T* x;
+  const T* add;  // null: x is s
+  T* sum;
+  bool asks;
+  template <class Args>
+  HWY_INLINE NormRow(const Args& o, std::int64_t r)
+      : x(row_of<T>(o.x, r)),
+        add(o.add.data == nullptr ? nullptr : row_of<T>(o.add, r)),
+        sum(o.add.data == nullptr ? nullptr : row_of<T>(o.sum, r)),
+        asks(asks_ahead<T>()) {}
+  template <int count>
+  HWY_INLINE VF part(std::int64_t i, int j, std::int64_t n) const {
+    const VF v = load_part<count>(x + i, j, n);
+    return add == nullptr ? v : hn::Add(v, load_part<count>(add + i, j, n));
   }
-}
+};
 
-// The sum of s or of s² over a row. `s` is the row to read on from.
-template <Statistic statistic, class T, class Args>
-HWY_INLINE float summed_row(const Args& o, std::int64_t r, const T*& s) {
-  const std::int64_t cols = o.x.cols;
-  const T* const x = row_of<T>(o.x, r);
-  const T* const add = o.add.data == nullptr ? nullptr : row_of<T>(o.add, r);
-  T* const sum = add == nullptr ? nullptr : row_of<T>(o.sum, r);
+// The sum of s or of s² over a row, which the caller reads on with `row`.
+template <Statistic statistic, bool past, class T>
+HWY_INLINE float summed_row(NormRow<T>& row, std::int64_t cols) {
   VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
-  const auto at = [](auto* p, std::int64_t i) { return p == nullptr ? nullptr : p + i; };
-  std::int64_t i = 0;
-  for (; i + together * lanes <= cols; i += together * lanes) {
-    ask_ahead<together>(x + i);
-    if (add != nullptr) ask_ahead<together>(add + i);
-    if (add != nullptr) ask_ahead<together>(sum + i);
-    summed_part<statistic, together>(x + i, at(add, i), at(sum, i), 0, sums);
+  for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+    ask_ahead<count>(row.x + i, row.asks);
+    if (row.add != nullptr) ask_ahead<count>(row.add + i, row.asks);
+    if (row.add != nullptr && !past) ask_ahead<count>(row.sum + i, row.asks);
+    for (int j = 0; j < count; ++j) {
+      VF v = row.template part<count>(i, j, n);
+      if (row.add != nullptr && !past) {
+        store_part<count>(v, row.sum + i, j, n);
+        v = load_part<count>(row.sum + i, j, n);
+      }
+      sums[j] = statistic == Statistic::squares ? hn::MulAdd(v, v, sums[j]) : hn::Add(sums[j], v);
+    }
+  });
+  if (row.add != nullptr && !past) {
+    row.x = row.sum;
+    row.add = nullptr;
   }
-  for (; i < cols; i += lanes)
-    summed_part<statistic, 1>(x + i, at(add, i), at(sum, i), cols - i, sums);
-  s = add == nullptr ? x : sum;
   return sum_of_parts(sums);
 }
 
-void RmsRows(const RmsNorm& o, std::int64_t begin, std::int64_t end) {
-  with_type(o.x.dtype, [&]<class T>(T) HWY_ATTR {
+// y = f(s, i, j, n) of a row, and what of its sum is not stored yet.
+template <bool past, class T, class F>
+HWY_INLINE void put_row(const NormRow<T>& row, T* y, std::int64_t cols, F&& f) {
+  for_parts(cols, [&]<int count>(Count<count> parts, std::int64_t i, std::int64_t n) HWY_ATTR {
+    if constexpr (!past) ask_ahead<count>(y + i, row.asks);
+    for (int j = 0; j < count; ++j) {
+      const VF v = row.template part<count>(i, j, n);
+      if (past && row.add != nullptr) put_part<past, count>(v, row.sum + i, j, n);
+      put_part<past, count>(f(parts, v, i, j, n), y + i, j, n);
+    }
+  });
+}
+
+void RmsRows(const RmsNorm& o, std::int64_t begin, std::int64_t end, bool streams) {
+  with_type(o.x.dtype, streams, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
     const std::int64_t cols = o.x.cols;
+    const float* const gain = o.gain.data();
     for (std::int64_t r = begin; r < end; ++r) {
-      const T* s = nullptr;
-      const float squares = summed_row<Statistic::squares, T>(o, r, s);
+      NormRow<T> row(o, r);
+      const float squares = summed_row<Statistic::squares, past>(row, cols);
       const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(cols) + norm_epsilon);
       o.rstd[static_cast<std::size_t>(r)] = rstd;
-      T* const y = row_of<T>(o.y, r);
-      const float* const gain = o.gain.data();
-      for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
-        ask_ahead<count>(y + i);
-        for (int j = 0; j < count; ++j) {
-          const VF scaled = hn::Mul(load_part<count>(s + i, j, n), set(rstd));
-          store_part<count>(hn::Mul(scaled, load_part<count>(gain + i, j, n)), y + i, j, n);
-        }
-      });
+      put_row<past>(row, row_of<T>(o.y, r), cols,
+                    [&]<int count>(Count<count>, VF v, std::int64_t i, int j, std::int64_t n)
+                        HWY_ATTR {
+                          return hn::Mul(hn::Mul(v, set(rstd)), load_part<count>(gain + i, j, n));
+                        });
     }
+    if constexpr (past) hwy::FlushStream();
   });
 }
 
@@ -103,6 +125,7 @@ HWY_INLINE void rms_backward_part(const T* s, const T* dy, const float* gain, fl
 void RmsBackwardRows(const RmsNormBackward& o, std::int64_t begin, std::int64_t end, float* dgain) {
   with_type(o.s.dtype, [&]<class T>(T) HWY_ATTR {
     const std::int64_t cols = o.s.cols;
+    const bool asks = asks_ahead<T>();
     std::fill(dgain, dgain + cols, 0.0f);
     for (std::int64_t r = begin; r < end; ++r) {
       const T* const s = row_of<T>(o.s, r);
@@ -112,13 +135,13 @@ void RmsBackwardRows(const RmsNormBackward& o, std::int64_t begin, std::int64_t 
       const float* const gain = o.gain.data();
       VF dots[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
       for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
-        ask_ahead<count>(s + i);
-        ask_ahead<count>(dy + i);
+        ask_ahead<count>(s + i, asks);
+        ask_ahead<count>(dy + i, asks);
         rms_backward_part<count>(s + i, dy + i, gain + i, dgain + i, rstd, n, dots);
       });
       const float mean = sum_of_parts(dots) / static_cast<float>(cols);
       for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
-        ask_ahead<count>(dx + i);
+        ask_ahead<count>(dx + i, asks);
         for (int j = 0; j < count; ++j) {
           const VF normal = hn::Mul(load_part<count>(s + i, j, n), set(rstd));
           const VF scaled =
@@ -131,46 +154,35 @@ void RmsBackwardRows(const RmsNormBackward& o, std::int64_t begin, std::int64_t 
   });
 }
 
-void LayerRows(const LayerNorm& o, std::int64_t begin, std::int64_t end) {
-  with_type(o.x.dtype, [&]<class T>(T) HWY_ATTR {
+void LayerRows(const LayerNorm& o, std::int64_t begin, std::int64_t end, bool streams) {
+  with_type(o.x.dtype, streams, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
     const std::int64_t cols = o.x.cols;
-    const auto count = static_cast<float>(cols);
+    const auto elements = static_cast<float>(cols);
+    const float* const gain = o.gain.data();
+    const float* const bias = o.bias.data();
     for (std::int64_t r = begin; r < end; ++r) {
-      const T* s = nullptr;
-      const float mean = summed_row<Statistic::sum, T>(o, r, s) / count;
+      NormRow<T> row(o, r);
+      const float mean = summed_row<Statistic::sum, past>(row, cols) / elements;
       VF squares[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
-      std::int64_t i = 0;
-      for (; i + together * lanes <= cols; i += together * lanes)
-        for (int j = 0; j < together; ++j) {
-          const VF v = hn::Sub(q::widen(s + i + j * lanes), set(mean));
+      for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+        for (int j = 0; j < count; ++j) {
+          VF v = hn::Sub(row.template part<count>(i, j, n), set(mean));
+          if (count == 1 && n < lanes)
+            v = hn::IfThenElseZero(hn::FirstN(F32(), static_cast<std::size_t>(n)), v);
           squares[j] = hn::MulAdd(v, v, squares[j]);
         }
-      for (; i + lanes <= cols; i += lanes) {
-        const VF v = hn::Sub(q::widen(s + i), set(mean));
-        squares[0] = hn::MulAdd(v, v, squares[0]);
-      }
-      float variance = sum_of_parts(squares);
-      for (; i < cols; ++i) {
-        const float v = static_cast<float>(s[i]) - mean;
-        variance += v * v;
-      }
-      const float rstd = 1.0f / std::sqrt(variance / count + norm_epsilon);
+      });
+      const float rstd = 1.0f / std::sqrt(sum_of_parts(squares) / elements + norm_epsilon);
       o.mean[static_cast<std::size_t>(r)] = mean;
       o.rstd[static_cast<std::size_t>(r)] = rstd;
-      T* const y = row_of<T>(o.y, r);
-      const float* const gain = o.gain.data();
-      const float* const bias = o.bias.data();
-      for_parts(cols, [&]<int count>(Count<count>, std::int64_t at, std::int64_t n) HWY_ATTR {
-        ask_ahead<count>(y + at);
-        for (int j = 0; j < count; ++j) {
-          const VF centred = hn::Sub(load_part<count>(s + at, j, n), set(mean));
-          const VF normal = hn::Mul(centred, set(rstd));
-          const VF v = hn::MulAdd(normal, load_part<count>(gain + at, j, n),
-                                  load_part<count>(bias + at, j, n));
-          store_part<count>(v, y + at, j, n);
-        }
-      });
+      put_row<past>(
+          row, row_of<T>(o.y, r), cols,
+          [&]<int count>(Count<count>, VF v, std::int64_t i, int j, std::int64_t n) HWY_ATTR {
+            return hn::MulAdd(hn::Mul(hn::Sub(v, set(mean)), set(rstd)),
+                              load_part<count>(gain + i, j, n), load_part<count>(bias + i, j, n));
+          });
     }
+    if constexpr (past) hwy::FlushStream();
   });
 }
 
@@ -200,9 +212,10 @@ HWY_INLINE void layer_backward_part(const T* s, const T* dy, const LayerBackward
 
 // dgain and dbias [0, cols) are of this block of rows alone.
 void LayerBackwardRows(const LayerNormBackward& o, std::int64_t begin, std::int64_t end,
-                       float* dgain, float* dbias) {
-  with_type(o.s.dtype, [&]<class T>(T) HWY_ATTR {
+                       float* dgain, float* dbias, bool streams) {
+  with_type(o.s.dtype, streams, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
     const std::int64_t cols = o.s.cols;
+    const bool asks = asks_ahead<T>();
     const auto count = static_cast<float>(cols);
     std::fill(dgain, dgain + cols, 0.0f);
     std::fill(dbias, dbias + cols, 0.0f);
@@ -216,25 +229,26 @@ void LayerBackwardRows(const LayerNormBackward& o, std::int64_t begin, std::int6
       VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
       VF dots[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
       for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
-        ask_ahead<count>(s + i);
-        ask_ahead<count>(dy + i);
+        ask_ahead<count>(s + i, asks);
+        ask_ahead<count>(dy + i, asks);
         layer_backward_part<count>(s, dy, row, i, n, sums, dots);
       });
       const float mean_of_scaled = sum_of_parts(sums) / count;
       const float mean_of_products = sum_of_parts(dots) / count;
       const float* const gain = o.gain.data();
       for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
-        ask_ahead<count>(dx + i);
+        if constexpr (!past) ask_ahead<count>(dx + i, asks);
         for (int j = 0; j < count; ++j) {
           const VF normal = hn::Mul(hn::Sub(load_part<count>(s + i, j, n), set(mean)), set(rstd));
           const VF scaled =
               hn::Mul(load_part<count>(dy + i, j, n), load_part<count>(gain + i, j, n));
           const VF centred = hn::Sub(scaled, set(mean_of_scaled));
           const VF change = hn::NegMulAdd(normal, set(mean_of_products), centred);
-          store_part<count>(hn::Mul(change, set(rstd)), dx + i, j, n);
+          put_part<past, count>(hn::Mul(change, set(rstd)), dx + i, j, n);
         }
       });
     }
+    if constexpr (past) hwy::FlushStream();
   });
 }
 
@@ -253,6 +267,11 @@ namespace {
 
 constexpr std::int64_t norm_rows = 16;   // of a task
 constexpr std::int64_t block_rows = 64;  // whose parameter gradients are summed first
+
+template <class Args>
+bool norm_streams(const Args& o) {
+  return goes_past_caches(o.y) && (o.sum.data == nullptr || goes_past_caches(o.sum));
+}
 
 std::size_t norm_table(const ContextState& state) {
   return quant::cpu::table_index(state.features);
@@ -282,8 +301,9 @@ namespace cpu {
 void rms_norm(ContextState& state, const RmsNorm& o) {
   SWITCHBACK_ASSERT((o.add.data == nullptr) == (o.sum.data == nullptr));
   const auto kernel = HWY_DISPATCH_TABLE(RmsRows)[norm_table(state)];
+  const bool streams = norm_streams(o);
   state.threads.for_ranges(o.x.rows, norm_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    kernel(o, begin, end);
+    kernel(o, begin, end, streams);
   });
 }
 
@@ -301,8 +321,9 @@ void rms_norm_backward(ContextState& state, const RmsNormBackward& o) {
 void layer_norm(ContextState& state, const LayerNorm& o) {
   SWITCHBACK_ASSERT((o.add.data == nullptr) == (o.sum.data == nullptr));
   const auto kernel = HWY_DISPATCH_TABLE(LayerRows)[norm_table(state)];
+  const bool streams = norm_streams(o);
   state.threads.for_ranges(o.x.rows, norm_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    kernel(o, begin, end);
+    kernel(o, begin, end, streams);
   });
 }
 
@@ -312,9 +333,11 @@ void layer_norm_backward(ContextState& state, const LayerNormBackward& o) {
   const std::int64_t blocks = (o.s.rows + block_rows - 1) / block_rows;
   core::Workspace::Frame frame(state.workspace);
   float* const sums = frame.take<float>(2 * blocks * cols);
+  // In place the lines are in the cache.
+  const bool streams = goes_past_caches(o.dx) && o.dx.data != o.dy.data && o.dx.data != o.s.data;
   state.threads.for_ranges(o.s.rows, block_rows, [&](std::int64_t begin, std::int64_t end, int) {
     float* const block = sums + begin / block_rows * 2 * cols;
-    kernel(o, begin, end, block, block + cols);
+    kernel(o, begin, end, block, block + cols, streams);
   });
   add_blocks(state, sums, blocks, 2 * cols, o.dgain, o.accumulate);
   add_blocks(state, sums + cols, blocks, 2 * cols, o.dbias, o.accumulate);

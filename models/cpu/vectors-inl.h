@@ -96,14 +96,6 @@ HWY_INLINE void for_parts(std::int64_t size, F&& f) {
     f(Count<1>(), i, size - i);
 }
 
-// Asks memory for what lies so far behind `count` vectors: rows follow each other, but a core's own
-// prefetchers start anew at each page, of which every operand has one.
-template <int count, class T>
-HWY_INLINE void ask_ahead(const T* p) {
-  constexpr std::int64_t far_bytes = 2048;
-  q::ask_for<count>(p + far_bytes / std::int64_t{sizeof(T)});
-}
-
 // The sum of all lanes of `together` vectors.
 HWY_INLINE float sum_of_parts(const VF* sums) {
   return sum_of_lanes(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));

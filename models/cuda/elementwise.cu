@@ -38,8 +38,8 @@ struct EmbedBackwardArguments {
 };
 
 // A block has a row of the table, and a thread one of its columns: it adds the rows of dy that have
-// the block's token, in order. All blocks look through all tokens, which the cache holds; without
-// atomics, the order of sums is that of the rows.
+// the block's token, over blocks of 64 rows in order, and these in order. All blocks look through
+// all tokens, which the cache holds; without atomics, the order of sums is that of the rows.
 template <class T>
 __global__ void __launch_bounds__(block_threads) embed_backward_kernel(EmbedBackwardArguments a) {
   constexpr int warps = block_threads / 32;
@@ -55,11 +55,16 @@ __global__ void __launch_bounds__(block_threads) embed_backward_kernel(EmbedBack
     __syncthreads();  // what was found before is added
     if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = mine;
     __syncthreads();
-    for (int warp = 0; warp < warps; ++warp)
-      for (unsigned rest = found[warp]; rest != 0; rest &= rest - 1) {
-        const std::int64_t at = first + warp * 32 + (__ffs(static_cast<int>(rest)) - 1);
-        if (inside) sum = __fadd_rn(sum, widen(static_cast<const T*>(a.dy)[at * a.cols + col]));
-      }
+    for (int block = 0; block < warps; block += 2) {  // of 64 rows
+      if ((found[block] | found[block + 1]) == 0) continue;
+      float part = 0.0f;
+      for (int warp = block; warp < block + 2; ++warp)
+        for (unsigned rest = found[warp]; rest != 0; rest &= rest - 1) {
+          const std::int64_t at = first + warp * 32 + (__ffs(static_cast<int>(rest)) - 1);
+          if (inside) part = __fadd_rn(part, widen(static_cast<const T*>(a.dy)[at * a.cols + col]));
+        }
+      sum = __fadd_rn(sum, part);
+    }
   }
   if (inside) *to = narrow<float>(sum);
 }
