@@ -335,15 +335,15 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
                    const AnyMatrix y = o.activations(d.width);
                    return [&state, tokens, from, y] { models::embed(state, tokens, from, {}, y); };
                  }});
-  // The gradient is written once, and read and written again where there are tokens.
-  all.push_back(
-      {"embedding: backward", {activations + floats, table + floats}, [&state, d](LayerMemory& o) {
-         const models::Tokens tokens = o.tokens();
-         const MatrixView<float> to = o.table(vocabulary, d.width);
-         const AnyMatrix dy = o.activations(d.width);
-         return
-             [&state, tokens, to, dy] { models::embed_backward(state, tokens, dy, to, {}, false); };
-       }});
+  // The gradient is written once: few of these tokens repeat.
+  all.push_back({"embedding: backward", {activations, table}, [&state, d](LayerMemory& o) {
+                   const models::Tokens tokens = o.tokens();
+                   const MatrixView<float> to = o.table(vocabulary, d.width);
+                   const AnyMatrix dy = o.activations(d.width);
+                   return [&state, tokens, to, dy] {
+                     models::embed_backward(state, tokens, dy, to, {}, false);
+                   };
+                 }});
   const auto elements = static_cast<double>(d.rows * d.width);
   const double logits = static_cast<double>(d.rows * vocabulary) * element;
   for (const bool gradient : {false, true})
