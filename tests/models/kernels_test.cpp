@@ -15,21 +15,6 @@ using namespace models;
 using reference::dot;
 using reference::gradient;
 
-struct Setting {
-  Context& context;
-  DType dtype;
-  std::string name;
-};
-
-template <class F>
-void for_all_settings(F&& f) {
-  for (const ContextOptions& options : all_contexts()) {
-    Context context(options);
-    for (const DType dtype : {DType::f32, DType::bf16})
-      f(Setting{context, dtype, describe(options) + " " + std::string(dtype_name(dtype))});
-  }
-}
-
 TEST(ModelsGradient, RmsNorm) {
   for_all_settings([](const Setting& s) {
     Memory memory(visible_memory(s.context));
@@ -365,6 +350,79 @@ TEST(ModelsReference, LargeResultsAreThoseOfTheirParts) {
                              qkv.floats().begin() + std::int64_t{tokens[r]} * 3 * width))
           << describe(options);
     }
+  }
+}
+
+// The same of norms, SwiGLU and the gradient of a table: rows of five lines, of which one is apart.
+TEST(ModelsReference, LargeResultsOfRowsAreThoseOfTheRows) {
+  if (!on_cpu()) GTEST_SKIP() << "a test of caches";
+  const auto l2 = std::max<std::int64_t>(static_cast<std::int64_t>(core::cpu_caches().l2_bytes),
+                                         std::int64_t{1} << 20);
+  constexpr std::int64_t cols = 80;
+  const std::int64_t rows = l2 / (cols * 4) + 5;
+  for (const ContextOptions& options : all_contexts()) {
+    Context context(options);
+    ContextState& state = context.state();
+    Memory memory(visible_memory(context));
+    const Tensor x = filled(memory, DType::f32, rows, 2 * cols, 1);
+    const Tensor gain = filled(memory, DType::f32, 1, cols, 2);
+    const auto matrix = [](const Tensor& t, std::int64_t width, std::int64_t first,
+                           std::int64_t count) {
+      return AnyMatrix(t.floats().data() + first * width, DType::f32, count, width, width);
+    };
+    // The last `count` rows of each result.
+    const auto results = [&](std::int64_t first, std::int64_t count) {
+      const std::int64_t n = rows - first;
+      std::vector<Tensor> out;
+      for (int i = 0; i < 7; ++i)
+        out.push_back(tensor(memory, DType::f32, n, i == 6 ? 2 * cols : cols));
+      const Tensor mean = tensor(memory, DType::f32, 1, n), rstd = tensor(memory, DType::f32, 1, n);
+      const Tensor dgain = tensor(memory, DType::f32, 1, cols),
+                   dbias = tensor(memory, DType::f32, 1, cols);
+      const AnyMatrix a = matrix(x, cols, first, n), b = matrix(x, cols, rows + first, n);
+      rms_norm(state, {.x = a,
+                       .add = b,
+                       .sum = out[0].any(),
+                       .gain = gain.floats(),
+                       .y = out[1].any(),
+                       .rstd = rstd.floats()});
+      layer_norm(state, {.x = a,
+                         .add = b,
+                         .sum = out[2].any(),
+                         .gain = gain.floats(),
+                         .bias = gain.floats(),
+                         .y = out[3].any(),
+                         .mean = mean.floats(),
+                         .rstd = rstd.floats()});
+      layer_norm_backward(state, {.s = a,
+                                  .gain = gain.floats(),
+                                  .mean = mean.floats(),
+                                  .rstd = rstd.floats(),
+                                  .dy = b,
+                                  .dx = out[4].any(),
+                                  .dgain = dgain.floats(),
+                                  .dbias = dbias.floats()});
+      swiglu(state, matrix(x, 2 * cols, first, n), out[5].any());
+      swiglu_backward(state, matrix(x, 2 * cols, first, n), b, out[6].any());
+      std::vector<std::vector<float>> last;
+      for (const Tensor& t : out) {
+        const auto tail = t.floats().last(static_cast<std::size_t>(count * t.cols()));
+        last.emplace_back(tail.begin(), tail.end());
+      }
+      return last;
+    };
+    EXPECT_EQ(results(0, 7), results(rows - 7, 7)) << describe(options);
+
+    // Tokens that occur once, twice, and not at all.
+    const Tensor dtable = tensor(memory, DType::f32, rows, cols);
+    const DeviceTokens tokens = {5, 9, 9, 2, static_cast<std::int32_t>(rows - 1), 2};
+    const Tensor dy = filled(memory, DType::f32, 6, cols, 3);
+    embed_backward(state, tokens, dy.any(), {dtable.floats().data(), rows, cols}, {}, false);
+    std::vector<float> want(dtable.floats().size());
+    for (std::size_t r = 0; r < tokens.size(); ++r)
+      for (std::size_t c = 0; c < cols; ++c)
+        want[static_cast<std::size_t>(tokens[r]) * cols + c] += dy.floats()[r * cols + c];
+    EXPECT_TRUE(std::equal(want.begin(), want.end(), dtable.floats().begin())) << describe(options);
   }
 }
 

@@ -56,6 +56,23 @@ inline models::Tensor tensor(models::Memory& memory, DType dtype, std::int64_t r
   return filled(memory, dtype, rows, cols, 99, 1000);  // must be overwritten
 }
 
+/// A Context and a type of activations.
+struct Setting {
+  Context& context;
+  DType dtype;
+  std::string name;
+};
+
+/// f(setting) on every instruction set, with one thread and several, or on the tested device.
+template <class F>
+void for_all_settings(F&& f) {
+  for (const ContextOptions& options : all_contexts()) {
+    Context context(options);
+    for (const DType dtype : {DType::f32, DType::bf16})
+      f(Setting{context, dtype, describe(options) + " " + std::string(dtype_name(dtype))});
+  }
+}
+
 /// Each element within `tolerance` of the largest magnitude that is wanted.
 inline void expect_near(const Values& got, const Values& want, double tolerance,
                         const std::string& what) {
