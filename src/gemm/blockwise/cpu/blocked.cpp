@@ -44,13 +44,19 @@ class Run {
  public:
   Run(const MicroKernel& kernel, ContextState& state, const BlockwiseProblem& problem,
       const BlockwiseOperands& operands)
-      : kernel_(kernel), state_(state), p_(problem), o_(operands), frame_(state.workspace) {}
+      : kernel_(kernel),
+        state_(state),
+        p_(problem),
+        o_(operands),
+        blocks_(problem.blocks()),
+        superblock_(blockwise_superblock_rows / problem.block_rows),
+        frame_(state.workspace) {}
 
   void operator()() {
     // Whole steps of every kernel: of 64 codes where it copies a, of 4 groups elsewhere.
     depth_ = round_up(p_.m, copies() ? 64 : 16);
     choose_blocks();
-    pieces_ = piece_end(0) < p_.blocks();
+    pieces_ = piece_end(0) < blocks_;
     streams_ = gemm_int8::streams_output(kernel_, state_.threads, p_.output, p_.n, p_.k,
                                          p_.stride_d, o_.d);
     take_memory();
@@ -83,20 +89,17 @@ class Run {
     const std::int64_t room = (l2 > 0 ? l2 : std::int64_t{1} << 20) / 4;
     const std::int64_t block_bytes =
         rows_ * p_.block_rows * std::max<std::int64_t>(1, a_copy_bytes());
-    piece_blocks_ = std::clamp<std::int64_t>(room / block_bytes, 1, superblock());
+    piece_blocks_ = std::clamp<std::int64_t>(room / block_bytes, 1, superblock_);
   }
 
   // Whether tiles read copy_rows()'s copy.
   [[nodiscard]] bool copies() const { return kernel_.block_tile != nullptr; }
   [[nodiscard]] std::int64_t a_copy_bytes() const { return copies() ? 1 : kernel_.a_copy_bytes; }
 
-  [[nodiscard]] std::int64_t superblock() const {
-    return blockwise_superblock_rows / p_.block_rows;
-  }
   // The end of the piece that begins at a block: no piece goes beyond its superblock.
   [[nodiscard]] std::int64_t piece_end(std::int64_t block) const {
-    const std::int64_t whole = block / superblock() * superblock() + superblock();
-    return std::min({block + piece_blocks_, whole, p_.blocks()});
+    const std::int64_t whole = block / superblock_ * superblock_ + superblock_;
+    return std::min({block + piece_blocks_, whole, blocks_});
   }
 
   // The codes of a block that are multiplied: all but the padding of the last one.
@@ -110,14 +113,14 @@ class Run {
     padded_k_ = gemm_int8::padded_columns(p_.k);
     packed_ = frame_.take<std::int8_t>(
         static_cast<std::int64_t>(gemm_int8::blocked_packed_bytes(kernel_, p_.k, depth_)));
-    scale_a_ = frame_.take<float>(p_.blocks() * p_.n);
-    scale_b_ = frame_.take<float>(p_.blocks() * padded_k_);
+    scale_a_ = frame_.take<float>(blocks_ * p_.n);
+    scale_b_ = frame_.take<float>(blocks_ * padded_k_);
     a_bytes_ = padded_rows_ * piece_blocks_ * p_.block_rows * a_copy_bytes();
     // A multiple of 64 bytes, so that each worker's sums are aligned.
     start_count_ = round_up(piece_blocks_ * padded_rows_, 16);
     sums_count_ = (copies() ? 2 : 1) * round_up(std::int64_t{kernel_.rows} * kernel_.cols, 16);
     partial_count_ = padded_tiles(rows_) * (pieces_ ? cols_ : kernel_.cols);
-    const bool totals = p_.output != DType::f32 && (p_.accumulate || p_.blocks() > superblock());
+    const bool totals = p_.output != DType::f32 && (p_.accumulate || blocks_ > superblock_);
     total_count_ = totals ? rows_ * cols_ : 0;
     if (a_bytes_ > 0) a_ = frame_.take<std::int8_t>(workers * a_bytes_);
     start_ = frame_.take<std::int32_t>(workers * start_count_);
@@ -134,7 +137,7 @@ class Run {
 
   // Aligned, and those of b padded to whole tiles.
   void copy_scales() const {
-    state_.threads.for_ranges(p_.blocks(), 16, [&](std::int64_t begin, std::int64_t end, int) {
+    state_.threads.for_ranges(blocks_, 16, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t b = begin; b < end; ++b) {
         const auto copy = [b](const float* from, std::int64_t count, float* to) {
           std::memcpy(to, reinterpret_cast<const std::byte*>(from) + b * count * 4,
@@ -150,7 +153,7 @@ class Run {
   void compute(std::int64_t row, std::int64_t col, const WorkerScratch& scratch) const {
     const std::int64_t rows = std::min(rows_, p_.n - row);
     const std::int64_t end_col = std::min(col + cols_, p_.k);
-    for (std::int64_t begin = 0; begin < p_.blocks(); begin = piece_end(begin)) {
+    for (std::int64_t begin = 0; begin < blocks_; begin = piece_end(begin)) {
       const std::int64_t end = piece_end(begin);
       prepare(row, rows, begin, end, scratch);
       for (std::int64_t c = col; c < end_col; c += kernel_.cols)
@@ -198,7 +201,8 @@ class Run {
   };
 
   // Adds the blocks [begin, end) to the f32 sums of a panel, and these to d where a superblock
-  // ends.
+  // ends. Of one block of 256 rows a tile takes about 1500 cycles: what is the same for its
+  // neighbours is computed once.
   void panel(const Panel& at, std::int64_t begin, std::int64_t end,
              const WorkerScratch& scratch) const {
     const gemm_int8::RowTiles tiles = tiles_of(at.rows);
@@ -208,31 +212,49 @@ class Run {
     gemm_int8::FoldTile fold{};
     gemm_int8::PromotionTile before{};
     for (std::int64_t b = begin; b < end; ++b) {
-      const bool begins = b % superblock() == 0;
-      const bool ends = (b + 1) % superblock() == 0 || b + 1 == p_.blocks();
+      const bool begins = b % superblock_ == 0;
+      const bool ends = (b + 1) % superblock_ == 0 || b + 1 == blocks_;
+      const FoldOrigin origin = ends ? begin_fold(at, b, scratch, fold) : FoldOrigin{};
+      const float* const scale_a = scale_a_ + b * p_.n + at.row;
+      const float* const scale_b = scale_b_ + b * padded_k_ + at.col;
+      gemm_int8::Tile tile{};
+      if (!copies()) begin_tiles(at, b, begin, end, scratch, tile);
+      const std::byte* const first_a = static_cast<const std::byte*>(tile.a);
+      std::int64_t r = 0;
       for (std::int64_t t = 0; t < tiles.count; ++t) {
-        const std::int64_t r = tiles.begin(t);
-        const int height = tiles.size(t);
+        const std::int64_t next = tiles.begin(t + 1);
+        const int height = static_cast<int>(next - r);
         if (copies())
           copied_tile(at, b, begin, end, r, height, sums, before.rows > 0 ? &before : nullptr,
                       scratch);
         float* const p = partial + t * kernel_.rows * kernel_.cols;
-        if (ends) set_fold(at, b, r, height, p, scratch, fold);
+        if (ends) {
+          fold.p = p;
+          fold.rows = height;
+          fold.d = origin.d + r * fold.stride_d_bytes;
+          fold.start =
+              origin.start == nullptr ? nullptr : origin.start + r * fold.stride_start_bytes;
+        }
         // Field by field: a copy of a struct that has just been written waits until all stores in
         // front of it are done, also those of the last tile to d.
         before.sums = sums;
         before.p = p;
         before.first = begins;
         before.rows = height;
-        before.scale_a = scale_a_ + b * p_.n + at.row + r;
-        before.scale_b = scale_b_ + b * padded_k_ + at.col;
+        before.scale_a = scale_a + r;
+        before.scale_b = scale_b;
         before.fold = ends ? &fold : nullptr;
         if (copies()) {
           // The next tile promotes this one, and needs sums of its own.
           sums = sums == scratch.sums ? scratch.sums + sums_count_ / 2 : scratch.sums;
         } else {
-          tile(at, b, begin, end, r, before, scratch);
+          tile.a = first_a + r * tile.stride_a_bytes;
+          tile.start = scratch.start + (b - begin) * padded_rows_ + r;
+          if (kernel_.promotes_tiles) tile.promotion = &before;
+          kernel_.tile[height - 1](tile);
+          if (!kernel_.promotes_tiles) kernel_.promote(before);
         }
+        r = next;
       }
     }
     if (copies()) kernel_.promote(before);
@@ -242,24 +264,20 @@ class Run {
     return packed_ + at.col * depth_ + block * p_.block_rows * kernel_.strip_cols;
   }
 
-  void tile(const Panel& at, std::int64_t b, std::int64_t begin, std::int64_t end, std::int64_t r,
-            const gemm_int8::PromotionTile& promotion, const WorkerScratch& scratch) const {
-    gemm_int8::Tile tile{};
+  // What the tiles of a block and panel have in common, and where its first row's codes are.
+  void begin_tiles(const Panel& at, std::int64_t b, std::int64_t begin, std::int64_t end,
+                   const WorkerScratch& scratch, gemm_int8::Tile& tile) const {
     if (scratch.a != nullptr) {
-      tile.a = scratch.a + copied(r, b - begin, end - begin);
+      tile.a = scratch.a + copied(0, b - begin, end - begin);
       tile.stride_a_bytes = copied(1, 0, end - begin);
     } else {
-      tile.a = o_.a + (at.row + r) * p_.stride_a + b * p_.block_rows;
+      tile.a = o_.a + at.row * p_.stride_a + b * p_.block_rows;
       tile.stride_a_bytes = p_.stride_a;
     }
     tile.panel = panel_codes(at, b);
     tile.strip_bytes = kernel_.strip_cols * depth_;
     tile.k = codes(b);
-    tile.start = scratch.start + (b - begin) * padded_rows_ + r;
     tile.sums = scratch.sums;
-    if (kernel_.promotes_tiles) tile.promotion = &promotion;
-    kernel_.tile[promotion.rows - 1](tile);
-    if (!kernel_.promotes_tiles) kernel_.promote(promotion);
   }
 
   void copied_tile(const Panel& at, std::int64_t b, std::int64_t begin, std::int64_t end,
@@ -276,50 +294,55 @@ class Run {
          .before = before});
   }
 
-  // How a tile's f32 sums of the superblock that ends with block b are added to d. d is stored in
+  // The first row of a panel in d, and in what is added to it.
+  struct FoldOrigin {
+    std::byte* d = nullptr;
+    const std::byte* start = nullptr;
+  };
+
+  // How the f32 sums of a panel's superblock that ends with block b are added to d. d is stored in
   // its type after the last one; before that it is kept in f32.
-  void set_fold(const Panel& at, std::int64_t b, std::int64_t r, int height, const float* p,
-                const WorkerScratch& scratch, gemm_int8::FoldTile& tile) const {
-    const bool first = b < superblock();
-    const bool last = b + 1 == p_.blocks();
+  FoldOrigin begin_fold(const Panel& at, std::int64_t b, const WorkerScratch& scratch,
+                        gemm_int8::FoldTile& tile) const {
+    const bool first = b < superblock_;
+    const bool last = b + 1 == blocks_;
     const auto element = static_cast<std::int64_t>(dtype_size_bytes(p_.output));
-    std::byte* const d =
-        static_cast<std::byte*>(o_.d) + ((at.row + r) * p_.stride_d + at.col) * element;
-    tile.p = p;
-    tile.rows = height;
+    FoldOrigin at_first;
+    at_first.d = static_cast<std::byte*>(o_.d) + (at.row * p_.stride_d + at.col) * element;
     tile.cols = std::min<std::int64_t>(kernel_.cols, p_.k - at.col);
-    tile.d = d;
     tile.stride_d_bytes = p_.stride_d * element;
     tile.streams = streams_ && first && last;
     tile.output = gemm_int8::output_of(p_.output);
-    tile.start = nullptr;
     if (p_.output == DType::f32) {
-      if (!first || p_.accumulate) tile.start = d;
+      if (!first || p_.accumulate) at_first.start = at_first.d;
       tile.stride_start_bytes = tile.stride_d_bytes;
     } else if (scratch.total != nullptr) {
-      float* const total = scratch.total + r * cols_ + at.offset;
-      if (first && p_.accumulate) widen(at.row + r, tile.rows, at.col, tile.cols, total);
-      if (!first || p_.accumulate) tile.start = total;
+      auto* const total = reinterpret_cast<std::byte*>(scratch.total + at.offset);
+      if (first && p_.accumulate) widen(at, tile.cols, scratch.total + at.offset);
+      if (!first || p_.accumulate) at_first.start = total;
       tile.stride_start_bytes = cols_ * 4;
       if (!last) {
-        tile.d = total;
+        at_first.d = total;
         tile.stride_d_bytes = cols_ * 4;
         tile.output = gemm_int8::Output::f32;
       }
     }
+    return at_first;
   }
 
-  void widen(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols,
-             float* total) const {
-    for (std::int64_t r = 0; r < rows; ++r)
+  void widen(const Panel& at, std::int64_t cols, float* total) const {
+    for (std::int64_t r = 0; r < at.rows; ++r)
       for (std::int64_t c = 0; c < cols; ++c)
-        total[r * cols_ + c] = core::load_float(o_.d, p_.output, (row + r) * p_.stride_d + col + c);
+        total[r * cols_ + c] =
+            core::load_float(o_.d, p_.output, (at.row + r) * p_.stride_d + at.col + c);
   }
 
   const MicroKernel& kernel_;
   ContextState& state_;
   const BlockwiseProblem& p_;
   const BlockwiseOperands& o_;
+  const std::int64_t blocks_;
+  const std::int64_t superblock_;  // in blocks
   core::Workspace::Frame frame_;
 
   bool streams_ = false;  // d is stored past the caches

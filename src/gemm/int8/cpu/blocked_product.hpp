@@ -91,15 +91,17 @@ struct Block {
 struct RowTiles {
   std::int64_t rows;
   std::int64_t together;
-  std::int64_t units;  ///< rows, or pairs of them
   std::int64_t count;
+  std::int64_t each;    ///< rows of a tile, or pairs of them
+  std::int64_t larger;  ///< tiles that have one more
   RowTiles(std::int64_t rows_, std::int64_t most, std::int64_t together_)
-      : rows(rows_),
-        together(together_),
-        units(ceil_div(rows_, together_)),
-        count(ceil_div(rows_, most)) {}
+      : rows(rows_), together(together_), count(ceil_div(rows_, most)) {
+    const std::int64_t units = ceil_div(rows_, together_);
+    each = units / count;
+    larger = units % count;
+  }
   [[nodiscard]] std::int64_t begin(std::int64_t tile) const {
-    return std::min(rows, together * (tile * (units / count) + std::min(tile, units % count)));
+    return std::min(rows, together * (tile * each + std::min(tile, larger)));
   }
   [[nodiscard]] int size(std::int64_t tile) const {
     return static_cast<int>(begin(tile + 1) - begin(tile));
