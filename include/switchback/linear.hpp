@@ -55,7 +55,7 @@ struct LinearOptions {
   /// with a scale for each column of dw_block_rows rows. A forward that saves keeps these codes
   /// instead of x, 1 + 4/dw_block_rows bytes an element; if the layer has an activation, instead of
   /// activation(x). For modes rowwise and global, and for automatic: there dw is computed so if its
-  /// forward runs in an int8 mode. overlap_dw has no effect with it.
+  /// forward runs in an int8 mode over 128 rows at least. overlap_dw has no effect with it.
   WeightGradient dw = WeightGradient::floating;
   std::int64_t dw_block_rows = 256;  ///< 128, 256, 512 or 1024: part of what dw is, like a type
   /// For the int8 modes, with in_features a multiple of the group: X, behind the activation, and W

@@ -116,6 +116,7 @@ Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType 
 
 bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows) {
   if (layer.options.dw != WeightGradient::int8_block) return false;
+  if (layer.options.mode == Mode::automatic && rows < least_rows_of_int8_dw) return false;
   // As an inference without a bias, so that forward and backward decide alike, whatever codes of
   // the weight there are by then.
   return mode_of_pass(layer, Pass::forward, rows, layer.options.dtype, false, false) !=

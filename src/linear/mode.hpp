@@ -96,6 +96,11 @@ bool from_choice(const ConfigChoice& choice, Mode& candidate) noexcept;
 /// the ranking of the Context's ConfigSource; without a ranking `standard`, if that is allowed.
 Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
                   bool trains);
+/// In mode auto dw of fewer rows, which are half a usual block, is floating: codes padded to blocks
+/// would take more memory than x, and time goes into storing dw. (Zen 4, two threads, 1024 x 4096:
+/// a step with an int8 dw takes 1.25 times as long as one with a floating dw for 64 rows of bf16,
+/// as long for those of f32, and 0.9 and 0.7 of the time for 128 rows.)
+inline constexpr std::int64_t least_rows_of_int8_dw = 128;
 /// Whether dw over `rows` rows is computed from codes of blocks, if the layer decides.
 bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows);
 /// The choice of mode auto, whose layer allows `allow` (0: all): `problem` says everything but
