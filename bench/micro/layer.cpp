@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/micro/layer.hpp"
 
+#include <fmt/format.h>
+
+#include <array>
 #include <deque>
 
 #include "bench/cli/table.hpp"
+#include "bench/workload/auto_tuning.hpp"
 #include "bench/workload/session.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
@@ -16,6 +20,7 @@ namespace {
 
 constexpr double forward_min_time_s = 2;
 constexpr double step_min_time_s = 4;
+constexpr double auto_min_time_s = 1;
 
 std::optional<Target> forward_target(const MicroShape& s, bool cached) {
   if (!cached) return s.batch >= 1024 ? std::optional(Target{2.6, 3.1, 3.5}) : std::nullopt;
@@ -148,6 +153,7 @@ struct Setting {
   const MicroOptions& options;
   const MicroShape& shape;
   const LayerSink& sink;
+  bool tuned = false;  // mode auto has something to choose by
 
   [[nodiscard]] DType dtype() const { return options.dtype.value_or(DType::f32); }
 
@@ -158,10 +164,10 @@ struct Setting {
   }
 
   void row(const std::string& subject, Mode mode, const measure::Timed& timed,
-           const measure::Timed& rival, double products,
-           const std::optional<Target>& target) const {
+           const measure::Timed& rival, double products, const std::optional<Target>& target = {},
+           const std::string& choice = {}) const {
     LayerRow row("layer", subject, timed, rival);
-    row.variant = std::string(mode_name(mode));
+    row.variant = std::string(mode_name(mode)) + choice;
     row.dtype = dtype();
     row.shape = shape;
     row.gop_s = 2e-9 * products * static_cast<double>(shape.batch) *
@@ -201,6 +207,14 @@ void forward_rows(Bench& bench, const Setting& setting) {
   }
 }
 
+// ": standard, rowwise": what a layer in mode auto chose for forward and dX of a step with a new W.
+std::string modes_of_step(Bench::Layer& layer, std::int64_t rows) {
+  SwitchbackLinear& chosen = layer.first();
+  chosen.weight_updated();
+  return fmt::format(": {}, {}", mode_name(chosen.forward_mode(rows, Save::borrow)),
+                     mode_name(chosen.dx_mode(rows)));
+}
+
 void step_rows(Bench& bench, const Setting& setting) {
   std::vector<Bench::Layer*> layers;
   for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block})
@@ -238,13 +252,35 @@ void step_rows(Bench& bench, const Setting& setting) {
                 all_int8_step_target(setting.shape));
 }
 
+// A layer that chooses is never to be slower than one in mode standard. Each is timed beside such a
+// layer alone: behind any other step the caches would hold other operands for one than for the
+// other.
+void auto_rows(Bench& bench, const Setting& setting) {
+  Bench::Layer& standard = bench.layer(Mode::standard);
+  for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block}) {
+    Bench::Layer& layer = bench.layer(Mode::automatic, false, dw);
+    const std::vector<measure::Timed> timed = setting.race_of(
+        bench,
+        {{"auto", [&bench, &layer] { bench.step(layer); }},
+         {"a layer in mode standard", [&bench, &standard] { bench.step(standard); }}},
+        auto_min_time_s);
+    setting.row(
+        dw == WeightGradient::floating ? "full step, W new" : "full step, W new, dW in int8",
+        Mode::automatic, timed[0], timed[1], 3, {}, modes_of_step(layer, setting.shape.batch));
+  }
+}
+
 void layer_of_shape(Context& context, const MicroOptions& options, const MicroShape& shape,
-                    const LayerSink& sink) {
-  const Setting setting{context, options, shape, sink};
+                    const LayerSink& sink, const AutoTuning& tuning = AutoTuning(0)) {
+  const Setting setting{context, options, shape, sink, tuning.attached()};
+  if (setting.tuned)
+    tuning.tune(context,
+                std::array{TuneShape{shape.batch, shape.dim_in, shape.dim_out, setting.dtype()}});
   Bench bench(context, shape, setting.dtype(), options.seed, options.cold_bytes);
   forward_rows(bench, setting);
   // A step of a few rows is bound by dW's memory, and no training takes one.
   if (shape.batch >= 256 || !options.shapes.empty()) step_rows(bench, setting);
+  if (setting.tuned) auto_rows(bench, setting);
 }
 
 std::vector<std::string> cells(const LayerRow& r) {
@@ -269,7 +305,9 @@ class LayerBench final : public MicroBench {
   [[nodiscard]] std::string_view explanation() const override {
     return "int8 layer (quantize, product, dequantize) against the fastest floating point product "
            "of the same\ndtype: the best engine of each pass. A full step is forward, dX and dW "
-           "with a new W.";
+           "with a new W. With --tune\nalso in mode auto (which it chose for forward and dX), "
+           "beside "
+           "a layer in mode standard.";
   }
   [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
@@ -277,16 +315,26 @@ class LayerBench final : public MicroBench {
                       {"what", "mode", "best rival"}, shared().targets);
   }
   [[nodiscard]] std::size_t key_columns() const override { return 3; }
-  std::vector<CasePlan> plan(Session& /*session*/) override {
+  void add_options(CLI::App& command, SessionOptions& /*shared*/) override {
+    tuning_.add_options(command);
+  }
+  std::vector<CasePlan> plan(Session& session) override {
+    tuning_.check_options();
+    if (tuning_.wanted()) tuning_.open(session);
     return plan_shapes(default_micro_shapes());
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
-    layer_of_shape(session.context(), shared(), of_case(i).shapes.front(),
-                   [&](const LayerRow& row) {
-                     sink({to_json(row).dump(), cells(row), summary_of(row)});
-                   });
+    layer_of_shape(
+        session.context(), shared(), of_case(i).shapes.front(),
+        [&](const LayerRow& row) {
+          sink({to_json(row).dump(), cells(row), summary_of(row)});
+        },
+        tuning_);
     return {};
   }
+
+ private:
+  AutoTuning tuning_{0};
 };
 
 }  // namespace

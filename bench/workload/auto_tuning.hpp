@@ -26,6 +26,8 @@ class AutoTuning {
   void check_options() const;
   /// Attaches a tuner to the session's Context, with the cache that was named or the usual one.
   void open(Session& session);
+  /// Whether --tune gives the tuner any time.
+  [[nodiscard]] bool wanted() const noexcept { return seconds_ > 0; }
   /// Whether layers in mode auto ask a tuner: each kind of layer then has a mode of its own.
   [[nodiscard]] bool attached() const noexcept { return tuner_ != nullptr; }
   /// Measures what the cache lacks of these shapes, in the time that --tune allows. Ends early if

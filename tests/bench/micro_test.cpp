@@ -22,6 +22,7 @@
 #include "bench/micro/models.hpp"
 #include "bench/micro/quantize.hpp"
 #include "bench/micro/weight_gradient.hpp"
+#include "support/temporary_directory.hpp"
 
 namespace switchback::bench {
 namespace {
@@ -375,6 +376,35 @@ TEST(Commands, MicroJudgesOnRequestAlone) {
   std::vector<const char*> more = arguments;
   more.push_back("--targets");
   EXPECT_NE(captured(more).out.find("reference target"), std::string::npos);
+}
+
+TEST(Commands, MicroLayerTunesModeAutoIfAsked) {
+  const test::TemporaryDirectory cache;
+  const std::string directory = cache.path().string();
+  const auto rows_of_auto = [&](std::vector<const char*> more) {
+    std::vector<const char*> arguments = {"micro",      "layer", "--shape",   "4,32,16", "--json",
+                                          "--min-time", "1ms",   "--threads", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Captured c = captured(arguments);
+    EXPECT_EQ(c.code, exit_codes::ok);
+    std::istringstream lines(c.out);
+    std::string line;
+    std::vector<std::string> subjects;
+    while (std::getline(lines, line)) {
+      const auto json = nlohmann::ordered_json::parse(line);
+      if (json["type"] != "micro" || !json["variant"].get<std::string>().starts_with("auto: "))
+        continue;
+      EXPECT_EQ(json["rival"]["name"], "a layer in mode standard");
+      EXPECT_GT(json["ratio"].get<double>(), 0.0);
+      subjects.push_back(json["subject"]["name"]);
+    }
+    return subjects;
+  };
+  EXPECT_TRUE(rows_of_auto({}).empty());
+  EXPECT_EQ(rows_of_auto({"--tune", "0.2", "--cache", directory.c_str()}),
+            (std::vector<std::string>{"full step, W new", "full step, W new, dW in int8"}));
+  EXPECT_NE(captured({"micro", "layer", "--shape", "4,32,16", "--tune", "-1"}).code,
+            exit_codes::ok);
 }
 
 TEST(Commands, MicroWritesRows) {
