@@ -50,7 +50,7 @@ def run_python(*arguments, **options):
     return run_program(sys.executable, *arguments, **options)
 
 
-def run_program(*arguments, env=None, timeout=300, cwd=None):
+def run_program(*arguments, env=None, timeout=900, cwd=None):
     """Runs a program with one thread of each kind; returns what subprocess.run does."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=PACKAGE)
     environment.update(env or {})

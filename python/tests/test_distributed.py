@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several processes on this machine, and layers cut into shards."""
 
+import contextlib
 import json
 import os
+import socket
 import sys
 import tempfile
 import unittest
@@ -22,8 +24,22 @@ HAS_GLOO = (
 )
 
 
+def free_port():
+    """A port for a store: below those that the system hands out, another one for each process."""
+    first, count = 20000, 10000
+    for turn in range(count):
+        port = first + (os.getpid() + 100 * turn) % count
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+    raise unittest.SkipTest(f"no port from {first} to {first + count - 1} is free")
+
+
 def torchrun(*arguments, processes=2):
-    options = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+    # A static rendezvous, not --standalone: that one has heartbeats of 5 s, and gives up if the
+    # machine is too busy for them.
+    options = ["-m", "torch.distributed.run", f"--nproc_per_node={processes}"]
+    options += ["--rdzv_backend=static", "--master_addr=127.0.0.1", f"--master_port={free_port()}"]
     if sys.version_info >= (3, 11) and not torch_at_least(2, 0):
         # There, torchrun trips over its own defaults for these two.
         options += ["--redirects=0:1", "--tee=0:2"]
