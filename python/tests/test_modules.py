@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The modules as classes: names, arguments, errors, forks, and tools that trace."""
 
+import copy
 import unittest
+import warnings
 
 from support import require_torch, run_python, torch_at_least
 
@@ -49,9 +51,85 @@ class Construction(unittest.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, str(options["mode"])):
                 sb.SwitchBackLinear(5, 3, **options)
-        for features in ((0, 3), (3, 0)):
-            with self.assertRaisesRegex(ValueError, "at least 1"):
+        for features in ((-1, 3), (3, -1)):
+            with self.assertRaisesRegex(ValueError, "features = -1; it must be at least 0"):
                 sb.SwitchBackLinear(*features)
+
+
+class NothingToMultiply(unittest.TestCase):
+    """Layers without inputs or without outputs: nn.Linear's results and gradients."""
+
+    SIZES = ((0, 3), (3, 0), (0, 0))
+
+    def pairs(self):
+        for k, n in self.SIZES:
+            for bias in (True, False):
+                for options in (
+                    {"mode": "rowwise"},
+                    {"mode": "global", "mem_efficient": True},
+                    {"mode": "rowwise_shared", "dw": "int8_block"},
+                    {"mode": "standard"},
+                ):
+                    with warnings.catch_warnings(), self.subTest(k=k, n=n, bias=bias, **options):
+                        warnings.simplefilter("ignore")  # torch's, of a weight without elements
+                        want = torch.nn.Linear(k, n, bias)
+                        got = sb.replace_linear(torch.nn.Sequential(want), **options)[0]
+                        self.assertIsInstance(got, sb.SwitchBackLinear)
+                        yield want, got
+
+    def test_forward_and_backward(self):
+        for want, got in self.pairs():
+            for shape in ((4,), (2, 2), (0,)):
+                results = []
+                for layer in (want, got):
+                    x = torch.ones(*shape, want.in_features, requires_grad=True)
+                    layer.zero_grad()
+                    y = layer(x)
+                    y.sum().backward()
+                    results.append((y, x.grad, *(p.grad for p in layer.parameters())))
+                for a, b in zip(*results):
+                    self.assertTrue(torch.equal(a, b))
+            with self.assertRaisesRegex(ValueError, f"in_features = {want.in_features}"):
+                got(torch.ones(4, 7))
+
+    def test_prepared_and_loaded(self):
+        for want, got in self.pairs():
+            x = torch.ones(4, want.in_features)
+            state = got.prepare_for_eval().state_dict()
+            self.assertEqual(got.is_prepared, got.mode != "standard")
+            self.assertTrue(torch.equal(got(x), want(x)))
+            y = got(x.bfloat16()) if got.is_prepared else None
+            self.assertTrue(y is None or torch.equal(y, want(x).bfloat16()))
+            other = copy.deepcopy(got)
+            other.load_state_dict(state)
+            self.assertTrue(torch.equal(other(x), want(x)))
+            other.load_state_dict(want.state_dict())
+            self.assertTrue(torch.equal(other(x), want(x)))
+
+    def test_compositions(self):
+        for k, n in self.SIZES:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                query, key, value = (sb.SwitchBackLinear(k, n, mode="rowwise") for _ in range(3))
+                mlp = sb.SwitchBackMLP(k, 5, n, mode="rowwise")
+            model = torch.nn.ModuleDict({"query": query, "key": key, "value": value})
+            with self.assertWarnsRegex(UserWarning, "no inputs or no outputs"):
+                sb.fuse_qkv(model)
+            x = torch.ones(4, k)
+            self.assertTrue(torch.equal(query(x), torch.nn.functional.linear(x, query.weight, query.bias)))
+            y = mlp(x)
+            y.sum().backward()
+            self.assertEqual(y.shape, (4, n))
+            self.assertTrue(torch.equal(mlp.up.bias.grad == 0, torch.full((5,), n == 0)))
+
+    @unittest.skipUnless(HAS_OPERATORS, "operators need torch 2.4")
+    def test_compiled(self):
+        for want, got in self.pairs():
+            if got.dw != "floating" or want.bias is None:
+                continue
+            x = torch.ones(4, want.in_features)
+            compiled = torch.compile(got, backend="aot_eager", fullgraph=True)
+            self.assertTrue(torch.equal(compiled(x), want(x)))
 
 
 class Errors(unittest.TestCase):

@@ -41,6 +41,8 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
         y = native.forward(layers, x, weight, bias, mem_efficient, layers.keeps_blocks)
         if y is not None:
             return y
+    if layers.is_empty:
+        return _empty_product(x, weight.t() if layers.options.transposed else weight, bias, layers)
     if not _is_usual(x, weight, bias, layers):
         if needs_operator(x, weight):
             if layers.options.is_stochastic:
@@ -65,6 +67,13 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     ):
         return _Linear.apply(x, weight, bias, layers, mem_efficient, None, dtype)
     return product(x, weight, bias, layers, _abi.SAVE_NOTHING, once=False, dtype=dtype)
+
+
+def _empty_product(x, weight, bias, layers: LayerSet):
+    """y of a layer without inputs, which is the bias or zeros, or without outputs; as nn.Linear's."""
+    _check_shape(x, layers)
+    check_dtypes(x, weight)
+    return torch.nn.functional.linear(x, weight, bias)
 
 
 def _is_usual(x, weight, bias, layers: LayerSet) -> bool:
@@ -114,6 +123,9 @@ def prepared_linear(x, codes, absmax, bias, layers: LayerSet):
         y = native.forward_prepared(layers, x, codes, absmax, bias)
         if y is not None:
             return y
+    if layers.is_empty:
+        bias = None if bias is None else bias.to(x.dtype)
+        return _empty_product(x, codes.to(x.dtype), bias, layers)
     if needs_operator(x, codes):
         return torch.ops.switchback.linear_prepared(
             cast_by_autocast(x), codes, absmax, bias, layers.text_of_codes
@@ -170,11 +182,7 @@ def checked_wide_input(x, weight, layers: LayerSet):
             "loop in place of vmap, or nn.Linear in its place"
         )
     x = memory_of(x, "forward", "x")
-    if x.dim() == 0 or x.shape[-1] != layers.in_features:
-        raise InvalidArgument(
-            f"forward: x has shape {tuple(x.shape)}; its last dimension must be in_features = "
-            f"{layers.in_features}"
-        )
+    _check_shape(x, layers)
     device = x.device
     if device != weight.device:
         raise InvalidArgument(
@@ -186,6 +194,14 @@ def checked_wide_input(x, weight, layers: LayerSet):
         raise TypeError(f"forward: x has dtype {x.dtype}; {_ALLOWED}")
     dtype = autocast_dtype(device.type) or x.dtype
     return (x, dtype) if x.dtype in (dtype, torch.float32) else (x.to(dtype), dtype)
+
+
+def _check_shape(x, layers: LayerSet) -> None:
+    if x.dim() == 0 or x.shape[-1] != layers.in_features:
+        raise InvalidArgument(
+            f"forward: x has shape {tuple(x.shape)}; its last dimension must be in_features = "
+            f"{layers.in_features}"
+        )
 
 
 def check_dtypes(x, weight) -> None:

@@ -72,6 +72,8 @@ def _why_not(layers) -> str:
         return "a layer is prepared for inference"
     if any(type(layer._parameters.get("weight")) is not torch.nn.Parameter for layer in layers):
         return "a weight is not a plain Parameter"
+    if any(layer._layers.is_empty for layer in layers):
+        return "a layer has no inputs or no outputs"
     if first.mode not in _abi.MODES_OF_ROWS:
         return f"mode {first.mode!r}; it must be " + " or ".join(map(repr, _abi.MODES_OF_ROWS))
     if first.rounding != "nearest" or first.transposed:

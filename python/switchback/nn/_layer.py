@@ -90,6 +90,7 @@ class LayerSet(native.LayerSet if native else object):
         self.in_features = in_features
         self.out_features = out_features
         self.options = options
+        self.is_empty = not (in_features and out_features)  # the library has no such layers
         self.text = options.text  # the options as operators take them
         # The same for operators on codes, which are those of the weight [out, in].
         self.text_of_codes = dataclasses.replace(options, transposed=0).text

@@ -260,8 +260,8 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
         _check_dw(dw, dw_block_rows, mode, mem_efficient)
         seed = _seed_of(rounding, seed, mode)
         for name, value in (("in_features", in_features), ("out_features", out_features)):
-            if value < 1:
-                raise ValueError(f"SwitchBackLinear: {name} = {value}; it must be at least 1")
+            if value < 0:
+                raise ValueError(f"SwitchBackLinear: {name} = {value}; it must be at least 0")
         super().__init__(in_features, out_features, bias=bias, device=device, dtype=dtype)
         self._init_int8(mode, mem_efficient, rotation, dw, dw_block_rows, rounding, seed)
 
