@@ -72,8 +72,17 @@ if HAS_OPERATORS:
             return True
         for tensor in tensors:
             if (type(tensor) not in PLAIN_TYPES or tensor.is_meta) and _stands_for_others(tensor):
+                _refuse_distributed(tensor)
                 return True
         return False
+
+    def _refuse_distributed(tensor) -> None:
+        if type(tensor).__name__ == "DTensor":
+            raise TypeError(
+                "forward: an operand of a switchback layer is a DTensor, for which it has no rule; for "
+                "tensor parallelism use switchback.nn.SwitchBackColumnParallel and SwitchBackRowParallel "
+                "in place of parallelize_module, or pass to_local()"
+            )
 
     def _refuse_derivatives() -> None:
         kinds = torch._C._functorch.TransformType

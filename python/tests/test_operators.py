@@ -2,6 +2,7 @@
 """torch.ops.switchback: compiled, traced and exported layers have the bits of eager ones."""
 
 import copy
+import io
 import unittest
 from unittest import mock
 
@@ -349,10 +350,15 @@ class Exported(Operators):
                     else "switchback.linear.default"
                 )
                 self.assertEqual(called.count(name), 3)
+                file = io.BytesIO()
+                torch.export.save(program, file)
+                file.seek(0)
+                loaded = torch.export.load(file)
                 for rows in (4, 9):
                     y = torch.randn(rows, 24)
                     with torch.no_grad():
                         self.same([model(y)], [program.module()(y)])
+                        self.same([model(y)], [loaded.module()(y)])
 
     def test_make_fx(self):
         from torch.fx.experimental.proxy_tensor import make_fx

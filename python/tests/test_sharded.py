@@ -3,9 +3,10 @@
 
 import json
 import os
+import tempfile
 import unittest
 
-from support import require_torch, torch_at_least
+from support import require_torch, run_python, torch_at_least
 from test_distributed import HAS_GLOO, torchrun
 
 torch = require_torch()
@@ -49,6 +50,38 @@ class TensorParallel(unittest.TestCase):
 
     def test_three_processes(self):
         self.check(3)
+
+
+# torch's own tensor parallelism, in a process group of one.
+PARALLELIZED = """
+import sys, torch
+from switchback import nn as sb
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+store = "file://" + sys.argv[1]
+torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+mesh = init_device_mesh("cpu", (1,))
+for prepared in (False, True):
+    layer = sb.SwitchBackLinearVectorwise(8, 16)
+    if prepared:
+        layer.prepare_for_eval()
+    model = parallelize_module(torch.nn.Sequential(layer), mesh, {"0": ColwiseParallel()})
+    try:
+        model(torch.randn(4, 8))
+    except TypeError as error:
+        print(error, flush=True)
+"""
+
+
+@unittest.skipUnless(HAS_GLOO and torch_at_least(2, 6), "DTensors on the CPU need torch 2.6")
+class Distributed(unittest.TestCase):
+    def test_dtensors_are_refused_with_what_to_do(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run_python("-c", PARALLELIZED, os.path.join(folder, "store"))
+        said = [line for line in done.stdout.splitlines() if "DTensor" in line]
+        self.assertEqual(len(said), 2, done.stdout + done.stderr)
+        for line in said:
+            self.assertIn("switchback.nn.SwitchBackColumnParallel", line)
 
 
 @unittest.skipUnless(HAS_OPERATORS, "shard_int8 needs torch 2.4")
