@@ -68,6 +68,7 @@ void combine(Context& context, const CombineArgs& args) {
     core::check_matrix(op, "weights", args.weights);
     core::check_shape(op, "weights", args.weights, args.slots.rows, "T", args.slots.cols, "S");
   }
+  const core::DeviceScope scope(state, op);
   core::check_operands(
       state, op, {core::operand("out", args.out)},
       {core::operand("y", args.y), core::operand("slots", args.slots),

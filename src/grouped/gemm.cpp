@@ -102,6 +102,7 @@ void grouped_gemm(Context& context, const GroupedGemmArgs& args) {
   }
   check_d(op, args, n);
   check_scales(op, args, n);
+  const core::DeviceScope scope(state, op);
   core::check_operands(state, op, {core::operand("d", args.d)},
                        {core::operand("a", args.a), core::operand("b", args.b),
                         core::operand("absmax_a", args.absmax_a),

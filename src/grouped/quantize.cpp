@@ -15,6 +15,7 @@ void grouped_quantize_rowwise(Context& context, const Groups& groups, const Grou
   grouped::check_groups(state, op, groups, q.rows);
   grouped::check_rows(state, op, groups, x, q.rows, q.cols);
   core::check_span(op, "absmax", absmax, q.rows, "M");
+  const core::DeviceScope scope(state, op);
   core::check_operands(
       state, op, {core::operand("q", q), core::operand("absmax", absmax)},
       {core::operand("x", x.data), core::operand("x.index", grouped::as_operand(x.index)),

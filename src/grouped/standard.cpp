@@ -163,6 +163,7 @@ void grouped_gemm_standard(Context& context, const GroupedStandardGemmArgs& args
   check_types(op, args);
   grouped::check_groups(state, op, args.groups, args.a.rows);
   check_shapes(op, args);
+  const core::DeviceScope scope(state, op);
   core::check_operands(
       state, op, {core::operand("d", ConstAnyMatrix(args.d))},
       {core::operand("a", args.a), core::operand("b", args.b), core::operand("bias", args.bias),

@@ -226,6 +226,7 @@ void FragmentedLinear::prepare_for_eval() {
 void FragmentedLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
   constexpr std::string_view op = "forward";
   FragmentedLinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   linear::check_save(op, save);
   check_soft(op, layer);
   check_forward(op, layer, x, y);
@@ -236,6 +237,7 @@ void FragmentedLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
 void FragmentedLinear::forward_hard(ConstAnyMatrix x, AnyMatrix y) {
   constexpr std::string_view op = "forward_hard";
   FragmentedLinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   check_forward(op, layer, x, y);
   linear::forget_overwritten(layer.saved, layer.saved_x, y);
   linear::fragmented_forward_hard(layer, x, y);
@@ -244,6 +246,7 @@ void FragmentedLinear::forward_hard(ConstAnyMatrix x, AnyMatrix y) {
 void FragmentedLinear::backward(const FragmentedLinearGrads& grads) {
   constexpr std::string_view op = "backward";
   FragmentedLinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   linear::check_trains(op, layer.eval);
   linear::check_saved(op, layer.saved);
   check_grads(op, layer, layer.saved_x, grads, "B of the saved forward");
@@ -253,6 +256,7 @@ void FragmentedLinear::backward(const FragmentedLinearGrads& grads) {
 void FragmentedLinear::backward_from(ConstAnyMatrix x, const FragmentedLinearGrads& grads) {
   constexpr std::string_view op = "backward_from";
   FragmentedLinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   check_has_weights(layer, op);
   linear::check_trains(op, layer.eval);
   core::check_matrix(op, "x", x);

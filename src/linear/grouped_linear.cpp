@@ -161,6 +161,7 @@ void GroupedSwitchbackLinear::forward(const Groups& groups, const GroupedRows& x
                                       Save save) {
   constexpr std::string_view op = "forward";
   GroupedLinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   linear::check_save(op, save);
   check_has_weight(layer, op);
   linear::check_saves_in_training(op, save, layer.eval);
@@ -186,6 +187,7 @@ void GroupedSwitchbackLinear::forward(const Groups& groups, const GroupedRows& x
 void GroupedSwitchbackLinear::backward(const GroupedLinearGrads& grads) {
   constexpr std::string_view op = "backward";
   GroupedLinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   linear::check_trains(op, layer.eval);
   linear::check_saved(op, layer.saved.state);
   const linear::GroupedInput& input = layer.saved.input;
@@ -205,6 +207,7 @@ void GroupedSwitchbackLinear::backward_from(const Groups& groups, const GroupedR
                                             const GroupedLinearGrads& grads) {
   constexpr std::string_view op = "backward_from";
   GroupedLinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
   const bool reads_weight = grads.dx.data != nullptr;
   if (reads_weight) check_has_weight(layer, op);
   linear::check_trains(op, layer.eval);

@@ -195,6 +195,7 @@ const ArgumentNames& names_of(Op op) noexcept {
 void run_checked(Context& context, Op op, const Request& request) {
   const Checks checks(parts_of(op), request);
   checks.arguments();
+  const core::DeviceScope scope(context.state(), parts_of(op).name);
   checks.memory(context.state());
   run(context.state(), op, request);
 }

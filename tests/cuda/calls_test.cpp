@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/cuda_support.hpp"
+#include "switchback/grouped_linear.hpp"
 
 namespace switchback::test {
 namespace {
@@ -36,6 +37,14 @@ class CudaCalls : public Cuda {
     for (const auto& [name, count] : now())
       if (count > before.at(name)) made[name] = count - before.at(name);
     return made;
+  }
+  // What is queued is work, however often; the others are questions.
+  static void expect_once(const std::map<std::string, std::size_t>& made, std::size_t operands) {
+    for (const auto& [name, count] : made) {
+      if (name == "cudaMemsetAsync" || name == "cudaMemcpyAsync" || name == "cudaMemcpy2DAsync")
+        continue;
+      EXPECT_LE(count, name == "cudaPointerGetAttributes" ? operands : 1u) << name;
+    }
   }
 };
 
@@ -83,8 +92,96 @@ TEST_F(CudaCalls, AForwardThatRanBeforeAsksEachQuestionOnce) {
   }
 }
 
-// Scales of rows and of columns are cleared together.
+// A whole step with a new weight: x, y and W, then the gradients, what they are made of, and the
+// bias. What the library keeps is its own and is not asked for.
+TEST_F(CudaCalls, AStepThatRanBeforeAsksEachQuestionOnce) {
+  for (const Mode mode :
+       {Mode::rowwise, Mode::global, Mode::global_mem_efficient, Mode::standard}) {
+    SCOPED_TRACE(mode_name(mode));
+    Context context(emulated());
+    LayerOnDevice layer(context, mode);
+    layer.step();
+    context.synchronize();
+    expect_once(calls_of([&] {
+                  layer.layer.weight_updated();
+                  layer.layer.forward(layer.x.view(), layer.y.view(), Save::copy);
+                }),
+                3);
+    LinearGrads grads;
+    grads.g = layer.g.view();
+    grads.dx = layer.dx.view();
+    grads.dw = layer.dw.view();
+    grads.db = layer.db.view();
+    expect_once(calls_of([&] { layer.layer.backward(grads); }), 5);
+    context.synchronize();
+  }
+}
+
+TEST_F(CudaCalls, AStepOfGroupsAsksEachQuestionOnce) {
+  constexpr std::int64_t groups = 3, m = 24, n = 16, k = 32;
+  for (const Mode mode : {Mode::rowwise, Mode::standard}) {
+    SCOPED_TRACE(mode_name(mode));
+    Context context(emulated());
+    Matrix<std::int32_t> host_ends(1, groups);
+    for (std::int64_t i = 0; i < groups; ++i)
+      host_ends.set(0, i, static_cast<std::int32_t>(8 * (i + 1)));
+    const DeviceMatrix<std::int32_t> ends(context, host_ends);
+    const DeviceMatrix<float> w(context, normal_matrix<float>(groups * n, k, 1));
+    const DeviceMatrix<float> x(context, normal_matrix<float>(m, k, 2));
+    const DeviceMatrix<float> g(context, normal_matrix<float>(m, n, 3));
+    const DeviceMatrix<float> y(context, m, n), dx(context, m, k), dw(context, groups * n, k);
+    GroupedSwitchbackLinear layer(
+        context, {.groups = groups, .in_features = k, .out_features = n, .mode = mode});
+    layer.set_weight(w.view());
+    const Groups of = {.count = groups, .ends = ends.span()};
+    const auto forward = [&] {
+      layer.weight_updated();
+      layer.forward(of, {.data = x.view()}, y.view(), Save::borrow);
+    };
+    const auto backward = [&] {
+      layer.backward({.g = g.view(), .dx = dx.view(), .dw = dw.view()});
+    };
+    forward();
+    backward();
+    context.synchronize();
+    // y, x, the ends and W; dx, dw, g, x, the ends and W.
+    expect_once(calls_of(forward), 4);
+    expect_once(calls_of(backward), 6);
+    context.synchronize();
+  }
+}
+
+TEST_F(CudaCalls, AnOperationAsksEachQuestionOnce) {
+  Context context(emulated());
+  const DeviceMatrix<float> x(context, normal_matrix<float>(64, 64, 1)), d(context, 64, 64);
+  const DeviceMatrix<std::int8_t> q(context, 64, 64);
+  const DeviceMatrix<float> absmax(context, 1, 64);
+  const auto quantize = [&] { quantize_rowwise(context, x.view(), q.view(), absmax.span()); };
+  const auto multiply = [&] {
+    GemmArgs args;
+    args.a = args.b = q.view();
+    args.d = d.view();
+    args.absmax_a = args.absmax_b = absmax.span();
+    args.engine = "dp4a";
+    gemm(context, args);
+  };
+  const auto multiply_floats = [&] {
+    gemm_standard(context, {.a = x.view(), .b = x.view(), .d = d.view()});
+  };
+  quantize();
+  multiply();
+  context.synchronize();
+  expect_once(calls_of(quantize), 3);
+  expect_once(calls_of(multiply), 5);
+  multiply_floats();
+  context.synchronize();
+  expect_once(calls_of(multiply_floats), 3);
+  context.synchronize();
+}
+
+// Scales of rows and of columns are cleared together, where they are not in the kernel itself.
 TEST_F(CudaCalls, CodesOfRowsAndColumnsTakeOneMemset) {
+  switchback_cuda_emu::options().cooperative_launches = false;
   Context context(emulated());
   constexpr std::int64_t rows = 70, cols = 40;
   const DeviceMatrix<float> x(context, normal_matrix<float>(rows, cols, 1));

@@ -34,6 +34,7 @@ void gemm_standard(Context& context, const StandardGemmArgs& args) {
     core::check_float(op, "bias", args.bias.dtype);
     core::check_shape(op, "bias", args.bias, 1, "1", n, "N");
   }
+  const core::DeviceScope scope(state, op);
   core::check_operands(
       state, op, {core::operand("d", ConstAnyMatrix(args.d))},
       {core::operand("a", args.a), core::operand("b", args.b), core::operand("bias", args.bias)});

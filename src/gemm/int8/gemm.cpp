@@ -55,6 +55,7 @@ void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args) {
   constexpr std::string_view op = "gemm_s8s8s32";
   ContextState& state = context.state();
   check_inputs(state, op, args);
+  const core::DeviceScope scope(state, op);
   core::check_operands(state, op, {core::operand("d", args.d)},
                        {core::operand("a", args.a), core::operand("b", args.b)});
   gemm_int8::check_operand_codes(state, op, "a", args.a);
@@ -78,6 +79,7 @@ void gemm(Context& context, const GemmArgs& args) {
     core::check_float(op, "bias", args.bias.dtype);
     core::check_shape(op, "bias", args.bias, 1, "1", n, "N");
   }
+  const core::DeviceScope scope(state, op);
   core::check_operands(
       state, op, {core::operand("d", args.d)},
       {core::operand("a", args.a), core::operand("b", args.b),
