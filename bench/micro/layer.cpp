@@ -305,7 +305,7 @@ class LayerBench final : public MicroBench {
   [[nodiscard]] std::string_view explanation() const override {
     return "int8 layer (quantize, product, dequantize) against the fastest floating point product "
            "of the same\ndtype: the best engine of each pass. A full step is forward, dX and dW "
-           "with a new W. With --tune\nalso in mode auto (which it chose for forward and dX), "
+           "with a new W. With --tune\nalso in mode auto (what it chose for forward and dX), "
            "beside "
            "a layer in mode standard.";
   }

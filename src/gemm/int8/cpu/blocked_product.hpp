@@ -97,8 +97,8 @@ struct RowTiles {
   RowTiles(std::int64_t rows_, std::int64_t most, std::int64_t together_)
       : rows(rows_), together(together_), count(ceil_div(rows_, most)) {
     const std::int64_t units = ceil_div(rows_, together_);
-    each = units / count;
-    larger = units % count;
+    each = count > 0 ? units / count : 0;
+    larger = count > 0 ? units % count : 0;
   }
   [[nodiscard]] std::int64_t begin(std::int64_t tile) const {
     return std::min(rows, together * (tile * each + std::min(tile, larger)));
