@@ -95,13 +95,21 @@ class BlockwiseRun {
   void panels() {
     const auto raise = raise_kernel(state_.features);
     const std::int64_t across = (cols_ + panel_ - 1) / panel_;
-    state_.threads.for_each(blocks_ * across, [&](std::int64_t task, int worker) {
-      const std::int64_t b = task / across;
-      const std::int64_t col = task % across * panel_;
+    // A task has panels side by side, so that it knows which one is next.
+    const std::int64_t workers = state_.threads.count();
+    const std::int64_t together =
+        std::clamp<std::int64_t>(blocks_ * across / (4 * workers), 1, across);
+    const std::int64_t tasks_across = (across + together - 1) / together;
+    state_.threads.for_each(blocks_ * tasks_across, [&](std::int64_t task, int worker) {
+      const std::int64_t b = task / tasks_across;
+      const std::int64_t begin = task % tasks_across * together * panel_;
+      const std::int64_t end = std::min(begin + together * panel_, cols_);
       const WorkerScratch scratch = of(worker);
-      std::memset(scratch.magnitudes, 0, static_cast<std::size_t>(magnitude_bytes_));
-      raise(o_.x, {b * block_rows_, end_row(b), col, end_col(col)}, scratch.magnitudes);
-      codes(b, col, scratch.magnitudes, scratch);
+      for (std::int64_t col = begin; col < end; col += panel_) {
+        std::memset(scratch.magnitudes, 0, static_cast<std::size_t>(magnitude_bytes_));
+        raise(o_.x, {b * block_rows_, end_row(b), col, end_col(col)}, scratch.magnitudes);
+        codes(b, col, config_.stream && col + panel_ < end, scratch.magnitudes, scratch);
+      }
     });
   }
 
@@ -122,11 +130,12 @@ class BlockwiseRun {
       add(o_.x, {r, to, 0, cols_}, block_sums);
     }
     for (std::int64_t col = 0; col < cols_; col += panel_)
-      codes(b, col, scratch.magnitudes + col * element_bytes_, scratch);
+      codes(b, col, false, scratch.magnitudes + col * element_bytes_, scratch);
   }
 
-  // Scales and codes of a panel, from the largest magnitudes of its columns.
-  void codes(std::int64_t b, std::int64_t col, std::byte* magnitudes,
+  // Scales and codes of a panel, from the largest magnitudes of its columns. Meanwhile asks memory
+  // for the panel to the right of it, if that is next.
+  void codes(std::int64_t b, std::int64_t col, bool asks_ahead, std::byte* magnitudes,
              const WorkerScratch& scratch) const {
     const std::int64_t row = b * block_rows_;
     const std::int64_t rows = end_row(b) - row;
@@ -149,6 +158,7 @@ class BlockwiseRun {
       job.columns = scratch.scales;
       job.stream = config_.stream;
       job.tile_rows = config_.tile_rows;
+      if (asks_ahead) job.next = static_cast<const std::byte*>(x.data) + panel_ * element_bytes_;
       tile_kernel(state_.features)(job, {0, rows, 0, cols}, scratch.tile);
     }
     if (rows == block_rows_) return;

@@ -49,16 +49,38 @@ HWY_INLINE std::int64_t unit_column(std::int64_t unit, std::int64_t j) {
   return first + j;
 }
 
-// The codes of a row of the tile, packed, and in their own order into q if there is one. Meanwhile
-// asks for `soon`, the piece of a row whose turn is soon: rows of a tile may lie too far apart for
-// the hardware to foresee.
+// Asks memory for lines of the next tile, half of them while this one is coded and half while it is
+// turned, so that memory never rests; into the second-level cache, which has room for both.
+template <class T>
+HWY_INLINE void ask_soon(const T* p) {
+  __builtin_prefetch(p, 0, 2);
+}
+
+// What to read soon: the next tile, or else rows of this one, which may lie too far apart for the
+// hardware to foresee.
+template <class T>
+struct Soon {
+  const T* row;  // whose turn is soon
+  bool of_next;  // it belongs to the next tile
+  HWY_INLINE void ask(std::int64_t c) const {
+    constexpr std::int64_t step = line / static_cast<std::int64_t>(sizeof(T));
+    if (of_next) {
+      for (std::int64_t i = 0; i < quad / 2; i += step)
+        ask_soon(row + c / 2 + i);
+    } else {
+      for (std::int64_t i = 0; i < quad; i += step)
+        hwy::Prefetch(row + c + i);
+    }
+  }
+};
+
+// The codes of a row of the tile, packed, and in their own order into q if there is one.
 template <bool bracket, bool with_q, class T, class S>
-HWY_INLINE void code_row(const T* x, const T* soon, std::int64_t cols, const S& scale,
+HWY_INLINE void code_row(const T* x, const Soon<T>& soon, std::int64_t cols, const S& scale,
                          std::int64_t first_col, std::int8_t* packed, std::int8_t* q, bool stream) {
   std::int64_t c = 0;
   for (; c + quad <= cols; c += quad) {
-    for (std::int64_t i = 0; i < quad; i += line / static_cast<std::int64_t>(sizeof(T)))
-      hwy::Prefetch(soon + c + i);
+    soon.ask(c);
     const Codes k = codes<bracket>(x + c, scale, first_col + c);
     store_packed(k, packed + c);
     if constexpr (with_q) {
@@ -78,12 +100,15 @@ HWY_INLINE void code_row(const T* x, const T* soon, std::int64_t cols, const S& 
   }
 }
 
+// next: the row of the next tile that is asked for; null: none.
 template <bool bracket, class T, class S>
 HWY_INLINE void code_row(const cpu::TileJob& job, std::int64_t r, std::int64_t col_begin,
-                         std::int64_t col_end, const S& scale, std::int8_t* packed) {
+                         std::int64_t col_end, const T* next, const S& scale, std::int8_t* packed) {
   constexpr std::int64_t ahead = 8;  // rows: enough at 1 KiB of each, not too much at 16 KiB
   const T* const x = row<T>(job.x, r, col_begin);
-  const T* const soon = row<T>(job.x, std::min(r + ahead, job.x.rows - 1), col_begin);
+  const Soon<T> soon = {
+      next != nullptr ? next : row<T>(job.x, std::min(r + ahead, job.x.rows - 1), col_begin),
+      next != nullptr};
   const std::int64_t cols = col_end - col_begin;
   if (job.q.data == nullptr)
     return code_row<bracket, false>(x, soon, cols, scale, col_begin, packed, nullptr, false);
@@ -91,6 +116,23 @@ HWY_INLINE void code_row(const cpu::TileJob& job, std::int64_t r, std::int64_t c
   const bool stream = job.stream && reinterpret_cast<std::uintptr_t>(q) % quad == 0;
   code_row<bracket, true>(x, soon, cols, scale, col_begin, packed, q, stream);
 }
+
+// The other half of the next tile's lines.
+struct LinesOfNext {
+  const char* at = nullptr;    // of a row; null: there are none
+  std::int64_t row_bytes = 0;  // from row to row
+  std::int64_t lines = 0;      // of a row
+  std::int64_t done = 0;       // of this row
+  HWY_INLINE void ask(std::int64_t count) {
+    if (at == nullptr || lines == 0) return;
+    for (; count > 0; --count) {
+      ask_soon(at + done * line);
+      if (++done < lines) continue;
+      done = 0;
+      at += row_bytes;
+    }
+  }
+};
 
 #if HWY_TARGET != HWY_SCALAR
 // 16 bytes of each of the rows r, r + 16, … that a vector has room for, from rows `stride` apart.
@@ -196,6 +238,7 @@ struct Turning {
   std::int8_t* carried;        // of each column the last line of the tile before
   bool carries;                // whether cache lines straddle tiles and are to be streamed
   bool stream;
+  std::int64_t next_lines;  // of the next tile for each 16 columns of 64 rows
 };
 
 // Writes a column's codes of rows [first, first + count) of the run.
@@ -246,12 +289,15 @@ HWY_INLINE void put_unit(const Turning& t, const std::int8_t* lines, std::int64_
 }
 
 HWY_INLINE void turn_unit(const Turning& t, const std::int8_t* packed, std::int64_t unit,
-                          std::int64_t first, std::int64_t count, std::int8_t* lines) {
+                          std::int64_t first, std::int64_t count, LinesOfNext& next,
+                          std::int8_t* lines) {
   if (t.carries && first > 0)
     for (std::int64_t j = 0; j < 16; ++j)
       put_lines<false>(t.carried + (unit * 16 + j) * line, line, lines + j * t.lines_bytes);
-  for (std::int64_t r = 0; r < count; r += turned_rows)
+  for (std::int64_t r = 0; r < count; r += turned_rows) {
+    next.ask(t.next_lines);
     turn(packed + unit * 16 + r * t.packed_bytes, t.packed_bytes, lines + line + r, t.lines_bytes);
+  }
   if (t.carries && (first == 0 || first + count == t.to.cols))
     for (std::int64_t j = 0; j < 16; ++j) {
       const std::int64_t col = std::min(unit_column(unit, j), t.to.rows - 1);
@@ -261,17 +307,19 @@ HWY_INLINE void turn_unit(const Turning& t, const std::int8_t* packed, std::int6
 
 // Turns a unit straight to where it belongs, if that needs no more than whole vectors.
 HWY_INLINE bool turn_in_place(const Turning& t, const std::int8_t* packed, std::int64_t unit,
-                              std::int64_t first, std::int64_t count) {
+                              std::int64_t first, std::int64_t count, LinesOfNext& next) {
 #if HWY_TARGET == HWY_SCALAR
   static_cast<void>(t);
   static_cast<void>(packed);
   static_cast<void>(unit + first + count);
+  static_cast<void>(next);
   return false;
 #else
   if (t.carries || unit_column(unit, 15) >= t.to.rows || count % turned_rows != 0 ||
       (vector_bytes != line && t.stream))
     return false;
   for (std::int64_t r = 0; r < count; r += turned_rows) {
+    next.ask(t.next_lines);
     const auto to = [&](std::int64_t j, std::int64_t part) HWY_ATTR {
       return reinterpret_cast<std::uint8_t*>(t.to.data + unit_column(unit, j) * t.to.stride +
                                              first + r + part);
@@ -293,11 +341,11 @@ HWY_INLINE bool turn_in_place(const Turning& t, const std::int8_t* packed, std::
 // Codes that were turned into lines are written one unit later: a load from what was stored just
 // before has to wait until streaming stores in between have reached memory.
 HWY_INLINE void turn_units(const Turning& t, const std::int8_t* packed, std::int64_t units,
-                           std::int64_t first, std::int64_t count) {
+                           std::int64_t first, std::int64_t count, LinesOfNext next) {
   std::int64_t waiting = -1;
   for (std::int64_t unit = 0; unit < units; ++unit) {
-    if (turn_in_place(t, packed, unit, first, count)) continue;
-    turn_unit(t, packed, unit, first, count, t.lines + unit % 2 * 16 * t.lines_bytes);
+    if (turn_in_place(t, packed, unit, first, count, next)) continue;
+    turn_unit(t, packed, unit, first, count, next, t.lines + unit % 2 * 16 * t.lines_bytes);
     if (waiting >= 0)
       put_unit(t, t.lines + waiting % 2 * 16 * t.lines_bytes, waiting, first, count);
     waiting = unit;
@@ -318,15 +366,29 @@ HWY_INLINE void transpose_run(const cpu::TileJob& job, const cpu::Cut::Piece& pi
   t.lines_bytes = room.lines_bytes;
   t.carried = scratch + room.carried_offset;
   t.stream = job.stream;
+  t.next_lines = turned_rows * 16 * std::int64_t{sizeof(T)} / 2 / line;
   t.carries = job.stream &&
               (reinterpret_cast<std::uintptr_t>(t.to.data) % line != 0 || t.to.stride % line != 0);
   const std::int64_t units = (cols + unit_group - 1) / unit_group * (unit_group / 16);
   for (std::int64_t first = 0; first < rows; first += job.tile_rows) {
     const std::int64_t count = std::min(job.tile_rows, rows - first);
+    const std::int64_t after = piece.row_begin + first + job.tile_rows;
+    // Shorter vectors leave memory less time to spare.
+    const T* next = nullptr;
+    if (lanes >= 16)
+      next = after >= piece.row_end ? static_cast<const T*>(job.next)
+             : job.asks_ahead       ? row<T>(job.x, after, piece.col_begin)
+                                    : nullptr;
     for (std::int64_t i = 0; i < count; ++i)
-      code_row<bracket, T>(job, piece.row_begin + first + i, piece.col_begin, piece.col_end, scale,
+      code_row<bracket, T>(job, piece.row_begin + first + i, piece.col_begin, piece.col_end,
+                           next == nullptr ? nullptr : next + i * job.x.stride, scale,
                            scratch + i * t.packed_bytes);
-    turn_units(t, scratch, units, first, count);
+    LinesOfNext lines;
+    if (next != nullptr)
+      lines = {reinterpret_cast<const char*>(next + cols / 2),
+               job.x.stride * std::int64_t{sizeof(T)},
+               (cols - cols / 2) * std::int64_t{sizeof(T)} / line};
+    turn_units(t, scratch, units, first, count, lines);
   }
 }
 
@@ -374,12 +436,31 @@ void turn_tiles(ContextState& state, const Config& config, const TileJob& job, s
     while (job.x.rows * across > 4 * state.threads.count() * run_rows)
       run_rows += config.tile_rows;
   const std::int64_t down = (job.x.rows + run_rows - 1) / run_rows;
-  state.threads.for_each(down * across, [&](std::int64_t task, int worker) {
-    const std::int64_t r = (down - 1 - task / across) * run_rows;
-    const std::int64_t c = task % across * config.tile_cols;
-    kernel(job,
-           {r, std::min(r + run_rows, job.x.rows), c, std::min(c + config.tile_cols, job.x.cols)},
-           scratch + worker * scratch_bytes);
+  // A task has tiles side by side, so that it knows which one is next.
+  const std::int64_t threads = state.threads.count();
+  const std::int64_t together =
+      threads == 1 ? across : std::clamp<std::int64_t>(down * across / (4 * threads), 1, across);
+  const std::int64_t tasks_across = (across + together - 1) / together;
+  const std::int64_t task_cols = together * config.tile_cols;
+  const auto at = [&](std::int64_t r, std::int64_t c) {
+    return static_cast<const std::byte*>(job.x.data) +
+           (r * job.x.stride + c) * static_cast<std::int64_t>(dtype_size_bytes(job.x.dtype));
+  };
+  state.threads.for_each(down * tasks_across, [&](std::int64_t task, int worker) {
+    const std::int64_t r = (down - 1 - task / tasks_across) * run_rows;
+    const std::int64_t begin = task % tasks_across * task_cols;
+    const std::int64_t end = std::min(begin + task_cols, job.x.cols);
+    TileJob part = job;
+    part.asks_ahead = job.stream;  // else x may be in a cache
+    for (std::int64_t c = begin; c < end; c += config.tile_cols) {
+      part.next = nullptr;
+      if (part.asks_ahead && c + config.tile_cols < end)
+        part.next = at(r, c + config.tile_cols);
+      else if (part.asks_ahead && threads == 1 && r > 0)
+        part.next = at(r - run_rows, 0);
+      kernel(part, {r, std::min(r + run_rows, job.x.rows), c, std::min(c + config.tile_cols, end)},
+             scratch + worker * scratch_bytes);
+    }
   });
 }
 

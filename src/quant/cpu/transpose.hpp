@@ -36,6 +36,8 @@ struct TileJob {
   ColumnScales columns;  ///< if by_column
   bool stream = false;
   std::int64_t tile_rows = 0;  ///< a multiple of 64
+  bool asks_ahead = false;     ///< for the next tile: it is in memory, not in a cache
+  const void* next = nullptr;  ///< where the next piece begins, if it is to be asked for
 };
 
 /// Codes of a piece of job.x, transposed into the same piece of job.q_t.
