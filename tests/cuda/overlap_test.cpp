@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which kernels begin before the one in front of them has ended: those that wait for it, on devices
-// and with drivers that have such launches. The results are those of one kernel after another.
+// and with drivers that have such launches. (Without cooperative launches, so that the codes of
+// rows and columns take two.) The results are those of one kernel after another.
 #include <map>
 
 #include "cuda/cuda_support.hpp"
@@ -77,15 +78,18 @@ TEST_F(CudaOverlap, WhereTheyCan) {
   for (const bool captured : {false, true}) {
     SCOPED_TRACE(captured ? "captured" : "queued");
     switchback_cuda_emu::Options old;
+    old.cooperative_launches = false;
     old.compute_capability = 80;
     const Results want = run(old, captured);
     EXPECT_EQ(want.overlaps, without);
     switchback_cuda_emu::Options driver;
+    driver.cooperative_launches = false;
     driver.driver_version = 12020;
     driver.runtime_version = 12020;
     EXPECT_EQ(run(driver, captured).overlaps, without);
     for (const std::uint64_t seed : {1, 5, 9}) {
       switchback_cuda_emu::Options machine;
+      machine.cooperative_launches = false;
       machine.schedule_seed = seed;
       const Results got = run(machine, captured);
       EXPECT_EQ(got.overlaps, with);

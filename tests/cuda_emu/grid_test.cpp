@@ -165,6 +165,20 @@ TEST_F(CudaEmuGrid, OnlyACooperativeLaunchHasSuchBarriers) {
       << emu::last_fault();
 }
 
+TEST_F(CudaEmuGrid, StaticSharedMemoryIsRefused) {
+  const auto keeps = [] {
+    __shared__ unsigned kept[2];
+    if (threadIdx.x == 0) kept[0] = 1;
+    __syncthreads();
+    if (kept[0] != 1) __trap();
+  };
+  // One block alone: others would set it too, without being ordered.
+  EXPECT_EQ(run_together(keeps, 0, 1), cudaErrorLaunchFailure);
+  EXPECT_NE(emu::last_fault().find("static shared memory in a cooperative launch"),
+            std::string::npos)
+      << emu::last_fault();
+}
+
 TEST_F(CudaEmuGrid, MoreBlocksThanTheDeviceHasRoomForAreRefused) {
   emu::Options options;
   options.multiprocessor_count = 2;

@@ -63,6 +63,24 @@ template <class... Parameters>
 #endif
 }
 
+/// The same for a kernel that calls wait_for_grid (grid.cuh): all blocks are there at once, or the
+/// launch is refused with cudaErrorCooperativeLaunchTooLarge.
+template <class... Parameters>
+[[nodiscard]] cudaError_t launch_together(const char* name, void (*kernel)(Parameters...),
+                                          dim3 grid, dim3 block, std::size_t shared_bytes,
+                                          cudaStream_t stream,
+                                          std::type_identity_t<Parameters>... arguments) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  return ::switchback_cuda_emu::launch_cooperative(kernel, grid, block, shared_bytes, stream, name,
+                                                   arguments...);
+#else
+  (void)name;
+  void* pointers[] = {static_cast<void*>(&arguments)...};
+  return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers,
+                                     shared_bytes, stream);
+#endif
+}
+
 /// Returns when the kernel before this one in its stream is through and what it wrote can be seen.
 /// What a kernel does before that, in a launch that overlaps, must not depend on it, nor disturb
 /// it.

@@ -237,6 +237,64 @@ __device__ __forceinline__ void multiply_add_16x8x32(int (&d)[4], const int (&a)
 #endif
 }
 
+/// Copies of 16 bytes from global to shared memory, in groups, that take no registers on their way
+/// (8.0 and later). A thread that has waited sees its own. The emulated device copies only then, so
+/// that what is read earlier is wrong there too.
+template <int most>
+class AsyncCopies {
+ public:
+  /// `from` may be any aligned address where nothing is `there`: it is not read, and zeros are
+  /// stored.
+  __device__ __forceinline__ void add(uint4* to, const uint4* from, bool there) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+    copies_[added_++] = {to, there ? from : nullptr, groups_};
+#elif __CUDA_ARCH__ >= 800
+    const auto place = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place),
+                 "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
+                 : "memory");
+#else
+    *to = there ? *from : make_uint4(0, 0, 0, 0);
+#endif
+  }
+  __device__ __forceinline__ void end_group() {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+    ++groups_;
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+  }
+  /// For all groups but the `later` ones that were ended last.
+  __device__ __forceinline__ void wait([[maybe_unused]] int later) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+    for (; done_ < added_ && copies_[done_].group < groups_ - later; ++done_)
+      *copies_[done_].to =
+          copies_[done_].from == nullptr ? make_uint4(0, 0, 0, 0) : *copies_[done_].from;
+#elif __CUDA_ARCH__ >= 800
+    // The number is part of the instruction. More of them are waited for than need be.
+    if (later >= 3)
+      asm volatile("cp.async.wait_group 3;" ::: "memory");
+    else if (later == 2)
+      asm volatile("cp.async.wait_group 2;" ::: "memory");
+    else if (later == 1)
+      asm volatile("cp.async.wait_group 1;" ::: "memory");
+    else
+      asm volatile("cp.async.wait_group 0;" ::: "memory");
+#endif
+  }
+
+ private:
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  struct Copy {
+    uint4* to;
+    const uint4* from;
+    int group;
+  };
+  Copy copies_[most];
+  int added_ = 0, done_ = 0, groups_ = 0;
+#endif
+};
+
 /// An element at any address: one access if the address is a multiple of its size, else bytes.
 template <class T>
 __device__ __forceinline__ T load_element(const T* address) {

@@ -153,6 +153,9 @@ Runtime::Runtime(int index, const ContextOptions& options)
          "device can be used",
          index, info_.name, info_.compute_major, info_.compute_minor);
   pools_ = attribute(cudaDevAttrMemoryPoolsSupported, index) != 0;
+  constexpr int copies_asynchronously = 80;
+  cooperates_ = compute_capability() >= copies_asynchronously &&
+                attribute(cudaDevAttrCooperativeLaunch, index) != 0;
   // Code for older devices, which a newer one runs where there is no other, has no such wait.
   // Graphs have such edges from CUDA 12.3 on.
   constexpr int waits = 90;

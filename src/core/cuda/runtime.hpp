@@ -98,6 +98,9 @@ class Runtime final : public DeviceRuntime {
   /// captures too.
   [[nodiscard]] bool overlaps() const noexcept { return overlaps_; }
 
+  /// Whether kernels may be launched whose blocks wait for each other and copy asynchronously.
+  [[nodiscard]] bool cooperates() const noexcept { return cooperates_; }
+
   /// A second stream of the device, for parts of one operation; ordered by events alone. Made on
   /// first use, which must not fall into a capture. (Operations run beside each other on a third.)
   cudaStream_t side_stream();
@@ -149,6 +152,7 @@ class Runtime final : public DeviceRuntime {
   bool own_stream_ = false;
   bool closed_ = false;
   bool overlaps_ = false;
+  bool cooperates_ = false;
   bool pools_ = false;  ///< cudaMallocAsync works here
   std::unique_ptr<Extension> gemm_;
   Report* reports_ = nullptr;

@@ -26,7 +26,8 @@ void queue(const ContextState& state, std::string_view kernel, const Start& star
   Runtime& device = runtime(state);
   if (device.rehearsing()) return;
   const CurrentDevice current(device.index());
-  check(start(Launch{device.cuda_stream(), 0, device.info().multiprocessors, false, 0}), kernel);
+  check(start(Launch{device.cuda_stream(), 0, device.info().multiprocessors, false, false, 0}),
+        kernel);
 }
 
 SlotRows slot_rows(const ContextState& state, const Groups& groups, const GroupedRows& x,

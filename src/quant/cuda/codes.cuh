@@ -183,6 +183,18 @@ struct Magnitudes {
     }
   }
 
+  /// Those of the lane whose number differs in these bits too.
+  __device__ __forceinline__ void add_lane(int bits) {
+#pragma unroll
+    for (int w = 0; w < words; ++w) {
+      const unsigned other = __shfl_xor_sync(all_lanes, most[w], bits);
+      if constexpr (pairs)
+        most[w] = max_magnitudes<T>(most[w], other, other);
+      else
+        most[w] = max(most[w], other);
+    }
+  }
+
   /// As the bits of an f32.
   __device__ __forceinline__ unsigned column(int i) const {
     if constexpr (pairs)

@@ -85,6 +85,21 @@ class Run {
     check(launcher(launch_, arguments...), "a kernel", "{}", problem_);
   }
 
+  /// The same of a launcher that the device may have no room for at this time: false then.
+  template <class... Parameters, class... Arguments>
+  [[nodiscard]] bool queued_at_once(cudaError_t (*launcher)(const Launch&, Parameters...),
+                                    const Arguments&... arguments) const {
+    if (!transposes_at_once(launch_, o_.x, o_.q.codes, o_.q_t.codes)) return false;
+    if (rehearsing_) return true;
+    const cudaError_t status = launcher(launch_, arguments...);
+    if (status == cudaErrorCooperativeLaunchTooLarge) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    check(status, "a kernel", "{}", problem_);
+    return true;
+  }
+
   /// The groups of an empty matrix, or the codes of none: nothing to read.
   void zero(std::span<float> values) const {
     if (values.empty() || rehearsing_) return;
@@ -208,6 +223,9 @@ class Run {
     const std::span<float> absmax = transposes ? o_.q_t.absmax : o_.q.absmax;
     if (empty()) return zero(absmax);
     unsigned* const bits = frame_.take<unsigned>(1);
+    if (transposes && queued_at_once(launch_global_transpose_at_once, o_.x, o_.q.codes,
+                                     o_.q_t.codes, bits, absmax.data()))
+      return;
     queue(launch_absmax, o_.x, bits, false);
     if (transposes)
       queue(launch_global_transpose, o_.x, o_.q.codes, o_.q_t.codes, bits, absmax.data());
@@ -230,9 +248,12 @@ class Run {
         scale_count(o_.q_t.scales, problem_.rows, problem_.cols, block_rows);
     unsigned* const column_bits = frame_.take<unsigned>(scales + (rows_too ? problem_.rows : 0));
     unsigned* const row_bits = rows_too ? column_bits + scales : nullptr;
-    queue(launch_absmax_columns, o_.x, block_rows, column_bits, row_bits);
-    queue(launch_columnwise_transpose, o_.x, o_.q.codes, o_.q.absmax.data(), row_bits, o_.q_t.codes,
-          o_.q_t.absmax.data(), block_rows, column_bits);
+    if (!queued_at_once(launch_columnwise_transpose_at_once, o_.x, o_.q.codes, o_.q.absmax.data(),
+                        row_bits, o_.q_t.codes, o_.q_t.absmax.data(), block_rows, column_bits)) {
+      queue(launch_absmax_columns, o_.x, block_rows, column_bits, row_bits);
+      queue(launch_columnwise_transpose, o_.x, o_.q.codes, o_.q.absmax.data(), row_bits,
+            o_.q_t.codes, o_.q_t.absmax.data(), block_rows, column_bits);
+    }
     if (sums) column_sums(o_.x, block_sums);
   }
 
@@ -257,9 +278,9 @@ void run(ContextState& state, const Problem& problem, const Config& config,
          const Request& request) {
   core::SWITCHBACK_CUDA_NS::Runtime& runtime = core::SWITCHBACK_CUDA_NS::runtime(state);
   const core::SWITCHBACK_CUDA_NS::CurrentDevice current(runtime.index());
-  const Launch launch = {runtime.cuda_stream(), static_cast<int>(config.block_threads),
+  const Launch launch = {runtime.cuda_stream(),          static_cast<int>(config.block_threads),
                          runtime.info().multiprocessors, runtime.overlaps(),
-                         runtime.info().shared_bytes_per_block};
+                         runtime.cooperates(),           runtime.info().shared_bytes_per_block};
   Run(state, problem, launch, request)();
 }
 

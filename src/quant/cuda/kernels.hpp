@@ -17,6 +17,7 @@ struct Launch {
   int block_threads;  ///< 0: the kernel chooses; a multiple of 32 up to 1024
   int multiprocessors;
   bool overlaps;             ///< kernels may overlap with those before them
+  bool cooperates;           ///< launches whose blocks wait for each other
   std::size_t shared_bytes;  ///< the most shared memory that a block may have
 };
 
@@ -97,6 +98,19 @@ cudaError_t launch_columnwise_transpose(const Launch& launch, ConstAnyMatrix x, 
                                         float* absmax, const unsigned* row_bits, Codes q_t,
                                         float* absmax_cols, std::int64_t block_rows,
                                         const unsigned* column_bits);
+/// Whether one of the next two supports the matrix and takes less time than the two launches above.
+bool transposes_at_once(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t) noexcept;
+/// What launch_absmax and launch_global_transpose do, in one launch. `bits`: scratch of one word.
+/// cudaErrorCooperativeLaunchTooLarge: the device, or this process's part of it, has no room for
+/// all blocks; nothing was queued.
+cudaError_t launch_global_transpose_at_once(const Launch& launch, ConstAnyMatrix x, Codes q,
+                                            Codes q_t, unsigned* bits, float* absmax);
+/// The same of launch_absmax_columns and launch_columnwise_transpose. `row_bits`: null, or behind
+/// column_bits.
+cudaError_t launch_columnwise_transpose_at_once(const Launch& launch, ConstAnyMatrix x, Codes q,
+                                                float* absmax, unsigned* row_bits, Codes q_t,
+                                                float* absmax_cols, std::int64_t block_rows,
+                                                unsigned* column_bits);
 /// q_t in whole blocks of rows, from the bits of launch_absmax_columns, rounded stochastically.
 cudaError_t launch_blocks_stochastic(const Launch& launch, ConstAnyMatrix x,
                                      const StochasticRounding& rounding, Codes q_t, float* absmax,

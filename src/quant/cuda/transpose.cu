@@ -20,19 +20,6 @@ struct AbsmaxColumnsArguments {
   int block_shift;  // see block_shift_of()
 };
 
-// Columns have scales of their own in each 2^shift tiles of rows: in the whole matrix, or in each
-// of its blocks, which hold whole tiles.
-int block_shift_of(std::int64_t block_rows) {
-  if (block_rows == 0) return 62;
-  int shift = 0;
-  while (std::int64_t{tile_rows} << shift < block_rows)
-    ++shift;
-  return shift;
-}
-std::int64_t blocks_of(std::int64_t rows, std::int64_t block_rows) {
-  return block_rows == 0 ? 1 : divide_up<std::int64_t>(rows, block_rows);
-}
-
 // A warp takes every so many rows of 32 packs. Floor: each element is read once; one atomic a
 // column and tile, and one a row and 32 packs, on integers, whose maximum does not depend on order.
 // sm_90: 52 registers, 1 KiB of shared memory; instructions an element of bf16 with rows 6.3 (were

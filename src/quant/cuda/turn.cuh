@@ -9,6 +9,19 @@ namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
 inline constexpr int tile_rows = 128;
 
+/// Columns have scales of their own in each 2^shift tiles of rows: in the whole matrix, or in each
+/// of its blocks, which hold whole tiles.
+inline int block_shift_of(std::int64_t block_rows) {
+  if (block_rows == 0) return 62;
+  int shift = 0;
+  while (std::int64_t{tile_rows} << shift < block_rows)
+    ++shift;
+  return shift;
+}
+inline std::int64_t blocks_of(std::int64_t rows, std::int64_t block_rows) {
+  return block_rows == 0 ? 1 : divide_up<std::int64_t>(rows, block_rows);
+}
+
 struct TransposeArguments {
   const void* x;
   std::int8_t* q;
@@ -20,8 +33,8 @@ struct TransposeArguments {
   std::int64_t rows, packs, x_stride, q_stride, q_t_stride;
   std::int64_t last_down;  // the first tile of this grid, from below
   std::int64_t code_rows;  // rows whose codes are written: more than `rows` where blocks are padded
-  int block_shift;
-  int q_t_bytes;  // rows of q_t lie at multiples of 16, 4 or 1
+  int block_shift;         // see block_shift_of()
+  int q_t_bytes;           // rows of q_t lie at multiples of 16, 4 or 1
 };
 
 // How 128 threads turn a tile of 128 rows by 8 packs, or 512 one by 32 columns. A thread takes V

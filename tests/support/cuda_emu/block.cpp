@@ -384,6 +384,13 @@ __attribute__((no_sanitize("address"))) void fill_variable(const SharedVariable&
     at[i] = 0xff;
 }
 
+__attribute__((no_sanitize("address"))) bool was_written(const SharedVariable& variable) {
+  const auto* at = static_cast<const volatile unsigned char*>(variable.at);
+  for (std::size_t i = 0; i < variable.bytes; ++i)
+    if (at[i] != 0xff) return true;
+  return false;
+}
+
 // What a block leaves behind, the next one cannot rely on. As floats these bytes are NaN.
 void fill_shared(const SharedVariables& variables, std::size_t dynamic_bytes, bool first_block) {
   if (first_block || variables.bytes <= fill_per_block_bytes)
@@ -497,9 +504,22 @@ bool open_grid_barrier(Aside* blocks, int count) {
   return true;
 }
 
+// As much of a block as its threads have filled.
+void copy_block(Block& to, const Block& from) {
+  static_cast<BlockCounts&>(to) = from;
+  const auto count = static_cast<std::size_t>(from.count);
+  const auto copy = [](auto* list, const auto* other, std::size_t n) {
+    std::memcpy(list, other, n * sizeof *list);
+  };
+  copy(to.threads, from.threads, count);
+  copy(to.warps, from.warps, (count + lanes_per_warp - 1) / lanes_per_warp);
+  copy(to.ready, from.ready, static_cast<std::size_t>(from.ready_count));
+  copy(to.fresh, from.fresh, static_cast<std::size_t>(from.fresh_count));
+}
+
 // All blocks at once, in turns of random length, so that each is ahead of the others at some time.
-// Static shared memory is put aside with the block, except from ThreadSanitizer, in whose eyes the
-// blocks would race for it: kernels of such launches have dynamic shared memory alone.
+// Their kernels have dynamic shared memory alone: there is one of each static variable, which would
+// have to be put aside with a block at each of its turns.
 bool run_cooperative(const SharedVariables& variables) {
   const int count = static_cast<int>(grid->grid.x * grid->grid.y * grid->grid.z);
   auto* const blocks =
@@ -512,6 +532,7 @@ bool run_cooperative(const SharedVariables& variables) {
     std::abort();
   }
 #endif
+  fill_shared(variables, 0, true);
   int live = count;
   bool good = true;
   int at = -1;
@@ -542,35 +563,38 @@ bool run_cooperative(const SharedVariables& variables) {
       mine.begun = true;
       mine.shared_memory = grid->shared_bytes == 0 ? nullptr : std::malloc(grid->shared_bytes);
       shared_memory = mine.shared_memory;
-      fill_shared(variables, grid->shared_bytes, true);
+      if (shared_memory != nullptr) std::memset(shared_memory, 0xff, grid->shared_bytes);
       start_block();
       release(&block.start);
     } else {
-      block = mine.block;
+      copy_block(block, mine.block);
       shared_memory = mine.shared_memory;
-      put_back(variables, mine.variables);
     }
     good = run_block();
     if (!good) faulted = at;
     mine.ended = block.finished == block.count;
     live -= mine.ended ? 1 : 0;
-    mine.block = block;
-    mine.variables = kept_variables(variables);
+    copy_block(mine.block, block);
   }
   // Also of blocks that were left in the middle.
   acquire(&block.end);
   for (int b = 0; b < count; ++b) {
     if (!good && b != faulted && blocks[b].begun) {
-      block = blocks[b].block;
+      copy_block(block, blocks[b].block);
       clean_up_after_fault();
     }
     std::free(blocks[b].shared_memory);
-    std::free(blocks[b].variables);
   }
   std::free(blocks);
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
   place_at_once = 0;
 #endif
+  for (std::size_t v = 0; good && v < variables.count; ++v)
+    if (was_written(variables.first[v])) {
+      std::snprintf(text, sizeof text, "%s: static shared memory in a cooperative launch",
+                    grid->name);
+      good = false;
+    }
   return good;
 }
 

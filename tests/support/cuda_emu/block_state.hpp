@@ -40,15 +40,12 @@ struct Warp {
   char sync[lanes_per_warp][2];
 };
 
-struct Block {
-  Thread threads[max_threads];
-  Warp warps[max_threads / lanes_per_warp];
+// Numbers of a block.
+struct BlockCounts {
   int count;
   int finished;
-  // Threads that can go on, and those that have not begun.
-  int ready[max_threads];
+  // Of the threads that can go on, and of those that have not begun.
   int ready_count;
-  int fresh[max_threads];
   int fresh_count;
   // The barrier of the block.
   int waiting;
@@ -63,12 +60,18 @@ struct Block {
   int in_grid_barrier;
 };
 
+struct Block : BlockCounts {
+  Thread threads[max_threads];
+  Warp warps[max_threads / lanes_per_warp];
+  int ready[max_threads];
+  int fresh[max_threads];
+};
+
 // A block of a cooperative launch while another one has its turn.
 struct Aside {
   bool begun, ended;
   uint3 index;
   void* shared_memory;
-  unsigned char* variables;
   Block block;
 };
 

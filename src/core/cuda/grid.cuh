@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA core: the barrier of all blocks of a grid, for kernels that launch_together starts.
+#pragma once
+
+#include "core/cuda/launch.cuh"
+
+#if !defined(SWITCHBACK_CUDA_EMULATED)
+#include <cooperative_groups.h>
+#endif
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+/// Returns when every thread of the grid has come here; what these wrote before can be seen, but
+/// not through __ldg.
+__device__ __forceinline__ void wait_for_grid() {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  ::switchback_cuda_emu::grid_barrier();
+#else
+  cooperative_groups::this_grid().sync();
+#endif
+}
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS

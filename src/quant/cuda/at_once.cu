@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code: absmax and transposed codes of a matrix that fits into the shared memory of all
+// multiprocessors together, such as a layer's weight, in one launch.
+#include <algorithm>
+
+#include "core/cuda/grid.cuh"
+#include "quant/cuda/turn.cuh"
+
+namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+using core::SWITCHBACK_CUDA_NS::AsyncCopies;
+using core::SWITCHBACK_CUDA_NS::wait_for_grid;
+
+constexpr int most_turns = 3;  // of 128 threads, in a block
+constexpr int packs_each = 8;  // of a thread, in a tile
+constexpr int turn_threads = 128;
+constexpr std::size_t slot_bytes = sizeof(uint4) * packs_each * turn_threads;
+// 227 KiB hold four beside each of three turns.
+constexpr int most_slots = 13;
+
+// Turn y of block x takes tiles x + (round · turns + y) · blocks. It keeps the first one in
+// registers, the next ones in `slots` of shared memory, and reads the others twice.
+struct AtOnceArguments {
+  TransposeArguments matrix;
+  unsigned* bits;  // of columns, then of rows; or of the matrix
+  unsigned* row_bits;
+  std::int64_t words;               // at `bits`
+  unsigned down, across;            // tiles
+  unsigned step_down, step_across;  // of turns · blocks tiles
+  int rounds, slots;
+};
+
+// Where a turn is. Steps save divisions, beginning anew saves registers.
+struct Walk {
+  unsigned down, across;
+
+  __device__ __forceinline__ explicit Walk(const AtOnceArguments& a, int round = 0) {
+    const unsigned tile =
+        (static_cast<unsigned>(round) * blockDim.y + threadIdx.y) * gridDim.x + blockIdx.x;
+    down = tile / a.across;
+    across = tile - down * a.across;
+  }
+  __device__ __forceinline__ void step(const AtOnceArguments& a) {
+    down += a.step_down;
+    across += a.step_across;
+    if (across >= a.across) {
+      across -= a.across;
+      ++down;
+    }
+  }
+  // Behind the last tile: that of no packs.
+  __device__ __forceinline__ TurnPlace place(const AtOnceArguments& a) const {
+    if (down >= a.down) return {0, a.matrix.packs};
+    return {down, std::int64_t{across} * packs_each};
+  }
+};
+
+// Adds the magnitudes of a thread's rows and columns of a tile to those of the matrix.
+template <class T, int V, TurnKind kind>
+__device__ __forceinline__ void add_maxima(const AtOnceArguments& a, TurnPlace at,
+                                           const Pack<T, V> (&x)[2][4]) {
+  using Tile = Turn<T, V>;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int pack = thread % Tile::packs;
+  // Lanes that differ in bits 8 and 16 have other rows of the same columns. Then each of the four
+  // sends a quarter of these.
+  Magnitudes<T, V> columns;
+#pragma unroll
+  for (int i = 0; i < packs_each; i += 2)
+    columns.add(x[i / 4][i % 4], x[i / 4][i % 4 + 1]);
+  columns.add_lane(8);
+  columns.add_lane(16);
+  const int part = lane / 8;
+  Magnitudes<T, V> mine;
+  mine.most[0] = part == 0   ? columns.most[0]
+                 : part == 1 ? columns.most[1]
+                 : part == 2 ? columns.most[2]
+                             : columns.most[3];
+  if (at.first_pack + pack < a.matrix.packs) {
+    constexpr int each = V / 4;
+    unsigned* const to =
+        a.bits + ((at.down >> a.matrix.block_shift) * a.matrix.packs + at.first_pack + pack) * V +
+        part * each;
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+      atomicMax(to + i, mine.column(i));
+  }
+  if constexpr (kind == TurnKind::columnwise_and_rowwise) {
+    // Eight lanes have the packs of the same eight rows. Each hands half of its rows to another
+    // lane, then half of what is left, and ends with one row.
+    unsigned rows[packs_each];
+#pragma unroll
+    for (int r = 0; r < packs_each; ++r) {
+      Largest<T, V> largest;
+      largest.add(x[r / 4][r % 4]);
+      rows[r] = largest.all();
+    }
+#pragma unroll
+    for (int half = packs_each / 2; half > 0; half /= 2) {
+      const bool upper = (lane & half) != 0;
+#pragma unroll
+      for (int i = 0; i < half; ++i) {
+        const unsigned keep = upper ? rows[i + half] : rows[i];
+        const unsigned give = upper ? rows[i] : rows[i + half];
+        rows[i] = max(keep, __shfl_xor_sync(all_lanes, give, half));
+      }
+    }
+    const std::int64_t row = at.down * tile_rows + Tile::quad_of(thread) * 4 + pack;
+    if (row < a.matrix.rows && at.first_pack < a.matrix.packs) atomicMax(a.row_bits + row, rows[0]);
+  }
+}
+
+// Floor: each element is read once and each of its codes written once, and two barriers of the
+// grid, the first beside the reads; two kernels read twice, and take a memset and another launch.
+// On an H200, W of 4096 x 1024 in bf16 with both codes: 16.8 MB, 4.1 us at 4.1 TB/s, and about 2.5
+// for the launch and 1.5 for the second barrier, 8; with two kernels 25 MB, 6.1, and about 6.5 for
+// memset, launches and the start of each, 12 to 13. (Predicted; no GPU has run it.) Of the two
+// launches' blocks one reads while another codes, here all turns do the same at a time, so that
+// matrices far larger than shared memory are left to those.
+//
+// Instructions an element, full tiles in shared memory: bf16 by columns 10.0, by rows too 17.2, by
+// one absmax with q 10.4; f32 by columns 16.2. Of the time that an H200 needs for the bytes 45, 59,
+// 35 and 44 %. sm_90: at most 159 registers, 168 on 10.0 and 12.0; 9 to 10 KiB of shared memory a
+// turn and 16 KiB a slot.
+template <class T, int V, TurnKind kind>
+__global__ void __launch_bounds__(most_turns* turn_threads, 1) at_once_kernel(AtOnceArguments a) {
+  using Tile = Turn<T, V>;
+  static_assert(Tile::threads == turn_threads && Tile::packs == packs_each);
+  SWITCHBACK_DYNAMIC_SHARED(Tile, shared);
+  const auto turn = static_cast<int>(threadIdx.y);
+  const auto turns = static_cast<int>(blockDim.y);
+  const auto thread = static_cast<int>(threadIdx.x);
+  // A thread's packs of slots 1, 2, …, which no other thread touches.
+  const int first_slot = turn * a.slots * packs_each * turn_threads + thread;
+  const auto slot = [shared, first_slot, turns](int number, int pack) {
+    return reinterpret_cast<uint4*>(shared + turns) + first_slot +
+           ((number - 1) * packs_each + pack) * turn_threads;
+  };
+  // Cleared, which a launch of its own would take longer for: the barrier passes while the copies
+  // are on their way.
+  for (std::int64_t i = (std::int64_t{blockIdx.x} * turns + turn) * turn_threads + thread;
+       i < a.words; i += std::int64_t{gridDim.x} * turns * turn_threads)
+    a.bits[i] = 0;
+  AsyncCopies<most_slots * packs_each> copies;
+  const Walk first(a);
+  Walk walk = first;
+  for (int round = 1; round <= a.slots; ++round) {
+    walk.step(a);
+    const TurnPlace at = walk.place(a);
+    const std::int64_t pack = at.first_pack + thread % Tile::packs;
+    const std::int64_t row = at.down * tile_rows + Tile::quad_of(thread) * 4;
+    const T* from = static_cast<const T*>(a.matrix.x) + row * a.matrix.x_stride + pack * V;
+#pragma unroll
+    for (int r = 0; r < packs_each; ++r, from += a.matrix.x_stride)
+      copies.add(slot(round, r), reinterpret_cast<const uint4*>(from),
+                 row + r < a.matrix.rows && pack < a.matrix.packs);
+    copies.end_group();
+  }
+  Pack<T, V> x[2][4];
+  load_turn<T, V>(a.matrix, first.place(a), x);
+  wait_for_grid();
+
+  [[maybe_unused]] Largest<T, V> largest;
+  const auto add = [&](TurnPlace at, const Pack<T, V>(&packs)[2][4]) {
+    if constexpr (kind == TurnKind::global) {
+#pragma unroll
+      for (int i = 0; i < packs_each; ++i)
+        largest.add(packs[i / 4][i % 4]);
+    } else {
+      add_maxima<T, V, kind>(a, at, packs);
+    }
+  };
+  const auto load = [&](int round, TurnPlace at, Pack<T, V>(&packs)[2][4]) {
+    if (round > a.slots) return load_turn<T, V>(a.matrix, at, packs);
+#pragma unroll
+    for (int r = 0; r < packs_each; ++r)
+      packs[r / 4][r % 4].words = *slot(round, r);
+  };
+  walk = first;
+#pragma unroll 1
+  for (int round = 1; round < a.rounds; ++round) {
+    walk.step(a);
+    Pack<T, V> other[2][4];
+    if (round <= a.slots) copies.wait(a.slots - round);
+    load(round, walk.place(a), other);
+    add(walk.place(a), other);
+  }
+  add(first.place(a), x);
+  if constexpr (kind == TurnKind::global) {
+    unsigned* const maxima = shared[0].words;
+    const int warp = (turn * turn_threads + thread) / 32;
+    const unsigned of_warp = warp_max(largest.all());
+    if (thread % 32 == 0) maxima[warp] = of_warp;
+    __syncthreads();
+    if (warp == 0) {
+      const unsigned most = warp_max(thread < turns * turn_threads / 32 ? maxima[thread] : 0u);
+      if (thread == 0) atomicMax(a.bits, most);
+    }
+  }
+  wait_for_grid();
+
+#pragma unroll 1
+  for (int round = 0; round < a.rounds; ++round) {
+    const TurnPlace at = Walk(a, round).place(a);
+    if (round > 0) {
+      load(round, at, x);
+      __syncthreads();
+    }
+    code_turn<T, V, kind>(a.matrix, shared[turn], at, x);
+  }
+}
+
+struct Plan {
+  std::int64_t across, tiles;
+  int blocks, turns, rounds, slots;  // no turns: the matrix is too large
+};
+
+template <class T>
+Plan plan_of(const Launch& launch, ConstAnyMatrix x, Codes q_t) {
+  constexpr int V = vector_elements<T>;
+  using Tile = Turn<T, V>;
+  Plan plan{};
+  plan.across = divide_up<std::int64_t>(x.cols / V, Tile::packs);
+  plan.tiles = plan.across * divide_up<std::int64_t>(q_t.cols, tile_rows);
+  const std::int64_t most_blocks = launch.multiprocessors;
+  // Tiles that are read twice come from the second-level cache, one to a turn: more of them would
+  // be read and coded in turn, where blocks of two kernels would do both at the same time.
+  constexpr int in_registers = 1, read_twice = 1;
+  const std::size_t shared_of_turn = launch.shared_bytes / most_turns;
+  if (shared_of_turn < sizeof(Tile)) return plan;
+  const int slots = static_cast<int>((shared_of_turn - sizeof(Tile)) / slot_bytes);
+  // (H200: 16.2 million elements of 16 bits are kept, 19.5 are taken.)
+  const std::int64_t most =
+      most_blocks * most_turns * (std::min(slots, most_slots) + in_registers + read_twice);
+  if (plan.tiles > most) return plan;
+  plan.blocks = static_cast<int>(std::min(plan.tiles, most_blocks));
+  plan.turns = static_cast<int>(
+      std::min<std::int64_t>(most_turns, divide_up<std::int64_t>(plan.tiles, plan.blocks)));
+  plan.rounds =
+      static_cast<int>(divide_up<std::int64_t>(plan.tiles, std::int64_t{plan.blocks} * plan.turns));
+  plan.slots = std::min({slots, most_slots, plan.rounds - in_registers});
+  return plan;
+}
+
+template <TurnKind kind>
+cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t, AtOnceArguments a) {
+  return for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int V = vector_elements<T>;
+    const Plan plan = plan_of<T>(launch, x, q_t);
+    describe<T, V>(a.matrix, x, q, q_t);
+    a.matrix.bits = a.bits;
+    a.matrix.row_bits = a.row_bits;
+    a.down = static_cast<unsigned>(plan.tiles / plan.across);
+    a.across = static_cast<unsigned>(plan.across);
+    const unsigned step = static_cast<unsigned>(plan.turns * plan.blocks);
+    a.step_down = step / a.across;
+    a.step_across = step % a.across;
+    a.rounds = plan.rounds;
+    a.slots = plan.slots;
+    const std::size_t shared_bytes =
+        static_cast<std::size_t>(plan.turns) *
+        (sizeof(Turn<T, V>) + static_cast<std::size_t>(plan.slots) * slot_bytes);
+    const auto kernel = at_once_kernel<T, V, kind>;
+    constexpr std::size_t unasked_bytes = std::size_t{48} << 10;
+    if (shared_bytes > unasked_bytes) {
+      const cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, shared_bytes);
+      if (status != cudaSuccess) return status;
+    }
+    return core::SWITCHBACK_CUDA_NS::launch_together(
+        "quantize_at_once", kernel, dim3(static_cast<unsigned>(plan.blocks)),
+        dim3(turn_threads, static_cast<unsigned>(plan.turns)), shared_bytes, launch.stream, a);
+  });
+}
+
+}  // namespace
+
+bool transposes_at_once(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t) noexcept {
+  if (!launch.cooperates || launch.block_threads != 0) return false;
+  bool fits = false;
+  (void)for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    fits = is_packed<T>(x) && (q.data == nullptr || are_packed<T>(q)) &&
+           plan_of<T>(launch, x, q_t).turns > 0;
+    return cudaSuccess;
+  });
+  return fits;
+}
+
+cudaError_t launch_global_transpose_at_once(const Launch& launch, ConstAnyMatrix x, Codes q,
+                                            Codes q_t, unsigned* bits, float* absmax) {
+  AtOnceArguments a{};
+  a.bits = bits;
+  a.words = 1;
+  a.matrix.absmax = absmax;
+  return start<TurnKind::global>(launch, x, q, q_t, a);
+}
+
+cudaError_t launch_columnwise_transpose_at_once(const Launch& launch, ConstAnyMatrix x, Codes q,
+                                                float* absmax, unsigned* row_bits, Codes q_t,
+                                                float* absmax_cols, std::int64_t block_rows,
+                                                unsigned* column_bits) {
+  AtOnceArguments a{};
+  a.bits = column_bits;
+  a.row_bits = row_bits;
+  a.words = blocks_of(x.rows, block_rows) * x.cols + (row_bits != nullptr ? x.rows : 0);
+  a.matrix.absmax = absmax_cols;
+  a.matrix.row_absmax = absmax;
+  a.matrix.block_shift = block_shift_of(block_rows);
+  if (row_bits == nullptr) return start<TurnKind::columnwise>(launch, x, q, q_t, a);
+  return start<TurnKind::columnwise_and_rowwise>(launch, x, q, q_t, a);
+}
+
+}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
