@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "block.hpp"
+#include "launch_log.hpp"
 #include "lt_state.hpp"
 #include "state.hpp"
 
@@ -98,6 +99,11 @@ cudaError_t launch_call(KernelCall kernel, dim3 grid, dim3 block, std::size_t sh
     }
     LaunchRecord record{kernel.name,       grid, block, shared_bytes, kernel.overlaps,
                         kernel.cooperative};
+    log_launch({kernel.function, options().compute_capability,
+                static_cast<int>(block.x * block.y * block.z), shared_bytes,
+                limit == state().dynamic_shared_limits.end()
+                    ? std::size_t{0}
+                    : static_cast<std::size_t>(limit->second)});
     Overlap overlap;
     overlap.kernel = true;
     if (kernel.overlaps)

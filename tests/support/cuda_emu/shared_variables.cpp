@@ -1,74 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the symbol tables of the program's files: neither language nor linker has another way to
-// enumerate function-local statics of templates.
 #include "shared_variables.hpp"
 
 #include <cstring>
-#include <fstream>
-#include <string>
 #include <vector>
 
-#if defined(__linux__)
-#include <link.h>
-#endif
+#include "symbols.hpp"
 
 namespace switchback_cuda_emu {
 
 namespace {
 
-#if defined(__linux__)
 constexpr const char* tag = "B26switchback_cuda_emu_shared";
-
-template <class T>
-bool read(const std::vector<char>& file, std::size_t at, T* value) {
-  if (at > file.size() || sizeof(T) > file.size() - at) return false;
-  std::memcpy(value, file.data() + at, sizeof(T));
-  return true;
-}
-
-void read_symbols(const std::vector<char>& file, const ElfW(Shdr) & symbols,
-                  const ElfW(Shdr) & names, ElfW(Addr) base, std::vector<SharedVariable>* found) {
-  if (names.sh_offset > file.size() || names.sh_size > file.size() - names.sh_offset) return;
-  for (std::size_t at = 0; at + sizeof(ElfW(Sym)) <= symbols.sh_size; at += sizeof(ElfW(Sym))) {
-    ElfW(Sym) symbol;
-    if (!read(file, symbols.sh_offset + at, &symbol)) return;
-    // 1: STT_OBJECT
-    if ((symbol.st_info & 0xf) != 1 || symbol.st_shndx == SHN_UNDEF ||
-        symbol.st_name >= names.sh_size)
-      continue;
-    const char* name = file.data() + names.sh_offset + symbol.st_name;
-    // The table ends with a zero byte.
-    if (std::strstr(name, tag) == nullptr) continue;
-    found->push_back({reinterpret_cast<void*>(base + symbol.st_value), symbol.st_size});
-  }
-}
-
-int read_module(dl_phdr_info* info, std::size_t, void* context) {
-  const std::string path =
-      info->dlpi_name == nullptr || *info->dlpi_name == 0 ? "/proc/self/exe" : info->dlpi_name;
-  std::ifstream stream(path, std::ios::binary | std::ios::ate);
-  const std::streamoff size = stream ? static_cast<std::streamoff>(stream.tellg()) : 0;
-  if (size <= 0) return 0;
-  std::vector<char> file(static_cast<std::size_t>(size));
-  stream.seekg(0);
-  stream.read(file.data(), size);
-  ElfW(Ehdr) header{};
-  if (!stream || !read(file, 0, &header) ||
-      std::memcmp(static_cast<const void*>(header.e_ident), ELFMAG, SELFMAG) != 0)
-    return 0;
-  for (std::size_t i = 0; i < header.e_shnum; ++i) {
-    ElfW(Shdr) section{};
-    ElfW(Shdr) names{};
-    if (!read(file, header.e_shoff + i * header.e_shentsize, &section) ||
-        section.sh_type != SHT_SYMTAB ||
-        !read(file, header.e_shoff + std::size_t{section.sh_link} * header.e_shentsize, &names))
-      continue;
-    read_symbols(file, section, names, info->dlpi_addr,
-                 static_cast<std::vector<SharedVariable>*>(context));
-  }
-  return 0;
-}
-#endif
 
 struct Found {
   std::vector<SharedVariable> variables;
@@ -78,9 +20,10 @@ struct Found {
 const Found& find_variables() {
   static const auto* const found = [] {
     auto* result = new Found;
-#if defined(__linux__)
-    dl_iterate_phdr(read_module, &result->variables);
-#endif
+    for_each_symbol([result](const Symbol& symbol) {
+      if (!symbol.function && std::strstr(symbol.name, tag) != nullptr)
+        result->variables.push_back({symbol.at, symbol.bytes});
+    });
     result->all.first = result->variables.data();
     result->all.count = result->variables.size();
     for (const SharedVariable& variable : result->variables)

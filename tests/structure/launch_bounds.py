@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a GPU has the registers and the shared memory for the blocks that the library launches: programs run on the
+emulated device, which writes down what they launch, and the kernels' needs are read from the compiled objects. Exit code 77
+where there is no cuobjdump.
+
+    launch_bounds.py REPOSITORY BUILD PROGRAM [ARGUMENT ...] [-- PROGRAM ...]
+"""
+import importlib.machinery
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+SKIPPED = 77
+KIB = 1024
+# The most shared memory of a block, which it has to ask for beyond 48 KiB; what the system keeps of it is not in there.
+SHARED_BYTES = {75: 64 * KIB, 80: 163 * KIB, 86: 99 * KIB, 87: 163 * KIB, 89: 99 * KIB, 90: 227 * KIB, 100: 227 * KIB,
+                120: 99 * KIB}
+UNASKED_BYTES = 48 * KIB
+# Of the quantizers, products and groups: fewer, and the programs no longer launch what is to be compared.
+FEWEST_KERNELS = 100
+
+
+def load_sass(root):
+    path = os.path.join(root, "tools", "sass")
+    loader = importlib.machinery.SourceFileLoader("sass", path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("sass", loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    return module
+
+
+def most_threads(registers):
+    """Of a block: a quarter of a multiprocessor has 16,384 registers, and a warp takes multiples of 256."""
+    of_warp = max(-(-registers * 32 // 256) * 256, 256)
+    return min(16384 // of_warp * 4 * 32, 1024)
+
+
+class Kernel:
+    registers = shared = 0
+    bound = 1024
+
+
+def kernels_of(sass, cuobjdump, path):
+    """(name, architecture as a number) -> Kernel"""
+    found = {}
+    architecture = name = None
+    for line in sass.output_of([cuobjdump, "-res-usage", path]).splitlines():
+        heading = re.search(r"\barch = sm_(\d+)", line)
+        if heading:
+            architecture = int(heading.group(1))
+        heading = re.match(r"\s*Function (\S+):", line)
+        if heading:
+            name = heading.group(1)
+        usage = re.match(r"\s*REG:(\d+) STACK:\d+ SHARED:(\d+)", line)
+        if usage:
+            kernel = found[name, architecture] = Kernel()
+            kernel.registers, kernel.shared = map(int, usage.groups())
+            # From 9.0 on it counts the 1 KiB that the system keeps.
+            if architecture >= 90:
+                kernel.shared = max(kernel.shared - KIB, 0)
+    attribute = None
+    for line in sass.output_of([cuobjdump, "-elf", path]).splitlines():
+        heading = re.match(r"arch = sm_(\d+)", line)
+        if heading:
+            architecture = int(heading.group(1))
+        heading = re.match(r"\.nv\.info\.(\S+)$", line)
+        if heading:
+            name = heading.group(1)
+        heading = re.match(r"\s*Attribute:\s+(\w+)", line)
+        if heading:
+            attribute = heading.group(1)
+        value = re.match(r"\s*Value:\s+0x([0-9a-f]+) 0x([0-9a-f]+) 0x([0-9a-f]+)", line)
+        if value and attribute == "EIATTR_MAX_THREADS" and (name, architecture) in found:
+            x, y, z = (int(n, 16) for n in value.groups())
+            found[name, architecture].bound = x * y * z
+    return found
+
+
+def complaints(name, architecture, kernel, launch):
+    """Of a launch as the emulated device wrote it down: capability, threads, shared memory and its limit."""
+    capability, threads, shared, limit = launch
+    said = []
+    if threads > kernel.bound:
+        said.append(f"{name} of {architecture} is compiled for {kernel.bound} threads and launched with {threads}")
+    if threads > most_threads(kernel.registers):
+        said.append(f"{name} of {architecture} has {kernel.registers} registers and is launched with {threads} threads")
+    # Shared memory is chosen for the device; code for 8.0 runs on all 8.x.
+    if capability // 10 == architecture // 10 and capability in SHARED_BYTES:
+        if shared > (limit if limit > 0 else UNASKED_BYTES - kernel.shared):
+            said.append(f"{name} of {architecture} has {kernel.shared} bytes of shared memory and asks for {shared} more")
+        if kernel.shared + limit > SHARED_BYTES[capability]:
+            said.append(f"{name} of {architecture} has {kernel.shared} bytes of shared memory and may have {limit} more, of "
+                        f"{SHARED_BYTES[capability]}")
+    return said
+
+
+def test_the_rules():
+    assert [most_threads(r) for r in (16, 64, 65, 80, 96, 128, 168, 255)] == [1024, 1024, 896, 768, 640, 512, 384, 256]
+    kernel = Kernel()
+    kernel.registers, kernel.bound, kernel.shared = 128, 512, 1024
+    assert complaints("k", 90, kernel, (90, 512, 47 * KIB, 0)) == []
+    assert len(complaints("k", 90, kernel, (90, 544, 0, 0))) == 2
+    assert len(complaints("k", 90, kernel, (90, 512, 47 * KIB + 1, 0))) == 1
+    assert complaints("k", 90, kernel, (90, 512, 226 * KIB, 226 * KIB)) == []
+    assert len(complaints("k", 90, kernel, (90, 512, 226 * KIB, 227 * KIB))) == 1
+    assert complaints("k", 80, kernel, (90, 512, 226 * KIB, 226 * KIB)) == []
+    assert len(complaints("k", 80, kernel, (89, 512, 99 * KIB, 99 * KIB))) == 1
+
+
+def launches_of(sass, programs):
+    """Plain name -> launches."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "launches")
+        for program in programs:
+            done = subprocess.run(program, env={**os.environ, "SWITCHBACK_CUDA_EMU_LAUNCHES": log}, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True)
+            if done.returncode != 0:
+                raise sass.Failure(f"{' '.join(program)}: exit code {done.returncode}\n{done.stdout[-4000:]}")
+        with open(log, encoding="utf-8") as lines:
+            rows = [line.split() for line in lines]
+    names = sass.demangled({row[4] for row in rows})
+    launches = {}
+    for row in rows:
+        # Kernels of tests are in other namespaces.
+        if "::cuda_emulated::" in names[row[4]]:
+            launches.setdefault(sass.plain(names[row[4]]), set()).add(tuple(map(int, row[:4])))
+    return launches
+
+
+def main():
+    root, build, *rest = sys.argv[1:]
+    programs = [[]]
+    for argument in rest:
+        if argument == "--":
+            programs.append([])
+        else:
+            programs[-1].append(argument)
+    test_the_rules()
+    sass = load_sass(root)
+    try:
+        cuobjdump = sass.find_cuobjdump(None)
+    except sass.Failure as failure:
+        print(failure)
+        return SKIPPED
+    compiled = {}
+    for path in sass.objects([build]):
+        found = kernels_of(sass, cuobjdump, path)
+        names = sass.demangled({name for name, _ in found})
+        for (name, architecture), kernel in found.items():
+            compiled.setdefault(sass.plain(names[name]), []).append((architecture, kernel))
+    launches = launches_of(sass, programs)
+    said = []
+    for name, of_kernel in sorted(launches.items()):
+        if name not in compiled:
+            said.append(f"{name} is launched, and no object has it")
+        for architecture, kernel in compiled.get(name, []):
+            for launch in sorted(of_kernel):
+                said += complaints(name, architecture, kernel, launch)
+    if len(launches) < FEWEST_KERNELS:
+        said.append(f"only {len(launches)} kernels were launched")
+    for line in said:
+        print(line)
+    print(f"{len(launches)} kernels were launched, {len(said)} complaints")
+    return 1 if said else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
