@@ -56,7 +56,7 @@ HWY_INLINE float max_of(const T* x, std::int64_t count) {
 template <int count, class T>
 HWY_INLINE void exponentials_of_differences(float shift, VF* e) {
   constexpr bool of_bf16 = std::is_same_v<T, bfloat16>;
-  // Where x was rounded to 2^-9, the rounding of the shift's product says nothing.
+  // Where x was rounded to 2^-8, the rounding of the shift's product says nothing.
   const VF offset = set(-shift * quant::gelu::log2_e);
   for (int j = 0; j < count; ++j)
     e[j] = of_bf16 ? hn::MulAdd(e[j], set(quant::gelu::log2_e), offset)

@@ -144,7 +144,7 @@ HWY_INLINE void exponentials(VF* x) {
 // x = 2^x for x <= 127; 0 far below -126; NaN stays NaN. Relative error 2e-7 for results that are
 // no subnormals: x - n is exact, the polynomial, a minimax fit for |r| <= 1/2 that is 1 at 0, has
 // 2.2e-8 in exact arithmetic, and its last two steps round by 2^-24 and half of it. `of_bf16`:
-// 3e-6, far below the 2^-9 by which x was rounded or the result will be, in two steps less.
+// 3e-6, far below the 2^-8 by which x was rounded or the result will be, in two steps less.
 template <int count, bool of_bf16 = false>
 HWY_INLINE void powers_of_two(VF* x) {
   VF n[count], r[count], p[count];

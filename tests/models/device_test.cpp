@@ -239,7 +239,7 @@ Training trained(const ContextOptions& options, DType dtype, Mode mode, int step
 // The first loss is of the same weights: f32 sums of some hundred terms in another order, of logits
 // near 0, and the mean of rows in f64, differ by less than 1e-5 of it; in int8 a code that lies at
 // a rounding boundary may fall the other way, which changes one of 32 terms of a sum by a 127th of
-// the row's largest value, and bf16 rounds everything by 2^-9. Each step of AdamW moves a weight by
+// the row's largest value, and bf16 rounds everything by 2^-8. Each step of AdamW moves a weight by
 // up to its rate of 0.003, to either side where the sign of a gradient near 0 is decided by
 // rounding: after three steps by 0.02 at most, of the few weights of which that is so.
 TEST_F(ModelsOnADevice, DecoderTrainsAsOnTheCpu) {

@@ -180,7 +180,7 @@ bool is_slow() {
 }
 
 // Lengths around a tile (64), vectors and rows of register tiles in it, and a second part of a head
-// (256); widths of heads that are no vectors. Products of bf16 round the weights too, each to 2^-9
+// (256); widths of heads that are no vectors. Products of bf16 round the weights too, each to 2^-8
 // of itself and at random, so that sums of weighted values err less than a result's rounding.
 TEST(ModelsReference, AttentionForward) {
   for_all_settings([](const Setting& s) {

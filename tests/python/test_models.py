@@ -26,7 +26,7 @@ import transformer
 
 PROGRAM = os.environ.get("SWITCHBACK_LAYER_VALUES", "")
 # Of the largest value wanted. f32: sums of some hundred terms, each step rounded to 2^-24. bf16: a
-# result is rounded to 2^-9 of itself, and made of rounded ones.
+# result is rounded to 2^-8 of itself, and made of rounded ones.
 TOLERANCE = {"f32": 2e-5, "bf16": 2e-2}
 
 
