@@ -23,6 +23,7 @@
 #include "bench/micro/quantize.hpp"
 #include "bench/micro/weight_gradient.hpp"
 #include "support/temporary_directory.hpp"
+#include "support/tuning.hpp"
 
 namespace switchback::bench {
 namespace {
@@ -379,6 +380,7 @@ TEST(Commands, MicroJudgesOnRequestAlone) {
 }
 
 TEST(Commands, MicroLayerTunesModeAutoIfAsked) {
+  const test::Tuning tuning;
   const test::TemporaryDirectory cache;
   const std::string directory = cache.path().string();
   const auto rows_of_auto = [&](std::vector<const char*> more) {

@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -14,6 +13,7 @@
 #include "bench/cli/cli.hpp"
 #include "bench/multimodel/training.hpp"
 #include "bench/workload/command.hpp"
+#include "support/tuning.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {
@@ -50,17 +50,8 @@ std::vector<std::string> small_with(const std::vector<std::string>& more) {
   return arguments;
 }
 
-// Lets programs tune while it lives, which tests do not do otherwise.
-class Tuning {
- public:
-  Tuning() { setenv("SWITCHBACK_TUNE", "read", 1); }
-  ~Tuning() { setenv("SWITCHBACK_TUNE", "off", 1); }
-  Tuning(const Tuning&) = delete;
-  Tuning& operator=(const Tuning&) = delete;
-};
-
 TEST(MultiModelCommand, ModeAutoIsTunedForEveryWay) {
-  const Tuning tuning;
+  const test::Tuning tuning;
   const std::filesystem::path cache =
       std::filesystem::path(testing::TempDir()) / "multimodel_auto_cache";
   std::filesystem::remove_all(cache);
