@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/check.hpp"
+#include "core/cpu/vendor.hpp"
 
 #if defined(__x86_64__) || defined(__i386__)
 #define SWITCHBACK_X86 1
@@ -183,6 +184,14 @@ std::string probe_model() {
   return first == std::string::npos ? "unknown" : model.substr(first, last - first + 1);
 }
 
+std::string probe_vendor() {
+  const Registers r = cpuid(0, 0);
+  const std::array<std::uint32_t, 3> words = {r.b, r.d, r.c};
+  std::array<char, sizeof(words) + 1> name{};
+  std::memcpy(name.data(), words.data(), sizeof(words));
+  return name.data();
+}
+
 #else
 
 CpuFeatures probe() {
@@ -190,6 +199,9 @@ CpuFeatures probe() {
 }
 std::string probe_model() {
   return "unknown";
+}
+std::string probe_vendor() {
+  return {};
 }
 
 #endif
@@ -237,6 +249,11 @@ const CpuCaches& cpu_caches() {
 std::string cpu_model() {
   static const std::string model = probe_model();
   return model;
+}
+
+std::string_view cpu_vendor() {
+  static const std::string vendor = probe_vendor();
+  return vendor;
 }
 
 int available_cores() {
