@@ -5,7 +5,7 @@
 // operands and sums that are subnormal as zero, and rounds to nearest.
 #include "models/cpu/attention_bf16_task.hpp"
 
-#if defined(__AMX_BF16__) && defined(__AVX512BW__)
+#if defined(SWITCHBACK_HAVE_AMX_BF16)
 #include <immintrin.h>
 
 #include "core/cpu/amx.hpp"

@@ -21,7 +21,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // The sum of the lanes modulo 2^64. hn::SumOfLanes adds signed integers on AVX-512 with GCC, which
 // may not wrap.
 template <class D>
-std::uint64_t SumOfLanesModulo(D d, hn::Vec<D> lanes) {
+std::uint64_t SumOfLanesModulo(D /*d*/, hn::Vec<D> lanes) {
   if constexpr (hn::MaxLanes(D()) == 1) {
     return hn::GetLane(lanes);
   } else {

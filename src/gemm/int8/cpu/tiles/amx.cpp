@@ -6,7 +6,7 @@
 // codes of 16 columns: 1 KiB of a strip.
 #include "gemm/int8/cpu/micro_kernel.hpp"
 
-#if defined(__AMX_INT8__) && defined(__AVX512BW__)
+#if defined(SWITCHBACK_HAVE_AMX_INT8)
 #include <immintrin.h>
 #include <string.h>
 
@@ -448,7 +448,7 @@ namespace switchback::gemm_int8 {
 constinit const MicroKernel amx_kernel = {
     .isa = core::Isa::amx,
     .reasons = SWITCHBACK_KERNEL_REASONS("AMX int8", "amx"),
-#if defined(__AMX_INT8__) && defined(__AVX512BW__)
+#if defined(SWITCHBACK_HAVE_AMX_INT8)
     .rows = tile_rows,
     .cols = panel_cols,
     .block_rows = 512,
