@@ -142,9 +142,49 @@ TEST(ModelsReference, CrossEntropyKeepsNonFiniteRowsVisibleAndApart) {
   });
 }
 
+// How far the gradient of one head may be from its formula where each weight, product and output is
+// known to `relative` of what it is a sum of: qkv as in reference::attention_gradient.
+Values bound_of_gradient(const Values& qkv, const Values& dout, std::int64_t length,
+                         std::int64_t dim, double relative) {
+  const double scale = 1 / std::sqrt(static_cast<double>(dim));
+  const auto at = [&](std::int64_t row, std::int64_t part, std::int64_t i) {
+    return static_cast<std::size_t>((row * 3 + part) * dim + i);
+  };
+  Values bound(qkv.size());
+  for (std::int64_t t = 0; t < length; ++t) {
+    const auto n = static_cast<std::size_t>(t) + 1;
+    Values p(n), dp(n);
+    double largest = -std::numeric_limits<double>::infinity(), total = 0, mean = 0;
+    for (std::int64_t key = 0; key <= t; ++key) {
+      const auto k = static_cast<std::size_t>(key);
+      for (std::int64_t i = 0; i < dim; ++i) {
+        p[k] += scale * qkv[at(t, 0, i)] * qkv[at(key, 1, i)];
+        dp[k] += std::fabs(dout[static_cast<std::size_t>(t * dim + i)] * qkv[at(key, 2, i)]);
+      }
+      largest = std::max(largest, p[k]);
+    }
+    for (double& weight : p)
+      total += weight = std::exp(weight - largest);
+    for (std::size_t k = 0; k < n; ++k)
+      mean += (p[k] /= total) * dp[k];
+    for (std::int64_t key = 0; key <= t; ++key) {
+      const auto k = static_cast<std::size_t>(key);
+      const double dscore = relative * scale * p[k] * (dp[k] + mean);
+      for (std::int64_t i = 0; i < dim; ++i) {
+        bound[at(t, 0, i)] += dscore * std::fabs(qkv[at(key, 1, i)]);
+        bound[at(key, 1, i)] += dscore * std::fabs(qkv[at(t, 0, i)]);
+        bound[at(key, 2, i)] +=
+            relative * p[k] * std::fabs(dout[static_cast<std::size_t>(t * dim + i)]);
+      }
+    }
+  }
+  return bound;
+}
+
 // Scores are b[key]: queries and keys have one element that is not 0, 4 and b, and the scale is
 // 1/4. A score is rounded to a unit of itself when it is scaled by log2(e), when the largest is
-// subtracted, and its weight errs by as much; bf16 as in AttentionForward.
+// subtracted, and its weight errs by as much; bf16 as in AttentionForward. Backward makes weights
+// of the scores and of their log-sum-exp, which is rounded too.
 TEST(ModelsReference, AttentionOfExtremeScores) {
   constexpr std::int64_t length = 100, dim = 16;
   const auto noise = [](std::int64_t i) { return static_cast<double>(i * 37 % 24) / 4 - 3; };
@@ -175,6 +215,21 @@ TEST(ModelsReference, AttentionOfExtremeScores) {
                   tolerance_of(s.dtype) + 4 * largest * unit, s.name + " " + name);
       for (const float v : lse.floats())
         ASSERT_TRUE(std::isfinite(v)) << s.name << " " << name;
+      if (!std::all_of(input.begin(), input.end(), [](double v) { return std::isfinite(v); }))
+        continue;  // the formula itself is NaN: weights of zero are factors of -Inf
+      const Tensor dout = filled(memory, s.dtype, length, dim, 2);
+      const Tensor dqkv = tensor(memory, s.dtype, length, 3 * dim);
+      attention_backward(s.context.state(), shape, qkv.any(), out.any(), lse.floats(), dout.any(),
+                         dqkv.any());
+      const Values want = reference::attention_gradient(input, values_of(dout), 1, length, 1, dim);
+      const double relative = tolerance_of(s.dtype) + 6 * largest * unit;
+      const Values bound = bound_of_gradient(input, values_of(dout), length, dim, relative);
+      const Values got = values_of(dqkv);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        ASSERT_LE(std::fabs(got[i] - want[i]),
+                  bound[i] + tolerance_of(s.dtype) * std::fabs(want[i]) + 1e-30)
+            << s.name << " " << name << ": element " << i << " is " << got[i] << ", not "
+            << want[i];
     }
   });
 }
