@@ -601,8 +601,8 @@ void attention(ContextState& state, const AttentionShape& shape, ConstAnyMatrix 
   const std::int64_t heads = shape.batch * shape.heads;
   const std::int64_t tasks = heads * tasks_of_head(shape);
   state.threads.for_each(tasks, [&](std::int64_t task, int worker) {
-    kernel(task_of(shape, task), task_of(shape, std::min(task + state.threads.count(), tasks - 1)),
-           qkv, out, logsumexp.data() + task % heads * shape.length, scratch.of(worker), times);
+    kernel(task_of(shape, task), task_of(shape, std::min(task + 1, tasks - 1)), qkv, out,
+           logsumexp.data() + task % heads * shape.length, scratch.of(worker), times);
   });
 }
 
@@ -617,8 +617,8 @@ void attention_backward(ContextState& state, const AttentionShape& shape, ConstA
   const WorkerScratch scratch(frame, state, backward_floats(shape));
   const std::int64_t heads = shape.batch * shape.heads;
   state.threads.for_each(heads, [&](std::int64_t head, int worker) {
-    kernel(head_of(shape, head), head_of(shape, std::min(head + state.threads.count(), heads - 1)),
-           qkv, out, logsumexp.data() + head * shape.length, dout, dqkv, scratch.of(worker), times);
+    kernel(head_of(shape, head), head_of(shape, std::min(head + 1, heads - 1)), qkv, out,
+           logsumexp.data() + head * shape.length, dout, dqkv, scratch.of(worker), times);
   });
 }
 

@@ -63,23 +63,6 @@ std::int64_t floats_of(std::int64_t bytes) {
   return bytes / std::int64_t{sizeof(float)};
 }
 
-// Calls compute(task, the one that this worker is likely to compute next, worker) for all tasks.
-// Neighbouring heads, which share pages and lie where a core's own prefetchers read on, go to one
-// worker: if they alternated, each core would fetch what the other needs. Workers have several such
-// ranges, as they may differ in speed.
-template <class F>
-void for_neighbours(ContextState& state, std::int64_t tasks, F&& compute) {
-  constexpr std::int64_t ranges_of_worker = 2;
-  const std::int64_t workers = state.threads.count();
-  const std::int64_t range = std::clamp<std::int64_t>(tasks / (ranges_of_worker * workers), 1, 24);
-  state.threads.for_ranges(tasks, range, [&](std::int64_t begin, std::int64_t end, int worker) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t next = i + 1 < end ? i + 1 : end + (workers - 1) * range;
-      compute(i, std::min(next, tasks - 1), worker);
-    }
-  });
-}
-
 }  // namespace
 
 const Kernels* kernels_for(const ContextState& state, DType dtype) {
@@ -97,9 +80,9 @@ void attention(ContextState& state, const Kernels& kernels, const AttentionShape
                               floats_of(kernels.forward_bytes(shape.length, shape.head_dim)));
   const std::int64_t heads = shape.batch * shape.heads;
   const std::int64_t tasks = heads * tasks_of_head(shape);
-  for_neighbours(state, tasks, [&](std::int64_t i, std::int64_t after, int worker) {
+  state.threads.for_each(tasks, [&](std::int64_t i, int worker) {
     const Task task = task_of(shape, i);
-    const Task next = task_of(shape, after);
+    const Task next = task_of(shape, std::min(i + 1, tasks - 1));
     Forward f = {.head = head_of_task(qkv, task.head),
                  .begin = task.begin,
                  .end = task.end,
@@ -119,9 +102,9 @@ void attention_backward(ContextState& state, const Kernels& kernels, const Atten
   const WorkerScratch scratch(frame, state,
                               floats_of(kernels.backward_bytes(shape.length, shape.head_dim)));
   const std::int64_t heads = shape.batch * shape.heads;
-  for_neighbours(state, heads, [&](std::int64_t i, std::int64_t after, int worker) {
+  state.threads.for_each(heads, [&](std::int64_t i, int worker) {
     const models::Head head = head_of(shape, i);
-    const models::Head next = head_of(shape, after);
+    const models::Head next = head_of(shape, std::min(i + 1, heads - 1));
     Backward b = {.head = head_of_task(o.qkv, head),
                   .out = rows_of(o.out, head),
                   .dout = rows_of(o.dout, head),

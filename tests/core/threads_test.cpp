@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cfenv>
 #include <vector>
+
+#include "core/cpu/task_shares.hpp"
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -29,6 +32,54 @@ TEST(Threads, RunsEveryTaskOnce) {
       EXPECT_FALSE(bad_worker.load());
     }
   }
+}
+
+// In turns, as by workers of equal speed: the tasks that each gets.
+std::vector<std::vector<std::int64_t>> shares_of(std::int64_t tasks, int workers) {
+  TaskShares shares;
+  shares.divide(tasks, workers);
+  std::vector<std::vector<std::int64_t>> taken(static_cast<std::size_t>(workers));
+  for (std::size_t working = 1; working > 0;) {
+    working = 0;
+    for (int w = 0; w < workers; ++w)
+      if (const std::int64_t task = shares.take(w); task >= 0) {
+        taken[static_cast<std::size_t>(w)].push_back(task);
+        ++working;
+      }
+  }
+  return taken;
+}
+
+TEST(Threads, AWorkerHasConsecutiveTasks) {
+  using Tasks = std::vector<std::vector<std::int64_t>>;
+  EXPECT_EQ(shares_of(6, 2), (Tasks{{0, 1, 2}, {3, 4, 5}}));
+  EXPECT_EQ(shares_of(7, 3), (Tasks{{0, 1, 6}, {2, 3}, {4, 5}}));  // the last share is the longest
+  EXPECT_EQ(shares_of(1, 4), (Tasks{{0}, {}, {}, {}}));
+}
+
+TEST(Threads, AWorkerTakesWhatOthersHaveNotBegun) {
+  TaskShares shares;
+  shares.divide(5, 2);
+  std::vector<std::int64_t> taken;
+  for (std::int64_t task = shares.take(1); task >= 0; task = shares.take(1))
+    taken.push_back(task);
+  EXPECT_EQ(taken, (std::vector<std::int64_t>{2, 3, 4, 0, 1}));
+  EXPECT_EQ(shares.take(0), -1);
+  shares.divide(2, 2);
+  EXPECT_EQ(shares.take(0), 0);
+}
+
+TEST(Threads, MoreWorkersThanSharesTakeEveryTaskOnce) {
+  for (const int workers : {63, 64, 65, 200})
+    for (const std::int64_t tasks : {1, 63, 64, 65, 1000}) {
+      std::vector<std::int64_t> all;
+      for (const auto& taken : shares_of(tasks, workers))
+        all.insert(all.end(), taken.begin(), taken.end());
+      std::sort(all.begin(), all.end());
+      ASSERT_EQ(static_cast<std::int64_t>(all.size()), tasks) << workers;
+      for (std::int64_t i = 0; i < tasks; ++i)
+        ASSERT_EQ(all[static_cast<std::size_t>(i)], i) << workers << " " << tasks;
+    }
 }
 
 TEST(Threads, WritesAreVisibleToTheCaller) {

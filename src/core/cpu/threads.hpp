@@ -28,12 +28,12 @@ class Threads {
   /// Whether this was made by a parent process, before fork().
   [[nodiscard]] bool inherited() const noexcept { return fork_generation_ != fork_generation(); }
 
-  /// Calls f(task, worker) for each task in [0, tasks), each once, worker in [0, count()). Tasks
-  /// are handed out in ascending order to whichever worker is free, so results must not depend on
-  /// which worker runs what. If threads cannot be created (a limit on processes, in the calling
-  /// thread's first call), the caller runs all tasks. f must not throw. While it runs, the
-  /// floating-point environment is the default one (round to nearest, no flush to zero), whatever
-  /// the caller has set.
+  /// Calls f(task, worker) for each task in [0, tasks), each once, worker in [0, count()). A worker
+  /// runs a share of consecutive tasks, and then what others have not begun (task_shares.hpp), so
+  /// results must not depend on which worker runs what, and no task may wait for another. If
+  /// threads cannot be created (a limit on processes, in the calling thread's first call), the
+  /// caller runs all tasks. f must not throw. While it runs, the floating-point environment is the
+  /// default one (round to nearest, no flush to zero), whatever the caller has set.
   template <class F>
   void for_each(std::int64_t tasks, F&& f) {
     if (rehearsing_) return;

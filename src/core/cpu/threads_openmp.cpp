@@ -2,10 +2,9 @@
 // Threads on OpenMP.
 #include <omp.h>
 
-#include <atomic>
-
 #include "core/cpu/float_environment.hpp"
 #include "core/cpu/forks.hpp"
+#include "core/cpu/task_shares.hpp"
 #include "core/cpu/threads.hpp"
 #include "core/cpu/trial.hpp"
 
@@ -74,13 +73,13 @@ void Threads::run(std::int64_t tasks, void* function, Call call) {
       call(function, task, 0);
     return;
   }
-  std::atomic<std::int64_t> next{0};
+  TaskShares shares;
+  shares.divide(tasks, threads);
 #pragma omp parallel num_threads(threads)
   {
     const DefaultFloatEnvironment environment;
     const int worker = omp_get_thread_num();
-    for (std::int64_t task = next.fetch_add(1, std::memory_order_relaxed); task < tasks;
-         task = next.fetch_add(1, std::memory_order_relaxed))
+    for (std::int64_t task = shares.take(worker); task >= 0; task = shares.take(worker))
       call(function, task, worker);
   }
 }

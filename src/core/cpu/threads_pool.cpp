@@ -11,6 +11,7 @@
 
 #include "core/cpu/float_environment.hpp"
 #include "core/cpu/forks.hpp"
+#include "core/cpu/task_shares.hpp"
 #include "core/cpu/threads.hpp"
 #include "core/cpu/trial.hpp"
 
@@ -66,10 +67,10 @@ class Event {
 
 }  // namespace
 
-// A job has a door. The caller describes the job, opens the door and takes tasks from an atomic
-// counter; workers that find the door open enter and take tasks too. When no task is left, the
-// caller closes the door and waits for the workers inside. A worker that wakes late, or has no core
-// to run on, finds the door closed, and nobody waits for it.
+// A job has a door. The caller describes the job, opens the door and takes tasks; workers that find
+// the door open enter and take tasks too. When no task is left, the caller closes the door and
+// waits for the workers inside. A worker that wakes late, or has no core to run on, finds the door
+// closed, and nobody waits for it.
 struct Threads::Pool {
   static constexpr std::uint64_t inside_mask = 0xFFFF;  // how many workers are inside
   static constexpr std::uint64_t open_bit = inside_mask + 1;
@@ -80,18 +81,16 @@ struct Threads::Pool {
   std::atomic<std::uint64_t> door{0};
   std::atomic<bool> stop{false};
   // The current job; written while the door is closed and nobody is inside.
-  std::int64_t tasks = 0;
+  TaskShares shares;
   void* function = nullptr;
   Call call = nullptr;
-  std::atomic<std::int64_t> next{0};
 
   int looks = 0;
   std::vector<std::thread> workers;
 
   void work(int worker) {
     const DefaultFloatEnvironment environment;
-    for (std::int64_t task = next.fetch_add(1, std::memory_order_relaxed); task < tasks;
-         task = next.fetch_add(1, std::memory_order_relaxed))
+    for (std::int64_t task = shares.take(worker); task >= 0; task = shares.take(worker))
       call(function, task, worker);
   }
 
@@ -118,7 +117,6 @@ struct Threads::Pool {
   }
 
   void run_job() {
-    next.store(0, std::memory_order_relaxed);
     door.store((door.load() / number_step + 1) * number_step + open_bit);
     opened.announce();
     work(0);
@@ -170,7 +168,7 @@ void Threads::run(std::int64_t tasks, void* function, Call call) {
       call(function, task, 0);
     return;
   }
-  pool_->tasks = tasks;
+  pool_->shares.divide(tasks, count_);
   pool_->function = function;
   pool_->call = call;
   pool_->run_job();

@@ -180,13 +180,11 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
   if (packed_here != nullptr)
     blocked_pack(kernel, state.threads, {o.b, p.n, p.k, p.stride_b}, packed_here);
 
-  // Neighbouring tasks share columns, so that all threads read the same block of B at the same
-  // time.
+  // Neighbouring tasks share columns: a worker reads a block of B for all rows before the next.
   for_tasks(state.threads, config.threads, tasks, [&](std::int64_t task, int worker) {
     const std::int64_t row = task % row_blocks * mc;
     const std::int64_t col = task / row_blocks * nc;
-    // The task that this worker probably gets next.
-    const std::int64_t next_task = std::min(task + state.threads.count(), tasks - 1);
+    const std::int64_t next_task = std::min(task + 1, tasks - 1);
     product.block({row, std::min(row + mc, p.m), col, std::min(col + nc, p.n)},
                   next_task / row_blocks * nc, sums + worker * sums_size);
   });

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: how Threads hands out tasks. Each worker has a share of consecutive tasks, which it takes
+// in ascending order, and then what the shares of others still have.
+//
+// A worker gets the same tasks in every call that has as many of them, apart from those at the end.
+// So what a task reads, as its part of a weight, is in the caches of the core that reads it again.
+// Cores of one machine, even of one small virtual machine, need not share a last cache.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace switchback::core {
+
+class TaskShares {
+ public:
+  /// Of tasks [0, tasks). No worker may take any at the time.
+  void divide(std::int64_t tasks, int workers) noexcept {
+    count_ = static_cast<int>(std::min({tasks, std::int64_t{workers}, std::int64_t{most}}));
+    for (int i = 0; i < count_; ++i) {
+      shares_[at(i)].next.store(tasks * i / count_, std::memory_order_relaxed);
+      shares_[at(i)].end = tasks * (i + 1) / count_;
+    }
+  }
+
+  /// A task that nobody has taken, or -1: all are taken.
+  std::int64_t take(int worker) noexcept {
+    const int own = worker % count_;
+    for (int i = own; i < count_; ++i)
+      if (const std::int64_t task = shares_[at(i)].take(); task >= 0) return task;
+    for (int i = 0; i < own; ++i)
+      if (const std::int64_t task = shares_[at(i)].take(); task >= 0) return task;
+    return -1;
+  }
+
+ private:
+  static constexpr int most = 64;
+  static std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
+
+  struct alignas(64) Share {
+    std::atomic<std::int64_t> next;
+    std::int64_t end;
+
+    // Of an empty share only a shared copy of the line is needed.
+    std::int64_t take() noexcept {
+      if (next.load(std::memory_order_relaxed) >= end) return -1;
+      const std::int64_t task = next.fetch_add(1, std::memory_order_relaxed);
+      return task < end ? task : -1;
+    }
+  };
+
+  std::array<Share, most> shares_;
+  int count_ = 1;
+};
+
+}  // namespace switchback::core
