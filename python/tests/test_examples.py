@@ -62,6 +62,13 @@ class Examples(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("fingerprint", done.stdout)
 
+    def test_peers(self):
+        small = ("--rounds", "2", "--min-time", "0", "--shape", "2,64,48")
+        done = run_python(os.path.join(PACKAGE, "benchmarks", "peers.py"), *small)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"2,64,48 .* us .* bfloat16 ")
+        self.assertNotIn("ITSELF WRONG", done.stdout)
+
 
 if __name__ == "__main__":
     unittest.main()
