@@ -57,6 +57,8 @@ class Lister {
       for (const linear::Pass pass : {linear::Pass::forward, linear::Pass::dx})
         for (const bool bias : biases)
           layer(pass, codes, bias);
+    for (const bool bias : biases)
+      layer(linear::Pass::step, linear::WeightCodes::made, bias);
     // What mode global_mem_efficient has besides. (Casts are records' floor under quantize
     // operations, and no part of a layer.)
     quantize(Op::dequantize_rowwise, m, k);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: a pass of a layer, or of a grouped one, from floats to floats, in each of the modes that
-// mode auto chooses from.
+// Tuner: a pass of a layer, or of a grouped one, or a whole step, from floats to floats, in each of
+// the modes that mode auto chooses from.
 #include <fmt/format.h>
 
 #include <array>
@@ -39,10 +39,11 @@ struct OneLayer {
 
   static std::int64_t groups(const Problem&) { return 1; }
   void forward(Layer& layer, AnyMatrix y, Save save) const { layer.forward(x.any(), y, save); }
-  static void backward(Layer& layer, ConstAnyMatrix g, AnyMatrix dx, AnyMatrix db) {
+  static void backward(Layer& layer, ConstAnyMatrix g, AnyMatrix dx, AnyMatrix dw, AnyMatrix db) {
     LinearGrads grads;
     grads.g = g;
     grads.dx = dx;
+    grads.dw = dw;
     grads.db = db;
     layer.backward(grads);
   }
@@ -78,8 +79,8 @@ struct ManyLayers {
   void forward(Layer& layer, AnyMatrix y, Save save) const {
     layer.forward(slots.view(), rows, y, save);
   }
-  static void backward(Layer& layer, ConstAnyMatrix g, AnyMatrix dx, AnyMatrix db) {
-    layer.backward({.g = g, .dx = dx, .db = db});
+  static void backward(Layer& layer, ConstAnyMatrix g, AnyMatrix dx, AnyMatrix dw, AnyMatrix db) {
+    layer.backward({.g = g, .dx = dx, .dw = dw, .db = db});
   }
 
   GroupedLinearOptions options;
@@ -113,14 +114,15 @@ class LayerTask final : public Task {
       bias_ = measure::Matrix(context, p.dtype, groups, p.n);
       measure::fill_random(context, bias_.any(), 3);
     }
-    if (p.pass == Pass::forward) {
-      out_ = measure::Matrix(context, p.output, p.m, p.n);
-    } else {
-      // Forward, which only backs up the way here, writes what is then G.
+    if (p.pass != Pass::dx) y_ = measure::Matrix(context, p.output, p.m, p.n);
+    if (p.pass != Pass::forward) {
+      // For dX alone, a forward that only leads there writes what is then G.
       g_ = measure::Matrix(context, p.dtype, p.m, p.n);
-      out_ = measure::Matrix(context, p.output, p.m, p.k);
+      measure::fill_random(context, g_.any(), 4);
+      dx_ = measure::Matrix(context, p.output, p.m, p.k);
       if (p.bias) db_ = measure::Matrix(context, p.dtype, groups, p.n);
     }
+    if (p.pass == Pass::step) dw_ = measure::Matrix(context, p.dtype, p.n, p.k);
     for (std::size_t i = 0; i < layers_.size(); ++i)
       layers_[i].mode = linear::choosable_modes[i];
   }
@@ -132,42 +134,34 @@ class LayerTask final : public Task {
     return choices;
   }
 
-  // Its parts are proven exactly by tasks of their own. Here it is the composition: the result
+  // Its parts are proven exactly by tasks of their own. Here it is the composition: each result
   // deviates from that of mode standard by the quantization alone. Rounding to codes of 1/127 of
   // the largest of K normal values (3 to 5 standard deviations) is off by 0.01 standard deviations
   // in each factor: 34 dB below the result.
   std::string check(const ConfigChoice& choice) override {
-    measure::poison(context_, out_.any());
+    for (measure::Matrix* result : {&y_, &dx_})
+      if (!result->empty()) measure::poison(context_, result->any());
     run(choice);
-    const measure::Matrix got = measure::host_copy(context_, out_.any());
-    if (want_.empty()) want_ = measure::host_copy(context_, out_.any());
-    const AnyMatrix out = out_.any();
-    double signal = 0;
-    double noise = 0;
-    for (std::int64_t i = 0; i < out.rows * out.cols; ++i) {
-      const double want = core::load_float(want_.data(), out.dtype, i);
-      const double error = core::load_float(got.data(), out.dtype, i) - want;
-      signal += want * want;
-      noise += error * error;
-    }
-    constexpr double least_ratio = 100;  // 20 dB
-    if (std::isfinite(signal) && noise * least_ratio <= signal) return {};
-    return fmt::format("the result is {:.1f} dB from that of mode standard",
-                       10 * std::log10(signal / noise));
+    std::string wrong = compare(y_, want_y_);
+    return wrong.empty() ? compare(dx_, want_dx_) : wrong;
   }
 
   void run(const ConfigChoice& choice) override {
     AnyLayer& layer = layer_of(choice);
     if (problem_.weight == WeightCodes::made) set_weight(layer, next_++ % w_.size());
-    if (problem_.pass == Pass::forward) return kind_.forward(layer, out_.any(), Save::nothing);
-    Kind::backward(layer, g_.any(), out_.any(), problem_.bias ? db_.any() : AnyMatrix());
+    if (problem_.pass != Pass::dx)
+      kind_.forward(layer, y_.any(), problem_.pass == Pass::step ? Save::borrow : Save::nothing);
+    if (problem_.pass == Pass::forward) return;
+    Kind::backward(layer, g_.any(), dx_.any(), dw_.empty() ? AnyMatrix() : dw_.any(),
+                   problem_.bias ? db_.any() : AnyMatrix());
   }
 
   // What is timed alone finds in the caches what a step does not. Most so where W's codes are made:
   // 16 rows of 768 to 3072, 1.10 times as fast as standard alone, were 0.96 times as fast in a
   // step.
   [[nodiscard]] double least_gain() const override {
-    return problem_.weight == WeightCodes::made ? 0.15 : 0.05;
+    const bool is_part = problem_.pass != Pass::step && problem_.weight == WeightCodes::made;
+    return is_part ? 0.15 : 0.05;
   }
 
  private:
@@ -175,6 +169,26 @@ class LayerTask final : public Task {
     Mode mode = Mode::standard;
     std::optional<AnyLayer> layer;
   };
+
+  // The first result is mode standard's, which is then wanted.
+  std::string compare(measure::Matrix& result, measure::Matrix& want_copy) {
+    if (result.empty()) return {};
+    const measure::Matrix got = measure::host_copy(context_, result.any());
+    if (want_copy.empty()) want_copy = measure::host_copy(context_, result.any());
+    const AnyMatrix out = result.any();
+    double signal = 0;
+    double noise = 0;
+    for (std::int64_t i = 0; i < out.rows * out.cols; ++i) {
+      const double want = core::load_float(want_copy.data(), out.dtype, i);
+      const double error = core::load_float(got.data(), out.dtype, i) - want;
+      signal += want * want;
+      noise += error * error;
+    }
+    constexpr double least_ratio = 100;  // 20 dB
+    if (std::isfinite(signal) && noise * least_ratio <= signal) return {};
+    return fmt::format("{} is {:.1f} dB from that of mode standard", &result == &y_ ? "y" : "dX",
+                       10 * std::log10(signal / noise));
+  }
 
   void set_weight(AnyLayer& layer, std::size_t which) {
     layer.set_weight(w_[which].any(),
@@ -204,11 +218,11 @@ class LayerTask final : public Task {
   Context& context_;
   Problem problem_;
   Kind kind_;
-  measure::Matrix bias_, g_, db_, out_;
+  measure::Matrix bias_, y_, g_, dx_, dw_, db_;
   std::vector<measure::Matrix> w_;
   std::size_t next_ = 0;
   std::array<Layer, linear::choosable_modes.size()> layers_;
-  measure::Matrix want_;
+  measure::Matrix want_y_, want_dx_;
 };
 
 }  // namespace

@@ -38,9 +38,10 @@ struct LinearOptions {
   std::string engine = {};  ///< forces the engine of the int8 products (of all products in mode
                             ///< standard); empty = chosen; must be empty in mode automatic
   /// Mode automatic: the modes it may use, any of allow_mode(Mode::standard) |
-  /// allow_mode(Mode::rowwise) | allow_mode(Mode::global); 0 = all three. For a pass over M rows it
-  /// takes the mode that the Context's tuner measured as the fastest (see tuner.hpp). Where nothing
-  /// was measured it takes standard, if that is allowed.
+  /// allow_mode(Mode::rowwise) | allow_mode(Mode::rowwise_shared) | allow_mode(Mode::global); 0 =
+  /// all four. For a step of M rows with a new W, or for a pass over M rows, it takes the mode that
+  /// the Context's tuner measured as the fastest (see tuner.hpp). Where nothing was measured it
+  /// takes standard, if that is allowed.
   std::uint32_t allow = 0;
   /// Applied to x first: y = activation(x) · Wᵀ + b. The int8 modes compute and quantize
   /// activation(x) in one pass over memory. dx is still the gradient of x; dw uses activation(x),
@@ -54,8 +55,9 @@ struct LinearOptions {
   /// How dw is computed. int8_block: by gemm_blockwise, from codes of g and of x (or activation(x))
   /// with a scale for each column of dw_block_rows rows. A forward that saves keeps these codes
   /// instead of x, 1 + 4/dw_block_rows bytes an element; if the layer has an activation, instead of
-  /// activation(x). For modes rowwise and global, and for automatic: there dw is computed so if its
-  /// forward runs in an int8 mode over 128 rows at least. overlap_dw has no effect with it.
+  /// activation(x). For modes rowwise, rowwise_shared and global, and for automatic: there dw is
+  /// computed so if its forward runs in an int8 mode over 128 rows at least. overlap_dw has no
+  /// effect with it.
   WeightGradient dw = WeightGradient::floating;
   std::int64_t dw_block_rows = 256;  ///< 128, 256, 512 or 1024: part of what dw is, like a type
   /// For the int8 modes, with in_features a multiple of the group: X, behind the activation, and W

@@ -443,9 +443,10 @@ typedef struct switchback_linear_options {
   int32_t mode;         /* SWITCHBACK_ROWWISE, ... */
   int32_t dtype;      /* of x, weight and g: f32, f16 or bf16. Since 1.12 weight and x may be f32 */
   const char* engine; /* forces an engine by name; NULL = chosen; NULL in mode auto */
-  /* Since 1.2. Mode auto: the modes it may use for a pass, any of 1 << SWITCHBACK_STANDARD | 1 <<
-   * SWITCHBACK_ROWWISE | 1 << SWITCHBACK_GLOBAL; 0 = all three. It takes the one that the tuner
-   * measured as the fastest. Where nothing was measured it takes standard, if that is allowed. */
+  /* Since 1.2. Mode auto: the modes it may use, any of 1 << SWITCHBACK_STANDARD | 1 <<
+   * SWITCHBACK_ROWWISE | 1 << SWITCHBACK_GLOBAL | 1 << SWITCHBACK_ROWWISE_SHARED (of layers without
+   * groups); 0 = all of them. It takes the one that the tuner measured as the fastest. Where
+   * nothing was measured it takes standard, if that is allowed. */
   uint32_t allow;
   uint32_t reserved; /* not read */
   /* Since 1.4. Applied to x first, SWITCHBACK_GELU_TANH, ...: y = activation(x) . W^T + b. dx is

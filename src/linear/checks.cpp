@@ -39,8 +39,8 @@ void check_allowed(std::string_view op, const LinearOptions& options) {
     return;
   }
   core::require((options.allow & ~all_choosable) == 0,
-                "{}: allow = {}; mode auto chooses from standard (bit 0), rowwise (bit 1) and "
-                "global (bit 2)",
+                "{}: allow = {}; mode auto chooses from standard (bit 0), rowwise (bit 1), global "
+                "(bit 2) and rowwise_shared (bit 5)",
                 op, options.allow);
   core::require(options.engine.empty(),
                 "{}: engine '{}' in mode auto; it chooses between products that have different "

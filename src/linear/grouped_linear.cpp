@@ -36,6 +36,9 @@ void check_options(const Context& context, const GroupedLinearOptions& options) 
                 "{}: mode {}; each group would scale the columns of g by scales of its own, and no "
                 "operation does",
                 layer_name, mode_name(options.mode));
+  core::require(options.allow != allow_mode(Mode::rowwise_shared),
+                "{}: allow = {}, rowwise_shared alone, which is not a mode of groups", layer_name,
+                options.allow);
   for (const std::int64_t features : {options.in_features, options.out_features})
     core::require(features <= std::numeric_limits<std::int64_t>::max() / options.groups,
                   "{}: {} groups of {} features are more than a 64-bit signed count holds",

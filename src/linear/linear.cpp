@@ -202,8 +202,9 @@ Mode SwitchbackLinear::forward_mode(std::int64_t rows, Save save) const {
 
 Mode SwitchbackLinear::dx_mode(std::int64_t rows) const {
   const LinearState& layer = usable(state_, "dx_mode");
-  return linear::mode_of_pass(layer, linear::Pass::dx, rows, layer.options.dtype,
-                              layer.bias.data != nullptr, true);
+  const bool bias = layer.bias.data != nullptr;
+  if (const auto step = linear::mode_of_step(layer, rows, layer.options.dtype, bias)) return *step;
+  return linear::mode_of_pass(layer, linear::Pass::dx, rows, layer.options.dtype, bias, true);
 }
 
 void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {

@@ -4,23 +4,39 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/device.hpp"
 #include "linear/linear_state.hpp"
 
 namespace switchback::linear {
 
+namespace {
+
+std::string_view pass_text(Pass pass) {
+  switch (pass) {
+    case Pass::forward:
+      return "forward";
+    case Pass::dx:
+      return "dX";
+    case Pass::step:
+      return "step";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
 std::string describe(const PassProblem& p) {
-  return fmt::format("{} of a layer, M {} N {} K {} {} -> {}{}, W's codes {}",
-                     p.pass == Pass::dx ? "dX" : "forward", p.m, p.n, p.k, dtype_name(p.dtype),
-                     dtype_name(p.output), p.bias ? ", bias" : "",
-                     p.weight == WeightCodes::cached ? "cached" : "made");
+  return fmt::format("{} of a layer, M {} N {} K {} {} -> {}{}, W's codes {}", pass_text(p.pass),
+                     p.m, p.n, p.k, dtype_name(p.dtype), dtype_name(p.output),
+                     p.bias ? ", bias" : "", p.weight == WeightCodes::cached ? "cached" : "made");
 }
 
 core::ProblemSize size_of(const PassProblem& p) noexcept {
   core::ProblemSize size = core::product_size(p.m, p.n, p.k);
   // A search holds the operands of each mode, and what layers choose matters most.
-  size.copies = 3;
+  size.copies = p.pass == Pass::step ? 5 : 3;
   size.importance = 4;
   return size;
 }
@@ -57,8 +73,10 @@ core::ProblemSize size_of(const GroupedPassProblem& p) noexcept {
 }
 
 std::string describe(const ModeRanking& ranking) {
-  return fmt::format("{} before {} before {}", mode_name(ranking.modes[0]),
-                     mode_name(ranking.modes[1]), mode_name(ranking.modes[2]));
+  std::string text;
+  for (const Mode mode : ranking.modes)
+    text.append(text.empty() ? "" : " before ").append(mode_name(mode));
+  return text;
 }
 
 ModeRanking default_config(const PassProblem&, const ContextState&) {
@@ -71,25 +89,30 @@ std::string check_config(const PassProblem&, const ModeRanking&, const ContextSt
 
 std::vector<Mode> candidates(const PassProblem& p, const ContextState& state) {
   if (!core::why_no_int8(state).empty()) return {Mode::standard};
-  const std::int64_t inner = p.pass == Pass::forward ? p.k : p.n;
+  const std::int64_t inner = p.pass == Pass::forward ? p.k
+                             : p.pass == Pass::dx    ? p.n
+                                                     : std::max(p.k, p.n);
   std::vector<Mode> modes;
-  for (const Mode mode : choosable_modes)
+  for (const Mode mode : choosable_modes) {
+    // Alone its forward is that of rowwise, and its dX needs the codes of a forward.
+    if (mode == Mode::rowwise_shared && p.pass != Pass::step) continue;
     if (mode == Mode::standard || inner <= max_exact_k) modes.push_back(mode);
+  }
   return modes;
 }
 
 namespace {
 
-// The tuned ranking if there is one, else the default; the source is told of one that cannot be
-// used.
+// The tuned ranking if there is one; the source is told of one that cannot be used.
 template <class Problem>
-ModeRanking ranking_of(ContextState& state, const Problem& problem) {
+std::optional<ModeRanking> tuned_ranking(ContextState& state, const Problem& problem) {
   const ConfigQuery query = to_query(problem);
   ConfigChoice choice;
   ModeRanking ranking;
-  if (!state.find_config(query, choice) || from_choice(choice, ranking)) return ranking;
+  if (!state.find_config(query, choice)) return std::nullopt;
+  if (from_choice(choice, ranking)) return ranking;
   state.refuse_config(query, choice, core::no_configuration(tunable.config, choice));
-  return default_config(problem, state);
+  return std::nullopt;
 }
 
 Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed) {
@@ -98,11 +121,9 @@ Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed) {
   return Mode::standard;
 }
 
-}  // namespace
-
-Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
-                  bool trains) {
-  if (layer.options.mode != Mode::automatic) return layer.options.mode;
+// What every pass of a layer asks for.
+PassProblem problem_of(const LinearState& layer, Pass pass, std::int64_t rows, DType output,
+                       bool bias) {
   PassProblem problem;
   problem.pass = pass;
   problem.m = rows;
@@ -111,7 +132,89 @@ Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType 
   problem.dtype = layer.options.dtype;
   problem.output = output;
   problem.bias = bias;
-  return fastest_mode(*layer.context, problem, layer.options.allow, layer.cache, trains);
+  return problem;
+}
+
+void run_in(const ContextState& state, PassProblem& problem) {
+  problem.device = state.device.kind;
+  if (!state.on_cpu()) return;
+  problem.threads = state.threads.count();
+  problem.isa = state.features.level();
+}
+
+constexpr bool has(std::uint32_t modes, Mode mode) {
+  return (modes & allow_mode(mode)) != 0;
+}
+
+// Whether the codes that a pass finds are those that it reads in a mode. Every mode of rows has the
+// same ones for its forward.
+bool are_codes_of(WeightScales scales, Mode mode, Pass pass) {
+  if (pass == Pass::forward) return of_same_rows(scales, scales_of(mode));
+  return scales == scales_of(mode);
+}
+
+// Mode standard is allowed and the only one that can be taken.
+bool must_be_standard(const ContextState& state, std::uint32_t allowed, std::int64_t inner) {
+  // Sums of more products are not exact; only a layer that may use mode standard can have them.
+  return inner > max_exact_k || (has(allowed, Mode::standard) && !core::why_no_int8(state).empty());
+}
+
+template <class Problem>
+Mode fastest(ContextState& state, Problem problem, std::uint32_t allowed, const WeightCache& cache,
+             bool trains) {
+  const bool forward = problem.pass == Pass::forward;
+  if (must_be_standard(state, allowed, forward ? problem.k : problem.n)) return Mode::standard;
+  const QuantizedWeight& codes = forward ? cache.forward_codes() : cache.backward_codes();
+  // A pass that saves nothing is inference: the codes of the weight are used again.
+  problem.weight = codes.valid() || !trains ? WeightCodes::cached : WeightCodes::made;
+  run_in(state, problem);
+  // With codes at hand, and in every forward, rowwise_shared is as fast as rowwise.
+  const bool alike = forward || problem.weight == WeightCodes::cached;
+  const bool counts_as_rowwise = alike && has(allowed, Mode::rowwise_shared);
+  const ModeRanking ranking =
+      tuned_ranking(state, problem).value_or(default_config(problem, state));
+  const Mode first =
+      first_allowed(ranking, allowed | (counts_as_rowwise ? allow_mode(Mode::rowwise) : 0));
+  if (first == Mode::standard) return first;
+  // If codes with other scales exist, that mode is as fast, and making new codes is not.
+  const auto finds_codes = [&](Mode mode) {
+    return has(allowed, mode) && are_codes_of(codes.scales(), mode, problem.pass);
+  };
+  if (codes.valid() && !finds_codes(first))
+    for (const Mode mode : choosable_modes)
+      if (mode != Mode::standard && finds_codes(mode)) return mode;
+  return has(allowed, first) ? first : Mode::rowwise_shared;
+}
+
+constexpr std::uint32_t or_all(std::uint32_t allow) {
+  return allow == 0 ? all_choosable : allow;
+}
+
+}  // namespace
+
+std::optional<Mode> mode_of_step(const LinearState& layer, std::int64_t rows, DType output,
+                                 bool bias) {
+  if (layer.options.mode != Mode::automatic) return std::nullopt;
+  if (layer.cache.forward_codes().valid() || layer.cache.backward_codes().valid())
+    return std::nullopt;
+  ContextState& state = *layer.context;
+  PassProblem problem = problem_of(layer, Pass::step, rows, output, bias);
+  const std::uint32_t allowed = or_all(layer.options.allow);
+  if (must_be_standard(state, allowed, std::max(problem.n, problem.k))) return std::nullopt;
+  run_in(state, problem);
+  const std::optional<ModeRanking> ranking = tuned_ranking(state, problem);
+  if (!ranking) return std::nullopt;
+  const Mode first = first_allowed(*ranking, allowed);
+  return first == Mode::standard ? std::nullopt : std::optional(first);
+}
+
+Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
+                  bool trains) {
+  if (layer.options.mode != Mode::automatic) return layer.options.mode;
+  if (pass == Pass::forward && trains)
+    if (const std::optional<Mode> step = mode_of_step(layer, rows, output, bias)) return *step;
+  return fastest_mode(*layer.context, problem_of(layer, pass, rows, output, bias),
+                      layer.options.allow, layer.cache, trains);
 }
 
 bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows) {
@@ -123,43 +226,15 @@ bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows) {
          Mode::standard;
 }
 
-namespace {
-
-template <class Problem>
-Mode fastest(ContextState& state, Problem problem, std::uint32_t allow, const WeightCache& cache,
-             bool trains) {
-  // Sums of more products are not exact; only a layer that may use mode standard can have them.
-  const bool forward = problem.pass == Pass::forward;
-  if ((forward ? problem.k : problem.n) > max_exact_k) return Mode::standard;
-  const std::uint32_t allowed = allow == 0 ? all_choosable : allow;
-  if ((allowed & allow_mode(Mode::standard)) != 0 && !core::why_no_int8(state).empty())
-    return Mode::standard;
-  const QuantizedWeight& codes = forward ? cache.forward_codes() : cache.backward_codes();
-  // A pass that saves nothing is inference: the codes of the weight are used again.
-  problem.weight = codes.valid() || !trains ? WeightCodes::cached : WeightCodes::made;
-  problem.device = state.device.kind;
-  if (state.on_cpu()) {
-    problem.threads = state.threads.count();
-    problem.isa = state.features.level();
-  }
-  const Mode first = first_allowed(ranking_of(state, problem), allowed);
-  if (first == Mode::standard || !codes.valid() || codes.scales() == scales_of(first)) return first;
-  // If codes with the other kind of scales exist, that mode is as fast, and making new codes is
-  // not.
-  const Mode other = first == Mode::rowwise ? Mode::global : Mode::rowwise;
-  return (allowed & allow_mode(other)) != 0 ? other : first;
-}
-
-}  // namespace
-
 Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
                   const WeightCache& cache, bool trains) {
-  return fastest(state, problem, allow, cache, trains);
+  return fastest(state, problem, or_all(allow), cache, trains);
 }
 
 Mode fastest_mode(ContextState& state, GroupedPassProblem problem, std::uint32_t allow,
                   const WeightCache& cache, bool trains) {
-  return fastest(state, problem, allow, cache, trains);
+  // No operation scales the columns of G by the scales of each row's group.
+  return fastest(state, problem, or_all(allow) & ~allow_mode(Mode::rowwise_shared), cache, trains);
 }
 
 }  // namespace switchback::linear

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,13 @@ namespace switchback::linear {
 
 /// The passes whose mode can be chosen; how dw is computed is LinearOptions::dw. The values are
 /// pinned, because they are part of tuning records.
-enum class Pass : std::int64_t { forward = 0, dx = 1 };
+enum class Pass : std::int64_t {
+  forward = 0,
+  dx = 1,
+  /// Both in one mode, with a W that is new and a dw in floating point: a training step. Codes for
+  /// both are made in one pass over W, which neither pass alone shows. Not of grouped layers.
+  step = 2,
+};
 
 /// Whether a pass quantizes the weight, as the first one after an update does, or finds its codes
 /// in the cache.
@@ -31,7 +38,7 @@ struct PassProblem : ConfigOrigin {
   std::int64_t k = 0;
   DType dtype = DType::f32;
   DType output = DType::f32;
-  /// Forward: there is a bias. dX: the gradient of the bias is computed too.
+  /// Forward: there is a bias. dX: the gradient of the bias is computed too. A step: both.
   bool bias = false;
 
   friend bool operator==(const PassProblem&, const PassProblem&) = default;
@@ -61,15 +68,16 @@ core::ProblemSize size_of(const GroupedPassProblem& problem) noexcept;
 
 /// The modes that a layer may choose from. Between equally fast ones this order decides: the mode
 /// that loses the least accuracy comes first.
-inline constexpr std::array<Mode, 3> choosable_modes = {Mode::standard, Mode::rowwise,
-                                                        Mode::global};
+inline constexpr std::array<Mode, 4> choosable_modes = {Mode::standard, Mode::rowwise,
+                                                        Mode::rowwise_shared, Mode::global};
 inline constexpr std::uint32_t all_choosable =
-    allow_mode(Mode::standard) | allow_mode(Mode::rowwise) | allow_mode(Mode::global);
+    allow_mode(Mode::standard) | allow_mode(Mode::rowwise) | allow_mode(Mode::rowwise_shared) |
+    allow_mode(Mode::global);
 
 /// choosable_modes, the fastest first. A mode is before `standard` only if it is clearly faster. So
 /// if `standard` is allowed, the first allowed mode is never slower than it.
 struct ModeRanking {
-  std::array<Mode, 3> modes = choosable_modes;
+  std::array<Mode, choosable_modes.size()> modes = choosable_modes;
   friend bool operator==(const ModeRanking&, const ModeRanking&) = default;
 };
 std::string describe(const ModeRanking& ranking);
@@ -93,9 +101,14 @@ ConfigChoice to_choice(Mode candidate) noexcept;
 bool from_choice(const ConfigChoice& choice, Mode& candidate) noexcept;
 
 /// The layer's own mode. In mode auto the one for a pass over `rows` rows with this output type, by
-/// the ranking of the Context's ConfigSource; without a ranking `standard`, if that is allowed.
+/// the ranking of the Context's ConfigSource; without a ranking `standard`, if that is allowed. A
+/// forward that trains, of a W without codes, runs as mode_of_step() says.
 Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
                   bool trains);
+/// In mode auto the int8 mode in which a step with a new W is the fastest; none: W has codes,
+/// mode standard is as fast, or nothing is known of steps. Passes are then chosen one by one.
+std::optional<Mode> mode_of_step(const LinearState& layer, std::int64_t rows, DType output,
+                                 bool bias);
 /// In mode auto dw of fewer rows, which are half a usual block, is floating: codes padded to blocks
 /// would take more memory than x, and time goes into storing dw. (Zen 4, two threads, 1024 x 4096:
 /// a step with an int8 dw takes 1.25 times as long as one with a floating dw for 64 rows of bf16,

@@ -119,9 +119,10 @@ void finish_saving(LinearState& layer, ConstAnyMatrix x, ConstAnyMatrix a, Save 
 
 // Whether dX will run in the same mode as a forward that saves. The forward then quantizes the
 // weight for both in one pass. (Unknown properties of dX are assumed to be the forward's.)
-bool dx_will_run_in(const LinearState& layer, Mode mode, std::int64_t rows) {
+bool dx_will_run_in(const LinearState& layer, Mode mode, std::int64_t rows, DType output) {
   if (layer.options.mode != Mode::automatic) return true;
   const bool bias = layer.bias.data != nullptr;
+  if (mode_of_step(layer, rows, output, bias) == mode) return true;
   const Mode dx = mode_of_pass(layer, Pass::dx, rows, layer.options.dtype, bias, true);
   return dx == mode;
 }
@@ -137,7 +138,7 @@ void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, 
                                 count_of(x.rows));
   const QuantizedWeight& w =
       layer.cache.forward(*layer.context, layer.weight, scales_of(mode), layer.options.engine,
-                          trains && dx_will_run_in(layer, mode, x.rows));
+                          trains && dx_will_run_in(layer, mode, x.rows, y.dtype));
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();

@@ -20,7 +20,15 @@ using core::value_name;
 using core::Word;
 
 constexpr std::string_view pass_name(Pass pass) noexcept {
-  return pass == Pass::forward ? "forward" : "dx";
+  switch (pass) {
+    case Pass::forward:
+      return "forward";
+    case Pass::dx:
+      return "dx";
+    case Pass::step:
+      return "step";
+  }
+  return "unknown";
 }
 constexpr std::string_view codes_name(WeightCodes codes) noexcept {
   return codes == WeightCodes::made ? "made" : "cached";
@@ -30,13 +38,14 @@ constexpr Word float_type(std::string_view name) {
   return {.name = name, .most = number(DType::bf16), .value_name = value_name<dtype_name, DType>};
 }
 
-constexpr Word pass_word = {
-    .name = "pass", .most = number(Pass::dx), .value_name = value_name<pass_name, Pass>};
+constexpr Word pass_word(Pass last) {
+  return {.name = "pass", .most = number(last), .value_name = value_name<pass_name, Pass>};
+}
 constexpr Word codes_word = {.name = "weight_codes",
                              .most = number(WeightCodes::cached),
                              .value_name = value_name<codes_name, WeightCodes>};
 
-constexpr core::WordTable problem_table(row<&PassProblem::pass>(pass_word),
+constexpr core::WordTable problem_table(row<&PassProblem::pass>(pass_word(Pass::step)),
                                         row<&PassProblem::weight>(codes_word),
                                         row<&PassProblem::m>({.name = "m"}),
                                         row<&PassProblem::n>({.name = "n"}),
@@ -60,7 +69,8 @@ constexpr std::string_view layout_name(RowsLayout layout) noexcept {
 }
 
 constexpr core::WordTable grouped_table(
-    row<&GroupedPassProblem::pass>(pass_word), row<&GroupedPassProblem::weight>(codes_word),
+    row<&GroupedPassProblem::pass>(pass_word(Pass::dx)),
+    row<&GroupedPassProblem::weight>(codes_word),
     row(
         {.name = "m"}, [](const GroupedPassProblem& p) { return core::rows_bucket(p.m); },
         [](GroupedPassProblem& p, std::int64_t slots) { p.m = slots; }),
@@ -73,12 +83,13 @@ constexpr core::WordTable grouped_table(
     row<&GroupedPassProblem::output>(float_type("output")),
     row<&GroupedPassProblem::bias>({.name = "bias", .most = 1}));
 
-// One place of the ranking; the fastest mode stands where other operations have their engine.
+// One place of the ranking; the fastest mode stands where other operations have their engine. The
+// last one is not written: it is the mode that the others are not.
 template <std::size_t Place>
 constexpr auto place(std::string_view name,
                      std::string_view (*value_name)(std::int64_t) noexcept = nullptr) {
   return row(
-      {.name = name, .most = number(Mode::global), .value_name = value_name},
+      {.name = name, .most = number(Mode::rowwise_shared), .value_name = value_name},
       [](const ModeRanking& ranking) { return number(ranking.modes[Place]); },
       [](ModeRanking& ranking, std::int64_t mode) {
         ranking.modes[Place] = static_cast<Mode>(mode);
@@ -148,6 +159,9 @@ ConfigChoice to_choice(const ModeRanking& ranking) noexcept {
 bool from_choice(const ConfigChoice& choice, ModeRanking& ranking) noexcept {
   ModeRanking found;
   if (!config_table.read(choice.words, found)) return false;
+  for (const Mode mode : choosable_modes)
+    if (std::find(found.modes.begin(), found.modes.end() - 1, mode) == found.modes.end() - 1)
+      found.modes.back() = mode;
   if (!std::is_permutation(found.modes.begin(), found.modes.end(), choosable_modes.begin()))
     return false;
   ranking = found;
@@ -156,7 +170,7 @@ bool from_choice(const ConfigChoice& choice, ModeRanking& ranking) noexcept {
 
 ConfigChoice to_choice(Mode candidate) noexcept {
   ModeRanking ranking;
-  ranking.modes = {candidate, Mode{}, Mode{}};
+  ranking.modes = {candidate, Mode{}, Mode{}, Mode{}};
   return to_choice(ranking);
 }
 

@@ -182,6 +182,8 @@ WeightCache::Parts WeightCache::parts_of(WeightScales scales, bool forward, bool
 
 void WeightCache::make(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                        std::string_view engine, bool forward, bool backward) {
+  // Transposed codes of the forward go with it.
+  if (forward && backward_.valid(WeightScales::per_row)) backward_.invalidate();
   if (rotation_ == Rotation::none) return make_of(state, w, scales, engine, forward, backward);
   core::Workspace::Frame frame(state.workspace);
   const AnyMatrix rotated = take_matrix(frame, DType::f32, w.rows, w.cols);
@@ -237,7 +239,7 @@ void WeightCache::make_of(ContextState& state, ConstAnyMatrix w, WeightScales sc
 const QuantizedWeight& WeightCache::forward(ContextState& state, ConstAnyMatrix w,
                                             WeightScales scales, std::string_view engine,
                                             bool and_backward) {
-  if (!forward_.valid(scales))
+  if (!has_forward(scales))
     make(state, w, scales, engine, true, and_backward && !backward_.valid(scales));
   return forward_;
 }
@@ -245,7 +247,7 @@ const QuantizedWeight& WeightCache::forward(ContextState& state, ConstAnyMatrix 
 const QuantizedWeight& WeightCache::forward_of_columns(ContextState& state, ConstAnyMatrix w,
                                                        WeightScales scales,
                                                        std::string_view engine) {
-  if (forward_.valid(scales)) return forward_;
+  if (has_forward(scales)) return forward_;
   const std::int64_t n = w.rows;
   const std::int64_t k = w.cols / groups_;
   const bool rowwise = scales != WeightScales::global;
@@ -268,7 +270,7 @@ const QuantizedWeight& WeightCache::backward(ContextState& state, ConstAnyMatrix
                                              WeightScales scales, std::string_view engine) {
   if (backward_.valid(scales)) return backward_;
   if (scales == WeightScales::per_row) {
-    if (!forward_.valid(scales)) make(state, w, scales, engine, true, true);
+    if (!has_forward(scales)) make(state, w, scales, engine, true, true);
     return backward_of_forward(state);
   }
   make(state, w, scales, engine, false, true);

@@ -35,6 +35,12 @@ constexpr WeightScales scales_of(Mode mode) noexcept {
   }
 }
 
+/// Whether the forward reads the same codes with both: whatever the scales for dX, those of rows
+/// are the same.
+constexpr bool of_same_rows(WeightScales a, WeightScales b) noexcept {
+  return (a == WeightScales::global) == (b == WeightScales::global);
+}
+
 /// A packed int8 matrix and its scales: one per row, or one.
 class QuantizedWeight {
  public:
@@ -133,6 +139,9 @@ class WeightCache {
   [[nodiscard]] std::size_t bytes() const noexcept { return forward_.bytes() + backward_.bytes(); }
 
  private:
+  [[nodiscard]] bool has_forward(WeightScales scales) const noexcept {
+    return forward_.valid() && of_same_rows(forward_.scales(), scales);
+  }
   // Makes the missing ones of both layouts, after the rotation of w.
   void make(ContextState& state, ConstAnyMatrix w, WeightScales scales, std::string_view engine,
             bool forward, bool backward);

@@ -172,6 +172,34 @@ TEST(TunerOfGroups, EveryCandidateIsProven) {
       }
 }
 
+TEST(TunerOfGroups, AStepIsProvenInEveryModeOfALayerAlone) {
+  Context context(test::device_options());
+  linear::PassProblem p;
+  p.pass = linear::Pass::step;
+  p.m = 12, p.n = 48, p.k = 64;
+  p.bias = true;
+  p.device = context.state().device.kind;
+  p.threads = context.state().threads.count();
+  p.isa = context.state().features.level();
+  const auto task = make_task(context, linear::to_query(p));
+  std::vector<Mode> modes;
+  for (const ConfigChoice& choice : task->candidates()) {
+    EXPECT_EQ(task->check(choice), "");
+    task->run(choice);
+    ASSERT_TRUE(linear::from_choice(choice, modes.emplace_back()));
+  }
+  EXPECT_EQ(modes,
+            (std::vector<Mode>{Mode::standard, Mode::rowwise, Mode::rowwise_shared, Mode::global}));
+  context.synchronize();
+  // Of a forward alone they are the same codes.
+  p.pass = linear::Pass::forward;
+  EXPECT_EQ(linear::candidates(p, context.state()).size(), 3u);
+  // No dX of so many outputs is exact.
+  p.pass = linear::Pass::step;
+  p.n = max_exact_k + 1;
+  EXPECT_EQ(linear::candidates(p, context.state()), std::vector<Mode>{Mode::standard});
+}
+
 TEST(TunerOfGroups, EveryModeOfAGroupedLayerIsProven) {
   Context context(test::device_options());
   for (const linear::RowsLayout layout :

@@ -152,10 +152,15 @@ TEST(Problem, ConfigurationsComeBack) {
   s.engine = floating::EngineId::onednn_matmul;
   s.pack_b = true;
   round_trip(ConfigOp::gemm_floating, floating::to_choice(s));
-  round_trip(ConfigOp::layer_mode,
-             linear::to_choice({{Mode::global, Mode::standard, Mode::rowwise}}));
-  round_trip(ConfigOp::grouped_layer_mode,
-             linear::to_choice({{Mode::rowwise, Mode::standard, Mode::global}}));
+  round_trip(
+      ConfigOp::layer_mode,
+      linear::to_choice({{Mode::global, Mode::standard, Mode::rowwise, Mode::rowwise_shared}}));
+  round_trip(
+      ConfigOp::layer_mode,
+      linear::to_choice({{Mode::rowwise_shared, Mode::rowwise, Mode::standard, Mode::global}}));
+  round_trip(
+      ConfigOp::grouped_layer_mode,
+      linear::to_choice({{Mode::rowwise, Mode::standard, Mode::global, Mode::rowwise_shared}}));
 
   CandidateText text = to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(g));
   std::string why;

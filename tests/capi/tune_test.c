@@ -110,6 +110,14 @@ static void layers_in_mode_auto(void) {
   switchback_linear_destroy(layer);
 
   layer = NULL;
+  options.allow = 1u << SWITCHBACK_ROWWISE_SHARED;
+  CHECK_OK(switchback_linear_create(context, &options, &layer));
+  CHECK_OK(switchback_linear_set_weight(layer, &weight, NULL));
+  CHECK_OK(switchback_linear_pass_modes(layer, 2, SWITCHBACK_SAVE_COPY, &forward, &dx));
+  CHECK(forward == SWITCHBACK_ROWWISE_SHARED && dx == SWITCHBACK_ROWWISE_SHARED);
+  switchback_linear_destroy(layer);
+
+  layer = NULL;
   options.allow = 1u << SWITCHBACK_GLOBAL_MEM_EFFICIENT;
   CHECK_INVALID("allow = 8", switchback_linear_create(context, &options, &layer));
   options.allow = 0;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/context_state.hpp"
+#include "core/tunable.hpp"
 #include "linear/linear_support.hpp"
 #include "linear/mode.hpp"
 
@@ -38,9 +39,14 @@ class Rankings : public ConfigSource {
   Answer answer_;
 };
 
-constexpr ModeRanking standard_first{{Mode::standard, Mode::rowwise, Mode::global}};
-constexpr ModeRanking rowwise_first{{Mode::rowwise, Mode::global, Mode::standard}};
-constexpr ModeRanking global_first{{Mode::global, Mode::rowwise, Mode::standard}};
+constexpr ModeRanking standard_first{
+    {Mode::standard, Mode::rowwise, Mode::global, Mode::rowwise_shared}};
+constexpr ModeRanking rowwise_first{
+    {Mode::rowwise, Mode::global, Mode::standard, Mode::rowwise_shared}};
+constexpr ModeRanking global_first{
+    {Mode::global, Mode::rowwise, Mode::standard, Mode::rowwise_shared}};
+constexpr ModeRanking shared_first{
+    {Mode::rowwise_shared, Mode::rowwise, Mode::standard, Mode::global}};
 
 LayerCase case_of(Mode mode, std::int64_t m = 13) {
   LayerCase c;
@@ -68,11 +74,25 @@ TEST(LinearAuto, QueriesAndRankingsComeBackWhole) {
   PassProblem back;
   ASSERT_TRUE(linear::from_query(linear::to_query(p), back));
   EXPECT_EQ(back, p);
-  for (const ModeRanking& ranking : {standard_first, rowwise_first, global_first}) {
+  p.pass = Pass::step;
+  ASSERT_TRUE(linear::from_query(linear::to_query(p), back));
+  EXPECT_EQ(back, p);
+  linear::GroupedPassProblem of_groups;
+  of_groups.pass = Pass::step;
+  linear::GroupedPassProblem not_read;
+  EXPECT_FALSE(linear::from_query(linear::to_query(of_groups), not_read));
+  for (const ModeRanking& ranking :
+       {standard_first, rowwise_first, global_first, shared_first, ModeRanking()}) {
     ModeRanking again;
     ASSERT_TRUE(linear::from_choice(linear::to_choice(ranking), again));
     EXPECT_EQ(again, ranking);
   }
+  // A ranking from before there was rowwise_shared has that mode last.
+  ConfigChoice older;
+  older.words = {2, 1, 0};
+  ModeRanking found;
+  ASSERT_TRUE(linear::from_choice(older, found));
+  EXPECT_EQ(found, global_first);
   ConfigChoice twice;
   twice.words = {1, 1, 0};
   ModeRanking unused;
@@ -133,8 +153,11 @@ TEST(LinearAuto, ChoosesForEachPass) {
         std::pair{rowwise_first, global_first}, std::pair{global_first, rowwise_first}}) {
     SCOPED_TRACE(testing::Message() << describe(forward) << "; dX " << describe(dx));
     Context context(test::device_options());
-    context.set_config_source(std::make_shared<Rankings>(
-        [&](const PassProblem& p) { return p.pass == Pass::forward ? &forward : &dx; }));
+    context.set_config_source(
+        std::make_shared<Rankings>([&](const PassProblem& p) -> const ModeRanking* {
+          if (p.pass == Pass::step) return nullptr;
+          return p.pass == Pass::forward ? &forward : &dx;
+        }));
     LayerTrial in_forward(case_of(forward.modes[0]));
     LayerTrial in_dx(case_of(dx.modes[0]));
     SwitchbackLinear layer = auto_layer(context, in_forward);
@@ -163,9 +186,11 @@ TEST(LinearAuto, AsksForTheShapeAndWhetherCodesAreAtHand) {
     want.threads = context.threads();
     want.isa = context.state().features.level();
   }
+  want.pass = Pass::step;
   EXPECT_EQ(source->asked.front(), want);
   source->asked.clear();
   t.forward(layer, Save::copy);
+  want.pass = Pass::forward;
   want.weight = WeightCodes::cached;
   EXPECT_EQ(source->asked.front(), want);
   // Inference: what is made of the weight now is used again.
@@ -196,6 +221,124 @@ TEST(LinearAuto, KeepsTheCodesItHas) {
   EXPECT_EQ(narrow.forward_mode(13), Mode::global);
 }
 
+// Two steps of a layer, then an inference, and the same of a layer in mode auto.
+void expect_steps_of(Mode mode, SwitchbackLinear& layer, LayerTrial& got, Context& context) {
+  LayerTrial want(case_of(mode));
+  SwitchbackLinear same = want.make(context);
+  for (int step = 0; step < 2; ++step) {
+    for (auto& [trial, of] : {std::pair<LayerTrial&, SwitchbackLinear&>(got, layer),
+                              std::pair<LayerTrial&, SwitchbackLinear&>(want, same)}) {
+      of.weight_updated();
+      trial.spoil();
+      trial.forward(of, Save::copy);
+      trial.backward(of);
+      // Codes are there: gradients of a second batch.
+      trial.forward(of, Save::copy);
+      trial.backward(of, true);
+    }
+    context.synchronize();
+    EXPECT_TRUE(got.y == want.y);
+    EXPECT_TRUE(got.dx == want.dx);
+    EXPECT_TRUE(got.dw == want.dw);
+    EXPECT_TRUE(got.db == want.db);
+  }
+  EXPECT_EQ(layer.cached_weight_bytes(), same.cached_weight_bytes());
+  got.forward(layer, Save::nothing);
+  want.forward(same, Save::nothing);
+  context.synchronize();
+  EXPECT_TRUE(got.y == want.y);
+}
+
+// Whatever is the fastest for one pass alone: a step with a new W is a choice of its own. Behind
+// it, codes are what each pass finds.
+TEST(LinearAuto, AStepWithANewWeightRunsInOneMode) {
+  for (const ModeRanking& step : {shared_first, rowwise_first, global_first})
+    for (const ModeRanking& made : {standard_first, rowwise_first, global_first})
+      for (const ModeRanking& cached : {rowwise_first, global_first}) {
+        SCOPED_TRACE(testing::Message() << describe(step) << "; of W's codes made "
+                                        << describe(made) << "; cached " << describe(cached));
+        Context context(test::device_options());
+        context.set_config_source(std::make_shared<Rankings>([&](const PassProblem& p) {
+          if (p.pass == Pass::step) return &step;
+          return p.weight == WeightCodes::made ? &made : &cached;
+        }));
+        LayerTrial t(case_of(step.modes[0]));
+        SwitchbackLinear layer = auto_layer(context, t);
+        EXPECT_EQ(layer.forward_mode(13, Save::copy), step.modes[0]);
+        EXPECT_EQ(layer.dx_mode(13), step.modes[0]);
+        expect_steps_of(step.modes[0], layer, t, context);
+        EXPECT_EQ(layer.dx_mode(13), step.modes[0]);
+        // An inference with a new W is none.
+        layer.weight_updated();
+        EXPECT_EQ(layer.forward_mode(13), cached.modes[0]);
+      }
+}
+
+// Where standard is as fast for a whole step, each pass is chosen by itself.
+TEST(LinearAuto, PassesAreChosenAloneIfAStepGainsNothing) {
+  Context context(test::device_options());
+  context.set_config_source(std::make_shared<Rankings>(
+      [](const PassProblem& p) { return p.pass == Pass::dx ? &rowwise_first : &standard_first; }));
+  LayerTrial standard(case_of(Mode::standard));
+  LayerTrial rowwise(case_of(Mode::rowwise));
+  SwitchbackLinear layer = auto_layer(context, standard);
+  EXPECT_EQ(layer.forward_mode(13, Save::copy), Mode::standard);
+  EXPECT_EQ(layer.dx_mode(13), Mode::rowwise);
+  standard.forward(layer, Save::copy);
+  EXPECT_TRUE(standard.y_right());
+  rowwise.set_weight(layer);
+  rowwise.forward(layer, Save::copy);
+  rowwise.backward(layer);
+  EXPECT_TRUE(rowwise.gradients_right());
+}
+
+// With codes at hand rowwise_shared is as fast as rowwise; alone it is never chosen to make them
+// where standard is allowed.
+TEST(LinearAuto, SharedCodesAreUsedAsThoseOfRowwise) {
+  Context context(test::device_options());
+  const ModeRanking* step = nullptr;
+  context.set_config_source(std::make_shared<Rankings>(
+      [&](const PassProblem& p) { return p.pass == Pass::step ? step : &rowwise_first; }));
+  LayerTrial t(case_of(Mode::rowwise_shared));
+  const std::uint32_t shared = allow_mode(Mode::rowwise_shared);
+  SwitchbackLinear layer = auto_layer(context, t, allow_mode(Mode::standard) | shared);
+  EXPECT_EQ(layer.forward_mode(13), Mode::rowwise_shared);
+  EXPECT_EQ(layer.forward_mode(13, Save::copy), Mode::rowwise_shared);
+  EXPECT_EQ(layer.dx_mode(13), Mode::standard);
+  step = &shared_first;
+  EXPECT_EQ(layer.dx_mode(13), Mode::rowwise_shared);
+  // Nothing else is allowed.
+  step = nullptr;
+  SwitchbackLinear only = auto_layer(context, t, shared);
+  expect_steps_of(Mode::rowwise_shared, only, t, context);
+}
+
+// The codes of a forward that inference made serve a dX by columns and one that shares them.
+TEST(LinearAuto, CodesOfRowsServeEveryModeOfRows) {
+  Context context(test::device_options());
+  const ModeRanking* dx = &rowwise_first;
+  context.set_config_source(std::make_shared<Rankings>(
+      [&](const PassProblem& p) { return p.pass == Pass::dx ? dx : &rowwise_first; }));
+  LayerTrial t(case_of(Mode::rowwise_shared));
+  const std::uint32_t shared = allow_mode(Mode::rowwise_shared) | allow_mode(Mode::global);
+  SwitchbackLinear layer = auto_layer(context, t, shared);
+  LayerTrial want(case_of(Mode::rowwise_shared));
+  SwitchbackLinear same = want.make(context);
+  t.forward(layer, Save::nothing);
+  const std::size_t bytes = layer.cached_weight_bytes();
+  EXPECT_GT(bytes, 0u);
+  dx = &shared_first;
+  t.forward(layer, Save::copy);
+  EXPECT_EQ(layer.cached_weight_bytes(), bytes);
+  t.backward(layer);
+  want.forward(same, Save::copy);
+  want.backward(same);
+  context.synchronize();
+  EXPECT_TRUE(t.y == want.y);
+  EXPECT_TRUE(t.dx == want.dx);
+  EXPECT_EQ(layer.cached_weight_bytes(), same.cached_weight_bytes());
+}
+
 TEST(LinearAuto, OptionsAreChecked) {
   Context context(test::device_options());
   const auto failure = [&](const std::function<void(LinearOptions&)>& change) {
@@ -212,10 +355,10 @@ TEST(LinearAuto, OptionsAreChecked) {
     return std::string();
   };
   EXPECT_EQ(failure([](auto&) {}), "");
-  EXPECT_EQ(
-      failure([](auto& o) { o.allow = allow_mode(Mode::global_mem_efficient); }),
-      "linear: allow = 8; mode auto chooses from standard (bit 0), rowwise (bit 1) and global "
-      "(bit 2)");
+  EXPECT_EQ(failure([](auto& o) { o.allow = allow_mode(Mode::global_mem_efficient); }),
+            "linear: allow = 8; mode auto chooses from standard (bit 0), rowwise (bit 1), global "
+            "(bit 2) and rowwise_shared (bit 5)");
+  EXPECT_EQ(failure([](auto& o) { o.allow = allow_mode(Mode::rowwise_shared); }), "");
   EXPECT_EQ(failure([](auto& o) { o.engine = "reference"; }),
             "linear: engine 'reference' in mode auto; it chooses between products that have "
             "different engines");

@@ -365,7 +365,7 @@ class Fixed final : public ConfigSource {
  public:
   explicit Fixed(Mode first) {
     ranking_.modes = {first, first == Mode::standard ? Mode::rowwise : Mode::standard,
-                      Mode::global};
+                      Mode::rowwise_shared, Mode::global};
   }
   bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
     linear::PassProblem problem;

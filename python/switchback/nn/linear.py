@@ -219,7 +219,7 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
         mode: None, or "rowwise" (as vector_wise_quantization), "rowwise_shared" (the same, but the
             input gradient reads the codes of the forward: half the codes, and the weight is
             quantized once), "global", "standard" (no int8) or "auto" (pass by pass, the fastest of
-            rowwise, global and standard as this machine was tuned).
+            these as this machine was tuned).
         rotation: 0, or 16, 64, 256 or 1024, of which in_features is a multiple: inputs and weight
             are multiplied by Hadamard matrices of that size in front of their quantization, which
             takes outliers away. Codes are those of the rotated weight (W_int8 of a "ConvRot"
