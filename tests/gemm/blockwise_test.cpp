@@ -174,27 +174,55 @@ TEST(Blockwise, EveryBlockLengthAndType) {
       expect_reference_bits<half>(o);
       expect_reference_bits<bfloat16>(o);
     }
+  // Whole panels of columns.
+  const Operands wide(200, 20, 130, 128);
+  expect_reference_bits<half>(wide);
+  expect_reference_bits<bfloat16>(wide);
+}
+
+// Sums are about 2^16, and c is 2^-14: most results are subnormal in f16, then in f32 and bf16.
+TEST(Blockwise, SubnormalResults) {
+  for (const float scale : {0x1p-22f, 0x1p-134f}) {
+    Operands o(128, 13, 130, 128);
+    for (std::size_t i = 0; i < o.absmax_a.size(); ++i)
+      o.absmax_a[i] = scale * static_cast<float>(i + 1);
+    for (std::size_t i = 0; i < o.absmax_b.size(); ++i)
+      o.absmax_b[i] = 1.0f;
+    expect_reference_bits<float>(o);
+    expect_reference_bits<half>(o);
+    expect_reference_bits<bfloat16>(o);
+  }
 }
 
 // Results that the caches of one thread do not hold are stored past them, where a kernel can and
 // rows are aligned: those of other rows are the same.
-TEST(Blockwise, LargeResults) {
-  if (!on_cpu()) GTEST_SKIP() << "of CPU kernels";
-  const Operands o(128, 1100, 1024, 128);
-  ContextOptions options = cpu_options();
-  options.threads = 1;
-  Context context(options);
+template <class T>
+void expect_large_results(Context& context) {
+  // Panels of 64 columns, and half of one.
+  Operands o(128, 2200, 1056, 128);
+  o.absmax_a[3] = nan;
+  o.absmax_b[70] = inf;
   for (const EngineInfo& engine : gemm_blockwise_engines(context)) {
     if (!engine.available || engine.name == "reference") continue;
     SCOPED_TRACE(engine.name);
-    Matrix<float> want(1100, 1024, {1, 0});
-    Matrix<float> d(1100, 1024);
-    for (Matrix<float>* into : {&want, &d}) {
+    Matrix<T> want(2200, 1056, {1, 0});
+    Matrix<T> d(2200, 1056);
+    for (Matrix<T>* into : {&want, &d}) {
       gemm_blockwise(context, o.into(into->view(), false, engine.name));
       EXPECT_TRUE(into->guards_intact());
     }
     EXPECT_TRUE(same_values(d, want));
   }
+}
+
+TEST(Blockwise, LargeResults) {
+  if (!on_cpu()) GTEST_SKIP() << "of CPU kernels";
+  ContextOptions options = cpu_options();
+  options.threads = 1;
+  Context context(options);
+  expect_large_results<float>(context);
+  expect_large_results<half>(context);
+  expect_large_results<bfloat16>(context);
 }
 
 TEST(Blockwise, SuperblocksAreAddedOneAfterTheOther) {
@@ -249,20 +277,24 @@ TEST(Blockwise, TheLargestSums) {
 }
 
 TEST(Blockwise, NonFiniteScalesStayInTheirRowAndColumn) {
-  Operands o(300, 9, 20, 128);
-  o.absmax_a[9 + 2] = inf;       // block 1, row 2
-  o.absmax_b[2 * 20 + 5] = nan;  // block 2, column 5
-  for (std::int64_t t = 128; t < 256; ++t)
-    o.a.set(2, t, 0);  // as a quantize writes a group with an Inf
-  for (std::int64_t t = 256; t < 384; ++t)
-    o.b.set(5, t, 0);
-  expect_reference_bits<float>(o);
-  Context context(device_options());
-  Matrix<float> d(9, 20);
-  gemm_blockwise(context, o.into(d.view(), false));
-  for (std::int64_t n = 0; n < 9; ++n)
-    for (std::int64_t k = 0; k < 20; ++k)
-      EXPECT_EQ(std::isnan(d.get(n, k)), n == 2 || k == 5) << n << "," << k;
+  for (const std::int64_t k : {20, 130}) {
+    Operands o(300, 9, k, 128);
+    o.absmax_a[9 + 2] = inf;                                // block 1, row 2
+    o.absmax_b[static_cast<std::size_t>(2 * k + 5)] = nan;  // block 2, column 5
+    for (std::int64_t t = 128; t < 256; ++t)
+      o.a.set(2, t, 0);  // as a quantize writes a group with an Inf
+    for (std::int64_t t = 256; t < 384; ++t)
+      o.b.set(5, t, 0);
+    expect_reference_bits<float>(o);
+    expect_reference_bits<half>(o);
+    expect_reference_bits<bfloat16>(o);
+    Context context(device_options());
+    Matrix<float> d(9, k);
+    gemm_blockwise(context, o.into(d.view(), false));
+    for (std::int64_t r = 0; r < 9; ++r)
+      for (std::int64_t c = 0; c < k; ++c)
+        EXPECT_EQ(std::isnan(d.get(r, c)), r == 2 || c == 5) << r << "," << c;
+  }
 }
 
 TEST(Blockwise, EmptyProducts) {

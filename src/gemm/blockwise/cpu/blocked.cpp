@@ -18,6 +18,7 @@
 #include "gemm/int8/cpu/blocked.hpp"
 #include "gemm/int8/cpu/blocked_engines.hpp"
 #include "gemm/int8/cpu/blocked_product.hpp"
+#include "hwy/cache_control.h"
 #include "switchback/gemm.hpp"
 
 namespace switchback::blockwise {
@@ -57,8 +58,8 @@ class Run {
     depth_ = round_up(p_.m, copies() ? 64 : 16);
     choose_blocks();
     pieces_ = piece_end(0) < blocks_;
-    streams_ = gemm_int8::streams_output(kernel_, state_.threads, p_.output, p_.n, p_.k,
-                                         p_.stride_d, o_.d);
+    streams_ = gemm_int8::streams_output(kernel_.streams_folds, state_.threads, p_.output, p_.n,
+                                         p_.k, p_.stride_d, o_.d);
     take_memory();
     // Nothing can fail after this point.
     copy_scales();
@@ -67,6 +68,7 @@ class Run {
     state_.threads.for_each(row_blocks * ceil_div(p_.k, cols_), [&](std::int64_t task, int worker) {
       const gemm_int8::TileScope scope(kernel_);
       compute(task % row_blocks * rows_, task / row_blocks * cols_, of(worker));
+      if (streams_) hwy::FlushStream();
     });
   }
 

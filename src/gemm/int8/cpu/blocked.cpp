@@ -160,7 +160,8 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
                          .o = o,
                          .kc = block_size(config.kc, p.k, kernel.group),
                          .padded_k = whole_groups(kernel, p.k)};
-  product.streams = streams_output(kernel, state.threads, p.output, p.m, p.n, p.stride_d, o.d);
+  product.streams =
+      streams_output(kernel.streams, state.threads, p.output, p.m, p.n, p.stride_d, o.d);
   std::int8_t* packed_here = nullptr;
   if (o.packed_b != nullptr) {
     product.panels = static_cast<const std::int8_t*>(o.packed_b);

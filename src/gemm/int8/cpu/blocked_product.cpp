@@ -26,11 +26,11 @@ bool is_narrow(const MicroKernel& kernel, bool packed, std::int64_t rows) {
 
 }  // namespace
 
-bool streams_output(const MicroKernel& kernel, const core::Threads& threads, DType output,
-                    std::int64_t rows, std::int64_t cols, std::int64_t stride_d, const void* d) {
+bool streams_output(bool can_stream, const core::Threads& threads, DType output, std::int64_t rows,
+                    std::int64_t cols, std::int64_t stride_d, const void* d) {
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(output));
-  return kernel.streams && l2 > 0 && rows * cols * element >= 2 * threads.count() * l2 &&
+  return can_stream && l2 > 0 && rows * cols * element >= 2 * threads.count() * l2 &&
          stride_d * element % line_bytes == 0 &&
          reinterpret_cast<std::uintptr_t>(d) % line_bytes == 0;
 }

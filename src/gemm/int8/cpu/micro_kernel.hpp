@@ -129,6 +129,8 @@ struct MicroKernel {
   int block_rows = 168;
   /// Its epilogue can store past the caches, which pays where stores would wait for memory.
   bool streams = false;
+  /// Of blockwise products: folding can.
+  bool streams_folds = false;
   /// Codes along k that one instruction sums: 4 of vpdpbusd, 8 of smmla. A power of two.
   int group = 4;
 

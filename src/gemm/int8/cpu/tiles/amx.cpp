@@ -453,6 +453,7 @@ constinit const MicroKernel amx_kernel = {
     .cols = panel_cols,
     .block_rows = 512,
     .streams = true,
+    .streams_folds = true,
     .rows_together = half,
     .begin = begin,
     .end = end,

@@ -113,6 +113,10 @@ struct Store16 {
   static constexpr int bytes = 2;
   static void store(void* d, __mmask16 mask, __m256i y) { _mm256_mask_storeu_epi16(d, mask, y); }
   static void stream(void* d, __m256i y) { _mm256_stream_si256(static_cast<__m256i*>(d), y); }
+  // A whole line.
+  static __m512i both(__m256i low, __m256i high) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  }
 };
 
 struct StoreF16 : Store16 {
@@ -124,7 +128,18 @@ struct StoreF16 : Store16 {
     const __m512 clean = _mm512_mask_blend_ps(nan, y, _mm512_castsi512_ps(quiet));
     return _mm512_cvtps_ph(clean, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
+  static __m512i rounded(__m512 low, __m512 high) { return both(rounded(low), rounded(high)); }
 };
+
+alignas(64) constexpr uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                          23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                          45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+
+// The upper halves of these are bf16, but for NaN.
+inline __attribute__((always_inline)) __m512i round_bf16(__m512i u) {
+  const __m512i even = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  return _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), even);
+}
 
 // vcvtneps2bf16 takes subnormals for zero: they are rounded by integers, and all where it is
 // missing.
@@ -136,6 +151,15 @@ struct StoreBf16 : Store16 {
       return (__m256i)_mm512_cvtneps_pbh(y);
 #endif
     return rounded_by_integers(y);
+  }
+  static __m512i rounded(__m512 low, __m512 high) {
+#if !defined(__AVX512BF16__)
+    // Half the operations, but they lose a NaN.
+    if (__builtin_expect(_mm512_cmp_ps_mask(low, high, _CMP_UNORD_Q) == 0, 1))
+      return _mm512_permutex2var_epi16(round_bf16(_mm512_castps_si512(low)), _mm512_load_si512(odd),
+                                       round_bf16(_mm512_castps_si512(high)));
+#endif
+    return both(rounded(low), rounded(high));
   }
 
  private:
@@ -351,7 +375,8 @@ class PromotionRow {
       stride_start_ = starts ? fold.stride_start_bytes : 0;
       d_ = static_cast<unsigned char*>(fold.d);
       stride_d_ = fold.stride_d_bytes;
-      streams_ = fold.streams && fold.cols >= Cols;
+      whole_ = fold.cols >= Cols;
+      streams_ = fold.streams && whole_;
       SWITCHBACK_UNROLL
       for (int v = 0; v < vectors; ++v) {
         stored_[v] = columns_of(fold.cols, v);
@@ -372,6 +397,7 @@ class PromotionRow {
   // The next row, of these sums.
   inline __attribute__((always_inline)) void add(const __m512i (&sums)[Cols / 16]) {
     const __m512 scale_a = _mm512_set1_ps(*scale_a_++);
+    __m512 results[vectors];
     SWITCHBACK_UNROLL
     for (int v = 0; v < vectors; ++v) {
       const __m512 sum = _mm512_cvtepi32_ps(sums[v]);
@@ -380,15 +406,14 @@ class PromotionRow {
           _mm512_fmadd_ps(scaled, scale_a, _mm512_maskz_loadu_ps(kept_, from_ + v * 16));
       if constexpr (folds) {
         const __m512 start = _mm512_maskz_loadu_ps(started_[v], start_ + v * 64);
-        const auto y =
-            Store::rounded(_mm512_fmadd_ps(p, _mm512_set1_ps(core::inverse_127_squared), start));
-        put<Store>(d_ + v * 16 * Store::bytes, stored_[v], streams_, y);
+        results[v] = _mm512_fmadd_ps(p, _mm512_set1_ps(core::inverse_127_squared), start);
       } else {
         _mm512_store_ps(p_ + v * 16, p);
       }
     }
     from_ += stride_from_;
     if constexpr (folds) {
+      store(results);
       start_ += stride_start_;
       d_ += stride_d_;
     } else {
@@ -399,6 +424,27 @@ class PromotionRow {
  private:
   static constexpr int vectors = Cols / 16;
   static constexpr bool folds = !__is_same(Store, void);
+
+  // A row of d. Whole lines of 16-bit results are stored at once: two halves that are stored past
+  // the caches may reach memory one by one.
+  inline __attribute__((always_inline)) void store(const __m512 (&results)[vectors]) {
+    if constexpr (Store::bytes == 2) {
+      if (whole_) {
+        SWITCHBACK_UNROLL
+        for (int v = 0; v < vectors; v += 2) {
+          const __m512i line = Store::rounded(results[v], results[v + 1]);
+          if (streams_)
+            _mm512_stream_si512(reinterpret_cast<__m512i*>(d_ + v * 32), line);
+          else
+            _mm512_storeu_si512(d_ + v * 32, line);
+        }
+        return;
+      }
+    }
+    SWITCHBACK_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      put<Store>(d_ + v * 16 * Store::bytes, stored_[v], streams_, Store::rounded(results[v]));
+  }
 
   const int32_t* sums_;
   const float* from_;
@@ -411,6 +457,7 @@ class PromotionRow {
   int64_t stride_start_ = 0;
   unsigned char* d_ = nullptr;
   int64_t stride_d_ = 0;
+  bool whole_ = false;
   bool streams_ = false;
   __mmask16 stored_[vectors] = {};
   __mmask16 started_[vectors] = {};

@@ -121,15 +121,6 @@ void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b,
     plain_block<Rows, 1>(a, stride_a, b + c * stride_b, stride_b, k, start, sums + c);
 }
 
-alignas(64) constexpr uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
-                                          23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
-                                          45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-
-inline __attribute__((always_inline)) __m512i round_bf16(__m512i u) {
-  const __m512i even = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-  return _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), even);
-}
-
 // The epilogue of a tile of whole columns, from its registers. It leaves to the epilogue of sums
 // what it says false to: other columns and outputs, and a NaN on its way to 16 bits.
 template <int Rows, int Vectors>
@@ -303,6 +294,7 @@ constinit const MicroKernel avx512_vnni_kernel = {
 #if defined(__AVX512VNNI__)
     .rows = 6,
     .cols = panel_cols,
+    .streams_folds = true,
     .prepare = prepare,
     .strip_cols = strip_cols,
     .stored_xor = -128,
