@@ -59,11 +59,13 @@ bool asks_ahead(const Problem& p) {
 }
 
 // The columns of a block that a thread reads twice, so that half of the second-level cache holds
-// them for the second read; perhaps with the next ones.
+// them for the second read. Where memory is asked for the next ones meanwhile, a quarter for both:
+// rows that lie a power of two apart do not find room in all of its sets. Zen 4, 4096 columns, two
+// threads, f32: 0.66 to 0.81 of a copy, with panels twice as wide 0.57.
 void choose_block_panel(const Problem& p, Config& c) {
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   const std::int64_t room =
-      (l2 > 0 ? l2 : std::int64_t{1} << 20) / (c.stream && asks_ahead(p) ? 4 : 2);
+      (l2 > 0 ? l2 : std::int64_t{1} << 20) / (c.stream && asks_ahead(p) ? 8 : 2);
   const std::int64_t column = p.block_rows * static_cast<std::int64_t>(dtype_size_bytes(p.dtype));
   c.tile_cols = c.panel_cols = std::clamp<std::int64_t>(room / column / 64 * 64, 64, 1024);
   c.tile_rows = std::min<std::int64_t>(p.block_rows, 256);

@@ -8,6 +8,7 @@
 #include "core/assert.hpp"
 #include "core/rehearsal.hpp"
 #include "quant/cpu/columns.hpp"
+#include "quant/cpu/strips.hpp"
 #include "quant/cpu/transpose.hpp"
 
 namespace switchback::quant::cpu {
@@ -32,6 +33,7 @@ class BlockwiseRun {
         blocks_((request.x.rows + block_rows_ - 1) / block_rows_),
         panel_(std::min(config.panel_cols, padded_columns(cols_))),
         element_bytes_(static_cast<std::int64_t>(dtype_size_bytes(request.x.dtype))),
+        strips_(goes_by_strips(config, request) ? strip_kernel(state.features) : nullptr),
         frame_(state.workspace) {}
 
   void operator()() {
@@ -56,8 +58,21 @@ class BlockwiseRun {
   }
 
  private:
+  // Stores past the caches are of whole cache lines.
+  static bool goes_by_strips(const Config& config, const Request& o) {
+    const MatrixView<std::int8_t>& q_t = o.q_t.codes;
+    const bool in_lines =
+        reinterpret_cast<std::uintptr_t>(q_t.data) % 64 == 0 && q_t.stride % 64 == 0;
+    return !o.stochastic && (in_lines || !config.stream);
+  }
+
   void take_memory(std::int64_t columns) {
     const std::int64_t workers = state_.threads.count();
+    if (strips_ != nullptr) {
+      tile_bytes_ = strip_scratch_bytes(block_rows_);
+      tiles_ = frame_.take<std::int8_t>(workers * tile_bytes_);
+      return;
+    }
     tile_bytes_ = TileScratch(config_.tile_rows, panel_).bytes;
     magnitude_bytes_ = padded_columns(columns) * element_bytes_;
     magnitudes_ = frame_.take<std::byte>(workers * magnitude_bytes_);
@@ -68,6 +83,7 @@ class BlockwiseRun {
   }
 
   [[nodiscard]] WorkerScratch of(std::int64_t worker) const {
+    if (strips_ != nullptr) return {nullptr, {}, tiles_ + worker * tile_bytes_};
     const std::int64_t first = worker * padded_columns(panel_);
     return {magnitudes_ + worker * magnitude_bytes_,
             {scales_.lower + first, scales_.upper + first, scales_.divisor + first,
@@ -106,6 +122,10 @@ class BlockwiseRun {
       const std::int64_t end = std::min(begin + together * panel_, cols_);
       const WorkerScratch scratch = of(worker);
       for (std::int64_t col = begin; col < end; col += panel_) {
+        if (strips_ != nullptr) {
+          by_strips(b, col, col == begin, end, scratch);
+          continue;
+        }
         std::memset(scratch.magnitudes, 0, static_cast<std::size_t>(magnitude_bytes_));
         raise(o_.x, {b * block_rows_, end_row(b), col, end_col(col)}, scratch.magnitudes);
         codes(b, col, config_.stream && col + panel_ < end, scratch.magnitudes, scratch);
@@ -119,18 +139,54 @@ class BlockwiseRun {
     const auto add = add_kernel(state_.features);
     constexpr std::int64_t rows_in_cache = 8;
     static_assert(column_sum_block_rows % rows_in_cache == 0);
-    std::memset(scratch.magnitudes, 0, static_cast<std::size_t>(magnitude_bytes_));
+    if (strips_ == nullptr)
+      std::memset(scratch.magnitudes, 0, static_cast<std::size_t>(magnitude_bytes_));
     for (std::int64_t r = b * block_rows_; r < end_row(b); r += rows_in_cache) {
       const std::int64_t to = std::min(r + rows_in_cache, end_row(b));
       quantize(o_, r, to, config_.stream);
-      raise(o_.x, {r, to, 0, cols_}, scratch.magnitudes);
+      if (strips_ == nullptr) raise(o_.x, {r, to, 0, cols_}, scratch.magnitudes);
       if (sums == nullptr) continue;
       float* const block_sums = sums + r / column_sum_block_rows * cols_;
       if (r % column_sum_block_rows == 0) std::fill_n(block_sums, cols_, 0.0f);
       add(o_.x, {r, to, 0, cols_}, block_sums);
     }
     for (std::int64_t col = 0; col < cols_; col += panel_)
-      codes(b, col, false, scratch.magnitudes + col * element_bytes_, scratch);
+      if (strips_ != nullptr)
+        by_strips(b, col, col == 0, cols_, scratch);
+      else
+        codes(b, col, false, scratch.magnitudes + col * element_bytes_, scratch);
+  }
+
+  [[nodiscard]] const void* at(std::int64_t row, std::int64_t col) const {
+    return static_cast<const std::byte*>(o_.x.data) + (row * o_.x.stride + col) * element_bytes_;
+  }
+
+  // Scales and codes of a panel by strips; the next one, if any, begins before `end`.
+  void by_strips(std::int64_t b, std::int64_t col, bool cold, std::int64_t end,
+                 const WorkerScratch& scratch) const {
+    const std::int64_t row = b * block_rows_;
+    const std::int64_t rows = end_row(b) - row;
+    const MatrixView<std::int8_t>& q_t = o_.q_t.codes;
+    StripJob job;
+    job.x = {at(row, col), o_.x.dtype, rows, end_col(col) - col, o_.x.stride};
+    job.q_t = {q_t.data + col * q_t.stride + row, job.x.cols, rows, q_t.stride};
+    job.absmax = o_.q_t.absmax.data() + b * cols_ + col;
+    job.stream = config_.stream;
+    job.cold = cold;
+    if (col + panel_ < end) {
+      job.next = at(row, col + panel_);
+      job.next_cols = end_col(col + panel_) - (col + panel_);
+    }
+    strips_(job, reinterpret_cast<std::byte*>(scratch.tile));
+    fill_rows(job.q_t, (rows + strip_rows - 1) / strip_rows * strip_rows);
+  }
+
+  // Zeros from this row of the block on.
+  void fill_rows(const MatrixView<std::int8_t>& q_t, std::int64_t from) const {
+    if (from >= block_rows_) return;
+    for (std::int64_t c = 0; c < q_t.rows; ++c)
+      std::memset(q_t.data + c * q_t.stride + from, 0,
+                  static_cast<std::size_t>(block_rows_ - from));
   }
 
   // Scales and codes of a panel, from the largest magnitudes of its columns. Meanwhile asks memory
@@ -144,9 +200,7 @@ class BlockwiseRun {
                    scratch.scales);
     const MatrixView<std::int8_t>& q_t = o_.q_t.codes;
     std::int8_t* const to = q_t.data + col * q_t.stride + row;
-    const ConstAnyMatrix x = {
-        static_cast<const std::byte*>(o_.x.data) + (row * o_.x.stride + col) * element_bytes_,
-        o_.x.dtype, rows, cols, o_.x.stride};
+    const ConstAnyMatrix x = {at(row, col), o_.x.dtype, rows, cols, o_.x.stride};
     if (o_.stochastic) {
       stochastic_columns_kernel(state_.features)(
           {x, row, col, scratch.scales.divisor, {to, cols, rows, q_t.stride}}, *o_.stochastic);
@@ -161,9 +215,7 @@ class BlockwiseRun {
       if (asks_ahead) job.next = static_cast<const std::byte*>(x.data) + panel_ * element_bytes_;
       tile_kernel(state_.features)(job, {0, rows, 0, cols}, scratch.tile);
     }
-    if (rows == block_rows_) return;
-    for (std::int64_t c = 0; c < cols; ++c)
-      std::memset(to + c * q_t.stride + rows, 0, static_cast<std::size_t>(block_rows_ - rows));
+    fill_rows({to, cols, rows, q_t.stride}, rows);
   }
 
   ContextState& state_;
@@ -174,6 +226,7 @@ class BlockwiseRun {
   const std::int64_t blocks_;
   const std::int64_t panel_;
   const std::int64_t element_bytes_;
+  const StripKernel strips_;  // null: tile by tile
   core::Workspace::Frame frame_;
 
   std::int64_t tile_bytes_ = 0;
