@@ -34,27 +34,21 @@ inline std::int64_t asked_of_row(std::int64_t cols) {
 }
 
 // y = table row (+ position row). `next` is a table row that is wanted soon: the table is larger
-// than the caches, and its rows come in any order. With `streams` f32 go past the caches.
+// than the caches, and its rows come in any order.
 void EmbedRow(const float* token, const float* position, const float* next, const AnyMatrix& y,
-              std::int64_t r, bool streams) {
-  with_type(y.dtype, [&]<class T>(T) HWY_ATTR {
+              std::int64_t r, Stores stores) {
+  with_type(y.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
     T* const to = static_cast<T*>(y.data) + r * y.stride;
-    const auto value = [&](std::int64_t i) HWY_ATTR {
-      const VF v = load(token + i, y.cols - i);
-      return position != nullptr ? hn::Add(v, load(position + i, y.cols - i)) : v;
-    };
     const std::int64_t asked = asked_of_row(y.cols);
-    std::int64_t i = 0;
-    if constexpr (std::is_same_v<T, float>)
-      if (streams && reinterpret_cast<std::uintptr_t>(to) % sizeof(VF) == 0)
-        for (; i + lanes <= y.cols; i += lanes) {
-          if (i < asked) hwy::Prefetch(next + i);
-          hn::Stream(q::canonical_nan(value(i)), F32(), to + i);
-        }
-    for (; i < y.cols; i += lanes) {
-      if (i < asked) hwy::Prefetch(next + i);
-      store(value(i), to + i, y.cols - i);
-    }
+    for_parts(y.cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+      if (i < asked) q::ask_for<count>(next + i);
+      VF v[count];
+      load_parts<count>(token + i, n, v);
+      if (position != nullptr)
+        for (int j = 0; j < count; ++j)
+          v[j] = hn::Add(v[j], load_part<count>(position + i, j, n));
+      put_parts<past, count>(v, to + i, n);
+    });
   });
 }
 
@@ -108,38 +102,43 @@ void EndOfStream() {
 template <int count, class T>
 HWY_INLINE void rope_part(T* a, T* b, const float* cosines, const float* sines, float sign,
                           std::int64_t n) {
+  VF x[count], y[count];
+  load_parts<count>(a, n, x);
+  load_parts<count>(b, n, y);
   for (int j = 0; j < count; ++j) {
     const VF c = load_part<count>(cosines, j, n);
     const VF s = hn::Mul(load_part<count>(sines, j, n), set(sign));
-    const VF x = load_part<count>(a, j, n);
-    const VF y = load_part<count>(b, j, n);
-    store_part<count>(hn::NegMulAdd(y, s, hn::Mul(x, c)), a, j, n);
-    store_part<count>(hn::MulAdd(x, s, hn::Mul(y, c)), b, j, n);
+    const VF turned = hn::NegMulAdd(y[j], s, hn::Mul(x[j], c));
+    y[j] = hn::MulAdd(x[j], s, hn::Mul(y[j], c));
+    x[j] = turned;
   }
+  store_parts<count>(x, a, n);
+  store_parts<count>(y, b, n);
 }
 
-// The queries and keys of rows [begin, end).
+// The queries and keys of rows [begin, end). All lines are asked for in order, those of values too:
+// Zen 4's prefetchers lose their way at the gap in each row, and to wait for its first lines took
+// 1.5 (f32) to 3 (bf16) times as long as to read half as much again.
 void RopeRows(const Rope& o, const AnyMatrix& qkv, bool inverse, std::int64_t begin,
-              std::int64_t end) {
-  with_type(qkv.dtype, [&]<class T>(T) HWY_ATTR {
+              std::int64_t end, bool avx512_bf16) {
+  q::with_float_or_bf16(qkv.dtype, avx512_bf16, [&]<class T>(T) HWY_ATTR {
     const std::int64_t half_dim = o.head_dim / 2;
     const float sign = inverse ? -1.0f : 1.0f;
+    constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)}, far = 64 * line;
     for (std::int64_t r = begin; r < end; ++r) {
       T* const row = static_cast<T*>(qkv.data) + r * qkv.stride;
+      const T* asked = row;
       const std::int64_t t = r % o.length;
       const float* const cosines = o.cosines.data() + t * half_dim;
       const float* const sines = o.sines.data() + t * half_dim;
       for (std::int64_t head = 0; head < 2 * o.heads; ++head) {
         T* const a = row + head * o.head_dim;
         T* const b = a + half_dim;
+        for (; asked < row + (head + 1) * o.head_dim / 2 * 3; asked += line)
+          hwy::Prefetch(asked + far);
         std::int64_t i = 0;
-        for (; i + 2 * lanes <= half_dim; i += 2 * lanes) {
-          if constexpr (sizeof(T) < sizeof(float)) {  // what computes longer than memory takes
-            ask_ahead<2>(a + i, true);
-            ask_ahead<2>(b + i, true);
-          }
+        for (; i + 2 * lanes <= half_dim; i += 2 * lanes)
           rope_part<2>(a + i, b + i, cosines + i, sines + i, sign, 0);
-        }
         for (; i < half_dim; i += lanes)
           rope_part<1>(a + i, b + i, cosines + i, sines + i, sign, half_dim - i);
       }
@@ -147,8 +146,23 @@ void RopeRows(const Rope& o, const AnyMatrix& qkv, bool inverse, std::int64_t be
   });
 }
 
-template <int count>
+// x = 1 / (1 + exp(-x)), of elements of T. Where results are rounded to 2^-8, errors of 3e-6 are as
+// good, and a reciprocal with one step of Newton's errs by far less.
+template <int count, class T>
 HWY_INLINE void sigmoids(VF* x) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (!std::is_same_v<T, float>) {
+    for (int j = 0; j < count; ++j)  // the reciprocal of 2^126 is no subnormal
+      x[j] = hn::Min(hn::Mul(x[j], set(-quant::gelu::log2_e)), set(126.0f));
+    powers_of_two<count, true>(x);
+    for (int j = 0; j < count; ++j) {
+      const VF d = hn::Add(set(1.0f), x[j]);
+      const VF near = VF{_mm512_rcp14_ps(d.raw)};
+      x[j] = hn::MulAdd(near, hn::NegMulAdd(near, d, set(1.0f)), near);
+    }
+    return;
+  }
+#endif
   for (int j = 0; j < count; ++j)  // exp(88) is finite
     x[j] = hn::Min(hn::Neg(x[j]), set(88.0f));
   exponentials<count>(x);
@@ -162,15 +176,15 @@ HWY_INLINE void swiglu_part(const T* a, const T* b, T* to, std::int64_t n) {
   load_unordered<count>(a, n, x);
   for (int j = 0; j < count; ++j)
     s[j] = x[j];
-  sigmoids<count>(s);
+  sigmoids<count, T>(s);
   load_unordered<count>(b, n, up);
   for (int j = 0; j < count; ++j)
     x[j] = hn::Mul(hn::Mul(x[j], s[j]), up[j]);
   put_unordered<past, count>(x, to, n);
 }
 
-void SwigluRow(const ConstAnyMatrix& gate_up, const AnyMatrix& h, std::int64_t r, bool streams) {
-  with_type(h.dtype, streams, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
+void SwigluRow(const ConstAnyMatrix& gate_up, const AnyMatrix& h, std::int64_t r, Stores stores) {
+  with_type(h.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
     const bool asks = asks_ahead<T>();
     const T* const a = static_cast<const T*>(gate_up.data) + r * gate_up.stride;
     const T* const b = a + h.cols;
@@ -194,7 +208,7 @@ HWY_INLINE void swiglu_backward_part(const T* a, const T* b, const T* g, T* da, 
   load_unordered<count>(a, n, x);
   for (int j = 0; j < count; ++j)
     s[j] = x[j];
-  sigmoids<count>(s);
+  sigmoids<count, T>(s);
   load_unordered<count>(b, n, up);
   load_unordered<count>(g, n, gradient);
   for (int j = 0; j < count; ++j) {
@@ -209,8 +223,8 @@ HWY_INLINE void swiglu_backward_part(const T* a, const T* b, const T* g, T* da, 
 }
 
 void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,
-                       const AnyMatrix& dgate_up, std::int64_t r, bool streams) {
-  with_type(dh.dtype, streams, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
+                       const AnyMatrix& dgate_up, std::int64_t r, Stores stores) {
+  with_type(dh.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
     const T* const a = static_cast<const T*>(gate_up.data) + r * gate_up.stride;
     const T* const b = a + dh.cols;
     const T* const g = static_cast<const T*>(dh.data) + r * dh.stride;
@@ -292,7 +306,7 @@ HWY_EXPORT(AddRange);
 
 namespace {
 
-constexpr std::int64_t elements_of_task = 16384;
+constexpr std::int64_t least_elements = 16384, most_elements = 65536;  // of a task
 constexpr std::int64_t line_floats = 16;
 constexpr std::int64_t rows_of_sum = 64;  // of a block whose rows of a token are summed first
 
@@ -300,15 +314,21 @@ std::size_t elementwise_table(const ContextState& state) {
   return quant::cpu::table_index(state.features);
 }
 
-std::int64_t rows_of_task(std::int64_t cols) {
-  return std::max<std::int64_t>(1, elements_of_task / std::max<std::int64_t>(1, cols));
+std::int64_t elements_of_task(const ContextState& state, std::int64_t elements) {
+  return size_of_task(state, elements, least_elements, most_elements) / least_elements *
+         least_elements;
+}
+std::int64_t rows_of_task(const ContextState& state, std::int64_t rows, std::int64_t cols) {
+  const std::int64_t width = std::max<std::int64_t>(1, cols);
+  return size_of_task(state, rows, std::max<std::int64_t>(1, least_elements / width),
+                      std::max<std::int64_t>(1, most_elements / width));
 }
 
 // f(row) for all rows, some thousand elements a task. What went past the caches is in memory then.
 template <class F>
 void for_rows(ContextState& state, std::int64_t rows, std::int64_t cols, F&& f) {
   const auto end_of_stream = HWY_DISPATCH_TABLE(EndOfStream)[elementwise_table(state)];
-  state.threads.for_ranges(rows, rows_of_task(cols),
+  state.threads.for_ranges(rows, rows_of_task(state, rows, cols),
                            [&](std::int64_t begin, std::int64_t end, int) {
                              for (std::int64_t r = begin; r < end; ++r)
                                f(r);
@@ -323,18 +343,18 @@ namespace cpu {
 void embed(ContextState& state, Tokens tokens, MatrixView<const float> table,
            MatrixView<const float> positions, AnyMatrix y) {
   const auto kernel = HWY_DISPATCH_TABLE(EmbedRow)[elementwise_table(state)];
-  const bool streams = goes_past_caches(y);
+  const Stores stores = {goes_past_caches(state.features, y), state.features.avx512_bf16};
   const auto row_of = [&](std::int64_t at) {
     return table.data + tokens[static_cast<std::size_t>(at)] * table.stride;
   };
   state.threads.for_ranges(
-      y.rows, rows_of_task(y.cols), [&](std::int64_t begin, std::int64_t end, int) {
+      y.rows, rows_of_task(state, y.rows, y.cols), [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t r = begin; r < end; ++r)
           kernel(row_of(r),
                  positions.data == nullptr ? nullptr
                                            : positions.data + r % positions.rows * positions.stride,
-                 row_of(std::min(r + 2, y.rows - 1)), y, r, streams);
-        if (streams) hwy::FlushStream();
+                 row_of(std::min(r + 2, y.rows - 1)), y, r, stores);
+        if (stores.past_caches) hwy::FlushStream();
       });
 }
 
@@ -359,13 +379,13 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
     same[r] = -1;
     before = static_cast<std::int32_t>(r);
   }
-  if (goes_past_caches(dtable) && dtable.cols % line_floats == 0)
+  if (goes_past_caches(state.features, dtable) && dtable.cols % line_floats == 0)
     for (std::int64_t r = 0; r < dy.rows; ++r)
       if (places[r] == Place::first && last[tokens[static_cast<std::size_t>(r)]] == r)
         places[r] = Place::alone;
   if (!accumulate) {
     // What the first rows of a token are written to need not be zeroed and read.
-    state.threads.for_ranges(dtable.rows, 4 * rows_of_task(dtable.cols),
+    state.threads.for_ranges(dtable.rows, rows_of_task(state, dtable.rows, dtable.cols),
                              [&](std::int64_t begin, std::int64_t end, int) {
                                for (std::int64_t r = begin; r < end; ++r)
                                  if (last[r] < 0)
@@ -374,7 +394,7 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
                              });
     // Positions behind the last row.
     const std::int64_t unused = std::max<std::int64_t>(0, dpositions.rows - dy.rows);
-    state.threads.for_ranges(unused, 4 * rows_of_task(dtable.cols),
+    state.threads.for_ranges(unused, rows_of_task(state, unused, dtable.cols),
                              [&](std::int64_t begin, std::int64_t end, int) {
                                for (std::int64_t r = dy.rows + begin; r < dy.rows + end; ++r)
                                  zeros(dpositions.data + r * dpositions.stride, dpositions.cols);
@@ -407,37 +427,40 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
 
 void rope(ContextState& state, const Rope& args, AnyMatrix qkv, bool inverse) {
   const auto kernel = HWY_DISPATCH_TABLE(RopeRows)[elementwise_table(state)];
-  constexpr std::int64_t rows = 8;  // of a task
+  const std::int64_t rows = size_of_task(state, qkv.rows, 8, 32);
   state.threads.for_ranges(qkv.rows, rows, [&](std::int64_t begin, std::int64_t end, int) {
-    kernel(args, qkv, inverse, begin, end);
+    kernel(args, qkv, inverse, begin, end, state.features.avx512_bf16);
   });
 }
 
 void swiglu(ContextState& state, ConstAnyMatrix gate_up, AnyMatrix h) {
   const auto kernel = HWY_DISPATCH_TABLE(SwigluRow)[elementwise_table(state)];
-  const bool streams = goes_past_caches(h) && h.cols % line_floats == 0;
-  for_rows(state, h.rows, h.cols, [&](std::int64_t r) { kernel(gate_up, h, r, streams); });
+  const Stores stores = {goes_past_caches(state.features, h), state.features.avx512_bf16};
+  for_rows(state, h.rows, h.cols, [&](std::int64_t r) { kernel(gate_up, h, r, stores); });
 }
 
 void swiglu_backward(ContextState& state, ConstAnyMatrix gate_up, ConstAnyMatrix dh,
                      AnyMatrix dgate_up) {
   const auto kernel = HWY_DISPATCH_TABLE(SwigluBackwardRow)[elementwise_table(state)];
-  const bool streams = goes_past_caches(dgate_up) && dh.cols % line_floats == 0 &&
-                       dgate_up.data != gate_up.data;  // in place the lines are in the cache
+  // In place the lines are in the cache. The second half of a row begins with a line.
+  const auto line = 64 / static_cast<std::int64_t>(dtype_size_bytes(dgate_up.dtype));
+  const Stores stores = {goes_past_caches(state.features, dgate_up) && dh.cols % line == 0 &&
+                             dgate_up.data != gate_up.data,
+                         state.features.avx512_bf16};
   for_rows(state, dh.rows, dh.cols,
-           [&](std::int64_t r) { kernel(gate_up, dh, dgate_up, r, streams); });
+           [&](std::int64_t r) { kernel(gate_up, dh, dgate_up, r, stores); });
 }
 
 void dropout(ContextState& state, const Dropout& args, AnyMatrix x) {
   const auto kernel = HWY_DISPATCH_TABLE(DropoutRange)[elementwise_table(state)];
   state.threads.for_ranges(
-      x.rows * x.cols, elements_of_task,
+      x.rows * x.cols, elements_of_task(state, x.rows * x.cols),
       [&](std::int64_t begin, std::int64_t end, int) { kernel(args, x, begin, end); });
 }
 
 void zero(ContextState& state, AnyMatrix x) {
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(x.dtype));
-  state.threads.for_ranges(x.rows * x.cols * element, elements_of_task * 16,
+  state.threads.for_ranges(x.rows * x.cols * element, 16 * least_elements,
                            [&](std::int64_t begin, std::int64_t end, int) {
                              std::memset(static_cast<std::byte*>(x.data) + begin, 0,
                                          static_cast<std::size_t>(end - begin));
@@ -447,7 +470,7 @@ void zero(ContextState& state, AnyMatrix x) {
 void add(ContextState& state, ConstAnyMatrix x, AnyMatrix y) {
   const auto kernel = HWY_DISPATCH_TABLE(AddRange)[elementwise_table(state)];
   state.threads.for_ranges(
-      x.rows * x.cols, elements_of_task,
+      x.rows * x.cols, elements_of_task(state, x.rows * x.cols),
       [&](std::int64_t begin, std::int64_t end, int) { kernel(x, y, begin, end); });
 }
 

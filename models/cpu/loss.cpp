@@ -55,7 +55,7 @@ HWY_INLINE float max_of(const T* x, std::int64_t count) {
 // e = exp(e - shift) of elements of T.
 template <int count, class T>
 HWY_INLINE void exponentials_of_differences(float shift, VF* e) {
-  constexpr bool of_bf16 = std::is_same_v<T, bfloat16>;
+  constexpr bool of_bf16 = !std::is_same_v<T, float>;
   // Where x was rounded to 2^-8, the rounding of the shift's product says nothing.
   const VF offset = set(-shift * quant::gelu::log2_e);
   for (int j = 0; j < count; ++j)
@@ -75,7 +75,8 @@ HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, float sh
     VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
     // Of `count` vectors, the last of `n` elements if it is short; whether they were taken.
     const auto take = [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
-      ask_ahead<count>(x + i, true);
+      constexpr std::int64_t far_bytes = 4096;
+      q::ask_for<count>(x + i + far_bytes / std::int64_t{sizeof(T)});
       VF e[count];
       load_unordered<count>(x + i, n, e);
       const bool is_short = count == 1 && n < lanes;
@@ -151,9 +152,9 @@ HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, fl
 // -log softmax(row r)[target]. If scale is not 0, the row becomes scale · (softmax - one_hot);
 // `scratch`: of a row that is not f32 then, `cols` floats.
 double LossOfRow(const AnyMatrix& logits, std::int64_t r, std::int32_t target, float scale,
-                 float* scratch) {
+                 float* scratch, bool avx512_bf16) {
   double loss = 0;
-  with_type(logits.dtype, [&]<class T>(T) HWY_ATTR {
+  q::with_float_or_bf16(logits.dtype, avx512_bf16, [&]<class T>(T) HWY_ATTR {
     T* const row = static_cast<T*>(logits.data) + r * logits.stride;
     float* kept = scratch;
     if constexpr (std::is_same_v<T, float>) kept = row;
@@ -181,13 +182,14 @@ void queue_cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, 
   const bool needs_scratch = gradient && logits.dtype != DType::f32;
   const std::int64_t floats = (logits.cols + 15) / 16 * 16;
   auto* const scratch = needs_scratch ? frame.take<float>(state.threads.count() * floats) : nullptr;
-  constexpr std::int64_t rows = 4;  // of a task
-  state.threads.for_ranges(
-      logits.rows, rows, [&](std::int64_t begin, std::int64_t end, int worker) {
-        float* const own = needs_scratch ? scratch + worker * floats : nullptr;
-        for (std::int64_t r = begin; r < end; ++r)
-          losses[r] = kernel(logits, r, targets[static_cast<std::size_t>(r)], scale, own);
-      });
+  const std::int64_t rows = size_of_task(state, logits.rows, 4, 16);
+  state.threads.for_ranges(logits.rows, rows,
+                           [&](std::int64_t begin, std::int64_t end, int worker) {
+                             float* const own = needs_scratch ? scratch + worker * floats : nullptr;
+                             for (std::int64_t r = begin; r < end; ++r)
+                               losses[r] = kernel(logits, r, targets[static_cast<std::size_t>(r)],
+                                                  scale, own, state.features.avx512_bf16);
+                           });
   double sum = 0;
   for (std::int64_t r = 0; r < logits.rows; ++r)
     sum += losses[r];

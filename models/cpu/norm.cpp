@@ -33,8 +33,7 @@ HWY_INLINE T* row_of(const AnyMatrix& m, std::int64_t r) {
 enum class Statistic { sum, squares };
 
 // s = x (+ add) of a row, rounded to T as it is stored: the statistics are those of what backward
-// reads. A sum that goes past the caches is stored in the last pass over the row; f32 added again
-// have the same bits.
+// reads.
 template <class T>
 struct NormRow {
   const T* x;
@@ -48,51 +47,62 @@ struct NormRow {
         sum(o.add.data == nullptr ? nullptr : row_of<T>(o.sum, r)),
         asks(asks_ahead<T>()) {}
   template <int count>
-  HWY_INLINE VF part(std::int64_t i, int j, std::int64_t n) const {
-    const VF v = load_part<count>(x + i, j, n);
-    return add == nullptr ? v : hn::Add(v, load_part<count>(add + i, j, n));
+  HWY_INLINE void parts(std::int64_t i, std::int64_t n, VF* v) const {
+    load_parts<count>(x + i, n, v);
+    if (add == nullptr) return;
+    VF more[count];
+    load_parts<count>(add + i, n, more);
+    for (int j = 0; j < count; ++j)
+      v[j] = hn::Add(v[j], more[j]);
   }
 };
+
+// Whether the sum is stored in the last pass over the row, past the caches; f32 added again have
+// the same bits. bf16 are rounded once, into the cache.
+template <bool past, class T>
+inline constexpr bool sum_is_last = past&& std::is_same_v<T, float>;
 
 // The sum of s or of s² over a row, which the caller reads on with `row`.
 template <Statistic statistic, bool past, class T>
 HWY_INLINE float summed_row(NormRow<T>& row, std::int64_t cols) {
   VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
+  const bool stores = row.add != nullptr && !sum_is_last<past, T>;
   for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
     ask_ahead<count>(row.x + i, row.asks);
     if (row.add != nullptr) ask_ahead<count>(row.add + i, row.asks);
-    if (row.add != nullptr && !past) ask_ahead<count>(row.sum + i, row.asks);
-    for (int j = 0; j < count; ++j) {
-      VF v = row.template part<count>(i, j, n);
-      if (row.add != nullptr && !past) {
-        store_part<count>(v, row.sum + i, j, n);
-        v = load_part<count>(row.sum + i, j, n);
-      }
-      sums[j] = statistic == Statistic::squares ? hn::MulAdd(v, v, sums[j]) : hn::Add(sums[j], v);
+    if (stores) ask_ahead<count>(row.sum + i, row.asks);
+    VF v[count];
+    row.template parts<count>(i, n, v);
+    if (stores) {
+      store_parts<count>(v, row.sum + i, n);
+      load_parts<count>(row.sum + i, n, v);
     }
+    for (int j = 0; j < count; ++j)
+      sums[j] = statistic == Statistic::squares ? hn::MulAdd(v[j], v[j], sums[j])
+                                                : hn::Add(sums[j], v[j]);
   });
-  if (row.add != nullptr && !past) {
+  if (stores) {
     row.x = row.sum;
     row.add = nullptr;
   }
   return sum_of_parts(sums);
 }
 
-// y = f(s, i, j, n) of a row, and what of its sum is not stored yet.
+// y = f(s, i, n) of a row, `count` vectors in place, and what of its sum is not stored yet.
 template <bool past, class T, class F>
 HWY_INLINE void put_row(const NormRow<T>& row, T* y, std::int64_t cols, F&& f) {
   for_parts(cols, [&]<int count>(Count<count> parts, std::int64_t i, std::int64_t n) HWY_ATTR {
     if constexpr (!past) ask_ahead<count>(y + i, row.asks);
-    for (int j = 0; j < count; ++j) {
-      const VF v = row.template part<count>(i, j, n);
-      if (past && row.add != nullptr) put_part<past, count>(v, row.sum + i, j, n);
-      put_part<past, count>(f(parts, v, i, j, n), y + i, j, n);
-    }
+    VF v[count];
+    row.template parts<count>(i, n, v);
+    if (sum_is_last<past, T> && row.add != nullptr) put_parts<past, count>(v, row.sum + i, n);
+    f(parts, v, i, n);
+    put_parts<past, count>(v, y + i, n);
   });
 }
 
-void RmsRows(const RmsNorm& o, std::int64_t begin, std::int64_t end, bool streams) {
-  with_type(o.x.dtype, streams, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
+void RmsRows(const RmsNorm& o, std::int64_t begin, std::int64_t end, Stores stores) {
+  with_type(o.x.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
     const std::int64_t cols = o.x.cols;
     const float* const gain = o.gain.data();
     for (std::int64_t r = begin; r < end; ++r) {
@@ -101,10 +111,10 @@ void RmsRows(const RmsNorm& o, std::int64_t begin, std::int64_t end, bool stream
       const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(cols) + norm_epsilon);
       o.rstd[static_cast<std::size_t>(r)] = rstd;
       put_row<past>(row, row_of<T>(o.y, r), cols,
-                    [&]<int count>(Count<count>, VF v, std::int64_t i, int j, std::int64_t n)
-                        HWY_ATTR {
-                          return hn::Mul(hn::Mul(v, set(rstd)), load_part<count>(gain + i, j, n));
-                        });
+                    [&]<int count>(Count<count>, VF* v, std::int64_t i, std::int64_t n) HWY_ATTR {
+                      for (int j = 0; j < count; ++j)
+                        v[j] = hn::Mul(hn::Mul(v[j], set(rstd)), load_part<count>(gain + i, j, n));
+                    });
     }
     if constexpr (past) hwy::FlushStream();
   });
@@ -113,17 +123,20 @@ void RmsRows(const RmsNorm& o, std::int64_t begin, std::int64_t end, bool stream
 template <int count, class T>
 HWY_INLINE void rms_backward_part(const T* s, const T* dy, const float* gain, float* dgain,
                                   float rstd, std::int64_t n, VF* dots) {
+  VF x[count], g[count];
+  load_parts<count>(s, n, x);
+  load_parts<count>(dy, n, g);
   for (int j = 0; j < count; ++j) {
-    const VF normal = hn::Mul(load_part<count>(s, j, n), set(rstd));
-    const VF product = hn::Mul(load_part<count>(dy, j, n), normal);
+    const VF product = hn::Mul(g[j], hn::Mul(x[j], set(rstd)));
     store_part<count>(hn::Add(load_part<count>(dgain, j, n), product), dgain, j, n);
     dots[j] = hn::MulAdd(product, load_part<count>(gain, j, n), dots[j]);
   }
 }
 
 // dgain[0, cols) is of this block of rows alone.
-void RmsBackwardRows(const RmsNormBackward& o, std::int64_t begin, std::int64_t end, float* dgain) {
-  with_type(o.s.dtype, [&]<class T>(T) HWY_ATTR {
+void RmsBackwardRows(const RmsNormBackward& o, std::int64_t begin, std::int64_t end, float* dgain,
+                     Stores stores) {
+  with_type(o.s.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
     const std::int64_t cols = o.s.cols;
     const bool asks = asks_ahead<T>();
     std::fill(dgain, dgain + cols, 0.0f);
@@ -142,20 +155,24 @@ void RmsBackwardRows(const RmsNormBackward& o, std::int64_t begin, std::int64_t 
       const float mean = sum_of_parts(dots) / static_cast<float>(cols);
       for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
         ask_ahead<count>(dx + i, asks);
+        VF x[count], g[count], to[count];
+        load_parts<count>(s + i, n, x);
+        load_parts<count>(dy + i, n, g);
+        load_parts<count>(dx + i, n, to);
         for (int j = 0; j < count; ++j) {
-          const VF normal = hn::Mul(load_part<count>(s + i, j, n), set(rstd));
-          const VF scaled =
-              hn::Mul(load_part<count>(dy + i, j, n), load_part<count>(gain + i, j, n));
+          const VF normal = hn::Mul(x[j], set(rstd));
+          const VF scaled = hn::Mul(g[j], load_part<count>(gain + i, j, n));
           const VF change = hn::Mul(hn::NegMulAdd(normal, set(mean), scaled), set(rstd));
-          store_part<count>(hn::Add(load_part<count>(dx + i, j, n), change), dx + i, j, n);
+          to[j] = hn::Add(to[j], change);
         }
+        store_parts<count>(to, dx + i, n);
       });
     }
   });
 }
 
-void LayerRows(const LayerNorm& o, std::int64_t begin, std::int64_t end, bool streams) {
-  with_type(o.x.dtype, streams, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
+void LayerRows(const LayerNorm& o, std::int64_t begin, std::int64_t end, Stores stores) {
+  with_type(o.x.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
     const std::int64_t cols = o.x.cols;
     const auto elements = static_cast<float>(cols);
     const float* const gain = o.gain.data();
@@ -165,22 +182,25 @@ void LayerRows(const LayerNorm& o, std::int64_t begin, std::int64_t end, bool st
       const float mean = summed_row<Statistic::sum, past>(row, cols) / elements;
       VF squares[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
       for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+        VF v[count];
+        row.template parts<count>(i, n, v);
         for (int j = 0; j < count; ++j) {
-          VF v = hn::Sub(row.template part<count>(i, j, n), set(mean));
+          v[j] = hn::Sub(v[j], set(mean));
           if (count == 1 && n < lanes)
-            v = hn::IfThenElseZero(hn::FirstN(F32(), static_cast<std::size_t>(n)), v);
-          squares[j] = hn::MulAdd(v, v, squares[j]);
+            v[j] = hn::IfThenElseZero(hn::FirstN(F32(), static_cast<std::size_t>(n)), v[j]);
+          squares[j] = hn::MulAdd(v[j], v[j], squares[j]);
         }
       });
       const float rstd = 1.0f / std::sqrt(sum_of_parts(squares) / elements + norm_epsilon);
       o.mean[static_cast<std::size_t>(r)] = mean;
       o.rstd[static_cast<std::size_t>(r)] = rstd;
-      put_row<past>(
-          row, row_of<T>(o.y, r), cols,
-          [&]<int count>(Count<count>, VF v, std::int64_t i, int j, std::int64_t n) HWY_ATTR {
-            return hn::MulAdd(hn::Mul(hn::Sub(v, set(mean)), set(rstd)),
-                              load_part<count>(gain + i, j, n), load_part<count>(bias + i, j, n));
-          });
+      put_row<past>(row, row_of<T>(o.y, r), cols,
+                    [&]<int count>(Count<count>, VF* v, std::int64_t i, std::int64_t n) HWY_ATTR {
+                      for (int j = 0; j < count; ++j)
+                        v[j] = hn::MulAdd(hn::Mul(hn::Sub(v[j], set(mean)), set(rstd)),
+                                          load_part<count>(gain + i, j, n),
+                                          load_part<count>(bias + i, j, n));
+                    });
     }
     if constexpr (past) hwy::FlushStream();
   });
@@ -196,15 +216,16 @@ struct LayerBackwardRow {
 template <int count, class T>
 HWY_INLINE void layer_backward_part(const T* s, const T* dy, const LayerBackwardRow& row,
                                     std::int64_t i, std::int64_t n, VF* sums, VF* dots) {
+  VF x[count], g[count];
+  load_parts<count>(s + i, n, x);
+  load_parts<count>(dy + i, n, g);  // zero past the end, and so are the products
   for (int j = 0; j < count; ++j) {
-    const VF centred = hn::Sub(load_part<count>(s + i, j, n), set(row.mean));
-    const VF normal = hn::Mul(centred, set(row.rstd));
-    const VF g = load_part<count>(dy + i, j, n);  // zero past the end, and so are the products
+    const VF normal = hn::Mul(hn::Sub(x[j], set(row.mean)), set(row.rstd));
     float* const dgain = row.dgain + i;
     float* const dbias = row.dbias + i;
-    store_part<count>(hn::MulAdd(g, normal, load_part<count>(dgain, j, n)), dgain, j, n);
-    store_part<count>(hn::Add(load_part<count>(dbias, j, n), g), dbias, j, n);
-    const VF scaled = hn::Mul(g, load_part<count>(row.gain + i, j, n));
+    store_part<count>(hn::MulAdd(g[j], normal, load_part<count>(dgain, j, n)), dgain, j, n);
+    store_part<count>(hn::Add(load_part<count>(dbias, j, n), g[j]), dbias, j, n);
+    const VF scaled = hn::Mul(g[j], load_part<count>(row.gain + i, j, n));
     sums[j] = hn::Add(sums[j], scaled);
     dots[j] = hn::MulAdd(scaled, normal, dots[j]);
   }
@@ -212,8 +233,8 @@ HWY_INLINE void layer_backward_part(const T* s, const T* dy, const LayerBackward
 
 // dgain and dbias [0, cols) are of this block of rows alone.
 void LayerBackwardRows(const LayerNormBackward& o, std::int64_t begin, std::int64_t end,
-                       float* dgain, float* dbias, bool streams) {
-  with_type(o.s.dtype, streams, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
+                       float* dgain, float* dbias, Stores stores) {
+  with_type(o.s.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
     const std::int64_t cols = o.s.cols;
     const bool asks = asks_ahead<T>();
     const auto count = static_cast<float>(cols);
@@ -238,14 +259,16 @@ void LayerBackwardRows(const LayerNormBackward& o, std::int64_t begin, std::int6
       const float* const gain = o.gain.data();
       for_parts(cols, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
         if constexpr (!past) ask_ahead<count>(dx + i, asks);
+        VF x[count], g[count];
+        load_parts<count>(s + i, n, x);
+        load_parts<count>(dy + i, n, g);
         for (int j = 0; j < count; ++j) {
-          const VF normal = hn::Mul(hn::Sub(load_part<count>(s + i, j, n), set(mean)), set(rstd));
-          const VF scaled =
-              hn::Mul(load_part<count>(dy + i, j, n), load_part<count>(gain + i, j, n));
+          const VF normal = hn::Mul(hn::Sub(x[j], set(mean)), set(rstd));
+          const VF scaled = hn::Mul(g[j], load_part<count>(gain + i, j, n));
           const VF centred = hn::Sub(scaled, set(mean_of_scaled));
-          const VF change = hn::NegMulAdd(normal, set(mean_of_products), centred);
-          put_part<past, count>(hn::Mul(change, set(rstd)), dx + i, j, n);
+          g[j] = hn::Mul(hn::NegMulAdd(normal, set(mean_of_products), centred), set(rstd));
         }
+        put_parts<past, count>(g, dx + i, n);
       });
     }
     if constexpr (past) hwy::FlushStream();
@@ -265,12 +288,17 @@ HWY_EXPORT(LayerBackwardRows);
 
 namespace {
 
-constexpr std::int64_t norm_rows = 16;   // of a task
 constexpr std::int64_t block_rows = 64;  // whose parameter gradients are summed first
 
+std::int64_t norm_rows(const ContextState& state, std::int64_t rows) {
+  return size_of_task(state, rows, 16, 32);
+}
+
 template <class Args>
-bool norm_streams(const Args& o) {
-  return goes_past_caches(o.y) && (o.sum.data == nullptr || goes_past_caches(o.sum));
+Stores norm_stores(const core::CpuFeatures& features, const Args& o) {
+  return {goes_past_caches(features, o.y) &&
+              (o.sum.data == nullptr || goes_past_caches(features, o.sum)),
+          features.avx512_bf16};
 }
 
 std::size_t norm_table(const ContextState& state) {
@@ -301,10 +329,10 @@ namespace cpu {
 void rms_norm(ContextState& state, const RmsNorm& o) {
   SWITCHBACK_ASSERT((o.add.data == nullptr) == (o.sum.data == nullptr));
   const auto kernel = HWY_DISPATCH_TABLE(RmsRows)[norm_table(state)];
-  const bool streams = norm_streams(o);
-  state.threads.for_ranges(o.x.rows, norm_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    kernel(o, begin, end, streams);
-  });
+  const Stores stores = norm_stores(state.features, o);
+  state.threads.for_ranges(
+      o.x.rows, norm_rows(state, o.x.rows),
+      [&](std::int64_t begin, std::int64_t end, int) { kernel(o, begin, end, stores); });
 }
 
 void rms_norm_backward(ContextState& state, const RmsNormBackward& o) {
@@ -312,8 +340,9 @@ void rms_norm_backward(ContextState& state, const RmsNormBackward& o) {
   const std::int64_t blocks = (o.s.rows + block_rows - 1) / block_rows;
   core::Workspace::Frame frame(state.workspace);
   float* const sums = frame.take<float>(blocks * o.s.cols);
+  const Stores stores = {false, state.features.avx512_bf16};  // dx is increased
   state.threads.for_ranges(o.s.rows, block_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    kernel(o, begin, end, sums + begin / block_rows * o.s.cols);
+    kernel(o, begin, end, sums + begin / block_rows * o.s.cols, stores);
   });
   add_blocks(state, sums, blocks, o.s.cols, o.dgain, o.accumulate);
 }
@@ -321,10 +350,10 @@ void rms_norm_backward(ContextState& state, const RmsNormBackward& o) {
 void layer_norm(ContextState& state, const LayerNorm& o) {
   SWITCHBACK_ASSERT((o.add.data == nullptr) == (o.sum.data == nullptr));
   const auto kernel = HWY_DISPATCH_TABLE(LayerRows)[norm_table(state)];
-  const bool streams = norm_streams(o);
-  state.threads.for_ranges(o.x.rows, norm_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    kernel(o, begin, end, streams);
-  });
+  const Stores stores = norm_stores(state.features, o);
+  state.threads.for_ranges(
+      o.x.rows, norm_rows(state, o.x.rows),
+      [&](std::int64_t begin, std::int64_t end, int) { kernel(o, begin, end, stores); });
 }
 
 void layer_norm_backward(ContextState& state, const LayerNormBackward& o) {
@@ -334,10 +363,12 @@ void layer_norm_backward(ContextState& state, const LayerNormBackward& o) {
   core::Workspace::Frame frame(state.workspace);
   float* const sums = frame.take<float>(2 * blocks * cols);
   // In place the lines are in the cache.
-  const bool streams = goes_past_caches(o.dx) && o.dx.data != o.dy.data && o.dx.data != o.s.data;
+  const Stores stores = {
+      goes_past_caches(state.features, o.dx) && o.dx.data != o.dy.data && o.dx.data != o.s.data,
+      state.features.avx512_bf16};
   state.threads.for_ranges(o.s.rows, block_rows, [&](std::int64_t begin, std::int64_t end, int) {
     float* const block = sums + begin / block_rows * 2 * cols;
-    kernel(o, begin, end, block, block + cols, streams);
+    kernel(o, begin, end, block, block + cols, stores);
   });
   add_blocks(state, sums, blocks, 2 * cols, o.dgain, o.accumulate);
   add_blocks(state, sums + cols, blocks, 2 * cols, o.dbias, o.accumulate);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/cpu/streams.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -15,12 +16,18 @@ bool follows_pages() {
   return follows;
 }
 
-bool goes_past_caches(const AnyMatrix& m) {
+bool goes_past_caches(const core::CpuFeatures& features, const AnyMatrix& m) {
   constexpr std::int64_t line_bytes = 64;
-  constexpr std::int64_t element_bytes = sizeof(float);
-  return m.dtype == DType::f32 && m.rows * m.cols * element_bytes > l2_bytes() &&
+  const auto element_bytes = static_cast<std::int64_t>(dtype_size_bytes(m.dtype));
+  return (m.dtype == DType::f32 || features.avx512_bf16) &&
+         m.rows * m.cols * element_bytes > l2_bytes() &&
          reinterpret_cast<std::uintptr_t>(m.data) % line_bytes == 0 &&
          m.stride * element_bytes % line_bytes == 0;
+}
+
+std::int64_t size_of_task(const ContextState& state, std::int64_t size, std::int64_t least,
+                          std::int64_t most) {
+  return std::clamp(size / (4 * state.threads.count()), least, most);
 }
 
 }  // namespace switchback::models

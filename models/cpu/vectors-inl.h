@@ -66,8 +66,23 @@ HWY_INLINE void store_part(VF v, T* p, int j, std::int64_t n) {
     store(v, p, n);
 }
 
-// The same for all `count` vectors, several in an order that is the type's
-// (quant/cpu/narrow-inl.h).
+// The same for all `count` vectors: two bf16 are less work together.
+template <int count, class T>
+HWY_INLINE void load_parts(const T* p, std::int64_t n, VF* v) {
+  if constexpr (count > 1)
+    q::widen_ordered<count>(p, v);
+  else
+    v[0] = load(p, n);
+}
+template <int count, class T>
+HWY_INLINE void store_parts(const VF* v, T* p, std::int64_t n) {
+  if constexpr (count > 1)
+    q::narrow_any_ordered<count>(v, p);
+  else
+    store(v[0], p, n);
+}
+
+// The same, several in an order that is the type's (quant/cpu/narrow-inl.h).
 template <int count, class T>
 HWY_INLINE void load_unordered(const T* p, std::int64_t n, VF* v) {
   if constexpr (count > 1)

@@ -58,6 +58,47 @@ HWY_INLINE void narrow_any(VF v, bfloat16* p) {
   narrow(canonical_nan(v), p);
 }
 
+#if HWY_TARGET == HWY_AVX3
+// A bf16 that a core with AVX-512 BF16 rounds, two vectors in one instruction; one vector alone is
+// a bfloat16's. Highway's AVX3 does not have that instruction, and no target of its own is worth
+// compiling for it alone.
+struct Avx512Bf16 : bfloat16 {
+  using bfloat16::bfloat16;
+};
+
+// Two vectors in order, all of a line. vcvtne2ps2bf16 rounds to nearest even whatever is set, but
+// takes subnormals as zeros and keeps what it can of NaN. Both are rare, and zeros are neither.
+template <bool past_caches = false>
+HWY_INLINE void narrow_any_pair(VF low, VF high, Avx512Bf16* p) {
+  constexpr int quiet_nan = 0x01, subnormal = 0x20, signalling_nan = 0x80;
+  constexpr int other = quiet_nan | subnormal | signalling_nan;
+  if (HWY_UNLIKELY(!_kortestz_mask16_u8(_mm512_fpclass_ps_mask(low.raw, other),
+                                        _mm512_fpclass_ps_mask(high.raw, other)))) {
+    narrow_any(low, p);
+    return narrow_any(high, p + lanes);
+  }
+  __m512i bits;
+  __asm__("vcvtne2ps2bf16 %2, %1, %0" : "=v"(bits) : "v"(high.raw), "v"(low.raw));
+  if constexpr (past_caches)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bits);
+  else
+    _mm512_storeu_si512(p, bits);
+}
+
+// A permutation of 16-bit elements moves a vector's to its upper halves at once, the other half of
+// a line as well as the first. Zen 4 and Sapphire Rapids, which have AVX-512 BF16, take one
+// operation for it, older cores two.
+HWY_INLINE void widen_pair(const Avx512Bf16* p, VF* v) {
+  constexpr __mmask32 upper_halves = 0xAAAAAAAA;
+  const __m512i line = _mm512_loadu_si512(p);
+  const __m512i places =
+      _mm512_slli_epi32(hn::Iota(U32(), 0u).raw, 16);  // upper half i takes element i
+  const __m512i later = _mm512_add_epi32(places, _mm512_set1_epi32(static_cast<int>(lanes) << 16));
+  v[0] = VF{_mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(upper_halves, places, line))};
+  v[1] = VF{_mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(upper_halves, later, line))};
+}
+#endif
+
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 HWY_INLINE void narrow(VF v, half* p) {
   const auto bits = hn::BitCast(U16(), hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), v));
@@ -97,6 +138,32 @@ HWY_INLINE void narrow_any(VF v, half* p) {
 }
 #endif
 
+// f(T()) for the type of elements: f32 or bf16, these by AVX-512 BF16 if so.
+template <class F>
+HWY_INLINE void with_float_or_bf16(DType dtype, bool avx512_bf16, F&& f) {
+#if HWY_TARGET == HWY_AVX3
+  if (dtype == DType::bf16 && avx512_bf16) return f(Avx512Bf16());
+#else
+  static_cast<void>(avx512_bf16);
+#endif
+  if (dtype == DType::bf16)
+    f(bfloat16());
+  else
+    f(float());
+}
+
+// `count` vectors in order.
+template <int count, class T>
+HWY_INLINE void widen_ordered(const T* p, VF* v) {
+  for (int i = 0; i < count; ++i)
+    v[i] = widen(p + i * lanes);
+}
+template <int count, class T>
+HWY_INLINE void narrow_any_ordered(const VF* v, T* p) {
+  for (int i = 0; i < count; ++i)
+    narrow_any(v[i], p + i * lanes);
+}
+
 // `count` vectors in an order of their own, which is the same of all arrays of a type: elements at
 // even places and those between them, if two bf16 are so taken apart by one operation each. A last
 // one without a second is in order.
@@ -131,6 +198,30 @@ HWY_INLINE void narrow_any_unordered(const VF* v, bfloat16* p) {
   }
   if constexpr (count % 2 == 1) narrow_any(v[count - 1], p + (count - 1) * lanes);
 }
+
+#if HWY_TARGET == HWY_AVX3
+template <int count>
+HWY_INLINE void widen_ordered(const Avx512Bf16* p, VF* v) {
+  for (int i = 0; i + 2 <= count; i += 2)
+    widen_pair(p + i * lanes, v + i);
+  if constexpr (count % 2 == 1) v[count - 1] = widen(p + (count - 1) * lanes);
+}
+template <int count>
+HWY_INLINE void narrow_any_ordered(const VF* v, Avx512Bf16* p) {
+  for (int i = 0; i + 2 <= count; i += 2)
+    narrow_any_pair(v[i], v[i + 1], p + i * lanes);
+  if constexpr (count % 2 == 1) narrow_any(v[count - 1], p + (count - 1) * lanes);
+}
+// No other order is faster.
+template <int count>
+HWY_INLINE void widen_unordered(const Avx512Bf16* p, VF* v) {
+  widen_ordered<count>(p, v);
+}
+template <int count>
+HWY_INLINE void narrow_any_unordered(const VF* v, Avx512Bf16* p) {
+  narrow_any_ordered<count>(v, p);
+}
+#endif
 
 }  // namespace switchback::quant::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
