@@ -194,6 +194,53 @@ TEST(Blockwise, SubnormalResults) {
   }
 }
 
+// Rows and columns of d for which a device's tiles have 128 of each and not 64: those of one tile
+// for each multiprocessor, of which the emulated device has four and an H100 or H200 132.
+std::pair<std::int64_t, std::int64_t> sides_of_large_tiles() {
+  return on_emulated() ? std::pair<std::int64_t, std::int64_t>{256, 256}
+                       : std::pair<std::int64_t, std::int64_t>{1408, 1536};
+}
+
+TEST(Blockwise, EdgesOfTilesOfTensorCores) {
+  if (on_cpu()) GTEST_SKIP() << "of kernels of devices";
+  for (const std::int64_t side : {63, 64, 65})
+    expect_reference_bits<bfloat16>(Operands(192, side, 128 - side, 128));
+  const auto [n, k] = sides_of_large_tiles();
+  expect_reference_bits<float>(Operands(320, n - 63, k - 1, 128), {5, 1});
+  expect_reference_bits<bfloat16>(Operands(192, n - 4, k, 512));
+  expect_reference_bits<half>(Operands(64, n, k - 62, 256));
+}
+
+// D between superblocks is kept in memory by a block, or several blocks compute p of one each. The
+// oracle is the other kernel, which other tests compare with the reference: on a GPU these are many
+// products.
+TEST(Blockwise, SuperblocksOfTilesOfTensorCores) {
+  if (on_cpu()) GTEST_SKIP() << "of kernels of devices";
+  const auto [n, k] = sides_of_large_tiles();
+  Context context(device_options());
+  struct Case {
+    std::int64_t m, n, k;
+    bool accumulate;
+  };
+  std::vector<Case> cases = {
+      {8192 + 70, n - 56, k - 30, true}, {2 * 8192 + 1, n, k, false}, {3 * 8192, 60, 64, true}};
+  // Large tiles, and too few of them: four superblocks of three.
+  if (!under_address_sanitizer && !under_thread_sanitizer)
+    cases.push_back({4 * 8192, n / 2, k / 2 * 3, true});
+  for (const Case& c : cases) {
+    SCOPED_TRACE(std::to_string(c.m) + " rows, d " + std::to_string(c.n) + " x " +
+                 std::to_string(c.k));
+    const Operands o(c.m, c.n, c.k, 1024);
+    Matrix<bfloat16> want = initial<bfloat16>(c.n, c.k, {});
+    Matrix<bfloat16> d = initial<bfloat16>(c.n, c.k, {});
+    gemm_blockwise(context, o.into(want.view(), c.accumulate, "dp4a"));
+    gemm_blockwise(context, o.into(d.view(), c.accumulate, "mma"));
+    context.synchronize();
+    EXPECT_TRUE(same_values(d, want));
+    EXPECT_TRUE(d.guards_intact());
+  }
+}
+
 // Results that the caches of one thread do not hold are stored past them, where a kernel can and
 // rows are aligned: those of other rows are the same.
 template <class T>
@@ -274,6 +321,15 @@ TEST(Blockwise, TheLargestSums) {
   fill_constant(o.a, 127);
   fill_constant(o.b, -127);
   expect_reference_bits<float>(o);
+  // The largest that an engine may count up from the bits of 1.5 · 2^23; on devices also with codes
+  // that the library does not make.
+  for (const int code : {-128, -127, 127}) {
+    if (code == -128 && on_cpu()) continue;
+    Operands small(512, 8, 16, 256);
+    fill_constant(small.a, static_cast<std::int8_t>(code));
+    fill_constant(small.b, static_cast<std::int8_t>(code == 127 ? -127 : code));
+    expect_reference_bits<float>(small);
+  }
 }
 
 TEST(Blockwise, NonFiniteScalesStayInTheirRowAndColumn) {

@@ -26,7 +26,9 @@ can_disassemble() {
   have cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] || [ -x "$cuobjdump_folder/nvidia/cu13/bin/cuobjdump" ]
 }
 
-# check_sass PRESET: the quantize kernels of a build, all of its architectures.
+# check_sass PRESET: the quantize kernels of a build and those of int8 dW, all of its architectures.
 check_sass() {
-  tools/sass --quiet --check tools/lib/sass_kernels.txt "build/$1/src/quant"
+  tools/sass --quiet --check tools/lib/sass_kernels.txt "build/$1/src/quant" &&
+    tools/sass --quiet --check tools/lib/sass_blockwise.txt \
+      "build/$1/src/gemm/CMakeFiles/switchback_gemm.dir/blockwise"
 }

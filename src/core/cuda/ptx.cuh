@@ -185,6 +185,15 @@ __device__ __forceinline__ unsigned place_of_half(unsigned base, unsigned pair, 
 #endif
 }
 
+/// The same number, of which the compiler knows nothing: what is computed from it is computed
+/// behind this, and not kept in registers from before a loop on.
+__device__ __forceinline__ unsigned computed_here(unsigned number) {
+#if !defined(SWITCHBACK_CUDA_EMULATED)
+  asm volatile("" : "+r"(number));
+#endif
+  return number;
+}
+
 /// c + the dot product of four signed bytes and four signed bytes, modulo 2^32.
 __device__ __forceinline__ int dot4(int a, int b, int c) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -198,48 +207,95 @@ __device__ __forceinline__ int dot4(int a, int b, int c) {
 #endif
 }
 
+#if defined(SWITCHBACK_CUDA_EMULATED)
+/// What the lanes of a warp called this with, from lane 0 on. Read it before the next __syncwarp.
+template <class T>
+const T* shown_by_warp(const T& mine) {
+  // Blocks run one at a time.
+  static T board[1024];
+  const auto thread = static_cast<int>(
+      threadIdx.x + blockDim.x * (threadIdx.y + std::size_t{blockDim.y} * threadIdx.z));
+  board[thread] = mine;
+  __syncwarp();
+  return board + thread / 32 * 32;
+}
+#endif
+
+/// Four matrices of 8 rows of 16 bytes from shared memory, by a warp: word i of lane 4g + t becomes
+/// bytes 4t … 4t + 3 of row g of matrix i, whose place (of `variable`, see shared_place; a multiple
+/// of 16) lane 8i + g gives.
+__device__ __forceinline__ void load_matrices(int (&words)[4],
+                                              [[maybe_unused]] const void* variable,
+                                              unsigned place) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const unsigned* places = shown_by_warp(place);
+  for (int i = 0; i < 4; ++i) {
+    const auto* row = static_cast<const unsigned char*>(variable) + places[8 * i + lane / 4];
+    words[i] = reinterpret_cast<const int4*>(row)->x;  // faults where it is misaligned
+    memcpy(&words[i], row + lane % 4 * 4, sizeof(int));
+  }
+  __syncwarp();
+#else
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(place)
+               : "memory");
+#endif
+}
+
 /// d[16,8] = c[16,8] + a[16,32] · b[8,32]ᵀ of signed bytes, modulo 2^32, by a warp. Lane 4g + t has
 /// of a the bytes 4t … 4t + 3 of rows g and g + 8, then 16 columns on, the same two; of b those of
 /// row g, then 16 columns on; of c and d columns 2t and 2t + 1 of row g, then of row g + 8.
 __device__ __forceinline__ void multiply_add_16x8x32(int (&d)[4], const int (&a)[4],
                                                      const int (&b)[2], const int (&c)[4]) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const auto both = [](int first, int second) {
-    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(second)) << 32 |
-           static_cast<std::uint32_t>(first);
+  struct Mine {
+    int a[4], b[2];
   };
-  const auto first_of = [](std::uint64_t two) { return static_cast<int>(two); };
-  const auto second_of = [](std::uint64_t two) { return static_cast<int>(two >> 32); };
-  const std::uint64_t mine[] = {both(a[0], a[1]), both(a[2], a[3]), both(b[0], b[1])};
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const Mine* warp = shown_by_warp(Mine{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}});
   int sums[4] = {c[0], c[1], c[2], c[3]};
   for (int t = 0; t < 4; ++t) {
-    const std::uint64_t left = __shfl_sync(0xFFFFFFFFu, mine[0], lane / 4 * 4 + t);
-    const std::uint64_t right = __shfl_sync(0xFFFFFFFFu, mine[1], lane / 4 * 4 + t);
+    const Mine& of_a = warp[lane / 4 * 4 + t];
     for (int side = 0; side < 2; ++side) {
-      const std::uint64_t codes_b =
-          __shfl_sync(0xFFFFFFFFu, mine[2], (lane % 4 * 2 + side) * 4 + t);
-      sums[side] = dot4(first_of(left), first_of(codes_b), sums[side]);
-      sums[side] = dot4(first_of(right), second_of(codes_b), sums[side]);
-      sums[2 + side] = dot4(second_of(left), first_of(codes_b), sums[2 + side]);
-      sums[2 + side] = dot4(second_of(right), second_of(codes_b), sums[2 + side]);
+      const Mine& of_b = warp[(lane % 4 * 2 + side) * 4 + t];
+      sums[side] = dot4(of_a.a[0], of_b.b[0], sums[side]);
+      sums[side] = dot4(of_a.a[2], of_b.b[1], sums[side]);
+      sums[2 + side] = dot4(of_a.a[1], of_b.b[0], sums[2 + side]);
+      sums[2 + side] = dot4(of_a.a[3], of_b.b[1], sums[2 + side]);
     }
   }
   for (int i = 0; i < 4; ++i)
     d[i] = sums[i];
-#else
+  __syncwarp();
+#elif __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%10, %11, %12, %13};"
       : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]),
         "r"(c[2]), "r"(c[3]));
+#else
+  // 7.5 has a product of 8 rows and 16 bytes, whose lanes have the same parts of it.
+  int sums[4] = {c[0], c[1], c[2], c[3]};
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+#pragma unroll
+    for (int rows = 0; rows < 2; ++rows)
+      asm volatile(  // 16 bytes of 8 rows
+          "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+          : "+r"(sums[2 * rows]), "+r"(sums[2 * rows + 1])
+          : "r"(a[2 * half + rows]), "r"(b[half]));
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    d[i] = sums[i];
 #endif
 }
 
 /// Copies of 16 bytes from global to shared memory, in groups, that take no registers on their way
 /// (8.0 and later). A thread that has waited sees its own. The emulated device copies only then, so
-/// that what is read earlier is wrong there too.
+/// that what is read earlier is wrong there too, and keeps at most `most` that are under way.
 template <int most>
 class AsyncCopies {
  public:
@@ -247,7 +303,7 @@ class AsyncCopies {
   /// stored.
   __device__ __forceinline__ void add(uint4* to, const uint4* from, bool there) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
-    copies_[added_++] = {to, there ? from : nullptr, groups_};
+    copies_[added_++ % most] = {to, there ? from : nullptr, groups_};
 #elif __CUDA_ARCH__ >= 800
     const auto place = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place),
@@ -267,9 +323,10 @@ class AsyncCopies {
   /// For all groups but the `later` ones that were ended last.
   __device__ __forceinline__ void wait([[maybe_unused]] int later) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
-    for (; done_ < added_ && copies_[done_].group < groups_ - later; ++done_)
-      *copies_[done_].to =
-          copies_[done_].from == nullptr ? make_uint4(0, 0, 0, 0) : *copies_[done_].from;
+    for (; done_ < added_ && copies_[done_ % most].group < groups_ - later; ++done_) {
+      const Copy& copy = copies_[done_ % most];
+      *copy.to = copy.from == nullptr ? make_uint4(0, 0, 0, 0) : *copy.from;
+    }
 #elif __CUDA_ARCH__ >= 800
     // The number is part of the instruction. More of them are waited for than need be.
     if (later >= 3)

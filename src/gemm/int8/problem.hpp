@@ -32,12 +32,13 @@ enum class EngineId : std::int64_t {
   dp4a = 8,
   fused = 9,
   amx = 10,
+  mma = 11,
 };
-inline constexpr EngineId last_engine_id = EngineId::amx;
+inline constexpr EngineId last_engine_id = EngineId::mma;
 
-inline constexpr std::array<std::string_view, 11> engine_names = {
+inline constexpr std::array<std::string_view, 12> engine_names = {
     "none",     "reference",       "avx2", "avx_vnni", "avx512_vnni", "onednn",
-    "cublaslt", "cublaslt_panels", "dp4a", "fused",    "amx"};
+    "cublaslt", "cublaslt_panels", "dp4a", "fused",    "amx",         "mma"};
 
 /// "avx512_vnni"; "unknown" for an unknown number.
 constexpr std::string_view engine_name(EngineId id) noexcept {

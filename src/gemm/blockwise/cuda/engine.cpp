@@ -3,8 +3,7 @@
 
 #include "core/cuda/runtime.hpp"
 #include "core/cuda/status.hpp"
-#include "gemm/blockwise/cuda/kernels.hpp"
-#include "gemm/blockwise/engine.hpp"
+#include "gemm/blockwise/cuda/engines.hpp"
 #include "switchback/gemm.hpp"
 
 namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
@@ -15,38 +14,48 @@ std::string_view available(const ContextState&) {
   return {};
 }
 
-void run(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
-  core::SWITCHBACK_CUDA_NS::Runtime& device = core::SWITCHBACK_CUDA_NS::runtime(state);
-  if (device.rehearsing()) return;
-  const core::SWITCHBACK_CUDA_NS::CurrentDevice current(device.index());
-  // Of a step of the kernel the whole is multiplied, so that its words are loaded whole, too.
-  const std::int64_t m = (p.m + 63) / 64 * 64;
-  const BlockwiseArguments arguments = {o.a,
-                                        o.b,
-                                        o.absmax_a,
-                                        o.absmax_b,
-                                        o.d,
-                                        p.n,
-                                        p.k,
-                                        m,
-                                        p.blocks(),
-                                        p.block_rows,
-                                        blockwise_superblock_rows / p.block_rows,
-                                        p.stride_a,
-                                        p.stride_b,
-                                        p.stride_d,
-                                        p.accumulate};
-  core::SWITCHBACK_CUDA_NS::check(launch_blockwise(p.output, arguments, device.cuda_stream()),
-                                  "kernel blockwise");
-}
+// The default without a proof on the machine, unlike the fused products: what fails there on its
+// own account is not in here: no copy descriptor that a driver encodes, no cluster, no barrier
+// between blocks. A product of 32 codes, its operands from shared memory and a copy to it are
+// instructions of every device from 8.0 on (7.5 has the product as four), whose fragments are
+// documented lane by lane, and run as such on the emulated device.
+constexpr Engine mma_engine = {
+    .id = EngineId::mma, .name = "mma", .unavailable = available, .run = run_mma};
 
 constexpr Engine dp4a_engine = {
-    .id = EngineId::dp4a, .name = "dp4a", .unavailable = available, .run = run};
+    .id = EngineId::dp4a, .name = "dp4a", .unavailable = available, .run = run_dp4a};
 
 }  // namespace
 
+BlockwiseArguments arguments_of(const BlockwiseProblem& p, const BlockwiseOperands& o) {
+  return {o.a,
+          o.b,
+          o.absmax_a,
+          o.absmax_b,
+          o.d,
+          p.n,
+          p.k,
+          (p.m + 63) / 64 * 64,
+          p.blocks(),
+          p.block_rows,
+          blockwise_superblock_rows / p.block_rows,
+          p.stride_a,
+          p.stride_b,
+          p.stride_d,
+          p.accumulate};
+}
+
+void run_dp4a(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
+  core::SWITCHBACK_CUDA_NS::Runtime& device = core::SWITCHBACK_CUDA_NS::runtime(state);
+  if (device.rehearsing()) return;
+  const core::SWITCHBACK_CUDA_NS::CurrentDevice current(device.index());
+  core::SWITCHBACK_CUDA_NS::check(
+      launch_blockwise(p.output, arguments_of(p, o), device.cuda_stream()), "kernel blockwise");
+}
+
 std::span<const Engine* const> engines() noexcept {
-  static constexpr std::array<const Engine*, 1> all = {&dp4a_engine};
+  // In order of preference. The last one takes every problem.
+  static constexpr std::array<const Engine*, 2> all = {&mma_engine, &dp4a_engine};
   return all;
 }
 

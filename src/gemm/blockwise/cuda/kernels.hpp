@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the launcher of the blockwise product.
+// Engine zone: the launchers of the blockwise product.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/cuda/api.hpp"
@@ -24,5 +25,31 @@ struct BlockwiseArguments {
 };
 cudaError_t launch_blockwise(DType output, const BlockwiseArguments& arguments,
                              cudaStream_t stream);
+
+/// A square tile of d that a block of the kernel on tensor cores computes.
+struct MmaTile {
+  int side;
+  int blocks;  ///< on a multiprocessor
+  std::size_t shared_bytes;
+
+  /// Of d.
+  [[nodiscard]] constexpr std::int64_t floats() const noexcept { return std::int64_t{side} * side; }
+};
+inline constexpr MmaTile mma_large = {128, 1, std::size_t{67} << 10};
+inline constexpr MmaTile mma_small = {64, 3, (std::size_t{25} << 10) + 512};
+
+/// On tensor cores: a and b at multiples of 16 bytes, as are their strides; m a multiple of 64; d
+/// at a multiple of its elements' size.
+struct MmaArguments {
+  BlockwiseArguments product;
+  /// f32 tiles: of each job if there are parts, or of each block if there are several superblocks.
+  float* slots;
+  unsigned down, across, tiles;  ///< of d
+  unsigned parts;  ///< more than one: superblocks that different blocks compute, one each
+  unsigned jobs;   ///< tiles · parts
+  bool wide;       ///< d and its stride are multiples of 16 bytes
+};
+cudaError_t launch_blockwise_mma(DType output, const MmaTile& tile, const MmaArguments& arguments,
+                                 unsigned blocks, cudaStream_t stream);
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: what the CUDA engines of the blockwise product have of each other.
+#pragma once
+
+#include "gemm/blockwise/cuda/kernels.hpp"
+#include "gemm/blockwise/engine.hpp"
+
+namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+
+/// Of the problem what kernels read: m in whole steps of 64 codes, whose words are loaded whole.
+BlockwiseArguments arguments_of(const BlockwiseProblem& problem, const BlockwiseOperands& operands);
+
+void run_dp4a(ContextState& state, const BlockwiseProblem& problem,
+              const BlockwiseOperands& operands);
+/// Operands that its copies cannot read go to run_dp4a.
+void run_mma(ContextState& state, const BlockwiseProblem& problem,
+             const BlockwiseOperands& operands);
+
+}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blockwise product on tensor cores (mma.sync m16n8k32 of signed bytes).
+#include <type_traits>
+
+#include "core/cuda/launch.cuh"
+#include "core/cuda/ptx.cuh"
+#include "core/numerics.hpp"
+#include "gemm/blockwise/cuda/kernels.hpp"
+
+namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+using core::SWITCHBACK_CUDA_NS::AsyncCopies;
+using core::SWITCHBACK_CUDA_NS::canonical_pairs;
+using core::SWITCHBACK_CUDA_NS::computed_here;
+using core::SWITCHBACK_CUDA_NS::launch;
+using core::SWITCHBACK_CUDA_NS::load_element;
+using core::SWITCHBACK_CUDA_NS::load_matrices;
+using core::SWITCHBACK_CUDA_NS::multiply_add_16x8x32;
+using core::SWITCHBACK_CUDA_NS::narrow;
+using core::SWITCHBACK_CUDA_NS::narrow_pair;
+using core::SWITCHBACK_CUDA_NS::shared_place;
+using core::SWITCHBACK_CUDA_NS::widen;
+
+constexpr unsigned all_lanes = 0xFFFFFFFFu;
+constexpr int step_codes = 64;   // of a row, in a stage: two products of 32
+constexpr int piece_bytes = 16;  // of a copy
+constexpr int pieces = step_codes / piece_bytes;
+constexpr int strip = 8;  // rows of tiles that are computed column by column
+
+// A tile of d for a block of warps_down x warps_across warps.
+template <int warps_down_, int warps_across_, int down_, int stages_, int blocks_>
+struct Tile {
+  static constexpr int warps_down = warps_down_;
+  static constexpr int warps_across = warps_across_;
+  static constexpr int down = down_;  // products of 16x8 of a warp
+  static constexpr int across = 4;
+  static constexpr int stages = stages_;
+  static constexpr int warp_rows = 16 * down;
+  static constexpr int warp_columns = 8 * across;
+  static constexpr int rows = warps_down * warp_rows;
+  static constexpr int columns = warps_across * warp_columns;
+  static constexpr int threads = 32 * warps_down * warps_across;
+  static constexpr int blocks = blocks_;  // on a multiprocessor
+  static constexpr int floats = rows * columns;
+  static_assert(threads == rows + columns, "each has a scale to load");
+};
+using LargeTile = Tile<2, 4, 4, 4, mma_large.blocks>;
+using SmallTile = Tile<2, 2, 2, 3, mma_small.blocks>;
+static_assert(LargeTile::rows == mma_large.side && LargeTile::columns == mma_large.side);
+static_assert(SmallTile::rows == mma_small.side && SmallTile::columns == mma_small.side);
+
+template <class T>
+struct Shared {
+  // Of rows of a, then of b. Pieces of a row change places with each other, so that eight rows'
+  // pieces of the same number are in different banks.
+  uint4 codes[T::stages][T::rows + T::columns][pieces];
+  float scales[3][T::rows + T::columns];  // of blocks in turn; zeros
+};
+static_assert(sizeof(Shared<LargeTile>) == mma_large.shared_bytes);
+static_assert(sizeof(Shared<SmallTile>) == mma_small.shared_bytes);
+
+__device__ __forceinline__ int place_of_piece(int row, int piece) {
+  return row * pieces + (piece ^ (row / 2 % pieces));
+}
+
+// What a job computes.
+struct Place {
+  int row, column;  // of d
+  unsigned tile;
+  unsigned first;  // block of codes
+  int steps;
+
+  __device__ __forceinline__ Place(const MmaArguments& a, unsigned job, int tile_rows,
+                                   int tile_columns) {
+    const BlockwiseArguments& p = a.product;
+    const unsigned part = job / a.tiles;
+    tile = job - part * a.tiles;
+    const unsigned of_strip = tile / (strip * a.across);
+    const unsigned in_strip = tile - of_strip * strip * a.across;
+    const unsigned height = min(static_cast<unsigned>(strip), a.down - of_strip * strip);
+    row = static_cast<int>(of_strip * strip + in_strip % height) * tile_rows;
+    column = static_cast<int>(in_strip / height) * tile_columns;
+    const auto superblock = static_cast<unsigned>(p.superblock);
+    first = part * superblock;
+    const auto steps_of_block = static_cast<unsigned>(p.block_rows) / step_codes;
+    const unsigned left = static_cast<unsigned>(p.m / step_codes) - first * steps_of_block;
+    steps = static_cast<int>(a.parts > 1 ? min(left, superblock * steps_of_block) : left);
+  }
+};
+
+// Where a thread's sums are in its block's tile: of rows row + 16·i + 8·half, columns
+// column + 8·j and the next one.
+template <class T>
+struct Lane {
+  int row, column;
+
+  __device__ __forceinline__ explicit Lane(unsigned thread) {
+    const int warp = static_cast<int>(thread) / 32;
+    const int lane = static_cast<int>(thread) % 32;
+    row = warp / T::warps_across * T::warp_rows + lane / 4;
+    column = warp % T::warps_across * T::warp_columns + lane % 4 * 2;
+  }
+};
+
+template <class T>
+struct Fragments {
+  int a[T::down][4];
+  int b[T::across][2];
+};
+
+// The sums of a thread, and what it does with them. Sums of blocks of up to 260 rows are below
+// 2^22: they start as the bits of 1.5 · 2^23, and are then the bits of that plus themselves.
+template <class T, bool by_bits>
+struct Sums {
+  static constexpr int start = by_bits ? 0x4B400000 : 0;
+  int of_block[T::down][T::across][4];
+  float of_superblock[T::down][T::across][4];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < T::down; ++i)
+#pragma unroll
+      for (int j = 0; j < T::across; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          of_block[i][j][e] = start;
+          of_superblock[i][j][e] = 0.0f;
+        }
+  }
+
+  // Adds a block's sums if `promotes`, with the scales of its rows and columns; then, if
+  // `multiplies`, the next one's begin. Product by product: tensor cores work on the ones before
+  // while the ordinary units scale.
+  template <bool promotes, bool multiplies>
+  __device__ __forceinline__ void step(const Fragments<T>& f, const float* scales, Lane<T> at) {
+    constexpr int starts[4] = {start, start, start, start};
+    float2 of_columns[T::across];
+    if constexpr (promotes) {
+#pragma unroll
+      for (int j = 0; j < T::across; ++j)
+        of_columns[j] = *reinterpret_cast<const float2*>(scales + T::rows + at.column + 8 * j);
+    }
+#pragma unroll
+    for (int i = 0; i < T::down; ++i) {
+      float of_rows[2] = {};
+      if constexpr (promotes) {
+        of_rows[0] = scales[at.row + 16 * i];
+        of_rows[1] = scales[at.row + 16 * i + 8];
+      }
+#pragma unroll
+      for (int j = 0; j < T::across; ++j) {
+        if constexpr (promotes) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int sum = of_block[i][j][e];
+            const float value =
+                by_bits ? __fsub_rn(__int_as_float(sum), 12582912.0f) : __int2float_rn(sum);
+            of_superblock[i][j][e] =
+                __fmaf_rn(__fmul_rn(value, e % 2 == 0 ? of_columns[j].x : of_columns[j].y),
+                          of_rows[e / 2], of_superblock[i][j][e]);
+          }
+        }
+        if constexpr (multiplies && promotes)
+          multiply_add_16x8x32(of_block[i][j], f.a[i], f.b[j], starts);
+        else if constexpr (multiplies)
+          multiply_add_16x8x32(of_block[i][j], f.a[i], f.b[j], of_block[i][j]);
+      }
+    }
+  }
+};
+
+template <class T>
+using Values = float[T::down][T::across][4];
+
+// A tile of f32 as its threads have it: 16 bytes of each, again and again.
+template <class T>
+__device__ __forceinline__ float4* slot_of(const MmaArguments& a, unsigned number) {
+  return reinterpret_cast<float4*>(a.slots) + static_cast<std::int64_t>(number) * (T::floats / 4) +
+         threadIdx.x;
+}
+
+// p = fmaf(p, c, d), where d is in a slot; or in the operand, or 0.
+template <class T>
+__device__ __forceinline__ void join_with_slot(Values<T>& p, const float4* slot) {
+#pragma unroll
+  for (int i = 0; i < T::down; ++i)
+#pragma unroll
+    for (int j = 0; j < T::across; ++j) {
+      const float4 before = slot[(i * T::across + j) * T::threads];
+      p[i][j][0] = __fmaf_rn(p[i][j][0], core::inverse_127_squared, before.x);
+      p[i][j][1] = __fmaf_rn(p[i][j][1], core::inverse_127_squared, before.y);
+      p[i][j][2] = __fmaf_rn(p[i][j][2], core::inverse_127_squared, before.z);
+      p[i][j][3] = __fmaf_rn(p[i][j][3], core::inverse_127_squared, before.w);
+    }
+}
+template <class T>
+__device__ __forceinline__ void store_slot(const Values<T>& p, float4* slot) {
+#pragma unroll
+  for (int i = 0; i < T::down; ++i)
+#pragma unroll
+    for (int j = 0; j < T::across; ++j)
+      slot[(i * T::across + j) * T::threads] =
+          make_float4(p[i][j][0], p[i][j][1], p[i][j][2], p[i][j][3]);
+}
+template <class Out>
+__device__ __forceinline__ void load_two(const Out* from, bool both_at_once, bool second,
+                                         float (&two)[2]) {
+  if constexpr (sizeof(Out) == 2) {
+    if (both_at_once) {
+      const unsigned word = *reinterpret_cast<const unsigned*>(from);
+      Out first_of;
+      Out second_of;
+      first_of.bits = static_cast<std::uint16_t>(word);
+      second_of.bits = static_cast<std::uint16_t>(word >> 16);
+      two[0] = widen(first_of);
+      two[1] = widen(second_of);
+      return;
+    }
+  } else {
+    if (both_at_once) {
+      const float2 word = *reinterpret_cast<const float2*>(from);
+      two[0] = word.x;
+      two[1] = word.y;
+      return;
+    }
+  }
+  two[0] = widen(from[0]);
+  if (second) two[1] = widen(from[1]);
+}
+template <class Out, class T>
+__device__ __forceinline__ void join_with_operand(const MmaArguments& a, const Place& place,
+                                                  Lane<T> at, Values<T>& p) {
+  const BlockwiseArguments& b = a.product;
+  const auto rows = static_cast<int>(b.n);
+  const auto columns = static_cast<int>(b.k);
+#pragma unroll
+  for (int i = 0; i < T::down; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = place.row + at.row + 16 * i + 8 * half;
+      const Out* from =
+          static_cast<const Out*>(b.d) + row * b.d_stride + (place.column + at.column);
+#pragma unroll
+      for (int j = 0; j < T::across; ++j) {
+        float before[2] = {};
+        const int left = columns - (place.column + at.column + 8 * j);
+        if (b.accumulate && row < rows && left > 0)
+          load_two(from + 8 * j, a.wide && left >= 2, left >= 2, before);
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          p[i][j][2 * half + e] =
+              __fmaf_rn(p[i][j][2 * half + e], core::inverse_127_squared, before[e]);
+      }
+    }
+}
+
+// Elements [0, 16 / sizeof(Out)) of a row, which `words` hold, as far as it goes.
+template <class Out>
+__device__ __forceinline__ void store_words(Out* to, bool wide, int left,
+                                            const unsigned (&words)[4]) {
+  constexpr int count = 16 / static_cast<int>(sizeof(Out));
+  if (wide && left >= count) {
+    __stcs(reinterpret_cast<uint4*>(to), make_uint4(words[0], words[1], words[2], words[3]));
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < count; ++e) {
+    if (e >= left) continue;
+    if constexpr (sizeof(Out) == 2) {
+      Out element;
+      element.bits = static_cast<std::uint16_t>(words[e / 2] >> (e % 2 * 16));
+      to[e] = element;
+    } else {
+      to[e] = __uint_as_float(words[e]);
+    }
+  }
+}
+
+// Rounds and stores a tile. Four lanes have eight columns of a row from each of four products; they
+// exchange these, so that each has 16 bytes that lie together and the four 64 or 32 that do.
+template <class Out, class T>
+__device__ __forceinline__ void store_tile(const MmaArguments& a, const Place& place, Lane<T> at,
+                                           const Values<T>& d) {
+  const BlockwiseArguments& b = a.product;
+  const auto rows = static_cast<int>(b.n);
+  const auto columns = static_cast<int>(b.k);
+  const int lane = at.column / 2 % 4;
+  const int first_column = place.column + at.column - 2 * lane;
+#pragma unroll
+  for (int i = 0; i < T::down; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = place.row + at.row + 16 * i + 8 * half;
+      Out* const to = static_cast<Out*>(b.d) + row * b.d_stride;
+      const auto store = [&](int column, const unsigned(&words)[4]) {
+        if (row < rows) store_words(to + column, a.wide, columns - column, words);
+      };
+      if constexpr (sizeof(Out) == 2) {
+        unsigned words[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          words[j] = narrow_pair<Out>(d[i][j][2 * half], d[i][j][2 * half + 1]);
+        canonical_pairs<Out>(words);
+        // Word j of lane l becomes word l of lane j.
+#pragma unroll
+        for (int bit = 1; bit <= 2; bit *= 2)
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            if ((j & bit) != 0) continue;
+            const bool upper = (lane & bit) != 0;
+            const unsigned give = upper ? words[j] : words[j | bit];
+            const unsigned got = __shfl_xor_sync(all_lanes, give, bit);
+            if (upper)
+              words[j] = got;
+            else
+              words[j | bit] = got;
+          }
+        store(first_column + 8 * lane, words);
+      } else {
+        // Of two products an even lane takes the first: its own columns and those of the lane
+        // behind it.
+        const bool odd = lane % 2 != 0;
+#pragma unroll
+        for (int j = 0; j < T::across; j += 2) {
+          unsigned words[4];
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const unsigned first = __float_as_uint(narrow<float>(d[i][j][2 * half + e]));
+            const unsigned second = __float_as_uint(narrow<float>(d[i][j + 1][2 * half + e]));
+            const unsigned got = __shfl_xor_sync(all_lanes, odd ? first : second, 1);
+            words[e] = odd ? got : first;
+            words[2 + e] = odd ? second : got;
+          }
+          store(first_column + 8 * (j + lane % 2) + 4 * (lane / 2), words);
+        }
+      }
+    }
+}
+
+// Floor: tensor cores, n · k · m / 4096 IMMA. The next step's first half is read from shared memory
+// while the second half of this one is multiplied, so that a barrier leaves them work.
+//
+// Instructions of a warp for a step, large tile, 8.0 (9.0): 81 (83), of these 32 IMMA, 12 LDSM, 4
+// LDGSTS; small tile 61 (62), 16, 8 and 4. The first step of a block has 329 (335), 192 of them to
+// scale: of 4 steps (256 rows) 22 % are IMMA. An IMMA of the large tile reads 192 bytes of shared
+// memory and 64 are written for it, of the small one 256 and 128: on 8.0, which starts one every
+// two clocks, at most all that shared memory moves, and 1.5 times as much. 8.6 and 8.9 have half
+// the tensor rate. At most 253 registers, 168 of the small tile; no spill. One more register array,
+// for D, would not fit: between superblocks it is kept in a slot. (Counted; no GPU has run it.)
+template <class Out, class T, bool by_bits>
+__global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(MmaArguments a) {
+  SWITCHBACK_DYNAMIC_SHARED(Shared<T>, shared);
+  const BlockwiseArguments& p = a.product;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const Lane<T> at(threadIdx.x);
+
+  // A thread copies the piece of one number of every so manieth row.
+  constexpr int rows_at_once = T::threads / pieces;
+  constexpr int copies_of_a = T::rows / rows_at_once;
+  constexpr int copies_of_b = T::columns / rows_at_once;
+  static_assert(T::rows % rows_at_once == 0 && T::columns % rows_at_once == 0);
+  const int copied_row = thread / pieces;
+  const auto copied = static_cast<unsigned>(place_of_piece(copied_row, thread % pieces));
+
+  // Of a's 16 rows and 32 codes a lane names row lane % 16 of piece lane / 16; of b's two times 8
+  // rows and 32 codes, row lane % 8 and pieces 0 and 1 of the first, then of the second. Eight or
+  // 16 rows on the pieces change places in the same way.
+  const int lane = thread % 32;
+  const int warp = thread / 32;
+  constexpr int row_bytes = step_codes;
+  constexpr unsigned stage_bytes = (T::rows + T::columns) * row_bytes;
+  const auto place_of = [](int row, int piece) {
+    return piece_bytes * static_cast<unsigned>(place_of_piece(row, piece));
+  };
+  const int a_row = warp / T::warps_across * T::warp_rows + lane % 16;
+  const int b_row = T::rows + warp % T::warps_across * T::warp_columns + lane % 8 + lane / 16 * 8;
+  const unsigned codes = shared_place(shared);
+  const unsigned a_place = place_of(a_row, lane / 16);
+  const unsigned b_place = place_of(b_row, lane / 8 % 2);
+  constexpr unsigned next_half = 2 * piece_bytes;
+  const auto load = [&](Fragments<T>& f, unsigned stage, unsigned half) {
+#pragma unroll
+    for (int i = 0; i < T::down; ++i)
+      load_matrices(f.a[i], shared, codes + (a_place ^ half) + stage + i * 16 * row_bytes);
+#pragma unroll
+    for (int j = 0; j < T::across; j += 2) {
+      int both[4];
+      load_matrices(both, shared, codes + (b_place ^ half) + stage + j * 8 * row_bytes);
+      f.b[j][0] = both[0];
+      f.b[j][1] = both[1];
+      f.b[j + 1][0] = both[2];
+      f.b[j + 1][1] = both[3];
+    }
+  };
+
+  constexpr int stages = T::stages;
+  const auto steps_of_block = static_cast<int>(p.block_rows / step_codes);
+  const int steps_of_superblock = static_cast<int>(p.superblock) * steps_of_block;
+  AsyncCopies<stages*(copies_of_a + copies_of_b)> copies;
+  Sums<T, by_bits> sums;
+  shared->scales[2][thread] = 0.0f;
+#pragma unroll 1
+  for (unsigned job = blockIdx.x; job < a.jobs; job += gridDim.x) {
+    const Place place(a, job, T::rows, T::columns);
+    // Rows outside of the operands are the last one again: what comes of them is not stored.
+    const auto clamped = [](int row, std::int64_t rows) {
+      return min(row, static_cast<int>(rows) - 1);
+    };
+    const int scaled = thread < T::rows ? clamped(place.row + thread, p.n)
+                                        : clamped(place.column + thread - T::rows, p.k);
+    const auto scale_of = [&](unsigned block) {
+      return load_element(thread < T::rows ? p.absmax_a + (block * p.n + scaled)
+                                           : p.absmax_b + (block * p.k + scaled));
+    };
+    // In pieces, of which 32 bits count 64 GiB.
+    const auto piece_of = [&](int row, std::int64_t stride) {
+      return static_cast<unsigned>((row * stride + place.first * p.block_rows) / piece_bytes) +
+             static_cast<unsigned>(thread % pieces);
+    };
+    unsigned a_from[copies_of_a];
+    unsigned b_from[copies_of_b];
+#pragma unroll
+    for (int i = 0; i < copies_of_a; ++i)
+      a_from[i] = piece_of(clamped(place.row + copied_row + i * rows_at_once, p.n), p.a_stride);
+#pragma unroll
+    for (int i = 0; i < copies_of_b; ++i)
+      b_from[i] = piece_of(clamped(place.column + copied_row + i * rows_at_once, p.k), p.b_stride);
+    const auto copy = [&](unsigned to_stage) {
+      uint4* const to = &shared->codes[0][0][0] + (to_stage / piece_bytes + copied);
+#pragma unroll
+      for (int i = 0; i < copies_of_a; ++i) {
+        copies.add(to + i * rows_at_once * pieces, reinterpret_cast<const uint4*>(p.a) + a_from[i],
+                   true);
+        a_from[i] += pieces;
+      }
+#pragma unroll
+      for (int i = 0; i < copies_of_b; ++i) {
+        copies.add(to + (T::rows + i * rows_at_once) * pieces,
+                   reinterpret_cast<const uint4*>(p.b) + b_from[i], true);
+        b_from[i] += pieces;
+      }
+    };
+    // The last job's stages and scales have been read.
+    __syncthreads();
+    unsigned block = place.first;
+    float scale = scale_of(block);
+    const int steps = place.steps;
+#pragma unroll
+    for (int s = 0; s < stages - 1; ++s) {
+      if (s < steps) copy(static_cast<unsigned>(s) * stage_bytes);
+      copies.end_group();
+    }
+    sums.clear();
+    Fragments<T> first;
+    Fragments<T> second;
+    copies.wait(stages - 2);
+    __syncthreads();
+    load(first, 0, 0);
+
+    unsigned stage = 0;
+    int s = 0;
+    const auto step = [&](auto promoting, unsigned scales) {
+      constexpr bool promotes = decltype(promoting)::value;
+      if constexpr (promotes) sums.template step<true, true>(first, shared->scales[scales], at);
+      load(second, stage, next_half);
+      // To where the step before this one was: all have read it.
+      if (s + stages - 1 < steps)
+        copy(stage == 0 ? (stages - 1) * stage_bytes : stage - stage_bytes);
+      copies.end_group();
+      if constexpr (!promotes) sums.template step<false, true>(first, nullptr, at);
+      copies.wait(stages - 2);
+      __syncthreads();
+      stage = stage == (stages - 1) * stage_bytes ? 0 : stage + stage_bytes;
+      // Behind the last step, what nobody uses.
+      load(first, stage, 0);
+      sums.template step<false, true>(second, nullptr, at);
+      ++s;
+    };
+#pragma unroll 1
+    for (unsigned superblock = 0;; ++superblock) {
+      const int end = min(steps, s + steps_of_superblock);
+      unsigned before = 2;
+#pragma unroll 1
+      while (s < end) {
+        // There is a barrier before anyone reads it, and was one behind the last who did.
+        const unsigned scales = block % 2;
+        shared->scales[scales][thread] = scale;
+        ++block;
+        const int block_end = min(end, s + steps_of_block);
+        if (block_end < steps) scale = scale_of(block);
+        step(std::true_type{}, before);
+        before = scales;
+#pragma unroll 1
+        while (s < block_end)
+          step(std::false_type{}, 0);
+      }
+      sums.template step<true, false>(first, shared->scales[before], at);
+
+      const unsigned this_job = computed_here(job);
+      if (a.parts > 1) {
+        store_slot<T>(sums.of_superblock, slot_of<T>(a, this_job));
+        break;
+      }
+      const Place here(a, this_job, T::rows, T::columns);
+      const Lane<T> of_tile(computed_here(threadIdx.x));
+      float4* const slot = slot_of<T>(a, computed_here(blockIdx.x));
+      if (superblock == 0)
+        join_with_operand<Out, T>(a, here, of_tile, sums.of_superblock);
+      else
+        join_with_slot<T>(sums.of_superblock, slot);
+      if (s == steps) {
+        store_tile<Out, T>(a, here, of_tile, sums.of_superblock);
+        break;
+      }
+      store_slot<T>(sums.of_superblock, slot);
+      sums.clear();
+    }
+  }
+}
+
+// D of what the superblocks of a tile gave, in their order.
+template <class Out, class T>
+__global__ void __launch_bounds__(T::threads) blockwise_parts_kernel(MmaArguments a) {
+  const Lane<T> at(threadIdx.x);
+  const Place place(a, blockIdx.x, T::rows, T::columns);
+  float d[T::down][T::across][4];
+  const auto for_each = [&](unsigned part, const auto& use) {
+    const float4* const slot = slot_of<T>(a, part * a.tiles + place.tile);
+#pragma unroll
+    for (int i = 0; i < T::down; ++i)
+#pragma unroll
+      for (int j = 0; j < T::across; ++j)
+        use(d[i][j], slot[(i * T::across + j) * T::threads]);
+  };
+  for_each(0, [](float(&to)[4], const float4& p) {
+    to[0] = p.x;
+    to[1] = p.y;
+    to[2] = p.z;
+    to[3] = p.w;
+  });
+  join_with_operand<Out, T>(a, place, at, d);
+#pragma unroll 1
+  for (unsigned part = 1; part < a.parts; ++part)
+    for_each(part, [](float(&to)[4], const float4& p) {
+      to[0] = __fmaf_rn(p.x, core::inverse_127_squared, to[0]);
+      to[1] = __fmaf_rn(p.y, core::inverse_127_squared, to[1]);
+      to[2] = __fmaf_rn(p.z, core::inverse_127_squared, to[2]);
+      to[3] = __fmaf_rn(p.w, core::inverse_127_squared, to[3]);
+    });
+  store_tile<Out, T>(a, place, at, d);
+}
+
+template <class Out, class T, bool by_bits>
+cudaError_t start(const MmaArguments& a, unsigned blocks, cudaStream_t stream) {
+  const auto kernel = blockwise_mma_kernel<Out, T, by_bits>;
+  constexpr std::size_t unasked_bytes = std::size_t{48} << 10;
+  if constexpr (sizeof(Shared<T>) > unasked_bytes) {
+    const cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, sizeof(Shared<T>));
+    if (status != cudaSuccess) return status;
+  }
+  const cudaError_t status =
+      launch("blockwise_mma", kernel, dim3(blocks), dim3(T::threads), sizeof(Shared<T>), stream, a);
+  if (status != cudaSuccess || a.parts == 1) return status;
+  return launch("blockwise_parts", blockwise_parts_kernel<Out, T>, dim3(a.tiles), dim3(T::threads),
+                0, stream, a);
+}
+
+template <class Out, class T>
+cudaError_t start(const MmaArguments& a, unsigned blocks, cudaStream_t stream) {
+  // 127 · 127 · 260 < 2^22.
+  return a.product.block_rows <= 260 ? start<Out, T, true>(a, blocks, stream)
+                                     : start<Out, T, false>(a, blocks, stream);
+}
+
+template <class Out>
+cudaError_t start(const MmaTile& tile, const MmaArguments& a, unsigned blocks,
+                  cudaStream_t stream) {
+  return tile.side == mma_large.side ? start<Out, LargeTile>(a, blocks, stream)
+                                     : start<Out, SmallTile>(a, blocks, stream);
+}
+
+}  // namespace
+
+cudaError_t launch_blockwise_mma(DType output, const MmaTile& tile, const MmaArguments& a,
+                                 unsigned blocks, cudaStream_t stream) {
+  switch (output) {
+    case DType::f16:
+      return start<half>(tile, a, blocks, stream);
+    case DType::bf16:
+      return start<bfloat16>(tile, a, blocks, stream);
+    default:
+      return start<float>(tile, a, blocks, stream);
+  }
+}
+
+}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What computes dW in int8 on a device: which kernel, in tiles of which size, with how much memory.
+// Its bits are the business of the suite of the operation.
+#include <cuda_runtime.h>
+
+#include <string>
+#include <vector>
+
+#include "cuda/cuda_support.hpp"
+
+namespace switchback::test {
+namespace {
+
+class CudaBlockwise : public Cuda {
+ protected:
+  struct Launched {
+    std::vector<std::string> names;
+    unsigned blocks = 0, threads = 0;  // of the first
+    std::size_t scratch_bytes = 0;
+  };
+  // A product of zeros, whose a begins `offset` bytes behind a multiple of 256.
+  static Launched product(Context& context, std::int64_t m, std::int64_t n, std::int64_t k,
+                          std::int64_t offset = 0, std::string_view engine = {}) {
+    const std::int64_t block_rows = 256;
+    const std::int64_t padded = whole_block_rows(m, block_rows);
+    const DeviceMatrix<std::int8_t> a(context, Matrix<std::int8_t>(n + 1, padded));
+    const DeviceMatrix<std::int8_t> b(context, Matrix<std::int8_t>(k, padded));
+    const DeviceMatrix<float> of_a(context, Matrix<float>(padded / block_rows, n));
+    const DeviceMatrix<float> of_b(context, Matrix<float>(padded / block_rows, k));
+    const DeviceMatrix<float> d(context, Matrix<float>(n, k));
+    BlockwiseGemmArgs args;
+    args.a = {a.data() + offset, n, padded, padded};
+    args.b = b.view();
+    args.d = d.view();
+    args.absmax_a = of_a.span();
+    args.absmax_b = of_b.span();
+    args.block_rows = block_rows;
+    args.m = m;
+    args.engine = engine;
+    const std::size_t since = switchback_cuda_emu::launches().size();
+    const std::size_t before = context.state().workspace.capacity_bytes();
+    gemm_blockwise(context, args);
+    Launched launched;
+    launched.scratch_bytes = context.state().workspace.capacity_bytes() - before;
+    const auto launches = switchback_cuda_emu::launches();
+    for (std::size_t i = since; i < launches.size(); ++i)
+      launched.names.push_back(launches[i].name);
+    launched.blocks = launches.at(since).grid.x;
+    launched.threads = launches.at(since).block.x;
+    context.synchronize();
+    return launched;
+  }
+  using Names = std::vector<std::string>;
+};
+
+TEST_F(CudaBlockwise, TensorCoresAreTheDefault) {
+  for (const int capability : {75, 80, 89, 90, 120}) {
+    switchback_cuda_emu::Options machine;
+    machine.compute_capability = capability;
+    switchback_cuda_emu::reset(machine);
+    Context context(emulated());
+    EXPECT_EQ(gemm_blockwise_engines(context).front().name, "mma");
+    EXPECT_EQ(product(context, 300, 40, 64).names, Names{"blockwise_mma"}) << capability;
+    EXPECT_EQ(product(context, 300, 40, 64, 0, "dp4a").names, Names{"blockwise"}) << capability;
+  }
+}
+
+// Copies of 16 bytes need such addresses: others are left to the other kernel, named or not.
+TEST_F(CudaBlockwise, MisalignedOperandsGoToTheOtherKernel) {
+  Context context(emulated());
+  EXPECT_EQ(product(context, 300, 40, 64, 16).names, Names{"blockwise_mma"});
+  EXPECT_EQ(product(context, 300, 40, 64, 8).names, Names{"blockwise"});
+  EXPECT_EQ(product(context, 300, 40, 64, 8, "mma").names, Names{"blockwise"});
+}
+
+// Four multiprocessors: 4 large tiles take as long as 16 small ones would in 1.25 · 16 / 4 of it; 9
+// small ones take less than the 4 that they are parts of. Small ones run three at a time.
+TEST_F(CudaBlockwise, TilesFitTheMultiprocessors) {
+  Context context(emulated());
+  const Launched large = product(context, 256, 256, 256);
+  EXPECT_EQ(large.threads, 256u);
+  EXPECT_EQ(large.blocks, 4u);
+  const Launched small = product(context, 256, 129, 129);
+  EXPECT_EQ(small.threads, 128u);
+  EXPECT_EQ(small.blocks, 9u);
+  EXPECT_EQ(product(context, 256, 64, 64 * 13).blocks, 12u);
+  EXPECT_EQ(product(context, 256, 64, 64).blocks, 1u);
+  // 67 KiB of shared memory are more than a block has on 7.5.
+  switchback_cuda_emu::Options machine;
+  machine.compute_capability = 75;
+  switchback_cuda_emu::reset(machine);
+  Context turing(emulated());
+  EXPECT_EQ(product(turing, 256, 256, 256).threads, 128u);
+}
+
+// Blocks that have several superblocks keep one tile each between these; with few tiles, each
+// superblock has blocks of its own, and each of those a tile.
+TEST_F(CudaBlockwise, SuperblocksTakeLittleMemory) {
+  // Of twelve tiles of 16 KiB, or three.
+  constexpr std::size_t most = std::size_t{1} << 20;
+  Context context(emulated());
+  EXPECT_EQ(product(context, 8192, 64, 64 * 13).scratch_bytes, 0u);
+  const Launched in_turn = product(context, 8192 + 256, 64, 64 * 13);
+  EXPECT_EQ(in_turn.names, Names{"blockwise_mma"});
+  EXPECT_GT(in_turn.scratch_bytes, 0u);
+  EXPECT_LE(in_turn.scratch_bytes, most);
+  Context other(emulated());
+  const Launched parts = product(other, 3 * 8192, 64, 64);
+  EXPECT_EQ(parts.names, (Names{"blockwise_mma", "blockwise_parts"}));
+  EXPECT_EQ(parts.blocks, 3u);
+  EXPECT_GT(parts.scratch_bytes, 0u);
+  EXPECT_LE(parts.scratch_bytes, most);
+}
+
+}  // namespace
+}  // namespace switchback::test
