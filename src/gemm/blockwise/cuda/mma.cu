@@ -356,7 +356,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Mm
   const auto thread = static_cast<int>(threadIdx.x);
   const Lane<T> at(threadIdx.x);
 
-  // A thread copies the piece of one number of every so manieth row.
+  // A thread copies pieces of one number, of rows that are rows_at_once apart.
   constexpr int rows_at_once = T::threads / pieces;
   constexpr int copies_of_a = T::rows / rows_at_once;
   constexpr int copies_of_b = T::columns / rows_at_once;
