@@ -83,15 +83,15 @@ void BlockMaxima(const ConstAnyMatrix& x, std::int64_t begin, std::int64_t end, 
   });
 }
 
-template <bool bracket, class T>
+template <Made made, class T>
 HWY_INLINE void column_run(const T* x, std::int64_t cols, const cpu::ColumnScales& columns,
                            std::int64_t first_col, std::int8_t* q) {
   const ScaleOfColumn scale{columns};
   std::int64_t c = 0;
   for (; c + quad <= cols; c += quad)
-    store_codes<false>(codes<bracket>(x + c, scale, first_col + c), q + c);
+    store_codes<false>(codes<made>(x + c, scale, first_col + c), q + c);
   if (c < cols)  // there is room for whole quads
-    store_codes<false>(codes<bracket>(Padded<T>(x + c, cols - c).elements, scale, first_col + c),
+    store_codes<false>(codes<made>(Padded<T>(x + c, cols - c).elements, scale, first_col + c),
                        q + c);
 }
 
@@ -119,9 +119,9 @@ void BlockCodes(const cpu::BlockTile& t) {
                         none);
       if (t.by_column == nullptr) continue;
       if (bracketed)
-        column_run<true>(x, cols, t.columns, col_begin, t.by_column + at);
+        column_run<Made::bracket>(x, cols, t.columns, col_begin, t.by_column + at);
       else
-        column_run<false>(x, cols, t.columns, col_begin, t.by_column + at);
+        column_run<Made::division>(x, cols, t.columns, col_begin, t.by_column + at);
     }
   });
 }

@@ -85,13 +85,18 @@ HWY_INLINE VU rounded(VF t) {
   return hn::BitCast(U32(), hn::Add(t, hn::Set(F32(), integer_shift)));
 }
 
-// How the codes of a run of elements are made: one scale for all, or one for each column.
+// How codes are made, as derived in scale.hpp: by one product, which only elements of 16 bits can
+// be, by two that have to agree, or by the division.
+enum class Made { product, bracket, division };
+
+// The scales of a run of elements: one for all, or one for each column.
 struct OneScale {
-  VF lower, upper, absmax;
-  explicit HWY_INLINE OneScale(const Scale& s)
+  VF lower, upper, absmax, factor;
+  explicit HWY_INLINE OneScale(const Scale& s, float one_factor = 0.0f)
       : lower(hn::Set(F32(), s.lower)),
         upper(hn::Set(F32(), s.upper)),
-        absmax(hn::Set(F32(), s.absmax)) {}
+        absmax(hn::Set(F32(), s.absmax)),
+        factor(hn::Set(F32(), one_factor)) {}
   HWY_INLINE VF lower_at(std::int64_t) const { return lower; }
   HWY_INLINE VF upper_at(std::int64_t) const { return upper; }
   HWY_INLINE VU divided(VF x, std::int64_t) const {
@@ -106,13 +111,16 @@ HWY_INLINE VU product(const S& scale, VF x, VF factor) {
 }
 
 // The codes of x[0, quad), whose scales are those of columns col on.
-template <bool bracket, class T, class S>
+template <Made made, class T, class S>
 HWY_INLINE Codes codes(const T* x, const S& scale, std::int64_t col) {
   const VF a = widen(x);
   const VF b = widen(x + lanes);
   const VF c = widen(x + 2 * lanes);
   const VF d = widen(x + 3 * lanes);
-  if constexpr (bracket) {
+  if constexpr (made == Made::product)
+    return {product(scale, a, scale.factor), product(scale, b, scale.factor),
+            product(scale, c, scale.factor), product(scale, d, scale.factor)};
+  if constexpr (made == Made::bracket) {
     const std::int64_t col_b = col + lanes;
     const std::int64_t col_c = col + 2 * lanes;
     const std::int64_t col_d = col + 3 * lanes;
@@ -146,6 +154,14 @@ using QuadBytes = hn::Repartition<std::uint8_t, F32>;
 // The codes of a quad as bytes. Saturating packs keep the codes; they work within 128-bit blocks,
 // so block i holds the 4 codes from 4·i on of each of the quad's vectors.
 HWY_INLINE hn::Vec<QuadBytes> packed(const Codes& k) {
+#if HWY_TARGET == HWY_AVX3
+  // The low words are the codes already. Block i: words of the lanes from 4·i on, of both vectors.
+  const __m512i words =
+      _mm512_set_epi16(62, 60, 58, 56, 30, 28, 26, 24, 54, 52, 50, 48, 22, 20, 18, 16, 46, 44, 42,
+                       40, 14, 12, 10, 8, 38, 36, 34, 32, 6, 4, 2, 0);
+  return hn::Vec<QuadBytes>{_mm512_packs_epi16(_mm512_permutex2var_epi16(k.a.raw, words, k.b.raw),
+                                               _mm512_permutex2var_epi16(k.c.raw, words, k.d.raw))};
+#else
   const I32 di;
   const hn::Repartition<std::int16_t, F32> d16;
   const auto shift = hn::BitCast(di, hn::Set(F32(), integer_shift));
@@ -155,11 +171,20 @@ HWY_INLINE hn::Vec<QuadBytes> packed(const Codes& k) {
                                        hn::Sub(hn::BitCast(di, k.d), shift));
 #if HWY_TARGET == HWY_SSE4
   return hn::Vec<QuadBytes>{_mm_packs_epi16(ab.raw, cd.raw)};
-#elif HWY_TARGET == HWY_AVX2
-  return hn::Vec<QuadBytes>{_mm256_packs_epi16(ab.raw, cd.raw)};
 #else
-  return hn::Vec<QuadBytes>{_mm512_packs_epi16(ab.raw, cd.raw)};
+  return hn::Vec<QuadBytes>{_mm256_packs_epi16(ab.raw, cd.raw)};
 #endif
+#endif
+}
+#endif
+
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+template <bool stream>
+HWY_INLINE void store_quad(hn::Vec<QuadBytes> bytes, std::int8_t* q) {
+  if constexpr (stream)
+    hn::Stream(bytes, QuadBytes(), reinterpret_cast<std::uint8_t*>(q));
+  else
+    hn::StoreU(bytes, QuadBytes(), reinterpret_cast<std::uint8_t*>(q));
 }
 #endif
 
@@ -167,7 +192,6 @@ HWY_INLINE hn::Vec<QuadBytes> packed(const Codes& k) {
 template <bool stream>
 HWY_INLINE void store_codes(const Codes& k, std::int8_t* q) {
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  const QuadBytes d8;
   auto bytes = packed(k);
 #if HWY_TARGET == HWY_AVX2
   bytes.raw = _mm256_permutevar8x32_epi32(bytes.raw, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
@@ -175,16 +199,39 @@ HWY_INLINE void store_codes(const Codes& k, std::int8_t* q) {
   bytes.raw = _mm512_permutexvar_epi32(
       _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes.raw);
 #endif
-  if constexpr (stream)
-    hn::Stream(bytes, d8, reinterpret_cast<std::uint8_t*>(q));
-  else
-    hn::StoreU(bytes, d8, reinterpret_cast<std::uint8_t*>(q));
+  store_quad<stream>(bytes, q);
 #else
   store_bytes(k.a, q);
   store_bytes(k.b, q + lanes);
   store_bytes(k.c, q + 2 * lanes);
   store_bytes(k.d, q + 3 * lanes);
 #endif
+}
+
+// Stores the codes of x[0, quad), all of one scale, in order.
+template <Made made, bool stream, class T>
+HWY_INLINE void code_quad(const T* x, const OneScale& scale, std::int8_t* q) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (made == Made::product && std::is_same_v<T, bfloat16>) {
+    // Elements at even places and those between them: their codes are the low bytes of the words
+    // they came from, so that one shuffle puts all in order.
+    const auto words_of = [&](const bfloat16* from) HWY_ATTR {
+      const VU pairs = hn::LoadU(U32(), reinterpret_cast<const std::uint32_t*>(from));
+      const VF even = hn::BitCast(F32(), hn::ShiftLeft<16>(pairs));
+      const VF odd = hn::BitCast(F32(), hn::And(pairs, hn::Set(U32(), 0xFFFF0000u)));
+      return _mm512_mask_shuffle_epi8(
+          product(scale, even, scale.factor).raw, 0x2222222222222222u,
+          product(scale, odd, scale.factor).raw,
+          _mm512_set4_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0x00000000));
+    };
+    const __m512i words =
+        _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28, 26,
+                         24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    return store_quad<stream>(
+        hn::Vec<QuadBytes>{_mm512_permutex2var_epi16(words_of(x), words, words_of(x + 32))}, q);
+  }
+#endif
+  store_codes<stream>(codes<made>(x, scale, 0), q);
 }
 
 // Stores the codes of a quad in the order that costs least: in their own, or as packed() has them.

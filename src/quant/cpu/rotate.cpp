@@ -113,10 +113,15 @@ HWY_INLINE VF stage(VF& a, VF& b, VF& c, VF& d) {
   const VF sum = hn::Add(hn::Add(a, b), hn::Add(c, d));
   const VF h = fused ? sum : hn::Mul(half, sum);
   const auto less = [&](VF v) HWY_ATTR { return fused ? hn::MulSub(half, h, v) : hn::Sub(h, v); };
+  // The same difference, by the units that multiply: a core has as many of them as of those that
+  // add, and a stage without fused products has seven additions and subtractions for one product.
+  const auto less_too = [&](VF v) HWY_ATTR {
+    return HWY_NATIVE_FMA ? hn::MulSub(fused ? half : hn::Set(F32(), 1.0f), h, v) : less(v);
+  };
   const VF first = less(d);
-  const VF second = less(c);
-  c = less(b);
-  d = less(a);
+  const VF second = less_too(c);
+  c = less_too(b);
+  d = less_too(a);
   a = first;
   b = second;
   return sum;

@@ -54,13 +54,13 @@ struct NoMax {
 
 // q[0, count) = codes of x[0, count). Meanwhile `max` reads next[0, count), the elements that
 // follow, so that memory is read while codes are computed.
-template <bool bracket, bool stream, class T, class Max>
+template <Made made, bool stream, class T, class Max>
 HWY_INLINE void code_run(const T* x, std::int64_t count, const OneScale& scale, std::int8_t* q,
                          const T* next, Max& max) {
   if (count < quad) {
     if (count <= 0) return;
     alignas(64) std::int8_t padded[quad];
-    store_codes<false>(codes<bracket>(Padded<T>(x, count).elements, scale, 0), padded);
+    code_quad<made, false>(Padded<T>(x, count).elements, scale, padded);
     std::memcpy(q, padded, static_cast<std::size_t>(count));
     max.add(Padded<T>(next, count).elements);
     return;
@@ -69,18 +69,18 @@ HWY_INLINE void code_run(const T* x, std::int64_t count, const OneScale& scale, 
   if constexpr (stream) {
     i = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(q) % quad);
     if (i > 0) {
-      store_codes<false>(codes<bracket>(x, scale, 0), q);
+      code_quad<made, false>(x, scale, q);
       max.add(next);
     }
   }
   for (; i + quad <= count; i += quad) {
     max.add(next + i);
-    store_codes<stream>(codes<bracket>(x + i, scale, i), q + i);
+    code_quad<made, stream>(x + i, scale, q + i);
   }
   if (i < count) {
     i = count - quad;
     max.add(next + i);
-    store_codes<false>(codes<bracket>(x + i, scale, i), q + i);
+    code_quad<made, false>(x + i, scale, q + i);
   }
 }
 
@@ -89,9 +89,13 @@ HWY_INLINE void code_run(const T* x, std::int64_t count, const Scale& scale, std
                          const T* next, Max& max) {
   switch (scale.method) {
     case Scale::Method::bracket:
-      return code_run<true, stream>(x, count, OneScale(scale), q, next, max);
+      if constexpr (sizeof(T) == 2)
+        if (const OneFactor one = OneFactor::of<T>(scale); one.suffices)
+          return code_run<Made::product, stream>(x, count, OneScale(scale, one.factor), q, next,
+                                                 max);
+      return code_run<Made::bracket, stream>(x, count, OneScale(scale), q, next, max);
     case Scale::Method::divide:
-      return code_run<false, stream>(x, count, OneScale(scale), q, next, max);
+      return code_run<Made::division, stream>(x, count, OneScale(scale), q, next, max);
     case Scale::Method::none:
       std::memset(q, 0, static_cast<std::size_t>(count));
       if constexpr (!std::is_same_v<Max, NoMax>) add_run(max, next, count);

@@ -25,8 +25,10 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "quant/scalar.hpp"
+#include "switchback/types.hpp"
 
 namespace switchback::quant {
 
@@ -59,6 +61,21 @@ struct Scale {
       s.method = std::isfinite(absmax) ? Method::divide : Method::none;
     }
     return s;
+  }
+};
+
+/// What one product of elements of a 16-bit type T needs. Of a bracketed scale.
+struct OneFactor {
+  bool suffices;
+  float factor;
+
+  template <class T>
+  static OneFactor of(const Scale& scale) noexcept {
+    const std::int32_t fraction = std::bit_cast<std::int32_t>(scale.absmax) & fraction_mask;
+    if (fraction == exact_inverse_fraction) return {true, 127.0f / scale.absmax};
+    const bool multiple =
+        std::is_same_v<T, half> && scale.absmax != 0.0f && (0x400 | fraction >> 13) % 127 == 0;
+    return {!multiple, scale.upper};
   }
 };
 

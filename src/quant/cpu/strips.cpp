@@ -72,7 +72,7 @@ struct PartScales {
   __mmask16 bracketed;  // columns whose codes one product does not give
 };
 
-// As Scale::of() and single_factor().
+// As Scale::of() and OneFactor::of().
 template <class T>
 HWY_INLINE PartScales scales_of(VF absmax) {
   const __m512 a = absmax.raw;
@@ -108,8 +108,6 @@ HWY_INLINE PartScales scales_of(VF absmax) {
   }
   return s;
 }
-
-enum class Made { product, bracket, division };
 
 HWY_INLINE VU divided(VF x, const PartScales& s) {
   // Of a column with a NaN or Inf, or of zeros, all codes are 0.

@@ -75,13 +75,13 @@ struct Soon {
 };
 
 // The codes of a row of the tile, packed, and in their own order into q if there is one.
-template <bool bracket, bool with_q, class T, class S>
+template <Made made, bool with_q, class T, class S>
 HWY_INLINE void code_row(const T* x, const Soon<T>& soon, std::int64_t cols, const S& scale,
                          std::int64_t first_col, std::int8_t* packed, std::int8_t* q, bool stream) {
   std::int64_t c = 0;
   for (; c + quad <= cols; c += quad) {
     soon.ask(c);
-    const Codes k = codes<bracket>(x + c, scale, first_col + c);
+    const Codes k = codes<made>(x + c, scale, first_col + c);
     store_packed(k, packed + c);
     if constexpr (with_q) {
       if (stream)
@@ -91,7 +91,7 @@ HWY_INLINE void code_row(const T* x, const Soon<T>& soon, std::int64_t cols, con
     }
   }
   if (c == cols) return;
-  const Codes k = codes<bracket>(Padded<T>(x + c, cols - c).elements, scale, first_col + c);
+  const Codes k = codes<made>(Padded<T>(x + c, cols - c).elements, scale, first_col + c);
   store_packed(k, packed + c);
   if constexpr (with_q) {
     alignas(64) std::int8_t padded[quad];
@@ -101,7 +101,7 @@ HWY_INLINE void code_row(const T* x, const Soon<T>& soon, std::int64_t cols, con
 }
 
 // next: the row of the next tile that is asked for; null: none.
-template <bool bracket, class T, class S>
+template <Made made, class T, class S>
 HWY_INLINE void code_row(const cpu::TileJob& job, std::int64_t r, std::int64_t col_begin,
                          std::int64_t col_end, const T* next, const S& scale, std::int8_t* packed) {
   constexpr std::int64_t ahead = 8;  // rows: enough at 1 KiB of each, not too much at 16 KiB
@@ -111,10 +111,10 @@ HWY_INLINE void code_row(const cpu::TileJob& job, std::int64_t r, std::int64_t c
       next != nullptr};
   const std::int64_t cols = col_end - col_begin;
   if (job.q.data == nullptr)
-    return code_row<bracket, false>(x, soon, cols, scale, col_begin, packed, nullptr, false);
+    return code_row<made, false>(x, soon, cols, scale, col_begin, packed, nullptr, false);
   std::int8_t* const q = row(job.q, r, col_begin);
   const bool stream = job.stream && reinterpret_cast<std::uintptr_t>(q) % quad == 0;
-  code_row<bracket, true>(x, soon, cols, scale, col_begin, packed, q, stream);
+  code_row<made, true>(x, soon, cols, scale, col_begin, packed, q, stream);
 }
 
 // The other half of the next tile's lines.
@@ -353,7 +353,7 @@ HWY_INLINE void turn_units(const Turning& t, const std::int8_t* packed, std::int
   if (waiting >= 0) put_unit(t, t.lines + waiting % 2 * 16 * t.lines_bytes, waiting, first, count);
 }
 
-template <bool bracket, class T, class S>
+template <Made made, class T, class S>
 HWY_INLINE void transpose_run(const cpu::TileJob& job, const cpu::Cut::Piece& piece, const S& scale,
                               std::int8_t* scratch) {
   const std::int64_t rows = piece.row_end - piece.row_begin;
@@ -380,9 +380,9 @@ HWY_INLINE void transpose_run(const cpu::TileJob& job, const cpu::Cut::Piece& pi
              : job.asks_ahead       ? row<T>(job.x, after, piece.col_begin)
                                     : nullptr;
     for (std::int64_t i = 0; i < count; ++i)
-      code_row<bracket, T>(job, piece.row_begin + first + i, piece.col_begin, piece.col_end,
-                           next == nullptr ? nullptr : next + i * job.x.stride, scale,
-                           scratch + i * t.packed_bytes);
+      code_row<made, T>(job, piece.row_begin + first + i, piece.col_begin, piece.col_end,
+                        next == nullptr ? nullptr : next + i * job.x.stride, scale,
+                        scratch + i * t.packed_bytes);
     LinesOfNext lines;
     if (next != nullptr)
       lines = {reinterpret_cast<const char*>(next + cols / 2),
@@ -395,14 +395,17 @@ HWY_INLINE void transpose_run(const cpu::TileJob& job, const cpu::Cut::Piece& pi
 void TransposeRun(const cpu::TileJob& job, const cpu::Cut::Piece& piece, std::int8_t* scratch) {
   with_type(job.x.dtype, [&]<class T>(T) HWY_ATTR {
     if (!job.by_column) {
-      if (job.scale.method == Scale::Method::bracket)
-        transpose_run<true, T>(job, piece, OneScale(job.scale), scratch);
-      else
-        transpose_run<false, T>(job, piece, OneScale(job.scale), scratch);
+      if (job.scale.method == Scale::Method::divide)
+        return transpose_run<Made::division, T>(job, piece, OneScale(job.scale), scratch);
+      if constexpr (sizeof(T) == 2)
+        if (const OneFactor one = OneFactor::of<T>(job.scale); one.suffices)
+          return transpose_run<Made::product, T>(job, piece, OneScale(job.scale, one.factor),
+                                                 scratch);
+      transpose_run<Made::bracket, T>(job, piece, OneScale(job.scale), scratch);
     } else if (job.columns.bracketed(piece.col_begin, piece.col_end)) {
-      transpose_run<true, T>(job, piece, ScaleOfColumn{job.columns}, scratch);
+      transpose_run<Made::bracket, T>(job, piece, ScaleOfColumn{job.columns}, scratch);
     } else {
-      transpose_run<false, T>(job, piece, ScaleOfColumn{job.columns}, scratch);
+      transpose_run<Made::division, T>(job, piece, ScaleOfColumn{job.columns}, scratch);
     }
   });
   if (job.stream) hwy::FlushStream();
