@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reference zone: GELU and its derivative as sequences of f32 operations, which every engine
-// carries out in this order, so that all give the same bits. No multiplication and addition is
-// fused. Needs the default floating-point environment.
+// carries out in this order, so that all give the same bits. What is written as fused is one fused
+// multiply-add, everything else is rounded by itself. Needs the default floating-point environment.
 //
-//   tanh form: x · (1 + tanh(u))/2 = x / (1 + exp(-2u)),  u = sqrt(2/pi) · (x + 0.044715·x³)
-//   erf form:  x · P(x),  P(x) = (1 + erf(x/sqrt(2)))/2,  for a >= 0 P(-a) = exp(-a²/2) · r(a) and
-//              P(a) = 1 - P(-a)
+// Both forms are x · P(x), P(x) + P(-x) = 1. Of b = -|x| they take the tail P(b), which keeps its
+// digits where 1 - P(-b) would lose them; then the value is b · tail + max(x, 0), and the
+// derivative that of the tail with x's sign, plus 1 where x has none.
 //
-// (Hendrycks and Gimpel 2016, arXiv 1606.08415.) Against the exact functions, |x| <= 15: values and
-// derivatives differ by at most 2^-22 · max(1, |x|); the values of the erf form also by at most 10
-// · 2^-24 of themselves for negative x, where 1 + erf would lose all digits, down to the
-// subnormals. NaN and Inf stay visible: the value at Inf is Inf, at -Inf it is NaN, both
-// derivatives there are NaN.
+//   tanh form: P(b) = e / (1 + e), e = exp(2·sqrt(2/pi) · (b + 0.044715·b³))
+//   erf form:  P(b) = exp(-b²/2) · r(b), r a quotient of polynomials
+//
+// (Hendrycks and Gimpel 2016, arXiv 1606.08415.) Against the exact functions, all f32 with |x| <=
+// 15.5: values differ by at most 1.5, derivatives by 2.5 · 2^-24 · max(1, |x|); the values of the
+// erf form also by at most 8.1 · 2^-24 of themselves for x > -12.9, from where on they are
+// subnormal. NaN and Inf stay visible: the value at Inf is Inf, at -Inf it is NaN, both derivatives
+// there are NaN.
 #pragma once
 
-#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "switchback/types.hpp"
 
@@ -35,27 +39,45 @@ inline constexpr float ln2_low = 0x1.7f7d1cp-20f;
 inline constexpr float integer_shift = 0x1.8p23f;  // added, it leaves an integer in the low bits
 inline constexpr std::uint32_t integer_shift_bits = 0x4B400000u;
 
-// r(a) = t · (tail0 + tail1·t + … + tail8·t⁸), t = 1/(1 + 0.35·a), 0 <= a <= 15: a minimax fit;
-// relative error 3.2e-8.
-inline constexpr float tail_slope = 0.35f;
-inline constexpr float tail0 = 0x1.1df1c0p-3f;
-inline constexpr float tail1 = 0x1.1e7130p-3f;
-inline constexpr float tail2 = 0x1.eac3b4p-4f;
-inline constexpr float tail3 = 0x1.b06f08p-4f;
-inline constexpr float tail4 = -0x1.7d25fap-6f;
-inline constexpr float tail5 = 0x1.466f82p-3f;
-inline constexpr float tail6 = -0x1.060b04p-2f;
-inline constexpr float tail7 = 0x1.27093cp-3f;
-inline constexpr float tail8 = -0x1.ddd232p-6f;
-inline constexpr float tail_end = 15.0f;                  // exp(-15²/2) is 0 in f32
-inline constexpr float density_at_zero = 0x1.988454p-2f;  // 1/sqrt(2·pi)
-inline constexpr std::uint32_t upper_half = 0xFFFFF000u;  // 12 bits, whose square is exact
+// exp(-r/2) is the same polynomial with coefficients that are exactly these: what the functions
+// below take the exponential of is -y/2, because then b² needs no factor.
+inline constexpr float half_exp2 = exp2 * 0x1p-2f;
+inline constexpr float half_exp3 = -exp3 * 0x1p-3f;
+inline constexpr float half_exp4 = exp4 * 0x1p-4f;
+inline constexpr float half_exp5 = -exp5 * 0x1p-5f;
+inline constexpr float half_exp6 = exp6 * 0x1p-6f;
+inline constexpr float minus_half_log2_e = -0.5f * log2_e;
+inline constexpr float two_ln2_high = 2.0f * ln2_high;
+inline constexpr float two_ln2_low = 2.0f * ln2_low;
+// Added, they leave n + 64 and n + 127 in the low bits. The first is for exponentials that are
+// 2^64 times too large, so that they are normal numbers where the tail is none; the second factor
+// of the tail is so much too small, and only their product rounds.
+inline constexpr float scaled_shift = integer_shift + 64.0f;
+inline constexpr float exponent_shift = integer_shift + 127.0f;
+inline constexpr float scale = 0x1p64f;
+inline constexpr float inverse_scale = 0x1p-64f;
 
-inline constexpr float twice_sqrt_2_pi = 0x1.988454p+0f;  // 2 · sqrt(2/pi)
-inline constexpr float cubic = 0.044715f;
-inline constexpr float three_cubic = 0.134145f;
-inline constexpr float value_end = 100.0f;      // exp(±100) is 0 or Inf in f32
-inline constexpr float derivative_end = 10.0f;  // exp(2u) is finite there
+// r(b) = (1/2 + over1·b + … + over4·b⁴) / (1 + under1·b + … + under5·b⁵), -14.3 <= b <= 0: a
+// minimax fit whose coefficients were then rounded so that its relative error is 1.2e-8. All terms
+// of both have the same sign.
+inline constexpr float over0 = 0.5f;
+inline constexpr float over1 = -0x1.bfae8ep-2f;
+inline constexpr float over2 = 0x1.7588f4p-3f;
+inline constexpr float over3 = -0x1.4a78e8p-5f;
+inline constexpr float over4 = 0x1.0ac66cp-8f;
+inline constexpr float under1 = -0x1.ac1976p+0f;
+inline constexpr float under2 = 0x1.32f4eap+0f;
+inline constexpr float under3 = -0x1.de725ap-2f;
+inline constexpr float under4 = 0x1.9e369p-4f;
+inline constexpr float under5 = -0x1.4e594ep-7f;
+inline constexpr float tail_end = 15.0f;   // from 14.2 on the tail is 0 in f32
+inline constexpr float bell_end = 13.27f;  // exp(-b²/2) = p·2^-127, which is 0 here
+inline constexpr float density_at_zero = 0x1.988454p-2f;  // 1/sqrt(2·pi)
+
+// The exponent of the tanh form is linear·b + cubic·b³.
+inline constexpr float linear = 0x1.988454p+0f;  // 2 · sqrt(2/pi)
+inline constexpr float cubic = linear * 0.044715f;
+inline constexpr float tanh_end = 11.0f;  // from 10.5 on the tail is 0 in f32
 
 constexpr float magnitude(float x) noexcept {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu);
@@ -83,53 +105,116 @@ constexpr float exponential(float z, float rest) noexcept {
   return (p * power_of_two(half)) * power_of_two(whole - half);
 }
 
-constexpr float clamp(float x, float end) noexcept {
-  return std::min(std::max(x, -end), end);
+/// a · b + c, rounded once. In constant expressions, where there is no std::fma, the sum of the
+/// exact product is rounded to f64 first; a test compares what the tables below make of that.
+constexpr float fused(float a, float b, float c) noexcept {
+  return std::is_constant_evaluated()
+             ? static_cast<float>(static_cast<double>(a) * static_cast<double>(b) +
+                                  static_cast<double>(c))
+             : std::fma(a, b, c);
+}
+
+/// -|x|, but no less than -end; -end for NaN.
+constexpr float below_zero(float x, float end) noexcept {
+  const float b = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) | 0x80000000u);
+  return b > -end ? b : -end;
+}
+/// x where its sign is clear, else -0.
+constexpr float without_negative(float x) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::bit_cast<float>(bits < 0x80000000u ? bits : 0x80000000u);
+}
+/// 1 where x's sign is clear, else 0.
+constexpr float step(float x) noexcept {
+  return std::bit_cast<std::uint32_t>(x) < 0x80000000u ? 1.0f : 0.0f;
+}
+/// y, which has no sign, with that of x.
+constexpr float with_sign_of(float x, float y) noexcept {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(y) |
+                              (std::bit_cast<std::uint32_t>(x) & 0x80000000u));
+}
+
+/// exp(-r/2), |r| <= ln(2).
+constexpr float exp_of_half(float r) noexcept {
+  float p = fused(half_exp6, r, half_exp5);
+  p = fused(p, r, half_exp4);
+  p = fused(p, r, half_exp3);
+  p = fused(p, r, half_exp2);
+  p = fused(p, r, -0.5f);
+  return fused(p, r, 1.0f);
+}
+/// p · 2^(n + 64), by adding to the exponent. `shifted` has n + 64 in its low bits.
+constexpr float scaled(float p, float shifted) noexcept {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) +
+                              (std::bit_cast<std::uint32_t>(shifted) << 23));
+}
+
+/// P(b) = tail and 1 - P(b) = rest · 2^64 of the tanh form, and b².
+struct Logistic {
+  float tail, rest, square;
+};
+constexpr Logistic logistic(float b) noexcept {
+  const float square = b * b;
+  const float y = b * fused(-2.0f * cubic, square, -2.0f * linear);
+  const float shifted = fused(y, minus_half_log2_e, scaled_shift);
+  const float n = shifted - scaled_shift;
+  const float r = fused(n, two_ln2_low, fused(n, two_ln2_high, y));
+  const float e = scaled(exp_of_half(r), shifted);
+  const float rest = 1.0f / (e + scale);
+  return {e * rest, rest, square};
 }
 
 constexpr float tanh_value(float x) noexcept {
-  const float u = clamp((twice_sqrt_2_pi * x) * (1.0f + cubic * (x * x)), value_end);
-  return x / (1.0f + exponential(-u, 0.0f));
+  const float b = below_zero(x, tanh_end);
+  return fused(b < x ? b : x, logistic(b).tail, without_negative(x));
 }
 
 constexpr float tanh_derivative(float x) noexcept {
-  const float c = clamp(x, derivative_end);
-  const float square = c * c;
-  const float e = exponential(-((twice_sqrt_2_pi * c) * (1.0f + cubic * square)), 0.0f);
-  const float s = 1.0f / (1.0f + e);
-  const float slope = twice_sqrt_2_pi * (1.0f + three_cubic * square);
-  return (s + (c * slope) * (s * (e * s))) + (x - x);
+  const Logistic l = logistic(below_zero(x, tanh_end));
+  const float slope = fused(3.0f * cubic * scale, l.square, linear * scale) * l.rest;
+  return fused(x * l.tail, slope, step(x) - with_sign_of(x, l.tail));
 }
 
-struct Normal {
-  float distribution;  ///< P(x)
-  float bell;          ///< exp(-x²/2)
+/// r(b) · factor, which is a power of two.
+constexpr float tail_ratio(float b, float factor) noexcept {
+  float under = fused(under5, b, under4);
+  under = fused(under, b, under3);
+  under = fused(under, b, under2);
+  under = fused(under, b, under1);
+  under = fused(under, b, 1.0f);
+  float over = fused(over4 * factor, b, over3 * factor);
+  over = fused(over, b, over2 * factor);
+  over = fused(over, b, over1 * factor);
+  over = fused(over, b, over0 * factor);
+  return over * (1.0f / under);
+}
+
+/// exp(-b²/2) = p · 2^n.
+struct Bell {
+  float p, shifted;
 };
-
-constexpr Normal normal(float x) noexcept {
-  const float a = std::min(magnitude(x), tail_end);
-  const float upper = std::bit_cast<float>(std::bit_cast<std::uint32_t>(a) & upper_half);
-  const float bell = exponential(-0.5f * (upper * upper), -0.5f * ((a - upper) * (a + upper)));
-  const float t = 1.0f / (1.0f + tail_slope * a);
-  float p = tail8 * t + tail7;
-  p = p * t + tail6;
-  p = p * t + tail5;
-  p = p * t + tail4;
-  p = p * t + tail3;
-  p = p * t + tail2;
-  p = p * t + tail1;
-  p = p * t + tail0;
-  const float tail = (p * t) * bell;
-  return {x < 0.0f ? tail : 1.0f - tail, bell};
+constexpr Bell bell(float b, float shift) noexcept {
+  const float shifted = fused(b * b, minus_half_log2_e, shift);
+  const float n = shifted - shift;
+  const float r = fused(n, two_ln2_low, fused(b, b, n * two_ln2_high));
+  return {exp_of_half(r), shifted};
 }
 
+constexpr float erf_tail(float b) noexcept {
+  const Bell e = bell(b, scaled_shift);
+  return tail_ratio(b, inverse_scale) * scaled(e.p, e.shifted);
+}
 constexpr float erf_value(float x) noexcept {
-  return x * normal(x).distribution;
+  const float b = below_zero(x, tail_end);
+  return fused(b < x ? b : x, erf_tail(b), without_negative(x));
 }
 
 constexpr float erf_derivative(float x) noexcept {
-  const Normal n = normal(x);
-  return n.distribution + x * (n.bell * density_at_zero);
+  const float b = below_zero(x, bell_end);
+  const Bell e = bell(b, exponent_shift);
+  const float bell_of_x = e.p * std::bit_cast<float>(std::bit_cast<std::uint32_t>(e.shifted) << 23);
+  const float slope = fused(density_at_zero, x, -with_sign_of(x, tail_ratio(b, 1.0f)));
+  return fused(slope, bell_of_x, step(x));
 }
 
 constexpr float value(Activation activation, float x) noexcept {
@@ -158,17 +243,18 @@ struct Bf16Values {
   constexpr explicit Bf16Values(Activation activation) {
     for (std::uint32_t i = 0; i < count; ++i) {
       const auto x = std::bit_cast<float>((first + i) << 16);
-      // There the exponential overflows, which is no constant expression, and the value is -0.
-      const bool zero = activation == Activation::gelu_tanh && x > 10.0f;
-      pairs[i] = bf16_bits(value(activation, x)) |
-                 (zero ? 0x8000u : bf16_bits(value(activation, -x))) << 16;
+      // There the tail underflows to 0, which is no constant expression for nvcc.
+      const bool far = activation == Activation::gelu_tanh && x > 10.65f;
+      const float tail = far                                   ? 0.0f
+                         : activation == Activation::gelu_tanh ? logistic(-x).tail
+                                                               : erf_tail(-x);
+      pairs[i] = bf16_bits(fused(-x, tail, x)) | bf16_bits(fused(-x, tail, -0.0f)) << 16;
     }
   }
 };
 
-/// The derivatives at all bf16 whose magnitudes are no less than 2^-13 and less than 10 (from
-/// where on exponentials underflow, which is no constant expression for nvcc): of all x that are
-/// not negative, then of those that are.
+/// The derivatives at all bf16 whose magnitudes are no less than 2^-13 and less than 10: of all x
+/// that are not negative, then of those that are.
 struct Bf16Slopes {
   static constexpr std::uint32_t first = 0x3900u;
   static constexpr std::uint32_t end = 0x4120u;

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(threads)
     for (std::int64_t f = lane(); f < fragments; f += 32) {
       const float below = __fsub_rn(of_row[f], largest);
       // exp(-120) is 0 in f32; NaN stays NaN.
-      of_row[f] = quant::device_gelu::exponential<false>(below < -120.0f ? -120.0f : below, 0.0f);
+      of_row[f] = quant::device_gelu::exponential(below < -120.0f ? -120.0f : below, 0.0f);
       sum = __fadd_rn(sum, of_row[f]);
     }
     sum = sum_of_lanes(sum);

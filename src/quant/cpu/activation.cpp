@@ -20,155 +20,213 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// The sequences of quant/gelu.hpp, for vectors side by side: each is two chains of twenty dependent
-// operations, and a core that computed one vector after the other would wait half of the time.
-// Floor: about 30 (tanh) and 50 (erf) operations and a division a vector, which is more time than
-// memory takes for it where memory is fast.
+// The sequences of quant/gelu.hpp, for vectors side by side: each is a chain of some twenty
+// dependent operations, and a core that computed one vector after the other would wait half of the
+// time. Floor: about 22 (tanh) and 30 (erf) operations and a division a vector, which is more time
+// than memory takes for it where memory is fast.
 inline constexpr int together = 4;
 #define SWITCHBACK_EACH _Pragma("GCC unroll 4") for (int i = 0; i < count; ++i)
 
 HWY_INLINE VF set(float value) {
   return hn::Set(F32(), value);
 }
-// a · b + c, rounded twice.
-HWY_INLINE VF mul_add(VF a, VF b, VF c) {
-  return hn::Add(hn::Mul(a, b), c);
-}
 
-[[maybe_unused]] HWY_INLINE VF power_of_two(VU n) {
-  return hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(n, hn::Set(U32(), 127u))));
+#if !HWY_NATIVE_FMA
+// a · b + c of half a vector. The product is exact. Rounding the sum twice goes wrong only where
+// the first result lies in the middle of two floats, as those do whose last 28 bits are 0: there it
+// is rounded to odd instead.
+template <class Half>
+HWY_INLINE hn::VFromD<Half> fused_half(hn::VFromD<hn::Rebind<double, Half>> a,
+                                       hn::VFromD<hn::Rebind<double, Half>> b,
+                                       hn::VFromD<hn::Rebind<double, Half>> c) {
+  const hn::Rebind<double, Half> d;
+  const hn::Rebind<std::uint64_t, Half> du;
+  const auto product = hn::Mul(a, b);
+  auto sum = hn::Add(product, c);
+  const auto low = hn::And(hn::BitCast(du, sum), hn::Set(du, 0x0FFFFFFFu));
+  if (HWY_UNLIKELY(!hn::AllFalse(du, hn::Eq(low, hn::Zero(du))))) {
+    const auto added = hn::Sub(sum, product);
+    const auto rest = hn::Add(hn::Sub(product, hn::Sub(sum, added)), hn::Sub(c, added));
+    const auto zero = hn::Zero(d);
+    // NaN and Inf have no rest that is less or greater. An even last bit is made odd towards it.
+    const auto outwards = hn::Or(hn::And(hn::Gt(rest, zero), hn::Gt(sum, zero)),
+                                 hn::And(hn::Lt(rest, zero), hn::Lt(sum, zero)));
+    const auto inexact = hn::Or(hn::Gt(rest, zero), hn::Lt(rest, zero));
+    const auto one = hn::Set(du, 1u);
+    const auto even = hn::AndNot(hn::BitCast(du, sum), one);
+    const auto change =
+        hn::IfThenElse(hn::RebindMask(du, outwards), even, hn::Sub(hn::Zero(du), even));
+    sum = hn::BitCast(
+        d, hn::Add(hn::BitCast(du, sum), hn::IfThenElseZero(hn::RebindMask(du, inexact), change)));
+  }
+  return hn::DemoteTo(Half(), sum);
 }
+#endif
 
-// z = exp(z + rest); no rest if there is no such array.
-template <int count>
-HWY_INLINE void exponentials(VF* z, const VF* rest) {
-  VF shifted[count], p[count];
-  SWITCHBACK_EACH shifted[i] = mul_add(z[i], set(gelu::log2_e), set(gelu::integer_shift));
-  SWITCHBACK_EACH {
-    const VF n = hn::Sub(shifted[i], set(gelu::integer_shift));
-    // The first product is exact, so that a fused operation has the same bits.
-    const VF high = hn::NegMulAdd(n, set(gelu::ln2_high), z[i]);
-    z[i] = hn::Sub(high, hn::Mul(n, set(gelu::ln2_low)));
-    if (rest != nullptr) z[i] = hn::Add(z[i], rest[i]);
-  }
-  SWITCHBACK_EACH p[i] = mul_add(set(gelu::exp6), z[i], set(gelu::exp5));
-  SWITCHBACK_EACH p[i] = mul_add(p[i], z[i], set(gelu::exp4));
-  SWITCHBACK_EACH p[i] = mul_add(p[i], z[i], set(gelu::exp3));
-  SWITCHBACK_EACH p[i] = mul_add(p[i], z[i], set(gelu::exp2));
-  SWITCHBACK_EACH p[i] = mul_add(p[i], z[i], set(1.0f));
-  SWITCHBACK_EACH p[i] = mul_add(p[i], z[i], set(1.0f));
-#if HWY_TARGET == HWY_AVX3
-  // Times 2^n, rounded once: the same bits.
-  SWITCHBACK_EACH {
-    const VF n = hn::Sub(shifted[i], set(gelu::integer_shift));
-    z[i] = VF{_mm512_scalef_ps(p[i].raw, n.raw)};
-  }
+// a · b + c, rounded once.
+HWY_INLINE VF fused(VF a, VF b, VF c) {
+#if HWY_NATIVE_FMA
+  return hn::MulAdd(a, b, c);
+#elif HWY_TARGET == HWY_SCALAR
+  return hn::Set(F32(), gelu::fused(hn::GetLane(a), hn::GetLane(b), hn::GetLane(c)));
 #else
-  SWITCHBACK_EACH {
-    const U32 du;
-    const VU whole = hn::Sub(hn::BitCast(du, shifted[i]), hn::Set(du, gelu::integer_shift_bits));
-    const VU half = hn::BitCast(du, hn::ShiftRight<1>(hn::BitCast(I32(), whole)));
-    z[i] = hn::Mul(hn::Mul(p[i], power_of_two(half)), power_of_two(hn::Sub(whole, half)));
-  }
+  using Half = hn::Half<F32>;
+  const hn::Rebind<double, Half> d;
+  const auto lower = [&](VF v) HWY_ATTR { return hn::PromoteTo(d, hn::LowerHalf(Half(), v)); };
+  const auto upper = [&](VF v) HWY_ATTR { return hn::PromoteTo(d, hn::UpperHalf(Half(), v)); };
+  return hn::Combine(F32(), fused_half<Half>(upper(a), upper(b), upper(c)),
+                     fused_half<Half>(lower(a), lower(b), lower(c)));
 #endif
 }
 
-HWY_INLINE VF clamp(VF x, float end) {
-  return hn::Min(hn::Max(x, set(-end)), set(end));
+HWY_INLINE VU bits(VF v) {
+  return hn::BitCast(U32(), v);
+}
+HWY_INLINE VF floats(VU v) {
+  return hn::BitCast(F32(), v);
+}
+HWY_INLINE VU signs() {
+  return hn::Set(U32(), 0x80000000u);
+}
+// -|x|, but no less than -end; -end for NaN.
+HWY_INLINE VF below_zero(VF x, float end) {
+  const VF b = floats(hn::Or(bits(x), signs()));
+#if HWY_ARCH_X86
+  return hn::Max(b, set(-end));  // of a NaN and a number x86 takes the second operand
+#else
+  return hn::IfThenElse(hn::Gt(b, set(-end)), b, set(-end));
+#endif
+}
+// The smaller one; x if that is NaN.
+HWY_INLINE VF smaller(VF b, VF x) {
+#if HWY_ARCH_X86
+  return hn::Min(b, x);
+#else
+  return hn::IfThenElse(hn::Lt(b, x), b, x);
+#endif
+}
+// x where its sign is clear, else -0.
+HWY_INLINE VF without_negative(VF x) {
+  return floats(hn::Min(bits(x), signs()));
+}
+// 1 where x's sign is clear, else 0.
+HWY_INLINE VF step(VF x) {
+  const VU negative = hn::BitCast(U32(), hn::ShiftRight<31>(hn::BitCast(I32(), x)));
+  return floats(hn::AndNot(negative, bits(set(1.0f))));
+}
+// y, which has no sign, with that of x.
+HWY_INLINE VF with_sign_of(VF x, VF y) {
+  return floats(hn::Or(bits(y), hn::And(bits(x), signs())));
+}
+HWY_INLINE VF scaled(VF p, VF shifted) {
+  return floats(hn::Add(bits(p), hn::ShiftLeft<23>(bits(shifted))));
+}
+
+template <int count>
+HWY_INLINE void exps_of_half(const VF* r, VF* p) {
+  SWITCHBACK_EACH p[i] = fused(set(gelu::half_exp6), r[i], set(gelu::half_exp5));
+  SWITCHBACK_EACH p[i] = fused(p[i], r[i], set(gelu::half_exp4));
+  SWITCHBACK_EACH p[i] = fused(p[i], r[i], set(gelu::half_exp3));
+  SWITCHBACK_EACH p[i] = fused(p[i], r[i], set(gelu::half_exp2));
+  SWITCHBACK_EACH p[i] = fused(p[i], r[i], set(-0.5f));
+  SWITCHBACK_EACH p[i] = fused(p[i], r[i], set(1.0f));
 }
 
 struct GeluTanh {
+  template <int count>
+  static HWY_INLINE void logistic(const VF* x, VF* tail, VF* rest, VF* square) {
+    VF shifted[count], r[count];
+    SWITCHBACK_EACH {
+      const VF b = below_zero(x[i], gelu::tanh_end);
+      square[i] = hn::Mul(b, b);
+      r[i] = hn::Mul(b, fused(set(-2.0f * gelu::cubic), square[i], set(-2.0f * gelu::linear)));
+      shifted[i] = fused(r[i], set(gelu::minus_half_log2_e), set(gelu::scaled_shift));
+    }
+    SWITCHBACK_EACH {
+      const VF n = hn::Sub(shifted[i], set(gelu::scaled_shift));
+      r[i] = fused(n, set(gelu::two_ln2_low), fused(n, set(gelu::two_ln2_high), r[i]));
+    }
+    exps_of_half<count>(r, tail);
+    SWITCHBACK_EACH {
+      const VF e = scaled(tail[i], shifted[i]);
+      rest[i] = hn::Div(set(1.0f), hn::Add(e, set(gelu::scale)));
+      tail[i] = hn::Mul(e, rest[i]);
+    }
+  }
   // x = its value.
   template <int count>
   static HWY_INLINE void values(VF* x) {
-    VF e[count];
-    SWITCHBACK_EACH {
-      const VF cubed = mul_add(set(gelu::cubic), hn::Mul(x[i], x[i]), set(1.0f));
-      e[i] = hn::Neg(
-          clamp(hn::Mul(hn::Mul(set(gelu::twice_sqrt_2_pi), x[i]), cubed), gelu::value_end));
-    }
-    exponentials<count>(e, nullptr);
-    SWITCHBACK_EACH x[i] = hn::Div(x[i], hn::Add(set(1.0f), e[i]));
+    VF tail[count], rest[count], square[count];
+    logistic<count>(x, tail, rest, square);
+    SWITCHBACK_EACH x[i] =
+        fused(smaller(below_zero(x[i], gelu::tanh_end), x[i]), tail[i], without_negative(x[i]));
   }
   // x = its derivative.
   template <int count>
   static HWY_INLINE void derivatives(VF* x) {
-    VF c[count], e[count];
+    VF tail[count], rest[count], square[count];
+    logistic<count>(x, tail, rest, square);
     SWITCHBACK_EACH {
-      c[i] = clamp(x[i], gelu::derivative_end);
-      e[i] = hn::Neg(hn::Mul(hn::Mul(set(gelu::twice_sqrt_2_pi), c[i]),
-                             mul_add(set(gelu::cubic), hn::Mul(c[i], c[i]), set(1.0f))));
-    }
-    exponentials<count>(e, nullptr);
-    SWITCHBACK_EACH {
-      const VF s = hn::Div(set(1.0f), hn::Add(set(1.0f), e[i]));
-      const VF square = hn::Mul(c[i], c[i]);
-      const VF slope =
-          hn::Mul(set(gelu::twice_sqrt_2_pi), mul_add(set(gelu::three_cubic), square, set(1.0f)));
-      x[i] = hn::Add(hn::Add(s, hn::Mul(hn::Mul(c[i], slope), hn::Mul(s, hn::Mul(e[i], s)))),
-                     hn::Sub(x[i], x[i]));
+      const VF slope = hn::Mul(
+          fused(set(3.0f * gelu::cubic * gelu::scale), square[i], set(gelu::linear * gelu::scale)),
+          rest[i]);
+      x[i] = fused(hn::Mul(x[i], tail[i]), slope, hn::Sub(step(x[i]), with_sign_of(x[i], tail[i])));
     }
   }
 };
 
 struct GeluErf {
-  // min(|x|, tail_end)
-  static HWY_INLINE VF magnitude(VF x) {
-#if HWY_TARGET == HWY_AVX3
-    constexpr int least_magnitude_without_sign = 0b1010;
-    return VF{_mm512_range_ps(x.raw, set(gelu::tail_end).raw, least_magnitude_without_sign)};
-#else
-    return hn::Min(hn::Abs(x), set(gelu::tail_end));
-#endif
-  }
-  // tail where x < 0, elsewhere 1 - tail.
-  static HWY_INLINE VF distribution(VF x, VF tail) {
-    const auto negative = hn::Lt(x, hn::Zero(F32()));
-#if HWY_TARGET == HWY_AVX3
-    return VF{_mm512_mask_sub_ps(tail.raw, static_cast<__mmask16>(~negative.raw), set(1.0f).raw,
-                                 tail.raw)};
-#else
-    return hn::IfThenElse(negative, tail, hn::Sub(set(1.0f), tail));
-#endif
-  }
-  // Distributions and bells of x.
+  // ratio = r(b) · factor, a power of two.
   template <int count>
-  static HWY_INLINE void normal(const VF* x, VF* distributions, VF* bell) {
-    const U32 du;
-    VF rest[count], t[count], p[count];
+  static HWY_INLINE void tail_ratios(const VF* b, float factor, VF* ratio) {
+    VF over[count], under[count];
+    SWITCHBACK_EACH under[i] = fused(set(gelu::under5), b[i], set(gelu::under4));
+    SWITCHBACK_EACH under[i] = fused(under[i], b[i], set(gelu::under3));
+    SWITCHBACK_EACH under[i] = fused(under[i], b[i], set(gelu::under2));
+    SWITCHBACK_EACH under[i] = fused(under[i], b[i], set(gelu::under1));
+    SWITCHBACK_EACH under[i] = hn::Div(set(1.0f), fused(under[i], b[i], set(1.0f)));
+    SWITCHBACK_EACH over[i] = fused(set(gelu::over4 * factor), b[i], set(gelu::over3 * factor));
+    SWITCHBACK_EACH over[i] = fused(over[i], b[i], set(gelu::over2 * factor));
+    SWITCHBACK_EACH over[i] = fused(over[i], b[i], set(gelu::over1 * factor));
+    SWITCHBACK_EACH over[i] = fused(over[i], b[i], set(gelu::over0 * factor));
+    SWITCHBACK_EACH ratio[i] = hn::Mul(over[i], under[i]);
+  }
+  // exp(-b²/2) = p · 2^n; shifted = n + shift.
+  template <int count>
+  static HWY_INLINE void bells(const VF* b, float shift, VF* p, VF* shifted) {
+    VF r[count];
+    SWITCHBACK_EACH shifted[i] =
+        fused(hn::Mul(b[i], b[i]), set(gelu::minus_half_log2_e), set(shift));
     SWITCHBACK_EACH {
-      const VF a = magnitude(x[i]);
-      t[i] = hn::Div(set(1.0f), mul_add(set(gelu::tail_slope), a, set(1.0f)));
-      const VF upper =
-          hn::BitCast(F32(), hn::And(hn::BitCast(du, a), hn::Set(du, gelu::upper_half)));
-      // Halves are exact, so that they may be taken of factors.
-      const VF half = hn::Mul(set(-0.5f), upper);
-      bell[i] = hn::Mul(half, upper);
-      rest[i] = hn::Mul(hn::Sub(a, upper), hn::NegMulAdd(set(0.5f), a, half));
+      const VF n = hn::Sub(shifted[i], set(shift));
+      r[i] =
+          fused(n, set(gelu::two_ln2_low), fused(b[i], b[i], hn::Mul(n, set(gelu::two_ln2_high))));
     }
-    exponentials<count>(bell, rest);
-    SWITCHBACK_EACH p[i] = mul_add(set(gelu::tail8), t[i], set(gelu::tail7));
-    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail6));
-    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail5));
-    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail4));
-    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail3));
-    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail2));
-    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail1));
-    SWITCHBACK_EACH p[i] = mul_add(p[i], t[i], set(gelu::tail0));
-    SWITCHBACK_EACH distributions[i] = distribution(x[i], hn::Mul(hn::Mul(p[i], t[i]), bell[i]));
+    exps_of_half<count>(r, p);
   }
   template <int count>
   static HWY_INLINE void values(VF* x) {
-    VF distributions[count], bell[count];
-    normal<count>(x, distributions, bell);
-    SWITCHBACK_EACH x[i] = hn::Mul(x[i], distributions[i]);
+    VF b[count], ratio[count], p[count], shifted[count];
+    SWITCHBACK_EACH b[i] = below_zero(x[i], gelu::tail_end);
+    tail_ratios<count>(b, gelu::inverse_scale, ratio);
+    bells<count>(b, gelu::scaled_shift, p, shifted);
+    SWITCHBACK_EACH {
+      const VF tail = hn::Mul(ratio[i], scaled(p[i], shifted[i]));
+      x[i] = fused(smaller(b[i], x[i]), tail, without_negative(x[i]));
+    }
   }
   template <int count>
   static HWY_INLINE void derivatives(VF* x) {
-    VF distributions[count], bell[count];
-    normal<count>(x, distributions, bell);
-    SWITCHBACK_EACH x[i] =
-        hn::Add(distributions[i], hn::Mul(x[i], hn::Mul(bell[i], set(gelu::density_at_zero))));
+    VF b[count], ratio[count], p[count], shifted[count];
+    SWITCHBACK_EACH b[i] = below_zero(x[i], gelu::bell_end);
+    tail_ratios<count>(b, 1.0f, ratio);
+    bells<count>(b, gelu::exponent_shift, p, shifted);
+    SWITCHBACK_EACH {
+      const VF bell = hn::Mul(p[i], floats(hn::ShiftLeft<23>(bits(shifted[i]))));
+      const VF slope =
+          fused(set(gelu::density_at_zero), x[i], hn::Neg(with_sign_of(x[i], ratio[i])));
+      x[i] = fused(slope, bell, step(x[i]));
+    }
   }
 };
 

@@ -16,14 +16,16 @@ struct ActivationArguments {
   const void* x;
   void* y;
   std::int64_t rows, packs, g_stride, x_stride, y_stride;
+  unsigned across, down;  // tiles
   bool tanh_form;
-  Tiles tiles;
   const void* list;
 };
 
-// Packs of a thread's turn.
+// Packs of a thread's turn: what is done once for each turn takes some 50 instructions.
 template <class T, int V, bool backward, bool listed>
-constexpr int each_of = (has_table<T, V> || listed) && !backward ? 4 : 2;
+constexpr int each_of = V > 1 && std::is_same_v<T, float>          ? (backward ? 4 : 8)
+                        : (has_table<T, V> || listed) && !backward ? 4
+                                                                   : 2;
 
 // A list of derivatives leaves room for one block, one of values for two with registers enough.
 template <bool backward, bool listed>
@@ -34,6 +36,36 @@ template <bool backward>
 constexpr int blocks_with_list = backward ? 1 : 2;
 template <bool backward, bool listed>
 constexpr int least_blocks = listed ? blocks_with_list<backward> : 0;
+
+// The packs of f32 are computed side by side, in up to 128 registers. That leaves two blocks of 256
+// threads, which have 64 KiB on their way.
+template <class T, int V, bool backward, bool listed>
+constexpr int least_blocks_alone =
+    V > 1 && std::is_same_v<T, float> && !backward ? 1 : least_blocks<backward, listed>;
+
+// Packs 0, step, 2·step, … of a row that has so many left, zeros behind its end; or so far apart.
+template <class T, int V, int N>
+__device__ __forceinline__ void load_apart(const T* row, int step, int left, Pack<T, V> (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    x[i] = zero_pack<T, V>();
+    if (i * step < left) x[i] = load_pack<T, V>(row, i * step);
+  }
+}
+template <int step, class T, int V, int N>
+__device__ __forceinline__ void load_apart(const T* row, Pack<T, V> (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    x[i] = load_pack<T, V>(row, i * step);
+}
+
+template <class T, int V>
+__device__ __forceinline__ void store_whole_pack(T* row, int index, const Pack<T, V>& pack) {
+  if constexpr (V == 1)
+    store_element(row + index, pack.element);
+  else
+    core::SWITCHBACK_CUDA_NS::store_whole(reinterpret_cast<uint4*>(row) + index, pack.words);
+}
 
 // The results by a table, by a list or by the formulas.
 template <bool listed, class T, int V, int N>
@@ -73,15 +105,16 @@ cudaError_t start_list(const Launch& launch, Activation activation, void* list) 
 
 // Floor: each element is read once (forward) or two are (backward), and one is written. An H200
 // issues 30 T instructions a second at 1.78 GHz, which for 60 % of the time of its memory is 17 an
-// element for 4 bytes. sm_90: at most 48 registers. G is the type of g and y where there is g, else
-// that of all.
+// element for 4 bytes. sm_90: at most 60 registers, f32 forward 128. G is the type of g and y where
+// there is g, else that of all.
 //
 // Instructions an element (sm_90, erf form): bf16 forward 10.5, was 84 without the table, 36 % of
 // an H200's time for its bytes; backward 18.6, was 86, 42 %. The tables cost 9 and 17 KiB of shared
-// memory. f16 with a list as many, 35 % and 42 %; without one 68 and 86, 230 % and 200 %. f32 85
-// and 90, 145 % and 100 %: these stay bound by instructions. (The tanh form takes some 25 less.)
+// memory. f16 with a list as many, 35 % and 42 %; without one 38.5 and 46, 130 % and 105 %. f32
+// 34.7 and 43, 59 % and 48 %. (The tanh form takes some 7 less.)
 template <class G, class T, int V, bool backward, bool listed>
-__global__ void __launch_bounds__(most_threads<backward, listed>, least_blocks<backward, listed>)
+__global__ void __launch_bounds__(most_threads<backward, listed>,
+                                  least_blocks_alone<T, V, backward, listed>)
     activation_kernel(ActivationArguments a) {
   __shared__ Table<T, V, backward> table;
   SWITCHBACK_DYNAMIC_SHARED(uint4, list);
@@ -90,30 +123,51 @@ __global__ void __launch_bounds__(most_threads<backward, listed>, least_blocks<b
   else
     load_table<T, V, backward>(a.tanh_form, table);
   constexpr int each = each_of<T, V, backward, listed>;
-  for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
-    const Place place = place_of(tile, a.tiles.across);
-    const std::int64_t row = place.down * blockDim.y + threadIdx.y;
-    if (row >= a.rows) continue;
-    const std::int64_t begin = place.across * each * blockDim.x + threadIdx.x;
-    const T* const x_row = static_cast<const T*>(a.x) + row * a.x_stride;
-    const G* const g_row = static_cast<const G*>(a.g) + row * a.g_stride;
-    G* const y_row = static_cast<G*>(a.y) + row * a.y_stride;
-    Pack<T, V> x[each];
-    Pack<G, V> g[each];
-    load_striped(x_row, begin, a.packs, x);
-    if constexpr (backward)
-      load_striped(g_row, begin, a.packs, g);
-    else
-      activate_packs<listed, T, V>(a.tanh_form, x, table, list);
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const std::int64_t pack = begin + i * blockDim.x;
-      if (pack >= a.packs) continue;
+  for (unsigned down = blockIdx.y; down < a.down; down += gridDim.y) {
+    const std::int64_t row = static_cast<std::int64_t>(down) * blockDim.y + threadIdx.y;
+    if (row >= a.rows) return;
+    for (unsigned across = blockIdx.x; across < a.across; across += gridDim.x) {
+      const unsigned all = each * blockDim.x;
+      const std::int64_t begin = static_cast<std::int64_t>(across) * all;
+      const int packs = static_cast<int>(min(a.packs - begin, std::int64_t{all}));
+      // Each warp takes packs side by side, so that the distances between those of a thread are
+      // constants; rows of few packs are taken by part of a warp.
+      constexpr int warp = 32;
+      const bool whole = packs == static_cast<int>(all) && blockDim.x >= warp;
+      const int step = blockDim.x < warp ? static_cast<int>(blockDim.x) : warp;
+      const int first = static_cast<int>(threadIdx.x / warp * (warp * each) + threadIdx.x % warp);
+      const T* const x_row = static_cast<const T*>(a.x) + begin * V + row * a.x_stride + first * V;
+      const G* const g_row = static_cast<const G*>(a.g) + begin * V + row * a.g_stride + first * V;
+      G* const y_row = static_cast<G*>(a.y) + begin * V + row * a.y_stride + first * V;
+      Pack<T, V> x[each];
+      Pack<G, V> g[each];
+      if (whole) {
+        load_apart<warp>(x_row, x);
+        if constexpr (backward) load_apart<warp>(g_row, g);
+      } else {
+        load_apart(x_row, step, packs - first, x);
+        if constexpr (backward) load_apart(g_row, step, packs - first, g);
+      }
+      if constexpr (!backward) activate_packs<listed, T, V>(a.tanh_form, x, table, list);
       if constexpr (backward)
-        store_pack<G, V>(y_row, pack,
-                         backward_pack<listed, G, T, V>(a.tanh_form, g[i], x[i], table, list));
-      else
-        store_pack<T, V>(y_row, pack, x[i]);
+#pragma unroll
+        for (int i = 0; i < each; ++i)
+          g[i] = backward_pack<listed, G, T, V>(a.tanh_form, g[i], x[i], table, list);
+      const auto result = [&](int i) -> const Pack<G, V>& {
+        if constexpr (backward)
+          return g[i];
+        else
+          return x[i];
+      };
+      if (whole) {
+#pragma unroll
+        for (int i = 0; i < each; ++i)
+          store_whole_pack<G, V>(y_row, i * warp, result(i));
+      } else {
+#pragma unroll
+        for (int i = 0; i < each; ++i)
+          if (i * step < packs - first) store_whole_pack<G, V>(y_row, i * step, result(i));
+      }
     }
   }
 }
@@ -202,19 +256,33 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x, Acti
   constexpr int V = one_type ? vector_elements<T> : 1;
   const bool packed =
       V > 1 && is_packed<T>(x) && is_packed<G>(ConstAnyMatrix(y)) && (!backward || is_packed<G>(g));
-  const std::int64_t packs = packed ? x.cols / V : x.cols;
+  // Rows without gaps are one.
+  const bool dense = x.stride == x.cols && y.stride == x.cols && (!backward || g.stride == x.cols);
+  const std::int64_t rows = dense ? 1 : x.rows;
+  const std::int64_t packs = (dense ? x.rows : 1) * (packed ? x.cols / V : x.cols);
   const auto with = [&](auto kernel, int each, int threads, std::int64_t most_blocks_here,
                         std::size_t shared_bytes) {
+    constexpr std::int64_t most_down = 65535;
     const dim3 block = block_of_rows(threads_of_row(packs, each, threads), threads);
-    const Tiles tiles = tiles_of(x.rows, packs, each, block);
-    const ActivationArguments a = {g.data,   x.data,   y.data,
-                                   x.rows,   packs,    g.stride,
-                                   x.stride, y.stride, activation == Activation::gelu_tanh,
-                                   tiles,    list};
+    const std::int64_t across = divide_up<std::int64_t>(packs, std::int64_t{each} * block.x);
+    const std::int64_t down = divide_up<std::int64_t>(rows, block.y);
+    const ActivationArguments a = {g.data,
+                                   x.data,
+                                   y.data,
+                                   rows,
+                                   packs,
+                                   g.stride,
+                                   x.stride,
+                                   y.stride,
+                                   static_cast<unsigned>(across),
+                                   static_cast<unsigned>(down),
+                                   activation == Activation::gelu_tanh,
+                                   list};
+    const unsigned grid_across = grid_of(std::min(across, most_blocks_here));
+    const unsigned grid_down = grid_of(std::min({down, most_blocks_here / grid_across, most_down}));
     return core::SWITCHBACK_CUDA_NS::launch(backward ? "activation_backward" : "activation_forward",
-                                            kernel,
-                                            dim3(grid_of(std::min(tiles.count, most_blocks_here))),
-                                            block, shared_bytes, launch.stream, a);
+                                            kernel, dim3(grid_across, grid_down), block,
+                                            shared_bytes, launch.stream, a);
   };
   if constexpr (std::is_same_v<T, half> && one_type)
     if (list != nullptr) {
@@ -289,11 +357,11 @@ cudaError_t launch_activation(const Launch& launch, ConstAnyMatrix g, ConstAnyMa
 }
 
 // A list costs a launch, 2 to 3 us, and each block's copy of it; on an H200 that is the time of
-// some 35,000 elements by the formulas on each multiprocessor. Small devices, whose blocks cannot
-// have a list of derivatives, are bound by memory without one.
+// some 70,000 elements by the formulas on each multiprocessor, and a list saves part of these.
+// Small devices, whose blocks cannot have a list of derivatives, are bound by memory without one.
 bool activation_wants_list(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
                            AnyMatrix y) noexcept {
-  constexpr std::int64_t elements_each = 1 << 16;
+  constexpr std::int64_t elements_each = 1 << 17;
   return x.dtype == DType::f16 && is_packed<half>(x) &&
          (g.data == nullptr || (g.dtype == DType::f16 && is_packed<half>(g))) &&
          (y.data == nullptr || is_packed<half>(ConstAnyMatrix(y))) &&

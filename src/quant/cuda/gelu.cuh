@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the sequences of quant/gelu.hpp in device code, and their results by a table.
-//
-// Multiplications and additions are fused only where a value is rounded to 16 bits afterwards: then
-// both forms give the bits of the unfused sequence for every f16 and bf16, which a test compares.
-// (f32, and derivatives, which are multiplied before they are rounded, differ.) Everywhere else the
-// intrinsics, and how device code is compiled, ensure that nothing is fused.
+// Engine zone: the sequences of quant/gelu.hpp in device code, and their results by a table. A
+// test compares them for every f16 and bf16. The intrinsics, and how device code is compiled,
+// ensure that nothing else is fused.
 #pragma once
 
 #include <cstdint>
 
+#include "core/cuda/instructions.cuh"
 #include "quant/cuda/codes.cuh"
 #include "quant/gelu.hpp"
 
@@ -22,95 +20,126 @@ __device__ __forceinline__ float mul(float a, float b) {
 __device__ __forceinline__ float add(float a, float b) {
   return __fadd_rn(a, b);
 }
-template <bool fused>
-__device__ __forceinline__ float mul_add(float a, float b, float c) {
-  return fused ? __fmaf_rn(a, b, c) : __fadd_rn(__fmul_rn(a, b), c);
+__device__ __forceinline__ float fused(float a, float b, float c) {
+  return __fmaf_rn(a, b, c);
+}
+
+__device__ __forceinline__ float below_zero(float x, float end) {
+  return fmaxf(-fabsf(x), -end);
+}
+__device__ __forceinline__ float without_negative(float x) {
+  return __uint_as_float(min(__float_as_uint(x), 0x80000000u));
+}
+__device__ __forceinline__ float step(float x) {
+  return __uint_as_float(~static_cast<unsigned>(static_cast<int>(__float_as_uint(x)) >> 31) &
+                         0x3F800000u);
+}
+__device__ __forceinline__ float with_sign_of(float x, float y) {
+  return __uint_as_float(__float_as_uint(y) | (__float_as_uint(x) & 0x80000000u));
+}
+
+__device__ __forceinline__ float exp_of_half(float r) {
+  float p = fused(gelu::half_exp6, r, gelu::half_exp5);
+  p = fused(p, r, gelu::half_exp4);
+  p = fused(p, r, gelu::half_exp3);
+  p = fused(p, r, gelu::half_exp2);
+  p = fused(p, r, -0.5f);
+  return fused(p, r, 1.0f);
+}
+__device__ __forceinline__ float scaled(float p, float shifted) {
+  return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
+}
+
+struct Logistic {
+  float tail, rest, square;
+};
+__device__ __forceinline__ Logistic logistic(float b) {
+  const float square = mul(b, b);
+  const float y = mul(b, fused(-2.0f * gelu::cubic, square, -2.0f * gelu::linear));
+  const float shifted = fused(y, gelu::minus_half_log2_e, gelu::scaled_shift);
+  const float n = __fsub_rn(shifted, gelu::scaled_shift);
+  const float r = fused(n, gelu::two_ln2_low, fused(n, gelu::two_ln2_high, y));
+  const float e = scaled(exp_of_half(r), shifted);
+  const float rest = core::SWITCHBACK_CUDA_NS::inverse(add(e, gelu::scale));
+  return {mul(e, rest), rest, square};
+}
+
+__device__ __forceinline__ float tanh_value(float x) {
+  const float b = below_zero(x, gelu::tanh_end);
+  return fused(core::SWITCHBACK_CUDA_NS::min_or_nan(b, x), logistic(b).tail, without_negative(x));
+}
+__device__ __forceinline__ float tanh_derivative(float x) {
+  const Logistic l = logistic(below_zero(x, gelu::tanh_end));
+  const float slope =
+      mul(fused(3.0f * gelu::cubic * gelu::scale, l.square, gelu::linear * gelu::scale), l.rest);
+  return fused(mul(x, l.tail), slope, __fsub_rn(step(x), with_sign_of(x, l.tail)));
+}
+
+__device__ __forceinline__ float tail_ratio(float b, float factor) {
+  float under = fused(gelu::under5, b, gelu::under4);
+  under = fused(under, b, gelu::under3);
+  under = fused(under, b, gelu::under2);
+  under = fused(under, b, gelu::under1);
+  under = fused(under, b, 1.0f);
+  float over = fused(gelu::over4 * factor, b, gelu::over3 * factor);
+  over = fused(over, b, gelu::over2 * factor);
+  over = fused(over, b, gelu::over1 * factor);
+  over = fused(over, b, gelu::over0 * factor);
+  return mul(over, core::SWITCHBACK_CUDA_NS::inverse(under));
+}
+
+struct Bell {
+  float p, shifted;
+};
+__device__ __forceinline__ Bell bell(float b, float shift) {
+  const float shifted = fused(mul(b, b), gelu::minus_half_log2_e, shift);
+  const float n = __fsub_rn(shifted, shift);
+  const float r = fused(n, gelu::two_ln2_low, fused(b, b, mul(n, gelu::two_ln2_high)));
+  return {exp_of_half(r), shifted};
+}
+
+__device__ __forceinline__ float erf_value(float x) {
+  const float b = below_zero(x, gelu::tail_end);
+  const Bell e = bell(b, gelu::scaled_shift);
+  const float tail = mul(tail_ratio(b, gelu::inverse_scale), scaled(e.p, e.shifted));
+  return fused(core::SWITCHBACK_CUDA_NS::min_or_nan(b, x), tail, without_negative(x));
+}
+__device__ __forceinline__ float erf_derivative(float x) {
+  const float b = below_zero(x, gelu::bell_end);
+  const Bell e = bell(b, gelu::exponent_shift);
+  const float slope = fused(gelu::density_at_zero, x, -with_sign_of(x, tail_ratio(b, 1.0f)));
+  return fused(slope, mul(e.p, __uint_as_float(__float_as_uint(e.shifted) << 23)), step(x));
 }
 
 __device__ __forceinline__ float power_of_two(unsigned n) {
   return __uint_as_float((n + 127u) << 23);
 }
-
-template <bool fused>
+/// That of gelu::exponential, which GELU does not use itself.
 __device__ __forceinline__ float exponential(float z, float rest) {
-  const float shifted = mul_add<fused>(z, gelu::log2_e, gelu::integer_shift);
+  const float shifted = add(mul(z, gelu::log2_e), gelu::integer_shift);
   const float n = __fsub_rn(shifted, gelu::integer_shift);
-  const float r =
-      add(mul_add<fused>(-n, gelu::ln2_low, mul_add<fused>(-n, gelu::ln2_high, z)), rest);
-  float p = mul_add<fused>(gelu::exp6, r, gelu::exp5);
-  p = mul_add<fused>(p, r, gelu::exp4);
-  p = mul_add<fused>(p, r, gelu::exp3);
-  p = mul_add<fused>(p, r, gelu::exp2);
-  p = mul_add<fused>(p, r, 1.0f);
-  p = mul_add<fused>(p, r, 1.0f);
+  const float r = add(__fsub_rn(__fsub_rn(z, mul(n, gelu::ln2_high)), mul(n, gelu::ln2_low)), rest);
+  float p = add(mul(gelu::exp6, r), gelu::exp5);
+  p = add(mul(p, r), gelu::exp4);
+  p = add(mul(p, r), gelu::exp3);
+  p = add(mul(p, r), gelu::exp2);
+  p = add(mul(p, r), 1.0f);
+  p = add(mul(p, r), 1.0f);
   const unsigned whole = __float_as_uint(shifted) - gelu::integer_shift_bits;
   const unsigned half = static_cast<unsigned>(static_cast<int>(whole) >> 1);
   return mul(mul(p, power_of_two(half)), power_of_two(whole - half));
 }
 
-__device__ __forceinline__ float clamp(float x, float end) {
-  const float above = x < -end ? -end : x;
-  return end < above ? end : above;
-}
-
-template <bool fused>
-__device__ __forceinline__ float tanh_value(float x) {
-  const float u =
-      clamp(mul(mul(gelu::twice_sqrt_2_pi, x), mul_add<fused>(gelu::cubic, mul(x, x), 1.0f)),
-            gelu::value_end);
-  return __fdiv_rn(x, add(1.0f, exponential<fused>(-u, 0.0f)));
-}
-
-__device__ __forceinline__ float tanh_derivative(float x) {
-  const float c = clamp(x, gelu::derivative_end);
-  const float square = mul(c, c);
-  const float u = mul(mul(gelu::twice_sqrt_2_pi, c), add(1.0f, mul(gelu::cubic, square)));
-  const float e = exponential<false>(-u, 0.0f);
-  const float s = __fdiv_rn(1.0f, add(1.0f, e));
-  const float slope = mul(gelu::twice_sqrt_2_pi, add(1.0f, mul(gelu::three_cubic, square)));
-  return add(add(s, mul(mul(c, slope), mul(s, mul(e, s)))), __fsub_rn(x, x));
-}
-
-struct Normal {
-  float distribution;
-  float bell;
-};
-
-template <bool fused>
-__device__ __forceinline__ Normal normal(float x) {
-  const float magnitude = __uint_as_float(__float_as_uint(x) & 0x7FFFFFFFu);
-  const float a = gelu::tail_end < magnitude ? gelu::tail_end : magnitude;
-  const float upper = __uint_as_float(__float_as_uint(a) & gelu::upper_half);
-  const float bell = exponential<fused>(mul(-0.5f, mul(upper, upper)),
-                                        mul(-0.5f, mul(__fsub_rn(a, upper), add(a, upper))));
-  const float t = __fdiv_rn(1.0f, mul_add<fused>(gelu::tail_slope, a, 1.0f));
-  float p = mul_add<fused>(gelu::tail8, t, gelu::tail7);
-  p = mul_add<fused>(p, t, gelu::tail6);
-  p = mul_add<fused>(p, t, gelu::tail5);
-  p = mul_add<fused>(p, t, gelu::tail4);
-  p = mul_add<fused>(p, t, gelu::tail3);
-  p = mul_add<fused>(p, t, gelu::tail2);
-  p = mul_add<fused>(p, t, gelu::tail1);
-  p = mul_add<fused>(p, t, gelu::tail0);
-  const float tail = mul(mul(p, t), bell);
-  return {x < 0.0f ? tail : __fsub_rn(1.0f, tail), bell};
-}
-
 }  // namespace device_gelu
 
-/// activation(x) of a T, to be rounded to a T.
-template <class T>
+/// activation(x).
 __device__ __forceinline__ float activated(bool tanh_form, float x) {
-  constexpr bool fused = sizeof(T) == 2;
-  if (tanh_form) return device_gelu::tanh_value<fused>(x);
-  return __fmul_rn(x, device_gelu::normal<fused>(x).distribution);
+  return tanh_form ? device_gelu::tanh_value(x) : device_gelu::erf_value(x);
 }
 
 /// activation'(x).
 __device__ __forceinline__ float activation_slope(bool tanh_form, float x) {
-  if (tanh_form) return device_gelu::tanh_derivative(x);
-  const device_gelu::Normal n = device_gelu::normal<false>(x);
-  return __fadd_rn(n.distribution, __fmul_rn(x, __fmul_rn(n.bell, gelu::density_at_zero)));
+  return tanh_form ? device_gelu::tanh_derivative(x) : device_gelu::erf_derivative(x);
 }
 
 /// Whether values, or derivatives if `backward`, come from a table.
@@ -302,11 +331,36 @@ __device__ __forceinline__ void activate_packs(bool tanh_form, Pack<T, V> (&x)[N
                                                const Table<T, V, false>& table) {
   if constexpr (has_table<T, V>) {
     look_up_packs(tanh_form, x, table);
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; ++i)
-      x[i] = rounded_pack<T, V>([&](int v) { return activated<T>(tanh_form, value(x[i], v)); });
+    return;
   }
+  constexpr bool floats = std::is_same_v<T, float> && V == 4;
+  [[maybe_unused]] int most = 0;
+  const auto replace = [&](auto function) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if constexpr (floats) {
+        unsigned words[V];
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+          words[v] = __float_as_uint(function(value(x[i], v)));
+        most = core::SWITCHBACK_CUDA_NS::largest_of_results(most, words[0], words[1]);
+        most = core::SWITCHBACK_CUDA_NS::largest_of_results(most, words[2], words[3]);
+        x[i].words = make_uint4(words[0], words[1], words[2], words[3]);
+      } else {
+        x[i] = rounded_pack<T, V>([&](int v) { return function(value(x[i], v)); });
+      }
+    }
+  };
+  if (tanh_form)
+    replace([](float v) { return device_gelu::tanh_value(v); });
+  else
+    replace([](float v) { return device_gelu::erf_value(v); });
+  if constexpr (floats)
+    if (core::SWITCHBACK_CUDA_NS::is_nan_of_results(most)) {
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        x[i] = rounded_pack<T, V>([&](int v) { return value(x[i], v); });
+    }
 }
 
 /// g · activation'(x) of a pack, rounded to g's type.

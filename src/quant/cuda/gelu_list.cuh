@@ -37,7 +37,7 @@ __device__ __forceinline__ typename List<backward>::Entry entry_of(bool tanh_for
     return activation_slope(tanh_form, widen(x));
   } else {
     x.bits = static_cast<std::uint16_t>(place / 2 | place % 2 << 15);
-    return narrow<half>(activated<half>(tanh_form, widen(x))).bits;
+    return narrow<half>(activated(tanh_form, widen(x))).bits;
   }
 }
 
@@ -92,7 +92,7 @@ __device__ __forceinline__ void compute_others(bool tanh_form, const Pack<half, 
     if ((rest.x & 0x7FFFu) >= List<false>::end) {
       half element;
       element.bits = static_cast<std::uint16_t>(rest.x);
-      result = narrow<half>(activated<half>(tanh_form, widen(element))).bits;
+      result = narrow<half>(activated(tanh_form, widen(element))).bits;
     }
     shift_in(rest.x, rest.y, rest.z, rest.w, 0);
     shift_in(y.words.x, y.words.y, y.words.z, y.words.w, result);

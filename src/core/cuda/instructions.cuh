@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA core: more instructions without a C++ equivalent, of f32 and of whole vectors, each with C++
+// code for the emulated device.
+#pragma once
+
+#include "core/cuda/ptx.cuh"
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+/// An assignment that the compiler does not split.
+__device__ __forceinline__ void store_whole(uint4* to, const uint4& words) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  *to = words;
+#else
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+               "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+#endif
+}
+
+/// 1/d, correctly rounded, for d whose inverse is a normal number and that are themselves. These
+/// are the steps of the compiler's own __frcp_rn but for its test of d and the branch behind that.
+__device__ __forceinline__ float inverse(float d) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  return 1.0f / d;
+#else
+  float near;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(d));
+  return __fmaf_rn(near, __fmaf_rn(-d, near, 1.0f), near);
+#endif
+}
+
+/// The smaller of two numbers; NaN if one is.
+__device__ __forceinline__ float min_or_nan(float a, float b) {
+#if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+#else
+  return a < b || a != a ? a : b;
+#endif
+}
+
+/// The largest of `most` and of two floats that arithmetic instructions returned, as integers: on
+/// devices the only NaN of such is larger than all others. The emulated device has several.
+__device__ __forceinline__ int largest_of_results(int most, unsigned a, unsigned b) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  const auto bits = [](unsigned value) {
+    return static_cast<int>(__float_as_uint(narrow<float>(__uint_as_float(value))));
+  };
+  return max(max(most, bits(a)), bits(b));
+#elif __CUDA_ARCH__ >= 900
+  return __vimax3_s32(most, static_cast<int>(a), static_cast<int>(b));
+#else
+  return max(max(most, static_cast<int>(a)), static_cast<int>(b));
+#endif
+}
+__device__ __forceinline__ bool is_nan_of_results(int most) {
+  return most > 0x7F800000;
+}
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS
