@@ -42,7 +42,6 @@ __attribute__((target("avx512f"))) void copy_avx512(const char* from, char* to, 
     from += group.reads * line_bytes;
     to += group.writes * line_bytes;
   }
-  if constexpr (streaming) _mm_sfence();
 }
 
 template <bool streaming>
@@ -69,7 +68,6 @@ __attribute__((target("avx2"))) void copy_avx2(const char* from, char* to, Group
     from += group.reads * line_bytes;
     to += group.writes * line_bytes;
   }
-  if constexpr (streaming) _mm_sfence();
 }
 
 #endif
@@ -139,6 +137,15 @@ void copy_portable(const char* from, char* to, Group group, std::int64_t groups)
 
 // The machine's widest vectors, whatever instruction set the Context is capped at: a ceiling is of
 // the memory.
+// What was streamed is in memory.
+void end_of(Stores stores) {
+#if defined(__x86_64__)
+  if (stores == Stores::streaming) _mm_sfence();
+#else
+  static_cast<void>(stores);
+#endif
+}
+
 Kernel pick(Stores stores) {
 #if defined(__x86_64__)
   const core::CpuFeatures& features = core::cpu_features();
@@ -177,6 +184,25 @@ void copy_lines(Context& context, const void* from, void* to, Traffic traffic, S
       groups, grain, [&](std::int64_t begin, std::int64_t end, int /*worker*/) {
         kernel(static_cast<const char*>(from) + begin * group.reads * line_bytes,
                static_cast<char*>(to) + begin * group.writes * line_bytes, group, end - begin);
+        end_of(stores);
+      });
+}
+
+void gather_lines(Context& context, const void* from, std::span<const std::int32_t> rows, void* to,
+                  Traffic of_row, Stores stores) {
+  const Traffic t = in_lines(of_row);
+  const Kernel kernel = pick(stores);
+  const std::int64_t smaller = std::min(t.read_bytes, t.write_bytes);
+  const Group group{t.read_bytes / smaller, t.write_bytes / smaller};
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, (std::int64_t{128} << 10) / (t.read_bytes + t.write_bytes));
+  context.state().threads.for_ranges(
+      static_cast<std::int64_t>(rows.size()), grain,
+      [&](std::int64_t begin, std::int64_t end, int /*worker*/) {
+        for (std::int64_t r = begin; r < end; ++r)
+          kernel(static_cast<const char*>(from) + rows[static_cast<std::size_t>(r)] * t.read_bytes,
+                 static_cast<char*>(to) + r * t.write_bytes, group, smaller / line_bytes);
+        end_of(stores);
       });
 }
 

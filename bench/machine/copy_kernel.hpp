@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "switchback/context.hpp"
 
@@ -27,6 +28,11 @@ Traffic in_lines(Traffic wanted);
 /// written, so no load can be dropped; a 1 : 1 copy is a copy. Streaming stores bypass the caches
 /// (on CPUs that have none of them the stores are plain).
 void copy_lines(Context& context, const void* from, void* to, Traffic traffic, Stores stores);
+
+/// The same for rows of `from` that lie one after the other in `to`: of_row.read_bytes and
+/// of_row.write_bytes of each, as in_lines(of_row) gives them.
+void gather_lines(Context& context, const void* from, std::span<const std::int32_t> rows, void* to,
+                  Traffic of_row, Stores stores);
 
 /// Reads every whole line of 64 bytes of `from`, which is 64-byte aligned, once, on the Context's
 /// threads. The result is all of them combined by or, 8 bytes wide.

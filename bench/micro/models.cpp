@@ -150,14 +150,16 @@ class LayerMemory {
 // What it must do at the least: bytes that are read and written past the caches (a line that is
 // changed is both), and arithmetic: multiply-adds of products, at the rate of the engine that a
 // layer takes, and besides f32 operations of a lane, where a multiply-add counts as one. The slower
-// of the two is the floor. Operations are stated where the result fixes them: GELU's to the bit
-// (quant/gelu.hpp; as few as AVX-512 needs for these bits), dropout's by its generator,
-// attention's by its products. Divisions run beside.
+// of the two is the floor. Rows of a table that are read in any order are so by the floor too:
+// between them a core's prefetchers have nothing to go by. Operations are stated where the result
+// fixes them: GELU's to the bit (quant/gelu.hpp; as few as AVX-512 needs for these bits), dropout's
+// by its generator, attention's by its products. Divisions run beside.
 struct LayerFloor {
   double read_bytes = 0;
   double written_bytes = 0;
   double operations = 0;
   double products = 0;
+  std::int64_t row_bytes = 0;  ///< of a table whose rows are read in any order, else 0
 
   [[nodiscard]] double bytes() const { return read_bytes + written_bytes; }
 };
@@ -173,10 +175,10 @@ struct ModelOperation {
 constexpr double gelu_forward_operations = 50;
 constexpr double gelu_backward_operations = 53;
 constexpr double dropout_operations = 10 * 6 * 2 / 4 + 3;
-// Of a bf16 that is read: it is moved to its place. Of one that is written: NaN is replaced, three
-// operations round, and two of them are put together by two.
+// Of a bf16 that is read: it is moved to its place. Of one that is written, as few as AVX-512 BF16
+// needs: it is asked whether it is NaN or subnormal, and one operation rounds two.
 double conversion_operations(DType dtype, int reads, int writes) {
-  return dtype == DType::bf16 ? reads + 5.0 * writes : 0.0;
+  return dtype == DType::bf16 ? reads + 1.5 * writes : 0.0;
 }
 // Of a visible pair of a query and a key beside the products: a difference, a power of two with a
 // polynomial of six steps and three more operations, and a sum over keys with a maximum (forward)
@@ -329,7 +331,9 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
               std::vector<ModelOperation>& all) {
   const double floats = static_cast<double>(d.rows * d.width) * 4;
   const double table = static_cast<double>(vocabulary * d.width) * 4;
-  all.push_back({"embedding: forward", {floats, activations}, [&state, d](LayerMemory& o) {
+  const LayerFloor gather = {
+      .read_bytes = floats, .written_bytes = activations, .row_bytes = d.width * 4};
+  all.push_back({"embedding: forward", gather, [&state, d](LayerMemory& o) {
                    const models::Tokens tokens = o.tokens();
                    const MatrixView<const float> from = o.table(vocabulary, d.width);
                    const AnyMatrix y = o.activations(d.width);
@@ -435,6 +439,10 @@ class ColdCopies {
   // As many bytes are read and written as the operation does: what goes both ways is copied, what
   // is left is only read, or only written.
   void run(const LayerFloor& floor, Stores stores) {
+    if (floor.row_bytes >= line && half_bytes_ >= vocabulary * floor.row_bytes) {
+      gather(floor, stores);
+      return;
+    }
     const double copied = std::min(floor.read_bytes, floor.written_bytes);
     for_pieces(copied, [&](std::int64_t now) {
       copy_lines(context_, at(from_), at(to_), {now, now}, stores);
@@ -449,6 +457,16 @@ class ColdCopies {
 
  private:
   static constexpr std::int64_t line = 64;
+  // From another table, as large as the operation's, to other rows than before.
+  void gather(const LayerFloor& floor, Stores stores) {
+    const std::int64_t table = vocabulary * floor.row_bytes / line * line;
+    if (at_ + table > half_bytes_) at_ = 0;
+    const auto rows = static_cast<std::int64_t>(floor.read_bytes) / floor.row_bytes;
+    if (std::ssize(rows_) != rows) rows_ = random_tokens(rows, vocabulary, 1);
+    const auto written = static_cast<std::int64_t>(floor.written_bytes) / rows;
+    gather_lines(context_, at(from_), rows_, at(to_), in_lines({floor.row_bytes, written}), stores);
+    at_ += table;
+  }
   template <class F>
   void for_pieces(double bytes, F&& f) {
     for (std::int64_t left = static_cast<std::int64_t>(bytes) / line * line; left > 0;) {
@@ -463,6 +481,7 @@ class ColdCopies {
   Context& context_;
   std::int64_t half_bytes_, window_bytes_, at_ = 0;
   std::uint64_t read_ = 0;
+  std::vector<std::int32_t> rows_;
   Matrix from_, to_;
 };
 
@@ -538,10 +557,13 @@ class MemoryFloor {
     of_cpu_->stay_within(operand_bytes);
     std::vector<measure::Rival> rivals;
     for (const Stores stores : {Stores::plain, Stores::streaming})
-      rivals.push_back({floor.written_bytes == 0  ? "reading"
-                        : stores == Stores::plain ? "copy, plain stores"
-                                                  : "copy, streaming stores",
-                        [this, floor, stores] { of_cpu_->run(floor, stores); }});
+      rivals.push_back(
+          {floor.written_bytes == 0 ? "reading"
+           : floor.row_bytes != 0
+               ? (stores == Stores::plain ? "gather, plain stores" : "gather, streaming stores")
+           : stores == Stores::plain ? "copy, plain stores"
+                                     : "copy, streaming stores",
+           [this, floor, stores] { of_cpu_->run(floor, stores); }});
     return rivals;
   }
 
@@ -599,10 +621,11 @@ class ModelsBench final : public MicroBench {
   [[nodiscard]] std::string_view explanation() const override {
     return "The operations of a model beside its linear layers, against the slower of two floors. "
            "Memory: reading and\nwriting as many bytes past the caches, with the better of plain "
-           "and streaming stores. Arithmetic, where the\nresult fixes the operations: "
-           "multiply-adds in registers, and, for attention, before them a product of as many\n"
-           "multiply-adds as its own, by the engine of mode standard. On a device memory is that "
-           "of its own copy, and\narithmetic is only that of products.";
+           "and streaming stores, and, for the embedding,\nrows that lie anywhere in a table. "
+           "Arithmetic, where the result fixes the operations: multiply-adds in\nregisters, and, "
+           "for attention, before them a product of as many multiply-adds as its own, by the "
+           "engine of\nmode standard. On a device memory is that of its own copy, and arithmetic "
+           "is only that of products.";
   }
   [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {

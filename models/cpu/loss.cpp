@@ -90,9 +90,13 @@ HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, float sh
       if (is_short) e[0] = hn::IfThenElseZero(inside, e[0]);
       for (int j = 0; j < count; ++j)
         sums[j % together] = hn::Add(sums[j % together], e[j]);
-      if (kept != nullptr)
-        for (int j = 0; j < count; ++j)
-          store_part<count>(e[j], kept + i, j, n);
+      if (kept != nullptr) {
+        if constexpr (count > 1)
+          for (int j = 0; j < count; ++j)
+            q::narrow(e[j], kept + i + j * lanes);  // NaN is replaced when they are scaled
+        else
+          store(e[0], kept + i, n);
+      }
       return true;
     };
     std::int64_t i = begin;
@@ -182,13 +186,21 @@ void queue_cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, 
   const bool needs_scratch = gradient && logits.dtype != DType::f32;
   const std::int64_t floats = (logits.cols + 15) / 16 * 16;
   auto* const scratch = needs_scratch ? frame.take<float>(state.threads.count() * floats) : nullptr;
+  const auto element_bytes = static_cast<std::int64_t>(dtype_size_bytes(logits.dtype));
   const std::int64_t rows = size_of_task(state, logits.rows, 4, 16);
+  const auto logit = [&](std::int64_t r) {
+    return static_cast<const std::byte*>(logits.data) +
+           (r * logits.stride + targets[static_cast<std::size_t>(r)]) * element_bytes;
+  };
   state.threads.for_ranges(logits.rows, rows,
                            [&](std::int64_t begin, std::int64_t end, int worker) {
                              float* const own = needs_scratch ? scratch + worker * floats : nullptr;
-                             for (std::int64_t r = begin; r < end; ++r)
+                             for (std::int64_t r = begin; r < end; ++r) {
+                               // The target's, which comes before its turn.
+                               hwy::Prefetch(logit(std::min(r + 1, end - 1)));
                                losses[r] = kernel(logits, r, targets[static_cast<std::size_t>(r)],
                                                   scale, own, state.features.avx512_bf16);
+                             }
                            });
   double sum = 0;
   for (std::int64_t r = 0; r < logits.rows; ++r)

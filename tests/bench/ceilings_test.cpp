@@ -36,6 +36,35 @@ TEST(CopyLines, MovesEveryLineAndNothingElse) {
     }
 }
 
+TEST(CopyLines, GathersRows) {
+  Context context({.device = "cpu", .threads = 2, .isa = {}});
+  constexpr std::int64_t table_rows = 40, row_lines = 6, count = 3000;
+  for (const Stores stores : {Stores::plain, Stores::streaming})
+    for (const std::int64_t written : {row_lines, row_lines / 2}) {
+      core::AlignedBuffer from, to;
+      from.reserve(table_rows * row_lines * 64);
+      to.reserve(count * written * 64);
+      for (std::int64_t i = 0; i < table_rows * row_lines * 64; ++i)
+        from.as<unsigned char>()[i] = static_cast<unsigned char>(i * 31 + i / 977);
+      std::vector<std::int32_t> rows;
+      for (std::int32_t r = 0; r < count; ++r)
+        rows.push_back(r * 7 % table_rows);
+      gather_lines(context, from.as<void>(), rows, to.as<void>(), {row_lines * 64, written * 64},
+                   stores);
+      const std::int64_t together = row_lines / written;
+      for (std::int64_t i = 0; i < count * written * 64; ++i) {
+        const std::int64_t line = i / 64 % written;
+        const unsigned char* const row =
+            from.as<unsigned char>() +
+            rows[static_cast<std::size_t>(i / 64 / written)] * row_lines * 64;
+        unsigned char want = 0;
+        for (std::int64_t j = 0; j < together; ++j)
+          want |= row[(line * together + j) * 64 + i % 64];
+        ASSERT_EQ(to.as<unsigned char>()[i], want) << i << " " << written;
+      }
+    }
+}
+
 TEST(CopyLines, CombinesLinesReadTogether) {
   Context context({.device = "cpu", .threads = 2, .isa = {}});
   constexpr std::int64_t lines = 5000;
