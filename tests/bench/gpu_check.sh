@@ -63,3 +63,10 @@ for word in fused bf16 cublaslt; do
     exit 1
   }
 done
+# Both kernels of int8 dW.
+for word in mma dp4a; do
+  grep -q "\"name\":\"$word" "$out/sweep-dw.jsonl" || {
+    echo "no row of int8 dW is of $word"
+    exit 1
+  }
+done

@@ -18,7 +18,8 @@ std::string_view available(const ContextState&) {
 // own account is not in here: no copy descriptor that a driver encodes, no cluster, no barrier
 // between blocks. A product of 32 codes, its operands from shared memory and a copy to it are
 // instructions of every device from 8.0 on (7.5 has the product as four), whose fragments are
-// documented lane by lane, and run as such on the emulated device.
+// documented lane by lane, and run as such on the emulated device. gpu-check compares its bits with
+// the reference's.
 constexpr Engine mma_engine = {
     .id = EngineId::mma, .name = "mma", .unavailable = available, .run = run_mma};
 
