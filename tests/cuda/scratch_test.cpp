@@ -74,7 +74,7 @@ TEST_F(Cuda, TheSumsOfALargeProductHaveALimit) {
 
 // A list of activations of f16 is made where it pays off, in scratch that settles.
 TEST_F(Cuda, LargeMatricesOfF16HaveTheirActivationsListed) {
-  constexpr std::int64_t rows = 512, cols = 512;  // 65,536 elements for each multiprocessor
+  constexpr std::int64_t rows = 1024, cols = 512;  // 131,072 elements for each multiprocessor
   const auto lists = [](auto element, std::int64_t from_rows) {
     using T = decltype(element);
     switchback_cuda_emu::reset();
