@@ -180,9 +180,11 @@ void GroupedSwitchbackLinear::forward(const Groups& groups, const GroupedRows& x
       *layer.context, op, {core::operand("y", y)},
       {core::operand("x", x.data), core::operand("x.index", grouped::as_operand(x.index)),
        core::operand("groups.ends", grouped::as_operand(groups.ends)),
-       core::operand("groups.used", grouped::as_operand(groups.used)),
-       core::operand("weight", of_caller(layer, layer.weight)),
-       core::operand("bias", of_caller(layer, layer.bias))});
+       core::operand("groups.used", grouped::as_operand(groups.used))});
+  // Whether that is the device's was asked when the layer was given it.
+  core::check_disjoint(op, {core::operand("y", y)},
+                       {core::operand("weight", of_caller(layer, layer.weight)),
+                        core::operand("bias", of_caller(layer, layer.bias))});
   linear::forget_overwritten(layer.saved.state, layer.saved.input.rows.data, y);
   linear::grouped_forward(layer, groups, x, y, save);
 }

@@ -108,7 +108,9 @@ void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix
   core::check_shape(op, "y", y, x.rows, "M", layer.options.out_features, "N");
 }
 
-// The memory that a forward must not overwrite, besides x: the caller's weight and bias.
+// The memory that a forward must not overwrite, besides x: the caller's weight and bias. Whether it
+// is the device's was asked when the layer was given it, and is not asked again: each question is a
+// call of the driver's.
 struct ReadByForward {
   core::Operand weight, bias;
 };
@@ -170,12 +172,13 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
   const auto wanted = [](AnyMatrix gradient) {
     return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
   };
-  core::check_operands(
-      *layer.context, op,
-      {core::operand("dx", wanted(grads.dx)), core::operand("dw", wanted(grads.dw)),
-       core::operand("db", wanted(grads.db))},
-      {core::operand("g", grads.g), core::operand("y", grads.y), core::operand("weight", weight),
-       core::operand("bias", bias), input});
+  const std::initializer_list<core::Operand> outputs = {core::operand("dx", wanted(grads.dx)),
+                                                        core::operand("dw", wanted(grads.dw)),
+                                                        core::operand("db", wanted(grads.db))};
+  const core::Operand g = core::operand("g", grads.g), y = core::operand("y", grads.y);
+  core::check_disjoint(op, outputs,
+                       {g, y, core::operand("weight", weight), core::operand("bias", bias), input});
+  core::check_operands(*layer.context, op, outputs, {g, y, input});
 }
 
 }  // namespace
@@ -274,8 +277,9 @@ void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
   linear::check_save(op, save);
   check_forward(op, layer, x, y, save);
   const ReadByForward read = read_by_forward(layer);
-  core::check_operands(*layer.context, op, {core::operand("y", y)},
+  core::check_disjoint(op, {core::operand("y", y)},
                        {core::operand("x", x), read.weight, read.bias});
+  core::check_operands(*layer.context, op, {core::operand("y", y)}, {core::operand("x", x)});
   forget_overwritten(layer, y);
   linear::forward_pass(layer, x, y, save);
 }
@@ -291,10 +295,10 @@ void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<s
   core::check_shape(op, "codes", codes, x.rows, "M", layer.options.in_features, "K");
   core::check_span(op, "absmax", absmax, x.rows, "M");
   const ReadByForward read = read_by_forward(layer);
-  core::check_operands(
-      *layer.context, op,
-      {core::operand("y", y), core::operand("codes", codes), core::operand("absmax", absmax)},
-      {core::operand("x", x), read.weight, read.bias});
+  const std::initializer_list<core::Operand> outputs = {
+      core::operand("y", y), core::operand("codes", codes), core::operand("absmax", absmax)};
+  core::check_disjoint(op, outputs, {core::operand("x", x), read.weight, read.bias});
+  core::check_operands(*layer.context, op, outputs, {core::operand("x", x)});
   forget_overwritten(layer, y);
   forget_overwritten(layer, codes);
   forget_overwritten(layer, {absmax.data(), DType::f32, 1, x.rows, x.rows});
@@ -316,10 +320,10 @@ void SwitchbackLinear::forward_block_codes(ConstAnyMatrix x, AnyMatrix y,
   core::check_span(op, "absmax", absmax, static_cast<std::int64_t>(blocks.absmax.size()),
                    "blocks * K");
   const ReadByForward read = read_by_forward(layer);
-  core::check_operands(
-      *layer.context, op,
-      {core::operand("y", y), core::operand("codes_t", codes_t), core::operand("absmax", absmax)},
-      {core::operand("x", x), read.weight, read.bias});
+  const std::initializer_list<core::Operand> outputs = {
+      core::operand("y", y), core::operand("codes_t", codes_t), core::operand("absmax", absmax)};
+  core::check_disjoint(op, outputs, {core::operand("x", x), read.weight, read.bias});
+  core::check_operands(*layer.context, op, outputs, {core::operand("x", x)});
   forget_overwritten(layer, y);
   forget_overwritten(layer, codes_t);
   const auto scales = static_cast<std::int64_t>(absmax.size());

@@ -85,6 +85,10 @@ thread_local int entered = -1;
 
 }  // namespace
 
+int CurrentDevice::innermost() noexcept {
+  return entered;
+}
+
 CurrentDevice::CurrentDevice(int index) {
   const char* call = "";
   check(enter(index, call), call);

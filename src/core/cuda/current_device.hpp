@@ -25,6 +25,9 @@ class CurrentDevice {
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
+  /// The device of the calling thread's innermost object; -1: there is none.
+  static int innermost() noexcept;
+
  private:
   cudaError_t enter(int index, const char*& call) noexcept;
   cudaError_t make_current(int index, const char*& call) noexcept;

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "core/cuda/api.hpp"
+#include "core/cuda/shared_limits.hpp"
 
 // The emulated device's header has its own SWITCHBACK_DYNAMIC_SHARED.
 #if !defined(SWITCHBACK_CUDA_EMULATED)
@@ -102,8 +103,7 @@ __device__ __forceinline__ void let_next_kernel_begin() {
 /// Lets a kernel have more dynamic shared memory than 48 KiB.
 template <class... Parameters>
 [[nodiscard]] cudaError_t allow_shared(void (*kernel)(Parameters...), std::size_t bytes) {
-  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  return allow_shared_bytes(reinterpret_cast<const void*>(kernel), bytes);
 }
 
 template <class Integer>

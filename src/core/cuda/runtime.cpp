@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/cuda/elementwise.hpp"
+#include "core/cuda/shared_limits.hpp"
 #include "core/cuda/status.hpp"
 
 namespace switchback::core::SWITCHBACK_CUDA_NS {
@@ -152,6 +153,7 @@ Runtime::Runtime(int index, const ContextOptions& options)
          "device 'cuda:{}': {} has compute capability {}.{}; it must be at least 7.5; the cpu "
          "device can be used",
          index, info_.name, info_.compute_major, info_.compute_minor);
+  forget_shared_bytes(index);
   pools_ = attribute(cudaDevAttrMemoryPoolsSupported, index) != 0;
   constexpr int copies_asynchronously = 80;
   cooperates_ = compute_capability() >= copies_asynchronously &&

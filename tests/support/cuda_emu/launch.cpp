@@ -84,7 +84,7 @@ cudaError_t launch_call(KernelCall kernel, dim3 grid, dim3 block, std::size_t sh
     if (stream == nullptr || stream->device->id != current_device())
       return cudaErrorInvalidResourceHandle;
     if (!good_block(block) || !good_grid(grid)) return cudaErrorInvalidConfiguration;
-    const auto limit = state().dynamic_shared_limits.find(kernel.function);
+    const auto limit = state().dynamic_shared_limits.find({kernel.function, current_device()});
     const int most =
         limit == state().dynamic_shared_limits.end() ? default_shared_bytes : limit->second;
     if (shared_bytes > static_cast<std::size_t>(most)) return cudaErrorInvalidValue;
@@ -195,7 +195,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute which, 
     if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorInvalidValue;
     if (value < 0 || value > attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
       return cudaErrorInvalidValue;
-    state().dynamic_shared_limits[function] = value;
+    state().dynamic_shared_limits[{function, current_device()}] = value;
     return cudaSuccess;
   });
 }
@@ -208,7 +208,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
     a.maxThreadsPerBlock = 1024;
     a.numRegs = 32;
     a.ptxVersion = a.binaryVersion = options().compute_capability;
-    const auto limit = state().dynamic_shared_limits.find(function);
+    const auto limit = state().dynamic_shared_limits.find({function, current_device()});
     a.maxDynamicSharedSizeBytes =
         limit == state().dynamic_shared_limits.end() ? default_shared_bytes : limit->second;
     *attributes = a;

@@ -106,8 +106,8 @@ struct State {
   std::set<cudaEvent_t> events;
   std::set<cudaGraph_t> graphs;
   std::set<cudaGraphExec_t> execs;
-  std::vector<CapturePtr> captures;  ///< under way
-  std::map<const void*, int> dynamic_shared_limits;
+  std::vector<CapturePtr> captures;                                  ///< under way
+  std::map<std::pair<const void*, int>, int> dynamic_shared_limits;  // of a kernel on a device
   std::map<std::string, std::size_t> calls;
   std::vector<LaunchRecord> launches;
   std::string fault;
