@@ -170,10 +170,12 @@ struct ModelOperation {
   std::function<std::function<void()>(LayerMemory&)> make;
 };
 
-// Of an element. Philox: ten rounds of six operations make four words for each of two halves of a
-// vector of counters; then a comparison, a selection and a multiplication.
-constexpr double gelu_forward_operations = 50;
-constexpr double gelu_backward_operations = 53;
+// Of an element. GELU's erf form: nine of two polynomials, twelve of an exponential, and what begins
+// and joins them; in backward a product too. Philox: ten rounds of six operations make four words
+// for each of two halves of a vector of counters; then a comparison, a selection and a
+// multiplication.
+constexpr double gelu_forward_operations = 30;
+constexpr double gelu_backward_operations = 32;
 constexpr double dropout_operations = 10 * 6 * 2 / 4 + 3;
 // Of a bf16 that is read: it is moved to its place. Of one that is written, as few as AVX-512 BF16
 // needs: it is asked whether it is NaN or subnormal, and one operation rounds two.
