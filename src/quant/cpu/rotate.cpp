@@ -16,12 +16,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// Floor of g = 256 with 16 lanes, for each vector of elements: 6 shuffles, 7 additions,
-// subtractions and products, 1 or 2 operations that widen 16-bit elements, 1.25 of the maximum, 4.5
-// of the codes; of f32 one product more. Zen 4 begins two such operations a cycle: 10 cycles for 16
-// elements. With 8 lanes: 16 additions and subtractions, 4 products and 4 shuffles for a vector,
-// and 2 loads and 2 stores of the first-level cache besides the input: 10 to 12 cycles for 8
-// elements. Addition is commutative to the bit, so one sum serves lanes that add in either order.
+// Floor of g = 256 with 16 lanes, for each vector of elements: 6 shuffles (bf16: 4.5), 8 additions,
+// subtractions and products (16-bit elements: 7), 1 or 2 operations that widen those, 1.25 of the
+// maximum, 5 of the codes. Zen 4 begins two such operations a cycle: 10 cycles for 16 elements, 9.4
+// of bf16 (measured in the caches: 16 and 14). A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for
+// as many f32, 5.7 to 4.4 for bf16: those cannot be faster than 0.47 to 0.61 of a copy. Steps of 64
+// elements that are one behind the other, so that shuffles and sums meet, changed nothing. With 8
+// lanes: 16 additions and subtractions, 4 products and 4 shuffles for a vector, and 2 loads and 2
+// stores of the first-level cache besides the input: 10 to 12 cycles for 8 elements. Addition is
+// commutative to the bit, so one sum serves lanes that add in either order.
 
 // The largest magnitude seen, as bits that order NaN over Inf over numbers.
 #if HWY_TARGET == HWY_AVX3
