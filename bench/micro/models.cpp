@@ -170,9 +170,9 @@ struct ModelOperation {
   std::function<std::function<void()>(LayerMemory&)> make;
 };
 
-// Of an element. GELU's erf form: nine of two polynomials, twelve of an exponential, and what begins
-// and joins them; in backward a product too. Philox: ten rounds of six operations make four words
-// for each of two halves of a vector of counters; then a comparison, a selection and a
+// Of an element. GELU's erf form: nine of two polynomials, twelve of an exponential, and what
+// begins and joins them; in backward a product too. Philox: ten rounds of six operations make four
+// words for each of two halves of a vector of counters; then a comparison, a selection and a
 // multiplication.
 constexpr double gelu_forward_operations = 30;
 constexpr double gelu_backward_operations = 32;
