@@ -146,23 +146,10 @@ void RopeRows(const Rope& o, const AnyMatrix& qkv, bool inverse, std::int64_t be
   });
 }
 
-// x = 1 / (1 + exp(-x)), of elements of T. Where results are rounded to 2^-8, errors of 3e-6 are as
-// good, and a reciprocal with one step of Newton's errs by far less.
-template <int count, class T>
+// x = 1 / (1 + exp(-x)), by operations that devices have too: results have the same bits there, of
+// bf16 as well, for which a shorter exponential would do.
+template <int count>
 HWY_INLINE void sigmoids(VF* x) {
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (!std::is_same_v<T, float>) {
-    for (int j = 0; j < count; ++j)  // the reciprocal of 2^126 is no subnormal
-      x[j] = hn::Min(hn::Mul(x[j], set(-quant::gelu::log2_e)), set(126.0f));
-    powers_of_two<count, true>(x);
-    for (int j = 0; j < count; ++j) {
-      const VF d = hn::Add(set(1.0f), x[j]);
-      const VF near = VF{_mm512_rcp14_ps(d.raw)};
-      x[j] = hn::MulAdd(near, hn::NegMulAdd(near, d, set(1.0f)), near);
-    }
-    return;
-  }
-#endif
   for (int j = 0; j < count; ++j)  // exp(88) is finite
     x[j] = hn::Min(hn::Neg(x[j]), set(88.0f));
   exponentials<count>(x);
@@ -176,7 +163,7 @@ HWY_INLINE void swiglu_part(const T* a, const T* b, T* to, std::int64_t n) {
   load_unordered<count>(a, n, x);
   for (int j = 0; j < count; ++j)
     s[j] = x[j];
-  sigmoids<count, T>(s);
+  sigmoids<count>(s);
   load_unordered<count>(b, n, up);
   for (int j = 0; j < count; ++j)
     x[j] = hn::Mul(hn::Mul(x[j], s[j]), up[j]);
@@ -208,7 +195,7 @@ HWY_INLINE void swiglu_backward_part(const T* a, const T* b, const T* g, T* da, 
   load_unordered<count>(a, n, x);
   for (int j = 0; j < count; ++j)
     s[j] = x[j];
-  sigmoids<count, T>(s);
+  sigmoids<count>(s);
   load_unordered<count>(b, n, up);
   load_unordered<count>(g, n, gradient);
   for (int j = 0; j < count; ++j) {
