@@ -251,10 +251,7 @@ void check(const Matrix<T>& x, const Matrix<T>& g, Layout layout = {}) {
 template <class T>
 Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}, float scale = 2.0f,
                  std::uint64_t seed = 0) {
-  Matrix<T> x(rows, cols, layout);
-  Random random(static_cast<std::uint64_t>(rows * 1000 + cols) + seed);
-  fill_normal(x, random, scale);
-  return x;
+  return normal_of_size<T>(rows, cols, layout, scale, seed);
 }
 
 template <class T>

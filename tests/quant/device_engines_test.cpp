@@ -42,14 +42,6 @@ class BlockThreads : public ConfigSource {
 };
 
 template <class T>
-Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}) {
-  Matrix<T> x(rows, cols, layout);
-  Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
-  fill_normal(x, random);
-  return x;
-}
-
-template <class T>
 class DeviceEngines : public ::testing::Test {
  protected:
   static constexpr std::int64_t pack = 16 / static_cast<std::int64_t>(sizeof(T));
@@ -111,20 +103,20 @@ TYPED_TEST(DeviceEngines, RowsOfEveryLength) {
     this->block_threads(threads);
     for (const std::int64_t packs : {1, 3, 31, 32, 33, 64, 65, 127, 128, 129, 200, 256, 257, 600}) {
       SCOPED_TRACE(testing::Message() << threads << " threads, " << packs << " packs");
-      this->check_rowwise(normal<TypeParam>(5, packs * this->pack));
+      this->check_rowwise(normal_of_size<TypeParam>(5, packs * this->pack));
     }
   }
   this->block_threads(0);
   for (const std::int64_t packs : {600, 1025, 2049, 4096, 4097, 9000}) {
     SCOPED_TRACE(testing::Message() << packs << " packs");
-    this->check_rowwise(normal<TypeParam>(this->multiprocessors() + 1, packs * this->pack));
+    this->check_rowwise(normal_of_size<TypeParam>(this->multiprocessors() + 1, packs * this->pack));
   }
 }
 
 TYPED_TEST(DeviceEngines, FewLongRowsAreSplit) {
   for (const std::int64_t cols : {16385, 16400, 40000})
     for (const std::int64_t padding : {0, 1, 16}) {
-      Matrix<TypeParam> x = normal<TypeParam>(padding == 1 ? 1 : 2, cols, {padding, 0});
+      Matrix<TypeParam> x = normal_of_size<TypeParam>(padding == 1 ? 1 : 2, cols, {padding, 0});
       x.set(x.rows() - 1, cols - 1, TypeParam(std::numeric_limits<float>::infinity()));
       this->check_rowwise(x, {padding, 0});
       this->check_rowwise(x, {1, 1});
@@ -142,10 +134,10 @@ TYPED_TEST(DeviceEngines, ColumnSumsOfManyRows) {
         if (under_thread_sanitizer && (threads == 32 || threads == 128 || packs == 128)) continue;
         SCOPED_TRACE(testing::Message() << threads << " threads, " << packs << " packs");
         this->block_threads(threads);
-        this->check_sums(normal<TypeParam>(rows, packs * this->pack));
+        this->check_sums(normal_of_size<TypeParam>(rows, packs * this->pack));
       }
   this->block_threads(0);
-  Matrix<TypeParam> x = normal<TypeParam>(enough + 3, 66 * this->pack, {this->pack, 0});
+  Matrix<TypeParam> x = normal_of_size<TypeParam>(enough + 3, 66 * this->pack, {this->pack, 0});
   for (std::int64_t c = 0; c < x.cols(); ++c)
     x.set(7, c, TypeParam(-0.0f));
   for (std::int64_t r = 0; r < x.rows(); ++r)
@@ -162,7 +154,7 @@ TEST(DeviceEnginesF32, NanPayloads) {
   if (on_cpu()) GTEST_SKIP() << "tests devices other than the CPU";
   Context context(device_options());
   for (const std::uint32_t bits : {0x7FC12345u, 0xFFC00001u, 0x7F800001u, 0xFFFFFFFFu}) {
-    Matrix<float> x = normal<float>(140, 68);
+    Matrix<float> x = normal_of_size<float>(140, 68);
     for (const std::int64_t c : {1, 30, 67})
       x.set(c, c, std::bit_cast<float>(bits));
     x.set(30, 31, -std::numeric_limits<float>::infinity());
@@ -171,9 +163,9 @@ TEST(DeviceEnginesF32, NanPayloads) {
 }
 
 TYPED_TEST(DeviceEngines, EveryBlockSize) {
-  const Matrix<TypeParam> packed = normal<TypeParam>(140, 272);
-  const Matrix<TypeParam> odd = normal<TypeParam>(131, 77, {1, 1});
-  const Matrix<TypeParam> narrow = normal<TypeParam>(261, 16, {16, 0});
+  const Matrix<TypeParam> packed = normal_of_size<TypeParam>(140, 272);
+  const Matrix<TypeParam> odd = normal_of_size<TypeParam>(131, 77, {1, 1});
+  const Matrix<TypeParam> narrow = normal_of_size<TypeParam>(261, 16, {16, 0});
   for (const Matrix<TypeParam>* x : {&packed, &odd, &narrow}) {
     const Outputs want = run_every_op(reference(), *x);
     for (const std::int64_t threads : {32, 96, 224, 256, 544, 1024}) {
@@ -228,7 +220,7 @@ TYPED_TEST(DeviceEngines, AbsmaxThatNeedsTheDivision) {
 }
 
 TYPED_TEST(DeviceEngines, CanBeCaptured) {
-  Matrix<TypeParam> x = normal<TypeParam>(140, 272);
+  Matrix<TypeParam> x = normal_of_size<TypeParam>(140, 272);
   Matrix<std::int8_t> q(140, 272);
   Matrix<std::int8_t> q_t(272, 140);
   Floats rows(140);

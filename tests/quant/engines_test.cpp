@@ -42,14 +42,6 @@ void check(const Matrix<T>& x, Layout layout = {}) {
 }
 
 template <class T>
-Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}, float scale = 1.0f) {
-  Matrix<T> x(rows, cols, layout);
-  Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
-  fill_normal(x, random, scale);
-  return x;
-}
-
-template <class T>
 class Engines : public ::testing::Test {};
 using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(Engines, FloatTypes);
@@ -59,7 +51,7 @@ TYPED_TEST(Engines, EdgesOfVectors) {
   for (const std::int64_t cols :
        {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 127, 128, 129, 200, 257})
     for (const std::int64_t rows : {0, 1, 2, 5, 9})
-      check(normal<TypeParam>(rows, cols));
+      check(normal_of_size<TypeParam>(rows, cols));
 }
 
 TYPED_TEST(Engines, EdgesOfTilesAndBlocks) {
@@ -76,7 +68,7 @@ TYPED_TEST(Engines, EdgesOfTilesAndBlocks) {
                                    {300, 1},
                                    {513, 67},
                                    {1100, 24}})
-    check(normal<TypeParam>(rows, cols));
+    check(normal_of_size<TypeParam>(rows, cols));
 }
 
 TYPED_TEST(Engines, StridesAndMisalignment) {
@@ -84,19 +76,20 @@ TYPED_TEST(Engines, StridesAndMisalignment) {
     for (const std::int64_t padding : {1, 13})
       for (const auto& [rows, cols] :
            {std::pair<std::int64_t, std::int64_t>{3, 150}, {70, 90}, {130, 64}})
-        check(normal<TypeParam>(rows, cols, {padding, misalignment}), {padding, misalignment});
+        check(normal_of_size<TypeParam>(rows, cols, {padding, misalignment}),
+              {padding, misalignment});
 }
 
 TYPED_TEST(Engines, RowsThatThreadsShare) {
   // On the emulated device just beyond what a block keeps in registers.
   const std::int64_t many = on_emulated() ? 17003 : 100003;
-  check(normal<TypeParam>(1, many));
-  check(normal<TypeParam>(2, many * 7 / 10, {1, 0}));
-  check(normal<TypeParam>(many, 1));
+  check(normal_of_size<TypeParam>(1, many));
+  check(normal_of_size<TypeParam>(2, many * 7 / 10, {1, 0}));
+  check(normal_of_size<TypeParam>(many, 1));
 }
 
 TYPED_TEST(Engines, NonFiniteAndZeroGroups) {
-  Matrix<TypeParam> x = normal<TypeParam>(90, 150);
+  Matrix<TypeParam> x = normal_of_size<TypeParam>(90, 150);
   for (std::int64_t c = 0; c < 150; ++c)
     x.set(3, c, TypeParam(0.0f));
   for (std::int64_t r = 0; r < 90; ++r) {
@@ -112,7 +105,7 @@ TYPED_TEST(Engines, NonFiniteAndZeroGroups) {
   x.set(81, 0, TypeParam(-inf));
   x.set(3, 64, TypeParam(nan));  // in the row of zeros
   check(x);
-  check(normal<TypeParam>(40, 70, {}, 0.0f));
+  check(normal_of_size<TypeParam>(40, 70, {}, 0.0f));
 }
 
 TYPED_TEST(Engines, TinyAndHugeGroups) {
@@ -131,7 +124,7 @@ TYPED_TEST(Engines, TinyAndHugeGroups) {
 }
 
 TYPED_TEST(Engines, MixedMagnitudesByRowAndColumn) {
-  Matrix<TypeParam> x = normal<TypeParam>(130, 130);
+  Matrix<TypeParam> x = normal_of_size<TypeParam>(130, 130);
   for (std::int64_t r = 0; r < x.rows(); ++r)
     for (std::int64_t c = 0; c < x.cols(); ++c)
       x.set(r, c,
@@ -267,7 +260,7 @@ TYPED_TEST(Engines, Dequantize) {
 TYPED_TEST(Engines, CallersFloatEnvironmentChangesNothing) {
 #if defined(__SSE__)
   if (!on_cpu()) GTEST_SKIP() << "a device has its own environment";
-  const Matrix<TypeParam> x = normal<TypeParam>(130, 70, {}, 0x1p-130f);
+  const Matrix<TypeParam> x = normal_of_size<TypeParam>(130, 70, {}, 0x1p-130f);
   const Outputs want = run_every_op(reference(), x);
   const unsigned saved = _mm_getcsr();
   _mm_setcsr(saved | 0x8040u | 0x6000u);  // flush to zero, denormals are zero, round toward zero
@@ -295,9 +288,9 @@ class Fixed : public ConfigSource {
 };
 
 TYPED_TEST(Engines, EveryConfigurationGivesTheSame) {
-  const Matrix<TypeParam> small = normal<TypeParam>(300, 331, {0, 4});
+  const Matrix<TypeParam> small = normal_of_size<TypeParam>(300, 331, {0, 4});
   // Rows of 64 bytes at an aligned address, as streaming stores want them, and more than one panel.
-  const Matrix<TypeParam> wide = normal<TypeParam>(130, 1088);
+  const Matrix<TypeParam> wide = normal_of_size<TypeParam>(130, 1088);
   for (const Matrix<TypeParam>* x : {&small, &wide}) {
     const Outputs want = run_every_op(reference(), *x);
     quant::Problem problem;
@@ -324,7 +317,7 @@ TYPED_TEST(Engines, EveryConfigurationGivesTheSame) {
 
 TEST(Engines_, WorkspaceSettles) {
   Context context(device_options());
-  const Matrix<float> x = normal<float>(700, 300);
+  const Matrix<float> x = normal_of_size<float>(700, 300);
   run_every_op(context, x);
   const std::size_t bytes = context.workspace_bytes();
   run_every_op(context, x);

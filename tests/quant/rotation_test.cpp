@@ -155,14 +155,6 @@ void check(const Matrix<T>& x, Rotation rotation, Layout layout = {}) {
 }
 
 template <class T>
-Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}, float scale = 1.0f) {
-  Matrix<T> x(rows, cols, layout);
-  Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
-  fill_normal(x, random, scale);
-  return x;
-}
-
-template <class T>
 class RotationEngines : public ::testing::Test {};
 using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(RotationEngines, FloatTypes);
@@ -172,32 +164,32 @@ TYPED_TEST(RotationEngines, EdgesOfGroups) {
     const std::int64_t g = quant::group_of(rotation);
     for (const std::int64_t groups : {0, 1, 2, 3, 5})
       for (const std::int64_t rows : {0, 1, 2, 7})
-        check(normal<TypeParam>(rows, groups * g), rotation);
+        check(normal_of_size<TypeParam>(rows, groups * g), rotation);
   }
-  check(normal<TypeParam>(3, 17 * 16), Rotation::hadamard_16);
-  check(normal<TypeParam>(2, 33 * 64), Rotation::hadamard_64);
-  check(normal<TypeParam>(131, 48), Rotation::hadamard_16);
+  check(normal_of_size<TypeParam>(3, 17 * 16), Rotation::hadamard_16);
+  check(normal_of_size<TypeParam>(2, 33 * 64), Rotation::hadamard_64);
+  check(normal_of_size<TypeParam>(131, 48), Rotation::hadamard_16);
 }
 
 TYPED_TEST(RotationEngines, StridesAndMisalignment) {
   for (const Rotation rotation : rotations)
     for (const Layout layout : {Layout{1, 0}, Layout{0, 1}, Layout{13, 3}, Layout{8, 4}})
-      check(normal<TypeParam>(5, 1024, layout), rotation, layout);
+      check(normal_of_size<TypeParam>(5, 1024, layout), rotation, layout);
 }
 
 TYPED_TEST(RotationEngines, LongRows) {
   // Beyond what a block of threads keeps in registers, and longer than what one thread takes.
   const std::int64_t cols = on_emulated() ? 17 * 1024 : 40 * 1024;
-  check(normal<TypeParam>(1, cols), Rotation::hadamard_1024);
-  check(normal<TypeParam>(2, cols), Rotation::hadamard_256);
+  check(normal_of_size<TypeParam>(1, cols), Rotation::hadamard_1024);
+  check(normal_of_size<TypeParam>(2, cols), Rotation::hadamard_256);
   for (const Rotation rotation : rotations)
-    check(normal<TypeParam>(1, 9 * 1024), rotation);
-  check(normal<TypeParam>(1, 8192 + 16), Rotation::hadamard_16);
+    check(normal_of_size<TypeParam>(1, 9 * 1024), rotation);
+  check(normal_of_size<TypeParam>(1, 8192 + 16), Rotation::hadamard_16);
 }
 
 TYPED_TEST(RotationEngines, NonFiniteAndZeroRows) {
   for (const Rotation rotation : rotations) {
-    Matrix<TypeParam> x = normal<TypeParam>(9, 2048);
+    Matrix<TypeParam> x = normal_of_size<TypeParam>(9, 2048);
     for (std::int64_t c = 0; c < 2048; ++c) {
       x.set(0, c, TypeParam(0.0f));
       x.set(1, c, TypeParam(-0.0f));
@@ -226,7 +218,7 @@ TYPED_TEST(RotationEngines, TinyAndHugeRows) {
   for (const Rotation rotation : rotations)
     for (const float scale :
          {0x1p-149f, 0x1p-140f, 0x1p-126f, 0x1p-119f, 0x1p-24f, 0x1p14f, 0x1p120f})
-      check(normal<TypeParam>(3, 1024, {}, scale), rotation);
+      check(normal_of_size<TypeParam>(3, 1024, {}, scale), rotation);
 }
 
 // Stores past the caches are chosen for matrices too large for a test.
@@ -234,7 +226,7 @@ TYPED_TEST(RotationEngines, StreamedCodesAreTheSame) {
   if (!on_cpu()) GTEST_SKIP() << "has no such stores";
   for (const Rotation rotation : rotations)
     for (const Layout layout : {Layout{0, 0}, Layout{32, 5}}) {
-      const Matrix<TypeParam> x = normal<TypeParam>(7, 3 * 1024);
+      const Matrix<TypeParam> x = normal_of_size<TypeParam>(7, 3 * 1024);
       const Rotated<TypeParam> want = run(reference(), x, rotation, {});
       for (auto& [name, context] : contexts()) {
         SCOPED_TRACE(name);

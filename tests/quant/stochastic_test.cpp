@@ -102,14 +102,6 @@ void check(const Matrix<T>& x, Layout layout = {}) {
 }
 
 template <class T>
-Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}, float scale = 1.0f) {
-  Matrix<T> x(rows, cols, layout);
-  Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
-  fill_normal(x, random, scale);
-  return x;
-}
-
-template <class T>
 class StochasticEngines : public ::testing::Test {};
 using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(StochasticEngines, FloatTypes);
@@ -117,22 +109,22 @@ TYPED_TEST_SUITE(StochasticEngines, FloatTypes);
 TYPED_TEST(StochasticEngines, EdgesOfCountersAndVectors) {
   for (const std::int64_t cols : {0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 1000})
     for (const std::int64_t rows : {0, 1, 5})
-      check(normal<TypeParam>(rows, cols));
-  check(normal<TypeParam>(2, 9000));
-  check(normal<TypeParam>(70, 24));
+      check(normal_of_size<TypeParam>(rows, cols));
+  check(normal_of_size<TypeParam>(2, 9000));
+  check(normal_of_size<TypeParam>(70, 24));
   for (const Layout layout : {Layout{1, 0}, Layout{0, 1}, Layout{13, 3}, Layout{8, 4}})
-    check(normal<TypeParam>(5, 136, layout), layout);
+    check(normal_of_size<TypeParam>(5, 136, layout), layout);
 }
 
 TYPED_TEST(StochasticEngines, UnusualRows) {
-  Matrix<TypeParam> x = normal<TypeParam>(7, 150);
+  Matrix<TypeParam> x = normal_of_size<TypeParam>(7, 150);
   for (std::int64_t c = 0; c < 150; ++c)
     x.set(1, c, TypeParam(0.0f));
   x.set(2, 20, TypeParam(std::numeric_limits<float>::infinity()));
   x.set(3, 149, TypeParam(std::numeric_limits<float>::quiet_NaN()));
   check(x);
   for (const float scale : {0x1p-149f, 0x1p-126f, 0x1p-119f, 0x1p120f})
-    check(normal<TypeParam>(3, 100, {}, scale));
+    check(normal_of_size<TypeParam>(3, 100, {}, scale));
 }
 
 template <class T>
@@ -153,29 +145,29 @@ void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {
 TYPED_TEST(StochasticEngines, BlocksAndTheirEdges) {
   for (const std::int64_t cols : {0, 1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 200})
     for (const std::int64_t rows : {0, 1, 130})
-      check_blocks(normal<TypeParam>(rows, cols), 128);
+      check_blocks(normal_of_size<TypeParam>(rows, cols), 128);
   for (const std::int64_t rows : {127, 128, 129, 256, 300})
-    check_blocks(normal<TypeParam>(rows, 40), 128);
-  check_blocks(normal<TypeParam>(600, 24), 256);
-  check_blocks(normal<TypeParam>(70, 1100), 1024);
+    check_blocks(normal_of_size<TypeParam>(rows, 40), 128);
+  check_blocks(normal_of_size<TypeParam>(600, 24), 256);
+  check_blocks(normal_of_size<TypeParam>(70, 1100), 1024);
   for (const Layout layout : {Layout{1, 0}, Layout{0, 1}, Layout{13, 3}, Layout{8, 4}})
-    check_blocks(normal<TypeParam>(130, 72, layout), 128, layout);
+    check_blocks(normal_of_size<TypeParam>(130, 72, layout), 128, layout);
 }
 
 TYPED_TEST(StochasticEngines, UnusualColumnsOfBlocks) {
-  Matrix<TypeParam> x = normal<TypeParam>(150, 70);
+  Matrix<TypeParam> x = normal_of_size<TypeParam>(150, 70);
   for (std::int64_t r = 0; r < 150; ++r)
     x.set(r, 1, TypeParam(0.0f));
   x.set(20, 2, TypeParam(std::numeric_limits<float>::infinity()));
   x.set(149, 66, TypeParam(std::numeric_limits<float>::quiet_NaN()));
   check_blocks(x, 128);
   for (const float scale : {0x1p-149f, 0x1p-126f, 0x1p-119f, 0x1p120f})
-    check_blocks(normal<TypeParam>(40, 20, {}, scale), 128);
+    check_blocks(normal_of_size<TypeParam>(40, 20, {}, scale), 128);
 }
 
 // With equal magnitudes everywhere the scales of rows and blocks are equal, and then the codes.
 TEST(StochasticReference, RowsAndBlocksHaveTheSameRandomBits) {
-  Matrix<float> x = normal<float>(128, 128);
+  Matrix<float> x = normal_of_size<float>(128, 128);
   for (std::int64_t i = 0; i < 128; ++i)
     x.set(i, i, 8.0f);
   const StochasticRounding s = {1, 2, 3, 4};
@@ -189,7 +181,7 @@ TEST(StochasticReference, RowsAndBlocksHaveTheSameRandomBits) {
 // Shards of rows have the codes of the whole matrix.
 TYPED_TEST(StochasticEngines, ShardsHaveTheCodesOfTheWhole) {
   Context& context = contexts().back().second;
-  Matrix<TypeParam> x = normal<TypeParam>(20, 48);
+  Matrix<TypeParam> x = normal_of_size<TypeParam>(20, 48);
   StochasticRounding s = {1, 2, 3, 100};
   const auto whole = quantized(context, x, s, {});
   s.row0 += 13;

@@ -101,14 +101,6 @@ void check(const Matrix<T>& x, std::int64_t block_rows) {
 }
 
 template <class T>
-Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}) {
-  Matrix<T> x(rows, cols, layout);
-  Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
-  fill_normal(x, random);
-  return x;
-}
-
-template <class T>
 class Strips : public ::testing::Test {};
 using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(Strips, FloatTypes);
@@ -117,16 +109,17 @@ TYPED_TEST(Strips, Edges) {
   // A strip has 16 or 32 columns, 64 rows are turned at a time, 16 and 8 rows read.
   for (const std::int64_t rows : {1, 15, 16, 17, 64, 65, 127, 129})
     for (const std::int64_t cols : {1, 15, 17, 32, 33, 64, 97})
-      check(normal<TypeParam>(rows, cols), 128);
+      check(normal_of_size<TypeParam>(rows, cols), 128);
   for (const auto& [rows, cols] :
        {std::pair<std::int64_t, std::int64_t>{256, 48}, {257, 40}, {700, 71}, {1030, 33}})
-    check(normal<TypeParam>(rows, cols), rows > 1000 ? 1024 : 256);
+    check(normal_of_size<TypeParam>(rows, cols), rows > 1000 ? 1024 : 256);
 }
 
 TYPED_TEST(Strips, StridesAndMisalignment) {
   for (const std::int64_t misalignment : {1, 2, 4})
-    check(normal<TypeParam>(200, 70, {11, misalignment}), 128);
-  check(normal<TypeParam>(270, 150, {2048 - 150, 0}), 128);  // rows in the same sets of a cache
+    check(normal_of_size<TypeParam>(200, 70, {11, misalignment}), 128);
+  check(normal_of_size<TypeParam>(270, 150, {2048 - 150, 0}),
+        128);  // rows in the same sets of a cache
 }
 
 TYPED_TEST(Strips, ColumnsOfEveryKind) {
@@ -134,7 +127,7 @@ TYPED_TEST(Strips, ColumnsOfEveryKind) {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   // Alone in their strip, and then one beside the other.
   for (const std::int64_t step : {37, 1}) {
-    Matrix<TypeParam> x = normal<TypeParam>(150, 37 * 12);
+    Matrix<TypeParam> x = normal_of_size<TypeParam>(150, 37 * 12);
     const auto fill = [&](std::int64_t kind, const auto& value) {
       for (std::int64_t r = 0; r < x.rows(); ++r)
         x.set(r, kind * step + 3, TypeParam(static_cast<float>(value(r))));

@@ -42,6 +42,16 @@ void fill_normal(Matrix<T>& m, Random& random, float scale = 1.0f) {
       m.set(r, c, T(random.normal() * scale));
 }
 
+/// Others for each size, unless a seed is added.
+template <class T>
+Matrix<T> normal_of_size(std::int64_t rows, std::int64_t cols, Layout layout = {},
+                         float scale = 1.0f, std::uint64_t seed = 0) {
+  Matrix<T> x(rows, cols, layout);
+  Random random(static_cast<std::uint64_t>(rows * 1000 + cols) + seed);
+  fill_normal(x, random, scale);
+  return x;
+}
+
 /// Codes as quantize operations make them: [-127, 127].
 inline void fill_codes(Matrix<std::int8_t>& m, Random& random) {
   for (std::int64_t r = 0; r < m.rows(); ++r)
