@@ -135,8 +135,6 @@ void copy_portable(const char* from, char* to, Group group, std::int64_t groups)
   }
 }
 
-// The machine's widest vectors, whatever instruction set the Context is capped at: a ceiling is of
-// the memory.
 // What was streamed is in memory.
 void end_of(Stores stores) {
 #if defined(__x86_64__)
@@ -146,6 +144,8 @@ void end_of(Stores stores) {
 #endif
 }
 
+// The machine's widest vectors, whatever instruction set the Context is capped at: a ceiling is of
+// the memory.
 Kernel pick(Stores stores) {
 #if defined(__x86_64__)
   const core::CpuFeatures& features = core::cpu_features();

@@ -26,6 +26,8 @@ import switchback
 from switchback import _abi
 from switchback.nn import SwitchBackLinearVectorwise
 
+from layer import shape_of  # beside this file
+
 try:
     import zentorch
 except ImportError:
@@ -35,17 +37,6 @@ SHAPES = [f"{m},{k},{n}" for k, n in ((1024, 4096), (4096, 4096), (4096, 11008))
 PAUSE = 0.01  # seconds
 # Of normal elements: W is rounded to 1/127 of a row's absmax, X to 1/255 of its whole range.
 WRONG = 0.03
-
-
-def shape_of(text):
-    """(M, K, N) of "M,K,N"."""
-    try:
-        sizes = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        sizes = ()
-    if len(sizes) != 3 or min(sizes) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not M,K,N: three positive numbers")
-    return sizes
 
 
 def ours(module, x):
