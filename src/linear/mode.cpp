@@ -87,16 +87,24 @@ std::string check_config(const PassProblem&, const ModeRanking&, const ContextSt
   return {};  // every ranking names a mode for every layer
 }
 
+namespace {
+
+// Sums of more than max_exact_k products are not. Only a layer that may use mode standard can have
+// them.
+bool has_exact_sums(const PassProblem& p) {
+  return (p.pass == Pass::dx || p.k <= max_exact_k) &&
+         (p.pass == Pass::forward || p.n <= max_exact_k);
+}
+
+}  // namespace
+
 std::vector<Mode> candidates(const PassProblem& p, const ContextState& state) {
   if (!core::why_no_int8(state).empty()) return {Mode::standard};
-  const std::int64_t inner = p.pass == Pass::forward ? p.k
-                             : p.pass == Pass::dx    ? p.n
-                                                     : std::max(p.k, p.n);
   std::vector<Mode> modes;
   for (const Mode mode : choosable_modes) {
     // Alone its forward is that of rowwise, and its dX needs the codes of a forward.
     if (mode == Mode::rowwise_shared && p.pass != Pass::step) continue;
-    if (mode == Mode::standard || inner <= max_exact_k) modes.push_back(mode);
+    if (mode == Mode::standard || has_exact_sums(p)) modes.push_back(mode);
   }
   return modes;
 }
@@ -154,16 +162,15 @@ bool are_codes_of(WeightScales scales, Mode mode, Pass pass) {
 }
 
 // Mode standard is allowed and the only one that can be taken.
-bool must_be_standard(const ContextState& state, std::uint32_t allowed, std::int64_t inner) {
-  // Sums of more products are not exact; only a layer that may use mode standard can have them.
-  return inner > max_exact_k || (has(allowed, Mode::standard) && !core::why_no_int8(state).empty());
+bool must_be_standard(const ContextState& state, std::uint32_t allowed, const PassProblem& p) {
+  return !has_exact_sums(p) || (has(allowed, Mode::standard) && !core::why_no_int8(state).empty());
 }
 
 template <class Problem>
 Mode fastest(ContextState& state, Problem problem, std::uint32_t allowed, const WeightCache& cache,
              bool trains) {
   const bool forward = problem.pass == Pass::forward;
-  if (must_be_standard(state, allowed, forward ? problem.k : problem.n)) return Mode::standard;
+  if (must_be_standard(state, allowed, problem)) return Mode::standard;
   const QuantizedWeight& codes = forward ? cache.forward_codes() : cache.backward_codes();
   // A pass that saves nothing is inference: the codes of the weight are used again.
   problem.weight = codes.valid() || !trains ? WeightCodes::cached : WeightCodes::made;
@@ -200,7 +207,7 @@ std::optional<Mode> mode_of_step(const LinearState& layer, std::int64_t rows, DT
   ContextState& state = *layer.context;
   PassProblem problem = problem_of(layer, Pass::step, rows, output, bias);
   const std::uint32_t allowed = or_all(layer.options.allow);
-  if (must_be_standard(state, allowed, std::max(problem.n, problem.k))) return std::nullopt;
+  if (must_be_standard(state, allowed, problem)) return std::nullopt;
   run_in(state, problem);
   const std::optional<ModeRanking> ranking = tuned_ranking(state, problem);
   if (!ranking) return std::nullopt;
