@@ -36,12 +36,15 @@ namespace switchback::quant::HWY_NAMESPACE {
 
 inline constexpr std::int64_t strip_bytes = 64;
 
+// A function: GCC exports an inline variable that std::min() takes by reference.
 template <class T>
-inline constexpr std::int64_t strip_cols = strip_bytes / static_cast<std::int64_t>(sizeof(T));
+constexpr std::int64_t strip_cols() {
+  return strip_bytes / static_cast<std::int64_t>(sizeof(T));
+}
 
 // A part of a strip is 16 columns; bf16 at even places are one part, those between them the other.
 template <class T>
-inline constexpr int parts = static_cast<int>(strip_cols<T> / 16);
+inline constexpr int parts = static_cast<int>(strip_cols<T>() / 16);
 
 template <class T>
 constexpr std::int64_t column_of_lane(int part, std::int64_t lane) {
@@ -133,9 +136,9 @@ HWY_INLINE __m512i bytes_of_lanes(VU a, VU b, VU c, VU d) {
 template <Made made, int part, class T>
 HWY_INLINE __m512i codes_of_four(const T* x, const PartScales& s) {
   const VF a = widen_part<part>(x);
-  const VF b = widen_part<part>(x + strip_cols<T>);
-  const VF c = widen_part<part>(x + 2 * strip_cols<T>);
-  const VF d = widen_part<part>(x + 3 * strip_cols<T>);
+  const VF b = widen_part<part>(x + strip_cols<T>());
+  const VF c = widen_part<part>(x + 2 * strip_cols<T>());
+  const VF d = widen_part<part>(x + 3 * strip_cols<T>());
   if constexpr (made == Made::product)
     return bytes_of_lanes(product(s, a, s.factor), product(s, b, s.factor), product(s, c, s.factor),
                           product(s, d, s.factor));
@@ -191,11 +194,11 @@ HWY_INLINE void turn_part(const T* x, const PartScales& s, std::int64_t cols, bo
   __m512i v[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i)
-    v[i] = codes_of_four<made, part>(x + 4 * i * strip_cols<T>, s);
+    v[i] = codes_of_four<made, part>(x + 4 * i * strip_cols<T>(), s);
   transpose_lanes(v);
   std::int8_t* const first = to + column_of_lane<T>(part, 0) * stride;
   const std::int64_t step = (column_of_lane<T>(part, 1) - column_of_lane<T>(part, 0)) * stride;
-  if (HWY_LIKELY(cols == strip_cols<T> && stream)) {
+  if (HWY_LIKELY(cols == strip_cols<T>() && stream)) {
 #pragma GCC unroll 16
     for (int j = 0; j < 16; ++j)
       _mm512_stream_si512(reinterpret_cast<__m512i*>(first + j * step), v[j]);
@@ -242,7 +245,7 @@ HWY_INLINE __m512i gather_strip(const T* x, std::int64_t stride, std::int64_t ro
   const auto take = [&](std::int64_t r, typename M::V& largest) HWY_ATTR {
     const __m512i v =
         whole ? _mm512_loadu_si512(x + r * stride) : _mm512_maskz_loadu_epi8(bytes, x + r * stride);
-    _mm512_store_si512(to + r * strip_cols<T>, v);
+    _mm512_store_si512(to + r * strip_cols<T>(), v);
     largest = hn::Max(largest, hn::And(typename M::V{v}, hn::Set(d, hwy::LimitsMax<Bits<T>>())));
   };
   std::int64_t r = 0;
@@ -257,7 +260,7 @@ HWY_INLINE __m512i gather_strip(const T* x, std::int64_t stride, std::int64_t ro
   for (; r < rows; ++r)
     take(r, even);
   for (; r % cpu::strip_rows != 0; ++r)
-    _mm512_store_si512(to + r * strip_cols<T>, _mm512_setzero_si512());
+    _mm512_store_si512(to + r * strip_cols<T>(), _mm512_setzero_si512());
   return hn::Max(even, odd).raw;
 }
 
@@ -265,10 +268,10 @@ template <Made made, class T>
 HWY_INLINE void turn_strip(const T* x, std::int64_t rows, const PartScales* s, std::int64_t cols,
                            bool stream, std::int8_t* to, std::int64_t stride, LinesToCome& soon) {
   for (std::int64_t r = 0; r < rows; r += cpu::strip_rows) {
-    turn_part<made, 0>(x + r * strip_cols<T>, s[0], cols, stream, to + r, stride);
+    turn_part<made, 0>(x + r * strip_cols<T>(), s[0], cols, stream, to + r, stride);
     soon.ask(2);
     if constexpr (parts<T> == 2)
-      turn_part<made, 1>(x + r * strip_cols<T>, s[1], cols, stream, to + r, stride);
+      turn_part<made, 1>(x + r * strip_cols<T>(), s[1], cols, stream, to + r, stride);
     soon.ask(2);
   }
 }
@@ -296,17 +299,17 @@ HWY_INLINE void store_parts(VF first, VF second, float* to) {
 
 template <class T>
 HWY_INLINE void strip(const cpu::StripJob& job, std::int64_t col, T* lines, LinesToCome& soon) {
-  const std::int64_t cols = std::min(strip_cols<T>, job.x.cols - col);
+  const std::int64_t cols = std::min(strip_cols<T>(), job.x.cols - col);
   const std::int64_t bytes = cols * static_cast<std::int64_t>(sizeof(T));
   const __mmask64 elements = ~std::uint64_t{0} >> (strip_bytes - bytes);
-  alignas(64) T magnitudes[strip_cols<T>];
+  alignas(64) T magnitudes[strip_cols<T>()];
   const T* const x = row<T>(job.x, 0, col);
   _mm512_store_si512(magnitudes,
-                     cols == strip_cols<T>
+                     cols == strip_cols<T>()
                          ? gather_strip<true>(x, job.x.stride, job.x.rows, elements, lines, soon)
                          : gather_strip<false>(x, job.x.stride, job.x.rows, elements, lines, soon));
   PartScales s[parts<T>];
-  alignas(64) float absmax[strip_cols<T>];
+  alignas(64) float absmax[strip_cols<T>()];
   const VF first = absmax_of_part<0>(magnitudes);
   const VF second = absmax_of_part<parts<T> - 1>(magnitudes);
   s[0] = scales_of<T>(first);
@@ -331,7 +334,7 @@ void Strips(const cpu::StripJob& job, std::byte* scratch) {
   with_type(job.x.dtype, [&]<class T>(T) HWY_ATTR {
     const auto row_bytes = job.x.stride * static_cast<std::int64_t>(sizeof(T));
     const auto lines_of = [](std::int64_t cols)
-                              HWY_ATTR { return (cols + strip_cols<T> - 1) / strip_cols<T>; };
+                              HWY_ATTR { return (cols + strip_cols<T>() - 1) / strip_cols<T>(); };
     if (job.cold) {
       LinesToCome now = {static_cast<const char*>(job.x.data), row_bytes, job.x.rows,
                          lines_of(job.x.cols)};
@@ -340,7 +343,7 @@ void Strips(const cpu::StripJob& job, std::byte* scratch) {
     }
     LinesToCome soon = {static_cast<const char*>(job.next), row_bytes,
                         job.next == nullptr ? 0 : job.x.rows, lines_of(job.next_cols)};
-    for (std::int64_t col = 0; col < job.x.cols; col += strip_cols<T>)
+    for (std::int64_t col = 0; col < job.x.cols; col += strip_cols<T>())
       strip(job, col, reinterpret_cast<T*>(scratch), soon);
   });
   if (job.stream) hwy::FlushStream();
