@@ -47,7 +47,8 @@ std::span<const FusedVariant> built_for_sm90(std::string_view&) noexcept {
       fused_sm90_128x256_1x1, fused_sm90_256x128_1x2,      fused_sm90_128x128_1x2,
       fused_sm90_128x128_1x1, fused_sm90_64x128_2x1,       fused_sm90_64x128_1x4,
       fused_sm90_64x256_2x1,  fused_sm90_64x64x256_1x1,    fused_sm90_64x64x256_1x4,
-      fused_sm90_16x64x256,   fused_sm90_128x128_stream_k, fused_sm90_32x128_stream_k};
+      fused_sm90_16x64x256,   fused_sm90_128x192_2x1,      fused_sm90_128x128_stream_k,
+      fused_sm90_32x128_stream_k};
   return all;
 }
 std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view&) noexcept {

@@ -39,6 +39,7 @@ extern const FusedVariant fused_sm90_256x128_1x2;
 extern const FusedVariant fused_sm90_128x128_2x1;  // 210 KiB
 extern const FusedVariant fused_sm90_128x128_1x2;
 extern const FusedVariant fused_sm90_128x128_1x1;
+extern const FusedVariant fused_sm90_128x192_2x1;  // 205.8 KiB; its tiles of f32 by both groups
 extern const FusedVariant fused_sm90_64x128_1x1;  // 225.5 KiB
 extern const FusedVariant fused_sm90_64x128_2x1;
 extern const FusedVariant fused_sm90_64x128_1x4;

@@ -208,7 +208,8 @@ void schedule_sm90(const FusedArguments& p, Order along_m, Order along_n, Argume
 }
 
 template <class Output, int TileM, int TileN, int TileK, int ClusterM, int ClusterN,
-          bool Cooperative, class Scheduler = cutlass::gemm::PersistentScheduler>
+          bool Cooperative, class Scheduler = cutlass::gemm::PersistentScheduler,
+          class EpilogueTile = cutlass::epilogue::collective::EpilogueTileAuto>
 struct FusedSm90 {
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::Int<TileK>>;
   using ClusterShape = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
@@ -230,10 +231,9 @@ struct FusedSm90 {
   using Dequantize = DequantizeSm90<ScaleA, ScaleB, Bias, Output>;
 
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
-      cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, RowMajor,
-      output_alignment, Output, RowMajor, output_alignment, EpilogueSchedule,
-      Dequantize>::CollectiveOp;
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape, EpilogueTile,
+      std::int32_t, float, void, RowMajor, output_alignment, Output, RowMajor, output_alignment,
+      EpilogueSchedule, Dequantize>::CollectiveOp;
   using Main = MainSm90<Tile, ClusterShape, Epilogue, MainSchedule>;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
                                                       Epilogue, Scheduler>;
