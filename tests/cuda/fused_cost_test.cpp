@@ -33,6 +33,9 @@ constexpr std::array of_sm80 = {tile(128, 128, 64),  tile(256, 128, 64), tile(12
                                 tile(64, 128, 64),   tile(64, 256, 64),  tile(32, 64, 128),
                                 tile(64, 128, 128),  tile(64, 64, 128),  tile(16, 64, 128),
                                 tile(256, 128, 128), tile(128, 256, 128)};
+constexpr std::array of_sm100 = {
+    tile(128, 256, 0, 2, 1), tile(128, 128, 0, 2, 1), tile(128, 64, 0, 2, 1), tile(128, 256, 0),
+    tile(128, 128, 0),       tile(128, 64, 0),        tile(64, 64, 0)};
 
 std::string best(std::span<const FusedVariant> all, int capability, int multiprocessors,
                  std::int64_t m, std::int64_t n, std::int64_t k) {
@@ -64,6 +67,17 @@ TEST(FusedCost, FewTilesAreSmallAndManyAreLarge) {
   };
   EXPECT_EQ(a100(1, 4096, 4096), "16x64 1x1");
   EXPECT_EQ(a100(65536, 8192, 2048), "128x128 1x1");
+  const auto b200 = [](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return best(of_sm100, 100, 148, m, n, k);
+  };
+  EXPECT_EQ(b200(16, 4096, 4096), "64x64 1x1") << "half a pair would have no rows";
+  EXPECT_EQ(b200(256, 4096, 4096), "128x128 2x1");
+  EXPECT_EQ(b200(65536, 8192, 2048), "128x256 2x1");
+  const auto rtx5090 = [](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return best(of_sm80, 120, 170, m, n, k);
+  };
+  EXPECT_EQ(rtx5090(1, 4096, 4096), "16x64 1x1");
+  EXPECT_EQ(rtx5090(65536, 8192, 2048), "128x128 1x1");
 }
 
 // A cluster that is half empty costs as much as a full one.
@@ -80,7 +94,7 @@ TEST(FusedCost, ClustersAreWhole) {
 
 // A tile that is in no table has a cost too, and more products cost more.
 TEST(FusedCost, EveryTileHasOne) {
-  for (const int capability : {80, 89, 90}) {
+  for (const int capability : {80, 89, 90, 100, 120}) {
     const FusedVariant unknown = tile(192, 96, 32);
     EXPECT_LT(fused_cost(unknown, capability, 100, 512, 512, 512),
               fused_cost(unknown, capability, 100, 512, 512, 1024));

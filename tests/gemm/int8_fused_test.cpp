@@ -49,7 +49,7 @@ class Int8Fused : public ::testing::TestWithParam<int> {
  private:
   std::optional<Context> context_;
 };
-INSTANTIATE_TEST_SUITE_P(Int8FusedOn, Int8Fused, ::testing::Values(80, 90),
+INSTANTIATE_TEST_SUITE_P(Int8FusedOn, Int8Fused, ::testing::Values(80, 90, 100, 120),
                          ::testing::PrintToStringParamName());
 
 std::size_t count(std::int64_t n) {
@@ -403,7 +403,8 @@ TEST_P(Int8Fused, OlderConfigurationsMeanWhatTheyMeant) {
   older.mc = 128, older.nc = 256, older.cluster = 2;
   const std::string reason =
       gemm_int8::check_config(problem_of(512, 512, 512), older, context().state());
-  EXPECT_EQ(reason.empty(), context().state().runtime->info().compute_capability() == 90) << reason;
+  const int capability = context().state().runtime->info().compute_capability();
+  EXPECT_EQ(reason.empty(), capability == 90 || capability == 100) << reason;
   EXPECT_EQ(describe(older), "fused plain mc=128 nc=256 kc=0 threads=0 cluster=2");
   older.cluster = 1, older.cluster_n = 2, older.raster = 1, older.swizzle = 8;
   EXPECT_EQ(describe(older),
@@ -512,20 +513,21 @@ class Int8FusedDevices : public ::testing::Test {
 };
 
 TEST_F(Int8FusedDevices, GenerationsAndSharedMemory) {
+  constexpr auto generations = "its kernels are for compute capability 8.x, 9.0, 10.0 and 12.x";
   show_fused_products(true);
   struct Case {
     int capability;
-    std::int64_t deepest;  // of its tiles, 0: Hopper's; negative: none
+    std::int64_t deepest;  // of its tiles, 0: Hopper's and those of 10.0; negative: none
   };
-  for (const Case& c : {Case{75, -1}, Case{80, 128}, Case{86, 64}, Case{87, 128}, Case{89, 64},
-                        Case{90, 0}, Case{100, -1}, Case{120, -1}}) {
+  for (const Case& c :
+       {Case{75, -1}, Case{80, 128}, Case{86, 64}, Case{87, 128}, Case{89, 64}, Case{90, 0},
+        Case{100, 0}, Case{103, -1}, Case{110, -1}, Case{120, 64}, Case{121, 64}}) {
     SCOPED_TRACE(c.capability);
     emulate_compute_capability(c.capability);
     const Context context(device_options());
     const EngineInfo info = engine(context);
     ASSERT_EQ(info.available, c.deepest >= 0) << info.reason;
-    EXPECT_EQ(info.reason,
-              info.available ? "" : "its kernels are for compute capability 8.x and 9.0");
+    EXPECT_EQ(info.reason, info.available ? "" : generations);
     std::int64_t deepest = -1;
     bool has_clusters = false;
     for (const GemmConfig& config :
@@ -535,14 +537,17 @@ TEST_F(Int8FusedDevices, GenerationsAndSharedMemory) {
       has_clusters = has_clusters || config.cluster > 1;
     }
     EXPECT_EQ(deepest, c.deepest);
-    EXPECT_EQ(has_clusters, c.capability == 90);
+    EXPECT_EQ(has_clusters, c.deepest == 0);
   }
   show_fused_products(false);
+  emulate_compute_capability(103);
   const Context context(device_options());
-  EXPECT_EQ(engine(context).reason, "its kernels are for compute capability 8.x and 9.0");
-  emulate_compute_capability(86);
-  const Context hidden(device_options());
-  EXPECT_EQ(engine(hidden).reason, "the emulated device shows its fused products on demand");
+  EXPECT_EQ(engine(context).reason, generations);
+  for (const int capability : {86, 90, 100, 120}) {
+    emulate_compute_capability(capability);
+    const Context hidden(device_options());
+    EXPECT_EQ(engine(hidden).reason, "the emulated device shows its fused products on demand");
+  }
 }
 
 // A configuration of one device is none of another.

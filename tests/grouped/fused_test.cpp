@@ -44,7 +44,7 @@ class GroupedFused : public ::testing::TestWithParam<int> {
  private:
   std::optional<Context> context_;
 };
-INSTANTIATE_TEST_SUITE_P(GroupedFusedOn, GroupedFused, ::testing::Values(80, 90),
+INSTANTIATE_TEST_SUITE_P(GroupedFusedOn, GroupedFused, ::testing::Values(80, 90, 120),
                          ::testing::PrintToStringParamName());
 
 std::size_t size_of(std::int64_t count) {
@@ -204,6 +204,29 @@ TEST_P(GroupedFused, RefusesWithAReason) {
                   .scale = gemm_int8::ScaleMode::row_col,
                   .alignment = 16};
   EXPECT_EQ(gemm_int8::default_config(problem, context().state()).engine, EngineId::dp4a);
+}
+
+// On 10.0 there are kernels of single products, and none of groups.
+TEST(GroupedFusedDevices, TenHasNoKernelsForGroups) {
+  if (!on_emulated()) GTEST_SKIP() << "a GPU is what it is";
+  show_fused_products(true);
+  emulate_compute_capability(100);
+  {
+    Context context(device_options());
+    GroupedProduct p(strided_groups(4, 2), 16, 32, DType::f32, 16);
+    std::string reason;
+    try {
+      (void)p.run(context, "fused", true, false, false);
+    } catch (const Error& error) {
+      reason = error.what();
+    }
+    EXPECT_NE(reason.find("for groups are for compute capability 8.x, 9.0 and 12.x"),
+              std::string::npos)
+        << reason;
+    EXPECT_FALSE(p.run(context, "", true, false, false).empty());
+  }
+  show_fused_products(false);
+  emulate_compute_capability(90);
 }
 
 // Boundaries that lie are clamped and reported as by the other kernels.

@@ -54,19 +54,24 @@ std::size_t workspace_bytes(DType, const FusedArguments& p) {
 
 // Code of one generation does not run on another, and no block gets more shared memory than there
 // is.
-bool runs_here(bool for_sm90, std::size_t shared_bytes) {
+enum class Code { sm80, sm90, sm100, sm120 };
+
+bool runs_here(Code code, std::size_t shared_bytes) {
   int most = 0;
   if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) != cudaSuccess)
     return false;
   const int capability = switchback_cuda_emu::options().compute_capability;
-  return (for_sm90 ? capability == 90 : capability / 10 == 8) &&
-         shared_bytes <= static_cast<std::size_t>(most);
+  const bool is_of_it = code == Code::sm80    ? capability / 10 == 8
+                        : code == Code::sm90  ? capability == 90
+                        : code == Code::sm100 ? capability == 100
+                                              : capability / 10 == 12;
+  return is_of_it && shared_bytes <= static_cast<std::size_t>(most);
 }
 
-template <bool ForSm90, std::size_t SharedBytes, int TileM>
+template <Code code, std::size_t SharedBytes, int TileM>
 cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaStream_t stream) {
   if (fault == test::FusedFault::crash && faulty_rows == TileM) std::abort();
-  if (!runs_here(ForSm90, SharedBytes)) return cudaErrorNoKernelImageForDevice;
+  if (!runs_here(code, SharedBytes)) return cudaErrorNoKernelImageForDevice;
   if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
   // A load at such an address faults on a GPU, but not on a CPU.
   if (reinterpret_cast<std::uintptr_t>(p.absmax_a) % alignof(float) != 0)
@@ -87,11 +92,11 @@ cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaS
   return cudaGetLastError();
 }
 
-template <bool ForSm90, int TileM, int TileN, int TileK, int ClusterM, int ClusterN, int SharedKib>
+template <Code code, int TileM, int TileN, int TileK, int ClusterM, int ClusterN, int SharedKib>
 constexpr FusedVariant variant() {
   constexpr std::size_t shared_bytes = std::size_t{SharedKib} << 10;
   return {TileM,    TileN,        TileK,           ClusterM,
-          ClusterN, shared_bytes, workspace_bytes, launch<ForSm90, shared_bytes, TileM>};
+          ClusterN, shared_bytes, workspace_bytes, launch<code, shared_bytes, TileM>};
 }
 
 constexpr FusedVariant stream_k(FusedVariant variant) {
@@ -115,10 +120,10 @@ std::size_t no_workspace(DType, const GroupedFusedArguments&) {
   return 0;
 }
 
-template <bool ForSm90, std::size_t SharedBytes>
+template <Code code, std::size_t SharedBytes>
 cudaError_t launch_groups(DType output, const GroupedFusedArguments& p, void*,
                           cudaStream_t stream) {
-  if (!runs_here(ForSm90, SharedBytes)) return cudaErrorNoKernelImageForDevice;
+  if (!runs_here(code, SharedBytes)) return cudaErrorNoKernelImageForDevice;
   if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
   if (reinterpret_cast<std::uintptr_t>(p.absmax_a) % alignof(float) != 0)
     return cudaErrorMisalignedAddress;
@@ -132,11 +137,10 @@ cudaError_t launch_groups(DType output, const GroupedFusedArguments& p, void*,
   return cudaGetLastError();
 }
 
-template <bool ForSm90, int TileM, int TileN, int TileK>
+template <Code code, int TileM, int TileN, int TileK>
 constexpr GroupedFusedVariant grouped_variant() {
   constexpr std::size_t shared_bytes = std::size_t{64} << 10;
-  return {TileM, TileN,        TileK,        1,
-          1,     shared_bytes, no_workspace, launch_groups<ForSm90, shared_bytes>};
+  return {TileM, TileN, TileK, 1, 1, shared_bytes, no_workspace, launch_groups<code, shared_bytes>};
 }
 
 template <class Variant>
@@ -148,31 +152,63 @@ std::span<const Variant> if_shown(std::span<const Variant> all, std::string_view
 
 }  // namespace
 
-std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcept {
+namespace {
+
+template <Code code>
+std::span<const FusedVariant> variants_of_8x(std::string_view& why_none) noexcept {
   static constexpr FusedVariant all[] = {
-      variant<false, 128, 128, 64, 1, 1, 48>(), variant<false, 256, 128, 64, 1, 1, 96>(),
-      variant<false, 64, 128, 64, 1, 1, 48>(), variant<false, 32, 64, 128, 1, 1, 72>(),
-      variant<false, 256, 128, 128, 1, 1, 144>()};
+      variant<code, 128, 128, 64, 1, 1, 48>(), variant<code, 256, 128, 64, 1, 1, 96>(),
+      variant<code, 64, 128, 64, 1, 1, 48>(), variant<code, 32, 64, 128, 1, 1, 72>(),
+      variant<code, 256, 128, 128, 1, 1, 144>()};
   return if_shown(std::span<const FusedVariant>(all), why_none);
 }
 
+template <Code code>
+std::span<const GroupedFusedVariant> grouped_variants_of_8x(std::string_view& why_none) noexcept {
+  static constexpr GroupedFusedVariant all[] = {grouped_variant<code, 128, 128, 64>(),
+                                                grouped_variant<code, 32, 64, 128>()};
+  return if_shown(std::span<const GroupedFusedVariant>(all), why_none);
+}
+
+}  // namespace
+
+std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcept {
+  return variants_of_8x<Code::sm80>(why_none);
+}
+
+std::span<const FusedVariant> built_for_sm120(std::string_view& why_none) noexcept {
+  return variants_of_8x<Code::sm120>(why_none);
+}
+
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept {
+  constexpr Code code = Code::sm90;
   static constexpr FusedVariant all[] = {
-      variant<true, 128, 256, 0, 2, 1, 200>(), variant<true, 64, 128, 0, 1, 1, 200>(),
-      variant<true, 128, 256, 0, 1, 2, 200>(), variant<true, 128, 256, 0, 1, 1, 200>(),
-      stream_k(variant<true, 128, 128, 0, 1, 1, 200>())};
+      variant<code, 128, 256, 0, 2, 1, 200>(), variant<code, 64, 128, 0, 1, 1, 200>(),
+      variant<code, 128, 256, 0, 1, 2, 200>(), variant<code, 128, 256, 0, 1, 1, 200>(),
+      stream_k(variant<code, 128, 128, 0, 1, 1, 200>())};
+  return if_shown(std::span<const FusedVariant>(all), why_none);
+}
+
+std::span<const FusedVariant> built_for_sm100(std::string_view& why_none) noexcept {
+  constexpr Code code = Code::sm100;
+  static constexpr FusedVariant all[] = {variant<code, 128, 256, 0, 2, 1, 200>(),
+                                         variant<code, 128, 128, 0, 2, 1, 200>(),
+                                         variant<code, 64, 64, 0, 1, 1, 200>()};
   return if_shown(std::span<const FusedVariant>(all), why_none);
 }
 
 std::span<const GroupedFusedVariant> grouped_built_for_sm80(std::string_view& why_none) noexcept {
-  static constexpr GroupedFusedVariant all[] = {grouped_variant<false, 128, 128, 64>(),
-                                                grouped_variant<false, 32, 64, 128>()};
-  return if_shown(std::span<const GroupedFusedVariant>(all), why_none);
+  return grouped_variants_of_8x<Code::sm80>(why_none);
+}
+
+std::span<const GroupedFusedVariant> grouped_built_for_sm120(std::string_view& why_none) noexcept {
+  return grouped_variants_of_8x<Code::sm120>(why_none);
 }
 
 std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view& why_none) noexcept {
-  static constexpr GroupedFusedVariant all[] = {grouped_variant<true, 128, 128, 0>(),
-                                                grouped_variant<true, 64, 128, 0>()};
+  constexpr Code code = Code::sm90;
+  static constexpr GroupedFusedVariant all[] = {grouped_variant<code, 128, 128, 0>(),
+                                                grouped_variant<code, 64, 128, 0>()};
   return if_shown(std::span<const GroupedFusedVariant>(all), why_none);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused products of Ampere and Ada themselves, CUTLASS's parts too, on the emulated device, in
+// The fused products of 8.x and 12.x themselves, CUTLASS's parts too, on the emulated device, in
 // place of the stand-in for them. Copies to shared memory are not asynchronous there: that waits
 // and stages are right, a GPU has to say.
 #include "gemm/int8/cuda/fused/groups/sm80.cu"

@@ -8,8 +8,13 @@
 // warps that work together end with an epilogue of about 3000 clocks; in the others it overlaps the
 // next tile.
 //
-// 8.x: 2048 products a clock. Small tiles take longer by what they reread of shared memory, and by
-// the barriers of shorter stages. Two blocks of 128x128 hide each other's epilogue.
+// 10.0: twice the products (with 64 rows as many as 9.0), and as much shared memory a clock, which
+// bounds all tiles but the largest of a pair: of a pair's columns each block copies and reads half.
+// An epilogue works beside the next tile, for about ten clocks a column.
+//
+// 8.0: 2048 products a clock; 8.6, 8.9 and 12.x half as many, which changes no order. Small tiles
+// take longer by what they reread of shared memory, and by the barriers of shorter stages. Two
+// blocks of 128x128 hide each other's epilogue.
 //
 // Blocks that share tiles are all busy, but have sums of 64 KiB (128x128) or 16 KiB to write and
 // read at the end, and a memset before.
@@ -30,6 +35,7 @@ struct TileCost {
   int depth;            ///< of a stage, where the variants differ in it; 0: any
   double clocks_per_k;  ///< for each element of the inner dimension
   double clocks;        ///< and beside them
+  double least = 0;     ///< clocks before the next tile can be as far
 };
 
 constexpr double l2_bytes_per_clock = 36;
@@ -51,8 +57,16 @@ constexpr std::array costs_of_sm80 = {
     TileCost{64, 64, 128, 2.9, 700},     TileCost{32, 64, 128, 1.9, 600},
     TileCost{16, 64, 128, 1.4, 500}};
 
+TileCost cost_of_sm100(const FusedVariant& v) noexcept {
+  const double rows = v.tile_m, columns = v.tile_n;
+  const double products = std::max(rows, 128.0) * columns / 8192;
+  const double shared = 2 * (rows + columns / v.cluster_m) / 128;
+  return {v.tile_m, v.tile_n, 0, std::max(products, shared), 900, 10 * columns};
+}
+
 // What no table has is taken to be worse than what it has.
-TileCost cost_of(const FusedVariant& v, bool sm90) noexcept {
+TileCost cost_of(const FusedVariant& v, int compute_capability) noexcept {
+  const bool sm90 = compute_capability == 90;
   const auto is_it = [&](const TileCost& cost) {
     return cost.rows == v.tile_m && cost.columns == v.tile_n &&
            (cost.depth == 0 || cost.depth == v.tile_k);
@@ -62,6 +76,7 @@ TileCost cost_of(const FusedVariant& v, bool sm90) noexcept {
     const double clocks = static_cast<double>(v.tile_m) * v.tile_n / (sm90 ? 2500.0 : 1600.0);
     return found != costs.end() ? *found : TileCost{v.tile_m, v.tile_n, v.tile_k, clocks, 3000};
   };
+  if (compute_capability == 100) return cost_of_sm100(v);
   if (v.stream_k) return find(stream_k_costs_of_sm90);
   return sm90 ? find(costs_of_sm90) : find(costs_of_sm80);
 }
@@ -74,7 +89,7 @@ std::int64_t ceiling(std::int64_t a, std::int64_t b) noexcept {
 
 double fused_cost(const FusedVariant& variant, int compute_capability, int multiprocessors,
                   std::int64_t m, std::int64_t n, std::int64_t k) noexcept {
-  const TileCost cost = cost_of(variant, compute_capability == 90);
+  const TileCost cost = cost_of(variant, compute_capability);
   // A cluster has all of its blocks, of which some may have nothing to do.
   const std::int64_t down = ceiling(m, variant.tile_m * variant.cluster_m) * variant.cluster_m;
   const std::int64_t across = ceiling(n, variant.tile_n * variant.cluster_n) * variant.cluster_n;
@@ -88,7 +103,7 @@ double fused_cost(const FusedVariant& variant, int compute_capability, int multi
   const double share = l2_bytes_per_clock * static_cast<double>(all) /
                        static_cast<double>(std::clamp<std::int64_t>(tiles, 1, all));
   const double clocks_per_tile =
-      static_cast<double>(k) * std::max(cost.clocks_per_k, bytes / share);
+      std::max(cost.least, static_cast<double>(k) * std::max(cost.clocks_per_k, bytes / share));
   if (variant.stream_k) {
     // Of less than a stage of 128 no block has its own.
     const double parts = std::max(1.0, static_cast<double>(k) / 128.0);

@@ -121,7 +121,13 @@ const products::FusedVariant* cheapest(const GemmProblem& p, const ContextState&
 }
 
 GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
-  return config_of(*cheapest(p, state, [](const products::FusedVariant&) { return true; }));
+  const std::int64_t multiprocessors = runtime(state).info().multiprocessors;
+  const products::FusedVariant* best = cheapest(
+      p, state,
+      [&](const products::FusedVariant& variant) { return is_worth(variant, p, multiprocessors); });
+  if (best == nullptr)
+    best = cheapest(p, state, [](const products::FusedVariant&) { return true; });
+  return config_of(*best);
 }
 
 GemmConfig kernel_of(GemmConfig config) {

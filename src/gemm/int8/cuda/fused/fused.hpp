@@ -64,15 +64,18 @@ struct FusedVariant {
 };
 
 /// The variants of this build for a compute capability (90 is 9.0) and this much shared memory per
-/// block. Code for 8.0 runs on all of 8.x, code for 9.0 only there. The first variant is the one to
+/// block. Code for 8.0 runs on all of 8.x, that for 12.0 on all of 12.x, that for 9.0 and 10.0 only
+/// there. The first variant is the one to
 /// use when nothing better is known. If there are none, `why_none` says why.
 std::span<const FusedVariant> fused_variants(int compute_capability,
                                              std::size_t shared_bytes_per_block,
                                              std::string_view& why_none) noexcept;
 
-/// The variants compiled for 8.0 and 9.0. Those that need more shared memory than every device
-/// of 8.x has come last.
+/// The variants compiled for a generation. Those that need more shared memory than every device of
+/// 8.x and 12.x has come last: 12.x has the kernels of 8.x.
 std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcept;
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept;
+std::span<const FusedVariant> built_for_sm100(std::string_view& why_none) noexcept;
+std::span<const FusedVariant> built_for_sm120(std::string_view& why_none) noexcept;
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

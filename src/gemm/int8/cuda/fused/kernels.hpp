@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the shapes of the fused products; each tile size is compiled in its own file. Beside
 // each: threads per block, registers per thread and shared memory per block, as ptxas reports them
-// (CUDA 13.0, CUTLASS 4.2.0), the same for the three output types. None spills.
+// (CUDA 13.0, CUTLASS 4.2.0), the same for the three output types; those of 8.x are of code
+// for 8.0. None spills.
 #pragma once
 
 #include "gemm/int8/cuda/fused/fused.hpp"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-// Ampere and Ada. Two blocks of the first fit on a multiprocessor of any of them, so that one's
+// 8.x and 12.x. Two blocks of the first fit on a multiprocessor of any of them, so that one's
 // epilogue hides behind the other's products; the large ones read less of a and b for each product.
 extern const FusedVariant fused_sm80_128x128x64;    // 128 threads, 246 registers, 48 KiB
 extern const FusedVariant fused_sm80_128x128x64_5;  // the same with five stages, 80 KiB
@@ -40,7 +41,7 @@ extern const FusedVariant fused_sm90_128x128_2x1;  // 210 KiB
 extern const FusedVariant fused_sm90_128x128_1x2;
 extern const FusedVariant fused_sm90_128x128_1x1;
 extern const FusedVariant fused_sm90_128x192_2x1;  // 205.8 KiB; its tiles of f32 by both groups
-extern const FusedVariant fused_sm90_64x128_1x1;  // 225.5 KiB
+extern const FusedVariant fused_sm90_64x128_1x1;   // 225.5 KiB
 extern const FusedVariant fused_sm90_64x128_2x1;
 extern const FusedVariant fused_sm90_64x128_1x4;
 extern const FusedVariant fused_sm90_64x256_1x1;  // 219 KiB
@@ -53,5 +54,16 @@ extern const FusedVariant fused_sm90_16x64x256;
 // For fewer tiles than multiprocessors: blocks share the products of a tile, and add up the sums.
 extern const FusedVariant fused_sm90_128x128_stream_k;
 extern const FusedVariant fused_sm90_32x128_stream_k;  // by transposing
+
+// Compute capability 10.0: an epilogue reads the sums of one tile while the next are made. By
+// single blocks, or by pairs (2x1) that multiply one tile together, of whose columns each loads
+// half. All have 256 threads.
+extern const FusedVariant fused_sm100_128x256_2x1;  // 162 to 168 registers, 210.5 KiB
+extern const FusedVariant fused_sm100_128x256_1x1;
+extern const FusedVariant fused_sm100_128x128_2x1;  // 162 to 164 registers, 226 KiB
+extern const FusedVariant fused_sm100_128x128_1x1;
+extern const FusedVariant fused_sm100_128x64_2x1;  // 160 to 164 registers, 217 KiB
+extern const FusedVariant fused_sm100_128x64_1x1;  // 226 KiB
+extern const FusedVariant fused_sm100_64x64_1x1;   // 127 or 128 registers, 226 KiB
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

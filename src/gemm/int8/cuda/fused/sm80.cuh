@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the fused product of Ampere and Ada, built on CUTLASS: cp.async in stages, mma.sync
+// Engine zone: the fused product of 8.x and 12.x, built on CUTLASS: cp.async in stages, mma.sync
 // m16n8k32 s8. Included by one file for each tile shape.
 //
 // The epilogue is the expression of fused.hpp, operation by operation, each rounded to f32 (device

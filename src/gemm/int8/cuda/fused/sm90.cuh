@@ -197,6 +197,30 @@ using MainSm90 = typename cutlass::gemm::collective::CollectiveBuilder<
         sizeof(typename Epilogue::SharedStorage))>,
     Schedule>::CollectiveOp;
 
+/// All but the order of tiles: of d[m,n], with the leaves of DequantizeSm90.
+template <class Gemm, class Output>
+typename Gemm::Arguments arguments_sm90(const FusedArguments& p) {
+  constexpr float c = core::inverse_127_squared;
+  const auto rows_of = [](std::int64_t stride) {
+    return cute::make_stride(stride, cute::_1{}, std::int64_t{0});
+  };
+  return {
+      cutlass::gemm::GemmUniversalMode::kGemm,
+      {p.m, p.n, p.k, 1},
+      {p.a, rows_of(p.a_stride), p.b, rows_of(p.b_stride)},
+      // The leaves of the expression in their order, each operation's own (none) behind its two.
+      {{{{p.absmax_b, DType::f32, 0.0f, p.scalar_b},
+         {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
+         {}},
+        // Adding -0 changes nothing, the sign of a zero neither.
+        {p.bias, p.bias_type, -0.0f, false},
+        {}},
+       nullptr,
+       {},
+       static_cast<Output*>(p.d),
+       rows_of(p.d_stride)}};
+}
+
 /// The order of tiles. along_m, along_n: CUTLASS's words for orders along rows and columns of d.
 template <class Order, class Arguments>
 void schedule_sm90(const FusedArguments& p, Order along_m, Order along_n, Arguments& arguments) {
@@ -242,25 +266,7 @@ struct FusedSm90 {
   static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
 
   static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
-    constexpr float c = core::inverse_127_squared;
-    const auto rows_of = [](std::int64_t stride) {
-      return cute::make_stride(stride, cute::_1{}, std::int64_t{0});
-    };
-    typename Gemm::Arguments arguments{
-        cutlass::gemm::GemmUniversalMode::kGemm,
-        {p.m, p.n, p.k, 1},
-        {p.a, rows_of(p.a_stride), p.b, rows_of(p.b_stride)},
-        // The leaves of the expression in their order, each operation's own (none) behind its two.
-        {{{{p.absmax_b, DType::f32, 0.0f, p.scalar_b},
-           {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
-           {}},
-          // Adding -0 changes nothing, the sign of a zero neither.
-          {p.bias, p.bias_type, -0.0f, false},
-          {}},
-         nullptr,
-         {},
-         static_cast<Output*>(p.d),
-         rows_of(p.d_stride)}};
+    typename Gemm::Arguments arguments = arguments_sm90<Gemm, Output>(p);
     schedule_sm90(p, Order::AlongM, Order::AlongN, arguments);
     return arguments;
   }

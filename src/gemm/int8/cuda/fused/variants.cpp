@@ -6,20 +6,39 @@ namespace switchback::products::SWITCHBACK_CUDA_NS {
 
 namespace {
 
-// Those of a device: `sm80` and `sm90` say what was built for each generation.
+// A generation, and what was built for it.
 template <class Variant>
-std::span<const Variant> variants_of(
-    int compute_capability, std::size_t shared_bytes_per_block, std::string_view& why_none,
-    std::span<const Variant> (*sm80)(std::string_view&) noexcept,
-    std::span<const Variant> (*sm90)(std::string_view&) noexcept) noexcept {
-  why_none = {};
+struct Generation {
+  bool (*is_it)(int compute_capability);
+  std::span<const Variant> (*built)(std::string_view& why_none) noexcept;
+};
+
+constexpr bool is_sm80(int capability) {
+  return capability / 10 == 8;
+}
+constexpr bool is_sm90(int capability) {
+  return capability == 90;
+}
+// Not 10.3, for which tcgen05 has no products of int8.
+constexpr bool is_sm100(int capability) {
+  return capability == 100;
+}
+constexpr bool is_sm120(int capability) {
+  return capability / 10 == 12;
+}
+
+// Those of a device.
+template <class Variant>
+std::span<const Variant> variants_of(int compute_capability, std::size_t shared_bytes_per_block,
+                                     std::string_view& why_none,
+                                     std::span<const Generation<Variant>> generations) noexcept {
+  why_none = "its kernels are for compute capability 8.x, 9.0, 10.0 and 12.x";
   std::span<const Variant> built;
-  if (compute_capability == 90)
-    built = sm90(why_none);
-  else if (compute_capability / 10 == 8)
-    built = sm80(why_none);
-  else
-    why_none = "its kernels are for compute capability 8.x and 9.0";
+  for (const Generation<Variant>& generation : generations)
+    if (generation.is_it(compute_capability)) {
+      why_none = {};
+      built = generation.built(why_none);
+    }
   std::size_t fit = 0;
   while (fit < built.size() && built[fit].shared_bytes <= shared_bytes_per_block)
     ++fit;
@@ -33,15 +52,26 @@ std::span<const Variant> variants_of(
 std::span<const FusedVariant> fused_variants(int compute_capability,
                                              std::size_t shared_bytes_per_block,
                                              std::string_view& why_none) noexcept {
-  return variants_of(compute_capability, shared_bytes_per_block, why_none, built_for_sm80,
-                     built_for_sm90);
+  static constexpr Generation<FusedVariant> generations[] = {{is_sm80, built_for_sm80},
+                                                             {is_sm90, built_for_sm90},
+                                                             {is_sm100, built_for_sm100},
+                                                             {is_sm120, built_for_sm120}};
+  return variants_of<FusedVariant>(compute_capability, shared_bytes_per_block, why_none,
+                                   generations);
 }
 
 std::span<const GroupedFusedVariant> grouped_fused_variants(int compute_capability,
                                                             std::size_t shared_bytes_per_block,
                                                             std::string_view& why_none) noexcept {
-  return variants_of(compute_capability, shared_bytes_per_block, why_none, grouped_built_for_sm80,
-                     grouped_built_for_sm90);
+  static constexpr Generation<GroupedFusedVariant> generations[] = {
+      {is_sm80, grouped_built_for_sm80},
+      {is_sm90, grouped_built_for_sm90},
+      {is_sm120, grouped_built_for_sm120}};
+  const std::span<const GroupedFusedVariant> all = variants_of<GroupedFusedVariant>(
+      compute_capability, shared_bytes_per_block, why_none, generations);
+  if (is_sm100(compute_capability))
+    why_none = "its kernels for groups are for compute capability 8.x, 9.0 and 12.x";
+  return all;
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -7,7 +7,7 @@
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
 
-// Ampere and Ada. The last is for groups of few rows, where reading b takes the time.
+// 8.x and 12.x. The last is for groups of few rows, where reading b takes the time.
 extern const GroupedFusedVariant fused_grouped_sm80_128x128x64;  // 128 threads, 255 registers
 extern const GroupedFusedVariant fused_grouped_sm80_64x128x64;   // 128 threads, 198 registers
 extern const GroupedFusedVariant fused_grouped_sm80_32x64x128;   // 128 threads, 112 registers

@@ -53,5 +53,6 @@ std::span<const GroupedFusedVariant> grouped_fused_variants(int compute_capabili
 
 std::span<const GroupedFusedVariant> grouped_built_for_sm80(std::string_view& why_none) noexcept;
 std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view& why_none) noexcept;
+std::span<const GroupedFusedVariant> grouped_built_for_sm120(std::string_view& why_none) noexcept;
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

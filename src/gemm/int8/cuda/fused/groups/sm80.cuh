@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the fused product of groups on Ampere and Ada: the main loop and the epilogue of
+// Engine zone: the fused product of groups on 8.x and 12.x: the main loop and the epilogue of
 // sm80.cuh in blocks that stay, each of which takes every so many tiles and finds their groups on
 // the device. Floor: the matrices of the groups that have rows are read once for each tile's height
 // of rows.

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine zone: the fused product of compute capability 10.0, built on CUTLASS: TMA loads, and
+// tcgen05 products of int8 whose sums lie in tensor memory, where an epilogue reads those of one
+// tile while the next are made. One block multiplies a tile, or a pair of them one of twice the
+// rows, of whose columns each loads half. Included by one file for each tile shape, which compiles
+// in minutes.
+//
+// The leaves of the expression, and what else is not of a generation, are those of sm90.cuh.
+#pragma once
+
+#include "gemm/int8/cuda/fused/sm90.cuh"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+/// TileM, TileN: rows and columns of a block.
+template <class Output, int TileM, int TileN, bool Pairs>
+struct FusedSm100 {
+  using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::_128>;
+  using MultipliedTile =
+      cute::Shape<cute::Int<Pairs ? 2 * TileM : TileM>, cute::Int<TileN>, cute::_128>;
+  using ClusterShape = cute::Shape<cute::Int<Pairs ? 2 : 1>, cute::_1, cute::_1>;
+  using RowMajor = cutlass::layout::RowMajor;
+  using ColumnMajor = cutlass::layout::ColumnMajor;
+  using MainSchedule = cute::conditional_t<Pairs, cutlass::gemm::KernelTmaWarpSpecialized2SmSm100,
+                                           cutlass::gemm::KernelTmaWarpSpecialized1SmSm100>;
+  using EpilogueSchedule = cute::conditional_t<Pairs, cutlass::epilogue::TmaWarpSpecialized2Sm,
+                                               cutlass::epilogue::TmaWarpSpecialized1Sm>;
+  static constexpr int output_alignment = 16 / static_cast<int>(sizeof(Output));
+
+  // Read an element at a time, once a tile.
+  using ScaleA =
+      cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
+                                                  cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
+  using ScaleB = FusedColumnsSm90<Tile>;
+  using Bias = FusedColumnsSm90<Tile>;
+  using Dequantize = DequantizeSm90<ScaleA, ScaleB, Bias, Output>;
+
+  using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm100, cutlass::arch::OpClassTensorOp, MultipliedTile, ClusterShape,
+      cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, RowMajor,
+      output_alignment, Output, RowMajor, output_alignment, EpilogueSchedule,
+      Dequantize>::CollectiveOp;
+  using Main = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm100, cutlass::arch::OpClassTensorOp, std::int8_t, RowMajor, 16, std::int8_t,
+      ColumnMajor, 16, std::int32_t, MultipliedTile, ClusterShape,
+      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+          sizeof(typename Epilogue::SharedStorage))>,
+      MainSchedule>::CollectiveOp;
+  using Kernel =
+      cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main, Epilogue>;
+  using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+  using Order = decltype(typename Gemm::Arguments{}.scheduler.raster_order);
+  static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
+
+  static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
+    typename Gemm::Arguments arguments = arguments_sm90<Gemm, Output>(p);
+    schedule_sm90(p, Order::AlongM, Order::AlongN, arguments);
+    // Each tile is a block of the grid. The first side of a grid is that along which tiles are
+    // neighbours; the other one has fewer places. Not both sides of d have more tiles than that.
+    constexpr int most_across = 65535 - 1;  // a pair has two
+    const std::int64_t down = (static_cast<std::int64_t>(p.m) + TileM - 1) / TileM;
+    const std::int64_t across = (static_cast<std::int64_t>(p.n) + TileN - 1) / TileN;
+    if (down > most_across) arguments.scheduler.raster_order = Order::AlongM;
+    if (across > most_across) arguments.scheduler.raster_order = Order::AlongN;
+    return arguments;
+  }
+
+  static std::size_t workspace_bytes(const FusedArguments& p) {
+    return Gemm::get_workspace_size(arguments_of(p));
+  }
+
+  // Not overlapping: CUTLASS's epilogue of 10.0 reads the scales without waiting for the kernel
+  // that writes them (4.2; that of 9.0 waits).
+  static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
+    FusedArguments alone = p;
+    alone.overlaps = false;
+    return launch_sm90<FusedSm100, false>(alone, workspace, stream);
+  }
+};
+
+/// A tile shape for every output type: by single blocks, or by pairs of them.
+template <int TileM, int TileN, bool Pairs>
+constexpr FusedVariant fused_sm100() {
+  return fused_variant<FusedSm100<float, TileM, TileN, Pairs>,
+                       FusedSm100<cutlass::half_t, TileM, TileN, Pairs>,
+                       FusedSm100<cutlass::bfloat16_t, TileM, TileN, Pairs>>(TileM, TileN, 0,
+                                                                             Pairs ? 2 : 1, 1);
+}
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS
