@@ -6,7 +6,9 @@
 #define HWY_TARGET_INCLUDE "models/cpu/loss.cpp"
 #include "hwy/foreach_target.h"
 //
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <type_traits>
 
@@ -17,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
 // A row is read once: its exponentials are those of differences to a shift, which is the largest of
-// its first elements, and so one of the terms. Those that exceed the shift by more than
+// its first elements, and so one of the terms, or near to it. Those that exceed it by more than
 // `most_above` end that: what follows has the largest of itself as its shift. exp(40) times a
 // million classes is far from the largest f32, and what vanishes beside it vanishes beside the
 // largest term.
@@ -27,9 +29,11 @@ inline constexpr float most_above = 40;
 // f64, so that a sum of many classes is as exact as one of few.
 inline constexpr std::int64_t summed_elements = 16 * together * lanes;
 
-// So many vectors at a time: where rows are of bf16, memory is faster than `together` of these
-// exponentials, of which each waits for itself.
-inline constexpr int wide = HWY_TARGET == HWY_AVX3 ? 2 * together : together;
+// So many vectors at a time. Memory is faster than `together` exponentials of bf16, of which each
+// waits for itself; of f32, more only delay what is asked for.
+template <class T>
+inline constexpr int wide =
+    HWY_TARGET == HWY_AVX3 && !std::is_same_v<T, float> ? 2 * together : together;
 
 template <class T>
 HWY_INLINE float max_of(const T* x, std::int64_t count) {
@@ -37,10 +41,10 @@ HWY_INLINE float max_of(const T* x, std::int64_t count) {
   for (VF& v : maxima)
     v = set(static_cast<float>(x[0]));
   std::int64_t i = 0;
-  for (; i + wide * lanes <= count; i += wide * lanes) {
-    VF v[wide];
-    q::widen_unordered<wide>(x + i, v);
-    for (int j = 0; j < wide; ++j)
+  for (; i + wide<T> * lanes <= count; i += wide<T> * lanes) {
+    VF v[wide<T>];
+    q::widen_unordered<wide<T>>(x + i, v);
+    for (int j = 0; j < wide<T>; ++j)
       maxima[j % together] = hn::Max(maxima[j % together], v[j]);
   }
   for (; i + lanes <= count; i += lanes)
@@ -52,23 +56,95 @@ HWY_INLINE float max_of(const T* x, std::int64_t count) {
   return max;
 }
 
-// e = exp(e - shift) of elements of T.
-template <int count, class T>
-HWY_INLINE void exponentials_of_differences(float shift, VF* e) {
+// What the exponentials exp(x - shift) of a run of elements have in common.
+struct Differences {
+  double shift;
+  float subtrahend = 0, lowest, added, most = std::numeric_limits<float>::infinity();
+  std::int32_t most_shifted = std::numeric_limits<std::int32_t>::max();
+  // Otherwise the shift is a multiple of ln(2), which `added` has: that leaves nothing to round.
+  bool subtracts;
+
+  // The shift is `near` or a value near to it.
+  Differences(float near, bool of_bf16, bool is_limited) : shift(static_cast<double>(near)) {
+    constexpr double ln2 = 0x1.62e42fefa39efp-1;
+    constexpr float far = 65536;    // from where on log2(e), of 24 bits, errs by too much
+    constexpr double least = -127;  // 2^-127 becomes 0
+    subtracts = HWY_TARGET != HWY_AVX3 || !of_bf16 || !(std::fabs(near) <= far);
+    double whole = 0;
+    if (subtracts) {
+      subtrahend = near;
+    } else {
+      whole = std::rint(shift / ln2);
+      shift = whole * ln2;
+    }
+    added = static_cast<float>(static_cast<double>(sixteenths) - whole);
+    lowest = static_cast<float>((least + whole) * ln2);
+    if (!is_limited) return;
+    most = near + most_above;
+    most_shifted = std::bit_cast<std::int32_t>(added + most_above * quant::gelu::log2_e);
+  }
+
+ private:
+  static constexpr float sixteenths = 0x1.8p19f;  // leaves sixteen times a number in the low bits
+};
+
+// p · power = exp(x - shift). False if an x exceeds the limit; p and power then say nothing.
+template <int count, class T, bool subtracts>
+HWY_INLINE bool exponentials_of_differences(const Differences& d, VF* x, VF* p, VF* power) {
   constexpr bool of_bf16 = !std::is_same_v<T, float>;
-  // Where x was rounded to 2^-8, the rounding of the shift's product says nothing.
-  const VF offset = set(-shift * quant::gelu::log2_e);
+#if HWY_TARGET == HWY_AVX3
+  // 2^(n + i/16) · 2^r. Powers of sixteenths are a table, so that |r| <= 1/32, and minimax fits of
+  // two (bf16; relative error 4.3e-7) or three (1.6e-9) coefficients are enough: Zen 4 starts one
+  // multiplication in a cycle, and one addition, and what is moved or added as integers beside
+  // them. From each power is subtracted what shifting n + i/16 into the exponent adds for i.
+  alignas(64) static constexpr std::uint32_t sixteenth_powers[16] = {
+      0x3F800000, 0x3F7DAAC3, 0x3F7B95C2, 0x3F79C3D3, 0x3F7837F0, 0x3F76F532,
+      0x3F75FED7, 0x3F75583F, 0x3F7504F3, 0x3F7508A4, 0x3F75672A, 0x3F76248C,
+      0x3F7744FD, 0x3F78CCDF, 0x3F7AC0C7, 0x3F7D257D};
+  const q::I32 di;
+  VF shifted[count], r[count];
+  for (int j = 0; j < count; ++j) {
+    if constexpr (subtracts) x[j] = hn::Sub(x[j], set(d.subtrahend));
+    x[j] = at_least(d.lowest, x[j]);
+    shifted[j] = hn::MulAdd(x[j], set(quant::gelu::log2_e), set(d.added));
+  }
+  auto top = hn::BitCast(di, shifted[0]);
+  for (int j = 1; j < count; ++j)
+    top = hn::Max(top, hn::BitCast(di, shifted[j]));
+  if (HWY_UNLIKELY(!hn::AllFalse(di, hn::Gt(top, hn::Set(di, d.most_shifted))))) return false;
   for (int j = 0; j < count; ++j)
-    e[j] = of_bf16 ? hn::MulAdd(e[j], set(quant::gelu::log2_e), offset)
-                   : hn::Mul(hn::Sub(e[j], set(shift)), set(quant::gelu::log2_e));
-  powers_of_two<count, of_bf16>(e);
+    r[j] = hn::MulAdd(x[j], set(quant::gelu::log2_e), hn::Sub(set(d.added), shifted[j]));
+  const __m512i table = _mm512_load_si512(sixteenth_powers);
+  for (int j = 0; j < count; ++j) {
+    const __m512i bits = hn::BitCast(di, shifted[j]).raw;
+    power[j] = VF{_mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_permutexvar_epi32(bits, table), _mm512_slli_epi32(bits, 19)))};
+    if constexpr (of_bf16)
+      p[j] = hn::MulAdd(set(0x1.ebfbd6p-3f), r[j], set(0x1.62e98p-1f));
+    else
+      p[j] = hn::MulAdd(hn::MulAdd(set(0x1.c6ac6ap-5f), r[j], set(0x1.ebfff4p-3f)), r[j],
+                        set(0x1.62e43p-1f));
+    p[j] = hn::MulAdd(p[j], r[j], set(1.0f));
+  }
+#else
+  VF top = x[0];
+  for (int j = 1; j < count; ++j)
+    top = hn::Max(top, x[j]);
+  if (HWY_UNLIKELY(!hn::AllFalse(F32(), hn::Gt(top, set(d.most))))) return false;
+  for (int j = 0; j < count; ++j) {
+    p[j] = hn::Mul(hn::Sub(x[j], set(d.subtrahend)), set(quant::gelu::log2_e));
+    power[j] = set(1.0f);
+  }
+  powers_of_two<count, of_bf16>(p);
+#endif
+  return true;
 }
 
-// Adds exp(x - shift) of `size` elements to the sum. Unless it is null, `kept` becomes these
-// exponentials, in the order of load_unordered; it may be x. Stops before elements above `most`, at
-// vectors that are taken together, and returns how many were taken.
-template <class T>
-HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, float shift, float most,
+// Adds exp(x - shift) of `size` elements to the sum. If it `keeps` them, `kept` becomes these
+// exponentials, in the order of load_unordered; it may be x. Stops before elements above the limit,
+// at vectors that are taken together, and returns how many were taken.
+template <bool subtracts, bool keeps, class T>
+HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, const Differences& d,
                                          float* kept, double& sum) {
   for (std::int64_t begin = 0; begin < size; begin += summed_elements) {
     const std::int64_t end = std::min(size, begin + summed_elements);
@@ -77,32 +153,27 @@ HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, float sh
     const auto take = [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
       constexpr std::int64_t far_bytes = 4096;
       q::ask_for<count>(x + i + far_bytes / std::int64_t{sizeof(T)});
-      VF e[count];
-      load_unordered<count>(x + i, n, e);
-      const bool is_short = count == 1 && n < lanes;
-      const auto inside = hn::FirstN(F32(), static_cast<std::size_t>(is_short ? n : lanes));
-      if (is_short) e[0] = hn::IfThenElse(inside, e[0], set(shift));
-      VF top = e[0];
-      for (int j = 1; j < count; ++j)
-        top = hn::Max(top, e[j]);
-      if (HWY_UNLIKELY(!hn::AllFalse(F32(), hn::Gt(top, set(most))))) return false;
-      exponentials_of_differences<count, T>(shift, e);
-      if (is_short) e[0] = hn::IfThenElseZero(inside, e[0]);
-      for (int j = 0; j < count; ++j)
-        sums[j % together] = hn::Add(sums[j % together], e[j]);
-      if (kept != nullptr) {
+      VF v[count], p[count], power[count];
+      load_unordered<count>(x + i, n, v);
+      if (count == 1 && n < lanes)
+        v[0] = hn::IfThenElse(hn::FirstN(F32(), static_cast<std::size_t>(n)), v[0],
+                              set(-std::numeric_limits<float>::infinity()));
+      if (!exponentials_of_differences<count, T, subtracts>(d, v, p, power)) return false;
+      for (int j = 0; j < count; ++j) {
+        sums[j % together] = hn::MulAdd(p[j], power[j], sums[j % together]);
+        if constexpr (!keeps) continue;  // the sum is the same
+        const VF e = hn::Mul(p[j], power[j]);
         if constexpr (count > 1)
-          for (int j = 0; j < count; ++j)
-            q::narrow(e[j], kept + i + j * lanes);  // NaN is replaced when they are scaled
+          q::narrow(e, kept + i + j * lanes);  // NaN is replaced when they are scaled
         else
-          store(e[0], kept + i, n);
+          store(e, kept + i, n);
       }
       return true;
     };
     std::int64_t i = begin;
     bool goes_on = true;
-    for (; i + wide * lanes <= end; i += wide * lanes)
-      if (!(goes_on = take(Count<wide>(), i, 0))) break;
+    for (; i + wide<T> * lanes <= end; i += wide<T> * lanes)
+      if (!(goes_on = take(Count<wide<T>>(), i, 0))) break;
     for (; goes_on && i < end; i += lanes)
       if (!(goes_on = take(Count<1>(), i, end - i))) break;
     sum += static_cast<double>(sum_of_parts(sums));
@@ -110,11 +181,23 @@ HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, float sh
   }
   return size;
 }
+template <class T>
+HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, const Differences& d,
+                                         float* kept, double& sum) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (!std::is_same_v<T, float>)
+    if (!d.subtracts)
+      return kept == nullptr ? add_exponentials<false, false>(x, size, d, kept, sum)
+                             : add_exponentials<false, true>(x, size, d, kept, sum);
+#endif
+  return kept == nullptr ? add_exponentials<true, false>(x, size, d, kept, sum)
+                         : add_exponentials<true, true>(x, size, d, kept, sum);
+}
 
 // x = factor · kept
 template <class T>
 HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float factor, T* x) {
-  for_parts<wide>(size, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+  for_parts<wide<T>>(size, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
     VF e[count];
     for (int j = 0; j < count; ++j)
       e[j] = hn::Mul(load_part<count>(kept + i, j, n), set(factor));
@@ -131,18 +214,19 @@ HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, fl
   float shift = max_of(row, std::min(cols, first_elements));
   if (shift == -infinity) shift = max_of(row, cols);  // classes that are masked
   if (shift == -infinity) shift = 0;
+  constexpr bool of_bf16 = !std::is_same_v<T, float>;
+  Differences d(shift, of_bf16, true);
   double sum = 0;
-  const std::int64_t taken = add_exponentials(row, cols, shift, shift + most_above, kept, sum);
+  const std::int64_t taken = add_exponentials(row, cols, d, kept, sum);
   double before = 1;  // what the exponentials up to there are multiplied with
   if (taken < cols) {
-    const float larger = max_of(row + taken, cols - taken);
-    before = std::exp(static_cast<double>(shift) - static_cast<double>(larger));
+    const Differences larger(max_of(row + taken, cols - taken), of_bf16, false);
+    before = std::exp(d.shift - larger.shift);
     sum *= before;
-    shift = larger;
-    add_exponentials(row + taken, cols - taken, shift, infinity,
-                     kept == nullptr ? nullptr : kept + taken, sum);
+    d = larger;
+    add_exponentials(row + taken, cols - taken, d, kept == nullptr ? nullptr : kept + taken, sum);
   }
-  const double difference = static_cast<double>(at_target) - static_cast<double>(shift);
+  const double difference = static_cast<double>(at_target) - d.shift;
   const double loss = std::log(sum) - difference;
   if (scale == 0) return loss;
   const double factor = static_cast<double>(scale) / sum;

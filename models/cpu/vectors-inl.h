@@ -12,6 +12,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "models/power_of_two.hpp"
 #include "quant/cpu/narrow-inl.h"
 #include "quant/gelu.hpp"
 
@@ -156,6 +157,27 @@ HWY_INLINE void exponentials(VF* x) {
   SWITCHBACK_EACH x[i] = hn::Mul(p[i], power_of_shifted(shifted[i]));
 }
 
+// x = exp(-x) for -88 <= x, of more than 80 as of 80; of NaN anything. Relative error 3e-6 and that
+// of x. The power of two is added to the exponent, which takes no multiplication.
+template <int count>
+HWY_INLINE void exponentials_of_negated(VF* x) {
+  namespace gelu = quant::gelu;
+  VF shifted[count], r[count], p[count];
+  SWITCHBACK_EACH {
+    x[i] = hn::Min(x[i], set(80.0f));
+    shifted[i] = hn::MulAdd(x[i], set(-gelu::log2_e), set(gelu::integer_shift));
+  }
+  SWITCHBACK_EACH r[i] =
+      hn::MulAdd(x[i], set(-gelu::log2_e), hn::Sub(set(gelu::integer_shift), shifted[i]));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(set(power_of_two::bf16_4), r[i], set(power_of_two::bf16_3));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(power_of_two::bf16_2));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(power_of_two::bf16_1));
+  SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(1.0f));
+  SWITCHBACK_EACH x[i] = hn::BitCast(
+      F32(),
+      hn::Add(hn::BitCast(q::U32(), p[i]), hn::ShiftLeft<23>(hn::BitCast(q::U32(), shifted[i]))));
+}
+
 // x = 2^x for x <= 127; 0 far below -126; NaN stays NaN. Relative error 2e-7 for results that are
 // no subnormals: x - n is exact, the polynomial, a minimax fit for |r| <= 1/2 that is 1 at 0, has
 // 2.2e-8 in exact arithmetic, and its last two steps round by 2^-24 and half of it. `of_bf16`:
@@ -176,9 +198,9 @@ HWY_INLINE void powers_of_two(VF* x) {
   SWITCHBACK_EACH r[i] = hn::Sub(r[i], hn::Sub(n[i], set(exponent_shift)));
 #endif
   if constexpr (of_bf16) {
-    SWITCHBACK_EACH p[i] = hn::MulAdd(set(0x1.3a02ccp-7f), r[i], set(0x1.c9fc46p-5f));
-    SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.ec0378p-3f));
-    SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.62e12cp-1f));
+    SWITCHBACK_EACH p[i] = hn::MulAdd(set(power_of_two::bf16_4), r[i], set(power_of_two::bf16_3));
+    SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(power_of_two::bf16_2));
+    SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(power_of_two::bf16_1));
   } else {
     SWITCHBACK_EACH p[i] = hn::MulAdd(set(0x1.470b4ap-13f), r[i], set(0x1.5f7276p-10f));
     SWITCHBACK_EACH p[i] = hn::MulAdd(p[i], r[i], set(0x1.3b270ep-7f));

@@ -109,9 +109,14 @@ __global__ void __launch_bounds__(block_threads) rope_kernel(RopeArguments a) {
   }
 }
 
-__device__ __forceinline__ float sigmoid(float x) {
-  const float z = -x < 88.0f ? -x : 88.0f;  // exp(88) is finite
-  return __fdiv_rn(1.0f, __fadd_rn(1.0f, exponential(z)));
+template <class T>
+__device__ __forceinline__ float one_and_exponential(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    const float z = -x < 88.0f ? -x : 88.0f;  // exp(88) is finite
+    return __fadd_rn(1.0f, exponential(z));
+  } else {
+    return __fadd_rn(1.0f, exponential_of_negated(x < -88.0f ? -88.0f : x));
+  }
 }
 
 struct SwigluArguments {
@@ -126,8 +131,10 @@ __global__ void __launch_bounds__(block_threads) swiglu_kernel(SwigluArguments a
   for (std::int64_t at = first_index(); at < a.rows * a.cols; at += index_step()) {
     const T* const from = static_cast<const T*>(a.gate_up) + at / a.cols * 2 * a.cols + at % a.cols;
     const float gate = widen(from[0]);
-    static_cast<T*>(a.to)[at] =
-        narrow<T>(__fmul_rn(__fmul_rn(gate, sigmoid(gate)), widen(from[a.cols])));
+    const float under = one_and_exponential<T>(gate);
+    const float silu =
+        std::is_same_v<T, float> ? __fmul_rn(gate, __fdiv_rn(1.0f, under)) : __fdiv_rn(gate, under);
+    static_cast<T*>(a.to)[at] = narrow<T>(__fmul_rn(silu, widen(from[a.cols])));
   }
 }
 
@@ -139,7 +146,7 @@ __global__ void __launch_bounds__(block_threads) swiglu_backward_kernel(SwigluAr
     T* const to = static_cast<T*>(a.to) + place;
     const float gate = widen(from[0]);
     const float g = widen(static_cast<const T*>(a.dh)[at]);
-    const float s = sigmoid(gate);
+    const float s = __fdiv_rn(1.0f, one_and_exponential<T>(gate));
     const float silu = __fmul_rn(gate, s);
     const float slope = __fmaf_rn(silu, __fsub_rn(1.0f, s), s);  // s + x·s·(1 - s)
     to[0] = narrow<T>(__fmul_rn(__fmul_rn(g, widen(from[a.cols])), slope));

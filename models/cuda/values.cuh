@@ -9,6 +9,7 @@
 
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
+#include "models/power_of_two.hpp"
 #include "quant/gelu.hpp"
 #include "switchback/matrix.hpp"
 
@@ -92,6 +93,20 @@ __device__ __forceinline__ float exponential(float x) {
   p = __fmaf_rn(p, r, 1.0f);
   p = __fmaf_rn(p, r, 1.0f);
   return __fmul_rn(p, __uint_as_float(__float_as_uint(shifted) << 23));
+}
+
+/// exp(-x) for -88 <= x, of more than 80 as of 80; of NaN anything. Relative error 3e-6 and that of
+/// x. The same steps as the CPU's, too.
+__device__ __forceinline__ float exponential_of_negated(float x) {
+  namespace gelu = quant::gelu;
+  const float z = x < 80.0f ? x : 80.0f;
+  const float shifted = __fmaf_rn(z, -gelu::log2_e, gelu::integer_shift);
+  const float r = __fmaf_rn(z, -gelu::log2_e, __fsub_rn(gelu::integer_shift, shifted));
+  float p = __fmaf_rn(power_of_two::bf16_4, r, power_of_two::bf16_3);
+  p = __fmaf_rn(p, r, power_of_two::bf16_2);
+  p = __fmaf_rn(p, r, power_of_two::bf16_1);
+  p = __fmaf_rn(p, r, 1.0f);
+  return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
 }
 
 }  // namespace switchback::models::SWITCHBACK_CUDA_NS
