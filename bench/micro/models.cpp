@@ -149,11 +149,14 @@ class LayerMemory {
 
 // What it must do at the least: bytes that are read and written past the caches (a line that is
 // changed is both), and arithmetic: multiply-adds of products, at the rate of the engine that a
-// layer takes, and besides f32 operations of a lane, where a multiply-add counts as one. The slower
-// of the two is the floor. Rows of a table that are read in any order are so by the floor too:
-// between them a core's prefetchers have nothing to go by. Operations are stated where the result
-// fixes them: GELU's to the bit (quant/gelu.hpp; as few as AVX-512 needs for these bits), dropout's
-// by its generator, attention's by its products. Divisions run beside.
+// layer takes, and besides multiplications of a lane, fused with an addition or not, at the rate of
+// multiply-adds in registers. The slower of the two is the floor. Rows of a table that are read in
+// any order are so by the floor too: between them a core's prefetchers have nothing to go by.
+// Multiplications are stated where the result fixes them: GELU's and SwiGLU's to the bit
+// (quant/gelu.hpp, models/cpu/elementwise.cpp), dropout's by its generator, attention's by its
+// products. Nothing else counts, for it may run beside them: Zen 4 adds, compares, shifts, permutes
+// and combines bits in other pipes. Nor do multiplications by powers of two, which integer
+// additions are, and divisions, of which each takes two multiplications' turns there.
 struct LayerFloor {
   double read_bytes = 0;
   double written_bytes = 0;
@@ -170,24 +173,34 @@ struct ModelOperation {
   std::function<std::function<void()>(LayerMemory&)> make;
 };
 
-// Of an element. GELU's erf form: nine of two polynomials, twelve of an exponential, and what
-// begins and joins them; in backward a product too. Philox: ten rounds of six operations make four
-// words for each of two halves of a vector of counters; then a comparison, a selection and a
-// multiplication.
-constexpr double gelu_forward_operations = 30;
-constexpr double gelu_backward_operations = 32;
-constexpr double dropout_operations = 10 * 6 * 2 / 4 + 3;
-// Of a bf16 that is read: it is moved to its place. Of one that is written, as few as AVX-512 BF16
-// needs: it is asked whether it is NaN or subnormal, and one operation rounds two.
-double conversion_operations(DType dtype, int reads, int writes) {
-  return dtype == DType::bf16 ? reads + 1.5 * writes : 0.0;
+// Of an element of f32. GELU's erf form: eleven of an exponential, ten of a quotient of
+// polynomials, their product and the value; in backward those of the slope, of the derivative and
+// of the gradient in place of the last two. A bf16 has 65536 values: its GELU is looked up.
+double gelu_forward_operations(DType dtype) {
+  return dtype == DType::f32 ? 11 + 10 + 2 : 0;
 }
-// Of a visible pair of a query and a key beside the products: a difference, a power of two with a
-// polynomial of six steps and three more operations, and a sum over keys with a maximum (forward)
-// or a difference and a product (backward). Of bf16 the polynomial has two steps less, but weights
-// are rounded and put in their places.
-constexpr double softmax_forward_operations = 12;
-constexpr double softmax_backward_operations = 12;
+double gelu_backward_operations(DType dtype) {
+  return dtype == DType::f32 ? 11 + 10 + 3 : 0;
+}
+// Of an element. An exponential: nine of f32, six of bf16, whose polynomial and reduction are
+// shorter; of a forward the products with the reciprocal (bf16: the quotient) and with the other
+// half; in backward two for silu and its slope and three for the gradients.
+double swiglu_forward_operations(DType dtype) {
+  return dtype == DType::f32 ? 9 + 2 : 6 + 1;
+}
+double swiglu_backward_operations(DType dtype) {
+  return (dtype == DType::f32 ? 9 : 6) + 5;
+}
+// Of an element. Philox: four words of a counter take two products of 32 bits in each of ten
+// rounds, of which an instruction makes one for every second lane. One of the two factors is the
+// same for all counters in the first round and in the second. Then a multiplication.
+constexpr double dropout_operations = (10 * 2 - 2) * 2 / 4.0 + 1;
+// Of a visible pair of a query and a key beside the products, of an exponential with a table: two
+// of the exponent and three (bf16: two) of the polynomial; in backward a product too. What scales
+// the power may be added.
+double softmax_operations(DType dtype, bool backward) {
+  return (dtype == DType::f32 ? 5 : 4) + (backward ? 1 : 0);
+}
 
 // `activations`: the bytes of a matrix [rows, width].
 void add_norms(ContextState& state, const Dimensions& d, double activations,
@@ -260,8 +273,8 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
   const double pairs = static_cast<double>(d.rows) * static_cast<double>(d.length + 1) / 2;
   const double heads = static_cast<double>(d.heads);
   const double product = pairs * static_cast<double>(d.width);
-  const double forward = pairs * heads * softmax_forward_operations;
-  const double backward = pairs * heads * softmax_backward_operations;
+  const double forward = pairs * heads * softmax_operations(d.dtype, false);
+  const double backward = pairs * heads * softmax_operations(d.dtype, true);
   all.push_back({"attention: forward",
                  {3 * activations, activations, forward, 2 * product},
                  [&state, d](LayerMemory& o) {
@@ -293,12 +306,16 @@ void add_mlp(Context& context, const Dimensions& d, double hidden,
              std::vector<ModelOperation>& all) {
   ContextState& state = context.state();
   const auto elements = static_cast<double>(d.rows * d.hidden);
-  all.push_back({"swiglu: forward", {2 * hidden, hidden}, [&state, d](LayerMemory& o) {
+  all.push_back({"swiglu: forward",
+                 {2 * hidden, hidden, swiglu_forward_operations(d.dtype) * elements},
+                 [&state, d](LayerMemory& o) {
                    const AnyMatrix gate_up = o.activations(2 * d.hidden);
                    const AnyMatrix h = o.activations(d.hidden);
                    return [&state, gate_up, h] { models::swiglu(state, gate_up, h); };
                  }});
-  all.push_back({"swiglu: backward", {3 * hidden, 2 * hidden}, [&state, d](LayerMemory& o) {
+  all.push_back({"swiglu: backward",
+                 {3 * hidden, 2 * hidden, swiglu_backward_operations(d.dtype) * elements},
+                 [&state, d](LayerMemory& o) {
                    const AnyMatrix gate_up = o.activations(2 * d.hidden);
                    const AnyMatrix dh = o.activations(d.hidden);
                    const AnyMatrix dgate_up = o.activations(2 * d.hidden);
@@ -307,8 +324,7 @@ void add_mlp(Context& context, const Dimensions& d, double hidden,
                    };
                  }});
   all.push_back({"gelu: forward",
-                 {hidden, hidden,
-                  (gelu_forward_operations + conversion_operations(d.dtype, 1, 1)) * elements},
+                 {hidden, hidden, gelu_forward_operations(d.dtype) * elements},
                  [&context, d](LayerMemory& o) {
                    const AnyMatrix x = o.activations(d.hidden);
                    const AnyMatrix y = o.activations(d.hidden);
@@ -317,8 +333,7 @@ void add_mlp(Context& context, const Dimensions& d, double hidden,
                    };
                  }});
   all.push_back({"gelu: backward",
-                 {2 * hidden, hidden,
-                  (gelu_backward_operations + conversion_operations(d.dtype, 2, 1)) * elements},
+                 {2 * hidden, hidden, gelu_backward_operations(d.dtype) * elements},
                  [&context, d](LayerMemory& o) {
                    const AnyMatrix g = o.activations(d.hidden);
                    const AnyMatrix x = o.activations(d.hidden);
@@ -363,8 +378,7 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
                      };
                    }});
   all.push_back({"dropout",
-                 {activations, activations,
-                  (dropout_operations + conversion_operations(d.dtype, 1, 1)) * elements},
+                 {activations, activations, dropout_operations * elements},
                  [&state, d](LayerMemory& o) {
                    const AnyMatrix x = o.activations(d.width);
                    return [&state, x] { models::dropout(state, {.p = 0.1f, .key = 1}, x); };
@@ -624,7 +638,8 @@ class ModelsBench final : public MicroBench {
     return "The operations of a model beside its linear layers, against the slower of two floors. "
            "Memory: reading and\nwriting as many bytes past the caches, with the better of plain "
            "and streaming stores, and, for the embedding,\nrows that lie anywhere in a table. "
-           "Arithmetic, where the result fixes the operations: multiply-adds in\nregisters, and, "
+           "Arithmetic, where the result fixes the multiplications: multiply-adds in\nregisters, "
+           "and, "
            "for attention, before them a product of as many multiply-adds as its own, by the "
            "engine of\nmode standard. On a device memory is that of its own copy, and arithmetic "
            "is only that of products.";
