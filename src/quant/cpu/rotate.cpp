@@ -16,15 +16,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// Floor of g = 256 with 16 lanes, for each vector of elements: 6 shuffles (bf16: 4.5), 8 additions,
-// subtractions and products (16-bit elements: 7), 1 or 2 operations that widen those, 1.25 of the
-// maximum, 5 of the codes. Zen 4 begins two such operations a cycle: 10 cycles for 16 elements, 9.4
-// of bf16 (measured in the caches: 16 and 14). A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for
-// as many f32, 5.7 to 4.4 for bf16: those cannot be faster than 0.47 to 0.61 of a copy. Steps of 64
-// elements that are one behind the other, so that shuffles and sums meet, changed nothing. With 8
-// lanes: 16 additions and subtractions, 4 products and 4 shuffles for a vector, and 2 loads and 2
-// stores of the first-level cache besides the input: 10 to 12 cycles for 8 elements. Addition is
-// commutative to the bit, so one sum serves lanes that add in either order.
+// Floor with 16 lanes, for each vector of elements, if all pipes were busy: 6 shuffles (bf16: 4.5),
+// 8 additions, subtractions and products (16-bit elements: 7), 1 or 2 operations that widen those,
+// 1.25 of the maximum, 5 of the codes. Zen 4 begins two such operations a cycle: 10 cycles for 16
+// elements. But shuffles begin at one a cycle, on half of the pipes that add and half of those that
+// multiply: measured, in the caches, are 16 cycles, of bf16 14. Four groups of 256 at a time need 4
+// shuffles (and 0.25 more of the codes), and their first stages stand between the products of
+// codes: 13 cycles, of bf16 12.6. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for as many f32,
+// 5.7 to 4.4 for bf16. With 8 lanes: 16 additions and subtractions, 4 products and 4 shuffles for a
+// vector, and 2 loads and 2 stores of the first-level cache besides the input: 10 to 12 cycles for
+// 8 elements. Addition is commutative to the bit, so one sum serves lanes that add in either order.
 
 // The largest magnitude seen, as bits that order NaN over Inf over numbers.
 #if HWY_TARGET == HWY_AVX3
@@ -416,10 +417,208 @@ HWY_INLINE void rotate_to(const T* x, std::int64_t count, Y* y) {
   }
 }
 
+#if HWY_TARGET == HWY_AVX3
+// Four groups of 256 at a time. An element's number is d3 d2 d1 d0 in base 4, that of its group e.
+// The first exchange brings e into the lanes, where no stage needs it, so that two exchanges do
+// instead of three; the bytes of the codes are put in order, a quarter of the work.
+//
+//                    vector       block of 128 bits   lane of the block
+//   in memory        e d3 d2           d1                  d0
+//   stride 1         d3 d2 d0          d1                  e
+//   strides 4 to 64  d3 d2 d1          d0                  e
+
+inline constexpr std::int64_t group = 256;
+inline constexpr std::int64_t four_groups = 4 * group;
+
+// 32 elements of each of the groups, for the stage of stride 1.
+template <class T>
+HWY_INLINE void load_of_groups(const T* x, Four& v, Four& w) {
+  v = lanes_transposed({widen(x), widen(x + group), widen(x + 2 * group), widen(x + 3 * group)});
+  x += 16;
+  w = lanes_transposed({widen(x), widen(x + group), widen(x + 2 * group), widen(x + 3 * group)});
+}
+// A permutation of words widens too.
+HWY_INLINE void load_of_groups(const bfloat16* x, Four& v, Four& w) {
+  constexpr int low = 0x44;
+  constexpr int high = 0xEE;
+  constexpr __mmask32 upper_halves = 0xAAAAAAAA;
+  const __m512i a = _mm512_loadu_si512(x);
+  const __m512i b = _mm512_loadu_si512(x + group);
+  const __m512i c = _mm512_loadu_si512(x + 2 * group);
+  const __m512i d = _mm512_loadu_si512(x + 3 * group);
+  // Of element d0 of each four: word 16 · e + 4 · d1 + d0 of those of 16 elements of each group.
+  const __m512i first = _mm512_slli_epi32(
+      _mm512_setr_epi32(0, 16, 32, 48, 4, 20, 36, 52, 8, 24, 40, 56, 12, 28, 44, 60), 16);
+  const __m512i one = _mm512_set1_epi32(1 << 16);
+  const __m512i second = _mm512_add_epi32(first, one);
+  const __m512i third = _mm512_add_epi32(second, one);
+  const __m512i fourth = _mm512_add_epi32(third, one);
+  const auto widened = [&](__m512i ab, __m512i words, __m512i cd) HWY_ATTR {
+    return VF{_mm512_castsi512_ps(_mm512_maskz_permutex2var_epi16(upper_halves, ab, words, cd))};
+  };
+  const __m512i ab = _mm512_shuffle_i64x2(a, b, low);
+  const __m512i cd = _mm512_shuffle_i64x2(c, d, low);
+  v = {widened(ab, first, cd), widened(ab, second, cd), widened(ab, third, cd),
+       widened(ab, fourth, cd)};
+  const __m512i later_ab = _mm512_shuffle_i64x2(a, b, high);
+  const __m512i later_cd = _mm512_shuffle_i64x2(c, d, high);
+  w = {widened(later_ab, first, later_cd), widened(later_ab, second, later_cd),
+       widened(later_ab, third, later_cd), widened(later_ab, fourth, later_cd)};
+}
+
+// The stages of strides 1 and 4.
+template <class T>
+HWY_INLINE void first_stages_of_groups(Four v, float* out) {
+  stage<T>(v);
+  v = blocks_transposed(v);
+  stage<T>(v);
+  store(v, out);
+}
+template <class T>
+HWY_INLINE void first_stages_of_groups(const T* x, float* out) {
+  HWY_UNROLL(1)
+  for (std::int64_t i = 0; i < group; i += 32) {
+    Four v;
+    Four w;
+    load_of_groups(x + i, v, w);
+    first_stages_of_groups<T>(v, out + 4 * i);
+    first_stages_of_groups<T>(w, out + 4 * i + 64);
+  }
+}
+
+// The stages of strides 16 and 64.
+template <class T>
+HWY_INLINE void last_stages_of_groups(float* out, LargestOf& largest) {
+  HWY_UNROLL(1)
+  for (float* at = out; at < out + 64; at += 16) {
+    VF v[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i)
+      v[i] = hn::LoadU(F32(), at + 64 * i);
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4)
+      stage<fuses<T>>(v[i], v[i + 1], v[i + 2], v[i + 3]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const VF sum = stage<fuses<T>>(v[i], v[i + 4], v[i + 8], v[i + 12]);
+      largest.add(v[i], v[i + 4], v[i + 8], v[i + 12], sum);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i)
+      hn::StoreU(v[i], F32(), at + 64 * i);
+  }
+}
+
+// The codes of 16 elements of each group: a block for each.
+template <Made made>
+HWY_INLINE __m512i codes_of_groups(const float* v, const OneScale& scale) {
+  const Codes k = codes<made>(v, scale, 0);
+  // Block e: the low words of lanes e of all blocks of both vectors.
+  const __m512i words =
+      _mm512_set_epi16(62, 54, 46, 38, 30, 22, 14, 6, 60, 52, 44, 36, 28, 20, 12, 4, 58, 50, 42, 34,
+                       26, 18, 10, 2, 56, 48, 40, 32, 24, 16, 8, 0);
+  return _mm512_packs_epi16(_mm512_permutex2var_epi16(k.a.raw, words, k.b.raw),
+                            _mm512_permutex2var_epi16(k.c.raw, words, k.d.raw));
+}
+
+template <bool stream>
+HWY_INLINE void store_codes_of_groups(const __m512i* k, std::int8_t* q) {
+  const Four v = blocks_transposed({VF{_mm512_castsi512_ps(k[0])}, VF{_mm512_castsi512_ps(k[1])},
+                                    VF{_mm512_castsi512_ps(k[2])}, VF{_mm512_castsi512_ps(k[3])}});
+  const auto put = [&](VF bytes, std::int64_t e) HWY_ATTR {
+    store_quad<stream>(hn::BitCast(QuadBytes(), bytes), q + e * group);
+  };
+  put(v.a, 0);
+  put(v.b, 1);
+  put(v.c, 2);
+  put(v.d, 3);
+}
+
+// The codes of the four groups in v, and in their place the first two stages of those of x, if it
+// is read. What one needs of the pipes the other leaves.
+template <Made made, bool stream, bool reads, class T>
+HWY_INLINE void code_four_groups(float* v, const OneScale& scale, std::int8_t* q, const T* x) {
+  HWY_UNROLL(1)
+  for (std::int64_t i = 0; i < group; i += 64) {
+    __m512i k[4];
+#pragma GCC unroll 2
+    for (int j = 0; j < 4; j += 2) {
+      float* const at = v + 4 * i + 64 * j;
+      Four a;
+      Four b;
+      if constexpr (reads) {
+        const T* const from = x + i + 16 * j;
+        // In the order of memory. 4 KiB of f32 would drive the row out of the first-level cache.
+        constexpr int nearness = sizeof(T) == 4 ? 2 : 3;
+        const T* const soon = x + four_groups + 4 * i + 64 * j;
+        for (std::int64_t c = 0; c < 128; c += 64 / std::int64_t{sizeof(T)})
+          __builtin_prefetch(soon + c, 0, nearness);
+        load_of_groups(from, a, b);
+      }
+      k[j] = codes_of_groups<made>(at, scale);
+      if constexpr (reads) first_stages_of_groups<T>(a, at);
+      k[j + 1] = codes_of_groups<made>(at + 64, scale);
+      if constexpr (reads) first_stages_of_groups<T>(b, at + 64);
+    }
+    store_codes_of_groups<stream>(k, q + i);
+  }
+}
+
+// As rotated_rows() below.
+template <bool stream, class T>
+void rotated_rows_by_four_groups(const Request& o, std::int64_t begin, std::int64_t end,
+                                 float* rotated) {
+  const std::int64_t cols = o.x.cols;
+  LargestOf largest;
+  for (std::int64_t c = 0; c < cols; c += four_groups) {
+    first_stages_of_groups(row<T>(o.x, begin, c), rotated + c);
+    last_stages_of_groups<T>(rotated + c, largest);
+  }
+  for (std::int64_t r = begin; r < end; ++r) {
+    const float absmax = absmax_from_bits(largest.result(rotated, cols));
+    core::store(o.q.absmax.data(), r, absmax);
+    const Scale scale = Scale::of(absmax);
+    const OneScale factors(scale);
+    const bool reads = r + 1 < end;
+    largest = LargestOf();
+    for (std::int64_t c = 0; c < cols; c += four_groups) {
+      std::int8_t* const q = row(o.q.codes, r, c);
+      float* const v = rotated + c;
+      const T* const x = row<T>(o.x, reads ? r + 1 : r, c);
+      if (HWY_LIKELY(scale.method == Scale::Method::bracket && reads)) {
+        code_four_groups<Made::bracket, stream, true>(v, factors, q, x);
+        last_stages_of_groups<T>(v, largest);
+        continue;
+      }
+      if (scale.method == Scale::Method::bracket)
+        code_four_groups<Made::bracket, stream, false>(v, factors, q, x);
+      else if (scale.method == Scale::Method::divide)
+        code_four_groups<Made::division, stream, false>(v, factors, q, x);
+      else
+        std::memset(q, 0, four_groups);
+      if (!reads) continue;
+      first_stages_of_groups(x, v);
+      last_stages_of_groups<T>(v, largest);
+    }
+  }
+}
+
+HWY_INLINE bool has_four_groups(const Request& o, bool stream) {
+  const bool aligned =
+      reinterpret_cast<std::uintptr_t>(o.q.codes.data) % quad == 0 && o.q.codes.stride % quad == 0;
+  return o.x.cols % four_groups == 0 && (aligned || !stream);
+}
+#endif
+
 // Rows [begin, end). Each element comes from memory once: when a part of a row has been coded from
 // `rotated`, the same part of the next row is read, rotated and put in its place.
 template <int g, bool stream, class T>
 void rotated_rows(const Request& o, std::int64_t begin, std::int64_t end, float* rotated) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (g == group)
+    if (has_four_groups(o, stream))
+      return rotated_rows_by_four_groups<stream, T>(o, begin, end, rotated);
+#endif
   const std::int64_t cols = o.x.cols;
   LargestOf largest;
   rotate_run<g>(row<T>(o.x, begin), cols, rotated, largest);
