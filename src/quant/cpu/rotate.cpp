@@ -22,7 +22,8 @@ namespace switchback::quant::HWY_NAMESPACE {
 // elements. But shuffles begin at one a cycle, on half of the pipes that add and half of those that
 // multiply: measured, in the caches, are 16 cycles, of bf16 14. Four groups of 256 at a time need 4
 // shuffles (and 0.25 more of the codes), and their first stages stand between the products of
-// codes: 13 cycles, of bf16 12.6. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for as many f32,
+// codes: 13 cycles, of bf16 12.6; past the caches, with two threads, f32 take as long and bf16 17,
+// which is not explained. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for as many f32,
 // 5.7 to 4.4 for bf16. With 8 lanes: 16 additions and subtractions, 4 products and 4 shuffles for a
 // vector, and 2 loads and 2 stores of the first-level cache besides the input: 10 to 12 cycles for
 // 8 elements. Addition is commutative to the bit, so one sum serves lanes that add in either order.
@@ -548,11 +549,12 @@ HWY_INLINE void code_four_groups(float* v, const OneScale& scale, std::int8_t* q
       Four b;
       if constexpr (reads) {
         const T* const from = x + i + 16 * j;
-        // In the order of memory. 4 KiB of f32 would drive the row out of the first-level cache.
-        constexpr int nearness = sizeof(T) == 4 ? 2 : 3;
-        const T* const soon = x + four_groups + 4 * i + 64 * j;
+        // In the order of memory, into the second-level cache: the row is what the first has room
+        // for.
+        constexpr std::int64_t ahead = 4096 / std::int64_t{sizeof(T)};
+        const T* const soon = x + ahead + 4 * i + 64 * j;
         for (std::int64_t c = 0; c < 128; c += 64 / std::int64_t{sizeof(T)})
-          __builtin_prefetch(soon + c, 0, nearness);
+          __builtin_prefetch(soon + c, 0, 2);
         load_of_groups(from, a, b);
       }
       k[j] = codes_of_groups<made>(at, scale);
