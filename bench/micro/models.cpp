@@ -450,6 +450,7 @@ class ColdCopies {
   // The following copies move through so much memory, as the operands of an operation do.
   void stay_within(std::int64_t bytes) {
     window_bytes_ = std::clamp(bytes / 2 / line * line, line, half_bytes_);
+    sets_of_rows_ = std::max<std::int64_t>(1, bytes / half_bytes_);
     at_ = 0;
   }
   // As many bytes are read and written as the operation does: what goes both ways is copied, what
@@ -473,14 +474,24 @@ class ColdCopies {
 
  private:
   static constexpr std::int64_t line = 64;
-  // From another table, as large as the operation's, to other rows than before.
+  // From another table, as large as the operation's, to other rows than before. Fewer tables fit
+  // here than the operation has: all of them together must be as many rows, or a cache would hold
+  // them here alone.
   void gather(const LayerFloor& floor, Stores stores) {
     const std::int64_t table = vocabulary * floor.row_bytes / line * line;
-    if (at_ + table > half_bytes_) at_ = 0;
     const auto rows = static_cast<std::int64_t>(floor.read_bytes) / floor.row_bytes;
-    if (std::ssize(rows_) != rows) rows_ = random_tokens(rows, vocabulary, 1);
+    if (at_ + table > half_bytes_) {
+      at_ = 0;
+      set_ = (set_ + 1) % sets_of_rows_;
+    }
+    if (std::ssize(rows_) != rows * sets_of_rows_) {
+      rows_ = random_tokens(rows * sets_of_rows_, vocabulary, 1);
+      set_ = 0;
+    }
+    const auto now = std::span<const std::int32_t>(rows_).subspan(
+        static_cast<std::size_t>(set_ * rows), static_cast<std::size_t>(rows));
     const auto written = static_cast<std::int64_t>(floor.written_bytes) / rows;
-    gather_lines(context_, at(from_), rows_, at(to_), in_lines({floor.row_bytes, written}), stores);
+    gather_lines(context_, at(from_), now, at(to_), in_lines({floor.row_bytes, written}), stores);
     at_ += table;
   }
   template <class F>
@@ -498,6 +509,7 @@ class ColdCopies {
   std::int64_t half_bytes_, window_bytes_, at_ = 0;
   std::uint64_t read_ = 0;
   std::vector<std::int32_t> rows_;
+  std::int64_t sets_of_rows_ = 1, set_ = 0;  // of a table
   Matrix from_, to_;
 };
 
