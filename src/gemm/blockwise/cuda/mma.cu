@@ -4,50 +4,22 @@
 
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
-#include "core/numerics.hpp"
 #include "gemm/blockwise/cuda/kernels.hpp"
+#include "gemm/blockwise/cuda/tile.cuh"
 
 namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
 
 namespace {
 
 using core::SWITCHBACK_CUDA_NS::AsyncCopies;
-using core::SWITCHBACK_CUDA_NS::canonical_pairs;
 using core::SWITCHBACK_CUDA_NS::computed_here;
-using core::SWITCHBACK_CUDA_NS::launch;
 using core::SWITCHBACK_CUDA_NS::load_element;
 using core::SWITCHBACK_CUDA_NS::load_matrices;
 using core::SWITCHBACK_CUDA_NS::multiply_add_16x8x32;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::narrow_pair;
 using core::SWITCHBACK_CUDA_NS::shared_place;
-using core::SWITCHBACK_CUDA_NS::widen;
 
-constexpr unsigned all_lanes = 0xFFFFFFFFu;
-constexpr int step_codes = 64;   // of a row, in a stage: two products of 32
-constexpr int piece_bytes = 16;  // of a copy
-constexpr int pieces = step_codes / piece_bytes;
-constexpr int strip = 8;  // rows of tiles that are computed column by column
-
-// A tile of d for a block of warps_down x warps_across warps.
-template <int warps_down_, int warps_across_, int down_, int stages_, int blocks_>
-struct Tile {
-  static constexpr int warps_down = warps_down_;
-  static constexpr int warps_across = warps_across_;
-  static constexpr int down = down_;  // products of 16x8 of a warp
-  static constexpr int across = 4;
-  static constexpr int stages = stages_;
-  static constexpr int warp_rows = 16 * down;
-  static constexpr int warp_columns = 8 * across;
-  static constexpr int rows = warps_down * warp_rows;
-  static constexpr int columns = warps_across * warp_columns;
-  static constexpr int threads = 32 * warps_down * warps_across;
-  static constexpr int blocks = blocks_;  // on a multiprocessor
-  static constexpr int floats = rows * columns;
-  static_assert(threads == rows + columns, "each has a scale to load");
-};
-using LargeTile = Tile<2, 4, 4, 4, mma_large.blocks>;
-using SmallTile = Tile<2, 2, 2, 3, mma_small.blocks>;
+using LargeTile = Tile<2, 4, 4, 4, 4, mma_large.blocks>;
+using SmallTile = Tile<2, 2, 2, 4, 3, mma_small.blocks>;
 static_assert(LargeTile::rows == mma_large.side && LargeTile::columns == mma_large.side);
 static_assert(SmallTile::rows == mma_small.side && SmallTile::columns == mma_small.side);
 
@@ -60,49 +32,6 @@ struct Shared {
 };
 static_assert(sizeof(Shared<LargeTile>) == mma_large.shared_bytes);
 static_assert(sizeof(Shared<SmallTile>) == mma_small.shared_bytes);
-
-__device__ __forceinline__ int place_of_piece(int row, int piece) {
-  return row * pieces + (piece ^ (row / 2 % pieces));
-}
-
-// What a job computes.
-struct Place {
-  int row, column;  // of d
-  unsigned tile;
-  unsigned first;  // block of codes
-  int steps;
-
-  __device__ __forceinline__ Place(const MmaArguments& a, unsigned job, int tile_rows,
-                                   int tile_columns) {
-    const BlockwiseArguments& p = a.product;
-    const unsigned part = job / a.tiles;
-    tile = job - part * a.tiles;
-    const unsigned of_strip = tile / (strip * a.across);
-    const unsigned in_strip = tile - of_strip * strip * a.across;
-    const unsigned height = min(static_cast<unsigned>(strip), a.down - of_strip * strip);
-    row = static_cast<int>(of_strip * strip + in_strip % height) * tile_rows;
-    column = static_cast<int>(in_strip / height) * tile_columns;
-    const auto superblock = static_cast<unsigned>(p.superblock);
-    first = part * superblock;
-    const auto steps_of_block = static_cast<unsigned>(p.block_rows) / step_codes;
-    const unsigned left = static_cast<unsigned>(p.m / step_codes) - first * steps_of_block;
-    steps = static_cast<int>(a.parts > 1 ? min(left, superblock * steps_of_block) : left);
-  }
-};
-
-// Where a thread's sums are in its block's tile: of rows row + 16·i + 8·half, columns
-// column + 8·j and the next one.
-template <class T>
-struct Lane {
-  int row, column;
-
-  __device__ __forceinline__ explicit Lane(unsigned thread) {
-    const int warp = static_cast<int>(thread) / 32;
-    const int lane = static_cast<int>(thread) % 32;
-    row = warp / T::warps_across * T::warp_rows + lane / 4;
-    column = warp % T::warps_across * T::warp_columns + lane % 4 * 2;
-  }
-};
 
 template <class T>
 struct Fragments {
@@ -170,174 +99,6 @@ struct Sums {
     }
   }
 };
-
-template <class T>
-using Values = float[T::down][T::across][4];
-
-// A tile of f32 as its threads have it: 16 bytes of each, again and again.
-template <class T>
-__device__ __forceinline__ float4* slot_of(const MmaArguments& a, unsigned number) {
-  return reinterpret_cast<float4*>(a.slots) + static_cast<std::int64_t>(number) * (T::floats / 4) +
-         threadIdx.x;
-}
-
-// p = fmaf(p, c, d), where d is in a slot; or in the operand, or 0.
-template <class T>
-__device__ __forceinline__ void join_with_slot(Values<T>& p, const float4* slot) {
-#pragma unroll
-  for (int i = 0; i < T::down; ++i)
-#pragma unroll
-    for (int j = 0; j < T::across; ++j) {
-      const float4 before = slot[(i * T::across + j) * T::threads];
-      p[i][j][0] = __fmaf_rn(p[i][j][0], core::inverse_127_squared, before.x);
-      p[i][j][1] = __fmaf_rn(p[i][j][1], core::inverse_127_squared, before.y);
-      p[i][j][2] = __fmaf_rn(p[i][j][2], core::inverse_127_squared, before.z);
-      p[i][j][3] = __fmaf_rn(p[i][j][3], core::inverse_127_squared, before.w);
-    }
-}
-template <class T>
-__device__ __forceinline__ void store_slot(const Values<T>& p, float4* slot) {
-#pragma unroll
-  for (int i = 0; i < T::down; ++i)
-#pragma unroll
-    for (int j = 0; j < T::across; ++j)
-      slot[(i * T::across + j) * T::threads] =
-          make_float4(p[i][j][0], p[i][j][1], p[i][j][2], p[i][j][3]);
-}
-template <class Out>
-__device__ __forceinline__ void load_two(const Out* from, bool both_at_once, bool second,
-                                         float (&two)[2]) {
-  if constexpr (sizeof(Out) == 2) {
-    if (both_at_once) {
-      const unsigned word = *reinterpret_cast<const unsigned*>(from);
-      Out first_of;
-      Out second_of;
-      first_of.bits = static_cast<std::uint16_t>(word);
-      second_of.bits = static_cast<std::uint16_t>(word >> 16);
-      two[0] = widen(first_of);
-      two[1] = widen(second_of);
-      return;
-    }
-  } else {
-    if (both_at_once) {
-      const float2 word = *reinterpret_cast<const float2*>(from);
-      two[0] = word.x;
-      two[1] = word.y;
-      return;
-    }
-  }
-  two[0] = widen(from[0]);
-  if (second) two[1] = widen(from[1]);
-}
-template <class Out, class T>
-__device__ __forceinline__ void join_with_operand(const MmaArguments& a, const Place& place,
-                                                  Lane<T> at, Values<T>& p) {
-  const BlockwiseArguments& b = a.product;
-  const auto rows = static_cast<int>(b.n);
-  const auto columns = static_cast<int>(b.k);
-#pragma unroll
-  for (int i = 0; i < T::down; ++i)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = place.row + at.row + 16 * i + 8 * half;
-      const Out* from =
-          static_cast<const Out*>(b.d) + row * b.d_stride + (place.column + at.column);
-#pragma unroll
-      for (int j = 0; j < T::across; ++j) {
-        float before[2] = {};
-        const int left = columns - (place.column + at.column + 8 * j);
-        if (b.accumulate && row < rows && left > 0)
-          load_two(from + 8 * j, a.wide && left >= 2, left >= 2, before);
-#pragma unroll
-        for (int e = 0; e < 2; ++e)
-          p[i][j][2 * half + e] =
-              __fmaf_rn(p[i][j][2 * half + e], core::inverse_127_squared, before[e]);
-      }
-    }
-}
-
-// Elements [0, 16 / sizeof(Out)) of a row, which `words` hold, as far as it goes.
-template <class Out>
-__device__ __forceinline__ void store_words(Out* to, bool wide, int left,
-                                            const unsigned (&words)[4]) {
-  constexpr int count = 16 / static_cast<int>(sizeof(Out));
-  if (wide && left >= count) {
-    __stcs(reinterpret_cast<uint4*>(to), make_uint4(words[0], words[1], words[2], words[3]));
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < count; ++e) {
-    if (e >= left) continue;
-    if constexpr (sizeof(Out) == 2) {
-      Out element;
-      element.bits = static_cast<std::uint16_t>(words[e / 2] >> (e % 2 * 16));
-      to[e] = element;
-    } else {
-      to[e] = __uint_as_float(words[e]);
-    }
-  }
-}
-
-// Rounds and stores a tile. Four lanes have eight columns of a row from each of four products; they
-// exchange these, so that each has 16 bytes that lie together and the four 64 or 32 that do.
-template <class Out, class T>
-__device__ __forceinline__ void store_tile(const MmaArguments& a, const Place& place, Lane<T> at,
-                                           const Values<T>& d) {
-  const BlockwiseArguments& b = a.product;
-  const auto rows = static_cast<int>(b.n);
-  const auto columns = static_cast<int>(b.k);
-  const int lane = at.column / 2 % 4;
-  const int first_column = place.column + at.column - 2 * lane;
-#pragma unroll
-  for (int i = 0; i < T::down; ++i)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = place.row + at.row + 16 * i + 8 * half;
-      Out* const to = static_cast<Out*>(b.d) + row * b.d_stride;
-      const auto store = [&](int column, const unsigned(&words)[4]) {
-        if (row < rows) store_words(to + column, a.wide, columns - column, words);
-      };
-      if constexpr (sizeof(Out) == 2) {
-        unsigned words[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          words[j] = narrow_pair<Out>(d[i][j][2 * half], d[i][j][2 * half + 1]);
-        canonical_pairs<Out>(words);
-        // Word j of lane l becomes word l of lane j.
-#pragma unroll
-        for (int bit = 1; bit <= 2; bit *= 2)
-#pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            if ((j & bit) != 0) continue;
-            const bool upper = (lane & bit) != 0;
-            const unsigned give = upper ? words[j] : words[j | bit];
-            const unsigned got = __shfl_xor_sync(all_lanes, give, bit);
-            if (upper)
-              words[j] = got;
-            else
-              words[j | bit] = got;
-          }
-        store(first_column + 8 * lane, words);
-      } else {
-        // Of two products an even lane takes the first: its own columns and those of the lane
-        // behind it.
-        const bool odd = lane % 2 != 0;
-#pragma unroll
-        for (int j = 0; j < T::across; j += 2) {
-          unsigned words[4];
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const unsigned first = __float_as_uint(narrow<float>(d[i][j][2 * half + e]));
-            const unsigned second = __float_as_uint(narrow<float>(d[i][j + 1][2 * half + e]));
-            const unsigned got = __shfl_xor_sync(all_lanes, odd ? first : second, 1);
-            words[e] = odd ? got : first;
-            words[2 + e] = odd ? second : got;
-          }
-          store(first_column + 8 * (j + lane % 2) + 4 * (lane / 2), words);
-        }
-      }
-    }
-}
 
 // Floor: tensor cores, n · k · m / 4096 IMMA. The next step's first half is read from shared memory
 // while the second half of this one is multiplied, so that a barrier leaves them work.
@@ -518,38 +279,6 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Mm
       sums.clear();
     }
   }
-}
-
-// D of what the superblocks of a tile gave, in their order.
-template <class Out, class T>
-__global__ void __launch_bounds__(T::threads) blockwise_parts_kernel(MmaArguments a) {
-  const Lane<T> at(threadIdx.x);
-  const Place place(a, blockIdx.x, T::rows, T::columns);
-  float d[T::down][T::across][4];
-  const auto for_each = [&](unsigned part, const auto& use) {
-    const float4* const slot = slot_of<T>(a, part * a.tiles + place.tile);
-#pragma unroll
-    for (int i = 0; i < T::down; ++i)
-#pragma unroll
-      for (int j = 0; j < T::across; ++j)
-        use(d[i][j], slot[(i * T::across + j) * T::threads]);
-  };
-  for_each(0, [](float(&to)[4], const float4& p) {
-    to[0] = p.x;
-    to[1] = p.y;
-    to[2] = p.z;
-    to[3] = p.w;
-  });
-  join_with_operand<Out, T>(a, place, at, d);
-#pragma unroll 1
-  for (unsigned part = 1; part < a.parts; ++part)
-    for_each(part, [](float(&to)[4], const float4& p) {
-      to[0] = __fmaf_rn(p.x, core::inverse_127_squared, to[0]);
-      to[1] = __fmaf_rn(p.y, core::inverse_127_squared, to[1]);
-      to[2] = __fmaf_rn(p.z, core::inverse_127_squared, to[2]);
-      to[3] = __fmaf_rn(p.w, core::inverse_127_squared, to[3]);
-    });
-  store_tile<Out, T>(a, place, at, d);
 }
 
 template <class Out, class T, bool by_bits>
