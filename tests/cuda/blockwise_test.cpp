@@ -65,6 +65,27 @@ TEST_F(CudaBlockwise, TensorCoresAreTheDefault) {
   }
 }
 
+// Its code is for 9.0 alone. There it runs where it is named, in tiles of 128 x 128.
+TEST_F(CudaBlockwise, ProductsOfWarpgroupsHaveToBeAskedFor) {
+  for (const int capability : {75, 80, 90, 100, 120}) {
+    switchback_cuda_emu::Options machine;
+    machine.compute_capability = capability;
+    switchback_cuda_emu::reset(machine);
+    Context context(emulated());
+    if (capability != 90) {
+      EXPECT_THROW(product(context, 300, 40, 64, 0, "wgmma"), Error) << capability;
+      continue;
+    }
+    const Launched small = product(context, 300, 40, 64, 0, "wgmma");
+    EXPECT_EQ(small.names, Names{"blockwise_wgmma"});
+    EXPECT_EQ(small.threads, 256u);
+    EXPECT_EQ(product(context, 256, 129, 129, 0, "wgmma").blocks, 4u);
+    EXPECT_EQ(product(context, 300, 40, 64, 8, "wgmma").names, Names{"blockwise"});
+    EXPECT_EQ(product(context, 3 * 8192, 64, 64, 0, "wgmma").names,
+              (Names{"blockwise_wgmma", "blockwise_parts"}));
+  }
+}
+
 // Copies of 16 bytes need such addresses: others are left to the other kernel, named or not.
 TEST_F(CudaBlockwise, MisalignedOperandsGoToTheOtherKernel) {
   Context context(emulated());

@@ -232,12 +232,16 @@ TEST(Blockwise, SuperblocksOfTilesOfTensorCores) {
                  std::to_string(c.k));
     const Operands o(c.m, c.n, c.k, 1024);
     Matrix<bfloat16> want = initial<bfloat16>(c.n, c.k, {});
-    Matrix<bfloat16> d = initial<bfloat16>(c.n, c.k, {});
     gemm_blockwise(context, o.into(want.view(), c.accumulate, "dp4a"));
-    gemm_blockwise(context, o.into(d.view(), c.accumulate, "mma"));
-    context.synchronize();
-    EXPECT_TRUE(same_values(d, want));
-    EXPECT_TRUE(d.guards_intact());
+    for (const EngineInfo& engine : gemm_blockwise_engines(context)) {
+      if (!engine.available || engine.name == "dp4a") continue;
+      SCOPED_TRACE(engine.name);
+      Matrix<bfloat16> d = initial<bfloat16>(c.n, c.k, {});
+      gemm_blockwise(context, o.into(d.view(), c.accumulate, engine.name));
+      context.synchronize();
+      EXPECT_TRUE(same_values(d, want));
+      EXPECT_TRUE(d.guards_intact());
+    }
   }
 }
 

@@ -33,12 +33,13 @@ enum class EngineId : std::int64_t {
   fused = 9,
   amx = 10,
   mma = 11,
+  wgmma = 12,
 };
-inline constexpr EngineId last_engine_id = EngineId::mma;
+inline constexpr EngineId last_engine_id = EngineId::wgmma;
 
-inline constexpr std::array<std::string_view, 12> engine_names = {
-    "none",     "reference",       "avx2", "avx_vnni", "avx512_vnni", "onednn",
-    "cublaslt", "cublaslt_panels", "dp4a", "fused",    "amx",         "mma"};
+inline constexpr std::array<std::string_view, 13> engine_names = {
+    "none", "reference", "avx2", "avx_vnni", "avx512_vnni", "onednn", "cublaslt", "cublaslt_panels",
+    "dp4a", "fused",     "amx",  "mma",      "wgmma"};
 
 /// "avx512_vnni"; "unknown" for an unknown number.
 constexpr std::string_view engine_name(EngineId id) noexcept {

@@ -23,6 +23,20 @@ std::string_view available(const ContextState&) {
 constexpr Engine mma_engine = {
     .id = EngineId::mma, .name = "mma", .unavailable = available, .run = run_mma};
 
+std::string_view wgmma_unavailable([[maybe_unused]] const ContextState& state) {
+#if defined(SWITCHBACK_CUDA_EMULATED) || defined(SWITCHBACK_HAVE_BLOCKWISE_WGMMA)
+  if (core::SWITCHBACK_CUDA_NS::runtime(state).compute_capability() != 90)
+    return "its instructions are those of compute capability 9.0";
+  return {};
+#else
+  return "this build has no code for 9.0a";
+#endif
+}
+
+// By name alone: on a GPU it has not run yet.
+constexpr Engine wgmma_engine = {
+    .id = EngineId::wgmma, .name = "wgmma", .unavailable = wgmma_unavailable, .run = run_wgmma};
+
 constexpr Engine dp4a_engine = {
     .id = EngineId::dp4a, .name = "dp4a", .unavailable = available, .run = run_dp4a};
 
@@ -55,8 +69,9 @@ void run_dp4a(ContextState& state, const BlockwiseProblem& p, const BlockwiseOpe
 }
 
 std::span<const Engine* const> engines() noexcept {
-  // In order of preference. The last one takes every problem.
-  static constexpr std::array<const Engine*, 2> all = {&mma_engine, &dp4a_engine};
+  // In order of preference: `mma` runs everywhere, so that `wgmma` has to be asked for. The last
+  // one takes every problem.
+  static constexpr std::array<const Engine*, 3> all = {&mma_engine, &wgmma_engine, &dp4a_engine};
   return all;
 }
 

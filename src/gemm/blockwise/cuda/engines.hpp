@@ -15,5 +15,8 @@ void run_dp4a(ContextState& state, const BlockwiseProblem& problem,
 /// Operands that its copies cannot read go to run_dp4a.
 void run_mma(ContextState& state, const BlockwiseProblem& problem,
              const BlockwiseOperands& operands);
+/// The same.
+void run_wgmma(ContextState& state, const BlockwiseProblem& problem,
+               const BlockwiseOperands& operands);
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

@@ -37,6 +37,8 @@ struct MmaTile {
 };
 inline constexpr MmaTile mma_large = {128, 1, std::size_t{67} << 10};
 inline constexpr MmaTile mma_small = {64, 3, (std::size_t{25} << 10) + 512};
+/// Of the kernel for 9.0a.
+inline constexpr MmaTile wgmma_tile = {128, 1, (std::size_t{100} << 10) + 512};
 
 /// On tensor cores: a and b at multiples of 16 bytes, as are their strides; m a multiple of 64; d
 /// at a multiple of its elements' size.
@@ -51,5 +53,8 @@ struct MmaArguments {
 };
 cudaError_t launch_blockwise_mma(DType output, const MmaTile& tile, const MmaArguments& arguments,
                                  unsigned blocks, cudaStream_t stream);
+/// In tiles of wgmma_tile. Only where there is code for 9.0a.
+cudaError_t launch_blockwise_wgmma(DType output, const MmaArguments& arguments, unsigned blocks,
+                                   cudaStream_t stream);
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 
 #include "core/cuda/runtime.hpp"
@@ -48,16 +49,17 @@ struct Plan {
 // large one and a quarter more, whose operands come from the L2 cache once less. Parts cost a store
 // and a load of their sums and a second launch. (From counts of instructions and bytes; only the
 // order matters.)
-Plan plan_of(const BlockwiseProblem& p, const core::DeviceInfo& info) {
+Plan plan_of(const BlockwiseProblem& p, const core::DeviceInfo& info,
+             std::initializer_list<const MmaTile*> tiles_to_choose_from) {
   constexpr std::int64_t most_part_bytes = std::int64_t{64} << 20;
   const std::int64_t multiprocessors = std::max(info.multiprocessors, 1);
   const std::int64_t superblocks = divide_up(p.m, blockwise_superblock_rows);
   const std::int64_t steps = divide_up(p.m, step_codes);
   Plan best{};
   double least = std::numeric_limits<double>::infinity();
-  for (const MmaTile* tile : {&mma_large, &mma_small}) {
+  for (const MmaTile* tile : tiles_to_choose_from) {
     if (tile->shared_bytes > info.shared_bytes_per_block) continue;
-    const double cost_of_step = tile == &mma_large ? 4.0 : 1.25;
+    const double cost_of_step = tile == &mma_small ? 1.25 : 4.0;
     const std::int64_t tiles = divide_up(p.n, tile->side) * divide_up(p.k, tile->side);
     const auto consider = [&](std::int64_t parts) {
       const std::int64_t jobs = tiles * parts;
@@ -77,12 +79,13 @@ Plan plan_of(const BlockwiseProblem& p, const core::DeviceInfo& info) {
   return best;
 }
 
-}  // namespace
-
-void run_mma(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
+// `launch_plan` queues the kernels of a plan.
+template <class LaunchPlan>
+void run(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o,
+         std::initializer_list<const MmaTile*> tiles, LaunchPlan launch_plan) {
   if (!takes(p, o)) return run_dp4a(state, p, o);
   core::SWITCHBACK_CUDA_NS::Runtime& device = core::SWITCHBACK_CUDA_NS::runtime(state);
-  const Plan plan = plan_of(p, device.info());
+  const Plan plan = plan_of(p, device.info(), tiles);
   core::Workspace::Frame frame(state.workspace);
   float* const slots =
       plan.slots > 0 ? frame.take<float>(plan.slots * plan.tile->floats()) : nullptr;
@@ -102,9 +105,32 @@ void run_mma(ContextState& state, const BlockwiseProblem& p, const BlockwiseOper
       number(plan.parts),
       number(plan.jobs),
       is_multiple(o.d, piece_bytes) && p.stride_d * element % piece_bytes == 0};
-  core::SWITCHBACK_CUDA_NS::check(launch_blockwise_mma(p.output, *plan.tile, arguments,
-                                                       number(plan.blocks), device.cuda_stream()),
-                                  "kernel blockwise_mma");
+  core::SWITCHBACK_CUDA_NS::check(
+      launch_plan(*plan.tile, arguments, number(plan.blocks), device.cuda_stream()),
+      "kernel of a blockwise product");
 }
+
+}  // namespace
+
+void run_mma(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
+  run(state, p, o, {&mma_large, &mma_small},
+      [&](const MmaTile& tile, const MmaArguments& a, unsigned blocks, cudaStream_t stream) {
+        return launch_blockwise_mma(p.output, tile, a, blocks, stream);
+      });
+}
+
+#if defined(SWITCHBACK_CUDA_EMULATED) || defined(SWITCHBACK_HAVE_BLOCKWISE_WGMMA)
+void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
+  run(state, p, o, {&wgmma_tile},
+      [&](const MmaTile&, const MmaArguments& a, unsigned blocks, cudaStream_t stream) {
+        return launch_blockwise_wgmma(p.output, a, blocks, stream);
+      });
+}
+#else
+// Not available.
+void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
+  run_mma(state, p, o);
+}
+#endif
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA core: products of warpgroups of operands in shared memory (wgmma, code for 9.0a alone), with
+// C++ code for the emulated device.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cuda/api.hpp"
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+/// What a warpgroup's product knows of an operand: rows of which each has its 32 bytes of a product
+/// in a row of 64, in groups of eight. Pieces of 16 bytes change places by bits 7 and 8 of their
+/// address (the swizzle of 64 bytes). `place` (see shared_place) is that of the first row's first
+/// byte; groups begin at multiples of 512.
+__device__ __forceinline__ std::uint64_t matrix_descriptor_64(unsigned place,
+                                                              unsigned bytes_between_groups) {
+  constexpr std::uint64_t swizzle_64 = 2;
+  constexpr std::uint64_t unused_leading_offset = 1;
+  return static_cast<std::uint64_t>((place & 0x3FFFFu) >> 4) | unused_leading_offset << 16 |
+         static_cast<std::uint64_t>(bytes_between_groups >> 4) << 32 | swizzle_64 << 62;
+}
+
+#if defined(SWITCHBACK_CUDA_EMULATED)
+/// Where byte `byte` of row `row` of the operand of a descriptor is, K-major, as the PTX ISA
+/// describes the four layouts: eight rows of `width` bytes are an atom, atoms of other rows are
+/// the stride offset apart; only without swizzle are a row's pieces of 16 bytes apart, by the
+/// leading offset.
+inline unsigned place_by_descriptor(std::uint64_t descriptor, unsigned row, unsigned byte) {
+  const auto field = [&](unsigned first, unsigned bits) {
+    return static_cast<unsigned>(descriptor >> first) & ((1u << bits) - 1u);
+  };
+  const unsigned start = field(0, 14) * 16;
+  const unsigned leading = field(16, 14) * 16;
+  const unsigned stride = field(32, 14) * 16;
+  const unsigned mode = field(62, 2);
+  if (mode == 0) return start + row / 8 * stride + row % 8 * 16 + byte / 16 * leading + byte % 16;
+  const unsigned width = 256u >> mode;  // 128, 64, 32
+  const unsigned place = start + row / 8 * stride + row % 8 * width + byte;
+  // Of 128 bytes three bits of the number of a piece are changed, of 64 two, of 32 one: always by
+  // the bits from 7 on.
+  const unsigned changed = width / 16 - 1;
+  return place ^ ((place >> 7 & changed) << 4);
+}
+#endif
+
+/// d[64,128] (+)= a[64,32] · b[128,32]ᵀ of signed bytes, modulo 2^32, by a warpgroup: 128 threads
+/// from a multiple of 128 on. Lane 4g + t of its warp w has columns 8j + 2t and 8j + 2t + 1 of row
+/// 16w + g, then of row 16w + g + 8, for each j in turn. Asynchronous: between multiply and the
+/// wait for its group, d is neither read nor written, nor the operands written. The emulated device
+/// multiplies in the wait, so that what is done too early or too late is wrong there too.
+class WarpgroupProducts {
+ public:
+  using Sums = int[1][16][4];
+
+  /// What this thread wrote to shared memory can be read by products. Behind it a barrier, for what
+  /// others wrote.
+  static __device__ __forceinline__ void publish_shared() {
+#if defined(SWITCHBACK_CUDA_WGMMA)
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+  }
+  /// Before the first product of a group: orders what the registers of its sums had before.
+  __device__ __forceinline__ void begin_group(Sums& d) {
+    hold(d);
+#if defined(SWITCHBACK_CUDA_WGMMA)
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+  }
+  /// Places in descriptors are of `variable` (see shared_place).
+  __device__ __forceinline__ void multiply(Sums& d, [[maybe_unused]] const void* variable,
+                                           std::uint64_t a, std::uint64_t b, bool adds) {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+    products_[added_++ % most] = {&d,     static_cast<const unsigned char*>(variable), a, b, adds,
+                                  groups_};
+#elif defined(SWITCHBACK_CUDA_WGMMA)
+#define SWITCHBACK_SUMS(j) "+r"(d[0][j][0]), "+r"(d[0][j][1]), "+r"(d[0][j][2]), "+r"(d[0][j][3])
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, p;}"
+        : SWITCHBACK_SUMS(0), SWITCHBACK_SUMS(1), SWITCHBACK_SUMS(2), SWITCHBACK_SUMS(3),
+          SWITCHBACK_SUMS(4), SWITCHBACK_SUMS(5), SWITCHBACK_SUMS(6), SWITCHBACK_SUMS(7),
+          SWITCHBACK_SUMS(8), SWITCHBACK_SUMS(9), SWITCHBACK_SUMS(10), SWITCHBACK_SUMS(11),
+          SWITCHBACK_SUMS(12), SWITCHBACK_SUMS(13), SWITCHBACK_SUMS(14), SWITCHBACK_SUMS(15)
+        : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
+#undef SWITCHBACK_SUMS
+#endif
+  }
+  __device__ __forceinline__ void end_group() {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+    ++groups_;
+#elif defined(SWITCHBACK_CUDA_WGMMA)
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+  }
+  /// For all groups but the `later` ones that were ended last.
+  template <int later>
+  __device__ __forceinline__ void wait() {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+    for (; done_ < added_ && products_[done_ % most].group < groups_ - later; ++done_)
+      compute(products_[done_ % most]);
+#elif defined(SWITCHBACK_CUDA_WGMMA)
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(later) : "memory");
+#endif
+  }
+  /// The same, where d's products are among these groups: now it can be read.
+  template <int later>
+  __device__ __forceinline__ void wait(Sums& d) {
+    wait<later>();
+    hold(d);
+  }
+
+ private:
+  // The compiler moves no access to d across this.
+  static __device__ __forceinline__ void hold([[maybe_unused]] Sums& d) {
+#if defined(SWITCHBACK_CUDA_WGMMA)
+#pragma unroll
+    for (int j = 0; j < 16; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        asm volatile("" : "+r"(d[0][j][e])::"memory");
+#endif
+  }
+
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  static constexpr int most = 8;
+  struct Product {
+    Sums* d;
+    const unsigned char* variable;
+    std::uint64_t a, b;
+    bool adds;
+    int group;
+  };
+  static void compute(const Product& p) {
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned first = threadIdx.x % 128 / 32 * 16 + lane / 4;
+    for (unsigned j = 0; j < 16; ++j)
+      for (unsigned e = 0; e < 4; ++e) {
+        const unsigned row = first + e / 2 * 8;
+        const unsigned column = 8 * j + lane % 4 * 2 + e % 2;
+        int& to = (*p.d)[0][j][e];
+        auto sum = p.adds ? static_cast<unsigned>(to) : 0u;
+        for (unsigned k = 0; k < 32; ++k) {
+          const auto a = static_cast<std::int8_t>(p.variable[place_by_descriptor(p.a, row, k)]);
+          const auto b = static_cast<std::int8_t>(p.variable[place_by_descriptor(p.b, column, k)]);
+          sum += static_cast<unsigned>(a * b);
+        }
+        to = static_cast<int>(sum);
+      }
+  }
+  Product products_[most];
+  int added_ = 0, done_ = 0, groups_ = 0;
+#endif
+};
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS

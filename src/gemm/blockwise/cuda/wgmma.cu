@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blockwise product on the tensor cores of 9.0 (wgmma m64n128k32 of signed bytes; code
+// for 9.0a, which runs on nothing else).
+#include <type_traits>
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define SWITCHBACK_CUDA_WGMMA 1
+#endif
+#include "core/cuda/launch.cuh"
+#include "core/cuda/ptx.cuh"
+#include "core/cuda/wgmma.cuh"
+#include "gemm/blockwise/cuda/kernels.hpp"
+#include "gemm/blockwise/cuda/tile.cuh"
+
+namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+using core::SWITCHBACK_CUDA_NS::AsyncCopies;
+using core::SWITCHBACK_CUDA_NS::computed_here;
+using core::SWITCHBACK_CUDA_NS::load_element;
+using core::SWITCHBACK_CUDA_NS::matrix_descriptor_64;
+using core::SWITCHBACK_CUDA_NS::shared_place;
+using core::SWITCHBACK_CUDA_NS::WarpgroupProducts;
+
+// A warpgroup has 64 rows of a and all of b's: a warp 16 rows.
+using T = Tile<8, 1, 1, 16, 6, wgmma_tile.blocks>;
+static_assert(T::rows == wgmma_tile.side && T::columns == wgmma_tile.side);
+
+constexpr unsigned row_bytes = step_codes;
+constexpr unsigned group_bytes = 8 * row_bytes;  // also what operands begin at multiples of
+constexpr unsigned warpgroup_rows = 64;
+
+struct Shared {
+  // Of rows of a, then of b, in the swizzle of 64 bytes.
+  uint4 codes[T::stages][T::rows + T::columns][pieces];
+  float scales[4][T::rows + T::columns];  // of blocks in turn; zeros
+};
+static_assert(sizeof(Shared) + group_bytes == wgmma_tile.shared_bytes);
+
+using Sums = WarpgroupProducts::Sums;
+
+// Adds a block's sums with the scales of its rows and columns.
+__device__ __forceinline__ void promote(Values<T>& of_superblock, const Sums& of_block,
+                                        const float* scales, Lane<T> at) {
+  const float of_rows[2] = {scales[at.row], scales[at.row + 8]};
+#pragma unroll
+  for (int j = 0; j < T::across; ++j) {
+    const float2 of_columns =
+        *reinterpret_cast<const float2*>(scales + T::rows + at.column + 8 * j);
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      of_superblock[0][j][e] = __fmaf_rn(
+          __fmul_rn(__int2float_rn(of_block[0][j][e]), e % 2 == 0 ? of_columns.x : of_columns.y),
+          of_rows[e / 2], of_superblock[0][j][e]);
+  }
+}
+
+// Floor: tensor cores. Two sets of int32 sums: while one is scaled, the products of the next
+// block's first step are added to the other. A step's stage is written again behind the barrier of
+// the next step but one, before which its products were waited for.
+template <class Out>
+__global__ void __launch_bounds__(T::threads, T::blocks) blockwise_wgmma_kernel(MmaArguments a) {
+  SWITCHBACK_DYNAMIC_SHARED(unsigned char, unaligned);
+  const unsigned behind_multiple = shared_place(unaligned) % group_bytes;
+  unsigned char* const aligned =
+      unaligned + (behind_multiple == 0 ? 0 : group_bytes - behind_multiple);
+  auto* const shared = reinterpret_cast<Shared*>(aligned);
+  const BlockwiseArguments& p = a.product;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const Lane<T> at(threadIdx.x);
+
+  // A thread copies pieces of one number, of rows that are rows_at_once apart.
+  constexpr int rows_at_once = T::threads / pieces;
+  constexpr int copies_of_a = T::rows / rows_at_once;
+  constexpr int copies_of_b = T::columns / rows_at_once;
+  static_assert(T::rows % rows_at_once == 0 && T::columns % rows_at_once == 0);
+  const int copied_row = thread / pieces;
+  const auto copied = static_cast<unsigned>(place_of_piece(copied_row, thread % pieces));
+
+  constexpr unsigned stage_bytes = (T::rows + T::columns) * row_bytes;
+  const unsigned codes = shared_place(shared);
+  const unsigned first_row = threadIdx.x / 128 * warpgroup_rows;
+
+  constexpr int stages = T::stages;
+  constexpr int ahead = stages - 2;  // steps whose copies are under way or done
+  const auto steps_of_block = static_cast<int>(p.block_rows / step_codes);
+  const int steps_of_superblock = static_cast<int>(p.superblock) * steps_of_block;
+  AsyncCopies<stages*(copies_of_a + copies_of_b)> copies;
+  WarpgroupProducts products;
+  shared->scales[3][thread] = 0.0f;
+#pragma unroll 1
+  for (unsigned job = blockIdx.x; job < a.jobs; job += gridDim.x) {
+    const Place place(a, job, T::rows, T::columns);
+    // Rows outside of the operands are the last one again: what comes of them is not stored.
+    const auto clamped = [](int row, std::int64_t rows) {
+      return min(row, static_cast<int>(rows) - 1);
+    };
+    const int scaled = thread < T::rows ? clamped(place.row + thread, p.n)
+                                        : clamped(place.column + thread - T::rows, p.k);
+    const auto scale_of = [&](unsigned block) {
+      return load_element(thread < T::rows ? p.absmax_a + (block * p.n + scaled)
+                                           : p.absmax_b + (block * p.k + scaled));
+    };
+    // In pieces, of which 32 bits count 64 GiB.
+    const auto piece_of = [&](int row, std::int64_t stride) {
+      return static_cast<unsigned>((row * stride + place.first * p.block_rows) / piece_bytes) +
+             static_cast<unsigned>(thread % pieces);
+    };
+    unsigned a_from[copies_of_a];
+    unsigned b_from[copies_of_b];
+#pragma unroll
+    for (int i = 0; i < copies_of_a; ++i)
+      a_from[i] = piece_of(clamped(place.row + copied_row + i * rows_at_once, p.n), p.a_stride);
+#pragma unroll
+    for (int i = 0; i < copies_of_b; ++i)
+      b_from[i] = piece_of(clamped(place.column + copied_row + i * rows_at_once, p.k), p.b_stride);
+    const auto copy = [&](unsigned to_stage) {
+      uint4* const to = &shared->codes[0][0][0] + (to_stage / piece_bytes + copied);
+#pragma unroll
+      for (int i = 0; i < copies_of_a; ++i) {
+        copies.add(to + i * rows_at_once * pieces, reinterpret_cast<const uint4*>(p.a) + a_from[i],
+                   true);
+        a_from[i] += pieces;
+      }
+#pragma unroll
+      for (int i = 0; i < copies_of_b; ++i) {
+        copies.add(to + (T::rows + i * rows_at_once) * pieces,
+                   reinterpret_cast<const uint4*>(p.b) + b_from[i], true);
+        b_from[i] += pieces;
+      }
+    };
+    // The last job's stages and scales have been read.
+    __syncthreads();
+    unsigned block = place.first;
+    float scale = scale_of(block);
+    const int steps = place.steps;
+#pragma unroll
+    for (int s = 0; s < ahead; ++s) {
+      if (s < steps) copy(static_cast<unsigned>(s) * stage_bytes);
+      copies.end_group();
+    }
+
+    Values<T> of_superblock;
+    Sums even;
+    Sums odd;
+    const auto clear = [&] {
+#pragma unroll
+      for (int j = 0; j < T::across; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          of_superblock[0][j][e] = 0.0f;
+          odd[0][j][e] = 0;
+        }
+    };
+    clear();
+    unsigned stage = 0;
+    int s = 0;
+    // Adds a step's products to `sums`; when those before it are there, and if it is a block's
+    // first step, scales the block before's.
+    const auto step = [&](auto first, Sums& sums, Sums& before, unsigned scales) {
+      constexpr bool is_first = decltype(first)::value;
+      copies.wait(ahead - 1);
+      WarpgroupProducts::publish_shared();
+      __syncthreads();
+      products.begin_group(sums);
+#pragma unroll
+      for (unsigned half = 0; half < 2; ++half) {
+        const unsigned from = codes + stage + half * 32;
+        products.multiply(
+            sums, shared, matrix_descriptor_64(from + first_row * row_bytes, group_bytes),
+            matrix_descriptor_64(from + T::rows * row_bytes, group_bytes), !is_first || half > 0);
+      }
+      products.end_group();
+      if (s + ahead < steps)
+        copy(stage >= 2 * stage_bytes ? stage - 2 * stage_bytes : stage + ahead * stage_bytes);
+      copies.end_group();
+      stage = stage == (stages - 1) * stage_bytes ? 0 : stage + stage_bytes;
+      if constexpr (is_first) {
+        products.wait<1>(before);
+        promote(of_superblock, before, shared->scales[scales], at);
+      } else {
+        products.wait<1>();
+      }
+      ++s;
+    };
+#pragma unroll 1
+    for (unsigned superblock = 0;; ++superblock) {
+      const int end = min(steps, s + steps_of_superblock);
+      unsigned before = 3;
+      const auto multiply_block = [&](Sums& sums, Sums& sums_before) {
+        // There is a barrier before anyone reads it, and was one behind the last who did: the first
+        // step of the block before this one scaled the one before that, which has another third.
+        const unsigned scales = block % 3;
+        shared->scales[scales][thread] = scale;
+        ++block;
+        const int block_end = min(end, s + steps_of_block);
+        if (block_end < steps) scale = scale_of(block);
+        step(std::true_type{}, sums, sums_before, before);
+        before = scales;
+#pragma unroll 1
+        while (s < block_end)
+          step(std::false_type{}, sums, sums_before, 0);
+      };
+      const auto finish = [&](Sums& sums) {
+        products.wait<0>(sums);
+        promote(of_superblock, sums, shared->scales[before], at);
+      };
+#pragma unroll 1
+      while (true) {
+        multiply_block(even, odd);
+        if (s == end) {
+          finish(even);
+          break;
+        }
+        multiply_block(odd, even);
+        if (s == end) {
+          finish(odd);
+          break;
+        }
+      }
+
+      const unsigned this_job = computed_here(job);
+      if (a.parts > 1) {
+        store_slot<T>(of_superblock, slot_of<T>(a, this_job));
+        break;
+      }
+      const Place here(a, this_job, T::rows, T::columns);
+      const Lane<T> of_tile(computed_here(threadIdx.x));
+      float4* const slot = slot_of<T>(a, computed_here(blockIdx.x));
+      if (superblock == 0)
+        join_with_operand<Out, T>(a, here, of_tile, of_superblock);
+      else
+        join_with_slot<T>(of_superblock, slot);
+      if (s == steps) {
+        store_tile<Out, T>(a, here, of_tile, of_superblock);
+        break;
+      }
+      store_slot<T>(of_superblock, slot);
+      clear();
+    }
+  }
+}
+
+template <class Out>
+cudaError_t start(const MmaArguments& a, unsigned blocks, cudaStream_t stream) {
+  const auto kernel = blockwise_wgmma_kernel<Out>;
+  cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, wgmma_tile.shared_bytes);
+  if (status == cudaSuccess)
+    status = launch("blockwise_wgmma", kernel, dim3(blocks), dim3(T::threads),
+                    wgmma_tile.shared_bytes, stream, a);
+  if (status != cudaSuccess || a.parts == 1) return status;
+  return launch("blockwise_parts", blockwise_parts_kernel<Out, T>, dim3(a.tiles), dim3(T::threads),
+                0, stream, a);
+}
+
+}  // namespace
+
+cudaError_t launch_blockwise_wgmma(DType output, const MmaArguments& a, unsigned blocks,
+                                   cudaStream_t stream) {
+  switch (output) {
+    case DType::f16:
+      return start<half>(a, blocks, stream);
+    case DType::bf16:
+      return start<bfloat16>(a, blocks, stream);
+    default:
+      return start<float>(a, blocks, stream);
+  }
+}
+
+}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
