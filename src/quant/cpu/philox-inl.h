@@ -13,17 +13,19 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// The words of a counter in each lane, in place of it.
-HWY_INLINE void philox_words(std::uint64_t key, VU& c0, VU& c1, VU& c2, VU& c3) {
+// The words of a counter in each lane of `count` vectors, in place of it: c[j] are the four words
+// of vector j. A round waits for its products, so that two vectors take little more than one.
+template <int count>
+HWY_INLINE void philox_words(std::uint64_t key, VU (*c)[4]) {
   namespace philox = core::philox;
   const U32 d;
 #if HWY_TARGET == HWY_SCALAR
-  const philox::Words words =
-      philox::bits(key, {hn::GetLane(c0), hn::GetLane(c1), hn::GetLane(c2), hn::GetLane(c3)});
-  c0 = hn::Set(d, words[0]);
-  c1 = hn::Set(d, words[1]);
-  c2 = hn::Set(d, words[2]);
-  c3 = hn::Set(d, words[3]);
+  for (int j = 0; j < count; ++j) {
+    const philox::Words words = philox::bits(key, {hn::GetLane(c[j][0]), hn::GetLane(c[j][1]),
+                                                   hn::GetLane(c[j][2]), hn::GetLane(c[j][3])});
+    for (std::size_t w = 0; w < 4; ++w)
+      c[j][w] = hn::Set(d, words[w]);
+  }
 #else
   // Products are of even lanes. Odd ones are moved there, as a second set of counters, and back at
   // the end: six operations a round and set. What the odd lanes of a set hold is never read.
@@ -40,22 +42,29 @@ HWY_INLINE void philox_words(std::uint64_t key, VU& c0, VU& c1, VU& c2, VU& c3) 
     s.c2 = hn::Xor3(upper0, s.c3, key1);
     s.c3 = hn::BitCast(d, product0);
   };
-  Set even = {c0, c1, c2, c3};
-  Set odd = {hn::DupOdd(c0), hn::DupOdd(c1), hn::DupOdd(c2), hn::DupOdd(c3)};
+  Set even[count], odd[count];
+  for (int j = 0; j < count; ++j) {
+    even[j] = {c[j][0], c[j][1], c[j][2], c[j][3]};
+    odd[j] = {hn::DupOdd(c[j][0]), hn::DupOdd(c[j][1]), hn::DupOdd(c[j][2]), hn::DupOdd(c[j][3])};
+  }
   auto k0 = static_cast<std::uint32_t>(key);
   auto k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < philox::rounds; ++round) {
     const VU key0 = hn::Set(d, k0);
     const VU key1 = hn::Set(d, k1);
-    round_of(even, key0, key1);
-    round_of(odd, key0, key1);
+    for (int j = 0; j < count; ++j) {
+      round_of(even[j], key0, key1);
+      round_of(odd[j], key0, key1);
+    }
     k0 += philox::weyl0;
     k1 += philox::weyl1;
   }
-  c0 = hn::OddEven(hn::DupEven(odd.c0), even.c0);
-  c1 = hn::OddEven(hn::DupEven(odd.c1), even.c1);
-  c2 = hn::OddEven(hn::DupEven(odd.c2), even.c2);
-  c3 = hn::OddEven(hn::DupEven(odd.c3), even.c3);
+  for (int j = 0; j < count; ++j) {
+    c[j][0] = hn::OddEven(hn::DupEven(odd[j].c0), even[j].c0);
+    c[j][1] = hn::OddEven(hn::DupEven(odd[j].c1), even[j].c1);
+    c[j][2] = hn::OddEven(hn::DupEven(odd[j].c2), even[j].c2);
+    c[j][3] = hn::OddEven(hn::DupEven(odd[j].c3), even[j].c3);
+  }
 #endif
 }
 

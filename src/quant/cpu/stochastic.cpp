@@ -22,16 +22,16 @@ inline constexpr std::int64_t drawn_columns = columns_of_counter * lanes;
 HWY_INLINE void draw(const StochasticRounding& s, std::int64_t row, std::int64_t col,
                      std::uint16_t* bits) {
   const U32 d;
-  VU c0 = hn::Add(hn::Iota(d, 0), hn::Set(d, static_cast<std::uint32_t>(col / columns_of_counter)));
-  VU c1 = hn::Set(d, static_cast<std::uint32_t>(s.row0 + row));
-  VU c2 = hn::Set(d, s.stream);
-  VU c3 = hn::Set(d, s.step);
-  philox_words(s.seed, c0, c1, c2, c3);
+  VU c[1][4] = {
+      {hn::Add(hn::Iota(d, 0), hn::Set(d, static_cast<std::uint32_t>(col / columns_of_counter))),
+       hn::Set(d, static_cast<std::uint32_t>(s.row0 + row)), hn::Set(d, s.stream),
+       hn::Set(d, s.step)}};
+  philox_words<1>(s.seed, c);
   alignas(64) std::uint32_t words[4][lanes];
-  hn::Store(c0, d, words[0]);
-  hn::Store(c1, d, words[1]);
-  hn::Store(c2, d, words[2]);
-  hn::Store(c3, d, words[3]);
+  hn::Store(c[0][0], d, words[0]);
+  hn::Store(c[0][1], d, words[1]);
+  hn::Store(c[0][2], d, words[2]);
+  hn::Store(c[0][3], d, words[3]);
   for (std::int64_t i = 0; i < lanes; ++i)
     for (std::int64_t w = 0; w < 4; ++w) {
       bits[i * columns_of_counter + 2 * w] = static_cast<std::uint16_t>(words[w][i]);
