@@ -183,6 +183,47 @@ void mulps_xmm(long steps) {
 #undef STEP
 }
 
+// Integer additions, which more units take than anything else.
+__attribute__((target("avx512f"))) void vpaddd_zmm(long steps) {
+#define ZERO(i) "vpxord %%zmm" #i ", %%zmm" #i ", %%zmm" #i "\n"
+#define STEP(i) "vpaddd %%zmm16, %%zmm" #i ", %%zmm" #i "\n"
+  asm volatile(SWITCHBACK_TIMES_16(ZERO) "vpternlogd $0xFF, %%zmm16, %%zmm16, %%zmm16\n"
+               "1:\n" SWITCHBACK_TIMES_16(STEP) "dec %0\n"
+               "jnz 1b\n"
+               : "+r"(steps)
+               :
+               : SWITCHBACK_CLOBBER_16, "xmm16");
+#undef ZERO
+#undef STEP
+}
+
+__attribute__((target("avx2"))) void vpaddd_ymm(long steps) {
+#define ZERO(i) "vpxor %%ymm" #i ", %%ymm" #i ", %%ymm" #i "\n"
+#define STEP(i) "vpaddd %%ymm12, %%ymm" #i ", %%ymm" #i "\n"
+  asm volatile(SWITCHBACK_TIMES_12(ZERO) "vpcmpeqd %%ymm12, %%ymm12, %%ymm12\n"
+               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
+               "jnz 1b\n"
+               "vzeroupper\n"
+               : "+r"(steps)
+               :
+               : SWITCHBACK_CLOBBER_16);
+#undef ZERO
+#undef STEP
+}
+
+void paddd_xmm(long steps) {
+#define ZERO(i) "pxor %%xmm" #i ", %%xmm" #i "\n"
+#define STEP(i) "paddd %%xmm12, %%xmm" #i "\n"
+  asm volatile(SWITCHBACK_TIMES_12(ZERO) "pcmpeqd %%xmm12, %%xmm12\n"
+               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
+               "jnz 1b\n"
+               : "+r"(steps)
+               :
+               : SWITCHBACK_CLOBBER_16);
+#undef ZERO
+#undef STEP
+}
+
 #undef SWITCHBACK_TIMES_12
 #undef SWITCHBACK_TIMES_16
 #undef SWITCHBACK_CLOBBER_16
@@ -203,6 +244,16 @@ void portable_loop(long steps) {
     asm volatile("" ::: "memory");
     for (V& accumulator : a)
       accumulator += x * y;
+  }
+  asm volatile("" : : "g"(&a) : "memory");
+}
+
+void portable_additions(long steps) {
+  Ints a[portable_accumulators] = {};
+  for (long i = 0; i < steps; ++i) {
+    asm volatile("" ::: "memory");
+    for (Ints& accumulator : a)
+      accumulator += 1;
   }
   asm volatile("" : : "g"(&a) : "memory");
 }
@@ -274,6 +325,17 @@ RegisterLoop f32_loop([[maybe_unused]] const Context& context) {
   return {"mulps + addps xmm", 2.0 * 4 * 12, mulps_xmm};
 #else
   return {"f32 vector multiply-add", 2.0 * 4 * portable_accumulators, portable_loop<Floats>};
+#endif
+}
+
+RegisterLoop integer_loop([[maybe_unused]] const Context& context) {
+#if defined(__x86_64__)
+  const core::CpuFeatures& f = context.state().features;
+  if (f.avx512) return {"vpaddd zmm", 16.0 * 16, vpaddd_zmm};
+  if (f.avx2) return {"vpaddd ymm", 8.0 * 12, vpaddd_ymm};
+  return {"paddd xmm", 4.0 * 12, paddd_xmm};
+#else
+  return {"int32 vector addition", 4.0 * portable_accumulators, portable_additions};
 #endif
 }
 

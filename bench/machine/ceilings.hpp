@@ -35,6 +35,8 @@ struct RegisterLoop {
 /// The best exact int8 dot product instruction, and the best f32 multiply-add, the Context may use.
 RegisterLoop int8_loop(const Context& context);
 RegisterLoop f32_loop(const Context& context);
+/// Vector instructions that any unit takes: so many at the most begin at a time, whatever they do.
+RegisterLoop integer_loop(const Context& context);
 
 /// Runs `steps` of the loop on each of the Context's threads; returns the operations done by all.
 double run_on_all_threads(Context& context, const RegisterLoop& loop, long steps);

@@ -154,15 +154,18 @@ class LayerMemory {
 // any order are so by the floor too: between them a core's prefetchers have nothing to go by.
 // Multiplications are stated where the result fixes them: GELU's and SwiGLU's to the bit
 // (quant/gelu.hpp, models/cpu/elementwise.cpp), dropout's by its generator, attention's by its
-// products. Nothing else counts, for it may run beside them: Zen 4 adds, compares, shifts, permutes
-// and combines bits in other pipes. Nor do multiplications by powers of two, which integer
-// additions are, and divisions, of which each takes two multiplications' turns there.
+// products. Nothing else counts there, for it may run beside them: Zen 4 adds, compares, shifts,
+// permutes and combines bits in other pipes. Nor do multiplications by powers of two, which integer
+// additions are, and divisions, of which each takes two multiplications' turns there. But no core
+// begins more operations than of the kind that most of its pipes take: a floor of its own for what
+// has many of other kinds.
 struct LayerFloor {
   double read_bytes = 0;
   double written_bytes = 0;
   double operations = 0;
   double products = 0;
   std::int64_t row_bytes = 0;  ///< of a table whose rows are read in any order, else 0
+  double of_any_kind = 0;      ///< operations, multiplications or not; 0: not counted
 
   [[nodiscard]] double bytes() const { return read_bytes + written_bytes; }
 };
@@ -195,6 +198,12 @@ double swiglu_backward_operations(DType dtype) {
 // rounds, of which an instruction makes one for every second lane. One of the two factors is the
 // same for all counters in the first round and in the second. Then a multiplication.
 constexpr double dropout_operations = (10 * 2 - 2) * 2 / 4.0 + 1;
+// With the shifts of upper halves and the combinations of three words, less the products and shifts
+// of those factors; then a comparison, and the multiplication that leaves out what is dropped. A
+// bf16 is moved to its place, and one operation rounds two.
+double dropout_operations_of_any_kind(DType dtype) {
+  return (10 * 6 - 4) * 2 / 4.0 + 2 + (dtype == DType::bf16 ? 1.5 : 0);
+}
 // Of a visible pair of a query and a key beside the products, of an exponential with a table: two
 // of the exponent and three (bf16: two) of the polynomial; in backward a product too. What scales
 // the power may be added.
@@ -378,7 +387,10 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
                      };
                    }});
   all.push_back({"dropout",
-                 {activations, activations, dropout_operations * elements},
+                 {.read_bytes = activations,
+                  .written_bytes = activations,
+                  .operations = dropout_operations * elements,
+                  .of_any_kind = dropout_operations_of_any_kind(d.dtype) * elements},
                  [&state, d](LayerMemory& o) {
                    const AnyMatrix x = o.activations(d.width);
                    return [&state, x] { models::dropout(state, {.p = 0.1f, .key = 1}, x); };
@@ -553,6 +565,15 @@ class ArithmeticFloor {
   std::optional<Matrix> x_, w_, y_;
 };
 
+// As many operations as the floor counts of any kind.
+measure::Rival rival_of_any_kind(Context& context, const LayerFloor& floor) {
+  const RegisterLoop loop = integer_loop(context);
+  const auto steps =
+      static_cast<long>(floor.of_any_kind / (loop.operations_per_step * context.threads()));
+  return {fmt::format("{} alone", loop.instruction),
+          [&context, loop, steps] { run_on_all_threads(context, loop, steps); }};
+}
+
 // So many bytes of operands are past the caches.
 std::int64_t past_all_caches_bytes(const Context& context) {
   const auto& runtime = context.state().runtime;
@@ -626,12 +647,19 @@ void race_with_floor(Context& context, const MicroOptions& options, const Dimens
     arithmetic.emplace(context, d, floor);
     rivals.push_back(arithmetic->rival());
   }
+  if (floor.of_any_kind > 0 && on_cpu) rivals.push_back(rival_of_any_kind(context, floor));
+  const std::size_t of_floors = rivals.size();
   rivals.push_back({operation.name, subject});
   const std::vector<measure::Timed> timed =
       measure::race(rivals, micro_rounds(context, options, models_min_time_s, 2));
-  const measure::Timed& memory = measure::fastest(timed, 0, of_memory);
-  const bool by_memory = !arithmetic || memory.stats.median_ms > timed[of_memory].stats.median_ms;
-  RaceRow row("models", operation.name, timed.back(), by_memory ? memory : timed[of_memory]);
+  const measure::Timed* slowest = &measure::fastest(timed, 0, of_memory);
+  bool by_memory = true;
+  for (std::size_t i = of_memory; i < of_floors; ++i)
+    if (timed[i].stats.median_ms >= slowest->stats.median_ms) {
+      slowest = &timed[i];
+      by_memory = false;
+    }
+  RaceRow row("models", operation.name, timed.back(), *slowest);
   row.variant = by_memory ? "memory" : "arithmetic";
   row.dtype = d.dtype;
   row.shape = shape;
@@ -651,10 +679,10 @@ class ModelsBench final : public MicroBench {
            "Memory: reading and\nwriting as many bytes past the caches, with the better of plain "
            "and streaming stores, and, for the embedding,\nrows that lie anywhere in a table. "
            "Arithmetic, where the result fixes the multiplications: multiply-adds in\nregisters, "
-           "and, "
-           "for attention, before them a product of as many multiply-adds as its own, by the "
-           "engine of\nmode standard. On a device memory is that of its own copy, and arithmetic "
-           "is only that of products.";
+           "and, for attention, before them a product of as many multiply-adds as its own, by the "
+           "engine of\nmode standard; of dropout also additions, as many as it has operations of "
+           "any kind. On a device memory\nis that of its own copy, and arithmetic is only that of "
+           "products.";
   }
   [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {

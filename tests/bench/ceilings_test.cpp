@@ -122,7 +122,8 @@ TEST(CopyLines, TrafficInLines) {
 TEST(Ceilings, EveryInstructionSetHasPositiveFiniteRates) {
   for (const ContextOptions& options : test::all_contexts()) {
     Context context(options);
-    for (const RegisterLoop& loop : {int8_loop(context), f32_loop(context)}) {
+    for (const RegisterLoop& loop :
+         {int8_loop(context), f32_loop(context), integer_loop(context)}) {
       SCOPED_TRACE(test::describe(options) + " " + loop.instruction);
       EXPECT_GT(loop.operations_per_step, 0);
       EXPECT_DOUBLE_EQ(run_on_all_threads(context, loop, 80),
