@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <string>
@@ -95,6 +96,14 @@ Matrix<T> initial(std::int64_t n, std::int64_t k, Layout layout) {
   return d;
 }
 
+// Those of the context, but for the one that SWITCHBACK_TEST_WITHOUT names.
+std::vector<EngineInfo> engines_to_test(const Context& context) {
+  std::vector<EngineInfo> all = gemm_blockwise_engines(context);
+  if (const char* const without = std::getenv("SWITCHBACK_TEST_WITHOUT"))
+    std::erase_if(all, [&](const EngineInfo& engine) { return engine.name == without; });
+  return all;
+}
+
 template <class T>
 void expect_reference_bits(const Operands& o, Layout layout = {}) {
   const std::int64_t n = o.a.rows();
@@ -105,7 +114,7 @@ void expect_reference_bits(const Operands& o, Layout layout = {}) {
     gemm_blockwise(reference, o.into(want.view(), accumulate, "reference"));
     for (const ContextOptions& options : all_contexts()) {
       Context context(options);
-      for (const EngineInfo& engine : gemm_blockwise_engines(context)) {
+      for (const EngineInfo& engine : engines_to_test(context)) {
         if (!engine.available) continue;
         SCOPED_TRACE(engine.name + " on " + describe(options) + (accumulate ? " accumulate" : ""));
         // Whether it is told where the padding begins or not.
@@ -233,7 +242,7 @@ TEST(Blockwise, SuperblocksOfTilesOfTensorCores) {
     const Operands o(c.m, c.n, c.k, 1024);
     Matrix<bfloat16> want = initial<bfloat16>(c.n, c.k, {});
     gemm_blockwise(context, o.into(want.view(), c.accumulate, "dp4a"));
-    for (const EngineInfo& engine : gemm_blockwise_engines(context)) {
+    for (const EngineInfo& engine : engines_to_test(context)) {
       if (!engine.available || engine.name == "dp4a") continue;
       SCOPED_TRACE(engine.name);
       Matrix<bfloat16> d = initial<bfloat16>(c.n, c.k, {});
@@ -253,7 +262,7 @@ void expect_large_results(Context& context) {
   Operands o(128, 2200, 1056, 128);
   o.absmax_a[3] = nan;
   o.absmax_b[70] = inf;
-  for (const EngineInfo& engine : gemm_blockwise_engines(context)) {
+  for (const EngineInfo& engine : engines_to_test(context)) {
     if (!engine.available || engine.name == "reference") continue;
     SCOPED_TRACE(engine.name);
     Matrix<T> want(2200, 1056, {1, 0});
@@ -306,7 +315,7 @@ TEST(Blockwise, PaddingIsNotMultiplied) {
     }
     for (const ContextOptions& options : all_contexts()) {
       Context context(options);
-      for (const EngineInfo& engine : gemm_blockwise_engines(context)) {
+      for (const EngineInfo& engine : engines_to_test(context)) {
         if (!engine.available || engine.name == "reference") continue;
         SCOPED_TRACE(engine.name + " on " + describe(options) + " m = " + std::to_string(m));
         Matrix<float> d(13, 35);
