@@ -11,9 +11,6 @@ namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::AsyncCopies;
-using core::SWITCHBACK_CUDA_NS::computed_here;
-using core::SWITCHBACK_CUDA_NS::load_element;
 using core::SWITCHBACK_CUDA_NS::load_matrices;
 using core::SWITCHBACK_CUDA_NS::multiply_add_16x8x32;
 using core::SWITCHBACK_CUDA_NS::shared_place;
@@ -108,7 +105,7 @@ struct Sums {
 // scale: of 4 steps (256 rows) 22 % are IMMA. An IMMA of the large tile reads 192 bytes of shared
 // memory and 64 are written for it, of the small one 256 and 128: on 8.0, which starts one every
 // two clocks, at most all that shared memory moves, and 1.5 times as much. 8.6 and 8.9 have half
-// the tensor rate. At most 253 registers, 168 of the small tile; no spill. One more register array,
+// the tensor rate. At most 255 registers, 167 of the small tile; no spill. One more register array,
 // for D, would not fit: between superblocks it is kept in a slot. (Counted; no GPU has run it.)
 template <class Out, class T, bool by_bits>
 __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(MmaArguments a) {
@@ -117,21 +114,13 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Mm
   const auto thread = static_cast<int>(threadIdx.x);
   const Lane<T> at(threadIdx.x);
 
-  // A thread copies pieces of one number, of rows that are rows_at_once apart.
-  constexpr int rows_at_once = T::threads / pieces;
-  constexpr int copies_of_a = T::rows / rows_at_once;
-  constexpr int copies_of_b = T::columns / rows_at_once;
-  static_assert(T::rows % rows_at_once == 0 && T::columns % rows_at_once == 0);
-  const int copied_row = thread / pieces;
-  const auto copied = static_cast<unsigned>(place_of_piece(copied_row, thread % pieces));
-
   // Of a's 16 rows and 32 codes a lane names row lane % 16 of piece lane / 16; of b's two times 8
   // rows and 32 codes, row lane % 8 and pieces 0 and 1 of the first, then of the second. Eight or
   // 16 rows on the pieces change places in the same way.
   const int lane = thread % 32;
   const int warp = thread / 32;
   constexpr int row_bytes = step_codes;
-  constexpr unsigned stage_bytes = (T::rows + T::columns) * row_bytes;
+  constexpr unsigned stage_bytes = TileOperands<T>::stage_bytes;
   const auto place_of = [](int row, int piece) {
     return piece_bytes * static_cast<unsigned>(place_of_piece(row, piece));
   };
@@ -159,54 +148,20 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Mm
   constexpr int stages = T::stages;
   const auto steps_of_block = static_cast<int>(p.block_rows / step_codes);
   const int steps_of_superblock = static_cast<int>(p.superblock) * steps_of_block;
-  AsyncCopies<stages*(copies_of_a + copies_of_b)> copies;
+  typename TileOperands<T>::Copies copies;
   Sums<T, by_bits> sums;
   shared->scales[2][thread] = 0.0f;
 #pragma unroll 1
   for (unsigned job = blockIdx.x; job < a.jobs; job += gridDim.x) {
     const Place place(a, job, T::rows, T::columns);
-    // Rows outside of the operands are the last one again: what comes of them is not stored.
-    const auto clamped = [](int row, std::int64_t rows) {
-      return min(row, static_cast<int>(rows) - 1);
-    };
-    const int scaled = thread < T::rows ? clamped(place.row + thread, p.n)
-                                        : clamped(place.column + thread - T::rows, p.k);
-    const auto scale_of = [&](unsigned block) {
-      return load_element(thread < T::rows ? p.absmax_a + (block * p.n + scaled)
-                                           : p.absmax_b + (block * p.k + scaled));
-    };
-    // In pieces, of which 32 bits count 64 GiB.
-    const auto piece_of = [&](int row, std::int64_t stride) {
-      return static_cast<unsigned>((row * stride + place.first * p.block_rows) / piece_bytes) +
-             static_cast<unsigned>(thread % pieces);
-    };
-    unsigned a_from[copies_of_a];
-    unsigned b_from[copies_of_b];
-#pragma unroll
-    for (int i = 0; i < copies_of_a; ++i)
-      a_from[i] = piece_of(clamped(place.row + copied_row + i * rows_at_once, p.n), p.a_stride);
-#pragma unroll
-    for (int i = 0; i < copies_of_b; ++i)
-      b_from[i] = piece_of(clamped(place.column + copied_row + i * rows_at_once, p.k), p.b_stride);
+    TileOperands<T> operands(p, place);
     const auto copy = [&](unsigned to_stage) {
-      uint4* const to = &shared->codes[0][0][0] + (to_stage / piece_bytes + copied);
-#pragma unroll
-      for (int i = 0; i < copies_of_a; ++i) {
-        copies.add(to + i * rows_at_once * pieces, reinterpret_cast<const uint4*>(p.a) + a_from[i],
-                   true);
-        a_from[i] += pieces;
-      }
-#pragma unroll
-      for (int i = 0; i < copies_of_b; ++i) {
-        copies.add(to + (T::rows + i * rows_at_once) * pieces,
-                   reinterpret_cast<const uint4*>(p.b) + b_from[i], true);
-        b_from[i] += pieces;
-      }
+      operands.copy(copies, &shared->codes[0][0][0], to_stage);
     };
     // The last job's stages and scales have been read.
     __syncthreads();
     unsigned block = place.first;
-    float scale = scale_of(block);
+    float scale = operands.scale_of(block);
     const int steps = place.steps;
 #pragma unroll
     for (int s = 0; s < stages - 1; ++s) {
@@ -250,7 +205,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Mm
         shared->scales[scales][thread] = scale;
         ++block;
         const int block_end = min(end, s + steps_of_block);
-        if (block_end < steps) scale = scale_of(block);
+        if (block_end < steps) scale = operands.scale_of(block);
         step(std::true_type{}, before);
         before = scales;
 #pragma unroll 1
@@ -259,23 +214,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Mm
       }
       sums.template step<true, false>(first, shared->scales[before], at);
 
-      const unsigned this_job = computed_here(job);
-      if (a.parts > 1) {
-        store_slot<T>(sums.of_superblock, slot_of<T>(a, this_job));
-        break;
-      }
-      const Place here(a, this_job, T::rows, T::columns);
-      const Lane<T> of_tile(computed_here(threadIdx.x));
-      float4* const slot = slot_of<T>(a, computed_here(blockIdx.x));
-      if (superblock == 0)
-        join_with_operand<Out, T>(a, here, of_tile, sums.of_superblock);
-      else
-        join_with_slot<T>(sums.of_superblock, slot);
-      if (s == steps) {
-        store_tile<Out, T>(a, here, of_tile, sums.of_superblock);
-        break;
-      }
-      store_slot<T>(sums.of_superblock, slot);
+      if (finish_superblock<Out, T>(a, job, superblock == 0, s == steps, sums.of_superblock)) break;
       sums.clear();
     }
   }
@@ -291,9 +230,7 @@ cudaError_t start(const MmaArguments& a, unsigned blocks, cudaStream_t stream) {
   }
   const cudaError_t status =
       launch("blockwise_mma", kernel, dim3(blocks), dim3(T::threads), sizeof(Shared<T>), stream, a);
-  if (status != cudaSuccess || a.parts == 1) return status;
-  return launch("blockwise_parts", blockwise_parts_kernel<Out, T>, dim3(a.tiles), dim3(T::threads),
-                0, stream, a);
+  return status != cudaSuccess ? status : launch_parts<Out, T>(a, stream);
 }
 
 template <class Out, class T>

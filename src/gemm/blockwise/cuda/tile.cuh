@@ -12,8 +12,11 @@ namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
 
 namespace {
 
+using core::SWITCHBACK_CUDA_NS::AsyncCopies;
 using core::SWITCHBACK_CUDA_NS::canonical_pairs;
+using core::SWITCHBACK_CUDA_NS::computed_here;
 using core::SWITCHBACK_CUDA_NS::launch;
+using core::SWITCHBACK_CUDA_NS::load_element;
 using core::SWITCHBACK_CUDA_NS::narrow;
 using core::SWITCHBACK_CUDA_NS::narrow_pair;
 using core::SWITCHBACK_CUDA_NS::widen;
@@ -69,6 +72,71 @@ struct Place {
     const unsigned left = static_cast<unsigned>(p.m / step_codes) - first * steps_of_block;
     steps = static_cast<int>(a.parts > 1 ? min(left, superblock * steps_of_block) : left);
   }
+};
+
+// What a thread brings for the tile of a job: pieces of one number, of rows that are rows_at_once
+// apart, and a scale. Rows outside of the operands are the last one again: what comes of them is
+// not stored.
+template <class T>
+class TileOperands {
+ public:
+  static constexpr int rows_at_once = T::threads / pieces;
+  static constexpr int copies_of_a = T::rows / rows_at_once;
+  static constexpr int copies_of_b = T::columns / rows_at_once;
+  static constexpr unsigned stage_bytes = (T::rows + T::columns) * step_codes;
+  static_assert(T::rows % rows_at_once == 0 && T::columns % rows_at_once == 0);
+  using Copies = AsyncCopies<T::stages*(copies_of_a + copies_of_b)>;
+
+  __device__ __forceinline__ TileOperands(const BlockwiseArguments& product, const Place& place)
+      : p_(product) {
+    const auto thread = static_cast<int>(threadIdx.x);
+    const int row = thread / pieces;
+    copied_ = static_cast<unsigned>(place_of_piece(row, thread % pieces));
+    scaled_ = thread < T::rows ? clamped(place.row + thread, p_.n)
+                               : clamped(place.column + thread - T::rows, p_.k);
+    // In pieces, of which 32 bits count 64 GiB.
+    const auto piece_of = [&](int of_row, std::int64_t stride) {
+      return static_cast<unsigned>((of_row * stride + place.first * p_.block_rows) / piece_bytes) +
+             static_cast<unsigned>(thread % pieces);
+    };
+#pragma unroll
+    for (int i = 0; i < copies_of_a; ++i)
+      a_from_[i] = piece_of(clamped(place.row + row + i * rows_at_once, p_.n), p_.a_stride);
+#pragma unroll
+    for (int i = 0; i < copies_of_b; ++i)
+      b_from_[i] = piece_of(clamped(place.column + row + i * rows_at_once, p_.k), p_.b_stride);
+  }
+  [[nodiscard]] __device__ __forceinline__ float scale_of(unsigned block) const {
+    return load_element(static_cast<int>(threadIdx.x) < T::rows
+                            ? p_.absmax_a + (block * p_.n + scaled_)
+                            : p_.absmax_b + (block * p_.k + scaled_));
+  }
+  // The next step's, to a stage of `codes`.
+  __device__ __forceinline__ void copy(Copies& copies, uint4* codes, unsigned to_stage) {
+    uint4* const to = codes + (to_stage / piece_bytes + copied_);
+#pragma unroll
+    for (int i = 0; i < copies_of_a; ++i) {
+      copies.add(to + i * rows_at_once * pieces, reinterpret_cast<const uint4*>(p_.a) + a_from_[i],
+                 true);
+      a_from_[i] += pieces;
+    }
+#pragma unroll
+    for (int i = 0; i < copies_of_b; ++i) {
+      copies.add(to + (T::rows + i * rows_at_once) * pieces,
+                 reinterpret_cast<const uint4*>(p_.b) + b_from_[i], true);
+      b_from_[i] += pieces;
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int clamped(int row, std::int64_t rows) {
+    return min(row, static_cast<int>(rows) - 1);
+  }
+  const BlockwiseArguments& p_;
+  unsigned copied_;
+  int scaled_;
+  unsigned a_from_[copies_of_a];
+  unsigned b_from_[copies_of_b];
 };
 
 // Where a thread's sums are in its block's tile: of rows row + 16·i + 8·half, columns
@@ -256,6 +324,32 @@ __device__ __forceinline__ void store_tile(const MmaArguments& a, const Place& p
     }
 }
 
+// What becomes of a superblock's sums: they are added to those of the superblocks before, in a slot
+// of the block, or to the operand; behind the last step they are d. Where other blocks compute the
+// others, they go to the job's slot. Whether that ends the job.
+template <class Out, class T>
+__device__ __forceinline__ bool finish_superblock(const MmaArguments& a, unsigned job, bool first,
+                                                  bool last, Values<T>& d) {
+  const unsigned this_job = computed_here(job);
+  if (a.parts > 1) {
+    store_slot<T>(d, slot_of<T>(a, this_job));
+    return true;
+  }
+  const Place here(a, this_job, T::rows, T::columns);
+  const Lane<T> of_tile(computed_here(threadIdx.x));
+  float4* const slot = slot_of<T>(a, computed_here(blockIdx.x));
+  if (first)
+    join_with_operand<Out, T>(a, here, of_tile, d);
+  else
+    join_with_slot<T>(d, slot);
+  if (last) {
+    store_tile<Out, T>(a, here, of_tile, d);
+    return true;
+  }
+  store_slot<T>(d, slot);
+  return false;
+}
+
 // D of what the superblocks of a tile gave, in their order.
 template <class Out, class T>
 __global__ void __launch_bounds__(T::threads) blockwise_parts_kernel(MmaArguments a) {
@@ -286,6 +380,14 @@ __global__ void __launch_bounds__(T::threads) blockwise_parts_kernel(MmaArgument
       to[3] = __fmaf_rn(p.w, core::inverse_127_squared, to[3]);
     });
   store_tile<Out, T>(a, place, at, d);
+}
+
+// Joins the superblocks, if different blocks computed them.
+template <class Out, class T>
+cudaError_t launch_parts(const MmaArguments& a, cudaStream_t stream) {
+  if (a.parts == 1) return cudaSuccess;
+  return launch("blockwise_parts", blockwise_parts_kernel<Out, T>, dim3(a.tiles), dim3(T::threads),
+                0, stream, a);
 }
 
 }  // namespace
