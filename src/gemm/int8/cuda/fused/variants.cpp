@@ -27,12 +27,13 @@ constexpr bool is_sm120(int capability) {
   return capability / 10 == 12;
 }
 
-// Those of a device.
+// Those of a device. `no_generation` says which devices have some.
 template <class Variant>
 std::span<const Variant> variants_of(int compute_capability, std::size_t shared_bytes_per_block,
                                      std::string_view& why_none,
-                                     std::span<const Generation<Variant>> generations) noexcept {
-  why_none = "its kernels are for compute capability 8.x, 9.0, 10.0 and 12.x";
+                                     std::span<const Generation<Variant>> generations,
+                                     std::string_view no_generation) noexcept {
+  why_none = no_generation;
   std::span<const Variant> built;
   for (const Generation<Variant>& generation : generations)
     if (generation.is_it(compute_capability)) {
@@ -56,8 +57,9 @@ std::span<const FusedVariant> fused_variants(int compute_capability,
                                                              {is_sm90, built_for_sm90},
                                                              {is_sm100, built_for_sm100},
                                                              {is_sm120, built_for_sm120}};
-  return variants_of<FusedVariant>(compute_capability, shared_bytes_per_block, why_none,
-                                   generations);
+  return variants_of<FusedVariant>(
+      compute_capability, shared_bytes_per_block, why_none, generations,
+      "its kernels are for compute capability 8.x, 9.0, 10.0 and 12.x");
 }
 
 std::span<const GroupedFusedVariant> grouped_fused_variants(int compute_capability,
@@ -67,11 +69,9 @@ std::span<const GroupedFusedVariant> grouped_fused_variants(int compute_capabili
       {is_sm80, grouped_built_for_sm80},
       {is_sm90, grouped_built_for_sm90},
       {is_sm120, grouped_built_for_sm120}};
-  const std::span<const GroupedFusedVariant> all = variants_of<GroupedFusedVariant>(
-      compute_capability, shared_bytes_per_block, why_none, generations);
-  if (is_sm100(compute_capability))
-    why_none = "its kernels for groups are for compute capability 8.x, 9.0 and 12.x";
-  return all;
+  return variants_of<GroupedFusedVariant>(
+      compute_capability, shared_bytes_per_block, why_none, generations,
+      "its kernels for groups are for compute capability 8.x, 9.0 and 12.x");
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS
