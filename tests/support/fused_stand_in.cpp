@@ -150,10 +150,6 @@ std::span<const Variant> if_shown(std::span<const Variant> all, std::string_view
   return {};
 }
 
-}  // namespace
-
-namespace {
-
 template <Code code>
 std::span<const FusedVariant> variants_of_8x(std::string_view& why_none) noexcept {
   static constexpr FusedVariant all[] = {
