@@ -52,178 +52,110 @@ void tdpbssd_tmm(long steps) {
       : "m"(config));
 }
 
-__attribute__((target("avx512f,avx512vnni"))) void vpdpbusd_zmm(long steps) {
-#define ZERO(i) "vpxord %%zmm" #i ", %%zmm" #i ", %%zmm" #i "\n"
-#define STEP(i) "vpdpbusd %%zmm17, %%zmm16, %%zmm" #i "\n"
-  asm volatile(SWITCHBACK_TIMES_16(ZERO) "vpternlogd $0xFF, %%zmm16, %%zmm16, %%zmm16\n"
-               "vpternlogd $0xFF, %%zmm17, %%zmm17, %%zmm17\n"
-               "1:\n" SWITCHBACK_TIMES_16(STEP) "dec %0\n"
-               "jnz 1b\n"
-               : "+r"(steps)
-               :
-               : SWITCHBACK_CLOBBER_16, "xmm16", "xmm17");
-#undef ZERO
-#undef STEP
-}
+// A function that clears the accumulators, sets up the other registers, and takes so many times a
+// step for each accumulator. %1 is 1.0f in memory; behind `end` other registers that are written.
+#define SWITCHBACK_LOOP(name, features, times, clear, set_up, step, end, ...)                   \
+  __attribute__((target(features))) void name(long steps) {                                     \
+    const float one = 1.0f;                                                                     \
+    asm volatile(times(clear) set_up "1:\n" times(step) "dec %0\n"                            \
+                                                        "jnz 1b\n" end                        \
+                 : "+r"(steps)                                                                \
+                 : "m"(one)                                                                   \
+                 : SWITCHBACK_CLOBBER_16 __VA_OPT__(, ) __VA_ARGS__); \
+  }
 
-__attribute__((target("avx512f"))) void fma_zmm(long steps) {
-#define ZERO(i) "vpxord %%zmm" #i ", %%zmm" #i ", %%zmm" #i "\n"
-#define STEP(i) "vfmadd231ps %%zmm17, %%zmm16, %%zmm" #i "\n"
-  const float one = 1.0f;
-  asm volatile(SWITCHBACK_TIMES_16(ZERO) "vbroadcastss %1, %%zmm16\n"
-               "vbroadcastss %1, %%zmm17\n"
-               "1:\n" SWITCHBACK_TIMES_16(STEP) "dec %0\n"
-               "jnz 1b\n"
-               : "+r"(steps)
-               : "m"(one)
-               : SWITCHBACK_CLOBBER_16, "xmm16", "xmm17");
-#undef ZERO
+#define CLEAR_ZMM(i) "vpxord %%zmm" #i ", %%zmm" #i ", %%zmm" #i "\n"
+#define CLEAR_YMM(i) "vpxor %%ymm" #i ", %%ymm" #i ", %%ymm" #i "\n"
+#define CLEAR_XMM(i) "pxor %%xmm" #i ", %%xmm" #i "\n"
+#define ONES_ZMM                                  \
+  "vpternlogd $0xFF, %%zmm16, %%zmm16, %%zmm16\n" \
+  "vpternlogd $0xFF, %%zmm17, %%zmm17, %%zmm17\n"
+#define ONES_YMM                         \
+  "vpcmpeqd %%ymm12, %%ymm12, %%ymm12\n" \
+  "vpcmpeqd %%ymm13, %%ymm13, %%ymm13\n"
+#define ONES_XMM               \
+  "pcmpeqd %%xmm12, %%xmm12\n" \
+  "pcmpeqd %%xmm13, %%xmm13\n"
+
+#define STEP(i) "vpdpbusd %%zmm17, %%zmm16, %%zmm" #i "\n"
+SWITCHBACK_LOOP(vpdpbusd_zmm, "avx512f,avx512vnni", SWITCHBACK_TIMES_16, CLEAR_ZMM, ONES_ZMM, STEP,
+                "", "xmm16", "xmm17")
 #undef STEP
-}
+
+#define STEP(i) "vfmadd231ps %%zmm17, %%zmm16, %%zmm" #i "\n"
+SWITCHBACK_LOOP(fma_zmm, "avx512f", SWITCHBACK_TIMES_16, CLEAR_ZMM,
+                "vbroadcastss %1, %%zmm16\n"
+                "vbroadcastss %1, %%zmm17\n",
+                STEP, "", "xmm16", "xmm17")
+#undef STEP
 
 // AVX-512 without VNNI, AVX2 and SSE: codes widened to 16 bits, the exact way there.
-__attribute__((target("avx512f,avx512bw"))) void vpmaddwd_zmm(long steps) {
-#define ZERO(i) "vpxord %%zmm" #i ", %%zmm" #i ", %%zmm" #i "\n"
 #define STEP(i)                          \
   "vpmaddwd %%zmm17, %%zmm16, %%zmm18\n" \
   "vpaddd %%zmm18, %%zmm" #i ", %%zmm" #i "\n"
-  asm volatile(SWITCHBACK_TIMES_16(ZERO) "vpternlogd $0xFF, %%zmm16, %%zmm16, %%zmm16\n"
-               "vpternlogd $0xFF, %%zmm17, %%zmm17, %%zmm17\n"
-               "1:\n" SWITCHBACK_TIMES_16(STEP) "dec %0\n"
-               "jnz 1b\n"
-               : "+r"(steps)
-               :
-               : SWITCHBACK_CLOBBER_16, "xmm16", "xmm17", "xmm18");
-#undef ZERO
+SWITCHBACK_LOOP(vpmaddwd_zmm, "avx512f,avx512bw", SWITCHBACK_TIMES_16, CLEAR_ZMM, ONES_ZMM, STEP,
+                "", "xmm16", "xmm17", "xmm18")
 #undef STEP
-}
 
-__attribute__((target("avx2"))) void vpdpbusd_ymm(long steps) {
-#define ZERO(i) "vpxor %%ymm" #i ", %%ymm" #i ", %%ymm" #i "\n"
 #define STEP(i) "%{vex%} vpdpbusd %%ymm13, %%ymm12, %%ymm" #i "\n"
-  asm volatile(SWITCHBACK_TIMES_12(ZERO) "vpcmpeqd %%ymm12, %%ymm12, %%ymm12\n"
-               "vpcmpeqd %%ymm13, %%ymm13, %%ymm13\n"
-               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
-               "jnz 1b\n"
-               "vzeroupper\n"
-               : "+r"(steps)
-               :
-               : SWITCHBACK_CLOBBER_16);
-#undef ZERO
+SWITCHBACK_LOOP(vpdpbusd_ymm, "avx2", SWITCHBACK_TIMES_12, CLEAR_YMM, ONES_YMM, STEP,
+                "vzeroupper\n")
 #undef STEP
-}
 
-__attribute__((target("avx2"))) void vpmaddwd_ymm(long steps) {
-#define ZERO(i) "vpxor %%ymm" #i ", %%ymm" #i ", %%ymm" #i "\n"
 #define STEP(i)                          \
   "vpmaddwd %%ymm13, %%ymm12, %%ymm14\n" \
   "vpaddd %%ymm14, %%ymm" #i ", %%ymm" #i "\n"
-  asm volatile(SWITCHBACK_TIMES_12(ZERO) "vpcmpeqd %%ymm12, %%ymm12, %%ymm12\n"
-               "vpcmpeqd %%ymm13, %%ymm13, %%ymm13\n"
-               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
-               "jnz 1b\n"
-               "vzeroupper\n"
-               : "+r"(steps)
-               :
-               : SWITCHBACK_CLOBBER_16);
-#undef ZERO
+SWITCHBACK_LOOP(vpmaddwd_ymm, "avx2", SWITCHBACK_TIMES_12, CLEAR_YMM, ONES_YMM, STEP,
+                "vzeroupper\n")
 #undef STEP
-}
 
-__attribute__((target("avx2,fma"))) void fma_ymm(long steps) {
-#define ZERO(i) "vpxor %%ymm" #i ", %%ymm" #i ", %%ymm" #i "\n"
 #define STEP(i) "vfmadd231ps %%ymm13, %%ymm12, %%ymm" #i "\n"
-  const float one = 1.0f;
-  asm volatile(SWITCHBACK_TIMES_12(ZERO) "vbroadcastss %1, %%ymm12\n"
-               "vbroadcastss %1, %%ymm13\n"
-               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
-               "jnz 1b\n"
-               "vzeroupper\n"
-               : "+r"(steps)
-               : "m"(one)
-               : SWITCHBACK_CLOBBER_16);
-#undef ZERO
+SWITCHBACK_LOOP(fma_ymm, "avx2,fma", SWITCHBACK_TIMES_12, CLEAR_YMM,
+                "vbroadcastss %1, %%ymm12\n"
+                "vbroadcastss %1, %%ymm13\n",
+                STEP, "vzeroupper\n")
 #undef STEP
-}
 
 // Two-operand instructions overwrite an input, hence the copies.
-void pmaddwd_xmm(long steps) {
-#define ZERO(i) "pxor %%xmm" #i ", %%xmm" #i "\n"
 #define STEP(i)                \
   "movdqa %%xmm12, %%xmm14\n"  \
   "pmaddwd %%xmm13, %%xmm14\n" \
   "paddd %%xmm14, %%xmm" #i "\n"
-  asm volatile(SWITCHBACK_TIMES_12(ZERO) "pcmpeqd %%xmm12, %%xmm12\n"
-               "pcmpeqd %%xmm13, %%xmm13\n"
-               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
-               "jnz 1b\n"
-               : "+r"(steps)
-               :
-               : SWITCHBACK_CLOBBER_16);
-#undef ZERO
+SWITCHBACK_LOOP(pmaddwd_xmm, "sse2", SWITCHBACK_TIMES_12, CLEAR_XMM, ONES_XMM, STEP, "")
 #undef STEP
-}
 
-void mulps_xmm(long steps) {
-#define ZERO(i) "pxor %%xmm" #i ", %%xmm" #i "\n"
 #define STEP(i)               \
   "movaps %%xmm12, %%xmm14\n" \
   "mulps %%xmm13, %%xmm14\n"  \
   "addps %%xmm14, %%xmm" #i "\n"
-  const float one = 1.0f;
-  asm volatile(SWITCHBACK_TIMES_12(ZERO) "movss %1, %%xmm12\n"
-               "shufps $0, %%xmm12, %%xmm12\n"
-               "movaps %%xmm12, %%xmm13\n"
-               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
-               "jnz 1b\n"
-               : "+r"(steps)
-               : "m"(one)
-               : SWITCHBACK_CLOBBER_16);
-#undef ZERO
+SWITCHBACK_LOOP(mulps_xmm, "sse2", SWITCHBACK_TIMES_12, CLEAR_XMM,
+                "movss %1, %%xmm12\n"
+                "shufps $0, %%xmm12, %%xmm12\n"
+                "movaps %%xmm12, %%xmm13\n",
+                STEP, "")
 #undef STEP
-}
 
 // Integer additions, which more units take than anything else.
-__attribute__((target("avx512f"))) void vpaddd_zmm(long steps) {
-#define ZERO(i) "vpxord %%zmm" #i ", %%zmm" #i ", %%zmm" #i "\n"
 #define STEP(i) "vpaddd %%zmm16, %%zmm" #i ", %%zmm" #i "\n"
-  asm volatile(SWITCHBACK_TIMES_16(ZERO) "vpternlogd $0xFF, %%zmm16, %%zmm16, %%zmm16\n"
-               "1:\n" SWITCHBACK_TIMES_16(STEP) "dec %0\n"
-               "jnz 1b\n"
-               : "+r"(steps)
-               :
-               : SWITCHBACK_CLOBBER_16, "xmm16");
-#undef ZERO
+SWITCHBACK_LOOP(vpaddd_zmm, "avx512f", SWITCHBACK_TIMES_16, CLEAR_ZMM, ONES_ZMM, STEP, "", "xmm16",
+                "xmm17")
 #undef STEP
-}
 
-__attribute__((target("avx2"))) void vpaddd_ymm(long steps) {
-#define ZERO(i) "vpxor %%ymm" #i ", %%ymm" #i ", %%ymm" #i "\n"
 #define STEP(i) "vpaddd %%ymm12, %%ymm" #i ", %%ymm" #i "\n"
-  asm volatile(SWITCHBACK_TIMES_12(ZERO) "vpcmpeqd %%ymm12, %%ymm12, %%ymm12\n"
-               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
-               "jnz 1b\n"
-               "vzeroupper\n"
-               : "+r"(steps)
-               :
-               : SWITCHBACK_CLOBBER_16);
-#undef ZERO
+SWITCHBACK_LOOP(vpaddd_ymm, "avx2", SWITCHBACK_TIMES_12, CLEAR_YMM, ONES_YMM, STEP, "vzeroupper\n")
 #undef STEP
-}
 
-void paddd_xmm(long steps) {
-#define ZERO(i) "pxor %%xmm" #i ", %%xmm" #i "\n"
 #define STEP(i) "paddd %%xmm12, %%xmm" #i "\n"
-  asm volatile(SWITCHBACK_TIMES_12(ZERO) "pcmpeqd %%xmm12, %%xmm12\n"
-               "1:\n" SWITCHBACK_TIMES_12(STEP) "dec %0\n"
-               "jnz 1b\n"
-               : "+r"(steps)
-               :
-               : SWITCHBACK_CLOBBER_16);
-#undef ZERO
+SWITCHBACK_LOOP(paddd_xmm, "sse2", SWITCHBACK_TIMES_12, CLEAR_XMM, ONES_XMM, STEP, "")
 #undef STEP
-}
 
+#undef ONES_XMM
+#undef ONES_YMM
+#undef ONES_ZMM
+#undef CLEAR_XMM
+#undef CLEAR_YMM
+#undef CLEAR_ZMM
+#undef SWITCHBACK_LOOP
 #undef SWITCHBACK_TIMES_12
 #undef SWITCHBACK_TIMES_16
 #undef SWITCHBACK_CLOBBER_16
@@ -235,7 +167,7 @@ constexpr int portable_accumulators = 8;
 using Floats = float __attribute__((vector_size(16)));
 using Ints = std::int32_t __attribute__((vector_size(16)));
 
-template <class V>
+template <class V, bool multiplies>
 void portable_loop(long steps) {
   V a[portable_accumulators] = {};
   V x = V{} + 1;
@@ -243,17 +175,7 @@ void portable_loop(long steps) {
   for (long i = 0; i < steps; ++i) {
     asm volatile("" ::: "memory");
     for (V& accumulator : a)
-      accumulator += x * y;
-  }
-  asm volatile("" : : "g"(&a) : "memory");
-}
-
-void portable_additions(long steps) {
-  Ints a[portable_accumulators] = {};
-  for (long i = 0; i < steps; ++i) {
-    asm volatile("" ::: "memory");
-    for (Ints& accumulator : a)
-      accumulator += 1;
+      accumulator += multiplies ? x * y : x;
   }
   asm volatile("" : : "g"(&a) : "memory");
 }
@@ -313,7 +235,7 @@ RegisterLoop int8_loop([[maybe_unused]] const Context& context) {
   if (f.avx2) return {"vpmaddwd ymm", 2.0 * 16 * 12, vpmaddwd_ymm};
   return {"pmaddwd xmm", 2.0 * 8 * 12, pmaddwd_xmm};
 #else
-  return {"int32 vector multiply-add", 2.0 * 4 * portable_accumulators, portable_loop<Ints>};
+  return {"int32 vector multiply-add", 2.0 * 4 * portable_accumulators, portable_loop<Ints, true>};
 #endif
 }
 
@@ -324,7 +246,7 @@ RegisterLoop f32_loop([[maybe_unused]] const Context& context) {
   if (f.avx2) return {"vfmadd231ps ymm", 2.0 * 8 * 12, fma_ymm};
   return {"mulps + addps xmm", 2.0 * 4 * 12, mulps_xmm};
 #else
-  return {"f32 vector multiply-add", 2.0 * 4 * portable_accumulators, portable_loop<Floats>};
+  return {"f32 vector multiply-add", 2.0 * 4 * portable_accumulators, portable_loop<Floats, true>};
 #endif
 }
 
@@ -335,7 +257,7 @@ RegisterLoop integer_loop([[maybe_unused]] const Context& context) {
   if (f.avx2) return {"vpaddd ymm", 8.0 * 12, vpaddd_ymm};
   return {"paddd xmm", 4.0 * 12, paddd_xmm};
 #else
-  return {"int32 vector addition", 4.0 * portable_accumulators, portable_additions};
+  return {"int32 vector addition", 4.0 * portable_accumulators, portable_loop<Ints, false>};
 #endif
 }
 
