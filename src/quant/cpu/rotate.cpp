@@ -163,82 +163,99 @@ HWY_INLINE void code_four_groups(float* v, const OneScale& scale, std::int8_t* q
   }
 }
 
-// As rotated_rows() below.
-template <bool stream, class T>
-void rotated_rows_by_four_groups(const Request& o, std::int64_t begin, std::int64_t end,
-                                 float* rotated) {
-  const std::int64_t cols = o.x.cols;
-  LargestOf largest;
-  for (std::int64_t c = 0; c < cols; c += four_groups) {
-    first_stages_of_groups(row<T>(o.x, begin, c), rotated + c);
-    last_stages_of_groups<T>(rotated + c, largest);
+// How rows are rotated, and one with a scale is coded: four groups at a time.
+template <bool stream>
+struct ByFourGroups {
+  Scale::Method method;
+  OneScale scale;
+
+  explicit HWY_INLINE ByFourGroups(const Scale& s) : method(s.method), scale(s) {}
+  static bool takes(const Request& o) {
+    const bool aligned = reinterpret_cast<std::uintptr_t>(o.q.codes.data) % quad == 0 &&
+                         o.q.codes.stride % quad == 0;
+    return o.x.cols % four_groups == 0 && (aligned || !stream);
   }
-  for (std::int64_t r = begin; r < end; ++r) {
-    const float absmax = absmax_from_bits(largest.result(rotated, cols));
-    core::store(o.q.absmax.data(), r, absmax);
-    const Scale scale = Scale::of(absmax);
-    const OneScale factors(scale);
-    const bool reads = r + 1 < end;
-    largest = LargestOf();
-    for (std::int64_t c = 0; c < cols; c += four_groups) {
-      std::int8_t* const q = row(o.q.codes, r, c);
-      float* const v = rotated + c;
-      const T* const x = row<T>(o.x, reads ? r + 1 : r, c);
-      if (HWY_LIKELY(scale.method == Scale::Method::bracket && reads)) {
-        code_four_groups<Made::bracket, stream, true>(v, factors, q, x);
-        last_stages_of_groups<T>(v, largest);
-        continue;
-      }
-      if (scale.method == Scale::Method::bracket)
-        code_four_groups<Made::bracket, stream, false>(v, factors, q, x);
-      else if (scale.method == Scale::Method::divide)
-        code_four_groups<Made::division, stream, false>(v, factors, q, x);
-      else
-        std::memset(q, 0, four_groups);
-      if (!reads) continue;
-      first_stages_of_groups(x, v);
-      last_stages_of_groups<T>(v, largest);
+  static std::int64_t part(const std::int8_t*, std::int64_t) { return four_groups; }
+
+  template <class T>
+  static HWY_INLINE void rotate(const T* x, std::int64_t count, float* out, LargestOf& largest) {
+    for (std::int64_t i = 0; i < count; i += four_groups) {
+      first_stages_of_groups(x + i, out + i);
+      last_stages_of_groups<T>(out + i, largest);
     }
   }
-}
-
-HWY_INLINE bool has_four_groups(const Request& o, bool stream) {
-  const bool aligned =
-      reinterpret_cast<std::uintptr_t>(o.q.codes.data) % quad == 0 && o.q.codes.stride % quad == 0;
-  return o.x.cols % four_groups == 0 && (aligned || !stream);
-}
+  template <class T>
+  HWY_INLINE void code_and_rotate(float* v, std::int64_t count, std::int8_t* q, const T* x,
+                                  LargestOf& largest) const {
+    if (HWY_LIKELY(method == Scale::Method::bracket && x != nullptr)) {
+      code_four_groups<Made::bracket, stream, true>(v, scale, q, x);
+      last_stages_of_groups<T>(v, largest);
+      return;
+    }
+    if (method == Scale::Method::bracket)
+      code_four_groups<Made::bracket, stream, false>(v, scale, q, x);
+    else if (method == Scale::Method::divide)
+      code_four_groups<Made::division, stream, false>(v, scale, q, x);
+    else
+      std::memset(q, 0, static_cast<std::size_t>(count));
+    if (x != nullptr) rotate(x, count, v, largest);
+  }
+};
 #endif
+
+// The same in any number and alignment, of g elements.
+template <int g, bool stream>
+struct ByRuns {
+  Scale scale;
+
+  explicit HWY_INLINE ByRuns(const Scale& s) : scale(s) {}
+  // Of a row at another address each part would begin and end with stores through the caches, to
+  // lines that are streamed to: a third of the speed.
+  static std::int64_t part(const std::int8_t* codes, std::int64_t cols) {
+    const bool aligned = reinterpret_cast<std::uintptr_t>(codes) % quad == 0;
+    return stream && !aligned ? cols : g < 256 ? 256 : g;
+  }
+  template <class T>
+  static HWY_INLINE void rotate(const T* x, std::int64_t count, float* out, LargestOf& largest) {
+    rotate_run<g>(x, count, out, largest);
+  }
+  template <class T>
+  HWY_INLINE void code_and_rotate(float* v, std::int64_t count, std::int8_t* q, const T* x,
+                                  LargestOf& largest) const {
+    NoMax none;
+    code_run<stream>(v, count, scale, q, v, none);
+    if (x != nullptr) rotate_run<g>(x, count, v, largest);
+  }
+};
 
 // Rows [begin, end). Each element comes from memory once: when a part of a row has been coded from
 // `rotated`, the same part of the next row is read, rotated and put in its place.
+template <class Way, class T>
+void rotated_rows(const Request& o, std::int64_t begin, std::int64_t end, float* rotated) {
+  const std::int64_t cols = o.x.cols;
+  LargestOf largest;
+  Way::rotate(row<T>(o.x, begin), cols, rotated, largest);
+  for (std::int64_t r = begin; r < end; ++r) {
+    const float absmax = absmax_from_bits(largest.result(rotated, cols));
+    core::store(o.q.absmax.data(), r, absmax);
+    const Way way(Scale::of(absmax));
+    std::int8_t* const codes = row(o.q.codes, r);
+    const T* const x = r + 1 < end ? row<T>(o.x, r + 1) : nullptr;
+    largest = LargestOf();
+    const std::int64_t part = Way::part(codes, cols);
+    for (std::int64_t c = 0; c < cols; c += part)
+      way.code_and_rotate(rotated + c, std::min(part, cols - c), codes + c,
+                          x == nullptr ? nullptr : x + c, largest);
+  }
+}
 template <int g, bool stream, class T>
 void rotated_rows(const Request& o, std::int64_t begin, std::int64_t end, float* rotated) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (g == group)
-    if (has_four_groups(o, stream))
-      return rotated_rows_by_four_groups<stream, T>(o, begin, end, rotated);
+    if (ByFourGroups<stream>::takes(o))
+      return rotated_rows<ByFourGroups<stream>, T>(o, begin, end, rotated);
 #endif
-  const std::int64_t cols = o.x.cols;
-  LargestOf largest;
-  rotate_run<g>(row<T>(o.x, begin), cols, rotated, largest);
-  for (std::int64_t r = begin; r < end; ++r) {
-    const float absmax = absmax_from_bits(largest.result(rotated, cols));
-    core::store(o.q.absmax.data(), r, absmax);
-    const Scale scale = Scale::of(absmax);
-    std::int8_t* const codes = row(o.q.codes, r);
-    const T* const x = r + 1 < end ? row<T>(o.x, r + 1) : nullptr;
-    largest = LargestOf();
-    NoMax none;
-    // Of a row at another address each part would begin and end with stores through the caches, to
-    // lines that are streamed to: a third of the speed.
-    const bool aligned = reinterpret_cast<std::uintptr_t>(codes) % quad == 0;
-    const std::int64_t part = stream && !aligned ? cols : g < 256 ? 256 : g;
-    for (std::int64_t c = 0; c < cols; c += part) {
-      const std::int64_t count = std::min(part, cols - c);
-      code_run<stream>(rotated + c, count, scale, codes + c, rotated + c, none);
-      if (x != nullptr) rotate_run<g>(x + c, count, rotated + c, largest);
-    }
-  }
+  rotated_rows<ByRuns<g, stream>, T>(o, begin, end, rotated);
 }
 
 // f(std::integral_constant<int, g>()) for the group.
