@@ -247,7 +247,7 @@ void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,
   });
 }
 
-// What a range of dropout has in common.
+// What a range of dropout has in common; by value, or each store to x would have it read again.
 struct DropoutValues {
   std::uint64_t key, stream;
   std::int64_t first;  // the number of its first element
@@ -279,11 +279,10 @@ struct DropoutValues {
   }
 };
 
+// Asks for a block eight blocks ahead.
 template <class T>
 HWY_INLINE void ask_for_dropout(const T* x) {
-  constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)};
-  for (std::int64_t at = 0; at < philox::block_elements; at += line)
-    hwy::Prefetch(x + 8 * philox::block_elements + at);
+  q::ask_for<philox::block_elements / lanes>(x + 8 * philox::block_elements);
 }
 
 // Elements [begin, end) of x; begin is a multiple of 64.
