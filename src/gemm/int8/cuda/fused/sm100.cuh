@@ -20,32 +20,19 @@ struct FusedSm100 {
       cute::Shape<cute::Int<Pairs ? 2 * TileM : TileM>, cute::Int<TileN>, cute::_128>;
   using ClusterShape = cute::Shape<cute::Int<Pairs ? 2 : 1>, cute::_1, cute::_1>;
   using RowMajor = cutlass::layout::RowMajor;
-  using ColumnMajor = cutlass::layout::ColumnMajor;
   using MainSchedule = cute::conditional_t<Pairs, cutlass::gemm::KernelTmaWarpSpecialized2SmSm100,
                                            cutlass::gemm::KernelTmaWarpSpecialized1SmSm100>;
   using EpilogueSchedule = cute::conditional_t<Pairs, cutlass::epilogue::TmaWarpSpecialized2Sm,
                                                cutlass::epilogue::TmaWarpSpecialized1Sm>;
   static constexpr int output_alignment = 16 / static_cast<int>(sizeof(Output));
 
-  // Read an element at a time, once a tile.
-  using ScaleA =
-      cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
-                                                  cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
-  using ScaleB = FusedColumnsSm90<Tile>;
-  using Bias = FusedColumnsSm90<Tile>;
-  using Dequantize = DequantizeSm90<ScaleA, ScaleB, Bias, Output>;
-
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm100, cutlass::arch::OpClassTensorOp, MultipliedTile, ClusterShape,
       cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, RowMajor,
       output_alignment, Output, RowMajor, output_alignment, EpilogueSchedule,
-      Dequantize>::CollectiveOp;
-  using Main = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm100, cutlass::arch::OpClassTensorOp, std::int8_t, RowMajor, 16, std::int8_t,
-      ColumnMajor, 16, std::int32_t, MultipliedTile, ClusterShape,
-      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
-          sizeof(typename Epilogue::SharedStorage))>,
-      MainSchedule>::CollectiveOp;
+      DequantizeTileSm90<Tile, Output>>::CollectiveOp;
+  using Main = MainSm90<MultipliedTile, ClusterShape, Epilogue, MainSchedule, RowMajor,
+                        cutlass::layout::ColumnMajor, cutlass::arch::Sm100>;
   using Kernel =
       cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main, Epilogue>;
   using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;

@@ -186,13 +186,22 @@ using DequantizeSm90 = ApplySm90<
     ApplySm90<cutlass::multiplies, ScaleB, ApplySm90<cutlass::multiplies, ScaleA, ScaledSumsSm90>>,
     Bias, Output>;
 
+/// The expression where each row of d has a scale of a, and each column one of b and a bias. Scales
+/// of rows are read an element at a time, once a tile.
+template <class Tile, class Output>
+using DequantizeTileSm90 =
+    DequantizeSm90<cutlass::epilogue::fusion::Sm90ColBroadcast<
+                       0, Tile, float, float, cute::Stride<cute::_1, cute::_0, cute::_0>, 1>,
+                   FusedColumnsSm90<Tile>, FusedColumnsSm90<Tile>, Output>;
+
 /// The products of a tile, with as many stages as fit beside the epilogue. LayoutA, LayoutB: of
 /// rows and columns, or pointers to them where each group has its own.
 template <class Tile, class ClusterShape, class Epilogue, class Schedule,
-          class LayoutA = cutlass::layout::RowMajor, class LayoutB = cutlass::layout::ColumnMajor>
+          class LayoutA = cutlass::layout::RowMajor, class LayoutB = cutlass::layout::ColumnMajor,
+          class Generation = cutlass::arch::Sm90>
 using MainSm90 = typename cutlass::gemm::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, std::int8_t, LayoutA, 16, std::int8_t,
-    LayoutB, 16, std::int32_t, Tile, ClusterShape,
+    Generation, cutlass::arch::OpClassTensorOp, std::int8_t, LayoutA, 16, std::int8_t, LayoutB, 16,
+    std::int32_t, Tile, ClusterShape,
     cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
         sizeof(typename Epilogue::SharedStorage))>,
     Schedule>::CollectiveOp;
@@ -246,18 +255,10 @@ struct FusedSm90 {
                           cutlass::epilogue::TmaWarpSpecialized>;
   static constexpr int output_alignment = 16 / static_cast<int>(sizeof(Output));
 
-  // Read an element at a time, once a tile.
-  using ScaleA =
-      cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
-                                                  cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
-  using ScaleB = FusedColumnsSm90<Tile>;
-  using Bias = FusedColumnsSm90<Tile>;
-  using Dequantize = DequantizeSm90<ScaleA, ScaleB, Bias, Output>;
-
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape, EpilogueTile,
       std::int32_t, float, void, RowMajor, output_alignment, Output, RowMajor, output_alignment,
-      EpilogueSchedule, Dequantize>::CollectiveOp;
+      EpilogueSchedule, DequantizeTileSm90<Tile, Output>>::CollectiveOp;
   using Main = MainSm90<Tile, ClusterShape, Epilogue, MainSchedule>;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
                                                       Epilogue, Scheduler>;
