@@ -21,6 +21,7 @@ namespace {
 constexpr double forward_min_time_s = 2;
 constexpr double step_min_time_s = 4;
 constexpr double auto_min_time_s = 1;
+constexpr double rotation_min_time_s = 1;
 
 std::optional<Target> forward_target(const MicroShape& s, bool cached) {
   if (!cached) return s.batch >= 1024 ? std::optional(Target{2.6, 3.1, 3.5}) : std::nullopt;
@@ -76,13 +77,15 @@ class Bench {
   using Layer = measure::TakenInTurns<SwitchbackLinear>;
 
   // A layer, and with cold caches copies of it, each over a W of its own.
-  Layer& layer(Mode mode, bool eval = false, WeightGradient dw = WeightGradient::floating) {
+  Layer& layer(Mode mode, bool eval = false, WeightGradient dw = WeightGradient::floating,
+               Rotation rotation = Rotation::none) {
     LinearOptions options;
     options.in_features = shape_.dim_in;
     options.out_features = shape_.dim_out;
     options.mode = mode;
     options.dtype = dtype_;
     options.dw = dw;
+    options.rotation = rotation;
     // It reads W where it is in floating point, and its codes.
     const double codes = static_cast<double>(shape_.dim_in * shape_.dim_out);
     return layers_.emplace_back(turns, codes, [this, options, eval](std::size_t number) {
@@ -207,6 +210,20 @@ void forward_rows(Bench& bench, const Setting& setting) {
   }
 }
 
+// What a rotation costs a layer whose W has its codes: the same forward without.
+void rotation_row(Bench& bench, const Setting& setting) {
+  Bench::Layer& rotated =
+      bench.layer(Mode::rowwise, false, WeightGradient::floating, Rotation::hadamard_256);
+  Bench::Layer& plain = bench.layer(Mode::rowwise);
+  const std::vector<measure::Timed> timed =
+      setting.race_of(bench,
+                      {{"rotated", [&bench, &rotated] { bench.forward(rotated); }},
+                       {"the layer without", [&bench, &plain] { bench.forward(plain); }}},
+                      rotation_min_time_s);
+  setting.row("forward, W codes cached, rotation 256", Mode::rowwise, timed[0], timed[1], 1,
+              Target{0.9, 0.95, 0.98});
+}
+
 // ": standard, rowwise": what a layer in mode auto chose for forward and dX of a step with a new W.
 std::string modes_of_step(Bench::Layer& layer, std::int64_t rows) {
   SwitchbackLinear& chosen = layer.first();
@@ -278,6 +295,8 @@ void layer_of_shape(Context& context, const MicroOptions& options, const MicroSh
                 std::array{TuneShape{shape.batch, shape.dim_in, shape.dim_out, setting.dtype()}});
   Bench bench(context, shape, setting.dtype(), options.seed, options.cold_bytes);
   forward_rows(bench, setting);
+  if (shape.dim_in % static_cast<std::int64_t>(Rotation::hadamard_256) == 0)
+    rotation_row(bench, setting);
   // A step of a few rows is bound by dW's memory, and no training takes one.
   if (shape.batch >= 256 || !options.shapes.empty()) step_rows(bench, setting);
   if (setting.tuned) auto_rows(bench, setting);
@@ -305,9 +324,9 @@ class LayerBench final : public MicroBench {
   [[nodiscard]] std::string_view explanation() const override {
     return "int8 layer (quantize, product, dequantize) against the fastest floating point product "
            "of the same\ndtype: the best engine of each pass. A full step is forward, dX and dW "
-           "with a new W. With --tune\nalso in mode auto (what it chose for forward and dX), "
-           "beside "
-           "a layer in mode standard.";
+           "with a new W. A layer\nwith a rotation is beside the same layer without. With --tune "
+           "also in mode auto (what it chose\nfor forward and dX), beside a layer in mode "
+           "standard.";
   }
   [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {

@@ -126,7 +126,22 @@ TEST(Micro, LayerMeasuresForwardAndStep) {
     EXPECT_EQ(subjects.count("forward, W codes cached"), 2u);
     EXPECT_EQ(subjects.count("forward, W quantized every call"), 2u);
     EXPECT_EQ(subjects.count("full step, W new"), 3u);
+    EXPECT_EQ(subjects.count("forward, W codes cached, rotation 256"), 0u);
   }
+}
+
+TEST(Micro, LayerMeasuresARotationWhereKIsAMultipleOfItsGroup) {
+  Context context({.device = "cpu", .threads = 1, .isa = {}});
+  MicroOptions options = tiny();
+  options.shapes.front() = {3, 512, 16};
+  int rows = 0;
+  micro_layer(context, options, [&](const LayerRow& row) {
+    if (row.subject != "forward, W codes cached, rotation 256") return;
+    expect_measured(row);
+    EXPECT_EQ(row.rival, "the layer without");
+    ++rows;
+  });
+  EXPECT_EQ(rows, 1);
 }
 
 TEST(Micro, ExpertsAreMeasuredAgainstALoopAndABound) {
