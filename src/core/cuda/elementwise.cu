@@ -36,18 +36,6 @@ cudaError_t start(const ConvertArguments& a, cudaStream_t stream) {
                 dim3(static_cast<unsigned>(block)), 0, stream, a);
 }
 
-template <class From>
-cudaError_t start(DType to, const ConvertArguments& a, cudaStream_t stream) {
-  switch (to) {
-    case DType::f16:
-      return start<From, half>(a, stream);
-    case DType::bf16:
-      return start<From, bfloat16>(a, stream);
-    default:
-      return start<From, float>(a, stream);
-  }
-}
-
 }  // namespace
 
 cudaError_t kernel_version(int& version) {
@@ -60,14 +48,9 @@ cudaError_t kernel_version(int& version) {
 
 cudaError_t launch_convert(DType from_type, DType to_type, const ConvertArguments& arguments,
                            cudaStream_t stream) {
-  switch (from_type) {
-    case DType::f16:
-      return start<half>(to_type, arguments, stream);
-    case DType::bf16:
-      return start<bfloat16>(to_type, arguments, stream);
-    default:
-      return start<float>(to_type, arguments, stream);
-  }
+  return for_type(from_type, [&]<class From>(From) {
+    return for_type(to_type, [&]<class To>(To) { return start<From, To>(arguments, stream); });
+  });
 }
 
 }  // namespace switchback::core::SWITCHBACK_CUDA_NS

@@ -12,6 +12,24 @@
 
 namespace switchback::core::SWITCHBACK_CUDA_NS {
 
+/// Host: calls f with a value of the element type, one of floats.
+template <class F>
+cudaError_t for_type(DType dtype, F f) {
+  switch (dtype) {
+    case DType::f16:
+      return f(half{});
+    case DType::bf16:
+      return f(bfloat16{});
+    default:
+      return f(float{});
+  }
+}
+/// The same of what a product of int8 writes: floats, or its sums.
+template <class F>
+cudaError_t for_output_type(DType dtype, F f) {
+  return dtype == DType::s32 ? f(std::int32_t{}) : for_type(dtype, f);
+}
+
 __device__ __forceinline__ float widen(float value) {
   return value;
 }

@@ -11,6 +11,7 @@
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
 using core::SWITCHBACK_CUDA_NS::divide_up;
+using core::SWITCHBACK_CUDA_NS::for_type;
 using core::SWITCHBACK_CUDA_NS::let_next_kernel_begin;
 using core::SWITCHBACK_CUDA_NS::wait_for_kernel_before;
 
@@ -81,19 +82,6 @@ __device__ __forceinline__ Place place_of(std::int64_t index, std::int64_t acros
   }
   const std::int64_t down = index / across;
   return {down, index - down * across};
-}
-
-/// Calls f with a value of the element type.
-template <class F>
-cudaError_t for_type(DType dtype, F f) {
-  switch (dtype) {
-    case DType::f16:
-      return f(half{});
-    case DType::bf16:
-      return f(bfloat16{});
-    default:
-      return f(float{});
-  }
 }
 
 }  // namespace switchback::quant::SWITCHBACK_CUDA_NS

@@ -98,14 +98,8 @@ cudaError_t start(const BlockwiseArguments& p, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_blockwise(DType output, const BlockwiseArguments& p, cudaStream_t stream) {
-  switch (output) {
-    case DType::f16:
-      return start<half>(p, stream);
-    case DType::bf16:
-      return start<bfloat16>(p, stream);
-    default:
-      return start<float>(p, stream);
-  }
+  return core::SWITCHBACK_CUDA_NS::for_type(output,
+                                            [&]<class Out>(Out) { return start<Out>(p, stream); });
 }
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

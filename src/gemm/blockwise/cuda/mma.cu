@@ -251,14 +251,8 @@ cudaError_t start(const MmaTile& tile, const MmaArguments& a, unsigned blocks,
 
 cudaError_t launch_blockwise_mma(DType output, const MmaTile& tile, const MmaArguments& a,
                                  unsigned blocks, cudaStream_t stream) {
-  switch (output) {
-    case DType::f16:
-      return start<half>(tile, a, blocks, stream);
-    case DType::bf16:
-      return start<bfloat16>(tile, a, blocks, stream);
-    default:
-      return start<float>(tile, a, blocks, stream);
-  }
+  return core::SWITCHBACK_CUDA_NS::for_type(
+      output, [&]<class Out>(Out) { return start<Out>(tile, a, blocks, stream); });
 }
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

@@ -195,14 +195,8 @@ cudaError_t start(const MmaArguments& a, unsigned blocks, cudaStream_t stream) {
 
 cudaError_t launch_blockwise_wgmma(DType output, const MmaArguments& a, unsigned blocks,
                                    cudaStream_t stream) {
-  switch (output) {
-    case DType::f16:
-      return start<half>(a, blocks, stream);
-    case DType::bf16:
-      return start<bfloat16>(a, blocks, stream);
-    default:
-      return start<float>(a, blocks, stream);
-  }
+  return core::SWITCHBACK_CUDA_NS::for_type(
+      output, [&]<class Out>(Out) { return start<Out>(a, blocks, stream); });
 }
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

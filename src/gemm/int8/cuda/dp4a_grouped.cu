@@ -109,16 +109,8 @@ cudaError_t start(const GroupedDp4aArguments& p, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_grouped_dp4a(DType output, const GroupedDp4aArguments& p, cudaStream_t stream) {
-  switch (output) {
-    case DType::f32:
-      return start<float>(p, stream);
-    case DType::f16:
-      return start<half>(p, stream);
-    case DType::bf16:
-      return start<bfloat16>(p, stream);
-    default:
-      return start<std::int32_t>(p, stream);
-  }
+  return core::SWITCHBACK_CUDA_NS::for_output_type(
+      output, [&]<class Out>(Out) { return start<Out>(p, stream); });
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

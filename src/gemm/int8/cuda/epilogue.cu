@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dequantize behind a product that leaves int32. Floor: 4 bytes read and the output written an
 // element; 8 columns a thread whose scales and bias stay in registers, several rows in flight.
+#include <type_traits>
+
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
 #include "gemm/int8/cuda/dequantize.cuh"
@@ -115,8 +117,9 @@ __global__ void __launch_bounds__(block_cols* block_rows) epilogue_kernel(Epilog
   }
 }
 
-template <class Out, bool scaled>
+template <class Out>
 cudaError_t start(const EpilogueArguments& e, int multiprocessors, cudaStream_t stream) {
+  constexpr bool scaled = !std::is_same_v<Out, std::int32_t>;
   constexpr std::int64_t v = 16 / sizeof(Out);
   const bool vectors = reinterpret_cast<std::uintptr_t>(e.d) % 16 == 0 && e.d_stride % v == 0 &&
                        reinterpret_cast<std::uintptr_t>(e.acc) % 16 == 0 && e.acc_stride % 4 == 0;
@@ -137,16 +140,8 @@ cudaError_t start(const EpilogueArguments& e, int multiprocessors, cudaStream_t 
 
 cudaError_t launch_epilogue(DType output, const EpilogueArguments& arguments, int multiprocessors,
                             cudaStream_t stream) {
-  switch (output) {
-    case DType::f32:
-      return start<float, true>(arguments, multiprocessors, stream);
-    case DType::f16:
-      return start<half, true>(arguments, multiprocessors, stream);
-    case DType::bf16:
-      return start<bfloat16, true>(arguments, multiprocessors, stream);
-    default:
-      return start<std::int32_t, false>(arguments, multiprocessors, stream);
-  }
+  return core::SWITCHBACK_CUDA_NS::for_output_type(
+      output, [&]<class Out>(Out) { return start<Out>(arguments, multiprocessors, stream); });
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS
