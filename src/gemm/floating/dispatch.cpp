@@ -7,6 +7,7 @@
 #include "core/check.hpp"
 #include "gemm/floating/cpu/convert.hpp"
 #include "gemm/floating/engine.hpp"
+#include "gemm/tuned.hpp"
 
 namespace switchback::floating {
 
@@ -58,29 +59,15 @@ Config forced_config(std::string_view name, const Problem& problem) {
   return config;
 }
 
-// Runs the tuned configuration if there is one that is valid here; else tells the source: false. A
-// refused one has not written d, so that accumulating into it is still possible.
+// Runs the tuned configuration if there is one that is valid here; else false.
 bool run_tuned(ContextState& state, const Problem& problem, const Operands& operands) {
   if (state.config_source == nullptr) return false;
-  const ConfigQuery query = to_query(problem);
-  ConfigChoice choice;
-  if (!state.find_config(query, choice)) return false;
-  Config tuned;
-  const std::string reason = from_choice(choice, tuned)
-                                 ? check_config(problem, tuned, state)
-                                 : core::no_configuration(tunable.config, choice);
-  if (!reason.empty()) {
-    state.refuse_config(query, choice, reason);
-    return false;
-  }
-  try {
-    find_engine(problem.device, tuned.engine)->run(state, problem, tuned, operands);
-    return true;
-  } catch (const Error& error) {
-    if (error.status() != Status::unsupported) throw;
-    state.refuse_config(query, choice, error.what());
-    return false;
-  }
+  return products::run_tuned<Config>(
+      state, tunable, to_query(problem), [](const Config&) { return true; },
+      [&](const Config& config) { return check_config(problem, config, state); },
+      [&](const Config& config) {
+        find_engine(problem.device, config.engine)->run(state, problem, config, operands);
+      });
 }
 
 // An empty sum: zeros, or the old values of d, plus the bias.
