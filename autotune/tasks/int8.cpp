@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "autotune/tasks/expected_rows.hpp"
 #include "autotune/tasks/sums.hpp"
 #include "autotune/tasks/tasks.hpp"
 #include "core/check.hpp"
@@ -27,18 +28,13 @@ using gemm_int8::GemmOperands;
 using gemm_int8::GemmProblem;
 using gemm_int8::ScaleMode;
 
-// What is compared has as many rows as fit: the images of its results are kept. On a device the
-// last rows are compared too.
-constexpr std::int64_t checked_elements = std::int64_t{1} << 24;
-
 class Int8Task final : public Task {
  public:
   Int8Task(Context& context, const GemmProblem& problem, Purpose purpose)
       : context_(context), problem_(problem) {
     const GemmProblem& p = problem_;
     checked_ = p;
-    checked_.m = std::min(
-        p.m, std::max<std::int64_t>(64, checked_elements / std::max<std::int64_t>(1, p.n)));
+    checked_.m = rows_to_keep(p.m, p.n);
     sums_ = checked_;
     sums_.output = DType::s32;
     sums_.scale = ScaleMode::none;
@@ -112,27 +108,18 @@ class Int8Task final : public Task {
     }
     if (problem_.output == DType::s32) return {};
 
-    if (want_.empty()) expect_rows();
     // On a device at the full size: a kernel's last tiles are as far from its first as they get.
     const GemmProblem& whole = context_.state().on_cpu() ? checked_ : problem_;
+    if (expected_.empty())
+      expected_.expect(
+          context_.state().device.kind, whole.m,
+          static_cast<double>(whole.n) * static_cast<double>(whole.k),
+          [&](std::int64_t first, std::int64_t rows) { return by_oracle(first, rows); });
     AnyMatrix d = d_.any();
     d.rows = whole.m;
     measure::poison(context_, d);
     gemm_int8::run(context_, whole, config, operands_);
-    std::string where =
-        measure::difference(context_, core::rows_of(d, 0, want_.rows()), want_.any());
-    if (where.empty() && !want_last_.empty()) {
-      const std::int64_t last = want_last_.rows();
-      where =
-          measure::difference(context_, core::rows_of(d, d.rows - last, last), want_last_.any());
-      if (!where.empty()) where = fmt::format("of the last {} rows: {}", last, where);
-    }
-    // The reference's rows first, then all of the first configuration that agreed with it.
-    if (where.empty() && want_.rows() < checked_.m) {
-      d.rows = checked_.m;
-      want_ = measure::host_copy(context_, d);
-    }
-    return where;
+    return expected_.difference(context_, d, checked_.m);
   }
 
   std::string check_int32(const GemmConfig& config) {
@@ -213,25 +200,7 @@ class Int8Task final : public Task {
     set.d = measure::Matrix(context_, p.output, p.m, p.n, p.stride_d, p.alignment);
   }
 
-  // The first rows of d, and on a device the last ones, by the last engine: the reference, or its
-  // stand-in there; as many as take it no longer than a moment.
-  void expect_rows() {
-    const DeviceKind kind = context_.state().device.kind;
-    const double most_products = kind == DeviceKind::cuda ? 0x1p32 : 0x1p23;
-    const std::int64_t least_rows = kind == DeviceKind::cpu ? 1 : 4;
-    constexpr std::int64_t most_rows = 128;  // of a tile and its neighbour
-    const double a_row =
-        std::max(1.0, static_cast<double>(problem_.n) * static_cast<double>(problem_.k));
-    const auto few = static_cast<std::int64_t>(std::clamp(
-        most_products / a_row, static_cast<double>(least_rows), static_cast<double>(most_rows)));
-    want_ = by_oracle(0, std::min(few, checked_.m));
-    const std::int64_t rest = problem_.m - want_.rows();
-    if (!context_.state().on_cpu() && rest > 0) {
-      const std::int64_t last = std::min(rest, few);
-      want_last_ = by_oracle(problem_.m - last, last);
-    }
-  }
-
+  // Rows of d by the last engine of the device.
   measure::Matrix by_oracle(std::int64_t first, std::int64_t rows) {
     GemmProblem p = problem_;
     p.m = rows;
@@ -258,7 +227,7 @@ class Int8Task final : public Task {
   std::vector<Further> further_;
   std::size_t next_ = 0;
   measure::Matrix want_sums_;
-  measure::Matrix want_, want_last_;  ///< of the output: the first rows, and the last
+  ExpectedRows expected_;  ///< of the output
 };
 
 }  // namespace
