@@ -6,12 +6,14 @@
 #include <utility>
 
 #include "core/check.hpp"
+#include "gemm/blockwise/problem.hpp"
 #include "gemm/floating/problem.hpp"
 #include "gemm/int8/engine.hpp"
 #include "gemm/int8/grouped.hpp"
 #include "linear/mode.hpp"
 #include "quant/blocks.hpp"
 #include "quant/problem.hpp"
+#include "switchback/linear.hpp"
 
 namespace switchback::autotune {
 
@@ -35,6 +37,7 @@ class Lister {
       standard(m, n, k, false, true, bias);  // X · Wᵀ
     standard(m, k, n, false, false);         // G · W
     standard(n, k, m, true, false);          // Gᵀ · X
+    if (blockwise::is_tuned(state_)) weight_gradient(n, k, m);
     quantize(Op::rowwise, m, k);
     quantize(Op::rowwise, m, n);
     // The weight of an engine that takes codes block by block is quantized without a choice.
@@ -185,6 +188,22 @@ class Lister {
     if (state_.runtime != nullptr)
       p.compute_capability = state_.runtime->info().compute_capability();
     add(floating::to_query(p));
+  }
+
+  // dW of dw = int8_block, in the blocks that a layer has unless it is told otherwise: of the
+  // layer's type, or of weights in f32.
+  void weight_gradient(std::int64_t n, std::int64_t k, std::int64_t m) {
+    blockwise::BlockwiseProblem p;
+    p.n = n;
+    p.k = p.stride_d = k;
+    p.m = m;
+    p.block_rows = LinearOptions().dw_block_rows;
+    p.padded_m = p.stride_a = p.stride_b = whole_block_rows(m, p.block_rows);
+    p.alignment = state_.on_cpu() ? 0 : 16;
+    for (const DType output : {shape_.dtype, DType::f32}) {
+      p.output = output;
+      add(blockwise::to_query(p, state_));
+    }
   }
 
   void layer(linear::Pass pass, linear::WeightCodes codes, bool bias) {

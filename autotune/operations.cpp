@@ -24,6 +24,7 @@ constexpr std::array all = {
     Operation{&linear::tunable, make<linear::PassProblem, make_layer_task>},
     Operation{&gemm_int8::grouped_tunable, make<gemm_int8::GroupedProblem, make_grouped_int8_task>},
     Operation{&linear::grouped_tunable, make<linear::GroupedPassProblem, make_grouped_layer_task>},
+    Operation{&blockwise::tunable, make<blockwise::BlockwiseProblem, make_blockwise_task>},
 };
 
 constexpr core::Tunable no_operation() {

@@ -558,15 +558,18 @@ void TunerState::learn_kernel(const Record& record) const {
     kernels.push_back(kernel);
   else
     kernels.erase(known);
+  if (tunable.proven_default == nullptr) return;  // no answer changes
   has_proven_.store(true, std::memory_order_relaxed);
   stale_.store(true, std::memory_order_release);
 }
 
 bool TunerState::proven_default(const ConfigQuery& query, const ContextState& state,
                                 ConfigChoice& choice) const {
+  const core::Tunable& tunable = tunable_of(query.op);
+  if (tunable.proven_default == nullptr) return false;
   for (const ProvenKernels& each : proven_)
     if (each.op == query.op && !each.kernels.empty())
-      return tunable_of(query.op).proven_default(query, state, each.kernels, choice);
+      return tunable.proven_default(query, state, each.kernels, choice);
   return false;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "autotune/task.hpp"
+#include "gemm/blockwise/problem.hpp"
 #include "gemm/floating/problem.hpp"
 #include "gemm/int8/grouped.hpp"
 #include "linear/mode.hpp"
@@ -16,6 +17,9 @@ std::unique_ptr<Task> make_quantize_task(Context& context, const quant::Problem&
                                          Purpose purpose);
 std::unique_ptr<Task> make_int8_task(Context& context, const gemm_int8::GemmProblem& problem,
                                      Purpose purpose);
+std::unique_ptr<Task> make_blockwise_task(Context& context,
+                                          const blockwise::BlockwiseProblem& problem,
+                                          Purpose purpose);
 std::unique_ptr<Task> make_floating_task(Context& context, const floating::Problem& problem,
                                          Purpose purpose);
 std::unique_ptr<Task> make_layer_task(Context& context, const linear::PassProblem& problem,

@@ -143,7 +143,7 @@ void add_list(CLI::App& cache) {
       add(cache, "list", "The keys of this machine, one a line", list_footer, a->options, true);
   command
       ->add_option("--op", a->extra.op,
-                   "only quantize, gemm_int8, gemm_standard or layer_mode problems")
+                   "only quantize, gemm_int8, gemm_blockwise, gemm_standard or layer_mode problems")
       ->type_name("OP");
   command
       ->add_option("--filter", a->extra.what.filter,

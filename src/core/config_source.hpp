@@ -24,7 +24,8 @@ enum class ConfigOp : std::int64_t {
   gemm_floating = 3,
   layer_mode = 4,
   grouped_int8 = 5,
-  grouped_layer_mode = 6
+  grouped_layer_mode = 6,
+  gemm_blockwise = 7
 };
 
 /// What of its Context a problem depends on.

@@ -37,6 +37,11 @@ inline ProblemSize product_size(std::int64_t m, std::int64_t n, std::int64_t k) 
   return size;
 }
 
+/// What a query of an operation that may run on the CPU depends on.
+inline ConfigOrigin origin_of(const ContextState& state) noexcept {
+  return {state.device.kind, state.threads.count(), state.features.level()};
+}
+
 /// A kernel that need not run right on every machine that it was compiled for.
 struct RiskyKernel {
   std::int64_t output = 0;  ///< the type of its results
@@ -69,7 +74,8 @@ struct Tunable {
   /// Of an operation with engines that run only where a tuner has proven their kernels: the name of
   /// such an engine, empty if there is none; the kernel that a configuration of it runs for a
   /// query, false if it is of no such engine; and what to run where it is known of these kernels
-  /// alone that they are right, false if none of them is of use.
+  /// alone that they are right, false if none of them is of use. Null: none ever is, before it was
+  /// measured for the problem.
   std::string_view proven_engine = {};
   bool (*kernel_of)(const ConfigQuery& query, const ConfigChoice& choice,
                     RiskyKernel& kernel) = nullptr;

@@ -9,6 +9,7 @@
 #include "autotune/entry/environment.hpp"
 #include "autotune/entry/key.hpp"
 #include "autotune/layer_queries.hpp"
+#include "gemm/blockwise/problem.hpp"
 #include "gemm/floating/problem.hpp"
 #include "gemm/int8/config.hpp"
 #include "linear/mode.hpp"
@@ -76,6 +77,36 @@ TEST(Problem, KeysOfADevice) {
   EXPECT_EQ(parts->machine, gpu);
   EXPECT_EQ(key.json.find("index"), std::string::npos);  // never which of several
   EXPECT_NE(environment_name(gpu), environment_name(machine()));
+}
+
+// Problems that differ in the number of rows alone are of one family, whatever their whole blocks.
+TEST(Problem, KeysOfBlockwiseProducts) {
+  Context context(test::cpu_options());
+  blockwise::BlockwiseProblem p;
+  p.n = 5, p.k = 7, p.m = 300;
+  p.block_rows = 256;
+  p.padded_m = 512;
+  p.stride_a = 512, p.stride_b = 528, p.stride_d = 9;
+  p.output = DType::bf16;
+  p.accumulate = true;
+  const ConfigQuery query = blockwise::to_query(p, context.state());
+  EXPECT_EQ(describe(query),
+            "int8 blockwise m=300 n=5 k=7 blocks of 256 rows bf16 accumulate strides 512,528,9");
+  const Key key = key_of(query, machine());
+  std::string why;
+  const auto parts = parse_key(key.json, why);
+  ASSERT_TRUE(parts.has_value()) << why;
+  EXPECT_EQ(parts->query, query);
+  blockwise::BlockwiseProblem same;
+  ASSERT_TRUE(blockwise::from_query(parts->query, same));
+  EXPECT_EQ(same, p);
+
+  p.m = 1000, p.padded_m = p.stride_a = 1024, p.stride_b = 1040;
+  const ConfigQuery more = blockwise::to_query(p, context.state());
+  EXPECT_EQ(family_of(query, machine(), {}).key, family_of(more, machine(), {}).key);
+  EXPECT_EQ(family_of(more, machine(), {}).m, 1000);
+  p.block_rows = 200;
+  EXPECT_EQ(describe(blockwise::to_query(p, context.state())), "unknown");
 }
 
 TEST(Problem, OtherKeysAreRefusedWithAReason) {
@@ -152,6 +183,7 @@ TEST(Problem, ConfigurationsComeBack) {
   s.engine = floating::EngineId::onednn_matmul;
   s.pack_b = true;
   round_trip(ConfigOp::gemm_floating, floating::to_choice(s));
+  round_trip(ConfigOp::gemm_blockwise, blockwise::to_choice({blockwise::EngineId::wgmma}));
   round_trip(
       ConfigOp::layer_mode,
       linear::to_choice({{Mode::global, Mode::standard, Mode::rowwise, Mode::rowwise_shared}}));

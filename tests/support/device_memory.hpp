@@ -2,6 +2,8 @@
 // Test support: the devices that main() can set up.
 #pragma once
 
+#include <string_view>
+
 #include "support/device.hpp"
 
 namespace switchback::test {
@@ -11,13 +13,16 @@ DeviceMemory install_emulated_device();
 /// Whether contexts of the emulated device have fused products, from a stand-in for kernels that
 /// only a GPU can run. Initially not.
 void show_fused_products(bool show) noexcept;
-enum class FusedFault {
+enum class Fault {
   none,
-  wrong,  ///< leave out the last row of d
+  wrong,  ///< leave the last row of d as it was, or its last element
   crash   ///< end the process
 };
 /// What is wrong with the fused products with tiles of this many rows, until they are shown anew.
-void break_fused_products(FusedFault how, int tile_rows) noexcept;
+void break_fused_products(Fault how, int tile_rows) noexcept;
+/// What is wrong with the emulated device's engine of that name of blockwise products; none: as
+/// with all of them at first.
+void break_blockwise_products(Fault how, std::string_view engine) noexcept;
 /// Sets the compute capability that the emulated device reports: 90, the initial one, is 9.0.
 void emulate_compute_capability(int compute_capability) noexcept;
 /// Memory of the real CUDA device 0. Defined where the build has a toolkit.

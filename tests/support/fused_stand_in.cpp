@@ -14,16 +14,16 @@ namespace switchback {
 
 namespace {
 bool shown = false;
-test::FusedFault fault = test::FusedFault::none;
+test::Fault fault = test::Fault::none;
 int faulty_rows = 0;
 }  // namespace
 
 void test::show_fused_products(bool show) noexcept {
   shown = show;
-  fault = FusedFault::none;
+  fault = Fault::none;
 }
 
-void test::break_fused_products(FusedFault how, int tile_rows) noexcept {
+void test::break_fused_products(Fault how, int tile_rows) noexcept {
   fault = how;
   faulty_rows = tile_rows;
 }
@@ -70,7 +70,7 @@ bool runs_here(Code code, std::size_t shared_bytes) {
 
 template <Code code, std::size_t SharedBytes, int TileM>
 cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaStream_t stream) {
-  if (fault == test::FusedFault::crash && faulty_rows == TileM) std::abort();
+  if (fault == test::Fault::crash && faulty_rows == TileM) std::abort();
   if (!runs_here(code, SharedBytes)) return cudaErrorNoKernelImageForDevice;
   if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
   // A load at such an address faults on a GPU, but not on a CPU.
@@ -81,7 +81,7 @@ cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaS
   if (const cudaError_t status = launch_dp4a(product, p.overlaps, stream); status != cudaSuccess)
     return status;
   // The last row is of a tile that another one computes.
-  const bool is_wrong = fault == test::FusedFault::wrong && faulty_rows == TileM;
+  const bool is_wrong = fault == test::Fault::wrong && faulty_rows == TileM;
   const int rows = is_wrong ? p.m - 1 : p.m;
   const EpilogueArguments epilogue = {sums,       p.n,        p.d,    p.d_stride,  rows,      p.n,
                                       p.absmax_a, p.absmax_b, p.bias, p.bias_type, p.scalar_b};

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tuner's helper program with the emulated device and its fused products. In the environment
-// SWITCHBACK_TEST_BREAK = "crash 64" or "wrong 64" breaks those with tiles of 64 rows.
+// SWITCHBACK_TEST_BREAK = "crash 64" or "wrong 64" breaks those with tiles of 64 rows, "crash
+// wgmma" the blockwise products of that engine.
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdlib>
 #include <string>
 
@@ -16,8 +18,12 @@ int main() {
   if (const char* words = std::getenv("SWITCHBACK_TEST_BREAK")) {
     const std::string text = words;
     const auto space = text.find(' ');
-    break_fused_products(text.substr(0, space) == "crash" ? FusedFault::crash : FusedFault::wrong,
-                         std::stoi(text.substr(space)));
+    const Fault how = text.substr(0, space) == "crash" ? Fault::crash : Fault::wrong;
+    const std::string what = text.substr(space + 1);
+    if (std::isdigit(static_cast<unsigned char>(what.front())) != 0)
+      break_fused_products(how, std::stoi(what));
+    else
+      break_blockwise_products(how, what);
   }
   return switchback::prove_candidates(STDIN_FILENO, STDOUT_FILENO);
 }

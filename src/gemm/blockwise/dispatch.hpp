@@ -8,8 +8,8 @@
 
 namespace switchback::blockwise {
 
-/// gemm_blockwise() without its checks: runs the named engine, or the first that runs here. Throws
-/// Error if a named engine is unknown or cannot run.
+/// gemm_blockwise() without its checks: runs the named engine, or what the Context's tuner knows,
+/// else the default. Throws Error if a named engine is unknown or cannot run.
 void multiply(ContextState& state, const BlockwiseGemmArgs& args);
 
 }  // namespace switchback::blockwise

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gemm/blockwise/engine.hpp"
 
-#include <fmt/format.h>
-
 #include <array>
 
 namespace switchback::blockwise {
@@ -18,12 +16,6 @@ core::EngineTable<Engine>& engine_table() noexcept {
 #endif
   }}};
   return table;
-}
-
-std::string describe(const BlockwiseProblem& p) {
-  return fmt::format("m={} n={} k={} blocks of {} rows {}{} strides {},{},{}", p.m, p.n, p.k,
-                     p.block_rows, dtype_name(p.output), p.accumulate ? " accumulate" : "",
-                     p.stride_a, p.stride_b, p.stride_d);
 }
 
 }  // namespace switchback::blockwise

@@ -1,56 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: what a blockwise int8 product computes (BlockwiseProblem), the addresses of its
-// operands, and its engines.
+// Dispatch zone: what an engine of the blockwise int8 product is, and the table of them.
 #pragma once
 
-#include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "core/context_state.hpp"
 #include "core/device_table.hpp"
-#include "gemm/int8/problem.hpp"
-#include "switchback/types.hpp"
+#include "gemm/blockwise/problem.hpp"
 
 namespace switchback::blockwise {
 
-using gemm_int8::EngineId;
-
-/// d[N,K] (+)= a[N,Mp] · b[K,Mp]ᵀ, as BlockwiseGemmArgs says.
-struct BlockwiseProblem {
-  std::int64_t n = 0;
-  std::int64_t k = 0;
-  std::int64_t m = 0;         ///< in the last block; codes from here on are 0
-  std::int64_t padded_m = 0;  ///< a multiple of block_rows
-  std::int64_t block_rows = 0;
-  std::int64_t stride_a = 0;
-  std::int64_t stride_b = 0;
-  std::int64_t stride_d = 0;
-  DType output = DType::f32;
-  bool accumulate = false;
-
-  [[nodiscard]] std::int64_t blocks() const noexcept { return padded_m / block_rows; }
-};
-
-/// "m=1024 n=64 k=256 blocks of 256 rows bf16 accumulate"
-std::string describe(const BlockwiseProblem& problem);
-
-struct BlockwiseOperands {
-  const std::int8_t* a = nullptr;
-  const std::int8_t* b = nullptr;
-  const float* absmax_a = nullptr;  ///< [blocks,n]
-  const float* absmax_b = nullptr;  ///< [blocks,k]
-  void* d = nullptr;
-};
+inline std::string_view takes_every_problem(const BlockwiseProblem&) {
+  return {};
+}
 
 /// One implementation.
 struct Engine {
   EngineId id;
   std::string_view name;
-  bool is_oracle = false;  ///< see gemm_int8::Engine
+  bool is_oracle = false;   ///< see gemm_int8::Engine
+  bool only_tuned = false;  ///< the same
   /// Why it cannot run on this machine in this Context; empty if it can.
   std::string_view (*unavailable)(const ContextState& state);
+  /// Why its kernels do not take this problem, which the last engine of the device computes then,
+  /// also where this one is named; empty: they take it.
+  std::string_view (*rejects)(const BlockwiseProblem& problem) = takes_every_problem;
   /// Computes it. n, k and padded_m > 0 (the last engine of a device: any of them may be zero); may
   /// throw Error(out_of_memory) before it writes d.
   void (*run)(ContextState& state, const BlockwiseProblem& problem,

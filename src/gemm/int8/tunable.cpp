@@ -148,14 +148,6 @@ bool is_problem(const GemmProblem& p) noexcept {
   return p.output != DType::s8 && (p.scale == ScaleMode::none) == (p.output == DType::s32);
 }
 
-ConfigOrigin origin_of(const ContextState& state) noexcept {
-  return {state.device.kind, state.threads.count(), state.features.level()};
-}
-
-}  // namespace
-
-namespace {
-
 bool kernel_of(const ConfigQuery& query, const ConfigChoice& choice, core::RiskyKernel& kernel) {
   GemmProblem problem;
   GemmConfig config;
@@ -206,7 +198,7 @@ constinit const core::Tunable grouped_tunable =
         ConfigOp::grouped_int8, "grouped_int8", "int8 ");
 
 ConfigQuery to_query(const GemmProblem& problem, const ContextState& state) noexcept {
-  return core::make_query(ConfigOp::gemm_int8, origin_of(state), problem_table, problem);
+  return core::make_query(ConfigOp::gemm_int8, core::origin_of(state), problem_table, problem);
 }
 
 bool from_query(const ConfigQuery& query, GemmProblem& problem) noexcept {
@@ -218,7 +210,7 @@ bool from_query(const ConfigQuery& query, GemmProblem& problem) noexcept {
 }
 
 ConfigQuery to_query(const GroupedProblem& problem, const ContextState& state) noexcept {
-  return core::make_query(ConfigOp::grouped_int8, origin_of(state), grouped_table, problem);
+  return core::make_query(ConfigOp::grouped_int8, core::origin_of(state), grouped_table, problem);
 }
 
 bool from_query(const ConfigQuery& query, GroupedProblem& problem) noexcept {

@@ -20,8 +20,11 @@ std::string_view available(const ContextState&) {
 // instructions of every device from 8.0 on (7.5 has the product as four), whose fragments are
 // documented lane by lane, and run as such on the emulated device. gpu-check compares its bits with
 // the reference's.
-constexpr Engine mma_engine = {
-    .id = EngineId::mma, .name = "mma", .unavailable = available, .run = run_mma};
+constexpr Engine mma_engine = {.id = EngineId::mma,
+                               .name = "mma",
+                               .unavailable = available,
+                               .rejects = mma_rejects,
+                               .run = run_mma};
 
 std::string_view wgmma_unavailable([[maybe_unused]] const ContextState& state) {
 #if defined(SWITCHBACK_CUDA_EMULATED) || defined(SWITCHBACK_HAVE_BLOCKWISE_WGMMA)
@@ -33,9 +36,14 @@ std::string_view wgmma_unavailable([[maybe_unused]] const ContextState& state) {
 #endif
 }
 
-// By name alone: on a GPU it has not run yet.
-constexpr Engine wgmma_engine = {
-    .id = EngineId::wgmma, .name = "wgmma", .unavailable = wgmma_unavailable, .run = run_wgmma};
+// Its operands are read by descriptors, of which the emulated device knows what is documented, and
+// no GPU has run it yet: it has to be proven.
+constexpr Engine wgmma_engine = {.id = EngineId::wgmma,
+                                 .name = "wgmma",
+                                 .only_tuned = true,
+                                 .unavailable = wgmma_unavailable,
+                                 .rejects = mma_rejects,
+                                 .run = run_wgmma};
 
 constexpr Engine dp4a_engine = {
     .id = EngineId::dp4a, .name = "dp4a", .unavailable = available, .run = run_dp4a};
@@ -69,8 +77,7 @@ void run_dp4a(ContextState& state, const BlockwiseProblem& p, const BlockwiseOpe
 }
 
 std::span<const Engine* const> engines() noexcept {
-  // In order of preference: `mma` runs everywhere, so that `wgmma` has to be asked for. The last
-  // one takes every problem.
+  // In order of preference; the last one takes every problem.
   static constexpr std::array<const Engine*, 3> all = {&mma_engine, &wgmma_engine, &dp4a_engine};
   return all;
 }

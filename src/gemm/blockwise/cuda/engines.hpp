@@ -2,6 +2,8 @@
 // Engine zone: what the CUDA engines of the blockwise product have of each other.
 #pragma once
 
+#include <string_view>
+
 #include "gemm/blockwise/cuda/kernels.hpp"
 #include "gemm/blockwise/engine.hpp"
 
@@ -12,7 +14,9 @@ BlockwiseArguments arguments_of(const BlockwiseProblem& problem, const Blockwise
 
 void run_dp4a(ContextState& state, const BlockwiseProblem& problem,
               const BlockwiseOperands& operands);
-/// Operands that its copies cannot read go to run_dp4a.
+/// Why the copies of the kernels on tensor cores cannot read a problem; empty if they can.
+std::string_view mma_rejects(const BlockwiseProblem& problem);
+/// What they cannot read goes to run_dp4a.
 void run_mma(ContextState& state, const BlockwiseProblem& problem,
              const BlockwiseOperands& operands);
 /// The same.

@@ -28,16 +28,9 @@ bool is_multiple(const void* address, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-// Copies take 16 bytes at a time. Indices of rows are int, counts of pieces and of jobs 32 bits.
 bool takes(const BlockwiseProblem& p, const BlockwiseOperands& o) {
-  constexpr std::int64_t most = std::numeric_limits<int>::max() - mma_large.side;
-  constexpr std::int64_t most_codes = std::int64_t{1} << 36;
-  constexpr std::int64_t most_tiles = std::int64_t{1} << 30;
-  return is_multiple(o.a, piece_bytes) && is_multiple(o.b, piece_bytes) &&
-         p.stride_a % piece_bytes == 0 && p.stride_b % piece_bytes == 0 &&
-         is_multiple(o.d, dtype_size_bytes(p.output)) && p.n <= most && p.k <= most &&
-         p.m < most_codes && p.stride_a <= most_codes / p.n && p.stride_b <= most_codes / p.k &&
-         divide_up(p.n, mma_small.side) <= most_tiles / divide_up(p.k, mma_small.side);
+  return mma_rejects(p).empty() && is_multiple(o.a, piece_bytes) && is_multiple(o.b, piece_bytes) &&
+         is_multiple(o.d, dtype_size_bytes(p.output));
 }
 
 struct Plan {
@@ -111,6 +104,22 @@ void run(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands
 }
 
 }  // namespace
+
+// Indices of rows are int, counts of pieces and of jobs 32 bits.
+std::string_view mma_rejects(const BlockwiseProblem& p) {
+  constexpr std::int64_t most = std::numeric_limits<int>::max() - mma_large.side;
+  constexpr std::int64_t most_codes = std::int64_t{1} << 36;
+  constexpr std::int64_t most_tiles = std::int64_t{1} << 30;
+  if (p.alignment == 1 || p.stride_a % piece_bytes != 0 || p.stride_b % piece_bytes != 0)
+    return "addresses and strides of its operands must be multiples of 16";
+  const std::int64_t n = std::max<std::int64_t>(p.n, 1);
+  const std::int64_t k = std::max<std::int64_t>(p.k, 1);
+  if (n > most || k > most || p.m >= most_codes || p.stride_a > most_codes / n ||
+      p.stride_b > most_codes / k ||
+      divide_up(n, mma_small.side) > most_tiles / divide_up(k, mma_small.side))
+    return "it has too many rows, codes or tiles";
+  return {};
+}
 
 void run_mma(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
   run(state, p, o, {&mma_large, &mma_small},

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: what a blockwise int8 product computes (BlockwiseProblem), how (BlockwiseConfig),
+// and the addresses of its operands.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/context_state.hpp"
+#include "core/tunable.hpp"
+#include "gemm/int8/problem.hpp"
+#include "switchback/types.hpp"
+
+namespace switchback::blockwise {
+
+using gemm_int8::EngineId;
+
+/// d[N,K] (+)= a[N,Mp] · b[K,Mp]ᵀ, as BlockwiseGemmArgs says.
+struct BlockwiseProblem {
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t m = 0;         ///< in the last block; codes from here on are 0
+  std::int64_t padded_m = 0;  ///< a multiple of block_rows
+  std::int64_t block_rows = 0;
+  std::int64_t stride_a = 0;
+  std::int64_t stride_b = 0;
+  std::int64_t stride_d = 0;
+  DType output = DType::f32;
+  bool accumulate = false;
+  std::int64_t alignment = 0;  ///< core::alignment_class of a and b
+
+  [[nodiscard]] std::int64_t blocks() const noexcept { return padded_m / block_rows; }
+  friend bool operator==(const BlockwiseProblem&, const BlockwiseProblem&) = default;
+};
+
+/// "m=1024 n=64 k=256 blocks of 256 rows bf16 accumulate strides 1024,1024,256"
+std::string describe(const BlockwiseProblem& problem);
+core::ProblemSize size_of(const BlockwiseProblem& problem) noexcept;
+
+struct BlockwiseOperands {
+  const std::int8_t* a = nullptr;
+  const std::int8_t* b = nullptr;
+  const float* absmax_a = nullptr;  ///< [blocks,n]
+  const float* absmax_b = nullptr;  ///< [blocks,k]
+  void* d = nullptr;
+};
+
+/// Each engine chooses tiles by itself.
+struct BlockwiseConfig {
+  EngineId engine = EngineId::reference;
+  friend bool operator==(const BlockwiseConfig&, const BlockwiseConfig&) = default;
+};
+
+/// "wgmma"
+std::string describe(const BlockwiseConfig& config);
+
+// The contract of core/tunable.hpp; the words are in tunable.cpp.
+extern const core::Tunable tunable;
+ConfigQuery to_query(const BlockwiseProblem& problem, const ContextState& state) noexcept;
+bool from_query(const ConfigQuery& query, BlockwiseProblem& problem) noexcept;
+ConfigChoice to_choice(const BlockwiseConfig& config) noexcept;
+bool from_choice(const ConfigChoice& choice, BlockwiseConfig& config) noexcept;
+std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig& config,
+                         const ContextState& state);
+/// The first engine of the table that takes the problem, but for those that a tuner must prove.
+BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextState& state);
+/// The default, and the engines that a tuner must prove: of the others the order of the table says
+/// which is the fastest.
+std::vector<BlockwiseConfig> candidates(const BlockwiseProblem& problem, const ContextState& state);
+
+/// Whether it may hang or fault; see gemm_int8::is_risky().
+bool is_risky(const BlockwiseConfig& config) noexcept;
+
+/// Whether a tuner has a say in this Context: an engine runs here that must be proven. Elsewhere
+/// nothing is looked up.
+bool is_tuned(const ContextState& state) noexcept;
+
+/// Runs a problem with one configuration. Throws Error(unsupported) with the reason if it cannot;
+/// operands are not validated.
+void run(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
+         const BlockwiseOperands& operands);
+
+}  // namespace switchback::blockwise

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch zone: blockwise products as the tuner sees them: what the members of a BlockwiseProblem
+// and a BlockwiseConfig are called in caches, and which values they may have.
+#include "core/tunable.hpp"
+
+#include <fmt/format.h>
+
+#include "gemm/blockwise/engine.hpp"
+
+namespace switchback::blockwise {
+
+namespace {
+
+using core::number;
+using core::row;
+using core::value_name;
+using core::Word;
+
+// So that whole blocks and strides are numbers too.
+constexpr std::int64_t most_codes = std::int64_t{1} << 60;
+
+// A stride by what it is beyond the rows of codes, whole blocks of M: problems that differ in M
+// alone differ in its word alone. from_query() adds them.
+constexpr Word gap_word(std::string_view name) {
+  return {.name = name, .most = most_codes};
+}
+
+constexpr core::WordTable problem_table(
+    row<&BlockwiseProblem::m>({.name = "m", .most = most_codes}),
+    row<&BlockwiseProblem::n>({.name = "n"}), row<&BlockwiseProblem::k>({.name = "k"}),
+    row<&BlockwiseProblem::block_rows>({.name = "block_rows", .least = 128, .most = 1024}),
+    row(
+        gap_word("gap_a"), [](const BlockwiseProblem& p) { return p.stride_a - p.padded_m; },
+        [](BlockwiseProblem& p, std::int64_t gap) { p.stride_a = gap; }),
+    row(
+        gap_word("gap_b"), [](const BlockwiseProblem& p) { return p.stride_b - p.padded_m; },
+        [](BlockwiseProblem& p, std::int64_t gap) { p.stride_b = gap; }),
+    row<&BlockwiseProblem::stride_d>({.name = "ldd"}),
+    row<&BlockwiseProblem::output>({.name = "output",
+                                    .most = number(DType::bf16),
+                                    .value_name = value_name<dtype_name, DType>}),
+    row<&BlockwiseProblem::accumulate>({.name = "accumulate", .most = 1}),
+    row<&BlockwiseProblem::alignment>({.name = "alignment", .most = 16}));
+
+constexpr core::WordTable config_table(
+    row<&BlockwiseConfig::engine>({.name = "engine",
+                                   .most = number(gemm_int8::last_engine_id),
+                                   .value_name = value_name<gemm_int8::engine_name, EngineId>}));
+
+bool kernel_of(const ConfigQuery& query, const ConfigChoice& choice, core::RiskyKernel& kernel) {
+  BlockwiseProblem problem;
+  BlockwiseConfig config;
+  if (!from_query(query, problem) || !from_choice(choice, config) || !is_risky(config))
+    return false;
+  kernel = {number(problem.output), choice};
+  return true;
+}
+
+// Without a default of its own: which problems it is the fastest for, only measurements say.
+constexpr core::Tunable with_kernels(core::Tunable made) {
+  made.proven_engine = gemm_int8::engine_name(EngineId::wgmma);
+  made.kernel_of = kernel_of;
+  return made;
+}
+
+}  // namespace
+
+constinit const core::Tunable tunable =
+    with_kernels(core::make_tunable<BlockwiseProblem, BlockwiseConfig, problem_table, config_table>(
+        ConfigOp::gemm_blockwise, "gemm_blockwise", "int8 blockwise "));
+
+ConfigQuery to_query(const BlockwiseProblem& problem, const ContextState& state) noexcept {
+  return core::make_query(ConfigOp::gemm_blockwise, core::origin_of(state), problem_table, problem);
+}
+
+bool from_query(const ConfigQuery& query, BlockwiseProblem& problem) noexcept {
+  BlockwiseProblem found;
+  if (!core::read_query(ConfigOp::gemm_blockwise, problem_table, query, found) ||
+      !is_block_rows(found.block_rows))
+    return false;
+  found.padded_m = whole_block_rows(found.m, found.block_rows);
+  found.stride_a += found.padded_m;
+  found.stride_b += found.padded_m;
+  problem = found;
+  return true;
+}
+
+ConfigChoice to_choice(const BlockwiseConfig& config) noexcept {
+  return core::make_choice(config_table, config);
+}
+
+bool from_choice(const ConfigChoice& choice, BlockwiseConfig& config) noexcept {
+  return config_table.read(choice.words, config);
+}
+
+std::string describe(const BlockwiseProblem& p) {
+  return fmt::format("m={} n={} k={} blocks of {} rows {}{} strides {},{},{}{}", p.m, p.n, p.k,
+                     p.block_rows, dtype_name(p.output), p.accumulate ? " accumulate" : "",
+                     p.stride_a, p.stride_b, p.stride_d, p.alignment == 1 ? " unaligned" : "");
+}
+
+std::string describe(const BlockwiseConfig& config) {
+  return std::string(gemm_int8::engine_name(config.engine));
+}
+
+core::ProblemSize size_of(const BlockwiseProblem& p) noexcept {
+  return core::product_size(p.n, p.k, p.m);
+}
+
+}  // namespace switchback::blockwise

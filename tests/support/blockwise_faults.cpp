@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Faults of the emulated device's blockwise products, for tests of those who must find them.
+#include <cstdlib>
+#include <vector>
+
+#include "gemm/blockwise/engine.hpp"
+#include "support/device_memory.hpp"
+
+namespace switchback::test {
+
+namespace {
+
+using blockwise::BlockwiseOperands;
+using blockwise::BlockwiseProblem;
+using blockwise::Engine;
+
+void (*right)(ContextState&, const BlockwiseProblem&, const BlockwiseOperands&) = nullptr;
+
+void crash(ContextState&, const BlockwiseProblem&, const BlockwiseOperands&) {
+  std::abort();
+}
+
+// The random operands of a task give no zero.
+void run_wrong(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
+  right(state, p, o);
+  if (state.runtime->rehearsing()) return;
+  const std::size_t element = dtype_size_bytes(p.output);
+  const auto last = static_cast<std::size_t>((p.n - 1) * p.stride_d + p.k - 1);
+  state.runtime->fill(static_cast<std::byte*>(o.d) + last * element, 0, element);
+}
+
+}  // namespace
+
+void break_blockwise_products(Fault how, std::string_view engine) noexcept {
+  static Engine broken;
+  static std::vector<const Engine*> engines;
+  const auto all = blockwise::cuda_emulated::engines();
+  engines.assign(all.begin(), all.end());
+  for (const Engine*& each : engines) {
+    if (how == Fault::none || each->name != engine) continue;
+    broken = *each;
+    right = each->run;
+    broken.run = how == Fault::crash ? crash : run_wrong;
+    each = &broken;
+  }
+  blockwise::engine_table().install(DeviceKind::emulated, engines);
+}
+
+}  // namespace switchback::test
