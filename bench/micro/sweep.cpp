@@ -26,8 +26,6 @@ namespace switchback::bench {
 
 namespace {
 
-using autotune::Proof;
-
 constexpr double a_call_s = 0.05;  // for each rival, unless the options say otherwise
 
 // A layer's forward whose W is packed for no engine, so that all engines can take part.
@@ -79,7 +77,7 @@ bool takes_part(const ConfigChoice& choice, gemm_int8::GemmConfig& config) {
 }
 
 void sweep_shape(Context& context, const SweepOptions& options, const MicroShape& shape,
-                 autotune::Prover& prover, SweepLeftOut& left_out,
+                 autotune::Prover& prover, LeftOut& left_out,
                  const std::function<void(const GemmRow&)>& sink) {
   const ConfigQuery query = gemm_int8::to_query(forward_of(shape, options.output), context.state());
   const std::string why = autotune::too_large(query, context.state());
@@ -92,13 +90,8 @@ void sweep_shape(Context& context, const SweepOptions& options, const MicroShape
     gemm_int8::GemmConfig config;
     if (!takes_part(choice, config)) continue;
     const std::string name = gemm_int8::describe(config);
-    const Proof proof = prover.prove(query, choice);
-    if (proof.result == Proof::Result::right) {
+    if (is_right(prover, query, choice, fmt::format("{} {}", shape_text(shape), name), left_out))
       int8.push_back({name, [&task = *task, choice] { task.run(choice); }});
-      continue;
-    }
-    (proof.result == Proof::Result::wrong ? left_out.wrong : left_out.unproven)
-        .push_back(fmt::format("{} {}: {}", shape_text(shape), name, proof.why));
   }
   if (int8.empty()) return;
   int8 = measure::without_hopeless(std::move(int8), 20, &context);
@@ -180,31 +173,23 @@ class SweepBench final : public MicroBench {
     options.output = options.dtype.value_or(DType::bf16);
     options.prover = this_program_as_prover();
     options.interrupted = Session::interrupted;
-    const SweepLeftOut left_out = micro_sweep(session.context(), options, [&](const GemmRow& row) {
+    const LeftOut left_out = micro_sweep(session.context(), options, [&](const GemmRow& row) {
       sink({to_json(row).dump(), cells_of(row), summary_of(row)});
     });
-    for (const std::string& what : left_out.unproven)
-      session.warning("left out: " + what);
-    for (const std::string& what : left_out.wrong)
-      session.warning("WRONG: " + what);
-    wrong_ += left_out.wrong.size();
-    // The other shapes are measured first.
-    if (i + 1 == last_ && wrong_ > 0)
-      core::fail(Status::device_error, "micro sweep: {} configurations are wrong on {}: see above",
-                 wrong_, session.context().device());
+    warnings_.add(session, left_out, name(), i + 1 == last_);
     return {};
   }
 
  private:
   std::size_t last_ = 0;
-  std::size_t wrong_ = 0;
+  LeftOutWarnings warnings_;
 };
 
 }  // namespace
 
-SweepLeftOut micro_sweep(Context& context, const SweepOptions& options,
-                         const std::function<void(const GemmRow&)>& sink) {
-  SweepLeftOut left_out;
+LeftOut micro_sweep(Context& context, const SweepOptions& options,
+                    const std::function<void(const GemmRow&)>& sink) {
+  LeftOut left_out;
   autotune::Prover prover(context.state(), options.prover);
   for (const MicroShape& shape : options.shapes)
     sweep_shape(context, options, shape, prover, left_out, sink);

@@ -10,6 +10,7 @@
 
 #include "autotune/proof/prover.hpp"
 #include "bench/micro/gemm.hpp"
+#include "bench/micro/proven.hpp"
 
 namespace switchback::bench {
 
@@ -19,15 +20,9 @@ struct SweepOptions : MicroOptions {
   std::function<bool()> interrupted = [] { return false; };
 };
 
-/// What was not measured, in words: configurations that were wrong, and others.
-struct SweepLeftOut {
-  std::vector<std::string> wrong;
-  std::vector<std::string> unproven;
-};
-
 /// The shapes of the options, one after another; the rows of a shape from the fastest on.
-SweepLeftOut micro_sweep(Context& context, const SweepOptions& options,
-                         const std::function<void(const GemmRow&)>& sink);
+LeftOut micro_sweep(Context& context, const SweepOptions& options,
+                    const std::function<void(const GemmRow&)>& sink);
 std::unique_ptr<MicroBench> make_micro_sweep(const MicroOptions& shared);
 
 }  // namespace switchback::bench
