@@ -6,10 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "bench/cli/prover.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/micro/ceiling.hpp"
 #include "bench/workload/session.hpp"
 #include "core/context_state.hpp"
+#include "gemm/blockwise/engine.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "switchback/gemm.hpp"
@@ -91,8 +93,26 @@ class DwOperands {
   measure::MatrixInTurns g_, x_, dw_, q_g_, q_x_, absmax_g_, absmax_x_;
 };
 
+// Whether this process may run an engine: one that a tuner must prove after another process did.
+bool may_run(Context& context, const std::string& engine, const MicroShape& shape,
+             autotune::Prover& prover, LeftOut& left_out) {
+  const blockwise::BlockwiseConfig config = {
+      blockwise::engine_table().find(context.state().device.kind, engine)->id};
+  if (!blockwise::is_risky(config)) return true;
+  blockwise::BlockwiseProblem p;
+  p.n = shape.dim_out;
+  p.k = p.stride_d = shape.dim_in;
+  p.m = shape.batch;
+  p.block_rows = usual_block_rows;
+  p.padded_m = p.stride_a = p.stride_b = whole_block_rows(p.m, p.block_rows);
+  p.alignment = 16;
+  return is_right(prover, blockwise::to_query(p, context.state()), blockwise::to_choice(config),
+                  fmt::format("{} {}", shape_text(shape), engine), left_out);
+}
+
 void weight_gradient_of_shape(Context& context, const MicroOptions& options,
-                              const MicroShape& shape, const WeightGradientSink& sink) {
+                              const MicroShape& shape, autotune::Prover& prover, LeftOut& left_out,
+                              const WeightGradientSink& sink) {
   const DType dtype = options.dtype.value_or(DType::f32);
   measure::Turns turns(options.cold_bytes);
   DwOperands dw(context, shape, dtype, options.seed, turns);
@@ -104,8 +124,9 @@ void weight_gradient_of_shape(Context& context, const MicroOptions& options,
   const std::size_t first_int8 = rivals.size();
   std::vector<measure::Rival> int8;
   for (const std::string& engine : fast_engines(gemm_blockwise_engines(context)))
-    int8.push_back({engine, [&dw, engine] { dw.multiply(engine, dw.next_codes()); }});
-  // A device has two, which its owner wants to see beside each other.
+    if (may_run(context, engine, shape, prover, left_out))
+      int8.push_back({engine, [&dw, engine] { dw.multiply(engine, dw.next_codes()); }});
+  // A device has few, which its owner wants to see beside each other.
   if (context.state().runtime == nullptr)
     int8 = measure::without_hopeless(std::move(int8), 4, &context);
   for (measure::Rival& rival : int8)
@@ -178,18 +199,28 @@ class WeightGradientBench final : public MicroBench {
   }
   [[nodiscard]] std::size_t key_columns() const override { return 3; }
   std::vector<CasePlan> plan(Session& /*session*/) override {
-    return plan_shapes({{256, 1024, 4096},
-                        {1024, 1024, 4096},
-                        {1024, 4096, 1024},
-                        {4096, 1408, 6144},
-                        {2048, 4096, 4096}});
+    std::vector<CasePlan> plans = plan_shapes({{256, 1024, 4096},
+                                               {1024, 1024, 4096},
+                                               {1024, 4096, 1024},
+                                               {4096, 1408, 6144},
+                                               {2048, 4096, 4096}});
+    last_ = plans.size();
+    return plans;
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
-    micro_weight_gradient(session.context(), of_case(i), [&](const WeightGradientRow& row) {
-      sink({to_json(row).dump(), cells(row), summary_of(row)});
-    });
+    const LeftOut left_out = micro_weight_gradient(
+        session.context(), of_case(i),
+        [&](const WeightGradientRow& row) {
+          sink({to_json(row).dump(), cells(row), summary_of(row)});
+        },
+        this_program_as_prover());
+    warnings_.add(session, left_out, name(), i + 1 == last_);
     return {};
   }
+
+ private:
+  std::size_t last_ = 0;
+  LeftOutWarnings warnings_;
 };
 
 }  // namespace
@@ -206,10 +237,13 @@ Json to_json(const WeightGradientRow& row) {
   return json;
 }
 
-void micro_weight_gradient(Context& context, const MicroOptions& options,
-                           const WeightGradientSink& sink) {
+LeftOut micro_weight_gradient(Context& context, const MicroOptions& options,
+                              const WeightGradientSink& sink, const autotune::ProverOptions& with) {
+  LeftOut left_out;
+  autotune::Prover prover(context.state(), with);
   for (const MicroShape& shape : options.shapes.empty() ? default_micro_shapes() : options.shapes)
-    weight_gradient_of_shape(context, options, shape, sink);
+    weight_gradient_of_shape(context, options, shape, prover, left_out, sink);
+  return left_out;
 }
 
 std::unique_ptr<MicroBench> make_micro_weight_gradient(const MicroOptions& shared) {

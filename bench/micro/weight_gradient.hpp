@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "autotune/proof/prover.hpp"
+#include "bench/micro/proven.hpp"
 #include "bench/micro/race_row.hpp"
 
 namespace switchback::bench {
@@ -20,8 +22,11 @@ struct WeightGradientRow : RaceRow {
 };
 Json to_json(const WeightGradientRow& row);
 
-void micro_weight_gradient(Context& context, const MicroOptions& options,
-                           const std::function<void(const WeightGradientRow&)>& sink);
+/// An engine that a tuner must prove takes part if another process found it right; the result says
+/// which were left out, and why.
+LeftOut micro_weight_gradient(Context& context, const MicroOptions& options,
+                              const std::function<void(const WeightGradientRow&)>& sink,
+                              const autotune::ProverOptions& prover = {});
 std::unique_ptr<MicroBench> make_micro_weight_gradient(const MicroOptions& shared);
 
 }  // namespace switchback::bench

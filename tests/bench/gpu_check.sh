@@ -63,8 +63,8 @@ for word in fused bf16 cublaslt; do
     exit 1
   }
 done
-# Both kernels of int8 dW.
-for word in mma dp4a; do
+# All kernels of int8 dW, also the one that has to be proven.
+for word in mma wgmma dp4a; do
   grep -q "\"name\":\"$word" "$out/sweep-dw.jsonl" || {
     echo "no row of int8 dW is of $word"
     exit 1
