@@ -22,9 +22,9 @@ struct StripJob {
   std::int64_t next_cols = 0;   ///< of them
 };
 
-/// The bytes of scratch for so many rows: a line of each.
+/// The bytes of scratch for so many rows: a line of each, twice.
 constexpr std::int64_t strip_scratch_bytes(std::int64_t rows) {
-  return (rows + strip_rows - 1) / strip_rows * strip_rows * 64;
+  return 2 * ((rows + strip_rows - 1) / strip_rows * strip_rows * 64);
 }
 
 using StripKernel = void (*)(const StripJob& job, std::byte* scratch);
