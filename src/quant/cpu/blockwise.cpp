@@ -8,6 +8,7 @@
 #include "core/assert.hpp"
 #include "core/rehearsal.hpp"
 #include "quant/cpu/columns.hpp"
+#include "quant/cpu/scratch.hpp"
 #include "quant/cpu/strips.hpp"
 #include "quant/cpu/transpose.hpp"
 
@@ -69,11 +70,11 @@ class BlockwiseRun {
   void take_memory(std::int64_t columns) {
     const std::int64_t workers = state_.threads.count();
     if (strips_ != nullptr) {
-      tile_bytes_ = strip_scratch_bytes(block_rows_);
+      tile_bytes_ = strip_scratch_bytes(block_rows_) + scratch_gap_bytes;
       tiles_ = frame_.take<std::int8_t>(workers * tile_bytes_);
       return;
     }
-    tile_bytes_ = TileScratch(config_.tile_rows, panel_).bytes;
+    tile_bytes_ = TileScratch(config_.tile_rows, panel_).bytes + scratch_gap_bytes;
     magnitude_bytes_ = padded_columns(columns) * element_bytes_;
     magnitudes_ = frame_.take<std::byte>(workers * magnitude_bytes_);
     tiles_ = frame_.take<std::int8_t>(workers * tile_bytes_);

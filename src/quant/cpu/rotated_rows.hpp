@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "quant/cpu/engine.hpp"
+#include "quant/cpu/scratch.hpp"
 
 namespace switchback::quant::cpu {
 
@@ -13,9 +14,9 @@ using RotatedRowsKernel = void (*)(const Request& o, std::int64_t begin, std::in
                                    bool stream, float* scratch);
 RotatedRowsKernel rotated_rows_kernel(const core::CpuFeatures& features);
 
-/// The floats of scratch that the kernel needs: a row.
+/// The floats of scratch that a worker needs: a row, and the gap to the next worker's.
 constexpr std::int64_t rotated_rows_scratch(std::int64_t cols) {
-  return (cols + 15) / 16 * 16;
+  return (cols + 15) / 16 * 16 + scratch_gap_bytes / std::int64_t{sizeof(float)};
 }
 
 }  // namespace switchback::quant::cpu

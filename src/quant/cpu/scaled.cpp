@@ -11,6 +11,7 @@
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/engine.hpp"
 #include "quant/cpu/rows-inl.h"
+#include "quant/cpu/scratch.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
@@ -51,7 +52,8 @@ namespace cpu {
 
 void rowwise_scaled(ContextState& state, const Config& config, const Request& o) {
   const std::int64_t threads = state.threads.count();
-  const std::int64_t scratch_size = scaled_row_scratch(o.x.cols);
+  const std::int64_t scratch_size =
+      scaled_row_scratch(o.x.cols) + scratch_gap_bytes / std::int64_t{sizeof(float)};
   core::Workspace::Frame frame(state.workspace);
   float* const scratch = frame.take<float>(threads * scratch_size);
   const auto kernel = HWY_DISPATCH_TABLE(ScaledRows)[table_index(state.features)];
