@@ -24,6 +24,10 @@ namespace switchback::quant::HWY_NAMESPACE {
 //   in memory        e d3 d2           d1                  d0
 //   stride 1         d3 d2 d0          d1                  e
 //   strides 4 to 64  d3 d2 d1          d0                  e
+//   stride 256       d3 e d1           d0                  d2
+//
+// Groups of 1024 are four of 256 with one more stage, whose exchange leaves the codes of 64
+// elements in order.
 
 inline constexpr std::int64_t group = 256;
 inline constexpr std::int64_t four_groups = 4 * group;
@@ -84,8 +88,8 @@ HWY_INLINE void first_stages_of_groups(const T* x, float* out) {
   }
 }
 
-// The stages of strides 16 and 64.
-template <class T>
+// The stages of strides 16 and 64, and 256 if that is one.
+template <int g, class T>
 HWY_INLINE void last_stages_of_groups(float* out, LargestOf& largest) {
   HWY_UNROLL(1)
   for (float* at = out; at < out + 64; at += 16) {
@@ -99,7 +103,19 @@ HWY_INLINE void last_stages_of_groups(float* out, LargestOf& largest) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const VF sum = stage<fuses<T>>(v[i], v[i + 4], v[i + 8], v[i + 12]);
-      largest.add(v[i], v[i + 4], v[i + 8], v[i + 12], sum);
+      if constexpr (g == group) largest.add(v[i], v[i + 4], v[i + 8], v[i + 12], sum);
+    }
+    if constexpr (g > group) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 16; i += 4) {
+        Four w = lanes_transposed({v[i], v[i + 1], v[i + 2], v[i + 3]});
+        const VF sum = stage<T>(w);
+        largest.add(w.a, w.b, w.c, w.d, sum);
+        v[i] = w.a;
+        v[i + 1] = w.b;
+        v[i + 2] = w.c;
+        v[i + 3] = w.d;
+      }
     }
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i)
@@ -107,7 +123,8 @@ HWY_INLINE void last_stages_of_groups(float* out, LargestOf& largest) {
   }
 }
 
-// The codes of 16 elements of each group: a block for each.
+// The codes of 16 elements of each group: a block for each. Or, behind the stage of stride 256, of
+// 64 elements of a group.
 template <Made made>
 HWY_INLINE __m512i codes_of_groups(const float* v, const OneScale& scale) {
   const Codes k = codes<made>(v, scale, 0);
@@ -134,7 +151,7 @@ HWY_INLINE void store_codes_of_groups(const __m512i* k, std::int8_t* q) {
 
 // The codes of the four groups in v, and in their place the first two stages of those of x, if it
 // is read. What one needs of the pipes the other leaves.
-template <Made made, bool stream, bool reads, class T>
+template <int g, Made made, bool stream, bool reads, class T>
 HWY_INLINE void code_four_groups(float* v, const OneScale& scale, std::int8_t* q, const T* x) {
   HWY_UNROLL(1)
   for (std::int64_t i = 0; i < group; i += 64) {
@@ -159,12 +176,18 @@ HWY_INLINE void code_four_groups(float* v, const OneScale& scale, std::int8_t* q
       k[j + 1] = codes_of_groups<made>(at + 64, scale);
       if constexpr (reads) first_stages_of_groups<T>(b, at + 64);
     }
-    store_codes_of_groups<stream>(k, q + i);
+    if constexpr (g == group) {
+      store_codes_of_groups<stream>(k, q + i);
+    } else {
+      for (int e = 0; e < 4; ++e)
+        store_quad<stream>(hn::Vec<QuadBytes>{k[e]}, q + e * group + i);
+    }
   }
 }
 
-// How rows are rotated, and one with a scale is coded: four groups at a time.
-template <bool stream>
+// How rows are rotated, and one with a scale is coded: four groups at a time, which together may be
+// one of 1024.
+template <int g, bool stream>
 struct ByFourGroups {
   Scale::Method method;
   OneScale scale;
@@ -181,21 +204,21 @@ struct ByFourGroups {
   static HWY_INLINE void rotate(const T* x, std::int64_t count, float* out, LargestOf& largest) {
     for (std::int64_t i = 0; i < count; i += four_groups) {
       first_stages_of_groups(x + i, out + i);
-      last_stages_of_groups<T>(out + i, largest);
+      last_stages_of_groups<g, T>(out + i, largest);
     }
   }
   template <class T>
   HWY_INLINE void code_and_rotate(float* v, std::int64_t count, std::int8_t* q, const T* x,
                                   LargestOf& largest) const {
     if (HWY_LIKELY(method == Scale::Method::bracket && x != nullptr)) {
-      code_four_groups<Made::bracket, stream, true>(v, scale, q, x);
-      last_stages_of_groups<T>(v, largest);
+      code_four_groups<g, Made::bracket, stream, true>(v, scale, q, x);
+      last_stages_of_groups<g, T>(v, largest);
       return;
     }
     if (method == Scale::Method::bracket)
-      code_four_groups<Made::bracket, stream, false>(v, scale, q, x);
+      code_four_groups<g, Made::bracket, stream, false>(v, scale, q, x);
     else if (method == Scale::Method::divide)
-      code_four_groups<Made::division, stream, false>(v, scale, q, x);
+      code_four_groups<g, Made::division, stream, false>(v, scale, q, x);
     else
       std::memset(q, 0, static_cast<std::size_t>(count));
     if (x != nullptr) rotate(x, count, v, largest);
@@ -251,9 +274,9 @@ void rotated_rows(const Request& o, std::int64_t begin, std::int64_t end, float*
 template <int g, bool stream, class T>
 void rotated_rows(const Request& o, std::int64_t begin, std::int64_t end, float* rotated) {
 #if HWY_TARGET == HWY_AVX3
-  if constexpr (g == group)
-    if (ByFourGroups<stream>::takes(o))
-      return rotated_rows<ByFourGroups<stream>, T>(o, begin, end, rotated);
+  if constexpr (g >= group)
+    if (ByFourGroups<g, stream>::takes(o))
+      return rotated_rows<ByFourGroups<g, stream>, T>(o, begin, end, rotated);
 #endif
   rotated_rows<ByRuns<g, stream>, T>(o, begin, end, rotated);
 }

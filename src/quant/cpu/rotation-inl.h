@@ -21,11 +21,12 @@ namespace switchback::quant::HWY_NAMESPACE {
 // elements. But shuffles begin at one a cycle, on half of the pipes that add and half of those that
 // multiply: measured, in the caches, are 16 cycles, of bf16 14. Four groups of 256 at a time need 4
 // shuffles (and 0.25 more of the codes), and their first stages stand between the products of
-// codes: 13 cycles, of bf16 12.6; past the caches, with two threads, f32 take as long and bf16 17,
-// which is not explained. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for as many f32,
-// 5.7 to 4.4 for bf16. With 8 lanes: 16 additions and subtractions, 4 products and 4 shuffles for a
-// vector, and 2 loads and 2 stores of the first-level cache besides the input: 10 to 12 cycles for
-// 8 elements. Addition is commutative to the bit, so one sum serves lanes that add in either order.
+// codes: 13 cycles, of bf16 12.6; past the caches, with two threads, f32 15, bf16 16. Groups of
+// 1024 have one more exchange and stage: f32 16 to 19, bf16 19. A copy at 31 to 40 GB/s takes 9.5
+// to 7.4 cycles for as many f32, 5.7 to 4.4 for bf16. With 8 lanes: 16 additions and subtractions,
+// 4 products and 4 shuffles for a vector, and 2 loads and 2 stores of the first-level cache besides
+// the input: 10 to 12 cycles for 8 elements. Addition is commutative to the bit, so one sum serves
+// lanes that add in either order.
 
 // The largest magnitude seen, as bits that order NaN over Inf over numbers.
 #if HWY_TARGET == HWY_AVX3
