@@ -150,7 +150,7 @@ struct ModelOperation {
 
 // Of an element of f32. GELU's erf form: eleven of an exponential, ten of a quotient of
 // polynomials, their product and the value; in backward those of the slope, of the derivative and
-// of the gradient in place of the last two. A bf16 has 65536 values: its GELU is looked up.
+// of the gradient in place of the last two. A bf16 has 65536 values: its GELU can be looked up.
 double gelu_forward_operations(DType dtype) {
   return dtype == DType::f32 ? 11 + 10 + 2 : 0;
 }

@@ -337,6 +337,11 @@ TEST(ActivationsF16, LargeMatrices) {
 TEST(ActivationsBf16, EveryPattern) {
   every_pattern<bfloat16>();
 }
+// Larger than the caches that results go past.
+TEST(ActivationsBf16, LargeMatrices) {
+  if (!on_cpu()) GTEST_SKIP() << "devices have no such stores";
+  every_pattern<bfloat16>(20);
+}
 
 TEST(ActivationsF32, AllMagnitudes) {
   // Random bits: every exponent, subnormals, NaN; then dense values where the functions bend.

@@ -67,7 +67,13 @@ struct Avx512Bf16 : bfloat16 {
 };
 
 // Two vectors in order, all of a line. vcvtne2ps2bf16 rounds to nearest even whatever is set, but
-// takes subnormals as zeros and keeps what it can of NaN. Both are rare, and zeros are neither.
+// takes subnormals as zeros and keeps what it can of NaN.
+HWY_INLINE __m512i rounded_pair(VF low, VF high) {
+  __m512i bits;
+  __asm__("vcvtne2ps2bf16 %2, %1, %0" : "=v"(bits) : "v"(high.raw), "v"(low.raw));
+  return bits;
+}
+// Both are rare, and zeros are neither.
 template <bool past_caches = false>
 HWY_INLINE void narrow_any_pair(VF low, VF high, Avx512Bf16* p) {
   constexpr int quiet_nan = 0x01, subnormal = 0x20, signalling_nan = 0x80;
@@ -77,8 +83,7 @@ HWY_INLINE void narrow_any_pair(VF low, VF high, Avx512Bf16* p) {
     narrow_any(low, p);
     return narrow_any(high, p + lanes);
   }
-  __m512i bits;
-  __asm__("vcvtne2ps2bf16 %2, %1, %0" : "=v"(bits) : "v"(high.raw), "v"(low.raw));
+  const __m512i bits = rounded_pair(low, high);
   if constexpr (past_caches)
     _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bits);
   else
