@@ -194,10 +194,15 @@ HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, const Di
                          : add_exponentials<true, true>(x, size, d, kept, sum);
 }
 
-// x = factor · kept
+// x = factor · kept. Memory would rest meanwhile: `next`, the row that follows, is asked for into
+// the second cache; the first is full of what is kept.
 template <class T>
-HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float factor, T* x) {
+HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float factor, T* x,
+                                   const T* next) {
+  constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)};
   for_parts<wide<T>>(size, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
+    for (std::int64_t k = i; k < i + count * lanes; k += line)
+      __builtin_prefetch(next + k, 0, 2);
     VF e[count];
     for (int j = 0; j < count; ++j)
       e[j] = hn::Mul(load_part<count>(kept + i, j, n), set(factor));
@@ -208,7 +213,7 @@ HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float f
 // `kept`: `cols` floats for the exponentials, if there is a scale; the row itself if it is of f32.
 template <class T>
 HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, float scale,
-                              float* kept) {
+                              float* kept, const T* next) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const float at_target = static_cast<float>(row[target]);
   float shift = max_of(row, std::min(cols, first_elements));
@@ -230,8 +235,9 @@ HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, fl
   const double loss = std::log(sum) - difference;
   if (scale == 0) return loss;
   const double factor = static_cast<double>(scale) / sum;
-  scale_exponentials(kept, taken, static_cast<float>(factor * before), row);
-  scale_exponentials(kept + taken, cols - taken, static_cast<float>(factor), row + taken);
+  scale_exponentials(kept, taken, static_cast<float>(factor * before), row, next);
+  scale_exponentials(kept + taken, cols - taken, static_cast<float>(factor), row + taken,
+                     next + taken);
   row[target] =
       T(static_cast<float>(static_cast<double>(scale) * (std::exp(difference) / sum - 1)));
   return loss;
@@ -246,7 +252,8 @@ double LossOfRow(const AnyMatrix& logits, std::int64_t r, std::int32_t target, f
     T* const row = static_cast<T*>(logits.data) + r * logits.stride;
     float* kept = scratch;
     if constexpr (std::is_same_v<T, float>) kept = row;
-    loss = loss_of_row(row, logits.cols, target, scale, scale == 0 ? nullptr : kept);
+    loss = loss_of_row(row, logits.cols, target, scale, scale == 0 ? nullptr : kept,
+                       row + logits.stride);
   });
   return loss;
 }
