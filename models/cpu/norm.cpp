@@ -92,12 +92,12 @@ HWY_INLINE float summed_row(NormRow<T>& row, std::int64_t cols) {
 
 // y = f(s, i, n) of a row, `count` vectors in place, and what of its sum is not stored yet. Memory
 // would rest meanwhile: x of the next row is asked for, which took 0.82 (RMSNorm) and 0.87
-// (LayerNorm) of the time on Zen 4 (bf16); with what is added to it too, 0.85 and 1.
+// (LayerNorm) of the time on Zen 4; with what is added to it too, 0.85 and 1. f32 gained nothing.
 template <bool past, class T, class F>
 HWY_INLINE void put_row(const NormRow<T>& row, T* y, std::int64_t cols, F&& f) {
   for_parts(cols, [&]<int count>(Count<count> parts, std::int64_t i, std::int64_t n) HWY_ATTR {
     if constexpr (!past) ask_ahead<count>(y + i, row.asks);
-    if (!row.asks) q::ask_for<count>(row.next + i);
+    if (!std::is_same_v<T, float> && !row.asks) q::ask_for<count>(row.next + i);
     VF v[count];
     row.template parts<count>(i, n, v);
     if (sum_is_last<past, T> && row.add != nullptr) put_parts<past, count>(v, row.sum + i, n);
