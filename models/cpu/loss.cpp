@@ -194,15 +194,17 @@ HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, const Di
                          : add_exponentials<true, true>(x, size, d, kept, sum);
 }
 
-// x = factor · kept. Memory would rest meanwhile: `next`, the row that follows, is asked for into
-// the second cache; the first is full of what is kept.
+// x = factor · kept. Of bf16 memory would rest meanwhile: `next`, the row that follows, is asked
+// for into the second cache; the first is full of what is kept. Rows of f32 are longer and are
+// scaled in place: there it took 1.08 times as long on Zen 4.
 template <class T>
 HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float factor, T* x,
                                    const T* next) {
   constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)};
   for_parts<wide<T>>(size, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
-    for (std::int64_t k = i; k < i + count * lanes; k += line)
-      __builtin_prefetch(next + k, 0, 2);
+    if constexpr (!std::is_same_v<T, float>)
+      for (std::int64_t k = i; k < i + count * lanes; k += line)
+        __builtin_prefetch(next + k, 0, 2);
     VF e[count];
     for (int j = 0; j < count; ++j)
       e[j] = hn::Mul(load_part<count>(kept + i, j, n), set(factor));
