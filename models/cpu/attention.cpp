@@ -597,7 +597,7 @@ void attention(ContextState& state, const AttentionShape& shape, ConstAnyMatrix 
     return bf16::attention(state, *kernels, shape, qkv, out, logsumexp.data(), times);
   const auto kernel = HWY_DISPATCH_TABLE(ForwardTask)[quant::cpu::table_index(state.features)];
   core::Workspace::Frame frame(state.workspace);
-  const WorkerScratch scratch(frame, state, forward_floats(shape));
+  const core::PerWorker<float> scratch(frame, state.threads.count(), forward_floats(shape));
   const std::int64_t heads = shape.batch * shape.heads;
   const std::int64_t tasks = heads * tasks_of_head(shape);
   state.threads.for_each(tasks, [&](std::int64_t task, int worker) {
@@ -614,7 +614,7 @@ void attention_backward(ContextState& state, const AttentionShape& shape, ConstA
                                     {qkv, out, logsumexp.data(), dout, dqkv}, times);
   const auto kernel = HWY_DISPATCH_TABLE(BackwardHead)[quant::cpu::table_index(state.features)];
   core::Workspace::Frame frame(state.workspace);
-  const WorkerScratch scratch(frame, state, backward_floats(shape));
+  const core::PerWorker<float> scratch(frame, state.threads.count(), backward_floats(shape));
   const std::int64_t heads = shape.batch * shape.heads;
   state.threads.for_each(heads, [&](std::int64_t head, int worker) {
     kernel(head_of(shape, head), head_of(shape, std::min(head + 1, heads - 1)), qkv, out,

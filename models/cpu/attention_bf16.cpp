@@ -76,8 +76,8 @@ void attention(ContextState& state, const Kernels& kernels, const AttentionShape
                const ConstAnyMatrix& qkv, const AnyMatrix& out, float* logsumexp,
                AttentionTimes* times) {
   core::Workspace::Frame frame(state.workspace);
-  const WorkerScratch scratch(frame, state,
-                              floats_of(kernels.forward_bytes(shape.length, shape.head_dim)));
+  const core::PerWorker<float> scratch(
+      frame, state.threads.count(), floats_of(kernels.forward_bytes(shape.length, shape.head_dim)));
   const std::int64_t heads = shape.batch * shape.heads;
   const std::int64_t tasks = heads * tasks_of_head(shape);
   state.threads.for_each(tasks, [&](std::int64_t i, int worker) {
@@ -99,8 +99,9 @@ void attention(ContextState& state, const Kernels& kernels, const AttentionShape
 void attention_backward(ContextState& state, const Kernels& kernels, const AttentionShape& shape,
                         const BackwardOperands& o, AttentionTimes* times) {
   core::Workspace::Frame frame(state.workspace);
-  const WorkerScratch scratch(frame, state,
-                              floats_of(kernels.backward_bytes(shape.length, shape.head_dim)));
+  const core::PerWorker<float> scratch(
+      frame, state.threads.count(),
+      floats_of(kernels.backward_bytes(shape.length, shape.head_dim)));
   const std::int64_t heads = shape.batch * shape.heads;
   state.threads.for_each(heads, [&](std::int64_t i, int worker) {
     const models::Head head = head_of(shape, i);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/context_state.hpp"
+#include "core/per_worker.hpp"
 #include "models/arguments.hpp"
 
 namespace switchback::models {
@@ -38,17 +39,6 @@ inline Head head_of(const AttentionShape& s, std::int64_t index) {
           .width = s.width(),
           .scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim))};
 }
-
-// Scratch memory of each worker, apart by a cache line or more.
-struct WorkerScratch {
-  float* data;
-  std::int64_t floats;
-  WorkerScratch(core::Workspace::Frame& frame, const ContextState& state, std::int64_t floats_)
-      : floats((floats_ + 15) / 16 * 16) {
-    data = frame.take<float>(floats * state.threads.count());
-  }
-  [[nodiscard]] float* of(int worker) const { return data + worker * floats; }
-};
 
 // The queries of a task, the last ones of a sequence, which see most, first.
 inline Task task_of(const AttentionShape& shape, std::int64_t task) {

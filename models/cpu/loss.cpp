@@ -12,6 +12,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/per_worker.hpp"
 #include "models/cpu/engine.hpp"
 #include "models/cpu/streams-inl.h"
 
@@ -277,24 +278,23 @@ void queue_cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, 
   core::Workspace::Frame frame(state.workspace);
   auto* const losses = frame.take<double>(logits.rows);
   const bool needs_scratch = gradient && logits.dtype != DType::f32;
-  const std::int64_t floats = (logits.cols + 15) / 16 * 16;
-  auto* const scratch = needs_scratch ? frame.take<float>(state.threads.count() * floats) : nullptr;
+  const core::PerWorker<float> scratch(frame, state.threads.count(),
+                                       needs_scratch ? logits.cols : 0);
   const auto element_bytes = static_cast<std::int64_t>(dtype_size_bytes(logits.dtype));
   const std::int64_t rows = size_of_task(state, logits.rows, 4, 16);
   const auto logit = [&](std::int64_t r) {
     return static_cast<const std::byte*>(logits.data) +
            (r * logits.stride + targets[static_cast<std::size_t>(r)]) * element_bytes;
   };
-  state.threads.for_ranges(logits.rows, rows,
-                           [&](std::int64_t begin, std::int64_t end, int worker) {
-                             float* const own = needs_scratch ? scratch + worker * floats : nullptr;
-                             for (std::int64_t r = begin; r < end; ++r) {
-                               // The target's, which comes before its turn.
-                               hwy::Prefetch(logit(std::min(r + 1, end - 1)));
-                               losses[r] = kernel(logits, r, targets[static_cast<std::size_t>(r)],
-                                                  scale, own, state.features.avx512_bf16);
-                             }
-                           });
+  state.threads.for_ranges(
+      logits.rows, rows, [&](std::int64_t begin, std::int64_t end, int worker) {
+        for (std::int64_t r = begin; r < end; ++r) {
+          // The target's, which comes before its turn.
+          hwy::Prefetch(logit(std::min(r + 1, end - 1)));
+          losses[r] = kernel(logits, r, targets[static_cast<std::size_t>(r)], scale,
+                             scratch.of(worker), state.features.avx512_bf16);
+        }
+      });
   double sum = 0;
   for (std::int64_t r = 0; r < logits.rows; ++r)
     sum += losses[r];

@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"
 //
 #include "core/assert.hpp"
+#include "core/per_worker.hpp"
 #include "models/cpu/engine.hpp"
 #include "models/cpu/streams-inl.h"
 
@@ -345,10 +346,13 @@ void rms_norm_backward(ContextState& state, const RmsNormBackward& o) {
   const std::int64_t blocks = (o.s.rows + block_rows - 1) / block_rows;
   core::Workspace::Frame frame(state.workspace);
   float* const sums = frame.take<float>(blocks * o.s.cols);
+  const core::PerWorker<float> own(frame, state.threads.count(), o.s.cols);
   const Stores stores = {false, state.features.avx512_bf16};  // dx is increased
-  state.threads.for_ranges(o.s.rows, block_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    kernel(o, begin, end, sums + begin / block_rows * o.s.cols, stores);
-  });
+  state.threads.for_ranges(
+      o.s.rows, block_rows, [&](std::int64_t begin, std::int64_t end, int worker) {
+        kernel(o, begin, end, own.of(worker), stores);
+        std::copy_n(own.of(worker), o.s.cols, sums + begin / block_rows * o.s.cols);
+      });
   add_blocks(state, sums, blocks, o.s.cols, o.dgain, o.accumulate);
 }
 
@@ -367,14 +371,17 @@ void layer_norm_backward(ContextState& state, const LayerNormBackward& o) {
   const std::int64_t blocks = (o.s.rows + block_rows - 1) / block_rows;
   core::Workspace::Frame frame(state.workspace);
   float* const sums = frame.take<float>(2 * blocks * cols);
+  const core::PerWorker<float> own(frame, state.threads.count(), 2 * cols);
   // In place the lines are in the cache.
   const Stores stores = {
       goes_past_caches(state.features, o.dx) && o.dx.data != o.dy.data && o.dx.data != o.s.data,
       state.features.avx512_bf16};
-  state.threads.for_ranges(o.s.rows, block_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    float* const block = sums + begin / block_rows * 2 * cols;
-    kernel(o, begin, end, block, block + cols, stores);
-  });
+  state.threads.for_ranges(o.s.rows, block_rows,
+                           [&](std::int64_t begin, std::int64_t end, int worker) {
+                             float* const block = own.of(worker);
+                             kernel(o, begin, end, block, block + cols, stores);
+                             std::copy_n(block, 2 * cols, sums + begin / block_rows * 2 * cols);
+                           });
   add_blocks(state, sums, blocks, 2 * cols, o.dgain, o.accumulate);
   add_blocks(state, sums + cols, blocks, 2 * cols, o.dbias, o.accumulate);
 }

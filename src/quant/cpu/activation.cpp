@@ -11,6 +11,7 @@
 
 #include "core/cpu/isa.hpp"
 #include "core/matrix_rows.hpp"
+#include "core/per_worker.hpp"
 #include "core/rehearsal.hpp"
 #include "hwy/cache_control.h"
 #include "quant/cpu/columns.hpp"
@@ -457,15 +458,14 @@ void activation_quantize(ContextState& state, const Config& config, const Reques
       blocks > 0
           ? column_sum_block_rows
           : std::max<std::int64_t>(1, task_elements(state, config, rows, o.x.cols) / o.x.cols);
-  std::byte* const kept =
-      o.value.data == nullptr ? frame.take<std::byte>(threads * at_once * row_bytes) : nullptr;
+  const core::PerWorker<std::byte> kept(frame, state.threads.count(),
+                                        o.value.data == nullptr ? at_once * row_bytes : 0);
   float* const sums = blocks > 0 ? frame.take<float>(blocks * o.x.cols) : nullptr;
   const auto activate = activate_kernel(state.features);
   const auto quantize = rowwise_kernel(state.features);
   const auto rotate_rows = rotated_rows_kernel(state.features);
-  const std::int64_t row_scratch =
-      o.rotation != Rotation::none ? rotated_rows_scratch(o.x.cols) : 0;
-  float* const scratch = row_scratch > 0 ? frame.take<float>(threads * row_scratch) : nullptr;
+  const core::PerWorker<float> scratch(frame, state.threads.count(),
+                                       o.rotation != Rotation::none ? o.x.cols : 0);
   const auto add = add_kernel(state.features);
   state.threads.for_ranges(rows, grain, [&](std::int64_t begin, std::int64_t end, int worker) {
     float* const block =
@@ -481,12 +481,12 @@ void activation_quantize(ContextState& state, const Config& config, const Reques
       part.q.absmax = {reinterpret_cast<float*>(reinterpret_cast<std::byte*>(o.q.absmax.data()) +
                                                 r * static_cast<std::int64_t>(sizeof(float))),
                        static_cast<std::size_t>(to - r)};
-      part.value = kept == nullptr ? core::rows_of(o.value, r, to - r)
-                                   : AnyMatrix(kept + worker * at_once * row_bytes, o.x.dtype,
-                                               to - r, o.x.cols, row_bytes / element);
+      part.value =
+          kept ? AnyMatrix(kept.of(worker), o.x.dtype, to - r, o.x.cols, row_bytes / element)
+               : core::rows_of(o.value, r, to - r);
       activate(part, {0, to - r, 0, o.x.cols}, {state.features.avx512_bf16, false});
-      if (scratch != nullptr)
-        rotate_rows(of_result(part), 0, to - r, config.stream, scratch + worker * row_scratch);
+      if (scratch)
+        rotate_rows(of_result(part), 0, to - r, config.stream, scratch.of(worker));
       else
         quantize(of_result(part), 0, to - r, config.stream);
       if (block != nullptr) add(part.value, {0, to - r, 0, o.x.cols}, block);

@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"
 //
 #include "core/assert.hpp"
+#include "core/per_worker.hpp"
 #include "hwy/cache_control.h"
 #include "quant/blocks.hpp"
 #include "quant/cpu/block_tile.hpp"
@@ -182,9 +183,9 @@ class BlockRun {
 
   void run() {
     core::Workspace::Frame frame(state_.workspace);
-    const std::int64_t workers = state_.threads.count();
-    scratch_ = frame.take<std::int8_t>(workers * scratch_bytes());
-    row_scales_ = frame.take<Scale>(workers * tile_rows_);
+    const int workers = state_.threads.count();
+    scratch_ = {frame, workers, (has_columns_ ? 2 : 1) * tile_rows_ * tile_cols_};
+    row_scales_ = {frame, workers, tile_rows_};
     if (!by_column_ && !global_) return run_rows();
     constexpr std::int64_t tasks_per_thread = 4;
     const std::int64_t wanted = tasks_per_thread * workers;
@@ -214,18 +215,13 @@ class BlockRun {
     const std::int64_t padded = padded_columns(cols_);
     if (by_column_) {
       magnitudes_.dtype = o_.x.dtype;
-      magnitudes_.part_bytes = padded * element_bytes();
+      magnitudes_.part_bytes = padded * element_bytes() + core::worker_gap_bytes;
       magnitudes_.parts = slots * parts_;
       magnitudes_.data = frame.take<std::byte>(magnitudes_.parts * magnitudes_.part_bytes);
       columns_ = {frame.take<float>(slots * padded), frame.take<float>(slots * padded),
                   frame.take<float>(slots * padded), frame.take<bool>(slots * padded / 64)};
     }
     if (global_) maxima_of_parts_ = frame.take<std::uint32_t>(slots * parts_);
-  }
-
-  // The codes of a tile by row and by column.
-  [[nodiscard]] std::int64_t scratch_bytes() const {
-    return (has_columns_ ? 2 : 1) * tile_rows_ * tile_cols_;
   }
 
   [[nodiscard]] ColumnScales columns_of(std::int64_t slot) const {
@@ -269,7 +265,7 @@ class BlockRun {
   void code(std::int64_t matrix, std::int64_t slot, Range rows, Range cols, int worker) const {
     const std::int64_t begin = matrix * rows_ + rows.begin;
     const std::int64_t count = rows.end - rows.begin;
-    Scale* const scales = row_scales_ + worker * tile_rows_;
+    Scale* const scales = row_scales_.of(worker);
     if (global_)
       scales[0] = global_scale_of(slot);
     else if (by_row_)
@@ -277,7 +273,7 @@ class BlockRun {
         scales[r] = Scale::of(core::load(o_.q.absmax.data(), begin + r));
     BlockTile tile{
         .x = o_.x, .row_scales = scales, .row_scale_step = global_ ? 0 : 1, .stride = tile_cols_};
-    std::int8_t* const scratch = scratch_ + worker * scratch_bytes();
+    std::int8_t* const scratch = scratch_.of(worker);
     if (by_row_ || global_) tile.by_row = scratch;
     if (by_column_) {
       tile.columns = columns_of(slot);
@@ -330,7 +326,7 @@ class BlockRun {
       Request part;
       part.x = {at(first, 0), o_.x.dtype, count, cols_, o_.x.stride};
       part.q = {Scales::per_row,
-                {scratch_ + worker * scratch_bytes(), count, cols_, tile_cols_},
+                {scratch_.of(worker), count, cols_, tile_cols_},
                 o_.q.absmax.subspan(static_cast<std::size_t>(first))};
       quantize(part, 0, count, false);
       o_.q.sink->take({.matrix = matrix, .row = row, .col = 0, .codes = part.q.codes});
@@ -390,10 +386,10 @@ class BlockRun {
   AbsmaxKernel absmax_kernel_;
   RaiseKernel raise_kernel_;
 
-  std::int64_t part_rows_ = 0;  // of a matrix, whose maxima are one task
-  std::int64_t parts_ = 1;      // of a matrix
-  std::int8_t* scratch_ = nullptr;
-  Scale* row_scales_ = nullptr;
+  std::int64_t part_rows_ = 0;            // of a matrix, whose maxima are one task
+  std::int64_t parts_ = 1;                // of a matrix
+  core::PerWorker<std::int8_t> scratch_;  // the codes of a tile, by row and by column
+  core::PerWorker<Scale> row_scales_;
   ColumnMagnitudes magnitudes_;
   ColumnScales columns_;
   std::uint32_t* maxima_of_parts_ = nullptr;

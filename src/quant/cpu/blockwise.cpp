@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "core/assert.hpp"
+#include "core/per_worker.hpp"
 #include "core/rehearsal.hpp"
 #include "quant/cpu/columns.hpp"
-#include "quant/cpu/scratch.hpp"
 #include "quant/cpu/strips.hpp"
 #include "quant/cpu/transpose.hpp"
 
@@ -68,28 +68,26 @@ class BlockwiseRun {
   }
 
   void take_memory(std::int64_t columns) {
-    const std::int64_t workers = state_.threads.count();
+    const int workers = state_.threads.count();
     if (strips_ != nullptr) {
-      tile_bytes_ = strip_scratch_bytes(block_rows_) + scratch_gap_bytes;
-      tiles_ = frame_.take<std::int8_t>(workers * tile_bytes_);
+      tiles_ = {frame_, workers, strip_scratch_bytes(block_rows_)};
       return;
     }
-    tile_bytes_ = TileScratch(config_.tile_rows, panel_).bytes + scratch_gap_bytes;
     magnitude_bytes_ = padded_columns(columns) * element_bytes_;
-    magnitudes_ = frame_.take<std::byte>(workers * magnitude_bytes_);
-    tiles_ = frame_.take<std::int8_t>(workers * tile_bytes_);
+    magnitudes_ = {frame_, workers, magnitude_bytes_};
+    tiles_ = {frame_, workers, TileScratch(config_.tile_rows, panel_).bytes};
     const std::int64_t scales = workers * padded_columns(panel_);
     scales_ = {frame_.take<float>(scales), frame_.take<float>(scales), frame_.take<float>(scales),
                frame_.take<bool>(scales / 64)};
   }
 
-  [[nodiscard]] WorkerScratch of(std::int64_t worker) const {
-    if (strips_ != nullptr) return {nullptr, {}, tiles_ + worker * tile_bytes_};
+  [[nodiscard]] WorkerScratch of(int worker) const {
+    if (strips_ != nullptr) return {nullptr, {}, tiles_.of(worker)};
     const std::int64_t first = worker * padded_columns(panel_);
-    return {magnitudes_ + worker * magnitude_bytes_,
+    return {magnitudes_.of(worker),
             {scales_.lower + first, scales_.upper + first, scales_.divisor + first,
              scales_.group_bracketed + first / 64},
-            tiles_ + worker * tile_bytes_};
+            tiles_.of(worker)};
   }
 
   [[nodiscard]] std::int64_t end_row(std::int64_t block) const {
@@ -230,10 +228,9 @@ class BlockwiseRun {
   const StripKernel strips_;  // null: tile by tile
   core::Workspace::Frame frame_;
 
-  std::int64_t tile_bytes_ = 0;
   std::int64_t magnitude_bytes_ = 0;
-  std::byte* magnitudes_ = nullptr;  // each worker's
-  std::int8_t* tiles_ = nullptr;
+  core::PerWorker<std::byte> magnitudes_;
+  core::PerWorker<std::int8_t> tiles_;
   ColumnScales scales_;
 };
 

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "quant/cpu/rotate.cpp"
 #include "hwy/foreach_target.h"
 //
+#include "core/per_worker.hpp"
 #include "core/rehearsal.hpp"
 #include "hwy/cache_control.h"
 #include "quant/cpu/rotated_rows.hpp"
@@ -363,12 +364,11 @@ void rotate_quantize(ContextState& state, const Config& config, const Request& o
       rowwise(state, config, {.x = rotated, .q = o.q});
     });
   }
-  const std::int64_t scratch_size = rotated_rows_scratch(o.x.cols);
-  float* const scratch = frame.take<float>(threads * scratch_size);
+  const core::PerWorker<float> scratch(frame, state.threads.count(), o.x.cols);
   const auto kernel = rotated_rows_kernel(state.features);
   const std::int64_t rows = std::max<std::int64_t>(1, elements / o.x.cols);
   state.threads.for_ranges(o.x.rows, rows, [&](std::int64_t begin, std::int64_t end, int worker) {
-    kernel(o, begin, end, config.stream, scratch + worker * scratch_size);
+    kernel(o, begin, end, config.stream, scratch.of(worker));
   });
 }
 

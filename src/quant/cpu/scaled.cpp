@@ -6,12 +6,12 @@
 #define HWY_TARGET_INCLUDE "quant/cpu/scaled.cpp"
 #include "hwy/foreach_target.h"
 //
+#include "core/per_worker.hpp"
 #include "core/rehearsal.hpp"
 #include "hwy/cache_control.h"
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/engine.hpp"
 #include "quant/cpu/rows-inl.h"
-#include "quant/cpu/scratch.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
@@ -51,14 +51,11 @@ HWY_EXPORT(ScaledRows);
 namespace cpu {
 
 void rowwise_scaled(ContextState& state, const Config& config, const Request& o) {
-  const std::int64_t threads = state.threads.count();
-  const std::int64_t scratch_size =
-      scaled_row_scratch(o.x.cols) + scratch_gap_bytes / std::int64_t{sizeof(float)};
   core::Workspace::Frame frame(state.workspace);
-  float* const scratch = frame.take<float>(threads * scratch_size);
+  const core::PerWorker<float> scratch(frame, state.threads.count(), scaled_row_scratch(o.x.cols));
   const auto kernel = HWY_DISPATCH_TABLE(ScaledRows)[table_index(state.features)];
   const auto codes = [&](std::int64_t begin, std::int64_t end, int worker) {
-    kernel(o, begin, end, config.stream, scratch + worker * scratch_size);
+    kernel(o, begin, end, config.stream, scratch.of(worker));
   };
   const bool sums = !o.column_sums.empty();
   if (sums && sums_go_along(state, o.x.rows)) return with_column_sums(state, o, codes);

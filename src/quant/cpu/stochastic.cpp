@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "quant/cpu/stochastic.cpp"
 #include "hwy/foreach_target.h"
 //
+#include "core/per_worker.hpp"
 #include "quant/cpu/engine.hpp"
 #include "quant/cpu/philox-inl.h"
 #include "quant/cpu/rows-inl.h"
@@ -182,12 +183,11 @@ void rowwise_stochastic(ContextState& state, const Config& config, const Request
   const auto kernel = HWY_DISPATCH_TABLE(StochasticRows)[table_index(state.features)];
   const std::int64_t elements = task_elements(state, config, o.x.rows, o.x.cols);
   core::Workspace::Frame frame(state.workspace);
-  const std::int64_t scratch_size = o.column_scales.empty() ? 0 : scaled_row_scratch(o.x.cols);
-  float* const scratch =
-      scratch_size > 0 ? frame.take<float>(state.threads.count() * scratch_size) : nullptr;
+  const core::PerWorker<float> scratch(frame, state.threads.count(),
+                                       o.column_scales.empty() ? 0 : scaled_row_scratch(o.x.cols));
   state.threads.for_ranges(o.x.rows, std::max<std::int64_t>(1, elements / o.x.cols),
                            [&](std::int64_t begin, std::int64_t end, int worker) {
-                             kernel(o, begin, end, scratch + worker * scratch_size);
+                             kernel(o, begin, end, scratch.of(worker));
                            });
 }
 

@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"
 //
 #include "core/assert.hpp"
+#include "core/per_worker.hpp"
 #include "hwy/cache_control.h"
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/pieces.hpp"
@@ -428,8 +429,8 @@ TileKernel tile_kernel(const core::CpuFeatures& features) {
 namespace {
 
 // All tiles, last rows first: a reduction has just left those in the caches.
-void turn_tiles(ContextState& state, const Config& config, const TileJob& job, std::int8_t* scratch,
-                std::int64_t scratch_bytes) {
+void turn_tiles(ContextState& state, const Config& config, const TileJob& job,
+                const core::PerWorker<std::int8_t>& scratch) {
   const auto kernel = tile_kernel(state.features);
   const std::int64_t across = (job.x.cols + config.tile_cols - 1) / config.tile_cols;
   // Cache lines that straddle tiles are carried from one to the next within a run of them; as long
@@ -462,7 +463,7 @@ void turn_tiles(ContextState& state, const Config& config, const TileJob& job, s
       else if (part.asks_ahead && threads == 1 && r > 0)
         part.next = at(r - run_rows, 0);
       kernel(part, {r, std::min(r + run_rows, job.x.rows), c, std::min(c + config.tile_cols, end)},
-             scratch + worker * scratch_bytes);
+             scratch.of(worker));
     }
   });
 }
@@ -490,10 +491,10 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
   const std::int64_t rows = o.x.rows;
   const std::int64_t cols = o.x.cols;
   const int workers = state.threads.count();
-  const std::int64_t scratch_bytes =
-      TileScratch(config.tile_rows, std::min(config.tile_cols, padded_columns(cols))).bytes;
   core::Workspace::Frame frame(state.workspace);
-  auto* const scratch = frame.take<std::int8_t>(workers * scratch_bytes);
+  const core::PerWorker<std::int8_t> scratch(
+      frame, workers,
+      TileScratch(config.tile_rows, std::min(config.tile_cols, padded_columns(cols))).bytes);
   TileJob job;
   job.x = o.x;
   job.q_t = o.q_t.codes;
@@ -509,7 +510,7 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
       fill_zero(state, o.q.codes);
       return fill_zero(state, o.q_t.codes);
     }
-    return turn_tiles(state, config, job, scratch, scratch_bytes);
+    return turn_tiles(state, config, job, scratch);
   }
 
   job.by_column = true;
@@ -519,7 +520,8 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
   ColumnMagnitudes magnitudes;
   magnitudes.parts = workers;
   magnitudes.dtype = o.x.dtype;
-  magnitudes.part_bytes = padded * static_cast<std::int64_t>(dtype_size_bytes(o.x.dtype));
+  magnitudes.part_bytes =
+      padded * static_cast<std::int64_t>(dtype_size_bytes(o.x.dtype)) + core::worker_gap_bytes;
   magnitudes.data = frame.take<std::byte>(workers * magnitudes.part_bytes);
   reset(state, magnitudes);
   const auto raise = raise_kernel(state.features);
@@ -533,7 +535,7 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
                                raise(o.x, {begin, end, 0, cols}, magnitudes.of(worker, 0));
                              });
     finish_columns(state, magnitudes, cols, o.q_t.absmax.data(), job.columns);
-    return turn_tiles(state, config, job, scratch, scratch_bytes);
+    return turn_tiles(state, config, job, scratch);
   }
 
   // Each panel is one thread's from its absmax to its codes, where there are enough to go round:
@@ -549,8 +551,7 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
       raise(o.x, {0, rows, begin, end}, magnitudes.of(0, begin));
       finish_columns(magnitudes.from(0, 1), begin, end, o.q_t.absmax.data(), job.columns);
       for (std::int64_t c = begin; c < end; c += config.tile_cols)
-        kernel(job, {0, rows, c, std::min(c + config.tile_cols, end)},
-               scratch + worker * scratch_bytes);
+        kernel(job, {0, rows, c, std::min(c + config.tile_cols, end)}, scratch.of(worker));
     });
     return;
   }
@@ -568,7 +569,7 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
           magnitudes.of(worker, c));
   });
   finish_columns(state, magnitudes, cols, o.q_t.absmax.data(), job.columns);
-  turn_tiles(state, config, job, scratch, scratch_bytes);
+  turn_tiles(state, config, job, scratch);
 }
 
 }  // namespace cpu

@@ -13,6 +13,7 @@
 
 #include "core/assert.hpp"
 #include "core/cpu/memory.hpp"
+#include "core/per_worker.hpp"
 #include "core/unaligned.hpp"
 #include "gemm/blockwise/engine.hpp"
 #include "gemm/int8/cpu/blocked.hpp"
@@ -110,31 +111,26 @@ class Run {
   }
 
   void take_memory() {
-    const std::int64_t workers = state_.threads.count();
+    const int workers = state_.threads.count();
     padded_rows_ = round_up(rows_, kernel_.rows_together);
     padded_k_ = gemm_int8::padded_columns(p_.k);
     packed_ = frame_.take<std::int8_t>(
         static_cast<std::int64_t>(gemm_int8::blocked_packed_bytes(kernel_, p_.k, depth_)));
     scale_a_ = frame_.take<float>(blocks_ * p_.n);
     scale_b_ = frame_.take<float>(blocks_ * padded_k_);
-    a_bytes_ = padded_rows_ * piece_blocks_ * p_.block_rows * a_copy_bytes();
-    // A multiple of 64 bytes, so that each worker's sums are aligned.
-    start_count_ = round_up(piece_blocks_ * padded_rows_, 16);
-    sums_count_ = (copies() ? 2 : 1) * round_up(std::int64_t{kernel_.rows} * kernel_.cols, 16);
-    partial_count_ = padded_tiles(rows_) * (pieces_ ? cols_ : kernel_.cols);
+    const std::int64_t a_bytes = padded_rows_ * piece_blocks_ * p_.block_rows * a_copy_bytes();
+    tile_sums_ = round_up(std::int64_t{kernel_.rows} * kernel_.cols, 16);
     const bool totals = p_.output != DType::f32 && (p_.accumulate || blocks_ > superblock_);
-    total_count_ = totals ? rows_ * cols_ : 0;
-    if (a_bytes_ > 0) a_ = frame_.take<std::int8_t>(workers * a_bytes_);
-    start_ = frame_.take<std::int32_t>(workers * start_count_);
-    sums_ = frame_.take<std::int32_t>(workers * sums_count_);
-    partial_ = frame_.take<float>(workers * partial_count_);
-    if (total_count_ > 0) total_ = frame_.take<float>(workers * total_count_);
+    a_ = {frame_, workers, a_bytes};
+    start_ = {frame_, workers, piece_blocks_ * padded_rows_};
+    sums_ = {frame_, workers, (copies() ? 2 : 1) * tile_sums_};
+    partial_ = {frame_, workers, padded_tiles(rows_) * (pieces_ ? cols_ : kernel_.cols)};
+    total_ = {frame_, workers, totals ? rows_ * cols_ : 0};
   }
 
   [[nodiscard]] WorkerScratch of(int worker) const {
-    return {a_ == nullptr ? nullptr : a_ + worker * a_bytes_, start_ + worker * start_count_,
-            sums_ + worker * sums_count_, partial_ + worker * partial_count_,
-            total_ == nullptr ? nullptr : total_ + worker * total_count_};
+    return {a_.of(worker), start_.of(worker), sums_.of(worker), partial_.of(worker),
+            total_.of(worker)};
   }
 
   // Aligned, and those of b padded to whole tiles.
@@ -248,7 +244,7 @@ class Run {
         before.fold = ends ? &fold : nullptr;
         if (copies()) {
           // The next tile promotes this one, and needs sums of its own.
-          sums = sums == scratch.sums ? scratch.sums + sums_count_ / 2 : scratch.sums;
+          sums = sums == scratch.sums ? scratch.sums + tile_sums_ : scratch.sums;
         } else {
           tile.a = first_a + r * tile.stride_a_bytes;
           tile.start = scratch.start + (b - begin) * padded_rows_ + r;
@@ -363,16 +359,12 @@ class Run {
   float* scale_b_ = nullptr;
   std::int64_t padded_k_ = 0;
   // One worker's share of each.
-  std::int64_t a_bytes_ = 0;
-  std::int64_t start_count_ = 0;
-  std::int64_t sums_count_ = 0;
-  std::int64_t partial_count_ = 0;
-  std::int64_t total_count_ = 0;
-  std::int8_t* a_ = nullptr;
-  std::int32_t* start_ = nullptr;
-  std::int32_t* sums_ = nullptr;
-  float* partial_ = nullptr;
-  float* total_ = nullptr;
+  std::int64_t tile_sums_ = 0;  // of one tile
+  core::PerWorker<std::int8_t> a_;
+  core::PerWorker<std::int32_t> start_;
+  core::PerWorker<std::int32_t> sums_;
+  core::PerWorker<float> partial_;
+  core::PerWorker<float> total_;
 };
 
 template <const MicroKernel& Kernel>

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/assert.hpp"
+#include "core/per_worker.hpp"
 #include "gemm/int8/cpu/blocked_product.hpp"
 #include "gemm/int8/cpu/epilogue.hpp"
 #include "hwy/cache_control.h"
@@ -173,8 +174,7 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
   const std::int64_t row_blocks = ceil_div(p.m, mc);
   const std::int64_t tasks = row_blocks * ceil_div(p.n, nc);
   // For every worker: even a few tasks may be run by the last worker.
-  const std::int64_t sums_size = product.sums_size(mc, nc);
-  auto* sums = frame.take<std::int32_t>(state.threads.count() * sums_size);
+  const core::PerWorker<std::int32_t> sums(frame, state.threads.count(), product.sums_size(mc, nc));
   product.scales = epilogue_scales(frame, p, o);
   prepare_a(product, frame, state.threads);
   // Nothing can fail after this point.
@@ -187,7 +187,7 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
     const std::int64_t col = task / row_blocks * nc;
     const std::int64_t next_task = std::min(task + 1, tasks - 1);
     product.block({row, std::min(row + mc, p.m), col, std::min(col + nc, p.n)},
-                  next_task / row_blocks * nc, sums + worker * sums_size);
+                  next_task / row_blocks * nc, sums.of(worker));
   });
 }
 

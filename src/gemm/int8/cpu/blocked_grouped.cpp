@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/assert.hpp"
+#include "core/per_worker.hpp"
 #include "gemm/int8/cpu/blocked.hpp"
 #include "gemm/int8/cpu/blocked_product.hpp"
 
@@ -73,13 +74,12 @@ class GroupedRun {
   std::int64_t col_blocks_ = 0;
   std::int64_t panels_ = 0;  // of one group
   std::int64_t padded_n_ = 0;
-  std::int64_t sums_size_ = 0;
   std::int64_t copy_bytes_ = 0;  // of a row
 
   std::int8_t* packed_ = nullptr;  // [groups with rows], packed here
   std::int8_t* copies_ = nullptr;
   std::int32_t* start_ = nullptr;
-  std::int32_t* sums_ = nullptr;
+  core::PerWorker<std::int32_t> sums_;
   float* scale_a_ = nullptr;  // [prepared rows]
   float* scale_b_ = nullptr;  // [groups with rows][padded n]
   float* bias_ = nullptr;     // likewise
@@ -124,10 +124,10 @@ void GroupedRun::take_memory(core::Workspace::Frame& frame, const Group& largest
     bias_ = frame.take<float>(used * padded_n_);
   }
   with_product(largest, [&](const BlockedProduct& product) {
-    sums_size_ = product.sums_size(block_size(config_.mc, largest.rows, kernel_.rows), block_cols_);
+    // For every worker: even a few tasks may be run by the last worker.
+    sums_ = {frame, workers,
+             product.sums_size(block_size(config_.mc, largest.rows, kernel_.rows), block_cols_)};
   });
-  // For every worker: even a few tasks may be run by the last worker.
-  sums_ = frame.take<std::int32_t>(workers * sums_size_);
 }
 
 // Calls f with the product of one group.
@@ -197,7 +197,7 @@ void GroupedRun::block(std::int64_t task, int worker) const {
   with_product(group, [&](const BlockedProduct& product) {
     product.block({row, std::min(row + group.block_rows, group.rows), col,
                    std::min(col + block_cols_, product.p.n)},
-                  next / group.row_blocks * block_cols_, sums_ + worker * sums_size_);
+                  next / group.row_blocks * block_cols_, sums_.of(worker));
   });
 }
 

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: scratch of which every worker of a thread pool has its own piece.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/workspace.hpp"
+
+namespace switchback::core {
+
+/// Bytes between the pieces of two workers, a page. A worker that writes to the end of its piece
+/// has the hardware fetch the lines behind it, up to the end of the page; if those are the
+/// beginning of another worker's, that one waits for them, row after row. Zen 4, two threads, rows
+/// of 4096 that are rotated in groups of 256: 1.1 to 1.3 times as fast, where the page does not end
+/// there.
+inline constexpr std::int64_t worker_gap_bytes = 4096;
+
+/// `count` elements for each worker, aligned to 64 bytes, until the Frame ends.
+template <class T>
+class PerWorker {
+ public:
+  PerWorker() = default;  ///< none
+  PerWorker(Workspace::Frame& frame, int workers, std::int64_t count) {
+    if (count == 0) return;
+    constexpr std::int64_t line = 64;
+    const std::int64_t bytes = (count * std::int64_t{sizeof(T)} + line - 1) / line * line;
+    step_ = workers == 1 ? bytes : bytes + worker_gap_bytes;
+    data_ = frame.take<std::byte>(workers * step_);
+  }
+
+  /// The worker's piece; null if there are none.
+  [[nodiscard]] T* of(int worker) const {
+    return reinterpret_cast<T*>(data_ == nullptr ? nullptr : data_ + worker * step_);
+  }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace switchback::core
