@@ -156,9 +156,10 @@ HWY_INLINE __m512i codes_of_four(const T* x, const PartScales& s) {
     const VU low_b = product(s, b, s.lower);
     const VU low_c = product(s, c, s.lower);
     const VU low_d = product(s, d, s.lower);
-    const VU differ = hn::Or(
-        hn::Or(hn::Xor(low_a, product(s, a, s.upper)), hn::Xor(low_b, product(s, b, s.upper))),
-        hn::Or(hn::Xor(low_c, product(s, c, s.upper)), hn::Xor(low_d, product(s, d, s.upper))));
+    VU differ = hn::Xor(low_a, product(s, a, s.upper));
+    differ = or_differ(differ, low_b, product(s, b, s.upper));
+    differ = or_differ(differ, low_c, product(s, c, s.upper));
+    differ = or_differ(differ, low_d, product(s, d, s.upper));
     if (HWY_LIKELY(_mm512_test_epi32_mask(differ.raw, differ.raw) == 0))
       return bytes_of_lanes(low_a, low_b, low_c, low_d);
   }
