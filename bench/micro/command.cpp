@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: the `micro` subcommand: options in, tables of ratios or one JSON object a line out.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -51,7 +52,8 @@ std::vector<MicroBench*> chosen_benches(const MicroArguments& arguments, const C
   std::vector<MicroBench*> chosen;
   for (const auto& bench : arguments.benches) {
     const bool asked = std::find(named.begin(), named.end(), bench->name()) != named.end();
-    if (!asked && (bench->only_if_named() || !named.empty())) continue;
+    const bool has_rows = arguments.options.only.empty() || bench->has_operations();
+    if (!asked && (bench->only_if_named() || !named.empty() || !has_rows)) continue;
     const std::string why = bench->refuses(context);
     if (asked && !why.empty())
       core::fail(Status::unsupported, "micro {}: not on {}: {}", bench->name(), context.device(),
@@ -142,6 +144,10 @@ void run_micro(MicroArguments& arguments) {
                explanation, table.text_for(tables, bench->key_columns()));
     flush(tables);
   }
+  if (rows == 0 && !arguments.options.only.empty())
+    core::fail(Status::invalid_argument,
+               "--only '{}': no operation of models or quantize has that in its name",
+               fmt::join(arguments.options.only, "' or '"));
   const std::optional<double> others = load.others_cores_overall();
   Json end;
   end["type"] = "micro_end";
@@ -195,6 +201,12 @@ void add_micro_command(CLI::App& app) {
           "f32, f16 or bf16 of layers and their rivals (default f32) and of quantize (default: "
           "all)")
       ->type_name("NAME");
+  command
+      ->add_option("--only", options.only,
+                   "only operations that have this in their names, of models and quantize; may be "
+                   "given again")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   SessionOptions ignored;
   for (const auto& bench : arguments->benches)
     bench->add_options(*command, ignored);

@@ -4,6 +4,7 @@
 // share a subcommand and its options.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,7 @@ using MicroShape = VerifyShape;
 struct MicroOptions {
   std::vector<MicroShape> shapes;  ///< of products, layers and MLPs; empty: the default ones
   std::optional<DType> dtype;      ///< of layers and quantize; nothing: f32, or all there are
+  std::vector<std::string> only;   ///< parts of names of operations, see takes()
   double min_time_s = 0;           ///< of each group of rivals; 0: what the claim needs
   double time_factor = 1;          ///< on the default of that
   std::uint64_t seed = 1;
@@ -37,6 +39,13 @@ struct MicroOptions {
   double cold_bytes = 0;
   measure::DisturbanceWatch* watch = nullptr;  ///< see RoundOptions
   bool targets = false;  ///< tables also say what those who work on the kernels are held to
+
+  /// Whether an operation of models or quantize is to be measured.
+  [[nodiscard]] bool takes(std::string_view operation) const {
+    return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& part) {
+             return operation.find(part) != std::string_view::npos;
+           });
+  }
 };
 
 /// M/K/N of the published tables.
@@ -63,6 +72,9 @@ class MicroBench : public Workload {
   [[nodiscard]] virtual std::string_view explanation() const { return {}; }
   /// Whether it is left out where no bench is named: it makes no claim about a machine.
   [[nodiscard]] virtual bool only_if_named() const { return false; }
+  /// Whether `--only` chooses among its operations. If it is given and no bench is named, others
+  /// are left out.
+  [[nodiscard]] virtual bool has_operations() const { return false; }
   /// Why it is not measured on this device; empty if it is.
   [[nodiscard]] virtual std::string refuses(const Context& /*context*/) const { return {}; }
   [[nodiscard]] virtual Table table() const = 0;

@@ -482,6 +482,7 @@ class ModelsBench final : public MicroBench {
            "any kind. On a device memory\nis that of its own copy, and arithmetic is only that of "
            "products.";
   }
+  [[nodiscard]] bool has_operations() const override { return true; }
   [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
     return race_table(
@@ -527,7 +528,8 @@ void micro_models(Context& context, const MicroOptions& options, const ModelsSin
     MemoryFloor memory(context, cold_bytes);
     const RandomValues random(context, d.dtype, options.seed);
     for (const ModelOperation& operation : operations)
-      race_with_floor(context, options, d, shape, operation, random, memory, cold_bytes, sink);
+      if (options.takes(operation.name))
+        race_with_floor(context, options, d, shape, operation, random, memory, cold_bytes, sink);
   }
 }
 

@@ -246,7 +246,8 @@ void measure_setup(Context& context, const QuantizeOptions& options, const Setup
   Buffers buffers(context, setup.dtype, rows, options.seed);
   const bool on_cpu = context.state().runtime == nullptr;
   for (const Operation& operation : operations())
-    if (on_cpu || operation.code_matrices > 0)  // a device has no fingerprint
+    if (options.takes(operation.name) &&
+        (on_cpu || operation.code_matrices > 0))  // a device has no fingerprint
       race_with_memory(context, options, sink, operation, setup.place, buffers);
 }
 
@@ -282,6 +283,7 @@ class QuantizeBench final : public MicroBench {
         "floats and codes of a quantize, in place of sizes past L3 and in it (0: those)")
         ->type_name("BYTES");
   }
+  [[nodiscard]] bool has_operations() const override { return true; }
   [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
     return race_table({"data", "dtype", "operation", "ms", "GB/s", "best copy", "ratio"},

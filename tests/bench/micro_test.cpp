@@ -357,6 +357,7 @@ TEST(Commands, UsageAndDeviceErrorsHaveTheirCodes) {
                                                        {"micro", "--dtype", "s8"},
                                                        {"micro", "--output", "s32"},
                                                        {"micro", "--min-time", "soon"},
+                                                       {"micro", "--only", "no such operation"},
                                                        {"info", "--threads", "-1"}};
   for (const auto& arguments : usage)
     EXPECT_EQ(captured(arguments).code, exit_codes::usage)
@@ -444,6 +445,21 @@ TEST(Commands, MicroWritesRows) {
     }
   }
   EXPECT_EQ(types, (std::set<std::string>{"micro_start", "micro", "micro_end"}));
+}
+
+TEST(Commands, MicroMeasuresTheOperationsThatAreAskedFor) {
+  const Captured c =
+      captured({"micro", "--only", "rope", "--only", "fingerprint", "--shape", "4,32,16",
+                "--quantize-bytes", "65536", "--min-time", "1ms", "--threads", "1", "--json"});
+  EXPECT_EQ(c.code, exit_codes::ok);
+  std::istringstream lines(c.out);
+  std::string line;
+  std::set<std::string> names;
+  while (std::getline(lines, line)) {
+    const auto json = nlohmann::ordered_json::parse(line);
+    if (json["type"] == "micro") names.insert(json["subject"]["name"]);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"rope: forward", "rope: backward", "fingerprint"}));
 }
 
 }  // namespace
