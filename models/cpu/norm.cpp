@@ -7,8 +7,11 @@
 #define HWY_TARGET_INCLUDE "models/cpu/norm.cpp"
 #include "hwy/foreach_target.h"
 //
+#include <initializer_list>
+
 #include "core/assert.hpp"
 #include "core/per_worker.hpp"
+#include "hwy/cache_control.h"
 #include "models/cpu/engine.hpp"
 #include "models/cpu/streams-inl.h"
 
@@ -311,21 +314,38 @@ std::size_t norm_table(const ContextState& state) {
   return quant::cpu::table_index(state.features);
 }
 
-// to[c] (+)= the sums of blocks of rows, in order.
-void add_blocks(ContextState& state, const float* sums, std::int64_t blocks, std::int64_t stride,
-                std::span<float> to, bool accumulate) {
+// Each of `to` (+)= its sums of blocks of rows, in order. A block has those of all, one after the
+// other. Half of them and more come from the caches of other cores, which may be on another die
+// (160 ns a line, two dies of Zen 4), so they are asked for before they are added.
+void add_blocks(ContextState& state, const float* sums, std::int64_t blocks,
+                std::initializer_list<std::span<float>> to, bool accumulate) {
   constexpr std::int64_t columns = 256;
-  state.threads.for_ranges(static_cast<std::int64_t>(to.size()), columns,
-                           [&](std::int64_t begin, std::int64_t end, int) {
-                             float sum[columns] = {};
-                             for (std::int64_t b = 0; b < blocks; ++b)
-                               for (std::int64_t c = begin; c < end; ++c)
-                                 sum[c - begin] += sums[b * stride + c];
-                             for (std::int64_t c = begin; c < end; ++c) {
-                               float& total = to[static_cast<std::size_t>(c)];
-                               total = accumulate ? total + sum[c - begin] : sum[c - begin];
-                             }
-                           });
+  constexpr std::int64_t ahead = 16;  // blocks
+  constexpr std::int64_t line = 16;
+  const auto cols = static_cast<std::int64_t>(to.begin()->size());
+  const std::int64_t stride = static_cast<std::int64_t>(to.size()) * cols;
+  const std::int64_t across = (cols + columns - 1) / columns;
+  state.threads.for_each(static_cast<std::int64_t>(to.size()) * across,
+                         [&](std::int64_t task, int) {
+                           const std::int64_t begin = task % across * columns;
+                           const std::int64_t count = std::min(columns, cols - begin);
+                           const float* const from = sums + task / across * cols + begin;
+                           const auto ask = [&](std::int64_t block) {
+                             for (std::int64_t c = 0; c < count; c += line)
+                               hwy::Prefetch(from + std::min(block, blocks - 1) * stride + c);
+                           };
+                           for (std::int64_t b = 0; b < ahead; ++b)
+                             ask(b);
+                           float sum[columns] = {};
+                           for (std::int64_t b = 0; b < blocks; ++b) {
+                             ask(b + ahead);
+                             for (std::int64_t c = 0; c < count; ++c)
+                               sum[c] += from[b * stride + c];
+                           }
+                           float* const total = (to.begin() + task / across)->data() + begin;
+                           for (std::int64_t c = 0; c < count; ++c)
+                             total[c] = accumulate ? total[c] + sum[c] : sum[c];
+                         });
 }
 
 }  // namespace
@@ -353,7 +373,7 @@ void rms_norm_backward(ContextState& state, const RmsNormBackward& o) {
         kernel(o, begin, end, own.of(worker), stores);
         std::copy_n(own.of(worker), o.s.cols, sums + begin / block_rows * o.s.cols);
       });
-  add_blocks(state, sums, blocks, o.s.cols, o.dgain, o.accumulate);
+  add_blocks(state, sums, blocks, {o.dgain}, o.accumulate);
 }
 
 void layer_norm(ContextState& state, const LayerNorm& o) {
@@ -382,8 +402,7 @@ void layer_norm_backward(ContextState& state, const LayerNormBackward& o) {
                              kernel(o, begin, end, block, block + cols, stores);
                              std::copy_n(block, 2 * cols, sums + begin / block_rows * 2 * cols);
                            });
-  add_blocks(state, sums, blocks, 2 * cols, o.dgain, o.accumulate);
-  add_blocks(state, sums + cols, blocks, 2 * cols, o.dbias, o.accumulate);
+  add_blocks(state, sums, blocks, {o.dgain, o.dbias}, o.accumulate);
 }
 
 }  // namespace cpu
