@@ -95,6 +95,12 @@ void print_engines(const std::vector<EngineList>& lists) {
   fmt::print("{}\n", table.text_for(stdout, 2));
 }
 
+std::string latency_text(const CoreLatency& latency) {
+  const std::string most = fmt::format("{:.0f} ns", latency.most_ns);
+  if (latency.most_ns < 1.2 * latency.least_ns) return most;
+  return fmt::format("{:.0f} to {}", latency.least_ns, most);
+}
+
 void run_info(const InfoArguments& arguments) {
   Context context(arguments.context);
   const nlohmann::ordered_json machine = machine_json(context);
@@ -129,7 +135,10 @@ void run_info(const InfoArguments& arguments) {
     json["ceilings"] = {{"copy_gb_s", c.copy_gb_s},   {"copy_l3_gb_s", c.copy_l3_gb_s},
                         {"s8_tops", c.s8_tops},       {"s8_instruction", c.s8_instruction},
                         {"f32_tflops", c.f32_tflops}, {"f32_instruction", c.f32_instruction}};
-    if (device) json["ceilings"]["bf16_tflops"] = c.bf16_tflops;
+    if (device)
+      json["ceilings"]["bf16_tflops"] = c.bf16_tflops;
+    else
+      json["ceilings"]["core_to_core_ns"] = to_json(c.core_to_core);
     if (!arguments.json) {
       Table table({"ceiling", "rate", "of"}, {"of"});
       table.add({"copy past the caches", number(c.copy_gb_s) + " GB/s", "bytes read and written"});
@@ -142,6 +151,9 @@ void run_info(const InfoArguments& arguments) {
       if (device)
         table.add({"bf16", number(c.bf16_tflops) + " TFLOP/s", "bf16 product of the same size"});
       table.add({"f32", number(c.f32_tflops) + " TFLOP/s", c.f32_instruction + where});
+      if (c.core_to_core.most_ns > 0)
+        table.add({"core to core", latency_text(c.core_to_core),
+                   "a cache line, from the first thread's core to the nearest and farthest"});
       fmt::print("{}\n", table.text_for(stdout));
       flush_stdout();
     }

@@ -296,6 +296,7 @@ Ceilings measure_ceilings(Context& context, double budget_s) {
   c.copy_l3_gb_s = copy_rate(context, inside_l3_bytes(context.threads()), part_s) * 1e-9;
   c.s8_tops = loop_rate(context, s8, part_s) * 1e-12;
   c.f32_tflops = loop_rate(context, f32, part_s) * 1e-12;
+  c.core_to_core = measure_core_latency(context);
   c.s8_instruction = s8.instruction;
   c.f32_instruction = f32.instruction;
   return c;

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "bench/machine/core_latency.hpp"
 #include "switchback/context.hpp"
 
 namespace switchback::bench {
@@ -16,13 +17,14 @@ struct Ceilings {
   double s8_tops = 0;       ///< int8 multiply-adds in registers alone, two operations each, in 1e12
   double f32_tflops = 0;    ///< the same for f32
   double bf16_tflops = 0;   ///< of a device beside the CPU; 0 on the CPU
+  CoreLatency core_to_core;
   std::string s8_instruction;
   std::string f32_instruction;
 };
-/// Takes about budget_s seconds (a quarter each) once its buffers are there. Both copies are the
-/// better of plain and streaming stores.
-/// On a device beside the CPU: its own copy past the caches, and products of its library, since
-/// there is no telling what its units could do beyond those.
+/// Takes about budget_s seconds (a quarter for each rate) once its buffers are there. Both copies
+/// are the better of plain and streaming stores. On a device beside the CPU: its own copy past the
+/// caches, and products of its library, since there is no telling what its units could do beyond
+/// those.
 Ceilings measure_ceilings(Context& context, double budget_s);
 Ceilings measure_device_ceilings(Context& context, double budget_s);
 

@@ -12,6 +12,7 @@
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/cli/terminal.hpp"
+#include "bench/machine/core_latency.hpp"
 #include "bench/machine/machine.hpp"
 #include "bench/micro/micro.hpp"
 #include "bench/workload/disturbance.hpp"
@@ -110,6 +111,7 @@ void run_micro(MicroArguments& arguments) {
             "the device was done), medians of interleaved rounds";
   if (arguments.options.cold) start["caches"] = "cold";
   start["machine"] = session.machine();
+  if (session.on_cpu()) start["core_to_core_ns"] = to_json(measure_core_latency(context));
   start["warning"] = busy_warning();
   write(start.dump());
   if (const std::string warning = busy_warning(); !warning.empty())
@@ -153,6 +155,7 @@ void run_micro(MicroArguments& arguments) {
   end["type"] = "micro_end";
   end["others_cores"] = others ? Json(*others) : Json(nullptr);
   end["disturbed"] = load.disturbs(others);
+  if (session.on_cpu()) end["core_to_core_ns"] = to_json(measure_core_latency(context));
   const measure::Disturbance& disturbance = session.disturbance().total();
   put_disturbance(disturbance, end);
   end["disturbed_rows"] = marked;

@@ -95,6 +95,7 @@ void put_header(const RunHeader& header, const Ceilings& ceilings, Json& line) {
                       {"f32_tflops", ceilings.f32_tflops},
                       {"copy_gb_s", ceilings.copy_gb_s},
                       {"copy_l3_gb_s", ceilings.copy_l3_gb_s},
+                      {"core_to_core_ns", to_json(ceilings.core_to_core)},
                       {"s8_instruction", ceilings.s8_instruction},
                       {"f32_instruction", ceilings.f32_instruction}};
 }

@@ -140,8 +140,26 @@ TEST(Ceilings, Measured) {
     EXPECT_GT(value, 0);
   }
   EXPECT_GE(c.copy_l3_gb_s, 0);
+  EXPECT_GE(c.core_to_core.least_ns, 0);
+  EXPECT_GE(c.core_to_core.most_ns, c.core_to_core.least_ns);
   EXPECT_FALSE(c.s8_instruction.empty());
   EXPECT_FALSE(c.f32_instruction.empty());
+}
+
+// It does not wait for ever: here at most two of eight threads run at a time on many machines.
+TEST(CoreLatency, IsThatOfTwoThreads) {
+  Context one({.device = "cpu", .threads = 1, .isa = {}});
+  EXPECT_EQ(measure_core_latency(one).most_ns, 0);
+  EXPECT_TRUE(to_json(measure_core_latency(one)).is_null());
+  for (const int threads : {2, 8}) {
+    Context context({.device = "cpu", .threads = threads, .isa = {}});
+    const CoreLatency latency = measure_core_latency(context);
+    EXPECT_GE(latency.most_ns, latency.least_ns);
+    if (latency.most_ns == 0) continue;  // they never met
+    EXPECT_GT(latency.least_ns, 0.1);    // no core is as fast
+    EXPECT_LT(latency.most_ns, 5e6);     // or their time was over
+    EXPECT_EQ(to_json(latency), (nlohmann::ordered_json{latency.least_ns, latency.most_ns}));
+  }
 }
 
 }  // namespace
