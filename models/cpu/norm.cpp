@@ -331,8 +331,8 @@ void add_blocks(ContextState& state, const float* sums, std::int64_t blocks,
                            const std::int64_t count = std::min(columns, cols - begin);
                            const float* const from = sums + task / across * cols + begin;
                            const auto ask = [&](std::int64_t block) {
-                             for (std::int64_t c = 0; c < count; c += line)
-                               hwy::Prefetch(from + std::min(block, blocks - 1) * stride + c);
+                             for (std::int64_t c = 0; c < count && block < blocks; c += line)
+                               hwy::Prefetch(from + block * stride + c);
                            };
                            for (std::int64_t b = 0; b < ahead; ++b)
                              ask(b);
