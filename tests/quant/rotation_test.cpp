@@ -188,30 +188,33 @@ TYPED_TEST(RotationEngines, LongRows) {
 }
 
 TYPED_TEST(RotationEngines, NonFiniteAndZeroRows) {
-  for (const Rotation rotation : rotations) {
-    Matrix<TypeParam> x = normal_of_size<TypeParam>(9, 2048);
-    for (std::int64_t c = 0; c < 2048; ++c) {
-      x.set(0, c, TypeParam(0.0f));
-      x.set(1, c, TypeParam(-0.0f));
+  // Whole groups of 1024, and some of 256 behind them.
+  for (const Rotation rotation : rotations)
+    for (const std::int64_t cols : {2048, 2048 + 768}) {
+      if (cols % quant::group_of(rotation) != 0) continue;
+      Matrix<TypeParam> x = normal_of_size<TypeParam>(9, cols);
+      for (std::int64_t c = 0; c < cols; ++c) {
+        x.set(0, c, TypeParam(0.0f));
+        x.set(1, c, TypeParam(-0.0f));
+      }
+      x.set(2, 5, TypeParam(nan));
+      x.set(3, cols - 1, TypeParam(inf));
+      x.set(4, 1030, TypeParam(-inf));
+      x.set(5, 0, TypeParam(inf));
+      x.set(5, 1, TypeParam(-inf));
+      // Sums that overflow, in types that can.
+      for (std::int64_t c = 0; c < 64; ++c)
+        x.set(6, c, TypeParam(std::is_same_v<TypeParam, half> ? 65504.0f : 0x1.fep127f));
+      check(x, rotation);
+      Floats absmax(9);
+      Matrix<std::int8_t> q(9, cols);
+      rotate_quantize(contexts().back().second, x.view(), rotation, q.view(), absmax.span());
+      for (const std::int64_t r : {2, 3, 4, 5})
+        EXPECT_FALSE(std::isfinite(absmax.values.get(0, r))) << r;
+      EXPECT_EQ(absmax.values.get(0, 0), 0.0f);
+      EXPECT_EQ(absmax.values.get(0, 1), 0.0f);
+      EXPECT_TRUE(std::isfinite(absmax.values.get(0, 8)));
     }
-    x.set(2, 5, TypeParam(nan));
-    x.set(3, 2047, TypeParam(inf));
-    x.set(4, 1030, TypeParam(-inf));
-    x.set(5, 0, TypeParam(inf));
-    x.set(5, 1, TypeParam(-inf));
-    // Sums that overflow, in types that can.
-    for (std::int64_t c = 0; c < 64; ++c)
-      x.set(6, c, TypeParam(std::is_same_v<TypeParam, half> ? 65504.0f : 0x1.fep127f));
-    check(x, rotation);
-    Floats absmax(9);
-    Matrix<std::int8_t> q(9, 2048);
-    rotate_quantize(contexts().back().second, x.view(), rotation, q.view(), absmax.span());
-    for (const std::int64_t r : {2, 3, 4, 5})
-      EXPECT_FALSE(std::isfinite(absmax.values.get(0, r))) << r;
-    EXPECT_EQ(absmax.values.get(0, 0), 0.0f);
-    EXPECT_EQ(absmax.values.get(0, 1), 0.0f);
-    EXPECT_TRUE(std::isfinite(absmax.values.get(0, 8)));
-  }
 }
 
 TYPED_TEST(RotationEngines, TinyAndHugeRows) {
@@ -224,9 +227,10 @@ TYPED_TEST(RotationEngines, TinyAndHugeRows) {
 // Stores past the caches are chosen for matrices too large for a test.
 TYPED_TEST(RotationEngines, StreamedCodesAreTheSame) {
   if (!on_cpu()) GTEST_SKIP() << "has no such stores";
-  for (const Rotation rotation : rotations)
+  const auto streamed = [](std::int64_t cols, Rotation rotation) {
+    if (cols % quant::group_of(rotation) != 0) return;
     for (const Layout layout : {Layout{0, 0}, Layout{32, 5}}) {
-      const Matrix<TypeParam> x = normal_of_size<TypeParam>(7, 3 * 1024);
+      const Matrix<TypeParam> x = normal_of_size<TypeParam>(7, cols);
       const Rotated<TypeParam> want = run(reference(), x, rotation, {});
       for (auto& [name, context] : contexts()) {
         SCOPED_TRACE(name);
@@ -251,6 +255,10 @@ TYPED_TEST(RotationEngines, StreamedCodesAreTheSame) {
         EXPECT_TRUE(same_bits(absmax.values, want.absmax.values));
       }
     }
+  };
+  for (const Rotation rotation : rotations)
+    for (const std::int64_t cols : {3 * 1024, 3 * 1024 + 256, 1024 + 768})
+      streamed(cols, rotation);
 }
 
 // ---- Arguments

@@ -16,6 +16,31 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
+// How rows are rotated, and one with a scale is coded: any number of groups, in any alignment.
+template <int g, bool stream>
+struct ByRuns {
+  Scale scale;
+
+  explicit HWY_INLINE ByRuns(const Scale& s) : scale(s) {}
+  // Of a row at another address each part would begin and end with stores through the caches, to
+  // lines that are streamed to: a third of the speed.
+  static std::int64_t part(const std::int8_t* codes, std::int64_t cols) {
+    const bool aligned = reinterpret_cast<std::uintptr_t>(codes) % quad == 0;
+    return stream && !aligned ? cols : g < 256 ? 256 : g;
+  }
+  template <class T>
+  static HWY_INLINE void rotate(const T* x, std::int64_t count, float* out, LargestOf& largest) {
+    rotate_run<g>(x, count, out, largest);
+  }
+  template <class T>
+  HWY_INLINE void code_and_rotate(float* v, std::int64_t count, std::int8_t* q, const T* x,
+                                  LargestOf& largest) const {
+    NoMax none;
+    code_run<stream>(v, count, scale, q, v, none);
+    if (x != nullptr) rotate_run<g>(x, count, v, largest);
+  }
+};
+
 #if HWY_TARGET == HWY_AVX3
 // Four groups of 256 at a time. An element's number is d3 d2 d1 d0 in base 4, that of its group e.
 // The first exchange brings e into the lanes, where no stage needs it, so that two exchanges do
@@ -30,6 +55,17 @@ namespace switchback::quant::HWY_NAMESPACE {
 // Groups of 1024 are four of 256 with one more stage, whose exchange leaves the codes of 64
 // elements in order.
 
+// For what is loaded once: a compiler that sees several uses may read memory for each, but Zen 4
+// reads one vector a cycle and writes half of one.
+HWY_INLINE VF in_register(VF v) {
+  asm("" : "+v"(v.raw));
+  return v;
+}
+HWY_INLINE __m512i in_register(__m512i v) {
+  asm("" : "+v"(v));
+  return v;
+}
+
 inline constexpr std::int64_t group = 256;
 inline constexpr std::int64_t four_groups = 4 * group;
 
@@ -40,52 +76,64 @@ HWY_INLINE void load_of_groups(const T* x, Four& v, Four& w) {
   x += 16;
   w = lanes_transposed({widen(x), widen(x + group), widen(x + 2 * group), widen(x + 3 * group)});
 }
-// A permutation of words widens too.
+// Words of the four groups are brought together, then each gets zeros below it: two unpacks for
+// each vector. Permutations of words by an index would be fewer, 1.5 a vector, but have three
+// operands. Vectors of v hold what has an even d1, those of w what has an odd one; their blocks are
+// those of the first 16 elements' d1 / 2 and of the others'.
 HWY_INLINE void load_of_groups(const bfloat16* x, Four& v, Four& w) {
-  constexpr int low = 0x44;
-  constexpr int high = 0xEE;
-  constexpr __mmask32 upper_halves = 0xAAAAAAAA;
-  const __m512i a = _mm512_loadu_si512(x);
-  const __m512i b = _mm512_loadu_si512(x + group);
-  const __m512i c = _mm512_loadu_si512(x + 2 * group);
-  const __m512i d = _mm512_loadu_si512(x + 3 * group);
-  // Of element d0 of each four: word 16 · e + 4 · d1 + d0 of those of 16 elements of each group.
-  const __m512i first = _mm512_slli_epi32(
-      _mm512_setr_epi32(0, 16, 32, 48, 4, 20, 36, 52, 8, 24, 40, 56, 12, 28, 44, 60), 16);
-  const __m512i one = _mm512_set1_epi32(1 << 16);
-  const __m512i second = _mm512_add_epi32(first, one);
-  const __m512i third = _mm512_add_epi32(second, one);
-  const __m512i fourth = _mm512_add_epi32(third, one);
-  const auto widened = [&](__m512i ab, __m512i words, __m512i cd) HWY_ATTR {
-    return VF{_mm512_castsi512_ps(_mm512_maskz_permutex2var_epi16(upper_halves, ab, words, cd))};
+  const __m512i a = in_register(_mm512_loadu_si512(x));
+  const __m512i b = in_register(_mm512_loadu_si512(x + group));
+  const __m512i c = in_register(_mm512_loadu_si512(x + 2 * group));
+  const __m512i d = in_register(_mm512_loadu_si512(x + 3 * group));
+  const auto widened = [](__m512i pairs, __m512i other_pairs) HWY_ATTR {
+    const __m512i zero = _mm512_setzero_si512();
+    const __m512i low = _mm512_unpacklo_epi32(pairs, other_pairs);
+    const __m512i high = _mm512_unpackhi_epi32(pairs, other_pairs);
+    return Four{VF{_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, low))},
+                VF{_mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, low))},
+                VF{_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, high))},
+                VF{_mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, high))}};
   };
-  const __m512i ab = _mm512_shuffle_i64x2(a, b, low);
-  const __m512i cd = _mm512_shuffle_i64x2(c, d, low);
-  v = {widened(ab, first, cd), widened(ab, second, cd), widened(ab, third, cd),
-       widened(ab, fourth, cd)};
-  const __m512i later_ab = _mm512_shuffle_i64x2(a, b, high);
-  const __m512i later_cd = _mm512_shuffle_i64x2(c, d, high);
-  w = {widened(later_ab, first, later_cd), widened(later_ab, second, later_cd),
-       widened(later_ab, third, later_cd), widened(later_ab, fourth, later_cd)};
+  v = widened(_mm512_unpacklo_epi16(a, b), _mm512_unpacklo_epi16(c, d));
+  w = widened(_mm512_unpackhi_epi16(a, b), _mm512_unpackhi_epi16(c, d));
 }
 
-// The stages of strides 1 and 4.
+// The stages of strides 1 and 4 of what was loaded; out: 128 elements.
 template <class T>
-HWY_INLINE void first_stages_of_groups(Four v, float* out) {
+HWY_INLINE void first_stages_of_groups(Four v, Four w, float* out) {
   stage<T>(v);
+  stage<T>(w);
   v = blocks_transposed(v);
+  w = blocks_transposed(w);
+  if constexpr (std::is_same_v<T, bfloat16>) {  // d1 in order, half of it from v
+    const Four first = {v.a, w.a, v.b, w.b};
+    w = {v.c, w.c, v.d, w.d};
+    v = first;
+  }
   stage<T>(v);
+  stage<T>(w);
   store(v, out);
+  store(w, out + 64);
 }
+
+// Asks for 128 elements of those that come after x, in the order of memory, into the second-level
+// cache: the row is what the first has room for.
+template <class T>
+HWY_INLINE void ask_for_groups(const T* x) {
+  constexpr std::int64_t ahead = 4096 / std::int64_t{sizeof(T)};
+  for (std::int64_t c = 0; c < 128; c += 64 / std::int64_t{sizeof(T)})
+    __builtin_prefetch(x + ahead + c, 0, 2);
+}
+
 template <class T>
 HWY_INLINE void first_stages_of_groups(const T* x, float* out) {
   HWY_UNROLL(1)
   for (std::int64_t i = 0; i < group; i += 32) {
+    ask_for_groups(x + 4 * i);
     Four v;
     Four w;
     load_of_groups(x + i, v, w);
-    first_stages_of_groups<T>(v, out + 4 * i);
-    first_stages_of_groups<T>(w, out + 4 * i + 64);
+    first_stages_of_groups<T>(v, w, out + 4 * i);
   }
 }
 
@@ -97,7 +145,7 @@ HWY_INLINE void last_stages_of_groups(float* out, LargestOf& largest) {
     VF v[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i)
-      v[i] = hn::LoadU(F32(), at + 64 * i);
+      v[i] = in_register(hn::LoadU(F32(), at + 64 * i));
 #pragma GCC unroll 4
     for (int i = 0; i < 16; i += 4)
       stage<fuses<T>>(v[i], v[i + 1], v[i + 2], v[i + 3]);
@@ -163,19 +211,12 @@ HWY_INLINE void code_four_groups(float* v, const OneScale& scale, std::int8_t* q
       Four a;
       Four b;
       if constexpr (reads) {
-        const T* const from = x + i + 16 * j;
-        // In the order of memory, into the second-level cache: the row is what the first has room
-        // for.
-        constexpr std::int64_t ahead = 4096 / std::int64_t{sizeof(T)};
-        const T* const soon = x + ahead + 4 * i + 64 * j;
-        for (std::int64_t c = 0; c < 128; c += 64 / std::int64_t{sizeof(T)})
-          __builtin_prefetch(soon + c, 0, 2);
-        load_of_groups(from, a, b);
+        ask_for_groups(x + 4 * i + 64 * j);
+        load_of_groups(x + i + 16 * j, a, b);
       }
       k[j] = codes_of_groups<made>(at, scale);
-      if constexpr (reads) first_stages_of_groups<T>(a, at);
       k[j + 1] = codes_of_groups<made>(at + 64, scale);
-      if constexpr (reads) first_stages_of_groups<T>(b, at + 64);
+      if constexpr (reads) first_stages_of_groups<T>(a, b, at);
     }
     if constexpr (g == group) {
       store_codes_of_groups<stream>(k, q + i);
@@ -186,31 +227,35 @@ HWY_INLINE void code_four_groups(float* v, const OneScale& scale, std::int8_t* q
   }
 }
 
-// How rows are rotated, and one with a scale is coded: four groups at a time, which together may be
-// one of 1024.
+// The same, four groups at a time, which together may be one of 1024; groups that are left at the
+// end of a row, as others are.
 template <int g, bool stream>
 struct ByFourGroups {
   Scale::Method method;
   OneScale scale;
+  ByRuns<g, stream> rest;
 
-  explicit HWY_INLINE ByFourGroups(const Scale& s) : method(s.method), scale(s) {}
+  explicit HWY_INLINE ByFourGroups(const Scale& s) : method(s.method), scale(s), rest(s) {}
   static bool takes(const Request& o) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(o.q.codes.data) % quad == 0 &&
                          o.q.codes.stride % quad == 0;
-    return o.x.cols % four_groups == 0 && (aligned || !stream);
+    return o.x.cols >= four_groups && (aligned || !stream);
   }
   static std::int64_t part(const std::int8_t*, std::int64_t) { return four_groups; }
 
   template <class T>
   static HWY_INLINE void rotate(const T* x, std::int64_t count, float* out, LargestOf& largest) {
-    for (std::int64_t i = 0; i < count; i += four_groups) {
+    std::int64_t i = 0;
+    for (; i + four_groups <= count; i += four_groups) {
       first_stages_of_groups(x + i, out + i);
       last_stages_of_groups<g, T>(out + i, largest);
     }
+    rotate_run<g>(x + i, count - i, out + i, largest);
   }
   template <class T>
   HWY_INLINE void code_and_rotate(float* v, std::int64_t count, std::int8_t* q, const T* x,
                                   LargestOf& largest) const {
+    if (count < four_groups) return rest.code_and_rotate(v, count, q, x, largest);
     if (HWY_LIKELY(method == Scale::Method::bracket && x != nullptr)) {
       code_four_groups<g, Made::bracket, stream, true>(v, scale, q, x);
       last_stages_of_groups<g, T>(v, largest);
@@ -226,31 +271,6 @@ struct ByFourGroups {
   }
 };
 #endif
-
-// The same in any number and alignment, of g elements.
-template <int g, bool stream>
-struct ByRuns {
-  Scale scale;
-
-  explicit HWY_INLINE ByRuns(const Scale& s) : scale(s) {}
-  // Of a row at another address each part would begin and end with stores through the caches, to
-  // lines that are streamed to: a third of the speed.
-  static std::int64_t part(const std::int8_t* codes, std::int64_t cols) {
-    const bool aligned = reinterpret_cast<std::uintptr_t>(codes) % quad == 0;
-    return stream && !aligned ? cols : g < 256 ? 256 : g;
-  }
-  template <class T>
-  static HWY_INLINE void rotate(const T* x, std::int64_t count, float* out, LargestOf& largest) {
-    rotate_run<g>(x, count, out, largest);
-  }
-  template <class T>
-  HWY_INLINE void code_and_rotate(float* v, std::int64_t count, std::int8_t* q, const T* x,
-                                  LargestOf& largest) const {
-    NoMax none;
-    code_run<stream>(v, count, scale, q, v, none);
-    if (x != nullptr) rotate_run<g>(x, count, v, largest);
-  }
-};
 
 // Rows [begin, end). Each element comes from memory once: when a part of a row has been coded from
 // `rotated`, the same part of the next row is read, rotated and put in its place.

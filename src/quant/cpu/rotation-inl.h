@@ -18,15 +18,18 @@ namespace switchback::quant::HWY_NAMESPACE {
 // Floor with 16 lanes, for each vector of elements, if all pipes were busy: 6 shuffles (bf16: 4.5),
 // 8 additions, subtractions and products (16-bit elements: 7), 1 or 2 operations that widen those,
 // 1.25 of the maximum, 5 of the codes. Zen 4 begins two such operations a cycle: 10 cycles for 16
-// elements. But shuffles begin at one a cycle, on half of the pipes that add and half of those that
-// multiply: measured, in the caches, are 16 cycles, of bf16 14. Four groups of 256 at a time need 4
-// shuffles (and 0.25 more of the codes), and their first stages stand between the products of
-// codes: 13 cycles, of bf16 12.6; past the caches, with two threads, f32 15, bf16 16. Groups of
-// 1024 have one more exchange and stage: f32 16 to 19, bf16 19. A copy at 31 to 40 GB/s takes 9.5
-// to 7.4 cycles for as many f32, 5.7 to 4.4 for bf16. With 8 lanes: 16 additions and subtractions,
-// 4 products and 4 shuffles for a vector, and 2 loads and 2 stores of the first-level cache besides
-// the input: 10 to 12 cycles for 8 elements. Addition is commutative to the bit, so one sum serves
-// lanes that add in either order.
+// elements. But not all pipes take all of them (measured, of 512 bits): products one a cycle on the
+// first two; additions, maxima by vrangeps, conversions and shifts one a cycle on the others;
+// unpacks 1.5 a cycle on those and one of the first, other shuffles one a cycle on one of each; and
+// a store of 64 bytes, which takes two cycles, keeps back an operation of three operands, as these
+// do each other. In the caches, one group at a time takes 16 cycles, of bf16 14. Four groups of 256
+// at a time need 4 shuffles (and 0.25 more of the codes), and their first stages stand between the
+// products of codes: f32 12.9 cycles, f16 13.6, bf16 12.5; past the caches, with two threads, 15.5
+// to 16, 14.3 to 15 and 13.4. Groups of 1024 have one more exchange and stage: 15.7, 15.7 and 14.7
+// in the caches. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for as many f32, 5.7 to 4.4 for
+// bf16. With 8 lanes: 16 additions and subtractions, 4 products and 4 shuffles for a vector, and 2
+// loads and 2 stores of the first-level cache besides the input: 10 to 12 cycles for 8 elements.
+// Addition is commutative to the bit, so one sum serves lanes that add in either order.
 
 // The largest magnitude seen, as bits that order NaN over Inf over numbers.
 #if HWY_TARGET == HWY_AVX3
