@@ -116,13 +116,14 @@ HWY_INLINE void first_stages_of_groups(Four v, Four w, float* out) {
   store(w, out + 64);
 }
 
-// Asks for 128 elements of those that come after x, in the order of memory, into the second-level
-// cache: the row is what the first has room for.
+// Asks for 128 elements of those that come after x, in the order of memory: of f32 into the
+// second-level cache, because the rotated row is what the first has room for.
 template <class T>
 HWY_INLINE void ask_for_groups(const T* x) {
-  constexpr std::int64_t ahead = 4096 / std::int64_t{sizeof(T)};
+  constexpr bool narrow = sizeof(T) == 2;
+  constexpr std::int64_t ahead = (narrow ? 3072 : 4096) / std::int64_t{sizeof(T)};
   for (std::int64_t c = 0; c < 128; c += 64 / std::int64_t{sizeof(T)})
-    __builtin_prefetch(x + ahead + c, 0, 2);
+    __builtin_prefetch(x + ahead + c, 0, narrow ? 3 : 2);
 }
 
 template <class T>
