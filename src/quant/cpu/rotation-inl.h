@@ -25,11 +25,11 @@ namespace switchback::quant::HWY_NAMESPACE {
 // do each other. In the caches, one group at a time takes 16 cycles, of bf16 14. Four groups of 256
 // at a time need 4 shuffles (and 0.25 more of the codes), and their first stages stand between the
 // products of codes: f32 12.9 cycles, f16 13.6, bf16 12.5; past the caches, with two threads, 15.5
-// to 16, 14.3 to 15 and 13.4. Groups of 1024 have one more exchange and stage: 15.7, 15.7 and 14.7
-// in the caches. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for as many f32, 5.7 to 4.4 for
-// bf16. With 8 lanes: 16 additions and subtractions, 4 products and 4 shuffles for a vector, and 2
-// loads and 2 stores of the first-level cache besides the input: 10 to 12 cycles for 8 elements.
-// Addition is commutative to the bit, so one sum serves lanes that add in either order.
+// to 16, 14 to 15 and 12.9 to 13.9. Groups of 1024 have one more exchange and stage: 15.7, 15.7
+// and 14.7 in the caches. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for as many f32, 5.7
+// to 4.4 for bf16. With 8 lanes: 16 additions and subtractions, 4 products and 4 shuffles for a
+// vector, and 2 loads and 2 stores of the first-level cache besides the input: 10 to 12 cycles for
+// 8 elements. Addition is commutative to the bit, so one sum serves lanes that add in either order.
 
 // The largest magnitude seen, as bits that order NaN over Inf over numbers.
 #if HWY_TARGET == HWY_AVX3
