@@ -61,7 +61,9 @@ HWY_INLINE float max_of(const T* x, std::int64_t count) {
 struct Differences {
   double shift;
   float subtrahend = 0, lowest, added, most = std::numeric_limits<float>::infinity();
+  // The bits of what is rounded to sixteenths, and of an element of bf16.
   std::int32_t most_shifted = std::numeric_limits<std::int32_t>::max();
+  std::int16_t most_bf16 = std::numeric_limits<std::int16_t>::max();
   // Otherwise the shift is a multiple of ln(2), which `added` has: that leaves nothing to round.
   bool subtracts;
 
@@ -70,7 +72,10 @@ struct Differences {
     constexpr double ln2 = 0x1.62e42fefa39efp-1;
     constexpr float far = 65536;    // from where on log2(e), of 24 bits, errs by too much
     constexpr double least = -127;  // 2^-127 becomes 0
-    subtracts = HWY_TARGET != HWY_AVX3 || !of_bf16 || !(std::fabs(near) <= far);
+    // A limit that is compared as bits is not negative: only those of positive numbers are in
+    // order.
+    const float least_near = is_limited ? -most_above : -far;
+    subtracts = HWY_TARGET != HWY_AVX3 || !of_bf16 || !(near >= least_near && near <= far);
     double whole = 0;
     if (subtracts) {
       subtrahend = near;
@@ -82,15 +87,30 @@ struct Differences {
     lowest = static_cast<float>((least + whole) * ln2);
     if (!is_limited) return;
     most = near + most_above;
-    most_shifted = std::bit_cast<std::int32_t>(added + most_above * quant::gelu::log2_e);
+    most_shifted = std::bit_cast<std::int32_t>(sixteenths + most_above * quant::gelu::log2_e);
+    most_bf16 = static_cast<std::int16_t>(std::bit_cast<std::uint32_t>(most) >> 16);
   }
 
  private:
   static constexpr float sixteenths = 0x1.8p19f;  // leaves sixteen times a number in the low bits
 };
 
-// p · power = exp(x - shift). False if an x exceeds the limit; p and power then say nothing.
-template <int count, class T, bool subtracts>
+#if HWY_TARGET == HWY_AVX3
+// Whether one of `count` vectors exceeds a limit that is not negative.
+template <int count>
+HWY_INLINE bool any_exceeds(const bfloat16* x, std::int16_t most_bf16) {
+  const hn::Repartition<std::int16_t, F32> d;
+  const auto* const words = reinterpret_cast<const std::int16_t*>(x);
+  auto top = hn::LoadU(d, words);
+  for (int j = 2; j < count; j += 2)
+    top = hn::Max(top, hn::LoadU(d, words + j * lanes));
+  return !hn::AllFalse(d, hn::Gt(top, hn::Set(d, most_bf16)));
+}
+#endif
+
+// p · power = exp(x - shift). False if it is not `tested` that no x exceeds the limit, and one
+// does; p and power then say nothing.
+template <int count, class T, bool subtracts, bool tested>
 HWY_INLINE bool exponentials_of_differences(const Differences& d, VF* x, VF* p, VF* power) {
   constexpr bool of_bf16 = !std::is_same_v<T, float>;
 #if HWY_TARGET == HWY_AVX3
@@ -109,10 +129,12 @@ HWY_INLINE bool exponentials_of_differences(const Differences& d, VF* x, VF* p, 
     x[j] = at_least(d.lowest, x[j]);
     shifted[j] = hn::MulAdd(x[j], set(quant::gelu::log2_e), set(d.added));
   }
-  auto top = hn::BitCast(di, shifted[0]);
-  for (int j = 1; j < count; ++j)
-    top = hn::Max(top, hn::BitCast(di, shifted[j]));
-  if (HWY_UNLIKELY(!hn::AllFalse(di, hn::Gt(top, hn::Set(di, d.most_shifted))))) return false;
+  if constexpr (!tested) {
+    auto top = hn::BitCast(di, shifted[0]);
+    for (int j = 1; j < count; ++j)
+      top = hn::Max(top, hn::BitCast(di, shifted[j]));
+    if (HWY_UNLIKELY(!hn::AllFalse(di, hn::Gt(top, hn::Set(di, d.most_shifted))))) return false;
+  }
   for (int j = 0; j < count; ++j)
     r[j] = hn::MulAdd(x[j], set(quant::gelu::log2_e), hn::Sub(set(d.added), shifted[j]));
   const __m512i table = _mm512_load_si512(sixteenth_powers);
@@ -159,7 +181,12 @@ HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, const Di
       if (count == 1 && n < lanes)
         v[0] = hn::IfThenElse(hn::FirstN(F32(), static_cast<std::size_t>(n)), v[0],
                               set(-std::numeric_limits<float>::infinity()));
-      if (!exponentials_of_differences<count, T, subtracts>(d, v, p, power)) return false;
+      constexpr bool tested = !subtracts && count > 1;
+#if HWY_TARGET == HWY_AVX3
+      if constexpr (tested)
+        if (HWY_UNLIKELY(any_exceeds<count>(x + i, d.most_bf16))) return false;
+#endif
+      if (!exponentials_of_differences<count, T, subtracts, tested>(d, v, p, power)) return false;
       for (int j = 0; j < count; ++j) {
         sums[j % together] = hn::MulAdd(p[j], power[j], sums[j % together]);
         if constexpr (!keeps) continue;  // the sum is the same

@@ -2,6 +2,8 @@
 // Operations at the edges of their numbers: logits and scores whose exponentials overflow, sums
 // beside terms that are 2^24 times as large, and gradients that are NaN or Inf, which a trainer's
 // scaler must find where the formula has them, and nowhere else.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -107,6 +109,16 @@ TEST(ModelsReference, CrossEntropyOfExtremeLogits) {
           [&](std::int64_t i) { return 300.0 * static_cast<double>(i / 600) + noise(i); }, "steps");
       expect_loss(
           s, vocabulary, target,
+          [&](std::int64_t i) { return 300.0 * static_cast<double>(i / 600) - 900.0 + noise(i); },
+          "steps from below");
+      for (const double lower : {-88.0, -45.0, -30.0, 30.0})
+        for (const double step : {50.0, 98.0})
+          expect_loss(
+              s, vocabulary, target,
+              [&](std::int64_t i) { return (i < 1300 ? lower : lower + step) + noise(i); },
+              fmt::format("from {} to {}", lower, lower + step));
+      expect_loss(
+          s, vocabulary, target,
           [&](std::int64_t i) { return i < vocabulary - 2 ? noise(i) : 30.0 + noise(i); },
           "the last above");
       for (const std::int64_t at : {std::int64_t{11}, vocabulary - 1})
@@ -121,7 +133,7 @@ TEST(ModelsReference, CrossEntropyKeepsNonFiniteRowsVisibleAndApart) {
   for_all_settings([](const Setting& s) {
     constexpr std::int64_t vocabulary = 1500;
     Memory memory(visible_memory(s.context));
-    for (const float value : {not_a_number, infinity})
+    for (const float value : {not_a_number, -not_a_number, infinity})
       for (const std::int64_t at : {0, 7, 1200, 1499}) {
         const auto run = [&](bool spoiled) {
           const Tensor logits = filled(memory, s.dtype, 3, vocabulary, 1, 6);
