@@ -8,6 +8,7 @@
 //
 #include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "models/cpu/engine.hpp"
 #include "models/cpu/streams-inl.h"
 #include "models/philox.hpp"

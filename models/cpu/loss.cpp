@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "core/per_worker.hpp"
+#include "hwy/cache_control.h"
 #include "models/cpu/engine.hpp"
 #include "models/cpu/streams-inl.h"
 
@@ -228,11 +229,8 @@ HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, const Di
 template <class T>
 HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float factor, T* x,
                                    const T* next) {
-  constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)};
   for_parts<wide<T>>(size, [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
-    if constexpr (!std::is_same_v<T, float>)
-      for (std::int64_t k = i; k < i + count * lanes; k += line)
-        __builtin_prefetch(next + k, 0, 2);
+    if constexpr (!std::is_same_v<T, float>) q::ask_for<count, 2>(next + i);
     VF e[count];
     for (int j = 0; j < count; ++j)
       e[j] = hn::Mul(load_part<count>(kept + i, j, n), set(factor));

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #include "core/unaligned.hpp"
@@ -36,12 +35,12 @@ using VU = hn::Vec<U32>;
 inline constexpr std::int64_t lanes = static_cast<std::int64_t>(hn::MaxLanes(F32()));
 inline constexpr std::int64_t quad = 4 * lanes;  // what kernels work on at a time
 
-// Asks memory for the lines of `count` vectors.
-template <int count, class T>
+// Asks memory for the lines of `count` vectors, into the cache of that level, 1 or 2.
+template <int count, int level = 1, class T>
 HWY_INLINE void ask_for(const T* p) {
   constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)};
   for (std::int64_t i = 0; i < count * lanes; i += line)
-    hwy::Prefetch(p + i);
+    __builtin_prefetch(p + i, 0, level == 1 ? 3 : 2);
 }
 
 HWY_INLINE VF widen(const float* p) {

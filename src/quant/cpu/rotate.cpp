@@ -55,17 +55,6 @@ struct ByRuns {
 // Groups of 1024 are four of 256 with one more stage, whose exchange leaves the codes of 64
 // elements in order.
 
-// For what is loaded once: a compiler that sees several uses may read memory for each, but Zen 4
-// reads one vector a cycle and writes half of one.
-HWY_INLINE VF in_register(VF v) {
-  asm("" : "+v"(v.raw));
-  return v;
-}
-HWY_INLINE __m512i in_register(__m512i v) {
-  asm("" : "+v"(v));
-  return v;
-}
-
 inline constexpr std::int64_t group = 256;
 inline constexpr std::int64_t four_groups = 4 * group;
 
@@ -81,10 +70,10 @@ HWY_INLINE void load_of_groups(const T* x, Four& v, Four& w) {
 // operands. Vectors of v hold what has an even d1, those of w what has an odd one; their blocks are
 // those of the first 16 elements' d1 / 2 and of the others'.
 HWY_INLINE void load_of_groups(const bfloat16* x, Four& v, Four& w) {
-  const __m512i a = in_register(_mm512_loadu_si512(x));
-  const __m512i b = in_register(_mm512_loadu_si512(x + group));
-  const __m512i c = in_register(_mm512_loadu_si512(x + 2 * group));
-  const __m512i d = in_register(_mm512_loadu_si512(x + 3 * group));
+  const __m512i a = _mm512_loadu_si512(x);
+  const __m512i b = _mm512_loadu_si512(x + group);
+  const __m512i c = _mm512_loadu_si512(x + 2 * group);
+  const __m512i d = _mm512_loadu_si512(x + 3 * group);
   const auto widened = [](__m512i pairs, __m512i other_pairs) HWY_ATTR {
     const __m512i zero = _mm512_setzero_si512();
     const __m512i low = _mm512_unpacklo_epi32(pairs, other_pairs);
@@ -122,8 +111,7 @@ template <class T>
 HWY_INLINE void ask_for_groups(const T* x) {
   constexpr bool narrow = sizeof(T) == 2;
   constexpr std::int64_t ahead = (narrow ? 3072 : 4096) / std::int64_t{sizeof(T)};
-  for (std::int64_t c = 0; c < 128; c += 64 / std::int64_t{sizeof(T)})
-    __builtin_prefetch(x + ahead + c, 0, narrow ? 3 : 2);
+  ask_for<128 / lanes, narrow ? 1 : 2>(x + ahead);
 }
 
 template <class T>
@@ -146,7 +134,7 @@ HWY_INLINE void last_stages_of_groups(float* out, LargestOf& largest) {
     VF v[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i)
-      v[i] = in_register(hn::LoadU(F32(), at + 64 * i));
+      v[i] = hn::LoadU(F32(), at + 64 * i);
 #pragma GCC unroll 4
     for (int i = 0; i < 16; i += 4)
       stage<fuses<T>>(v[i], v[i + 1], v[i + 2], v[i + 3]);
@@ -232,11 +220,10 @@ HWY_INLINE void code_four_groups(float* v, const OneScale& scale, std::int8_t* q
 // end of a row, as others are.
 template <int g, bool stream>
 struct ByFourGroups {
-  Scale::Method method;
   OneScale scale;
   ByRuns<g, stream> rest;
 
-  explicit HWY_INLINE ByFourGroups(const Scale& s) : method(s.method), scale(s), rest(s) {}
+  explicit HWY_INLINE ByFourGroups(const Scale& s) : scale(s), rest(s) {}
   static bool takes(const Request& o) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(o.q.codes.data) % quad == 0 &&
                          o.q.codes.stride % quad == 0;
@@ -257,6 +244,7 @@ struct ByFourGroups {
   HWY_INLINE void code_and_rotate(float* v, std::int64_t count, std::int8_t* q, const T* x,
                                   LargestOf& largest) const {
     if (count < four_groups) return rest.code_and_rotate(v, count, q, x, largest);
+    const Scale::Method method = rest.scale.method;
     if (HWY_LIKELY(method == Scale::Method::bracket && x != nullptr)) {
       code_four_groups<g, Made::bracket, stream, true>(v, scale, q, x);
       last_stages_of_groups<g, T>(v, largest);
