@@ -58,51 +58,60 @@ struct ByRuns {
 inline constexpr std::int64_t group = 256;
 inline constexpr std::int64_t four_groups = 4 * group;
 
-// 32 elements of each of the groups, for the stage of stride 1.
-template <class T>
-HWY_INLINE void load_of_groups(const T* x, Four& v, Four& w) {
-  v = lanes_transposed({widen(x), widen(x + group), widen(x + 2 * group), widen(x + 3 * group)});
-  x += 16;
-  w = lanes_transposed({widen(x), widen(x + group), widen(x + 2 * group), widen(x + 3 * group)});
+// 128 elements, 32 of each group. Of bf16, vectors of v hold what has an even d1, those of w what
+// has an odd one; of other types, v holds the first 16 elements of each group.
+struct Block {
+  Four v, w;
+};
+
+// Of 128 elements v, or w.
+template <bool is_v, class T>
+HWY_INLINE Four half_of_groups(const T* x) {
+  x += is_v ? 0 : 16;
+  return lanes_transposed({widen(x), widen(x + group), widen(x + 2 * group), widen(x + 3 * group)});
 }
 // Words of the four groups are brought together, then each gets zeros below it: two unpacks for
 // each vector. Permutations of words by an index would be fewer, 1.5 a vector, but have three
-// operands. Vectors of v hold what has an even d1, those of w what has an odd one; their blocks are
-// those of the first 16 elements' d1 / 2 and of the others'.
-HWY_INLINE void load_of_groups(const bfloat16* x, Four& v, Four& w) {
-  const __m512i a = _mm512_loadu_si512(x);
-  const __m512i b = _mm512_loadu_si512(x + group);
-  const __m512i c = _mm512_loadu_si512(x + 2 * group);
-  const __m512i d = _mm512_loadu_si512(x + 3 * group);
-  const auto widened = [](__m512i pairs, __m512i other_pairs) HWY_ATTR {
-    const __m512i zero = _mm512_setzero_si512();
-    const __m512i low = _mm512_unpacklo_epi32(pairs, other_pairs);
-    const __m512i high = _mm512_unpackhi_epi32(pairs, other_pairs);
-    return Four{VF{_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, low))},
-                VF{_mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, low))},
-                VF{_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, high))},
-                VF{_mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, high))}};
+// operands.
+template <bool is_v>
+HWY_INLINE Four half_of_groups(const bfloat16* x) {
+  const auto pairs = [](const bfloat16* y) HWY_ATTR {
+    const __m512i a = _mm512_loadu_si512(y);
+    const __m512i b = _mm512_loadu_si512(y + group);
+    return is_v ? _mm512_unpacklo_epi16(a, b) : _mm512_unpackhi_epi16(a, b);
   };
-  v = widened(_mm512_unpacklo_epi16(a, b), _mm512_unpacklo_epi16(c, d));
-  w = widened(_mm512_unpackhi_epi16(a, b), _mm512_unpackhi_epi16(c, d));
+  const __m512i a = pairs(x);
+  const __m512i b = pairs(x + 2 * group);
+  const __m512i low = _mm512_unpacklo_epi32(a, b);
+  const __m512i high = _mm512_unpackhi_epi32(a, b);
+  const __m512i zero = _mm512_setzero_si512();
+  return {VF{_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, low))},
+          VF{_mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, low))},
+          VF{_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, high))},
+          VF{_mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, high))}};
+}
+template <class T>
+HWY_INLINE Block load_of_groups(const T* x) {
+  return {half_of_groups<true>(x), half_of_groups<false>(x)};
 }
 
-// The stages of strides 1 and 4 of what was loaded; out: 128 elements.
 template <class T>
-HWY_INLINE void first_stages_of_groups(Four v, Four w, float* out) {
-  stage<T>(v);
-  stage<T>(w);
-  v = blocks_transposed(v);
-  w = blocks_transposed(w);
-  if constexpr (std::is_same_v<T, bfloat16>) {  // d1 in order, half of it from v
-    const Four first = {v.a, w.a, v.b, w.b};
-    w = {v.c, w.c, v.d, w.d};
-    v = first;
-  }
-  stage<T>(v);
-  stage<T>(w);
-  store(v, out);
-  store(w, out + 64);
+HWY_INLINE void stage_of_block(Block& b) {
+  stage<T>(b.v);
+  stage<T>(b.w);
+}
+
+// From the stage of stride 1 to that of stride 4, in two steps: half of it, and the rest.
+template <class T>
+HWY_INLINE void exchange_rest(Block& b) {
+  b.w = blocks_transposed(b.w);
+  if constexpr (std::is_same_v<T, bfloat16>)  // d1 in order, half of it from v
+    b = {{b.v.a, b.w.a, b.v.b, b.w.b}, {b.v.c, b.w.c, b.v.d, b.w.d}};
+}
+
+HWY_INLINE void store(const Block& b, float* out) {
+  store(b.v, out);
+  store(b.w, out + 64);
 }
 
 // Asks for 128 elements of those that come after x, in the order of memory: of f32 into the
@@ -110,19 +119,22 @@ HWY_INLINE void first_stages_of_groups(Four v, Four w, float* out) {
 template <class T>
 HWY_INLINE void ask_for_groups(const T* x) {
   constexpr bool narrow = sizeof(T) == 2;
-  constexpr std::int64_t ahead = (narrow ? 3072 : 4096) / std::int64_t{sizeof(T)};
+  constexpr std::int64_t ahead = (narrow ? 3072 : 6144) / std::int64_t{sizeof(T)};
   ask_for<128 / lanes, narrow ? 1 : 2>(x + ahead);
 }
 
+// The stages of strides 1 and 4.
 template <class T>
 HWY_INLINE void first_stages_of_groups(const T* x, float* out) {
   HWY_UNROLL(1)
   for (std::int64_t i = 0; i < group; i += 32) {
     ask_for_groups(x + 4 * i);
-    Four v;
-    Four w;
-    load_of_groups(x + i, v, w);
-    first_stages_of_groups<T>(v, w, out + 4 * i);
+    Block b = load_of_groups(x + i);
+    stage_of_block<T>(b);
+    b.v = blocks_transposed(b.v);
+    exchange_rest<T>(b);
+    stage_of_block<T>(b);
+    store(b, out + 4 * i);
   }
 }
 
@@ -161,23 +173,75 @@ HWY_INLINE void last_stages_of_groups(float* out, LargestOf& largest) {
   }
 }
 
-// The codes of 16 elements of each group: a block for each. Or, behind the stage of stride 256, of
-// 64 elements of a group.
-template <Made made>
-HWY_INLINE __m512i codes_of_groups(const float* v, const OneScale& scale) {
-  const Codes k = codes<made>(v, scale, 0);
-  // Block e: the low words of lanes e of all blocks of both vectors.
+// Pins the operations that make v: a compiler may not move them past others that are pinned. A core
+// looks for work among 64 operations that wait for its vector units. If those are of one kind, some
+// units have none, and others more than they can do.
+template <class V>
+HWY_INLINE void pin(V& v) {
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
+  asm volatile("" : "+v"(v.raw));
+#else
+  static_cast<void>(v);
+#endif
+}
+HWY_INLINE void pin(Four& v) {
+  pin(v.a);
+  pin(v.b);
+  pin(v.c);
+  pin(v.d);
+}
+HWY_INLINE void pin(Block& b) {
+  pin(b.v);
+  pin(b.w);
+}
+
+// The codes of 8 elements of each group, words. Block e: the low words of lanes e of all blocks of
+// both vectors.
+HWY_INLINE VU words_of_groups(VU a, VU b) {
   const __m512i words =
       _mm512_set_epi16(62, 54, 46, 38, 30, 22, 14, 6, 60, 52, 44, 36, 28, 20, 12, 4, 58, 50, 42, 34,
                        26, 18, 10, 2, 56, 48, 40, 32, 24, 16, 8, 0);
-  return _mm512_packs_epi16(_mm512_permutex2var_epi16(k.a.raw, words, k.b.raw),
-                            _mm512_permutex2var_epi16(k.c.raw, words, k.d.raw));
+  return VU{_mm512_permutex2var_epi16(a.raw, words, b.raw)};
+}
+HWY_INLINE VU bytes_of_groups(VU words, VU other_words) {
+  return VU{_mm512_packs_epi16(words.raw, other_words.raw)};
+}
+// The same, of v[0, 32), by the lower bound of the factor. `differ` gets bits where the upper one
+// gives another code.
+HWY_INLINE VU words_of_groups(const float* v, const OneScale& scale, VU& differ) {
+  const VF a = hn::LoadU(F32(), v);
+  const VF b = hn::LoadU(F32(), v + 16);
+  const VU low_a = product(scale, a, scale.lower);
+  const VU low_b = product(scale, b, scale.lower);
+  differ = or_differ(differ, low_a, product(scale, a, scale.upper));
+  differ = or_differ(differ, low_b, product(scale, b, scale.upper));
+  VU words = words_of_groups(low_a, low_b);
+  pin(words);
+  pin(differ);
+  return words;
 }
 
-template <bool stream>
-HWY_INLINE void store_codes_of_groups(const __m512i* k, std::int8_t* q) {
-  const Four v = blocks_transposed({VF{_mm512_castsi512_ps(k[0])}, VF{_mm512_castsi512_ps(k[1])},
-                                    VF{_mm512_castsi512_ps(k[2])}, VF{_mm512_castsi512_ps(k[3])}});
+// The codes of 16 elements of each group: a block for each. Or, behind the stage of stride 256, of
+// 64 elements of a group.
+template <Made made>
+HWY_INLINE VU codes_of_groups(const float* v, const OneScale& scale) {
+  const Codes k = codes<made>(v, scale, 0);
+  return bytes_of_groups(words_of_groups(k.a, k.b), words_of_groups(k.c, k.d));
+}
+HWY_NOINLINE VU divided_codes_of_groups(const float* v, const OneScale& scale) {
+  return codes_of_groups<Made::division>(v, scale);
+}
+
+// The codes of 64 elements of each group.
+struct ByteCodes {
+  VU a, b, c, d;
+};
+
+template <int g, bool stream>
+HWY_INLINE void store_codes_of_groups(const ByteCodes& k, std::int8_t* q) {
+  Four v = {hn::BitCast(F32(), k.a), hn::BitCast(F32(), k.b), hn::BitCast(F32(), k.c),
+            hn::BitCast(F32(), k.d)};
+  if constexpr (g == group) v = blocks_transposed(v);
   const auto put = [&](VF bytes, std::int64_t e) HWY_ATTR {
     store_quad<stream>(hn::BitCast(QuadBytes(), bytes), q + e * group);
   };
@@ -187,32 +251,71 @@ HWY_INLINE void store_codes_of_groups(const __m512i* k, std::int8_t* q) {
   put(v.d, 3);
 }
 
-// The codes of the four groups in v, and in their place the first two stages of those of x, if it
-// is read. What one needs of the pipes the other leaves.
-template <int g, Made made, bool stream, bool reads, class T>
-HWY_INLINE void code_four_groups(float* v, const OneScale& scale, std::int8_t* q, const T* x) {
+template <int g, Made made, bool stream>
+HWY_INLINE void code_four_groups(const float* v, const OneScale& scale, std::int8_t* q) {
   HWY_UNROLL(1)
   for (std::int64_t i = 0; i < group; i += 64) {
-    __m512i k[4];
-#pragma GCC unroll 2
-    for (int j = 0; j < 4; j += 2) {
-      float* const at = v + 4 * i + 64 * j;
-      Four a;
-      Four b;
-      if constexpr (reads) {
-        ask_for_groups(x + 4 * i + 64 * j);
-        load_of_groups(x + i + 16 * j, a, b);
-      }
-      k[j] = codes_of_groups<made>(at, scale);
-      k[j + 1] = codes_of_groups<made>(at + 64, scale);
-      if constexpr (reads) first_stages_of_groups<T>(a, b, at);
-    }
-    if constexpr (g == group) {
-      store_codes_of_groups<stream>(k, q + i);
-    } else {
-      for (int e = 0; e < 4; ++e)
-        store_quad<stream>(hn::Vec<QuadBytes>{k[e]}, q + e * group + i);
-    }
+    const auto codes = [&](std::int64_t j)
+                           HWY_ATTR { return codes_of_groups<made>(v + 4 * i + 64 * j, scale); };
+    store_codes_of_groups<g, stream>({codes(0), codes(1), codes(2), codes(3)}, q + i);
+  }
+}
+
+// The codes of 32 elements of each group, v[0, 128), and in their place the second stage of b,
+// whose first is done. Then b is the first stage of 32 elements of each group from next on. The
+// codes take units that multiply, loads and exchanges those that shuffle, so these stand in turn;
+// and the two blocks' stages, which wait for their sums.
+template <class T>
+HWY_INLINE void code_and_rotate_block(float* v, const OneScale& scale, const T* next, Block& b,
+                                      VU& codes, VU& other_codes) {
+  Block n;
+  VU differ = hn::Zero(U32());
+  n.v = half_of_groups<true>(next);
+  pin(n.v);
+  VU words = words_of_groups(v, scale, differ);
+  b.v = blocks_transposed(b.v);
+  pin(b.v);
+  codes = bytes_of_groups(words, words_of_groups(v + 32, scale, differ));
+  pin(codes);
+  n.w = half_of_groups<false>(next);
+  pin(n.w);
+  words = words_of_groups(v + 64, scale, differ);
+  exchange_rest<T>(b);
+  pin(b.w);
+  other_codes = bytes_of_groups(words, words_of_groups(v + 96, scale, differ));
+  pin(other_codes);
+  stage<T>(n.v);
+  pin(n.v);
+  stage<T>(b.v);
+  pin(b.v);
+  stage<T>(n.w);
+  pin(n.w);
+  stage<T>(b.w);
+  pin(b.w);
+  if (HWY_UNLIKELY(!hn::AllTrue(U32(), hn::Eq(differ, hn::Zero(U32()))))) {
+    codes = divided_codes_of_groups(v, scale);
+    other_codes = divided_codes_of_groups(v + 64, scale);
+  }
+  store(b, v);
+  b = n;
+}
+
+// The codes of the four groups in v, and in their place the first two stages of those of x.
+template <int g, bool stream, class T>
+HWY_INLINE void code_and_rotate_four_groups(float* v, const OneScale& scale, std::int8_t* q,
+                                            const T* x) {
+  Block b = load_of_groups(x);
+  stage_of_block<T>(b);
+  pin(b);
+  HWY_UNROLL(1)
+  for (std::int64_t i = 0; i < group; i += 64) {
+    ByteCodes k;
+    ask_for_groups(x + 4 * i);
+    code_and_rotate_block(v + 4 * i, scale, x + i + 32, b, k.a, k.b);
+    ask_for_groups(x + 4 * i + 128);
+    // What the last block reads and begins, the first again, is not used.
+    code_and_rotate_block(v + 4 * i + 128, scale, x + (i + 64) % group, b, k.c, k.d);
+    store_codes_of_groups<g, stream>(k, q + i);
   }
 }
 
@@ -246,14 +349,14 @@ struct ByFourGroups {
     if (count < four_groups) return rest.code_and_rotate(v, count, q, x, largest);
     const Scale::Method method = rest.scale.method;
     if (HWY_LIKELY(method == Scale::Method::bracket && x != nullptr)) {
-      code_four_groups<g, Made::bracket, stream, true>(v, scale, q, x);
+      code_and_rotate_four_groups<g, stream>(v, scale, q, x);
       last_stages_of_groups<g, T>(v, largest);
       return;
     }
     if (method == Scale::Method::bracket)
-      code_four_groups<g, Made::bracket, stream, false>(v, scale, q, x);
+      code_four_groups<g, Made::bracket, stream>(v, scale, q);
     else if (method == Scale::Method::divide)
-      code_four_groups<g, Made::division, stream, false>(v, scale, q, x);
+      code_four_groups<g, Made::division, stream>(v, scale, q);
     else
       std::memset(q, 0, static_cast<std::size_t>(count));
     if (x != nullptr) rotate(x, count, v, largest);
