@@ -119,6 +119,18 @@ HWY_INLINE VU or_differ(VU bits, VU a, VU b) {
 #endif
 }
 
+// The code of x by the lower bound of its factor, that of column col. `differ` gets bits where the
+// upper one gives another code.
+template <class S>
+HWY_INLINE VU bracketed(const S& scale, VF x, std::int64_t col, VU& differ) {
+  const VU low = product(scale, x, scale.lower_at(col));
+  differ = or_differ(differ, low, product(scale, x, scale.upper_at(col)));
+  return low;
+}
+HWY_INLINE bool none(VU bits) {
+  return hn::AllTrue(U32(), hn::Eq(bits, hn::Zero(U32())));
+}
+
 // The codes of x[0, quad), whose scales are those of columns col on.
 template <Made made, class T, class S>
 HWY_INLINE Codes codes(const T* x, const S& scale, std::int64_t col) {
@@ -130,17 +142,11 @@ HWY_INLINE Codes codes(const T* x, const S& scale, std::int64_t col) {
     return {product(scale, a, scale.factor), product(scale, b, scale.factor),
             product(scale, c, scale.factor), product(scale, d, scale.factor)};
   if constexpr (made == Made::bracket) {
-    const std::int64_t col_b = col + lanes;
-    const std::int64_t col_c = col + 2 * lanes;
-    const std::int64_t col_d = col + 3 * lanes;
-    const Codes low = {
-        product(scale, a, scale.lower_at(col)), product(scale, b, scale.lower_at(col_b)),
-        product(scale, c, scale.lower_at(col_c)), product(scale, d, scale.lower_at(col_d))};
-    VU differ = hn::Xor(low.a, product(scale, a, scale.upper_at(col)));
-    differ = or_differ(differ, low.b, product(scale, b, scale.upper_at(col_b)));
-    differ = or_differ(differ, low.c, product(scale, c, scale.upper_at(col_c)));
-    differ = or_differ(differ, low.d, product(scale, d, scale.upper_at(col_d)));
-    if (HWY_LIKELY(hn::AllTrue(U32(), hn::Eq(differ, hn::Zero(U32()))))) return low;
+    VU differ = hn::Zero(U32());
+    const Codes low = {bracketed(scale, a, col, differ), bracketed(scale, b, col + lanes, differ),
+                       bracketed(scale, c, col + 2 * lanes, differ),
+                       bracketed(scale, d, col + 3 * lanes, differ)};
+    if (HWY_LIKELY(none(differ))) return low;
   }
   return {scale.divided(a, col), scale.divided(b, col + lanes), scale.divided(c, col + 2 * lanes),
           scale.divided(d, col + 3 * lanes)};

@@ -101,11 +101,10 @@ HWY_INLINE void stage_of_block(Block& b) {
   stage<T>(b.w);
 }
 
-// From the stage of stride 1 to that of stride 4, in two steps: half of it, and the rest.
+// Behind the exchange for the stage of stride 4: d1 in order, of bf16 half of it from v.
 template <class T>
-HWY_INLINE void exchange_rest(Block& b) {
-  b.w = blocks_transposed(b.w);
-  if constexpr (std::is_same_v<T, bfloat16>)  // d1 in order, half of it from v
+HWY_INLINE void put_d1_in_order(Block& b) {
+  if constexpr (std::is_same_v<T, bfloat16>)
     b = {{b.v.a, b.w.a, b.v.b, b.w.b}, {b.v.c, b.w.c, b.v.d, b.w.d}};
 }
 
@@ -132,7 +131,8 @@ HWY_INLINE void first_stages_of_groups(const T* x, float* out) {
     Block b = load_of_groups(x + i);
     stage_of_block<T>(b);
     b.v = blocks_transposed(b.v);
-    exchange_rest<T>(b);
+    b.w = blocks_transposed(b.w);
+    put_d1_in_order<T>(b);
     stage_of_block<T>(b);
     store(b, out + 4 * i);
   }
@@ -195,60 +195,49 @@ HWY_INLINE void pin(Block& b) {
   pin(b.w);
 }
 
-// The codes of 8 elements of each group, words. Block e: the low words of lanes e of all blocks of
-// both vectors.
+// The codes of 8 elements of each group, as words. Block e: the low words of lanes e of all blocks
+// of both vectors.
 HWY_INLINE VU words_of_groups(VU a, VU b) {
   const __m512i words =
       _mm512_set_epi16(62, 54, 46, 38, 30, 22, 14, 6, 60, 52, 44, 36, 28, 20, 12, 4, 58, 50, 42, 34,
                        26, 18, 10, 2, 56, 48, 40, 32, 24, 16, 8, 0);
   return VU{_mm512_permutex2var_epi16(a.raw, words, b.raw)};
 }
-HWY_INLINE VU bytes_of_groups(VU words, VU other_words) {
-  return VU{_mm512_packs_epi16(words.raw, other_words.raw)};
-}
-// The same, of v[0, 32), by the lower bound of the factor. `differ` gets bits where the upper one
-// gives another code.
+// Those of v[0, 32), where no bit of `differ` is set.
 HWY_INLINE VU words_of_groups(const float* v, const OneScale& scale, VU& differ) {
-  const VF a = hn::LoadU(F32(), v);
-  const VF b = hn::LoadU(F32(), v + 16);
-  const VU low_a = product(scale, a, scale.lower);
-  const VU low_b = product(scale, b, scale.lower);
-  differ = or_differ(differ, low_a, product(scale, a, scale.upper));
-  differ = or_differ(differ, low_b, product(scale, b, scale.upper));
-  VU words = words_of_groups(low_a, low_b);
+  const VU a = bracketed(scale, hn::LoadU(F32(), v), 0, differ);
+  const VU b = bracketed(scale, hn::LoadU(F32(), v + 16), 0, differ);
+  VU words = words_of_groups(a, b);
   pin(words);
   pin(differ);
   return words;
 }
-
 // The codes of 16 elements of each group: a block for each. Or, behind the stage of stride 256, of
-// 64 elements of a group.
+// 64 elements of a group. They are bytes; what moves blocks of them takes floats.
+HWY_INLINE VF bytes_of_groups(VU words, VU other_words) {
+  return VF{_mm512_castsi512_ps(_mm512_packs_epi16(words.raw, other_words.raw))};
+}
 template <Made made>
-HWY_INLINE VU codes_of_groups(const float* v, const OneScale& scale) {
+HWY_INLINE VF codes_of_groups(const float* v, const OneScale& scale) {
   const Codes k = codes<made>(v, scale, 0);
   return bytes_of_groups(words_of_groups(k.a, k.b), words_of_groups(k.c, k.d));
 }
-HWY_NOINLINE VU divided_codes_of_groups(const float* v, const OneScale& scale) {
+// A call: in place, its registers would be taken from the loop that hardly ever makes it.
+HWY_NOINLINE VF divided_codes_of_groups(const float* v, const OneScale& scale) {
   return codes_of_groups<Made::division>(v, scale);
 }
 
 // The codes of 64 elements of each group.
-struct ByteCodes {
-  VU a, b, c, d;
-};
-
 template <int g, bool stream>
-HWY_INLINE void store_codes_of_groups(const ByteCodes& k, std::int8_t* q) {
-  Four v = {hn::BitCast(F32(), k.a), hn::BitCast(F32(), k.b), hn::BitCast(F32(), k.c),
-            hn::BitCast(F32(), k.d)};
-  if constexpr (g == group) v = blocks_transposed(v);
+HWY_INLINE void store_codes_of_groups(Four k, std::int8_t* q) {
+  if constexpr (g == group) k = blocks_transposed(k);
   const auto put = [&](VF bytes, std::int64_t e) HWY_ATTR {
     store_quad<stream>(hn::BitCast(QuadBytes(), bytes), q + e * group);
   };
-  put(v.a, 0);
-  put(v.b, 1);
-  put(v.c, 2);
-  put(v.d, 3);
+  put(k.a, 0);
+  put(k.b, 1);
+  put(k.c, 2);
+  put(k.d, 3);
 }
 
 template <int g, Made made, bool stream>
@@ -267,7 +256,7 @@ HWY_INLINE void code_four_groups(const float* v, const OneScale& scale, std::int
 // and the two blocks' stages, which wait for their sums.
 template <class T>
 HWY_INLINE void code_and_rotate_block(float* v, const OneScale& scale, const T* next, Block& b,
-                                      VU& codes, VU& other_codes) {
+                                      VF& codes, VF& other_codes) {
   Block n;
   VU differ = hn::Zero(U32());
   n.v = half_of_groups<true>(next);
@@ -280,8 +269,9 @@ HWY_INLINE void code_and_rotate_block(float* v, const OneScale& scale, const T* 
   n.w = half_of_groups<false>(next);
   pin(n.w);
   words = words_of_groups(v + 64, scale, differ);
-  exchange_rest<T>(b);
+  b.w = blocks_transposed(b.w);
   pin(b.w);
+  put_d1_in_order<T>(b);
   other_codes = bytes_of_groups(words, words_of_groups(v + 96, scale, differ));
   pin(other_codes);
   stage<T>(n.v);
@@ -292,7 +282,7 @@ HWY_INLINE void code_and_rotate_block(float* v, const OneScale& scale, const T* 
   pin(n.w);
   stage<T>(b.w);
   pin(b.w);
-  if (HWY_UNLIKELY(!hn::AllTrue(U32(), hn::Eq(differ, hn::Zero(U32()))))) {
+  if (HWY_UNLIKELY(!none(differ))) {
     codes = divided_codes_of_groups(v, scale);
     other_codes = divided_codes_of_groups(v + 64, scale);
   }
@@ -309,7 +299,7 @@ HWY_INLINE void code_and_rotate_four_groups(float* v, const OneScale& scale, std
   pin(b);
   HWY_UNROLL(1)
   for (std::int64_t i = 0; i < group; i += 64) {
-    ByteCodes k;
+    Four k;
     ask_for_groups(x + 4 * i);
     code_and_rotate_block(v + 4 * i, scale, x + i + 32, b, k.a, k.b);
     ask_for_groups(x + 4 * i + 128);
