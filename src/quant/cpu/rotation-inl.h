@@ -22,17 +22,17 @@ namespace switchback::quant::HWY_NAMESPACE {
 // first two; additions, maxima by vrangeps, conversions and shifts one a cycle on the others;
 // unpacks 1.5 a cycle on those and one of the first, other shuffles one a cycle on one of each; and
 // a store of 64 bytes, which takes two cycles, keeps back an operation of three operands, as these
-// do each other: 16 fused products with 8 such stores take 28 cycles, with two operands 16. So the
-// operations of f16, evenly mixed and none waiting for another, take 10.0 cycles. In the caches,
-// one group at a time takes 16 cycles, of bf16 14. Four groups of 256 at a time need 4 shuffles
-// (and 0.25 more of the codes), and their first stages stand between the products of codes, in an
-// order that gives all units work: f32 12.3 cycles, f16 12.8, bf16 11.6 (in the order of the
-// compiler 13.0, 13.6 and 12.4); past the caches, with two threads, 15.5 to 16, 13.1 to 14 and 11.9
-// to 12.8. Groups of 1024 have one more exchange and stage: 15.0, 15.3 and 14.1 in the caches. A
-// copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for as many f32, 5.7 to 4.4 for bf16. With 8 lanes:
-// 16 additions and subtractions, 4 products and 4 shuffles for a vector, and 2 loads and 2 stores
-// of the first-level cache besides the input: 10 to 12 cycles for 8 elements. Addition is
-// commutative to the bit, so one sum serves lanes that add in either order.
+// do each other: 16 fused products and 8 such stores take 28 cycles, 16 plain products and these
+// stores 16. All operations of a rotation of f16, evenly mixed, none of which waits for another,
+// take 10.0 cycles. In the caches, one group at a time takes 16 cycles, of bf16 14. Four groups of
+// 256 at a time need 4 shuffles (and 0.25 more of the codes), and their first stages stand between
+// the products of codes, in an order that gives all units work: f32 12.3 cycles, f16 12.8, bf16
+// 11.6 (in the order of the compiler 13.0, 13.6 and 12.4); past the caches, with two threads, 15.5
+// to 16, 13.1 to 14 and 11.9 to 12.8. Groups of 1024 have one more exchange and stage: 15.0, 15.3
+// and 14.1 in the caches. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for as many f32, 5.7 to
+// 4.4 for bf16. With 8 lanes: 16 additions and subtractions, 4 products and 4 shuffles for a
+// vector, and 2 loads and 2 stores of the first-level cache besides the input: 10 to 12 cycles for
+// 8 elements. Addition is commutative to the bit, so one sum serves lanes that add in either order.
 
 // The largest magnitude seen, as bits that order NaN over Inf over numbers.
 #if HWY_TARGET == HWY_AVX3
