@@ -166,7 +166,7 @@ TEST(Problem, ConfigurationsComeBack) {
   gemm_int8::GemmConfig fused;
   fused.engine = gemm_int8::EngineId::fused;
   fused.mc = 128, fused.nc = 256, fused.cluster = 2;
-  // As it was written before clusters had two sides and tiles an order, and still is.
+  // An order of tiles is written only where there is one.
   CandidateText older;
   older.engine = "fused";
   older.attributes = {{"packed", 0},  {"mc", 128},      {"nc", 256},   {"kc", 0},
@@ -175,8 +175,7 @@ TEST(Problem, ConfigurationsComeBack) {
   std::string why_older;
   EXPECT_EQ(to_choice(ConfigOp::gemm_int8, older, why_older), gemm_int8::to_choice(fused))
       << why_older;
-  fused.cluster = 1, fused.cluster_n = 2, fused.raster = 1, fused.swizzle = 8;
-  fused.stages = 5, fused.stream_k = 1;
+  fused.raster = 1, fused.swizzle = 8;
   round_trip(ConfigOp::gemm_int8, gemm_int8::to_choice(fused));
   EXPECT_EQ(test::config_of(gemm_int8::to_choice(fused)), fused);
   floating::Config s;

@@ -166,6 +166,10 @@ TEST_P(Int8Fused, HasTheBitsOfTheUnfusedKernels) {
   std::vector<Shape> shapes = {{1, 16, 16},    {1, 128, 33},    {63, 128, 64},
                                {64, 256, 128}, {65, 264, 1},    {127, 144, 96},
                                {128, 256, 48}, {129, 272, 160}, {257, 16, 127}};
+  // Those of few rows, with fewer elements than a stage, than stages, and than warps have.
+  for (const Shape& few :
+       {Shape{1, 16, 4100}, {8, 48, 129}, {16, 40, 1000}, {17, 64, 2100}, {32, 136, 520}})
+    shapes.push_back(few);
   if (!on_emulated())
     for (const Shape& s : {Shape{255, 520, 1024}, {1024, 4096, 1000}, {4097, 1032, 4096}})
       shapes.push_back(s);
@@ -297,15 +301,8 @@ TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
     EXPECT_EQ(
         gemm_int8::check_config(problem, unknown, context().state()),
         fmt::format("engine 'fused': there is no kernel of tiles {}x{} (kc={}) in clusters of "
-                    "7x{}{} for this device",
-                    config.mc, config.nc, config.kc, std::max<std::int64_t>(1, config.cluster_n),
-                    config.stages != 0     ? fmt::format(" with {} stages", config.stages)
-                    : config.stream_k != 0 ? " that share tiles"
-                                           : ""));
-    unknown = config;
-    unknown.stages = 17;
-    EXPECT_NE(gemm_int8::check_config(problem, unknown, context().state()).find("with 17 stages"),
-              std::string::npos);
+                    "7 for this device",
+                    config.mc, config.nc, config.kc));
     unknown = config;
     unknown.raster = 3;
     EXPECT_EQ(gemm_int8::check_config(problem, unknown, context().state()),
@@ -385,8 +382,13 @@ TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
   EXPECT_EQ(sets(small, &GemmConfig::swizzle), (Values{0}));
   EXPECT_LT(small.size(), large.size());
   // A decode step is not tried with tiles of 256 rows, nor computed by them when nothing is known.
-  for (const GemmConfig& config : all_of(problem_of(1, 4096, 4096)))
+  const auto decode = all_of(problem_of(1, 4096, 4096));
+  for (const GemmConfig& config : decode)
     EXPECT_LE(config.mc, 64) << describe(config);
+  // Kernels for few rows take no more than those.
+  EXPECT_NE(gemm_int8::check_config(problem_of(17, 4096, 4096), decode.front(), context().state())
+                .find("takes at most 16 rows, not m=17"),
+            std::string::npos);
   const auto* engine =
       gemm_int8::find_engine(context().state().device.kind, std::string_view("fused"));
   const auto usual = [&](std::int64_t m) {
@@ -396,39 +398,27 @@ TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
   EXPECT_GE(usual(4096), 128);
 }
 
-// What caches hold that are older than orders, sides of clusters and other generations.
-TEST_P(Int8Fused, OlderConfigurationsMeanWhatTheyMeant) {
-  GemmConfig older;
-  older.engine = EngineId::fused;
-  older.mc = 128, older.nc = 256, older.cluster = 2;
+TEST_P(Int8Fused, ConfigurationsAreWrittenAsTheirTilesClustersAndOrder) {
+  GemmConfig fused;
+  fused.engine = EngineId::fused;
+  fused.mc = 128, fused.nc = 128, fused.cluster = 2;
   const std::string reason =
-      gemm_int8::check_config(problem_of(512, 512, 512), older, context().state());
+      gemm_int8::check_config(problem_of(512, 512, 512), fused, context().state());
   const int capability = context().state().runtime->info().compute_capability();
   EXPECT_EQ(reason.empty(), capability == 90 || capability == 100) << reason;
-  EXPECT_EQ(describe(older), "fused plain mc=128 nc=256 kc=0 threads=0 cluster=2");
-  older.cluster = 1, older.cluster_n = 2, older.raster = 1, older.swizzle = 8;
-  EXPECT_EQ(describe(older),
-            "fused plain mc=128 nc=256 kc=0 threads=0 cluster=1x2 raster=1 swizzle=8");
-  // Nobody else has what these say.
+  EXPECT_EQ(describe(fused), "fused plain mc=128 nc=128 kc=0 threads=0 cluster=2");
+  fused.raster = 1, fused.swizzle = 8;
+  EXPECT_EQ(describe(fused),
+            "fused plain mc=128 nc=128 kc=0 threads=0 cluster=2 raster=1 swizzle=8");
+  // Other engines have neither.
   GemmConfig other;
   other.engine = EngineId::dp4a;
-  other.cluster_n = 2;
+  other.cluster = 2;
   EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
             "engine 'dp4a' has no clusters");
-  other.cluster_n = 0, other.swizzle = 4;
+  other.cluster = 0, other.swizzle = 4;
   EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
             "engine 'dp4a' has no order of tiles");
-  other.swizzle = 0, other.stages = 5;
-  EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
-            "engine 'dp4a' has no stages");
-  other.stages = 0, other.stream_k = 1;
-  EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
-            "engine 'dp4a' has no tiles that blocks share");
-  other.stream_k = 2;
-  EXPECT_NE(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state())
-                .find("stream_k=2; it must be 0 or 1"),
-            std::string::npos);
-  other.stream_k = 0;
   other.swizzle = -4;
   EXPECT_NE(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state())
                 .find("swizzle=-4; none may be negative"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replaces CUTLASS's kernels on the emulated device: checks their arguments against the rules of
-// fused.hpp, and computes with the backend's other kernels through int32.
+// fused.hpp, and computes with the backend's other kernels through int32. The kernels for few rows
+// run there as they are.
 #include <cstdint>
 #include <cstdlib>
 
@@ -92,16 +93,11 @@ cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaS
   return cudaGetLastError();
 }
 
-template <Code code, int TileM, int TileN, int TileK, int ClusterM, int ClusterN, int SharedKib>
-constexpr FusedVariant variant() {
-  constexpr std::size_t shared_bytes = std::size_t{SharedKib} << 10;
-  return {TileM,    TileN,        TileK,           ClusterM,
-          ClusterN, shared_bytes, workspace_bytes, launch<code, shared_bytes, TileM>};
-}
-
-constexpr FusedVariant stream_k(FusedVariant variant) {
-  variant.stream_k = true;
-  return variant;
+template <Code code, int TileM, int TileN, int TileK, int Cluster>
+FusedVariant variant(double time) {
+  constexpr std::size_t shared_bytes = 48 << 10;
+  return {TileM,        TileN,           TileK == 128 ? 0 : TileK,          Cluster,
+          shared_bytes, workspace_bytes, launch<code, shared_bytes, TileM>, time};
 }
 
 bool keeps_the_rules(DType output, const GroupedFusedArguments& p) {
@@ -138,9 +134,10 @@ cudaError_t launch_groups(DType output, const GroupedFusedArguments& p, void*,
 }
 
 template <Code code, int TileM, int TileN, int TileK>
-constexpr GroupedFusedVariant grouped_variant() {
-  constexpr std::size_t shared_bytes = std::size_t{64} << 10;
-  return {TileM, TileN, TileK, 1, 1, shared_bytes, no_workspace, launch_groups<code, shared_bytes>};
+GroupedFusedVariant grouped_variant() {
+  constexpr std::size_t shared_bytes = 48 << 10;
+  return {TileM,        TileN,        TileK == 128 ? 0 : TileK,
+          shared_bytes, no_workspace, launch_groups<code, shared_bytes>};
 }
 
 template <class Variant>
@@ -152,17 +149,21 @@ std::span<const Variant> if_shown(std::span<const Variant> all, std::string_view
 
 template <Code code>
 std::span<const FusedVariant> variants_of_8x(std::string_view& why_none) noexcept {
-  static constexpr FusedVariant all[] = {
-      variant<code, 128, 128, 64, 1, 1, 48>(), variant<code, 256, 128, 64, 1, 1, 96>(),
-      variant<code, 64, 128, 64, 1, 1, 48>(), variant<code, 32, 64, 128, 1, 1, 72>(),
-      variant<code, 256, 128, 128, 1, 1, 144>()};
+  static const FusedVariant all[] = {
+      fused_skinny_16x32,
+      fused_skinny_32x32,
+#define FUSED_SM80(m, n, k, cluster, time, ...) variant<code, m, n, k, cluster>(time),
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
   return if_shown(std::span<const FusedVariant>(all), why_none);
 }
 
 template <Code code>
 std::span<const GroupedFusedVariant> grouped_variants_of_8x(std::string_view& why_none) noexcept {
-  static constexpr GroupedFusedVariant all[] = {grouped_variant<code, 128, 128, 64>(),
-                                                grouped_variant<code, 32, 64, 128>()};
+  static const GroupedFusedVariant all[] = {
+#define GROUPED_SM80(m, n, k, ...) grouped_variant<code, m, n, k>(),
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
   return if_shown(std::span<const GroupedFusedVariant>(all), why_none);
 }
 
@@ -177,19 +178,22 @@ std::span<const FusedVariant> built_for_sm120(std::string_view& why_none) noexce
 }
 
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept {
-  constexpr Code code = Code::sm90;
-  static constexpr FusedVariant all[] = {
-      variant<code, 128, 256, 0, 2, 1, 200>(), variant<code, 64, 128, 0, 1, 1, 200>(),
-      variant<code, 128, 256, 0, 1, 2, 200>(), variant<code, 128, 256, 0, 1, 1, 200>(),
-      stream_k(variant<code, 128, 128, 0, 1, 1, 200>())};
+  static const FusedVariant all[] = {
+      fused_skinny_16x32,
+      fused_skinny_32x32,
+#define FUSED_SM90(m, n, k, cluster, time) variant<Code::sm90, m, n, k, cluster>(time),
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
   return if_shown(std::span<const FusedVariant>(all), why_none);
 }
 
 std::span<const FusedVariant> built_for_sm100(std::string_view& why_none) noexcept {
-  constexpr Code code = Code::sm100;
-  static constexpr FusedVariant all[] = {variant<code, 128, 256, 0, 2, 1, 200>(),
-                                         variant<code, 128, 128, 0, 2, 1, 200>(),
-                                         variant<code, 64, 64, 0, 1, 1, 200>()};
+  static const FusedVariant all[] = {
+      fused_skinny_16x32,
+      fused_skinny_32x32,
+#define FUSED_SM100(m, n, k, cluster, time) variant<Code::sm100, m, n, k, cluster>(time),
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
   return if_shown(std::span<const FusedVariant>(all), why_none);
 }
 
@@ -202,9 +206,10 @@ std::span<const GroupedFusedVariant> grouped_built_for_sm120(std::string_view& w
 }
 
 std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view& why_none) noexcept {
-  constexpr Code code = Code::sm90;
-  static constexpr GroupedFusedVariant all[] = {grouped_variant<code, 128, 128, 0>(),
-                                                grouped_variant<code, 64, 128, 0>()};
+  static const GroupedFusedVariant all[] = {
+#define GROUPED_SM90(m, n, k) grouped_variant<Code::sm90, m, n, k>(),
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
   return if_shown(std::span<const GroupedFusedVariant>(all), why_none);
 }
 

@@ -30,13 +30,9 @@ struct Part {
   bool (*is_used)(const GemmConfig& config);
 };
 constexpr std::array parts = {
-    Part{part_clusters, "clusters",
-         [](const GemmConfig& c) { return c.cluster != 0 || c.cluster_n != 0; }},
+    Part{part_clusters, "clusters", [](const GemmConfig& c) { return c.cluster != 0; }},
     Part{part_order, "order of tiles",
          [](const GemmConfig& c) { return c.raster != 0 || c.swizzle != 0; }},
-    Part{part_stages, "stages", [](const GemmConfig& c) { return c.stages != 0; }},
-    Part{part_stream_k, "tiles that blocks share",
-         [](const GemmConfig& c) { return c.stream_k != 0; }},
     Part{part_cublaslt, "algorithms or workspace of cuBLASLt",
          [](const GemmConfig& c) { return c.cublaslt != CublasLtChoice{}; }},
 };
@@ -57,11 +53,8 @@ std::string describe(const GemmConfig& c) {
                      c.threads) +
          (c.algorithm != 0 ? fmt::format(" algorithm={}", c.algorithm) : "") +
          describe(c.cublaslt) + (c.cluster != 0 ? fmt::format(" cluster={}", c.cluster) : "") +
-         (c.cluster_n != 0 ? fmt::format("x{}", c.cluster_n) : "") +
          (c.raster != 0 ? fmt::format(" raster={}", c.raster) : "") +
-         (c.swizzle != 0 ? fmt::format(" swizzle={}", c.swizzle) : "") +
-         (c.stages != 0 ? fmt::format(" stages={}", c.stages) : "") +
-         (c.stream_k != 0 ? " stream_k" : "");
+         (c.swizzle != 0 ? fmt::format(" swizzle={}", c.swizzle) : "");
 }
 
 core::ProblemSize size_of(const GemmProblem& p) noexcept {

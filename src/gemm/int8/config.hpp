@@ -31,13 +31,10 @@ struct GemmConfig {
   CublasLtChoice cublaslt = {};
   // fused, whose tiles are mc, nc and kc: the blocks that share their operands, and the order of
   // tiles.
-  std::int64_t cluster = 0;    ///< blocks of a cluster along m
-  std::int64_t cluster_n = 0;  ///< and along n; 0 = 1
+  std::int64_t cluster = 0;  ///< blocks of a cluster along m
   std::int64_t raster =
       0;  ///< side of d that the order goes along; 0 = the fewer tiles, 1 = m, 2 = n
   std::int64_t swizzle = 0;  ///< tiles across a strip of that order: 2, 4 or 8; 0 = 1
-  std::int64_t stages = 0;   ///< of its pipeline; 0 = as many as kernels of such tiles usually have
-  std::int64_t stream_k = 0;  ///< 1: blocks share the products of a tile
 
   friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
 };

@@ -21,11 +21,9 @@ namespace switchback::gemm_int8 {
 
 /// What only some engines have of a GemmConfig, beside blocks, threads and the place in a ranking.
 using ConfigParts = unsigned;
-inline constexpr ConfigParts part_cublaslt = 1;   ///< CublasLtChoice
-inline constexpr ConfigParts part_clusters = 2;   ///< cluster, cluster_n
-inline constexpr ConfigParts part_order = 4;      ///< raster, swizzle
-inline constexpr ConfigParts part_stages = 8;     ///< stages
-inline constexpr ConfigParts part_stream_k = 16;  ///< stream_k
+inline constexpr ConfigParts part_cublaslt = 1;  ///< CublasLtChoice
+inline constexpr ConfigParts part_clusters = 2;  ///< cluster
+inline constexpr ConfigParts part_order = 4;     ///< raster, swizzle
 
 // The defaults of an engine's members.
 inline std::string_view available_everywhere(const ContextState&) {

@@ -87,14 +87,8 @@ constexpr core::WordTable config_table(
                                  .most = most_ranked_algorithms - 1,
                                  .rule = "a ranking has at most 64 places"}),
     CublasLtRow<&GemmConfig::cublaslt>(), row<&GemmConfig::cluster>(size_word("cluster")),
-    row<&GemmConfig::cluster_n>(size_word("cluster_n", Written::unless_zero)),
     row<&GemmConfig::raster>(size_word("raster", Written::unless_zero)),
-    row<&GemmConfig::swizzle>(size_word("swizzle", Written::unless_zero)),
-    row<&GemmConfig::stages>(size_word("stages", Written::unless_zero)),
-    row<&GemmConfig::stream_k>({.name = "stream_k",
-                                .most = 1,
-                                .rule = "it must be 0 or 1",
-                                .written = Written::unless_zero}));
+    row<&GemmConfig::swizzle>(size_word("swizzle", Written::unless_zero)));
 static_assert(most_ranked_algorithms == 64, "as the rule above says");
 
 constexpr std::string_view layout_name(GroupedLayout layout) noexcept {

@@ -2,20 +2,21 @@
 // The fused products of 8.x and 12.x themselves, CUTLASS's parts too, on the emulated device, in
 // place of the stand-in for them. Copies to shared memory are not asynchronous there: that waits
 // and stages are right, a GPU has to say.
-#include "gemm/int8/cuda/fused/groups/sm80.cu"
+#include "gemm/int8/cuda/fused/groups/sm80.cuh"
 #include "gemm/int8/cuda/fused/kernels.cpp"
-#include "gemm/int8/cuda/fused/sm80_128x128x64.cu"
-#include "gemm/int8/cuda/fused/sm80_128x256x128.cu"
-#include "gemm/int8/cuda/fused/sm80_128x256x64.cu"
-#include "gemm/int8/cuda/fused/sm80_16x64x128.cu"
-#include "gemm/int8/cuda/fused/sm80_256x128x128.cu"
-#include "gemm/int8/cuda/fused/sm80_256x128x64.cu"
-#include "gemm/int8/cuda/fused/sm80_32x64x128.cu"
-#include "gemm/int8/cuda/fused/sm80_64x128x128.cu"
-#include "gemm/int8/cuda/fused/sm80_64x128x64.cu"
-#include "gemm/int8/cuda/fused/sm80_64x256x64.cu"
-#include "gemm/int8/cuda/fused/sm80_64x64x128.cu"
 #include "support/device_memory.hpp"
+
+namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+#define FUSED_SM80(m, n, k, cluster, time, ...)               \
+  const FusedVariant fused_sm80_##m##x##n##x##k##_##cluster = \
+      fused_sm80<m, n, k, cluster, __VA_ARGS__>();
+#define GROUPED_SM80(m, n, k, ...)                               \
+  const GroupedFusedVariant fused_grouped_sm80_##m##x##n##x##k = \
+      fused_grouped_sm80<m, n, k, __VA_ARGS__>();
+#include "gemm/int8/cuda/fused/shapes.def"
+
+}  // namespace switchback::products::SWITCHBACK_CUDA_NS
 
 namespace switchback::test {
 

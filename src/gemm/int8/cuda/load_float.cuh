@@ -27,9 +27,9 @@ struct FloatColumns {
   float otherwise;
   bool one;  ///< data has one element, for every column
 
-  /// The value of a column inside d.
-  [[nodiscard]] __device__ __forceinline__ float at(std::int64_t column) const {
-    return data != nullptr ? load_float(data, type, one ? 0 : column) : otherwise;
+  /// The value of a column inside d. begin: the element of d's first column, or of the only one.
+  [[nodiscard]] __device__ __forceinline__ float at(std::int64_t begin, std::int64_t column) const {
+    return data != nullptr ? load_float(data, type, begin + (one ? 0 : column)) : otherwise;
   }
 };
 

@@ -14,7 +14,6 @@
 #include "core/check.hpp"
 #include "core/cuda/status.hpp"
 #include "gemm/int8/cuda/engines.hpp"
-#include "gemm/int8/cuda/fused/cost.hpp"
 #include "gemm/int8/cuda/fused/fused.hpp"
 #include "gemm/int8/cuda/fused/groups/engine.hpp"
 #include "gemm/int8/cuda/operands.hpp"
@@ -72,10 +71,7 @@ GemmConfig config_of(const products::FusedVariant& variant) {
   config.mc = variant.tile_m;
   config.nc = variant.tile_n;
   config.kc = variant.tile_k;
-  config.cluster = variant.cluster_m;
-  config.cluster_n = variant.cluster_n > 1 ? variant.cluster_n : 0;
-  config.stages = variant.stages;
-  config.stream_k = variant.stream_k ? 1 : 0;
+  config.cluster = variant.cluster;
   return config;
 }
 
@@ -86,48 +82,77 @@ const products::FusedVariant* find_variant(const ContextState& state, GemmConfig
   return nullptr;
 }
 
-// Blocks that share tiles are for few of them: with more than two for each multiprocessor all are
-// busy anyway.
-//
-// A tile with more than twice the rows of d wastes most of its work. Small tiles are never a waste:
-// with few rows the time goes into reading b.
-bool is_worth(const products::FusedVariant& variant, const GemmProblem& p,
-              std::int64_t multiprocessors) {
-  constexpr int small = 64;
-  const std::int64_t m = p.m;
-  const std::int64_t tiles =
-      ((m + variant.tile_m - 1) / variant.tile_m) * ((p.n + variant.tile_n - 1) / variant.tile_n);
-  if (variant.stream_k && tiles > 2 * multiprocessors) return false;
-  return variant.tile_m <= small || variant.tile_m < 2 * m;
+std::int64_t tiles(const products::FusedVariant& variant, const GemmProblem& p) {
+  // A cluster has all of its blocks, of which some may have nothing to do.
+  const std::int64_t rows = std::int64_t{variant.tile_m} * variant.cluster;
+  const std::int64_t down = (p.m + rows - 1) / rows * variant.cluster;
+  return down * ((p.n + variant.tile_n - 1) / variant.tile_n);
 }
 
-// The cheapest of those that `allowed` takes; null if it takes none.
+// A tile with more than twice the rows of d wastes most of its work. Small tiles are never a waste:
+// with few rows the time goes into reading b.
+bool is_worth(const products::FusedVariant& variant, const GemmProblem& p) {
+  constexpr int small = 64;
+  if (variant.skinny) return p.m <= variant.tile_m;
+  return variant.tile_m <= small || variant.tile_m < 2 * p.m;
+}
+
+// With up to 16 rows the kernels for few rows are the fastest; with up to 32, which they read for
+// each 32 columns, while one wave of blocks has all columns. Measured on an H200
+// (data/records/h200).
+bool is_for_few_rows(const products::FusedVariant& variant, const GemmProblem& p,
+                     std::int64_t multiprocessors) {
+  constexpr int few = 16;
+  return variant.skinny && p.m <= variant.tile_m &&
+         (variant.tile_m <= few || p.n <= variant.tile_n * multiprocessors);
+}
+
+// From this many tiles for each multiprocessor on, pairs of blocks that share b are faster, and
+// strips of tiles that stay in the L2 cache. Measured on an H200 at 15 shapes (data/records/h200):
+// with 7.8 and more tiles 2 to 9 % faster, with 3.9 and fewer 1 to 9 % slower.
+constexpr std::int64_t many_tiles = 6;
+
+// Of the shapes that `allowed` takes the one for few rows, or the one whose waves of tiles take the
+// least time: with few tiles by single blocks, with many of them in clusters and strips. False if
+// it takes none.
 template <class Allowed>
-const products::FusedVariant* cheapest(const GemmProblem& p, const ContextState& state,
-                                       const Allowed& allowed) {
-  const core::DeviceInfo& info = runtime(state).info();
+bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& allowed,
+             GemmConfig& config) {
+  const std::int64_t multiprocessors =
+      std::max<std::int64_t>(1, runtime(state).info().multiprocessors);
   const products::FusedVariant* best = nullptr;
   double least = std::numeric_limits<double>::infinity();
   for (const products::FusedVariant& variant : variants(state)) {
     if (!allowed(variant)) continue;
-    const double cost = products::fused_cost(variant, info.compute_capability(),
-                                             info.multiprocessors, p.m, p.n, p.k);
-    if (cost < least) {
-      best = &variant;
-      least = cost;
+    if (is_for_few_rows(variant, p, multiprocessors)) {
+      config = config_of(variant);
+      return true;
     }
+    if (variant.skinny) continue;
+    const std::int64_t all = tiles(variant, p);
+    const std::int64_t waves = (all + multiprocessors - 1) / multiprocessors;
+    const double time = static_cast<double>(waves) * variant.time;
+    const bool prefers_clusters = all >= many_tiles * multiprocessors;
+    const bool is_faster =
+        time < least || (time == least && variant.cluster > best->cluster && prefers_clusters);
+    if (!is_faster) continue;
+    best = &variant;
+    least = time;
   }
-  return best;
+  if (best == nullptr) return false;
+  config = config_of(*best);
+  if (tiles(*best, p) >= many_tiles * multiprocessors) config.swizzle = 8;
+  return true;
 }
 
 GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
-  const std::int64_t multiprocessors = runtime(state).info().multiprocessors;
-  const products::FusedVariant* best = cheapest(
-      p, state,
-      [&](const products::FusedVariant& variant) { return is_worth(variant, p, multiprocessors); });
-  if (best == nullptr)
-    best = cheapest(p, state, [](const products::FusedVariant&) { return true; });
-  return config_of(*best);
+  GemmConfig config;
+  if (!fastest(
+          p, state, [&](const products::FusedVariant& variant) { return is_worth(variant, p); },
+          config))
+    fastest(
+        p, state, [](const products::FusedVariant&) { return true; }, config);
+  return config;
 }
 
 GemmConfig kernel_of(GemmConfig config) {
@@ -137,12 +162,12 @@ GemmConfig kernel_of(GemmConfig config) {
 
 bool default_among(const GemmProblem& p, const ContextState& state,
                    std::span<const GemmConfig> kernels, GemmConfig& config) {
-  const products::FusedVariant* best =
-      cheapest(p, state, [&](const products::FusedVariant& variant) {
+  return fastest(
+      p, state,
+      [&](const products::FusedVariant& variant) {
         return std::find(kernels.begin(), kernels.end(), config_of(variant)) != kernels.end();
-      });
-  if (best != nullptr) config = config_of(*best);
-  return best != nullptr;
+      },
+      config);
 }
 
 // Every shape. If d has more tiles than can run at once, and they are large: in both directions,
@@ -150,14 +175,12 @@ bool default_among(const GemmProblem& p, const ContextState& state,
 void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
   constexpr std::int64_t large = 128;
   for (const products::FusedVariant& variant : variants(state)) {
-    if (!is_worth(variant, p, runtime(state).info().multiprocessors)) continue;
+    if (!is_worth(variant, p)) continue;
     GemmConfig config = config_of(variant);
     out.push_back(config);
     const std::int64_t down = (p.m + variant.tile_m - 1) / variant.tile_m;
     const std::int64_t across = (p.n + variant.tile_n - 1) / variant.tile_n;
-    if (variant.stream_k || variant.tile_m < large ||
-        down * across <= runtime(state).info().multiprocessors)
-      continue;
+    if (variant.tile_m < large || down * across <= runtime(state).info().multiprocessors) continue;
     // With one tile more than a strip is wide there would be no second full strip.
     std::int64_t widest = 0;
     for (const std::int64_t width : {std::int64_t{2}, std::int64_t{4}, std::int64_t{8}})
@@ -173,20 +196,20 @@ void candidates(const GemmProblem& p, const ContextState& state, std::vector<Gem
   }
 }
 
-std::string refuses_config(const GemmProblem&, const GemmConfig& config,
+std::string refuses_config(const GemmProblem& problem, const GemmConfig& config,
                            const ContextState& state) {
   if (config.raster > static_cast<std::int64_t>(products::FusedRaster::along_n))
     return fmt::format("raster={}; it must be 0 (the side with fewer tiles), 1 (m) or 2 (n)",
                        config.raster);
   if (config.swizzle != 0 && config.swizzle != 2 && config.swizzle != 4 && config.swizzle != 8)
     return fmt::format("swizzle={}; it must be 0, 2, 4 or 8", config.swizzle);
-  if (find_variant(state, config) != nullptr) return {};
-  return fmt::format(
-      "there is no kernel of tiles {}x{} (kc={}) in clusters of {}x{}{} for this device", config.mc,
-      config.nc, config.kc, config.cluster, std::max<std::int64_t>(config.cluster_n, 1),
-      config.stages != 0     ? fmt::format(" with {} stages", config.stages)
-      : config.stream_k != 0 ? " that share tiles"
-                             : "");
+  if (const products::FusedVariant* variant = find_variant(state, config))
+    return variant->skinny && problem.m > variant->tile_m
+               ? fmt::format("its kernel of tiles {}x{} takes at most {} rows, not m={}", config.mc,
+                             config.nc, config.mc, problem.m)
+               : std::string();
+  return fmt::format("there is no kernel of tiles {}x{} (kc={}) in clusters of {} for this device",
+                     config.mc, config.nc, config.kc, config.cluster);
 }
 
 void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
@@ -257,7 +280,7 @@ const Engine fused_engine = {
     .refuses_config = refuses_config,
     .kernel_of = kernel_of,
     .default_among = default_among,
-    .config_parts = part_clusters | part_order | part_stages | part_stream_k,
+    .config_parts = part_clusters | part_order,
     .run = run,
     .grouped_default = grouped::default_config,
     .run_grouped = grouped::run,

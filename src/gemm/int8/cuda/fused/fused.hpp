@@ -44,35 +44,33 @@ struct FusedArguments {
   friend bool operator==(const FusedArguments&, const FusedArguments&) = default;
 };
 
-/// One shape of a fused kernel: the rows and columns of d in a block's tile, the part of the inner
-/// dimension in a stage of its pipeline, and the blocks of a cluster, which share their operands,
-/// along m and n.
+/// One shape of a fused kernel: a line of shapes.def.
 struct FusedVariant {
-  int tile_m;
-  int tile_n;
-  int tile_k;
-  int cluster_m;
-  int cluster_n;
+  int tile_m;                ///< rows of d in a block's tile
+  int tile_n;                ///< columns
+  int tile_k;                ///< of the inner dimension in a stage; 0: 128
+  int cluster;               ///< blocks of a cluster, along m, which share b
   std::size_t shared_bytes;  ///< of a block
   /// Bytes of scratch it needs, 256-byte aligned.
   std::size_t (*workspace_bytes)(DType output, const FusedArguments& arguments);
   cudaError_t (*launch)(DType output, const FusedArguments& arguments, void* workspace,
                         cudaStream_t stream);
-  int stages = 0;  ///< of its pipeline, where another variant differs in nothing else
-  /// Whether blocks share the products of a tile, so that all are busy with few tiles too.
-  bool stream_k = false;
+  double time = 0;      ///< of a tile, relative to the others of its generation
+  bool skinny = false;  ///< takes at most tile_m rows: skinny.cu
 };
+
+// Of every generation: skinny.cu.
+extern const FusedVariant fused_skinny_16x32;
+extern const FusedVariant fused_skinny_32x32;
 
 /// The variants of this build for a compute capability (90 is 9.0) and this much shared memory per
 /// block. Code for 8.0 runs on all of 8.x, that for 12.0 on all of 12.x, that for 9.0 and 10.0 only
-/// there. The first variant is the one to
-/// use when nothing better is known. If there are none, `why_none` says why.
+/// there. If there are none, `why_none` says why.
 std::span<const FusedVariant> fused_variants(int compute_capability,
                                              std::size_t shared_bytes_per_block,
                                              std::string_view& why_none) noexcept;
 
-/// The variants compiled for a generation. Those that need more shared memory than every device of
-/// 8.x and 12.x has come last: 12.x has the kernels of 8.x.
+/// The variants compiled for a generation. 12.x has the kernels of 8.x.
 std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcept;
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept;
 std::span<const FusedVariant> built_for_sm100(std::string_view& why_none) noexcept;

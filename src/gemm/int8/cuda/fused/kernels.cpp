@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gemm/int8/cuda/fused/kernels.hpp"
-
+// The kernels of shapes.def that this build has. Each is defined in the file made of its line.
 #include <array>
 
-#include "gemm/int8/cuda/fused/groups/kernels.hpp"
+#include "gemm/int8/cuda/fused/fused.hpp"
+#include "gemm/int8/cuda/fused/groups/launch.hpp"
 
 namespace switchback::products::SWITCHBACK_CUDA_NS {
+
+#define FUSED_SM80(m, n, k, cluster, ...) \
+  extern const FusedVariant fused_sm80_##m##x##n##x##k##_##cluster;
+#define FUSED_SM90(m, n, k, cluster, time) \
+  extern const FusedVariant fused_sm90_##m##x##n##x##k##_##cluster;
+#define FUSED_SM100(m, n, k, cluster, time) \
+  extern const FusedVariant fused_sm100_##m##x##n##x##k##_##cluster;
+#define GROUPED_SM80(m, n, k, ...) \
+  extern const GroupedFusedVariant fused_grouped_sm80_##m##x##n##x##k;
+#define GROUPED_SM90(m, n, k) extern const GroupedFusedVariant fused_grouped_sm90_##m##x##n##x##k;
+#include "gemm/int8/cuda/fused/shapes.def"
+
+namespace {
 
 #if defined(SWITCHBACK_HAVE_CUTLASS)
 #define SWITCHBACK_WHY_NONE(generation) \
@@ -14,24 +27,32 @@ namespace switchback::products::SWITCHBACK_CUDA_NS {
 #define SWITCHBACK_WHY_NONE(generation) "the library was built without CUTLASS"
 #endif
 
+[[maybe_unused]] FusedVariant timed(FusedVariant variant, double time) {
+  variant.time = time;
+  return variant;
+}
+
 // Kernels written for 8.x, in code for each generation that was asked for.
 #if defined(SWITCHBACK_HAVE_FUSED_SM80) || defined(SWITCHBACK_HAVE_FUSED_SM120)
-namespace {
 std::span<const FusedVariant> all_sm80() noexcept {
   static const std::array all = {
-      fused_sm80_128x128x64,   fused_sm80_256x128x64,  fused_sm80_128x256x64,
-      fused_sm80_64x128x64,    fused_sm80_64x256x64,   fused_sm80_32x64x128,
-      fused_sm80_64x128x128,   fused_sm80_64x64x128,   fused_sm80_16x64x128,
-      fused_sm80_128x128x64_5, fused_sm80_256x128x128, fused_sm80_128x256x128};
+      fused_skinny_16x32,
+      fused_skinny_32x32,
+#define FUSED_SM80(m, n, k, cluster, time, ...) timed(fused_sm80_##m##x##n##x##k##_##cluster, time),
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
   return all;
 }
 std::span<const GroupedFusedVariant> grouped_all_sm80() noexcept {
-  static const std::array all = {fused_grouped_sm80_128x128x64, fused_grouped_sm80_64x128x64,
-                                 fused_grouped_sm80_32x64x128};
+  static const std::array all = {
+#define GROUPED_SM80(m, n, k, ...) fused_grouped_sm80_##m##x##n##x##k,
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
   return all;
 }
-}  // namespace
 #endif
+
+}  // namespace
 
 #if defined(SWITCHBACK_HAVE_FUSED_SM80)
 std::span<const FusedVariant> built_for_sm80(std::string_view&) noexcept {
@@ -72,17 +93,18 @@ std::span<const GroupedFusedVariant> grouped_built_for_sm120(std::string_view& w
 #if defined(SWITCHBACK_HAVE_FUSED_SM90)
 std::span<const FusedVariant> built_for_sm90(std::string_view&) noexcept {
   static const std::array all = {
-      fused_sm90_128x256_2x1,    fused_sm90_256x128_2x1,   fused_sm90_128x128_2x1,
-      fused_sm90_64x128_1x1,     fused_sm90_64x256_1x1,    fused_sm90_128x256_1x2,
-      fused_sm90_128x256_1x1,    fused_sm90_256x128_1x2,   fused_sm90_128x128_1x2,
-      fused_sm90_128x128_1x1,    fused_sm90_64x128_2x1,    fused_sm90_64x128_1x4,
-      fused_sm90_64x256_2x1,     fused_sm90_64x64x256_1x1, fused_sm90_64x64x256_1x4,
-      fused_sm90_16x64x256,      fused_sm90_128x192_2x1,   fused_sm90_128x128_stream_k,
-      fused_sm90_32x128_stream_k};
+      fused_skinny_16x32,
+      fused_skinny_32x32,
+#define FUSED_SM90(m, n, k, cluster, time) timed(fused_sm90_##m##x##n##x##k##_##cluster, time),
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
   return all;
 }
 std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view&) noexcept {
-  static const std::array all = {fused_grouped_sm90_128x128_1x1, fused_grouped_sm90_64x128_1x1};
+  static const std::array all = {
+#define GROUPED_SM90(m, n, k) fused_grouped_sm90_##m##x##n##x##k,
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
   return all;
 }
 #else
@@ -98,10 +120,12 @@ std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view& wh
 
 #if defined(SWITCHBACK_HAVE_FUSED_SM100)
 std::span<const FusedVariant> built_for_sm100(std::string_view&) noexcept {
-  static const std::array all = {fused_sm100_128x256_2x1, fused_sm100_128x128_2x1,
-                                 fused_sm100_128x64_2x1,  fused_sm100_128x256_1x1,
-                                 fused_sm100_128x128_1x1, fused_sm100_128x64_1x1,
-                                 fused_sm100_64x64_1x1};
+  static const std::array all = {
+      fused_skinny_16x32,
+      fused_skinny_32x32,
+#define FUSED_SM100(m, n, k, cluster, time) timed(fused_sm100_##m##x##n##x##k##_##cluster, time),
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
   return all;
 }
 #else

@@ -2,8 +2,8 @@
 // Engine zone: the fused product of compute capability 10.0, built on CUTLASS: TMA loads, and
 // tcgen05 products of int8 whose sums lie in tensor memory, where an epilogue reads those of one
 // tile while the next are made. One block multiplies a tile, or a pair of them one of twice the
-// rows, of whose columns each loads half. Included by one file for each tile shape, which compiles
-// in minutes.
+// rows, of whose columns each loads half. Included by a file for each line of shapes.def, which
+// compiles in minutes.
 //
 // The leaves of the expression, and what else is not of a generation, are those of sm90.cuh.
 #pragma once
@@ -61,17 +61,18 @@ struct FusedSm100 {
   static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
     FusedArguments alone = p;
     alone.overlaps = false;
-    return launch_sm90<FusedSm100, false>(alone, workspace, stream);
+    return launch_sm90<FusedSm100>(alone, workspace, stream);
   }
 };
 
 /// A tile shape for every output type: by single blocks, or by pairs of them.
-template <int TileM, int TileN, bool Pairs>
+template <int TileM, int TileN, int TileK, int Cluster>
 constexpr FusedVariant fused_sm100() {
-  return fused_variant<FusedSm100<float, TileM, TileN, Pairs>,
-                       FusedSm100<cutlass::half_t, TileM, TileN, Pairs>,
-                       FusedSm100<cutlass::bfloat16_t, TileM, TileN, Pairs>>(TileM, TileN, 0,
-                                                                             Pairs ? 2 : 1, 1);
+  static_assert(TileK == 128 && Cluster <= 2);
+  return fused_variant<FusedSm100<float, TileM, TileN, Cluster == 2>,
+                       FusedSm100<cutlass::half_t, TileM, TileN, Cluster == 2>,
+                       FusedSm100<cutlass::bfloat16_t, TileM, TileN, Cluster == 2>>(TileM, TileN, 0,
+                                                                                    Cluster);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -244,17 +244,14 @@ struct FusedSm80 {
   }
 };
 
-/// A tile shape for every output type.
-template <int TileM, int TileN, int TileK, int WarpM, int WarpN, int Stages>
+/// A tile shape for every output type. There are no clusters.
+template <int TileM, int TileN, int TileK, int Cluster, int WarpM, int WarpN, int Stages>
 constexpr FusedVariant fused_sm80() {
+  static_assert(Cluster == 1);
   return fused_variant<FusedSm80<float, TileM, TileN, TileK, WarpM, WarpN, Stages>,
                        FusedSm80<cutlass::half_t, TileM, TileN, TileK, WarpM, WarpN, Stages>,
                        FusedSm80<cutlass::bfloat16_t, TileM, TileN, TileK, WarpM, WarpN, Stages>>(
-      TileM, TileN, TileK, 1, 1);
-}
-constexpr FusedVariant with_stages(FusedVariant variant, int stages) {
-  variant.stages = stages;
-  return variant;
+      TileM, TileN, TileK, Cluster);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

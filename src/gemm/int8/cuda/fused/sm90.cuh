@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the fused product of Hopper, built on CUTLASS: TMA loads, WGMMA s8, persistent and
-// warp-specialised blocks. Included by one file for each tile shape, which compiles in minutes.
+// warp-specialised blocks. Included by a file for each line of shapes.def, which compiles in
+// minutes.
 //
 // The epilogue is the expression of fused.hpp, operation by operation, each rounded to f32 (device
 // code is compiled without contraction); the last conversion rounds to nearest even.
 #pragma once
 
 // Its kernels wait for the kernel before them ahead of their first read, and tell the next one when
-// their products are made. Without this they do neither, and must not overlap. (With it, kernels
-// whose blocks share tiles do not compile: CUTLASS 4.2.)
-#if !defined(SWITCHBACK_BLOCKS_SHARE_TILES) && !defined(CUTLASS_ENABLE_GDC_FOR_SM90)
+// their products are made. Without this they do neither, and must not overlap.
+#if !defined(CUTLASS_ENABLE_GDC_FOR_SM90)
 #define CUTLASS_ENABLE_GDC_FOR_SM90 1
 #endif
 #include <cutlass/cutlass.h>
@@ -78,8 +78,8 @@ struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
 
   template <class RowCallbacks, class Index>
   struct Callbacks : RowCallbacks {
-    CUTLASS_DEVICE Callbacks(const RowCallbacks& row, Index first, const Params& columns)
-        : RowCallbacks(row), first_(first), columns_(columns) {}
+    CUTLASS_DEVICE Callbacks(const RowCallbacks& row, Index begin, int first, const Params& columns)
+        : RowCallbacks(row), begin_(begin), first_(first), columns_(columns) {}
 
     CUTLASS_DEVICE void begin() {
       auto shared = cute::filter_zeros(this->tGS_sRow);
@@ -89,30 +89,31 @@ struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
         if (column >= cute::size<1>(Tile{})) continue;
         // Also beyond the last column, so that the tile is read from shared memory unconditionally.
         shared(i) = cute::elem_less(places(i), this->residue_cRow)
-                        ? columns_.at(static_cast<std::int64_t>(first_) + column)
+                        ? columns_.at(begin_, first_ + column)
                         : columns_.otherwise;
       }
     }
 
    private:
-    Index first_;
+    Index begin_;
+    int first_;
     const Params& columns_;
   };
 
   template <bool ReferenceSource, class... Of>
   CUTLASS_DEVICE auto get_consumer_store_callbacks(
       const cutlass::epilogue::fusion::detail::ConsumerStoreArgs<Of...>& arguments) {
-    return callbacks_from<ReferenceSource>(arguments, 0);
+    return callbacks_from<ReferenceSource>(arguments, cute::_0{});
   }
 
  protected:
-  /// For columns whose values begin with element `begin`.
+  /// For a d whose values begin with element `begin`, the first column's or the only one.
   template <bool ReferenceSource, class Of, class Index>
   CUTLASS_DEVICE auto callbacks_from(const Of& arguments, Index begin) {
     auto row = Leaf::template get_consumer_store_callbacks<ReferenceSource>(arguments);
     const int first = static_cast<int>(cute::get<1>(arguments.tile_coord_mnkl)) *
                       static_cast<int>(cute::size<1>(Tile{}));
-    return Callbacks<decltype(row), Index>(row, begin + first, columns_);
+    return Callbacks<decltype(row), Index>(row, begin, first, columns_);
   }
 
  private:
@@ -151,24 +152,17 @@ cudaError_t run_sm90(Gemm& gemm, cudaStream_t stream, bool overlaps) {
                                                                           : failure_sm90();
 }
 
-/// Queues a product; `Fused` has its Gemm, and arguments_of(p). Parameters are kept where preparing
-/// them queues nothing: blocks that share tiles have scratch that is cleared each time.
-template <class Fused, bool share_tiles>
+/// Queues a product; `Fused` has its Gemm, and arguments_of(p). Preparing the parameters queues
+/// nothing, so that they are kept for the next launch.
+template <class Fused>
 cudaError_t launch_sm90(const FusedArguments& p, void* workspace, cudaStream_t stream) {
   using Gemm = typename Fused::Gemm;
-  const auto prepare = [&](Gemm& gemm) {
-    return prepare_sm90(gemm, Fused::arguments_of(p), workspace, stream);
-  };
-  if constexpr (share_tiles) {
-    Gemm gemm;
-    const cudaError_t status = prepare(gemm);
-    return status != cudaSuccess ? status : run_sm90(gemm, stream, false);
-  } else {
-    static thread_local Prepared<Gemm> prepared;
-    Gemm* gemm = nullptr;
-    const cudaError_t status = prepared.find(p, prepare, gemm);
-    return status != cudaSuccess ? status : run_sm90(*gemm, stream, p.overlaps);
-  }
+  static thread_local Prepared<Gemm> prepared;
+  Gemm* gemm = nullptr;
+  const cudaError_t status = prepared.find(
+      p, [&](Gemm& made) { return prepare_sm90(made, Fused::arguments_of(p), workspace, stream); },
+      gemm);
+  return status != cudaSuccess ? status : run_sm90(*gemm, stream, p.overlaps);
 }
 
 /// The expression: its operations round to f32, the last one to the output.
@@ -240,28 +234,23 @@ void schedule_sm90(const FusedArguments& p, Order along_m, Order along_n, Argume
                                                                         : Order::Heuristic;
 }
 
-template <class Output, int TileM, int TileN, int TileK, int ClusterM, int ClusterN,
-          bool Cooperative, class Scheduler = cutlass::gemm::PersistentScheduler,
-          class EpilogueTile = cutlass::epilogue::collective::EpilogueTileAuto>
+/// Two groups of warps take turns: the epilogue of one overlaps the products of the other.
+template <class Output, int TileM, int TileN, int TileK, int Cluster>
 struct FusedSm90 {
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::Int<TileK>>;
-  using ClusterShape = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
+  using ClusterShape = cute::Shape<cute::Int<Cluster>, cute::_1, cute::_1>;
   using RowMajor = cutlass::layout::RowMajor;
-  using MainSchedule =
-      cute::conditional_t<Cooperative, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
-                          cutlass::gemm::KernelTmaWarpSpecializedPingpong>;
-  using EpilogueSchedule =
-      cute::conditional_t<Cooperative, cutlass::epilogue::TmaWarpSpecializedCooperative,
-                          cutlass::epilogue::TmaWarpSpecialized>;
   static constexpr int output_alignment = 16 / static_cast<int>(sizeof(Output));
 
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape, EpilogueTile,
-      std::int32_t, float, void, RowMajor, output_alignment, Output, RowMajor, output_alignment,
-      EpilogueSchedule, DequantizeTileSm90<Tile, Output>>::CollectiveOp;
-  using Main = MainSm90<Tile, ClusterShape, Epilogue, MainSchedule>;
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
+      cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, RowMajor,
+      output_alignment, Output, RowMajor, output_alignment, cutlass::epilogue::TmaWarpSpecialized,
+      DequantizeTileSm90<Tile, Output>>::CollectiveOp;
+  using Main =
+      MainSm90<Tile, ClusterShape, Epilogue, cutlass::gemm::KernelTmaWarpSpecializedPingpong>;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
-                                                      Epilogue, Scheduler>;
+                                                      Epilogue, cutlass::gemm::PersistentScheduler>;
   using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
   using Order = decltype(typename Gemm::Arguments{}.scheduler.raster_order);
   static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
@@ -277,31 +266,17 @@ struct FusedSm90 {
   }
 
   static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
-    constexpr bool share_tiles = !std::is_same_v<Scheduler, cutlass::gemm::PersistentScheduler>;
-    return launch_sm90<FusedSm90, share_tiles>(p, workspace, stream);
+    return launch_sm90<FusedSm90>(p, workspace, stream);
   }
 };
 
 /// A tile shape for every output type. The usual depth of a stage, 128, is 0 in its description.
-template <int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative, int TileK = 128>
+template <int TileM, int TileN, int TileK, int Cluster>
 constexpr FusedVariant fused_sm90() {
-  return fused_variant<
-      FusedSm90<float, TileM, TileN, TileK, ClusterM, ClusterN, Cooperative>,
-      FusedSm90<cutlass::half_t, TileM, TileN, TileK, ClusterM, ClusterN, Cooperative>,
-      FusedSm90<cutlass::bfloat16_t, TileM, TileN, TileK, ClusterM, ClusterN, Cooperative>>(
-      TileM, TileN, TileK == 128 ? 0 : TileK, ClusterM, ClusterN);
-}
-
-/// The same where the blocks share all products evenly, also those of one tile, whose sums they
-/// then add up in scratch. (These are integers: no order of additions changes them.)
-template <int TileM, int TileN>
-constexpr FusedVariant fused_stream_k_sm90() {
-  using Scheduler = cutlass::gemm::StreamKScheduler;
-  return stream_k(
-      fused_variant<FusedSm90<float, TileM, TileN, 128, 1, 1, true, Scheduler>,
-                    FusedSm90<cutlass::half_t, TileM, TileN, 128, 1, 1, true, Scheduler>,
-                    FusedSm90<cutlass::bfloat16_t, TileM, TileN, 128, 1, 1, true, Scheduler>>(
-          TileM, TileN, 0, 1, 1));
+  return fused_variant<FusedSm90<float, TileM, TileN, TileK, Cluster>,
+                       FusedSm90<cutlass::half_t, TileM, TileN, TileK, Cluster>,
+                       FusedSm90<cutlass::bfloat16_t, TileM, TileN, TileK, Cluster>>(
+      TileM, TileN, TileK == 128 ? 0 : TileK, Cluster);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

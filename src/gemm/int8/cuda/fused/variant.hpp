@@ -38,36 +38,29 @@ struct FusedKernels {
 
 /// Variant: FusedVariant or GroupedFusedVariant, whose arguments are Arguments.
 template <class Variant, class Arguments, class F32, class F16, class Bf16>
-constexpr Variant make_variant(int tile_m, int tile_n, int tile_k, int cluster_m, int cluster_n) {
+constexpr Variant make_variant(int tile_m, int tile_n, int tile_k) {
   using Kernels = FusedKernels<Arguments, F32, F16, Bf16>;
-  return {tile_m,
-          tile_n,
-          tile_k,
-          cluster_m,
-          cluster_n,
-          std::max({F32::shared_bytes, F16::shared_bytes, Bf16::shared_bytes}),
-          Kernels::workspace_bytes,
-          Kernels::launch};
-}
-
-template <class F32, class F16, class Bf16>
-constexpr FusedVariant fused_variant(int tile_m, int tile_n, int tile_k, int cluster_m,
-                                     int cluster_n) {
-  return make_variant<FusedVariant, FusedArguments, F32, F16, Bf16>(tile_m, tile_n, tile_k,
-                                                                    cluster_m, cluster_n);
-}
-
-/// The variant, whose blocks share the products of a tile.
-constexpr FusedVariant stream_k(FusedVariant variant) {
-  variant.stream_k = true;
+  Variant variant{};
+  variant.tile_m = tile_m;
+  variant.tile_n = tile_n;
+  variant.tile_k = tile_k;
+  variant.shared_bytes = std::max({F32::shared_bytes, F16::shared_bytes, Bf16::shared_bytes});
+  variant.workspace_bytes = Kernels::workspace_bytes;
+  variant.launch = Kernels::launch;
   return variant;
 }
 
 template <class F32, class F16, class Bf16>
-constexpr GroupedFusedVariant grouped_fused_variant(int tile_m, int tile_n, int tile_k,
-                                                    int cluster_m, int cluster_n) {
-  return make_variant<GroupedFusedVariant, GroupedFusedArguments, F32, F16, Bf16>(
-      tile_m, tile_n, tile_k, cluster_m, cluster_n);
+constexpr FusedVariant fused_variant(int tile_m, int tile_n, int tile_k, int cluster) {
+  auto variant = make_variant<FusedVariant, FusedArguments, F32, F16, Bf16>(tile_m, tile_n, tile_k);
+  variant.cluster = cluster;
+  return variant;
+}
+
+template <class F32, class F16, class Bf16>
+constexpr GroupedFusedVariant grouped_fused_variant(int tile_m, int tile_n, int tile_k) {
+  return make_variant<GroupedFusedVariant, GroupedFusedArguments, F32, F16, Bf16>(tile_m, tile_n,
+                                                                                  tile_k);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

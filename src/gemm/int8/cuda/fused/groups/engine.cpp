@@ -39,8 +39,7 @@ GemmConfig config_of(const GroupedFusedVariant& variant) {
   config.mc = variant.tile_m;
   config.nc = variant.tile_n;
   config.kc = variant.tile_k;
-  config.cluster = variant.cluster_m;
-  config.cluster_n = variant.cluster_n > 1 ? variant.cluster_n : 0;
+  config.cluster = 1;
   return config;
 }
 
@@ -105,8 +104,8 @@ std::string refuses_config(const GroupedProblem&, const GemmConfig& config,
                            const ContextState& state) {
   if (find_variant(state, config) != nullptr) return {};
   return fmt::format(
-      "there is no kernel for groups of tiles {}x{} (kc={}) in clusters of {}x{} for this device",
-      config.mc, config.nc, config.kc, config.cluster, std::max<std::int64_t>(config.cluster_n, 1));
+      "there is no kernel for groups of tiles {}x{} (kc={}) in clusters of {} for this device",
+      config.mc, config.nc, config.kc, config.cluster);
 }
 
 void run(ContextState& state, const GroupedProblem& p, const GemmConfig& config,

@@ -37,8 +37,6 @@ struct GroupedFusedVariant {
   int tile_m;
   int tile_n;
   int tile_k;
-  int cluster_m;
-  int cluster_n;
   std::size_t shared_bytes;  ///< of a block
   /// Bytes of scratch it needs, 256-byte aligned.
   std::size_t (*workspace_bytes)(DType output, const GroupedFusedArguments& arguments);

@@ -124,7 +124,7 @@ constexpr GroupedFusedVariant fused_grouped_sm80() {
       FusedGroupedSm80<float, TileM, TileN, TileK, WarpM, WarpN, Stages>,
       FusedGroupedSm80<cutlass::half_t, TileM, TileN, TileK, WarpM, WarpN, Stages>,
       FusedGroupedSm80<cutlass::bfloat16_t, TileM, TileN, TileK, WarpM, WarpN, Stages>>(
-      TileM, TileN, TileK, 1, 1);
+      TileM, TileN, TileK);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

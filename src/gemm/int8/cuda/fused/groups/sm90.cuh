@@ -18,7 +18,8 @@ struct GroupedFloatColumns {
   std::int64_t step;  ///< elements of a group
 };
 
-/// As FusedColumnsSm90, with values of the group whose tile it is.
+/// As FusedColumnsSm90, with values of the group whose tile it is: a value for each column (step n)
+/// begins at group · n, one for all columns (step 1) is element `group`.
 template <class Tile>
 struct FusedGroupColumnsSm90 : LeafSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns> {
   using Leaf = LeafSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns>;
@@ -108,18 +109,12 @@ __global__ void __launch_bounds__(group_threads)
 
 }  // namespace
 
-template <class Output, int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
+template <class Output, int TileM, int TileN, int TileK>
 struct FusedGroupedSm90 {
-  using One = FusedSm90<Output, TileM, TileN, 128, ClusterM, ClusterN, Cooperative>;
+  using One = FusedSm90<Output, TileM, TileN, TileK, 1>;
   using Tile = typename One::Tile;
   using ClusterShape = typename One::ClusterShape;
   using RowMajor = typename One::RowMajor;
-  using MainSchedule =
-      cute::conditional_t<Cooperative, cutlass::gemm::KernelPtrArrayTmaWarpSpecializedCooperative,
-                          cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong>;
-  using EpilogueSchedule =
-      cute::conditional_t<Cooperative, cutlass::epilogue::PtrArrayTmaWarpSpecializedCooperative,
-                          cutlass::epilogue::PtrArrayTmaWarpSpecializedPingpong>;
   static constexpr int output_alignment = One::output_alignment;
 
   using ScaleA =
@@ -132,9 +127,10 @@ struct FusedGroupedSm90 {
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
       cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, RowMajor*,
-      output_alignment, Output, RowMajor*, output_alignment, EpilogueSchedule,
-      Dequantize>::CollectiveOp;
-  using Main = MainSm90<Tile, ClusterShape, Epilogue, MainSchedule, RowMajor*,
+      output_alignment, Output, RowMajor*, output_alignment,
+      cutlass::epilogue::PtrArrayTmaWarpSpecializedPingpong, Dequantize>::CollectiveOp;
+  using Main = MainSm90<Tile, ClusterShape, Epilogue,
+                        cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong, RowMajor*,
                         cutlass::layout::ColumnMajor*>;
   using ProblemShape = cutlass::gemm::GroupProblemShape<cute::Shape<int, int, int>>;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<ProblemShape, Main, Epilogue>;
@@ -191,13 +187,12 @@ struct FusedGroupedSm90 {
 };
 
 /// A tile shape for every output type.
-template <int TileM, int TileN, int ClusterM, int ClusterN, bool Cooperative>
+template <int TileM, int TileN, int TileK>
 constexpr GroupedFusedVariant fused_grouped_sm90() {
-  return grouped_fused_variant<
-      FusedGroupedSm90<float, TileM, TileN, ClusterM, ClusterN, Cooperative>,
-      FusedGroupedSm90<cutlass::half_t, TileM, TileN, ClusterM, ClusterN, Cooperative>,
-      FusedGroupedSm90<cutlass::bfloat16_t, TileM, TileN, ClusterM, ClusterN, Cooperative>>(
-      TileM, TileN, 0, ClusterM, ClusterN);
+  return grouped_fused_variant<FusedGroupedSm90<float, TileM, TileN, TileK>,
+                               FusedGroupedSm90<cutlass::half_t, TileM, TileN, TileK>,
+                               FusedGroupedSm90<cutlass::bfloat16_t, TileM, TileN, TileK>>(
+      TileM, TileN, TileK == 128 ? 0 : TileK);
 }
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS
