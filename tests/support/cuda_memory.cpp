@@ -3,6 +3,10 @@
 
 #include "support/device_memory.hpp"
 
+#if defined(SWITCHBACK_CUDA_EMULATED)
+#error "this is memory of the real device: cuda_runtime.h must be the toolkit's"
+#endif
+
 namespace switchback::test {
 
 DeviceMemory cuda_memory() {
