@@ -1,30 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
 # Collects what a machine with nothing but a driver needs: programs, the libraries they depend on
-# except the system's, grids, gpu-check. Called by the target `bundle` with PROGRAMS, OUTPUT (a
-# folder), SOURCE_DIR, and STRIP, which may be empty.
+# except the system's, grids, tuned configurations, gpu-check. Called by the target `bundle` with PROGRAMS,
+# BUILD and SOURCE_DIR (folders), GENERATIONS (how many the kernels are compiled for), XZ, and STRIP, which
+# may be empty.
+if(NOT XZ)
+  message(FATAL_ERROR "a bundle is packed by xz, which was not found: install it, or set SWITCHBACK_XZ")
+endif()
+set(OUTPUT "${BUILD}/switchback-bundle")
 file(REMOVE_RECURSE "${OUTPUT}")
-file(MAKE_DIRECTORY "${OUTPUT}/bin" "${OUTPUT}/lib" "${OUTPUT}/data")
+file(MAKE_DIRECTORY "${OUTPUT}/bin" "${OUTPUT}/lib" "${OUTPUT}/data" "${OUTPUT}/share/switchback")
 file(COPY ${PROGRAMS} DESTINATION "${OUTPUT}/bin")
+file(GLOB _copies "${OUTPUT}/bin/*")
 if(STRIP)
-  file(GLOB _copies "${OUTPUT}/bin/*")
   execute_process(COMMAND "${STRIP}" ${_copies} COMMAND_ERROR_IS_FATAL ANY)
 endif()
 file(COPY "${SOURCE_DIR}/data/grids" DESTINATION "${OUTPUT}/data")
+file(COPY "${SOURCE_DIR}/data/configs" DESTINATION "${OUTPUT}/share/switchback")
 file(COPY "${SOURCE_DIR}/tools/gpu-check" "${SOURCE_DIR}/LICENSE" DESTINATION "${OUTPUT}")
+
+# The C library and the loader come from the target machine.
+set(_of_the_system "^(ld-linux.*|linux-vdso.*|lib(c|m|dl|rt|pthread)\\.so.*)$")
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${PROGRAMS} RESOLVED_DEPENDENCIES_VAR _libraries
-  UNRESOLVED_DEPENDENCIES_VAR _missing
-  # The C library and the loader come from the target machine.
-  PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so" "^linux-vdso")
+  UNRESOLVED_DEPENDENCIES_VAR _missing PRE_EXCLUDE_REGEXES "${_of_the_system}")
 if(_missing)
   message(FATAL_ERROR "not found: ${_missing}")
 endif()
 foreach(_library IN LISTS _libraries)
   file(COPY "${_library}" DESTINATION "${OUTPUT}/lib" FOLLOW_SYMLINK_CHAIN)
 endforeach()
-get_filename_component(_parent "${OUTPUT}" DIRECTORY)
-get_filename_component(_name "${OUTPUT}" NAME)
-execute_process(COMMAND "${CMAKE_COMMAND}" -E tar czf "${OUTPUT}.tar.gz" "${_name}"
-  WORKING_DIRECTORY "${_parent}" COMMAND_ERROR_IS_FATAL ANY)
-file(SIZE "${OUTPUT}.tar.gz" _size)
+
+# It is whole: the loader finds every library of the programs in it, and no file names the build folder.
+foreach(_program IN LISTS _copies)
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E env --unset=LD_LIBRARY_PATH ldd "${_program}"
+    OUTPUT_VARIABLE _lines COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^ \t\n]+ => [^\n]*" _lines "${_lines}")
+  foreach(_line IN LISTS _lines)
+    string(REGEX REPLACE " => .*" "" _name "${_line}")
+    string(FIND "${_line}" " => ${OUTPUT}/" _inside)
+    if(_inside LESS 0 AND NOT _name MATCHES "${_of_the_system}")
+      message(FATAL_ERROR "${_program} takes a library that is not in the bundle: ${_line}")
+    endif()
+  endforeach()
+endforeach()
+execute_process(COMMAND grep -rlF "${BUILD}" "${OUTPUT}" OUTPUT_VARIABLE _files RESULT_VARIABLE _status)
+if(NOT _status EQUAL 1)
+  message(FATAL_ERROR "the build folder ${BUILD} is named in:\n${_files}")
+endif()
+
+# The programs hold the same library: a window that is longer than a program makes one of them.
+execute_process(COMMAND "${CMAKE_COMMAND}" -E tar cf "${OUTPUT}.tar" switchback-bundle
+  WORKING_DIRECTORY "${BUILD}" COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND "${XZ}" -f -T1 --lzma2=preset=2,dict=256MiB "${OUTPUT}.tar" COMMAND_ERROR_IS_FATAL ANY)
+file(SIZE "${OUTPUT}.tar.xz" _size)
 math(EXPR _mib "(${_size} + 1048575) / 1048576")
-message(STATUS "bundle: ${OUTPUT}.tar.gz, ${_mib} MiB")
+if(GENERATIONS LESS 1)
+  set(GENERATIONS 1)
+endif()
+math(EXPR _most "30 * ${GENERATIONS}")
+if(_mib GREATER _most)
+  message(FATAL_ERROR "${OUTPUT}.tar.xz: ${_mib} MiB; for ${GENERATIONS} generations it may have ${_most}")
+endif()
+message(STATUS "bundle: ${OUTPUT}.tar.xz, ${_mib} MiB")

@@ -15,6 +15,7 @@
 #include "autotune/proof/words.hpp"
 #include "core/context_state.hpp"
 #include "gemm/int8/candidates.hpp"
+#include "support/programs.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace switchback::autotune {
@@ -96,7 +97,7 @@ class ProverTest : public ::testing::Test {
       if (query.op == ConfigOp::gemm_int8 && query.words[9] == 0) product_ = query;
     config_.engine = gemm_int8::EngineId::reference;
   }
-  static std::vector<std::string> helper() { return {SWITCHBACK_PROVE_PROGRAM, "--tuner"}; }
+  static std::vector<std::string> helper() { return {test::prove_program(), "--tuner"}; }
   Proof prove(Prover& prover, double limit_s = 1e9) {
     return prover.prove(product_, gemm_int8::to_choice(config_), limit_s);
   }

@@ -17,6 +17,7 @@
 #include "autotune/tuner_state.hpp"
 #include "core/context_state.hpp"
 #include "linear/linear_support.hpp"
+#include "support/programs.hpp"
 #include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
 #include "switchback/gemm.hpp"
@@ -48,7 +49,7 @@ TunerOptions options_in(const TemporaryDirectory& directory, std::string mode = 
   options.cache_directory = directory.path().string();
   options.system_directory = (directory / "system").string();
   options.record_file = (directory / "recorded.jsonl").string();
-  options.prover = SWITCHBACK_PROVE_PROGRAM;
+  options.prover = prove_program();
   return options;
 }
 

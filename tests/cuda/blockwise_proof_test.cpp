@@ -17,6 +17,7 @@
 #include "cuda/cuda_support.hpp"
 #include "gemm/blockwise/problem.hpp"
 #include "support/device_memory.hpp"
+#include "support/programs.hpp"
 #include "support/temporary_directory.hpp"
 #include "switchback/tuner.hpp"
 
@@ -62,7 +63,7 @@ class CudaBlockwiseProof : public Cuda {
     options.cache_directory = directory_.path().string();
     options.system_directory = (directory_ / "none").string();
     options.budget_per_key_s = 600;  // however long somebody takes the cores away
-    options.prover = SWITCHBACK_PROVE_PROGRAM;
+    options.prover = prove_program();
     return options;
   }
   [[nodiscard]] TunerOptions without_helper() const {
@@ -154,7 +155,7 @@ using Engines = std::set<std::string>;
 // All types, both ways of splitting superblocks among blocks, sums that are added to what is there.
 TEST_F(CudaBlockwiseProof, TheHelperFindsItRight) {
   Context context(emulated());
-  autotune::Prover prover(context.state(), {.command = {SWITCHBACK_PROVE_PROGRAM, "--tuner"}});
+  autotune::Prover prover(context.state(), {.command = {prove_program(), "--tuner"}});
   std::vector<BlockwiseProblem> problems = {dw_problem(), dw_problem(1),
                                             dw_problem(2 * 8192 + 100)};
   problems[1].accumulate = true;

@@ -20,6 +20,7 @@
 #include "linear/mode.hpp"
 #include "support/configs.hpp"
 #include "support/device_memory.hpp"
+#include "support/programs.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace switchback::test {
@@ -125,7 +126,7 @@ class CudaProver : public Cuda {
   }
   static TunerOptions with_helper(const TemporaryDirectory& directory, const char* mode = "read") {
     TunerOptions options = options_in(directory, mode);
-    options.prover = SWITCHBACK_PROVE_PROGRAM;
+    options.prover = prove_program();
     return options;
   }
   // What is known of the fused candidates of a product.

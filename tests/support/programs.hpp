@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: the programs that tests start. They lie in the folder of the test program, in a build and
+// in a bundle.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace switchback::test {
+
+inline std::string program_next_to_this(const char* name) {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
+}
+
+/// The tuner's helper program with the emulated device.
+inline std::string prove_program() {
+  return program_next_to_this("switchback-test-prove");
+}
+
+}  // namespace switchback::test
