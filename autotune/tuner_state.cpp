@@ -171,8 +171,8 @@ bool TunerState::find(const ConfigQuery& query, const ContextState& state,
 
 bool TunerState::is_settled_miss(std::uint64_t hash) const noexcept {
   const QuerySet* known = known_.load(std::memory_order_acquire);
-  if (known == nullptr || has_proven_.load(std::memory_order_relaxed) || mode == TuneMode::tune ||
-      known->contains(hash))
+  if (known == nullptr || knows_kernels_.load(std::memory_order_relaxed) ||
+      mode == TuneMode::tune || known->contains(hash))
     return false;
   return mode != TuneMode::record || recording_over_.load(std::memory_order_relaxed) ||
          recorded_->contains(hash);
@@ -548,29 +548,32 @@ void TunerState::learn_kernel(const Record& record) const {
   const std::optional<ConfigChoice> choice = to_choice(parts->query.op, record.candidate, why);
   core::RiskyKernel kernel;
   if (!choice || !tunable.kernel_of(parts->query, *choice, kernel)) return;
-  auto of_op = std::find_if(proven_.begin(), proven_.end(),
-                            [&](const ProvenKernels& each) { return each.op == parts->query.op; });
-  if (of_op == proven_.end()) of_op = proven_.insert(proven_.end(), {parts->query.op, {}});
-  std::vector<core::RiskyKernel>& kernels = of_op->kernels;
-  const auto known = std::find(kernels.begin(), kernels.end(), kernel);
-  if ((known != kernels.end()) == right) return;
-  if (right)
-    kernels.push_back(kernel);
-  else
-    kernels.erase(known);
+  auto of_op = std::find_if(known_kernels_.begin(), known_kernels_.end(),
+                            [&](const KernelsOfOp& each) { return each.op == parts->query.op; });
+  if (of_op == known_kernels_.end())
+    of_op = known_kernels_.insert(known_kernels_.end(), {parts->query.op, {}});
+  core::KnownKernels& known = of_op->kernels;
+  std::vector<core::RiskyKernel>& same = right ? known.right : known.wrong;
+  if (std::find(same.begin(), same.end(), kernel) != same.end()) return;
+  same.push_back(kernel);
+  std::erase(right ? known.wrong : known.right, kernel);
   if (tunable.proven_default == nullptr) return;  // no answer changes
-  has_proven_.store(true, std::memory_order_relaxed);
+  knows_kernels_.store(true, std::memory_order_relaxed);
   stale_.store(true, std::memory_order_release);
+}
+
+const core::KnownKernels* TunerState::known_kernels(ConfigOp op) const {
+  for (const KernelsOfOp& each : known_kernels_)
+    if (each.op == op) return &each.kernels;
+  return nullptr;
 }
 
 bool TunerState::proven_default(const ConfigQuery& query, const ContextState& state,
                                 ConfigChoice& choice) const {
   const core::Tunable& tunable = tunable_of(query.op);
-  if (tunable.proven_default == nullptr) return false;
-  for (const ProvenKernels& each : proven_)
-    if (each.op == query.op && !each.kernels.empty())
-      return tunable.proven_default(query, state, each.kernels, choice);
-  return false;
+  const core::KnownKernels* known = known_kernels(query.op);
+  return known != nullptr && tunable.proven_default != nullptr &&
+         tunable.proven_default(query, state, *known, choice);
 }
 
 bool TunerState::usual(const ConfigQuery& query, const ContextState& state,
@@ -584,10 +587,9 @@ bool TunerState::is_proven(const ConfigQuery& query, const ConfigChoice& choice)
   core::RiskyKernel kernel;
   if (tunable.kernel_of == nullptr || !tunable.kernel_of(query, choice, kernel)) return false;
   const std::lock_guard lock(mutex_);
-  for (const ProvenKernels& each : proven_)
-    if (each.op == query.op)
-      return std::find(each.kernels.begin(), each.kernels.end(), kernel) != each.kernels.end();
-  return false;
+  const core::KnownKernels* known = known_kernels(query.op);
+  return known != nullptr &&
+         std::find(known->right.begin(), known->right.end(), kernel) != known->right.end();
 }
 
 void TunerState::refused(const ConfigQuery& query, const ConfigChoice& choice,

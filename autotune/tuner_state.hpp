@@ -68,7 +68,7 @@ struct TunerState final : ConfigSource {
   std::int64_t memory_bytes() const;
   std::int64_t most_memory_bytes() const;
   /// Adds a warning; a repeated text is dropped.
-  void warn(std::string text) const;
+  void warn(std::string text) const override;
   std::vector<std::string> warnings() const;
 
   TunerOptions options;
@@ -138,14 +138,16 @@ struct TunerState final : ConfigSource {
   mutable bool families_indexed_ = false;
   mutable bool store_failed_ = false;
   mutable bool record_failed_ = false;
-  struct ProvenKernels {
+  struct KernelsOfOp {
     ConfigOp op;
-    std::vector<core::RiskyKernel> kernels;
+    core::KnownKernels kernels;
   };
+  /// Those of an operation; null if nothing is known of them.
+  const core::KnownKernels* known_kernels(ConfigOp op) const;
   /// What the last measurement of each kernel that may fail said of it on this kind of machine,
-  /// with this driver and this version of the library: those that were right.
-  mutable std::vector<ProvenKernels> proven_;
-  mutable std::atomic<bool> has_proven_ = false;
+  /// with this driver and this version of the library.
+  mutable std::vector<KernelsOfOp> known_kernels_;
+  mutable std::atomic<bool> knows_kernels_ = false;
   mutable std::vector<autotune::Record> unsaved_;  ///< records that wait for the cache's lock
   mutable std::int64_t unsaved_calls_ = 0;         ///< of add(), that they are of
   mutable Stored stored_;

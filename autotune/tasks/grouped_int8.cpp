@@ -131,7 +131,8 @@ class GroupedInt8Task final : public Task {
 
   bool is_risky(const ConfigChoice& choice) override {
     GemmConfig config;
-    return gemm_int8::from_choice(choice, config) && gemm_int8::is_risky(config);
+    return gemm_int8::from_choice(choice, config) &&
+           gemm_int8::is_risky(checked_.problem, config, context_.state());
   }
 
  private:

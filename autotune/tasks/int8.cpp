@@ -175,7 +175,8 @@ class Int8Task final : public Task {
   }
   bool is_risky(const ConfigChoice& choice) override {
     GemmConfig config;
-    return gemm_int8::from_choice(choice, config) && gemm_int8::is_risky(config);
+    return gemm_int8::from_choice(choice, config) &&
+           gemm_int8::is_risky(problem_, config, context_.state());
   }
   std::string provenance(const ConfigChoice& choice) override {
     GemmConfig config;

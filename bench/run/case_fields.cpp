@@ -90,10 +90,10 @@ std::string int8_config(const CaseSetting& setting, const Int8Product& product,
   problem.scale = args.absmax_b.size() == static_cast<std::size_t>(problem.n)
                       ? gemm_int8::ScaleMode::row_col
                       : gemm_int8::ScaleMode::row_scalar;
-  const gemm_int8::Engine* engine = gemm_int8::find_engine(
-      state.device.kind,
-      packed != nullptr ? packed->engine() : std::string_view(setting.options.int8_engine));
-  if (packed != nullptr && engine != nullptr) problem.packed_for = engine->id;
+  const auto named = [&](std::string_view name) {
+    return gemm_int8::find_engine(state.device.kind, name);
+  };
+  if (packed != nullptr) problem.packed_for = named(packed->engine())->id;
   if (setting.options.tuned != nullptr) {
     ConfigChoice choice;
     gemm_int8::GemmConfig config;
@@ -101,6 +101,7 @@ std::string int8_config(const CaseSetting& setting, const Int8Product& product,
         gemm_int8::from_choice(choice, config))
       return gemm_int8::describe(config) + " (tuned)";
   }
+  const gemm_int8::Engine* engine = named(setting.options.int8_engine);
   return gemm_int8::describe(engine != nullptr ? engine->default_config(problem, state)
                                                : gemm_int8::default_config(problem, state));
 }

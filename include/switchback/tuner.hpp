@@ -80,8 +80,8 @@ enum class TuneOrigin : std::int32_t {
   exact = 1,        ///< the cache
   near_shape = 2,   ///< an entry of the cache for another number of rows
   system_list = 3,  ///< the list installed with the library
-  /// No entry, and the default is an engine that runs only where it was proven: measurements of
-  /// other problems on this kind of machine proved it.
+  /// No entry; the default follows from what measurements of other problems, or proofs, have shown
+  /// of kernels on this kind of machine.
   proven = 4
 };
 SWITCHBACK_API std::string_view tune_origin_name(TuneOrigin origin) noexcept;

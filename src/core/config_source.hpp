@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "core/cpu/features.hpp"
@@ -85,6 +86,9 @@ class ConfigSource {
   /// any thread.
   virtual void refused(const ConfigQuery& /*query*/, const ConfigChoice& /*choice*/,
                        std::string_view /*reason*/) const noexcept {}
+  /// Told of what is wrong here with the library or the machine, each time that it matters; from
+  /// any thread.
+  virtual void warn(std::string /*text*/) const {}
 };
 
 }  // namespace switchback

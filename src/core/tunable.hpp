@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/config_source.hpp"
 #include "core/context_state.hpp"
@@ -45,8 +46,15 @@ inline ConfigOrigin origin_of(const ContextState& state) noexcept {
 /// A kernel that need not run right on every machine that it was compiled for.
 struct RiskyKernel {
   std::int64_t output = 0;  ///< the type of its results
+  std::int64_t scales = 0;  ///< where kinds of scales are proven apart: which
   ConfigChoice config;      ///< without what its arguments say
   friend bool operator==(const RiskyKernel&, const RiskyKernel&) = default;
+};
+
+/// What measurements on a machine say of such kernels.
+struct KnownKernels {
+  std::vector<RiskyKernel> right;
+  std::vector<RiskyKernel> wrong;
 };
 
 /// An operation that can be tuned.
@@ -71,16 +79,18 @@ struct Tunable {
   std::string (*refusal)(const ConfigQuery& query, const ConfigChoice& choice,
                          const ContextState& state);
 
-  /// Of an operation with engines that run only where a tuner has proven their kernels: the name of
-  /// such an engine, empty if there is none; the kernel that a configuration of it runs for a
-  /// query, false if it is of no such engine; and what to run where it is known of these kernels
-  /// alone that they are right, false if none of them is of use. Null: none ever is, before it was
-  /// measured for the problem.
+  /// Of an operation with an engine whose kernels may need a proof: the name of that engine, empty
+  /// if there is none; the kernel that a configuration of it runs for a query, false if it is of
+  /// no such engine; and what runs where measurements have shown this of its kernels, false if that
+  /// is what runs anyway. Null: what is known of a kernel changes no default.
   std::string_view proven_engine = {};
   bool (*kernel_of)(const ConfigQuery& query, const ConfigChoice& choice,
                     RiskyKernel& kernel) = nullptr;
   bool (*proven_default)(const ConfigQuery& query, const ContextState& state,
-                         std::span<const RiskyKernel> proven, ConfigChoice& choice) = nullptr;
+                         const KnownKernels& known, ConfigChoice& choice) = nullptr;
+  /// Small problems among whose candidates are all those kernels, of a Context of a device. Null
+  /// where kernel_of is.
+  std::vector<ConfigQuery> (*kernel_problems)(const ContextState& state) = nullptr;
 
   /// Of an operation that chooses between ways through other operations: the choice that ranks
   /// these candidates, the fastest first. What was measured depends on everything that those

@@ -159,8 +159,11 @@ TEST_F(CudaAlgorithmConfigs, EveryCandidateHasTheReferencesBits) {
       const std::vector<GemmConfig> all = product.candidates();
       EXPECT_GT(all.size(), 40u);
       EXPECT_EQ(all.front(), gemm_int8::default_config(product.problem, context.state()));
-      EXPECT_TRUE(std::any_of(all.begin(), all.end(), gemm_int8::is_risky));
-      EXPECT_FALSE(gemm_int8::is_risky(all[1]));
+      const auto is_risky = [&](const GemmConfig& config) {
+        return gemm_int8::is_risky(product.problem, config, context.state());
+      };
+      EXPECT_TRUE(std::any_of(all.begin(), all.end(), is_risky));
+      EXPECT_FALSE(is_risky(all[1]));
       for (auto i = all.begin(); i != all.end(); ++i) {
         SCOPED_TRACE(describe(product.problem) + " by " + describe(*i));
         EXPECT_EQ(product.refusal(*i), "");
@@ -179,7 +182,7 @@ TEST_F(CudaAlgorithmConfigs, PanelsAreTriedInPartsOfTheCache) {
   for (const GemmConfig& config : product.candidates())
     if (config.engine == EngineId::cublaslt_panels) {
       EXPECT_EQ(config.cublaslt, CublasLtChoice{});
-      EXPECT_FALSE(gemm_int8::is_risky(config));
+      EXPECT_FALSE(gemm_int8::is_risky(product.problem, config, context.state()));
       rows.insert(config.mc);
     }
   // 4 MiB of L2 cache: 1024 rows of 1024 sums.

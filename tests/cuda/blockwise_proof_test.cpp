@@ -49,6 +49,7 @@ class CudaBlockwiseProof : public Cuda {
  protected:
   void SetUp() override {
     Cuda::SetUp();
+    unsee_blockwise_products();
     unsetenv("SWITCHBACK_TEST_BREAK");
   }
   void TearDown() override {
@@ -182,7 +183,22 @@ TEST_F(CudaBlockwiseProof, TheHelperFindsItRight) {
   EXPECT_EQ(prover.starts(), 1);
 }
 
-TEST_F(CudaBlockwiseProof, OnlyWhatATunerMustProveIsACandidateBesideTheDefault) {
+// It needs no proof where a committed record has seen it: then it is the default.
+TEST_F(CudaBlockwiseProof, WhatARecordHasSeenIsTheDefault) {
+  break_blockwise_products(Fault::none, {});  // as the library has them
+  Context context(emulated());
+  const std::vector<blockwise::BlockwiseConfig> all = {{EngineId::wgmma}, {EngineId::mma}};
+  EXPECT_EQ(blockwise::candidates(dw_problem(), context.state()), all);
+  EXPECT_FALSE(blockwise::is_risky({EngineId::wgmma}));
+  EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_wgmma"});
+  EXPECT_EQ(kernels(context, dw_problem(), 8), Names{"blockwise"}) << "another alignment";
+  EXPECT_EQ(tune(without_helper(), dw_problem()).measured, (Engines{"mma", "wgmma"}));
+  emulate_compute_capability(80);
+  Context older(emulated());
+  EXPECT_EQ(kernels(older, dw_problem()), Names{"blockwise_mma"});
+}
+
+TEST_F(CudaBlockwiseProof, WhatATunerMustProveIsACandidateAfterTheDefault) {
   const std::vector<blockwise::BlockwiseConfig> usual = {{EngineId::mma}};
   const std::vector<blockwise::BlockwiseConfig> both = {{EngineId::mma}, {EngineId::wgmma}};
   const std::vector<blockwise::BlockwiseConfig> last = {{EngineId::dp4a}};

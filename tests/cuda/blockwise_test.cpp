@@ -59,14 +59,15 @@ TEST_F(CudaBlockwise, TensorCoresAreTheDefault) {
     machine.compute_capability = capability;
     switchback_cuda_emu::reset(machine);
     Context context(emulated());
-    EXPECT_EQ(gemm_blockwise_engines(context).front().name, "mma");
-    EXPECT_EQ(product(context, 300, 40, 64).names, Names{"blockwise_mma"}) << capability;
+    const char* const usual = capability == 90 ? "blockwise_wgmma" : "blockwise_mma";
+    EXPECT_EQ(product(context, 300, 40, 64).names, Names{usual}) << capability;
+    EXPECT_EQ(product(context, 300, 40, 64, 0, "mma").names, Names{"blockwise_mma"}) << capability;
     EXPECT_EQ(product(context, 300, 40, 64, 0, "dp4a").names, Names{"blockwise"}) << capability;
   }
 }
 
-// Its code is for 9.0 alone. There it runs where it is named, in tiles of 128 x 128.
-TEST_F(CudaBlockwise, ProductsOfWarpgroupsHaveToBeAskedFor) {
+// Its code is for 9.0 alone, in tiles of 128 x 128.
+TEST_F(CudaBlockwise, ProductsOfWarpgroupsAreOf90) {
   for (const int capability : {75, 80, 90, 100, 120}) {
     switchback_cuda_emu::Options machine;
     machine.compute_capability = capability;
@@ -89,7 +90,8 @@ TEST_F(CudaBlockwise, ProductsOfWarpgroupsHaveToBeAskedFor) {
 // Copies of 16 bytes need such addresses: others are left to the other kernel, named or not.
 TEST_F(CudaBlockwise, MisalignedOperandsGoToTheOtherKernel) {
   Context context(emulated());
-  EXPECT_EQ(product(context, 300, 40, 64, 16).names, Names{"blockwise_mma"});
+  EXPECT_EQ(product(context, 300, 40, 64, 16).names, Names{"blockwise_wgmma"});
+  EXPECT_EQ(product(context, 300, 40, 64, 16, "mma").names, Names{"blockwise_mma"});
   EXPECT_EQ(product(context, 300, 40, 64, 8).names, Names{"blockwise"});
   EXPECT_EQ(product(context, 300, 40, 64, 8, "mma").names, Names{"blockwise"});
 }
@@ -98,20 +100,20 @@ TEST_F(CudaBlockwise, MisalignedOperandsGoToTheOtherKernel) {
 // small ones take less than the 4 that they are parts of. Small ones run three at a time.
 TEST_F(CudaBlockwise, TilesFitTheMultiprocessors) {
   Context context(emulated());
-  const Launched large = product(context, 256, 256, 256);
+  const Launched large = product(context, 256, 256, 256, 0, "mma");
   EXPECT_EQ(large.threads, 256u);
   EXPECT_EQ(large.blocks, 4u);
-  const Launched small = product(context, 256, 129, 129);
+  const Launched small = product(context, 256, 129, 129, 0, "mma");
   EXPECT_EQ(small.threads, 128u);
   EXPECT_EQ(small.blocks, 9u);
-  EXPECT_EQ(product(context, 256, 64, 64 * 13).blocks, 12u);
-  EXPECT_EQ(product(context, 256, 64, 64).blocks, 1u);
+  EXPECT_EQ(product(context, 256, 64, 64 * 13, 0, "mma").blocks, 12u);
+  EXPECT_EQ(product(context, 256, 64, 64, 0, "mma").blocks, 1u);
   // 67 KiB of shared memory are more than a block has on 7.5.
   switchback_cuda_emu::Options machine;
   machine.compute_capability = 75;
   switchback_cuda_emu::reset(machine);
   Context turing(emulated());
-  EXPECT_EQ(product(turing, 256, 256, 256).threads, 128u);
+  EXPECT_EQ(product(turing, 256, 256, 256, 0, "mma").threads, 128u);
 }
 
 // Blocks that have several superblocks keep one tile each between these; with few tiles, each
@@ -120,13 +122,13 @@ TEST_F(CudaBlockwise, SuperblocksTakeLittleMemory) {
   // Of twelve tiles of 16 KiB, or three.
   constexpr std::size_t most = std::size_t{1} << 20;
   Context context(emulated());
-  EXPECT_EQ(product(context, 8192, 64, 64 * 13).scratch_bytes, 0u);
-  const Launched in_turn = product(context, 8192 + 256, 64, 64 * 13);
+  EXPECT_EQ(product(context, 8192, 64, 64 * 13, 0, "mma").scratch_bytes, 0u);
+  const Launched in_turn = product(context, 8192 + 256, 64, 64 * 13, 0, "mma");
   EXPECT_EQ(in_turn.names, Names{"blockwise_mma"});
   EXPECT_GT(in_turn.scratch_bytes, 0u);
   EXPECT_LE(in_turn.scratch_bytes, most);
   Context other(emulated());
-  const Launched parts = product(other, 3 * 8192, 64, 64);
+  const Launched parts = product(other, 3 * 8192, 64, 64, 0, "mma");
   EXPECT_EQ(parts.names, (Names{"blockwise_mma", "blockwise_parts"}));
   EXPECT_EQ(parts.blocks, 3u);
   EXPECT_GT(parts.scratch_bytes, 0u);

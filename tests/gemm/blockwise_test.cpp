@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <string>
@@ -96,13 +95,9 @@ Matrix<T> initial(std::int64_t n, std::int64_t k, Layout layout) {
   return d;
 }
 
-// Those that are available, but for the one that SWITCHBACK_TEST_WITHOUT names.
 std::vector<EngineInfo> engines_to_test(const Context& context) {
-  const char* const without = std::getenv("SWITCHBACK_TEST_WITHOUT");
   std::vector<EngineInfo> all = gemm_blockwise_engines(context);
-  std::erase_if(all, [&](const EngineInfo& engine) {
-    return !engine.available || (without != nullptr && engine.name == without);
-  });
+  std::erase_if(all, [](const EngineInfo& engine) { return !engine.available; });
   return all;
 }
 

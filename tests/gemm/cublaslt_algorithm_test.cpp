@@ -115,6 +115,7 @@ TEST(CublasLtAlgorithm, DescriptionsNameEveryAttribute) {
 }
 
 TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
+  const Context context(cpu_options());
   Random random(3);
   for (int i = 0; i < 500; ++i) {
     CublasLtChoice choice;
@@ -130,7 +131,8 @@ TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
     gemm_int8::GemmConfig int8{gemm_int8::EngineId::cublaslt, {}, 1, 2, 3, 4, random.below(64)};
     int8.cublaslt = choice;
     EXPECT_EQ(test::config_of(gemm_int8::to_choice(int8)), int8);
-    EXPECT_EQ(gemm_int8::is_risky(int8), choice.unranked);
+    EXPECT_EQ(gemm_int8::is_risky(gemm_int8::GemmProblem(), int8, context.state()),
+              choice.unranked);
     EXPECT_NE(gemm_int8::describe(int8).find(describe(choice)), std::string::npos);
 
     floating::Config config{floating::EngineId::cublaslt, false, random.below(64)};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused engine: what it takes, that nobody gets it unasked, and that it stores the bits of the
-// device's own unfused kernels. On a GPU this is its proof; on the emulated device, where a
+// The fused engine: what it takes, which of its kernels run by default, and that it stores the bits
+// of the device's own unfused kernels. On a GPU this is its proof; on the emulated device, where a
 // stand-in computes, the proof of everything around the kernels.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -276,7 +276,6 @@ TEST_P(Int8Fused, EveryShapeAndOrderOfTilesIsRight) {
       rasters.insert(config.raster);
       swizzles.insert(config.swizzle);
       SCOPED_TRACE(describe(config));
-      EXPECT_TRUE(gemm_int8::is_risky(config)) << "a tuner tries it in another process first";
       EXPECT_EQ(test::config_of(gemm_int8::to_choice(config)), config);
       Vector<std::byte> d(want.size(), std::byte{0x5a});
       gemm_int8::run(context(), problem, config, product.operands(d.data()));
@@ -323,9 +322,35 @@ TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
   Product product(200, 272, 208, DType::bf16, Codes::random);
   Vector<std::byte> d(count(200 * 272) * sizeof(bfloat16));
   EXPECT_THROW(gemm_int8::run(context(), problem, none, product.operands(d.data())), Error);
-  EXPECT_NE(gemm_int8::default_config(problem, context().state()).engine, EngineId::fused)
-      << "nobody gets it before it was proven there";
   EXPECT_NE(gemm_int8::packing_engine(context().state()).id, EngineId::fused);
+}
+
+// The default is a kernel that is trusted here, also for b packed for cuBLASLt; a tuner tries the
+// others in another process first.
+TEST_P(Int8Fused, TheDefaultIsAKernelThatIsTrusted) {
+  const ContextState& state = context().state();
+  for (const std::int64_t m : {1, 200, 3000})
+    for (const DType output : {DType::f32, DType::f16, DType::bf16})
+      for (const bool packed : {false, true}) {
+        GemmProblem p = problem_of(m, 272, 208);
+        p.output = output;
+        if (packed) {
+          p.packed_for = gemm_int8::packing_engine(state).id;
+          p.stride_b = 0;
+        }
+        int trusted = 0;
+        for (const GemmConfig& config : gemm_int8::candidates(p, state))
+          if (config.engine == EngineId::fused && !gemm_int8::is_risky(p, config, state)) ++trusted;
+        const GemmConfig usual = gemm_int8::default_config(p, state);
+        SCOPED_TRACE(describe(p) + " by " + describe(usual));
+        EXPECT_EQ(usual.engine == EngineId::fused, trusted > 0);
+        EXPECT_FALSE(gemm_int8::is_risky(p, usual, state));
+        if (!on_emulated()) continue;
+        EXPECT_EQ(trusted > 0, GetParam() != 100);
+        GemmProblem unaligned = p;
+        unaligned.alignment = 1;
+        EXPECT_NE(gemm_int8::default_config(unaligned, state).engine, EngineId::fused);
+      }
 }
 
 // Codes that no quantizer makes: their sums pass 2^31 on the way and come back, so that a kernel

@@ -127,6 +127,26 @@ TEST_P(GroupedFused, HasTheBitsOfTheDevicesOwnKernel) {
       }
 }
 
+// Each group has its own scales and its own part of the rows, whichever kind of scales it has, with
+// empty groups among them, k in one stage of a pipeline or two, and n in one tile or two.
+TEST_P(GroupedFused, EachGroupHasItsOwnScales) {
+  for (const SomeGroups& groups :
+       {packed_groups({3, 0, 70, 1, 0, 130}), packed_groups({0, 0, 5}), strided_groups(9, 4)})
+    for (const std::int64_t k : {64, 70, 192})
+      for (const std::int64_t n : {72, 136, 144})
+        for (const DType output : {DType::f32, DType::f16, DType::bf16})
+          for (const bool per_column : {true, false})
+            for (const bool bias : {false, true}) {
+              SCOPED_TRACE(::testing::Message()
+                           << groups.name << " K " << k << " N " << n << " " << dtype_name(output)
+                           << (per_column ? "" : ", one scale for each group")
+                           << (bias ? " bias" : ""));
+              GroupedProduct p(groups, n, k, output);
+              ASSERT_TRUE(p.run(context(), "fused", per_column, bias, false) ==
+                          p.run(context(), "dp4a", per_column, bias, false));
+            }
+}
+
 TEST_P(GroupedFused, OutputsSideBySide) {
   GroupedProduct p(strided_groups(6, 3, {6, 2, 5}), 24, 64, DType::bf16, 32);
   EXPECT_TRUE(p.run(context(), "fused", true, true, true) ==
@@ -155,7 +175,6 @@ TEST_P(GroupedFused, EveryShapeOfTilesIsRight) {
     if (config.engine != EngineId::fused) continue;
     SCOPED_TRACE(gemm_int8::describe(config));
     ++shapes;
-    EXPECT_TRUE(gemm_int8::is_risky(config));
     Vector<std::byte> d(want.size(), std::byte{0x5a});
     gemm_int8::run(context().state(), problem, config,
                    {.first = {.a = p.a.data(),
@@ -177,7 +196,7 @@ TEST_P(GroupedFused, EveryShapeOfTilesIsRight) {
             std::string::npos);
 }
 
-// Nobody gets it unasked, and what it does not take it says.
+// What it does not take it says; what it takes and is trusted for it computes by default.
 TEST_P(GroupedFused, RefusesWithAReason) {
   const auto reason = [&](std::int64_t n, DType output, std::int64_t column_stride) {
     GroupedProduct p(strided_groups(4, 2), n, 32, output, column_stride);
@@ -203,6 +222,22 @@ TEST_P(GroupedFused, RefusesWithAReason) {
                   .output = DType::f32,
                   .scale = gemm_int8::ScaleMode::row_col,
                   .alignment = 16};
+  // By default it computes what its kernels are trusted with: on 9.0 no record has seen them with
+  // one scale for each group.
+  for (const gemm_int8::ScaleMode scale :
+       {gemm_int8::ScaleMode::row_col, gemm_int8::ScaleMode::row_scalar}) {
+    problem.each.scale = scale;
+    const ContextState& state = context().state();
+    bool trusted = false;
+    for (const GemmConfig& config : gemm_int8::candidates(problem, state))
+      trusted |= config.engine == EngineId::fused && !gemm_int8::is_risky(problem, config, state);
+    EXPECT_EQ(gemm_int8::default_config(problem, state).engine,
+              trusted ? EngineId::fused : EngineId::dp4a);
+    if (on_emulated()) {
+      EXPECT_EQ(trusted, GetParam() != 90 || scale == gemm_int8::ScaleMode::row_col);
+    }
+  }
+  problem.each.stride_d = problem.each.n = 63;
   EXPECT_EQ(gemm_int8::default_config(problem, context().state()).engine, EngineId::dp4a);
 }
 

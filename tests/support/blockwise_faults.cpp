@@ -29,21 +29,32 @@ void run_wrong(ContextState& state, const BlockwiseProblem& p, const BlockwiseOp
   state.runtime->fill(static_cast<std::byte*>(o.d) + last * element, 0, element);
 }
 
+// Engines as the backend has them, but for a fault of one, and what records have seen.
+void change_blockwise_products(Fault how, std::string_view engine, bool seen) noexcept {
+  static std::vector<Engine> engines;
+  static std::vector<const Engine*> table;
+  engines.clear();
+  table.clear();
+  for (const Engine* each : blockwise::cuda_emulated::engines()) {
+    Engine& copy = engines.emplace_back(*each);
+    if (!seen) copy.seen = {};
+    if (how == Fault::none || each->name != engine) continue;
+    right = each->run;
+    copy.run = how == Fault::crash ? crash : run_wrong;
+  }
+  for (const Engine& each : engines)
+    table.push_back(&each);
+  blockwise::engine_table().install(DeviceKind::emulated, table);
+}
+
 }  // namespace
 
 void break_blockwise_products(Fault how, std::string_view engine) noexcept {
-  static Engine broken;
-  static std::vector<const Engine*> engines;
-  const auto all = blockwise::cuda_emulated::engines();
-  engines.assign(all.begin(), all.end());
-  for (const Engine*& each : engines) {
-    if (how == Fault::none || each->name != engine) continue;
-    broken = *each;
-    right = each->run;
-    broken.run = how == Fault::crash ? crash : run_wrong;
-    each = &broken;
-  }
-  blockwise::engine_table().install(DeviceKind::emulated, engines);
+  change_blockwise_products(how, engine, true);
+}
+
+void unsee_blockwise_products() noexcept {
+  change_blockwise_products(Fault::none, {}, false);
 }
 
 }  // namespace switchback::test

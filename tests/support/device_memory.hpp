@@ -15,7 +15,7 @@ DeviceMemory install_emulated_device();
 void show_fused_products(bool show) noexcept;
 enum class Fault {
   none,
-  wrong,  ///< leave the last row of d as it was, or its last element
+  wrong,  ///< leave the last row of d, or group, as it was, or its last element
   crash   ///< end the process
 };
 /// What is wrong with the fused products with tiles of this many rows, until they are shown anew.
@@ -23,6 +23,9 @@ void break_fused_products(Fault how, int tile_rows) noexcept;
 /// What is wrong with the emulated device's engine of that name of blockwise products; none: as
 /// with all of them at first.
 void break_blockwise_products(Fault how, std::string_view engine) noexcept;
+/// Makes its engines of blockwise products ones that no committed record has seen, until one is
+/// broken or mended.
+void unsee_blockwise_products() noexcept;
 /// Sets the compute capability that the emulated device reports: 90, the initial one, is 9.0.
 void emulate_compute_capability(int compute_capability) noexcept;
 /// Memory of the real CUDA device 0. Defined where the build has a toolkit.

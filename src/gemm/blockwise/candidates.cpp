@@ -19,15 +19,18 @@ bool takes(const Engine& engine, const BlockwiseProblem& problem, const ContextS
 BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextState& state) {
   const auto engines = engine_table().of(state.device.kind);
   for (const Engine* engine : engines)
-    if (!engine->only_tuned && takes(*engine, problem, state)) return {engine->id};
+    if (!engine->needs_proof() && takes(*engine, problem, state)) return {engine->id};
   return {engines.back()->id};
 }
 
 std::vector<BlockwiseConfig> candidates(const BlockwiseProblem& problem,
                                         const ContextState& state) {
   std::vector<BlockwiseConfig> found = {default_config(problem, state)};
-  for (const Engine* engine : engine_table().of(state.device.kind))
-    if (engine->only_tuned && takes(*engine, problem, state)) found.push_back({engine->id});
+  if (!is_tuned(state)) return found;
+  const auto engines = engine_table().of(state.device.kind);
+  for (const Engine* engine : engines.first(engines.size() - 1))
+    if (engine->id != found.front().engine && takes(*engine, problem, state))
+      found.push_back({engine->id});
   return found;
 }
 
@@ -44,14 +47,14 @@ std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig&
 bool is_risky(const BlockwiseConfig& config) noexcept {
   for (std::size_t device = 0; device < device_kinds; ++device)
     if (const Engine* engine = engine_table().find(static_cast<DeviceKind>(device), config.engine))
-      if (engine->only_tuned) return true;
+      if (engine->needs_proof()) return true;
   return false;
 }
 
 bool is_tuned(const ContextState& state) noexcept {
   const auto engines = engine_table().of(state.device.kind);
   return std::any_of(engines.begin(), engines.end(), [&](const Engine* engine) {
-    return engine->only_tuned && engine->unavailable(state).empty();
+    return engine->needs_trust && engine->unavailable(state).empty();
   });
 }
 

@@ -19,8 +19,11 @@ inline std::string_view takes_every_problem(const BlockwiseProblem&) {
 struct Engine {
   EngineId id;
   std::string_view name;
-  bool is_oracle = false;   ///< see gemm_int8::Engine
-  bool only_tuned = false;  ///< the same
+  bool is_oracle = false;  ///< see gemm_int8::Engine
+  /// Whether its kernels may fail on a machine on which they never ran: then it runs by default
+  /// only if they are in a committed record of that generation.
+  bool needs_trust = false;
+  std::string_view seen = {};  ///< that record (gemm/cuda/seen.hpp); empty: there is none
   /// Why it cannot run on this machine in this Context; empty if it can.
   std::string_view (*unavailable)(const ContextState& state);
   /// Why its kernels do not take this problem, which the last engine of the device computes then,
@@ -30,6 +33,9 @@ struct Engine {
   /// throw Error(out_of_memory) before it writes d.
   void (*run)(ContextState& state, const BlockwiseProblem& problem,
               const BlockwiseOperands& operands);
+
+  /// Whether it runs only where it is named, or where a tuner has proven it.
+  [[nodiscard]] constexpr bool needs_proof() const noexcept { return needs_trust && seen.empty(); }
 };
 
 /// All engines of this build, in order of preference. The last one of a device takes every problem.

@@ -63,16 +63,16 @@ ConfigChoice to_choice(const BlockwiseConfig& config) noexcept;
 bool from_choice(const ConfigChoice& choice, BlockwiseConfig& config) noexcept;
 std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig& config,
                          const ContextState& state);
-/// The first engine of the table that takes the problem, but for those that a tuner must prove.
+/// The first engine of the table that takes the problem and needs no proof.
 BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextState& state);
-/// The default, and the engines that a tuner must prove: of the others the order of the table says
-/// which is the fastest.
+/// The default; and where is_tuned(), the others but the last of the table, which is never the
+/// fastest.
 std::vector<BlockwiseConfig> candidates(const BlockwiseProblem& problem, const ContextState& state);
 
 /// Whether it may hang or fault; see gemm_int8::is_risky().
 bool is_risky(const BlockwiseConfig& config) noexcept;
 
-/// Whether a tuner has a say in this Context: an engine runs here that must be proven. Elsewhere
+/// Whether a tuner has a say in this Context: there are several engines for tensor cores. Elsewhere
 /// nothing is looked up.
 bool is_tuned(const ContextState& state) noexcept;
 

@@ -52,14 +52,32 @@ bool kernel_of(const ConfigQuery& query, const ConfigChoice& choice, core::Risky
   BlockwiseConfig config;
   if (!from_query(query, problem) || !from_choice(choice, config) || !is_risky(config))
     return false;
-  kernel = {number(problem.output), choice};
+  kernel = {number(problem.output), 0, choice};
   return true;
+}
+
+// Of several tiles both ways and several blocks, the last of them not full.
+std::vector<ConfigQuery> kernel_problems(const ContextState& state) {
+  std::vector<ConfigQuery> queries;
+  for (const DType output : {DType::f32, DType::f16, DType::bf16}) {
+    BlockwiseProblem p;
+    p.n = 520;
+    p.k = p.stride_d = 264;
+    p.m = 1000;
+    p.block_rows = 256;
+    p.padded_m = p.stride_a = p.stride_b = whole_block_rows(p.m, p.block_rows);
+    p.output = output;
+    p.alignment = 16;
+    queries.push_back(to_query(p, state));
+  }
+  return queries;
 }
 
 // Without a default of its own: which problems it is the fastest for, only measurements say.
 constexpr core::Tunable with_kernels(core::Tunable made) {
   made.proven_engine = gemm_int8::engine_name(EngineId::wgmma);
   made.kernel_of = kernel_of;
+  made.kernel_problems = kernel_problems;
   return made;
 }
 

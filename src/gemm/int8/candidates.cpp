@@ -61,12 +61,17 @@ core::ProblemSize size_of(const GemmProblem& p) noexcept {
   return core::product_size(p.m, p.n, p.k);
 }
 
-bool is_risky(const GemmConfig& config) noexcept {
+bool is_risky(const GemmProblem& problem, const GemmConfig& config, const ContextState& state) {
   if (config.cublaslt.unranked) return true;
-  for (std::size_t device = 0; device < device_kinds; ++device)
-    if (const Engine* engine = find_engine(static_cast<DeviceKind>(device), config.engine))
-      if (engine->only_tuned) return true;
-  return false;
+  const Engine* engine = find_engine(state.device.kind, config.engine);
+  return engine != nullptr && engine->needs_trust() && !engine->is_trusted(problem, config, state);
+}
+
+bool is_risky(const GroupedProblem& problem, const GemmConfig& config, const ContextState& state) {
+  if (config.cublaslt.unranked) return true;
+  const Engine* engine = find_engine(state.device.kind, config.engine);
+  return engine != nullptr && engine->needs_trust() &&
+         !engine->is_trusted_for_groups(problem, config, state);
 }
 
 namespace {
@@ -83,7 +88,57 @@ bool reads(const ContextState& state, const Engine& engine, EngineId packed_for)
   return packed_for == EngineId::none || reads_layout(state.device.kind, engine, packed_for);
 }
 
+// The problem of each group.
+const GemmProblem& each_of(const GemmProblem& problem) {
+  return problem;
+}
+const GemmProblem& each_of(const GroupedProblem& problem) {
+  return problem.each;
+}
+
+// Groups find their scales in another way where there is one for each group: that is another
+// kernel. A single product reads the same address either way.
+std::int64_t scales_of(const GemmProblem&) {
+  return 0;
+}
+std::int64_t scales_of(const GroupedProblem& problem) {
+  return static_cast<std::int64_t>(problem.each.scale);
+}
+
+template <class Problem>
+bool find_kernel(DeviceKind device, const Problem& problem, const GemmConfig& config,
+                 core::RiskyKernel& kernel) {
+  const Engine* engine = find_engine(device, config.engine);
+  if (engine == nullptr || engine->kernel_of == nullptr) return false;
+  kernel = {static_cast<std::int64_t>(each_of(problem).output), scales_of(problem),
+            to_choice(engine->kernel_of(config))};
+  return true;
+}
+
+// Those of an engine that compute a problem.
+template <class Problem>
+std::vector<GemmConfig> configs_of(const Problem& problem, const Engine& engine,
+                                   const std::vector<core::RiskyKernel>& kernels) {
+  std::vector<GemmConfig> found;
+  GemmConfig config;
+  for (const core::RiskyKernel& kernel : kernels)
+    if (kernel.output == static_cast<std::int64_t>(each_of(problem).output) &&
+        kernel.scales == scales_of(problem) && from_choice(kernel.config, config) &&
+        config.engine == engine.id)
+      found.push_back(config);
+  return found;
+}
+
 }  // namespace
+
+bool kernel_of(DeviceKind device, const GemmProblem& problem, const GemmConfig& config,
+               core::RiskyKernel& kernel) {
+  return find_kernel(device, problem, config, kernel);
+}
+bool kernel_of(DeviceKind device, const GroupedProblem& problem, const GemmConfig& config,
+               core::RiskyKernel& kernel) {
+  return find_kernel(device, problem, config, kernel);
+}
 
 std::vector<GemmConfig> candidates(const GemmProblem& problem, const ContextState& state) {
   std::vector<GemmConfig> more;
@@ -109,7 +164,44 @@ std::vector<GemmConfig> candidates(const GroupedProblem& problem, const ContextS
   return distinct(default_config(problem, state), more);
 }
 
+namespace {
+
+// Of an engine and a problem: the default of its kernels that are trusted here or known to be
+// right.
+bool default_among(const Engine& engine, const GemmProblem& problem, const ContextState& state,
+                   const KnownConfigs& known, GemmConfig& config) {
+  return engine.default_among(problem, state, known, config);
+}
+bool default_among(const Engine& engine, const GroupedProblem& problem, const ContextState& state,
+                   const KnownConfigs& known, GemmConfig& config) {
+  return engine.grouped_default_among(problem, state, known, config);
+}
+
+// The default of the first engine whose kernels need trust, reads b and has a kernel that may run.
+template <class Problem>
+bool trusted_default(const Problem& problem, const ContextState& state,
+                     const core::KnownKernels& known, GemmConfig& config) {
+  for (const Engine* engine : engines(state.device.kind)) {
+    if (!engine->needs_trust() || !refusal(*engine, problem, state).empty() ||
+        !reads(state, *engine, each_of(problem).packed_for))
+      continue;
+    const KnownConfigs of_problem = {configs_of(problem, *engine, known.right),
+                                     configs_of(problem, *engine, known.wrong)};
+    if (default_among(*engine, problem, state, of_problem, config)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 GemmConfig default_config(const GemmProblem& problem, const ContextState& state) {
+  return default_config(problem, state, {});
+}
+
+GemmConfig default_config(const GemmProblem& problem, const ContextState& state,
+                          const core::KnownKernels& known) {
+  GemmConfig trusted;
+  if (trusted_default(problem, state, known, trusted)) return trusted;
   if (problem.packed_for != EngineId::none) {
     const Engine* engine = find_engine(state.device.kind, problem.packed_for);
     core::require(engine != nullptr, "gemm: packed_for = {}; there is no such engine",
@@ -118,14 +210,14 @@ GemmConfig default_config(const GemmProblem& problem, const ContextState& state)
     if (reason.empty()) return engine->default_config(problem, state);
     // Other engines of the device may accept the problem and read the same layout.
     for (const Engine* other : engines(state.device.kind))
-      if (!other->only_tuned && reads_layout(state.device.kind, *other, engine->id) &&
+      if (!other->needs_trust() && reads_layout(state.device.kind, *other, engine->id) &&
           refusal(*other, problem, state).empty())
         return other->default_config(problem, state);
     core::fail(Status::unsupported, "gemm: b is packed for engine '{}', which cannot run here: {}",
                engine->name, reason);
   }
   for (const Engine* engine : engines(state.device.kind))
-    if (!engine->only_tuned && refusal(*engine, problem, state).empty())
+    if (!engine->needs_trust() && refusal(*engine, problem, state).empty())
       return engine->default_config(problem, state);
   return engines(state.device.kind).back()->default_config(problem, state);
 }
@@ -138,9 +230,16 @@ GemmConfig default_config(const Engine& engine, const GroupedProblem& problem,
 }
 
 GemmConfig default_config(const GroupedProblem& problem, const ContextState& state) {
+  return default_config(problem, state, {});
+}
+
+GemmConfig default_config(const GroupedProblem& problem, const ContextState& state,
+                          const core::KnownKernels& known) {
+  GemmConfig trusted;
+  if (problem.groups > 0 && trusted_default(problem, state, known, trusted)) return trusted;
   const EngineId packed_for = problem.each.packed_for;
   for (const Engine* engine : engines(state.device.kind))
-    if (!engine->only_tuned && refusal(*engine, problem, state).empty() &&
+    if (!engine->needs_trust() && refusal(*engine, problem, state).empty() &&
         reads(state, *engine, packed_for))
       return default_config(*engine, problem, state);
   if (packed_for == EngineId::none)
@@ -153,13 +252,6 @@ GemmConfig default_config(const GroupedProblem& problem, const ContextState& sta
 }
 
 namespace {
-
-const GemmProblem& each_of(const GemmProblem& problem) {
-  return problem;
-}
-const GemmProblem& each_of(const GroupedProblem& problem) {
-  return problem.each;
-}
 
 // What the engine itself says against a configuration.
 std::string refused_by(const Engine& engine, const GemmProblem& problem, const GemmConfig& config,

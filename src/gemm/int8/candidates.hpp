@@ -18,9 +18,27 @@ namespace switchback::gemm_int8 {
 /// but runs no product. See is_risky().
 std::vector<GemmConfig> candidates(const GemmProblem& problem, const ContextState& state);
 
+/// Whether running it may hang or fault: a library's checks passed it, but its ranking did not name
+/// it; or its kernel is not trusted here. The tuner tries such a configuration in another process
+/// first.
+bool is_risky(const GemmProblem& problem, const GemmConfig& config, const ContextState& state);
+bool is_risky(const GroupedProblem& problem, const GemmConfig& config, const ContextState& state);
+
+/// The kernel of a configuration, as proofs tell kernels apart; false if its engine is one whose
+/// kernels need none.
+bool kernel_of(DeviceKind device, const GemmProblem& problem, const GemmConfig& config,
+               core::RiskyKernel& kernel);
+bool kernel_of(DeviceKind device, const GroupedProblem& problem, const GemmConfig& config,
+               core::RiskyKernel& kernel);
+
 /// The configuration that runs if no ConfigSource has one. Throws Error(unsupported) if the problem
 /// is packed for an engine that cannot run here.
 GemmConfig default_config(const GemmProblem& problem, const ContextState& state);
+/// The same where this is known of kernels.
+GemmConfig default_config(const GemmProblem& problem, const ContextState& state,
+                          const core::KnownKernels& known);
+GemmConfig default_config(const GroupedProblem& problem, const ContextState& state,
+                          const core::KnownKernels& known);
 /// Of one engine that accepts the problem.
 GemmConfig default_config(const Engine& engine, const GroupedProblem& problem,
                           const ContextState& state);

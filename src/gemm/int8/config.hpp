@@ -42,11 +42,6 @@ struct GemmConfig {
 /// "avx512_vnni packed mc=96 nc=512 kc=1024 threads=0"
 std::string describe(const GemmConfig& config);
 
-/// Whether running it may hang or fault: the library's checks passed it, but no ranking of the
-/// library named it; or its engine only runs where a tuner has proven it. The tuner tries such a
-/// configuration in a process of its own first.
-bool is_risky(const GemmConfig& config) noexcept;
-
 // The contract of core/tunable.hpp.
 ConfigChoice to_choice(const GemmConfig& config) noexcept;
 bool from_choice(const ConfigChoice& choice, GemmConfig& config) noexcept;

@@ -75,7 +75,7 @@ const Engine& named_engine(std::string_view op, std::string_view name, const Con
 const Engine& packing_engine(const ContextState& state) noexcept {
   const std::span<const Engine* const> all = engines(state.device.kind);
   for (const Engine* engine : all)
-    if (!engine->only_tuned && engine->unavailable(state).empty()) return *engine;
+    if (!engine->needs_trust() && engine->unavailable(state).empty()) return *engine;
   return *all.back();
 }
 

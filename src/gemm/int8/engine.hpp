@@ -2,6 +2,7 @@
 // Dispatch zone: what an engine of the int8 product is, and the table of them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,6 +26,21 @@ inline constexpr ConfigParts part_cublaslt = 1;  ///< CublasLtChoice
 inline constexpr ConfigParts part_clusters = 2;  ///< cluster
 inline constexpr ConfigParts part_order = 4;     ///< raster, swizzle
 
+/// The kernels of an engine, as configurations, that are known to be right or wrong here.
+struct KnownConfigs {
+  std::vector<GemmConfig> right;
+  std::vector<GemmConfig> wrong;
+
+  /// Whether such a kernel may run, if trusts() says whether it is trusted.
+  template <class Trusts>
+  [[nodiscard]] bool allow(const GemmConfig& kernel, const Trusts& trusts) const {
+    const auto is_in = [&](const std::vector<GemmConfig>& kernels) {
+      return std::find(kernels.begin(), kernels.end(), kernel) != kernels.end();
+    };
+    return !is_in(wrong) && (is_in(right) || trusts());
+  }
+};
+
 // The defaults of an engine's members.
 inline std::string_view available_everywhere(const ContextState&) {
   return {};
@@ -46,8 +62,6 @@ struct Engine {
 
   /// The oracle of tests: written to be right, not fast. It is tuned only where nothing else runs.
   bool is_oracle = false;
-  /// Runs only if it is named or a tuner has proven it, never by default.
-  bool only_tuned = false;
 
   /// Why it cannot run on this machine in this Context; empty if it can. Each condition has its own
   /// message.
@@ -81,12 +95,16 @@ struct Engine {
   /// can. Null for an engine that has nothing to ask. May ask a library; the answer is kept.
   std::string (*refuses_config)(const GemmProblem& problem, const GemmConfig& config,
                                 const ContextState& state) = nullptr;
-  /// Of an engine that is only_tuned: what of a configuration must be proven, without what the
-  /// arguments of its kernel say; and the configuration to use when of nothing is known but that
-  /// these kernels are proven, false if none of them is of use. Null: each is proven for itself.
+  /// Of an engine with kernels that may fail on a machine on which they never ran (null: it has
+  /// none): whether the kernel of a configuration is trusted here without a proof, because a
+  /// committed record has seen it right (gemm/cuda/seen.hpp), or because it was compared in this
+  /// process; what of a configuration makes its kernel, without what the arguments say; and the
+  /// default of the kernels that are trusted or known to be right, false if there is none.
+  bool (*is_trusted)(const GemmProblem& problem, const GemmConfig& config,
+                     const ContextState& state) = nullptr;
   GemmConfig (*kernel_of)(GemmConfig config) = nullptr;
   bool (*default_among)(const GemmProblem& problem, const ContextState& state,
-                        std::span<const GemmConfig> kernels, GemmConfig& config) = nullptr;
+                        const KnownConfigs& known, GemmConfig& config) = nullptr;
   /// Which parts of a configuration it has.
   ConfigParts config_parts = 0;
   /// See gemm_int8::provenance(); null: none.
@@ -114,6 +132,13 @@ struct Engine {
                              std::vector<GemmConfig>& out) = nullptr;
   std::string (*refuses_grouped_config)(const GroupedProblem& problem, const GemmConfig& config,
                                         const ContextState& state) = nullptr;
+  bool (*is_trusted_for_groups)(const GroupedProblem& problem, const GemmConfig& config,
+                                const ContextState& state) = nullptr;
+  bool (*grouped_default_among)(const GroupedProblem& problem, const ContextState& state,
+                                const KnownConfigs& known, GemmConfig& config) = nullptr;
+
+  /// Whether some of its kernels may need a proof: it runs by default only with those that do not.
+  [[nodiscard]] constexpr bool needs_trust() const noexcept { return is_trusted != nullptr; }
 };
 
 /// All engines of this build. The last one of a device accepts every problem, also one with k = 0.
@@ -142,7 +167,8 @@ bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) 
 /// or it cannot run here.
 const Engine& named_engine(std::string_view op, std::string_view name, const ContextState& state);
 
-/// The engine for which weights are packed if none is named: the first that runs here.
+/// The engine for which weights are packed if none is named: the first that runs here, whatever is
+/// known of kernels.
 const Engine& packing_engine(const ContextState& state) noexcept;
 /// The same, or the named one.
 const Engine& packing_engine(std::string_view op, const ContextState& state,

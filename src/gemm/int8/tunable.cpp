@@ -5,6 +5,7 @@
 #include "core/tunable.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <span>
 #include <vector>
@@ -142,54 +143,83 @@ bool is_problem(const GemmProblem& p) noexcept {
   return p.output != DType::s8 && (p.scale == ScaleMode::none) == (p.output == DType::s32);
 }
 
-bool kernel_of(const ConfigQuery& query, const ConfigChoice& choice, core::RiskyKernel& kernel) {
-  GemmProblem problem;
+// The members of a Tunable about kernels that may need a proof.
+template <class Problem>
+bool kernel_of_query(const ConfigQuery& query, const ConfigChoice& choice,
+                     core::RiskyKernel& kernel) {
+  Problem problem;
   GemmConfig config;
-  if (!from_query(query, problem) || !from_choice(choice, config)) return false;
-  const Engine* engine = find_engine(query.origin.device, config.engine);
-  if (engine == nullptr || engine->kernel_of == nullptr) return false;
-  kernel = {number(problem.output), to_choice(engine->kernel_of(config))};
+  return from_query(query, problem) && from_choice(choice, config) &&
+         kernel_of(query.origin.device, problem, config, kernel);
+}
+
+template <class Problem>
+bool proven_default(const ConfigQuery& query, const ContextState& state,
+                    const core::KnownKernels& known, ConfigChoice& choice) {
+  Problem problem;
+  if (!from_query(query, problem)) return false;
+  const GemmConfig config = default_config(problem, state, known);
+  if (config == default_config(problem, state)) return false;
+  choice = to_choice(config);
   return true;
 }
 
-bool proven_default(const ConfigQuery& query, const ContextState& state,
-                    std::span<const core::RiskyKernel> proven, ConfigChoice& choice) {
-  GemmProblem problem;
-  if (!from_query(query, problem)) return false;
-  for (const Engine* engine : engines(state.device.kind)) {
-    if (engine->default_among == nullptr || !refusal(*engine, problem, state).empty() ||
-        (problem.packed_for != EngineId::none &&
-         !reads_layout(state.device.kind, *engine, problem.packed_for)))
-      continue;
-    std::vector<GemmConfig> kernels;
-    GemmConfig config;
-    for (const core::RiskyKernel& kernel : proven)
-      if (kernel.output == number(problem.output) && from_choice(kernel.config, config) &&
-          config.engine == engine->id)
-        kernels.push_back(config);
-    if (!engine->default_among(problem, state, kernels, config)) continue;
-    choice = to_choice(config);
-    return true;
-  }
-  return false;
+constexpr std::array float_outputs = {DType::f32, DType::f16, DType::bf16};
+
+// Of more tiles of every size than multiprocessors, the last of them not full, and of more steps
+// along k than a pipeline has stages.
+GemmProblem kernel_problem(DType output, ScaleMode scale, const ContextState& state) {
+  GemmProblem p;
+  p.m = 264 * std::max(1, state.runtime->info().multiprocessors / 3);
+  p.n = p.stride_d = 264;
+  p.k = p.stride_a = p.stride_b = 1040;
+  p.output = output;
+  p.scale = scale;
+  p.has_bias = true;
+  p.alignment = 16;
+  return p;
 }
 
-constexpr core::Tunable with_kernels(core::Tunable made) {
+std::vector<ConfigQuery> kernel_problems(const ContextState& state) {
+  std::vector<ConfigQuery> queries;
+  for (const DType output : float_outputs)
+    queries.push_back(to_query(kernel_problem(output, ScaleMode::row_col, state), state));
+  return queries;
+}
+
+std::vector<ConfigQuery> grouped_kernel_problems(const ContextState& state) {
+  std::vector<ConfigQuery> queries;
+  for (const DType output : float_outputs)
+    for (const ScaleMode scale : {ScaleMode::row_col, ScaleMode::row_scalar}) {
+      GroupedProblem p;
+      p.groups = 3;
+      p.each = kernel_problem(output, scale, state);
+      queries.push_back(to_query(p, state));
+    }
+  return queries;
+}
+
+template <class Problem>
+constexpr core::Tunable with_kernels(core::Tunable made,
+                                     std::vector<ConfigQuery> (*problems)(const ContextState&)) {
   made.proven_engine = "fused";
-  made.kernel_of = kernel_of;
-  made.proven_default = proven_default;
+  made.kernel_of = kernel_of_query<Problem>;
+  made.proven_default = proven_default<Problem>;
+  made.kernel_problems = problems;
   return made;
 }
 
 }  // namespace
 
-constinit const core::Tunable tunable =
-    with_kernels(core::make_tunable<GemmProblem, GemmConfig, problem_table, config_table>(
-        ConfigOp::gemm_int8, "gemm_int8", "int8 "));
+constinit const core::Tunable tunable = with_kernels<GemmProblem>(
+    core::make_tunable<GemmProblem, GemmConfig, problem_table, config_table>(ConfigOp::gemm_int8,
+                                                                             "gemm_int8", "int8 "),
+    kernel_problems);
 
-constinit const core::Tunable grouped_tunable =
+constinit const core::Tunable grouped_tunable = with_kernels<GroupedProblem>(
     core::make_tunable<GroupedProblem, GemmConfig, grouped_table, config_table>(
-        ConfigOp::grouped_int8, "grouped_int8", "int8 ");
+        ConfigOp::grouped_int8, "grouped_int8", "int8 "),
+    grouped_kernel_problems);
 
 ConfigQuery to_query(const GemmProblem& problem, const ContextState& state) noexcept {
   return core::make_query(ConfigOp::gemm_int8, core::origin_of(state), problem_table, problem);

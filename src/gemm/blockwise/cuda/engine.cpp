@@ -4,6 +4,7 @@
 #include "core/cuda/runtime.hpp"
 #include "core/cuda/status.hpp"
 #include "gemm/blockwise/cuda/engines.hpp"
+#include "gemm/cuda/seen.hpp"
 #include "switchback/gemm.hpp"
 
 namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
@@ -37,10 +38,11 @@ std::string_view wgmma_unavailable([[maybe_unused]] const ContextState& state) {
 }
 
 // Its operands are read by descriptors, of which the emulated device knows what is documented, and
-// no GPU has run it yet: it has to be proven.
+// its warps wait for copies: only a GPU can tell whether it is right.
 constexpr Engine wgmma_engine = {.id = EngineId::wgmma,
                                  .name = "wgmma",
-                                 .only_tuned = true,
+                                 .needs_trust = true,
+                                 .seen = products::seen_on_h200,
                                  .unavailable = wgmma_unavailable,
                                  .rejects = mma_rejects,
                                  .run = run_wgmma};
@@ -78,7 +80,7 @@ void run_dp4a(ContextState& state, const BlockwiseProblem& p, const BlockwiseOpe
 
 std::span<const Engine* const> engines() noexcept {
   // In order of preference; the last one takes every problem.
-  static constexpr std::array<const Engine*, 3> all = {&mma_engine, &wgmma_engine, &dp4a_engine};
+  static constexpr std::array<const Engine*, 3> all = {&wgmma_engine, &mma_engine, &dp4a_engine};
   return all;
 }
 

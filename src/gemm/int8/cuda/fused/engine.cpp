@@ -3,9 +3,10 @@
 // Writing and reading the sums would cost M·N·8 bytes: on an H200 about what int8 gains over bf16
 // at K = 2048.
 //
-// A kernel may fail on a machine on which it never ran, so this engine is not chosen by default. A
-// tuner tries its candidates in another process, proves them, and only then times them. From then
-// on a tuner makes the kernels that were right the default there.
+// A kernel may fail on a machine on which it never ran. By default the engine runs those that a
+// committed record has seen right on this generation of GPUs, and those that cannot hang and were
+// right in a small product in this process (trial.hpp). A tuner tries the others in another process
+// first; those that were right are part of the default there from then on.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "gemm/int8/cuda/engines.hpp"
 #include "gemm/int8/cuda/fused/fused.hpp"
 #include "gemm/int8/cuda/fused/groups/engine.hpp"
+#include "gemm/int8/cuda/fused/trial.hpp"
 #include "gemm/int8/cuda/operands.hpp"
 
 namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
@@ -145,13 +147,23 @@ bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& all
   return true;
 }
 
+// Of those that `allowed` takes the fastest that is worth its tiles, if there is one.
+template <class Allowed>
+bool default_among_allowed(const GemmProblem& p, const ContextState& state, const Allowed& allowed,
+                           GemmConfig& config) {
+  return fastest(
+             p, state,
+             [&](const products::FusedVariant& variant) {
+               return is_worth(variant, p) && allowed(variant);
+             },
+             config) ||
+         fastest(p, state, allowed, config);
+}
+
 GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
   GemmConfig config;
-  if (!fastest(
-          p, state, [&](const products::FusedVariant& variant) { return is_worth(variant, p); },
-          config))
-    fastest(
-        p, state, [](const products::FusedVariant&) { return true; }, config);
+  default_among_allowed(
+      p, state, [](const products::FusedVariant&) { return true; }, config);
   return config;
 }
 
@@ -160,12 +172,19 @@ GemmConfig kernel_of(GemmConfig config) {
   return config;
 }
 
-bool default_among(const GemmProblem& p, const ContextState& state,
-                   std::span<const GemmConfig> kernels, GemmConfig& config) {
-  return fastest(
+bool is_trusted(const GemmProblem& p, const GemmConfig& config, const ContextState& state) {
+  const products::FusedVariant* variant = find_variant(state, config);
+  return variant != nullptr && products::trusts(state, *variant, variant->seen, p.output);
+}
+
+bool default_among(const GemmProblem& p, const ContextState& state, const KnownConfigs& known,
+                   GemmConfig& config) {
+  return default_among_allowed(
       p, state,
       [&](const products::FusedVariant& variant) {
-        return std::find(kernels.begin(), kernels.end(), config_of(variant)) != kernels.end();
+        return known.allow(config_of(variant), [&] {
+          return products::trusts(state, variant, variant.seen, p.output);
+        });
       },
       config);
 }
@@ -267,7 +286,6 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
 const Engine fused_engine = {
     .id = EngineId::fused,
     .name = "fused",
-    .only_tuned = true,
     .unavailable = unavailable,
     .rejects = rejects,
     .layout = EngineId::cublaslt,
@@ -278,6 +296,7 @@ const Engine fused_engine = {
     .default_config = default_config,
     .candidates = candidates,
     .refuses_config = refuses_config,
+    .is_trusted = is_trusted,
     .kernel_of = kernel_of,
     .default_among = default_among,
     .config_parts = part_clusters | part_order,
@@ -287,6 +306,8 @@ const Engine fused_engine = {
     .refuses_grouped = grouped::refuses,
     .grouped_candidates = grouped::candidates,
     .refuses_grouped_config = grouped::refuses_config,
+    .is_trusted_for_groups = grouped::is_trusted,
+    .grouped_default_among = grouped::default_among,
 };
 
 }  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS

@@ -57,6 +57,12 @@ struct FusedVariant {
                         cudaStream_t stream);
   double time = 0;      ///< of a tile, relative to the others of its generation
   bool skinny = false;  ///< takes at most tile_m rows: skinny.cu
+  /// The committed record in which it was right on a GPU of its generation (gemm/cuda/seen.hpp);
+  /// empty: there is none.
+  std::string_view seen = {};
+  /// Whether nothing in it can hang: no cluster, and no barrier that waits for another block or for
+  /// a copy. Then it may be tried in this process (trial.hpp).
+  bool cannot_hang = false;
 };
 
 // Of every generation: skinny.cu.

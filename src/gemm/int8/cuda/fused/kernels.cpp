@@ -2,6 +2,7 @@
 // The kernels of shapes.def that this build has. Each is defined in the file made of its line.
 #include <array>
 
+#include "gemm/cuda/seen.hpp"
 #include "gemm/int8/cuda/fused/fused.hpp"
 #include "gemm/int8/cuda/fused/groups/launch.hpp"
 
@@ -9,13 +10,14 @@ namespace switchback::products::SWITCHBACK_CUDA_NS {
 
 #define FUSED_SM80(m, n, k, cluster, ...) \
   extern const FusedVariant fused_sm80_##m##x##n##x##k##_##cluster;
-#define FUSED_SM90(m, n, k, cluster, time) \
+#define FUSED_SM90(m, n, k, cluster, ...) \
   extern const FusedVariant fused_sm90_##m##x##n##x##k##_##cluster;
-#define FUSED_SM100(m, n, k, cluster, time) \
+#define FUSED_SM100(m, n, k, cluster, ...) \
   extern const FusedVariant fused_sm100_##m##x##n##x##k##_##cluster;
 #define GROUPED_SM80(m, n, k, ...) \
   extern const GroupedFusedVariant fused_grouped_sm80_##m##x##n##x##k;
-#define GROUPED_SM90(m, n, k) extern const GroupedFusedVariant fused_grouped_sm90_##m##x##n##x##k;
+#define GROUPED_SM90(m, n, k, ...) \
+  extern const GroupedFusedVariant fused_grouped_sm90_##m##x##n##x##k;
 #include "gemm/int8/cuda/fused/shapes.def"
 
 namespace {
@@ -27,25 +29,40 @@ namespace {
 #define SWITCHBACK_WHY_NONE(generation) "the library was built without CUTLASS"
 #endif
 
-[[maybe_unused]] FusedVariant timed(FusedVariant variant, double time) {
+// What is known of a kernel.
+[[maybe_unused]] FusedVariant known(FusedVariant variant, double time, std::string_view seen) {
   variant.time = time;
+  variant.seen = seen;
+  return variant;
+}
+[[maybe_unused]] GroupedFusedVariant known(GroupedFusedVariant variant, std::string_view seen,
+                                           std::string_view seen_scalar) {
+  variant.seen = seen;
+  variant.seen_scalar = seen_scalar;
+  return variant;
+}
+template <class Variant>
+[[maybe_unused]] Variant cannot_hang(Variant variant) {
+  variant.cannot_hang = true;
   return variant;
 }
 
-// Kernels written for 8.x, in code for each generation that was asked for.
+// Kernels written for 8.x, in code for each generation that was asked for. They wait for their own
+// copies and for the warps of their block, no more.
 #if defined(SWITCHBACK_HAVE_FUSED_SM80) || defined(SWITCHBACK_HAVE_FUSED_SM120)
 std::span<const FusedVariant> all_sm80() noexcept {
   static const std::array all = {
-      fused_skinny_16x32,
-      fused_skinny_32x32,
-#define FUSED_SM80(m, n, k, cluster, time, ...) timed(fused_sm80_##m##x##n##x##k##_##cluster, time),
+      cannot_hang(fused_skinny_16x32),
+      cannot_hang(fused_skinny_32x32),
+#define FUSED_SM80(m, n, k, cluster, time, ...) \
+  cannot_hang(known(fused_sm80_##m##x##n##x##k##_##cluster, time, {})),
 #include "gemm/int8/cuda/fused/shapes.def"
   };
   return all;
 }
 std::span<const GroupedFusedVariant> grouped_all_sm80() noexcept {
   static const std::array all = {
-#define GROUPED_SM80(m, n, k, ...) fused_grouped_sm80_##m##x##n##x##k,
+#define GROUPED_SM80(m, n, k, ...) cannot_hang(fused_grouped_sm80_##m##x##n##x##k),
 #include "gemm/int8/cuda/fused/shapes.def"
   };
   return all;
@@ -93,16 +110,18 @@ std::span<const GroupedFusedVariant> grouped_built_for_sm120(std::string_view& w
 #if defined(SWITCHBACK_HAVE_FUSED_SM90)
 std::span<const FusedVariant> built_for_sm90(std::string_view&) noexcept {
   static const std::array all = {
-      fused_skinny_16x32,
-      fused_skinny_32x32,
-#define FUSED_SM90(m, n, k, cluster, time) timed(fused_sm90_##m##x##n##x##k##_##cluster, time),
+      known(cannot_hang(fused_skinny_16x32), 0, seen_on_h200),
+      known(cannot_hang(fused_skinny_32x32), 0, seen_on_h200),
+#define FUSED_SM90(m, n, k, cluster, time, seen) \
+  known(fused_sm90_##m##x##n##x##k##_##cluster, time, seen),
 #include "gemm/int8/cuda/fused/shapes.def"
   };
   return all;
 }
 std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view&) noexcept {
   static const std::array all = {
-#define GROUPED_SM90(m, n, k) fused_grouped_sm90_##m##x##n##x##k,
+#define GROUPED_SM90(m, n, k, seen, seen_scalar) \
+  known(fused_grouped_sm90_##m##x##n##x##k, seen, seen_scalar),
 #include "gemm/int8/cuda/fused/shapes.def"
   };
   return all;
@@ -121,9 +140,10 @@ std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view& wh
 #if defined(SWITCHBACK_HAVE_FUSED_SM100)
 std::span<const FusedVariant> built_for_sm100(std::string_view&) noexcept {
   static const std::array all = {
-      fused_skinny_16x32,
-      fused_skinny_32x32,
-#define FUSED_SM100(m, n, k, cluster, time) timed(fused_sm100_##m##x##n##x##k##_##cluster, time),
+      cannot_hang(fused_skinny_16x32),
+      cannot_hang(fused_skinny_32x32),
+#define FUSED_SM100(m, n, k, cluster, time) \
+  known(fused_sm100_##m##x##n##x##k##_##cluster, time, {}),
 #include "gemm/int8/cuda/fused/shapes.def"
   };
   return all;

@@ -9,6 +9,7 @@
 #include "core/check.hpp"
 #include "core/cuda/status.hpp"
 #include "gemm/int8/cuda/fused/groups/launch.hpp"
+#include "gemm/int8/cuda/fused/trial.hpp"
 #include "gemm/int8/cuda/operands.hpp"
 
 namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS::grouped {
@@ -83,16 +84,49 @@ std::string_view refuses(const GroupedProblem& p, const ContextState& state) {
   return {};
 }
 
-// The largest tile that does not waste most of its rows, else the one of the fewest rows.
-GemmConfig default_config(const GroupedProblem& p, const ContextState& state) {
-  const std::span<const GroupedFusedVariant> all = variants(state);
+namespace {
+
+// Of those that `allowed` takes the largest tile that does not waste most of its rows, else the one
+// of the fewest rows; null if it takes none.
+template <class Allowed>
+const GroupedFusedVariant* default_variant(const GroupedProblem& p, const ContextState& state,
+                                           const Allowed& allowed) {
   const std::int64_t rows = mean_problem(p).m;
-  const GroupedFusedVariant* fewest_rows = &all.front();
-  for (const GroupedFusedVariant& variant : all) {
-    if (variant.tile_m < 2 * rows) return config_of(variant);
-    if (variant.tile_m < fewest_rows->tile_m) fewest_rows = &variant;
+  const GroupedFusedVariant* fewest_rows = nullptr;
+  for (const GroupedFusedVariant& variant : variants(state)) {
+    if (!allowed(variant)) continue;
+    if (variant.tile_m < 2 * rows) return &variant;
+    if (fewest_rows == nullptr || variant.tile_m < fewest_rows->tile_m) fewest_rows = &variant;
   }
-  return config_of(*fewest_rows);
+  return fewest_rows;
+}
+
+bool trusts(const ContextState& state, const GroupedFusedVariant& variant,
+            const GroupedProblem& p) {
+  const bool scalar = p.each.scale == ScaleMode::row_scalar;
+  return products::trusts(state, variant, scalar ? variant.seen_scalar : variant.seen,
+                          p.each.output);
+}
+
+}  // namespace
+
+GemmConfig default_config(const GroupedProblem& p, const ContextState& state) {
+  return config_of(*default_variant(p, state, [](const GroupedFusedVariant&) { return true; }));
+}
+
+bool is_trusted(const GroupedProblem& p, const GemmConfig& config, const ContextState& state) {
+  const GroupedFusedVariant* variant = find_variant(state, config);
+  return variant != nullptr && trusts(state, *variant, p);
+}
+
+bool default_among(const GroupedProblem& p, const ContextState& state, const KnownConfigs& known,
+                   GemmConfig& config) {
+  const auto may_run = [&](const GroupedFusedVariant& variant) {
+    return known.allow(config_of(variant), [&] { return trusts(state, variant, p); });
+  };
+  const GroupedFusedVariant* best = default_variant(p, state, may_run);
+  if (best != nullptr) config = config_of(*best);
+  return best != nullptr;
 }
 
 void candidates(const GroupedProblem&, const ContextState& state, std::vector<GemmConfig>& out) {

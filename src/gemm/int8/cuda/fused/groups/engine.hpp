@@ -18,6 +18,9 @@ void candidates(const GroupedProblem& problem, const ContextState& state,
                 std::vector<GemmConfig>& out);
 std::string refuses_config(const GroupedProblem& problem, const GemmConfig& config,
                            const ContextState& state);
+bool is_trusted(const GroupedProblem& problem, const GemmConfig& config, const ContextState& state);
+bool default_among(const GroupedProblem& problem, const ContextState& state,
+                   const KnownConfigs& known, GemmConfig& config);
 void run(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
          const GroupedOperands& operands);
 

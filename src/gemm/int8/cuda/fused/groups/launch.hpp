@@ -42,6 +42,10 @@ struct GroupedFusedVariant {
   std::size_t (*workspace_bytes)(DType output, const GroupedFusedArguments& arguments);
   cudaError_t (*launch)(DType output, const GroupedFusedArguments& arguments, void* workspace,
                         cudaStream_t stream);
+  /// As FusedVariant: with a scale for each column, and with one for each group.
+  std::string_view seen = {};
+  std::string_view seen_scalar = {};
+  bool cannot_hang = false;
 };
 
 /// As fused_variants(): the first is the one to use when nothing better is known.
