@@ -37,7 +37,8 @@ Examples:
   switchback-bench tune --shape 512,4096,11008 --dtype bf16 --bias
   switchback-bench tune --shape 1024,4096,1408 --groups 8
   SWITCHBACK_TUNE=record ./my-server; switchback-bench tune --recorded ~/.cache/switchback/recorded.jsonl
-  switchback-bench tune --grid llm --budget 10m --records tuned.jsonl)";
+  switchback-bench tune --grid llm --budget 10m --records tuned.jsonl
+  switchback-bench tune --device cuda:0 --prove)";
 
 autotune::Effort parse_effort(std::string_view name) {
   for (const autotune::Effort effort :
@@ -53,6 +54,7 @@ void add_tune_command(CLI::App& app) {
     TuneOptions options;
     std::string dtype = "f32", effort = "normal", budget, budget_per_key;
     int max_candidates = 0;
+    bool prove = false;
   };
   auto text = std::make_shared<Text>();
   TuneOptions& options = text->options;
@@ -93,6 +95,12 @@ void add_tune_command(CLI::App& app) {
       ->add_option("--effort", text->effort,
                    "quick, normal (default) or thorough: 7, 15 or 41 rounds of the final")
       ->type_name("NAME");
+  command
+      ->add_flag("--prove", text->prove,
+                 "tune nothing: try the device's kernels that no committed record has seen right, "
+                 "each in another process, and keep the outcomes in the cache")
+      ->excludes(budget)
+      ->excludes(per_key);
   command->add_flag("--force", options.limits.force, "also what the cache knows already");
   command->add_option("--cache", options.cache, "cache directory")->type_name("DIR");
   command
@@ -126,7 +134,7 @@ void add_tune_command(CLI::App& app) {
                   text->max_candidates);
     o.limits.max_candidates = text->max_candidates;
     o.arguments = "tune";
-    set_exit_code(tune_command(o));
+    set_exit_code(text->prove ? prove_command(o) : tune_command(o));
   });
 }
 

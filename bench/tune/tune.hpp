@@ -34,5 +34,7 @@ struct TuneOptions {
 
 /// Returns an exit code. Throws Error for what is wrong before the first problem.
 int tune_command(const TuneOptions& options);
+/// The same of `tune --prove`, which measures nothing.
+int prove_command(const TuneOptions& options);
 
 }  // namespace switchback::bench

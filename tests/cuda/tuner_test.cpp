@@ -11,6 +11,7 @@
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/environment.hpp"
 #include "autotune/entry/key.hpp"
+#include "autotune/prove_kernels.hpp"
 #include "autotune/session.hpp"
 #include "autotune/store/snapshot.hpp"
 #include "autotune/tune.hpp"
@@ -297,6 +298,83 @@ TEST_F(CudaProver, AKernelThatFailedLaterIsNoDefault) {
   record.why = "int32 sums: wrong";
   tuner->state().add({record});
   EXPECT_EQ(origin(), TuneOrigin::fallback);
+}
+
+// All kernels at once, before any problem is tuned: each once, and those that were right are the
+// default from then on.
+TEST_F(CudaProver, KernelsAreProvenAheadOfProblems) {
+  const TemporaryDirectory directory;
+  setenv("SWITCHBACK_TEST_BREAK", "crash 128", 1);
+  Context context(emulated());
+  const auto prove_all = [&] {
+    const auto tuner = Tuner::open(context, with_helper(directory));
+    return autotune::prove_kernels(
+        tuner->state(), context, [&](const ConfigQuery& query, const ConfigChoice& choice) {
+          return tuner->state().prove(query, context.state(), choice, 600);
+        });
+  };
+  std::multiset<std::pair<std::int64_t, bool>> outcomes;
+  for (const autotune::KernelProof& one : prove_all())
+    outcomes.emplace(test::config_of(one.choice).mc,
+                     one.proof.result == autotune::Proof::Result::right);
+  // In three types; 128 rows are those of two kernels. There are none of groups on 10.0.
+  EXPECT_EQ(outcomes.count({64, true}), 3u);
+  EXPECT_EQ(outcomes.count({128, false}), 6u);
+  EXPECT_EQ(outcomes.size(), 9u);
+  unsetenv("SWITCHBACK_TEST_BREAK");
+  // Those that were wrong are tried again.
+  for (const autotune::KernelProof& one : prove_all())
+    EXPECT_EQ(test::config_of(one.choice).mc, 128);
+  EXPECT_TRUE(prove_all().empty());
+
+  const auto tuner = Tuner::open(context, options_in(directory));
+  gemm_int8::GemmProblem other = problem();
+  other.output = DType::bf16;
+  const autotune::Answer answer =
+      tuner->state().look_up(gemm_int8::to_query(other, context.state()), context.state());
+  EXPECT_EQ(answer.origin, TuneOrigin::proven);
+  EXPECT_EQ(test::config_of(answer.choice).engine, gemm_int8::EngineId::fused);
+}
+
+// With scales of columns and with one of each group, the kernels of groups are proven apart. On 9.0
+// a record has seen them with the first.
+TEST_F(CudaProver, KernelsOfGroupsAreProvenForEachKindOfScales) {
+  const TemporaryDirectory directory;
+  emulate_compute_capability(90);
+  setenv("SWITCHBACK_TEST_CAPABILITY", "90", 1);
+  Context context(emulated());
+  gemm_int8::GroupedProblem p;
+  p.groups = 2;
+  p.each = problem();
+  const auto usual = [&](gemm_int8::ScaleMode scale) {
+    p.each.scale = scale;
+    const auto tuner = Tuner::open(context, options_in(directory));
+    tuner->attach(context);
+    const ConfigQuery query = gemm_int8::to_query(p, context.state());
+    ConfigChoice choice;
+    const gemm_int8::GemmConfig config = tuner->state().usual(query, context.state(), choice)
+                                             ? test::config_of(choice)
+                                             : gemm_int8::default_config(p, context.state());
+    return config.engine;
+  };
+  EXPECT_EQ(usual(gemm_int8::ScaleMode::row_col), gemm_int8::EngineId::fused);
+  EXPECT_EQ(usual(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::dp4a);
+  const auto tuner = Tuner::open(context, with_helper(directory));
+  const auto proven = autotune::prove_kernels(
+      tuner->state(), context, [&](const ConfigQuery& query, const ConfigChoice& choice) {
+        return query.op == ConfigOp::grouped_int8
+                   ? tuner->state().prove(query, context.state(), choice, 600)
+                   : autotune::Proof::unproven("left out");
+      });
+  int of_groups = 0;
+  for (const autotune::KernelProof& one : proven) {
+    if (one.query.op != ConfigOp::grouped_int8) continue;
+    ++of_groups;
+    EXPECT_EQ(one.proof.result, autotune::Proof::Result::right) << one.proof.why;
+    EXPECT_EQ(one.kernel.scales, static_cast<std::int64_t>(gemm_int8::ScaleMode::row_scalar));
+  }
+  EXPECT_EQ(of_groups, 6);  // two kernels in three types
+  EXPECT_EQ(usual(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::fused);
 }
 
 // 10.3 computes int8 at a small part of the rate of bf16, and is told so.
