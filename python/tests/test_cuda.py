@@ -39,7 +39,7 @@ class Cuda(unittest.TestCase):
         twin.load_state_dict(layer.state_dict())
         results = []
         for module, device in ((layer, "cuda"), (twin, "cpu")):
-            x = self.x.to(device).requires_grad_()
+            x = self.x.detach().to(device).requires_grad_()
             y = module(x)
             y.square().sum().backward()
             results.append([y, x.grad, module.weight.grad, module.bias.grad])
