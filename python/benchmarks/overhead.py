@@ -3,17 +3,16 @@
 """What a call of the Python layer costs beyond the library's own call.
 
 Times a small layer's module(x) and module(x).backward(g) against the ctypes calls they end in, with
-arguments built beforehand, and those of an 8 x 64 x 64 layer against torch.nn.Linear's. Groups of
-calls of both are interleaved. Printed are the medians and the median difference of neighbours, beside
-nn.Linear their median ratio, with half the distance between its quartiles as the noise. Calls go
-through compiled code where there is some; SWITCHBACK_DISPATCH=ctypes turns it off.
+arguments built beforehand. Groups of calls of both are interleaved. Printed are the medians and the
+median difference of neighbours, with half the distance between its quartiles as the noise. Calls go
+through compiled code where there is some; SWITCHBACK_DISPATCH=ctypes turns it off. What the same calls
+cost next to torch.nn.Linear's is what host_time.py measures.
 
 What the library's own calls cost without Python is what `switchback-bench micro call` measures, on a
 layer of the same 8 x 64 x 64.
 """
 
 import argparse
-import copy
 import ctypes
 import statistics
 import time
@@ -45,16 +44,14 @@ def pairs_of(ours, other, rounds, calls):
     return pairs
 
 
-def compare(label, ours, other, rounds, calls, relative=False):
-    """Prints medians of both and of the difference, or the ratio, of neighbours."""
+def compare(label, ours, other, rounds, calls):
+    """Prints medians of both and of the difference of neighbours."""
     pairs = pairs_of(ours, other, rounds, calls)
-    found = [a / b if relative else a - b for a, b in pairs]
-    low, middle, high = statistics.quantiles(found, n=4)
+    low, middle, high = statistics.quantiles([a - b for a, b in pairs], n=4)
     ours, other = (statistics.median(side) for side in zip(*pairs))
-    names = ("nn.Linear", "ratio") if relative else ("call", "overhead")
     print(
-        f"{label:32} module {ours:7.2f}  {names[0]} {other:7.2f}  {names[1]} {middle:7.2f}"
-        f"{'' if relative else ' us'}  (+- {(high - low) / 2:.2f})"
+        f"{label:32} module {ours:7.2f}  call {other:7.2f}  overhead {middle:7.2f} us  "
+        f"(+- {(high - low) / 2:.2f})"
     )
 
 
@@ -130,32 +127,6 @@ def measure(rows, features, rounds, calls):
     compare(f"{shape}: forward and backward", step, bare.forward_and_backward, rounds, calls)
 
 
-def measure_beside_torch(rounds, calls):
-    """Prints a forward and a step of a layer with next to nothing to compute, beside nn.Linear's."""
-    torch.manual_seed(0)
-    rows, features = 8, 64
-    module = SwitchBackLinearVectorwise(features, features).eval()
-    linear = torch.nn.Linear(features, features)
-    x, g = torch.randn(rows, features), torch.randn(rows, features)
-    wanting = x.clone().requires_grad_()
-
-    def step(layer):
-        parameters = [wanting, layer.weight, layer.bias]
-        return lambda: torch.autograd.grad(layer(wanting), parameters, g)
-
-    def beside(label, ours, other):
-        label = f"{rows}x{features}x{features}: {label}"
-        compare(label, ours, other, rounds, calls, relative=True)
-
-    prepared = copy.deepcopy(module).prepare_for_eval()
-    with torch.no_grad():
-        beside("eval forward", lambda: module(x), lambda: linear(x))
-        beside("prepared", lambda: prepared(x), lambda: linear(x))
-    module.train()
-    beside("forward, recorded", lambda: module(wanting), lambda: linear(wanting))
-    beside("training step", step(module), step(linear))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--features", type=int, default=64)
@@ -172,7 +143,6 @@ def main():
     )
     for rows in options.rows:
         measure(rows, options.features, options.rounds, options.calls)
-    measure_beside_torch(options.rounds, options.calls)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,14 @@ class Examples(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("forward", done.stdout)
 
+    def test_host_time(self):
+        done = run_python(
+            os.path.join(PACKAGE, "benchmarks", "host_time.py"), "--samples", "3", "--calls", "2"
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for words in ("forward in eval", "forward, prepared", "forward, recorded", "forward and back"):
+            self.assertRegex(done.stdout, words + r".* \d+\.\d\d \+- *\d+\.\d\d")
+
     @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers are not installed")
     def test_models(self):
         small = ("--layers", "1", "--batch", "1", "--length", "8", "--min-time", "0")
