@@ -25,10 +25,12 @@ class Context:
 
     def __init__(self, device: str, threads: int, torch_threads: int | None = None):
         # Only torch's tensors live on a CUDA device, so torch is loaded.
-        memory = _cuda_memory.options_for(device) if device != "cpu" else {}
-        options = _abi.ContextOptions(device=device.encode(), threads=threads, **memory)
+        self.device_index = -1 if device == "cpu" else int(device.rpartition(":")[2])
+        members = {}
         if device != "cpu":
-            options.stream = _current_stream(device)
+            members = _cuda_memory.options_for(self.device_index)
+            members["stream"] = _current_stream(self.device_index)
+        options = _abi.ContextOptions(device=device.encode(), threads=threads, **members)
         out = ctypes.c_void_p()
         check(library().switchback_context_create(ctypes.byref(options), ctypes.byref(out)))
         self.pointer = out.value
@@ -53,7 +55,7 @@ class Context:
     def enter(self) -> None:
         """Call it with the lock held: from now on work is queued on the caller's current stream."""
         if self.stream is not None:
-            stream = _current_stream(self.device)
+            stream = _current_stream(self.device_index)
             if stream != self.stream:
                 check(library().switchback_context_set_stream(self.pointer, stream))
                 self.stream = stream
@@ -169,10 +171,10 @@ def _retire(device: str) -> None:
         context.retired = True
 
 
-def _current_stream(device: str) -> int:
+def _current_stream(device_index: int) -> int:
     """torch's current stream. Only its tensors live on a CUDA device, so torch is loaded."""
-    torch = sys.modules["torch"]
-    return torch.cuda.current_stream(device).cuda_stream or _abi.LEGACY_STREAM
+    # torch.cuda.current_stream would make an object of it, in each call.
+    return sys.modules["torch"]._C._cuda_getCurrentRawStream(device_index) or _abi.LEGACY_STREAM
 
 
 def _destroy_layers(layers: list[tuple[str, int]]) -> None:

@@ -22,13 +22,12 @@ _Release = ctypes.CFUNCTYPE(
 _stream_of: dict[int, int] = {}
 
 
-def options_for(device: str) -> dict:
-    """Members of ContextOptions for "cuda:N"."""
-    index = int(device.rpartition(":")[2])
+def options_for(device_index: int) -> dict:
+    """Members of ContextOptions for a CUDA device."""
     return {
         "allocate": ctypes.cast(_allocate, ctypes.c_void_p),
         "release": ctypes.cast(_release, ctypes.c_void_p),
-        "allocator_user": index + 1,  # an address that is not null
+        "allocator_user": device_index + 1,  # an address that is not null
     }
 
 

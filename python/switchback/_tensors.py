@@ -28,6 +28,11 @@ HAS_OPERATORS = hasattr(torch.library, "register_autograd")
 
 in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
+# Whether a tensor was made in a transform of torch.func; it may have outlived that.
+is_wrapped = getattr(
+    getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda _tensor: False
+)
+
 PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 

@@ -259,7 +259,7 @@ class TorchsMemory(unittest.TestCase):
         patch = mock.patch.dict("sys.modules", torch=types.SimpleNamespace(cuda=self.cuda))
         patch.start()
         self.addCleanup(patch.stop)
-        options = _abi.ContextOptions(device=b"cuda:3", **_cuda_memory.options_for("cuda:3"))
+        options = _abi.ContextOptions(device=b"cuda:3", **_cuda_memory.options_for(3))
         self.user = options.allocator_user
         self.allocate = _cuda_memory._Allocate(options.allocate)
         self.release = _cuda_memory._Release(options.release)
@@ -313,12 +313,11 @@ class Streams(unittest.TestCase):
 
     def test_the_legacy_stream_has_a_name(self):
         for given, want in ((0, 1), (5, 5)):
-            stream = types.SimpleNamespace(cuda_stream=given)
-            torch = types.SimpleNamespace(
-                cuda=types.SimpleNamespace(current_stream=lambda device, s=stream: s)
-            )
+            of_device = {3: given}
+            functions = types.SimpleNamespace(_cuda_getCurrentRawStream=of_device.__getitem__)
+            torch = types.SimpleNamespace(_C=functions)
             with mock.patch.dict("sys.modules", torch=torch):
-                self.assertEqual(_context._current_stream("cuda:0"), want)
+                self.assertEqual(_context._current_stream(3), want)
 
     def test_layers_are_destroyed_by_whoever_holds_the_context(self):
         context = Context("cpu", 1)

@@ -15,6 +15,7 @@ from .._tensors import (
     check_device,
     in_transform,
     is_compiling,
+    is_wrapped,
     memory_of,
     needs_operator,
     undisturbed,
@@ -43,7 +44,9 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
             return y
     if layers.is_empty:
         return _empty_product(x, weight.t() if layers.options.transposed else weight, bias, layers)
+    record = _record
     if not _is_usual(x, weight, bias, layers):
+        record = _Linear.apply
         if needs_operator(x, weight):
             if layers.options.is_stochastic:
                 raise Unsupported(
@@ -65,7 +68,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     if torch.is_grad_enabled() and (
         x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
     ):
-        return _Linear.apply(x, weight, bias, layers, mem_efficient, None, dtype)
+        return record(x, weight, bias, layers, mem_efficient, None, dtype)
     return product(x, weight, bias, layers, _abi.SAVE_NOTHING, once=False, dtype=dtype)
 
 
@@ -79,30 +82,30 @@ def _empty_product(x, weight, bias, layers: LayerSet):
 def _is_usual(x, weight, bias, layers: LayerSet) -> bool:
     """Whether x is certain to pass every check as it is; where it is not, the checks say why.
 
-    So it is with a plain tensor on the CPU of the weight's dtype where torch does nothing special.
+    So it is with a plain tensor of the weight's dtype on its device where torch does nothing special.
     """
     return (
         type(x) in PLAIN_TYPES
         and undisturbed()
-        and x.is_cpu
         and x.layout is torch.strided
-        and not (x.is_nested or x.is_neg())
+        and not (x.is_nested or x.is_neg() or is_wrapped(x))
         and x.dim() > 0
         and x.shape[-1] == layers.in_features
-        and _is_usual_weight(x.dtype, weight)
-        and (bias is None or (bias.dtype is x.dtype and bias.is_cpu))
-    )
-
-
-def _is_usual_weight(dtype: torch.dtype, weight) -> bool:
-    return (
-        type(weight) in PLAIN_TYPES
-        and weight.dtype is dtype
-        and dtype in FLOATS
-        and weight.is_cpu
+        and x.dtype in FLOATS
+        and _is_usual_parameter(weight, x)
         and weight.layout is torch.strided
         and not weight.is_nested
+        and (bias is None or _is_usual_parameter(bias, x))
     )
+
+
+def _is_usual_parameter(parameter, x) -> bool:
+    """Whether it is a plain tensor of x's dtype on x's device, which the library knows."""
+    if type(parameter) not in PLAIN_TYPES or parameter.dtype is not x.dtype:
+        return False
+    if x.is_cpu:
+        return parameter.is_cpu
+    return x.is_cuda and parameter.device == x.device
 
 
 def linear_operator(x, weight, bias, options: str, mem_efficient: bool):
@@ -475,10 +478,11 @@ class _Prepared(Function):
         return dx, None, None, db, None, None
 
 
+# torch's own function, past the Python code around it: that looks after torch.func's transforms, and
+# calls in these, or on what they left, do not come here.
+_record = super(Function, _Linear).apply
 if native:
-    # torch's own functions, past the Python code around them: it looks after torch.func's transforms,
-    # and the compiled code does not take calls in these.
-    _dispatch.connect(_reuse, super(Function, _Linear).apply, super(Function, _Prepared).apply)
+    _dispatch.connect(_reuse, _record, super(Function, _Prepared).apply)
 
 
 def prepared_dx(g, codes, absmax, layers: LayerSet):
