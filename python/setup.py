@@ -9,16 +9,13 @@ The configurations are those beside the library (share/switchback/configs), else
 $SWITCHBACK_BUNDLE names files beside the library to pack with it: libraries that it needs and that
 the target machines lack, "libdnnl.so.2 libhwy.so.1". An installed library looks there first.
 
-Where torch 2.14 or later, its headers and a C++ compiler ($CXX, else c++) are found, the compiled
-dispatch is built too: _torch_dispatch, one module for all Pythons from 3.10 and torch from 2.14 on.
-$SWITCHBACK_BUILD_DISPATCH = 0 leaves it out, 1 fails where it cannot be built. pip hides torch from
-a build unless it is told --no-build-isolation. `python3 setup.py build_dispatch` builds it alone, into
-switchback/ or the folder that --into names.
+Where a C++ compiler ($CXX, else c++) and Python's headers are found, the compiled dispatch is built
+too: _torch_dispatch, one module for all Pythons from 3.10 and torch from 2.10 on. It needs no torch to
+be built. $SWITCHBACK_BUILD_DISPATCH = 0 leaves it out, 1 fails where it cannot be built.
+`python3 setup.py build_dispatch` builds it alone, into switchback/ or the folder that --into names.
 """
 
 import glob
-import importlib.metadata
-import importlib.util
 import os
 import pathlib
 import re
@@ -119,20 +116,15 @@ def build_dispatch(folder):
     source, include = HERE / "csrc" / "torch_dispatch.cpp", SOURCES / "include"
     if not (include / "switchback" / "switchback.h").is_file():
         raise CannotBuild(f"there is no switchback/switchback.h in {include}")
-    spec = importlib.util.find_spec("torch")
-    if spec is None or not spec.submodule_search_locations:
-        raise CannotBuild("this Python has no torch")
-    version = importlib.metadata.version("torch")
-    if tuple(map(int, re.findall(r"\d+", version)[:2])) < (2, 14):
-        raise CannotBuild(f"torch is {version}; 2.14 is the first whose stable interface suffices")
     if sys.version_info < (3, 10) or sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise CannotBuild("this Python lacks the limited API of 3.10")
-    torch = pathlib.Path(spec.submodule_search_locations[0])
+    headers = pathlib.Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").is_file():
+        raise CannotBuild(f"there is no Python.h in {headers}")
     made = pathlib.Path(folder) / "_torch_dispatch.abi3.so"
     command = shlex.split(os.environ.get("CXX", "c++"))
     command += ["-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra"]
-    command += ["-isystem", torch / "include", "-isystem", sysconfig.get_path("include")]
-    command += ["-I", include, source, "-L", torch / "lib", "-ltorch_cpu", "-o", made]
+    command += ["-isystem", headers, "-I", include, source, "-ldl", "-o", made]
     command = [str(word) for word in command]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -15,7 +15,9 @@ namespace dispatch {
 struct Functions {
   decltype(&switchback_linear_forward) forward = nullptr;
   decltype(&switchback_linear_forward_codes) forward_codes = nullptr;
+  decltype(&switchback_linear_forward_block_codes) forward_block_codes = nullptr;
   decltype(&switchback_linear_backward_from) backward_from = nullptr;
+  decltype(&switchback_linear_backward_from_blocks) backward_from_blocks = nullptr;
   decltype(&switchback_linear_weight_updated) weight_updated = nullptr;
   decltype(&switchback_fingerprint) fingerprint = nullptr;
 };
@@ -39,7 +41,9 @@ struct Layer {
   switchback_context* context;
   int32_t dtype;        // the library's
   int32_t torch_dtype;  // torch's
+  int32_t device;       // as of View
   int64_t in_features, out_features;
+  int64_t block_rows;       // of blocks of x whose codes are kept for dw; 0: none are
   long long torch_threads;  // torch's number, if the context follows it; else -1
   PyObject *context_object, *acquire, *release;
   // Members of the Python class.
@@ -122,24 +126,27 @@ inline void dealloc_layers(PyObject* self) {
   free_object(self);
 }
 
-// _describe(linear, context, dtype, in, out, torch_threads, context_object, acquire, release)
+// _describe(linear, context, device, dtype, in, out, block_rows, torch_threads, context_object,
+// acquire, release)
 inline PyObject* describe(PyObject* self, PyObject* args) {
   Layer& layer = *as_layer(self);
   PyObject *linear, *context, *object, *acquire, *release;
-  int dtype;
-  long long in, out, threads;
-  if (!PyArg_ParseTuple(args, "OOiLLLOOO", &linear, &context, &dtype, &in, &out, &threads, &object,
-                        &acquire, &release))
+  int device, dtype;
+  long long in, out, block_rows, threads;
+  if (!PyArg_ParseTuple(args, "OOiiLLLLOOO", &linear, &context, &device, &dtype, &in, &out,
+                        &block_rows, &threads, &object, &acquire, &release))
     return nullptr;
   layer.linear = static_cast<switchback_linear*>(PyLong_AsVoidPtr(linear));
   layer.context = static_cast<switchback_context*>(PyLong_AsVoidPtr(context));
   if (PyErr_Occurred()) return nullptr;
+  layer.device = device;
   layer.dtype = dtype;
   layer.torch_dtype = dtype == SWITCHBACK_F32   ? aoti_torch_dtype_float32()
                       : dtype == SWITCHBACK_F16 ? aoti_torch_dtype_float16()
                                                 : aoti_torch_dtype_bfloat16();
   layer.in_features = in;
   layer.out_features = out;
+  layer.block_rows = block_rows;
   layer.torch_threads = threads;
   clear_layer(self);
   layer.context_object = Py_NewRef(object);
@@ -240,6 +247,14 @@ inline PyType_Spec layer_set_spec = {"switchback._torch_dispatch.LayerSet", size
 
 // ---- Whether a call can go the short way
 
+// Whether it lies on the layer's device, in this type of torch.
+inline bool suits(const View& view, const Layer& layer, int32_t dtype) {
+  return view.device == layer.device && view.dtype == dtype;
+}
+inline bool suits(const View& view, const Layer& layer) {
+  return suits(view, layer, layer.torch_dtype);
+}
+
 // The layer that was used last, if its context is current.
 inline Layer* current_layer(PyObject* layers) {
   PyObject* latest = as_layers(layers)->latest;
@@ -278,6 +293,13 @@ class Lock {
   Ref release_;
   bool is_taken_ = false;
 };
+
+// Context.enter of _context.py; false: Python's error is set.
+inline bool enter(const Layer& layer) {
+  if (layer.device == host) return true;  // there are no streams
+  return static_cast<bool>(
+      Ref(PyObject_CallMethodObjArgs(layer.context_object, names.enter, nullptr)));
+}
 
 // Raises the exception of a status that is not 0; always null.
 inline PyObject* fail(switchback_status status, Lock& lock) {

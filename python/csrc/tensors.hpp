@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python objects and torch's tensors, through stable interfaces alone: Python's limited API of 3.10
-// and torch's C functions of 2.14.
+// and torch's C functions.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030A0000
 #include <Python.h>
 #include <structmember.h>
-#define TORCH_TARGET_VERSION (((0ULL + 2) << 56) | ((0ULL + 14) << 48))
-#include <torch/csrc/stable/c/shim.h>
-#include <torch/headeronly/util/shim_utils.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+
+#include "torch_functions.hpp"
 
 namespace dispatch {
 
@@ -24,10 +23,15 @@ struct Torch {
   PyObject* parameter = nullptr;     // torch.nn.Parameter
   PyObject* disturbances = nullptr;  // functions that return something false where all is plain
   PyObject* forward_mode = nullptr;  // torch.autograd.forward_ad
+  // What does the work of torch_tensor_from_pyobject and torch_tensor_to_pyobject without them:
+  // makes a capsule with a new handle of a Python tensor, and a Python tensor of such a capsule.
+  PyObject* to_capsule = nullptr;
+  PyObject* from_capsule = nullptr;
+  PyObject* deletes_handle = nullptr;  // True: from_capsule deletes the handle
 };
 
 struct Names {
-  PyObject *version, *requires_grad, *is_neg, *current_level, *retired, *on;
+  PyObject *version, *requires_grad, *is_neg, *current_level, *retired, *on, *enter;
 };
 
 inline Torch torch_objects;
@@ -107,6 +111,7 @@ class Tensor {
     if (handle_ != nullptr) aoti_torch_delete_tensor_object(handle_);
   }
   AtenTensorHandle get() const { return handle_; }
+  AtenTensorHandle release() { return std::exchange(handle_, nullptr); }
   void* data() const {
     void* found = nullptr;
     if (handle_ == nullptr || aoti_torch_get_data_ptr(handle_, &found) != TORCH_SUCCESS)
@@ -118,12 +123,44 @@ class Tensor {
   AtenTensorHandle handle_ = nullptr;
 };
 
-constexpr int max_dims = 8;
+// torch's tensor of a Python tensor; null after a failure.
+inline Tensor from_python(PyObject* object) {
+  AtenTensorHandle handle = nullptr;
+  if (torch_tensor_from_pyobject != nullptr) {
+    if (torch_tensor_from_pyobject(object, &handle) != TORCH_SUCCESS) return Tensor();
+  } else {
+    Ref capsule(PyObject_CallFunctionObjArgs(torch_objects.to_capsule, object, nullptr));
+    if (capsule)
+      handle = static_cast<AtenTensorHandle>(PyCapsule_GetPointer(capsule.get(), nullptr));
+    PyErr_Clear();
+  }
+  return Tensor(handle);
+}
 
-// A strided tensor of a plain type in CPU memory.
+// A Python tensor of it, or None for no tensor; null with Python's error set after a failure.
+inline Ref to_python(Tensor tensor) {
+  if (tensor.get() == nullptr) return Ref(none());
+  if (torch_tensor_to_pyobject != nullptr) {
+    void* made = nullptr;
+    if (torch_tensor_to_pyobject(tensor.get(), nullptr, &made) != TORCH_SUCCESS &&
+        !PyErr_Occurred())
+      PyErr_SetString(PyExc_RuntimeError, "forward: torch made no tensor");
+    return Ref(static_cast<PyObject*>(made));
+  }
+  Ref capsule(PyCapsule_New(tensor.get(), nullptr, nullptr));
+  if (!capsule) return Ref();
+  if (torch_objects.deletes_handle == Py_True) tensor.release();
+  return Ref(PyObject_CallFunctionObjArgs(torch_objects.from_capsule, capsule.get(), nullptr));
+}
+
+constexpr int max_dims = 8;
+constexpr int32_t host = -1;  // a device; others are CUDA devices, by their index
+
+// A strided tensor of a plain type on the CPU or a CUDA device.
 struct View {
   Tensor tensor;
   void* data = nullptr;
+  int32_t device = host;
   int32_t dtype = 0;  // torch's
   int64_t dim = 0;
   int64_t* sizes = nullptr;
@@ -132,16 +169,22 @@ struct View {
   int64_t last() const { return sizes[dim - 1]; }
 };
 
+inline bool device_of(AtenTensorHandle handle, int32_t& device) {
+  int32_t type = 0;
+  device = host;
+  if (aoti_torch_get_device_type(handle, &type) != TORCH_SUCCESS) return false;
+  return type == aoti_torch_device_type_cpu() ||
+         (type == aoti_torch_device_type_cuda() &&
+          aoti_torch_get_device_index(handle, &device) == TORCH_SUCCESS);
+}
+
 inline bool look_at(PyObject* object, View& view) {
-  AtenTensorHandle handle = nullptr;
-  if (!is_plain(object) || torch_tensor_from_pyobject(object, &handle) != TORCH_SUCCESS)
-    return false;
-  view.tensor = Tensor(handle);
-  int32_t layout = 0, device = 0;
-  return aoti_torch_get_layout(handle, &layout) == TORCH_SUCCESS &&
-         layout == aoti_torch_layout_strided() &&
-         aoti_torch_get_device_type(handle, &device) == TORCH_SUCCESS &&
-         device == aoti_torch_device_type_cpu() &&
+  if (!is_plain(object)) return false;
+  view.tensor = from_python(object);
+  const AtenTensorHandle handle = view.tensor.get();
+  int32_t layout = 0;
+  return handle != nullptr && aoti_torch_get_layout(handle, &layout) == TORCH_SUCCESS &&
+         layout == aoti_torch_layout_strided() && device_of(handle, view.device) &&
          aoti_torch_get_dtype(handle, &view.dtype) == TORCH_SUCCESS &&
          aoti_torch_get_dim(handle, &view.dim) == TORCH_SUCCESS && view.dim >= 1 &&
          view.dim <= max_dims && aoti_torch_get_sizes(handle, &view.sizes) == TORCH_SUCCESS &&
@@ -165,8 +208,20 @@ inline bool rows_of(const View& view, int64_t cols, int64_t& rows, int64_t& stri
   return rows > 0 && stride >= cols;
 }
 
+inline bool is_dense(const View& view) {
+  int64_t step = 1;
+  for (int64_t d = view.dim - 1; d >= 0; step *= view.sizes[d--])
+    if (view.sizes[d] != 1 && view.strides[d] != step) return false;
+  return true;
+}
+
+// Whether it is a dense matrix of this size.
+inline bool is_dense(const View& view, int64_t rows, int64_t cols) {
+  return view.dim == 2 && view.sizes[0] == rows && view.sizes[1] == cols && is_dense(view);
+}
+
 // A new tensor; null after a failure.
-inline Tensor empty(int64_t dim, const int64_t* sizes, int32_t dtype) {
+inline Tensor empty(int64_t dim, const int64_t* sizes, int32_t dtype, int32_t device) {
   int64_t strides[max_dims];
   int64_t step = 1;
   for (int64_t d = dim - 1; d >= 0; --d) {
@@ -174,8 +229,10 @@ inline Tensor empty(int64_t dim, const int64_t* sizes, int32_t dtype) {
     step *= sizes[d];
   }
   AtenTensorHandle made = nullptr;
-  const int32_t cpu = aoti_torch_device_type_cpu();
-  if (aoti_torch_empty_strided(dim, sizes, strides, dtype, cpu, 0, &made) != TORCH_SUCCESS)
+  const bool on_host = device == host;
+  const int32_t type = on_host ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda();
+  if (aoti_torch_empty_strided(dim, sizes, strides, dtype, type, on_host ? 0 : device, &made) !=
+      TORCH_SUCCESS)
     return Tensor();
   return Tensor(made);
 }
@@ -186,18 +243,7 @@ inline Tensor empty_like(const View& view, int64_t cols) {
   for (int64_t d = 0; d < view.dim - 1; ++d)
     sizes[d] = view.sizes[d];
   sizes[view.dim - 1] = cols;
-  return empty(view.dim, sizes, view.dtype);
-}
-
-// A Python tensor of it, or None for no tensor; null with Python's error set after a failure.
-inline Ref to_python(const Tensor& tensor) {
-  if (tensor.get() == nullptr) return Ref(none());
-  void* made = nullptr;
-  if (torch_tensor_to_pyobject(tensor.get(), nullptr, &made) != TORCH_SUCCESS) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "forward: torch made no tensor");
-    return Ref();
-  }
-  return Ref(static_cast<PyObject*>(made));
+  return empty(view.dim, sizes, view.dtype, view.device);
 }
 
 // How often torch has seen a tensor change, as _version of nn/_layer.py; false: it does not count.

@@ -1,19 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python module switchback._torch_dispatch: the short way of a layer's calls to libswitchback.
 //
-// It takes calls on plain tensors in CPU memory, of a layer that holds the weight already, and
-// answers None to all others: python/switchback/nn then goes its own way, which checks everything
-// and says what is wrong. So nothing here reports a bad argument.
+// It takes calls on plain tensors of the CPU or a CUDA device, of a layer that holds the weight
+// already, and answers None to all others: python/switchback/nn then goes its own way, which checks
+// everything and says what is wrong. So nothing here reports a bad argument.
 #include "layers.hpp"
 
 namespace dispatch {
 namespace {
 
 // Of what this module and nn/_dispatch.py expect of each other.
-constexpr long version = 1;
+constexpr long version = 2;
 
 PyObject* apply = nullptr;           // records a forward
 PyObject* apply_prepared = nullptr;  // records a forward from codes
+
+// ---- What a recorded forward keeps of x for dw
+
+// Codes with their scales that a forward makes.
+struct KeptCodes {
+  Tensor codes, absmax;
+  switchback_matrix matrix = {};
+  bool has_blocks = false;
+
+  // codes[rows,K] and absmax[rows]; false: there is no memory.
+  bool make(const Layer& layer, int64_t rows) {
+    const int64_t of_codes[2] = {rows, layer.in_features};
+    return make(layer, of_codes, 1, of_codes);
+  }
+  // codes[K,padded] of blocks of rows, and absmax[blocks,K].
+  bool make_blocks(const Layer& layer, int64_t rows) {
+    const int64_t blocks = (rows - 1) / layer.block_rows + 1;
+    const int64_t of_codes[2] = {layer.in_features, blocks * layer.block_rows};
+    const int64_t of_absmax[2] = {blocks, layer.in_features};
+    has_blocks = true;
+    return make(layer, of_codes, 2, of_absmax);
+  }
+  float* scales() const { return static_cast<float*>(absmax.data()); }
+
+ private:
+  bool make(const Layer& layer, const int64_t* of_codes, int64_t dim, const int64_t* of_absmax) {
+    codes = empty(2, of_codes, aoti_torch_dtype_int8(), layer.device);
+    absmax = empty(dim, of_absmax, aoti_torch_dtype_float32(), layer.device);
+    matrix = {codes.data(), SWITCHBACK_S8, of_codes[0], of_codes[1], of_codes[1]};
+    return codes.get() != nullptr && absmax.get() != nullptr;
+  }
+};
+
+// What a backward reads of it: x, or codes with their scales.
+struct KeptInput {
+  switchback_matrix matrix = {};
+  bool has_blocks = false;
+
+  // These return false if it cannot be read in place.
+  bool read(const Layer& layer, int64_t rows, PyObject* x) {
+    int64_t found, stride;
+    if (!look_at(x, input_) || !suits(input_, layer) ||
+        !rows_of(input_, layer.in_features, found, stride) || found != rows || is_negated(x))
+      return false;
+    matrix = {input_.data, layer.dtype, rows, layer.in_features, stride};
+    return true;
+  }
+  bool read(const Layer& layer, int64_t rows, PyObject* codes, PyObject* absmax) {
+    if (!look_at(codes, input_) || !suits(input_, layer, aoti_torch_dtype_int8()) ||
+        !look_at(absmax, scales_) || !suits(scales_, layer, aoti_torch_dtype_float32()))
+      return false;
+    const int64_t k = layer.in_features, count = scales_.sizes[0];
+    has_blocks = scales_.dim == 2;
+    const bool fits =
+        has_blocks
+            ? is_dense(scales_, count, k) && is_dense(input_, k, count * layer.block_rows)
+            : is_dense(scales_) && scales_.dim == 1 && count == rows && is_dense(input_, rows, k);
+    const int64_t* sizes = input_.sizes;
+    if (fits) matrix = {input_.data, SWITCHBACK_S8, sizes[0], sizes[1], sizes[1]};
+    return fits;
+  }
+  const float* scales() const { return static_cast<const float*>(scales_.data); }
+
+ private:
+  View input_, scales_;
+};
 
 // ---- The passes
 
@@ -27,51 +93,48 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   View given;
   int64_t rows, stride;
   long long version = 0, bias_version = 0;
-  if (layer == nullptr || layer->weight == nullptr || !look_at(x, given) ||
-      given.dtype != layer->torch_dtype || !rows_of(given, layer->in_features, rows, stride) ||
-      !undisturbed() || is_negated(x) || !version_of(weight, version) ||
-      (bias != Py_None && !version_of(bias, bias_version)))
+  if (layer == nullptr || layer->weight == nullptr || !undisturbed() || !look_at(x, given) ||
+      !suits(given, *layer) || !rows_of(given, layer->in_features, rows, stride) || is_negated(x) ||
+      !version_of(weight, version) || (bias != Py_None && !version_of(bias, bias_version)))
     return none();
   bool recorded = false, wants_dw = false;
   if (count == 6 && aoti_torch_grad_mode_is_enabled()) {
     wants_dw = requires_grad(weight);
     recorded = wants_dw || requires_grad(x) || requires_grad(bias);
-    if (wants_dw && args[5] == Py_True) return none();
   }
-  const bool keeps_codes = wants_dw && args[4] == Py_True;
   const bool trains = recorded || (count == 7 && args[6] == Py_True);
 
-  Tensor y = empty_like(given, layer->out_features), codes, absmax;
-  if (keeps_codes) {
-    const int64_t sizes[2] = {rows, layer->in_features};
-    codes = empty(2, sizes, aoti_torch_dtype_int8());
-    absmax = empty(1, sizes, aoti_torch_dtype_float32());
-    if (codes.get() == nullptr || absmax.get() == nullptr) return none();
+  Tensor y = empty_like(given, layer->out_features);
+  KeptCodes kept;
+  if (wants_dw && args[5] == Py_True) {
+    if (!kept.make_blocks(*layer, rows)) return none();
+  } else if (wants_dw && args[4] == Py_True && !kept.make(*layer, rows)) {
+    return none();
   }
   if (y.get() == nullptr) return none();
   {
     Lock lock(*layer);
     if (!lock.is_taken() || !holds_weight(*layer, weight) || !holds_bias(*layer->weight, bias))
       return none();
+    if (!enter(*layer)) return nullptr;
     switchback_status status =
         use_weight(*layer, *as_layers(args[0]), version, bias_version, trains);
     if (status != SWITCHBACK_OK) return fail(status, lock);
     const switchback_matrix in = {given.data, layer->dtype, rows, layer->in_features, stride};
     const switchback_matrix out = {y.data(), layer->dtype, rows, layer->out_features,
                                    layer->out_features};
-    const switchback_matrix kept = {codes.data(), SWITCHBACK_S8, rows, layer->in_features,
-                                    layer->in_features};
     const int32_t save = trains ? SWITCHBACK_SAVE_CALLER : SWITCHBACK_SAVE_NOTHING;
-    auto* scales = static_cast<float*>(absmax.data());
     status = without_gil([&] {
-      return keeps_codes ? library.forward_codes(layer->linear, &in, &out, &kept, scales)
-                         : library.forward(layer->linear, &in, &out, save);
+      if (kept.codes.get() == nullptr) return library.forward(layer->linear, &in, &out, save);
+      const auto forward_codes =
+          kept.has_blocks ? library.forward_block_codes : library.forward_codes;
+      return forward_codes(layer->linear, &in, &out, &kept.matrix, kept.scales());
     });
     if (status != SWITCHBACK_OK) return fail(status, lock);
   }
-  Ref result = to_python(y);
+  Ref result = to_python(std::move(y));
   if (!recorded || !result) return result.release();
-  Ref of_codes = to_python(codes), of_absmax = to_python(absmax);
+  Ref of_codes = to_python(std::move(kept.codes)), of_absmax = to_python(std::move(kept.absmax));
   if (!of_codes || !of_absmax) return nullptr;
   Ref made(PyTuple_Pack(3, result.get(), of_codes.get(), of_absmax.get()));
   if (!made) return nullptr;
@@ -90,8 +153,8 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
   View given;
   int64_t rows, stride;
   long long version, absmax_version, bias_version = 0;
-  if (!look_at(x, given) || given.dtype != layer->torch_dtype ||
-      !rows_of(given, layer->in_features, rows, stride) || !undisturbed() || is_negated(x) ||
+  if (!undisturbed() || !look_at(x, given) || !suits(given, *layer) ||
+      !rows_of(given, layer->in_features, rows, stride) || is_negated(x) ||
       !version_of(codes, version) || !version_of(absmax, absmax_version) ||
       (bias != Py_None && !version_of(bias, bias_version)))
     return none();
@@ -105,6 +168,7 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
         version != layer->codes->codes_version || absmax_version != layer->codes->absmax_version ||
         bias_version != layer->bias_version || as_layers(args[0])->updates != layer->updates)
       return none();
+    if (!enter(*layer)) return nullptr;
     const switchback_matrix in = {given.data, layer->dtype, rows, layer->in_features, stride};
     const switchback_matrix out = {y.data(), layer->dtype, rows, layer->out_features,
                                    layer->out_features};
@@ -112,7 +176,7 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
         [&] { return library.forward(layer->linear, &in, &out, SWITCHBACK_SAVE_NOTHING); });
     if (status != SWITCHBACK_OK) return fail(status, lock);
   }
-  Ref result = to_python(y);
+  Ref result = to_python(std::move(y));
   if (!recorded || !result) return result.release();
   Ref made(PyTuple_Pack(1, result.get()));
   if (!made) return nullptr;
@@ -125,42 +189,35 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
 PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (count != 7 || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *g = args[1], *x = args[2], *weight = args[3], *codes = args[4], *absmax = args[5];
-  const bool has_codes = codes != Py_None;
   const bool wants_dx = weight != Py_None, wants_db = args[6] == Py_True;
-  const bool wants_dw = has_codes || x != Py_None;
+  const bool wants_dw = codes != Py_None || x != Py_None;
   Layer* layer = current_layer(args[0]);
   const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
-  View given, input, scales;
-  int64_t rows, stride, input_rows = 0, input_stride = 0;
+  View given;
+  KeptInput kept;
+  int64_t rows, stride;
   long long version = 0;
-  if (layer == nullptr || layer->weight == nullptr || !look_at(g, given) ||
-      given.dtype != layer->torch_dtype || !rows_of(given, layer->out_features, rows, stride) ||
-      (wants_dx && !version_of(weight, version)) || !undisturbed() || is_negated(g))
+  if (layer == nullptr || layer->weight == nullptr || !undisturbed() || !look_at(g, given) ||
+      !suits(given, *layer) || !rows_of(given, layer->out_features, rows, stride) ||
+      is_negated(g) || (wants_dx && !version_of(weight, version)))
     return none();
-  if (wants_dw) {
-    const int32_t dtype = has_codes ? aoti_torch_dtype_int8() : layer->torch_dtype;
-    if (!look_at(has_codes ? codes : x, input) || input.dtype != dtype ||
-        !rows_of(input, layer->in_features, input_rows, input_stride) || input_rows != rows ||
-        is_negated(has_codes ? codes : x))
-      return none();
-    if (has_codes &&
-        (!look_at(absmax, scales) || scales.dtype != aoti_torch_dtype_float32() ||
-         scales.dim != 1 || scales.sizes[0] != rows || (rows > 1 && scales.strides[0] != 1)))
-      return none();
-  }
+  if (wants_dw &&
+      !(codes != Py_None ? kept.read(*layer, rows, codes, absmax) : kept.read(*layer, rows, x)))
+    return none();
   const int64_t* const sizes = layer->weight->weight.sizes;
   const int64_t shape[2] = {sizes[0], sizes[1]};
   const int64_t shape_of_db[1] = {layer->out_features};
   Tensor dx, dw, db;
   if (wants_dx) dx = empty_like(given, layer->in_features);
-  if (wants_dw) dw = empty(2, shape, layer->torch_dtype);
-  if (wants_db) db = empty(1, shape_of_db, layer->torch_dtype);
+  if (wants_dw) dw = empty(2, shape, layer->torch_dtype, layer->device);
+  if (wants_db) db = empty(1, shape_of_db, layer->torch_dtype, layer->device);
   if ((wants_dx && dx.get() == nullptr) || (wants_dw && dw.get() == nullptr) ||
       (wants_db && db.get() == nullptr))
     return none();
   {
     Lock lock(*layer);
     if (!lock.is_taken() || layer->weight == nullptr) return none();
+    if (!enter(*layer)) return nullptr;
     if (wants_dx) {
       if (version != layer->weight_version || !holds_weight(*layer, weight)) return none();
       // Layer.use_weight_of_forward of nn/_layer.py.
@@ -179,53 +236,63 @@ PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
     grads.dx = {dx.data(), layer->dtype, rows, k, k};
     grads.dw = {dw.data(), layer->dtype, shape[0], shape[1], shape[1]};
     grads.db = {db.data(), layer->dtype, 1, n, n};
-    const int32_t kept_dtype = has_codes ? static_cast<int32_t>(SWITCHBACK_S8) : layer->dtype;
-    const switchback_matrix kept = {input.data, kept_dtype, rows, k, input_stride};
-    const auto* kept_absmax = static_cast<const float*>(scales.data);
     const switchback_status status = without_gil([&] {
-      return library.backward_from(layer->linear, &grads, wants_dw ? &kept : nullptr, kept_absmax);
+      if (kept.has_blocks)
+        return library.backward_from_blocks(layer->linear, &grads, &kept.matrix, kept.scales());
+      return library.backward_from(layer->linear, &grads, wants_dw ? &kept.matrix : nullptr,
+                                   kept.scales());
     });
     if (status != SWITCHBACK_OK) return fail(status, lock);
   }
   if (wants_dw || wants_db) ++as_layers(args[0])->weight_gradients;
-  Ref of_x = to_python(dx), of_weight = to_python(dw), of_bias = to_python(db);
+  Ref of_x = to_python(std::move(dx)), of_weight = to_python(std::move(dw)),
+      of_bias = to_python(std::move(db));
   if (!of_x || !of_weight || !of_bias) return nullptr;
   return PyTuple_Pack(6, of_x.get(), of_weight.get(), of_bias.get(), Py_None, Py_None, Py_None);
 }
 
-// connect(Tensor, Parameter, disturbances, forward_ad, reuse, check, apply, apply_prepared)
+// connect(Tensor, Parameter, disturbances, forward_ad, to_capsule, from_capsule, deletes_handle,
+// reuse, check, apply, apply_prepared)
 PyObject* connect(PyObject*, PyObject* args) {
-  PyObject* given[8];
-  if (!PyArg_ParseTuple(args, "OOO!OOOOO", &given[0], &given[1], &PyTuple_Type, &given[2],
-                        &given[3], &given[4], &given[5], &given[6], &given[7]))
+  constexpr int count = 11;
+  PyObject* given[count];
+  if (!PyArg_ParseTuple(args, "OOO!OOOOOOOO", &given[0], &given[1], &PyTuple_Type, &given[2],
+                        &given[3], &given[4], &given[5], &given[6], &given[7], &given[8], &given[9],
+                        &given[10]))
     return nullptr;
-  PyObject** places[8] = {&torch_objects.tensor,
-                          &torch_objects.parameter,
-                          &torch_objects.disturbances,
-                          &torch_objects.forward_mode,
-                          &reuse,
-                          &check,
-                          &apply,
-                          &apply_prepared};
-  for (int i = 0; i < 8; ++i)
+  PyObject** places[count] = {&torch_objects.tensor,
+                              &torch_objects.parameter,
+                              &torch_objects.disturbances,
+                              &torch_objects.forward_mode,
+                              &torch_objects.to_capsule,
+                              &torch_objects.from_capsule,
+                              &torch_objects.deletes_handle,
+                              &reuse,
+                              &check,
+                              &apply,
+                              &apply_prepared};
+  for (int i = 0; i < count; ++i)
     Py_XDECREF(std::exchange(*places[i], Py_NewRef(given[i])));
   return none();
 }
 
 // use(addresses): the functions of the library, in the order of Functions.
 PyObject* use(PyObject*, PyObject* args) {
-  PyObject* given[5];
-  if (!PyArg_ParseTuple(args, "OOOOO", &given[0], &given[1], &given[2], &given[3], &given[4]))
+  PyObject* given[7];
+  if (!PyArg_ParseTuple(args, "OOOOOOO", &given[0], &given[1], &given[2], &given[3], &given[4],
+                        &given[5], &given[6]))
     return nullptr;
-  void* found[5];
-  for (int i = 0; i < 5; ++i)
+  void* found[7];
+  for (int i = 0; i < 7; ++i)
     found[i] = PyLong_AsVoidPtr(given[i]);
   if (PyErr_Occurred()) return nullptr;
   library.forward = reinterpret_cast<decltype(library.forward)>(found[0]);
   library.forward_codes = reinterpret_cast<decltype(library.forward_codes)>(found[1]);
-  library.backward_from = reinterpret_cast<decltype(library.backward_from)>(found[2]);
-  library.weight_updated = reinterpret_cast<decltype(library.weight_updated)>(found[3]);
-  library.fingerprint = reinterpret_cast<decltype(library.fingerprint)>(found[4]);
+  library.forward_block_codes = reinterpret_cast<decltype(library.forward_block_codes)>(found[2]);
+  library.backward_from = reinterpret_cast<decltype(library.backward_from)>(found[3]);
+  library.backward_from_blocks = reinterpret_cast<decltype(library.backward_from_blocks)>(found[4]);
+  library.weight_updated = reinterpret_cast<decltype(library.weight_updated)>(found[5]);
+  library.fingerprint = reinterpret_cast<decltype(library.fingerprint)>(found[6]);
   return none();
 }
 
@@ -258,9 +325,14 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 
 PyMODINIT_FUNC PyInit__torch_dispatch() {
   using namespace dispatch;
+  if (const char* missing = find_torch_functions()) {
+    PyErr_Format(PyExc_ImportError, "this torch has no %s", missing);
+    return nullptr;
+  }
   names = {PyUnicode_InternFromString("_version"), PyUnicode_InternFromString("requires_grad"),
            PyUnicode_InternFromString("is_neg"),   PyUnicode_InternFromString("_current_level"),
-           PyUnicode_InternFromString("retired"),  PyUnicode_InternFromString("on")};
+           PyUnicode_InternFromString("retired"),  PyUnicode_InternFromString("on"),
+           PyUnicode_InternFromString("enter")};
   layer_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&layer_spec));
   layer_set_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&layer_set_spec));
   Ref module(PyModule_Create(&definition));

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import unittest
 
 import numpy as np
@@ -33,14 +34,30 @@ def torch_at_least(major, minor):
     return version >= (major, minor)
 
 
+def cuda_is_usable():
+    """Whether torch has a GPU and the library can use it."""
+    import torch
+
+    import switchback
+
+    if not torch.cuda.is_available():
+        return False
+    try:
+        switchback.quantize_rowwise(torch.ones(2, 2, device="cuda"))
+    except switchback.Error:
+        return False
+    return True
+
+
 def builds_dispatch():
-    """Whether the compiled dispatch can be built here."""
+    """Whether the compiled dispatch can be built here, and be used with this torch."""
     return (
         os.path.exists(os.path.join(ROOT, "include", "switchback", "switchback.h"))
         and importlib.util.find_spec("torch") is not None
-        and torch_at_least(2, 14)
+        and torch_at_least(2, 10)
         and sys.version_info >= (3, 10)
         and importlib.util.find_spec("setuptools") is not None
+        and os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
         and shutil.which(os.environ.get("CXX", "c++")) is not None
     )
 

@@ -3,26 +3,14 @@
 
 import unittest
 
-from support import relative_error, require_torch
+from support import cuda_is_usable, relative_error, require_torch
 
 torch = require_torch()
 
-import switchback  # noqa: E402
 from switchback import nn as sb  # noqa: E402
 
 
-def usable():
-    """Whether torch has a GPU and the library can use it."""
-    if not torch.cuda.is_available():
-        return False
-    try:
-        switchback.quantize_rowwise(torch.ones(2, 2, device="cuda"))
-    except switchback.Error:
-        return False
-    return True
-
-
-@unittest.skipUnless(usable(), "no GPU that torch and the library can use")
+@unittest.skipUnless(cuda_is_usable(), "no GPU that torch and the library can use")
 class Cuda(unittest.TestCase):
     K, N, M = 256, 320, 64
 

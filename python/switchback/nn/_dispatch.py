@@ -2,8 +2,7 @@
 """Which way calls of the layers go to the library: compiled code, where there is some, or ctypes.
 
 The extension module switchback._torch_dispatch (csrc/torch_dispatch.cpp) is optional. It takes the
-calls that need nothing but the library: plain tensors on the CPU and a weight that the layer holds
-already. It answers None to all others, and these go on through Python. Both ways share the state of a
+calls that need nothing but the library: plain tensors, and a weight that the layer holds already. It answers None to all others, and these go on through Python. Both ways share the state of a
 layer (_layer.py), so each call may take another one.
 """
 
@@ -18,11 +17,13 @@ from torch.autograd import forward_ad
 from .. import _library, _tensors
 
 VARIABLE = "SWITCHBACK_DISPATCH"
-_VERSION = 1  # of what the extension module and this file expect of each other
+_VERSION = 2  # of what the extension module and this file expect of each other
 _FUNCTIONS = (
     "switchback_linear_forward",
     "switchback_linear_forward_codes",
+    "switchback_linear_forward_block_codes",
     "switchback_linear_backward_from",
+    "switchback_linear_backward_from_blocks",
     "switchback_linear_weight_updated",
     "switchback_fingerprint",
 )
@@ -36,8 +37,8 @@ def _load():
     if wanted == "ctypes":
         return None, f"{VARIABLE} says so"
     try:
-        if _tensors.TORCH_VERSION < (2, 14):
-            raise ImportError(f"torch is {torch.__version__}, it needs 2.14")
+        if _tensors.TORCH_VERSION < (2, 10):
+            raise ImportError(f"torch is {torch.__version__}, it needs 2.10")
         from .. import _torch_dispatch as found
 
         if found.VERSION != _VERSION:
@@ -75,6 +76,22 @@ def use(library) -> None:
         _used = library
 
 
+def _handles() -> tuple:
+    """Makes a capsule with torch's handle of a Python tensor; makes a Python tensor of that; and whether
+    the second deletes the handle, which differs between versions of torch.
+
+    From torch 2.14 on there are C functions for both, and nothing here is used.
+    """
+    functions = getattr(torch._C, "_aoti", None)
+    to_capsule = getattr(functions, "unsafe_alloc_void_ptr_from_tensor", None)
+    from_capsule = getattr(functions, "alloc_tensor_by_stealing_from_void_ptr", None)
+    if _tensors.TORCH_VERSION >= (2, 14):
+        return to_capsule, from_capsule, None
+    tensor = torch.empty(0, device="cpu")
+    from_capsule(to_capsule(tensor))
+    return to_capsule, from_capsule, tensor._use_count() == 1
+
+
 def connect(reuse, apply, apply_prepared) -> None:
     """Gives the compiled code what it asks and calls."""
     native.connect(
@@ -82,6 +99,7 @@ def connect(reuse, apply, apply_prepared) -> None:
         torch.nn.Parameter,
         _tensors.DISTURBANCES,
         forward_ad,
+        *_handles(),
         reuse,
         _library.check,
         apply,

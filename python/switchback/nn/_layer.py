@@ -238,10 +238,18 @@ class Layer(native.Layer if native else object):
         if native:
             _dispatch.use(library())
             threads = -1 if context.torch_threads is None else context.torch_threads
-            sizes = owner.in_features, owner.out_features
-            lock = context.lock
             self._describe(
-                self.pointer, context.pointer, code, *sizes, threads, context, lock.acquire, lock.release
+                self.pointer,
+                context.pointer,
+                context.device_index,
+                code,
+                owner.in_features,
+                owner.out_features,
+                owner.options.dw_block_rows if owner.keeps_blocks else 0,
+                threads,
+                context,
+                context.lock.acquire,
+                context.lock.release,
             )
 
     @staticmethod
@@ -429,12 +437,7 @@ class Layer(native.Layer if native else object):
 
     def _is_short(self) -> bool:
         """Whether the compiled code may take calls of this layer."""
-        return (
-            native is not None
-            and self._on_cpu
-            and type(self) is Layer
-            and self._lib is library()
-        )
+        return native is not None and type(self) is Layer and self._lib is library()
 
     def _readable(self, weight):
         """The weight in a form that the library can read: itself if dtype and strides allow."""
