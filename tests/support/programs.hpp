@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the programs that tests start. They lie in the folder of the test program, in a build and
-// in a bundle.
+// Test support: the programs that tests start. They lie in the folder of the test program, in a
+// build and in a bundle.
 #pragma once
 
 #include <filesystem>
