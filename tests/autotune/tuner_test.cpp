@@ -49,7 +49,7 @@ TunerOptions options_in(const TemporaryDirectory& directory, std::string mode = 
   options.cache_directory = directory.path().string();
   options.system_directory = (directory / "system").string();
   options.record_file = (directory / "recorded.jsonl").string();
-  options.prover = prove_program();
+  options.prover = test::prove_program();
   return options;
 }
 
