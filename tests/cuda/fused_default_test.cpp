@@ -108,7 +108,9 @@ TEST_F(CudaFusedDefault, FewRowsHaveTheirOwnKernelsAndManyTilesAreTakenInPairs) 
   EXPECT_EQ(name(128, 8192), "64x128 1 0");
   EXPECT_EQ(name(2048, 4096), "128x128 1 0");
   EXPECT_EQ(name(4096, 4096), "128x128 2 8");
-  EXPECT_EQ(name(4097, 4096), "128x128 1 8") << "33 rows of tiles would leave half a pair idle";
+  EXPECT_EQ(name(4097, 4096), "128x128 1 0") << "33 rows of tiles would leave half a pair idle";
+  EXPECT_EQ(name(4608, 12288), "128x128 2 2") << "36 rows of tiles are no whole strips of 8 pairs";
+  EXPECT_EQ(name(16384, 1280), "128x128 2 2") << "10 columns of tiles are no whole strips of 8";
 }
 
 }  // namespace

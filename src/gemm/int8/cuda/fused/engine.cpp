@@ -114,6 +114,21 @@ bool is_for_few_rows(const products::FusedVariant& variant, const GemmProblem& p
 // with 7.8 and more tiles 2 to 9 % faster, with 3.9 and fewer 1 to 9 % slower.
 constexpr std::int64_t many_tiles = 6;
 
+// The widest strip that wastes little: both sides of d are rounded up to whole strips, whose tiles
+// outside of d take their turn as all others do.
+std::int64_t strip_width(const products::FusedVariant& variant, const GemmProblem& p) {
+  const auto rounded = [](std::int64_t tiles, std::int64_t to) {
+    return (tiles + to - 1) / to * to;
+  };
+  const std::int64_t down = (p.m + variant.tile_m - 1) / variant.tile_m;
+  const std::int64_t across = (p.n + variant.tile_n - 1) / variant.tile_n;
+  for (const std::int64_t width : {8, 4, 2}) {
+    const std::int64_t all = rounded(down, width * variant.cluster) * rounded(across, width);
+    if (all * 100 <= tiles(variant, p) * 102) return width;
+  }
+  return 0;
+}
+
 // Of the shapes that `allowed` takes the one for few rows, or the one whose waves of tiles take the
 // least time: with few tiles by single blocks, with many of them in clusters and strips. False if
 // it takes none.
@@ -143,7 +158,7 @@ bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& all
   }
   if (best == nullptr) return false;
   config = config_of(*best);
-  if (tiles(*best, p) >= many_tiles * multiprocessors) config.swizzle = 8;
+  if (tiles(*best, p) >= many_tiles * multiprocessors) config.swizzle = strip_width(*best, p);
   return true;
 }
 
