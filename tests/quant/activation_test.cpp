@@ -199,6 +199,7 @@ Results<T> run(Context& context, const Matrix<T>& x, const Matrix<T>& g, Activat
   Matrix<T> dx(x.rows(), x.cols(), layout);
   activation_backward_quantize(context, g.view(), x.view(), activation, dx.view(),
                                r.q_dx_alone.view(), r.absmax_dx_alone.span());
+  context.synchronize();  // see run_every_op()
   EXPECT_TRUE(dx == r.dx_beside);
   for (const auto& intact :
        {r.y.guards_intact(), r.dx.guards_intact(), r.y_beside.guards_intact(),

@@ -11,8 +11,9 @@
 #include "switchback/error.hpp"
 
 int main(int argc, char** argv) {
-  // A test reads results when the call has returned, so the real device must have finished by then.
-  // Tests of asynchronous behaviour wait explicitly.
+  // A test reads results when the call has returned, so the real device must have finished its
+  // kernels by then. Tests of asynchronous behaviour, and of results that a memset or a copy
+  // leaves, wait explicitly.
   (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 0);
   ::testing::InitGoogleTest(&argc, argv);
   std::string device = "cpu";
