@@ -37,8 +37,7 @@ std::vector<std::string> fast_engines(const std::vector<EngineInfo>& infos) {
 std::vector<std::string> fast_floating_engines(const Context& context) {
   std::vector<std::string> names = fast_engines(gemm_standard_engines(context));
   std::erase_if(names, [&](const std::string& name) {
-    const floating::Engine* engine = floating::find_engine(context.state().device.kind, name);
-    return engine != nullptr && engine->factor_error > 0;
+    return floating::factor_error(context.state().device.kind, name) > 0;
   });
   return names;
 }

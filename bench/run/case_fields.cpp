@@ -9,6 +9,7 @@
 #include "bench/run/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
+#include "gemm/floating/engine.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "measure/source_scope.hpp"
 #include "switchback/error.hpp"
@@ -194,7 +195,8 @@ struct Proof {
                           d = setting.on_host(product.d);
     return check_standard_product(setting.host(), a.any(), product.transpose_a, b.any(),
                                   product.transpose_b, d.any(), seed(),
-                                  factor_error(setting, setting.options.standard_engine));
+                                  floating::factor_error(setting.context.state().device.kind,
+                                                         setting.options.standard_engine));
   }
 };
 

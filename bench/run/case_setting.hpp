@@ -89,9 +89,6 @@ void run_case_rounds(CaseSetting& setting, CaseResult& result);
 /// A call of the product in this engine; empty: the library's choice.
 std::function<void()> floating_call(CaseSetting& setting, const FloatingProduct& product,
                                     const std::string& engine);
-/// By how much an engine of that name may be off in each product of two factors: see
-/// floating::Engine. 0 for one that is not known.
-double factor_error(const CaseSetting& setting, std::string_view engine);
 /// The fastest engine for the product among all that accept it: a slow rival would flatter the int8
 /// path. Throws Error(unsupported) if none does.
 std::string fastest_floating_engine(CaseSetting& setting, const FloatingProduct& product);

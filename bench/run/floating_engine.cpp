@@ -27,12 +27,6 @@ std::function<void()> floating_call(CaseSetting& setting, const FloatingProduct&
   };
 }
 
-double factor_error(const CaseSetting& setting, std::string_view engine) {
-  const floating::Engine* found =
-      floating::find_engine(setting.context.state().device.kind, engine);
-  return found == nullptr ? 0 : found->factor_error;
-}
-
 std::string fastest_floating_engine(CaseSetting& setting, const FloatingProduct& product) {
   struct Candidate {
     std::string name;
@@ -49,7 +43,7 @@ std::string fastest_floating_engine(CaseSetting& setting, const FloatingProduct&
   for (const EngineInfo& engine : engines) {
     if (!engine.available || (engine.name == core::oracle_name && !candidates.empty())) continue;
     // Another product; --standard-engine asks for it.
-    if (factor_error(setting, engine.name) > 0) continue;
+    if (floating::factor_error(setting.context.state().device.kind, engine.name) > 0) continue;
     setting.stop_if_interrupted();
     const std::function<void()> call = floating_call(setting, product, engine.name);
     try {

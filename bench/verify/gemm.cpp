@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "bench/verify/suite.hpp"
+#include "core/context_state.hpp"
+#include "gemm/floating/engine.hpp"
 #include "measure/data.hpp"
 #include "switchback/gemm.hpp"
 
@@ -212,13 +214,15 @@ class StandardChecks {
         dtype_, data_, shape_);
     if (!engine.empty()) c.engine = engine;
     if (!suite_.attempt(c, [&] { gemm_standard(suite_.context(), args); })) return;
-    const bool random = data_ == Data::normal;
+    const auto kind =
+        data_ == Data::normal ? oracle::SumBound::random_data : oracle::SumBound::any_data;
+    const double factor_error =
+        floating::factor_error(suite_.context().state().device.kind, engine);
     const Reference reference = oracle::reference_of(
-        product_, random ? oracle::SumBound::random_data : oracle::SumBound::any_data, output,
-        bias ? std::span<const float>(bias_.floats()) : std::span<const float>(), before);
-    suite_.bounded(c, d.any(), rows_, reference,
-                   random ? "4·2⁻²⁴·√K·‖a·b‖₂ (random walk of f32 roundings) and one rounding"
-                          : "K·2⁻²⁴·Σ|a·b| (f32 sum in any order) and one rounding");
+        product_, kind, output,
+        bias ? std::span<const float>(bias_.floats()) : std::span<const float>(), before,
+        factor_error);
+    suite_.bounded(c, d.any(), rows_, reference, oracle::sum_rule(kind, factor_error));
   }
 
   Suite& suite_;

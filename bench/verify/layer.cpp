@@ -4,6 +4,8 @@
 #include <cstddef>
 
 #include "bench/verify/suite.hpp"
+#include "core/context_state.hpp"
+#include "gemm/floating/engine.hpp"
 #include "measure/data.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/linear.hpp"
@@ -125,10 +127,15 @@ class LayerChecks {
   [[nodiscard]] SumBound sum_bound() const {
     return data_ == Data::normal ? SumBound::random_data : SumBound::any_data;
   }
-  [[nodiscard]] std::string_view sum_rule() const {
-    return data_ == Data::normal
-               ? "4·2⁻²⁴·√K·‖a·b‖₂ (random walk of f32 roundings) and one rounding"
-               : "K·2⁻²⁴·Σ|a·b| (f32 sum in any order) and one rounding";
+  // An output of a floating point product.
+  void float_output(const char* part, const measure::Matrix& got, const Rows& rows, DType dtype,
+                    std::span<const float> bias, std::span<const float> before,
+                    const measure::Product& product) {
+    const double factor_error =
+        floating::factor_error(suite_.context().state().device.kind, engine_);
+    suite_.bounded(check(part), got.any(), rows,
+                   oracle::reference_of(product, sum_bound(), dtype, bias, before, factor_error),
+                   oracle::sum_rule(sum_bound(), factor_error));
   }
 
   // An output of an int8 product: codes of one side by rows of the output, codes of the other.
@@ -151,20 +158,13 @@ class LayerChecks {
   }
 
   void forward(const char* part, const measure::Matrix& y) {
-    if (standard()) {
-      const Reference reference =
-          oracle::reference_of(y_product_, sum_bound(), dtype_, bias_.floats(), {});
-      return suite_.bounded(check(part), y.any(), y_rows_, reference, sum_rule());
-    }
+    if (standard()) return float_output(part, y, y_rows_, dtype_, bias_.floats(), {}, y_product_);
     const Codes q_w = oracle::quantize(w_.any(), rowwise() ? Group::row : Group::matrix);
     int8_output(part, y, y_rows_, q_x_, q_w, bias_.floats(), y_product_);
   }
 
   void input_gradient(const measure::Matrix& dx) {
-    if (standard()) {
-      const Reference reference = oracle::reference_of(dx_product_, sum_bound(), dtype_, {}, {});
-      return suite_.bounded(check("dx"), dx.any(), dx_rows_, reference, sum_rule());
-    }
+    if (standard()) return float_output("dx", dx, dx_rows_, dtype_, {}, {}, dx_product_);
     if (shared()) return input_gradient_of_row_codes(dx);
     const Codes q_w =
         oracle::quantize(w_.any(), rowwise() ? Group::column : Group::matrix).transposed();
@@ -188,9 +188,7 @@ class LayerChecks {
   void weight_gradient(const char* part, const measure::Matrix& dw,
                        const std::vector<float>& before) {
     const auto compare = [&](const measure::Product& product) {
-      const Reference reference =
-          oracle::reference_of(product, sum_bound(), DType::f32, {}, before);
-      suite_.bounded(check(part), dw.any(), dw_rows_, reference, sum_rule());
+      float_output(part, dw, dw_rows_, DType::f32, {}, before, product);
     };
     if (mode_ != Mode::global_mem_efficient) return compare(dw_product_);
     // From what was saved: the codes of X, back in the layer's dtype.

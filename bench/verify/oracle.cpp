@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/verify/oracle.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -110,8 +112,17 @@ std::vector<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows
   return y;
 }
 
+std::string sum_rule(SumBound kind, double factor_error) {
+  std::string rule = kind == SumBound::random_data
+                         ? "4·2⁻²⁴·√K·‖a·b‖₂ (random walk of f32 roundings)"
+                         : "K·2⁻²⁴·Σ|a·b| (f32 sum in any order)";
+  if (factor_error > 0) rule += fmt::format(", {:.3g}·Σ|a·b| (factors)", factor_error);
+  return rule + " and one rounding";
+}
+
 Reference reference_of(const measure::Product& product, SumBound kind, DType dtype,
-                       std::span<const float> bias, std::span<const float> before) {
+                       std::span<const float> bias, std::span<const float> before,
+                       double factor_error) {
   constexpr double unit = 0x1p-24;  // half a unit in the last place of f32
   const double k = static_cast<double>(product.inner);
   Reference reference;
@@ -125,7 +136,8 @@ Reference reference_of(const measure::Product& product, SumBound kind, DType dty
                                  ? measure::any_order_error(product.inner) * product.magnitudes[at]
                                  : 4 * unit * std::sqrt(k + 2) * std::sqrt(product.squares[at]);
     // Adding bias and the old value rounds to f32 each; subnormal operands may count as zero.
-    const double bound = sum_bound + 4 * unit * (std::abs(value) + std::abs(extra)) +
+    const double bound = sum_bound + factor_error * product.magnitudes[at] +
+                         4 * unit * (std::abs(value) + std::abs(extra)) +
                          measure::rounding_error(dtype, value) + k * 0x1p-126;
     reference.values.push_back(value);
     // A sum that is not finite has no error to bound.

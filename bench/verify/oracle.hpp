@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "bench/verify/compare.hpp"
@@ -49,10 +50,14 @@ enum class SumBound {
   /// 2⁻²⁴·√K·‖a·b‖₂/√6, and six of them are allowed (2.5, taken as 4, for the order may be any).
   random_data,
 };
+/// The bound in words. factor_error: see floating::Engine.
+std::string sum_rule(SumBound kind, double factor_error);
 /// Values with bias and what the output held before (both may be empty) added, and bounds: the
-/// sum's, plus one rounding to the dtype, plus what flushing subnormal operands may drop.
+/// sum's, plus one rounding to the dtype, plus what flushing subnormal operands may drop, plus the
+/// error of the factors.
 Reference reference_of(const measure::Product& product, SumBound kind, DType dtype,
-                       std::span<const float> bias, std::span<const float> before);
+                       std::span<const float> bias, std::span<const float> before,
+                       double factor_error = 0);
 
 }  // namespace oracle
 

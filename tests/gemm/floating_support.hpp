@@ -80,7 +80,8 @@ struct Case {
 /// or without fused multiply-add. Each of at most K + 2 additions and K products is off by a factor
 /// of at most 1 + 2^-24, so that the sum is off by (K + 3) · 2^-24 · sum |terms| to first order; 1
 /// % on top covers the higher orders. Instructions for bf16 flush products below 2^-126 to zero, at
-/// most K of them. Then one rounding to the output type.
+/// most K of them. Then one rounding to the output type. An engine with a factor_error (see
+/// floating::Engine) may be off by that share of each product too.
 class Trial {
  public:
   Trial(const Case& c, Random& random)
@@ -119,7 +120,7 @@ class Trial {
     return d;
   }
 
-  ::testing::AssertionResult close(FloatMatrix& d) {
+  ::testing::AssertionResult close(FloatMatrix& d, double factor_error = 0) {
     if (auto intact = d.guards_intact(); !intact) return intact;
     const auto [m, n, k] = case_.shape;
     for (std::int64_t i = 0; i < m; ++i)
@@ -133,10 +134,11 @@ class Trial {
         for (std::int64_t l = 0; l < k; ++l)
           add(static_cast<double>(case_.transpose_a ? a_.get(l, i) : a_.get(i, l)) *
               static_cast<double>(case_.transpose_b ? b_.get(j, l) : b_.get(l, j)));
+        const double of_factors = factor_error * size;
         if (case_.bias) add(bias_.get(0, j));
         if (case_.accumulate) add(old_.get(i, j));
-        const double summing =
-            1.01 * static_cast<double>(k + 3) * 0x1p-24 * size + static_cast<double>(k) * 0x1p-126;
+        const double summing = 1.01 * static_cast<double>(k + 3) * 0x1p-24 * size +
+                               static_cast<double>(k) * 0x1p-126 + of_factors;
         const double bound = summing + rounding_error(case_.output, std::fabs(sum) + summing);
         const double got = d.get(i, j);
         if (!(std::fabs(got - sum) <= bound))

@@ -220,8 +220,9 @@ class LayerTrial {
       for (std::int64_t j = 0; j < got.cols(); ++j) {
         const Bounded w_ij = want(i, j);
         const double a = got.get(i, j);
+        const double sum_bound = w_ij.bound + factor_error * w_ij.products;
         const double bound =
-            w_ij.bound + rounding_error(got.dtype(), std::fabs(w_ij.value) + w_ij.bound);
+            sum_bound + rounding_error(got.dtype(), std::fabs(w_ij.value) + sum_bound);
         const bool ok =
             std::isfinite(w_ij.value) ? std::fabs(a - w_ij.value) <= bound : !std::isfinite(a);
         if (!ok)
@@ -234,6 +235,8 @@ class LayerTrial {
 
  public:
   FloatMatrix x, w, bias, g, y, dx, dw, db;
+  /// Of the engine of floating point products: see floating::Engine.
+  double factor_error = 0;
 };
 
 }  // namespace switchback::test

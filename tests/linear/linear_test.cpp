@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "core/context_state.hpp"
+#include "gemm/floating/engine.hpp"
 #include "gemm/int8/engine.hpp"
 #include "linear/linear_support.hpp"
 
@@ -89,6 +90,7 @@ TEST(Linear, EveryEngineGivesTheSameBits) {
     LayerCase c;
     c.mode = Mode::standard;
     LayerTrial t(c);
+    t.factor_error = floating::factor_error(context.state().device.kind, engine.name);
     SwitchbackLinear layer = t.make(context, engine.name);
     ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::borrow));
   }

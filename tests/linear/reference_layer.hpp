@@ -85,18 +85,22 @@ inline void multiply(const Quantized& a, const Quantized& b, FloatMatrix* bias, 
 struct Bounded {
   double value = 0;
   double bound = 0;
+  double products = 0;  ///< sum |a · b|
 };
 template <class A, class B>
 Bounded product(std::int64_t terms, const A& a, const B& b, double bias, double old) {
   double sum = bias + old;
-  double size = std::fabs(bias) + std::fabs(old);
+  double products = 0;
   for (std::int64_t t = 0; t < terms; ++t) {
     const double term = static_cast<double>(a(t)) * static_cast<double>(b(t));
     sum += term;
-    size += std::fabs(term);
+    products += std::fabs(term);
   }
-  return {sum, 1.01 * static_cast<double>(terms + 3) * 0x1p-24 * size +
-                   static_cast<double>(terms) * 0x1p-126};
+  const double size = std::fabs(bias) + std::fabs(old) + products;
+  return {sum,
+          1.01 * static_cast<double>(terms + 3) * 0x1p-24 * size +
+              static_cast<double>(terms) * 0x1p-126,
+          products};
 }
 
 /// The column sums of g in the documented order: blocks of 128 rows, each from zero, then the

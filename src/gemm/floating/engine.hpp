@@ -85,6 +85,11 @@ inline const Engine* find_engine(DeviceKind device, EngineId id) noexcept {
 inline const Engine* find_engine(DeviceKind device, std::string_view name) noexcept {
   return engine_table().find(device, name);
 }
+/// Of the engine of that name; 0 where there is none.
+inline double factor_error(DeviceKind device, std::string_view name) noexcept {
+  const Engine* const engine = find_engine(device, name);
+  return engine == nullptr ? 0 : engine->factor_error;
+}
 
 /// A library's own form of the configuration, to be recorded with it; empty if there is none.
 std::string provenance(const Problem& problem, const Config& config, const ContextState& state);

@@ -2,6 +2,7 @@
 // cuBLASLt stand-in: the arithmetic. Compiled for speed in every build, without sanitizers: the
 // operands have been checked against the allocations.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -65,6 +66,12 @@ void int8_sums(const LtProblem& p, const std::int8_t* a, const std::int8_t* b, s
     }
 }
 
+// A factor as the instructions of the compute type see it: of tf32 they cut off the last 13 bits.
+float factor(std::int32_t compute, float value) {
+  if (compute != CUBLAS_COMPUTE_32F_FAST_TF32) return value;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & ~0x1fffu);
+}
+
 // Each sum in the order of k, in f32; vectors go along i.
 void float_sums(const LtProblem& p, const void* a, const void* b, float* sum) {
   std::vector<float> wide(static_cast<std::size_t>(p.m * p.k));  // [k][m]
@@ -73,11 +80,12 @@ void float_sums(const LtProblem& p, const void* a, const void* b, float* sum) {
   for (std::int64_t i = 0; i < p.m; ++i)
     for (std::int64_t k = 0; k < p.k; ++k)
       wide[static_cast<std::size_t>(k * p.m + i)] =
-          read_float(a, p.a.type, ta ? i * p.a.ld + k : k * p.a.ld + i);
+          factor(p.desc.compute, read_float(a, p.a.type, ta ? i * p.a.ld + k : k * p.a.ld + i));
   std::fill(sum, sum + p.m * p.n, 0.0f);
   for (std::int64_t j = 0; j < p.n; ++j)
     for (std::int64_t k = 0; k < p.k; ++k) {
-      const float y = read_float(b, p.b.type, tb ? k * p.b.ld + j : j * p.b.ld + k);
+      const float y =
+          factor(p.desc.compute, read_float(b, p.b.type, tb ? k * p.b.ld + j : j * p.b.ld + k));
       const float* x = wide.data() + k * p.m;
       float* out = sum + j * p.m;
       for (std::int64_t i = 0; i < p.m; ++i)

@@ -190,8 +190,9 @@ const Engine cublaslt_engine = {
 const Engine cublaslt_tf32_engine = {
     .id = EngineId::cublaslt_tf32,
     .name = "cublaslt_tf32",
-    // tf32 keeps 11 bits of each factor, so each product is off by 2^-11 twice.
-    .factor_error = 0x1p-10,
+    // Tensor cores cut a factor off after 10 bits of its fraction: it is smaller by less than 2^-10
+    // of itself, and the product by less than 2^-9.
+    .factor_error = 0x1p-9,
     .unavailable = unavailable,
     .rejects = rejects_tf32,
     .refuses_config = refuses_config,
