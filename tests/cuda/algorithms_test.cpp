@@ -131,6 +131,44 @@ TEST_F(CudaAlgorithms, AllPassTheLibrarysCheckInTheirWorkspace) {
                                               CUBLASLT_CLUSTER_SHAPE_1x2x1}));
 }
 
+// How often a result is rounded is what ResultsOf16BitsAreRoundedOnce compares.
+TEST_F(CudaAlgorithms, OfResultsOf16BitsNoneRoundsMoreThanTheResult) {
+  using Schemes = std::set<std::int64_t>;
+  const auto schemes = [&] {
+    Schemes of_all;
+    for (const auto& one : found(1000, 64 * mib))
+      of_all.insert(one.algorithm.reduction);
+    for (const auto& one : lt::candidates(handle(), product, 1000))
+      if (one.choice.algorithm.has_value()) of_all.insert(one.choice.algorithm->reduction);
+    return of_all;
+  };
+  CublasLtAlgorithm split;
+  split.id = 21;
+  split.tile = CUBLASLT_MATMUL_TILE_64x64;
+  split.stages = CUBLASLT_MATMUL_STAGES_64x3;
+  split.split_k = 2;
+  const auto refusal = [&](std::int64_t reduction) {
+    split.reduction = reduction;
+    return build(split).refusal;
+  };
+  const std::string rounds = ": its reduction rounds more than the result to 16 bits";
+  for (const cudaDataType_t type : {CUDA_R_16F, CUDA_R_16BF}) {
+    product.type_a = product.type_b = product.type_d = type;
+    product.compute = CUBLAS_COMPUTE_32F;
+    product.bias = false;
+    EXPECT_EQ(schemes(),
+              (Schemes{CUBLASLT_REDUCTION_SCHEME_NONE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}));
+    EXPECT_EQ(refusal(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE), "");
+    EXPECT_TRUE(refusal(CUBLASLT_REDUCTION_SCHEME_INPLACE).ends_with(rounds));
+    EXPECT_TRUE(refusal(CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE).ends_with(rounds));
+    product.bias = true;
+    EXPECT_EQ(schemes(), (Schemes{CUBLASLT_REDUCTION_SCHEME_NONE}));
+    EXPECT_TRUE(refusal(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE).ends_with(rounds));
+    product.type_d = CUDA_R_32F;
+    EXPECT_EQ(refusal(CUBLASLT_REDUCTION_SCHEME_INPLACE), "");
+  }
+}
+
 TEST_F(CudaAlgorithms, WantTheAlignmentThereIs) {
   product.align_b = 4;
   const auto all = found(1000, 64 * mib);

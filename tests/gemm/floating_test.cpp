@@ -229,6 +229,87 @@ TEST(GemmStandard, AccumulateRoundsOnce) {
   }
 }
 
+void fill_integers(FloatMatrix& m, Random& random, std::int64_t largest) {
+  for (std::int64_t r = 0; r < m.rows(); ++r)
+    for (std::int64_t c = 0; c < m.cols(); ++c)
+      m.set(r, c, static_cast<float>(random.below(2 * largest + 1) - largest));
+}
+
+// op(a) · op(b) in f32.
+std::vector<float> product_of(FloatMatrix& a, FloatMatrix& b, bool transpose_a, bool transpose_b,
+                              const Shape& s) {
+  std::vector<float> sums(static_cast<std::size_t>(s.m * s.n), 0.0f);
+  for (std::int64_t l = 0; l < s.k; ++l) {
+    std::vector<float> row;
+    for (std::int64_t j = 0; j < s.n; ++j)
+      row.push_back(transpose_b ? b.get(j, l) : b.get(l, j));
+    for (std::int64_t i = 0; i < s.m; ++i) {
+      const float x = transpose_a ? a.get(l, i) : a.get(i, l);
+      for (std::int64_t j = 0; j < s.n; ++j)
+        sums[static_cast<std::size_t>(i * s.n + j)] += x * row[static_cast<std::size_t>(j)];
+    }
+  }
+  return sums;
+}
+
+// Of integers up to 31 every sum is exact in f32, whatever the order: K · 31² < 2^24. It has more
+// bits than 16-bit types keep, so that a sum, or a part of one, that was rounded on the way shows.
+TEST(GemmStandard, ResultsOf16BitsAreRoundedOnce) {
+  Random random(9);
+  std::vector<std::pair<std::string, Context>> contexts;
+  for (const auto& config : test::all_configs())
+    contexts.emplace_back(describe(config), make_context(config, 2));
+  // Forward passes, of layers with odd sizes and with many columns, and weight gradients.
+  struct Form {
+    Shape shape;
+    bool transpose_a, transpose_b;
+  };
+  const Form forms[] = {{{600, 130, 256}, false, true}, {{13, 332, 83}, false, true},
+                        {{13, 21, 19}, false, true},    {{16, 40, 2048}, false, true},
+                        {{130, 256, 600}, true, false}, {{332, 83, 13}, true, false}};
+  for (const DType dtype : {DType::f16, DType::bf16})
+    for (const auto& [shape, transpose_a, transpose_b] : forms) {
+      const auto [m, n, k] = shape;
+      FloatMatrix a(dtype, transpose_a ? k : m, transpose_a ? m : k);
+      FloatMatrix b(dtype, transpose_b ? n : k, transpose_b ? k : n);
+      FloatMatrix bias(dtype, 1, n);
+      FloatMatrix old(dtype, m, n);
+      fill_integers(a, random, 31);
+      fill_integers(b, random, 31);
+      fill_integers(bias, random, 200);
+      fill_integers(old, random, 200);
+      const std::vector<float> sums = product_of(a, b, transpose_a, transpose_b, shape);
+      for (int flags = 0; flags < 4; ++flags) {
+        StandardGemmArgs args;
+        args.a = a.any();
+        args.b = b.any();
+        args.transpose_a = transpose_a;
+        args.transpose_b = transpose_b;
+        args.accumulate = (flags & 1) != 0;
+        if ((flags & 2) != 0) args.bias = bias.any();
+        FloatMatrix want(dtype, m, n);
+        for (std::int64_t i = 0; i < m; ++i)
+          for (std::int64_t j = 0; j < n; ++j)
+            want.set(i, j,
+                     sums[static_cast<std::size_t>(i * n + j)] +
+                         (args.accumulate ? old.get(i, j) : 0) +
+                         ((flags & 2) != 0 ? bias.get(0, j) : 0));
+        for (auto& [name, context] : contexts) {
+          FloatMatrix d = old;
+          args.d = d.any();
+          gemm_standard(context, args);
+          std::int64_t wrong = 0;
+          for (std::int64_t i = 0; i < m; ++i)
+            for (std::int64_t j = 0; j < n; ++j)
+              wrong += d.get(i, j) != want.get(i, j) ? 1 : 0;
+          EXPECT_EQ(wrong, 0) << "of " << m * n << " elements, K " << k << ", " << dtype_name(dtype)
+                              << (args.accumulate ? ", accumulated" : "")
+                              << ((flags & 2) != 0 ? ", bias: " : ": ") << name;
+        }
+      }
+    }
+}
+
 TEST(GemmStandard, ForcedEngineIsTheOneThatRuns) {
   Random random(6);
   Case c;

@@ -79,6 +79,14 @@ bool has_shape(const std::vector<std::uint16_t>& values, std::uint32_t value) {
   return value == 0 || contains(values, value);
 }
 
+// Only 16-bit results differ from what they are computed in.
+std::uint32_t reductions_of(const LtAlgoFamily& family, std::uint32_t type_d) {
+  const bool of_16_bits = type_d == CUDA_R_16F || type_d == CUDA_R_16BF;
+  return family.reductions == 0 || !of_16_bits
+             ? family.reductions
+             : family.reductions | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+}
+
 // A cluster of 1x2 has an extra buffer: more than 32 MiB, less than 64.
 constexpr std::size_t large_workspace_bytes = std::size_t{40} << 20;
 
@@ -137,14 +145,18 @@ std::vector<Candidate> candidates(const LtProblem& p, const std::uint32_t alignm
       LtAlgo algo = fresh_algo(family.id, p);
       algo.tile = tile;
       algo.stages = family.stages.empty() ? 0u : family.stages.front();
-      propose(algo);
-      if (p.k >= 256 &&
-          (family.reductions & reduction_mask & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) != 0) {
+      const auto propose_split = [&](cublasLtReductionScheme_t scheme) {
+        if (p.k < 256 || (reductions_of(family, p.d.type) & reduction_mask & scheme) == 0) return;
         LtAlgo split = algo;
         split.split_k = 2;
-        split.reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        split.reduction = scheme;
         propose(split);
-      }
+      };
+      // As the library itself does at odd shapes: of 16 bits what rounds the parts comes first.
+      propose_split(CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE);
+      if (p.rounds_to_16_bits()) propose_split(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+      propose(algo);
+      if (!p.rounds_to_16_bits()) propose_split(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
     }
   }
   // What is seldom the best: other shapes, at the end.
@@ -228,7 +240,7 @@ cublasStatus_t check_algo(const LtProblem& p, const LtAlgo& algo, std::size_t* w
   const bool one_scheme = algo.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE ||
                           algo.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ||
                           algo.reduction == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
-  if (algo.split_k > 1 ? !one_scheme || (family->reductions & algo.reduction) == 0
+  if (algo.split_k > 1 ? !one_scheme || (reductions_of(*family, p.d.type) & algo.reduction) == 0
                        : algo.reduction != CUBLASLT_REDUCTION_SCHEME_NONE)
     return CUBLAS_STATUS_NOT_SUPPORTED;
   if (algo.swizzling > (family->swizzling ? 1u : 0u) ||
@@ -388,7 +400,7 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* alg
       case CUBLASLT_ALGO_CAP_SPLITK_SUPPORT:
         return number(std::int32_t{family->reductions != 0 ? 1 : 0});
       case CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK:
-        return number(family->reductions);
+        return number(reductions_of(*family, unpacked.types[5]));
       case CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT:
         return number(std::uint32_t{family->swizzling ? 1u : 0u});
       case CUBLASLT_ALGO_CAP_STRIDED_BATCH_SUPPORT:

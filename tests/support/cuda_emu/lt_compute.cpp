@@ -66,14 +66,21 @@ void int8_sums(const LtProblem& p, const std::int8_t* a, const std::int8_t* b, s
     }
 }
 
+float rounded_to(std::uint32_t type, float value) {
+  float rounded = 0.0f;
+  write_float(&rounded, type, 0, value);
+  return read_float(&rounded, type, 0);
+}
+
 // A factor as the instructions of the compute type see it: of tf32 they cut off the last 13 bits.
 float factor(std::int32_t compute, float value) {
   if (compute != CUBLAS_COMPUTE_32F_FAST_TF32) return value;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & ~0x1fffu);
 }
 
-// Each sum in the order of k, in f32; vectors go along i.
-void float_sums(const LtProblem& p, const void* a, const void* b, float* sum) {
+// Each sum in the order of k, in f32; vectors go along i. Parts of a split K are rounded to D's
+// type where they are added up in it.
+void float_sums(const LtProblem& p, const LtAlgo& algo, const void* a, const void* b, float* sum) {
   std::vector<float> wide(static_cast<std::size_t>(p.m * p.k));  // [k][m]
   const bool ta = p.desc.transa != CUBLAS_OP_N;
   const bool tb = p.desc.transb != CUBLAS_OP_N;
@@ -82,14 +89,26 @@ void float_sums(const LtProblem& p, const void* a, const void* b, float* sum) {
       wide[static_cast<std::size_t>(k * p.m + i)] =
           factor(p.desc.compute, read_float(a, p.a.type, ta ? i * p.a.ld + k : k * p.a.ld + i));
   std::fill(sum, sum + p.m * p.n, 0.0f);
+  const bool in_place = algo.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE;
+  const bool rounds_parts = in_place || algo.reduction == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  const std::int64_t piece = rounds_parts ? (p.k + algo.split_k - 1) / algo.split_k : p.k;
+  std::vector<float> part(static_cast<std::size_t>(p.m));
   for (std::int64_t j = 0; j < p.n; ++j)
-    for (std::int64_t k = 0; k < p.k; ++k) {
-      const float y =
-          factor(p.desc.compute, read_float(b, p.b.type, tb ? k * p.b.ld + j : j * p.b.ld + k));
-      const float* x = wide.data() + k * p.m;
+    for (std::int64_t begin = 0; begin < p.k; begin += piece) {
+      std::fill(part.begin(), part.end(), 0.0f);
+      for (std::int64_t k = begin; k < std::min(begin + piece, p.k); ++k) {
+        const float y =
+            factor(p.desc.compute, read_float(b, p.b.type, tb ? k * p.b.ld + j : j * p.b.ld + k));
+        const float* x = wide.data() + k * p.m;
+        for (std::int64_t i = 0; i < p.m; ++i)
+          part[static_cast<std::size_t>(i)] += x[i] * y;
+      }
       float* out = sum + j * p.m;
-      for (std::int64_t i = 0; i < p.m; ++i)
-        out[i] += x[i] * y;
+      for (std::int64_t i = 0; i < p.m; ++i) {
+        const float one = part[static_cast<std::size_t>(i)];
+        out[i] += rounds_parts ? rounded_to(p.d.type, one) : one;
+        if (in_place) out[i] = rounded_to(p.d.type, out[i]);
+      }
     }
 }
 
@@ -101,8 +120,8 @@ const char* batch_at(const T* base, const cublasLtMatrixLayoutOpaque_t& layout, 
 
 }  // namespace
 
-void compute_product(const LtProblem& p, LtScalars scalars, const void* a, const void* b,
-                     const void* c, void* d, bool corrupt) {
+void compute_product(const LtProblem& p, const LtAlgo& algo, LtScalars scalars, const void* a,
+                     const void* b, const void* c, void* d, bool corrupt) {
   const auto size = static_cast<std::size_t>(p.m * p.n);
   const bool integer = p.desc.scale == CUDA_R_32I;
   const auto alpha = static_cast<float>(scalars.alpha);
@@ -118,7 +137,7 @@ void compute_product(const LtProblem& p, LtScalars scalars, const void* a, const
       int8_sums(p, reinterpret_cast<const std::int8_t*>(a_at),
                 reinterpret_cast<const std::int8_t*>(b_at), sums.data());
     else
-      float_sums(p, a_at, b_at, floats.data());
+      float_sums(p, algo, a_at, b_at, floats.data());
     for (std::int64_t j = 0; j < p.n; ++j)
       for (std::int64_t i = 0; i < p.m; ++i) {
         const auto from = static_cast<std::size_t>(i + j * p.m);
@@ -137,6 +156,9 @@ void compute_product(const LtProblem& p, LtScalars scalars, const void* a, const
         float value = alpha * (p.int8() ? static_cast<float>(sums[from]) : floats[from]);
         // With beta 0, C is not read: it may be NaN.
         if (beta != 0.0f) value += beta * read_float(c_at, p.c.type, i + j * p.c.ld);
+        // As seen of cuBLASLt 13.1 on 9.0: the sum over the parts of a split K is written in D's
+        // type, and a bias added to that.
+        if (p.has_bias() && algo.split_k > 1) value = rounded_to(p.d.type, value);
         if (p.has_bias())
           value += read_float(p.desc.bias, static_cast<std::uint32_t>(p.bias_type), i);
         write_float(d_at, p.d.type, i + j * p.d.ld, value);

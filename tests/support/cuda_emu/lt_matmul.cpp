@@ -105,7 +105,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (check_legacy(stream) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
     const LtScalars scalars{read_scalar(alpha, p.desc.scale), read_scalar(beta, p.desc.scale)};
     const bool corrupt = chosen.id == options().corrupt_algo || matches(options().corrupt, chosen);
-    const cudaError_t error = enqueue(stream, [p, scalars, a, b, c, d, corrupt, workspace,
+    const cudaError_t error = enqueue(stream, [p, chosen, scalars, a, b, c, d, corrupt, workspace,
                                                needed_workspace, device = handle->device] {
       const auto bias_bytes =
           p.has_bias() ? static_cast<std::size_t>(p.m) * element_bytes(p.bias_type) : 0;
@@ -117,7 +117,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         if (!check_memory(operand, device)) return cudaErrorIllegalAddress;
       // A kernel leaves something in its workspace.
       if (needed_workspace > 0) std::memset(workspace, 0xa5, needed_workspace);
-      compute_product(p, scalars, a, b, c, d, corrupt);
+      compute_product(p, chosen, scalars, a, b, c, d, corrupt);
       return cudaSuccess;
     });
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

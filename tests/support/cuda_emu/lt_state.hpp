@@ -61,6 +61,9 @@ struct LtProblem {
   cudaDataType_t bias_type = CUDA_R_32F;  ///< if there is a bias
   [[nodiscard]] bool has_bias() const { return desc.epilogue == CUBLASLT_EPILOGUE_BIAS; }
   [[nodiscard]] bool int8() const { return a.type == CUDA_R_8I; }
+  [[nodiscard]] bool rounds_to_16_bits() const {
+    return d.type == CUDA_R_16F || d.type == CUDA_R_16BF;
+  }
 };
 
 /// What an algorithm of the stand-in can do.
@@ -137,7 +140,7 @@ bool matches(const AlgoPattern& pattern, const LtAlgo& algo);
 struct LtScalars {
   double alpha = 1.0, beta = 0.0;  ///< exact for int32 and for float
 };
-void compute_product(const LtProblem& problem, LtScalars scalars, const void* a, const void* b,
-                     const void* c, void* d, bool corrupt);
+void compute_product(const LtProblem& problem, const LtAlgo& algo, LtScalars scalars, const void* a,
+                     const void* b, const void* c, void* d, bool corrupt);
 
 }  // namespace switchback_cuda_emu

@@ -78,6 +78,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> ranking(cublasLtHandle_t handle, co
   Preference preference(p);
   preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                  static_cast<std::size_t>(p.most_workspace_bytes), p);
+  preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, p.reductions(), p);
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.align_a, p);
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.align_b, p);
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.align_d, p);
@@ -105,6 +106,8 @@ Built build(cublasLtHandle_t handle, const Product& p, const Descriptors& descri
   };
   if (!CublasLt::cannot_build().empty()) return refused(CublasLt::cannot_build());
   if (const std::string reason = out_of_range(algorithm); !reason.empty()) return refused(reason);
+  if ((algorithm.reduction & ~static_cast<std::int64_t>(p.reductions())) != 0)
+    return refused("its reduction rounds more than the result to 16 bits");
   cublasLtMatmulAlgo_t& algo = built.result.algo;
   cublasStatus_t status = lt.algo_init(handle, p.compute, p.scale_type(), p.type_a, p.type_b,
                                        p.type_d, p.type_d, static_cast<int>(algorithm.id), &algo);

@@ -114,6 +114,11 @@ void Product::choose(std::int64_t ranked_place, const CublasLtChoice& choice) {
   most_workspace_bytes = workspace_bytes(choice);
 }
 
+std::uint32_t Product::reductions() const noexcept {
+  if (type_d != CUDA_R_16F && type_d != CUDA_R_16BF) return CUBLASLT_REDUCTION_SCHEME_MASK;
+  return bias ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
 std::string describe(const Product& p) {
   return fmt::format("{}·{} -> {} m {} n {} k {} {}{} ld {} {} {}{}{}, algorithm {}, workspace {}",
                      type_name(p.type_a), type_name(p.type_b), type_name(p.type_d), p.m, p.n, p.k,

@@ -76,6 +76,10 @@ struct Product {
 
   /// Sets the algorithm: the given one, or else the one at a place in the library's ranking.
   void choose(std::int64_t ranked_place, const CublasLtChoice& choice);
+  /// The ways of adding up the parts of a split K (CUBLASLT_REDUCTION_SCHEME_*, as a mask) with
+  /// which the result is rounded once. All others add parts that were rounded to D's type, and a
+  /// bias is added after the reduction has rounded.
+  [[nodiscard]] std::uint32_t reductions() const noexcept;
   /// Of alpha and beta.
   [[nodiscard]] cudaDataType_t scale_type() const noexcept {
     return compute == CUBLAS_COMPUTE_32I ? CUDA_R_32I : CUDA_R_32F;

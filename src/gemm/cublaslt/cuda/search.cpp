@@ -87,7 +87,8 @@ std::vector<CublasLtAlgorithm> variants_of(const cublasLtMatmulAlgo_t& algo, con
     std::int64_t pieces, reduction;
   };
   std::vector<Split> splits = {{1, CUBLASLT_REDUCTION_SCHEME_NONE}};
-  const auto schemes = capability<std::uint32_t>(algo, CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK);
+  const auto schemes =
+      capability<std::uint32_t>(algo, CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK) & p.reductions();
   if (capability<std::int32_t>(algo, CUBLASLT_ALGO_CAP_SPLITK_SUPPORT) != 0)
     for (const std::int64_t pieces : {2, 4, 3, 8, 6, 16, 12, 32})
       for (const std::uint32_t scheme :
