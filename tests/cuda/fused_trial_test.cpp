@@ -40,9 +40,10 @@ class Listener final : public ConfigSource {
   mutable std::vector<std::string> texts_;
 };
 
+// Of more rows than the kernels for few rows take, which no stand-in replaces.
 GemmProblem problem(DType output = DType::f32) {
   GemmProblem p;
-  p.m = 20, p.n = p.stride_d = 48;
+  p.m = 40, p.n = p.stride_d = 48;
   p.k = p.stride_a = p.stride_b = 64;
   p.output = output;
   p.scale = ScaleMode::row_col;
@@ -117,7 +118,7 @@ TEST_F(CudaFusedTrial, AWrongKernelIsFoundAndReplaced) {
       << listener->texts().front();
   // What a product computes now.
   Random random(1);
-  Matrix<std::int8_t> host_a(20, 64), host_b(48, 64);
+  Matrix<std::int8_t> host_a(40, 64), host_b(48, 64);
   fill_codes(host_a, random);
   fill_codes(host_b, random);
   const DeviceMatrix<std::int8_t> a(context, host_a), b(context, host_b);
@@ -126,12 +127,12 @@ TEST_F(CudaFusedTrial, AWrongKernelIsFoundAndReplaced) {
     ones.set(0, i, 1.0f);
   const DeviceMatrix<float> scales(context, ones);
   const auto product = [&](const char* engine) {
-    const DeviceMatrix<float> d(context, Matrix<float>(20, 48));
+    const DeviceMatrix<float> d(context, Matrix<float>(40, 48));
     GemmArgs args;
     args.a = a.view();
     args.b = b.view();
     args.d = d.view();
-    args.absmax_a = scales.span().first(20);
+    args.absmax_a = scales.span().first(40);
     args.absmax_b = scales.span();
     args.engine = engine;
     gemm(context, args);

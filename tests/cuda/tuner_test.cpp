@@ -114,19 +114,17 @@ TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
 }
 
 // By the helper program, in Tuner::tune() as in mode tune: nothing has to be told but where it is.
-// On 10.0, of which no record has seen a kernel.
+// Of the emulated device's kernels on 9.0 those with tiles of 128 rows have to be proven; a record
+// has seen those of fewer.
 class CudaProver : public Cuda {
  protected:
   void SetUp() override {
     Cuda::SetUp();
     show_fused_products(true);
-    emulate_compute_capability(100);
     unsetenv("SWITCHBACK_TEST_BREAK");
-    setenv("SWITCHBACK_TEST_CAPABILITY", "100", 1);
   }
   void TearDown() override {
     unsetenv("SWITCHBACK_TEST_BREAK");
-    unsetenv("SWITCHBACK_TEST_CAPABILITY");
     show_fused_products(false);
     Cuda::TearDown();
   }
@@ -179,10 +177,10 @@ TEST_F(CudaProver, TuneProvesFusedProductsByItself) {
 
 TEST_F(CudaProver, AFusedProductThatCrashesCostsItselfAlone) {
   const TemporaryDirectory directory;
-  setenv("SWITCHBACK_TEST_BREAK", "crash 64", 1);
+  setenv("SWITCHBACK_TEST_BREAK", "crash 128", 1);
   const Known known = tune(with_helper(directory));
-  EXPECT_EQ(known.measured, std::set<std::int64_t>{128});
-  EXPECT_EQ(known.failed, std::set<std::int64_t>{64});
+  EXPECT_EQ(known.measured, std::set<std::int64_t>{64});
+  EXPECT_EQ(known.failed, std::set<std::int64_t>{128});
   ASSERT_FALSE(known.why.empty());
   EXPECT_NE(known.why.front().find("crashed with signal 6"), std::string::npos)
       << known.why.front();
@@ -191,9 +189,9 @@ TEST_F(CudaProver, AFusedProductThatCrashesCostsItselfAlone) {
 // The last rows are compared too, although they are of another tile than the first.
 TEST_F(CudaProver, AFusedProductThatIsWrongInItsLastRowIsFound) {
   const TemporaryDirectory directory;
-  setenv("SWITCHBACK_TEST_BREAK", "wrong 64", 1);
+  setenv("SWITCHBACK_TEST_BREAK", "wrong 128", 1);
   const Known known = tune(with_helper(directory));
-  EXPECT_EQ(known.failed, std::set<std::int64_t>{64});
+  EXPECT_EQ(known.failed, std::set<std::int64_t>{128});
   ASSERT_FALSE(known.why.empty());
   EXPECT_NE(known.why.front().find("(149,"), std::string::npos) << known.why.front();
 }
@@ -203,7 +201,7 @@ TEST_F(CudaProver, WithoutAHelperTheyAreLeftOutAloud) {
   TunerOptions options = with_helper(directory);
   options.prover = "no/such/program";
   const Known known = tune(options);
-  EXPECT_EQ(known.measured, std::set<std::int64_t>());
+  EXPECT_EQ(known.measured, std::set<std::int64_t>{64});
   EXPECT_EQ(known.failed, std::set<std::int64_t>());
   ASSERT_EQ(known.warnings.size(), 1u);
   EXPECT_NE(known.warnings.front().find("no/such/program"), std::string::npos)
@@ -231,16 +229,13 @@ TEST_F(CudaProver, AProvenKernelIsTheDefaultFromThenOn) {
     return answer;
   };
   EXPECT_EQ(answer_to(other).origin, TuneOrigin::fallback);
-  setenv("SWITCHBACK_TEST_BREAK", "crash 128", 1);
-  EXPECT_EQ(tune(with_helper(directory)).measured, std::set<std::int64_t>{64});
-  unsetenv("SWITCHBACK_TEST_BREAK");
+  EXPECT_EQ(tune(with_helper(directory)).measured, (std::set<std::int64_t>{64, 128}));
 
   const autotune::Answer proven = answer_to(other);
   EXPECT_EQ(proven.origin, TuneOrigin::proven);
   const GemmConfig config = test::config_of(proven.choice);
   EXPECT_EQ(config.engine, gemm_int8::EngineId::fused);
-  EXPECT_EQ(config.mc, 64) << "the others are not proven, though they may cost less";
-  EXPECT_EQ(config.raster + config.swizzle, 0);
+  EXPECT_EQ(config.mc, 128);
   gemm_int8::GemmProblem of_another_type = other;
   of_another_type.output = DType::bf16;
   EXPECT_EQ(answer_to(of_another_type).origin, TuneOrigin::fallback);
@@ -261,47 +256,56 @@ TEST_F(CudaProver, AProvenKernelIsTheDefaultFromThenOn) {
     ASSERT_NE(outcome, nullptr) << why;
     usual = test::config_of(outcome->search.measured.front().choice);
   };
-  other.m = 100, other.n = other.stride_d = 64;
+  other.m = 600;
   autotune::run_session(tuner->state(), context, {gemm_int8::to_query(other, context.state())},
                         session);
   ASSERT_TRUE(usual.has_value());
   EXPECT_EQ(usual->engine, gemm_int8::EngineId::fused);
-  EXPECT_EQ(usual->mc, 64);
+  EXPECT_EQ(usual->mc, 128);
 }
 
 TEST_F(CudaProver, AKernelThatFailedLaterIsNoDefault) {
   const TemporaryDirectory directory;
   Context context(emulated());
   const auto tuner = Tuner::open(context, options_in(directory));
-  const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
-  Record record;
-  record.key = autotune::key_of(query, tuner->state().machine);
-  record.env = tuner->state().environment;
-  for (const GemmConfig& config : gemm_int8::candidates(problem(), context.state()))
-    if (config.engine == gemm_int8::EngineId::fused && config.mc == 64)
-      record.candidate = autotune::to_text(query.op, gemm_int8::to_choice(config));
-  record.stats.count = 1;
-  record.time = autotune::time_now();
-  gemm_int8::GemmProblem other = problem();
-  other.m = 100;
-  const auto origin = [&] {
-    return tuner->state()
-        .look_up(gemm_int8::to_query(other, context.state()), context.state())
-        .origin;
+  gemm_int8::GemmProblem large = problem();
+  large.m = 1000, large.n = large.stride_d = 512;
+  const auto query_of = [&](std::int64_t m) {
+    gemm_int8::GemmProblem p = large;
+    p.m = m;
+    return gemm_int8::to_query(p, context.state());
   };
-  EXPECT_EQ(origin(), TuneOrigin::fallback);
-  record.type = RecordType::sample;
-  tuner->state().add({record});
-  EXPECT_EQ(origin(), TuneOrigin::proven);
-  record.type = RecordType::fail;
-  record.ok = false;
-  record.why = "int32 sums: wrong";
-  tuner->state().add({record});
-  EXPECT_EQ(origin(), TuneOrigin::fallback);
+  const auto add = [&](std::int64_t rows, RecordType type) {
+    Record record;
+    record.type = type;
+    record.ok = type != RecordType::fail;
+    record.why = record.ok ? "" : "int32 sums: wrong";
+    record.key = autotune::key_of(query_of(1000), tuner->state().machine);
+    record.env = tuner->state().environment;
+    for (const GemmConfig& config : gemm_int8::candidates(large, context.state()))
+      if (config.engine == gemm_int8::EngineId::fused && config.mc == rows &&
+          config.raster + config.swizzle == 0)
+        record.candidate = autotune::to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(config));
+    record.stats.count = 1;
+    record.time = autotune::time_now();
+    tuner->state().add({record});
+  };
+  const auto answer = [&] { return tuner->state().look_up(query_of(1200), context.state()); };
+  EXPECT_EQ(answer().origin, TuneOrigin::fallback);
+  add(128, RecordType::sample);
+  EXPECT_EQ(answer().origin, TuneOrigin::proven);
+  EXPECT_EQ(test::config_of(answer().choice).mc, 128);
+  add(128, RecordType::fail);
+  EXPECT_EQ(answer().origin, TuneOrigin::fallback);
+  // Also one that a record has seen right elsewhere: here it was wrong.
+  add(64, RecordType::fail);
+  EXPECT_EQ(answer().origin, TuneOrigin::proven);
+  EXPECT_NE(test::config_of(answer().choice).mc, 64);
 }
 
-// All kernels at once, before any problem is tuned: each once, and those that were right are the
-// default from then on.
+// All kernels at once, before any problem is tuned, each once; those that were right are part of
+// the default from then on. Those of groups are proven apart for scales of columns, with which a
+// record has seen them, and for one scale of each group.
 TEST_F(CudaProver, KernelsAreProvenAheadOfProblems) {
   const TemporaryDirectory directory;
   setenv("SWITCHBACK_TEST_BREAK", "crash 128", 1);
@@ -313,68 +317,50 @@ TEST_F(CudaProver, KernelsAreProvenAheadOfProblems) {
           return tuner->state().prove(query, context.state(), choice, 600);
         });
   };
-  std::multiset<std::pair<std::int64_t, bool>> outcomes;
-  for (const autotune::KernelProof& one : prove_all())
-    outcomes.emplace(test::config_of(one.choice).mc,
-                     one.proof.result == autotune::Proof::Result::right);
-  // In three types; 128 rows are those of two kernels. There are none of groups on 10.0.
-  EXPECT_EQ(outcomes.count({64, true}), 3u);
-  EXPECT_EQ(outcomes.count({128, false}), 6u);
-  EXPECT_EQ(outcomes.size(), 9u);
+  const auto usual_of_groups = [&](gemm_int8::ScaleMode scale) {
+    gemm_int8::GroupedProblem p;
+    p.groups = 2;
+    p.each = problem();
+    p.each.scale = scale;
+    const auto tuner = Tuner::open(context, options_in(directory));
+    ConfigChoice choice;
+    return tuner->state().usual(gemm_int8::to_query(p, context.state()), context.state(), choice)
+               ? test::config_of(choice).engine
+               : gemm_int8::default_config(p, context.state()).engine;
+  };
+  EXPECT_EQ(usual_of_groups(gemm_int8::ScaleMode::row_col), gemm_int8::EngineId::fused);
+  EXPECT_EQ(usual_of_groups(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::dp4a);
+
+  int right = 0, wrong = 0;
+  for (const autotune::KernelProof& one : prove_all()) {
+    const bool is_right = one.proof.result == autotune::Proof::Result::right;
+    ++(is_right ? right : wrong);
+    EXPECT_EQ(is_right, one.query.op == ConfigOp::grouped_int8) << one.proof.why;
+    if (is_right)
+      EXPECT_EQ(one.kernel.scales, static_cast<std::int64_t>(gemm_int8::ScaleMode::row_scalar));
+    else
+      EXPECT_EQ(test::config_of(one.choice).mc, 128);
+  }
+  // Two kernels each, in three types.
+  EXPECT_EQ(right, 6);
+  EXPECT_EQ(wrong, 6);
+  EXPECT_EQ(usual_of_groups(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::fused);
   unsetenv("SWITCHBACK_TEST_BREAK");
   // Those that were wrong are tried again.
-  for (const autotune::KernelProof& one : prove_all())
-    EXPECT_EQ(test::config_of(one.choice).mc, 128);
+  const auto again = prove_all();
+  EXPECT_EQ(again.size(), 6u);
+  for (const autotune::KernelProof& one : again)
+    EXPECT_EQ(one.proof.result, autotune::Proof::Result::right) << one.proof.why;
   EXPECT_TRUE(prove_all().empty());
 
   const auto tuner = Tuner::open(context, options_in(directory));
-  gemm_int8::GemmProblem other = problem();
-  other.output = DType::bf16;
+  gemm_int8::GemmProblem large = problem();
+  large.m = 1000, large.n = large.stride_d = 512;
+  large.output = DType::bf16;
   const autotune::Answer answer =
-      tuner->state().look_up(gemm_int8::to_query(other, context.state()), context.state());
+      tuner->state().look_up(gemm_int8::to_query(large, context.state()), context.state());
   EXPECT_EQ(answer.origin, TuneOrigin::proven);
-  EXPECT_EQ(test::config_of(answer.choice).engine, gemm_int8::EngineId::fused);
-}
-
-// With scales of columns and with one of each group, the kernels of groups are proven apart. On 9.0
-// a record has seen them with the first.
-TEST_F(CudaProver, KernelsOfGroupsAreProvenForEachKindOfScales) {
-  const TemporaryDirectory directory;
-  emulate_compute_capability(90);
-  setenv("SWITCHBACK_TEST_CAPABILITY", "90", 1);
-  Context context(emulated());
-  gemm_int8::GroupedProblem p;
-  p.groups = 2;
-  p.each = problem();
-  const auto usual = [&](gemm_int8::ScaleMode scale) {
-    p.each.scale = scale;
-    const auto tuner = Tuner::open(context, options_in(directory));
-    tuner->attach(context);
-    const ConfigQuery query = gemm_int8::to_query(p, context.state());
-    ConfigChoice choice;
-    const gemm_int8::GemmConfig config = tuner->state().usual(query, context.state(), choice)
-                                             ? test::config_of(choice)
-                                             : gemm_int8::default_config(p, context.state());
-    return config.engine;
-  };
-  EXPECT_EQ(usual(gemm_int8::ScaleMode::row_col), gemm_int8::EngineId::fused);
-  EXPECT_EQ(usual(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::dp4a);
-  const auto tuner = Tuner::open(context, with_helper(directory));
-  const auto proven = autotune::prove_kernels(
-      tuner->state(), context, [&](const ConfigQuery& query, const ConfigChoice& choice) {
-        return query.op == ConfigOp::grouped_int8
-                   ? tuner->state().prove(query, context.state(), choice, 600)
-                   : autotune::Proof::unproven("left out");
-      });
-  int of_groups = 0;
-  for (const autotune::KernelProof& one : proven) {
-    if (one.query.op != ConfigOp::grouped_int8) continue;
-    ++of_groups;
-    EXPECT_EQ(one.proof.result, autotune::Proof::Result::right) << one.proof.why;
-    EXPECT_EQ(one.kernel.scales, static_cast<std::int64_t>(gemm_int8::ScaleMode::row_scalar));
-  }
-  EXPECT_EQ(of_groups, 6);  // two kernels in three types
-  EXPECT_EQ(usual(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::fused);
+  EXPECT_EQ(test::config_of(answer.choice).mc, 128);
 }
 
 // 10.3 computes int8 at a small part of the rate of bf16, and is told so.

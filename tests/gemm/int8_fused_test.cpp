@@ -346,7 +346,7 @@ TEST_P(Int8Fused, TheDefaultIsAKernelThatIsTrusted) {
         EXPECT_EQ(usual.engine == EngineId::fused, trusted > 0);
         EXPECT_FALSE(gemm_int8::is_risky(p, usual, state));
         if (!on_emulated()) continue;
-        EXPECT_EQ(trusted > 0, GetParam() != 100);
+        EXPECT_EQ(trusted > 0, GetParam() != 100 || m == 1) << "of 10.0 no record has seen one";
         GemmProblem unaligned = p;
         unaligned.alignment = 1;
         EXPECT_NE(gemm_int8::default_config(unaligned, state).engine, EngineId::fused);

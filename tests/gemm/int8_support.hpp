@@ -29,7 +29,7 @@ inline const gemm_int8::Engine& engine_named(const Context& context, std::string
 inline std::vector<std::string> available_engines(const Context& context) {
   std::vector<std::string> names;
   for (const EngineInfo& engine : gemm_engines(context))
-    // It takes aligned problems with scales alone, and has a suite of its own: int8_fused_test.cpp.
+    // It takes aligned problems with scales alone: int8_fused_test.cpp tests it.
     if (engine.available && engine.name != "fused") names.push_back(engine.name);
   return names;
 }

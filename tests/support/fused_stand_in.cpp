@@ -179,8 +179,8 @@ std::span<const Variant> if_shown(std::span<const Variant> all, std::string_view
 template <Code code>
 std::span<const FusedVariant> variants_of_8x(std::string_view& why_none) noexcept {
   static const FusedVariant all[] = {
-      cannot_hang(fused_skinny_16x32),
-      cannot_hang(fused_skinny_32x32),
+      fused_skinny_16x32,
+      fused_skinny_32x32,
 #define FUSED_SM80(m, n, k, cluster, time, ...) cannot_hang(variant<code, m, n, k, cluster>(time)),
 #include "gemm/int8/cuda/fused/shapes.def"
   };

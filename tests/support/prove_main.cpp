@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tuner's helper program with the emulated device and its fused products. In the environment
 // SWITCHBACK_TEST_BREAK = "crash 64" or "wrong 64" breaks those with tiles of 64 rows, "crash
-// wgmma" the blockwise products of that engine; SWITCHBACK_TEST_CAPABILITY = "100" makes it a
-// device of 10.0.
+// wgmma" the blockwise products of that engine.
 #include <unistd.h>
 
 #include <cctype>
@@ -16,8 +15,6 @@ int main() {
   using namespace switchback::test;
   install_emulated_device();
   show_fused_products(true);
-  if (const char* capability = std::getenv("SWITCHBACK_TEST_CAPABILITY"))
-    emulate_compute_capability(std::stoi(capability));
   if (const char* words = std::getenv("SWITCHBACK_TEST_BREAK")) {
     const std::string text = words;
     const auto space = text.find(' ');

@@ -140,8 +140,7 @@ bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& all
   const products::FusedVariant* best = nullptr;
   double least = std::numeric_limits<double>::infinity();
   for (const products::FusedVariant& variant : variants(state)) {
-    if (!allowed(variant)) continue;
-    if (is_for_few_rows(variant, p, multiprocessors)) {
+    if (is_for_few_rows(variant, p, multiprocessors) && allowed(variant)) {
       config = config_of(variant);
       return true;
     }
@@ -152,7 +151,7 @@ bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& all
     const bool prefers_clusters = all >= many_tiles * multiprocessors;
     const bool is_faster =
         time < least || (time == least && variant.cluster > best->cluster && prefers_clusters);
-    if (!is_faster) continue;
+    if (!is_faster || !allowed(variant)) continue;
     best = &variant;
     least = time;
   }

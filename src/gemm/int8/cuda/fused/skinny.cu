@@ -210,6 +210,7 @@ constexpr FusedVariant skinny() {
   variant.workspace_bytes = no_workspace;
   variant.launch = launch_skinny<S>;
   variant.skinny = true;
+  variant.cannot_hang = true;
   return variant;
 }
 

@@ -87,18 +87,17 @@ std::string_view refuses(const GroupedProblem& p, const ContextState& state) {
 namespace {
 
 // Of those that `allowed` takes the largest tile that does not waste most of its rows, else the one
-// of the fewest rows; null if it takes none.
+// of the fewest rows, which is the last; null if it takes none.
 template <class Allowed>
 const GroupedFusedVariant* default_variant(const GroupedProblem& p, const ContextState& state,
                                            const Allowed& allowed) {
+  const std::span<const GroupedFusedVariant> all = variants(state);
   const std::int64_t rows = mean_problem(p).m;
-  const GroupedFusedVariant* fewest_rows = nullptr;
-  for (const GroupedFusedVariant& variant : variants(state)) {
-    if (!allowed(variant)) continue;
-    if (variant.tile_m < 2 * rows) return &variant;
-    if (fewest_rows == nullptr || variant.tile_m < fewest_rows->tile_m) fewest_rows = &variant;
-  }
-  return fewest_rows;
+  for (const GroupedFusedVariant& variant : all)
+    if (variant.tile_m < 2 * rows && allowed(variant)) return &variant;
+  for (std::size_t i = all.size(); i-- > 0;)
+    if (allowed(all[i])) return &all[i];
+  return nullptr;
 }
 
 bool trusts(const ContextState& state, const GroupedFusedVariant& variant,
