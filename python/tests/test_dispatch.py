@@ -407,6 +407,17 @@ class Compiled(unittest.TestCase):
             thread.join()
         self.assertEqual(wrong, [])
 
+    def test_another_device(self):
+        with mock.patch.object(_context.context_for("cpu"), "device_index", 5):
+            layer = sb.SwitchBackLinearVectorwise(K, N)  # its calls are for CUDA device 5
+            x = torch.randn(4, K, requires_grad=True)
+            want = layer(x).detach()
+        with self.taken() as taken:
+            y = layer(x)
+            y.sum().backward()
+        self.assertEqual(taken, [])
+        self.same([y.detach()], [want])
+
     def test_numbers_of_threads_are_followed(self):
         layer = sb.SwitchBackLinearVectorwise(K, N)
         x = torch.randn(4, K)
@@ -443,7 +454,7 @@ class CompiledOnCuda(Compiled):
             self.assertEqual(layer._layers.latest.context.stream, stream.cuda_stream or 1)
             self.same([got.detach()], [want.detach()])
 
-    def test_a_tensor_of_another_device(self):
+    def test_another_device(self):
         layer = sb.SwitchBackLinearVectorwise(K, N)
         layer(torch.randn(4, K))
         with self.taken() as taken, self.assertRaisesRegex(ValueError, "device cpu"):
