@@ -214,7 +214,7 @@ README_AND_MAPS = """
 import re
 text = open({readme!r}, encoding="utf-8").read()
 exec(re.search("```python\\n(.*?)```", text, re.S)[1])
-assert loss.isfinite() and model[0].weight.grad is not None
+assert loss.isfinite() and model[2].weight.grad is not None
 files = {{line.split()[-1] for line in open("/proc/self/maps") if "/" in line}}
 print("\\n".join(sorted(file for file in files if ".so" in file)))
 """
