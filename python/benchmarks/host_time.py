@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host microseconds of eager calls of a small layer and of torch.nn.Linear.
 
-Times the forward in eval and prepared, the forward that is recorded, and forward and backward. On a
-CUDA device host time is the time until the calls return: the device is waited for between samples,
+Times the forward in eval and prepared, the forward that is recorded, forward and backward, and these
+of frozen weights, prepared, where only dX is wanted. On a CUDA device host time is the time until the calls return: the device is waited for between samples,
 outside of the times, so that its queue stays short. A sample is the mean of a few calls. Samples of
 both layers are taken in turns. Printed are medians with half the distance between the quartiles, and
 the same of the ratios of neighbours. SWITCHBACK_DISPATCH=ctypes turns the compiled dispatch off.
 """
 
 import argparse
-import copy
 import statistics
 import time
 
@@ -76,8 +75,8 @@ def main():
     x, g = (torch.randn(options.rows, options.features, **made) for _ in range(2))
     wanting = x.clone().requires_grad_()
 
-    def step(module):
-        wanted = [wanting, module.weight, module.bias]
+    def step(module, *parameters):
+        wanted = [wanting, *parameters]
         return lambda: torch.autograd.grad(module(wanting), wanted, g)
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
@@ -89,11 +88,14 @@ def main():
     print(f"{'':22} {'switchback':>19} {'nn.Linear':>19} {'ratio':>19}")
     with torch.no_grad():
         compare("forward in eval", lambda: layer(x), lambda: linear(x), options, wait)
-        if options.mode not in ("standard", "auto"):
-            prepared = copy.deepcopy(layer).prepare_for_eval()
-            compare("forward, prepared", lambda: prepared(x), lambda: linear(x), options, wait)
     compare("forward, recorded", lambda: layer(wanting), lambda: linear(wanting), options, wait)
-    compare("forward and backward", step(layer), step(linear), options, wait)
+    steps = (step(module, *module.parameters()) for module in (layer, linear))
+    compare("forward and backward", *steps, options, wait)
+    if options.mode not in ("standard", "auto"):
+        prepared, frozen = layer.requires_grad_(False).prepare_for_eval(), linear.requires_grad_(False)
+        with torch.no_grad():
+            compare("forward, prepared", lambda: prepared(x), lambda: frozen(x), options, wait)
+        compare("prepared, and dX", step(prepared), step(frozen), options, wait)
 
 
 if __name__ == "__main__":

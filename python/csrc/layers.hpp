@@ -360,12 +360,15 @@ inline bool holds_bias(const Held& held, PyObject* bias) {
   return look_at(bias, view) && held.bias.is(view) && held.bias.tensor.data() == view.data;
 }
 
-// Whether the library holds a copy of these codes.
-inline bool holds_codes(const Layer& layer, PyObject* codes, PyObject* absmax, PyObject* bias) {
+// Whether the library holds a copy of these codes as they are now.
+inline bool holds_codes(const Layer& layer, PyObject* codes, PyObject* absmax) {
+  const Held* held = layer.codes;
   View of_codes, of_absmax;
-  return layer.codes != nullptr && look_at(codes, of_codes) && layer.codes->weight.is(of_codes) &&
-         look_at(absmax, of_absmax) && layer.codes->absmax.is(of_absmax) &&
-         holds_bias(*layer.codes, bias);
+  long long version = 0, absmax_version = 0;
+  return held != nullptr && version_of(codes, version) && version == held->codes_version &&
+         version_of(absmax, absmax_version) && absmax_version == held->absmax_version &&
+         look_at(codes, of_codes) && held->weight.is(of_codes) && look_at(absmax, of_absmax) &&
+         held->absmax.is(of_absmax);
 }
 
 // Layer.use_weight of nn/_layer.py, for a weight that is held.

@@ -10,7 +10,7 @@ namespace dispatch {
 namespace {
 
 // Of what this module and nn/_dispatch.py expect of each other.
-constexpr long version = 2;
+constexpr long version = 3;
 
 PyObject* apply = nullptr;           // records a forward
 PyObject* apply_prepared = nullptr;  // records a forward from codes
@@ -152,10 +152,9 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (layer == nullptr || layer->codes == nullptr) return none();
   View given;
   int64_t rows, stride;
-  long long version, absmax_version, bias_version = 0;
+  long long bias_version = 0;
   if (!undisturbed() || !look_at(x, given) || !suits(given, *layer) ||
       !rows_of(given, layer->in_features, rows, stride) || is_negated(x) ||
-      !version_of(codes, version) || !version_of(absmax, absmax_version) ||
       (bias != Py_None && !version_of(bias, bias_version)))
     return none();
   const bool recorded =
@@ -164,9 +163,9 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (y.get() == nullptr) return none();
   {
     Lock lock(*layer);
-    if (!lock.is_taken() || !holds_codes(*layer, codes, absmax, bias) ||
-        version != layer->codes->codes_version || absmax_version != layer->codes->absmax_version ||
-        bias_version != layer->bias_version || as_layers(args[0])->updates != layer->updates)
+    if (!lock.is_taken() || !holds_codes(*layer, codes, absmax) ||
+        !holds_bias(*layer->codes, bias) || bias_version != layer->bias_version ||
+        as_layers(args[0])->updates != layer->updates)
       return none();
     if (!enter(*layer)) return nullptr;
     const switchback_matrix in = {given.data, layer->dtype, rows, layer->in_features, stride};
@@ -251,6 +250,34 @@ PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   return PyTuple_Pack(6, of_x.get(), of_weight.get(), of_bias.get(), Py_None, Py_None, Py_None);
 }
 
+// backward_prepared(layers, g, codes, absmax): dx of a forward from codes, or None.
+PyObject* backward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 4 || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
+  PyObject *g = args[1], *codes = args[2], *absmax = args[3];
+  Layer* layer = current_layer(args[0]);
+  const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
+  View given;
+  int64_t rows, stride;
+  if (layer == nullptr || layer->codes == nullptr || !undisturbed() || !look_at(g, given) ||
+      !suits(given, *layer) || !rows_of(given, layer->out_features, rows, stride) || is_negated(g))
+    return none();
+  Tensor dx = empty_like(given, layer->in_features);
+  if (dx.get() == nullptr) return none();
+  {
+    Lock lock(*layer);
+    if (!lock.is_taken() || !holds_codes(*layer, codes, absmax)) return none();
+    if (!enter(*layer)) return nullptr;
+    switchback_linear_grads grads = {};
+    grads.struct_size = sizeof(grads);
+    grads.g = {given.data, layer->dtype, rows, layer->out_features, stride};
+    grads.dx = {dx.data(), layer->dtype, rows, layer->in_features, layer->in_features};
+    const switchback_status status =
+        without_gil([&] { return library.backward_from(layer->linear, &grads, nullptr, nullptr); });
+    if (status != SWITCHBACK_OK) return fail(status, lock);
+  }
+  return to_python(std::move(dx)).release();
+}
+
 // connect(Tensor, Parameter, disturbances, forward_ad, to_capsule, from_capsule, deletes_handle,
 // reuse, check, apply, apply_prepared)
 PyObject* connect(PyObject*, PyObject* args) {
@@ -308,6 +335,7 @@ PyMethodDef methods[] = {{"connect", connect, METH_VARARGS, nullptr},
                          {"forward", fast(forward), METH_FASTCALL, nullptr},
                          {"forward_prepared", fast(forward_prepared), METH_FASTCALL, nullptr},
                          {"backward", fast(backward), METH_FASTCALL, nullptr},
+                         {"backward_prepared", fast(backward_prepared), METH_FASTCALL, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,

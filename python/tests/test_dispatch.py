@@ -105,8 +105,9 @@ class Compiled(unittest.TestCase):
             self.assertTrue(torch.equal(a, b), f"result {place} differs")
 
     @contextlib.contextmanager
-    def taken(self, names=("forward", "forward_prepared", "backward")):
+    def taken(self):
         """How many calls the compiled code takes, in a list."""
+        names = ("forward", "forward_prepared", "backward", "backward_prepared")
         counts = []
 
         class Counting:
@@ -200,6 +201,7 @@ class Compiled(unittest.TestCase):
                 with self.taken() as taken:
                     self.same(calls_of(layer, x, g), want)
                 self.assertGreaterEqual(taken.count("forward_prepared"), 3)
+                self.assertGreaterEqual(taken.count("backward_prepared"), 3)
                 layer.W_int8[0, 0] = 5
                 layer.state_W.mul_(2.0)
                 twin = copy.deepcopy(layer)

@@ -49,7 +49,7 @@ class Examples(unittest.TestCase):
             os.path.join(PACKAGE, "benchmarks", "host_time.py"), "--samples", "3", "--calls", "2"
         )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for words in ("forward in eval", "forward, prepared", "forward, recorded", "forward and back"):
+        for words in ("in eval", "recorded", "and backward", "forward, prepared", "and dX"):
             self.assertRegex(done.stdout, words + r".* \d+\.\d\d \+- *\d+\.\d\d")
 
     @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers are not installed")

@@ -493,9 +493,13 @@ def prepared_dx(g, codes, absmax, layers: LayerSet):
     and that of quantizing that product: the sum over n of (g * absmax)[m,n] * codes[n,k] / 127.
     Codes of a rotated weight give the gradient of the rotated x, which is rotated back in float32.
     """
+    stochastic = layers.options.is_stochastic
+    if native and not stochastic and not is_compiling():
+        dx = native.backward_prepared(layers, g, codes, absmax)
+        if dx is not None:
+            return dx
     memory, rows, stride = as_rows(g, layers.out_features)
     dx = g.new_empty((*g.shape[:-1], layers.in_features))
-    stochastic = layers.options.is_stochastic
     if rows and layers.needs_plain_product(codes):
         if stochastic:
             raise Unsupported(
