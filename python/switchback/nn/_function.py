@@ -469,7 +469,9 @@ class _Prepared(Function):
     @differentiable_once("a prepared layer", lambda ctx: False)  # codes are constants
     def backward(ctx, g):
         layers, dtype, of_bias = ctx.call
-        g = memory_of(g, "backward", "the gradient").to(dtype)
+        g = memory_of(g, "backward", "the gradient")
+        if g.dtype is not dtype:
+            g = g.to(dtype)
         dx = db = None
         if ctx.needs_input_grad[0]:
             dx = prepared_dx(g, *ctx.saved_tensors, layers)
