@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host microseconds of eager calls of a small layer and of torch.nn.Linear.
 
-Times the forward in eval and prepared, the forward that is recorded, forward and backward, and these
-of frozen weights, prepared, where only dX is wanted. On a CUDA device host time is the time until the calls return: the device is waited for between samples,
-outside of the times, so that its queue stays short. A sample is the mean of a few calls. Samples of
-both layers are taken in turns. Printed are medians with half the distance between the quartiles, and
-the same of the ratios of neighbours. SWITCHBACK_DISPATCH=ctypes turns the compiled dispatch off.
+Times the forward in eval, the forward that is recorded, forward and backward, and for frozen weights
+(the layer is prepared then) the forward alone and with dX. On a CUDA device host time is the time until
+the calls return: the device is waited for between samples, outside of the times, so that its queue
+stays short. A sample is the mean of a few calls. Samples of both layers are taken in turns. Printed are
+medians with half the distance between the quartiles, and the same of the ratios of neighbours.
+SWITCHBACK_DISPATCH=ctypes turns the compiled dispatch off.
 """
 
 import argparse
