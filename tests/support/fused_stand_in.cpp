@@ -179,8 +179,7 @@ std::span<const Variant> if_shown(std::span<const Variant> all, std::string_view
 template <Code code>
 std::span<const FusedVariant> variants_of_8x(std::string_view& why_none) noexcept {
   static const FusedVariant all[] = {
-      fused_skinny_16x32,
-      fused_skinny_32x32,
+      fused_skinny,
 #define FUSED_SM80(m, n, k, cluster, time, ...) cannot_hang(variant<code, m, n, k, cluster>(time)),
 #include "gemm/int8/cuda/fused/shapes.def"
   };
@@ -209,8 +208,7 @@ std::span<const FusedVariant> built_for_sm120(std::string_view& why_none) noexce
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept {
   // Tests prove those of 128 rows.
   static const FusedVariant all[] = {
-      seen(fused_skinny_16x32),
-      seen(fused_skinny_32x32),
+      seen(fused_skinny),
 #define FUSED_SM90(m, n, k, cluster, time, ...)               \
   m < 128 ? seen(variant<Code::sm90, m, n, k, cluster>(time)) \
           : variant<Code::sm90, m, n, k, cluster>(time),
@@ -221,8 +219,7 @@ std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcep
 
 std::span<const FusedVariant> built_for_sm100(std::string_view& why_none) noexcept {
   static const FusedVariant all[] = {
-      fused_skinny_16x32,
-      fused_skinny_32x32,
+      fused_skinny,
 #define FUSED_SM100(m, n, k, cluster, time) variant<Code::sm100, m, n, k, cluster>(time),
 #include "gemm/int8/cuda/fused/shapes.def"
   };

@@ -99,23 +99,14 @@ bool is_worth(const products::FusedVariant& variant, const GemmProblem& p) {
   return variant.tile_m <= small || variant.tile_m < 2 * p.m;
 }
 
-// With up to 16 rows the kernels for few rows are the fastest; with up to 32, which they read for
-// each 32 columns, while one wave of blocks has all columns. Measured on an H200
-// (data/records/h200).
-bool is_for_few_rows(const products::FusedVariant& variant, const GemmProblem& p,
-                     std::int64_t multiprocessors) {
-  constexpr int few = 16;
-  return variant.skinny && p.m <= variant.tile_m &&
-         (variant.tile_m <= few || p.n <= variant.tile_n * multiprocessors);
-}
+// From this many tiles for each multiprocessor on, pairs of blocks that share b are faster: on an
+// H200 (data/records/h200, micro sweep) up to 10 % with 62 and more, 0 to 1 % with 54; with 8 and
+// fewer they are up to 10 % slower in strips.
+constexpr std::int64_t many_tiles = 16;
 
-// From this many tiles for each multiprocessor on, pairs of blocks that share b are faster, and
-// strips of tiles that stay in the L2 cache. Measured on an H200 at 15 shapes (data/records/h200):
-// with 7.8 and more tiles 2 to 9 % faster, with 3.9 and fewer 1 to 9 % slower.
-constexpr std::int64_t many_tiles = 6;
-
-// The widest strip that wastes little: both sides of d are rounded up to whole strips, whose tiles
-// outside of d take their turn as all others do.
+// The widest strip of tiles, of 2, 4 or 8, that wastes little and of which d has two; 0: none. Both
+// sides of d are rounded up to whole strips, whose tiles outside of d take their turn as all others
+// do.
 std::int64_t strip_width(const products::FusedVariant& variant, const GemmProblem& p) {
   const auto rounded = [](std::int64_t tiles, std::int64_t to) {
     return (tiles + to - 1) / to * to;
@@ -124,14 +115,14 @@ std::int64_t strip_width(const products::FusedVariant& variant, const GemmProble
   const std::int64_t across = (p.n + variant.tile_n - 1) / variant.tile_n;
   for (const std::int64_t width : {8, 4, 2}) {
     const std::int64_t all = rounded(down, width * variant.cluster) * rounded(across, width);
-    if (all * 100 <= tiles(variant, p) * 102) return width;
+    if (width < std::min(down, across) && all * 100 <= tiles(variant, p) * 102) return width;
   }
   return 0;
 }
 
 // Of the shapes that `allowed` takes the one for few rows, or the one whose waves of tiles take the
-// least time: with few tiles by single blocks, with many of them in clusters and strips. False if
-// it takes none.
+// least time; in strips of tiles, which stay in the L2 cache, where there is more than one wave.
+// False if it takes none.
 template <class Allowed>
 bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& allowed,
              GemmConfig& config) {
@@ -140,24 +131,19 @@ bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& all
   const products::FusedVariant* best = nullptr;
   double least = std::numeric_limits<double>::infinity();
   for (const products::FusedVariant& variant : variants(state)) {
-    if (is_for_few_rows(variant, p, multiprocessors) && allowed(variant)) {
-      config = config_of(variant);
-      return true;
-    }
-    if (variant.skinny) continue;
+    if (variant.skinny && p.m > variant.tile_m) continue;
     const std::int64_t all = tiles(variant, p);
     const std::int64_t waves = (all + multiprocessors - 1) / multiprocessors;
-    const double time = static_cast<double>(waves) * variant.time;
-    const bool prefers_clusters = all >= many_tiles * multiprocessors;
-    const bool is_faster =
-        time < least || (time == least && variant.cluster > best->cluster && prefers_clusters);
-    if (!is_faster || !allowed(variant)) continue;
-    best = &variant;
-    least = time;
+    double time = variant.skinny ? 0 : static_cast<double>(waves) * variant.time;
+    if (variant.cluster > 1) time *= all >= many_tiles * multiprocessors ? 0.97 : 1.03;
+    if (time < least && allowed(variant)) {
+      best = &variant;
+      least = time;
+    }
   }
   if (best == nullptr) return false;
   config = config_of(*best);
-  if (tiles(*best, p) >= many_tiles * multiprocessors) config.swizzle = strip_width(*best, p);
+  if (!best->skinny && tiles(*best, p) > multiprocessors) config.swizzle = strip_width(*best, p);
   return true;
 }
 

@@ -66,8 +66,7 @@ struct FusedVariant {
 };
 
 // Of every generation: skinny.cu.
-extern const FusedVariant fused_skinny_16x32;
-extern const FusedVariant fused_skinny_32x32;
+extern const FusedVariant fused_skinny;
 
 /// The variants of this build for a compute capability (90 is 9.0) and this much shared memory per
 /// block. Code for 8.0 runs on all of 8.x, that for 12.0 on all of 12.x, that for 9.0 and 10.0 only

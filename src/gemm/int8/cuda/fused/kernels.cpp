@@ -52,8 +52,7 @@ template <class Variant>
 #if defined(SWITCHBACK_HAVE_FUSED_SM80) || defined(SWITCHBACK_HAVE_FUSED_SM120)
 std::span<const FusedVariant> all_sm80() noexcept {
   static const std::array all = {
-      fused_skinny_16x32,
-      fused_skinny_32x32,
+      fused_skinny,
 #define FUSED_SM80(m, n, k, cluster, time, ...) \
   cannot_hang(known(fused_sm80_##m##x##n##x##k##_##cluster, time, {})),
 #include "gemm/int8/cuda/fused/shapes.def"
@@ -110,8 +109,7 @@ std::span<const GroupedFusedVariant> grouped_built_for_sm120(std::string_view& w
 #if defined(SWITCHBACK_HAVE_FUSED_SM90)
 std::span<const FusedVariant> built_for_sm90(std::string_view&) noexcept {
   static const std::array all = {
-      known(fused_skinny_16x32, 0, seen_on_h200),
-      known(fused_skinny_32x32, 0, seen_on_h200),
+      known(fused_skinny, 0, seen_on_h200),
 #define FUSED_SM90(m, n, k, cluster, time, seen) \
   known(fused_sm90_##m##x##n##x##k##_##cluster, time, seen),
 #include "gemm/int8/cuda/fused/shapes.def"
@@ -140,8 +138,7 @@ std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view& wh
 #if defined(SWITCHBACK_HAVE_FUSED_SM100)
 std::span<const FusedVariant> built_for_sm100(std::string_view&) noexcept {
   static const std::array all = {
-      fused_skinny_16x32,
-      fused_skinny_32x32,
+      fused_skinny,
 #define FUSED_SM100(m, n, k, cluster, time) \
   known(fused_sm100_##m##x##n##x##k##_##cluster, time, {}),
 #include "gemm/int8/cuda/fused/shapes.def"
