@@ -90,7 +90,8 @@ void float_sums(const LtProblem& p, const LtAlgo& algo, const void* a, const voi
           factor(p.desc.compute, read_float(a, p.a.type, ta ? i * p.a.ld + k : k * p.a.ld + i));
   std::fill(sum, sum + p.m * p.n, 0.0f);
   const bool in_place = algo.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE;
-  const bool rounds_parts = in_place || algo.reduction == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  const bool rounds_parts = p.rounds_to_16_bits() &&
+                            (in_place || algo.reduction == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE);
   const std::int64_t piece = rounds_parts ? (p.k + algo.split_k - 1) / algo.split_k : p.k;
   std::vector<float> part(static_cast<std::size_t>(p.m));
   for (std::int64_t j = 0; j < p.n; ++j)
@@ -107,7 +108,7 @@ void float_sums(const LtProblem& p, const LtAlgo& algo, const void* a, const voi
       for (std::int64_t i = 0; i < p.m; ++i) {
         const float one = part[static_cast<std::size_t>(i)];
         out[i] += rounds_parts ? rounded_to(p.d.type, one) : one;
-        if (in_place) out[i] = rounded_to(p.d.type, out[i]);
+        if (rounds_parts && in_place) out[i] = rounded_to(p.d.type, out[i]);
       }
     }
 }
