@@ -82,6 +82,7 @@ class CudaFusedTrial : public Cuda {
 
 TEST_F(CudaFusedTrial, ARightKernelIsTheDefaultAfterOneComparison) {
   for (const int capability : {80, 86, 120}) {
+    show_fused_products(true);  // nothing is known of them again
     emulate_compute_capability(capability);
     Context context(emulated());
     const GemmConfig usual = gemm_int8::default_config(problem(), context.state());
