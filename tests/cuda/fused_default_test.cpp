@@ -76,7 +76,6 @@ TEST_F(CudaFusedDefault, IsWithinFivePercentOfTheFastestOnAnH200) {
   for (const auto& file : std::filesystem::directory_iterator(SWITCHBACK_H200_RECORDS)) {
     if (!file.path().filename().string().starts_with("micro-sweep")) continue;
     for (const auto& [shape, times] : sweep_of(file.path())) {
-      const auto& [m, k, n] = shape;
       const auto own = times.find(describe(default_of(context, shape)));
       double& ratio =
           ratios.try_emplace(shape, std::numeric_limits<double>::infinity()).first->second;

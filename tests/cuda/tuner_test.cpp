@@ -271,9 +271,9 @@ TEST_F(CudaProver, AKernelThatFailedLaterIsNoDefault) {
   const auto tuner = Tuner::open(context, options_in(directory));
   gemm_int8::GemmProblem large = problem();
   large.m = 1000, large.n = large.stride_d = 512;
-  const auto query_of = [&](std::int64_t m) {
+  const auto query_of = [&](std::int64_t rows) {
     gemm_int8::GemmProblem p = large;
-    p.m = m;
+    p.m = rows;
     return gemm_int8::to_query(p, context.state());
   };
   const auto add = [&](const GemmConfig& config, RecordType type) {

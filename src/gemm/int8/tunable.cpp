@@ -181,9 +181,14 @@ GemmProblem kernel_problem(DType output, ScaleMode scale, const ContextState& st
 }
 
 std::vector<ConfigQuery> kernel_problems(const ContextState& state) {
+  constexpr std::int64_t few_rows = 16;  // some kernels take no more
   std::vector<ConfigQuery> queries;
-  for (const DType output : float_outputs)
-    queries.push_back(to_query(kernel_problem(output, ScaleMode::row_col, state), state));
+  for (const DType output : float_outputs) {
+    GemmProblem problem = kernel_problem(output, ScaleMode::row_col, state);
+    queries.push_back(to_query(problem, state));
+    problem.m = few_rows;
+    queries.push_back(to_query(problem, state));
+  }
   return queries;
 }
 
