@@ -29,7 +29,8 @@ void run_wrong(ContextState& state, const BlockwiseProblem& p, const BlockwiseOp
   state.runtime->fill(static_cast<std::byte*>(o.d) + last * element, 0, element);
 }
 
-// Engines as the backend has them, but for a fault of one, and what records have seen.
+// Engines as the backend has them, but for a fault of one, which no record has seen then, and
+// whether records have seen the others.
 void change_blockwise_products(Fault how, std::string_view engine, bool seen) noexcept {
   static std::vector<Engine> engines;
   static std::vector<const Engine*> table;
@@ -37,8 +38,9 @@ void change_blockwise_products(Fault how, std::string_view engine, bool seen) no
   table.clear();
   for (const Engine* each : blockwise::cuda_emulated::engines()) {
     Engine& copy = engines.emplace_back(*each);
-    if (!seen) copy.seen = {};
-    if (how == Fault::none || each->name != engine) continue;
+    const bool is_broken = how != Fault::none && each->name == engine;
+    if (!seen || is_broken) copy.seen = {};
+    if (!is_broken) continue;
     right = each->run;
     copy.run = how == Fault::crash ? crash : run_wrong;
   }
