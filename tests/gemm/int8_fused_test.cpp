@@ -510,7 +510,7 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
   EXPECT_EQ(d, want);
 }
 
-// Which devices have it, and which of its tiles: a matter of generation and of shared memory.
+// Which devices have it, and which of its tiles: a matter of generation.
 class Int8FusedDevices : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -527,32 +527,36 @@ class Int8FusedDevices : public ::testing::Test {
   }
 };
 
-TEST_F(Int8FusedDevices, GenerationsAndSharedMemory) {
+TEST_F(Int8FusedDevices, GenerationsHaveTilesOfTheirOwn) {
   constexpr auto generations = "its kernels are for compute capability 8.x, 9.0, 10.0 and 12.x";
   show_fused_products(true);
   struct Case {
     int capability;
-    std::int64_t deepest;  // of its tiles, 0: Hopper's and those of 10.0; negative: none
+    std::int64_t
+        depth;  // of its tiles of 128 columns, 0: Hopper's and those of 10.0; negative: none
   };
   for (const Case& c :
-       {Case{75, -1}, Case{80, 128}, Case{86, 64}, Case{87, 128}, Case{89, 64}, Case{90, 0},
+       {Case{75, -1}, Case{80, 64}, Case{86, 64}, Case{87, 64}, Case{89, 64}, Case{90, 0},
         Case{100, 0}, Case{103, -1}, Case{110, -1}, Case{120, 64}, Case{121, 64}}) {
     SCOPED_TRACE(c.capability);
     emulate_compute_capability(c.capability);
     const Context context(device_options());
     const EngineInfo info = engine(context);
-    ASSERT_EQ(info.available, c.deepest >= 0) << info.reason;
+    ASSERT_EQ(info.available, c.depth >= 0) << info.reason;
     EXPECT_EQ(info.reason, info.available ? "" : generations);
-    std::int64_t deepest = -1;
+    std::set<std::int64_t> depths;
     bool has_clusters = false;
     for (const GemmConfig& config :
          gemm_int8::candidates(problem_of(4096, 4096, 4096), context.state())) {
       if (config.engine != EngineId::fused) continue;
-      if (config.mc == 256 || deepest < 0) deepest = std::max(deepest, config.kc);
+      if (config.nc == 128) depths.insert(config.kc);
       has_clusters = has_clusters || config.cluster > 1;
     }
-    EXPECT_EQ(deepest, c.deepest);
-    EXPECT_EQ(has_clusters, c.deepest == 0);
+    if (info.available)
+      EXPECT_EQ(depths, std::set<std::int64_t>{c.depth});
+    else
+      EXPECT_TRUE(depths.empty());
+    EXPECT_EQ(has_clusters, c.depth == 0);
   }
   show_fused_products(false);
   emulate_compute_capability(103);
@@ -565,22 +569,22 @@ TEST_F(Int8FusedDevices, GenerationsAndSharedMemory) {
   }
 }
 
-// A configuration of one device is none of another.
+// A configuration of one generation is refused on another.
 TEST_F(Int8FusedDevices, AnotherDevicesTilesAreRefused) {
   show_fused_products(true);
   const GemmProblem problem = problem_of(4096, 4096, 4096);
   emulate_compute_capability(80);
-  GemmConfig deep;
+  GemmConfig tall;
   const Context ampere(device_options());
   for (const GemmConfig& config : gemm_int8::candidates(problem, ampere.state()))
-    if (config.engine == EngineId::fused && config.mc == 256 && config.kc == 128) deep = config;
-  ASSERT_EQ(deep.engine, EngineId::fused);
-  EXPECT_EQ(gemm_int8::check_config(problem, deep, ampere.state()), "");
-  emulate_compute_capability(86);
-  const Context smaller(device_options());
-  EXPECT_EQ(gemm_int8::check_config(problem, deep, smaller.state()),
-            "engine 'fused': there is no kernel of tiles 256x128 (kc=128) in clusters of 1x1 for "
-            "this device");
+    if (config.engine == EngineId::fused && config.mc == 256) tall = config;
+  ASSERT_EQ(tall.engine, EngineId::fused);
+  EXPECT_EQ(gemm_int8::check_config(problem, tall, ampere.state()), "");
+  emulate_compute_capability(90);
+  const Context hopper(device_options());
+  EXPECT_EQ(gemm_int8::check_config(problem, tall, hopper.state()),
+            "engine 'fused': there is no kernel of tiles 256x128 (kc=64) in clusters of 1 for this "
+            "device");
 }
 
 }  // namespace

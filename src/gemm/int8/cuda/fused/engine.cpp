@@ -104,10 +104,14 @@ bool is_worth(const products::FusedVariant& variant, const GemmProblem& p) {
 // fewer they are up to 10 % slower in strips.
 constexpr std::int64_t many_tiles = 16;
 
+// The rows of a tile from which on its order among others was found to matter.
+constexpr int large = 128;
+
 // The widest strip of tiles, of 2, 4 or 8, that wastes little and of which d has two; 0: none. Both
 // sides of d are rounded up to whole strips, whose tiles outside of d take their turn as all others
 // do.
 std::int64_t strip_width(const products::FusedVariant& variant, const GemmProblem& p) {
+  if (variant.tile_m < large) return 0;
   const auto rounded = [](std::int64_t tiles, std::int64_t to) {
     return (tiles + to - 1) / to * to;
   };
@@ -143,7 +147,7 @@ bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& all
   }
   if (best == nullptr) return false;
   config = config_of(*best);
-  if (!best->skinny && tiles(*best, p) > multiprocessors) config.swizzle = strip_width(*best, p);
+  if (tiles(*best, p) > multiprocessors) config.swizzle = strip_width(*best, p);
   return true;
 }
 
@@ -192,7 +196,6 @@ bool default_among(const GemmProblem& p, const ContextState& state, const KnownC
 // Every shape. If d has more tiles than can run at once, and they are large: in both directions,
 // and in the widest strips.
 void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
-  constexpr std::int64_t large = 128;
   for (const products::FusedVariant& variant : variants(state)) {
     if (!is_worth(variant, p)) continue;
     GemmConfig config = config_of(variant);
