@@ -155,15 +155,40 @@ void fill_codes(Context& context, MatrixView<std::int8_t> m, std::uint64_t seed)
                  [&](Context& host, AnyMatrix to) { fill_codes_on_host(host, to, seed); });
 }
 
+namespace {
+
+// The first elements of a contiguous matrix are there: repeats them, in pieces that grow, within
+// the memory where it lies.
+void repeat(Context& context, AnyMatrix m, std::int64_t first) {
+  const std::int64_t all = m.rows * m.cols;
+  const std::size_t element = dtype_size_bytes(m.dtype);
+  for (std::int64_t done = first; done < all; done += std::min(done, all - done)) {
+    const std::int64_t count = std::min(done, all - done);
+    copy(context, {m.data, m.dtype, 1, count, count},
+         {static_cast<std::byte*>(m.data) + static_cast<std::size_t>(done) * element, m.dtype, 1,
+          count, count});
+  }
+}
+
+}  // namespace
+
 void fill_random(Context& context, AnyMatrix m, std::uint64_t seed) {
   if (m.rows == 0 || m.cols == 0) return;
-  fill_from_host(context, m, [&](Context& host, AnyMatrix to) {
-    const std::int64_t values = std::min<std::int64_t>(to.rows * to.cols, (1 << 20) + 7);
-    const Matrix block(to.dtype, 1, values);
-    if (to.dtype == DType::s8)
-      fill_codes_on_host(host, block.any(), seed);
+  const std::int64_t values = std::min<std::int64_t>(m.rows * m.cols, (1 << 20) + 7);
+  const auto fill_block = [&](Context& host, AnyMatrix block) {
+    if (block.dtype == DType::s8)
+      fill_codes_on_host(host, block, seed);
     else
-      fill_normal_on_host(host, block.any(), seed, 1.0f);
+      fill_normal_on_host(host, block, seed, 1.0f);
+  };
+  // A device repeats a block that was sent there once.
+  if (context.state().runtime != nullptr && m.stride == m.cols) {
+    fill_from_host(context, {m.data, m.dtype, 1, values, values}, fill_block);
+    return repeat(context, m, values);
+  }
+  fill_from_host(context, m, [&](Context& host, AnyMatrix to) {
+    const Matrix block(to.dtype, 1, values);
+    fill_block(host, block.any());
     const std::size_t element = dtype_size_bytes(to.dtype);
     const auto* const from = static_cast<const std::byte*>(block.data());
     std::int64_t at = 0;

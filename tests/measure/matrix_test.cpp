@@ -35,6 +35,20 @@ TEST(OwnedMatrix, HoldsTheSameDataOnEveryContext) {
   }
 }
 
+// Of more elements than the block that is repeated: two and a half of them.
+TEST(OwnedMatrix, ADeviceRepeatsRandomDataAsTheHostDoes) {
+  for (const ContextOptions& on : test::all_contexts()) {
+    Context context(on), cpu;
+    for (const DType dtype : {DType::bf16, DType::s8}) {
+      const Matrix want(dtype, 1021, 2567);
+      const Matrix got(context, dtype, 1021, 2567, 0, 1);
+      fill_random(cpu, want.any(), 4);
+      fill_random(context, got.any(), 4);
+      EXPECT_EQ(difference(context, got.any(), want.any()), "") << test::describe(on);
+    }
+  }
+}
+
 TEST(OwnedMatrix, FillsThatKnowTheDeviceAreThoseOfTheHost) {
   for (const ContextOptions& on : test::all_contexts()) {
     Context context(on), cpu;
