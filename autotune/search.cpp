@@ -49,7 +49,8 @@ class Search {
 
   SearchResult run() {
     const Clock::time_point start = options_.now();
-    std::vector<ConfigChoice> candidates = task_.candidates();
+    std::vector<ConfigChoice> candidates =
+        options_.effort == Effort::thorough ? task_.all_candidates() : task_.candidates();
     core::require(!candidates.empty(), "tune: the problem has no configuration");
     if (options_.usual) {
       std::erase(candidates, *options_.usual);
@@ -222,12 +223,14 @@ class Search {
     const auto by_best = [&](std::size_t a, std::size_t b) {
       return best_ms(result_.measured[a]) < best_ms(result_.measured[b]);
     };
-    // A candidate that is twice as slow never wins.
+    // A candidate that is this much slower never wins.
+    constexpr double hopeless = 1.5;
     if (!alive_.empty()) {
       double best = best_ms(result_.measured.front());
       for (const std::size_t i : alive_)
         best = std::min(best, best_ms(result_.measured[i]));
-      std::erase_if(alive_, [&](std::size_t i) { return best_ms(result_.measured[i]) > 2 * best; });
+      std::erase_if(alive_,
+                    [&](std::size_t i) { return best_ms(result_.measured[i]) > hopeless * best; });
     }
     int samples = options_.effort == Effort::quick ? 1 : 2;
     while (alive_.size() > finalists) {

@@ -19,6 +19,8 @@ class Task {
 
   /// Every configuration worth trying; the first is the default.
   [[nodiscard]] virtual std::vector<ConfigChoice> candidates() = 0;
+  /// The same and every other one that there is, for a thorough search.
+  [[nodiscard]] virtual std::vector<ConfigChoice> all_candidates() { return candidates(); }
 
   /// Runs a configuration on random data and says what is wrong with its results; empty if they are
   /// right. Integers and codes are compared exactly. The first call must be for the default, which

@@ -77,7 +77,8 @@ class BlockwiseTask final : public Task {
     else
       measure::poison(context_, d_.any());
     blockwise::run(context_.state(), problem_, config, operands(a_, b_, d_));
-    return expected_.difference(context_, d_.any(), rows_to_keep(problem_.n, problem_.k));
+    return expected_.difference(context_, d_.any(),
+                                rows_to_keep(context_.state().device.kind, problem_.n, problem_.k));
   }
 
   void run(const ConfigChoice& choice) override {

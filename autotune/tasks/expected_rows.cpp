@@ -30,16 +30,33 @@ std::string ExpectedRows::difference(Context& context, AnyMatrix d, std::int64_t
     where = measure::difference(context, core::rows_of(d, d.rows - last, last), last_.any());
     if (!where.empty()) where = fmt::format("of the last {} rows: {}", last, where);
   }
-  // The reference's rows first, then all of the first configuration that agreed with it.
-  if (where.empty() && first_.rows() < kept)
-    first_ = measure::host_copy(context, core::rows_of(d, 0, kept));
-  return where;
+  if (!where.empty() || first_.rows() >= kept) return where;
+  const AnyMatrix spread = spread_rows(d, kept);
+  if (kept_.empty())
+    kept_ = measure::host_copy(context, spread);
+  else
+    where = measure::difference(context, spread, kept_.any());
+  return where.empty() ? where : fmt::format("of {} rows from all over: {}", spread.rows, where);
 }
 
-std::int64_t rows_to_keep(std::int64_t rows, std::int64_t cols) noexcept {
-  constexpr std::int64_t most_elements = std::int64_t{1} << 24;
+std::int64_t most_kept_elements(DeviceKind device) noexcept {
+  return std::int64_t{1} << (device == DeviceKind::cpu ? 24 : 22);
+}
+
+std::int64_t rows_to_keep(DeviceKind device, std::int64_t rows, std::int64_t cols) noexcept {
+  constexpr std::int64_t least = 64;
   return std::min(rows,
-                  std::max<std::int64_t>(64, most_elements / std::max<std::int64_t>(1, cols)));
+                  std::max(least, most_kept_elements(device) / std::max<std::int64_t>(1, cols)));
+}
+
+AnyMatrix spread_rows(AnyMatrix m, std::int64_t most) noexcept {
+  if (m.rows <= most || most < 1) return m;
+  const std::int64_t step = (m.rows + most - 1) / most | 1;
+  const std::int64_t first = (m.rows - 1) % step;
+  const std::int64_t rows = (m.rows - 1) / step + 1;
+  m = core::rows_of(m, first, rows);
+  m.stride *= step;
+  return m;
 }
 
 }  // namespace switchback::autotune

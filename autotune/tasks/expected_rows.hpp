@@ -13,8 +13,8 @@
 namespace switchback::autotune {
 
 /// The first rows of a result, and on a device the last ones, as its last engine computes them: the
-/// reference, or its stand-in there; and, once a configuration agreed with these, all rows of that
-/// one as far as their image is worth keeping.
+/// reference, or its stand-in there; and, once a configuration agreed with these, rows of that one
+/// from all over the result.
 class ExpectedRows {
  public:
   /// Computes rows [first, first + rows) by that engine, into memory of the host.
@@ -25,16 +25,22 @@ class ExpectedRows {
   /// moment.
   void expect(DeviceKind device, std::int64_t rows, double products_of_row,
               const ByOracle& by_oracle);
-  /// What is wrong with the rows of d; empty: nothing. The first `kept` rows of the first one of
-  /// which nothing is are expected from then on.
+  /// What is wrong with the rows of d; empty: nothing. At most `kept` rows of the first d with
+  /// nothing wrong, equally far from each other, are expected from then on.
   std::string difference(Context& context, AnyMatrix d, std::int64_t kept);
 
  private:
-  measure::Matrix first_, last_;
+  measure::Matrix first_, last_, kept_;
 };
 
-/// How many rows of a result are compared and their image kept: as many as fit. On a device the
-/// last rows are compared too.
-std::int64_t rows_to_keep(std::int64_t rows, std::int64_t cols) noexcept;
+/// How many elements of a result are compared and kept for that: on a device as many as the host
+/// fetches within a few milliseconds.
+std::int64_t most_kept_elements(DeviceKind device) noexcept;
+/// How many rows of a result these are; at least 64, if it has so many.
+std::int64_t rows_to_keep(DeviceKind device, std::int64_t rows, std::int64_t cols) noexcept;
+
+/// At most `most` rows of m, equally far from each other up to the last one; all if there are no
+/// more. Their distance is odd, so that they are at all places of a kernel's tiles.
+AnyMatrix spread_rows(AnyMatrix m, std::int64_t most) noexcept;
 
 }  // namespace switchback::autotune

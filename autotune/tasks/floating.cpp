@@ -7,6 +7,7 @@
 
 #include "autotune/tasks/tasks.hpp"
 #include "core/context_state.hpp"
+#include "core/matrix_rows.hpp"
 #include "gemm/floating/engine.hpp"
 #include "measure/caches.hpp"
 #include "measure/data.hpp"
@@ -21,11 +22,14 @@ using floating::Config;
 using floating::Problem;
 using measure::element;
 
+// An element of d in row `row` of those that are looked at.
 struct Sample {
-  std::int64_t row, col;
+  std::size_t row;
+  std::int64_t col;
   double want, bound;
 };
-constexpr int samples = 400;
+// As many rows as columns, so that a check fetches few rows of d.
+constexpr int sampled_lines = 20;
 
 class StandardTask final : public Task {
  public:
@@ -46,7 +50,6 @@ class StandardTask final : public Task {
       measure::fill_random(context, bias_.any(), 3);
       operands_.bias = bias_.any();
     }
-    sample();
     const double bytes = (static_cast<double>(p.m) * static_cast<double>(p.k) +
                           static_cast<double>(p.n) * static_cast<double>(p.k)) *
                              static_cast<double>(dtype_size_bytes(p.input)) +
@@ -62,14 +65,10 @@ class StandardTask final : public Task {
   }
 
   std::vector<ConfigChoice> candidates() override {
-    std::vector<ConfigChoice> choices;
-    const std::vector<Config> configs = floating::candidates(problem_, context_.state());
-    for (const Config& config : configs) {
-      // The reference is for tests: it competes only if nothing else does.
-      if (engine_of(config)->is_oracle && config != configs.front()) continue;
-      choices.push_back(floating::to_choice(config));
-    }
-    return choices;
+    return choices_of(floating::candidates(problem_, context_.state()));
+  }
+  std::vector<ConfigChoice> all_candidates() override {
+    return choices_of(floating::all_candidates(problem_, context_.state()));
   }
 
   std::string check(const ConfigChoice& choice) override {
@@ -77,18 +76,19 @@ class StandardTask final : public Task {
     if (!floating::from_choice(choice, config)) return "the numbers are no configuration";
     const std::string reason = floating::check_config(problem_, config, context_.state());
     if (!reason.empty()) return reason;
+    if (samples_.empty()) sample();
     if (problem_.accumulate)
       measure::fill_random(context_, d_.any(), 4);
     else
       measure::poison(context_, d_.any());
     floating::run(context_, problem_, config, operands_);
-    const measure::Matrix d = measure::to_host(context_, d_);
+    const measure::Matrix d = sampled_rows();
     for (const Sample& s : samples_) {
-      const double got = element(d.any(), s.row, s.col);
+      const double got = element(d.any(), static_cast<std::int64_t>(s.row), s.col);
       // False for a NaN too.
       if (!(std::abs(got - s.want) <= s.bound))
-        return fmt::format("element ({},{}) is {:g}, not {:g} within {:g}", s.row, s.col, got,
-                           s.want, s.bound);
+        return fmt::format("element ({},{}) is {:g}, not {:g} within {:g}", rows_[s.row], s.col,
+                           got, s.want, s.bound);
     }
     return {};
   }
@@ -124,6 +124,15 @@ class StandardTask final : public Task {
   }
 
  private:
+  std::vector<ConfigChoice> choices_of(const std::vector<Config>& configs) const {
+    std::vector<ConfigChoice> choices;
+    for (const Config& config : configs) {
+      // The reference is for tests: it competes only if nothing else does.
+      if (engine_of(config)->is_oracle && config != configs.front()) continue;
+      choices.push_back(floating::to_choice(config));
+    }
+    return choices;
+  }
   // Null for a number that is no engine's.
   [[nodiscard]] const floating::Engine* engine_of(const Config& config) const {
     return floating::find_engine(problem_.device, config.engine);
@@ -138,26 +147,42 @@ class StandardTask final : public Task {
     if (p.accumulate) measure::fill_random(context_, d_.any(), 4);
     const measure::Matrix a = measure::to_host(context_, a_);
     const measure::Matrix b = measure::to_host(context_, b_);
-    const measure::Matrix d = measure::to_host(context_, d_);
+    rows_ = lines(p.m, 11);
+    const std::vector<std::int64_t> cols = lines(p.n, 12);
+    const measure::Matrix d = sampled_rows();
     const measure::Matrix bias = measure::to_host(context_, bias_);
     const double sum_error = (64 + 4 * std::sqrt(static_cast<double>(p.k))) * 0x1p-24;
-    for (int i = 0; i < samples; ++i) {
-      const auto pick = [&](std::int64_t size, std::uint64_t salt) {
-        if (i < 2) return i == 0 ? std::int64_t{0} : size - 1;
-        return static_cast<std::int64_t>(measure::random_bits(salt, static_cast<std::uint64_t>(i)) %
-                                         static_cast<std::uint64_t>(size));
-      };
-      Sample s{pick(p.m, 11), pick(p.n, 12), 0, 0};
-      const measure::InnerProduct sum =
-          measure::inner_product(measure::row_of(a.any(), p.transpose_a, s.row),
-                                 measure::row_of(b.any(), !p.transpose_b, s.col));
-      s.want = sum.value;
-      if (p.bias) s.want += element(bias.any(), 0, s.col);
-      if (p.accumulate) s.want += element(d.any(), s.row, s.col);
-      s.bound = sum_error * (sum.magnitude + std::abs(s.want) + 8) +
-                2 * measure::rounding_error(p.output, std::abs(s.want) + 8);
-      samples_.push_back(s);
-    }
+    for (std::size_t row = 0; row < rows_.size(); ++row)
+      for (const std::int64_t col : cols) {
+        Sample s{row, col, 0, 0};
+        const measure::InnerProduct sum =
+            measure::inner_product(measure::row_of(a.any(), p.transpose_a, rows_[row]),
+                                   measure::row_of(b.any(), !p.transpose_b, col));
+        s.want = sum.value;
+        if (p.bias) s.want += element(bias.any(), 0, col);
+        if (p.accumulate) s.want += element(d.any(), static_cast<std::int64_t>(row), col);
+        s.bound = sum_error * (sum.magnitude + std::abs(s.want) + 8) +
+                  2 * measure::rounding_error(p.output, std::abs(s.want) + 8);
+        samples_.push_back(s);
+      }
+  }
+
+  // The first, the last and random ones of `size` rows or columns.
+  static std::vector<std::int64_t> lines(std::int64_t size, std::uint64_t salt) {
+    std::vector<std::int64_t> some = {0, size - 1};
+    for (std::uint64_t i = 2; i < sampled_lines; ++i)
+      some.push_back(static_cast<std::int64_t>(measure::random_bits(salt, i) %
+                                               static_cast<std::uint64_t>(size)));
+    return some;
+  }
+
+  // Those rows of d, on the host.
+  [[nodiscard]] measure::Matrix sampled_rows() const {
+    measure::Matrix some(problem_.output, static_cast<std::int64_t>(rows_.size()), problem_.n);
+    for (std::size_t i = 0; i < rows_.size(); ++i)
+      measure::copy(context_, core::rows_of(d_.any(), rows_[i], 1),
+                    core::rows_of(some.any(), static_cast<std::int64_t>(i), 1));
+    return some;
   }
 
   Context& context_;
@@ -171,6 +196,7 @@ class StandardTask final : public Task {
   std::vector<Further> further_;
   std::size_t next_ = 0;
   std::vector<Sample> samples_;
+  std::vector<std::int64_t> rows_;  ///< those that the samples are in
 };
 
 }  // namespace

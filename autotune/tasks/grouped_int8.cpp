@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "autotune/tasks/expected_rows.hpp"
 #include "autotune/tasks/sums.hpp"
 #include "autotune/tasks/task_groups.hpp"
 #include "autotune/tasks/tasks.hpp"
@@ -32,18 +33,17 @@ using gemm_int8::GroupedProblem;
 using gemm_int8::GroupRows;
 using gemm_int8::ScaleMode;
 
-// What is compared has as many slots as fit: the images of its results are kept.
-constexpr std::int64_t most_checked_outputs = std::int64_t{1} << 24;
-
 class GroupedInt8Task final : public Task {
  public:
   GroupedInt8Task(Context& context, const GroupedProblem& problem, Purpose purpose)
       : context_(context) {
     const GemmProblem& p = problem.each;
     timed_ = setting(problem, p.m);
+    // What is compared has as many slots as fit: the images of its results are kept.
     const std::int64_t least = 16 * problem.groups;
-    checked_ = setting(problem, std::min(p.m, std::max(least, most_checked_outputs /
-                                                                  std::max<std::int64_t>(1, p.n))));
+    const std::int64_t fit =
+        most_kept_elements(context.state().device.kind) / std::max<std::int64_t>(1, p.n);
+    checked_ = setting(problem, std::min(p.m, std::max(least, fit)));
     a_ = measure::Matrix(context, DType::s8, p.m, p.k, p.stride_a, p.alignment);
     b_ = measure::Matrix(context, DType::s8, problem.groups * p.n, p.k, p.stride_b, p.alignment);
     d_ = output(p.output);
@@ -77,14 +77,10 @@ class GroupedInt8Task final : public Task {
   }
 
   std::vector<ConfigChoice> candidates() override {
-    std::vector<ConfigChoice> choices;
-    const std::vector<GemmConfig> configs = gemm_int8::candidates(timed_.problem, context_.state());
-    for (const GemmConfig& config : configs) {
-      // The reference is for tests: it takes part only where nothing else does.
-      if (engine_of(config)->is_oracle && config != configs.front()) continue;
-      choices.push_back(gemm_int8::to_choice(config));
-    }
-    return choices;
+    return choices_of(gemm_int8::candidates(timed_.problem, context_.state()));
+  }
+  std::vector<ConfigChoice> all_candidates() override {
+    return choices_of(gemm_int8::all_candidates(timed_.problem, context_.state()));
   }
 
   std::string check(const ConfigChoice& choice) override {
@@ -197,6 +193,15 @@ class GroupedInt8Task final : public Task {
 
   static GroupedOperands operands_of(const Setting& setting, const GemmOperands& first) {
     return {.first = first, .rows = setting.groups.rows(), .groups = setting.groups.view()};
+  }
+  std::vector<ConfigChoice> choices_of(const std::vector<GemmConfig>& configs) const {
+    std::vector<ConfigChoice> choices;
+    for (const GemmConfig& config : configs) {
+      // The reference is for tests: it takes part only where nothing else does.
+      if (engine_of(config)->is_oracle && config != configs.front()) continue;
+      choices.push_back(gemm_int8::to_choice(config));
+    }
+    return choices;
   }
   // Null for a number that is no engine's.
   [[nodiscard]] const Engine* engine_of(const GemmConfig& config) const {

@@ -34,7 +34,7 @@ class Int8Task final : public Task {
       : context_(context), problem_(problem) {
     const GemmProblem& p = problem_;
     checked_ = p;
-    checked_.m = rows_to_keep(p.m, p.n);
+    checked_.m = rows_to_keep(context.state().device.kind, p.m, p.n);
     sums_ = checked_;
     sums_.output = DType::s32;
     sums_.scale = ScaleMode::none;
@@ -87,14 +87,10 @@ class Int8Task final : public Task {
   }
 
   std::vector<ConfigChoice> candidates() override {
-    std::vector<ConfigChoice> choices;
-    const std::vector<GemmConfig> configs = gemm_int8::candidates(problem_, context_.state());
-    for (const GemmConfig& config : configs) {
-      // The reference is for tests: it takes part only where nothing else does.
-      if (engine_of(config)->is_oracle && config != configs.front()) continue;
-      choices.push_back(gemm_int8::to_choice(config));
-    }
-    return choices;
+    return choices_of(gemm_int8::candidates(problem_, context_.state()));
+  }
+  std::vector<ConfigChoice> all_candidates() override {
+    return choices_of(gemm_int8::all_candidates(problem_, context_.state()));
   }
 
   std::string check(const ConfigChoice& choice) override {
@@ -185,6 +181,15 @@ class Int8Task final : public Task {
   }
 
  private:
+  std::vector<ConfigChoice> choices_of(const std::vector<GemmConfig>& configs) const {
+    std::vector<ConfigChoice> choices;
+    for (const GemmConfig& config : configs) {
+      // The reference is for tests: it takes part only where nothing else does.
+      if (engine_of(config)->is_oracle && config != configs.front()) continue;
+      choices.push_back(gemm_int8::to_choice(config));
+    }
+    return choices;
+  }
   // Null for a number that is no engine's.
   [[nodiscard]] const Engine* engine_of(const GemmConfig& config) const {
     return gemm_int8::find_engine(context_.state().device.kind, config.engine);

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "autotune/tasks/expected_rows.hpp"
 #include "autotune/tasks/tasks.hpp"
 #include "core/context_state.hpp"
 #include "measure/caches.hpp"
@@ -74,19 +75,27 @@ class QuantizeOperands {
   [[nodiscard]] std::vector<measure::Matrix> images(Context& context) const {
     std::vector<measure::Matrix> all;
     for (const measure::Matrix* result : results_)
-      all.push_back(measure::host_copy(context, result->any()));
+      all.push_back(measure::host_copy(context, compared(context, result->any())));
     return all;
   }
   [[nodiscard]] std::string difference_to(Context& context,
                                           const std::vector<measure::Matrix>& want) const {
     for (std::size_t i = 0; i < results_.size(); ++i) {
-      std::string where = measure::difference(context, results_[i]->any(), want[i].any());
+      std::string where =
+          measure::difference(context, compared(context, results_[i]->any()), want[i].any());
       if (!where.empty()) return fmt::format("{} of result {}", where, i);
     }
     return {};
   }
 
  private:
+  // What the host looks at: all that a CPU made, and rows from all over a large result of a device.
+  static AnyMatrix compared(const Context& context, AnyMatrix result) {
+    const DeviceKind device = context.state().device.kind;
+    if (device == DeviceKind::cpu) return result;
+    return spread_rows(result, rows_to_keep(device, result.rows, result.cols));
+  }
+
   const quant::OpParts& parts_;
   measure::Matrix x_, absmax_x_, q_, q_t_, absmax_, absmax_t_, sums_, value_;
   std::vector<const measure::Matrix*> results_;
@@ -121,8 +130,8 @@ class QuantizeTask final : public Task {
     return choices;
   }
 
-  // A problem of the same kind is compared with the reference, which would take too long for a
-  // large one; that is compared with what the first configuration made of it.
+  // A small problem of the same kind is compared with the reference, which would take too long for
+  // a large one; that is compared with what the first configuration made of it.
   std::string check(const ConfigChoice& choice) override {
     quant::Config config;
     if (!quant::from_choice(choice, config)) return "the numbers are no configuration";

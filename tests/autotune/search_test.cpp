@@ -4,11 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <map>
 #include <set>
 
+#include "autotune/tasks/expected_rows.hpp"
 #include "measure/data.hpp"
+#include "measure/matrix.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::autotune {
@@ -57,9 +61,15 @@ class FakeTask : public Task {
       : machine_(machine), times_ms_(std::move(times_ms)) {}
 
   std::vector<ConfigChoice> candidates() override {
-    std::vector<ConfigChoice> all(times_ms_.size());
+    std::vector<ConfigChoice> all(std::min(few, times_ms_.size()));
     for (std::size_t i = 0; i < all.size(); ++i)
       all[i].words[0] = static_cast<std::int64_t>(i);
+    return all;
+  }
+  std::vector<ConfigChoice> all_candidates() override {
+    std::vector<ConfigChoice> all = candidates();
+    for (std::size_t i = all.size(); i < times_ms_.size(); ++i)
+      all.emplace_back().words[0] = static_cast<std::int64_t>(i);
     return all;
   }
   std::string check(const ConfigChoice& choice) override {
@@ -82,6 +92,7 @@ class FakeTask : public Task {
   static std::size_t index(const ConfigChoice& choice) {
     return static_cast<std::size_t>(choice.words[0]);
   }
+  std::size_t few = 1000;  ///< how many are worth trying without an order to try all
   std::set<std::size_t> wrong, throws, risky;
   std::map<std::size_t, std::int64_t> scratch;
   std::map<std::size_t, int> runs;
@@ -119,6 +130,28 @@ TEST(Search, TheFastestWins) {
   // The rest of the final follows in the order in which it would have won.
   ASSERT_EQ(result.ranking.size(), 6u);
   EXPECT_EQ(result.ranking[1], 2u);
+}
+
+TEST(Search, OnlyAThoroughOneTriesAllCandidates) {
+  for (const Effort effort : {Effort::quick, Effort::normal, Effort::thorough}) {
+    FakeMachine machine;
+    FakeTask task(machine, {1.0, 0.9, 1.1, 0.5});
+    task.few = 3;
+    SearchOptions options = options_on(machine);
+    options.effort = effort;
+    const bool all = effort == Effort::thorough;
+    EXPECT_EQ(winner_of(task, options), all ? 3u : 1u);
+    EXPECT_EQ(task.runs.count(3), all ? 1u : 0u);
+  }
+}
+
+// One call proves it, one is timed, and that is all.
+TEST(Search, ACandidateThatIsMuchSlowerIsDroppedAfterItsFirstTime) {
+  FakeMachine machine;
+  FakeTask task(machine, {1.0, 0.8, 1.1, 1.25});
+  EXPECT_EQ(winner_of(task, options_on(machine)), 1u);
+  EXPECT_EQ(task.runs[3], 2);
+  EXPECT_GT(task.runs[2], 2);
 }
 
 TEST(Search, TheDefaultStaysUnlessBeatenByTwoPercent) {
@@ -336,6 +369,23 @@ TEST(Search, WinnersAreStableOnANoisyMachine) {
     }
   }
   EXPECT_GE(agreed, all * 95 / 100) << agreed << " of " << all;
+}
+
+TEST(Search, SpreadRowsAreFewAndReachTheLast) {
+  const measure::Matrix m(DType::s32, 1000, 2);
+  const AnyMatrix all = m.any();
+  for (const std::int64_t most : {1, 2, 3, 7, 64, 333, 500, 501, 999, 1000, 2000}) {
+    const AnyMatrix some = spread_rows(all, most);
+    EXPECT_LE(some.rows, most);
+    EXPECT_GE(3 * some.rows, std::min<std::int64_t>(most, all.rows)) << most;
+    const std::int64_t step = some.stride / all.stride;
+    EXPECT_EQ(step % 2, 1) << most;
+    const auto first = (static_cast<std::byte*>(some.data) - static_cast<std::byte*>(all.data)) /
+                       static_cast<std::ptrdiff_t>(2 * sizeof(std::int32_t));
+    EXPECT_GE(first, 0);
+    EXPECT_LT(first, step);
+    EXPECT_EQ(first + (some.rows - 1) * step, all.rows - 1) << most;
+  }
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ struct Product {
     return is_right;
   }
   std::vector<GemmConfig> candidates() const {
-    return gemm_int8::candidates(problem, context.state());
+    return gemm_int8::all_candidates(problem, context.state());
   }
   std::string refusal(const GemmConfig& config) const {
     return gemm_int8::check_config(problem, config, context.state());
@@ -525,7 +525,7 @@ TEST_F(CudaAlgorithmConfigs, EveryStandardCandidateIsRight) {
   for (const DType input : {DType::bf16, DType::f16})
     for (const bool accumulate : {false, true}) {
       StandardProduct product(context, input, accumulate);
-      const auto all = floating::candidates(product.problem, context.state());
+      const auto all = floating::all_candidates(product.problem, context.state());
       EXPECT_GT(all.size(), 40u);
       EXPECT_EQ(all.front(), floating::default_config(product.problem, context.state()));
       EXPECT_TRUE(floating::is_risky(all.back()));
@@ -580,10 +580,10 @@ TEST_F(CudaAlgorithmConfigs, Tf32TakesAnAlgorithmAndIsNoCandidate) {
   config.engine = floating::EngineId::cublaslt_tf32;
   config.cublaslt = chosen().cublaslt;
   EXPECT_EQ(floating::check_config(problem, config, context.state()), "");
-  for (const floating::Config& candidate : floating::candidates(problem, context.state()))
+  for (const floating::Config& candidate : floating::all_candidates(problem, context.state()))
     EXPECT_EQ(candidate.engine, floating::EngineId::cublaslt);
   problem.k = 0;
-  EXPECT_EQ(floating::candidates(problem, context.state()).size(), 1u);
+  EXPECT_EQ(floating::all_candidates(problem, context.state()).size(), 1u);
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ TEST_F(CudaAlgorithms, OfResultsOf16BitsNoneRoundsMoreThanTheResult) {
     Schemes of_all;
     for (const auto& one : found(1000, 64 * mib))
       of_all.insert(one.algorithm.reduction);
-    for (const auto& one : lt::candidates(handle(), product, 1000))
+    for (const auto& one : lt::all_candidates(handle(), product, 1000))
       if (one.choice.algorithm.has_value()) of_all.insert(one.choice.algorithm->reduction);
     return of_all;
   };
@@ -251,7 +251,7 @@ TEST_F(CudaAlgorithms, AttributesOutliveAVersion) {
 }
 
 TEST_F(CudaAlgorithms, CandidatesAreTheDefaultThenTheRankedThenTheOthers) {
-  const auto all = lt::candidates(handle(), product, 32);
+  const auto all = lt::all_candidates(handle(), product, 32);
   EXPECT_EQ(all.front().place, 0);
   EXPECT_EQ(all.front().choice, CublasLtChoice{});
   const auto is_unranked = [](const auto& candidate) { return candidate.choice.unranked; };
@@ -277,11 +277,23 @@ TEST_F(CudaAlgorithms, CandidatesAreTheDefaultThenTheRankedThenTheOthers) {
   EXPECT_EQ(workspaces, (std::set<std::int64_t>{0, 32, 64}));
 }
 
+TEST_F(CudaAlgorithms, UsuallyTheFirstOfTheRankingAreEnough) {
+  const auto all = lt::all_candidates(handle(), product, 32);
+  const auto few = lt::candidates(handle(), product);
+  ASSERT_EQ(few.size(), lt::few_ranked);
+  ASSERT_GT(all.size(), few.size());
+  for (std::size_t i = 0; i < few.size(); ++i) {
+    EXPECT_EQ(few[i].place, all[i].place);
+    EXPECT_EQ(few[i].choice, all[i].choice);
+    EXPECT_FALSE(few[i].choice.unranked);
+  }
+}
+
 // A library may keep in its 64 bytes what it tells no attribute of: then the place says which.
 TEST_F(CudaAlgorithms, WhatAttributesDoNotTellIsTakenByPlace) {
   options().hidden_attributes = true;
   const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
-  const auto all = lt::candidates(handle(), product, 32);
+  const auto all = lt::all_candidates(handle(), product, 32);
   for (std::size_t i = 0; i < ranked.size(); ++i) {
     EXPECT_EQ(all[i].place, static_cast<std::int64_t>(i));
     EXPECT_EQ(all[i].choice, CublasLtChoice{});
@@ -297,7 +309,8 @@ TEST_F(CudaAlgorithms, WhatAttributesDoNotTellIsTakenByPlace) {
 TEST_F(CudaAlgorithms, ALibraryWithNothingHasTheDefaultToTry) {
   product.align_a = product.align_b = product.align_d = 2;
   EXPECT_TRUE(found(1000, 64 * mib).empty());
-  EXPECT_EQ(lt::candidates(handle(), product, 32).size(), 1u);
+  EXPECT_EQ(lt::all_candidates(handle(), product, 32).size(), 1u);
+  EXPECT_EQ(lt::candidates(handle(), product).size(), 1u);
 }
 
 // The functions are looked for once a process, so this has a process of its own.
@@ -314,7 +327,7 @@ TEST_F(CudaAlgorithms, WithoutTheirFunctionsTheRankingIsLeft) {
             "algorithm " + describe(large_workspace()) + ": " + reason);
   const auto ranked = lt::ranking(handle(), product, descriptors, 64);
   EXPECT_GT(ranked.size(), 8u);
-  const auto all = lt::candidates(handle(), product, 32);
+  const auto all = lt::all_candidates(handle(), product, 32);
   EXPECT_EQ(all.size(), ranked.size() + 1) << "and the one with 64 MiB";
   for (const auto& candidate : all)
     EXPECT_FALSE(candidate.choice.algorithm.has_value());

@@ -58,7 +58,7 @@ TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
   Context context(emulated());
   const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
   GemmConfig wrong;
-  for (const GemmConfig& config : gemm_int8::candidates(problem(), context.state()))
+  for (const GemmConfig& config : gemm_int8::all_candidates(problem(), context.state()))
     if (config.cublaslt.algorithm && !gemm_int8::is_risky(problem(), config, context.state()))
       wrong = config;
   ASSERT_TRUE(wrong.cublaslt.algorithm.has_value());
@@ -482,7 +482,7 @@ TEST_F(Cuda, AnAlgorithmThatIsRefusedAtRunTimeIsTheDefaultAloud) {
   p.scale = gemm_int8::ScaleMode::none;
   const ConfigQuery query = gemm_int8::to_query(p, context.state());
   GemmConfig explicit_one;
-  for (const GemmConfig& config : gemm_int8::candidates(p, context.state()))
+  for (const GemmConfig& config : gemm_int8::all_candidates(p, context.state()))
     if (config.cublaslt.algorithm && config.engine == gemm_int8::EngineId::cublaslt)
       explicit_one = config;
   Record record;

@@ -89,7 +89,9 @@ Config default_config(const Problem& problem, const ContextState&) {
   return reference;
 }
 
-std::vector<Config> candidates(const Problem& problem, const ContextState& state) {
+namespace {
+
+std::vector<Config> list_candidates(const Problem& problem, const ContextState& state, bool all) {
   std::vector<Config> configs = {default_config(problem, state)};
   if (problem.device != DeviceKind::cpu) {
     const Engine* e = find_engine(problem.device, configs.front().engine);
@@ -97,12 +99,23 @@ std::vector<Config> candidates(const Problem& problem, const ContextState& state
     if (empty || e == nullptr || e->candidates == nullptr || !runs(problem, configs.front()))
       return configs;
     configs.clear();
-    e->candidates(problem, state, configs);
+    (all && e->all_candidates != nullptr ? e->all_candidates : e->candidates)(problem, state,
+                                                                              configs);
     return configs;
   }
   for (const Config& config : {sgemm, matmul, matmul_packed, openblas, reference})
     if (config != configs.front() && runs(problem, config)) configs.push_back(config);
   return configs;
+}
+
+}  // namespace
+
+std::vector<Config> candidates(const Problem& problem, const ContextState& state) {
+  return list_candidates(problem, state, false);
+}
+
+std::vector<Config> all_candidates(const Problem& problem, const ContextState& state) {
+  return list_candidates(problem, state, true);
 }
 
 std::string check_config(const Problem& problem, const Config& config, const ContextState& state) {

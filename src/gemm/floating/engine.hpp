@@ -61,6 +61,9 @@ struct Engine {
   /// Null for an engine that has one configuration, or those of the table in config.cpp.
   void (*candidates)(const Problem& problem, const ContextState& state,
                      std::vector<Config>& out) = nullptr;
+  /// All that it has, for an engine of which only some are worth trying; null: the same.
+  void (*all_candidates)(const Problem& problem, const ContextState& state,
+                         std::vector<Config>& out) = nullptr;
   std::string (*refuses_config)(const Problem& problem, const Config& config,
                                 const ContextState& state) = nullptr;
   std::string (*provenance)(const Problem& problem, const Config& config,

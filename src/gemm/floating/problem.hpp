@@ -78,8 +78,11 @@ inline bool is_risky(const Config& config) noexcept {
   return config.cublaslt.unranked;
 }
 
-/// May take milliseconds, but runs no product. tf32 is never among them: it is a different product.
+/// Those worth measuring, the default first. May take milliseconds, but runs no product. tf32 is
+/// never among them: it is a different product.
 std::vector<Config> candidates(const Problem& problem, const ContextState& state);
+/// The same with all algorithms of a library that has many.
+std::vector<Config> all_candidates(const Problem& problem, const ContextState& state);
 Config default_config(const Problem& problem, const ContextState& state);
 
 }  // namespace switchback::floating

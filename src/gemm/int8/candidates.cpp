@@ -140,15 +140,25 @@ bool kernel_of(DeviceKind device, const GroupedProblem& problem, const GemmConfi
   return find_kernel(device, problem, config, kernel);
 }
 
-std::vector<GemmConfig> candidates(const GemmProblem& problem, const ContextState& state) {
+namespace {
+
+void add_candidates(const Engine& engine, const GemmProblem& problem, const ContextState& state,
+                    bool all, std::vector<GemmConfig>& out) {
+  (all && engine.all_candidates != nullptr ? engine.all_candidates : engine.candidates)(problem,
+                                                                                        state, out);
+}
+
+std::vector<GemmConfig> list_candidates(const GemmProblem& problem, const ContextState& state,
+                                        bool all) {
   std::vector<GemmConfig> more;
   for (const Engine* engine : engines(state.device.kind))
     if (reads(state, *engine, problem.packed_for) && refusal(*engine, problem, state).empty())
-      engine->candidates(problem, state, more);
+      add_candidates(*engine, problem, state, all, more);
   return distinct(default_config(problem, state), more);
 }
 
-std::vector<GemmConfig> candidates(const GroupedProblem& problem, const ContextState& state) {
+std::vector<GemmConfig> list_candidates(const GroupedProblem& problem, const ContextState& state,
+                                        bool all) {
   std::vector<GemmConfig> more;
   for (const Engine* engine : engines(state.device.kind)) {
     if (!reads(state, *engine, problem.each.packed_for) ||
@@ -159,9 +169,27 @@ std::vector<GemmConfig> candidates(const GroupedProblem& problem, const ContextS
     if (engine->grouped_candidates != nullptr)
       engine->grouped_candidates(problem, state, more);
     else
-      engine->candidates(mean_problem(problem), state, more);
+      add_candidates(*engine, mean_problem(problem), state, all, more);
   }
   return distinct(default_config(problem, state), more);
+}
+
+}  // namespace
+
+std::vector<GemmConfig> candidates(const GemmProblem& problem, const ContextState& state) {
+  return list_candidates(problem, state, false);
+}
+
+std::vector<GemmConfig> all_candidates(const GemmProblem& problem, const ContextState& state) {
+  return list_candidates(problem, state, true);
+}
+
+std::vector<GemmConfig> candidates(const GroupedProblem& problem, const ContextState& state) {
+  return list_candidates(problem, state, false);
+}
+
+std::vector<GemmConfig> all_candidates(const GroupedProblem& problem, const ContextState& state) {
+  return list_candidates(problem, state, true);
 }
 
 namespace {

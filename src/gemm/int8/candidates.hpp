@@ -17,6 +17,8 @@ namespace switchback::gemm_int8 {
 /// in this Context (for a packed problem: of the engine it is packed for). May take milliseconds,
 /// but runs no product. See is_risky().
 std::vector<GemmConfig> candidates(const GemmProblem& problem, const ContextState& state);
+/// The same with all algorithms of a library that has many.
+std::vector<GemmConfig> all_candidates(const GemmProblem& problem, const ContextState& state);
 
 /// Whether running it may hang or fault: a library's checks passed it, but its ranking did not name
 /// it; or its kernel is not trusted here. The tuner tries such a configuration in another process
@@ -70,6 +72,7 @@ void run_checked(ContextState& state, const GemmProblem& problem, const GemmConf
 // The same of grouped products. Where an engine has none, which only the CPU allows, its
 // configuration is the default of each group's product, and these run one after another.
 std::vector<GemmConfig> candidates(const GroupedProblem& problem, const ContextState& state);
+std::vector<GemmConfig> all_candidates(const GroupedProblem& problem, const ContextState& state);
 GemmConfig default_config(const GroupedProblem& problem, const ContextState& state);
 std::string check_config(const GroupedProblem& problem, const GemmConfig& config,
                          const ContextState& state);

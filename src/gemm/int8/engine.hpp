@@ -91,6 +91,9 @@ struct Engine {
   GemmConfig (*default_config)(const GemmProblem& problem, const ContextState& state);
   void (*candidates)(const GemmProblem& problem, const ContextState& state,
                      std::vector<GemmConfig>& out);
+  /// All that it has, for an engine of which only some are worth trying; null: the same.
+  void (*all_candidates)(const GemmProblem& problem, const ContextState& state,
+                         std::vector<GemmConfig>& out) = nullptr;
   /// Why it cannot run a problem it accepts as a configuration within its limits says; empty if it
   /// can. Null for an engine that has nothing to ask. May ask a library; the answer is kept.
   std::string (*refuses_config)(const GemmProblem& problem, const GemmConfig& config,

@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <set>
+#include <utility>
 
 #include "gemm/cublaslt/cuda/build.hpp"
 
@@ -263,26 +265,18 @@ std::int64_t workspace_mib_for(std::size_t bytes) {
   return least;
 }
 
-}  // namespace
+// Candidates from the library's rankings, each algorithm once.
+class Ranking {
+ public:
+  Ranking(Search& search, std::size_t most) : search_(search), most_(most) {}
 
-std::vector<FoundAlgorithm> enumerate(cublasLtHandle_t handle, const Product& product,
-                                      std::size_t limit, std::int64_t most_workspace_bytes) {
-  return Search(handle, product).enumerated(limit, most_workspace_bytes, {});
-}
-
-std::vector<Candidate> candidates(cublasLtHandle_t handle, const Product& product,
-                                  std::size_t most_enumerated) {
-  Search search(handle, product);
-  std::vector<Candidate> all = {{}};
-  std::vector<cublasLtMatmulAlgo_t> ranked_algos;
-  std::vector<CublasLtAlgorithm> known;
-  for (const std::int64_t mib : workspaces_mib) {
-    const std::vector<Ranked> ranked = search.ranked(mib << 20);
-    for (std::size_t place = 0; place < ranked.size(); ++place) {
+  void add(std::int64_t mib) {
+    const std::vector<Ranked> ranked = search_.ranked(mib << 20);
+    for (std::size_t place = 0; place < ranked.size() && candidates.size() < most_; ++place) {
       const Ranked& one = ranked[place];
       const auto is_same = [&](const auto& other) { return same_bytes(other, one.algo); };
-      if (std::any_of(ranked_algos.begin(), ranked_algos.end(), is_same)) continue;
-      ranked_algos.push_back(one.algo);
+      if (std::any_of(met_.begin(), met_.end(), is_same)) continue;
+      met_.push_back(one.algo);
       if (one.rebuilds) known.push_back(*one.algorithm);
       if (mib == usual_workspace_mib && place == 0) continue;  // the default, which is there
       Candidate candidate;
@@ -294,11 +288,42 @@ std::vector<Candidate> candidates(cublasLtHandle_t handle, const Product& produc
         candidate.place = static_cast<std::int64_t>(place);
         if (mib != usual_workspace_mib) candidate.choice.workspace_mib = mib;
       }
-      all.push_back(candidate);
+      candidates.push_back(candidate);
     }
   }
+
+  std::vector<Candidate> candidates = {{}};
+  std::vector<CublasLtAlgorithm> known;
+
+ private:
+  Search& search_;
+  std::size_t most_;
+  std::vector<cublasLtMatmulAlgo_t> met_;
+};
+
+}  // namespace
+
+std::vector<FoundAlgorithm> enumerate(cublasLtHandle_t handle, const Product& product,
+                                      std::size_t limit, std::int64_t most_workspace_bytes) {
+  return Search(handle, product).enumerated(limit, most_workspace_bytes, {});
+}
+
+std::vector<Candidate> candidates(cublasLtHandle_t handle, const Product& product) {
+  Search search(handle, product);
+  Ranking ranking(search, few_ranked);
+  ranking.add(usual_workspace_mib);
+  return std::move(ranking.candidates);
+}
+
+std::vector<Candidate> all_candidates(cublasLtHandle_t handle, const Product& product,
+                                      std::size_t most_enumerated) {
+  Search search(handle, product);
+  Ranking ranking(search, std::numeric_limits<std::size_t>::max());
+  for (const std::int64_t mib : workspaces_mib)
+    ranking.add(mib);
+  std::vector<Candidate> all = std::move(ranking.candidates);
   for (const FoundAlgorithm& found :
-       search.enumerated(most_enumerated, workspaces_mib.back() << 20, known)) {
+       search.enumerated(most_enumerated, workspaces_mib.back() << 20, ranking.known)) {
     Candidate candidate;
     candidate.choice.algorithm = found.algorithm;
     candidate.choice.workspace_mib = workspace_mib_for(found.workspace_bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the algorithms that cuBLASLt may have for a product, for the tuner to measure: those
-// that it ranks, and those that can be built from the capabilities it reports.
+// Engine zone: the algorithms that cuBLASLt may have for a product, for the tuner to measure: the
+// first that it ranks, or all that it ranks and those that can be built from the capabilities it
+// reports.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +30,15 @@ struct Candidate {
   std::int64_t place = 0;
   CublasLtChoice choice;
 };
-/// The default; the library's rankings with workspaces of 32 MiB, none and 64 MiB; and up to
-/// `most_enumerated` more from enumerate(), marked as unranked. Each has the smallest of these
-/// workspaces that is large enough. Runs no product.
-std::vector<Candidate> candidates(cublasLtHandle_t handle, const Product& product,
-                                  std::size_t most_enumerated);
+/// The library puts what it expects to be the fastest first, so few candidates find nearly all that
+/// there is to gain.
+inline constexpr std::size_t few_ranked = 8;
+/// The default and the next of the library's ranking, `few_ranked` in all. Runs no product.
+std::vector<Candidate> candidates(cublasLtHandle_t handle, const Product& product);
+/// The same and many more: all of the library's rankings with workspaces of 32 MiB, none and 64
+/// MiB; and up to `most_enumerated` from enumerate(), marked as unranked. Each has the smallest of
+/// these workspaces that is large enough. Runs no product.
+std::vector<Candidate> all_candidates(cublasLtHandle_t handle, const Product& product,
+                                      std::size_t most_enumerated);
 
 }  // namespace switchback::products::SWITCHBACK_CUDA_NS

@@ -115,6 +115,7 @@ std::int64_t scratch_bytes(const Problem&, const Config& config) {
   return workspace_bytes(config.cublaslt);
 }
 
+template <bool all>
 void candidates(const Problem& p, const ContextState& state, std::vector<Config>& out) {
   // In addition to the library's ranking.
   constexpr std::size_t most_enumerated = 128;
@@ -122,8 +123,11 @@ void candidates(const Problem& p, const ContextState& state, std::vector<Config>
   const CurrentDevice current(device.index());
   Config config;
   config.engine = EngineId::cublaslt;
-  for (const products::Candidate& candidate : products::candidates(
-           products::Plans::of(device).handle(), expected_product(p, config), most_enumerated)) {
+  cublasLtHandle_t handle = products::Plans::of(device).handle();
+  const products::Product product = expected_product(p, config);
+  for (const products::Candidate& candidate :
+       all ? products::all_candidates(handle, product, most_enumerated)
+           : products::candidates(handle, product)) {
     config.algorithm = candidate.place;
     config.cublaslt = candidate.choice;
     out.push_back(config);
@@ -181,7 +185,8 @@ const Engine cublaslt_engine = {
     .id = EngineId::cublaslt,
     .name = "cublaslt",
     .unavailable = unavailable,
-    .candidates = candidates,
+    .candidates = candidates<false>,
+    .all_candidates = candidates<true>,
     .refuses_config = refuses_config,
     .provenance = provenance,
     .scratch_bytes = scratch_bytes,

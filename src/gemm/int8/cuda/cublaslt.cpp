@@ -50,11 +50,12 @@ std::string provenance(const GemmProblem& p, const GemmConfig& config, const Con
   return products::algorithm_hex(runtime(state), expected_product(p, config, state));
 }
 
+template <bool all>
 void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
   const GemmConfig usual = default_config(p, state);
   if (p.m == 0 || p.n == 0) return out.push_back(usual);
-  for (const GemmConfig& config :
-       products::algorithm_candidates(runtime(state), expected_product(p, usual, state), usual))
+  for (const GemmConfig& config : products::algorithm_candidates(
+           runtime(state), expected_product(p, usual, state), usual, all))
     out.push_back(config);
 }
 
@@ -90,7 +91,8 @@ const Engine cublaslt_engine = {
     .pack_transposed = products::pack_transposed,
     .packed_stride = products::packed_stride,
     .default_config = default_config,
-    .candidates = candidates,
+    .candidates = candidates<false>,
+    .all_candidates = candidates<true>,
     .refuses_config = refuses_config,
     .config_parts = part_cublaslt,
     .provenance = provenance,

@@ -65,11 +65,12 @@ Product expected_product(const gemm_int8::GemmProblem& problem, const gemm_int8:
 /// Whether the sums can be written directly to the caller's int32 output.
 bool sums_in_place(const gemm_int8::GemmProblem& problem, const void* d);
 
-/// Every configuration of a product, with a named algorithm or with the library's choice, the
-/// default first.
+/// Configurations of a product, with a named algorithm or with the library's choice, the default
+/// first: those that the library ranks first, or all that there are.
 std::vector<gemm_int8::GemmConfig> algorithm_candidates(core::SWITCHBACK_CUDA_NS::Runtime& runtime,
                                                         const Product& product,
-                                                        const gemm_int8::GemmConfig& usual);
+                                                        const gemm_int8::GemmConfig& usual,
+                                                        bool all);
 
 /// The epilogue for rows [first, first + rows) of d from the sums of these rows.
 void queue_epilogue(core::SWITCHBACK_CUDA_NS::Runtime& runtime,
