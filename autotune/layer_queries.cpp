@@ -2,7 +2,6 @@
 #include "autotune/layer_queries.hpp"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "core/check.hpp"
@@ -21,22 +20,22 @@ namespace {
 
 class Lister {
  public:
-  Lister(const ContextState& state, const TuneShape& shape) : state_(state), shape_(shape) {}
+  Lister(const ContextState& state, const TuneShape& shape, Problems problems)
+      : state_(state), shape_(shape), problems_(state.on_cpu() ? Problems::all : problems) {
+    if (lists(Problems::fields) && shape.bias) biases_.push_back(false);
+  }
 
   std::vector<ConfigQuery> list() { return shape_.groups > 0 ? list_grouped() : list_single(); }
 
  private:
+  [[nodiscard]] bool lists(Problems some) const { return problems_ >= some; }
+
   std::vector<ConfigQuery> list_single() {
     using quant::Op;
     const std::int64_t m = shape_.rows;
     const std::int64_t n = shape_.out_features;
     const std::int64_t k = shape_.in_features;
-    const bool both[] = {false, true};
-    const auto biases = std::span(both).first(shape_.bias ? 2 : 1);
-    for (const bool bias : biases)
-      standard(m, n, k, false, true, bias);  // X · Wᵀ
-    standard(m, k, n, false, false);         // G · W
-    standard(n, k, m, true, false);          // Gᵀ · X
+    floating_products(m);
     if (blockwise::is_tuned(state_)) weight_gradient(n, k, m);
     quantize(Op::rowwise, m, k);
     quantize(Op::rowwise, m, n);
@@ -46,21 +45,24 @@ class Lister {
                           Op::rowwise_and_columnwise_transpose, Op::global_and_transpose})
         quantize(op, n, k);
     using gemm_int8::ScaleMode;
-    const gemm_int8::EngineId packer = gemm_int8::packing_engine(state_).id;
-    for (const gemm_int8::EngineId packed : {packer, gemm_int8::EngineId::none})
+    for (const gemm_int8::EngineId packed : layouts())
       for (const ScaleMode scale : {ScaleMode::row_col, ScaleMode::row_scalar}) {
-        int8(m, n, k, scale, packed, false);
+        for (const bool bias : biases_of(packed))
+          int8(m, n, k, scale, packed, bias);
         int8(m, k, n, scale, packed, false);
-        // Only a layer has a bias, and a layer packs.
-        if (shape_.bias && packed == packer) int8(m, n, k, scale, packed, true);
       }
-    quantize(Op::rowwise_column_sums, m, n);
-    quantize(Op::column_sums, m, n);
+    if (shape_.bias) {
+      quantize(Op::rowwise_column_sums, m, n);
+      quantize(Op::column_sums, m, n);
+    }
     for (const linear::WeightCodes codes : {linear::WeightCodes::cached, linear::WeightCodes::made})
       for (const linear::Pass pass : {linear::Pass::forward, linear::Pass::dx})
-        for (const bool bias : biases)
+        for (const bool bias : biases_)
           layer(pass, codes, bias);
-    for (const bool bias : biases)
+    // What decides whether dw is computed from codes, of any layer.
+    if (blockwise::is_tuned(state_))
+      layer(linear::Pass::forward, linear::WeightCodes::cached, false);
+    for (const bool bias : biases_)
       layer(linear::Pass::step, linear::WeightCodes::made, bias);
     // What mode global_mem_efficient has besides. (Casts are records' floor under quantize
     // operations, and no part of a layer.)
@@ -76,32 +78,26 @@ class Lister {
     const std::int64_t n = shape_.out_features;
     const std::int64_t k = shape_.in_features;
     const std::int64_t each = std::max<std::int64_t>(1, m / shape_.groups);
-    const bool both[] = {false, true};
-    const auto biases = std::span(both).first(shape_.bias ? 2 : 1);
-    for (const bool bias : biases)
-      standard(each, n, k, false, true, bias);
-    standard(each, k, n, false, false);
-    standard(n, k, each, true, false);
+    floating_products(each);
     quantize(Op::rowwise, m, k);
     quantize(Op::rowwise, m, n);
     quantize(Op::rowwise, shape_.groups * n, k);
     for (const Op op : {Op::columnwise_transpose, Op::global, Op::global_transpose,
                         Op::rowwise_and_columnwise_transpose, Op::global_and_transpose})
       quantize(op, n, k);
-    quantize(Op::column_sums, each, n);
+    if (shape_.bias) quantize(Op::column_sums, each, n);
     using gemm_int8::GroupedLayout;
     using gemm_int8::ScaleMode;
-    const gemm_int8::EngineId packer = gemm_int8::packing_engine(state_).id;
     for (const GroupedLayout layout : {GroupedLayout::packed, GroupedLayout::strided})
-      for (const gemm_int8::EngineId packed : {packer, gemm_int8::EngineId::none})
+      for (const gemm_int8::EngineId packed : layouts())
         for (const ScaleMode scale : {ScaleMode::row_col, ScaleMode::row_scalar}) {
-          grouped_int8(layout, n, k, scale, packed, false);
+          for (const bool bias : biases_of(packed))
+            grouped_int8(layout, n, k, scale, packed, bias);
           grouped_int8(layout, k, n, scale, packed, false);
-          if (shape_.bias && packed == packer) grouped_int8(layout, n, k, scale, packed, true);
         }
     using linear::RowsLayout;
     for (const linear::WeightCodes codes : {linear::WeightCodes::cached, linear::WeightCodes::made})
-      for (const bool bias : biases) {
+      for (const bool bias : biases_) {
         for (const RowsLayout layout :
              {RowsLayout::packed, RowsLayout::strided, RowsLayout::gathered})
           grouped_layer(linear::Pass::forward, layout, codes, bias);
@@ -111,6 +107,29 @@ class Lister {
       }
     quantize(Op::dequantize_rowwise, m, k);
     return std::move(queries_);
+  }
+
+  // Of m rows. A layer that quantizes computes dW this way.
+  void floating_products(std::int64_t m) {
+    const std::int64_t n = shape_.out_features;
+    const std::int64_t k = shape_.in_features;
+    if (lists(Problems::all)) {
+      for (const bool bias : biases_)
+        standard(m, n, k, false, true, bias);  // X · Wᵀ
+      standard(m, k, n, false, false);         // G · W
+    }
+    standard(n, k, m, true, false);  // Gᵀ · X
+  }
+
+  // How the codes of W lie: packed in a layer, and in a record's fields as they are made.
+  [[nodiscard]] std::vector<gemm_int8::EngineId> layouts() const {
+    std::vector<gemm_int8::EngineId> all = {gemm_int8::packing_engine(state_).id};
+    if (lists(Problems::fields)) all.push_back(gemm_int8::EngineId::none);
+    return all;
+  }
+  // Only a layer has a bias, and a layer packs.
+  [[nodiscard]] std::vector<bool> biases_of(gemm_int8::EngineId packed) const {
+    return packed == gemm_int8::EngineId::none ? std::vector<bool>{false} : biases_;
   }
 
   void add(const ConfigQuery& query) {
@@ -191,7 +210,7 @@ class Lister {
   }
 
   // dW of dw = int8_block, in the blocks that a layer has unless it is told otherwise: of the
-  // layer's type, or of weights in f32.
+  // layer's type, and in longer lists of weights in f32.
   void weight_gradient(std::int64_t n, std::int64_t k, std::int64_t m) {
     blockwise::BlockwiseProblem p;
     p.n = n;
@@ -200,10 +219,10 @@ class Lister {
     p.block_rows = LinearOptions().dw_block_rows;
     p.padded_m = p.stride_a = p.stride_b = whole_block_rows(m, p.block_rows);
     p.alignment = state_.on_cpu() ? 0 : 16;
-    for (const DType output : {shape_.dtype, DType::f32}) {
-      p.output = output;
-      add(blockwise::to_query(p, state_));
-    }
+    p.output = shape_.dtype;
+    add(blockwise::to_query(p, state_));
+    p.output = DType::f32;
+    if (lists(Problems::all)) add(blockwise::to_query(p, state_));
   }
 
   void layer(linear::Pass pass, linear::WeightCodes codes, bool bias) {
@@ -240,12 +259,15 @@ class Lister {
 
   const ContextState& state_;
   const TuneShape& shape_;
+  Problems problems_;
+  std::vector<bool> biases_ = {shape_.bias};
   std::vector<ConfigQuery> queries_;
 };
 
 }  // namespace
 
-std::vector<ConfigQuery> layer_queries(const ContextState& state, const TuneShape& shape) {
+std::vector<ConfigQuery> layer_queries(const ContextState& state, const TuneShape& shape,
+                                       Problems problems) {
   constexpr std::int64_t most = std::int64_t{1} << 31;
   for (const auto& [name, value] : {std::pair<const char*, std::int64_t>{"rows", shape.rows},
                                     {"in_features", shape.in_features},
@@ -255,7 +277,7 @@ std::vector<ConfigQuery> layer_queries(const ContextState& state, const TuneShap
   core::require(shape.groups >= 0 && shape.groups <= most,
                 "tune: groups = {}; it must be 0 (one layer) to {}", shape.groups, most);
   core::check_float("tune", "dtype", shape.dtype);
-  return Lister(state, shape).list();
+  return Lister(state, shape, problems).list();
 }
 
 }  // namespace switchback::autotune

@@ -214,6 +214,17 @@ class Search {
     options_.progress(done_, total_, best > 0 ? usual / best : 1.0);
   }
 
+  [[nodiscard]] double best_of_all() const {
+    double best = best_ms(result_.measured.front());
+    for (const std::size_t i : alive_)
+      best = std::min(best, best_ms(result_.measured[i]));
+    return best;
+  }
+  void drop_slower(double times) {
+    const double limit = times * best_of_all();
+    std::erase_if(alive_, [&](std::size_t i) { return best_ms(result_.measured[i]) > limit; });
+  }
+
   // Keeps the better half of the remaining candidates, with more samples each time, until the
   // finalists are left. The least of a few times is compared here, because noise only adds to a
   // time.
@@ -223,15 +234,16 @@ class Search {
     const auto by_best = [&](std::size_t a, std::size_t b) {
       return best_ms(result_.measured[a]) < best_ms(result_.measured[b]);
     };
-    // A candidate that is this much slower never wins.
+    // A candidate that is twice as slow never wins, nor one that is 1.5 times as slow; but a spell
+    // in which the machine is that much slower may have met the first time of the latter.
+    drop_slower(2);
     constexpr double hopeless = 1.5;
-    if (!alive_.empty()) {
-      double best = best_ms(result_.measured.front());
-      for (const std::size_t i : alive_)
-        best = std::min(best, best_ms(result_.measured[i]));
-      std::erase_if(alive_,
-                    [&](std::size_t i) { return best_ms(result_.measured[i]) > hopeless * best; });
-    }
+    const double limit = hopeless * best_of_all();
+    for (const std::size_t i : alive_)
+      if (best_ms(result_.measured[i]) > limit &&
+          left_s() > sample_s(result_.measured[i]) + final_s())
+        add_sample(result_.measured[i]);
+    drop_slower(hopeless);
     int samples = options_.effort == Effort::quick ? 1 : 2;
     while (alive_.size() > finalists) {
       for (int s = 0; s < samples; ++s) {

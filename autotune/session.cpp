@@ -9,7 +9,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "autotune/layer_queries.hpp"
 #include "core/context_state.hpp"
 #include "measure/source_scope.hpp"
 #include "switchback/error.hpp"
@@ -31,8 +30,8 @@ using measure::seconds_between;
 
 }  // namespace
 
-std::vector<ConfigQuery> queries_of(const ContextState& state,
-                                    const std::vector<TuneShape>& shapes) {
+std::vector<ConfigQuery> queries_of(const ContextState& state, const std::vector<TuneShape>& shapes,
+                                    Problems problems) {
   std::vector<TuneShape> sorted = shapes;
   std::stable_sort(sorted.begin(), sorted.end(), [](const TuneShape& a, const TuneShape& b) {
     const auto size = [](const TuneShape& s) {
@@ -44,7 +43,7 @@ std::vector<ConfigQuery> queries_of(const ContextState& state,
   std::vector<ConfigQuery> queries;
   std::unordered_set<ConfigQuery, QueryHash> seen;
   for (const TuneShape& shape : sorted)
-    for (const ConfigQuery& query : layer_queries(state, shape))
+    for (const ConfigQuery& query : layer_queries(state, shape, problems))
       if (seen.insert(query).second) queries.push_back(query);
   return queries;
 }

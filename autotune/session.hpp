@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "autotune/layer_queries.hpp"
 #include "autotune/task.hpp"
 #include "autotune/tuner_state.hpp"
 #include "switchback/tuner.hpp"
@@ -31,8 +32,8 @@ struct SessionOptions {
 
 /// The problems of these shapes, each once: small shapes first, and the parts of a pass before the
 /// pass.
-std::vector<ConfigQuery> queries_of(const ContextState& state,
-                                    const std::vector<TuneShape>& shapes);
+std::vector<ConfigQuery> queries_of(const ContextState& state, const std::vector<TuneShape>& shapes,
+                                    Problems problems = Problems::layers);
 
 struct SessionResult {
   TuneSummary summary;

@@ -85,7 +85,7 @@ void sweep_shape(Context& context, const SweepOptions& options, const MicroShape
     core::fail(Status::out_of_memory, "micro sweep: {}: {}", shape_text(shape), why);
   const std::unique_ptr<autotune::Task> task = autotune::make_task(context, query);
   std::vector<measure::Rival> int8;
-  for (const ConfigChoice& choice : task->candidates()) {
+  for (const ConfigChoice& choice : task->all_candidates()) {
     if (options.interrupted()) throw measure::Interrupted{};
     gemm_int8::GemmConfig config;
     if (!takes_part(choice, config)) continue;

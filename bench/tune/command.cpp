@@ -18,12 +18,18 @@ namespace switchback::bench {
 namespace {
 
 constexpr const char* tune_footer =
-    R"(For every shape the products, quantize operations and whole passes that a layer comes to are
-measured in each engine and configuration that can run them. Each is first proven right on random
-data; the winner replaces the default only if it is 4 % faster beyond doubt, among others in turns
+    R"(For every shape the products, quantize operations and whole passes of a layer that quantizes are
+measured in each engine and configuration that may be the fastest. Each is first proven right on
+random data; the winner replaces the default only if it is 4 % faster beyond doubt, among others in turns
 and once more beside the default alone, on operands elsewhere in memory and with caches that were
 used between calls. Winners go to the cache as they are found: an interrupted run loses nothing,
 and the next one goes on from there.
+
+On a GPU cuBLASLt has hundreds of algorithms for a product: the first eight of its own ranking are
+measured. --effort thorough measures all of them, and problems that only some layers have: forward
+and dX in floating point, an int8 dW of weights in f32, and what 'switchback-bench run' has, layers
+without a bias and products whose weights are not packed (--records adds just these). To tune what a
+program runs, record it: SWITCHBACK_TUNE=record.
 
 Programs use the cache by attaching a tuner (switchback/tuner.hpp; in C and Python it is on by
 default) and 'switchback-bench run --mode tuned' shows what it gains. SWITCHBACK_TUNE_CACHE names
@@ -71,7 +77,7 @@ void add_tune_command(CLI::App& app) {
       ->allow_extra_args(false);
   command->add_option("--dtype", text->dtype, "type of the shapes: f32, f16 or bf16 (default f32)")
       ->type_name("NAME");
-  command->add_flag("--bias", options.bias, "also what layers with a bias come to");
+  command->add_flag("--bias", options.bias, "the layers have a bias; default: they have none");
   command
       ->add_option(
           "--groups", options.groups,
@@ -89,11 +95,12 @@ void add_tune_command(CLI::App& app) {
           ->type_name("TIME");
   command
       ->add_option("--max-candidates", text->max_candidates,
-                   "configurations to try besides the default; 0: all (default)")
+                   "configurations to try besides the default; 0: all that may win (default)")
       ->type_name("N");
   command
       ->add_option("--effort", text->effort,
-                   "quick, normal (default) or thorough: 7, 15 or 41 rounds of the final")
+                   "quick, normal (default) or thorough: 7, 15 or 41 rounds of the final; thorough "
+                   "also tries all that there is, see below")
       ->type_name("NAME");
   command
       ->add_flag("--prove", text->prove,

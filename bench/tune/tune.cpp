@@ -11,7 +11,6 @@
 #include <unordered_set>
 
 #include "autotune/entry/candidate.hpp"
-#include "autotune/layer_queries.hpp"
 #include "autotune/operations.hpp"
 #include "autotune/session.hpp"
 #include "autotune/store/snapshot.hpp"
@@ -272,7 +271,10 @@ int tune_command(const TuneOptions& options) {
     for (const SelectedCase& c : select_cases(options.cases))
       shapes.push_back({c.shape.batch_size, c.shape.dim_in, c.shape.dim_out, options.dtype,
                         options.bias, options.groups});
-  std::vector<ConfigQuery> queries = autotune::queries_of(context.state(), shapes);
+  const autotune::Problems problems = options.effort == Effort::thorough ? autotune::Problems::all
+                                      : !options.records.empty() ? autotune::Problems::fields
+                                                                 : autotune::Problems::layers;
+  std::vector<ConfigQuery> queries = autotune::queries_of(context.state(), shapes, problems);
   for (const std::string& file : options.recorded)
     for (const ConfigQuery& query : read_recorded(file, context, tuner->state().machine, out))
       if (std::find(queries.begin(), queries.end(), query) == queries.end())

@@ -103,7 +103,7 @@ struct TuneShape {
   std::int64_t in_features = 0;   ///< K
   std::int64_t out_features = 0;  ///< N
   DType dtype = DType::f32;
-  bool bias = false;  ///< also tune the problems of a layer with a bias of the layer's type
+  bool bias = false;  ///< the layer has a bias, of its own type
   /// Above zero: a GroupedSwitchbackLinear of so many groups, and `rows` are those of all groups.
   std::int64_t groups = 0;
 };
@@ -148,10 +148,12 @@ class SWITCHBACK_API Tuner {
   /// All warnings so far, whether `warn` was set or not.
   [[nodiscard]] std::vector<std::string> warnings() const;
 
-  /// Measures every problem that layers of these shapes run on this Context, and the mode of each
-  /// pass. Results are added to the cache one problem at a time, so an interrupted run keeps what
-  /// it has measured. If the cache cannot be written, that is a warning, and the results last as
-  /// long as this Tuner. `progress` is called after each problem; returning false stops the tuning.
+  /// Measures the problems that layers of these shapes run on this Context when they quantize, and
+  /// the mode of each pass. On a CPU also the products of layers in floating point; on a GPU these
+  /// keep the algorithm that the library ranks first. Results are added to the cache one problem at
+  /// a time, so an interrupted run keeps what it has measured. If the cache cannot be written, that
+  /// is a warning, and the results last as long as this Tuner. `progress` is called after each
+  /// problem; returning false stops the tuning.
   TuneSummary tune(Context& context, const std::vector<TuneShape>& shapes,
                    const TuneLimits& limits = {},
                    const std::function<bool(const TuneSummary&)>& progress = {});

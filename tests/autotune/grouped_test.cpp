@@ -290,7 +290,7 @@ constexpr Mode all_modes[] = {Mode::standard, Mode::rowwise, Mode::global,
 
 TEST(TunerOfGroups, WhatGroupedLayersAskIsListed) {
   Context context(test::device_options());
-  const std::vector<ConfigQuery> listed = layer_queries(context.state(), shape);
+  const std::vector<ConfigQuery> listed = layer_queries(context.state(), shape, Problems::all);
   EXPECT_EQ(std::set<std::string>([&] {
               std::set<std::string> keys;
               for (const ConfigQuery& query : listed)
@@ -338,9 +338,11 @@ TEST(TunerOfGroups, WhatOneTunesAnotherFinds) {
   Context user(test::device_options());
   other->attach(user);
   Step step(user, shape);
+  // On a device the products of layers in floating point are measured only when all are asked for.
   for (const Mode mode : all_modes)
-    step.run(user, mode, true);
-  EXPECT_GT(other->counters().hits, 20);
+    if (user.state().on_cpu() || (mode != Mode::standard && mode != Mode::automatic))
+      step.run(user, mode, true);
+  EXPECT_GT(other->counters().hits, 15);
   EXPECT_EQ(other->counters().misses, 0);
 }
 

@@ -251,7 +251,8 @@ TEST(Int8Sums, EveryCandidateAndOddBlocksGiveTheSameSums) {
       problem.n = s.n;
       problem.k = problem.stride_a = problem.stride_b = s.k;
       problem.stride_d = s.n;
-      std::vector<gemm_int8::GemmConfig> configs = gemm_int8::all_candidates(problem, context.state());
+      std::vector<gemm_int8::GemmConfig> configs =
+          gemm_int8::all_candidates(problem, context.state());
       EXPECT_EQ(configs.front(), gemm_int8::default_config(problem, context.state()));
       const gemm_int8::EngineId best = configs.front().engine;
       for (const gemm_int8::Weights weights :

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the time of a tune depends on: how many problems one layer shape has on a device, and how
+// many candidates each of them has.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "autotune/entry/candidate.hpp"
+#include "autotune/entry/key.hpp"
+#include "autotune/layer_queries.hpp"
+#include "autotune/task.hpp"
+#include "cuda/cuda_support.hpp"
+#include "gemm/cublaslt/cuda/search.hpp"
+
+namespace switchback::test {
+namespace {
+
+using autotune::Problems;
+using autotune::Task;
+using products::SWITCHBACK_CUDA_NS::few_ranked;
+
+class CudaTunerCounts : public Cuda {
+ protected:
+  static std::vector<ConfigQuery> list(const Context& context, bool bias, Problems problems) {
+    return autotune::layer_queries(context.state(), {160, 512, 768, DType::bf16, bias}, problems);
+  }
+  // Candidates that are an algorithm of cuBLASLt, the library's own choice included.
+  static std::size_t of_library(const ConfigQuery& query, const std::vector<ConfigChoice>& among) {
+    return static_cast<std::size_t>(
+        std::count_if(among.begin(), among.end(), [&](const ConfigChoice& choice) {
+          return autotune::to_text(query.op, choice).engine == "cublaslt";
+        }));
+  }
+};
+
+TEST_F(CudaTunerCounts, OneShapeHasFewProblems) {
+  const Context context(emulated());
+  EXPECT_EQ(list(context, false, Problems::layers).size(), 20u);
+  EXPECT_EQ(list(context, true, Problems::layers).size(), 23u);
+  EXPECT_EQ(list(context, false, Problems::all).size(), 27u);
+  EXPECT_EQ(list(context, true, Problems::all).size(), 37u);
+}
+
+TEST_F(CudaTunerCounts, AProblemHasFewAlgorithmsUnlessAllAreAskedFor) {
+  Context context(emulated());
+  std::size_t products = 0;
+  std::size_t in_all = 0;
+  for (const ConfigQuery& query : list(context, true, Problems::layers)) {
+    const std::unique_ptr<Task> task = autotune::make_task(context, query);
+    const std::vector<ConfigChoice> some = task->candidates();
+    const std::vector<ConfigChoice> all = task->all_candidates();
+    EXPECT_EQ(some.front(), all.front()) << autotune::describe(query);
+    for (const ConfigChoice& choice : some) {
+      EXPECT_NE(std::find(all.begin(), all.end(), choice), all.end()) << autotune::describe(query);
+      EXPECT_FALSE(task->is_risky(choice)) << autotune::describe(query);
+    }
+    in_all += some.size();
+    if (of_library(query, some) == 0) continue;
+    ++products;
+    EXPECT_LE(of_library(query, some), few_ranked) << autotune::describe(query);
+    EXPECT_GT(of_library(query, all), 10 * few_ranked) << autotune::describe(query);
+  }
+  EXPECT_EQ(products, 5u);  // forward and dX with scales of rows or one for all, and dW
+  EXPECT_LE(in_all, 120u);
+}
+
+}  // namespace
+}  // namespace switchback::test
