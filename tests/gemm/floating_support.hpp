@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -81,7 +82,8 @@ struct Case {
 /// of at most 1 + 2^-24, so that the sum is off by (K + 3) · 2^-24 · sum |terms| to first order; 1
 /// % on top covers the higher orders. Instructions for bf16 flush products below 2^-126 to zero, at
 /// most K of them. Then one rounding to the output type. An engine with a factor_error (see
-/// floating::Engine) may be off by that share of each product too.
+/// floating::Engine) may be off by that share of each product too. A device may round to the
+/// output's type before it adds a bias of that type, and before it adds what d holds.
 class Trial {
  public:
   Trial(const Case& c, Random& random)
@@ -135,11 +137,21 @@ class Trial {
           add(static_cast<double>(case_.transpose_a ? a_.get(l, i) : a_.get(i, l)) *
               static_cast<double>(case_.transpose_b ? b_.get(j, l) : b_.get(l, j)));
         const double of_factors = factor_error * size;
-        if (case_.bias) add(bias_.get(0, j));
-        if (case_.accumulate) add(old_.get(i, j));
+        const double product = sum;
+        const double bias = case_.bias ? bias_.get(0, j) : 0;
+        const double old = case_.accumulate ? old_.get(i, j) : 0;
+        add(bias);
+        add(old);
         const double summing = 1.01 * static_cast<double>(k + 3) * 0x1p-24 * size +
                                static_cast<double>(k) * 0x1p-126 + of_factors;
-        const double bound = summing + rounding_error(case_.output, std::fabs(sum) + summing);
+        const auto rounded = [&](double value) {
+          return rounding_error(case_.output, std::fabs(value) + summing);
+        };
+        double bound = summing + rounded(sum);
+        const bool adds_bias = case_.bias && case_.bias_dtype == case_.output;
+        if (!on_cpu() && (adds_bias || case_.accumulate)) bound += rounded(product);
+        if (!on_cpu() && adds_bias && case_.accumulate)
+          bound += std::max(rounded(product + bias), rounded(product + old));
         const double got = d.get(i, j);
         if (!(std::fabs(got - sum) <= bound))
           return ::testing::AssertionFailure()

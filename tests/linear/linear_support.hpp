@@ -221,8 +221,10 @@ class LayerTrial {
         const Bounded w_ij = want(i, j);
         const double a = got.get(i, j);
         const double sum_bound = w_ij.bound + factor_error * w_ij.products;
-        const double bound =
-            sum_bound + rounding_error(got.dtype(), std::fabs(w_ij.value) + sum_bound);
+        double bound = sum_bound + rounding_error(got.dtype(), std::fabs(w_ij.value) + sum_bound);
+        // A device may round the product before it adds a bias of the same type.
+        if (w_ij.unbiased != w_ij.value && !on_cpu())
+          bound += rounding_error(got.dtype(), std::fabs(w_ij.unbiased) + sum_bound);
         const bool ok =
             std::isfinite(w_ij.value) ? std::fabs(a - w_ij.value) <= bound : !std::isfinite(a);
         if (!ok)

@@ -86,6 +86,7 @@ struct Bounded {
   double value = 0;
   double bound = 0;
   double products = 0;  ///< sum |a · b|
+  double unbiased = 0;  ///< without the bias
 };
 template <class A, class B>
 Bounded product(std::int64_t terms, const A& a, const B& b, double bias, double old) {
@@ -100,7 +101,7 @@ Bounded product(std::int64_t terms, const A& a, const B& b, double bias, double 
   return {sum,
           1.01 * static_cast<double>(terms + 3) * 0x1p-24 * size +
               static_cast<double>(terms) * 0x1p-126,
-          products};
+          products, sum - bias};
 }
 
 /// The column sums of g in the documented order: blocks of 128 rows, each from zero, then the

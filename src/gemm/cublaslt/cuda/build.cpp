@@ -107,7 +107,7 @@ Built build(cublasLtHandle_t handle, const Product& p, const Descriptors& descri
   if (!CublasLt::cannot_build().empty()) return refused(CublasLt::cannot_build());
   if (const std::string reason = out_of_range(algorithm); !reason.empty()) return refused(reason);
   if ((algorithm.reduction & ~static_cast<std::int64_t>(p.reductions())) != 0)
-    return refused("its reduction rounds more than the result to 16 bits");
+    return refused("its reduction adds parts that were rounded to 16 bits");
   cublasLtMatmulAlgo_t& algo = built.result.algo;
   cublasStatus_t status = lt.algo_init(handle, p.compute, p.scale_type(), p.type_a, p.type_b,
                                        p.type_d, p.type_d, static_cast<int>(algorithm.id), &algo);

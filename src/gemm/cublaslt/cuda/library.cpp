@@ -115,8 +115,8 @@ void Product::choose(std::int64_t ranked_place, const CublasLtChoice& choice) {
 }
 
 std::uint32_t Product::reductions() const noexcept {
-  if (type_d != CUDA_R_16F && type_d != CUDA_R_16BF) return CUBLASLT_REDUCTION_SCHEME_MASK;
-  return bias ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const bool of_16_bits = type_d == CUDA_R_16F || type_d == CUDA_R_16BF;
+  return of_16_bits ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_MASK;
 }
 
 std::string describe(const Product& p) {

@@ -77,8 +77,8 @@ struct Product {
   /// Sets the algorithm: the given one, or else the one at a place in the library's ranking.
   void choose(std::int64_t ranked_place, const CublasLtChoice& choice);
   /// The ways of adding up the parts of a split K (CUBLASLT_REDUCTION_SCHEME_*, as a mask) with
-  /// which the result is rounded once. All others add parts that were rounded to D's type, and a
-  /// bias is added after the reduction has rounded.
+  /// which the sum is rounded once. All others add parts that were rounded to D's type. (A bias is
+  /// added after the reduction has rounded. To forbid split K there would make some products slow.)
   [[nodiscard]] std::uint32_t reductions() const noexcept;
   /// Of alpha and beta.
   [[nodiscard]] cudaDataType_t scale_type() const noexcept {
