@@ -369,7 +369,8 @@ TEST_F(CudaBlockwiseProof, ALayerAsksForWhatIsListed) {
   Context context(emulated());
   const TuneShape shape = {12, 48, 64, DType::bf16, false};
   std::vector<ConfigQuery> listed;
-  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape))
+  for (const ConfigQuery& query :
+       autotune::layer_queries(context.state(), shape, autotune::Problems::all))
     if (query.op == ConfigOp::gemm_blockwise) listed.push_back(query);
   const auto asked = std::make_shared<Asked>();
   context.set_config_source(asked);

@@ -58,7 +58,7 @@ TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
   Context context(emulated());
   const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
   GemmConfig wrong;
-  for (const GemmConfig& config : gemm_int8::all_candidates(problem(), context.state()))
+  for (const GemmConfig& config : gemm_int8::candidates(problem(), context.state()))
     if (config.cublaslt.algorithm && !gemm_int8::is_risky(problem(), config, context.state()))
       wrong = config;
   ASSERT_TRUE(wrong.cublaslt.algorithm.has_value());
