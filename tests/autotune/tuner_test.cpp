@@ -414,11 +414,13 @@ TEST(Tuner, ACacheThatCannotBeWrittenIsOneWarning) {
   for (const std::string& warning : warnings)
     about_writing += warning.find("known to this process alone") != std::string::npos ? 1 : 0;
   EXPECT_EQ(about_writing, 1);
-  // It knows all the same.
+  // It knows all the same. (On a device the passes that it measured miss products in floating
+  // point.)
+  const std::int64_t misses = tuner->counters().misses;
   tuner->attach(context);
   use_layer(context, Mode::rowwise);
   EXPECT_GT(tuner->counters().hits, 0);
-  EXPECT_EQ(tuner->counters().misses, 0);
+  EXPECT_EQ(tuner->counters().misses, misses);
 }
 
 TEST(Tuner, DamagedLinesAreNamedAndTheRestIsUsed) {
