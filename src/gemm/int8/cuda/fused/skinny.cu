@@ -6,7 +6,8 @@
 // multiprocessors busy, and its warps share the inner dimension. Each warp copies its own stages,
 // lines of 128 bytes a row (with 64 bytes the L2 cache gives half its rate), and waits for no other
 // warp before the end, when the block adds the sums and scales them. Measured on an H200
-// (data/records/h200): 28672x8192 at 1 row in 63 us, where its bytes take 55.
+// (data/records/h200): 16x4096x4096 in 10 us between two events, between which an empty kernel
+// takes 5 to 6, and b's bytes 4.
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
 #include "gemm/int8/cuda/dequantize.cuh"
