@@ -36,7 +36,7 @@ class ExpectedRows {
 /// How many elements of a result are compared and kept for that: on a device as many as the host
 /// fetches within a few milliseconds.
 std::int64_t most_kept_elements(DeviceKind device) noexcept;
-/// How many rows of a result these are; at least 64, if it has so many.
+/// How many rows of a result these are; at least 64, if it has that many.
 std::int64_t rows_to_keep(DeviceKind device, std::int64_t rows, std::int64_t cols) noexcept;
 
 /// At most `most` rows of m, equally far from each other up to the last one; all if there are no
