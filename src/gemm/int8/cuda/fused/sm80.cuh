@@ -116,7 +116,7 @@ struct FusedColumns : cutlass::epilogue::threadblock::detail::VisitorImpl2x<> {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < cute::size(values_); ++i) {
         const int column = cute::get<1>(coordinates_(i));
-        values_(i) = column < n_ ? params_->at(column) : params_->otherwise;
+        values_(i) = column < n_ ? params_->at(0, column) : params_->otherwise;
       }
     }
     template <class Sum, int Count>
