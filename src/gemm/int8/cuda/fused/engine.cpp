@@ -67,6 +67,11 @@ std::string_view rejects(const GemmProblem& p) {
   return {};
 }
 
+// A kernel for few rows takes no more than a tile has.
+bool takes_rows(const products::FusedVariant& variant, const GemmProblem& p) {
+  return !variant.skinny || p.m <= variant.tile_m;
+}
+
 GemmConfig config_of(const products::FusedVariant& variant) {
   GemmConfig config;
   config.engine = EngineId::fused;
@@ -95,8 +100,7 @@ std::int64_t tiles(const products::FusedVariant& variant, const GemmProblem& p) 
 // with few rows the time goes into reading b.
 bool is_worth(const products::FusedVariant& variant, const GemmProblem& p) {
   constexpr int small = 64;
-  if (variant.skinny) return p.m <= variant.tile_m;
-  return variant.tile_m <= small || variant.tile_m < 2 * p.m;
+  return takes_rows(variant, p) && (variant.tile_m <= small || variant.tile_m < 2 * p.m);
 }
 
 // From this many tiles for each multiprocessor on, strips of tiles that stay in the L2 cache are
@@ -135,7 +139,7 @@ bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& all
   const products::FusedVariant* best = nullptr;
   double least = std::numeric_limits<double>::infinity();
   for (const products::FusedVariant& variant : variants(state)) {
-    if (variant.skinny && p.m > variant.tile_m) continue;
+    if (!takes_rows(variant, p)) continue;
     const std::int64_t all = tiles(variant, p);
     const std::int64_t waves = (all + multiprocessors - 1) / multiprocessors;
     double time = variant.skinny ? 0 : static_cast<double>(waves) * variant.time;
@@ -226,10 +230,10 @@ std::string refuses_config(const GemmProblem& problem, const GemmConfig& config,
   if (config.swizzle != 0 && config.swizzle != 2 && config.swizzle != 4 && config.swizzle != 8)
     return fmt::format("swizzle={}; it must be 0, 2, 4 or 8", config.swizzle);
   if (const products::FusedVariant* variant = find_variant(state, config))
-    return variant->skinny && problem.m > variant->tile_m
-               ? fmt::format("its kernel of tiles {}x{} takes at most {} rows, not m={}", config.mc,
-                             config.nc, config.mc, problem.m)
-               : std::string();
+    return takes_rows(*variant, problem)
+               ? std::string()
+               : fmt::format("its kernel of tiles {}x{} takes at most {} rows, not m={}", config.mc,
+                             config.nc, config.mc, problem.m);
   return fmt::format("there is no kernel of tiles {}x{} (kc={}) in clusters of {} for this device",
                      config.mc, config.nc, config.kc, config.cluster);
 }
