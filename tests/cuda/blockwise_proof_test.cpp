@@ -49,7 +49,7 @@ class CudaBlockwiseProof : public Cuda {
  protected:
   void SetUp() override {
     Cuda::SetUp();
-    unsee_blockwise_products();
+    mark_blockwise_products(false);
     unsetenv("SWITCHBACK_TEST_BREAK");
   }
   void TearDown() override {
@@ -185,11 +185,10 @@ TEST_F(CudaBlockwiseProof, TheHelperFindsItRight) {
 
 // It needs no proof where a committed record has seen it: then it is the default.
 TEST_F(CudaBlockwiseProof, WhatARecordHasSeenIsTheDefault) {
-  break_blockwise_products(Fault::none, {});  // as the library has them
+  mark_blockwise_products(true);
   Context context(emulated());
   const std::vector<blockwise::BlockwiseConfig> all = {{EngineId::wgmma}, {EngineId::mma}};
   EXPECT_EQ(blockwise::candidates(dw_problem(), context.state()), all);
-  EXPECT_FALSE(blockwise::is_risky({EngineId::wgmma}));
   EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_wgmma"});
   EXPECT_EQ(kernels(context, dw_problem(), 8), Names{"blockwise"}) << "another alignment";
   EXPECT_EQ(tune(without_helper(), dw_problem()).measured, (Engines{"mma", "wgmma"}));

@@ -7,12 +7,18 @@
 #include <vector>
 
 #include "cuda/cuda_support.hpp"
+#include "support/device_memory.hpp"
 
 namespace switchback::test {
 namespace {
 
 class CudaBlockwise : public Cuda {
  protected:
+  void TearDown() override {
+    break_blockwise_products(Fault::none, {});
+    Cuda::TearDown();
+  }
+
   struct Launched {
     std::vector<std::string> names;
     unsigned blocks = 0, threads = 0;  // of the first
@@ -20,8 +26,8 @@ class CudaBlockwise : public Cuda {
   };
   // A product of zeros, whose a begins `offset` bytes behind a multiple of 256.
   static Launched product(Context& context, std::int64_t m, std::int64_t n, std::int64_t k,
-                          std::int64_t offset = 0, std::string_view engine = {}) {
-    const std::int64_t block_rows = 256;
+                          std::int64_t offset = 0, std::string_view engine = {},
+                          std::int64_t block_rows = 256) {
     const std::int64_t padded = whole_block_rows(m, block_rows);
     const DeviceMatrix<std::int8_t> a(context, Matrix<std::int8_t>(n + 1, padded));
     const DeviceMatrix<std::int8_t> b(context, Matrix<std::int8_t>(k, padded));
@@ -54,6 +60,7 @@ class CudaBlockwise : public Cuda {
 };
 
 TEST_F(CudaBlockwise, TensorCoresAreTheDefault) {
+  mark_blockwise_products(true);
   for (const int capability : {75, 80, 89, 90, 120}) {
     switchback_cuda_emu::Options machine;
     machine.compute_capability = capability;
@@ -66,7 +73,9 @@ TEST_F(CudaBlockwise, TensorCoresAreTheDefault) {
   }
 }
 
-// Its code is for 9.0 alone, in tiles of 128 x 128.
+// Its code is for 9.0 alone. Four multiprocessors: two wide tiles take less time than four square
+// ones would, if both fit in one wave; blocks of 128 rows have wide tiles alone, of 512 square
+// ones.
 TEST_F(CudaBlockwise, ProductsOfWarpgroupsAreOf90) {
   for (const int capability : {75, 80, 90, 100, 120}) {
     switchback_cuda_emu::Options machine;
@@ -79,16 +88,20 @@ TEST_F(CudaBlockwise, ProductsOfWarpgroupsAreOf90) {
     }
     const Launched small = product(context, 300, 40, 64, 0, "wgmma");
     EXPECT_EQ(small.names, Names{"blockwise_wgmma"});
-    EXPECT_EQ(small.threads, 256u);
-    EXPECT_EQ(product(context, 256, 129, 129, 0, "wgmma").blocks, 4u);
+    EXPECT_EQ(small.threads, 384u);
+    EXPECT_EQ(product(context, 256, 256, 256, 0, "wgmma").blocks, 4u) << "one wave of square tiles";
+    EXPECT_EQ(product(context, 256, 512, 256, 0, "wgmma").blocks, 4u) << "one wave of wide tiles";
+    EXPECT_EQ(product(context, 256, 129, 129, 0, "wgmma", 128).blocks, 2u);
+    EXPECT_EQ(product(context, 512, 129, 129, 0, "wgmma", 512).blocks, 4u);
     EXPECT_EQ(product(context, 300, 40, 64, 8, "wgmma").names, Names{"blockwise"});
     EXPECT_EQ(product(context, 3 * 8192, 64, 64, 0, "wgmma").names,
-              (Names{"blockwise_wgmma", "blockwise_parts"}));
+              (Names{"blockwise_wgmma", "blockwise_wgmma_parts"}));
   }
 }
 
 // Copies of 16 bytes need such addresses: others are left to the other kernel, named or not.
 TEST_F(CudaBlockwise, MisalignedOperandsGoToTheOtherKernel) {
+  mark_blockwise_products(true);
   Context context(emulated());
   EXPECT_EQ(product(context, 300, 40, 64, 16).names, Names{"blockwise_wgmma"});
   EXPECT_EQ(product(context, 300, 40, 64, 16, "mma").names, Names{"blockwise_mma"});

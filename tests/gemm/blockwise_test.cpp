@@ -216,6 +216,23 @@ TEST(Blockwise, EdgesOfTilesOfTensorCores) {
   expect_reference_bits<half>(Operands(64, n, k - 62, 256));
 }
 
+// Those of 9.0 have 128 columns of b, and 128 rows of a or, with blocks of up to 256 rows, 256: of
+// one tile, of more than blocks run at a time, with parts of tiles at both ends. Square ones take
+// blocks of codes by twos, of which the last may be missing.
+TEST(Blockwise, EdgesOfTilesOfWarpgroups) {
+  if (on_cpu()) GTEST_SKIP() << "of kernels of devices";
+  for (const auto& [n, k] :
+       {std::pair<std::int64_t, std::int64_t>{255, 127}, {256, 128}, {257, 129}}) {
+    expect_reference_bits<bfloat16>(Operands(128, n, k, 128));
+    expect_reference_bits<float>(Operands(600, n, k, 256), {1, 0});
+  }
+  for (const std::int64_t m : {1, 513, 1025, 2049})
+    for (const std::int64_t block : {512, 1024})
+      expect_reference_bits<half>(Operands(m, 129, 127, block));
+  expect_reference_bits<bfloat16>(Operands(300, 520, 390, 128));
+  expect_reference_bits<float>(Operands(300, 700, 260, 256));
+}
+
 // D between superblocks is kept in memory by a block, or several blocks compute p of one each. The
 // oracle is the other kernel, which other tests compare with the reference: on a GPU these are many
 // products.
@@ -226,16 +243,22 @@ TEST(Blockwise, SuperblocksOfTilesOfTensorCores) {
   struct Case {
     std::int64_t m, n, k;
     bool accumulate;
+    std::int64_t block = 1024;
   };
   std::vector<Case> cases = {
       {8192 + 70, n - 56, k - 30, true}, {2 * 8192 + 1, n, k, false}, {3 * 8192, 60, 64, true}};
-  // Large tiles, and too few of them: four superblocks of three.
-  if (!under_address_sanitizer && !under_thread_sanitizer)
+  if (!under_address_sanitizer && !under_thread_sanitizer) {
+    // Large tiles, and too few of them: four superblocks of three.
     cases.push_back({4 * 8192, n / 2, k / 2 * 3, true});
+    // More tiles of 256 rows of a than blocks run at a time; one, whose superblocks have a block
+    // each.
+    cases.push_back({8192 + 200, 2 * n + 9, k + 2, true, 256});
+    cases.push_back({2 * 8192 + 200, n - 1, k / 2, false, 128});
+  }
   for (const Case& c : cases) {
     SCOPED_TRACE(std::to_string(c.m) + " rows, d " + std::to_string(c.n) + " x " +
                  std::to_string(c.k));
-    const Operands o(c.m, c.n, c.k, 1024);
+    const Operands o(c.m, c.n, c.k, c.block);
     Matrix<bfloat16> want = initial<bfloat16>(c.n, c.k, {});
     gemm_blockwise(context, o.into(want.view(), c.accumulate, "dp4a"));
     for (const EngineInfo& engine : engines_to_test(context)) {

@@ -94,6 +94,12 @@ class Sass(unittest.TestCase):
         self.assertIn("registers in memory", self.sass(self.stand_in(middle="STL [R1], R4"), code=1))
         self.assertIn("16 bytes of stack", self.sass(self.stand_in(stack=16), code=1))
 
+    def test_exact_numbers(self):
+        self.sass(self.stand_in(), "codes_kernel<.*>  128x2  -  LDG=2 registers=40\n")
+        said = self.sass(self.stand_in(), "codes_kernel<.*>  -  -  LDG=3 registers=41\n", code=1)
+        self.assertIn("LDG is 2, not 3", said)
+        self.assertIn("registers is 40, not 41", said)
+
     def test_a_kernel_that_is_gone_is_refused(self):
         self.assertIn("sm_90: no kernel is named other_kernel",
                       self.sass(self.stand_in(), "other_kernel  128x1  -\n", code=1))

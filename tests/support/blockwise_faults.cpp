@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of the emulated device's blockwise products, for tests of those who must find them.
 #include <cstdlib>
+#include <optional>
 #include <vector>
 
 #include "gemm/blockwise/engine.hpp"
@@ -29,9 +30,10 @@ void run_wrong(ContextState& state, const BlockwiseProblem& p, const BlockwiseOp
   state.runtime->fill(static_cast<std::byte*>(o.d) + last * element, 0, element);
 }
 
-// Engines as the backend has them, but for a fault of one, which no record has seen then, and
-// whether records have seen the others.
-void change_blockwise_products(Fault how, std::string_view engine, bool seen) noexcept {
+// Engines as the backend has them, except for a fault of one, which no record has seen then, or for
+// whether records have seen them.
+void change_blockwise_products(Fault how, std::string_view engine,
+                               std::optional<bool> seen) noexcept {
   static std::vector<Engine> engines;
   static std::vector<const Engine*> table;
   engines.clear();
@@ -39,7 +41,8 @@ void change_blockwise_products(Fault how, std::string_view engine, bool seen) no
   for (const Engine* each : blockwise::cuda_emulated::engines()) {
     Engine& copy = engines.emplace_back(*each);
     const bool is_broken = how != Fault::none && each->name == engine;
-    if (!seen || is_broken) copy.seen = {};
+    if (is_broken) copy.seen = {};
+    if (seen.has_value()) copy.seen = *seen ? "a record" : "";
     if (!is_broken) continue;
     right = each->run;
     copy.run = how == Fault::crash ? crash : run_wrong;
@@ -52,11 +55,11 @@ void change_blockwise_products(Fault how, std::string_view engine, bool seen) no
 }  // namespace
 
 void break_blockwise_products(Fault how, std::string_view engine) noexcept {
-  change_blockwise_products(how, engine, true);
+  change_blockwise_products(how, engine, std::nullopt);
 }
 
-void unsee_blockwise_products() noexcept {
-  change_blockwise_products(Fault::none, {}, false);
+void mark_blockwise_products(bool seen) noexcept {
+  change_blockwise_products(Fault::none, {}, seen);
 }
 
 }  // namespace switchback::test

@@ -23,9 +23,9 @@ void break_fused_products(Fault how, int tile_rows) noexcept;
 /// What is wrong with the emulated device's engine of that name of blockwise products; none: as
 /// with all of them at first.
 void break_blockwise_products(Fault how, std::string_view engine) noexcept;
-/// Makes its engines of blockwise products ones that no committed record has seen, until one is
-/// broken or mended.
-void unsee_blockwise_products() noexcept;
+/// Makes its engines of blockwise products ones that a committed record has seen, or none has,
+/// until break_blockwise_products() is called.
+void mark_blockwise_products(bool seen) noexcept;
 /// Sets the compute capability that the emulated device reports: 90, the initial one, is 9.0.
 void emulate_compute_capability(int compute_capability) noexcept;
 /// Memory of the real CUDA device 0. Defined where the build has a toolkit.

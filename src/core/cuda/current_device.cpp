@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/cuda/driver_entry.hpp"
 #include "core/cuda/status.hpp"
 
 namespace switchback::core::SWITCHBACK_CUDA_NS {
@@ -48,34 +49,15 @@ class Driver {
  private:
   using Context = void*;
 
-  Driver() {
-    find("cuDevicePrimaryCtxGetState", get_state_);
-    find("cuDevicePrimaryCtxRetain", retain_);
-    find("cuCtxPushCurrent", push_);
-    find("cuCtxPopCurrent", pop_);
-  }
-  template <class Function>
-  static void find(const char* name, Function*& function) noexcept {
-    void* address = nullptr;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    constexpr unsigned version = 12000;
-#if CUDART_VERSION >= 12050
-    const cudaError_t status =
-        cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &found);
-#else
-    (void)version;
-    const cudaError_t status = cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, &found);
-#endif
-    if (status == cudaSuccess && found == cudaDriverEntryPointSuccess)
-      function = reinterpret_cast<Function*>(address);
-    else
-      (void)cudaGetLastError();
-  }
-
-  int (*get_state_)(int, unsigned*, int*) = nullptr;
-  int (*retain_)(Context*, int) = nullptr;
-  int (*push_)(Context) = nullptr;
-  int (*pop_)(Context*) = nullptr;
+  Driver() = default;
+  using GetState = int (*)(int, unsigned*, int*);
+  using Retain = int (*)(Context*, int);
+  using Push = int (*)(Context);
+  using Pop = int (*)(Context*);
+  const GetState get_state_ = driver_entry<GetState>("cuDevicePrimaryCtxGetState");
+  const Retain retain_ = driver_entry<Retain>("cuDevicePrimaryCtxRetain");
+  const Push push_ = driver_entry<Push>("cuCtxPushCurrent");
+  const Pop pop_ = driver_entry<Pop>("cuCtxPopCurrent");
   std::mutex mutex_;
   std::map<int, Context> contexts_;
 };

@@ -12,8 +12,13 @@
 
 // The emulated device's header has its own SWITCHBACK_DYNAMIC_SHARED.
 #if !defined(SWITCHBACK_CUDA_EMULATED)
-// One array for every kernel of a file: `extern __shared__` of different types would clash.
-extern __shared__ __align__(16) unsigned char switchback_dynamic_shared[];
+// One array for every kernel of a file: `extern __shared__` of different types would clash. A file
+// whose kernels need more than 16 bytes of alignment says so before it includes this one.
+#if !defined(SWITCHBACK_SHARED_ALIGNMENT)
+#define SWITCHBACK_SHARED_ALIGNMENT 16
+#endif
+extern __shared__ __align__(SWITCHBACK_SHARED_ALIGNMENT)
+unsigned char switchback_dynamic_shared[];
 #define SWITCHBACK_DYNAMIC_SHARED(type, name) \
   type* name = reinterpret_cast<type*>(switchback_dynamic_shared)
 #endif

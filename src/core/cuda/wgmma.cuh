@@ -9,16 +9,21 @@
 
 namespace switchback::core::SWITCHBACK_CUDA_NS {
 
-/// What a warpgroup's product knows of an operand: rows of which each has its 32 bytes of a product
-/// in a row of 64, in groups of eight. Pieces of 16 bytes change places by bits 7 and 8 of their
-/// address (the swizzle of 64 bytes). `place` (see shared_place) is that of the first row's first
-/// byte; groups begin at multiples of 512.
-__device__ __forceinline__ std::uint64_t matrix_descriptor_64(unsigned place,
-                                                              unsigned bytes_between_groups) {
-  constexpr std::uint64_t swizzle_64 = 2;
+/// What a warpgroup's product knows of an operand: rows of 128 bytes, of which a product takes 32,
+/// in groups of eight that lie one after the other. Pieces of 16 bytes change places by the number
+/// of their row (the swizzle of 128 bytes, in which copy_box stores them). `place` (see
+/// shared_place) is that of the first row's first byte that is taken; the first row's is a multiple
+/// of 1024.
+__device__ __forceinline__ std::uint64_t matrix_descriptor_128(unsigned place) {
+  constexpr std::uint64_t swizzle_128 = 1;
   constexpr std::uint64_t unused_leading_offset = 1;
+  constexpr std::uint64_t bytes_between_groups = 8 * 128;
   return static_cast<std::uint64_t>((place & 0x3FFFFu) >> 4) | unused_leading_offset << 16 |
-         static_cast<std::uint64_t>(bytes_between_groups >> 4) << 32 | swizzle_64 << 62;
+         (bytes_between_groups >> 4) << 32 | swizzle_128 << 62;
+}
+/// The descriptor of the 32 bytes a row that are `products` products further.
+__device__ __forceinline__ std::uint64_t further(std::uint64_t descriptor, unsigned products) {
+  return descriptor + products * (32 / 16);
 }
 
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -46,23 +51,18 @@ inline unsigned place_by_descriptor(std::uint64_t descriptor, unsigned row, unsi
 
 /// d[64,128] (+)= a[64,32] · b[128,32]ᵀ of signed bytes, modulo 2^32, by a warpgroup: 128 threads
 /// from a multiple of 128 on. Lane 4g + t of its warp w has columns 8j + 2t and 8j + 2t + 1 of row
-/// 16w + g, then of row 16w + g + 8, for each j in turn. Asynchronous: between multiply and the
-/// wait for its group, d is neither read nor written, nor the operands written. The emulated device
+/// 16w + g, then of row 16w + g + 8, for each j. Asynchronous: between multiply and the wait for
+/// its group, d is neither read nor written, nor the operands written. The emulated device
 /// multiplies in the wait, so that what is done too early or too late is wrong there too.
 class WarpgroupProducts {
  public:
-  using Sums = int[1][16][4];
+  using Sums = int[16][4];
 
-  /// What this thread wrote to shared memory can be read by products. Behind it a barrier, for what
-  /// others wrote.
-  static __device__ __forceinline__ void publish_shared() {
-#if defined(SWITCHBACK_CUDA_WGMMA)
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-  }
-  /// Before the first product of a group: orders what the registers of its sums had before.
+  /// Before the first product of a group. Where no products of d are under way, `first` orders them
+  /// after what its registers had before.
+  template <bool first>
   __device__ __forceinline__ void begin_group(Sums& d) {
-    hold(d);
+    if constexpr (first) hold(d);
 #if defined(SWITCHBACK_CUDA_WGMMA)
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
@@ -74,7 +74,7 @@ class WarpgroupProducts {
     products_[added_++ % most] = {&d,     static_cast<const unsigned char*>(variable), a, b, adds,
                                   groups_};
 #elif defined(SWITCHBACK_CUDA_WGMMA)
-#define SWITCHBACK_SUMS(j) "+r"(d[0][j][0]), "+r"(d[0][j][1]), "+r"(d[0][j][2]), "+r"(d[0][j][3])
+#define SWITCHBACK_SUMS(j) "+r"(d[j][0]), "+r"(d[j][1]), "+r"(d[j][2]), "+r"(d[j][3])
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 "
@@ -104,6 +104,8 @@ class WarpgroupProducts {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     for (; done_ < added_ && products_[done_ % most].group < groups_ - later; ++done_)
       compute(products_[done_ % most]);
+    // The products of a warpgroup are one: when a thread knows that they are done, all are.
+    ::switchback_cuda_emu::meet_warpgroup();
 #elif defined(SWITCHBACK_CUDA_WGMMA)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(later) : "memory");
 #endif
@@ -123,12 +125,12 @@ class WarpgroupProducts {
     for (int j = 0; j < 16; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        asm volatile("" : "+r"(d[0][j][e])::"memory");
+        asm volatile("" : "+r"(d[j][e])::"memory");
 #endif
   }
 
 #if defined(SWITCHBACK_CUDA_EMULATED)
-  static constexpr int most = 8;
+  static constexpr int most = 32;
   struct Product {
     Sums* d;
     const unsigned char* variable;
@@ -143,12 +145,15 @@ class WarpgroupProducts {
       for (unsigned e = 0; e < 4; ++e) {
         const unsigned row = first + e / 2 * 8;
         const unsigned column = 8 * j + lane % 4 * 2 + e % 2;
-        int& to = (*p.d)[0][j][e];
+        int& to = (*p.d)[j][e];
         auto sum = p.adds ? static_cast<unsigned>(to) : 0u;
-        for (unsigned k = 0; k < 32; ++k) {
-          const auto a = static_cast<std::int8_t>(p.variable[place_by_descriptor(p.a, row, k)]);
-          const auto b = static_cast<std::int8_t>(p.variable[place_by_descriptor(p.b, column, k)]);
-          sum += static_cast<unsigned>(a * b);
+        // The bytes of a piece stay together in every layout.
+        for (unsigned k = 0; k < 32; k += 16) {
+          const unsigned char* a = p.variable + place_by_descriptor(p.a, row, k);
+          const unsigned char* b = p.variable + place_by_descriptor(p.b, column, k);
+          for (unsigned i = 0; i < 16; ++i)
+            sum += static_cast<unsigned>(static_cast<std::int8_t>(a[i]) *
+                                         static_cast<std::int8_t>(b[i]));
         }
         to = static_cast<int>(sum);
       }

@@ -100,6 +100,18 @@ void scheduler::make_ready(int thread) {
   block.ready[block.ready_count++] = thread;
 }
 
+void scheduler::make_waiting_ready(State state, const void* barrier) {
+  block.idle_calls = 0;
+  for (int i = block.count - 1; i >= 0; --i)
+    if (block.threads[i].state == state && block.threads[i].barrier == barrier) make_ready(i);
+}
+
+// Without a division: this is asked at every switch.
+int scheduler::random_below(int n) {
+  return static_cast<int>(((next_random(random_state) >> 32) * static_cast<std::uint64_t>(n)) >>
+                          32);
+}
+
 void scheduler::wait_in(State state) {
   const int thread = get_current();
   block.threads[thread].state = state;
@@ -114,12 +126,6 @@ namespace {
 [[gnu::noinline]] void set_current(int thread) {
   current = thread;
   threadIdx = block.threads[thread].index;
-}
-
-// Without a division: this is asked at every switch.
-int random_below(int n) {
-  return static_cast<int>(((next_random(random_state) >> 32) * static_cast<std::uint64_t>(n)) >>
-                          32);
 }
 
 int take(int* list, int& count, bool shuffled) {
@@ -219,7 +225,9 @@ void start_block() {
   const dim3 d = grid->block;
   block.count = static_cast<int>(d.x * d.y * d.z);
   block.finished = block.ready_count = block.waiting = block.votes = block.idle_calls = 0;
-  block.in_grid_barrier = 0;
+  block.in_grid_barrier = block.copy_count = 0;
+  for (NamedBarrier& barrier : block.named)
+    barrier = {};
   for (int i = 0; i < block.count; ++i) {
     Thread& thread = block.threads[i];
     const auto n = static_cast<unsigned>(i);
@@ -370,6 +378,12 @@ bool run_block() {
     }
   }
   acquire(&block.end);
+  if (!fault.happened && block.copy_count > 0) {
+    fault = {};
+    fault.happened = true;
+    fault.what = "the block has ended before a copy to its shared memory";
+    fault.thread = fault.other = -1;
+  }
   if (!fault.happened) return true;
   write_text();
   clean_up_after_fault();
@@ -515,6 +529,7 @@ void copy_block(Block& to, const Block& from) {
   copy(to.warps, from.warps, (count + lanes_per_warp - 1) / lanes_per_warp);
   copy(to.ready, from.ready, static_cast<std::size_t>(from.ready_count));
   copy(to.fresh, from.fresh, static_cast<std::size_t>(from.fresh_count));
+  copy(to.copies, from.copies, static_cast<std::size_t>(from.copy_count));
 }
 
 // All blocks at once, in turns of random length, so that each is ahead of the others at some time.

@@ -12,7 +12,20 @@ namespace switchback_cuda_emu::scheduler {
 inline constexpr int max_threads = 1024;
 inline constexpr int lanes_per_warp = 32;
 
-enum class State { fresh, ready, block_wait, warp_wait, grid_wait, finished };
+inline constexpr int threads_per_warpgroup = 128;
+inline constexpr int named_barriers = 16;
+inline constexpr int max_copies = 64;
+
+enum class State {
+  fresh,
+  ready,
+  block_wait,
+  warp_wait,
+  grid_wait,
+  mbarrier_wait,
+  named_wait,
+  finished
+};
 
 struct Thread {
   uint3 index;
@@ -22,6 +35,7 @@ struct Thread {
   unsigned mask;
   std::uint64_t value;  // what it brings to a collective, then what it takes away
   int source;           // the lane whose value a shuffle wants
+  const void* barrier;  // that it waits at
 };
 
 // One collective that is under way, under the lowest lane of its mask.
@@ -38,6 +52,18 @@ struct Warp {
   // lane's arrival at the next collective must not look as if a slow lane, still leaving this one,
   // had seen it.
   char sync[lanes_per_warp][2];
+};
+
+// A barrier with a number, or that of a warpgroup.
+struct NamedBarrier {
+  int arrived, threads;
+};
+
+// A copy that is under way.
+struct Copy {
+  void* to;
+  Box box;
+  std::uint64_t* barrier;
 };
 
 // Numbers of a block.
@@ -58,6 +84,8 @@ struct BlockCounts {
   char start, end;  // order of launch, blocks and host for ThreadSanitizer
   int idle_calls;   // of __nanosleep
   int in_grid_barrier;
+  int copy_count;
+  NamedBarrier named[named_barriers + max_threads / threads_per_warpgroup];
 };
 
 struct Block : BlockCounts {
@@ -65,6 +93,7 @@ struct Block : BlockCounts {
   Warp warps[max_threads / lanes_per_warp];
   int ready[max_threads];
   int fresh[max_threads];
+  Copy copies[max_copies];
 };
 
 // A block of a cooperative launch while another one has its turn.
@@ -88,6 +117,10 @@ bool same(const Site& a, const Site& b);
 /// Ends the launch with a fault of the thread that runs, and of another.
 [[noreturn]] void fail(const char* what, int other = -1);
 void make_ready(int thread);
+/// The threads that wait at a barrier go on.
+void make_waiting_ready(State state, const void* barrier);
+/// In [0, n), in an order that belongs to the launch.
+int random_below(int n);
 /// The thread that runs waits until it is made ready.
 void wait_in(State state);
 

@@ -19,7 +19,8 @@ std::string_view mma_rejects(const BlockwiseProblem& problem);
 /// What they cannot read goes to run_dp4a.
 void run_mma(ContextState& state, const BlockwiseProblem& problem,
              const BlockwiseOperands& operands);
-/// The same.
+/// The same of the kernel for 9.0a.
+std::string_view wgmma_rejects(const BlockwiseProblem& problem);
 void run_wgmma(ContextState& state, const BlockwiseProblem& problem,
                const BlockwiseOperands& operands);
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/cuda/api.hpp"
+#include "core/cuda/tensor_map.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
@@ -37,8 +38,6 @@ struct MmaTile {
 };
 inline constexpr MmaTile mma_large = {128, 1, std::size_t{67} << 10};
 inline constexpr MmaTile mma_small = {64, 3, (std::size_t{25} << 10) + 512};
-/// Of the kernel for 9.0a.
-inline constexpr MmaTile wgmma_tile = {128, 1, (std::size_t{100} << 10) + 512};
 
 /// On tensor cores: a and b at multiples of 16 bytes, as are their strides; m a multiple of 64; d
 /// at a multiple of its elements' size.
@@ -53,8 +52,44 @@ struct MmaArguments {
 };
 cudaError_t launch_blockwise_mma(DType output, const MmaTile& tile, const MmaArguments& arguments,
                                  unsigned blocks, cudaStream_t stream);
-/// In tiles of wgmma_tile. Only where there is code for 9.0a.
-cudaError_t launch_blockwise_wgmma(DType output, const MmaArguments& arguments, unsigned blocks,
-                                   cudaStream_t stream);
+/// A tile of the kernel for 9.0a: wgmma_tile_rows rows of b, some rows of a. One block of it runs
+/// on a multiprocessor.
+struct WgmmaTile {
+  int columns;
+  std::size_t shared_bytes;
+  /// Of d.
+  [[nodiscard]] constexpr std::int64_t floats() const noexcept;
+};
+inline constexpr int wgmma_tile_rows = 128;
+constexpr std::int64_t WgmmaTile::floats() const noexcept {
+  return std::int64_t{wgmma_tile_rows} * columns;
+}
+/// Of blocks of 128 or 256 rows.
+inline constexpr WgmmaTile wgmma_wide = {256, 204416};
+/// Of blocks of 256 rows or more.
+inline constexpr WgmmaTile wgmma_square = {128, 201888};
+
+/// The codes of a and b, as the kernel for 9.0a copies them: boxes of tile.columns rows and of
+/// wgmma_tile_rows rows.
+struct WgmmaOperands {
+  core::SWITCHBACK_CUDA_NS::TensorMap a, b;
+};
+/// d at a multiple of its elements' size, scales at multiples of 4 bytes.
+struct WgmmaArguments {
+  BlockwiseArguments product;
+  float* slots;                  ///< as those of MmaArguments
+  unsigned down, across, tiles;  ///< of rows of b, of rows of a
+  unsigned parts;                ///< as that of MmaArguments
+  unsigned jobs;                 ///< tiles · parts
+  bool pairs;                    ///< d and its stride are multiples of two elements
+};
+struct WgmmaLaunch {
+  unsigned blocks;
+  bool overlaps;  ///< see launch_behind
+  cudaStream_t stream;
+};
+/// Only where there is code for 9.0a.
+cudaError_t launch_blockwise_wgmma(DType output, const WgmmaTile& tile, const WgmmaOperands& codes,
+                                   const WgmmaArguments& arguments, const WgmmaLaunch& how);
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the blockwise kernels on tensor cores have in common: which tile a job computes, where its
+// The parts of the blockwise kernel of mma.cu: which tile a job computes, where its
 // codes lie in shared memory, and what becomes of its f32 sums.
 #pragma once
 

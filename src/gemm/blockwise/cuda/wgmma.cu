@@ -1,202 +1,656 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blockwise product on the tensor cores of 9.0 (wgmma m64n128k32 of signed bytes; code
-// for 9.0a, which runs on nothing else).
+// The blockwise product on the tensor cores of 9.0: wgmma m64n128k32 of signed bytes, whose
+// operands the copy engine brings. (Code for 9.0a, which runs on nothing else.)
 #include <type_traits>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define SWITCHBACK_CUDA_WGMMA 1
 #endif
+#define SWITCHBACK_SHARED_ALIGNMENT 1024
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
+#include "core/cuda/tensor_copy.cuh"
 #include "core/cuda/wgmma.cuh"
+#include "core/numerics.hpp"
 #include "gemm/blockwise/cuda/kernels.hpp"
-#include "gemm/blockwise/cuda/tile.cuh"
 
 namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::matrix_descriptor_64;
+using core::SWITCHBACK_CUDA_NS::canonical_pairs;
+using core::SWITCHBACK_CUDA_NS::computed_here;
+using core::SWITCHBACK_CUDA_NS::copy_box;
+using core::SWITCHBACK_CUDA_NS::further;
+using core::SWITCHBACK_CUDA_NS::launch;
+using core::SWITCHBACK_CUDA_NS::matrix_descriptor_128;
+using core::SWITCHBACK_CUDA_NS::Mbarrier;
+using core::SWITCHBACK_CUDA_NS::narrow;
+using core::SWITCHBACK_CUDA_NS::narrow_pair;
 using core::SWITCHBACK_CUDA_NS::shared_place;
+using core::SWITCHBACK_CUDA_NS::TensorMap;
 using core::SWITCHBACK_CUDA_NS::WarpgroupProducts;
-
-// A warpgroup has 64 rows of a and all of b's: a warp 16 rows.
-using T = Tile<8, 1, 1, 16, 6, wgmma_tile.blocks>;
-static_assert(T::rows == wgmma_tile.side && T::columns == wgmma_tile.side);
-
-constexpr unsigned row_bytes = step_codes;
-constexpr unsigned group_bytes = 8 * row_bytes;  // also what operands begin at multiples of
-constexpr unsigned warpgroup_rows = 64;
-
-struct Shared {
-  // Of rows of a, then of b, in the swizzle of 64 bytes.
-  uint4 codes[T::stages][T::rows + T::columns][pieces];
-  float scales[4][T::rows + T::columns];  // of blocks in turn; zeros
-};
-static_assert(sizeof(Shared) + group_bytes == wgmma_tile.shared_bytes);
-
+using core::SWITCHBACK_CUDA_NS::widen;
 using Sums = WarpgroupProducts::Sums;
 
-// Adds a block's sums with the scales of its rows and columns.
-__device__ __forceinline__ void promote(Values<T>& of_superblock, const Sums& of_block,
-                                        const float* scales, Lane<T> at) {
-  const float of_rows[2] = {scales[at.row], scales[at.row + 8]};
+constexpr unsigned all_lanes = 0xFFFFFFFFu;
+constexpr int strip = 16;  // tiles down that are computed column by column
+constexpr int scale_slots = 4;
+
+// The products are dᵀ = b · aᵀ: the rows of a tile are rows of b, its columns rows of a. So a
+// thread has two scales of b and 32 or 64 of a.
+constexpr int tile_rows = wgmma_tile_rows;
+constexpr int warpgroup_threads = 128;
+constexpr int warpgroup_rows = 64;
+constexpr int multipliers = 2;  // warpgroups; one more brings the operands
+constexpr int multiplying_threads = multipliers * warpgroup_threads;
+constexpr int threads = warpgroup_threads + multiplying_threads;
+static_assert(tile_rows == multipliers * warpgroup_rows);
+
+// A multiprocessor has 65536 registers, in eights for a thread. The loaders give back what the
+// multipliers take.
+constexpr int launched_registers = 65536 / threads / 8 * 8;
+constexpr int loader_registers = 40;
+constexpr int multiplier_registers = 232;
+static_assert(warpgroup_threads * loader_registers + multiplying_threads * multiplier_registers <=
+              threads * launched_registers);
+
+// Codes of a row in a stage: four products of 32. The bytes of a row of the swizzle.
+constexpr int step_codes = core::SWITCHBACK_CUDA_NS::tensor_box_columns;
+
+// A thread's sums by fours: two rows of b, 8 apart, and two of a, next to each other. Four number q
+// has rows 8q and 8q + 1 of a from the thread's first on.
+template <int count>
+using Fours = float[count][4];
+constexpr int fours_of_half = 16;
+
+// A tile has 128 columns, or 256 in two halves whose int32 sums take the same registers.
+template <int halves_, int stages_>
+struct Tile {
+  static constexpr int halves = halves_;
+  static constexpr int stages = stages_;
+  static constexpr int columns = 128 * halves;
+  static constexpr int fours = fours_of_half * halves;
+  static constexpr int stage_bytes = (tile_rows + columns) * step_codes;
+};
+using Wide = Tile<2, 4>;
+using Square = Tile<1, 6>;
+
+template <class T>
+struct Shared {
+  struct Scales {
+    float b[tile_rows];
+    float a[T::columns];
+  };
+  // Of rows of b, then of a. (A multiple of 1024, as what lies in it.)
+  unsigned char codes[T::stages][T::stage_bytes];
+  Scales scales[scale_slots + 1];  // the last: zeros
+  Mbarrier filled[T::stages], freed[T::stages];
+  Mbarrier scaled[scale_slots], scales_freed[scale_slots];
+};
+static_assert(sizeof(Shared<Wide>) == wgmma_wide.shared_bytes);
+static_assert(sizeof(Shared<Square>) == wgmma_square.shared_bytes);
+
+// A place in a ring, and how often it was passed.
+template <int places>
+struct Ring {
+  int at = 0;
+  unsigned phase = 0;
+  __device__ __forceinline__ void advance() {
+    if (++at < places) return;
+    at = 0;
+    phase ^= 1;
+  }
+};
+
+// What a job computes.
+template <class T>
+struct Job {
+  int row, column;    // of the tile: of b, of a
+  int first, blocks;  // of codes
+
+  __device__ __forceinline__ Job(const WgmmaArguments& a, unsigned job) {
+    const unsigned part = job / a.tiles;
+    const unsigned tile = job - part * a.tiles;
+    const unsigned of_strip = tile / (strip * a.across);
+    const unsigned in_strip = tile - of_strip * strip * a.across;
+    const unsigned height = min(static_cast<unsigned>(strip), a.down - of_strip * strip);
+    row = static_cast<int>(of_strip * strip + in_strip % height) * tile_rows;
+    column = static_cast<int>(in_strip / height) * T::columns;
+    const auto superblock = static_cast<int>(a.product.superblock);
+    first = static_cast<int>(part) * superblock;
+    const int left = static_cast<int>(a.product.blocks) - first;
+    blocks = a.parts > 1 ? min(left, superblock) : left;
+  }
+  // Square tiles are multiplied two blocks at a time: after an odd number one more, all zeros.
+  [[nodiscard]] __device__ __forceinline__ int multiplied_blocks() const {
+    return T::halves == 1 ? (blocks + 1) / 2 * 2 : blocks;
+  }
+};
+
+// By one thread.
+template <class T>
+__device__ __forceinline__ void load_codes(Shared<T>& shared, const TensorMap& codes_of_b,
+                                           const TensorMap& codes_of_a, const WgmmaArguments& a) {
+  const int steps_of_block = static_cast<int>(a.product.block_rows) / step_codes;
+  Ring<T::stages> stage;
+  for (unsigned number = blockIdx.x; number < a.jobs; number += gridDim.x) {
+    const Job<T> job(a, number);
+    int code = job.first * static_cast<int>(a.product.block_rows);
+    for (int steps = job.multiplied_blocks() * steps_of_block; steps > 0; --steps) {
+      shared.freed[stage.at].wait(stage.phase ^ 1);
+      Mbarrier& filled = shared.filled[stage.at];
+      filled.arrive_and_announce(T::stage_bytes);
+      unsigned char* const to = shared.codes[stage.at];
+      copy_box(to, codes_of_b, job.row, code, filled);
+      copy_box(to + tile_rows * step_codes, codes_of_a, job.column, code, filled);
+      code += step_codes;
+      stage.advance();
+    }
+  }
+}
+
+// By a warp. A block of zeros adds -0, which leaves every sum as it is: b's scales are -0 there.
+template <class T>
+__device__ __forceinline__ void load_scales(Shared<T>& shared, const WgmmaArguments& a) {
+  constexpr int of_lane = 32;  // apart
+  const BlockwiseArguments& p = a.product;
+  const auto lane = static_cast<int>(threadIdx.x) % 32;
+  Ring<scale_slots> slot;
+  for (unsigned number = blockIdx.x; number < a.jobs; number += gridDim.x) {
+    const Job<T> job(a, number);
+    const int blocks = job.multiplied_blocks();
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block) {
+      const float* const of_b = p.absmax_b + (job.first + block) * p.k + job.row + lane;
+      const float* const of_a = p.absmax_a + (job.first + block) * p.n + job.column + lane;
+      const bool real = block < job.blocks;
+      const auto rows = static_cast<int>(p.k) - job.row - lane;
+      const auto columns = static_cast<int>(p.n) - job.column - lane;
+      float b[tile_rows / of_lane];
+      float c[T::columns / of_lane];
 #pragma unroll
-  for (int j = 0; j < T::across; ++j) {
+      for (int i = 0; i < tile_rows / of_lane; ++i)
+        b[i] = real && of_lane * i < rows ? of_b[of_lane * i] : -0.0f;
+#pragma unroll
+      for (int i = 0; i < T::columns / of_lane; ++i)
+        c[i] = real && of_lane * i < columns ? of_a[of_lane * i] : 0.0f;
+      shared.scales_freed[slot.at].wait(slot.phase ^ 1);
+      typename Shared<T>::Scales& to = shared.scales[slot.at];
+#pragma unroll
+      for (int i = 0; i < tile_rows / of_lane; ++i)
+        to.b[lane + of_lane * i] = b[i];
+#pragma unroll
+      for (int i = 0; i < T::columns / of_lane; ++i)
+        to.a[lane + of_lane * i] = c[i];
+      __syncwarp();
+      if (lane == 0) shared.scaled[slot.at].arrive();
+      slot.advance();
+    }
+  }
+}
+
+// Where the sums of a multiplying thread are in its tile, before and after exchange_rows.
+struct Lane {
+  int row, column;
+  bool odd;  // of two lanes that exchange
+
+  __device__ __forceinline__ explicit Lane(unsigned multiplier) {
+    const auto thread = static_cast<int>(multiplier);
+    const int lane = thread % 32;
+    row = thread / 32 * 16 + lane / 4;
+    column = lane % 4 * 2;
+    odd = lane / 4 % 2 != 0;
+  }
+  [[nodiscard]] __device__ __forceinline__ int exchanged_row() const { return row - (odd ? 1 : 0); }
+  [[nodiscard]] __device__ __forceinline__ int exchanged_column() const {
+    return column + (odd ? 1 : 0);
+  }
+};
+
+// A four of rows r and r + 8 and columns c and c + 1 becomes one of rows r and r + 1, r + 8 and
+// r + 9, of one column: elements of d that lie together.
+template <int count>
+__device__ __forceinline__ void exchange_rows(Fours<count>& p, bool odd) {
+#pragma unroll
+  for (int q = 0; q < count; ++q)
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+      const float got = __shfl_xor_sync(all_lanes, odd ? p[q][e] : p[q][e + 1], 4);
+      if (odd)
+        p[q][e] = got;
+      else
+        p[q][e + 1] = got;
+    }
+}
+
+// Fours of one thread in the f32 tile of a slot.
+template <class T>
+__device__ __forceinline__ float4* slot_of(const WgmmaArguments& a, unsigned number,
+                                           unsigned multiplier) {
+  return reinterpret_cast<float4*>(a.slots) +
+         (static_cast<std::int64_t>(number) * (T::fours * multiplying_threads) + multiplier);
+}
+template <int count>
+__device__ __forceinline__ void store_slot(const Fours<count>& p, float4* slot) {
+#pragma unroll
+  for (int q = 0; q < count; ++q)
+    slot[q * multiplying_threads] = make_float4(p[q][0], p[q][1], p[q][2], p[q][3]);
+}
+
+// p = fmaf(p, c, d), where d is in a slot; or in the operand, or 0.
+template <int count>
+__device__ __forceinline__ void join_with_slot(Fours<count>& p, const float4* slot) {
+#pragma unroll
+  for (int q = 0; q < count; ++q) {
+    const float4 before = slot[q * multiplying_threads];
+    p[q][0] = __fmaf_rn(p[q][0], core::inverse_127_squared, before.x);
+    p[q][1] = __fmaf_rn(p[q][1], core::inverse_127_squared, before.y);
+    p[q][2] = __fmaf_rn(p[q][2], core::inverse_127_squared, before.z);
+    p[q][3] = __fmaf_rn(p[q][3], core::inverse_127_squared, before.w);
+  }
+}
+
+// Two elements of d that lie together, as they are stored.
+template <class Out>
+using Pair = std::conditional_t<sizeof(Out) == 2, unsigned, uint2>;
+
+// The elements of d that a thread's fours are after exchange_rows, from the four `first` on.
+template <class Out>
+struct Operand {
+  Out* d;
+  std::int64_t stride;
+  int rows, columns;  // of b and a from the first element on
+  bool whole;         // all are in d, and can be stored by pairs
+
+  template <class T>
+  __device__ __forceinline__ Operand(const WgmmaArguments& a, const Job<T>& job, Lane lane,
+                                     int first) {
+    const BlockwiseArguments& p = a.product;
+    const int row = job.row + lane.exchanged_row();
+    const int column = job.column + lane.exchanged_column() + 8 * first;
+    stride = p.d_stride;
+    d = static_cast<Out*>(p.d) + column * stride + row;
+    rows = static_cast<int>(p.k) - row;
+    columns = static_cast<int>(p.n) - column;
+    whole = a.pairs && job.row + tile_rows <= p.k && job.column + T::columns <= p.n;
+  }
+  // How many of the two elements from e on of four q are in d.
+  [[nodiscard]] __device__ __forceinline__ int inside(int q, int e) const {
+    return 8 * q < columns ? rows - 4 * e : 0;
+  }
+  [[nodiscard]] __device__ __forceinline__ Out* at(int q, int e) const {
+    return d + 8 * q * stride + 4 * e;
+  }
+};
+template <class Out, int count>
+__device__ __forceinline__ void join_with_operand(Fours<count>& p, const Operand<Out>& operand,
+                                                  bool accumulate) {
+#pragma unroll
+  for (int q = 0; q < count; ++q)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const bool there = accumulate && operand.inside(q, e / 2 * 2) > e % 2;
+      const float before = there ? widen(operand.at(q, e / 2 * 2)[e % 2]) : 0.0f;
+      p[q][e] = __fmaf_rn(p[q][e], core::inverse_127_squared, before);
+    }
+}
+template <class Out, int count>
+__device__ __forceinline__ void store_tile(const Fours<count>& d, const Operand<Out>& operand) {
+  const auto store = [&](int q, int e, Pair<Out> pair) {
+    Out* const to = operand.at(q, e);
+    if (operand.whole) {
+      *reinterpret_cast<Pair<Out>*>(to) = pair;
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (operand.inside(q, e) <= i) continue;
+      if constexpr (sizeof(Out) == 2)
+        to[i].bits = static_cast<std::uint16_t>(pair >> (16 * i));
+      else
+        to[i] = __uint_as_float(i == 0 ? pair.x : pair.y);
+    }
+  };
+#pragma unroll
+  for (int q = 0; q < count; q += 2) {
+    if constexpr (sizeof(Out) == 2) {
+      unsigned words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        words[i] = narrow_pair<Out>(d[q + i / 2][i % 2 * 2], d[q + i / 2][i % 2 * 2 + 1]);
+      canonical_pairs<Out>(words);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        store(q + i / 2, i % 2 * 2, words[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float(&four)[4] = d[q + i / 2];
+        store(q + i / 2, i % 2 * 2,
+              make_uint2(__float_as_uint(narrow<float>(four[i % 2 * 2])),
+                         __float_as_uint(narrow<float>(four[i % 2 * 2 + 1]))));
+      }
+    }
+  }
+}
+
+// What becomes of a superblock's sums: they are added to those of the superblocks before, in a slot
+// of the block, or to the operand; after the last one they are d. Where other blocks compute the
+// others, they go to the job's slot. (A slot is 16 bytes of each thread, again and again: a
+// superblock costs two accesses to the L2 cache that are under way together, where sums in d would
+// cost one after the other.)
+template <class Out, class T>
+__device__ __forceinline__ void finish_superblock(const WgmmaArguments& a, unsigned job, bool first,
+                                                  bool last, Fours<T::fours>& p) {
+  const unsigned multiplier = computed_here(threadIdx.x) - warpgroup_threads;
+  const Lane lane(multiplier);
+  exchange_rows(p, lane.odd);
+  float4* const slot = slot_of<T>(a, computed_here(a.parts > 1 ? job : blockIdx.x), multiplier);
+  if (a.parts > 1) return store_slot(p, slot);
+  const Operand<Out> operand(a, Job<T>(a, computed_here(job)), lane, 0);
+  if (first)
+    join_with_operand(p, operand, a.product.accumulate);
+  else
+    join_with_slot(p, slot);
+  if (last)
+    store_tile(p, operand);
+  else
+    store_slot(p, slot);
+}
+
+// Adds a block's sums of 128 columns with the scales of their rows and columns.
+template <class Scales>
+__device__ __forceinline__ void promote(float (*p)[4], const Sums& sums, const Scales& scales,
+                                        int half, Lane lane) {
+  const float of_rows[2] = {scales.b[lane.row], scales.b[lane.row + 8]};
+#pragma unroll
+  for (int q = 0; q < fours_of_half; ++q) {
     const float2 of_columns =
-        *reinterpret_cast<const float2*>(scales + T::rows + at.column + 8 * j);
+        *reinterpret_cast<const float2*>(scales.a + 128 * half + lane.column + 8 * q);
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      of_superblock[0][j][e] = __fmaf_rn(
-          __fmul_rn(__int2float_rn(of_block[0][j][e]), e % 2 == 0 ? of_columns.x : of_columns.y),
-          of_rows[e / 2], of_superblock[0][j][e]);
+      p[q][e] = __fmaf_rn(__fmul_rn(__int2float_rn(sums[q][e]), of_rows[e / 2]),
+                          e % 2 == 0 ? of_columns.x : of_columns.y, p[q][e]);
   }
 }
 
-// Floor: tensor cores. Two sets of int32 sums: while one is scaled, the products of the next
-// block's first step are added to the other. A step's stage is written again behind the barrier of
-// the next step but one, before which its products were waited for.
-template <class Out>
-__global__ void __launch_bounds__(T::threads, T::blocks) blockwise_wgmma_kernel(MmaArguments a) {
-  SWITCHBACK_DYNAMIC_SHARED(unsigned char, unaligned);
-  const unsigned behind_multiple = shared_place(unaligned) % group_bytes;
-  unsigned char* const aligned =
-      unaligned + (behind_multiple == 0 ? 0 : group_bytes - behind_multiple);
-  auto* const shared = reinterpret_cast<Shared*>(aligned);
-  const BlockwiseArguments& p = a.product;
-  const auto thread = static_cast<int>(threadIdx.x);
-  const Lane<T> at(threadIdx.x);
+template <int count>
+__device__ __forceinline__ void clear(Fours<count>& p) {
+#pragma unroll
+  for (int q = 0; q < count; ++q)
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      p[q][e] = 0.0f;
+}
 
-  constexpr unsigned stage_bytes = TileOperands<T>::stage_bytes;
-  const unsigned codes = shared_place(shared);
-  const unsigned first_row = threadIdx.x / 128 * warpgroup_rows;
-
-  constexpr int stages = T::stages;
-  constexpr int ahead = stages - 2;  // steps whose copies are under way or done
-  const auto steps_of_block = static_cast<int>(p.block_rows / step_codes);
-  const int steps_of_superblock = static_cast<int>(p.superblock) * steps_of_block;
-  TileOperands<T>::Copies copies;
+// What both ways to multiply have of the rings.
+template <class T>
+struct Multiplier {
+  Shared<T>& shared;
+  const int warpgroup;
+  const Lane lane;
+  Ring<T::stages> stage;
+  Ring<scale_slots> slot;
   WarpgroupProducts products;
-  shared->scales[3][thread] = 0.0f;
-#pragma unroll 1
-  for (unsigned job = blockIdx.x; job < a.jobs; job += gridDim.x) {
-    const Place place(a, job, T::rows, T::columns);
-    TileOperands<T> operands(p, place);
-    const auto copy = [&](unsigned to_stage) {
-      operands.copy(copies, &shared->codes[0][0][0], to_stage);
-    };
-    // The last job's stages and scales have been read.
-    __syncthreads();
-    unsigned block = place.first;
-    float scale = operands.scale_of(block);
-    const int steps = place.steps;
-#pragma unroll
-    for (int s = 0; s < ahead; ++s) {
-      if (s < steps) copy(static_cast<unsigned>(s) * stage_bytes);
-      copies.end_group();
-    }
 
-    Values<T> of_superblock;
-    Sums even;
-    Sums odd;
-    const auto clear = [&] {
-#pragma unroll
-      for (int j = 0; j < T::across; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          of_superblock[0][j][e] = 0.0f;
-          odd[0][j][e] = 0;
-        }
-    };
-    clear();
-    unsigned stage = 0;
-    int s = 0;
-    // Adds a step's products to `sums`; when those before it are there, and if it is a block's
-    // first step, scales the block before's.
-    const auto step = [&](auto first, Sums& sums, Sums& before, unsigned scales) {
-      constexpr bool is_first = decltype(first)::value;
-      copies.wait(ahead - 1);
-      WarpgroupProducts::publish_shared();
-      __syncthreads();
-      products.begin_group(sums);
-#pragma unroll
-      for (unsigned half = 0; half < 2; ++half) {
-        const unsigned from = codes + stage + half * 32;
-        products.multiply(
-            sums, shared, matrix_descriptor_64(from + first_row * row_bytes, group_bytes),
-            matrix_descriptor_64(from + T::rows * row_bytes, group_bytes), !is_first || half > 0);
-      }
-      products.end_group();
-      if (s + ahead < steps)
-        copy(stage >= 2 * stage_bytes ? stage - 2 * stage_bytes : stage + ahead * stage_bytes);
-      copies.end_group();
-      stage = stage == (stages - 1) * stage_bytes ? 0 : stage + stage_bytes;
-      if constexpr (is_first) {
-        products.wait<1>(before);
-        promote(of_superblock, before, shared->scales[scales], at);
-      } else {
-        products.wait<1>();
-      }
-      ++s;
-    };
-#pragma unroll 1
-    for (unsigned superblock = 0;; ++superblock) {
-      const int end = min(steps, s + steps_of_superblock);
-      unsigned before = 3;
-      const auto multiply_block = [&](Sums& sums, Sums& sums_before) {
-        // There is a barrier before anyone reads it, and was one behind the last who did: the first
-        // step of the block before this one scaled the one before that, which has another third.
-        const unsigned scales = block % 3;
-        shared->scales[scales][thread] = scale;
-        ++block;
-        const int block_end = min(end, s + steps_of_block);
-        if (block_end < steps) scale = operands.scale_of(block);
-        step(std::true_type{}, sums, sums_before, before);
-        before = scales;
-#pragma unroll 1
-        while (s < block_end)
-          step(std::false_type{}, sums, sums_before, 0);
-      };
-      const auto finish = [&](Sums& sums) {
-        products.wait<0>(sums);
-        promote(of_superblock, sums, shared->scales[before], at);
-      };
-#pragma unroll 1
-      while (true) {
-        multiply_block(even, odd);
-        if (s == end) {
-          finish(even);
-          break;
-        }
-        multiply_block(odd, even);
-        if (s == end) {
-          finish(odd);
-          break;
-        }
-      }
+  __device__ __forceinline__ Multiplier(Shared<T>& of_block, int number)
+      : shared(of_block), warpgroup(number), lane(threadIdx.x - warpgroup_threads) {}
 
-      if (finish_superblock<Out, T>(a, job, superblock == 0, s == steps, of_superblock)) break;
-      clear();
+  // The products of a stage's codes with a half of its columns, as a group.
+  template <bool adds>
+  __device__ __forceinline__ void multiply(Sums& sums, int half) {
+    const unsigned codes = shared_place(&shared) + static_cast<unsigned>(stage.at) * T::stage_bytes;
+    const std::uint64_t b = matrix_descriptor_128(codes + static_cast<unsigned>(warpgroup) *
+                                                              (warpgroup_rows * step_codes));
+    const std::uint64_t a =
+        matrix_descriptor_128(codes + static_cast<unsigned>(tile_rows + 128 * half) * step_codes);
+    products.template begin_group<!adds>(sums);
+#pragma unroll
+    for (unsigned i = 0; i < step_codes / 32; ++i)
+      products.multiply(sums, &shared, further(b, i), further(a, i), adds || i > 0);
+    products.end_group();
+  }
+  __device__ __forceinline__ void wait_for_codes() {
+    shared.filled[stage.at].wait(stage.phase);
+  }
+  __device__ __forceinline__ void wait_for_scales() {
+    shared.scaled[slot.at].wait(slot.phase);
+  }
+  // The products of the stage are done.
+  __device__ __forceinline__ void free_stage(int number) {
+    if (threadIdx.x % warpgroup_threads == 0) shared.freed[number].arrive();
+  }
+  __device__ __forceinline__ void free_scales() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared.scales_freed[slot.at].arrive();
+    slot.advance();
+  }
+};
+
+// 128x256, blocks of one or two stages. A warpgroup multiplies a half of the columns, hands the
+// tensor cores to the other warpgroup, scales, and has them again for the other half.
+template <class Out, int steps_of_block>
+__device__ __forceinline__ void multiply_wide(Multiplier<Wide>& m, const WgmmaArguments& a) {
+  static_assert(steps_of_block < Wide::stages);
+  const int mine = 1 + m.warpgroup;  // numbers of barriers
+  const int other = 2 - m.warpgroup;
+  if (m.warpgroup == 1) core::SWITCHBACK_CUDA_NS::arrive_at_barrier<multiplying_threads>(other);
+  const auto superblock = static_cast<int>(a.product.superblock);
+  Fours<Wide::fours> p;
+#pragma unroll 1
+  for (unsigned number = blockIdx.x; number < a.jobs; number += gridDim.x) {
+    const int blocks = Job<Wide>(a, number).blocks;
+#pragma unroll 1
+    for (int from = 0; from < blocks; from += superblock) {
+      clear(p);
+#pragma unroll 1
+      for (int left = min(superblock, blocks - from); left > 0; --left) {
+        const Ring<Wide::stages> first = m.stage;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          m.stage = first;
+          Sums sums;
+          int before = 0;
+          core::SWITCHBACK_CUDA_NS::wait_at_barrier<multiplying_threads>(mine);
+#pragma unroll
+          for (int step = 0; step < steps_of_block; ++step) {
+            if (half == 0) m.wait_for_codes();
+            if (step == 0)
+              m.template multiply<false>(sums, half);
+            else
+              m.template multiply<true>(sums, half);
+            if (step > 0) {
+              m.products.template wait<1>();
+              if (half == 1) m.free_stage(before);
+            }
+            before = m.stage.at;
+            m.stage.advance();
+          }
+          core::SWITCHBACK_CUDA_NS::arrive_at_barrier<multiplying_threads>(other);
+          if (half == 0) m.wait_for_scales();
+          m.products.template wait<0>(sums);
+          if (half == 1) m.free_stage(before);
+          promote(p + fours_of_half * half, sums, m.shared.scales[m.slot.at], half, m.lane);
+        }
+        m.free_scales();
+      }
+      finish_superblock<Out, Wide>(a, number, from == 0, from + superblock >= blocks, p);
     }
   }
 }
 
-template <class Out>
-cudaError_t start(const MmaArguments& a, unsigned blocks, cudaStream_t stream) {
-  const auto kernel = blockwise_wgmma_kernel<Out>;
-  cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, wgmma_tile.shared_bytes);
+// 128x128, blocks of two, four or eight stages. Two sets of int32 sums: while one is scaled, the
+// first products of the next block are added to the other.
+template <class Out, int steps_of_block>
+__device__ __forceinline__ void multiply_square(Multiplier<Square>& m, const WgmmaArguments& a) {
+  const auto superblock = static_cast<int>(a.product.superblock);
+  Fours<Square::fours> p;
+  // Declared here, the compiler keeps each set in registers of its own.
+  Sums even = {};
+  Sums odd = {};
+#pragma unroll 1
+  for (unsigned number = blockIdx.x; number < a.jobs; number += gridDim.x) {
+    const int blocks = Job<Square>(a, number).multiplied_blocks();
+#pragma unroll 1
+    for (int from = 0; from < blocks; from += superblock) {
+      clear(p);
+      int before = 0;  // the stage that the sums of the block before may still be read from
+      const auto multiply_block = [&](Sums& sums, Sums& sums_before, bool is_first) {
+        const int own = m.stage.at;
+        m.wait_for_codes();
+        m.template multiply<false>(sums, 0);
+        m.stage.advance();
+        const int second = m.stage.at;
+        m.wait_for_codes();
+        m.template multiply<true>(sums, 0);
+        m.stage.advance();
+        if (!is_first) m.wait_for_scales();
+        m.products.template wait<2>(sums_before);
+        if (!is_first) m.free_stage(before);
+        // Before the first block, what is left in the sums is scaled by zeros.
+        promote(p, sums_before, m.shared.scales[is_first ? scale_slots : m.slot.at], 0, m.lane);
+        if (!is_first) m.free_scales();
+        m.products.template wait<1>();
+        m.free_stage(own);
+        before = second;
+#pragma unroll
+        for (int step = 2; step < steps_of_block; ++step) {
+          m.wait_for_codes();
+          m.template multiply<true>(sums, 0);
+          m.products.template wait<1>();
+          m.free_stage(before);
+          before = m.stage.at;
+          m.stage.advance();
+        }
+      };
+#pragma unroll 1
+      for (int left = min(superblock, blocks - from), block = 0; block < left; block += 2) {
+        multiply_block(even, odd, block == 0);
+        multiply_block(odd, even, false);
+      }
+      m.wait_for_scales();
+      m.products.template wait<0>(odd);
+      m.free_stage(before);
+      promote(p, odd, m.shared.scales[m.slot.at], 0, m.lane);
+      m.free_scales();
+      finish_superblock<Out, Square>(a, number, from == 0, from + superblock >= blocks, p);
+    }
+  }
+}
+
+// Floor: tensor cores, n · k · m / 4096 cycles of a multiprocessor. One thread brings codes, a warp
+// scales; two warpgroups multiply and scale (three instructions for each sum: a conversion, a
+// product, a sum).
+//
+// An H200 gave the form of this kernel with which it was proven 1205 TOPS in wide tiles and 1107 in
+// square ones (8192x4096x4096, blocks of 256 rows; blocks of 512 and 1024: 1281 and 1336), 1242
+// without loads, 1593 without scaling: the tensor cores wait for scaled sums.
+template <class Out, class T, int steps_of_block>
+__global__ void __launch_bounds__(threads, 1)
+    blockwise_wgmma_kernel(const __grid_constant__ TensorMap codes_of_b,
+                           const __grid_constant__ TensorMap codes_of_a, const WgmmaArguments a) {
+  SWITCHBACK_DYNAMIC_SHARED(Shared<T>, shared);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < T::stages; ++i) {
+      shared->filled[i].init(1);
+      shared->freed[i].init(multipliers);
+    }
+    for (int i = 0; i < scale_slots; ++i) {
+      shared->scaled[i].init(1);
+      shared->scales_freed[i].init(multiplying_threads / 32);
+    }
+    core::SWITCHBACK_CUDA_NS::publish_mbarriers();
+  }
+  for (unsigned i = threadIdx.x; i < tile_rows + T::columns; i += threads)
+    (i < tile_rows ? shared->scales[scale_slots].b[i]
+                   : shared->scales[scale_slots].a[i - tile_rows]) = 0.0f;
+  __syncthreads();
+
+  // The compiler learns that a warp's lanes agree on it.
+  const int warp = __shfl_sync(all_lanes, static_cast<int>(threadIdx.x) / 32, 0);
+  if (warp < warpgroup_threads / 32) {
+    core::SWITCHBACK_CUDA_NS::give_back_registers<loader_registers>();
+    if (threadIdx.x == 0)
+      load_codes(*shared, codes_of_b, codes_of_a, a);
+    else if (warp == 1)
+      load_scales(*shared, a);
+  } else {
+    core::SWITCHBACK_CUDA_NS::take_registers<multiplier_registers>();
+    Multiplier<T> multiplier(*shared, warp * 32 / warpgroup_threads - 1);
+    if constexpr (T::halves == 2)
+      multiply_wide<Out, steps_of_block>(multiplier, a);
+    else
+      multiply_square<Out, steps_of_block>(multiplier, a);
+  }
+}
+
+// D of what the superblocks of a tile gave, in their order. A thread has a few of the fours that a
+// multiplying thread had. Floor: memory, slots in the L2 cache.
+constexpr int fours_of_joiner = 4;
+template <class Out, class T>
+__global__ void __launch_bounds__(multiplying_threads)
+    blockwise_wgmma_parts_kernel(const WgmmaArguments a) {
+  const unsigned tile = blockIdx.x;
+  const int first = static_cast<int>(blockIdx.y) * fours_of_joiner;
+  const auto slot = [&](unsigned part) {
+    return slot_of<T>(a, part * a.tiles + tile, threadIdx.x) + first * multiplying_threads;
+  };
+  core::SWITCHBACK_CUDA_NS::wait_for_kernel_before();
+  Fours<fours_of_joiner> d;
+#pragma unroll
+  for (int q = 0; q < fours_of_joiner; ++q) {
+    const float4 p = slot(0)[q * multiplying_threads];
+    d[q][0] = p.x;
+    d[q][1] = p.y;
+    d[q][2] = p.z;
+    d[q][3] = p.w;
+  }
+  const Operand<Out> operand(a, Job<T>(a, tile), Lane(threadIdx.x), first);
+  join_with_operand(d, operand, a.product.accumulate);
+#pragma unroll 1
+  for (unsigned part = 1; part < a.parts; ++part)
+#pragma unroll
+    for (int q = 0; q < fours_of_joiner; ++q) {
+      const float4 p = slot(part)[q * multiplying_threads];
+      d[q][0] = __fmaf_rn(p.x, core::inverse_127_squared, d[q][0]);
+      d[q][1] = __fmaf_rn(p.y, core::inverse_127_squared, d[q][1]);
+      d[q][2] = __fmaf_rn(p.z, core::inverse_127_squared, d[q][2]);
+      d[q][3] = __fmaf_rn(p.w, core::inverse_127_squared, d[q][3]);
+    }
+  store_tile(d, operand);
+}
+
+template <class Out, class T, int steps_of_block>
+cudaError_t start(const WgmmaOperands& codes, const WgmmaArguments& a, const WgmmaLaunch& how) {
+  const auto kernel = blockwise_wgmma_kernel<Out, T, steps_of_block>;
+  cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, sizeof(Shared<T>));
   if (status == cudaSuccess)
-    status = launch("blockwise_wgmma", kernel, dim3(blocks), dim3(T::threads),
-                    wgmma_tile.shared_bytes, stream, a);
-  return status != cudaSuccess ? status : launch_parts<Out, T>(a, stream);
+    status = launch("blockwise_wgmma", kernel, dim3(how.blocks), dim3(threads), sizeof(Shared<T>),
+                    how.stream, codes.b, codes.a, a);
+  if (status != cudaSuccess || a.parts == 1) return status;
+  return core::SWITCHBACK_CUDA_NS::launch_behind(
+      "blockwise_wgmma_parts", how.overlaps, blockwise_wgmma_parts_kernel<Out, T>,
+      dim3(a.tiles, T::fours / fours_of_joiner), dim3(multiplying_threads), 0, how.stream, a);
 }
 
 }  // namespace
 
-cudaError_t launch_blockwise_wgmma(DType output, const MmaArguments& a, unsigned blocks,
-                                   cudaStream_t stream) {
-  return core::SWITCHBACK_CUDA_NS::for_type(
-      output, [&]<class Out>(Out) { return start<Out>(a, blocks, stream); });
+cudaError_t launch_blockwise_wgmma(DType output, const WgmmaTile& tile, const WgmmaOperands& codes,
+                                   const WgmmaArguments& a, const WgmmaLaunch& how) {
+  return core::SWITCHBACK_CUDA_NS::for_type(output, [&]<class Out>(Out) {
+    const bool wide = tile.columns == wgmma_wide.columns;
+    switch (a.product.block_rows / step_codes) {
+      case 1:
+        return start<Out, Wide, 1>(codes, a, how);
+      case 2:
+        return wide ? start<Out, Wide, 2>(codes, a, how) : start<Out, Square, 2>(codes, a, how);
+      case 4:
+        return start<Out, Square, 4>(codes, a, how);
+      default:
+        return start<Out, Square, 8>(codes, a, how);
+    }
+  });
 }
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

@@ -69,6 +69,32 @@ void wait_for_kernel_before();
 /// Ends the launch with a fault.
 [[noreturn]] void trap(const char* what);
 
+// Asynchronous barriers (mbarriers): words in shared memory, in phases. A phase ends when all its
+// arrivals have come, and all bytes that these announced.
+void mbarrier_init(std::uint64_t* barrier, unsigned arrivals);
+void mbarrier_arrive(std::uint64_t* barrier, unsigned announced_bytes);
+/// Waits for the end of the phase of this parity; that of the first phase is 0.
+void mbarrier_wait(std::uint64_t* barrier, unsigned parity,
+                   Site site = {"mbarrier_wait", __builtin_FILE(), __builtin_LINE()});
+
+/// A box of a matrix of bytes. What lies outside of the matrix is 0.
+struct Box {
+  const unsigned char* matrix;
+  std::int64_t rows, columns, stride;  ///< of the matrix
+  std::int64_t row, column;            ///< where the box begins
+  int box_rows;                        ///< each of 128 bytes
+};
+/// Copies a box into dynamic shared memory in the swizzle of 128 bytes (which counts from its
+/// beginning), and counts its bytes at a barrier: at once or when a thread waits for that.
+void copy_box(void* to, const Box& box, std::uint64_t* barrier);
+
+/// A barrier with a number, for as many threads of a block; some of them need not wait (bar.sync
+/// and bar.arrive).
+void named_barrier(int number, int threads, bool waits,
+                   Site site = {"named_barrier", __builtin_FILE(), __builtin_LINE()});
+/// Waits for the other threads of its warpgroup.
+void meet_warpgroup(Site site = {"meet_warpgroup", __builtin_FILE(), __builtin_LINE()});
+
 namespace names {
 
 // Written when a thread starts or resumes. constinit: no wrapper is called at an access.

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA core: what the copy engine of 9.0 and later (TMA) knows of a matrix.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cuda/api.hpp"
+
+namespace switchback::core::SWITCHBACK_CUDA_NS {
+
+/// A matrix of bytes that is copied to shared memory in boxes of 128 bytes of some rows, in the
+/// swizzle of 128 bytes (tensor_copy.cuh). A kernel takes it as a __grid_constant__ parameter.
+struct alignas(128) TensorMap {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  const std::int8_t* data;
+  std::int64_t rows, columns, stride;
+  int box_rows;
+#else
+  std::uint64_t words[16];  ///< the driver's CUtensorMap
+#endif
+};
+inline constexpr int tensor_box_columns = 128;
+
+/// Bytes beyond the matrix are copied as 0. Data and stride are multiples of 16 bytes, rows and
+/// columns below 2^31, box_rows at most 256. Throws Error(device_error) with what the driver said.
+TensorMap tensor_map(const std::int8_t* data, std::int64_t rows, std::int64_t columns,
+                     std::int64_t stride, int box_rows);
+
+}  // namespace switchback::core::SWITCHBACK_CUDA_NS
