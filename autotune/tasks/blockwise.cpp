@@ -194,7 +194,7 @@ class BlockwiseTask final : public Task {
     p.stride_a = a.stride;
     p.stride_b = b.stride;
     p.stride_d = p.k;
-    engine.run(context_.state(), p,
+    engine.run(context_.state(), p, {engine.id},
                {static_cast<const std::int8_t*>(a.data), static_cast<const std::int8_t*>(b.data),
                 absmax_a.floats().data(), absmax_b.floats().data(), d.data()});
     context_.synchronize();  // before its operands go

@@ -29,15 +29,18 @@ using autotune::Proof;
 
 // A kernel in all types of its results.
 struct Row {
-  std::string operation, kernel, scales;
+  std::string operation, kernel, problems;
   std::vector<std::string> right, not_right;
 };
 
-std::string scales_of(const KernelProof& one) {
+// What problems a kernel is of, where an operation has different ones.
+std::string problems_of(const KernelProof& one) {
+  if (one.query.op == ConfigOp::gemm_blockwise)
+    return fmt::format("blocks of {} rows", one.kernel.variant);
   if (one.query.op != ConfigOp::grouped_int8) return "";
-  return one.kernel.scales == static_cast<std::int64_t>(gemm_int8::ScaleMode::row_scalar)
-             ? "one of each group"
-             : "one of each column";
+  return one.kernel.variant == static_cast<std::int64_t>(gemm_int8::ScaleMode::row_scalar)
+             ? "one scale of each group"
+             : "one scale of each column";
 }
 
 std::vector<Row> rows_of(const std::vector<KernelProof>& all) {
@@ -45,11 +48,11 @@ std::vector<Row> rows_of(const std::vector<KernelProof>& all) {
   for (const KernelProof& one : all) {
     const std::string operation(autotune::tunable_of(one.query.op).name);
     const std::string kernel = autotune::describe(autotune::to_text(one.query.op, one.choice));
-    const std::string scales = scales_of(one);
+    const std::string problems = problems_of(one);
     auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) {
-      return r.operation == operation && r.kernel == kernel && r.scales == scales;
+      return r.operation == operation && r.kernel == kernel && r.problems == problems;
     });
-    if (row == rows.end()) row = rows.insert(rows.end(), {operation, kernel, scales, {}, {}});
+    if (row == rows.end()) row = rows.insert(rows.end(), {operation, kernel, problems, {}, {}});
     const std::string type(dtype_name(static_cast<DType>(one.kernel.output)));
     if (one.proof.result == Proof::Result::right)
       row->right.push_back(type);
@@ -66,18 +69,19 @@ void print(const std::vector<Row>& rows, const Context& context) {
         "the cache.\n");
     return;
   }
-  Table table({"operation", "kernel", "scales", "right in", "not right"},
-              {"kernel", "scales", "right in", "not right"});
+  Table table({"operation", "kernel", "problems", "right in", "not right"},
+              {"kernel", "problems", "right in", "not right"});
   for (const Row& row : rows)
-    table.add({row.operation, row.kernel, row.scales, fmt::format("{}", fmt::join(row.right, " ")),
+    table.add({row.operation, row.kernel, row.problems,
+               fmt::format("{}", fmt::join(row.right, " ")),
                fmt::format("{}", fmt::join(row.not_right, "; "))});
   fmt::print("{}", table.text_for(stdout, 2));
   const core::DeviceInfo& info = context.state().runtime->info();
   for (const Row& row : rows)
     if (row.not_right.empty())
       fmt::print("seen on {}.{} ({}): {} {}{}{}\n", info.compute_major, info.compute_minor,
-                 printable(info.name), row.operation, row.kernel,
-                 row.scales.empty() ? "" : ", scales: ", row.scales);
+                 printable(info.name), row.operation, row.kernel, row.problems.empty() ? "" : ", ",
+                 row.problems);
 }
 
 }  // namespace

@@ -46,8 +46,10 @@ inline ConfigOrigin origin_of(const ContextState& state) noexcept {
 /// A kernel that need not run right on every machine that it was compiled for.
 struct RiskyKernel {
   std::int64_t output = 0;  ///< the type of its results
-  std::int64_t scales = 0;  ///< where kinds of scales are proven apart: which
-  ConfigChoice config;      ///< without what its arguments say
+  /// What else of a problem has kernels of its own: of int8 products the kind of scales, of
+  /// blockwise ones the rows of a block.
+  std::int64_t variant = 0;
+  ConfigChoice config;  ///< without what its arguments say
   friend bool operator==(const RiskyKernel&, const RiskyKernel&) = default;
 };
 

@@ -183,6 +183,7 @@ TEST(Problem, ConfigurationsComeBack) {
   s.pack_b = true;
   round_trip(ConfigOp::gemm_floating, floating::to_choice(s));
   round_trip(ConfigOp::gemm_blockwise, blockwise::to_choice({blockwise::EngineId::wgmma}));
+  round_trip(ConfigOp::gemm_blockwise, blockwise::to_choice({blockwise::EngineId::wgmma, 256}));
   round_trip(
       ConfigOp::layer_mode,
       linear::to_choice({{Mode::global, Mode::standard, Mode::rowwise, Mode::rowwise_shared}}));

@@ -42,7 +42,7 @@ BlockwiseProblem dw_problem(std::int64_t m = 300) {
 }
 
 ConfigChoice choice_of(EngineId engine) {
-  return blockwise::to_choice({engine});
+  return blockwise::to_choice({engine, engine == EngineId::wgmma ? 256 : 0});
 }
 
 class CudaBlockwiseProof : public Cuda {
@@ -187,7 +187,7 @@ TEST_F(CudaBlockwiseProof, TheHelperFindsItRight) {
 TEST_F(CudaBlockwiseProof, WhatARecordHasSeenIsTheDefault) {
   mark_blockwise_products(true);
   Context context(emulated());
-  const std::vector<blockwise::BlockwiseConfig> all = {{EngineId::wgmma}, {EngineId::mma}};
+  const std::vector<blockwise::BlockwiseConfig> all = {{EngineId::wgmma, 256}, {EngineId::mma}};
   EXPECT_EQ(blockwise::candidates(dw_problem(), context.state()), all);
   EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_wgmma"});
   EXPECT_EQ(kernels(context, dw_problem(), 8), Names{"blockwise"}) << "another alignment";
@@ -199,7 +199,7 @@ TEST_F(CudaBlockwiseProof, WhatARecordHasSeenIsTheDefault) {
 
 TEST_F(CudaBlockwiseProof, WhatATunerMustProveIsACandidateAfterTheDefault) {
   const std::vector<blockwise::BlockwiseConfig> usual = {{EngineId::mma}};
-  const std::vector<blockwise::BlockwiseConfig> both = {{EngineId::mma}, {EngineId::wgmma}};
+  const std::vector<blockwise::BlockwiseConfig> both = {{EngineId::mma}, {EngineId::wgmma, 256}};
   const std::vector<blockwise::BlockwiseConfig> last = {{EngineId::dp4a}};
   Context context(emulated());
   EXPECT_TRUE(blockwise::is_tuned(context.state()));
@@ -278,7 +278,7 @@ TEST_F(CudaBlockwiseProof, TheReferenceVouchesForWhatOthersAreHeldTo) {
 }
 
 // What one problem proved need not be proven again: on this kind of machine, with this driver, for
-// results of this type, until it is found wrong. No problem gets it before it has won there.
+// results of this type, until it is found wrong. It is the default for other problems then.
 TEST_F(CudaBlockwiseProof, AProofIsRemembered) {
   ASSERT_EQ(tune(with_helper(), dw_problem()).measured.count("wgmma"), 1u);
   const BlockwiseProblem other = dw_problem(1000);
@@ -287,7 +287,16 @@ TEST_F(CudaBlockwiseProof, AProofIsRemembered) {
     const auto tuner = Tuner::open(context, without_helper());
     const autotune::Answer answer =
         tuner->state().look_up(blockwise::to_query(other, context.state()), context.state());
-    EXPECT_EQ(answer.origin, TuneOrigin::fallback);
+    EXPECT_EQ(answer.origin, TuneOrigin::proven);
+    EXPECT_EQ(answer.choice, choice_of(EngineId::wgmma));
+    BlockwiseProblem of_other_blocks = other;
+    of_other_blocks.block_rows = 256;
+    of_other_blocks.padded_m = of_other_blocks.stride_a = of_other_blocks.stride_b = 1024;
+    EXPECT_EQ(tuner->state()
+                  .look_up(blockwise::to_query(of_other_blocks, context.state()), context.state())
+                  .origin,
+              TuneOrigin::fallback)
+        << "another kernel";
   }
   const Known known = tune(without_helper(), other);
   EXPECT_EQ(known.measured, (Engines{"mma", "wgmma"}));
@@ -312,7 +321,7 @@ TEST_F(CudaBlockwiseProof, WhereItWonItRuns) {
   tuner->attach(context);
   EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_wgmma"});
   EXPECT_EQ(tuner->counters().hits, 1);
-  EXPECT_EQ(kernels(context, dw_problem(301)), Names{"blockwise_mma"}) << "nothing is known of it";
+  EXPECT_EQ(kernels(context, dw_problem(301)), Names{"blockwise_wgmma"}) << "proven by that";
   EXPECT_EQ(kernels(context, dw_problem(), 8), Names{"blockwise"}) << "another alignment";
   EXPECT_EQ(kernels(context, dw_problem(), 0, "mma"), Names{"blockwise_mma"});
   EXPECT_EQ(tuner->counters().misses, 2);

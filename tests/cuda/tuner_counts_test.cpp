@@ -53,7 +53,10 @@ TEST_F(CudaTunerCounts, AProblemHasFewAlgorithmsUnlessAllAreAskedFor) {
     EXPECT_EQ(some.front(), all.front()) << autotune::describe(query);
     for (const ConfigChoice& choice : some) {
       EXPECT_NE(std::find(all.begin(), all.end(), choice), all.end()) << autotune::describe(query);
-      EXPECT_FALSE(task->is_risky(choice)) << autotune::describe(query);
+      // Of 9.0, only wgmma is in no record.
+      EXPECT_EQ(task->is_risky(choice),
+                query.op == ConfigOp::gemm_blockwise && choice != some.front())
+          << autotune::describe(query);
     }
     in_all += some.size();
     if (of_library(query, some) == 0) continue;

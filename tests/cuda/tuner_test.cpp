@@ -336,18 +336,26 @@ TEST_F(CudaProver, KernelsAreProvenAheadOfProblems) {
   EXPECT_EQ(usual_of_groups(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::dp4a);
 
   int right = 0, wrong = 0;
+  int right_of_dw = 0;
   for (const autotune::KernelProof& one : prove_all()) {
     const bool is_right = one.proof.result == autotune::Proof::Result::right;
+    if (one.query.op == ConfigOp::gemm_blockwise) {
+      EXPECT_TRUE(is_right) << one.proof.why;
+      ++right_of_dw;
+      continue;
+    }
     ++(is_right ? right : wrong);
     EXPECT_EQ(is_right, one.query.op == ConfigOp::grouped_int8) << one.proof.why;
     if (is_right)
-      EXPECT_EQ(one.kernel.scales, static_cast<std::int64_t>(gemm_int8::ScaleMode::row_scalar));
+      EXPECT_EQ(one.kernel.variant, static_cast<std::int64_t>(gemm_int8::ScaleMode::row_scalar));
     else
       EXPECT_EQ(test::config_of(one.choice).mc, 128);
   }
-  // Two kernels each, in three types.
+  // Two kernels each, in three types; of dW two for blocks of 256 rows and one for each other
+  // length.
   EXPECT_EQ(right, 6);
   EXPECT_EQ(wrong, 6);
+  EXPECT_EQ(right_of_dw, 15);
   EXPECT_EQ(usual_of_groups(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::fused);
   unsetenv("SWITCHBACK_TEST_BREAK");
   // Those that were wrong are tried again.

@@ -11,19 +11,23 @@ namespace switchback::test {
 
 namespace {
 
+using blockwise::BlockwiseConfig;
 using blockwise::BlockwiseOperands;
 using blockwise::BlockwiseProblem;
 using blockwise::Engine;
 
-void (*right)(ContextState&, const BlockwiseProblem&, const BlockwiseOperands&) = nullptr;
+void (*right)(ContextState&, const BlockwiseProblem&, const BlockwiseConfig&,
+              const BlockwiseOperands&) = nullptr;
 
-void crash(ContextState&, const BlockwiseProblem&, const BlockwiseOperands&) {
+void crash(ContextState&, const BlockwiseProblem&, const BlockwiseConfig&,
+           const BlockwiseOperands&) {
   std::abort();
 }
 
 // The random operands of a task give no zero.
-void run_wrong(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
-  right(state, p, o);
+void run_wrong(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig& config,
+               const BlockwiseOperands& o) {
+  right(state, p, config, o);
   if (state.runtime->rehearsing()) return;
   const std::size_t element = dtype_size_bytes(p.output);
   const auto last = static_cast<std::size_t>((p.n - 1) * p.stride_d + p.k - 1);

@@ -14,13 +14,35 @@ bool takes(const Engine& engine, const BlockwiseProblem& problem, const ContextS
   return engine.unavailable(state).empty() && engine.rejects(problem).empty();
 }
 
+// Of an engine that takes the problem, the best first.
+std::vector<BlockwiseConfig> configs_of(const Engine& engine, const BlockwiseProblem& problem,
+                                        const ContextState& state) {
+  std::vector<BlockwiseConfig> configs;
+  for (const std::int32_t tile_n : engine.tiles(problem, state))
+    configs.push_back({engine.id, tile_n});
+  if (configs.empty()) configs.push_back({engine.id});
+  return configs;
+}
+
+bool has(const std::vector<core::RiskyKernel>& kernels, const core::RiskyKernel& kernel) {
+  return std::find(kernels.begin(), kernels.end(), kernel) != kernels.end();
+}
+
 }  // namespace
 
-BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextState& state) {
+BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextState& state,
+                               const core::KnownKernels& known) {
   const auto engines = engine_table().of(state.device.kind);
-  for (const Engine* engine : engines)
-    if (!engine->needs_proof() && takes(*engine, problem, state)) return {engine->id};
+  for (const Engine* engine : engines) {
+    if (!takes(*engine, problem, state)) continue;
+    const BlockwiseConfig config = configs_of(*engine, problem, state).front();
+    if (!engine->needs_proof() || has(known.right, kernel_of(problem, config))) return config;
+  }
   return {engines.back()->id};
+}
+
+core::RiskyKernel kernel_of(const BlockwiseProblem& problem, const BlockwiseConfig& config) {
+  return {static_cast<std::int64_t>(problem.output), problem.block_rows, to_choice(config)};
 }
 
 std::vector<BlockwiseConfig> candidates(const BlockwiseProblem& problem,
@@ -28,9 +50,11 @@ std::vector<BlockwiseConfig> candidates(const BlockwiseProblem& problem,
   std::vector<BlockwiseConfig> found = {default_config(problem, state)};
   if (!is_tuned(state)) return found;
   const auto engines = engine_table().of(state.device.kind);
-  for (const Engine* engine : engines.first(engines.size() - 1))
-    if (engine->id != found.front().engine && takes(*engine, problem, state))
-      found.push_back({engine->id});
+  for (const Engine* engine : engines.first(engines.size() - 1)) {
+    if (!takes(*engine, problem, state)) continue;
+    for (const BlockwiseConfig& config : configs_of(*engine, problem, state))
+      if (config != found.front()) found.push_back(config);
+  }
   return found;
 }
 
@@ -41,6 +65,12 @@ std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig&
     return fmt::format("the device has no engine '{}'", gemm_int8::engine_name(config.engine));
   std::string_view reason = engine->unavailable(state);
   if (reason.empty()) reason = engine->rejects(problem);
+  if (reason.empty() && config.tile_n != 0) {
+    const std::vector<std::int32_t> tiles = engine->tiles(problem, state);
+    if (std::find(tiles.begin(), tiles.end(), config.tile_n) == tiles.end())
+      return fmt::format("engine '{}': tile_n = {} is none of its tiles for this problem",
+                         engine->name, config.tile_n);
+  }
   return reason.empty() ? std::string() : fmt::format("engine '{}': {}", engine->name, reason);
 }
 
@@ -62,7 +92,7 @@ void run(ContextState& state, const BlockwiseProblem& problem, const BlockwiseCo
          const BlockwiseOperands& operands) {
   const std::string reason = check_config(problem, config, state);
   if (!reason.empty()) core::fail(Status::unsupported, "gemm_blockwise: {}", reason);
-  engine_table().find(state.device.kind, config.engine)->run(state, problem, operands);
+  engine_table().find(state.device.kind, config.engine)->run(state, problem, config, operands);
 }
 
 }  // namespace switchback::blockwise

@@ -31,7 +31,9 @@ bool run_tuned(ContextState& state, const BlockwiseProblem& problem,
       state, tunable, to_query(problem, state), [](const BlockwiseConfig&) { return true; },
       [&](const BlockwiseConfig& config) { return check_config(problem, config, state); },
       [&](const BlockwiseConfig& config) {
-        engine_table().find(state.device.kind, config.engine)->run(state, problem, operands);
+        engine_table()
+            .find(state.device.kind, config.engine)
+            ->run(state, problem, config, operands);
       });
 }
 
@@ -56,14 +58,13 @@ void multiply(ContextState& state, const BlockwiseGemmArgs& args) {
   if (problem.n == 0 || problem.k == 0) return;
   const auto engines = engine_table().of(state.device.kind);
   if (problem.padded_m == 0) {
-    if (!problem.accumulate) engines.back()->run(state, problem, operands);
+    if (!problem.accumulate) engines.back()->run(state, problem, {engines.back()->id}, operands);
     return;
   }
-  if (engine == nullptr) {
-    if (run_tuned(state, problem, operands)) return;
-    engine = engine_table().find(state.device.kind, default_config(problem, state).engine);
-  }
-  engine->run(state, problem, operands);
+  if (engine == nullptr && run_tuned(state, problem, operands)) return;
+  const BlockwiseConfig config =
+      engine == nullptr ? default_config(problem, state) : BlockwiseConfig{engine->id};
+  engine_table().find(state.device.kind, config.engine)->run(state, problem, config, operands);
 }
 
 }  // namespace switchback::blockwise

@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/context_state.hpp"
 #include "core/device_table.hpp"
@@ -12,6 +13,10 @@
 namespace switchback::blockwise {
 
 inline std::string_view takes_every_problem(const BlockwiseProblem&) {
+  return {};
+}
+
+inline std::vector<std::int32_t> without_tiles(const BlockwiseProblem&, const ContextState&) {
   return {};
 }
 
@@ -29,9 +34,12 @@ struct Engine {
   /// Why its kernels do not take this problem, which the last engine of the device computes then,
   /// also where this one is named; empty: they take it.
   std::string_view (*rejects)(const BlockwiseProblem& problem) = takes_every_problem;
+  /// The tile_n in which it can compute the problem, the best first; empty: it has no choice.
+  std::vector<std::int32_t> (*tiles)(const BlockwiseProblem& problem,
+                                     const ContextState& state) = without_tiles;
   /// Computes it. n, k and padded_m > 0 (the last engine of a device: any of them may be zero); may
   /// throw Error(out_of_memory) before it writes d.
-  void (*run)(ContextState& state, const BlockwiseProblem& problem,
+  void (*run)(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
               const BlockwiseOperands& operands);
 
   /// Whether it runs only where it is named, or where a tuner has proven it.

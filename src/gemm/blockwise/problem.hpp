@@ -46,13 +46,13 @@ struct BlockwiseOperands {
   void* d = nullptr;
 };
 
-/// Each engine chooses tiles by itself.
 struct BlockwiseConfig {
   EngineId engine = EngineId::reference;
+  std::int32_t tile_n = 0;  ///< rows of a in a tile of d; 0: the engine chooses tiles by itself
   friend bool operator==(const BlockwiseConfig&, const BlockwiseConfig&) = default;
 };
 
-/// "wgmma"
+/// "wgmma tile_n=256"
 std::string describe(const BlockwiseConfig& config);
 
 // The contract of core/tunable.hpp; the words are in tunable.cpp.
@@ -63,11 +63,16 @@ ConfigChoice to_choice(const BlockwiseConfig& config) noexcept;
 bool from_choice(const ConfigChoice& choice, BlockwiseConfig& config) noexcept;
 std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig& config,
                          const ContextState& state);
-/// The first engine of the table that takes the problem and needs no proof.
-BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextState& state);
-/// The default; and where is_tuned(), the others but the last of the table, which is never the
-/// fastest.
+/// The first engine of the table that takes the problem and needs no proof, or whose kernel for it
+/// is known to be right.
+BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextState& state,
+                               const core::KnownKernels& known = {});
+/// The default; and where is_tuned(), the others in all their tiles, except for the last of the
+/// table, which is never the fastest.
 std::vector<BlockwiseConfig> candidates(const BlockwiseProblem& problem, const ContextState& state);
+
+/// What is proven of a configuration that needs it.
+core::RiskyKernel kernel_of(const BlockwiseProblem& problem, const BlockwiseConfig& config);
 
 /// Whether it may hang or fault; see gemm_int8::is_risky().
 bool is_risky(const BlockwiseConfig& config) noexcept;

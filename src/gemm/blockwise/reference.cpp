@@ -16,7 +16,8 @@ std::string_view available_everywhere(const ContextState&) {
   return {};
 }
 
-void run(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
+void run_reference(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig&,
+                   const BlockwiseOperands& o) {
   const std::int64_t blocks = p.blocks();
   const std::int64_t superblock = blockwise_superblock_rows / p.block_rows;
   state.threads.for_each(p.n, [&](std::int64_t n, int) {
@@ -46,7 +47,7 @@ const Engine reference_engine = {
     .name = core::oracle_name,
     .is_oracle = true,
     .unavailable = available_everywhere,
-    .run = run,
+    .run = run_reference,
 };
 
 }  // namespace switchback::blockwise

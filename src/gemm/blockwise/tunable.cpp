@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "gemm/blockwise/engine.hpp"
 
 namespace switchback::blockwise {
@@ -45,38 +47,52 @@ constexpr core::WordTable problem_table(
 constexpr core::WordTable config_table(
     row<&BlockwiseConfig::engine>({.name = "engine",
                                    .most = number(gemm_int8::last_engine_id),
-                                   .value_name = value_name<gemm_int8::engine_name, EngineId>}));
+                                   .value_name = value_name<gemm_int8::engine_name, EngineId>}),
+    row<&BlockwiseConfig::tile_n>(
+        {.name = "tile_n", .most = 1024, .written = core::Written::unless_zero}));
 
-bool kernel_of(const ConfigQuery& query, const ConfigChoice& choice, core::RiskyKernel& kernel) {
+bool kernel_of_query(const ConfigQuery& query, const ConfigChoice& choice,
+                     core::RiskyKernel& kernel) {
   BlockwiseProblem problem;
   BlockwiseConfig config;
   if (!from_query(query, problem) || !from_choice(choice, config) || !is_risky(config))
     return false;
-  kernel = {number(problem.output), 0, choice};
+  kernel = kernel_of(problem, config);
   return true;
 }
 
-// Of several tiles both ways and several blocks, the last of them not full.
+bool proven_default(const ConfigQuery& query, const ContextState& state,
+                    const core::KnownKernels& known, ConfigChoice& choice) {
+  BlockwiseProblem problem;
+  if (!from_query(query, problem)) return false;
+  const BlockwiseConfig config = default_config(problem, state, known);
+  if (config == default_config(problem, state)) return false;
+  choice = to_choice(config);
+  return true;
+}
+
+// Of more tiles than multiprocessors and several blocks, the last of them not full.
 std::vector<ConfigQuery> kernel_problems(const ContextState& state) {
   std::vector<ConfigQuery> queries;
-  for (const DType output : {DType::f32, DType::f16, DType::bf16}) {
-    BlockwiseProblem p;
-    p.n = 520;
-    p.k = p.stride_d = 264;
-    p.m = 1000;
-    p.block_rows = 256;
-    p.padded_m = p.stride_a = p.stride_b = whole_block_rows(p.m, p.block_rows);
-    p.output = output;
-    p.alignment = 16;
-    queries.push_back(to_query(p, state));
-  }
+  for (const DType output : {DType::f32, DType::f16, DType::bf16})
+    for (const std::int64_t block_rows : {128, 256, 512, 1024}) {
+      BlockwiseProblem p;
+      p.n = 264;
+      p.k = p.stride_d = 136 + 128 * std::max(0, state.runtime->info().multiprocessors - 4);
+      p.m = 1100;
+      p.block_rows = block_rows;
+      p.padded_m = p.stride_a = p.stride_b = whole_block_rows(p.m, p.block_rows);
+      p.output = output;
+      p.alignment = 16;
+      queries.push_back(to_query(p, state));
+    }
   return queries;
 }
 
-// Without a default of its own: which problems it is the fastest for, only measurements say.
 constexpr core::Tunable with_kernels(core::Tunable made) {
   made.proven_engine = gemm_int8::engine_name(EngineId::wgmma);
-  made.kernel_of = kernel_of;
+  made.kernel_of = kernel_of_query;
+  made.proven_default = proven_default;
   made.kernel_problems = kernel_problems;
   return made;
 }
@@ -118,7 +134,9 @@ std::string describe(const BlockwiseProblem& p) {
 }
 
 std::string describe(const BlockwiseConfig& config) {
-  return std::string(gemm_int8::engine_name(config.engine));
+  const std::string_view engine = gemm_int8::engine_name(config.engine);
+  return config.tile_n == 0 ? std::string(engine)
+                            : fmt::format("{} tile_n={}", engine, config.tile_n);
 }
 
 core::ProblemSize size_of(const BlockwiseProblem& p) noexcept {

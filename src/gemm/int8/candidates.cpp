@@ -123,7 +123,7 @@ std::vector<GemmConfig> configs_of(const Problem& problem, const Engine& engine,
   GemmConfig config;
   for (const core::RiskyKernel& kernel : kernels)
     if (kernel.output == static_cast<std::int64_t>(each_of(problem).output) &&
-        kernel.scales == scales_of(problem) && from_choice(kernel.config, config) &&
+        kernel.variant == scales_of(problem) && from_choice(kernel.config, config) &&
         config.engine == engine.id)
       found.push_back(config);
   return found;

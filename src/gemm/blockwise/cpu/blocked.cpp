@@ -375,7 +375,8 @@ constexpr Engine blocked(EngineId id) {
       .unavailable =
           [](const ContextState& state) { return gemm_int8::kernel_unavailable(Kernel, state); },
       .run =
-          [](ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
+          [](ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig&,
+             const BlockwiseOperands& o) {
             SWITCHBACK_ASSERT(p.n > 0 && p.k > 0 && p.padded_m > 0);
             Run(Kernel, state, p, o)();
           }};

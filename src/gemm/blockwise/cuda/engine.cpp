@@ -45,6 +45,7 @@ constexpr Engine wgmma_engine = {.id = EngineId::wgmma,
                                  .needs_trust = true,
                                  .unavailable = wgmma_unavailable,
                                  .rejects = wgmma_rejects,
+                                 .tiles = wgmma_tiles,
                                  .run = run_wgmma};
 
 constexpr Engine dp4a_engine = {
@@ -70,7 +71,8 @@ BlockwiseArguments arguments_of(const BlockwiseProblem& p, const BlockwiseOperan
           p.accumulate};
 }
 
-void run_dp4a(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
+void run_dp4a(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig&,
+              const BlockwiseOperands& o) {
   core::SWITCHBACK_CUDA_NS::Runtime& device = core::SWITCHBACK_CUDA_NS::runtime(state);
   if (device.rehearsing()) return;
   const core::SWITCHBACK_CUDA_NS::CurrentDevice current(device.index());

@@ -2,7 +2,9 @@
 // Engine zone: what the CUDA engines of the blockwise product have of each other.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "gemm/blockwise/cuda/kernels.hpp"
 #include "gemm/blockwise/engine.hpp"
@@ -12,16 +14,17 @@ namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
 /// Of the problem what kernels read: m in whole steps of 64 codes, whose words are loaded whole.
 BlockwiseArguments arguments_of(const BlockwiseProblem& problem, const BlockwiseOperands& operands);
 
-void run_dp4a(ContextState& state, const BlockwiseProblem& problem,
+void run_dp4a(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
               const BlockwiseOperands& operands);
 /// Why the copies of the kernels on tensor cores cannot read a problem; empty if they can.
 std::string_view mma_rejects(const BlockwiseProblem& problem);
 /// What they cannot read goes to run_dp4a.
-void run_mma(ContextState& state, const BlockwiseProblem& problem,
+void run_mma(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
              const BlockwiseOperands& operands);
 /// The same of the kernel for 9.0a.
 std::string_view wgmma_rejects(const BlockwiseProblem& problem);
-void run_wgmma(ContextState& state, const BlockwiseProblem& problem,
+std::vector<std::int32_t> wgmma_tiles(const BlockwiseProblem& problem, const ContextState& state);
+void run_wgmma(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
                const BlockwiseOperands& operands);
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

@@ -47,8 +47,9 @@ std::string_view mma_rejects(const BlockwiseProblem& p) {
   return {};
 }
 
-void run_mma(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
-  if (!takes(p, o)) return run_dp4a(state, p, o);
+void run_mma(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig& config,
+             const BlockwiseOperands& o) {
+  if (!takes(p, o)) return run_dp4a(state, p, config, o);
   core::SWITCHBACK_CUDA_NS::Runtime& device = core::SWITCHBACK_CUDA_NS::runtime(state);
   const Plan plan = plan_of(p, p.n, p.k, device.info(), choices);
   const MmaTile& tile = *tiles[plan.tile];

@@ -37,23 +37,40 @@ bool takes(const BlockwiseProblem& p, const BlockwiseOperands& o) {
 // On an H200 a wide tile took 0.92 of the time of the two square ones that it replaces (1205 and
 // 1107 TOPS at 8192x4096x4096 in blocks of 256 rows). Wide ones have blocks of up to 256 rows,
 // whose codes fit a ring of stages twice over; square ones have two stages in a block at least.
-constexpr std::array<const WgmmaTile*, 2> tiles = {&wgmma_wide, &wgmma_square};
 constexpr TileChoice choice_of(const WgmmaTile& tile, double time) {
   return {wgmma_tile_rows, tile.columns, 1, tile.shared_bytes, time};
 }
 constexpr std::array<TileChoice, 2> choices = {choice_of(wgmma_wide, 1.84),
                                                choice_of(wgmma_square, 1.0)};
+std::span<const TileChoice> choices_for(const BlockwiseProblem& p) {
+  const std::span<const TileChoice> all = choices;
+  return p.block_rows < 256 ? all.first(1) : p.block_rows > 256 ? all.last(1) : all;
+}
 
 }  // namespace
 
-void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
-  if (!takes(p, o)) return run_dp4a(state, p, o);
+std::vector<std::int32_t> wgmma_tiles(const BlockwiseProblem& p, const ContextState& state) {
+  const core::DeviceInfo& device = core::SWITCHBACK_CUDA_NS::runtime(state).info();
+  const std::span<const TileChoice> possible = choices_for(p);
+  const std::size_t best = plan_of(p, p.k, p.n, device, possible).tile;
+  if (best == possible.size()) return {};
+  std::vector<std::int32_t> tiles = {possible[best].columns};
+  for (const TileChoice& tile : possible)
+    if (tile.columns != tiles.front()) tiles.push_back(tile.columns);
+  return tiles;
+}
+
+void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig& config,
+               const BlockwiseOperands& o) {
+  if (!takes(p, o)) return run_dp4a(state, p, config, o);
   core::SWITCHBACK_CUDA_NS::Runtime& device = core::SWITCHBACK_CUDA_NS::runtime(state);
-  const std::size_t first = p.block_rows > 256 ? 1 : 0;
-  const std::size_t count = p.block_rows == 256 ? 2 : 1;
-  const Plan plan = plan_of(p, p.k, p.n, device.info(), std::span(choices).subspan(first, count));
-  if (plan.tile == count) return run_dp4a(state, p, o);
-  const WgmmaTile& tile = *tiles[first + plan.tile];
+  std::span<const TileChoice> possible = choices_for(p);
+  if (config.tile_n != 0)
+    possible = possible.subspan(possible.front().columns == config.tile_n ? 0 : 1, 1);
+  const Plan plan = plan_of(p, p.k, p.n, device.info(), possible);
+  if (plan.tile == possible.size()) return run_dp4a(state, p, config, o);
+  const WgmmaTile& tile =
+      possible[plan.tile].columns == wgmma_wide.columns ? wgmma_wide : wgmma_square;
   core::Workspace::Frame frame(state.workspace);
   float* const slots = plan.slots > 0 ? frame.take<float>(plan.slots * tile.floats()) : nullptr;
   // All memory has been taken: from here on work is queued.
@@ -85,8 +102,12 @@ void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseOp
 
 #else
 // Not available.
-void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseOperands& o) {
-  run_dp4a(state, p, o);
+std::vector<std::int32_t> wgmma_tiles(const BlockwiseProblem&, const ContextState&) {
+  return {};
+}
+void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig& config,
+               const BlockwiseOperands& o) {
+  run_dp4a(state, p, config, o);
 }
 #endif
 
