@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "switchback/export.h"
+#include "switchback/language.hpp"
 
 namespace switchback {
 
@@ -29,7 +30,8 @@ struct ContextOptions {
   /// "cpu", "cuda" (the first), "cuda:N", or empty for the best device of this machine: a CUDA
   /// device this build can use, else the CPU.
   std::string device = {};
-  /// CPU threads; 0 means every core this process may run on. A CUDA Context uses one. If the
+  /// CPU threads; 0 means every core this process may run on, but no more than whole cores of the
+  /// CPU quota of its container (cgroup v1 and v2). A CUDA Context uses one. If the
   /// threads cannot be created (a limit on processes), the constructor throws Error(out_of_memory).
   int threads = 0;
   /// Upper bound on the instruction set used on a CPU, for tests and comparisons: "scalar", or of

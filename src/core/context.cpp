@@ -6,6 +6,7 @@
 
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "core/cpu/quota.hpp"
 
 namespace switchback {
 
@@ -45,7 +46,7 @@ Context::Context(const ContextOptions& options) {
                 "context: the allocator has only one of allocate and release; it needs both");
   core::CpuFeatures features = core::cpu_features();
   if (!options.isa.empty()) features = features.capped(core::parse_isa(options.isa));
-  int threads = options.threads > 0 ? options.threads : core::available_cores();
+  int threads = options.threads > 0 ? options.threads : core::default_threads();
   std::shared_ptr<core::DeviceRuntime> runtime;
   if (device.kind != DeviceKind::cpu) {
     runtime = core::device_platforms().of(device.kind)->open(device.index, options);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/cpu/isa.hpp"
+#include "core/cpu/quota.hpp"
 #include "support/forked.hpp"
 #include "switchback/error.hpp"
 #include "switchback/quant.hpp"
@@ -27,7 +28,7 @@ std::string message_of(const ContextOptions& options, Status status) {
 TEST(Context, DefaultsTakeTheWholeMachine) {
   const Context context;
   EXPECT_EQ(context.device(), "cpu");
-  EXPECT_EQ(context.threads(), core::available_cores());
+  EXPECT_EQ(context.threads(), core::default_threads());
   EXPECT_EQ(context.isa(), core::isa_name(core::cpu_features().level()));
 }
 
