@@ -15,9 +15,22 @@ install(TARGETS switchback EXPORT switchback-targets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT dev
   RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-# Libraries beside this one (oneDNN in a wheel, for example) are preferred to the system's.
+# Libraries in the same folder (oneDNN in a wheel, for example) are preferred to the system's. The build folder's files have
+# the same search paths: where they differ CMake ends those of the build folder with a colon, to exchange them at the
+# installation, and such an empty element is the current directory of whoever loads the file.
 if(UNIX AND NOT APPLE)
+  set(_installed switchback switchback-prove)
+  if(SWITCHBACK_BENCH)
+    list(APPEND _installed switchback-bench)
+  endif()
+  set_target_properties(${_installed} PROPERTIES
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
   set_target_properties(switchback PROPERTIES INSTALL_RPATH "$ORIGIN")
+  # In lib/switchback of an installation, in bin of a bundle.
+  set_target_properties(switchback-prove PROPERTIES INSTALL_RPATH "$ORIGIN/..;$ORIGIN/../lib")
+  if(SWITCHBACK_BENCH)
+    set_target_properties(switchback-bench PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+  endif()
 endif()
 install(DIRECTORY include/switchback DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT dev)
 install(DIRECTORY data/configs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/switchback/configs"

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "switchback/language.hpp"
+
 namespace switchback {
 
 /// One implementation of an operation: whether it can run on this Context, and if not, why not.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "switchback/export.h"
+#include "switchback/language.hpp"
 
 namespace switchback {
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "switchback/export.h"
+#include "switchback/language.hpp"
 
 namespace switchback {
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "switchback/export.h"
+#include "switchback/language.hpp"
 
 namespace switchback {
 

@@ -4,6 +4,12 @@
 // keep the copy of one that the CPU lacks.
 #pragma once
 
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0) || \
+    defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) ||                          \
+    defined(__NO_SIGNED_ZEROS__) || (defined(__CUDA_FTZ) && __CUDA_FTZ != 0)
+#error "flags such as -ffast-math change the results of floating point operations: leave them out"
+#endif
+
 namespace switchback::core {
 
 /// c of docs/numerics.md: the f32 nearest to 1/127², bits 0x38820610.

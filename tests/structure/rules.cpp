@@ -28,10 +28,11 @@ constexpr std::array<Layer, 11> layers = {{{"core", 0},
                                            {"bench", 7},
                                            {"examples", 7}}};
 // Public headers that are not named after their layer.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 21> public_headers = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 22> public_headers = {
     {{"context.hpp", "core"},
      {"engine_info.hpp", "core"},
      {"error.hpp", "core"},
+     {"language.hpp", "core"},
      {"export.h", "core"},
      {"groups.hpp", "core"},
      {"matrix.hpp", "core"},
