@@ -151,9 +151,13 @@ std::string report_json(const Sources& sources) {
       engines[field] = names;
     std::string sentence = report_sentence(source.report);
     sentence.pop_back();
+    // Without a run file nothing is known of either.
+    const auto of_run = [&](const char* key) {
+      return source.start.is_object() ? source.start.value(key, Json()) : Json();
+    };
     files.push_back({{"path", source.path},
-                     {"machine", source.start.value("machine", Json())},
-                     {"commit", source.start.value("commit", Json())},
+                     {"machine", of_run("machine")},
+                     {"commit", of_run("commit")},
                      {"trusted", !not_to_be_trusted(source.report)},
                      {"summary", std::move(sentence)},
                      {"engines", std::move(engines)},

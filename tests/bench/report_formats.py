@@ -107,6 +107,20 @@ class Formats(unittest.TestCase):
         self.assertIn("for training steps int8", file["summary"])
         self.assertIn("rowwise_fwd", file["engines"])
 
+    def test_records_without_a_run_file(self):
+        for arguments in ([PUBLISHED], [PUBLISHED, "--with", PUBLISHED], [OWN, "--with", PUBLISHED]):
+            (first, *others) = json.loads(bench("report", *arguments, "--format", "json"))["files"]
+            for file in others or [first]:
+                self.assertIsNone(file["machine"])
+                self.assertIsNone(file["commit"])
+                self.assertEqual(len(file["records"]), len(records_of(PUBLISHED)))
+        with open(PUBLISHED, "rb") as records:
+            done = subprocess.run([PROGRAM, "report", "-", "--format", "json"], stdin=records, stdout=subprocess.PIPE)
+        self.assertEqual(done.returncode, 0)
+        self.assertIsNone(json.loads(done.stdout)["files"][0]["machine"])
+        for other in ("table", "markdown", "csv", "html", "junit"):
+            self.assertTrue(bench("report", PUBLISHED, "--format", other))
+
     def test_junit(self):
         root = ElementTree.fromstring(bench("report", OWN, "--with", PUBLISHED, "--format", "junit").encode())
         self.assertEqual(root.tag, "testsuites")

@@ -224,11 +224,12 @@ TEST(Blockwise, EdgesOfTilesOfWarpgroups) {
   for (const auto& [n, k] :
        {std::pair<std::int64_t, std::int64_t>{255, 127}, {256, 128}, {257, 129}}) {
     expect_reference_bits<bfloat16>(Operands(128, n, k, 128));
-    expect_reference_bits<float>(Operands(600, n, k, 256), {1, 0});
+    expect_reference_bits<float>(Operands(300, n, k, 256), {1, 0});
   }
-  for (const std::int64_t m : {1, 513, 1025, 2049})
+  for (const std::int64_t m : {1, 513, 2049})
     for (const std::int64_t block : {512, 1024})
       expect_reference_bits<half>(Operands(m, 129, 127, block));
+  if (under_address_sanitizer || under_thread_sanitizer) return;
   expect_reference_bits<bfloat16>(Operands(300, 520, 390, 128));
   expect_reference_bits<float>(Operands(300, 700, 260, 256));
 }
