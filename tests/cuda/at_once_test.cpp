@@ -148,6 +148,43 @@ TEST_F(CudaAtOnce, OtherGenerations) {
   }
 }
 
+// Blocks of rows have one launch where x is whole packs and a block of threads has the shared
+// memory: 64 KiB are too few for 1024 rows, and so are its registers in f32. Rows that fit no block
+// of threads have their own launch.
+TEST_F(CudaAtOnce, BlocksOfRows) {
+  const auto launches_of = [](auto element, int compute_capability, std::int64_t cols,
+                              std::int64_t block_rows, bool rows_too) {
+    using T = decltype(element);
+    switchback_cuda_emu::Options machine;
+    machine.compute_capability = compute_capability;
+    switchback_cuda_emu::reset(machine);
+    Context context(emulated());
+    const DeviceMatrix<T> x(context, normal_matrix<T>(3, cols, 7));
+    const DeviceMatrix<std::int8_t> q(context, 3, cols), q_t(context, cols, block_rows);
+    const DeviceMatrix<float> of_rows(context, 1, 3), of_blocks(context, 1, cols);
+    const std::size_t since = switchback_cuda_emu::launches().size();
+    if (rows_too)
+      quantize_rowwise_and_blockwise_transpose(context, x.view(), q.view(), of_rows.span(),
+                                               block_rows, q_t.view(), of_blocks.span());
+    else
+      quantize_blockwise_transpose(context, x.view(), block_rows, q_t.view(), of_blocks.span());
+    return launched(since);
+  };
+  const Names one = {"quantize_blocks"};
+  const Names rows_first = {"quantize_rowwise", "quantize_blocks"};
+  for (const std::int64_t block_rows : {128, 256, 512, 1024})
+    for (const bool rows_too : {false, true}) {
+      SCOPED_TRACE(testing::Message() << block_rows << (rows_too ? " with rows" : ""));
+      EXPECT_EQ(launches_of(bfloat16{}, 90, 72, block_rows, rows_too), one);
+      EXPECT_EQ(launches_of(half{}, 90, 71, block_rows, rows_too), twice_columnwise);
+      const bool large = block_rows == 1024;
+      EXPECT_EQ(launches_of(float{}, 90, 72, block_rows, rows_too), large ? twice_columnwise : one);
+      EXPECT_EQ(launches_of(half{}, 75, 72, block_rows, rows_too), large ? twice_columnwise : one);
+    }
+  EXPECT_EQ(launches_of(bfloat16{}, 90, 256 * 8 * 8, 256, true), one);
+  EXPECT_EQ(launches_of(bfloat16{}, 90, 256 * 8 * 8 + 8, 256, true), rows_first);
+}
+
 // A process that has only a part of the device.
 TEST_F(CudaAtOnce, WhereBlocksHaveNoRoomThereAreTwoLaunches) {
   const Matrix<float> x = normal_matrix<float>(140, 64, 3);

@@ -92,6 +92,38 @@ class DeviceEngines : public ::testing::Test {
     EXPECT_TRUE(same_bits(got.second.values, want.second.values));
   }
 
+  struct BlockCodes {
+    Matrix<std::int8_t> q, q_t;
+    Floats absmax, absmax_t;
+  };
+  static BlockCodes blocks_of(Context& context, const Matrix<T>& x, std::int64_t block_rows,
+                              bool rows_too, Layout layout) {
+    const std::int64_t padded = whole_block_rows(x.rows(), block_rows);
+    BlockCodes b{Matrix<std::int8_t>(x.rows(), x.cols(), layout),
+                 Matrix<std::int8_t>(x.cols(), padded, layout),
+                 Floats(x.rows(), layout.misalignment_bytes),
+                 Floats(padded / block_rows * x.cols(), layout.misalignment_bytes)};
+    if (rows_too)
+      quantize_rowwise_and_blockwise_transpose(context, x.view(), b.q.view(), b.absmax.span(),
+                                               block_rows, b.q_t.view(), b.absmax_t.span());
+    else
+      quantize_blockwise_transpose(context, x.view(), block_rows, b.q_t.view(), b.absmax_t.span());
+    return b;
+  }
+  void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {}) {
+    for (const bool rows_too : {false, true}) {
+      SCOPED_TRACE(testing::Message() << x.rows() << "x" << x.cols() << " in blocks of "
+                                      << block_rows << (rows_too ? " with rows" : ""));
+      const BlockCodes want = blocks_of(reference(), x, block_rows, rows_too, layout);
+      const BlockCodes got = blocks_of(*context_, x, block_rows, rows_too, layout);
+      EXPECT_TRUE(same_codes(got.q, want.q));
+      EXPECT_TRUE(same_codes(got.q_t, want.q_t));
+      EXPECT_TRUE(got.q.guards_intact() && got.q_t.guards_intact());
+      EXPECT_TRUE(same_bits(got.absmax.values, want.absmax.values));
+      EXPECT_TRUE(same_bits(got.absmax_t.values, want.absmax_t.values));
+    }
+  }
+
   std::optional<Context> context_;
 };
 using FloatTypes = ::testing::Types<float, half, bfloat16>;
@@ -147,6 +179,50 @@ TYPED_TEST(DeviceEngines, ColumnSumsOfManyRows) {
   x.set(300, 65, TypeParam(std::numeric_limits<float>::quiet_NaN()));
   this->check_sums(x, {this->pack, 0});
   this->check_sums(x, {1, 1});
+}
+
+// A block of threads has the tiles of 256 rows, or of a block of rows, or some of their rows, whole
+// ones as long as they fit.
+TYPED_TEST(DeviceEngines, BlocksOfRows) {
+  constexpr std::int64_t of_pack = TestFixture::pack;
+  for (const std::int64_t block_rows : {128, 256, 512, 1024}) {
+    for (const std::int64_t rows : {block_rows - 1, block_rows, block_rows + 1})
+      this->check_blocks(normal_of_size<TypeParam>(rows, 9 * of_pack), block_rows);
+    this->check_blocks(normal_of_size<TypeParam>(2 * block_rows + 130, of_pack), block_rows);
+    for (const std::int64_t packs : {7, 8, 9, 33, 100})
+      this->check_blocks(normal_of_size<TypeParam>(1, packs * of_pack), block_rows);
+  }
+  for (const std::int64_t packs : {256, 257, 2048, 2049})
+    this->check_blocks(normal_of_size<TypeParam>(5, packs * of_pack), 256);
+  for (const std::int64_t rows : {127, 128, 129, 383, 385})
+    this->check_blocks(normal_of_size<TypeParam>(rows, 17 * of_pack), 128);
+  // Codes that lie at multiples of 16, 8, 4 and 1.
+  for (const std::int64_t padding : {16, 8, 4, 1})
+    this->check_blocks(normal_of_size<TypeParam>(300, 9 * of_pack, {2 * of_pack, 0}), 256,
+                       {padding, 0});
+  this->check_blocks(normal_of_size<TypeParam>(300, 9 * of_pack, {0, 16}), 256, {16, 1});
+  this->check_blocks(normal_of_size<TypeParam>(300, 9 * of_pack + 1), 256);
+  this->check_blocks(normal_of_size<TypeParam>(300, 9 * of_pack, {1, 0}), 512);
+}
+
+TYPED_TEST(DeviceEngines, UnusualBlocksOfRows) {
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  // The smallest number of each type.
+  constexpr float smallest = std::is_same_v<TypeParam, half>       ? 0x1p-24f
+                             : std::is_same_v<TypeParam, bfloat16> ? 0x1p-133f
+                                                                   : 0x1p-149f;
+  for (const std::int64_t block_rows : {128, 256, 512}) {
+    Matrix<TypeParam> x = normal_of_size<TypeParam>(2 * block_rows, 10 * this->pack);
+    for (std::int64_t r = 0; r < x.rows(); ++r) {
+      if (r < block_rows) x.set(r, 1, TypeParam(0.0f));
+      if (r >= block_rows) x.set(r, 2, TypeParam(-0.0f));
+      x.set(r, 3, TypeParam(smallest));
+    }
+    x.set(block_rows - 1, 4, TypeParam(inf));
+    x.set(block_rows, 5, TypeParam(-inf));
+    x.set(2 * block_rows - 1, x.cols() - 1, TypeParam(std::numeric_limits<float>::quiet_NaN()));
+    this->check_blocks(x, block_rows);
+  }
 }
 
 // Payloads and signs of NaN do not reach absmax, whatever else is in the group.

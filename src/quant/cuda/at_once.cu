@@ -50,10 +50,10 @@ struct Walk {
       ++down;
     }
   }
-  // Behind the last tile: that of no packs.
+  // After the last tile: that of no packs.
   __device__ __forceinline__ TurnPlace place(const AtOnceArguments& a) const {
-    if (down >= a.down) return {0, a.matrix.packs};
-    return {down, std::int64_t{across} * packs_each};
+    if (down >= a.down) return {0, a.across};
+    return {down, across};
   }
 };
 
@@ -65,6 +65,7 @@ __device__ __forceinline__ void add_maxima(const AtOnceArguments& a, TurnPlace a
   const auto thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const int pack = thread % Tile::packs;
+  const std::int64_t first_pack = std::int64_t{at.across} * Tile::packs;
   // Lanes that differ in bits 8 and 16 have other rows of the same columns. Then each of the four
   // sends a quarter of these.
   Magnitudes<T, V> columns;
@@ -79,11 +80,9 @@ __device__ __forceinline__ void add_maxima(const AtOnceArguments& a, TurnPlace a
                  : part == 1 ? columns.most[1]
                  : part == 2 ? columns.most[2]
                              : columns.most[3];
-  if (at.first_pack + pack < a.matrix.packs) {
+  if (first_pack + pack < a.matrix.packs) {
     constexpr int each = V / 4;
-    unsigned* const to =
-        a.bits + ((at.down >> a.matrix.block_shift) * a.matrix.packs + at.first_pack + pack) * V +
-        part * each;
+    unsigned* const to = a.bits + (first_pack + pack) * V + part * each;
 #pragma unroll
     for (int i = 0; i < each; ++i)
       atomicMax(to + i, mine.column(i));
@@ -108,8 +107,8 @@ __device__ __forceinline__ void add_maxima(const AtOnceArguments& a, TurnPlace a
         rows[i] = max(keep, __shfl_xor_sync(all_lanes, give, half));
       }
     }
-    const std::int64_t row = at.down * tile_rows + Tile::quad_of(thread) * 4 + pack;
-    if (row < a.matrix.rows && at.first_pack < a.matrix.packs) atomicMax(a.row_bits + row, rows[0]);
+    const std::int64_t row = std::int64_t{at.down} * tile_rows + Tile::quad_of(thread) * 4 + pack;
+    if (row < a.matrix.rows && first_pack < a.matrix.packs) atomicMax(a.row_bits + row, rows[0]);
   }
 }
 
@@ -151,8 +150,8 @@ __global__ void __launch_bounds__(most_turns* turn_threads, 1) at_once_kernel(At
   for (int round = 1; round <= a.slots; ++round) {
     walk.step(a);
     const TurnPlace at = walk.place(a);
-    const std::int64_t pack = at.first_pack + thread % Tile::packs;
-    const std::int64_t row = at.down * tile_rows + Tile::quad_of(thread) * 4;
+    const std::int64_t pack = std::int64_t{at.across} * Tile::packs + thread % Tile::packs;
+    const std::int64_t row = std::int64_t{at.down} * tile_rows + Tile::quad_of(thread) * 4;
     const T* from = static_cast<const T*>(a.matrix.x) + row * a.matrix.x_stride + pack * V;
 #pragma unroll
     for (int r = 0; r < packs_each; ++r, from += a.matrix.x_stride)
@@ -161,7 +160,7 @@ __global__ void __launch_bounds__(most_turns* turn_threads, 1) at_once_kernel(At
     copies.end_group();
   }
   Pack<T, V> x[2][4];
-  load_turn<T, V>(a.matrix, first.place(a), x);
+  load_turn<T, V>(a.matrix, first.place(a), thread, x);
   wait_for_grid();
 
   [[maybe_unused]] Largest<T, V> largest;
@@ -175,7 +174,7 @@ __global__ void __launch_bounds__(most_turns* turn_threads, 1) at_once_kernel(At
     }
   };
   const auto load = [&](int round, TurnPlace at, Pack<T, V>(&packs)[2][4]) {
-    if (round > a.slots) return load_turn<T, V>(a.matrix, at, packs);
+    if (round > a.slots) return load_turn<T, V>(a.matrix, at, thread, packs);
 #pragma unroll
     for (int r = 0; r < packs_each; ++r)
       packs[r / 4][r % 4].words = *slot(round, r);
@@ -210,7 +209,7 @@ __global__ void __launch_bounds__(most_turns* turn_threads, 1) at_once_kernel(At
       load(round, at, x);
       __syncthreads();
     }
-    code_turn<T, V, kind>(a.matrix, shared[turn], at, x);
+    code_turn<T, V, kind>(a.matrix, shared[turn], at, thread, x, StoredBits{});
   }
 }
 
@@ -302,15 +301,14 @@ cudaError_t launch_global_transpose_at_once(const Launch& launch, ConstAnyMatrix
 
 cudaError_t launch_columnwise_transpose_at_once(const Launch& launch, ConstAnyMatrix x, Codes q,
                                                 float* absmax, unsigned* row_bits, Codes q_t,
-                                                float* absmax_cols, std::int64_t block_rows,
-                                                unsigned* column_bits) {
+                                                float* absmax_cols, unsigned* column_bits) {
   AtOnceArguments a{};
   a.bits = column_bits;
   a.row_bits = row_bits;
-  a.words = blocks_of(x.rows, block_rows) * x.cols + (row_bits != nullptr ? x.rows : 0);
+  a.words = x.cols + (row_bits != nullptr ? x.rows : 0);
   a.matrix.absmax = absmax_cols;
   a.matrix.row_absmax = absmax;
-  a.matrix.block_shift = block_shift_of(block_rows);
+  a.matrix.block_shift = block_shift_of(0);
   if (row_bits == nullptr) return start<TurnKind::columnwise>(launch, x, q, q_t, a);
   return start<TurnKind::columnwise_and_rowwise>(launch, x, q, q_t, a);
 }

@@ -244,17 +244,34 @@ class Run {
     }
     const bool rows_too = parts_of(problem_.op).q == Scales::per_row;
     const std::int64_t block_rows = o_.q_t.block_rows;
+    if (block_rows != 0 && blocks_together(launch_, o_.x, block_rows))
+      blocks(rows_too);
+    else
+      columns(rows_too);
+    if (sums) column_sums(o_.x, block_sums);
+  }
+
+  void blocks(bool rows_too) {
+    const std::int64_t block_rows = o_.q_t.block_rows;
+    const bool together = rows_too && blocks_and_rows_together(o_.x, o_.q.codes, block_rows);
+    if (rows_too && !together) rowwise(o_.x);
+    queue(launch_blocks, o_.x, together ? o_.q.codes : Codes(), o_.q.absmax.data(), o_.q_t.codes,
+          o_.q_t.absmax.data(), block_rows);
+  }
+
+  void columns(bool rows_too) {
+    const std::int64_t block_rows = o_.q_t.block_rows;
     const std::int64_t scales =
         scale_count(o_.q_t.scales, problem_.rows, problem_.cols, block_rows);
     unsigned* const column_bits = frame_.take<unsigned>(scales + (rows_too ? problem_.rows : 0));
     unsigned* const row_bits = rows_too ? column_bits + scales : nullptr;
-    if (!queued_at_once(launch_columnwise_transpose_at_once, o_.x, o_.q.codes, o_.q.absmax.data(),
-                        row_bits, o_.q_t.codes, o_.q_t.absmax.data(), block_rows, column_bits)) {
-      queue(launch_absmax_columns, o_.x, block_rows, column_bits, row_bits);
-      queue(launch_columnwise_transpose, o_.x, o_.q.codes, o_.q.absmax.data(), row_bits,
-            o_.q_t.codes, o_.q_t.absmax.data(), block_rows, column_bits);
-    }
-    if (sums) column_sums(o_.x, block_sums);
+    if (block_rows == 0 &&
+        queued_at_once(launch_columnwise_transpose_at_once, o_.x, o_.q.codes, o_.q.absmax.data(),
+                       row_bits, o_.q_t.codes, o_.q_t.absmax.data(), column_bits))
+      return;
+    queue(launch_absmax_columns, o_.x, block_rows, column_bits, row_bits);
+    queue(launch_columnwise_transpose, o_.x, o_.q.codes, o_.q.absmax.data(), row_bits, o_.q_t.codes,
+          o_.q_t.absmax.data(), block_rows, column_bits);
   }
 
   void blocks_stochastic() {

@@ -109,8 +109,15 @@ cudaError_t launch_global_transpose_at_once(const Launch& launch, ConstAnyMatrix
 /// column_bits.
 cudaError_t launch_columnwise_transpose_at_once(const Launch& launch, ConstAnyMatrix x, Codes q,
                                                 float* absmax, unsigned* row_bits, Codes q_t,
-                                                float* absmax_cols, std::int64_t block_rows,
-                                                unsigned* column_bits);
+                                                float* absmax_cols, unsigned* column_bits);
+
+/// Whether launch_blocks supports the matrix, and with the codes of rows.
+bool blocks_together(const Launch& launch, ConstAnyMatrix x, std::int64_t block_rows) noexcept;
+bool blocks_and_rows_together(ConstAnyMatrix x, Codes q, std::int64_t block_rows) noexcept;
+/// q_t in whole blocks of rows by the absmax of their columns, zeros after the last row of x, and q
+/// by the rows' absmax unless it has no data.
+cudaError_t launch_blocks(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax, Codes q_t,
+                          float* absmax_cols, std::int64_t block_rows);
 /// q_t in whole blocks of rows, from the bits of launch_absmax_columns, rounded stochastically.
 cudaError_t launch_blocks_stochastic(const Launch& launch, ConstAnyMatrix x,
                                      const StochasticRounding& rounding, Codes q_t, float* absmax,

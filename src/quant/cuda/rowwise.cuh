@@ -18,24 +18,12 @@ struct RowwiseArguments {
 
 inline constexpr int most_threads_of_eight = 512;  // that leaves registers enough
 
-// Floor: each element is read once and its code written once (f32 5, f16 and bf16 3 bytes). A row
-// stays in the registers of blockDim.x threads, R packs each. sm_90: 42 to 48 registers with R = 4,
-// 56 to 72 with 8; 128 bytes of shared memory.
-//
-// Instructions an element of bf16 with R = 4 and 8, prologue included: 7.8 and 6.5 (sm_80 7.5 and
-// 6.5), 35 % and 30 % of the time that an H200 needs for its bytes; were 11.7 and 10.5. f16 7.7 and
-// 6.3 (sm_80 6.9 and 6.0). f32 13.7 and 13.1, 37 % (sm_80 13.1 and 12.4); were 14.3 and 12.0 (sm_80
-// 13.8 and 12.0).
-template <class T, int R, class Rows>
-__global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
-    rowwise_kernel(RowwiseArguments a, Rows rows) {
+/// Codes and absmax of a row that blockDim.x threads keep in registers, R packs each. All threads
+/// of the block must call it; `maxima` is as row_max wants it.
+template <class T, int R>
+__device__ __forceinline__ void code_row(const RowwiseArguments& a, const T* from, std::int64_t row,
+                                         bool exists, unsigned* maxima) {
   constexpr int V = vector_elements<T>;
-  __shared__ unsigned maxima[32];
-  let_next_kernel_begin();
-  const std::int64_t row =
-      a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  bool exists = row < a.rows;
-  const T* const from = rows.template find<T>(a, row, exists);
   const int packs = exists ? static_cast<int>(a.packs) : 0;
   Pack<T, V> x[R];
   load_striped(from, static_cast<int>(threadIdx.x), packs, x);
@@ -48,6 +36,26 @@ __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
   if (threadIdx.x == 0 && exists) store_element(a.absmax + row, absmax);
   std::int8_t* const to = a.q + row * a.q_stride;
   store_striped_codes<true>(x, scale, to, packs);
+}
+
+// Floor: each element is read once and its code written once (f32 5, f16 and bf16 3 bytes). A row
+// stays in the registers of blockDim.x threads, R packs each. sm_90: 42 to 48 registers with R = 4,
+// 56 to 72 with 8; 128 bytes of shared memory.
+//
+// Instructions an element of bf16 with R = 4 and 8, prologue included: 7.8 and 6.5 (sm_80 7.5 and
+// 6.5), 35 % and 30 % of the time that an H200 needs for its bytes; were 11.7 and 10.5. f16 7.7 and
+// 6.3 (sm_80 6.9 and 6.0). f32 13.7 and 13.1, 37 % (sm_80 13.1 and 12.4); were 14.3 and 12.0 (sm_80
+// 13.8 and 12.0).
+template <class T, int R, class Rows>
+__global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
+    rowwise_kernel(RowwiseArguments a, Rows rows) {
+  __shared__ unsigned maxima[32];
+  let_next_kernel_begin();
+  const std::int64_t row =
+      a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  bool exists = row < a.rows;
+  const T* const from = rows.template find<T>(a, row, exists);
+  code_row<T, R>(a, from, row, exists, maxima);
 }
 
 // Rows of any length and alignment. Floor: as above, and a second read of the row, which the block

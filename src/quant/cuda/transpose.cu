@@ -87,15 +87,14 @@ __global__ void __launch_bounds__(512, 1) transpose_kernel(TransposeArguments a)
   using Tile = Turn<T, V>;
   SWITCHBACK_DYNAMIC_SHARED(Tile, shared);
   let_next_kernel_begin();
-  const TurnPlace at = {
-      a.last_down - blockIdx.y,
-      (static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * blockDim.y + threadIdx.y) *
-          Tile::packs};
+  const TurnPlace at = {static_cast<unsigned>(a.last_down) - blockIdx.y,
+                        (gridDim.x - 1 - blockIdx.x) * blockDim.y + threadIdx.y};
+  const auto thread = static_cast<int>(threadIdx.x);
   Pack<T, V> x[2][4];
-  load_turn<T, V>(a, at, x);
+  load_turn<T, V>(a, at, thread, x);
   // So far nothing was needed of the absmax kernel, which may be finishing.
   wait_for_kernel_before();
-  code_turn<T, V, kind>(a, shared[threadIdx.y], at, x);
+  code_turn<T, V, kind>(a, shared[threadIdx.y], at, thread, x, StoredBits{});
 }
 
 template <class T, int V, TurnKind kind>

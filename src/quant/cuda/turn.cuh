@@ -92,19 +92,25 @@ template <class T, int count>
 struct GroupScales {
   float upper[count];
   float lower[sizeof(T) == 4 ? count : 1];
-  float absmax[sizeof(T) == 4 ? count : 1];
+  const float* absmax;  // in shared memory: seldom read
 
   __device__ __forceinline__ void load(const float* uppers, const float* lowers,
                                        const float* absmaxes) {
     load_shared(uppers, upper);
-    if constexpr (sizeof(T) == 4) {
-      load_shared(lowers, lower);
-      load_shared(absmaxes, absmax);
-    }
+    if constexpr (sizeof(T) == 4) load_shared(lowers, lower);
+    absmax = absmaxes;
+  }
+  __device__ __forceinline__ Scale<T> of(int i) const {
+    Scale<T> s = {};
+    if constexpr (sizeof(T) == 4)
+      s = {absmax[i], lower[i], upper[i]};
+    else
+      s.factor = upper[i];
+    return s;
   }
   __device__ __forceinline__ unsigned codes_of(int i, float a, float b, float c, float d) const {
     if constexpr (sizeof(T) == 4)
-      return codes(a, b, c, d, Scale<float>{absmax[i], lower[i], upper[i]});
+      return codes(a, b, c, d, of(i));
     else
       return product_codes(a, b, c, d, upper[i]);
   }
@@ -154,16 +160,26 @@ __device__ __forceinline__ void store_some(std::int8_t* to, uint4 bytes, int lef
   }
 }
 
+/// A tile of a turn, in tiles.
+struct TurnPlace {
+  unsigned down, across;
+};
+
 // The codes of a thread's packs in the rows and columns that need the division.
 template <class T, int V, TurnKind kind>
 __device__ __forceinline__ void divide_turn(const TransposeArguments& a, Turn<T, V>& tile,
-                                            const Scale<T>& scale, const T* from, std::int8_t* q,
-                                            int pack, int rows) {
+                                            const Scale<T>& scale, TurnPlace at, int thread,
+                                            int rows) {
   using Tile = Turn<T, V>;
   const auto nan = [](float factor) { return factor != factor; };
+  const int pack = thread % Tile::packs;
+  const std::int64_t first_row = std::int64_t{at.down} * tile_rows;
+  const std::int64_t first_col = (std::int64_t{at.across} * Tile::packs + pack) * V;
+  const T* const from = static_cast<const T*>(a.x) + first_row * a.x_stride + first_col;
+  [[maybe_unused]] std::int8_t* const q = a.q + first_row * a.q_stride + first_col;
 #pragma unroll 1
   for (int side = 0; side < 2; ++side) {
-    const int quad = Tile::quad_of(static_cast<int>(threadIdx.x)) + side;
+    const int quad = Tile::quad_of(thread) + side;
     const auto element = [&](int r, int v) {
       const int row = quad * 4 + r;
       return row < rows ? widen(load_element(from + row * a.x_stride + v)) : 0.0f;
@@ -215,26 +231,21 @@ void describe(TransposeArguments& a, ConstAnyMatrix x, Codes q, Codes q_t) {
   a.code_rows = q_t.cols;
 }
 
-/// A tile of a turn, in tiles of rows and in packs.
-struct TurnPlace {
-  std::int64_t down;
-  std::int64_t first_pack;
-};
-
-/// A thread's packs of a tile, zeros where the matrix ends. Turns beyond it have none.
+/// A thread's packs of a tile, zeros where the matrix ends. Turns beyond it have none. `thread`:
+/// its number in the turn.
 template <class T, int V>
-__device__ __forceinline__ void load_turn(const TransposeArguments& a, TurnPlace at,
+__device__ __forceinline__ void load_turn(const TransposeArguments& a, TurnPlace at, int thread,
                                           Pack<T, V> (&x)[2][4]) {
   using Tile = Turn<T, V>;
-  const auto thread = static_cast<int>(threadIdx.x);
-  const std::int64_t first_row = at.down * tile_rows;
+  const std::int64_t first_row = std::int64_t{at.down} * tile_rows;
   const int rows = static_cast<int>(min(a.rows - first_row, std::int64_t{tile_rows}));
-  const int packs = static_cast<int>(min(a.packs - at.first_pack, std::int64_t{Tile::packs}));
+  const std::int64_t first_pack = std::int64_t{at.across} * Tile::packs;
+  const int packs = static_cast<int>(min(a.packs - first_pack, std::int64_t{Tile::packs}));
   const int pack = thread % Tile::packs;
   const bool inside = pack < packs;
   const int my_row = Tile::quad_of(thread) * 4;
   const T* next =
-      static_cast<const T*>(a.x) + (first_row + my_row) * a.x_stride + (at.first_pack + pack) * V;
+      static_cast<const T*>(a.x) + (first_row + my_row) * a.x_stride + (first_pack + pack) * V;
 #pragma unroll
   for (int r = 0; r < 8; ++r, next += a.x_stride) {
     x[r / 4][r % 4] = zero_pack<T, V>();
@@ -242,23 +253,31 @@ __device__ __forceinline__ void load_turn(const TransposeArguments& a, TurnPlace
   }
 }
 
-/// Stores the codes of a tile whose packs were loaded. All threads of the block must call it, and
-/// pass a barrier before they call it again.
-template <class T, int V, TurnKind kind>
+/// The bits of a column's absmax that another launch, or another part of this one, left in a.bits.
+struct StoredBits {
+  __device__ __forceinline__ unsigned find(const TransposeArguments& a, std::int64_t column,
+                                           int) const {
+    return __ldcg(a.bits + column);
+  }
+};
+
+/// Stores the codes of a tile whose packs were loaded. column_bits.find(a, column, i) finds the
+/// bits of the absmax of column i of the tile; `column` counts all blocks' columns. All threads of
+/// the block must call it, and pass a barrier before they call it again.
+template <class T, int V, TurnKind kind, class ColumnBits>
 __device__ __forceinline__ void code_turn(const TransposeArguments& a, Turn<T, V>& tile,
-                                          TurnPlace at, const Pack<T, V> (&x)[2][4]) {
+                                          TurnPlace at, int thread, const Pack<T, V> (&x)[2][4],
+                                          const ColumnBits& column_bits) {
   using Tile = Turn<T, V>;
-  const auto thread = static_cast<int>(threadIdx.x);
   const std::int64_t down = at.down;
   const std::int64_t first_row = down * tile_rows;
-  const std::int64_t first_pack = at.first_pack;
+  const std::int64_t first_pack = std::int64_t{at.across} * Tile::packs;
   const std::int64_t first_col = first_pack * V;
   // Not positive in a turn beyond the matrix.
   const int rows = static_cast<int>(min(a.rows - first_row, std::int64_t{tile_rows}));
   const int packs = static_cast<int>(min(a.packs - first_pack, std::int64_t{Tile::packs}));
   const int pack = thread % Tile::packs;
   const bool inside = pack < packs;
-  const T* const from = static_cast<const T*>(a.x) + first_row * a.x_stride + first_col + pack * V;
   const int my_row = Tile::quad_of(thread) * 4;
 
   [[maybe_unused]] Scale<T> scale = {};
@@ -272,7 +291,7 @@ __device__ __forceinline__ void code_turn(const TransposeArguments& a, Turn<T, V
     if (thread < packs * V) {
       const std::int64_t block = down >> a.block_shift;
       const std::int64_t column = block * a.packs * V + first_col + thread;
-      const float absmax = absmax_from_bits(__ldcg(a.bits + column));
+      const float absmax = absmax_from_bits(column_bits.find(a, column, thread));
       const Scale<T> s = scale_of<T>(absmax);
       some_divide = divides<T>(s);
       keep_scale<T>(s, tile.column_upper[thread], tile.column_lower[sizeof(T) == 4 ? thread : 0],
@@ -290,26 +309,23 @@ __device__ __forceinline__ void code_turn(const TransposeArguments& a, Turn<T, V
     some_divide = __syncthreads_or(some_divide) != 0;
   }
 
-  std::int8_t* const q = a.q + first_row * a.q_stride + first_col + pack * V;
+  [[maybe_unused]] std::int8_t* const q = a.q + first_row * a.q_stride + first_col + pack * V;
   if (inside) {
-    [[maybe_unused]] GroupScales<T, V> columns;
-    if constexpr (kind != TurnKind::global)
-      columns.load(tile.column_upper + pack * V,
-                   tile.column_lower + (sizeof(T) == 4 ? pack * V : 0),
-                   tile.column_absmax + pack * V);
-    unsigned words[2][V];
+    unsigned* const to = tile.words + Tile::place(pack, 0, my_row / 4);
+    const auto store_words = [to](int v, unsigned first, unsigned second) {
+      *reinterpret_cast<uint2*>(to + v * Tile::quads) = make_uint2(first, second);
+    };
+    if constexpr (kind == TurnKind::global) {
+      unsigned words[2][V];
 #pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      const Pack<T, V>(&four)[4] = x[side];
-      const int row = my_row + side * 4;
-      std::int8_t* const q_row = q + row * a.q_stride;
-      if constexpr (kind == TurnKind::global) {
+      for (int side = 0; side < 2; ++side) {
+        const int row = my_row + side * 4;
         uint2 straight[4];
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
-          straight[r] = quick_pack_codes(four[r], scale);
+          straight[r] = quick_pack_codes(x[side][r], scale);
           if (a.q != nullptr && row + r < rows)
-            store_codes<V>(q_row + r * a.q_stride, 0, straight[r]);
+            store_codes<V>(q + (row + r) * a.q_stride, 0, straight[r]);
         }
         if constexpr (V == 1) {
           words[side][0] = pack_bytes(straight[0].x, straight[1].x, straight[2].x, straight[3].x);
@@ -326,40 +342,47 @@ __device__ __forceinline__ void code_turn(const TransposeArguments& a, Turn<T, V
               words[side][v + i] = turned[i];
           }
         }
-      } else {
-        if constexpr (kind == TurnKind::columnwise_and_rowwise) {
+      }
+#pragma unroll
+      for (int v = 0; v < V; ++v)
+        store_words(v, words[0][v], words[1][v]);
+    } else {
+      if constexpr (kind == TurnKind::columnwise_and_rowwise) {
+#pragma unroll
+        for (int side = 0; side < 2; ++side) {
+          const int row = my_row + side * 4;
           GroupScales<T, 4> row_scales;
           row_scales.load(tile.row_upper + row, tile.row_lower + (sizeof(T) == 4 ? row : 0),
                           tile.row_absmax + row);
 #pragma unroll
           for (int r = 0; r < 4; ++r) {
-            Scale<T> s = {};
-            if constexpr (sizeof(T) == 4)
-              s = {row_scales.absmax[r], row_scales.lower[r], row_scales.upper[r]};
-            else
-              s.factor = row_scales.upper[r];
-            const uint2 straight = quick_pack_codes(four[r], s);
-            if (row + r < rows) store_codes<V>(q_row + r * a.q_stride, 0, straight);
+            const uint2 straight = quick_pack_codes(x[side][r], row_scales.of(r));
+            if (row + r < rows) store_codes<V>(q + (row + r) * a.q_stride, 0, straight);
           }
         }
+      }
+      GroupScales<T, V> columns;
+      columns.load(tile.column_upper + pack * V,
+                   tile.column_lower + (sizeof(T) == 4 ? pack * V : 0),
+                   tile.column_absmax + pack * V);
 #pragma unroll
-        for (int v = 0; v < V; ++v)
-          words[side][v] = columns.codes_of(v, value(four[0], v), value(four[1], v),
-                                            value(four[2], v), value(four[3], v));
+      for (int v = 0; v < V; ++v) {
+        unsigned words[2];
+#pragma unroll
+        for (int side = 0; side < 2; ++side)
+          words[side] = columns.codes_of(v, value(x[side][0], v), value(x[side][1], v),
+                                         value(x[side][2], v), value(x[side][3], v));
+        store_words(v, words[0], words[1]);
       }
     }
-    unsigned* const to = tile.words + Tile::place(pack, 0, my_row / 4);
-#pragma unroll
-    for (int v = 0; v < V; ++v)
-      *reinterpret_cast<uint2*>(to + v * Tile::quads) = make_uint2(words[0][v], words[1][v]);
     if constexpr (sizeof(T) == 2)
-      if (some_divide) divide_turn<T, V, kind>(a, tile, scale, from, q, pack, rows);
+      if (some_divide) divide_turn<T, V, kind>(a, tile, scale, at, thread, rows);
   }
   __syncthreads();
 
   // Eight lanes write the 128 rows of a column. Rows that are not there have the code 0.
   const int row = thread % 8 * 16;
-  const unsigned lane_column = threadIdx.x / 8;
+  const unsigned lane_column = static_cast<unsigned>(thread) / 8;
   const int left = static_cast<int>(min(a.code_rows - first_row, std::int64_t{tile_rows})) - row;
   std::int8_t* to = a.q_t + (first_col + lane_column) * a.q_t_stride + first_row + row;
 #pragma unroll

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device code: codes with a scale for each column of a block of rows, stored transposed, and the
+// codes of rows, in one launch that keeps what it reads in registers.
+#include <algorithm>
+
+#include "quant/cuda/rowwise.cuh"
+#include "quant/cuda/turn.cuh"
+
+namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+constexpr int turn_threads = 128;
+
+// Packs of a row that a thread takes.
+__host__ __device__ constexpr int packs_of_row(int turns) {
+  return turns == 2 ? 8 : 4;
+}
+
+// Thread blocks of a multiprocessor, which bounds the registers: 64, or 80 where these are too few.
+template <class T>
+constexpr int blocks_at_a_time(int turns) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+  return turns == 2 ? 3 : 1;
+#else
+  return (sizeof(T) == 4 ? 6 : 8) / turns;
+#endif
+}
+
+// A group is the tiles of `turns` turns below each other, which hold whole blocks of rows, and the
+// rows of these. Some thread blocks take a tile of each turn, the others take rows.
+struct BlocksArguments {
+  TransposeArguments matrix;
+  RowwiseArguments rows;
+  unsigned of_tiles, of_rows;  // thread blocks of a group
+  int warps;                   // whose rows share the scales of columns
+  std::int64_t first_group;    // of this grid
+};
+
+// The largest magnitudes of the columns of a tile in each warp's 32 rows.
+template <class T, int turns>
+struct ColumnMaxima {
+  static constexpr int packs = 8;
+  uint4 most[turns * turn_threads / 32][packs];
+
+  __device__ __forceinline__ void add(int warp, int lane,
+                                      const Pack<T, vector_elements<T>> (&x)[2][4]) {
+    Magnitudes<T, vector_elements<T>> columns;
+#pragma unroll
+    for (int i = 0; i < 8; i += 2)
+      columns.add(x[i / 4][i % 4], x[i / 4][i % 4 + 1]);
+    // Lanes that differ in bits 8 and 16 have other rows of the same columns.
+    columns.add_lane(8);
+    columns.add_lane(16);
+    if (lane < packs)
+      most[warp][lane] =
+          make_uint4(columns.most[0], columns.most[1], columns.most[2], columns.most[3]);
+  }
+};
+
+// The bits of the columns' absmax, from the maxima of the warps that have the block's rows.
+template <class T, int turns>
+struct FoundBits {
+  const ColumnMaxima<T, turns>& maxima;
+  int first_warp, warps;
+
+  __device__ __forceinline__ unsigned find(const TransposeArguments&, std::int64_t, int i) const {
+    constexpr bool pairs = sizeof(T) == 2;
+    unsigned bits = 0;
+#pragma unroll 1
+    for (int warp = first_warp; warp < first_warp + warps; ++warp) {
+      const unsigned word = reinterpret_cast<const unsigned*>(maxima.most[warp])[pairs ? i / 2 : i];
+      bits = max(bits, !pairs ? word : i % 2 == 0 ? word & 0xFFFFu : word >> 16);
+    }
+    if constexpr (pairs) return widened_magnitude<T>(bits);
+    return bits;
+  }
+};
+
+// Floor: each element is read once and each of its codes written once; where rows are coded too,
+// the second read of an element comes from the L2 cache, because the thread blocks of both kinds
+// run side by side (f32 5 or 6 bytes, f16 and bf16 3 or 4). An H200 gave, of a copy of as many
+// bytes, bf16 and blocks of 256 rows: 30720 x 4096 0.97, with rows 0.91; 2048 x 4096, which stays
+// in the L2 cache, 0.85 and 0.70. (Measured with kernels of the same shape before these.)
+template <class T, int turns>
+__global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns))
+    blocks_kernel(BlocksArguments a) {
+  constexpr int V = vector_elements<T>;
+  using Tile = Turn<T, V>;
+  static_assert(Tile::threads == turn_threads && Tile::packs == ColumnMaxima<T, turns>::packs);
+  SWITCHBACK_DYNAMIC_SHARED(Tile, tiles);
+  __shared__ ColumnMaxima<T, turns> column_maxima;
+  __shared__ unsigned row_maxima[32];
+  let_next_kernel_begin();
+  const Place place = place_of(blockIdx.x, a.of_tiles + a.of_rows);
+  const std::int64_t group = a.first_group + place.down;
+  // In turn as long as there are both.
+  const auto number = static_cast<unsigned>(place.across);
+  const unsigned both = min(a.of_tiles, a.of_rows);
+  const bool in_turn = number < 2 * both;
+  const unsigned index = in_turn ? number / 2 : number - both;
+  if (in_turn ? number % 2 == 0 : a.of_rows > a.of_tiles) {
+    const std::int64_t row =
+        group * (turns * tile_rows) + static_cast<std::int64_t>(index) * blockDim.y + threadIdx.y;
+    const T* const from = static_cast<const T*>(a.rows.x) + row * a.rows.x_stride;
+    code_row<T, packs_of_row(turns)>(a.rows, from, row, row < a.rows.rows, row_maxima);
+    return;
+  }
+  const auto thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  const int turn = thread / turn_threads;
+  TurnPlace at = {static_cast<unsigned>(group) * turns + turn, index};
+  if (std::int64_t{at.down} * tile_rows >= a.matrix.code_rows) at.across = a.of_tiles;  // none
+  Pack<T, V> x[2][4];
+  load_turn<T, V>(a.matrix, at, thread % turn_threads, x);
+  column_maxima.add(thread / 32, thread % 32, x);
+  __syncthreads();
+  const FoundBits<T, turns> bits = {column_maxima, thread / 32 / a.warps * a.warps, a.warps};
+  code_turn<T, V, TurnKind::columnwise>(a.matrix, tiles[turn], at, thread % turn_threads, x, bits);
+}
+
+// Turns of a thread block: two, or as many as a block of rows has.
+constexpr int turns_of(std::int64_t block_rows) {
+  return static_cast<int>(std::max<std::int64_t>(block_rows / tile_rows, 2));
+}
+
+template <class T, int turns>
+cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax, Codes q_t,
+                  float* absmax_cols, std::int64_t block_rows) {
+  constexpr int V = vector_elements<T>;
+  constexpr int threads = turns * turn_threads;
+  BlocksArguments a{};
+  describe<T, V>(a.matrix, x, q, q_t);
+  a.matrix.absmax = absmax_cols;
+  a.matrix.block_shift = block_shift_of(block_rows);
+  a.warps = static_cast<int>(block_rows / 32);
+  a.rows = {x.data, q.data, absmax, nullptr, x.rows, a.matrix.packs, x.stride, q.stride, 0};
+  a.of_tiles = static_cast<unsigned>(divide_up<std::int64_t>(a.matrix.packs, Turn<T, V>::packs));
+  // A power of two, so that nothing of the block is left over.
+  dim3 block(1, threads);
+  for (; q.data != nullptr && block.x * packs_of_row(turns) < a.matrix.packs; block.x *= 2)
+    block.y /= 2;
+  if (q.data != nullptr) a.of_rows = turns * tile_rows / block.y;
+  const std::int64_t of_group = std::int64_t{a.of_tiles} + a.of_rows;
+  const std::int64_t groups = divide_up<std::int64_t>(q_t.cols, turns * tile_rows);
+  const std::int64_t most_groups = most_blocks / of_group;
+  const auto kernel = blocks_kernel<T, turns>;
+  constexpr std::size_t shared_bytes = sizeof(Turn<T, V>) * turns;
+  cudaError_t status = cudaSuccess;
+  if (shared_bytes > std::size_t{32} << 10)
+    status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, shared_bytes);
+  for (; a.first_group < groups && status == cudaSuccess; a.first_group += most_groups)
+    status = core::SWITCHBACK_CUDA_NS::launch(
+        "quantize_blocks", kernel,
+        dim3(static_cast<unsigned>(std::min(groups - a.first_group, most_groups) * of_group)),
+        block, shared_bytes, launch.stream, a);
+  return status;
+}
+
+// 1024 threads leave too few registers for brackets.
+template <class T>
+inline constexpr int most_turns = sizeof(T) == 4 ? 4 : 8;
+
+template <class T, class F>
+cudaError_t for_turns(std::int64_t block_rows, F f) {
+  switch (turns_of(block_rows)) {
+    case 2:
+      return f(std::integral_constant<int, 2>());
+    case 4:
+      return f(std::integral_constant<int, 4>());
+    default:
+      return f(std::integral_constant<int, most_turns<T>>());
+  }
+}
+
+}  // namespace
+
+bool blocks_together(const Launch& launch, ConstAnyMatrix x, std::int64_t block_rows) noexcept {
+  bool takes = false;
+  (void)for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr std::size_t of_turn =
+        sizeof(Turn<T, vector_elements<T>>) + sizeof(ColumnMaxima<T, 1>);
+    constexpr std::size_t other_bytes = 256;
+    const int turns = turns_of(block_rows);
+    takes = is_packed<T>(x) && turns <= most_turns<T> &&
+            of_turn * static_cast<std::size_t>(turns) + other_bytes <= launch.shared_bytes;
+    return cudaSuccess;
+  });
+  return takes;
+}
+
+bool blocks_and_rows_together(ConstAnyMatrix x, Codes q, std::int64_t block_rows) noexcept {
+  bool takes = false;
+  (void)for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    const int turns = turns_of(block_rows);
+    takes = are_packed<T>(q) &&
+            x.cols / vector_elements<T> <= packs_of_row(turns) * turns * turn_threads;
+    return cudaSuccess;
+  });
+  return takes;
+}
+
+cudaError_t launch_blocks(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax, Codes q_t,
+                          float* absmax_cols, std::int64_t block_rows) {
+  return for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    return for_turns<T>(block_rows, [&]<int turns>(std::integral_constant<int, turns>) {
+      return start<T, turns>(launch, x, q, absmax, q_t, absmax_cols, block_rows);
+    });
+  });
+}
+
+}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
