@@ -280,6 +280,10 @@ TYPED_TEST(RequestsOfTypes, ScaledCodes) {
                                    {129, 40},
                                    {300, 272},
                                    {1, 9000},
+                                   {6, 4096},
+                                   {3, 4104},
+                                   {1, 16392},
+                                   {70, 512},
                                    {0, 8},
                                    {0, 0}}) {
     Inputs<TypeParam, TypeParam> in(rows, cols);

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "quant/backends.hpp"
 #include "quant/every_op.hpp"
@@ -111,6 +113,10 @@ TYPED_TEST(StochasticEngines, EdgesOfCountersAndVectors) {
     for (const std::int64_t rows : {0, 1, 5})
       check(normal_of_size<TypeParam>(rows, cols));
   check(normal_of_size<TypeParam>(2, 9000));
+  // The most that the registers of 256 and of 512 threads hold, and more.
+  for (const std::int64_t cols : {4096, 4104, 16384, 16392})
+    check(normal_of_size<TypeParam>(3, cols));
+  check(normal_of_size<TypeParam>(33, 1000));
   check(normal_of_size<TypeParam>(70, 24));
   for (const Layout layout : {Layout{1, 0}, Layout{0, 1}, Layout{13, 3}, Layout{8, 4}})
     check(normal_of_size<TypeParam>(5, 136, layout), layout);
@@ -125,6 +131,34 @@ TYPED_TEST(StochasticEngines, UnusualRows) {
   check(x);
   for (const float scale : {0x1p-149f, 0x1p-126f, 0x1p-119f, 0x1p120f})
     check(normal_of_size<TypeParam>(3, 100, {}, scale));
+}
+
+// Elements of 16 bits are divided by a product with the reciprocal of absmax in two words: each
+// significand by many others, of both signs, and scales for which it does not hold.
+TYPED_TEST(StochasticEngines, QuotientsOfSignificands) {
+  if (std::is_same_v<TypeParam, float>) GTEST_SKIP() << "has the division";
+  constexpr bool is_bf16 = std::is_same_v<TypeParam, bfloat16>;
+  constexpr int one = is_bf16 ? 128 : 1024;
+  constexpr int step = is_bf16 ? 1 : 7;
+  const std::vector<float> scales = is_bf16
+                                        ? std::vector{1.0f, 0x1p-100f, 0x1p-101f, 0x1p59f, 0x1p61f}
+                                        : std::vector{1.0f, 0x1p-13f};
+  for (const float scale : scales) {
+    SCOPED_TRACE(scale);
+    Matrix<TypeParam> x((one + step - 1) / step, one);
+    for (std::int64_t r = 0; r < x.rows(); ++r) {
+      const auto significand = static_cast<float>(one + r * step);
+      const float absmax = significand / static_cast<float>(one) * scale;
+      for (std::int64_t c = 0; c < x.cols(); ++c) {
+        float v = static_cast<float>(one + c) / static_cast<float>(one) * scale;
+        if (v > absmax) v /= 2.0f;
+        x.set(r, c, TypeParam((r + c) % 3 == 0 ? -v : v));
+      }
+      x.set(r, r * step, TypeParam(absmax));
+    }
+    check(x);
+    if (::testing::Test::HasFailure()) return;
+  }
 }
 
 template <class T>

@@ -9,19 +9,32 @@
 
 namespace switchback::core::SWITCHBACK_CUDA_NS {
 
+namespace philox = core::philox;
+
+/// The keys of all rounds, as an argument of a kernel, so that no kernel computes them.
+struct PhiloxKeys {
+  unsigned k0[philox::rounds] = {}, k1[philox::rounds] = {};
+
+  PhiloxKeys() = default;
+  explicit PhiloxKeys(std::uint64_t key) {
+    k0[0] = static_cast<unsigned>(key);
+    k1[0] = static_cast<unsigned>(key >> 32);
+    for (int round = 1; round < philox::rounds; ++round) {
+      k0[round] = k0[round - 1] + philox::weyl0;
+      k1[round] = k1[round - 1] + philox::weyl1;
+    }
+  }
+};
+
 /// The words of core::philox::bits.
-__device__ __forceinline__ uint4 philox_words(std::uint64_t key, uint4 c) {
-  namespace philox = core::philox;
-  auto k0 = static_cast<unsigned>(key);
-  auto k1 = static_cast<unsigned>(key >> 32);
+__device__ __forceinline__ uint4 philox_words(const PhiloxKeys& keys, uint4 c) {
 #pragma unroll
   for (int round = 0; round < philox::rounds; ++round) {
     const std::uint64_t p0 = std::uint64_t{philox::multiplier0} * c.x;
     const std::uint64_t p1 = std::uint64_t{philox::multiplier1} * c.z;
-    c = make_uint4(static_cast<unsigned>(p1 >> 32) ^ c.y ^ k0, static_cast<unsigned>(p1),
-                   static_cast<unsigned>(p0 >> 32) ^ c.w ^ k1, static_cast<unsigned>(p0));
-    k0 += philox::weyl0;
-    k1 += philox::weyl1;
+    c = make_uint4(
+        static_cast<unsigned>(p1 >> 32) ^ c.y ^ keys.k0[round], static_cast<unsigned>(p1),
+        static_cast<unsigned>(p0 >> 32) ^ c.w ^ keys.k1[round], static_cast<unsigned>(p0));
   }
   return c;
 }

@@ -24,6 +24,7 @@ struct BlocksStochasticArguments {
   bool packed;  // eights of x are aligned
   bool words;   // rows of q_t lie at multiples of 4
   StochasticRounding rounding;
+  core::SWITCHBACK_CUDA_NS::PhiloxKeys keys;
 };
 
 // Floor, with the absmax's read in front: f32 9, f16 and bf16 5 bytes an element, less what the
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(32 * stochastic_warps)
     load_eight(static_cast<const T*>(a.x) + (row + r) * a.x_stride, nullptr, eight, a.cols,
                a.packed, v);
     const uint4 words = core::SWITCHBACK_CUDA_NS::philox_words(
-        a.rounding.seed,
+        a.keys,
         make_uint4(static_cast<unsigned>(eight), static_cast<unsigned>(a.rounding.row0 + row + r),
                    a.rounding.stream, a.rounding.step));
 #pragma unroll
@@ -98,6 +99,7 @@ cudaError_t launch_blocks_stochastic(const Launch& launch, ConstAnyMatrix x,
     a.packed = is_packed(x.data, x.rows, x.cols, x.stride, each, 16);
     a.words = is_multiple(q_t.data, 4) && (q_t.rows == 1 || q_t.stride % 4 == 0);
     a.rounding = rounding;
+    a.keys = core::SWITCHBACK_CUDA_NS::PhiloxKeys(rounding.seed);
     a.tiles.across = divide_up<std::int64_t>(x.cols, each * stochastic_warps);
     a.tiles.count = a.tiles.across * divide_up<std::int64_t>(a.code_rows, stochastic_rows);
     cudaError_t status = cudaSuccess;
