@@ -133,6 +133,21 @@ TYPED_TEST(StochasticEngines, UnusualRows) {
     check(normal_of_size<TypeParam>(3, 100, {}, scale));
 }
 
+template <class T>
+void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {}) {
+  const StochasticRounding s = {0x123456789abcdef, 7, 0xfffffff0, 0xfffff000};
+  const auto want = in_blocks(reference(), x, s, block_rows, layout);
+  for (auto& [name, context] : contexts()) {
+    SCOPED_TRACE(name + " " + std::string(dtype_name(dtype_of<T>)) + " [" +
+                 std::to_string(x.rows()) + "," + std::to_string(x.cols()) + "] in blocks of " +
+                 std::to_string(block_rows));
+    const auto got = in_blocks(context, x, s, block_rows, layout);
+    EXPECT_TRUE(same_codes(got.first, want.first));
+    EXPECT_TRUE(same_bits(got.second.values, want.second.values));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 // Elements of 16 bits are divided by a product with the reciprocal of absmax in two words: each
 // significand by many others, of both signs, and scales for which it does not hold.
 TYPED_TEST(StochasticEngines, QuotientsOfSignificands) {
@@ -157,21 +172,11 @@ TYPED_TEST(StochasticEngines, QuotientsOfSignificands) {
       x.set(r, r * step, TypeParam(absmax));
     }
     check(x);
-    if (::testing::Test::HasFailure()) return;
-  }
-}
-
-template <class T>
-void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {}) {
-  const StochasticRounding s = {0x123456789abcdef, 7, 0xfffffff0, 0xfffff000};
-  const auto want = in_blocks(reference(), x, s, block_rows, layout);
-  for (auto& [name, context] : contexts()) {
-    SCOPED_TRACE(name + " " + std::string(dtype_name(dtype_of<T>)) + " [" +
-                 std::to_string(x.rows()) + "," + std::to_string(x.cols()) + "] in blocks of " +
-                 std::to_string(block_rows));
-    const auto got = in_blocks(context, x, s, block_rows, layout);
-    EXPECT_TRUE(same_codes(got.first, want.first));
-    EXPECT_TRUE(same_bits(got.second.values, want.second.values));
+    Matrix<TypeParam> columns(x.cols(), (x.rows() + 7) / 8 * 8);
+    for (std::int64_t r = 0; r < x.rows(); ++r)
+      for (std::int64_t c = 0; c < x.cols(); ++c)
+        columns.set(c, r, x.get(r, c));
+    check_blocks(columns, is_bf16 ? 128 : 512);
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -184,6 +189,10 @@ TYPED_TEST(StochasticEngines, BlocksAndTheirEdges) {
     check_blocks(normal_of_size<TypeParam>(rows, 40), 128);
   check_blocks(normal_of_size<TypeParam>(600, 24), 256);
   check_blocks(normal_of_size<TypeParam>(70, 1100), 1024);
+  for (const std::int64_t rows : {255, 257, 385})
+    check_blocks(normal_of_size<TypeParam>(rows, 72), 128);
+  for (const std::int64_t block_rows : {256, 512, 1024})
+    check_blocks(normal_of_size<TypeParam>(block_rows + 130, 136), block_rows);
   for (const Layout layout : {Layout{1, 0}, Layout{0, 1}, Layout{13, 3}, Layout{8, 4}})
     check_blocks(normal_of_size<TypeParam>(130, 72, layout), 128, layout);
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: codes with a scale for each column of a block of rows, stored transposed and rounded
 // stochastically.
+#include "quant/cuda/blocks.cuh"
 #include "quant/cuda/eights.cuh"
-#include "quant/cuda/kernels.hpp"
-#include "quant/cuda/shapes.cuh"
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
 namespace {
+
+using core::SWITCHBACK_CUDA_NS::computed_here;
 
 constexpr int stochastic_rows = 128;  // of a warp: a quad for each lane
 constexpr int stochastic_warps = 8;   // each has eight columns of its own
@@ -27,10 +28,10 @@ struct BlocksStochasticArguments {
   core::SWITCHBACK_CUDA_NS::PhiloxKeys keys;
 };
 
-// Floor, with the absmax's read in front: f32 9, f16 and bf16 5 bytes an element, less what the
-// caches keep. The warps of a block share the lines that they read; a warp writes 128 bytes of a
-// column at a time. 10 rounds of 8 instructions for 8 elements, and a division an element. sm_90:
-// 52 registers, no shared memory.
+// Matrices of any alignment, whose absmax another launch has found. Floor: with its read f32 9, f16
+// and bf16 5 bytes an element, less what the caches keep. The warps of a block share the lines that
+// they read; a warp writes 128 bytes of a column at a time. 10 rounds of 8 instructions for 8
+// elements, and a division an element. sm_90: 52 registers, no shared memory.
 template <class T>
 __global__ void __launch_bounds__(32 * stochastic_warps)
     blocks_stochastic_kernel(BlocksStochasticArguments a) {
@@ -78,11 +79,188 @@ __global__ void __launch_bounds__(32 * stochastic_warps)
   }
 }
 
+// Thread blocks of a multiprocessor: three leave 80 registers, too few for the compiler's code for
+// 7.5.
+constexpr int random_blocks(int turns) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  return turns == 2 ? 2 : 1;
+#else
+  return turns == 2 ? 3 : 1;
+#endif
+}
+
+// The codes of a turn and what they are made with.
+template <class T>
+struct RandomTurn : Turn<T, each> {
+  static constexpr int columns = Turn<T, each>::columns;
+  float column_low[columns];  // of the reciprocals, whose first words are in column_upper
+};
+
+struct RandomArguments {
+  TransposeArguments matrix;
+  unsigned across;          // tiles
+  int warps;                // whose rows share the scales of columns
+  std::int64_t first_tile;  // of this grid
+  StochasticRounding rounding;
+  core::SWITCHBACK_CUDA_NS::PhiloxKeys keys;
+
+  // The random bits of a pack.
+  __device__ __forceinline__ uint4 words(TurnPlace at, int pack, int row) const {
+    return core::SWITCHBACK_CUDA_NS::philox_words(
+        keys, make_uint4(at.across * Turn<half, each>::packs + pack,
+                         static_cast<unsigned>(rounding.row0) + at.down * tile_rows + row,
+                         rounding.stream, rounding.step));
+  }
+};
+
+// The codes of a thread's packs in the columns that need the division.
+template <class T>
+__device__ __forceinline__ void divide_random_turn(const RandomArguments& a, RandomTurn<T>& tile,
+                                                   TurnPlace at, int thread) {
+  using Tile = Turn<T, each>;
+  const int pack = thread % Tile::packs;
+  const std::int64_t first_row = std::int64_t{at.down} * tile_rows;
+#pragma unroll 1
+  for (int i = 0; i < 8; ++i) {
+    const int row = Tile::quad_of(thread) * 4 + i;
+    if (first_row + row >= a.matrix.rows) break;  // the code 0
+    const T* const from = static_cast<const T*>(a.matrix.x) +
+                          (first_row + row) * a.matrix.x_stride +
+                          (std::int64_t{at.across} * Tile::packs + pack) * each;
+    const uint4 words = a.words(at, pack, row);
+#pragma unroll 1
+    for (int v = 0; v < each; ++v) {
+      const int column = pack * each + v;
+      if (tile.column_upper[column] == tile.column_upper[column]) continue;
+      auto* const bytes =
+          reinterpret_cast<std::uint8_t*>(tile.words + Tile::place(pack, v, row / 4));
+      bytes[row % 4] = static_cast<std::uint8_t>(
+          stochastic_code(widen(load_element(from + v)), tile.column_absmax[column], words, v));
+    }
+  }
+}
+
+// Floor: each element is read once and its code written once (3 bytes), 10 rounds of 8 instructions
+// for 8 elements. An H200 gave, of a copy of as many bytes, bf16 and blocks of 256 rows: 30720 x
+// 4096 0.83; 2048 x 4096, which stays in the L2 cache, 0.54. (Measured with a kernel of the same
+// shape before this one.)
+template <class T, int turns>
+__global__ void __launch_bounds__(turns* turn_threads, random_blocks(turns))
+    blocks_random_kernel(RandomArguments a) {
+  using Tile = RandomTurn<T>;
+  SWITCHBACK_DYNAMIC_SHARED(Tile, tiles);
+  __shared__ ColumnMaxima<T, turns> column_maxima;
+  let_next_kernel_begin();
+  const Place place = place_of(a.first_tile + blockIdx.x, a.across);
+  const auto number = static_cast<int>(threadIdx.x);
+  const int turn = number / turn_threads;
+  const int thread = number % turn_threads;
+  const std::int64_t first_row = (place.down * turns + turn) * tile_rows;
+  TurnPlace at = {static_cast<unsigned>(place.down) * turns + turn,
+                  static_cast<unsigned>(place.across)};
+  if (first_row >= a.matrix.code_rows) at.across = a.across;  // none
+  Pack<T, each> x[2][4];
+  load_turn<T, each>(a.matrix, at, thread, x);
+  column_maxima.add(number / 32, number % 32, x);
+  __syncthreads();
+  Tile& tile = tiles[turn];
+  const std::int64_t first_pack = std::int64_t{at.across} * Tile::packs;
+  const int packs = static_cast<int>(min(a.matrix.packs - first_pack, std::int64_t{Tile::packs}));
+  const int pack = thread % Tile::packs;
+  bool some_divide = false;
+  if (thread < packs * each) {
+    const FoundBits<T, turns> bits = {column_maxima, number / 32 / a.warps * a.warps, a.warps};
+    const float absmax = absmax_from_bits(bits.find(a.matrix, 0, thread));
+    const Reciprocal reciprocal = reciprocal_of(absmax);
+    some_divide = reciprocal.divides();
+    tile.column_upper[thread] = reciprocal.high;
+    tile.column_low[thread] = reciprocal.low;
+    tile.column_absmax[thread] = absmax;
+    const std::int64_t block = at.down >> a.matrix.block_shift;
+    if (block << a.matrix.block_shift == at.down)
+      store_element(a.matrix.absmax + (block * a.matrix.packs + first_pack) * each + thread,
+                    absmax);
+  }
+  some_divide = __syncthreads_or(some_divide) != 0;
+  if (pack < packs) {
+    const int row = Tile::quad_of(thread) * 4;
+    unsigned* const to = tile.words + Tile::place(pack, 0, row / 4);
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      unsigned out[each];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const uint4 words = a.words(at, pack, row + side * 4 + r);
+        // Again for each row: they are not worth registers while random bits are made.
+        const unsigned column = computed_here(static_cast<unsigned>(pack * each));
+        float high[each], low[each];
+        load_shared(tile.column_upper + column, high);
+        load_shared(tile.column_low + column, low);
+#pragma unroll
+        for (int v = 0; v < each; ++v) {
+          const unsigned code = reciprocal_code(value(x[side][r], v), {high[v], low[v]}, words, v);
+          // Byte 2 to byte r.
+          constexpr unsigned selectors[] = {0x0006u, 0x0060u, 0x0610u, 0x6210u};
+          out[v] = r == 0 ? code >> 16 : __byte_perm(out[v], code, selectors[r]);
+        }
+      }
+#pragma unroll
+      for (int v = 0; v < each; ++v)
+        to[v * Tile::quads + side] = out[v];
+    }
+    if (some_divide) divide_random_turn<T>(a, tile, at, thread);
+  }
+  __syncthreads();
+  store_turn<T, each>(a.matrix, tile, at, thread);
+}
+
+template <class T, int turns>
+cudaError_t start_random(const Launch& launch, ConstAnyMatrix x, const StochasticRounding& rounding,
+                         Codes q_t, float* absmax, std::int64_t block_rows) {
+  RandomArguments a{};
+  describe<T, each>(a.matrix, x, {}, q_t);
+  a.matrix.absmax = absmax;
+  a.matrix.block_shift = block_shift_of(block_rows);
+  a.warps = static_cast<int>(block_rows / 32);
+  a.rounding = rounding;
+  a.keys = core::SWITCHBACK_CUDA_NS::PhiloxKeys(rounding.seed);
+  a.across = static_cast<unsigned>(divide_up<std::int64_t>(a.matrix.packs, Turn<T, each>::packs));
+  const std::int64_t tiles = a.across * divide_up<std::int64_t>(q_t.cols, turns * tile_rows);
+  cudaError_t status = cudaSuccess;
+  for (; a.first_tile < tiles && status == cudaSuccess; a.first_tile += most_blocks)
+    status = core::SWITCHBACK_CUDA_NS::launch(
+        "quantize_blocks_random", blocks_random_kernel<T, turns>,
+        dim3(grid_of(tiles - a.first_tile)), dim3(turns * turn_threads),
+        sizeof(RandomTurn<T>) * turns, launch.stream, a);
+  return status;
+}
+
 }  // namespace
+
+bool blocks_stochastic_together(ConstAnyMatrix x, std::int64_t block_rows) noexcept {
+  // Elements of f32 need the division, and 1024 threads have too few registers.
+  return dtype_size_bytes(x.dtype) == 2 && block_rows < 1024 &&
+         is_packed(x.data, x.rows, x.cols, x.stride, each, 16);
+}
 
 cudaError_t launch_blocks_stochastic(const Launch& launch, ConstAnyMatrix x,
                                      const StochasticRounding& rounding, Codes q_t, float* absmax,
-                                     std::int64_t block_rows, const unsigned* column_bits) {
+                                     std::int64_t block_rows) {
+  return for_type(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    if constexpr (sizeof(T) == 2)
+      return turns_of(block_rows) == 2
+                 ? start_random<T, 2>(launch, x, rounding, q_t, absmax, block_rows)
+                 : start_random<T, 4>(launch, x, rounding, q_t, absmax, block_rows);
+    else
+      return cudaErrorInvalidValue;
+  });
+}
+
+cudaError_t launch_blocks_stochastic_twice(const Launch& launch, ConstAnyMatrix x,
+                                           const StochasticRounding& rounding, Codes q_t,
+                                           float* absmax, std::int64_t block_rows,
+                                           const unsigned* column_bits) {
   return for_type(x.dtype, [&](auto element) {
     using T = decltype(element);
     BlocksStochasticArguments a = {};

@@ -277,10 +277,13 @@ class Run {
   void blocks_stochastic() {
     if (empty()) return zero(o_.q_t.absmax);
     const std::int64_t block_rows = o_.q_t.block_rows;
+    if (blocks_stochastic_together(o_.x, block_rows))
+      return queue(launch_blocks_stochastic, o_.x, *o_.stochastic, o_.q_t.codes,
+                   o_.q_t.absmax.data(), block_rows);
     unsigned* const column_bits = frame_.take<unsigned>(
         scale_count(Scales::per_block, problem_.rows, problem_.cols, block_rows));
     queue(launch_absmax_columns, o_.x, block_rows, column_bits, nullptr);
-    queue(launch_blocks_stochastic, o_.x, *o_.stochastic, o_.q_t.codes, o_.q_t.absmax.data(),
+    queue(launch_blocks_stochastic_twice, o_.x, *o_.stochastic, o_.q_t.codes, o_.q_t.absmax.data(),
           block_rows, column_bits);
   }
 

@@ -118,9 +118,16 @@ bool blocks_and_rows_together(ConstAnyMatrix x, Codes q, std::int64_t block_rows
 /// by the rows' absmax unless it has no data.
 cudaError_t launch_blocks(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax, Codes q_t,
                           float* absmax_cols, std::int64_t block_rows);
-/// q_t in whole blocks of rows, from the bits of launch_absmax_columns, rounded stochastically.
+/// Whether launch_blocks_stochastic supports the matrix.
+bool blocks_stochastic_together(ConstAnyMatrix x, std::int64_t block_rows) noexcept;
+/// q_t in whole blocks of rows, rounded stochastically.
 cudaError_t launch_blocks_stochastic(const Launch& launch, ConstAnyMatrix x,
                                      const StochasticRounding& rounding, Codes q_t, float* absmax,
-                                     std::int64_t block_rows, const unsigned* column_bits);
+                                     std::int64_t block_rows);
+/// The same from the bits of launch_absmax_columns.
+cudaError_t launch_blocks_stochastic_twice(const Launch& launch, ConstAnyMatrix x,
+                                           const StochasticRounding& rounding, Codes q_t,
+                                           float* absmax, std::int64_t block_rows,
+                                           const unsigned* column_bits);
 
 }  // namespace switchback::quant::SWITCHBACK_CUDA_NS

@@ -253,6 +253,33 @@ __device__ __forceinline__ void load_turn(const TransposeArguments& a, TurnPlace
   }
 }
 
+/// Stores the transposed codes that the threads of a turn have left in shared memory.
+template <class T, int V>
+__device__ __forceinline__ void store_turn(const TransposeArguments& a, const Turn<T, V>& tile,
+                                           TurnPlace at, int thread) {
+  using Tile = Turn<T, V>;
+  const std::int64_t first_row = std::int64_t{at.down} * tile_rows;
+  const std::int64_t first_pack = std::int64_t{at.across} * Tile::packs;
+  const std::int64_t first_col = first_pack * V;
+  const int packs = static_cast<int>(min(a.packs - first_pack, std::int64_t{Tile::packs}));
+  // Eight lanes write the 128 rows of a column. Rows that are not there have the code 0.
+  const int row = thread % 8 * 16;
+  const unsigned lane_column = static_cast<unsigned>(thread) / 8;
+  const int left = static_cast<int>(min(a.code_rows - first_row, std::int64_t{tile_rows})) - row;
+  std::int8_t* to = a.q_t + (first_col + lane_column) * a.q_t_stride + first_row + row;
+#pragma unroll
+  for (int k = 0; k < Tile::stores; ++k, to += Tile::threads / 8 * a.q_t_stride) {
+    const unsigned column = lane_column + k * (Tile::threads / 8);
+    if (static_cast<int>(column) >= packs * V) break;
+    const uint4 sixteen =
+        *reinterpret_cast<const uint4*>(tile.words + Tile::place(column / V, column % V, row / 4));
+    if (a.q_t_bytes == 16 && left >= 16)
+      *reinterpret_cast<uint4*>(to) = sixteen;
+    else
+      store_some(to, sixteen, left, a.q_t_bytes != 1);
+  }
+}
+
 /// The bits of a column's absmax that another launch, or another part of this one, left in a.bits.
 struct StoredBits {
   __device__ __forceinline__ unsigned find(const TransposeArguments& a, std::int64_t column,
@@ -379,23 +406,7 @@ __device__ __forceinline__ void code_turn(const TransposeArguments& a, Turn<T, V
       if (some_divide) divide_turn<T, V, kind>(a, tile, scale, at, thread, rows);
   }
   __syncthreads();
-
-  // Eight lanes write the 128 rows of a column. Rows that are not there have the code 0.
-  const int row = thread % 8 * 16;
-  const unsigned lane_column = static_cast<unsigned>(thread) / 8;
-  const int left = static_cast<int>(min(a.code_rows - first_row, std::int64_t{tile_rows})) - row;
-  std::int8_t* to = a.q_t + (first_col + lane_column) * a.q_t_stride + first_row + row;
-#pragma unroll
-  for (int k = 0; k < Tile::stores; ++k, to += Tile::threads / 8 * a.q_t_stride) {
-    const unsigned column = lane_column + k * (Tile::threads / 8);
-    if (static_cast<int>(column) >= packs * V) break;
-    const uint4 sixteen =
-        *reinterpret_cast<const uint4*>(tile.words + Tile::place(column / V, column % V, row / 4));
-    if (a.q_t_bytes == 16 && left >= 16)
-      *reinterpret_cast<uint4*>(to) = sixteen;
-    else
-      store_some(to, sixteen, left, a.q_t_bytes != 1);
-  }
+  store_turn<T, V>(a, tile, at, thread);
 }
 
 }  // namespace switchback::quant::SWITCHBACK_CUDA_NS
