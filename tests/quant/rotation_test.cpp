@@ -3,12 +3,16 @@
 // bit for bit, and the fused operations against those they stand for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "core/context_state.hpp"
 #include "quant/backends.hpp"
 #include "quant/config.hpp"
 #include "quant/every_op.hpp"
@@ -185,6 +189,46 @@ TYPED_TEST(RotationEngines, LongRows) {
   for (const Rotation rotation : rotations)
     check(normal_of_size<TypeParam>(1, 9 * 1024), rotation);
   check(normal_of_size<TypeParam>(1, 8192 + 16), Rotation::hadamard_16);
+}
+
+// Matrices larger than a device's L2 cache, whose rows are whole numbers of 2048 elements or not.
+TYPED_TEST(RotationEngines, LargerThanTheCache) {
+  if (on_cpu()) GTEST_SKIP() << "tests devices other than the CPU";
+  Context& context = contexts().back().second;
+  struct Case {
+    Rotation rotation;
+    std::int64_t cols;
+  };
+  for (const auto& [rotation, cols] :
+       {Case{Rotation::hadamard_16, 1600}, Case{Rotation::hadamard_64, 11008},
+        Case{Rotation::hadamard_256, 2048}, Case{Rotation::hadamard_256, 14336 - 256},
+        Case{Rotation::hadamard_1024, 3072}, Case{Rotation::hadamard_1024, 10240}}) {
+    SCOPED_TRACE(testing::Message() << rotation_name(rotation) << ", " << cols << " columns");
+    const auto l2_bytes = static_cast<std::int64_t>(context.state().runtime->info().l2_bytes);
+    const std::int64_t rows = std::max<std::int64_t>(l2_bytes / (cols * 3) + 1, 12);
+    Matrix<TypeParam> x = normal_of_size<TypeParam>(rows, cols);
+    for (std::int64_t c = 0; c < cols; ++c) {
+      x.set(1, c, TypeParam(0.0f));
+      x.set(2, c, TypeParam(std::is_same_v<TypeParam, half> ? 0x1p-24f : 0x1p-133f));
+      x.set(3, c, TypeParam(c % 3 == 0 ? -0x1p-120f : 0x1p-121f));
+      x.set(4, c, TypeParam(std::is_same_v<TypeParam, half> ? 65504.0f : 0x1.fep127f));
+      // Ties.
+      x.set(5, c, TypeParam(static_cast<float>(c % 255 - 127)));
+    }
+    x.set(6, 5, TypeParam(nan));
+    x.set(7, cols - 1, TypeParam(inf));
+    x.set(8, cols / 2, TypeParam(-inf));
+    const auto codes_of = [&](Context& on) {
+      std::pair<Matrix<std::int8_t>, Floats> out{Matrix<std::int8_t>(rows, cols), Floats(rows)};
+      rotate_quantize(on, x.view(), rotation, out.first.view(), out.second.span());
+      return out;
+    };
+    const auto want = codes_of(reference());
+    const auto got = codes_of(context);
+    EXPECT_TRUE(same_codes(got.first, want.first));
+    EXPECT_TRUE(got.first.guards_intact());
+    EXPECT_TRUE(same_bits(got.second.values, want.second.values));
+  }
 }
 
 TYPED_TEST(RotationEngines, NonFiniteAndZeroRows) {

@@ -41,6 +41,18 @@ __device__ __forceinline__ float min_or_nan(float a, float b) {
 #endif
 }
 
+/// The larger of `most` and the magnitude of a value; NaN, of any bits, if one is.
+__device__ __forceinline__ float largest_magnitude(float most, float value) {
+#if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
+  asm("{.reg .f32 m; abs.f32 m, %1; max.NaN.f32 %0, %0, m;}" : "+f"(most) : "f"(value));
+  return most;
+#else
+  // Bits of magnitudes order as integers, NaN last.
+  return __uint_as_float(
+      max(__float_as_uint(most) & 0x7FFFFFFFu, __float_as_uint(value) & 0x7FFFFFFFu));
+#endif
+}
+
 /// The largest of `most` and of two floats that arithmetic instructions returned, as integers: on
 /// devices the only NaN of such is larger than all others. The emulated device has several.
 __device__ __forceinline__ int largest_of_results(int most, unsigned a, unsigned b) {

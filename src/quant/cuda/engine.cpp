@@ -212,6 +212,8 @@ class Run {
     void* const list = activates ? activation_list(activated) : nullptr;
     if (activates) activate(activated, list);
     const ConstAnyMatrix v = activates ? ConstAnyMatrix(activated) : o_.x;
+    if (rotate_rowwise_by_lanes(launch_, v, o_.q.codes))
+      return queue(launch_rotate_rowwise_by_lanes, v, o_.rotation, o_.q.codes, o_.q.absmax.data());
     if (together)
       return queue(launch_rotate_rowwise, v, o_.rotation, o_.q.codes, o_.q.absmax.data());
     queue(launch_rotate, v, o_.rotation, rotated);
@@ -300,7 +302,8 @@ void run(ContextState& state, const Problem& problem, const Config& config,
   const core::SWITCHBACK_CUDA_NS::CurrentDevice current(runtime.index());
   const Launch launch = {runtime.cuda_stream(),          static_cast<int>(config.block_threads),
                          runtime.info().multiprocessors, runtime.overlaps(),
-                         runtime.cooperates(),           runtime.info().shared_bytes_per_block};
+                         runtime.cooperates(),           runtime.info().shared_bytes_per_block,
+                         runtime.info().l2_bytes};
   Run(state, problem, launch, request)();
 }
 

@@ -19,6 +19,7 @@ struct Launch {
   bool overlaps;             ///< kernels may overlap with those before them
   bool cooperates;           ///< launches whose blocks wait for each other
   std::size_t shared_bytes;  ///< the most shared memory that a block may have
+  std::size_t l2_bytes = 0;  ///< of the cache before memory
 };
 
 using Codes = MatrixView<std::int8_t>;
@@ -76,6 +77,12 @@ bool rotate_rowwise_together(ConstAnyMatrix x) noexcept;
 /// Codes and absmax of the rows of rotate(x), in f32.
 cudaError_t launch_rotate_rowwise(const Launch& launch, ConstAnyMatrix x, Rotation rotation,
                                   Codes q, float* absmax);
+
+/// Whether launch_rotate_rowwise_by_lanes supports the matrix, and takes less time.
+bool rotate_rowwise_by_lanes(const Launch& launch, ConstAnyMatrix x, Codes q) noexcept;
+/// The same as launch_rotate_rowwise.
+cudaError_t launch_rotate_rowwise_by_lanes(const Launch& launch, ConstAnyMatrix x,
+                                           Rotation rotation, Codes q, float* absmax);
 
 /// The columns of x multiplied by column_scales, unless these are null, and rounded stochastically.
 cudaError_t launch_rowwise_stochastic(const Launch& launch, ConstAnyMatrix x,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: the rotation, alone and with the quantization of the result by row.
-#include <type_traits>
-
 #include "quant/cuda/kernels.hpp"
+#include "quant/cuda/rotate.cuh"
 #include "quant/cuda/shapes.cuh"
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
@@ -20,24 +19,6 @@ __device__ __forceinline__ int slot(int i) {
 }
 __host__ __device__ constexpr int slots(int elements) {
   return elements + elements / 16 * 4 + elements / 256 * 16;
-}
-
-/// The stage on elements i, i + stride, … of each four strides.
-template <int stride>
-__device__ __forceinline__ void stage(float (&v)[each]) {
-#pragma unroll
-  for (int i = 0; i < each; ++i) {
-    if (i / stride % 4 != 0) continue;
-    const float a = v[i];
-    const float b = v[i + stride];
-    const float c = v[i + 2 * stride];
-    const float d = v[i + 3 * stride];
-    const float h = __fmul_rn(0.5f, __fadd_rn(__fadd_rn(a, b), __fadd_rn(c, d)));
-    v[i] = __fsub_rn(h, d);
-    v[i + stride] = __fsub_rn(h, c);
-    v[i + 2 * stride] = __fsub_rn(h, b);
-    v[i + 3 * stride] = __fsub_rn(h, a);
-  }
 }
 
 /// Places of a thread's elements in a row of a block, after `exchanges` exchanges: 16 neighbours;
@@ -97,20 +78,20 @@ inline constexpr int exchanges_of = G == 16     ? 0
 
 /// From 16 neighbours of a thread to the places after the last exchange. All threads of the block
 /// must call it; those without elements have zeros.
-template <int G>
+template <class T, int G>
 __device__ __forceinline__ void rotate(float (&v)[each], float* shared) {
-  stage<1>(v);
-  stage<4>(v);
+  stage<T, 1>(v);
+  stage<T, 4>(v);
   if constexpr (G == 64) {
     exchange<G, 0, 1>(v, shared);
-    stage<4>(v);  // of 16 in the row
+    stage<T, 4>(v);  // of 16 in the row
   } else if constexpr (G > 64) {
     exchange<G, 0, 1>(v, shared);
-    stage<1>(v);  // of 16 in the row
-    stage<4>(v);  // of 64
+    stage<T, 1>(v);  // of 16 in the row
+    stage<T, 4>(v);  // of 64
     if constexpr (G == 1024) {
       exchange<G, 1, 2>(v, shared);
-      stage<4>(v);  // of 256
+      stage<T, 4>(v);  // of 256
     }
   }
 }
@@ -167,7 +148,7 @@ __global__ void __launch_bounds__(rotate_threads) rotate_kernel(RotateArguments 
     if (inside)
       load_neighbours(static_cast<const T*>(a.x) + at.down * a.x_stride + sixteen * each, a.packed,
                       v);
-    rotate<G>(v, shared);
+    rotate<T, G>(v, shared);
     if constexpr (exchanges_of < G >> 0) exchange<G, exchanges_of<G>, 0>(v, shared);
     if (!inside) continue;
     Y* const to = static_cast<Y*>(a.y) + at.down * a.y_stride + sixteen * each;
@@ -220,7 +201,7 @@ __global__ void __launch_bounds__(most_row_threads, 1)
     clear(v[r]);
     if (sixteen < sixteens)
       load_neighbours(from + static_cast<std::int64_t>(sixteen) * each, a.packed, v[r]);
-    rotate<G>(v[r], shared);
+    rotate<T, G>(v[r], shared);
 #pragma unroll
     for (int i = 0; i < each; ++i)
       largest.most = max(largest.most, magnitude_bits(v[r][i]));
@@ -253,21 +234,6 @@ __global__ void __launch_bounds__(most_row_threads, 1)
       for (int i = 0; i < each; ++i)
         out[i] = static_cast<std::int8_t>(word(mine, i / 4) >> (8 * (i % 4)));
     }
-  }
-}
-
-/// f with the group as a constant.
-template <class F>
-cudaError_t for_group(Rotation rotation, F f) {
-  switch (rotation) {
-    case Rotation::hadamard_16:
-      return f(std::integral_constant<int, 16>());
-    case Rotation::hadamard_64:
-      return f(std::integral_constant<int, 64>());
-    case Rotation::hadamard_256:
-      return f(std::integral_constant<int, 256>());
-    default:
-      return f(std::integral_constant<int, 1024>());
   }
 }
 
