@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(1024) finish_sums_kernel(FinishArguments a) {
   constexpr int each = 8;
   __shared__ float staged[32 * each][32];
   const std::int64_t groups = divide_up<std::int64_t>(a.cols, 32);
+  wait_for_kernel_before();
   for (std::int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
     const std::int64_t col = group * 32 + threadIdx.x;
     float sum = 0.0f;
@@ -66,9 +67,9 @@ cudaError_t launch_block_sums(const Launch& launch, ConstAnyMatrix x, float* blo
 cudaError_t launch_finish_sums(const Launch& launch, const float* block_sums, std::int64_t blocks,
                                std::int64_t cols, float* sums, bool accumulate) {
   const FinishArguments a = {block_sums, sums, blocks, cols, accumulate};
-  return core::SWITCHBACK_CUDA_NS::launch("finish_column_sums", finish_sums_kernel,
-                                          dim3(grid_of(divide_up<std::int64_t>(cols, 32))),
-                                          dim3(32, 32), 0, launch.stream, a);
+  return core::SWITCHBACK_CUDA_NS::launch_behind(
+      "finish_column_sums", launch.overlaps, finish_sums_kernel,
+      dim3(grid_of(divide_up<std::int64_t>(cols, 32))), dim3(32, 32), 0, launch.stream, a);
 }
 
 }  // namespace switchback::quant::SWITCHBACK_CUDA_NS
