@@ -149,12 +149,13 @@ class SWITCHBACK_API SwitchbackLinear {
   /// the old weight, and their results are wrong without an error. Where other code may write to
   /// the weight without your knowledge, compare fingerprints (switchback/fingerprint.hpp).
   void set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias = {});
-  /// Sets the weight as codes[N,K] (from -127 to 127) with their scales: absmax[N], one per row, in
-  /// modes rowwise and rowwise_shared; absmax[1] in modes global and global_mem_efficient; refused
-  /// in other modes. Codes and scales from quantize_rowwise or quantize_global give the same layer
-  /// as set_weight and prepare_for_eval. Everything is copied. The layer is then prepared for eval,
-  /// until set_weight. Codes of -128 are refused on the CPU; a device does not check for them,
-  /// because the call would have to wait for the result.
+  /// Sets the weight as codes[N,K] with their scales: absmax[N], one per row, in modes rowwise and
+  /// rowwise_shared; absmax[1] in modes global and global_mem_efficient; refused in other modes.
+  /// Codes and scales from quantize_rowwise or quantize_global give the same layer as set_weight
+  /// and prepare_for_eval. Codes of -128, which other programs write, are exact too. Everything is
+  /// copied. The layer is then prepared for eval, until set_weight. Where K or N is above 131071
+  /// the CPU refuses codes of -128, because the int32 sums could overflow; a device does not check
+  /// for them, because the call would have to wait for the result.
   void set_quantized_weight(MatrixView<const std::int8_t> codes, std::span<const float> absmax,
                             ConstAnyMatrix bias = {});
   /// Tells the layer that elements of the weight or the bias have changed. Leaves eval mode.

@@ -504,14 +504,15 @@ SWITCHBACK_API switchback_status switchback_linear_pass_modes(const switchback_l
  * are. */
 SWITCHBACK_API switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear);
 
-/* Since 1.3. Sets the weight as codes[N,K] (s8, from -127 to 127) with their scales: absmax[N], one
- * per row, in modes rowwise and rowwise_shared; absmax[1] in modes global and global_mem_efficient;
- * refused in other modes. Codes and scales from switchback_quantize_rowwise or
- * switchback_quantize_global give the same layer as set_weight and prepare_for_eval. Everything is
- * copied and may be freed afterwards (on a CUDA device, once the stream has reached the copy). The
- * layer is then prepared for eval; it trains again after set_weight. Codes of -128 are refused on
- * the CPU; a CUDA device does not check for them, because the call would have to wait for the
- * result. */
+/* Since 1.3. Sets the weight as codes[N,K] (s8) with their scales: absmax[N], one per row, in modes
+ * rowwise and rowwise_shared; absmax[1] in modes global and global_mem_efficient; refused in other
+ * modes. Codes and scales from switchback_quantize_rowwise or switchback_quantize_global give the
+ * same layer as set_weight and prepare_for_eval. Codes of -128, which other programs write, are
+ * exact too (refused until 1.13). Everything is copied and may be freed afterwards (on a CUDA
+ * device, once the stream has reached the copy). The layer is then prepared for eval; it trains
+ * again after set_weight. Where K or N is above 131071 the CPU refuses codes of -128, because
+ * the int32 sums could overflow; a CUDA device does not check for them, because the call would
+ * have to wait for the result. */
 SWITCHBACK_API switchback_status switchback_linear_set_quantized_weight(
     switchback_linear* linear, const switchback_matrix* codes, const float* absmax,
     int64_t absmax_count, const switchback_matrix* bias_or_null);

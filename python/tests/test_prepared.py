@@ -138,6 +138,28 @@ class Prepared(unittest.TestCase):
         frozen = sb.SwitchBackLinear(K, N).prepare_for_eval().requires_grad_(False)
         self.assertFalse(frozen(self.x).requires_grad)
 
+    def test_codes_of_others_reach_minus_128(self):
+        """Against sums in 64 bits."""
+        for mode, rotation in itertools.product(("rowwise", "global"), (0, 16)):
+            layer = sb.SwitchBackLinear(64, N, bias=False, mode=mode, rotation=rotation)
+            layer.prepare_for_eval()
+            codes = torch.randint(-128, 128, (N, 64), dtype=torch.int8)
+            codes[2] = -128
+            scales = torch.rand(layer.state_W.shape)
+            layer.load_state_dict({"W_int8": codes, "state_W": scales})
+            x = torch.randn(3, 64, requires_grad=True)
+            q, absmax = switchback.quantize_rowwise(
+                switchback.rotate(x.detach(), rotation) if rotation else x.detach()
+            )
+            sums = q.long() @ codes.long().T
+            c = torch.tensor(1 / (127 * 127), dtype=torch.float32)
+            want = scales * (absmax[:, None] * (sums.float() * c))
+            y = layer(x)
+            self.assertTrue(torch.equal(y, want))
+            with torch.no_grad():  # another way to the library: without a record
+                self.assertTrue(torch.equal(layer(x), want))
+            self.assertEqual(int(layer.W_int8.min()), -128)
+
     def test_input_gradients_are_those_of_the_separate_operations(self):
         features = 64
         for mode, rotation, dtype in itertools.product(
@@ -147,10 +169,8 @@ class Prepared(unittest.TestCase):
         ):
             layer = sb.SwitchBackLinear(features, N, dtype=dtype, mode=mode, rotation=rotation)
             layer.prepare_for_eval()
-            forms = [layer.W_int8]
-            if not rotation:  # which refuses such codes
-                forms.append(layer.W_int8.clone().index_fill_(0, torch.tensor([3]), -128))
-            for codes in forms:
+            lowest = layer.W_int8.clone().index_fill_(0, torch.tensor([3]), -128)
+            for codes in (layer.W_int8, lowest):
                 layer.W_int8 = codes
                 x = torch.randn(2, 7, features, dtype=dtype, requires_grad=True)
                 g = torch.randn(2, 7, 2 * N, dtype=dtype)[..., :N]  # its rows are apart

@@ -143,11 +143,17 @@ class StochasticRounding(unittest.TestCase):
             prepared(into).backward(g)
             self.assertTrue(torch.equal(into.grad, expected))
         self.assertEqual(prepared.rounding_step, 2)
-        with torch.no_grad():
-            prepared.W_int8[0, 0] = -128
-        y = prepared(x.clone().requires_grad_())
-        with self.assertRaisesRegex(RuntimeError, "rounding = 'stochastic' and codes that hold -128"):
-            y.backward(g)
+        # Codes of others reach -128. What is multiplied by it is twice what -64 gives.
+        found = []
+        for code in (-128, -64):
+            with torch.no_grad():
+                prepared.W_int8.zero_()[0, 0] = code
+            prepared.rounding_step = 5
+            into = x.clone().requires_grad_()
+            prepared(into).backward(g)
+            found.append(into.grad)
+        self.assertTrue(torch.equal(found[0], 2 * found[1]))
+        self.assertGreater(float(found[0].abs().max()), 0)
 
     @unittest.skipUnless(hasattr(torch, "compile"), "torch.compile needs torch 2")
     def test_compiled_backwards_of_prepared_layers_are_refused(self):

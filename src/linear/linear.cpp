@@ -2,6 +2,7 @@
 // Entry of the linear layer: validates arguments, keeps the layer's state, calls the passes.
 #include "switchback/linear.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/check.hpp"
@@ -94,6 +95,14 @@ void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& lay
   core::check_matrix(op, "bias", bias);
   core::check_float(op, "bias", bias.dtype);
   core::check_shape(op, "bias", bias, 1, "1", layer.options.out_features, "N");
+}
+
+// The sums of codes fit into int32: those over K of the forward, and those over N of dX.
+void check_sums(std::string_view op, const LinearState& layer,
+                MatrixView<const std::int8_t> codes) {
+  if (std::max(codes.rows, codes.cols) > max_exact_k_of_any_codes)
+    gemm_int8::check_codes(*layer.context, op, "codes", codes,
+                           " where K or N is above 131071, or the int32 sums could overflow");
 }
 
 void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix x, AnyMatrix y,
@@ -249,7 +258,7 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
   core::check_operands(*layer.context, op, {},
                        {core::operand("codes", codes), core::operand("absmax", absmax),
                         core::operand("bias", bias)});
-  gemm_int8::check_codes(*layer.context, op, "codes", codes, "");
+  check_sums(op, layer, codes);
   core::AlignedBuffer own_bias = linear::copy_of(*layer.context, bias);
   layer.cache.set_forward(*layer.context, codes, absmax, linear::scales_of(options.mode),
                           options.engine);

@@ -4,10 +4,12 @@
 
 #include "linear/linear_support.hpp"
 #include "switchback/quant.hpp"
+#include "switchback/rotation.hpp"
 
 namespace switchback {
 namespace {
 
+using test::equal_bits;
 using test::failure;
 using test::FloatMatrix;
 using test::LayerCase;
@@ -302,13 +304,6 @@ TEST(LinearQuantizedWeight, ARefusedOneLeavesTheOneBefore) {
             "rowwise_shared) = 21");
   EXPECT_EQ(set(codes.view, codes.scales(), t.w.any()),
             "set_quantized_weight: bias is [21,33]; it must be [1,N] = [1,21]");
-  if (test::on_cpu()) {  // a device would have to be waited for
-    Codes lowest = codes_of_weight(context, t, Mode::rowwise);
-    lowest.view.data[7 * lowest.view.stride + 30] = -128;
-    lowest.view.data[20 * lowest.view.stride] = -128;
-    EXPECT_EQ(set(lowest.view, codes.scales(), {}),
-              "set_quantized_weight: codes[7,30] = -128; codes must be from -127 to 127");
-  }
   t.forward(layer, Save::nothing);
   EXPECT_TRUE(t.y_right());
   LayerTrial s(case_of(Mode::standard, DType::f32));
@@ -318,6 +313,110 @@ TEST(LinearQuantizedWeight, ARefusedOneLeavesTheOneBefore) {
             "set_quantized_weight: the layer's mode is standard; it must be rowwise, "
             "rowwise_shared, global or "
             "global_mem_efficient");
+}
+
+// a · bᵀ dequantized, with sums in 64 bits; b is given by its elements and scales.
+template <class Code, class Scale>
+FloatMatrix wide_product(const test::Quantized& a, std::int64_t columns, const Code& code_of,
+                         const Scale& scale_of) {
+  constexpr float c = 1.0f / (127.0f * 127.0f);
+  FloatMatrix y(DType::f32, a.rows, columns);
+  for (std::int64_t r = 0; r < a.rows; ++r)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      std::int64_t sum = 0;
+      for (std::int64_t i = 0; i < a.cols; ++i)
+        sum += std::int64_t{a.code(r, i)} * code_of(j, i);
+      y.set(r, j, scale_of(j) * (a.scale(r) * (static_cast<float>(sum) * c)));
+    }
+  return y;
+}
+
+FloatMatrix rotated(Context& context, FloatMatrix& x, Rotation rotation) {
+  if (rotation == Rotation::none) return x;
+  FloatMatrix made(DType::f32, x.rows(), x.cols());
+  rotate(context, x.any(), rotation, made.any());
+  context.synchronize();
+  return made;
+}
+
+// Codes that reach -128, as other programs write them.
+void expect_exact(Context& context, const std::string& engine, const LayerCase& c,
+                  Rotation rotation) {
+  SCOPED_TRACE(engine + " " + c.text() + " " + std::string(rotation_name(rotation)));
+  LayerTrial t(c);
+  Codes w = codes_of_weight(context, t, c.mode);
+  Random random(11);
+  for (std::int64_t r = 0; r < c.n; ++r)
+    for (std::int64_t i = 0; i < c.k; ++i)
+      if (r == 3 || random.below(3) == 0) w.view.data[r * w.view.stride + i] = -128;
+  LinearOptions options = t.options();
+  options.rotation = rotation;
+  options.engine = engine;
+  SwitchbackLinear layer(context, options);
+  layer.set_quantized_weight(w.view, w.scales());
+  t.forward(layer, Save::nothing);
+  layer.backward_from({}, {.g = t.g.any(), .dx = t.dx.any()});
+  context.synchronize();
+
+  const bool of_rows = c.mode == Mode::rowwise;
+  const auto scale_of = [&](std::int64_t r) { return w.absmax[count(of_rows ? r : 0)]; };
+  const auto code_of = [&](std::int64_t r, std::int64_t i) {
+    return std::int64_t{w.view.data[r * w.view.stride + i]};
+  };
+  FloatMatrix x = rotated(context, t.x, rotation);
+  FloatMatrix y = wide_product(test::quantize(x, false, false), c.n, code_of, scale_of);
+  EXPECT_TRUE(equal_bits(t.y, y, "y"));
+  // The scales of W's rows belong to the columns of G.
+  FloatMatrix g = t.g;
+  for (std::int64_t r = 0; of_rows && r < c.m; ++r)
+    for (std::int64_t j = 0; j < c.n; ++j)
+      g.set(r, j, t.g.get(r, j) * scale_of(j));
+  FloatMatrix product = wide_product(
+      test::quantize(g, false, false), c.k,
+      [&](std::int64_t i, std::int64_t j) { return code_of(j, i); },
+      [&](std::int64_t) { return of_rows ? 1.0f : scale_of(0); });
+  FloatMatrix dx = rotated(context, product, rotation);
+  EXPECT_TRUE(equal_bits(t.dx, dx, "dx"));
+}
+
+TEST(LinearQuantizedWeight, CodesOfMinus128AreExact) {
+  for (const ContextOptions& options : test::all_contexts()) {
+    SCOPED_TRACE(test::describe(options));
+    Context context(options);
+    for (const auto& engine : gemm_engines(context)) {
+      if (!engine.available || engine.name == "fused") continue;  // int8_fused_test.cpp
+      for (const Mode mode : {Mode::rowwise, Mode::global})
+        for (const Rotation rotation : {Rotation::none, Rotation::hadamard_16})
+          for (const std::int64_t m : {1, 5, 40}) {
+            LayerCase c = case_of(mode, DType::f32, m);
+            c.k = 112, c.n = 67, c.bias = false;
+            expect_exact(context, engine.name, c, rotation);
+            if (HasFailure()) return;
+          }
+    }
+  }
+}
+
+// 128 · 127 · 133144 is above 2^31: over K in the forward, over N in dX.
+TEST(LinearQuantizedWeight, CodesOfMinus128AreRefusedWhereSumsCouldOverflow) {
+  if (!test::on_cpu()) GTEST_SKIP() << "a device would have to be waited for";
+  Context context(test::device_options());
+  const auto set = [&](std::int64_t n, std::int64_t k) {
+    Codes codes(n, k, n);
+    codes.view.data[(n - 1) * codes.view.stride + k - 1] = -128;
+    SwitchbackLinear layer(context, {.in_features = k, .out_features = n, .mode = Mode::rowwise});
+    layer.set_quantized_weight(codes.view, codes.scales());
+    return std::string("did not fail");
+  };
+  const std::int64_t limit = max_exact_k_of_any_codes;
+  EXPECT_EQ(set(1, limit), "did not fail");
+  EXPECT_EQ(set(limit, 1), "did not fail");
+  EXPECT_EQ(failure(Status::invalid_argument, [&] { set(1, limit + 1); }),
+            "set_quantized_weight: codes[0,131071] = -128; codes must be from -127 to 127 where K "
+            "or N is above 131071, or the int32 sums could overflow");
+  EXPECT_EQ(failure(Status::invalid_argument, [&] { set(limit + 1, 1); }),
+            "set_quantized_weight: codes[131071,0] = -128; codes must be from -127 to 127 where K "
+            "or N is above 131071, or the int32 sums could overflow");
 }
 
 }  // namespace

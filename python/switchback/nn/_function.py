@@ -298,15 +298,6 @@ def product_and_block_codes(x, weight, bias, layers: LayerSet, dtype=None):
 def prepared_product(x, codes, absmax, bias, layers: LayerSet):
     memory, rows, stride = as_rows(x, layers.in_features)
     y = x.new_empty((*x.shape[:-1], layers.out_features))
-    if rows and layers.needs_plain_product(codes):
-        if layers.options.rotation:
-            raise Unsupported(
-                "forward: a rotated layer has codes of -128; quantize its float weight again, or load "
-                "codes from -127 to 127"
-            )
-        q, scale = quantize_rowwise(memory.reshape(-1, layers.in_features))
-        made = gemm_dequantize(q, codes, scale, absmax, bias, y.dtype)
-        return made.view(y.shape)
     if rows:
         layer = layers.layer(x.dtype, x.device)
         with layer.context.lock:
@@ -502,14 +493,6 @@ def prepared_dx(g, codes, absmax, layers: LayerSet):
             return dx
     memory, rows, stride = as_rows(g, layers.out_features)
     dx = g.new_empty((*g.shape[:-1], layers.in_features))
-    if rows and layers.needs_plain_product(codes):
-        if stochastic:
-            raise Unsupported(
-                "backward: rounding = 'stochastic' and codes that hold -128; it needs codes from "
-                "-127 to 127, or rounding = 'nearest'"
-            )
-        made = _plain_dx(memory.reshape(-1, layers.out_features), codes, absmax)
-        return made.view(dx.shape)
     if rows:
         layer = layers.layer(g.dtype, g.device)
         with layer.context.lock:
@@ -519,13 +502,3 @@ def prepared_dx(g, codes, absmax, layers: LayerSet):
                 layer.round_stochastically(*layers.next_rounding())
             layer.backward(memory.data_ptr(), rows, stride, dx.data_ptr(), None, None, 0, 0, None)
     return dx
-
-
-def _plain_dx(rows, codes, absmax):
-    """The same of the separate operations, for codes that hold -128; those are never rotated."""
-    if absmax.numel() == 1:
-        q, scale = quantize_rowwise(rows)
-    else:
-        q, scale = ops.quantize_rowwise_scaled(rows, absmax)
-        absmax = absmax.new_ones(1)
-    return gemm_dequantize(q, codes.t().contiguous(), scale, absmax, None, rows.dtype)

@@ -103,7 +103,6 @@ class LayerSet(native.LayerSet if native else object):
         self.weight_gradients = 0
         self._layers: dict[tuple, Layer] = {}
         self.latest: Layer | None = None  # the one that was used last
-        self._judged: tuple = (None, False)  # codes by their key, and whether they hold -128
 
     def __reduce__(self):
         return LayerSet, (self.in_features, self.out_features, self.options)
@@ -148,16 +147,6 @@ class LayerSet(native.LayerSet if native else object):
         """The next forward treats the weight as changed, whatever torch says."""
         self.updates += 1
         LayerSet.announced += 1
-
-    def needs_plain_product(self, codes) -> bool:
-        """Whether codes hold -128, which others' checkpoints may and the library's layers may not.
-
-        The products of codes take it (up to K = 131071). The codes are looked at once.
-        """
-        key = _key(codes)
-        if key != self._judged[0] or not _is_counted(key):
-            self._judged = key, not codes.is_meta and bool((codes == -128).any())
-        return self._judged[1]
 
     def next_rounding(self) -> tuple[int, int, int]:
         """The seed, stream and step of the next backward's random bits.
