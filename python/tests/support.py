@@ -101,6 +101,15 @@ def quantize_rows(x):
     return codes_of(x, absmax[:, None]), absmax
 
 
+def hadamard(group):
+    """The matrix of a rotation, dense: H4 ⊗ … ⊗ H4."""
+    four = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]]) / 2
+    dense = np.ones((1, 1))
+    while dense.shape[0] < group:
+        dense = np.kron(dense, four)
+    return dense
+
+
 def relative_error(got, want):
     """||got - want|| / ||want||, of tensors."""
     got, want = got.detach().double(), want.detach().double()

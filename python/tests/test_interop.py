@@ -33,6 +33,10 @@ NO_ONNX = importable("switchback.interop.onnx")
 NO_PEFT = NO_TRANSFORMERS or importable("peft")
 
 
+def comfy_quant(**said):
+    return torch.tensor(list(json.dumps(said).encode()), dtype=torch.uint8)
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -90,7 +94,7 @@ class Formats(unittest.TestCase):
                 {},
                 {"up.weight_zero_point": torch.zeros(32, 1, dtype=torch.int8)},
                 {"up.weight_shape": torch.tensor([32, 16])},
-                {"up.comfy_quant": torch.tensor(list(json.dumps({"format": "int8"}).encode()))},
+                {"up.comfy_quant": comfy_quant(format="int8_tensorwise")},
             ):
                 state = plain.state_dict()
                 state.update({"up.weight": codes, "up.weight_scale": scale, **beside})
@@ -106,11 +110,10 @@ class Formats(unittest.TestCase):
 
     def test_what_would_compute_something_else(self):
         good = checkpoints.to_int8(self.prepared().state_dict(), "compressed-tensors")
-        rotated = torch.tensor(list(json.dumps({"convrot": True}).encode()))
         for words, beside in (
             ("input_scale", {"up.input_scale": torch.ones(1)}),
             ("weight_zero_point", {"up.weight_zero_point": torch.ones(32, 1)}),
-            ("convrot", {"up.comfy_quant": rotated}),
+            ("convrot", {"up.comfy_quant": comfy_quant(convrot=True)}),
             ("no JSON", {"up.comfy_quant": torch.tensor([1, 2])}),
             ("weight_scale", {"up.weight_scale": torch.ones(32, 2)}),
             ("SCB", {"up.SCB": torch.ones(32)}),
@@ -217,6 +220,8 @@ class Onnx(unittest.TestCase):
         for model, table, words in (
             (sb.SwitchBackLinear(16, 8), None, "switchback.linear"),
             (sb.StandardLinear(16, 8), translations(), "mode=standard"),
+            (sb.SwitchBackLinear(16, 8, rotation=16), translations(), "rotation=16"),
+            (sb.SwitchBackLinear(16, 8, rotation=16).prepare_for_eval(), translations(), "rotation=16"),
         ):
             with self.assertRaises(Exception) as caught:
                 self.export(model.eval(), x, table)
@@ -233,16 +238,16 @@ def is_plain(module):
 def tiny_llama(**more):
     import transformers
 
-    config = transformers.LlamaConfig(
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=50,
-        max_position_embeddings=64,
-        **more,
-    )
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 50,
+        "max_position_embeddings": 64,
+    }
+    config = transformers.LlamaConfig(**{**sizes, **more})
     torch.manual_seed(0)
     return transformers.LlamaForCausalLM(config).eval()
 
@@ -275,17 +280,20 @@ class Diffusers(unittest.TestCase):
         plain = tiny_diffusion()
         kind = type(plain)
         for dtype in (torch.float32, torch.bfloat16):
-            for mode, weights in itertools.product(("rowwise", "global"), ("int8", "float")):
+            forms = ("rowwise", 0), ("rowwise", 16), ("global", 0)
+            for (mode, rotation), weights in itertools.product(forms, ("int8", "float")):
                 with (
-                    self.subTest(mode=mode, weights=weights, dtype=dtype),
+                    self.subTest(mode=mode, rotation=rotation, weights=weights, dtype=dtype),
                     tempfile.TemporaryDirectory() as one,
                     tempfile.TemporaryDirectory() as two,
                 ):
                     plain.save_pretrained(one)
                     want = kind.from_pretrained(one, torch_dtype=dtype)
-                    sb.replace_linear(want, mode=mode, exclude="proj_out_2")
+                    sb.replace_linear(want, mode=mode, rotation=rotation, exclude="proj_out_2")
                     want = self.denoised(want)
-                    config = SwitchBackQuantConfig(mode, weights, modules_to_not_convert=["proj_out_2"])
+                    config = SwitchBackQuantConfig(
+                        mode, weights, modules_to_not_convert=["proj_out_2"], rotation=rotation
+                    )
                     model = kind.from_pretrained(one, torch_dtype=dtype, quantization_config=config)
                     self.assertTrue(is_plain(model.proj_out_2))
                     query = model.transformer_blocks[0].attn1.to_q
@@ -295,6 +303,7 @@ class Diffusers(unittest.TestCase):
                     again = kind.from_pretrained(two, torch_dtype=dtype)
                     query = again.transformer_blocks[0].attn1.to_q
                     self.assertEqual(query.is_prepared, weights == "int8")
+                    self.assertEqual(query.rotation, rotation)
                     if weights == "int8":
                         self.assertIs(query.state_W.dtype, torch.float32)
                     self.assertTrue(torch.equal(self.denoised(again), want))
@@ -317,6 +326,8 @@ class Diffusers(unittest.TestCase):
             ({"mode": "rows"}, "mode = 'rows'"),
             ({"weights": "int4"}, "weights = 'int4'"),
             ({"bits": 8}, "bits"),
+            ({"rotation": 32}, "rotation = 32"),
+            ({"dw": "int8_block"}, "dw = 'int8_block' with weights = 'int8'"),
         ):
             with self.assertRaisesRegex(ValueError, words):
                 SwitchBackQuantConfig(**arguments)
@@ -338,18 +349,18 @@ class Transformers(unittest.TestCase):
         kind = transformers.LlamaForCausalLM
         for dtype in (torch.float32, torch.bfloat16):
             plain = tiny_llama()
-            for mode in ("rowwise", "global"):
+            for mode, rotation in (("rowwise", 0), ("rowwise", 16), ("global", 0)):
                 for weights in ("int8", "float"):
                     with (
-                        self.subTest(mode=mode, weights=weights, dtype=dtype),
+                        self.subTest(mode=mode, rotation=rotation, weights=weights, dtype=dtype),
                         tempfile.TemporaryDirectory() as one,
                         tempfile.TemporaryDirectory() as two,
                     ):
                         plain.save_pretrained(one)
                         want = kind.from_pretrained(one, dtype=dtype)
-                        sb.replace_linear(want, mode=mode, exclude="lm_head")
+                        sb.replace_linear(want, mode=mode, rotation=rotation, exclude="lm_head")
                         want = self.logits(want)
-                        config = SwitchBackQuantConfig(mode, weights)
+                        config = SwitchBackQuantConfig(mode, weights, rotation=rotation)
                         model = kind.from_pretrained(one, quantization_config=config, dtype=dtype)
                         self.assertIs(type(model.lm_head), nn.Linear)
                         query = model.model.layers[0].self_attn.q_proj
@@ -360,6 +371,7 @@ class Transformers(unittest.TestCase):
                         self.assertTrue(torch.equal(self.logits(again), want))
                         query = again.model.layers[0].self_attn.q_proj
                         self.assertEqual(query.is_prepared, weights == "int8")
+                        self.assertEqual(query.rotation, rotation)
                         again.train()(self.tokens, labels=self.tokens).loss.backward()
                         self.assertIsNotNone(again.model.embed_tokens.weight.grad)
                         if weights == "float":
@@ -380,6 +392,24 @@ class Transformers(unittest.TestCase):
             state = load_file(f"{folder}/model.safetensors")
             other = checkpoints.load_int8(tiny_llama(), state)
             self.assertTrue(torch.equal(self.logits(other), want))
+
+    def test_codes_of_another_rotation_are_refused(self):
+        import transformers
+        from switchback.interop.transformers import SwitchBackQuantConfig
+
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+            tiny_llama(hidden_size=64).save_pretrained(one)
+            kind = transformers.LlamaForCausalLM
+            config = SwitchBackQuantConfig(rotation=16)
+            kind.from_pretrained(one, quantization_config=config).save_pretrained(two)
+            with open(f"{two}/config.json", encoding="utf-8") as file:
+                saved = json.load(file)
+            self.assertEqual(saved["quantization_config"]["rotation"], 16)
+            saved["quantization_config"]["rotation"] = 64
+            with open(f"{two}/config.json", "w", encoding="utf-8") as file:
+                json.dump(saved, file)
+            with self.assertRaisesRegex(ValueError, "rotation = 16, and the layer has rotation = 64"):
+                kind.from_pretrained(two)
 
     def test_conv1d_and_bad_configurations(self):
         import transformers

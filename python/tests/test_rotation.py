@@ -6,7 +6,7 @@ import pickle
 import unittest
 
 import numpy as np
-from support import relative_error, require_torch
+from support import hadamard, relative_error, require_torch
 
 torch = require_torch()
 
@@ -18,14 +18,6 @@ K, N, GROUP = 128, 24, 64
 
 def make(mode="rowwise", rotation=GROUP, **options):
     return sb.SwitchBackLinear(K, N, mode=mode, rotation=rotation, **options)
-
-
-def hadamard(group):
-    four = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]]) / 2
-    dense = np.ones((1, 1))
-    while dense.shape[0] < group:
-        dense = np.kron(dense, four)
-    return dense
 
 
 class Rotation(unittest.TestCase):

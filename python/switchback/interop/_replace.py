@@ -3,22 +3,28 @@
 
 from __future__ import annotations
 
-from ..nn import SwitchBackLinear, replace_linear
-from ..nn._prepared import set_empty_codes
+import dataclasses
+
+from ..nn import SwitchBackLinear, prepare_for_eval, replace_linear
+from ..nn._prepared import check_rotation, set_empty_codes
 from ..nn._quantize import SwitchBackConfig
 from ..nn.linear import Int8Layer
 
 
-def set_arguments(config, mode, weights, mem_efficient, modules_to_not_convert, unknown) -> None:
-    """Sets a configuration's attributes; an error names an argument that is wrong or unknown."""
-    name = type(config).__name__
+def set_arguments(config, modules_to_not_convert, options: dict) -> None:
+    """Sets a configuration's attributes: those of SwitchBackConfig, and which modules stay.
+
+    An error names an argument that is wrong or unknown.
+    """
+    known = [field.name for field in dataclasses.fields(SwitchBackConfig)]
+    unknown = sorted(set(options) - set(known))
     if unknown:
         raise ValueError(
-            f"{name}: {sorted(unknown)}; its arguments are mode, weights, mem_efficient and "
+            f"{type(config).__name__}: {unknown}; its arguments are {', '.join(known)} and "
             "modules_to_not_convert"
         )
-    SwitchBackConfig(mode, mem_efficient, weights)  # checks them
-    config.mode, config.weights, config.mem_efficient = mode, weights, mem_efficient
+    checked = SwitchBackConfig(**options)
+    vars(config).update(dataclasses.asdict(checked))
     config.modules_to_not_convert = modules_to_not_convert
 
 
@@ -35,7 +41,8 @@ def put_layers(model, config, left, from_codes: bool) -> list[str]:
         )
 
     replaced: list[str] = []
-    options = {"mode": config.mode, "mem_efficient": config.mem_efficient}
+    fields = dataclasses.fields(SwitchBackConfig)
+    options = SwitchBackConfig(**{f.name: getattr(config, f.name) for f in fields}).layer_options()
     replace_linear(model, SwitchBackLinear, include=chosen, replaced=replaced, **options)
     if not replaced:
         raise ValueError(
@@ -47,3 +54,12 @@ def put_layers(model, config, left, from_codes: bool) -> list[str]:
             if isinstance(module, Int8Layer):
                 set_empty_codes(module)
     return replaced
+
+
+def finish_layers(model, config) -> None:
+    """Once weights or codes are loaded: checks what codes mean, and prepares layers if they are to be."""
+    for name, module in model.named_modules():
+        if isinstance(module, Int8Layer):
+            check_rotation(module, name)
+    if config.weights == "int8":
+        prepare_for_eval(model)

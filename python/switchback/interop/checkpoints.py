@@ -4,13 +4,16 @@
 Each has int8 codes of a weight [N,K] and scales. With absmax as here, a weight is absmax * code / 127:
 
 | format | codes | scales |
-| switchback | W_int8 | state_W = absmax, [N] or [1] |
+| switchback | W_int8 | state_W = absmax, [N] or [1]; rotation_W = the group, where codes are rotated |
 | bitsandbytes (LLM.int8) | weight | SCB = absmax, [N] |
 | compressed-tensors (W8A8: a scale per channel, dynamic per token) | weight | weight_scale [N,1] |
-| comfy (int8 of diffusion models, without rotation) | weight | weight_scale [N], [N,1] or scalar |
+| comfy (ComfyUI's int8_tensorwise) | weight | weight_scale [N,1], [N] or one; comfy_quant |
 
 In the last two, a weight is code * weight_scale: absmax = 127 * weight_scale, rounded once to
-float32. Codes stay as they are, -128 too.
+float32. Codes stay as they are, -128 too. comfy_quant is JSON, as bytes: {"format":
+"int8_tensorwise"}, with "convrot": true and "convrot_groupsize": 256 if codes are those of the weight
+times Hadamard matrices of that size ("ConvRot", the rotation of SwitchBackLinear). Files may have
+it in their header instead, under "_quantization_metadata".
 """
 
 from __future__ import annotations
@@ -19,97 +22,182 @@ import json
 
 import torch
 
+from .. import _abi, ops
 from .._errors import InvalidArgument, Unsupported
 from ..nn import SwitchBackLinear, replace_linear
 from ..nn._conv1d import is_conv1d
-from ..nn._prepared import CODES, SCALES, is_placeholder
+from ..nn._options import ROTATIONS
+from ..nn._prepared import CODES, ROTATION, SCALES, is_placeholder, rotation_of, rotation_tensor
 from ..nn.linear import Int8Layer
+from . import _safetensors
 
 FORMATS = ("bitsandbytes", "compressed-tensors", "comfy")
 _SCALE_KEYS = ("SCB", "weight_scale")
-# What lies beside the codes and says nothing more, if its values are checked.
+# What is next to the codes and says nothing more, if its values are checked.
 _ASIDE = ("weight_format", "weight_zero_point", "weight_shape", "comfy_quant")
 _STATIC = ("input_scale", "input_zero_point", "weight_g_idx")
+_HEADER = "_quantization_metadata"
 
 
-def from_int8(state_dict) -> dict:
+def from_int8(state_dict, *, prefix: str = "", metadata=None) -> dict:
     """A state_dict whose int8 weights have switchback's keys and scales; everything else stays.
 
     The format of each weight is recognised by its keys. Unsupported, naming the key, for what would
-    compute something else: static scales of inputs, zero points, groups, rotated weights.
+    compute something else: static scales of inputs, zero points, scales of groups, other formats. A
+    weight that ComfyUI multiplies in floating point (full_precision_matrix_mult) becomes a float one.
+
+    prefix: takes the keys that begin with it, and removes it; files for ComfyUI often have
+    "model.diffusion_model.". metadata: that of a file's header, in which a file for ComfyUI may say
+    what its codes are; load_int8_file reads it.
     """
-    made, found = {}, set()
-    for key, tensor in state_dict.items():
-        prefix, dot, name = key.rpartition(".")
-        prefix += dot
-        if name == "weight" and tensor.dtype is torch.int8:
-            scale_keys = [prefix + s for s in _SCALE_KEYS if prefix + s in state_dict]
-            if len(scale_keys) != 1:
-                raise InvalidArgument(
-                    f"from_int8: {key} is int8 and has {scale_keys or 'no scales'}; beside it there must "
-                    f"be one of {[prefix + s for s in _SCALE_KEYS]}"
-                )
-            _check_aside(state_dict, prefix)
-            made[prefix + CODES] = tensor
-            made[prefix + SCALES] = _absmax(state_dict[scale_keys[0]], tensor, scale_keys[0])
-            found.add(prefix)
-        else:
-            made[key] = tensor
-    for prefix in found:
-        for name in (*_SCALE_KEYS, *_ASIDE):
-            made.pop(prefix + name, None)
+    state = {key[len(prefix) :]: t for key, t in state_dict.items() if key.startswith(prefix)}
+    if prefix and not state:
+        raise InvalidArgument(
+            f"from_int8: prefix = {prefix!r}; no key begins with it, the first is "
+            f"{next(iter(state_dict), None)!r}"
+        )
+    weights = [
+        key[: -len("weight")]
+        for key, tensor in state.items()
+        if key.rpartition(".")[2] == "weight" and tensor.dtype is torch.int8
+    ]
+    said = _said_by_comfy(state, weights, prefix, metadata)
+    made = dict(state)
+    for layer in weights:
+        key, codes = layer + "weight", made.pop(layer + "weight")
+        scale_keys = [layer + name for name in _SCALE_KEYS if layer + name in state]
+        if len(scale_keys) != 1:
+            raise InvalidArgument(
+                f"from_int8: {key} is int8 and has {scale_keys or 'no scales'}; next to it there must "
+                f"be one of {[layer + name for name in _SCALE_KEYS]}"
+            )
+        scale = _checked_scale(state[scale_keys[0]], codes, scale_keys[0])
+        about = said.get(layer)
+        if about is None:
+            _check_aside(state, layer)
+        rotation = 0 if about is None else _rotation_said(about, layer, codes)
+        for name in (*_SCALE_KEYS, *_ASIDE, *(_STATIC if about else ())):
+            made.pop(layer + name, None)
+        if about is not None and about.get("full_precision_matrix_mult"):
+            rows = codes.to(torch.float32) * scale.reshape(-1, 1)
+            made[key] = ops.rotate(rows, rotation) if rotation else rows  # its own inverse
+            continue
+        made[layer + CODES] = codes
+        made[layer + SCALES] = scale.clone() if scale_keys[0].endswith("SCB") else scale * 127
+        if rotation:
+            made[layer + ROTATION] = rotation_tensor(rotation)
     return made
 
 
-def _absmax(scale, codes, key: str):
+def _checked_scale(scale, codes, key: str):
+    """The scales [N] or [1] in float32."""
     if codes.dim() != 2:
         raise Unsupported(
-            f"from_int8: the codes beside {key} have shape {tuple(codes.shape)}; it must be [N,K]"
+            f"from_int8: the codes next to {key} have shape {tuple(codes.shape)}; it must be [N,K]"
         )
-    rows = codes.shape[0]
-    if scale.numel() not in (1, rows) or (scale.numel() == 1 and key.endswith("SCB") and rows != 1):
+    rows, shape = codes.shape[0], tuple(scale.shape)
+    one = () if key.endswith("SCB") and rows != 1 else ((), (1,), (1, 1))
+    if shape not in (*one, (rows,), (rows, 1)):
         raise Unsupported(
-            f"from_int8: {key} has shape {tuple(scale.shape)} for codes {tuple(codes.shape)}; there must "
-            "be one scale for the weight or one per row"
+            f"from_int8: {key} has shape {shape} for codes {tuple(codes.shape)}; there must be one scale "
+            f"per row, ({rows},) or ({rows}, 1)" + (", or one for the weight" if one else "")
         )
-    scale = scale.detach().reshape(-1).to(torch.float32)
-    return scale.clone() if key.endswith("SCB") else scale * 127
+    return scale.detach().reshape(-1).to(torch.float32)
 
 
-def _check_aside(state_dict, prefix: str) -> None:
-    for name in _STATIC:
-        if prefix + name in state_dict:
+def _said_by_comfy(state, weights, prefix: str, metadata) -> dict:
+    """What comfy_quant and the file's header say of the layers, by the beginning of their keys."""
+    said = {}
+    for key, about in state.items():
+        layer, dot, name = key.rpartition(".")
+        if name == "comfy_quant":
+            text = bytes(about.to(torch.uint8).reshape(-1).tolist())
+            said[layer + dot] = _object(text, prefix + key)
+    header = (metadata or {}).get(_HEADER)
+    if header is not None:
+        layers = _object(header, f"the file's {_HEADER}").get("layers")
+        if not isinstance(layers, dict):
+            raise InvalidArgument(f'from_int8: the file\'s {_HEADER} has no "layers"')
+        for name, about in layers.items():
+            # Names are those of the file's keys; some programs write them without the prefix.
+            for layer in (f"{name}.".removeprefix(prefix), f"{name}."):
+                if layer + "weight" in state:
+                    said[layer] = _object(about, f"{_HEADER} of {name!r}")
+                    break
+    for layer, about in said.items():
+        if layer not in weights or about.get("format") != "int8_tensorwise":
             raise Unsupported(
-                f"from_int8: there is {prefix + name}; inputs are quantized dynamically here, each row "
+                f"from_int8: {prefix}{layer}comfy_quant says {json.dumps(about)}; what is read are int8 "
+                "tensors in the format int8_tensorwise, codes with one scale or one per row"
+            )
+    if said or header is not None:
+        for layer in weights:
+            if layer not in said:
+                raise Unsupported(
+                    f"from_int8: nothing says what the codes of {prefix}{layer}weight are, neither a "
+                    f"comfy_quant next to them nor {_HEADER} in the file's header; ComfyUI would take them "
+                    "for the weight itself"
+                )
+    return said
+
+
+def _object(value, where: str) -> dict:
+    if isinstance(value, (str, bytes)):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise InvalidArgument(f"from_int8: {where} is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"from_int8: {where} is {value!r}; it must be a JSON object")
+    return value
+
+
+def _rotation_said(about: dict, layer: str, codes) -> int:
+    """The group of the rotation, or 0, of what ComfyUI's files say of a layer."""
+    within = about.get("params")
+    within = within if isinstance(within, dict) else {}
+    if not about.get("convrot", within.get("convrot", False)):
+        return 0
+    given = about.get("convrot_groupsize", within.get("convrot_groupsize", 256))
+    try:
+        group = int(given)
+    except (TypeError, ValueError):
+        group = -1
+    if group not in ROTATIONS:
+        raise Unsupported(
+            f"from_int8: convrot_groupsize of {layer}weight is {given!r}; it must be one of "
+            f"{', '.join(map(str, ROTATIONS))}"
+        )
+    if codes.shape[1] % group:
+        raise InvalidArgument(
+            f"from_int8: convrot_groupsize of {layer}weight is {group}, and its codes have "
+            f"{codes.shape[1]} columns; they must be a multiple of it"
+        )
+    return group
+
+
+def _check_aside(state, layer: str) -> None:
+    for name in _STATIC:
+        if layer + name in state:
+            raise Unsupported(
+                f"from_int8: there is {layer + name}; inputs are quantized dynamically here, each row "
                 "with its own scale, and weights have no groups"
             )
-    zero = state_dict.get(prefix + "weight_zero_point")
+    zero = state.get(layer + "weight_zero_point")
     if zero is not None and bool((zero != 0).any()):
-        raise Unsupported(
-            f"from_int8: {prefix}weight_zero_point is not 0; codes are symmetric here"
-        )
-    layout = state_dict.get(prefix + "weight_format")
+        raise Unsupported(f"from_int8: {layer}weight_zero_point is not 0; codes are symmetric here")
+    layout = state.get(layer + "weight_format")
     if layout is not None and int(layout) != 0:
         raise Unsupported(
-            f"from_int8: {prefix}weight_format = {int(layout)}; it must be 0, codes row by row"
+            f"from_int8: {layer}weight_format = {int(layout)}; it must be 0, codes row by row"
         )
-    about = state_dict.get(prefix + "comfy_quant")
-    if about is not None:
-        try:
-            said = json.loads(bytes(about.to(torch.uint8).reshape(-1).tolist()))
-        except ValueError as error:
-            raise InvalidArgument(f"from_int8: {prefix}comfy_quant is no JSON: {error}") from None
-        if said.get("convrot"):
-            raise Unsupported(
-                f"from_int8: {prefix}comfy_quant says convrot; rotated weights are not supported"
-            )
 
 
-def to_int8(state_dict, format: str, scale_dtype=torch.float32) -> dict:
+def to_int8(state_dict, format: str, scale_dtype=torch.float32, *, prefix: str = "") -> dict:
     """The state_dict of a model prepared for inference in another's format, one of FORMATS.
 
-    scale_dtype: of weight_scale; SCB is float32. InvalidArgument for a weight with one scale in a
-    format that has one per row; expand it first.
+    scale_dtype: of weight_scale; SCB is float32. prefix: put in front of all keys. Unsupported,
+    naming the layer, for what a format cannot hold: rotated codes in all but "comfy".
     """
     if format not in FORMATS:
         raise InvalidArgument(
@@ -117,92 +205,154 @@ def to_int8(state_dict, format: str, scale_dtype=torch.float32) -> dict:
         )
     made = {}
     for key, tensor in state_dict.items():
-        prefix, dot, name = key.rpartition(".")
-        prefix += dot
+        layer, dot, name = key.rpartition(".")
+        layer += dot
         if name == CODES:
-            absmax = state_dict[prefix + SCALES].to(torch.float32)
-            made[prefix + "weight"] = tensor
-            _add_scales(made, prefix, absmax, tensor, format, scale_dtype)
-        elif name == SCALES or (name == "weight" and prefix + CODES in state_dict):
-            continue
-        else:
+            if layer + SCALES not in state_dict:
+                raise InvalidArgument(f"to_int8: there is {key}, and no {layer}{SCALES}")
+            absmax = state_dict[layer + SCALES].to(torch.float32).reshape(-1)
+            made[layer + "weight"] = tensor
+            rotation = rotation_of(state_dict, layer)
+            _add_scales(made, layer, absmax, tensor, rotation, format, scale_dtype)
+        elif name not in (SCALES, ROTATION) and not (
+            name == "weight" and layer + CODES in state_dict
+        ):
             made[key] = tensor
-    return made
+        elif layer + CODES not in state_dict:
+            raise InvalidArgument(f"to_int8: there is {key}, and no {layer}{CODES}")
+    return {prefix + key: tensor for key, tensor in made.items()}
 
 
-def _add_scales(made: dict, prefix: str, absmax, codes, format: str, scale_dtype) -> None:
+def _add_scales(made, layer: str, absmax, codes, rotation: int, format: str, scale_dtype) -> None:
+    if rotation and format != "comfy":
+        raise Unsupported(
+            f"to_int8: the codes of {layer[:-1]!r} are rotated, with rotation = {rotation}, which the format "
+            f"{format!r} cannot say; 'comfy' can"
+        )
     if format == "bitsandbytes":
-        made[prefix + "SCB"] = absmax.expand(codes.shape[0]).contiguous()
-        made[prefix + "weight_format"] = torch.tensor(0, dtype=torch.uint8)
-    elif format == "compressed-tensors":
-        scale = (absmax / 127).to(scale_dtype)
-        made[prefix + "weight_scale"] = scale.expand(codes.shape[0]).reshape(-1, 1).contiguous()
-    else:
-        made[prefix + "weight_scale"] = (absmax / 127).to(scale_dtype)
+        made[layer + "SCB"] = absmax.expand(codes.shape[0]).contiguous()
+        made[layer + "weight_format"] = torch.tensor(0, dtype=torch.uint8)
+        return
+    scale = (absmax / 127).to(scale_dtype).expand(codes.shape[0]).reshape(-1, 1).contiguous()
+    made[layer + "weight_scale"] = scale
+    if format == "comfy":
+        if absmax.numel() == 1 and not rotation:
+            made[layer + "weight_scale"] = scale[0, 0].clone()
+        about = {"format": "int8_tensorwise"}
+        if rotation:
+            about.update(convrot=True, convrot_groupsize=rotation)
+        made[layer + "comfy_quant"] = torch.tensor(
+            list(json.dumps(about).encode()), dtype=torch.uint8
+        )
 
 
-def _is_scales(key: str) -> bool:
-    return key.endswith("." + SCALES)
-
-
-def _mode(state, key: str) -> str:
-    """The mode of the layer with these scales."""
-    one = state[key].numel() == 1 and state[key[: -len(SCALES)] + CODES].shape[0] != 1
-    return "global" if one else "rowwise"
-
-
-def load_int8(model, state_dict, *, strict: bool = True, replaced=None):
+def load_int8(
+    model, state_dict, *, strict: bool = True, replaced=None, prefix: str = "", metadata=None
+):
     """Loads a checkpoint with int8 weights into a model with float ones, in place; returns the model.
 
     state_dict is of any format of this module, or of switchback. The nn.Linear modules whose weights
-    are codes in it are replaced by SwitchBackLinear, prepared for inference, and so are modules that
-    are switchback layers of another kind of scales; the others get their float weights. A key that
-    is missing or left over is an error: nothing stays as it was initialised.
+    are codes in it are replaced by SwitchBackLinear, prepared for inference, with the rotation that
+    their codes have, and so are modules that are switchback layers of another kind of scales; the
+    others get their float weights. A key that is missing or left over is an error: nothing stays as
+    it was initialised.
 
-    replaced: as for replace_linear. strict=False: returns what load_state_dict returns as
-    model.load_result, and does not raise.
+    prefix, metadata: as for from_int8. replaced: as for replace_linear. strict=False: returns what
+    load_state_dict returns as model.load_result, and does not raise.
     """
-    state = from_int8(state_dict)
-    modes = {key[: -len("." + SCALES)]: _mode(state, key) for key in state if _is_scales(key)}
+    state = from_int8(state_dict, prefix=prefix, metadata=metadata)
+    forms = {
+        key[: -len(SCALES)]: _form(state, key[: -len(SCALES)])
+        for key in state
+        if key.rpartition(".")[2] == SCALES
+    }
     names = dict(model.named_modules())
-    for name in modes:
-        module = names.get(name)
-        fits = (
-            type(module) is torch.nn.Linear
-            or isinstance(module, Int8Layer)
-            or (module is not None and is_conv1d(module))
-        )
-        if not fits:
-            what = (
-                "there is no such module" if module is None else f"it is a {type(module).__name__}"
-            )
-            raise InvalidArgument(
-                f"load_int8: the checkpoint has int8 codes for {name!r}, and {what} in the model; it must "
-                "be an nn.Linear or a switchback layer"
-            )
-    for mode in set(modes.values()):
-        wanted = {name for name, its in modes.items() if its == mode}
-        replace_linear(
+    for layer, (mode, rotation) in forms.items():
+        _check_module(layer[:-1], names.get(layer[:-1]), mode, rotation)
+    for mode, rotation in set(forms.values()):
+        wanted = {layer[:-1] for layer, its in forms.items() if its == (mode, rotation)}
+        model = replace_linear(
             model,
             SwitchBackLinear,
             include=lambda name, _module, wanted=wanted: name in wanted,
             replaced=replaced,
             mode=mode,
+            rotation=rotation,
         )
-    for name, mode in modes.items():
-        layer = names[name] if isinstance(names[name], Int8Layer) else model.get_submodule(name)
-        if layer.mode != mode:
-            raise InvalidArgument(
-                f"load_int8: {name!r} is a layer in mode {layer.mode!r}, and the checkpoint has scales of "
-                f"mode {mode!r}; start from nn.Linear, or from a layer in that mode"
-            )
-    placeholders = [
-        key for key, t in state.items() if key.endswith(".weight") and is_placeholder(t)
-    ]
-    for key in placeholders:
-        if key[: -len("weight")] + CODES not in state:
-            raise InvalidArgument(f"load_int8: {key} is empty, and there are no codes beside it")
+    for key, tensor in state.items():
+        layer, _, name = key.rpartition(".")
+        alone = name == "weight" and is_placeholder(tensor) and f"{layer}.{CODES}" not in state
+        if alone and layer:
+            raise InvalidArgument(f"load_int8: {key} is empty, and there are no codes next to it")
     result = model.load_state_dict(state, strict=strict)
     if not strict:
         model.load_result = result
     return model
+
+
+def _form(state, layer: str) -> tuple[str, int]:
+    """The mode and the rotation of a layer with these codes."""
+    if layer + CODES not in state:
+        raise InvalidArgument(f"load_int8: there is {layer}{SCALES}, and no {layer}{CODES}")
+    one = state[layer + SCALES].numel() == 1 and state[layer + CODES].shape[0] != 1
+    return "global" if one else "rowwise", rotation_of(state, layer)
+
+
+def _check_module(name: str, module, mode: str, rotation: int) -> None:
+    """That the module can be replaced by a layer with such codes, or is one."""
+    if isinstance(module, Int8Layer):
+        of_rows = mode == "rowwise"
+        if (module.mode in _abi.MODES_OF_ROWS) != of_rows and module.out_features != 1:
+            raise InvalidArgument(
+                f"load_int8: {name!r} is a layer in mode {module.mode!r}, and the checkpoint has scales of "
+                f"mode {mode!r}; start from nn.Linear, or from a layer in that mode"
+            )
+        if module.rotation != rotation:
+            raise InvalidArgument(
+                f"load_int8: {name!r} is a layer with rotation = {module.rotation}, and the checkpoint's "
+                f"codes have rotation = {rotation}; start from nn.Linear, or from a layer with that rotation"
+            )
+    elif type(module) is not torch.nn.Linear and (module is None or not is_conv1d(module)):
+        what = "there is no such module" if module is None else f"it is a {type(module).__name__}"
+        raise InvalidArgument(
+            f"load_int8: the checkpoint has int8 codes for {name!r}, and {what} in the model; it must "
+            "be an nn.Linear or a switchback layer (prefix = ... removes the beginning of the keys)"
+        )
+
+
+def load_int8_file(model, path, *, strict: bool = True, replaced=None, prefix: str = ""):
+    """load_int8 of a safetensors file, or of a list of files that are one checkpoint.
+
+    It also reads the header of the file, in which files for ComfyUI may say what their codes are.
+    The package safetensors is not needed.
+    """
+    state, metadata = {}, {}
+    for one in [path] if isinstance(path, str) or hasattr(path, "__fspath__") else path:
+        tensors, about = _safetensors.read(one, prefix)
+        twice = sorted(set(tensors) & set(state))
+        if twice:
+            raise InvalidArgument(f"load_int8_file: {one} has {twice[0]}, as a file before it has")
+        state.update(tensors)
+        metadata = _joined(metadata, about, one)
+    return load_int8(
+        model, state, strict=strict, replaced=replaced, prefix=prefix, metadata=metadata
+    )
+
+
+def _joined(metadata: dict, more: dict, path) -> dict:
+    """The metadata of several files: the layers of all."""
+    if _HEADER not in metadata or _HEADER not in more:
+        return {**metadata, **more}
+    both = [_object(each[_HEADER], f"{_HEADER} of {path}") for each in (metadata, more)]
+    layers = {}
+    for about in both:
+        layers.update(about.get("layers") or {})
+    return {**metadata, **more, _HEADER: json.dumps({"layers": layers})}
+
+
+def save_int8_file(
+    model, path, format: str = "comfy", scale_dtype=torch.float32, *, prefix: str = ""
+) -> None:
+    """Writes a model prepared for inference, or its state_dict, as a safetensors file: see to_int8."""
+    state = model.state_dict() if isinstance(model, torch.nn.Module) else model
+    _safetensors.write(path, to_int8(state, format, scale_dtype, prefix=prefix))

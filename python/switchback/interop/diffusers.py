@@ -12,10 +12,9 @@ from diffusers.quantizers import auto
 from diffusers.quantizers.base import DiffusersQuantizer
 from diffusers.quantizers.quantization_config import QuantizationConfigMixin
 
-from ..nn import prepare_for_eval
-from ..nn._prepared import CODES, SCALES
+from ..nn._prepared import CODES, ROTATION, SCALES
 from ..nn.linear import Int8Layer
-from ._replace import put_layers, set_arguments
+from ._replace import finish_layers, put_layers, set_arguments
 
 
 class _Method(str, enum.Enum):
@@ -25,7 +24,7 @@ class _Method(str, enum.Enum):
 
 
 class SwitchBackQuantConfig(QuantizationConfigMixin):
-    """SwitchBackConfig, and which modules stay as they are.
+    """SwitchBackConfig's arguments, with weights="int8" by default, and which modules stay as they are.
 
     weights="float": the checkpoint has float weights, and the model trains. weights="int8": codes
     alone; a float checkpoint is quantized when it is loaded, and save_pretrained writes codes.
@@ -39,10 +38,11 @@ class SwitchBackQuantConfig(QuantizationConfigMixin):
         weights="int8",
         mem_efficient=False,
         modules_to_not_convert=None,
-        **unknown,
+        **options,
     ):
-        unknown.pop("quant_method", None)
-        set_arguments(self, mode, weights, mem_efficient, modules_to_not_convert, unknown)
+        options.pop("quant_method", None)
+        options.update(mode=mode, weights=weights, mem_efficient=mem_efficient)
+        set_arguments(self, modules_to_not_convert, options)
         self.quant_method = _Method.SWITCHBACK
 
     def to_diff_dict(self):
@@ -64,14 +64,13 @@ class SwitchBackQuantizer(DiffusersQuantizer):
         return model
 
     def _process_model_after_weight_loading(self, model, **kwargs):
-        if self.quantization_config.weights == "int8":
-            prepare_for_eval(model)
+        finish_layers(model, self.quantization_config)
         return model
 
     def check_if_quantized_param(self, model, param_value, param_name, state_dict, **kwargs):
         """Codes and scales: diffusers would cast the scales to the model's type."""
         owner, _, name = param_name.rpartition(".")
-        return name in (CODES, SCALES) and isinstance(model.get_submodule(owner), Int8Layer)
+        return name in (CODES, SCALES, ROTATION) and isinstance(model.get_submodule(owner), Int8Layer)
 
     def create_quantized_param(self, model, param_value, param_name, target_device, state_dict, *rest, **kw):
         owner, _, name = param_name.rpartition(".")

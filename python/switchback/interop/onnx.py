@@ -65,9 +65,9 @@ def _linear(x, weight, bias, options):
 
 def _checked(options: str) -> str:
     known = LayerOptions.parse(options)
-    if known.mode not in ("rowwise", "global") or known.activation:
+    if known.mode not in ("rowwise", "global") or known.activation or known.rotation:
         raise Unsupported(
             f"switchback.interop.onnx: a layer with {options}; ONNX has layers in the modes 'rowwise' and "
-            "'global', without a fused activation"
+            "'global', without a fused activation and without a rotation"
         )
     return known.mode

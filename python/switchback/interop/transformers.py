@@ -10,16 +10,15 @@ from transformers.quantizers import HfQuantizer
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from ..nn import prepare_for_eval
 from ..nn.linear import Int8Layer
-from ._replace import put_layers, set_arguments
+from ._replace import finish_layers, put_layers, set_arguments
 
 METHOD = "switchback"
 
 
 @register_quantization_config(METHOD)
 class SwitchBackQuantConfig(QuantizationConfigMixin):
-    """SwitchBackConfig, and which modules stay as they are.
+    """SwitchBackConfig's arguments, with weights="int8" by default, and which modules stay as they are.
 
     weights="float": the checkpoint has float weights, and the model trains. weights="int8": codes
     alone; a float checkpoint is quantized when it is loaded, and save_pretrained writes codes.
@@ -34,10 +33,11 @@ class SwitchBackQuantConfig(QuantizationConfigMixin):
         weights="int8",
         mem_efficient=False,
         modules_to_not_convert=None,
-        **unknown,
+        **options,
     ):
-        unknown.pop("quant_method", None)
-        set_arguments(self, mode, weights, mem_efficient, modules_to_not_convert, unknown)
+        options.pop("quant_method", None)
+        options.update(mode=mode, weights=weights, mem_efficient=mem_efficient)
+        set_arguments(self, modules_to_not_convert, options)
         self.quant_method = METHOD
 
 
@@ -70,8 +70,7 @@ class SwitchBackQuantizer(HfQuantizer):
         return model
 
     def _process_model_after_weight_loading(self, model, **kwargs):
-        if self.quantization_config.weights == "int8":
-            prepare_for_eval(model)
+        finish_layers(model, self.quantization_config)
         return model
 
     def is_serializable(self, *args, **kwargs):

@@ -36,7 +36,8 @@ class SwitchBackMLP(torch.nn.Module):
         in_features, hidden_features, out_features: of x, inside, and of y (default: in_features).
         activation: "gelu_tanh" or "gelu_erf".
         bias, device, dtype: as for nn.Linear, of both layers.
-        mode, dw: as for SwitchBackLinear, of both layers.
+        options: mode ("rowwise" unless given), rotation, dw, dw_block_rows, rounding and seed: as
+            for SwitchBackLinear, of both layers.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class SwitchBackMLP(torch.nn.Module):
         device=None,
         dtype=None,
         mode: str = "rowwise",
-        dw: str = "floating",
+        **options,
     ):
         super().__init__()
         if activation not in _abi.ACTIVATIONS:
@@ -58,7 +59,7 @@ class SwitchBackMLP(torch.nn.Module):
             raise InvalidArgument(
                 f"SwitchBackMLP: activation = {activation!r}; it must be {allowed}"
             )
-        options = {"bias": bias, "device": device, "dtype": dtype, "mode": mode, "dw": dw}
+        options.update(bias=bias, device=device, dtype=dtype, mode=mode)
         self.up = SwitchBackLinear(in_features, hidden_features, **options)
         outputs = in_features if out_features is None else out_features
         self.down = SwitchBackLinear(hidden_features, outputs, **options)
@@ -66,9 +67,7 @@ class SwitchBackMLP(torch.nn.Module):
         self._fused = self._new_layers()
 
     @classmethod
-    def of(
-        cls, up, down, activation: str = "gelu_tanh", mode: str = "rowwise", dw: str = "floating"
-    ):
+    def of(cls, up, down, activation: str = "gelu_tanh", mode: str = "rowwise", **options):
         """From two nn.Linear modules, or two Conv1D of transformers, whose Parameters it takes over."""
         transposed = is_conv1d(up)
         if is_conv1d(down) != transposed:
@@ -81,7 +80,9 @@ class SwitchBackMLP(torch.nn.Module):
             raise InvalidArgument(
                 f"SwitchBackMLP.of: up has {hidden} outputs and down {of_down} inputs"
             )
-        made = cls(inputs, hidden, outputs, activation=activation, device="meta", mode=mode, dw=dw)
+        made = cls(
+            inputs, hidden, outputs, activation=activation, device="meta", mode=mode, **options
+        )
         if transposed:
             made.up, made.down = conv1d_like(up, made.up), conv1d_like(down, made.down)
             made._fused = made._new_layers()
@@ -104,6 +105,16 @@ class SwitchBackMLP(torch.nn.Module):
         if self.down.is_prepared or type(weight) is not torch.nn.Parameter:
             return self.down(activated(h, self.activation))
         return linear(h, weight, self.down.bias, self._fused, False)
+
+    @property
+    def rounding_step(self) -> int:
+        """As SwitchBackLinear.rounding_step, of both layers."""
+        return self.up.rounding_step
+
+    @rounding_step.setter
+    def rounding_step(self, step: int) -> None:
+        self.up.rounding_step = self.down.rounding_step = step
+        self._fused.rounding_step = step
 
     def weight_updated(self) -> None:
         """As SwitchBackLinear.weight_updated, of both layers."""

@@ -2,8 +2,9 @@
 """The weight as int8 codes: how a module changes between that form and the float one.
 
 The codes are the buffer W_int8[N,K], their scales the buffer state_W (float32): [N] in mode rowwise,
-[1] in mode global. Checkpoints that hold these keys instead of the weight have this form. They also
-hold an empty weight, of shape [0]: loaders that know nothing of codes would leave a missing weight
+[1] in mode global. Where they are codes of a rotated weight, the buffer rotation_W says so: int32 [1],
+the group of the rotation. Checkpoints that hold these keys instead of the weight have this form. They
+also hold an empty weight, of shape [0]: loaders that know nothing of codes would leave a missing weight
 as it was initialised, and only warn; a weight of another shape they refuse.
 """
 
@@ -12,10 +13,31 @@ from __future__ import annotations
 import torch
 
 from .. import _abi, ops
-from .._errors import InvalidState
+from .._errors import InvalidArgument, InvalidState
 from .._tensors import FLOATS
 
-CODES, SCALES = "W_int8", "state_W"
+CODES, SCALES, ROTATION = "W_int8", "state_W", "rotation_W"
+
+
+def rotation_tensor(rotation: int, device=None):
+    """The buffer that says how codes are rotated."""
+    with torch.inference_mode(False):
+        return torch.tensor([rotation], dtype=torch.int32, device=device)
+
+
+def rotation_of(state_dict, prefix: str) -> int:
+    """How the codes of a layer in a state_dict are rotated; 0: not, as far as it says."""
+    told = state_dict.get(prefix + ROTATION)
+    return 0 if told is None else int(told)
+
+
+def check_rotation(module, name: str) -> None:
+    """InvalidArgument if the codes that a loader gave a module are rotated in another way."""
+    told = rotation_of(module._buffers, "")
+    if module.is_prepared and told != module.rotation:
+        raise InvalidArgument(
+            f"the codes of {name!r} have rotation = {told}, and the layer has rotation = {module.rotation}"
+        )
 
 
 def prepare(module, keep_float: bool = False) -> None:
@@ -104,13 +126,17 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
         missing_keys.extend(prefix + name for name in (CODES, SCALES) if name not in found)
         return state_dict, True
     codes, scales = state_dict[prefix + CODES], state_dict[prefix + SCALES]
-    problems = _problems(module, codes, scales)
+    told = state_dict.get(prefix + ROTATION)
+    problems = _problems(module, codes, scales, told)
     if problems:
         error_msgs.extend(f"{prefix}{problem}" for problem in problems)
         return state_dict, True
     own = {key: value for key, value in state_dict.items() if key.startswith(prefix)}
     own.pop(prefix + "weight", None)
     own[prefix + SCALES] = scales.detach().reshape(-1).to(torch.float32)
+    own.pop(prefix + ROTATION, None)
+    if module.rotation:
+        own[prefix + ROTATION] = rotation_tensor(module.rotation)  # older checkpoints have none
     if module.weight is not None:
         device = module.weight.device
         with torch.inference_mode(False):
@@ -135,8 +161,8 @@ def is_placeholder(weight) -> bool:
     return weight.numel() == 0 and weight.dim() == 1
 
 
-def _problems(module, codes, scales) -> list[str]:
-    """A description of what is wrong with a checkpoint's codes and scales."""
+def _problems(module, codes, scales, told) -> list[str]:
+    """A description of what is wrong with a checkpoint's codes, scales and rotation."""
     shape = (module.out_features, module.in_features)
     count = shape[0] if module.mode in _abi.MODES_OF_ROWS else 1
     found = []
@@ -157,6 +183,11 @@ def _problems(module, codes, scales) -> list[str]:
             f"{SCALES}: it has shape {tuple(scales.shape)}; a layer in mode {module.mode} has {count} "
             f"scale{'s' if count > 1 else ''}" + (f": load it into {hint}" if hint else "")
         )
+    if told is not None and not told.is_meta and int(told) != module.rotation:
+        found.append(
+            f"{ROTATION}: the codes have rotation = {int(told)}, and the layer has rotation = "
+            f"{module.rotation}; load them into a layer with rotation = {int(told)}"
+        )
     return found
 
 
@@ -166,6 +197,9 @@ def set_codes(module, codes, scales, keep_float: bool = False) -> None:
         module._float = {"dtype": module.weight.dtype, "requires_grad": module.weight.requires_grad}
     module.register_buffer(CODES, codes, persistent=not keep_float)
     module.register_buffer(SCALES, scales, persistent=not keep_float)
+    if module.rotation:
+        told = rotation_tensor(module.rotation, codes.device)
+        module.register_buffer(ROTATION, told, persistent=not keep_float)
     if not keep_float:
         module.weight = None
     module._layers.release()
@@ -175,7 +209,9 @@ def _set_float(module) -> None:
     """A float weight to load into, in place of the codes."""
     device = module.W_int8.device
     dtype = module._float["dtype"] if module.bias is None else module.bias.dtype
-    del module.W_int8, module.state_W
+    for name in (CODES, SCALES, ROTATION):
+        if name in module._buffers:
+            delattr(module, name)
     if module.weight is not None:  # it was kept, because others have it too
         module._layers.release()
         return

@@ -9,7 +9,6 @@ import torch
 
 from .._errors import InvalidArgument
 from ._conv1d import is_conv1d
-from ._options import LayerOptions
 from ._replace import prepare_for_eval, replace_linear
 from .linear import Int8Layer, SwitchBackLinear
 
@@ -20,18 +19,29 @@ _WEIGHTS = ("float", "int8")
 class SwitchBackConfig:
     """How linear layers are replaced.
 
-    mode: "rowwise" (one scale per row of a weight), "global" (one), "auto" or "standard".
+    mode: "rowwise" (one scale per row of a weight), "rowwise_shared", "global" (one), "auto" or
+        "standard".
     mem_efficient: int8 codes of inputs are kept for backward, not the inputs.
     weights: "float": Parameters that train, quantized when they are used; "int8": codes alone, made
         now, which are frozen. Inputs still get gradients, for adapters on a frozen base.
+    rotation, dw, dw_block_rows, rounding, seed: as for SwitchBackLinear. dw is for weights that
+        train. Rounding is of gradients, so that of an int8 base concerns adapters behind it.
     """
 
     mode: str = "rowwise"
     mem_efficient: bool = False
     weights: str = "float"
+    rotation: int = 0
+    dw: str = "floating"
+    dw_block_rows: int = 256
+    rounding: str = "nearest"
+    seed: int | None = None
 
     def __post_init__(self):
-        LayerOptions(self.mode)
+        options = self.layer_options()
+        if self.rounding == "stochastic" and self.seed is None:
+            options["seed"] = 0  # rather than draw one
+        SwitchBackLinear(max(self.rotation, 1), 1, device="meta", **options)  # checks them
         if self.weights not in _WEIGHTS:
             raise InvalidArgument(
                 f"SwitchBackConfig: weights = {self.weights!r}; it must be 'float' or 'int8'"
@@ -39,12 +49,19 @@ class SwitchBackConfig:
         if self.weights == "int8" and self.mode in ("standard", "auto"):
             raise InvalidArgument(
                 f"SwitchBackConfig: weights = 'int8' in mode {self.mode!r}, which needs float weights; it "
-                "must be 'rowwise' or 'global'"
+                "must be 'rowwise', 'rowwise_shared' or 'global'"
+            )
+        if self.weights == "int8" and self.dw != "floating":
+            raise InvalidArgument(
+                f"SwitchBackConfig: dw = {self.dw!r} with weights = 'int8', which have no gradient; it "
+                "must be 'floating'"
             )
 
     def layer_options(self) -> dict:
         """Arguments of SwitchBackLinear."""
-        return {"mode": self.mode, "mem_efficient": self.mem_efficient}
+        options = dataclasses.asdict(self)
+        del options["weights"]
+        return options
 
 
 def quantize_(model, config: SwitchBackConfig | None = None, filter_fn=None) -> None:

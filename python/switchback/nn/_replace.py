@@ -14,6 +14,7 @@ from . import _prepared
 from ._attention import SwitchBackMultiheadAttention, attention_like
 from ._conv1d import conv1d_like, is_conv1d
 from ._gelu import GELU, form_of
+from ._options import ROTATIONS
 from .linear import Int8Layer, SwitchBackLinear
 
 
@@ -46,7 +47,8 @@ def replace_linear(
             which computes its projections with such layers.
 
     ValueError, with nothing replaced, if a selected module computes its weight from other
-    parameters (weight_norm, pruning), or has hooks on its state_dict.
+    parameters (weight_norm, pruning), has hooks on its state_dict, or has inputs that are no multiple
+    of the rotation in the options.
     """
     selected: dict = {}
     left: dict = {}
@@ -73,6 +75,7 @@ def replace_linear(
             selected[module] = name
         else:
             left[module] = name
+    _check_rotation(selected, options.get("rotation", 0))
     made = {old: _replacement(old, layer, options) for old in selected}
     for old in [old for old, new in made.items() if new is None]:
         left[old] = selected.pop(old)
@@ -176,6 +179,22 @@ def _warn_of(left: dict) -> None:
         f"transformers' Conv1D are replaced; {'; '.join(hints)}",
         stacklevel=3,
     )
+
+
+def _check_rotation(selected: dict, rotation: int) -> None:
+    """That the inputs of the modules are multiples of the rotation, if that is one."""
+    odd = {}
+    for module, name in selected.items():
+        linear = module.out_proj if type(module) is torch.nn.MultiheadAttention else module
+        inputs = linear.weight.shape[0 if is_conv1d(linear) else 1]
+        if rotation in ROTATIONS and inputs % rotation:
+            odd[name] = inputs
+    if odd:
+        name, inputs = next(iter(odd.items()))
+        raise InvalidArgument(
+            f"replace_linear: {name!r} has {inputs} inputs, no multiple of rotation = {rotation}; exclude "
+            f"such layers: {', '.join(map(repr, odd))}"
+        )
 
 
 def _check_replaceable(name: str, module) -> None:

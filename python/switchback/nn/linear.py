@@ -13,7 +13,7 @@ from .._tensors import HAS_OPERATORS
 from . import _prepared
 from ._function import linear, prepared_linear
 from ._layer import LayerSet
-from ._options import LayerOptions
+from ._options import ROTATIONS, LayerOptions
 from ._trace import as_leaf, is_traced
 
 
@@ -267,41 +267,64 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
 
 
 class SwitchBackLinearGlobal(SwitchBackLinear):
-    """SwitchBackLinear with one scale for the weight."""
+    """SwitchBackLinear with one scale for the weight; options: rotation, dw, rounding, ... as there."""
 
     def __init__(
-        self, in_features, out_features, bias=True, device=None, dtype=None, mem_efficient=False
+        self,
+        in_features,
+        out_features,
+        bias=True,
+        device=None,
+        dtype=None,
+        mem_efficient=False,
+        **options,
     ):
+        of_input = False, mem_efficient
         super().__init__(
-            in_features, out_features, bias, device, dtype, False, mem_efficient, mode="global"
+            in_features, out_features, bias, device, dtype, *of_input, mode="global", **options
         )
 
 
 class SwitchBackLinearGlobalMemEfficient(SwitchBackLinearGlobal):
-    """SwitchBackLinear with one scale for the weight that keeps int8 codes for backward."""
+    """SwitchBackLinearGlobal that keeps int8 codes of the input for backward; not with int8 dW."""
 
     def __init__(
-        self, in_features, out_features, bias=True, device=None, dtype=None, mem_efficient=True
+        self,
+        in_features,
+        out_features,
+        bias=True,
+        device=None,
+        dtype=None,
+        mem_efficient=True,
+        **options,
     ):
-        super().__init__(in_features, out_features, bias, device, dtype, mem_efficient)
+        super().__init__(in_features, out_features, bias, device, dtype, mem_efficient, **options)
 
 
 class SwitchBackLinearVectorwise(SwitchBackLinear):
-    """SwitchBackLinear with one scale per row of the weight."""
+    """SwitchBackLinear with one scale per row of the weight; options: rotation, dw, ... as there."""
 
     def __init__(
-        self, in_features, out_features, bias=True, device=None, dtype=None, mem_efficient=False
+        self,
+        in_features,
+        out_features,
+        bias=True,
+        device=None,
+        dtype=None,
+        mem_efficient=False,
+        **options,
     ):
+        of_input = True, mem_efficient
         super().__init__(
-            in_features, out_features, bias, device, dtype, True, mem_efficient, mode="rowwise"
+            in_features, out_features, bias, device, dtype, *of_input, mode="rowwise", **options
         )
 
 
 class StandardLinear(SwitchBackLinear):
-    """The same module without int8: the baseline."""
+    """The same module without int8: the baseline. It refuses rotation, dw and rounding."""
 
-    def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
-        super().__init__(in_features, out_features, bias, device, dtype, mode="standard")
+    def __init__(self, in_features, out_features, bias=True, device=None, dtype=None, **options):
+        super().__init__(in_features, out_features, bias, device, dtype, mode="standard", **options)
 
 
 class SwitchBackLinearBnb(SwitchBackLinearVectorwise):
@@ -322,6 +345,7 @@ class SwitchBackLinearBnb(SwitchBackLinearVectorwise):
         index=None,
         device=None,
         dtype=None,
+        **options,
     ):
         if not has_fp16_weights:
             raise ValueError(
@@ -333,7 +357,7 @@ class SwitchBackLinearBnb(SwitchBackLinearVectorwise):
                 f"SwitchBackLinearBnb: threshold = {threshold}; it must be 0: there are no outlier columns"
             )
         super().__init__(
-            input_features, output_features, bias, device, dtype, memory_efficient_backward
+            input_features, output_features, bias, device, dtype, memory_efficient_backward, **options
         )
         self.index = index
 
@@ -365,10 +389,15 @@ def _mode_of(mode, vector_wise_quantization: bool, mem_efficient: bool) -> str:
     return mode
 
 
+def _one_of(values) -> str:
+    *others, last = map(str, values)
+    return f"{', '.join(others)} or {last}"
+
+
 def _check_rotation(rotation: int, in_features: int, mode: str) -> None:
-    if rotation not in (0, 16, 64, 256, 1024):
+    if rotation not in (0, *ROTATIONS):
         raise ValueError(
-            f"SwitchBackLinear: rotation = {rotation!r}; it must be 0, 16, 64, 256 or 1024"
+            f"SwitchBackLinear: rotation = {rotation!r}; it must be 0, {_one_of(ROTATIONS)}"
         )
     if rotation and in_features % rotation:
         raise ValueError(
