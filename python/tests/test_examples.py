@@ -4,9 +4,10 @@
 import importlib.util
 import os
 import re
+import tempfile
 import unittest
 
-from support import DIGITS, PACKAGE, ROOT, require_torch, run_python
+from support import DIGITS, PACKAGE, ROOT, require_torch, run_python, torch_at_least
 
 require_torch()
 
@@ -23,6 +24,27 @@ class Examples(unittest.TestCase):
             script, "--data", DIGITS, "--epochs", "1", "--seeds", "1", "--tolerance", "-1"
         )
         self.assertEqual(done.returncode, 1)
+
+    @unittest.skipUnless(os.path.exists(DIGITS), "the digits are not there")
+    def test_lora_convrot(self):
+        families = ["small"]
+        if importlib.util.find_spec("diffusers") and torch_at_least(2, 0):
+            families.append("diffusers")
+        script = os.path.join(PACKAGE, "examples", "lora_convrot.py")
+        for family in families:
+            with self.subTest(family=family), tempfile.TemporaryDirectory() as folder:
+                common = ("--data", DIGITS, "--out", folder, "--family", family)
+                done = run_python(script, *common)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                layers, rotated = re.search(r"(\d+) layers, (\d+) of them rotated", done.stdout).groups()
+                self.assertEqual(layers, rotated)
+                self.assertGreaterEqual(int(layers), 14)
+                self.assertIn("the same loss", done.stdout)
+                # From the file that it wrote. One step does not halve the loss: that is noticed.
+                base = os.path.join(folder, "base_int8_convrot.safetensors")
+                done = run_python(script, *common, "--checkpoint", base, "--steps", "1")
+                self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+                self.assertNotIn("float32", done.stdout)
 
     def test_readme(self):
         for name in (

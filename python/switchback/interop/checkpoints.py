@@ -29,7 +29,7 @@ from ..nn._conv1d import is_conv1d
 from ..nn._options import ROTATIONS
 from ..nn._prepared import CODES, ROTATION, SCALES, is_placeholder, rotation_of, rotation_tensor
 from ..nn.linear import Int8Layer
-from . import _safetensors
+from . import files
 
 FORMATS = ("bitsandbytes", "compressed-tensors", "comfy")
 _SCALE_KEYS = ("SCB", "weight_scale")
@@ -328,7 +328,7 @@ def load_int8_file(model, path, *, strict: bool = True, replaced=None, prefix: s
     """
     state, metadata = {}, {}
     for one in [path] if isinstance(path, str) or hasattr(path, "__fspath__") else path:
-        tensors, about = _safetensors.read(one, prefix)
+        tensors, about = files.read(one, prefix)
         twice = sorted(set(tensors) & set(state))
         if twice:
             raise InvalidArgument(f"load_int8_file: {one} has {twice[0]}, as a file before it has")
@@ -355,4 +355,4 @@ def save_int8_file(
 ) -> None:
     """Writes a model prepared for inference, or its state_dict, as a safetensors file: see to_int8."""
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model
-    _safetensors.write(path, to_int8(state, format, scale_dtype, prefix=prefix))
+    files.write(path, to_int8(state, format, scale_dtype, prefix=prefix))
