@@ -10,119 +10,15 @@ the steps' times, and the median of the rounds' ratios: how many times as fast s
 
 import argparse
 import json
-import math
 import statistics
 import subprocess
 import time
 
 import torch
-from torch import nn
+from decoder import SIZES, Decoder, make_optimizer
 from torch.nn import functional
 
-SIZES = {  # width, hidden, layers, heads
-    "small": (768, 3072, 12, 12),
-    "medium": (1024, 4096, 24, 16),
-    "large": (1280, 5120, 36, 20),
-    "xl": (1600, 6400, 48, 25),
-    "2.7B": (2560, 10240, 32, 32),
-}
 PARTS = ("forward", "backward", "optimizer", "step")
-
-
-class RMSNorm(nn.Module):
-    """x / sqrt(mean(x²) + 1e-5) · gain."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(width))
-
-    def forward(self, x):
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * self.gain
-
-
-def rotary_table(length, head_dim, theta=10000.0):
-    """Cosines and sines [length, head_dim / 2]."""
-    half = head_dim // 2
-    rates = theta ** (-torch.arange(half, dtype=torch.float64) / half)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
-    return angles.cos().float(), angles.sin().float()
-
-
-def rotate(x, cosines, sines):
-    """Rotates elements i and i + D/2 of x[..., length, D]."""
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cosines - b * sines, a * sines + b * cosines), dim=-1)
-
-
-def causal_attention(q, k, v):
-    """softmax(q·kᵀ/sqrt(D)) · v, of keys up to the query."""
-    if hasattr(functional, "scaled_dot_product_attention"):
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    length = q.shape[-2]
-    hidden = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
-    scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-1, -2)
-    return scores.masked_fill(hidden, -math.inf).softmax(-1) @ v
-
-
-class Block(nn.Module):
-    """x + attention(norm(x)), and its sum with SwiGLU of its norm."""
-
-    def __init__(self, width, hidden, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1 = RMSNorm(width)
-        self.qkv = nn.Linear(width, 3 * width, bias=False)
-        self.out = nn.Linear(width, width, bias=False)
-        self.norm2 = RMSNorm(width)
-        self.gate_up = nn.Linear(width, 2 * hidden, bias=False)
-        self.down = nn.Linear(hidden, width, bias=False)
-
-    def forward(self, x, cosines, sines):
-        batch, length, width = x.shape
-        qkv = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        attended = causal_attention(rotate(q, cosines, sines), rotate(k, cosines, sines), v)
-        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
-        gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
-        return x + self.down(functional.silu(gate) * up)
-
-
-class Decoder(nn.Module):
-    """models/decoder.hpp."""
-
-    def __init__(self, vocabulary, width, hidden, layers, heads, context):
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary, width)
-        self.layers = nn.ModuleList(Block(width, hidden, heads) for _ in range(layers))
-        self.final_norm = RMSNorm(width)
-        self.head = nn.Linear(width, vocabulary, bias=False)
-        cosines, sines = rotary_table(context, width // heads)
-        self.register_buffer("cosines", cosines)
-        self.register_buffer("sines", sines)
-        for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
-                ends_branch = name.endswith(("out.weight", "down.weight"))
-                deviation = 0.02 / math.sqrt(2 * layers) if ends_branch else 0.02
-                nn.init.normal_(parameter, std=deviation)
-
-    def forward(self, tokens):
-        length = tokens.shape[1]
-        x = self.embedding(tokens)
-        for layer in self.layers:
-            x = layer(x, self.cosines[:length], self.sines[:length])
-        return self.head(self.final_norm(x))
-
-
-def make_optimizer(model):
-    """AdamW as fast as this version has it for the model's device."""
-    decays = [p for n, p in model.named_parameters() if p.dim() == 2 and "embedding" not in n]
-    others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embedding" in n]
-    groups = [{"params": decays, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-    options = {"lr": 1e-4, "betas": (0.9, 0.95), "eps": 1e-8}
-    try:
-        return torch.optim.AdamW(groups, fused=True, **options)
-    except (TypeError, RuntimeError):
-        return torch.optim.AdamW(groups, **options)
 
 
 class TorchSide:
@@ -168,7 +64,15 @@ class SwitchbackSide:
 
     def __init__(self, arguments, sizes):
         width, hidden, layers, heads = sizes
-        self.command = [arguments.program, "transformer", "--quiet", "--out", "-", "--device", "cpu"]
+        self.command = [
+            arguments.program,
+            "transformer",
+            "--quiet",
+            "--out",
+            "-",
+            "--device",
+            "cpu",
+        ]
         self.command += ["--mode", "standard", "--warmup", "1", "--tune", "0"]
         self.command += ["--d-model", width, "--d-ff", hidden, "--layers", layers, "--heads", heads]
         self.command += ["--vocabulary", arguments.vocabulary, "--batch", arguments.batch]

@@ -86,6 +86,30 @@ class Examples(unittest.TestCase):
         for words in ("inference rowwise", "inference prepared", "training  rowwise"):
             self.assertRegex(done.stdout, rf"bert +{words} .*x .*error 0\.0")
 
+    def test_decoder(self):
+        script = os.path.join(PACKAGE, "benchmarks", "decoder.py")
+        sizes = "--width 64 --hidden 128 --heads 4 --layers 1 --context 32 --vocabulary 64 --batch 4"
+        small = (*sizes.split(), "--rounds", "2", "--steps", "2", "--warmup", "1", "--rate", "0.01")
+        number = r"(\d+\.\d+)"
+        line = rf" +{number} \+- +{number} +\d+ +{number} \({number} to {number}\) +{number} MiB +{number} to {number}"
+        forms = "--mode rowwise --dw floating int8_block --rotation 0 64".split()
+        done = run_python(script, *small, *forms)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rows = {}
+        for name in ("nn.Linear", "rowwise floating", "rowwise int8_block rotation 64"):
+            found = re.search(rf"^{re.escape(name)}{line}$", done.stdout, re.M)
+            self.assertIsNotNone(found, done.stdout)
+            first, last = map(float, found.groups()[-2:])
+            self.assertLess(last, first)  # it learns
+            rows[name] = first
+        # The same weights and tokens: rivals begin with nearly the same loss.
+        for first in rows.values():
+            self.assertAlmostEqual(first, rows["nn.Linear"], delta=0.02)
+        self.assertEqual(len(re.findall(" MiB ", done.stdout)), 5)
+        done = run_python(script, *small, "--lora", "4", "--rotation", "64", "--dtype", "bfloat16")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, rf"rowwise rotation 64{line}")
+
     def test_weight(self):
         small = ("--rounds", "2", "--seconds", "0.001", "--shape", "2,32,48")
         done = run_python(os.path.join(PACKAGE, "benchmarks", "weight.py"), *small)
