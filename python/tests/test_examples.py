@@ -50,6 +50,7 @@ class Examples(unittest.TestCase):
         for name in (
             os.path.join(ROOT, "README.md"),
             os.path.join(ROOT, "docs", "pytorch.md"),
+            os.path.join(ROOT, "docs", "migrating.md"),
             os.path.join(PACKAGE, "README.md"),
         ):
             with open(name, encoding="utf-8") as file:
