@@ -142,6 +142,10 @@ def _together(tensors):
         return whole.set_(storage, first.storage_offset(), (rows, *first.shape[1:]), first.stride())
 
 
+# The hooks on what is saved for backward, which checkpoints set; None: this torch cannot tell.
+_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+
+
 class Joined:
     """Layers of one input. What one call computed for the others is kept until they have read it."""
 
@@ -157,6 +161,8 @@ class Joined:
     def _clear(self) -> None:
         self._local = threading.local()
         self._unread = 0
+        self._apart = False  # whether the layers are left alone
+        self._graphs: weakref.WeakSet = weakref.WeakSet()  # that checkpoints may compute again
         self._whole: tuple = (None, None, None)
         self._versions: tuple = ()
 
@@ -178,7 +184,7 @@ class Joined:
     def forward(self, member, x):
         """y of this member, or None: it must compute by itself."""
         if (
-            self._unread >= self.ENOUGH
+            self._apart
             or is_compiling()
             or type(x) not in PLAIN_TYPES
             or in_transform()
@@ -211,9 +217,11 @@ class Joined:
                     self._local.waiting, self._unread = None, 0
                 return y
         if waiting is not None:
-            self._local.waiting = None
             self._unread += not waiting.is_read
-            if self._unread >= self.ENOUGH:
+            waiting = self._local.waiting = None  # and what it holds of a graph
+            # A checkpoint computes its forward again, which must save what the first one saved.
+            if self._unread >= self.ENOUGH and not self._graphs:
+                self._apart = True
                 return None
         whole = self.whole(weights)
         bias = None if biases[0] is None else _together(biases)
@@ -254,12 +262,24 @@ class Joined:
         given = weights if bias is None else (*weights, *biases)
         return _Joined.apply(x, call, *given)
 
+    def _new_graph(self):
+        """What lives until a recorded forward has had its backward, where that may compute it again."""
+        graph = None
+        if _hooks is not None and _hooks(True) is not None:
+            graph = _Graph()
+            self._graphs.add(graph)
+        return graph
+
     def _parts(self, y):
         parts, at = [], 0
         for size in self.sizes:
             parts.append(_columns(y, at, size))
             at += size
         return tuple(parts)
+
+
+class _Graph:
+    """Stands for a recorded forward that a checkpoint may compute again."""
 
 
 class _Waiting:
@@ -295,6 +315,7 @@ class _Joined(Function):
         y, codes, absmax = recorded_product(x, whole, bias, layers, mem_efficient, wants_dw, dtype)
         ctx.set_materialize_grads(False)
         ctx.call = joined, dtype, whole.dtype, None if bias is None else bias.dtype
+        ctx.graph = joined._new_graph()
         # Afterwards these outputs have no graph any more.
         ctx.waiting = weakref.ref(waiting)
         kept_x = x if wants_dw and codes is None else None
@@ -307,6 +328,7 @@ class _Joined(Function):
         x, codes, absmax, *weights = ctx.saved_tensors
         joined, dtype, of_weight, of_bias = ctx.call
         count, layers = len(joined.sizes), joined.layers
+        ctx.graph = None
         waiting = ctx.waiting()
         if waiting is not None:
             waiting.ys = [None] * count
