@@ -2,6 +2,7 @@
 """The modules as classes: names, arguments, errors, forks, and tools that trace."""
 
 import copy
+import inspect
 import unittest
 import warnings
 
@@ -10,11 +11,40 @@ from support import require_torch, run_python, torch_at_least
 torch = require_torch()
 
 import switchback  # noqa: E402
+from look_alikes import Conv1D  # noqa: E402
 from switchback import nn as sb  # noqa: E402
 from switchback._tensors import HAS_OPERATORS  # noqa: E402
+from torch import nn  # noqa: E402
+
+KINDS_OF_LINEAR = (
+    sb.SwitchBackLinear,
+    sb.SwitchBackLinearGlobal,
+    sb.SwitchBackLinearGlobalMemEfficient,
+    sb.SwitchBackLinearVectorwise,
+    sb.StandardLinear,
+)
 
 
 class Construction(unittest.TestCase):
+    def test_calls_are_those_of_the_modules_replaced(self):
+        """Arguments have the same names, so calls with keywords go on working."""
+        x = torch.randn(3, 8)
+        for kind in KINDS_OF_LINEAR:
+            for call in ("__init__", "forward"):
+                theirs = inspect.signature(getattr(nn.Linear, call)).parameters
+                ours = inspect.signature(getattr(kind, call)).parameters
+                if call == "forward":
+                    self.assertEqual(list(ours), list(theirs))
+                else:
+                    self.assertEqual(list(ours)[: len(theirs)], list(theirs))
+            layer = kind(in_features=8, out_features=5, bias=True, device="cpu", dtype=torch.float32)
+            self.assertTrue(torch.equal(layer(input=x), layer(x)))
+            layer.prepare_for_eval()
+            self.assertTrue(torch.equal(layer(input=x), layer(x)))
+        self.assertTrue(torch.equal(sb.GELU()(input=x), sb.GELU()(x)))
+        conv = sb.replace_linear(nn.Sequential(Conv1D(5, 8)), mode="rowwise")[0]
+        self.assertTrue(torch.equal(conv(x=x), conv(x)))
+
     def test_names_and_arguments(self):
         for make, mode, lean in (
             (sb.SwitchBackLinear, "global", False),

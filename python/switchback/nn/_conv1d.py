@@ -37,6 +37,10 @@ class _Int8Conv1D(Int8Layer):
     def _weight_shape(self) -> tuple[int, int]:
         return self.in_features, self.out_features
 
+    def forward(self, x):
+        """As there, under the name that transformers have for the argument."""
+        return super().forward(x)
+
     def __repr__(self):
         return f"{type(self).__name__}(nf={self.out_features}, nx={self.in_features}, {self.extra_repr()})"
 

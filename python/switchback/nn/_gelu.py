@@ -38,18 +38,18 @@ class GELU(torch.nn.Module):
             raise InvalidArgument(f"GELU: activation = {activation!r}; it must be {allowed}")
         self.activation = activation
 
-    def forward(self, x):
-        if is_traced(x):
-            return as_leaf(self, x)
-        if x.dtype not in FLOATS:
+    def forward(self, input):
+        if is_traced(input):
+            return as_leaf(self, input)
+        if input.dtype not in FLOATS:
             raise TypeError(
-                f"GELU: x has dtype {x.dtype}; it must be torch.float32, torch.float16 or torch.bfloat16"
+                f"GELU: x has dtype {input.dtype}; it must be torch.float32, torch.float16 or torch.bfloat16"
             )
-        if x.numel() == 0:
-            return x.clone()
-        if x.dim() == 0:
-            return activated(x.reshape(1), self.activation).reshape(())
-        return activated(x, self.activation)
+        if input.numel() == 0:
+            return input.clone()
+        if input.dim() == 0:
+            return activated(input.reshape(1), self.activation).reshape(())
+        return activated(input, self.activation)
 
     def extra_repr(self) -> str:
         return self.activation

@@ -96,10 +96,10 @@ class _Parallel(torch.nn.Module):
             self.bias = torch.nn.Parameter(bias, requires_grad=whole.bias.requires_grad)
         self._layers = LayerSet(shard.shape[1], shard.shape[0], LayerOptions(mode))
 
-    def forward(self, x):
-        if is_traced(x):
-            return as_leaf(self, x)
-        x = checked_input(x, self.weight, self._layers)
+    def forward(self, input):
+        if is_traced(input):
+            return as_leaf(self, input)
+        x = checked_input(input, self.weight, self._layers)
         check_dtypes(x, self.weight)
         return self._FUNCTION.apply(x, self.weight, self.bias, self)
 

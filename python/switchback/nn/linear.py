@@ -106,25 +106,25 @@ class Int8Layer:
             raise AttributeError(f"{type(self).__name__} has a float weight, and no qweight")
         return self.W_int8
 
-    def forward(self, x):
-        """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
-        if type(x) is not torch.Tensor and is_traced(x):
-            return as_leaf(self, x)
+    def forward(self, input):
+        """y[..., out_features] of input[..., in_features], in its dtype (under autocast, autocast's)."""
+        if type(input) is not torch.Tensor and is_traced(input):
+            return as_leaf(self, input)
         # Of the tables, where they have it: torch's own look-up of attributes takes longer.
         bias = self._parameters.get("bias")
         if bias is None:
             bias = self.bias
         buffers = self._buffers
         if "W_int8" in buffers:
-            return prepared_linear(x, buffers["W_int8"], buffers["state_W"], bias, self._layers)
+            return prepared_linear(input, buffers["W_int8"], buffers["state_W"], bias, self._layers)
         if self._joined is not None:
-            y = self._joined.forward(self, x)
+            y = self._joined.forward(self, input)
             if y is not None:
                 return y
         weight = self._parameters.get("weight")
         if weight is None:
             weight = self.weight
-        return linear(x, weight, bias, self._layers, self.mem_efficient)
+        return linear(input, weight, bias, self._layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
         """Call it inside reuse_weight_codes() after changing the weight past autograd (`.data`).
