@@ -320,5 +320,23 @@ class DataParallel(unittest.TestCase):
             self.assertTrue(os.path.exists(out), done.stdout + done.stderr)
 
 
+class Combining(unittest.TestCase):
+    def test_unused_places_take_nothing_from_rows_that_are_not_finite(self):
+        from switchback.nn._grouped import combine
+
+        for value in (float("nan"), float("inf")):
+            y = torch.randn(3, 8)
+            y[2] = value
+            y.requires_grad_()
+            weights = torch.rand(2, 2, requires_grad=True)
+            slots = torch.tensor([[0, -1], [1, -1]], dtype=torch.int32)
+            out = combine(y, slots, weights)
+            g = torch.randn(2, 8)
+            out.backward(g)
+            self.assertTrue(torch.equal(weights.grad[:, 1], torch.zeros(2)))
+            self.assertTrue(torch.allclose(weights.grad[:, 0], (g * y.detach()[:2]).sum(-1)))
+            self.assertTrue(torch.equal(y.grad[2], torch.zeros(8)))
+
+
 if __name__ == "__main__":
     unittest.main()

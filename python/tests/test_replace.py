@@ -3,6 +3,7 @@
 
 import functools
 import unittest
+import warnings
 
 from support import require_torch
 
@@ -180,6 +181,37 @@ class Replace(unittest.TestCase):
                 if isinstance(module, sb.SwitchBackLinear):
                     module.prepare_for_eval()
             self.assertTrue(torch.equal(self.model(self.x), want))
+
+
+class Nothing(unittest.TestCase):
+    """What does nothing says so."""
+
+    def warned(self, call):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            call()
+        return [str(warning.message) for warning in found]
+
+    def test_patterns_that_match_nothing(self):
+        def model():
+            return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+        for words, options in (
+            ("replaced nothing in Sequential.*include = 'attn", {"include": "attn.*"}),
+            ("replaced nothing", {"include": "0", "exclude": "0"}),
+            ("exclude = 'zzz' is the name of no module", {"exclude": ["zzz", "0"]}),
+        ):
+            (found,) = self.warned(lambda options=options: sb.replace_linear(model(), **options))
+            self.assertRegex(found, words)
+        for options in ({}, {"include": "0"}, {"exclude": "0"}, {"exclude": lambda name, _: False}):
+            self.assertEqual(self.warned(lambda options=options: sb.replace_linear(model(), **options)), [])
+        self.assertEqual(self.warned(lambda: sb.replace_linear(nn.Linear(4, 4))), [])
+
+    def test_models_without_layers(self):
+        (found,) = self.warned(lambda: sb.prepare_for_eval(nn.Sequential(nn.Linear(4, 4))))
+        self.assertIn("no switchback layer in Sequential", found)
+        model = sb.replace_linear(nn.Sequential(nn.Linear(4, 4)))
+        self.assertEqual(self.warned(lambda: sb.prepare_for_eval(sb.prepare_for_eval(model))), [])
 
 
 if __name__ == "__main__":

@@ -269,8 +269,11 @@ def load_int8(
     names = dict(model.named_modules())
     for layer, (mode, rotation) in forms.items():
         _check_module(layer[:-1], names.get(layer[:-1]), mode, rotation)
-    for mode, rotation in set(forms.values()):
-        wanted = {layer[:-1] for layer, its in forms.items() if its == (mode, rotation)}
+    kinds: dict = {}
+    for layer, form in forms.items():
+        if not isinstance(names[layer[:-1]], Int8Layer):
+            kinds.setdefault(form, set()).add(layer[:-1])
+    for (mode, rotation), wanted in kinds.items():
         model = replace_linear(
             model,
             SwitchBackLinear,

@@ -307,8 +307,7 @@ class Combine(Function):
 
 def combine_gradients(g, y, slots, weights, wants_dy: bool, wants_dweights: bool):
     """The gradients of y, of slots (None) and of the weights."""
-    used = (slots >= 0).reshape(-1)
-    # Unused places read and write a row of their own behind the others.
+    # Unused places read and write a row after all others.
     places = torch.where(slots >= 0, slots, torch.full_like(slots, y.shape[0])).reshape(-1)
     places = places.long()
     dy = dweights = None
@@ -320,7 +319,8 @@ def combine_gradients(g, y, slots, weights, wants_dy: bool, wants_dweights: bool
     if wants_dweights:
         rows = y.index_select(0, places.clamp(max=max(y.shape[0] - 1, 0)))
         terms = rows.view(*slots.shape, -1).float() * g.unsqueeze(1).float()
-        dweights = terms.sum(-1) * used.view_as(slots)
+        # Not by a product: 0 times a NaN of a row that was not asked for is NaN.
+        dweights = terms.sum(-1).masked_fill(slots < 0, 0)
     return dy, None, dweights
 
 

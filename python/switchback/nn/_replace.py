@@ -85,6 +85,13 @@ def replace_linear(
         replaced.extend(selected.values())
     if left:
         _warn_of(left)
+    elif not selected and include is not None:
+        warnings.warn(
+            f"replace_linear replaced nothing in {type(model).__name__}: no linear layer has a name that "
+            f"include = {include!r} takes and exclude = {exclude!r} leaves",
+            stacklevel=2,
+        )
+    _warn_of_unknown(exclude, [name for name, _ in model.named_modules()])
     return made.get(model, model)
 
 
@@ -159,9 +166,29 @@ def prepare_for_eval(model):
     kind uses the weight too (the embedding of a tied head), the weight stays, shared with that
     module, and the codes do not enter state_dict, whose keys and size stay the same.
     """
+    if not any(isinstance(module, Int8Layer) for module in model.modules()):
+        warnings.warn(
+            f"prepare_for_eval: there is no switchback layer in {type(model).__name__}; replace_linear "
+            "makes them",
+            stacklevel=2,
+        )
     _prepared.prepare_model(model, Int8Layer)
     _encoders_call_layers(model)
     return model
+
+
+def _warn_of_unknown(exclude, names) -> None:
+    """A UserWarning for patterns in exclude that no module's name fits: probably they are mistyped."""
+    rules = (exclude,) if isinstance(exclude, str) else exclude
+    if rules is None or callable(rules):
+        return
+    for rule in rules:
+        if isinstance(rule, str) and not any(fnmatch.fnmatchcase(name, rule) for name in names):
+            warnings.warn(
+                f"replace_linear: exclude = {rule!r} is the name of no module; what it was to leave alone "
+                "is replaced",
+                stacklevel=3,
+            )
 
 
 def _warn_of(left: dict) -> None:
