@@ -157,7 +157,8 @@ __global__ void __launch_bounds__(block_threads) swiglu_backward_kernel(SwigluAr
 struct DropoutArguments {
   void* x;
   std::int64_t size;
-  std::uint64_t key, stream, first_counter;
+  core::SWITCHBACK_CUDA_NS::PhiloxKeys keys;
+  std::uint64_t stream, first_counter;
   unsigned threshold;
   float scale;
 };
@@ -170,8 +171,8 @@ __global__ void __launch_bounds__(block_threads) dropout_kernel(DropoutArguments
   for (std::int64_t at = first_index(); at < counters; at += index_step()) {
     const std::uint64_t counter = a.first_counter + static_cast<std::uint64_t>(at);
     const uint4 words = core::SWITCHBACK_CUDA_NS::philox_words(
-        a.key, make_uint4(static_cast<unsigned>(counter), static_cast<unsigned>(counter >> 32),
-                          static_cast<unsigned>(a.stream), static_cast<unsigned>(a.stream >> 32)));
+        a.keys, make_uint4(static_cast<unsigned>(counter), static_cast<unsigned>(counter >> 32),
+                           static_cast<unsigned>(a.stream), static_cast<unsigned>(a.stream >> 32)));
     const std::int64_t first =
         at / philox::block_counters * philox::block_elements + at % philox::block_counters;
 #pragma unroll
@@ -258,7 +259,7 @@ cudaError_t launch_dropout(cudaStream_t stream, const Dropout& args, AnyMatrix x
   const DropoutArguments a = {
       x.data,
       size,
-      args.key,
+      core::SWITCHBACK_CUDA_NS::PhiloxKeys(args.key),
       args.stream,
       static_cast<std::uint64_t>(args.first / philox::block_elements * philox::block_counters),
       static_cast<unsigned>(static_cast<double>(args.p) * 4294967296.0),
