@@ -7,6 +7,7 @@ import io
 import itertools
 import unittest
 
+import numpy as np
 from support import quantize_rows, relative_error, require_torch
 
 torch = require_torch()
@@ -137,6 +138,30 @@ class Prepared(unittest.TestCase):
             prepared(self.x.bfloat16())
         frozen = sb.SwitchBackLinear(K, N).prepare_for_eval().requires_grad_(False)
         self.assertFalse(frozen(self.x).requires_grad)
+
+    def test_changes_of_codes_reach_the_next_call(self):
+        """Those that torch counts by themselves, the others once they are announced."""
+        changes = {
+            "copy_": lambda tensor, new: tensor.copy_(new),
+            "_foreach_copy_": lambda tensor, new: torch._foreach_copy_([tensor], [new]),
+            ".data": lambda tensor, new: tensor.data.copy_(new),
+            "numpy": lambda tensor, new: np.copyto(tensor.detach().numpy(), new.numpy()),
+        }
+        if not hasattr(torch, "_foreach_copy_"):
+            del changes["_foreach_copy_"]
+        for mode, (name, change) in itertools.product(("rowwise", "global"), changes.items()):
+            layer, other = (sb.SwitchBackLinear(K, N, mode=mode).eval() for _ in range(2))
+            for each in (layer, other):
+                each.prepare_for_eval()
+            with torch.no_grad(), self.subTest(mode=mode, by=name):
+                for _ in range(3):
+                    layer(self.x)  # by all ways into the library
+                for part in ("W_int8", "state_W", "bias"):
+                    change(getattr(layer, part), getattr(other, part))
+                    if name in (".data", "numpy"):
+                        layer.weight_updated()
+                    layer(self.x)
+                self.assertTrue(torch.equal(layer(self.x), other(self.x)))
 
     def test_codes_of_others_reach_minus_128(self):
         """Against sums in 64 bits."""
