@@ -196,7 +196,7 @@ def _check_aside(state, layer: str) -> None:
 def to_int8(state_dict, format: str, scale_dtype=torch.float32, *, prefix: str = "") -> dict:
     """The state_dict of a model prepared for inference in another's format, one of FORMATS.
 
-    scale_dtype: of weight_scale; SCB is float32. prefix: put in front of all keys. Unsupported,
+    scale_dtype: of weight_scale; SCB is float32. prefix: added to the beginning of all keys. Unsupported,
     naming the layer, for what a format cannot hold: rotated codes in all but "comfy".
     """
     if format not in FORMATS:

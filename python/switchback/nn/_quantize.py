@@ -25,7 +25,7 @@ class SwitchBackConfig:
     weights: "float": Parameters that train, quantized when they are used; "int8": codes alone, made
         now, which are frozen. Inputs still get gradients, for adapters on a frozen base.
     rotation, dw, dw_block_rows, rounding, seed: as for SwitchBackLinear. dw is for weights that
-        train. Rounding is of gradients, so that of an int8 base concerns adapters behind it.
+        train. Rounding is of gradients; with an int8 base it is that of the input gradient.
     """
 
     mode: str = "rowwise"
