@@ -137,7 +137,7 @@ using LongRows = EightsShape<2, vector_elements<T> / 2>;
 // Threads keep eights of several rows in registers, so that scales are read once, or twice from a
 // cache, for all of them. Floor: each element is read once and its code written once (f32 5, f16
 // and bf16 3 bytes). An H200 gave, of a copy of as many bytes, bf16: rounded stochastically 30720 x
-// 4096 0.99, 1920 x 4096, which stays in the L2 cache, 0.59; scaled beside codes of blocks 0.78 and
+// 4096 0.99, 1920 x 4096, which stays in the L2 cache, 0.59; scaled, with codes of blocks, 0.78 and
 // 0.49. (Measured with kernels of the same shape before this one.)
 template <class T, bool random, class Shape>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) eights_kernel(EightsArguments a) {

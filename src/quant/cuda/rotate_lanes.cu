@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(at_most * 32, blocks_of(at_most, G))
       if (inside) *reinterpret_cast<unsigned*>(mine + w * 64) = word;
     }
   } else {
-    if constexpr (G <= 64) __syncwarp();  // the buffer is read no more
+    if constexpr (G <= 64) __syncwarp();  // all have read the buffer
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const uint4 sixteen = make_uint4(four_codes(c * 4), four_codes(c * 4 + 1),

@@ -155,17 +155,17 @@ __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a
 }
 
 // A group is sum_block_rows rows. Some thread blocks add up columns of it, the others code rows.
-struct SumsBesideArguments {
+struct RowsAndSumsArguments {
   RowwiseArguments rows;
   unsigned of_sums, of_rows;  // thread blocks of a group
   std::int64_t first_group;   // of this grid
 };
 
-constexpr int beside_threads = 256;
-constexpr int beside_packs = 8;  // of a row, of a thread
+constexpr int both_threads = 256;
+constexpr int both_packs = 8;  // of a row, of a thread
 
 // Thread blocks of a multiprocessor, which bounds the registers: 64, or 80 where these are too few.
-constexpr int beside_blocks() {
+constexpr int both_blocks() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
   return 3;
 #else
@@ -175,7 +175,7 @@ constexpr int beside_blocks() {
 
 // Adds up the columns of four bytes in a group's rows.
 template <class T>
-__device__ __forceinline__ void add_up(const SumsBesideArguments& a, std::int64_t group,
+__device__ __forceinline__ void add_up(const RowsAndSumsArguments& a, std::int64_t group,
                                        std::int64_t four) {
   constexpr int columns = 4 / static_cast<int>(sizeof(T));
   constexpr int in_flight = 32;
@@ -226,19 +226,19 @@ __device__ __forceinline__ void add_up(const SumsBesideArguments& a, std::int64_
 // 4096, which stays in the L2 cache, 0.55 where two launches gave 0.23; 30720 x 4096 0.75 where the
 // kernel above gave 0.87. (Measured with a kernel of the same shape before this one.)
 template <class T>
-__global__ void __launch_bounds__(beside_threads, beside_blocks())
-    rowwise_beside_sums_kernel(SumsBesideArguments a) {
+__global__ void __launch_bounds__(both_threads, both_blocks())
+    rows_and_sums_kernel(RowsAndSumsArguments a) {
   __shared__ unsigned maxima[32];
   let_next_kernel_begin();
   const Place place = place_of(blockIdx.x, std::int64_t{a.of_sums} + a.of_rows);
   const std::int64_t group = a.first_group + place.down;
   if (place.across < a.of_sums)
     return add_up<T>(a, group,
-                     place.across * beside_threads + threadIdx.y * blockDim.x + threadIdx.x);
+                     place.across * both_threads + threadIdx.y * blockDim.x + threadIdx.x);
   const std::int64_t row =
       group * sum_block_rows + (place.across - a.of_sums) * blockDim.y + threadIdx.y;
   const T* const from = static_cast<const T*>(a.rows.x) + row * a.rows.x_stride;
-  code_row<T, beside_packs>(a.rows, from, row, row < a.rows.rows, maxima);
+  code_row<T, both_packs>(a.rows, from, row, row < a.rows.rows, maxima);
 }
 
 RowwiseArguments arguments_of(ConstAnyMatrix x, Codes q, float* absmax, float* block_sums,
@@ -274,18 +274,18 @@ bool reads_sums_once(const Launch& launch, ConstAnyMatrix x, std::int64_t packs)
          sums_each(launch, packs) != 0 && (launch.block_threads > 0 || !from_cache);
 }
 
-bool codes_beside_sums(const Launch& launch, std::int64_t packs) {
-  return launch.block_threads == 0 && packs <= beside_threads * beside_packs;
+bool side_by_side(const Launch& launch, std::int64_t packs) {
+  return launch.block_threads == 0 && packs <= both_threads * both_packs;
 }
 
 template <class T>
-cudaError_t start_rowwise_beside_sums(const Launch& launch, SumsBesideArguments a) {
-  constexpr std::int64_t of_row = beside_threads * 4 / sizeof(T);  // columns of a thread block
+cudaError_t start_rows_and_sums(const Launch& launch, RowsAndSumsArguments a) {
+  constexpr std::int64_t of_row = both_threads * 4 / sizeof(T);  // columns of a thread block
   a.of_sums =
       static_cast<unsigned>(divide_up<std::int64_t>(a.rows.packs * vector_elements<T>, of_row));
   // A power of two, so that nothing of the block is left over, and a group has whole blocks.
-  dim3 block(2, beside_threads / 2);
-  for (; block.x * beside_packs < a.rows.packs; block.x *= 2)
+  dim3 block(2, both_threads / 2);
+  for (; block.x * both_packs < a.rows.packs; block.x *= 2)
     block.y /= 2;
   a.of_rows = static_cast<unsigned>(sum_block_rows) / block.y;
   const std::int64_t of_group = std::int64_t{a.of_sums} + a.of_rows;
@@ -294,7 +294,7 @@ cudaError_t start_rowwise_beside_sums(const Launch& launch, SumsBesideArguments 
   cudaError_t status = cudaSuccess;
   for (; a.first_group < groups && status == cudaSuccess; a.first_group += most_groups)
     status = core::SWITCHBACK_CUDA_NS::launch(
-        "quantize_rowwise_beside_sums", rowwise_beside_sums_kernel<T>,
+        "quantize_rows_and_sums", rows_and_sums_kernel<T>,
         dim3(static_cast<unsigned>(std::min(groups - a.first_group, most_groups) * of_group)),
         block, 0, launch.stream, a);
   return status;
@@ -304,8 +304,7 @@ template <class T>
 cudaError_t start_rowwise_sums(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax,
                                float* block_sums) {
   const RowwiseArguments a = arguments_of(x, q, absmax, block_sums, vector_elements<T>);
-  if (!reads_sums_once(launch, x, a.packs))
-    return start_rowwise_beside_sums<T>(launch, {a, 0, 0, 0});
+  if (!reads_sums_once(launch, x, a.packs)) return start_rows_and_sums<T>(launch, {a, 0, 0, 0});
   const int each = sums_each(launch, a.packs);
   const std::int64_t threads =
       divide_up<std::int64_t>(divide_up<std::int64_t>(a.packs, each), 32) * 32;
@@ -344,7 +343,7 @@ bool rowwise_sums_together(const Launch& launch, ConstAnyMatrix x, Codes q) noex
     using T = decltype(element);
     const std::int64_t packs = x.cols / vector_elements<T>;
     takes = is_packed<T>(x) && are_packed<T>(q) &&
-            (reads_sums_once(launch, x, packs) || codes_beside_sums(launch, packs));
+            (reads_sums_once(launch, x, packs) || side_by_side(launch, packs));
     return cudaSuccess;
   });
   return takes;
