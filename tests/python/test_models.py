@@ -15,7 +15,7 @@ import unittest
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path[:0] = [os.path.join(ROOT, "python", "tests"), os.path.join(ROOT, "python", "benchmarks")]
+sys.path[:0] = [os.path.join(ROOT, "python", folder) for folder in ("", "tests", "benchmarks")]
 
 from support import require_torch
 

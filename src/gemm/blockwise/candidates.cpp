@@ -14,14 +14,10 @@ bool takes(const Engine& engine, const BlockwiseProblem& problem, const ContextS
   return engine.unavailable(state).empty() && engine.rejects(problem).empty();
 }
 
-// Of an engine that takes the problem, the best first.
-std::vector<BlockwiseConfig> configs_of(const Engine& engine, const BlockwiseProblem& problem,
-                                        const ContextState& state) {
-  std::vector<BlockwiseConfig> configs;
-  for (const std::int32_t tile_n : engine.tiles(problem, state))
-    configs.push_back({engine.id, tile_n});
-  if (configs.empty()) configs.push_back({engine.id});
-  return configs;
+// Of an engine that takes the problem.
+BlockwiseConfig best_of(const Engine& engine, const BlockwiseProblem& problem,
+                        const ContextState& state) {
+  return {engine.id, engine.tiles(problem, state).tile_n.front()};
 }
 
 bool has(const std::vector<core::RiskyKernel>& kernels, const core::RiskyKernel& kernel) {
@@ -35,7 +31,7 @@ BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextSta
   const auto engines = engine_table().of(state.device.kind);
   for (const Engine* engine : engines) {
     if (!takes(*engine, problem, state)) continue;
-    const BlockwiseConfig config = configs_of(*engine, problem, state).front();
+    const BlockwiseConfig config = best_of(*engine, problem, state);
     if (!engine->needs_proof() || has(known.right, kernel_of(problem, config))) return config;
   }
   return {engines.back()->id};
@@ -52,8 +48,13 @@ std::vector<BlockwiseConfig> candidates(const BlockwiseProblem& problem,
   const auto engines = engine_table().of(state.device.kind);
   for (const Engine* engine : engines.first(engines.size() - 1)) {
     if (!takes(*engine, problem, state)) continue;
-    for (const BlockwiseConfig& config : configs_of(*engine, problem, state))
+    const auto add = [&](const BlockwiseConfig& config) {
       if (config != found.front()) found.push_back(config);
+    };
+    const Tiles tiles = engine->tiles(problem, state);
+    if (tiles.count == 0) add({engine->id});
+    for (const std::int32_t tile_n : tiles)
+      add({engine->id, tile_n});
   }
   return found;
 }
@@ -66,7 +67,7 @@ std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig&
   std::string_view reason = engine->unavailable(state);
   if (reason.empty()) reason = engine->rejects(problem);
   if (reason.empty() && config.tile_n != 0) {
-    const std::vector<std::int32_t> tiles = engine->tiles(problem, state);
+    const Tiles tiles = engine->tiles(problem, state);
     if (std::find(tiles.begin(), tiles.end(), config.tile_n) == tiles.end())
       return fmt::format("engine '{}': tile_n = {} is none of its tiles for this problem",
                          engine->name, config.tile_n);

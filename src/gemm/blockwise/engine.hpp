@@ -2,9 +2,11 @@
 // Dispatch zone: what an engine of the blockwise int8 product is, and the table of them.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "core/context_state.hpp"
 #include "core/device_table.hpp"
@@ -16,7 +18,16 @@ inline std::string_view takes_every_problem(const BlockwiseProblem&) {
   return {};
 }
 
-inline std::vector<std::int32_t> without_tiles(const BlockwiseProblem&, const ContextState&) {
+/// Of an engine with a choice of tiles: their tile_n, the best first. (No memory: a product must
+/// not fail for want of it after an operation has written other results.)
+struct Tiles {
+  std::array<std::int32_t, 2> tile_n = {};
+  std::size_t count = 0;
+
+  [[nodiscard]] const std::int32_t* begin() const noexcept { return tile_n.data(); }
+  [[nodiscard]] const std::int32_t* end() const noexcept { return tile_n.data() + count; }
+};
+inline Tiles without_tiles(const BlockwiseProblem&, const ContextState&) noexcept {
   return {};
 }
 
@@ -34,9 +45,9 @@ struct Engine {
   /// Why its kernels do not take this problem, which the last engine of the device computes then,
   /// also where this one is named; empty: they take it.
   std::string_view (*rejects)(const BlockwiseProblem& problem) = takes_every_problem;
-  /// The tile_n in which it can compute the problem, the best first; empty: it has no choice.
-  std::vector<std::int32_t> (*tiles)(const BlockwiseProblem& problem,
-                                     const ContextState& state) = without_tiles;
+  /// The tiles in which it can compute the problem; none: it has no choice.
+  Tiles (*tiles)(const BlockwiseProblem& problem,
+                 const ContextState& state) noexcept = without_tiles;
   /// Computes it. n, k and padded_m > 0 (the last engine of a device: any of them may be zero); may
   /// throw Error(out_of_memory) before it writes d.
   void (*run)(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,

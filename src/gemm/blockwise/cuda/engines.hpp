@@ -2,9 +2,7 @@
 // Engine zone: what the CUDA engines of the blockwise product have of each other.
 #pragma once
 
-#include <cstdint>
 #include <string_view>
-#include <vector>
 
 #include "gemm/blockwise/cuda/kernels.hpp"
 #include "gemm/blockwise/engine.hpp"
@@ -23,7 +21,7 @@ void run_mma(ContextState& state, const BlockwiseProblem& problem, const Blockwi
              const BlockwiseOperands& operands);
 /// The same of the kernel for 9.0a.
 std::string_view wgmma_rejects(const BlockwiseProblem& problem);
-std::vector<std::int32_t> wgmma_tiles(const BlockwiseProblem& problem, const ContextState& state);
+Tiles wgmma_tiles(const BlockwiseProblem& problem, const ContextState& state) noexcept;
 void run_wgmma(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
                const BlockwiseOperands& operands);
 

@@ -49,14 +49,14 @@ std::span<const TileChoice> choices_for(const BlockwiseProblem& p) {
 
 }  // namespace
 
-std::vector<std::int32_t> wgmma_tiles(const BlockwiseProblem& p, const ContextState& state) {
+Tiles wgmma_tiles(const BlockwiseProblem& p, const ContextState& state) noexcept {
   const core::DeviceInfo& device = core::SWITCHBACK_CUDA_NS::runtime(state).info();
   const std::span<const TileChoice> possible = choices_for(p);
   const std::size_t best = plan_of(p, p.k, p.n, device, possible).tile;
   if (best == possible.size()) return {};
-  std::vector<std::int32_t> tiles = {possible[best].columns};
+  Tiles tiles = {{possible[best].columns}, 1};
   for (const TileChoice& tile : possible)
-    if (tile.columns != tiles.front()) tiles.push_back(tile.columns);
+    if (tile.columns != tiles.tile_n.front()) tiles.tile_n[tiles.count++] = tile.columns;
   return tiles;
 }
 
@@ -102,7 +102,7 @@ void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
 
 #else
 // Not available.
-std::vector<std::int32_t> wgmma_tiles(const BlockwiseProblem&, const ContextState&) {
+Tiles wgmma_tiles(const BlockwiseProblem&, const ContextState&) noexcept {
   return {};
 }
 void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig& config,
