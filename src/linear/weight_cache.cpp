@@ -38,20 +38,27 @@ std::span<float> QuantizedWeight::begin(const ContextState& state, std::int64_t 
   return {absmax_.as<float>(), count_};
 }
 
-MatrixView<std::int8_t> QuantizedWeight::begin_codes(ContextState& state,
-                                                     core::Workspace::Frame& frame,
-                                                     std::int64_t groups, std::int64_t rows,
-                                                     std::int64_t cols, std::string_view engine) {
-  MatrixView<std::int8_t> packed;
-  if (groups == 1) packed = gemm_int8::begin_packed_rows(state, rows, cols, packed_, engine);
-  in_place_ = packed.data != nullptr;
-  if (in_place_) return packed;
-  return {frame.take<std::int8_t>(groups * rows * cols), groups * rows, cols};
+quant::CodesOut QuantizedWeight::begin_codes(ContextState& state, core::Workspace::Frame& frame,
+                                             quant::Scales scales, std::int64_t groups,
+                                             std::int64_t rows, std::int64_t cols,
+                                             std::string_view engine) {
+  // Rows of B are those of W or its columns.
+  const std::int64_t each = scales == quant::Scales::global ? 1 : rows;
+  gemm_int8::PackedRows packed =
+      gemm_int8::begin_packed_rows(state, groups, rows, cols, packed_, engine);
+  in_place_ = packed.first.data != nullptr;
+  if (!in_place_)
+    packed = {{frame.take<std::int8_t>(groups * rows * cols), rows, cols}, rows * cols};
+  return {scales, packed.first, begin(state, groups * each), 0, packed.step};
 }
 
-void QuantizedWeight::finish(ContextState& state, MatrixView<const std::int8_t> codes,
-                             std::int64_t groups, WeightScales scales, std::string_view engine) {
-  if (!in_place_) gemm_int8::pack(state, pack_op, codes, groups, packed_, engine);
+void QuantizedWeight::finish(ContextState& state, const quant::CodesOut& out, std::int64_t groups,
+                             WeightScales scales, std::string_view engine) {
+  if (!in_place_)
+    gemm_int8::pack(
+        state, pack_op,
+        MatrixView<const std::int8_t>(out.codes.data, groups * out.codes.rows, out.codes.cols),
+        groups, packed_, engine);
   scales_ = scales;
   valid_ = true;
 }
@@ -114,21 +121,6 @@ class BothSinks final : public core::CodeSink {
   const core::CodeSink& first_;
   const core::CodeSink& second_;
 };
-
-// What belongs to one group, of codes below each other and their scales.
-quant::CodesOut part_of(quant::Scales scales, MatrixView<std::int8_t> codes,
-                        std::span<float> absmax, std::int64_t group, std::int64_t groups) {
-  const std::int64_t rows = codes.rows / groups;
-  const std::size_t count = absmax.size() / static_cast<std::size_t>(groups);
-  return {scales,
-          {codes.data + group * rows * codes.stride, rows, codes.cols, codes.stride},
-          absmax.subspan(static_cast<std::size_t>(group) * count, count)};
-}
-
-ConstAnyMatrix part_of(ConstAnyMatrix w, std::int64_t group, std::int64_t groups) {
-  const std::int64_t rows = w.rows / groups;
-  return core::rows_of(w, group * rows, rows);
-}
 
 }  // namespace
 
@@ -200,40 +192,31 @@ void WeightCache::make_of(ContextState& state, ConstAnyMatrix w, WeightScales sc
     return backward_.set_transposed(state, forward_);
   }
   const std::int64_t n = w.rows / groups_;
-  const std::int64_t k = w.cols;
-  const bool rowwise = scales != WeightScales::global;
-  QuantizedWeight* const of_rows = parts.of_rows;
-  QuantizedWeight* const of_columns = parts.of_columns;
-  core::Workspace::Frame frame(state.workspace);
-  MatrixView<std::int8_t> q;
-  MatrixView<std::int8_t> q_t;
-  if (of_rows != nullptr) q = of_rows->begin_codes(state, frame, groups_, n, k, engine);
-  if (of_columns != nullptr) q_t = of_columns->begin_codes(state, frame, groups_, k, n, engine);
-  std::span<float> absmax;
-  std::span<float> absmax_t;
-  if (of_rows != nullptr) absmax = of_rows->begin(state, rowwise ? groups_ * n : groups_);
-  if (of_columns != nullptr) absmax_t = of_columns->begin(state, rowwise ? groups_ * k : groups_);
+  quantize(state, core::rows_of(w, 0, n), n * w.stride, scales, engine, parts);
+}
+
+// The codes of all groups' W[n,k], which lie `step` elements from each other.
+void WeightCache::quantize(ContextState& state, ConstAnyMatrix w, std::int64_t step,
+                           WeightScales scales, std::string_view engine, const Parts& parts) {
   using enum quant::Scales;
-  if (rowwise && of_columns == nullptr) {
-    // Rows do not know of groups.
-    quant::run(state, {.x = w, .q = {per_row, q, absmax}});
-  } else {
-    // Both layouts share a global scale.
-    const std::span<float> global_absmax = of_rows != nullptr ? absmax : absmax_t;
-    for (std::int64_t g = 0; g < groups_; ++g) {
-      quant::Request request{.x = part_of(w, g, groups_)};
-      if (of_rows != nullptr)
-        request.q = part_of(rowwise ? per_row : global, q, absmax, g, groups_);
-      if (of_columns != nullptr)
-        request.q_t = part_of(rowwise ? per_column : global, q_t,
-                              rowwise ? absmax_t : global_absmax, g, groups_);
-      quant::run(state, request);
-    }
-    if (of_rows != nullptr && of_columns != nullptr && !rowwise)
-      copy_dense(state, core::operand("absmax", absmax).matrix, absmax_t.data());
-  }
-  if (of_rows != nullptr) of_rows->finish(state, q, groups_, scales, engine);
-  if (of_columns != nullptr) of_columns->finish(state, q_t, groups_, scales, engine);
+  const bool rowwise = scales != WeightScales::global;
+  core::Workspace::Frame frame(state.workspace);
+  quant::Request request{.x = w, .matrices = {groups_, step}};
+  if (parts.of_rows != nullptr)
+    request.q = parts.of_rows->begin_codes(state, frame, rowwise ? per_row : global, groups_,
+                                           w.rows, w.cols, engine);
+  if (parts.of_columns != nullptr)
+    request.q_t = parts.of_columns->begin_codes(state, frame, rowwise ? per_column : global,
+                                                groups_, w.cols, w.rows, engine);
+  // Both layouts share a global scale.
+  const bool shared = parts.of_rows != nullptr && parts.of_columns != nullptr && !rowwise;
+  const std::span<float> absmax_t = request.q_t.absmax;
+  if (shared) request.q_t.absmax = request.q.absmax;
+  quant::run(state, request);
+  if (shared) copy_dense(state, core::operand("absmax", request.q.absmax).matrix, absmax_t.data());
+  if (parts.of_rows != nullptr) parts.of_rows->finish(state, request.q, groups_, scales, engine);
+  if (parts.of_columns != nullptr)
+    parts.of_columns->finish(state, request.q_t, groups_, scales, engine);
 }
 
 const QuantizedWeight& WeightCache::forward(ContextState& state, ConstAnyMatrix w,
@@ -248,21 +231,9 @@ const QuantizedWeight& WeightCache::forward_of_columns(ContextState& state, Cons
                                                        WeightScales scales,
                                                        std::string_view engine) {
   if (has_forward(scales)) return forward_;
-  const std::int64_t n = w.rows;
-  const std::int64_t k = w.cols / groups_;
-  const bool rowwise = scales != WeightScales::global;
-  core::Workspace::Frame frame(state.workspace);
-  const MatrixView<std::int8_t> q = forward_.begin_codes(state, frame, groups_, n, k, engine);
-  const std::span<float> absmax = forward_.begin(state, rowwise ? groups_ * n : groups_);
-  const quant::Scales of_rows = rowwise ? quant::Scales::per_row : quant::Scales::global;
-  for (std::int64_t g = 0; g < groups_; ++g) {
-    ConstAnyMatrix part = w;
-    part.cols = k;
-    part.data = static_cast<const std::byte*>(w.data) +
-                g * k * static_cast<std::int64_t>(dtype_size_bytes(w.dtype));
-    quant::run(state, {.x = part, .q = part_of(of_rows, q, absmax, g, groups_)});
-  }
-  forward_.finish(state, q, groups_, scales, engine);
+  ConstAnyMatrix first = w;
+  first.cols = w.cols / groups_;
+  quantize(state, first, first.cols, scales, engine, {.of_rows = &forward_});
   return forward_;
 }
 

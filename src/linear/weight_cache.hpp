@@ -11,6 +11,7 @@
 #include "core/aligned_buffer.hpp"
 #include "core/workspace.hpp"
 #include "gemm/int8/block_packer.hpp"
+#include "quant/request.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/rotation.hpp"
 
@@ -73,11 +74,11 @@ class QuantizedWeight {
     scales_ = scales;
     valid_ = true;
   }
-  /// Where to write the codes of `groups` matrices B[rows,cols], below each other: directly to the
+  /// Where to write the codes of `groups` matrices B[rows,cols] and their scales: directly to the
   /// packed form if that has the same layout, else to the frame.
-  MatrixView<std::int8_t> begin_codes(ContextState& state, core::Workspace::Frame& frame,
-                                      std::int64_t groups, std::int64_t rows, std::int64_t cols,
-                                      std::string_view engine);
+  quant::CodesOut begin_codes(ContextState& state, core::Workspace::Frame& frame,
+                              quant::Scales scales, std::int64_t groups, std::int64_t rows,
+                              std::int64_t cols, std::string_view engine);
   /// Copies codes and scales that the caller made. If it fails, the object is unchanged.
   void set(ContextState& state, MatrixView<const std::int8_t> codes, std::span<const float> absmax,
            WeightScales scales, std::string_view engine);
@@ -86,7 +87,7 @@ class QuantizedWeight {
   void set_transposed(ContextState& state, const QuantizedWeight& from);
   /// Call it when the codes of so many groups are written: packs them if necessary; the object is
   /// then valid.
-  void finish(ContextState& state, MatrixView<const std::int8_t> codes, std::int64_t groups,
+  void finish(ContextState& state, const quant::CodesOut& out, std::int64_t groups,
               WeightScales scales, std::string_view engine);
 
  private:
@@ -156,6 +157,8 @@ class WeightCache {
     bool columns_share = false;
   };
   Parts parts_of(WeightScales scales, bool forward, bool backward);
+  void quantize(ContextState& state, ConstAnyMatrix w, std::int64_t step, WeightScales scales,
+                std::string_view engine, const Parts& parts);
   bool make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                       std::string_view engine, const Parts& parts);
 

@@ -55,8 +55,47 @@ void run_passes(ContextState& state, Request request) {
 
 }  // namespace
 
+namespace {
+
+// The scales of a matrix, of those of all.
+std::span<float> scales_of(std::span<float> all, std::int64_t matrix, std::int64_t count) {
+  const std::size_t each = all.size() / static_cast<std::size_t>(count);
+  return all.subspan(static_cast<std::size_t>(matrix) * each, each);
+}
+
+Request matrix_of(Request r, std::int64_t matrix) {
+  const auto element = static_cast<std::int64_t>(dtype_size_bytes(r.x.dtype));
+  r.x.data = static_cast<const std::byte*>(r.x.data) + matrix * r.matrices.step * element;
+  for (CodesOut* const out : {&r.q, &r.q_t}) {
+    out->codes.data += matrix * out->step;
+    out->absmax = scales_of(out->absmax, matrix, r.matrices.count);
+  }
+  r.matrices = {};
+  return r;
+}
+
+// The scales of rows do not depend on where a matrix ends: matrices below each other are one.
+void join_matrices(Request& r) {
+  if (r.q.scales != Scales::per_row || r.q_t.scales != Scales::none) return;
+  if (r.matrices.step != r.x.rows * r.x.stride || r.q.step != r.x.rows * r.q.codes.stride) return;
+  r.x.rows = r.q.codes.rows = r.x.rows * r.matrices.count;
+  r.matrices = {};
+}
+
+void run_matrices(ContextState& state, Request request) {
+  join_matrices(request);
+  const OpParts* const op = single_pass(request);
+  SWITCHBACK_ASSERT(op != nullptr && is_of_matrices(op->op));
+  if (!state.on_cpu() || request.matrices.count == 1) return run(state, op->op, request);
+  for (std::int64_t i = 0; i < request.matrices.count; ++i)
+    run(state, op->op, matrix_of(request, i));
+}
+
+}  // namespace
+
 void run(ContextState& state, const Request& request) {
   if (results_wanted(request) == 0) return;
+  if (request.matrices.count != 1) return run_matrices(state, request);
   if (const OpParts* op = single_pass(request)) return run(state, op->op, request);
   run_passes(state, request);
 }

@@ -51,6 +51,21 @@ constexpr bool is_tuned(Op op) noexcept {
   return op <= Op::cast_to_int8;
 }
 
+/// Whether a device computes an operation of several matrices (Matrices) at once.
+constexpr bool is_of_matrices(Op op) noexcept {
+  switch (op) {
+    case Op::rowwise:
+    case Op::columnwise_transpose:
+    case Op::global:
+    case Op::global_transpose:
+    case Op::rowwise_and_columnwise_transpose:
+    case Op::global_and_transpose:
+      return true;
+    default:
+      return false;
+  }
+}
+
 /// Whether an operation computes this result.
 enum class Makes : std::uint8_t { no, yes, if_wanted };
 

@@ -48,6 +48,14 @@ struct CodesOut {
   MatrixView<std::int8_t> codes{};
   std::span<float> absmax{};    ///< [rows], [cols], [1] or [blocks,cols], as `scales` says
   std::int64_t block_rows = 0;  ///< of per_block: is_block_rows()
+  std::int64_t step = 0;        ///< codes from one matrix's to the next one's (Matrices)
+};
+
+/// More matrices of one shape, such as the weights of groups. Each has its own codes and scales;
+/// the scales of all of them follow each other.
+struct Matrices {
+  std::int64_t count = 1;
+  std::int64_t step = 0;  ///< elements from one matrix to the next
 };
 
 /// The source of v, the matrix from which the results are computed.
@@ -61,8 +69,9 @@ enum class Source : std::uint8_t {
 /// Nothing needs to be aligned, not even to its element size. Outputs do not overlap other
 /// operands.
 struct Request {
-  ConstAnyMatrix x{};  ///< [rows,cols]
-  ConstAnyMatrix g{};  ///< [rows,cols], or none
+  ConstAnyMatrix x{};   ///< [rows,cols], the first of `matrices`
+  Matrices matrices{};  ///< several: only codes are wanted, of rows, columns or whole matrices
+  ConstAnyMatrix g{};   ///< [rows,cols], or none
   Activation activation = Activation::none;
   std::span<const float> absmax_x{};  ///< [rows], if x holds codes (s8)
 

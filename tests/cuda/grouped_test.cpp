@@ -361,6 +361,43 @@ TEST_F(Cuda, AnOperationOnGroupsIsOneLaunch) {
   context.synchronize();
 }
 
+// All codes of the groups' weights, for the forward alone or for dX too, where the packed codes
+// have room between groups and where they have none.
+TEST_F(Cuda, CodesOfWeightsTakeAsManyLaunchesForAnyNumberOfGroups) {
+  const auto queued_for = [](Mode mode, std::int64_t count, std::int64_t outs, std::int64_t ins,
+                             Save save) {
+    Context context(emulated());
+    const DeviceMatrix<float> w(context, normal_matrix<float>(count * outs, ins, 1));
+    const DeviceMatrix<float> x(context, normal_matrix<float>(count, ins, 2));
+    const DeviceMatrix<float> y(context, count, outs);
+    GroupedSwitchbackLinear layer(
+        context, {.groups = count, .in_features = ins, .out_features = outs, .mode = mode});
+    layer.set_weight(w.view());
+    const auto queued = [] {
+      std::size_t work = switchback_cuda_emu::launches().size();
+      for (const char* name : {"cudaMemsetAsync", "cudaMemcpyAsync", "cudaMemcpy2DAsync"})
+        work += calls(name);
+      return work;
+    };
+    const std::size_t before = queued();
+    layer.forward(Groups::strided(count, 1), {.data = x.view()}, y.view(), save);
+    const std::size_t after = queued();
+    context.synchronize();
+    return after - before;
+  };
+  struct Shape {
+    std::int64_t outs, ins;
+  };
+  for (const Mode mode : {Mode::rowwise, Mode::global})
+    for (const Save save : {Save::nothing, Save::borrow})
+      for (const auto& [outs, ins] : {Shape{16, 32}, Shape{7, 33}}) {
+        SCOPED_TRACE(testing::Message() << mode_name(mode) << " " << outs << " by " << ins);
+        const std::size_t many = queued_for(mode, 40, outs, ins, save);
+        EXPECT_EQ(many, queued_for(mode, 2, outs, ins, save));
+        EXPECT_LE(many, 9u);  // with zeros behind rows, and those of x and y
+      }
+}
+
 // A pass that runs out of memory has written nothing, and can be repeated.
 TEST_F(Cuda, AStepOfGroupsThatRunsOutOfMemoryChangesNothing) {
   for (const Mode mode :

@@ -313,6 +313,107 @@ TEST(RequestsEngines, UnusualScaledRows) {
               true, true}});
 }
 
+// ---- Several matrices, such as the weights of groups
+
+struct ManyMatrices {
+  std::int64_t rows, cols, count;
+  std::int64_t gap = 0;  ///< rows between matrices, also of the codes
+  bool beside = false;   ///< side by side
+  Layout layout = {};
+};
+
+// Where matrix `i` begins in a matrix of all.
+struct Corner {
+  std::int64_t row = 0, col = 0;
+  Corner(const ManyMatrices& m, std::int64_t i)
+      : row(m.beside ? 0 : i * (m.rows + m.gap)), col(m.beside ? i * m.cols : 0) {}
+};
+
+template <class T>
+void check_matrices(const ManyMatrices& m, Scales q, Scales q_t) {
+  const std::int64_t all_rows = m.beside ? m.rows : m.count * (m.rows + m.gap);
+  Matrix<T> x(all_rows, m.beside ? m.count * m.cols : m.cols, m.layout);
+  Random random(static_cast<std::uint64_t>(m.rows * 1000 + m.cols));
+  fill_normal(x, random);
+  const bool shared = q == Scales::global && q_t == Scales::global;
+  const std::int64_t of_q = quant::scale_count(q, m.rows, m.cols);
+  const std::int64_t of_q_t = shared ? 0 : quant::scale_count(q_t, m.rows, m.cols);
+  struct Out {
+    Matrix<std::int8_t> q, q_t;
+    Floats absmax, absmax_t;
+  };
+  const auto make_out = [&] {
+    return Out{{m.count * (m.rows + m.gap), m.cols, m.layout},
+               {m.count * (m.cols + m.gap), m.rows, m.layout},
+               Floats(m.count * of_q),
+               Floats(m.count * of_q_t)};
+  };
+  const auto request = [&](Out& out, std::int64_t i, std::int64_t count) {
+    const auto part = [&](Floats& floats, std::int64_t each) {
+      return floats.span().subspan(static_cast<std::size_t>(i * each),
+                                   static_cast<std::size_t>(count * each));
+    };
+    const Corner at(m, i);
+    const std::int64_t q_step = (m.rows + m.gap) * out.q.stride();
+    const std::int64_t q_t_step = (m.cols + m.gap) * out.q_t.stride();
+    Request r;
+    r.x = MatrixView<const T>(x.data() + at.row * x.stride() + at.col, m.rows, m.cols, x.stride());
+    r.matrices = {count, Corner(m, 1).row * x.stride() + Corner(m, 1).col};
+    if (q != Scales::none)
+      r.q = {q,
+             {out.q.data() + i * q_step, m.rows, m.cols, out.q.stride()},
+             part(out.absmax, of_q),
+             0,
+             q_step};
+    if (q_t != Scales::none)
+      r.q_t = {q_t,
+               {out.q_t.data() + i * q_t_step, m.cols, m.rows, out.q_t.stride()},
+               shared ? part(out.absmax, of_q) : part(out.absmax_t, of_q_t),
+               0,
+               q_t_step};
+    return r;
+  };
+  Out want = make_out();
+  for (std::int64_t i = 0; i < m.count; ++i) {
+    const Request one = request(want, i, 1);
+    reference().state().threads.for_each(1, [&](std::int64_t, int) { quant::reference::run(one); });
+  }
+  for (auto& [name, context] : contexts()) {
+    SCOPED_TRACE(::testing::Message()
+                 << name << ": " << m.count << " of [" << m.rows << "," << m.cols << "] gap "
+                 << m.gap << (m.beside ? " beside" : "") << " q " << static_cast<int>(q) << " q_t "
+                 << static_cast<int>(q_t));
+    Out got = make_out();
+    quant::run(context.state(), request(got, 0, m.count));
+    EXPECT_TRUE(same_codes(got.q, want.q)) << "q";
+    EXPECT_TRUE(same_codes(got.q_t, want.q_t)) << "q_t";
+    EXPECT_TRUE(same_bits(got.absmax.values, want.absmax.values)) << "absmax of q";
+    EXPECT_TRUE(same_bits(got.absmax_t.values, want.absmax_t.values)) << "absmax of q_t";
+    EXPECT_TRUE(got.q.guards_intact() && got.q_t.guards_intact());
+  }
+}
+
+// Packs of 16 bytes, single elements, tiles that are not full, memory between matrices, and
+// matrices that begin where 16 bytes do not.
+TYPED_TEST(RequestsOfTypes, CodesOfManyMatrices) {
+  struct Results {
+    Scales q, q_t;
+  };
+  for (const auto& [q, q_t] :
+       {Results{Scales::per_row, Scales::none}, Results{Scales::none, Scales::per_column},
+        Results{Scales::per_row, Scales::per_column}, Results{Scales::global, Scales::none},
+        Results{Scales::none, Scales::global}, Results{Scales::global, Scales::global}})
+    for (const ManyMatrices& m :
+         {ManyMatrices{1, 1, 3}, ManyMatrices{64, 32, 40}, ManyMatrices{130, 272, 3},
+          ManyMatrices{7, 45, 5}, ManyMatrices{16, 64, 3, 1}, ManyMatrices{5, 24, 4, 1},
+          ManyMatrices{20, 64, 4, 0, true}, ManyMatrices{20, 13, 4, 0, true},
+          ManyMatrices{9, 48, 2, 0, false, {3, 1}}, ManyMatrices{2, 300, 3, 2, false, {16, 0}},
+          ManyMatrices{0, 8, 3}, ManyMatrices{8, 0, 3}}) {
+      check_matrices<TypeParam>(m, q, q_t);
+      if (::testing::Test::HasFailure()) return;
+    }
+}
+
 // ---- Which operations make a request
 
 Request of(const Wanted& wanted) {

@@ -24,9 +24,14 @@ void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t
 /// Makes `out` the packed transpose of a packed B[n,k], for the same engine.
 void pack_transposed(ContextState& state, const PackedWeight& b, PackedWeight& out);
 
-/// Makes `out` a packed B[n,k] whose codes are not written yet, and returns where to write them,
-/// for an engine that packs rows unchanged. For other engines the result has no data: use pack().
-MatrixView<std::int8_t> begin_packed_rows(ContextState& state, std::int64_t n, std::int64_t k,
-                                          PackedWeight& out, std::string_view engine);
+/// Where the codes of packed matrices are written.
+struct PackedRows {
+  MatrixView<std::int8_t> first{};
+  std::int64_t step = 0;  ///< codes from one matrix to the next
+};
+/// Makes `out` so many packed B[n,k] whose codes are not written yet, for an engine that packs rows
+/// unchanged. For other engines the result has no data: use pack().
+PackedRows begin_packed_rows(ContextState& state, std::int64_t groups, std::int64_t n,
+                             std::int64_t k, PackedWeight& out, std::string_view engine);
 
 }  // namespace switchback::gemm_int8

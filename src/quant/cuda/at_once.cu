@@ -251,7 +251,7 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t, At
     using T = decltype(element);
     constexpr int V = vector_elements<T>;
     const Plan plan = plan_of<T>(launch, x, q_t);
-    describe<T, V>(a.matrix, x, q, q_t);
+    describe<T, V>(a.matrix, {}, x, q, q_t);
     a.matrix.bits = a.bits;
     a.matrix.row_bits = a.row_bits;
     a.down = static_cast<unsigned>(plan.tiles / plan.across);
@@ -279,7 +279,7 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t, At
 }  // namespace
 
 bool transposes_at_once(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t) noexcept {
-  if (!launch.cooperates || launch.block_threads != 0) return false;
+  if (!launch.cooperates || launch.block_threads != 0 || launch.matrices.count != 1) return false;
   bool fits = false;
   (void)for_type(x.dtype, [&](auto element) {
     using T = decltype(element);

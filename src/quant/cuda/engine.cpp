@@ -25,7 +25,8 @@ class Run {
         rehearsing_(state.runtime->rehearsing()),
         problem_(problem),
         launch_(launch),
-        o_(request) {}
+        o_(request),
+        matrices_(request.matrices.count) {}
 
   void operator()() {
     switch (problem_.op) {
@@ -108,7 +109,8 @@ class Run {
   }
 
   unsigned* rowwise_scratch() {
-    return rowwise_splits(launch_, problem_.rows, problem_.cols)
+    // Several matrices are rows enough.
+    return matrices_ == 1 && rowwise_splits(launch_, problem_.rows, problem_.cols)
                ? frame_.take<unsigned>(problem_.rows)
                : nullptr;
   }
@@ -224,7 +226,7 @@ class Run {
     const bool transposes = parts_of(problem_.op).transposes();
     const std::span<float> absmax = transposes ? o_.q_t.absmax : o_.q.absmax;
     if (empty()) return zero(absmax);
-    unsigned* const bits = frame_.take<unsigned>(1);
+    unsigned* const bits = frame_.take<unsigned>(matrices_);
     if (transposes && queued_at_once(launch_global_transpose_at_once, o_.x, o_.q.codes,
                                      o_.q_t.codes, bits, absmax.data()))
       return;
@@ -264,8 +266,9 @@ class Run {
   void columns(bool rows_too) {
     const std::int64_t block_rows = o_.q_t.block_rows;
     const std::int64_t scales =
-        scale_count(o_.q_t.scales, problem_.rows, problem_.cols, block_rows);
-    unsigned* const column_bits = frame_.take<unsigned>(scales + (rows_too ? problem_.rows : 0));
+        matrices_ * scale_count(o_.q_t.scales, problem_.rows, problem_.cols, block_rows);
+    unsigned* const column_bits =
+        frame_.take<unsigned>(scales + (rows_too ? matrices_ * problem_.rows : 0));
     unsigned* const row_bits = rows_too ? column_bits + scales : nullptr;
     if (block_rows == 0 &&
         queued_at_once(launch_columnwise_transpose_at_once, o_.x, o_.q.codes, o_.q.absmax.data(),
@@ -294,16 +297,22 @@ class Run {
   const Problem& problem_;
   const Launch& launch_;
   const Request& o_;
+  const std::int64_t matrices_;
 };
 
 void run(ContextState& state, const Problem& problem, const Config& config,
          const Request& request) {
   core::SWITCHBACK_CUDA_NS::Runtime& runtime = core::SWITCHBACK_CUDA_NS::runtime(state);
   const core::SWITCHBACK_CUDA_NS::CurrentDevice current(runtime.index());
-  const Launch launch = {runtime.cuda_stream(),          static_cast<int>(config.block_threads),
-                         runtime.info().multiprocessors, runtime.overlaps(),
-                         runtime.cooperates(),           runtime.info().shared_bytes_per_block,
-                         runtime.info().l2_bytes};
+  const Launch launch = {
+      runtime.cuda_stream(),
+      static_cast<int>(config.block_threads),
+      runtime.info().multiprocessors,
+      runtime.overlaps(),
+      runtime.cooperates(),
+      runtime.info().shared_bytes_per_block,
+      runtime.info().l2_bytes,
+      {request.matrices.count, request.matrices.step, request.q.step, request.q_t.step}};
   Run(state, problem, launch, request)();
 }
 

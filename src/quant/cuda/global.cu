@@ -18,6 +18,7 @@ struct TileArguments {
   std::int64_t rows, packs, x_stride, q_stride;
   Tiles tiles;
   bool by_row;
+  std::int64_t x_step, q_step;  // from one matrix to the next; blockIdx.y counts them
 };
 
 // The packs of a thread's turn that lie within a row of so many, in 32 bits.
@@ -30,6 +31,8 @@ __device__ __forceinline__ int packs_left(std::int64_t packs, std::int64_t begin
 // instructions an element of bf16 (were 7.7), 37 % of an H200's time for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
+  a.x = static_cast<const T*>(a.x) + blockIdx.y * a.x_step;
+  a.bits += blockIdx.y;
   __shared__ unsigned maxima[2][32];
   let_next_kernel_begin();
   Largest<T, V> largest;
@@ -68,6 +71,11 @@ __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
 // instructions an element of bf16 (were 11), 37 % of an H200's time for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
+  const unsigned matrix = gridDim.y - 1 - blockIdx.y;
+  a.x = static_cast<const T*>(a.x) + matrix * a.x_step;
+  a.q += matrix * a.q_step;
+  a.bits += matrix;
+  a.absmax += matrix;
   let_next_kernel_begin();
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
     const Place place = place_of(a.tiles.count - 1 - tile, a.tiles.across);
@@ -150,47 +158,67 @@ Shape shape_of(const Launch& launch, ConstAnyMatrix x, Codes q, int pack, bool b
   shape.arguments = {x.data,   q.data,   nullptr,
                      nullptr,  x.rows,   packs,
                      x.stride, q.stride, tiles_of(x.rows, packs, each, shape.block),
-                     by_row};
+                     by_row,   0,        0};
   return shape;
+}
+
+// Starts a kernel for all matrices.
+template <class T>
+cudaError_t start(const Launch& launch, const MatrixSteps& matrices, void (*kernel)(TileArguments),
+                  std::int64_t blocks, const Shape& shape, bool behind, const char* name) {
+  TileArguments a = shape.arguments;
+  a.x_step = matrices.x;
+  a.q_step = matrices.q;
+  return for_matrices(matrices.count, [&](std::int64_t first, unsigned count) {
+    TileArguments some = a;
+    some.x = static_cast<const T*>(a.x) + first * a.x_step;
+    if (some.q != nullptr) some.q += first * a.q_step;
+    some.bits += first;
+    if (some.absmax != nullptr) some.absmax += first;
+    return core::SWITCHBACK_CUDA_NS::launch_behind(name, behind && launch.overlaps, kernel,
+                                                   dim3(grid_of(blocks), count), shape.block, 0,
+                                                   launch.stream, some);
+  });
 }
 
 }  // namespace
 
 cudaError_t launch_absmax(const Launch& launch, ConstAnyMatrix x, unsigned* bits, bool by_row) {
-  const cudaError_t status = cudaMemsetAsync(
-      bits, 0, sizeof(unsigned) * static_cast<std::size_t>(by_row ? x.rows : 1), launch.stream);
+  const MatrixSteps matrices = by_row ? MatrixSteps() : launch.matrices;
+  const std::int64_t words = by_row ? x.rows : matrices.count;
+  const cudaError_t status =
+      cudaMemsetAsync(bits, 0, sizeof(unsigned) * static_cast<std::size_t>(words), launch.stream);
   if (status != cudaSuccess) return status;
   Codes none;
   if (!by_row) join_rows(x, none);
   return for_type(x.dtype, [&](auto element) {
     using T = decltype(element);
     constexpr int V = vector_elements<T>;
-    const bool packed = is_packed<T>(x);
+    const bool packed = is_packed<T>(x) && steps_are_packed<T>(matrices);
     Shape shape = shape_of(launch, x, none, packed ? V : 1, by_row);
     shape.arguments.bits = bits;
     // As many threads as the device holds, several times over for balance.
-    const std::int64_t enough = launch.multiprocessors * std::int64_t{16};
+    const std::int64_t enough =
+        divide_up(launch.multiprocessors * std::int64_t{16}, matrices.count);
     const std::int64_t tiles = shape.arguments.tiles.count;
-    return core::SWITCHBACK_CUDA_NS::launch(
-        "absmax", packed ? absmax_kernel<T, V> : absmax_kernel<T, 1>,
-        dim3(grid_of(by_row || tiles < enough ? tiles : enough)), shape.block, 0, launch.stream,
-        shape.arguments);
+    return start<T>(launch, matrices, packed ? absmax_kernel<T, V> : absmax_kernel<T, 1>,
+                    by_row || tiles < enough ? tiles : enough, shape, false, "absmax");
   });
 }
 
 cudaError_t launch_codes(const Launch& launch, ConstAnyMatrix x, Codes q, const unsigned* bits,
                          bool by_row, float* absmax) {
+  const MatrixSteps matrices = by_row ? MatrixSteps() : launch.matrices;
   if (!by_row) join_rows(x, q);
   return for_type(x.dtype, [&](auto element) {
     using T = decltype(element);
     constexpr int V = vector_elements<T>;
-    const bool packed = is_packed<T>(x) && are_packed<T>(q);
+    const bool packed = is_packed<T>(x) && are_packed<T>(q) && steps_are_packed<T>(matrices);
     Shape shape = shape_of(launch, x, q, packed ? V : 1, by_row);
     shape.arguments.bits = const_cast<unsigned*>(bits);
     shape.arguments.absmax = absmax;
-    return core::SWITCHBACK_CUDA_NS::launch_behind(
-        "codes", launch.overlaps, packed ? codes_kernel<T, V> : codes_kernel<T, 1>,
-        dim3(grid_of(shape.arguments.tiles.count)), shape.block, 0, launch.stream, shape.arguments);
+    return start<T>(launch, matrices, packed ? codes_kernel<T, V> : codes_kernel<T, 1>,
+                    shape.arguments.tiles.count, shape, true, "codes");
   });
 }
 

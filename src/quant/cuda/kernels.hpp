@@ -12,6 +12,15 @@
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
+/// How many matrices a launcher takes that says so, and how far one is from the next: in elements,
+/// and in codes. The bits and scales of all follow each other.
+struct MatrixSteps {
+  std::int64_t count = 1;
+  std::int64_t x = 0;
+  std::int64_t q = 0;
+  std::int64_t q_t = 0;
+};
+
 struct Launch {
   cudaStream_t stream;
   int block_threads;  ///< 0: the kernel chooses; a multiple of 32 up to 1024
@@ -20,6 +29,7 @@ struct Launch {
   bool cooperates;           ///< launches whose blocks wait for each other
   std::size_t shared_bytes;  ///< the most shared memory that a block may have
   std::size_t l2_bytes = 0;  ///< of the cache before memory
+  MatrixSteps matrices{};
 };
 
 using Codes = MatrixView<std::int8_t>;
@@ -28,7 +38,8 @@ inline constexpr std::int64_t sum_block_rows = 128;  ///< column_sum_block_rows
 
 /// Whether launch_rowwise splits rows: they are too few and too long for one block each.
 bool rowwise_splits(const Launch& launch, std::int64_t rows, std::int64_t cols) noexcept;
-/// `row_bits`: scratch of one word per row if rows are split, else null.
+/// `row_bits`: scratch of one word per row if rows are split, else null. Unless they are, all
+/// matrices.
 cudaError_t launch_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax,
                            unsigned* row_bits);
 
@@ -42,7 +53,8 @@ cudaError_t launch_block_sums(const Launch& launch, ConstAnyMatrix x, float* blo
 cudaError_t launch_finish_sums(const Launch& launch, const float* block_sums, std::int64_t blocks,
                                std::int64_t cols, float* sums, bool accumulate);
 
-/// The bits of the largest magnitude of the matrix, or of each row, in `bits`.
+/// The bits of the largest magnitude of the matrix, or of each row, in `bits`. Of all matrices
+/// unless by_row, here and in the next one.
 cudaError_t launch_absmax(const Launch& launch, ConstAnyMatrix x, unsigned* bits, bool by_row);
 /// Codes by absmax from `bits`, which are also stored as floats.
 cudaError_t launch_codes(const Launch& launch, ConstAnyMatrix x, Codes q, const unsigned* bits,
@@ -93,7 +105,8 @@ cudaError_t launch_rowwise_scaled(const Launch& launch, ConstAnyMatrix x,
                                   const float* column_scales, Codes q, float* absmax);
 
 /// The bits of the largest magnitudes of columns and, unless null, of rows, which lie behind them.
-/// With block_rows, a multiple of 128 by a power of two, [blocks, cols] of them, else [cols].
+/// With block_rows, a multiple of 128 by a power of two, [blocks, cols] of them, else [cols]. The
+/// columns of all matrices, then the rows of all: in this one and the next two.
 cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, std::int64_t block_rows,
                                   unsigned* column_bits, unsigned* row_bits);
 /// q_t by one absmax (the bits of the global one), and q unless it has no data.

@@ -248,10 +248,17 @@ RowwiseArguments arguments_of(ConstAnyMatrix x, Codes q, float* absmax, float* b
 
 template <class T>
 cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax) {
-  const bool packed = is_packed<T>(x) && are_packed<T>(q);
-  return start_rows<T>("quantize_rowwise", launch,
-                       arguments_of(x, q, absmax, nullptr, packed ? vector_elements<T> : 1), packed,
-                       SameRows{});
+  const bool packed = is_packed<T>(x) && are_packed<T>(q) && steps_are_packed<T>(launch.matrices);
+  RowwiseArguments a = arguments_of(x, q, absmax, nullptr, packed ? vector_elements<T> : 1);
+  a.x_step = launch.matrices.x;
+  a.q_step = launch.matrices.q;
+  return for_matrices(launch.matrices.count, [&](std::int64_t first, unsigned matrices) {
+    RowwiseArguments some = a;
+    some.x = static_cast<const T*>(a.x) + first * a.x_step;
+    some.q += first * a.q_step;
+    some.absmax += first * a.rows;
+    return start_rows<T>("quantize_rowwise", launch, some, packed, SameRows{}, matrices);
+  });
 }
 
 constexpr int most_sums_threads = 512;

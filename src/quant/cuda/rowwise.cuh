@@ -13,8 +13,18 @@ struct RowwiseArguments {
   float* absmax;
   float* block_sums;
   std::int64_t rows, packs, x_stride, q_stride;
-  std::int64_t first_row;  // of this grid
+  std::int64_t first_row;               // of this grid
+  std::int64_t x_step = 0, q_step = 0;  // from one matrix to the next; blockIdx.y counts them
 };
+
+template <class T>
+__device__ __forceinline__ RowwiseArguments of_this_matrix(RowwiseArguments a) {
+  const std::int64_t matrix = blockIdx.y;
+  a.x = static_cast<const T*>(a.x) + matrix * a.x_step;
+  a.q += matrix * a.q_step;
+  a.absmax += matrix * a.rows;
+  return a;
+}
 
 inline constexpr int most_threads_of_eight = 512;  // that leaves registers enough
 
@@ -48,9 +58,10 @@ __device__ __forceinline__ void code_row(const RowwiseArguments& a, const T* fro
 // 13.8 and 12.0).
 template <class T, int R, class Rows>
 __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
-    rowwise_kernel(RowwiseArguments a, Rows rows) {
+    rowwise_kernel(RowwiseArguments all, Rows rows) {
   __shared__ unsigned maxima[32];
   let_next_kernel_begin();
+  const RowwiseArguments a = of_this_matrix<T>(all);
   const std::int64_t row =
       a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   bool exists = row < a.rows;
@@ -62,10 +73,11 @@ __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
 // has just read: of the caches while the rows of all blocks fit there. sm_90: 36 to 64
 // registers, 128 bytes of shared memory.
 template <class T, int V, class Rows>
-__global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments a, Rows rows) {
+__global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments all, Rows rows) {
   constexpr int each = 4;
   __shared__ unsigned maxima[32];
   let_next_kernel_begin();
+  const RowwiseArguments a = of_this_matrix<T>(all);
   const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * each;
   const std::int64_t row =
       a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -116,11 +128,12 @@ __device__ __forceinline__ std::int8_t code_of(float x, const Scale<T>& s) {
 // included, with eight packs a thread: 12.3, 55 % of the time that an H200 needs for its bytes
 // (with four 15.6, 71 %); one element after another takes 80.
 template <class T, class Rows>
-__global__ void __launch_bounds__(1024) rowwise_shifted_kernel(RowwiseArguments a, Rows rows) {
+__global__ void __launch_bounds__(1024) rowwise_shifted_kernel(RowwiseArguments all, Rows rows) {
   constexpr int V = vector_elements<T>;
   constexpr int each = 4;
   __shared__ unsigned maxima[32];
   let_next_kernel_begin();
+  const RowwiseArguments a = of_this_matrix<T>(all);
   const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * each;
   const std::int64_t row =
       a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -183,10 +196,10 @@ inline int block_threads(const Launch& launch, int otherwise) {
 /// Starts the kernel for rows of `packs` elements or, if `packed`, packs of 16 bytes, all of x and
 /// q at multiples of a pack. rows.find<T>(a, row, exists) finds what is read for a row; if it
 /// clears `exists`, which is set for rows below a.rows, that row's codes and absmax are left as
-/// they are.
+/// they are. So for each of the matrices, at most most_matrices.
 template <class T, class Rows>
 cudaError_t start_rows(const char* name, const Launch& launch, RowwiseArguments a, bool packed,
-                       const Rows& rows) {
+                       const Rows& rows, unsigned matrices = 1) {
   constexpr int V = vector_elements<T>;
   int threads = block_threads(launch, default_threads);
   if (packed && launch.block_threads == 0 && a.packs > 8 * std::int64_t{threads}) threads = 512;
@@ -196,8 +209,9 @@ cudaError_t start_rows(const char* name, const Launch& launch, RowwiseArguments 
     for (a.first_row = 0; a.first_row < a.rows && status == cudaSuccess;
          a.first_row += most_blocks * block.y)
       status = core::SWITCHBACK_CUDA_NS::launch(
-          name, kernel, dim3(grid_of(divide_up<std::int64_t>(a.rows - a.first_row, block.y))),
-          block, 0, launch.stream, a, rows);
+          name, kernel,
+          dim3(grid_of(divide_up<std::int64_t>(a.rows - a.first_row, block.y)), matrices), block, 0,
+          launch.stream, a, rows);
     return status;
   };
   if (!packed) {

@@ -6,6 +6,7 @@
 
 #include "core/cuda/launch.cuh"
 #include "quant/cuda/codes.cuh"
+#include "quant/cuda/kernels.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
@@ -32,6 +33,24 @@ bool is_packed(ConstAnyMatrix x) {
 template <class T>
 bool are_packed(ConstAnyMatrix q) {
   return is_packed(q.data, q.rows, q.cols, q.stride, vector_elements<T>, vector_elements<T>);
+}
+
+/// Whether the next matrices lie as the first one does, of which x and q are packed.
+template <class T>
+bool steps_are_packed(const MatrixSteps& steps) {
+  return steps.x % vector_elements<T> == 0 && steps.q % vector_elements<T> == 0;
+}
+
+inline constexpr std::int64_t most_matrices = 65535;  // of a grid's other dimensions
+
+/// Calls start(first, count) for all matrices, as many at a time as a grid takes.
+template <class Start>
+cudaError_t for_matrices(std::int64_t matrices, const Start& start) {
+  cudaError_t status = cudaSuccess;
+  for (std::int64_t first = 0; first < matrices && status == cudaSuccess; first += most_matrices)
+    status = start(first, static_cast<unsigned>(matrices - first < most_matrices ? matrices - first
+                                                                                 : most_matrices));
+  return status;
 }
 
 inline constexpr std::int64_t most_blocks = 0x7FFFFFFF;  // of a grid's first dimension

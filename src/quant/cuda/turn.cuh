@@ -35,7 +35,23 @@ struct TransposeArguments {
   std::int64_t code_rows;  // rows whose codes are written: more than `rows` where blocks are padded
   int block_shift;         // see block_shift_of()
   int q_t_bytes;           // rows of q_t lie at multiples of 16, 4 or 1
+  // From one matrix to the next; scales are those of columns or of the matrix. Of this grid:
+  std::int64_t x_step, q_step, q_t_step, scale_step, first_matrix;
 };
+
+template <class T>
+__device__ __forceinline__ TransposeArguments of_matrix(TransposeArguments a, std::int64_t matrix) {
+  a.x = static_cast<const T*>(a.x) + matrix * a.x_step;
+  if (a.q != nullptr) a.q += matrix * a.q_step;
+  a.q_t += matrix * a.q_t_step;
+  a.bits += matrix * a.scale_step;
+  a.absmax += matrix * a.scale_step;
+  if (a.row_bits != nullptr) {
+    a.row_bits += matrix * a.rows;
+    a.row_absmax += matrix * a.rows;
+  }
+  return a;
+}
 
 // How 128 threads turn a tile of 128 rows by 8 packs, or 512 one by 32 columns. A thread takes V
 // columns of quads of rows that lie side by side, and so has whole words of the transposed codes.
@@ -215,7 +231,11 @@ __device__ __forceinline__ void divide_turn(const TransposeArguments& a, Turn<T,
 
 /// What the kernels are told of the matrices.
 template <class T, int V>
-void describe(TransposeArguments& a, ConstAnyMatrix x, Codes q, Codes q_t) {
+void describe(TransposeArguments& a, const MatrixSteps& matrices, ConstAnyMatrix x, Codes q,
+              Codes q_t) {
+  a.x_step = matrices.x;
+  a.q_step = matrices.q;
+  a.q_t_step = matrices.q_t;
   a.x = x.data;
   a.q = q.data;
   a.q_t = q_t.data;
@@ -226,7 +246,8 @@ void describe(TransposeArguments& a, ConstAnyMatrix x, Codes q, Codes q_t) {
   a.q_t_stride = q_t.stride;
   a.q_t_bytes = 1;
   for (const int bytes : {4, 16})
-    if (is_multiple(q_t.data, bytes) && (q_t.rows == 1 || q_t.stride % bytes == 0))
+    if (is_multiple(q_t.data, bytes) && (q_t.rows == 1 || q_t.stride % bytes == 0) &&
+        a.q_t_step % bytes == 0)
       a.q_t_bytes = bytes;
   a.code_rows = q_t.cols;
 }
