@@ -284,6 +284,11 @@ TYPED_TEST(RequestsOfTypes, ScaledCodes) {
                                    {3, 4104},
                                    {1, 16392},
                                    {70, 512},
+                                   {3, 520},
+                                   {41, 1032},
+                                   {130, 2056},
+                                   {2, 16384},
+                                   {2, 16392},
                                    {0, 8},
                                    {0, 0}}) {
     Inputs<TypeParam, TypeParam> in(rows, cols);

@@ -71,4 +71,17 @@ __device__ __forceinline__ bool is_nan_of_results(int most) {
   return most > 0x7F800000;
 }
 
+/// From four words of four bytes those of the first bytes, of the second, ….
+__device__ __forceinline__ void turn_words(unsigned a, unsigned b, unsigned c, unsigned d,
+                                           unsigned (&turned)[4]) {
+  const unsigned ab_low = __byte_perm(a, b, 0x5140u);   // a0 b0 a1 b1
+  const unsigned ab_high = __byte_perm(a, b, 0x7362u);  // a2 b2 a3 b3
+  const unsigned cd_low = __byte_perm(c, d, 0x5140u);
+  const unsigned cd_high = __byte_perm(c, d, 0x7362u);
+  turned[0] = __byte_perm(ab_low, cd_low, 0x5410u);
+  turned[1] = __byte_perm(ab_low, cd_low, 0x7632u);
+  turned[2] = __byte_perm(ab_high, cd_high, 0x5410u);
+  turned[3] = __byte_perm(ab_high, cd_high, 0x7632u);
+}
+
 }  // namespace switchback::core::SWITCHBACK_CUDA_NS

@@ -2,10 +2,13 @@
 // Device code: how tiles of a matrix are coded and transposed, for kernels that have the absmax.
 #pragma once
 
+#include "core/cuda/instructions.cuh"
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
+
+using core::SWITCHBACK_CUDA_NS::turn_words;
 
 inline constexpr int tile_rows = 128;
 
@@ -145,19 +148,6 @@ __device__ __forceinline__ void keep_scale(const Scale<T>& s, float& upper, floa
 }
 
 enum class TurnKind { global, columnwise, columnwise_and_rowwise };
-
-// From four words of four bytes those of the first bytes, of the second, ….
-__device__ __forceinline__ void turn_words(unsigned a, unsigned b, unsigned c, unsigned d,
-                                           unsigned (&turned)[4]) {
-  const unsigned ab_low = __byte_perm(a, b, 0x5140u);   // a0 b0 a1 b1
-  const unsigned ab_high = __byte_perm(a, b, 0x7362u);  // a2 b2 a3 b3
-  const unsigned cd_low = __byte_perm(c, d, 0x5140u);
-  const unsigned cd_high = __byte_perm(c, d, 0x7362u);
-  turned[0] = __byte_perm(ab_low, cd_low, 0x5410u);
-  turned[1] = __byte_perm(ab_low, cd_low, 0x7632u);
-  turned[2] = __byte_perm(ab_high, cd_high, 0x5410u);
-  turned[3] = __byte_perm(ab_high, cd_high, 0x7632u);
-}
 
 // `left` of the 16 bytes; `words`: the address is a multiple of 4.
 __device__ __forceinline__ void store_some(std::int8_t* to, uint4 bytes, int left, bool words) {

@@ -39,8 +39,8 @@ struct PadArguments {
   std::int64_t to_stride;
 };
 cudaError_t launch_pad(const PadArguments& arguments, cudaStream_t stream);
-/// The same with the transpose of `from`, [cols,rows]; to_stride is a multiple of 4, and `to` of 4
-/// bytes.
+/// The same with the transpose of `from`, [cols,rows]. Both addresses and strides are multiples of
+/// 16, and rows of `from` have zeros up to from_stride.
 cudaError_t launch_transpose(const PadArguments& arguments, cudaStream_t stream);
 
 /// acc[m,n] = a[m,k] · b[n,k]ᵀ by dp4a, at any size, stride and alignment. `overlaps`: it may begin

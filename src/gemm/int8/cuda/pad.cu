@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codes copied to where cuBLASLt can read them: rows of a multiple of 16 bytes, 16-byte aligned,
 // with zeros behind the last column and row. Floor: one byte read and one written an element.
+#include "core/cuda/instructions.cuh"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
 #include "gemm/int8/cuda/kernels.hpp"
@@ -11,6 +12,7 @@ namespace {
 
 using core::SWITCHBACK_CUDA_NS::divide_up;
 using core::SWITCHBACK_CUDA_NS::launch;
+using core::SWITCHBACK_CUDA_NS::turn_words;
 
 constexpr int threads = 256;
 
@@ -51,35 +53,58 @@ __global__ void __launch_bounds__(threads) pad_kernel(PadArguments p) {
   }
 }
 
-// Tiles of 64 rows × 64 codes through shared memory. Floor: as above. A thread stores words of 4
-// codes, so that a warp writes runs of 64 bytes; rows of the tile are 65 bytes apart, for the reads
-// down a column to fall into different banks.
-constexpr int tile = 64;
+// Tiles of 128 rows by 128 codes through shared memory. Floor: as above. A thread reads 16 codes of
+// each of four rows and turns them in registers; eight threads store the 128 codes of a column. The
+// packed rows that are read have zeros behind their last code. sm_75 to 120: at most 58 registers,
+// 16 KiB of shared memory.
+constexpr int tile = 128;
+constexpr int quads = tile / 4;
+
+// Where the word of a column and a quad of rows lies: sixteen bytes stay together, and these change
+// places so that no bank is used twice, by eight packs of 16 columns as by the eight parts of one.
+__device__ __forceinline__ int word_of(int column, int quad) {
+  return column * quads + ((quad / 4) ^ (column / 16)) * 4 + quad % 4;
+}
 
 __global__ void __launch_bounds__(threads) transpose_kernel(PadArguments p) {
-  __shared__ std::int8_t codes[tile][tile + 1];
+  __shared__ __align__(16) unsigned words[tile * quads];
   const std::int64_t across = divide_up<std::int64_t>(p.to_stride, tile);
   const std::int64_t tiles = across * divide_up<std::int64_t>(p.to_rows, tile);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int pack = thread % 8;
+  const int part = thread / 8;
   for (std::int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
     const std::int64_t row0 = t % across * tile;  // of `from`
     const std::int64_t col0 = t / across * tile;
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < tile * tile; i += threads) {
-      const int r = i / tile;
-      const int c = i % tile;
-      const bool exists = row0 + r < p.rows && col0 + c < p.cols;
-      codes[r][c] = exists ? p.from[(row0 + r) * p.from_stride + col0 + c] : std::int8_t{0};
+    uint4 four[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const std::int64_t row = row0 + part * 4 + r;
+      const std::int64_t col = col0 + pack * 16;
+      four[r] = make_uint4(0, 0, 0, 0);
+      if (row < p.rows && col < p.from_stride)
+        four[r] = __ldg(reinterpret_cast<const uint4*>(p.from + row * p.from_stride + col));
     }
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < tile * tile / 4; i += threads) {
-      const int c = i / (tile / 4);
-      const int r = i % (tile / 4) * 4;
-      if (col0 + c >= p.to_rows || row0 + r >= p.to_stride) continue;
-      unsigned word = 0;
+    const auto turn = [&](int first, unsigned a, unsigned b, unsigned c, unsigned d) {
+      unsigned turned[4];
+      turn_words(a, b, c, d, turned);
 #pragma unroll
-      for (int b = 0; b < 4; ++b)
-        word |= static_cast<unsigned>(static_cast<unsigned char>(codes[r + b][c])) << (8 * b);
-      *reinterpret_cast<unsigned*>(p.to + (col0 + c) * p.to_stride + row0 + r) = word;
+      for (int i = 0; i < 4; ++i)
+        words[word_of(pack * 16 + first + i, part)] = turned[i];
+    };
+    turn(0, four[0].x, four[1].x, four[2].x, four[3].x);
+    turn(4, four[0].y, four[1].y, four[2].y, four[3].y);
+    turn(8, four[0].z, four[1].z, four[2].z, four[3].z);
+    turn(12, four[0].w, four[1].w, four[2].w, four[3].w);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < tile; i += threads / 8) {
+      const std::int64_t col = col0 + part + i;
+      const std::int64_t row = row0 + pack * 16;
+      if (col < p.to_rows && row < p.to_stride)
+        *reinterpret_cast<uint4*>(p.to + col * p.to_stride + row) =
+            *reinterpret_cast<const uint4*>(words + word_of(part + i, pack * 4));
     }
   }
 }
