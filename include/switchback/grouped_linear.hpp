@@ -62,6 +62,8 @@ class SWITCHBACK_API GroupedSwitchbackLinear {
   void set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias = {});
   /// Tells the layer that elements of the weight or the bias have changed. Leaves eval mode.
   void weight_updated();
+  /// As SwitchbackLinear::weight_may_have_changed.
+  void weight_may_have_changed();
   /// Quantizes and packs the weights now and frees what only training needs. In the int8 modes the
   /// caller's weight may be freed afterwards (the bias is copied). backward is refused until
   /// weight_updated() or set_weight().

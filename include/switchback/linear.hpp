@@ -160,6 +160,12 @@ class SWITCHBACK_API SwitchbackLinear {
                             ConstAnyMatrix bias = {});
   /// Tells the layer that elements of the weight or the bias have changed. Leaves eval mode.
   void weight_updated();
+  /// The same where they may have changed, or not: in gradient accumulation, or in inference on a
+  /// weight that other code may write to. On a device, codes of large weights are then made only if
+  /// the weight's fingerprint is another one than that of which they were made; the device compares
+  /// it itself, in the stream, also in a graph that is replayed. On the CPU, and of small weights,
+  /// it is weight_updated(). A change is overlooked with a probability of at most 2^-95.
+  void weight_may_have_changed();
   /// Quantizes and packs the weight now and frees what only training needs. In the int8 modes the
   /// caller's weight may be freed afterwards (the bias is copied). A standard layer goes on reading
   /// the weight, and also keeps a copy packed for few rows. A layer in mode automatic does the

@@ -45,7 +45,7 @@ extern "C" {
 /* The ABI that this header declares. A program compiled with it runs with every library of the same
  * major version and the same or a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 13
+#define SWITCHBACK_ABI_VERSION_MINOR 14
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -492,6 +492,12 @@ switchback_linear_set_weight(switchback_linear* linear, const switchback_matrix*
                              const switchback_matrix* bias_or_null);
 /* Tells the layer that elements of the weight or the bias have changed. Leaves eval mode. */
 SWITCHBACK_API switchback_status switchback_linear_weight_updated(switchback_linear* linear);
+/* Since 1.14. The same where they may have changed, or not. On a device, codes of large weights
+ * are then made only if the weight's fingerprint is another one than that of which they were made;
+ * the device compares it itself, in the stream, also in a graph that is replayed. On the CPU, and
+ * of small weights, it is switchback_linear_weight_updated. */
+SWITCHBACK_API switchback_status
+switchback_linear_weight_may_have_changed(switchback_linear* linear);
 /* Since 1.2. The modes in which a forward over `rows` rows (save_for_backward as below) and its dX
  * would run now: the layer's own mode, or the ones that mode auto takes. */
 SWITCHBACK_API switchback_status switchback_linear_pass_modes(const switchback_linear* linear,

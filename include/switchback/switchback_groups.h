@@ -159,6 +159,9 @@ SWITCHBACK_API switchback_status switchback_grouped_linear_set_weight(
 /* Tells the layer that elements of the weight or the bias have changed. Leaves eval mode. */
 SWITCHBACK_API switchback_status
 switchback_grouped_linear_weight_updated(switchback_grouped_linear* linear);
+/* As switchback_linear_weight_may_have_changed. */
+SWITCHBACK_API switchback_status
+switchback_grouped_linear_weight_may_have_changed(switchback_grouped_linear* linear);
 /* As switchback_linear_prepare_for_eval. */
 SWITCHBACK_API switchback_status
 switchback_grouped_linear_prepare_for_eval(switchback_grouped_linear* linear);

@@ -15,7 +15,11 @@ from switchback.nn._layer import Layer  # noqa: E402
 K, N = 19, 11
 
 
-TOLD = ("switchback_linear_set_weight", "switchback_linear_weight_updated")
+TOLD = (
+    "switchback_linear_set_weight",
+    "switchback_linear_weight_updated",
+    "switchback_linear_weight_may_have_changed",
+)
 
 
 @contextlib.contextmanager
@@ -516,6 +520,38 @@ class ChangesUnseen(unittest.TestCase):
                 for _ in range(3):
                     unrecorded(layer, self.x)
             self.assertEqual(len(calls), 3)
+
+
+    def test_a_device_is_asked_where_torch_saw_no_change(self):
+        # A layer that takes this machine for a device: the library's call is the same there.
+        changed, asked = "switchback_linear_weight_updated", "switchback_linear_weight_may_have_changed"
+        layer = sb.SwitchBackLinearVectorwise(K, N)
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+        with counted((changed, asked)) as calls:
+            layer(self.x).sum().backward()
+            (found,) = layer._layers._layers.values()
+            found._on_cpu = False
+
+            def steps(accumulated):
+                del calls[:]
+                optimizer.step()
+                optimizer.zero_grad()
+                for _ in range(accumulated):
+                    out = layer(self.x)
+                    self.assertTrue(torch.equal(out, sb_twin(layer)(self.x)))
+                    out.sum().backward()
+                return [name for name in calls if name in (changed, asked)]
+
+            self.assertEqual(steps(1), [changed])
+            self.assertEqual(steps(1), [changed])
+            self.assertEqual(steps(3), [changed, asked, asked])
+            self.assertEqual(steps(3), [asked, asked, asked])
+            self.assertEqual(steps(1), [asked])
+            self.assertEqual(steps(1), [changed])
+            # Nor does torch see this.
+            del calls[:]
+            layer.weight.data.mul_(2.0)
+            self.assertTrue(torch.equal(layer(self.x), sb_twin(layer)(self.x)))
 
 
 class Cost(unittest.TestCase):

@@ -218,6 +218,11 @@ switchback_status switchback_grouped_linear_weight_updated(switchback_grouped_li
   return guard([&] { read_layer("weight_updated", linear).weight_updated(); });
 }
 
+switchback_status switchback_grouped_linear_weight_may_have_changed(
+    switchback_grouped_linear* linear) {
+  return guard([&] { read_layer("weight_may_have_changed", linear).weight_may_have_changed(); });
+}
+
 switchback_status switchback_grouped_linear_prepare_for_eval(switchback_grouped_linear* linear) {
   return guard([&] { read_layer("prepare_for_eval", linear).prepare_for_eval(); });
 }

@@ -108,6 +108,10 @@ switchback_status switchback_linear_weight_updated(switchback_linear* linear) {
   return guard([&] { read_layer("weight_updated", linear).weight_updated(); });
 }
 
+switchback_status switchback_linear_weight_may_have_changed(switchback_linear* linear) {
+  return guard([&] { read_layer("weight_may_have_changed", linear).weight_may_have_changed(); });
+}
+
 switchback_status switchback_linear_pass_modes(const switchback_linear* linear, int64_t rows,
                                                int32_t save_for_backward, int32_t* forward,
                                                int32_t* dx) {

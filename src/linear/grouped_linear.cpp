@@ -142,6 +142,15 @@ void GroupedSwitchbackLinear::weight_updated() {
   leave_eval(layer);
 }
 
+void GroupedSwitchbackLinear::weight_may_have_changed() {
+  constexpr std::string_view op = "weight_may_have_changed";
+  GroupedLinearState& layer = usable(state_, op);
+  check_has_weight(layer, op);
+  layer.bias = layer.caller_bias;
+  layer.eval = false;
+  layer.cache.doubt(*layer.context);
+}
+
 void GroupedSwitchbackLinear::prepare_for_eval() {
   constexpr std::string_view op = "prepare_for_eval";
   GroupedLinearState& layer = usable(state_, op);

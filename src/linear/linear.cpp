@@ -190,6 +190,14 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
   core::check_operands(*layer.context, op, outputs, {g, y, input});
 }
 
+void check_borrows_weight(const LinearState& layer, std::string_view op) {
+  check_has_weight(layer, op);
+  if (layer.weight_source == LinearState::WeightSource::codes)
+    core::fail(Status::invalid_state,
+               "{}: the layer holds a quantized weight and none of the caller's; call set_weight",
+               op);
+}
+
 }  // namespace
 
 SwitchbackLinear::SwitchbackLinear(Context& context, const LinearOptions& options) {
@@ -234,13 +242,17 @@ void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
 void SwitchbackLinear::weight_updated() {
   constexpr std::string_view op = "weight_updated";
   LinearState& layer = usable(state_, op);
-  check_has_weight(layer, op);
-  if (layer.weight_source == LinearState::WeightSource::codes)
-    core::fail(Status::invalid_state,
-               "{}: the layer holds a quantized weight and none of the caller's; call set_weight",
-               op);
+  check_borrows_weight(layer, op);
   layer.bias = layer.caller_bias;
   linear::leave_eval(layer);
+}
+
+void SwitchbackLinear::weight_may_have_changed() {
+  constexpr std::string_view op = "weight_may_have_changed";
+  LinearState& layer = usable(state_, op);
+  check_borrows_weight(layer, op);
+  layer.bias = layer.caller_bias;
+  linear::doubt_weight(layer);
 }
 
 void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,

@@ -363,6 +363,12 @@ void leave_eval(LinearState& layer) noexcept {
   layer.packed.release();
 }
 
+void doubt_weight(LinearState& layer) noexcept {
+  layer.phase = LinearState::Phase::training;
+  layer.cache.doubt(*layer.context);
+  layer.packed.release();
+}
+
 void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy) noexcept {
   layer.eval_bias = std::move(copy);
   layer.bias = bias.data != nullptr ? bias : ConstAnyMatrix();

@@ -36,6 +36,8 @@ void use_weight(LinearState& layer, ConstAnyMatrix weight, ConstAnyMatrix bias) 
 /// Everything made from the weight becomes invalid; a weight packed for eval is useless in
 /// training.
 void leave_eval(LinearState& layer) noexcept;
+/// The same where the weight may have changed, or not.
+void doubt_weight(LinearState& layer) noexcept;
 /// prepare_for_eval of a layer in training that has a weight.
 void enter_eval(LinearState& layer);
 /// From here on the layer refers to its own copy of the bias.

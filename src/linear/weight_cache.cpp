@@ -28,7 +28,7 @@ void QuantizedWeight::release() noexcept {
   const PackedWeight gone(std::move(packed_));
   absmax_.release();
   count_ = 0;
-  valid_ = false;
+  invalidate();
 }
 
 std::span<float> QuantizedWeight::begin(const ContextState& state, std::int64_t count) {
@@ -45,7 +45,7 @@ quant::CodesOut QuantizedWeight::begin_codes(ContextState& state, core::Workspac
   // Rows of B are those of W or its columns.
   const std::int64_t each = scales == quant::Scales::global ? 1 : rows;
   gemm_int8::PackedRows packed =
-      gemm_int8::begin_packed_rows(state, groups, rows, cols, packed_, engine);
+      gemm_int8::begin_packed_rows(state, groups, rows, cols, packed_, engine, !keeps_);
   in_place_ = packed.first.data != nullptr;
   if (!in_place_)
     packed = {{frame.take<std::int8_t>(groups * rows * cols), rows, cols}, rows * cols};
@@ -172,36 +172,78 @@ WeightCache::Parts WeightCache::parts_of(WeightScales scales, bool forward, bool
   return parts;
 }
 
+// Asking reads W and is a launch; new codes read W and write them. Of bf16, codes of rows alone
+// move 3 bytes an element where asking moves 2, all others 5 or 6. On an H200, which moves 4 TB/s,
+// a launch more and those that end at once take 4 to 5 us: the byte of rows alone pays from 2^25
+// elements on (8 us), the 3 or 4 of others from 2^22. Where W has changed after all, asking costs 2
+// bytes an element.
+bool WeightCache::asking_pays(std::int64_t elements, bool rows_alone) const noexcept {
+  return elements >= least_asked_.value_or(std::int64_t{1} << (rows_alone ? 25 : 22));
+}
+
+// Queues the question whether the codes that are about to be made are there already. Null: there is
+// no question, and they are made in any case.
+const unsigned* WeightCache::ask(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+                                 bool forward, bool backward) {
+  const bool rows_alone =
+      !backward && scales != WeightScales::global && !transposed_ && rotation_ == Rotation::none;
+  const bool asks = asks_ && w.rows * w.cols > 0 && asking_pays(w.rows * w.cols, rows_alone);
+  const bool knows_forward = forward && forward_.begin_proof(scales, asks);
+  const bool knows_backward = backward && backward_.begin_proof(scales, asks);
+  if (asks && proof_.capacity_bytes() == 0) {
+    proof_.reserve(sizeof(quant::WeightProof), state.runtime);
+    state.runtime->fill(proof_.as<void>(), 0, sizeof(quant::WeightProof));
+  }
+  if (forward && !knows_forward) forget(state, 0);
+  if (backward && !knows_backward) forget(state, 1);
+  if (!asks) return nullptr;
+  auto* const proof = proof_.as<quant::WeightProof>();
+  quant::ask_whether_changed(state, w, proof, (forward ? 1u : 0u) | (backward ? 2u : 0u));
+  return &proof->changed;
+}
+
+// Codes that are made without a question are of no known weight, also for a question in a graph
+// that was captured before.
+void WeightCache::forget(ContextState& state, int codes) {
+  if (proof_.capacity_bytes() == 0) return;
+  quant::CodesProof& of = proof_.as<quant::WeightProof>()->of[codes];
+  state.runtime->fill(&of, 0, sizeof of);
+}
+
 void WeightCache::make(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                        std::string_view engine, bool forward, bool backward) {
   // Transposed codes of the forward go with it.
   if (forward && backward_.valid(WeightScales::per_row)) backward_.invalidate();
-  if (rotation_ == Rotation::none) return make_of(state, w, scales, engine, forward, backward);
+  const unsigned* const changed = ask(state, w, scales, forward, backward);
+  if (rotation_ == Rotation::none)
+    return make_of(state, w, scales, engine, forward, backward, changed);
   core::Workspace::Frame frame(state.workspace);
   const AnyMatrix rotated = take_matrix(frame, DType::f32, w.rows, w.cols);
-  quant::run(state, {.x = w, .rotation = rotation_, .rotated = rotated});
-  make_of(state, rotated, scales, engine, forward, backward);
+  quant::run(state, {.x = w, .rotation = rotation_, .rotated = rotated, .changed = changed});
+  make_of(state, rotated, scales, engine, forward, backward, changed);
 }
 
 void WeightCache::make_of(ContextState& state, ConstAnyMatrix w, WeightScales scales,
-                          std::string_view engine, bool forward, bool backward) {
+                          std::string_view engine, bool forward, bool backward,
+                          const unsigned* changed) {
   const Parts parts = parts_of(scales, forward, backward);
   if (make_in_blocks(state, w, scales, engine, parts)) return;
   if (parts.rows_share || parts.columns_share) {
-    make_of(state, w, scales, engine, forward, false);
+    make_of(state, w, scales, engine, forward, false, changed);
     return backward_.set_transposed(state, forward_);
   }
   const std::int64_t n = w.rows / groups_;
-  quantize(state, core::rows_of(w, 0, n), n * w.stride, scales, engine, parts);
+  quantize(state, core::rows_of(w, 0, n), n * w.stride, scales, engine, parts, changed);
 }
 
 // The codes of all groups' W[n,k], which lie `step` elements from each other.
 void WeightCache::quantize(ContextState& state, ConstAnyMatrix w, std::int64_t step,
-                           WeightScales scales, std::string_view engine, const Parts& parts) {
+                           WeightScales scales, std::string_view engine, const Parts& parts,
+                           const unsigned* changed) {
   using enum quant::Scales;
   const bool rowwise = scales != WeightScales::global;
   core::Workspace::Frame frame(state.workspace);
-  quant::Request request{.x = w, .matrices = {groups_, step}};
+  quant::Request request{.x = w, .matrices = {groups_, step}, .changed = changed};
   if (parts.of_rows != nullptr)
     request.q = parts.of_rows->begin_codes(state, frame, rowwise ? per_row : global, groups_,
                                            w.rows, w.cols, engine);
@@ -233,7 +275,7 @@ const QuantizedWeight& WeightCache::forward_of_columns(ContextState& state, Cons
   if (has_forward(scales)) return forward_;
   ConstAnyMatrix first = w;
   first.cols = w.cols / groups_;
-  quantize(state, first, first.cols, scales, engine, {.of_rows = &forward_});
+  quantize(state, first, first.cols, scales, engine, {.of_rows = &forward_}, nullptr);
   return forward_;
 }
 
@@ -251,13 +293,23 @@ const QuantizedWeight& WeightCache::backward(ContextState& state, ConstAnyMatrix
 const QuantizedWeight& WeightCache::backward_of_forward(ContextState& state) {
   const WeightScales scales =
       forward_.scales() == WeightScales::global ? WeightScales::global : WeightScales::per_row;
-  if (!backward_.valid(scales)) backward_.set_transposed(state, forward_);
+  if (backward_.valid(scales)) return backward_;
+  forget(state, 1);
+  backward_.set_transposed(state, forward_);
   return backward_;
 }
 
 void WeightCache::invalidate() noexcept {
   forward_.invalidate();
   backward_.invalidate();
+  asks_ = false;
+}
+
+void WeightCache::doubt(const ContextState& state) noexcept {
+  if (state.runtime == nullptr) return invalidate();
+  forward_.doubt();
+  backward_.doubt();
+  asks_ = true;
 }
 
 }  // namespace switchback::linear

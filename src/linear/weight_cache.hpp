@@ -5,12 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "core/aligned_buffer.hpp"
 #include "core/workspace.hpp"
 #include "gemm/int8/block_packer.hpp"
+#include "quant/proof.hpp"
 #include "quant/request.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/rotation.hpp"
@@ -59,7 +61,19 @@ class QuantizedWeight {
     return packed_.bytes() + absmax_.capacity_bytes();
   }
 
-  void invalidate() noexcept { valid_ = false; }
+  void invalidate() noexcept { valid_ = doubted_ = false; }
+  /// The codes may be those of an older weight.
+  void doubt() noexcept {
+    doubted_ = doubted_ || valid_;
+    valid_ = false;
+  }
+  /// Whether codes of these scales were there when they were doubted. They are doubted no more: the
+  /// question that is asked next, if `asks`, decides whether the kernels write to them.
+  bool begin_proof(WeightScales scales, bool asks) noexcept {
+    keeps_ = asks && doubted_ && scales_ == scales;
+    doubted_ = false;
+    return keeps_;
+  }
   /// Frees the memory.
   void release() noexcept;
   /// Room for `count` scales, to be filled before finish(). Invalid until then.
@@ -97,6 +111,8 @@ class QuantizedWeight {
   WeightScales scales_ = WeightScales::global;
   bool in_place_ = false;
   bool valid_ = false;
+  bool doubted_ = false;
+  bool keeps_ = false;  ///< what is there may stay
 };
 
 /// The weight of a layer, or the weights of `groups` layers below each other: W is then [G·N,K],
@@ -135,6 +151,13 @@ class WeightCache {
 
   /// Call it when the weight has changed. The memory is kept.
   void invalidate() noexcept;
+  /// Call it when the weight may have changed. Where the question costs less than new codes, a
+  /// device compares the weight with the fingerprint of the one that the codes were made of, and
+  /// its kernels make no codes if it is the same; the host does not know. Elsewhere it is
+  /// invalidate().
+  void doubt(const ContextState& state) noexcept;
+  /// The question is asked of weights of so many elements, not where it is known to pay. For tests.
+  void ask_from(std::int64_t elements) noexcept { least_asked_ = elements; }
   void release_forward() noexcept { forward_.release(); }
   void release_backward() noexcept { backward_.release(); }
   [[nodiscard]] std::size_t bytes() const noexcept { return forward_.bytes() + backward_.bytes(); }
@@ -147,7 +170,7 @@ class WeightCache {
   void make(ContextState& state, ConstAnyMatrix w, WeightScales scales, std::string_view engine,
             bool forward, bool backward);
   void make_of(ContextState& state, ConstAnyMatrix w, WeightScales scales, std::string_view engine,
-               bool forward, bool backward);
+               bool forward, bool backward, const unsigned* changed);
   /// What is made of the rows of the matrix that is given, and of its columns; null: nothing. The
   /// one that shares has the codes of the other one, transposed, and a scale of 1.
   struct Parts {
@@ -158,7 +181,11 @@ class WeightCache {
   };
   Parts parts_of(WeightScales scales, bool forward, bool backward);
   void quantize(ContextState& state, ConstAnyMatrix w, std::int64_t step, WeightScales scales,
-                std::string_view engine, const Parts& parts);
+                std::string_view engine, const Parts& parts, const unsigned* changed);
+  [[nodiscard]] bool asking_pays(std::int64_t elements, bool rows_alone) const noexcept;
+  const unsigned* ask(ContextState& state, ConstAnyMatrix w, WeightScales scales, bool forward,
+                      bool backward);
+  void forget(ContextState& state, int codes);
   bool make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                       std::string_view engine, const Parts& parts);
 
@@ -167,6 +194,9 @@ class WeightCache {
   bool transposed_;
   QuantizedWeight forward_;
   QuantizedWeight backward_;
+  bool asks_ = false;  ///< since doubt()
+  std::optional<std::int64_t> least_asked_;
+  core::AlignedBuffer proof_;  ///< a quant::WeightProof on the device; empty until one is needed
 };
 
 }  // namespace switchback::linear

@@ -4,6 +4,7 @@
 
 #include "core/device_table.hpp"
 #include "quant/config.hpp"
+#include "quant/proof.hpp"
 
 namespace switchback::quant {
 
@@ -11,6 +12,9 @@ struct DeviceEngine {
   /// Queues the operation on the Context's stream. Sizes may be zero; nothing needs to be aligned.
   void (*run)(ContextState& state, const Problem& problem, const Config& config,
               const Request& request);
+  /// ask_whether_changed() with this process's key.
+  void (*ask_whether_changed)(ContextState& state, ConstAnyMatrix w, const std::uint64_t (&seed)[2],
+                              WeightProof* proof, unsigned codes);
 };
 
 /// The engine of each kind; null where this build has none, and of the CPU, which has its own

@@ -10,6 +10,7 @@
 #include "core/unaligned.hpp"
 #include "quant/cpu/engine.hpp"
 #include "quant/cpu/fingerprint.hpp"
+#include "quant/device_engine.hpp"
 
 namespace switchback {
 
@@ -72,6 +73,14 @@ Field reference(const Key& k, ConstAnyMatrix x) noexcept {
 }
 
 }  // namespace quant::hash
+
+void quant::ask_whether_changed(ContextState& state, ConstAnyMatrix w, WeightProof* proof,
+                                unsigned codes) {
+  const hash::Key& key = hash::key();
+  const auto word = [&key](int i) { return std::uint64_t{key.words[i]}; };
+  const std::uint64_t seed[2] = {word(1) << 32 | word(0), word(3) << 32 | word(2)};
+  device_engines().of(state.device.kind)->ask_whether_changed(state, w, seed, proof, codes);
+}
 
 Fingerprint fingerprint(Context& context, ConstAnyMatrix x) {
   constexpr std::string_view op = "fingerprint";

@@ -97,6 +97,10 @@ struct Request {
   /// If it is given, codes are rounded stochastically: those of rows (q) and of blocks (q_t),
   /// without a rotation. An element has the same random bits in both.
   std::optional<StochasticRounding> stochastic{};
+
+  /// On a device: the answer of ask_whether_changed(). If that is no, nothing is written. Null: no
+  /// question. Only of codes of `matrices`, and of a rotated f32 matrix.
+  const unsigned* changed = nullptr;
 };
 
 /// Whether a matrix is given; one without elements may have null data.

@@ -359,6 +359,7 @@ static void layer_in_mode(int32_t mode) {
   CHECK((cached > 0) == (mode != SWITCHBACK_STANDARD));
 
   CHECK_OK(switchback_grouped_linear_weight_updated(layer));
+  CHECK_OK(switchback_grouped_linear_weight_may_have_changed(layer));
   CHECK_OK(switchback_grouped_linear_prepare_for_eval(layer));
   CHECK_OK(switchback_grouped_linear_forward(layer, &groups, &mx, &my, SWITCHBACK_SAVE_NOTHING));
   CHECK(memcmp(y, one_y, USED * N * sizeof(float)) == 0);

@@ -78,6 +78,7 @@ static void null_arguments(switchback_linear* layer) {
   CHECK_INVALID("linear is a null", switchback_linear_set_weight(NULL, &mx, NULL));
   CHECK_INVALID("weight is a null", switchback_linear_set_weight(layer, NULL, NULL));
   CHECK_INVALID("linear is a null", switchback_linear_weight_updated(NULL));
+  CHECK_INVALID("linear is a null", switchback_linear_weight_may_have_changed(NULL));
   CHECK_INVALID("linear is a null", switchback_linear_prepare_for_eval(NULL));
   CHECK_INVALID("linear is a null", switchback_linear_forward(NULL, &mx, &my, 0));
   CHECK_INVALID("x is a null", switchback_linear_forward(layer, NULL, &my, 0));

@@ -103,6 +103,8 @@ static void quantized_weight(switchback_context* context, int32_t mode) {
   CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   CHECK_FAILS(SWITCHBACK_INVALID_STATE, "set_weight", switchback_linear_weight_updated(layer));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "set_weight",
+              switchback_linear_weight_may_have_changed(layer));
   switchback_linear_destroy(layer);
   switchback_linear_destroy(trained);
 }

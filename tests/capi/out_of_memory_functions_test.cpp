@@ -407,6 +407,10 @@ void layer_cases(std::vector<Case>& cases) {
       show_by_forward(w);
       w.call = [&w] { return switchback_linear_weight_updated(w.layer); };
     });
+    add("switchback_linear_weight_may_have_changed", [=](World& w) {
+      show_by_forward(w);
+      w.call = [&w] { return switchback_linear_weight_may_have_changed(w.layer); };
+    });
     add("switchback_linear_prepare_for_eval", [=](World& w) {
       show_by_forward(w);
       w.call = [&w] { return switchback_linear_prepare_for_eval(w.layer); };

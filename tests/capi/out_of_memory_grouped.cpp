@@ -199,6 +199,9 @@ void layer_cases(std::vector<Case>& cases, std::int32_t mode) {
   });
   on_layer("switchback_grouped_linear_weight_updated",
            [](World& w) { return switchback_grouped_linear_weight_updated(w.grouped_layer); });
+  on_layer("switchback_grouped_linear_weight_may_have_changed", [](World& w) {
+    return switchback_grouped_linear_weight_may_have_changed(w.grouped_layer);
+  });
   on_layer("switchback_grouped_linear_prepare_for_eval",
            [](World& w) { return switchback_grouped_linear_prepare_for_eval(w.grouped_layer); });
   const auto bytes = [&](std::string name, auto function) {

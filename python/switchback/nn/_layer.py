@@ -7,7 +7,8 @@ weight has changed. `Layer.use_weight` decides when to tell it.
 autograd counts the changes that it sees. It does not see writes through `.data` or NumPy, which are
 common: moving averages, merged adapters, optimizers. So a second forward uses the codes of the first
 only if the weight's fingerprint proves that they are codes of its present bytes. A fingerprint costs
-a fraction of quantizing.
+a fraction of quantizing. A device takes it, compares it and makes codes if it is another one, all in
+the stream: the host does not wait for it.
 """
 
 from __future__ import annotations
@@ -214,6 +215,8 @@ class Layer(native.Layer if native else object):
         self._met = False  # another forward with this weight has run since then
         self._meets_again = False  # what _met was for the previous codes
         self._on_cpu = context.device == "cpu"
+        self._seen_again = False  # a forward has found the same version of the weight again
+        self._comes_again = False  # what _seen_again was for the version before
         self._is_standard = owner.options.mode == "standard"
         # Whether the library makes codes of a float32 weight (under autocast) as it is. Floating
         # point products read a copy in their own type, which is made once.
@@ -311,7 +314,7 @@ class Layer(native.Layer if native else object):
         updates, weight_gradients = owner.updates, owner.weight_gradients
         if there and not self._is_copy:
             self._fingerprint = None
-            self._call("weight_updated")
+            self._call("weight_may_have_changed" if self._asks(same) else "weight_updated")
             self._weight_version, self._bias_version = version, bias_version
         else:
             self._lend(weight, place, version, bias, bias_place, bias_version)
@@ -333,6 +336,18 @@ class Layer(native.Layer if native else object):
                 self._lend(weight, place, version, None, None, 0)
                 self._fingerprint = fingerprint
         self._read_by_backward = True
+
+    def _asks(self, same: bool) -> bool:
+        """Whether a device should compare the weight with the one that its codes were made of.
+
+        That is worth a read of the weight where torch saw no change (in inference, and in all but
+        the first step of an accumulation of gradients), and where there will be such a forward.
+        """
+        if not same:
+            self._comes_again, self._seen_again = self._seen_again, False
+        else:
+            self._seen_again = True
+        return not self._on_cpu and (same or self._comes_again)
 
     def _call(self, name: str, *arguments) -> None:
         check(getattr(self._lib, self._PREFIX + name)(self.pointer, *arguments))

@@ -105,6 +105,11 @@ __device__ __forceinline__ void let_next_kernel_begin() {
 #endif
 }
 
+/// Whether a kernel has nothing to do: a word of the device says that what it reads is unchanged.
+__device__ __forceinline__ bool is_unchanged(const unsigned* changed) {
+  return changed != nullptr && __ldcg(changed) == 0;
+}
+
 /// Lets a kernel have more dynamic shared memory than 48 KiB.
 template <class... Parameters>
 [[nodiscard]] cudaError_t allow_shared(void (*kernel)(Parameters...), std::size_t bytes) {

@@ -100,12 +100,13 @@ PackedWeightState& make_packed(ContextState& state, const Engine& engine, std::i
 }  // namespace
 
 PackedRows begin_packed_rows(ContextState& state, std::int64_t groups, std::int64_t n,
-                             std::int64_t k, PackedWeight& out, std::string_view engine) {
+                             std::int64_t k, PackedWeight& out, std::string_view engine,
+                             bool fresh) {
   const Engine* packer = &packing_engine("pack_weight", state, engine);
   if (packer->packed_stride == nullptr || state.runtime == nullptr) return {};
   PackedWeightState& packed = make_packed(state, *packer, groups, n, k, out);
   const std::size_t bytes = packer->packed_bytes(n, k);
-  if (bytes != static_cast<std::size_t>(n * k))
+  if (fresh && bytes != static_cast<std::size_t>(n * k))
     state.runtime->fill(packed.buffer.as<void>(), 0,
                         static_cast<std::size_t>(packed.step_bytes * (groups - 1)) + bytes);
   return {{packed.buffer.as<std::int8_t>(), n, k, packer->packed_stride(n, k)}, packed.step_bytes};

@@ -123,13 +123,14 @@ __device__ __forceinline__ void add_maxima(const AtOnceArguments& a, TurnPlace a
 //
 // Instructions an element, full tiles in shared memory: bf16 by columns 10.0, by rows too 17.2, by
 // one absmax with q 10.4; f32 by columns 16.2. Of the time that an H200 needs for the bytes 45, 59,
-// 35 and 44 %. sm_90: at most 159 registers, 168 on 10.0 and 12.0; 9 to 10 KiB of shared memory a
+// 35 and 44 %. sm_90: at most 161 registers, 168 on 10.0 and 12.0; 9 to 10 KiB of shared memory a
 // turn and 16 KiB a slot.
 template <class T, int V, TurnKind kind>
 __global__ void __launch_bounds__(most_turns* turn_threads, 1) at_once_kernel(AtOnceArguments a) {
   using Tile = Turn<T, V>;
   static_assert(Tile::threads == turn_threads && Tile::packs == packs_each);
   SWITCHBACK_DYNAMIC_SHARED(Tile, shared);
+  if (is_unchanged(a.matrix.changed)) return;  // all blocks
   const auto turn = static_cast<int>(threadIdx.y);
   const auto turns = static_cast<int>(blockDim.y);
   const auto thread = static_cast<int>(threadIdx.x);
@@ -252,6 +253,7 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t, At
     constexpr int V = vector_elements<T>;
     const Plan plan = plan_of<T>(launch, x, q_t);
     describe<T, V>(a.matrix, {}, x, q, q_t);
+    a.matrix.changed = launch.changed;
     a.matrix.bits = a.bits;
     a.matrix.row_bits = a.row_bits;
     a.down = static_cast<unsigned>(plan.tiles / plan.across);

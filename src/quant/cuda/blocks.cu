@@ -82,7 +82,7 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax
   constexpr int V = vector_elements<T>;
   constexpr int threads = turns * turn_threads;
   BlocksArguments a{};
-  describe<T, V>(a.matrix, x, q, q_t);
+  describe<T, V>(a.matrix, {}, x, q, q_t);
   a.matrix.absmax = absmax_cols;
   a.matrix.block_shift = block_shift_of(block_rows);
   a.warps = static_cast<int>(block_rows / 32);

@@ -218,7 +218,7 @@ template <class T, int turns>
 cudaError_t start_random(const Launch& launch, ConstAnyMatrix x, const StochasticRounding& rounding,
                          Codes q_t, float* absmax, std::int64_t block_rows) {
   RandomArguments a{};
-  describe<T, each>(a.matrix, x, {}, q_t);
+  describe<T, each>(a.matrix, {}, x, {}, q_t);
   a.matrix.absmax = absmax;
   a.matrix.block_shift = block_shift_of(block_rows);
   a.warps = static_cast<int>(block_rows / 32);

@@ -312,12 +312,22 @@ void run(ContextState& state, const Problem& problem, const Config& config,
       runtime.cooperates(),
       runtime.info().shared_bytes_per_block,
       runtime.info().l2_bytes,
-      {request.matrices.count, request.matrices.step, request.q.step, request.q_t.step}};
+      {request.matrices.count, request.matrices.step, request.q.step, request.q_t.step},
+      request.changed};
   Run(state, problem, launch, request)();
 }
 
 }  // namespace
 
-const DeviceEngine engine = {run};
+void ask_whether_changed(ContextState& state, ConstAnyMatrix w, const std::uint64_t (&seed)[2],
+                         WeightProof* proof, unsigned codes) {
+  core::SWITCHBACK_CUDA_NS::Runtime& runtime = core::SWITCHBACK_CUDA_NS::runtime(state);
+  if (runtime.rehearsing()) return;
+  const core::SWITCHBACK_CUDA_NS::CurrentDevice current(runtime.index());
+  const Launch launch = {runtime.cuda_stream(), 0, runtime.info().multiprocessors, false, false, 0};
+  check(launch_fingerprint(launch, w, seed, proof, codes), "kernel fingerprint");
+}
+
+const DeviceEngine engine = {run, ask_whether_changed};
 
 }  // namespace switchback::quant::SWITCHBACK_CUDA_NS

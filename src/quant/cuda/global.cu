@@ -19,6 +19,7 @@ struct TileArguments {
   Tiles tiles;
   bool by_row;
   std::int64_t x_step, q_step;  // from one matrix to the next; blockIdx.y counts them
+  const unsigned* changed;      // see Launch
 };
 
 // The packs of a thread's turn that lie within a row of so many, in 32 bits.
@@ -31,6 +32,7 @@ __device__ __forceinline__ int packs_left(std::int64_t packs, std::int64_t begin
 // instructions an element of bf16 (were 7.7), 37 % of an H200's time for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
+  if (is_unchanged(a.changed)) return;
   a.x = static_cast<const T*>(a.x) + blockIdx.y * a.x_step;
   a.bits += blockIdx.y;
   __shared__ unsigned maxima[2][32];
@@ -71,6 +73,7 @@ __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
 // instructions an element of bf16 (were 11), 37 % of an H200's time for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
+  if (is_unchanged(a.changed)) return wait_for_kernel_before();
   const unsigned matrix = gridDim.y - 1 - blockIdx.y;
   a.x = static_cast<const T*>(a.x) + matrix * a.x_step;
   a.q += matrix * a.q_step;
@@ -155,10 +158,11 @@ Shape shape_of(const Launch& launch, ConstAnyMatrix x, Codes q, int pack, bool b
   shape.block = block_of_rows(threads_of_row(packs, each, threads), threads);
   if (by_row) shape.block.y = 1;
   if (shape.block.x < 32 && by_row) shape.block.x = 32;
-  shape.arguments = {x.data,   q.data,   nullptr,
-                     nullptr,  x.rows,   packs,
-                     x.stride, q.stride, tiles_of(x.rows, packs, each, shape.block),
-                     by_row,   0,        0};
+  shape.arguments = {x.data,        q.data,   nullptr,
+                     nullptr,       x.rows,   packs,
+                     x.stride,      q.stride, tiles_of(x.rows, packs, each, shape.block),
+                     by_row,        0,        0,
+                     launch.changed};
   return shape;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/cuda/api.hpp"
+#include "quant/proof.hpp"
 #include "switchback/matrix.hpp"
 #include "switchback/rotation.hpp"
 #include "switchback/rounding.hpp"
@@ -30,6 +31,8 @@ struct Launch {
   std::size_t shared_bytes;  ///< the most shared memory that a block may have
   std::size_t l2_bytes = 0;  ///< of the cache before memory
   MatrixSteps matrices{};
+  /// Not null: kernels that make codes of a weight write nothing if this word of the device is 0.
+  const unsigned* changed = nullptr;
 };
 
 using Codes = MatrixView<std::int8_t>;
@@ -130,6 +133,10 @@ cudaError_t launch_global_transpose_at_once(const Launch& launch, ConstAnyMatrix
 cudaError_t launch_columnwise_transpose_at_once(const Launch& launch, ConstAnyMatrix x, Codes q,
                                                 float* absmax, unsigned* row_bits, Codes q_t,
                                                 float* absmax_cols, unsigned* column_bits);
+
+/// ask_whether_changed().
+cudaError_t launch_fingerprint(const Launch& launch, ConstAnyMatrix x,
+                               const std::uint64_t (&seed)[2], WeightProof* proof, unsigned codes);
 
 /// Whether launch_blocks supports the matrix, and with the codes of rows.
 bool blocks_together(const Launch& launch, ConstAnyMatrix x, std::int64_t block_rows) noexcept;

@@ -128,6 +128,7 @@ struct RotateArguments {
   std::int64_t rows, sixteens, x_stride, y_stride;  // a row in units of 16 elements
   bool packed;                                      // packs of both matrices are aligned
   Tiles tiles;
+  const unsigned* changed;  // see Launch
 };
 
 constexpr int rotate_threads = 256;
@@ -139,6 +140,7 @@ constexpr int rotate_threads = 256;
 template <class T, class Y, int G>
 __global__ void __launch_bounds__(rotate_threads) rotate_kernel(RotateArguments a) {
   __shared__ __align__(16) float shared[slots(rotate_threads * each)];
+  if (is_unchanged(a.changed)) return;
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
     const Place at = place_of(tile, a.tiles.across);
     const std::int64_t sixteen = at.across * rotate_threads + threadIdx.x;
@@ -250,7 +252,8 @@ cudaError_t start_rotate(const Launch& launch, ConstAnyMatrix x, AnyMatrix y) {
                              x.stride,
                              y.stride,
                              is_packed<T>(x) && is_packed<Y>(ConstAnyMatrix(y)),
-                             tiles};
+                             tiles,
+                             launch.changed};
   return core::SWITCHBACK_CUDA_NS::launch("rotate", rotate_kernel<T, Y, G>,
                                           dim3(grid_of(tiles.count)), dim3(rotate_threads), 0,
                                           launch.stream, a);

@@ -252,6 +252,7 @@ cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float
   RowwiseArguments a = arguments_of(x, q, absmax, nullptr, packed ? vector_elements<T> : 1);
   a.x_step = launch.matrices.x;
   a.q_step = launch.matrices.q;
+  a.changed = launch.changed;
   return for_matrices(launch.matrices.count, [&](std::int64_t first, unsigned matrices) {
     RowwiseArguments some = a;
     some.x = static_cast<const T*>(a.x) + first * a.x_step;

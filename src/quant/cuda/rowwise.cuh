@@ -15,6 +15,7 @@ struct RowwiseArguments {
   std::int64_t rows, packs, x_stride, q_stride;
   std::int64_t first_row;               // of this grid
   std::int64_t x_step = 0, q_step = 0;  // from one matrix to the next; blockIdx.y counts them
+  const unsigned* changed = nullptr;    // see Launch
 };
 
 template <class T>
@@ -61,6 +62,7 @@ __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
     rowwise_kernel(RowwiseArguments all, Rows rows) {
   __shared__ unsigned maxima[32];
   let_next_kernel_begin();
+  if (is_unchanged(all.changed)) return;
   const RowwiseArguments a = of_this_matrix<T>(all);
   const std::int64_t row =
       a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -77,6 +79,7 @@ __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments al
   constexpr int each = 4;
   __shared__ unsigned maxima[32];
   let_next_kernel_begin();
+  if (is_unchanged(all.changed)) return;
   const RowwiseArguments a = of_this_matrix<T>(all);
   const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * each;
   const std::int64_t row =
@@ -133,6 +136,7 @@ __global__ void __launch_bounds__(1024) rowwise_shifted_kernel(RowwiseArguments 
   constexpr int each = 4;
   __shared__ unsigned maxima[32];
   let_next_kernel_begin();
+  if (is_unchanged(all.changed)) return;
   const RowwiseArguments a = of_this_matrix<T>(all);
   const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * each;
   const std::int64_t row =

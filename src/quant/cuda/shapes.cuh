@@ -13,6 +13,7 @@ namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
 using core::SWITCHBACK_CUDA_NS::divide_up;
 using core::SWITCHBACK_CUDA_NS::for_type;
+using core::SWITCHBACK_CUDA_NS::is_unchanged;
 using core::SWITCHBACK_CUDA_NS::let_next_kernel_begin;
 using core::SWITCHBACK_CUDA_NS::wait_for_kernel_before;
 

@@ -22,6 +22,7 @@ struct AbsmaxColumnsArguments {
   int block_shift;  // see block_shift_of()
   // From one matrix to the next; blockIdx.y counts them.
   std::int64_t x_step, column_step;
+  const unsigned* changed;  // see Launch
 };
 
 // A warp takes every so many rows of 32 packs. Floor: each element is read once; one atomic a
@@ -33,6 +34,7 @@ __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArgum
   constexpr int in_flight = 4;
   __shared__ unsigned most[V][32];
   let_next_kernel_begin();
+  if (is_unchanged(a.changed)) return;
   a.x = static_cast<const T*>(a.x) + blockIdx.y * a.x_step;
   a.column_bits += blockIdx.y * a.column_step;
   if (a.row_bits != nullptr) a.row_bits += blockIdx.y * a.rows;
@@ -88,12 +90,13 @@ __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArgum
 // with three words of scale a column, a bracket an element and stores of four bytes), by rows too
 // 13.6 (12.2; was 33), by one absmax 11.7 (11.5; was 24); f32 by columns 12.9 (12.2; was 30). Of
 // the time that an H200 needs for the bytes these are 38, 46, 40 (53 without q) and 35 %. sm_90: at
-// most 95 registers, 123 by rows too; 9 to 10 KiB of shared memory a turn.
+// most 95 registers, 127 by rows too; 9 to 10 KiB of shared memory a turn.
 template <class T, int V, TurnKind kind>
 __global__ void __launch_bounds__(512, 1) transpose_kernel(TransposeArguments all) {
   using Tile = Turn<T, V>;
   SWITCHBACK_DYNAMIC_SHARED(Tile, shared);
   let_next_kernel_begin();
+  if (is_unchanged(all.changed)) return wait_for_kernel_before();
   const TransposeArguments a = of_matrix<T>(all, all.first_matrix + (gridDim.z - 1 - blockIdx.z));
   const TurnPlace at = {static_cast<unsigned>(a.last_down) - blockIdx.y,
                         (gridDim.x - 1 - blockIdx.x) * blockDim.y + threadIdx.y};
@@ -113,6 +116,7 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
   const int wanted = divide_up(launch.block_threads, Tile::threads);
   const int turns = wanted < 1 ? 1 : wanted < most_turns ? wanted : most_turns;
   describe<T, V>(a, launch.matrices, x, q, q_t);
+  a.changed = launch.changed;
   const auto across = divide_up<std::int64_t>(a.packs, std::int64_t{Tile::packs} * turns);
   constexpr std::int64_t most_down = 65535;
   return for_matrices(launch.matrices.count, [&](std::int64_t first, unsigned matrices) {
@@ -176,7 +180,8 @@ cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, std::i
                                         tiles,
                                         block_shift_of(block_rows),
                                         x_step,
-                                        column_words};
+                                        column_words,
+                                        launch.changed};
       return core::SWITCHBACK_CUDA_NS::launch(
           "absmax_columns", packed ? absmax_columns_kernel<T, V> : absmax_columns_kernel<T, 1>,
           dim3(grid_of(tiles.count), matrices), block, 0, launch.stream, a);

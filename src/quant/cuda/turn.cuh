@@ -40,6 +40,7 @@ struct TransposeArguments {
   int q_t_bytes;           // rows of q_t lie at multiples of 16, 4 or 1
   // From one matrix to the next; scales are those of columns or of the matrix. Of this grid:
   std::int64_t x_step, q_step, q_t_step, scale_step, first_matrix;
+  const unsigned* changed;  // see Launch
 };
 
 template <class T>

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes of a weight that may have changed: the device finds out, keeps those of an unchanged
+// weight, and never lets a layer read those of an older one.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda/cuda_support.hpp"
+#include "gemm/int8/packed_weight.hpp"
+#include "linear/weight_cache.hpp"
+#include "switchback/grouped_linear.hpp"
+
+namespace switchback::test {
+namespace {
+
+using linear::QuantizedWeight;
+using linear::WeightCache;
+using linear::WeightScales;
+
+constexpr int planted = 77, planted_bytes = 5;
+
+class CudaUnchanged : public Cuda {
+ protected:
+  // The packed bytes with their padding, then the scales.
+  static std::vector<std::uint8_t> download(Context& context, const QuantizedWeight& codes) {
+    const PackedWeightState& packed = codes.packed().state();
+    const std::size_t scales = codes.absmax().size() * sizeof(float);
+    const std::size_t bytes = bytes_of(packed);
+    std::vector<std::uint8_t> host(bytes + scales);
+    copy(context, host.data(), packed.buffer.as<void>(), bytes);
+    copy(context, host.data() + bytes, codes.absmax().data(), scales);
+    context.synchronize();
+    return host;
+  }
+  static void copy(Context& context, void* to, const void* from, std::size_t bytes) {
+    context.state().runtime->copy(to, bytes, from, bytes, bytes, 1);
+  }
+  static std::size_t bytes_of(const PackedWeightState& packed) {
+    return static_cast<std::size_t>(packed.step_bytes * (packed.groups - 1)) +
+           packed.engine->packed_bytes(packed.rows, packed.cols);
+  }
+  // In place of the first codes. Whether they are there later shows whether codes were made again.
+  static void plant(Context& context, const QuantizedWeight& codes) {
+    const PackedWeightState& packed = codes.packed().state();
+    context.state().runtime->fill(packed.buffer.as<void>(), planted, planted_bytes);
+  }
+  static std::vector<std::uint8_t> with_planted(std::vector<std::uint8_t> bytes) {
+    std::fill_n(bytes.begin(), planted_bytes, planted);
+    return bytes;
+  }
+};
+
+struct Kind {
+  WeightScales scales;
+  bool backward;
+  std::int64_t groups, n, k;
+  Rotation rotation = Rotation::none;
+};
+
+std::string describe(const Kind& kind) {
+  return "scales " + std::to_string(static_cast<int>(kind.scales)) +
+         (kind.backward ? " both" : " forward") + ", " + std::to_string(kind.groups) + " of " +
+         std::to_string(kind.n) + "x" + std::to_string(kind.k) + " " +
+         std::string(rotation_name(kind.rotation));
+}
+
+std::vector<Kind> kinds() {
+  std::vector<Kind> all;
+  for (const WeightScales scales :
+       {WeightScales::per_row_and_column, WeightScales::global, WeightScales::per_row})
+    for (const bool backward : {false, true}) {
+      all.push_back({scales, backward, 1, 48, 64});
+      all.push_back({scales, backward, 1, 33, 45});
+      all.push_back({scales, backward, 1, 130, 272});  // several chunks of the fingerprint
+      all.push_back({scales, backward, 1, 32, 64, Rotation::hadamard_16});
+      if (scales == WeightScales::per_row) continue;
+      all.push_back({scales, backward, 3, 16, 32});
+      all.push_back({scales, backward, 4, 5, 21});
+    }
+  return all;
+}
+
+// Every element counts, in its lowest bit; so does a weight that comes back.
+TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
+  for (const bool at_once : {true, false})
+    for (const Kind& kind : kinds()) {
+      SCOPED_TRACE(describe(kind));
+      switchback_cuda_emu::options().cooperative_launches = at_once;
+      Context context(emulated());
+      ContextState& state = context.state();
+      Matrix<float> host = normal_matrix<float>(kind.groups * kind.n, kind.k, 3);
+      DeviceMatrix<float> w(context, host);
+      const auto make = [&](WeightCache& cache) {
+        cache.forward(state, w.view(), kind.scales, {}, kind.backward);
+        if (kind.backward) cache.backward(state, w.view(), kind.scales, {});
+      };
+      const auto set = [&](std::int64_t r, std::int64_t c, float value) {
+        host.set(r, c, value);
+        copy(context, w.data() + r * kind.k + c, &value, sizeof value);
+        context.synchronize();
+      };
+      const auto expect_codes_of_now = [&](const WeightCache& cache) {
+        WeightCache fresh(kind.groups, kind.rotation);
+        make(fresh);
+        EXPECT_EQ(download(context, cache.forward_codes()),
+                  download(context, fresh.forward_codes()));
+        if (!kind.backward) return;
+        EXPECT_EQ(download(context, cache.backward_codes()),
+                  download(context, fresh.backward_codes()));
+      };
+      WeightCache cache(kind.groups, kind.rotation);
+      cache.ask_from(0);
+      const auto doubt = [&] {
+        cache.doubt(state);
+        EXPECT_FALSE(cache.forward_codes().valid());
+        make(cache);
+      };
+      doubt();
+      expect_codes_of_now(cache);
+      const auto forward = download(context, cache.forward_codes());
+      // Of the codes of dX those of rowwise_shared are the forward's, transposed in any case.
+      plant(context, cache.forward_codes());
+      doubt();
+      EXPECT_EQ(download(context, cache.forward_codes()), with_planted(forward)) << "made again";
+      if (kind.backward && kind.scales != WeightScales::per_row) {
+        plant(context, cache.backward_codes());
+        const auto before = download(context, cache.backward_codes());
+        doubt();
+        EXPECT_EQ(download(context, cache.backward_codes()), before) << "made again";
+      }
+      cache.invalidate();  // what was planted goes
+      make(cache);
+      expect_codes_of_now(cache);
+      for (const auto& [r, c] : {std::pair<std::int64_t, std::int64_t>{0, 0},
+                                 {kind.groups * kind.n - 1, kind.k - 1},
+                                 {kind.groups * kind.n / 2, kind.k / 2}}) {
+        doubt();
+        const float old = host.get(r, c);
+        set(r, c, std::nextafter(old, 9.0f));
+        plant(context, cache.forward_codes());
+        doubt();
+        EXPECT_NE(download(context, cache.forward_codes()), with_planted(forward))
+            << "not made again at " << r << "," << c;
+        set(r, c, 40.0f);
+        doubt();
+        expect_codes_of_now(cache);
+        set(r, c, old);
+        doubt();
+        expect_codes_of_now(cache);
+      }
+      if (::testing::Test::HasFailure()) return;
+    }
+}
+
+// Also of 16-bit types at any address, and not what lies between rows.
+TEST_F(CudaUnchanged, TheQuestionIsAboutEveryElement) {
+  Context context(emulated());
+  ContextState& state = context.state();
+  constexpr std::int64_t rows = 3, cols = 300, stride = 305;
+  const DeviceMatrix<half> all(context, normal_matrix<half>(1, 1 + rows * stride, 1));
+  const DeviceMatrix<std::uint8_t> memory(context, 1, sizeof(quant::WeightProof));
+  state.runtime->fill(memory.data(), 0, sizeof(quant::WeightProof));
+  auto* const proof = reinterpret_cast<quant::WeightProof*>(memory.data());
+  const ConstAnyMatrix w(all.data() + 1, DType::f16, rows, cols, stride);
+  const auto changed = [&](unsigned codes) {
+    quant::ask_whether_changed(state, w, proof, codes);
+    quant::WeightProof answer;
+    copy(context, &answer, proof, sizeof answer);
+    context.synchronize();
+    return answer.changed != 0;
+  };
+  EXPECT_TRUE(changed(1));
+  EXPECT_FALSE(changed(1));
+  EXPECT_TRUE(changed(3)) << "of the others nothing is known";
+  EXPECT_FALSE(changed(3));
+  std::uint16_t bits = 0;
+  for (std::int64_t i = 0; i<rows * stride; i += i % stride> cols - 3 ? 1 : 11) {
+    half* const at = all.data() + 1 + i;
+    copy(context, &bits, at, sizeof bits);
+    context.synchronize();
+    bits ^= static_cast<std::uint16_t>(1u << (i % 16));
+    copy(context, at, &bits, sizeof bits);
+    context.synchronize();
+    ASSERT_EQ(changed(1), i % stride < cols) << i;
+    ASSERT_EQ(changed(2), i % stride < cols) << i;
+    ASSERT_FALSE(changed(3)) << i;
+  }
+}
+
+// Codes that are made without a question, or from other codes, are not taken for those of the
+// weight that was asked about before.
+TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
+  Context context(emulated());
+  ContextState& state = context.state();
+  constexpr std::int64_t n = 16, k = 32;
+  const DeviceMatrix<float> first(context, normal_matrix<float>(n, k, 1));
+  const DeviceMatrix<float> second(context, normal_matrix<float>(n, k, 2));
+  const DeviceMatrix<float> w(context, n, k);
+  const auto set = [&](const DeviceMatrix<float>& to) {
+    copy(context, w.data(), to.data(), n * k * sizeof(float));
+  };
+  WeightCache cache;
+  cache.ask_from(0);
+  const auto make = [&](WeightCache& of, bool backward) {
+    of.forward(state, w.view(), WeightScales::global, {}, backward);
+    if (backward) of.backward(state, w.view(), WeightScales::global, {});
+  };
+  const auto expect_codes_of_now = [&] {
+    WeightCache fresh;
+    make(fresh, true);
+    make(cache, true);
+    EXPECT_EQ(download(context, cache.forward_codes()), download(context, fresh.forward_codes()));
+    EXPECT_EQ(download(context, cache.backward_codes()), download(context, fresh.backward_codes()));
+  };
+  set(first);
+  cache.doubt(state);
+  expect_codes_of_now();
+  set(second);
+  cache.invalidate();
+  expect_codes_of_now();  // without a question
+  set(first);
+  cache.doubt(state);
+  expect_codes_of_now();
+  // Of the forward alone, then transposed; then dX's alone.
+  set(second);
+  cache.doubt(state);
+  make(cache, false);
+  cache.backward_of_forward(state);
+  set(first);
+  cache.doubt(state);
+  cache.backward(state, w.view(), WeightScales::global, {});
+  expect_codes_of_now();
+  // Of other scales between.
+  cache.doubt(state);
+  cache.forward(state, w.view(), WeightScales::per_row_and_column, {}, true);
+  cache.doubt(state);
+  expect_codes_of_now();
+}
+
+// A captured forward asks in every replay, whatever was done between.
+TEST_F(CudaUnchanged, AGraphAsksWheneverItIsReplayed) {
+  Context context(emulated());
+  ContextState& state = context.state();
+  constexpr std::int64_t n = 16, k = 32;
+  const DeviceMatrix<float> first(context, normal_matrix<float>(n, k, 1));
+  const DeviceMatrix<float> second(context, normal_matrix<float>(n, k, 2));
+  const DeviceMatrix<float> w(context, n, k);
+  WeightCache cache;
+  cache.ask_from(0);
+  const auto make = [&] {
+    cache.doubt(state);
+    cache.forward(state, w.view(), WeightScales::per_row_and_column, {}, true);
+  };
+  const auto codes_of = [&](const DeviceMatrix<float>& of) {
+    WeightCache fresh;
+    fresh.forward(state, of.view(), WeightScales::per_row_and_column, {}, true);
+    return download(context, fresh.forward_codes());
+  };
+  const auto set = [&](const DeviceMatrix<float>& to) {
+    copy(context, w.data(), to.data(), n * k * sizeof(float));
+  };
+  set(first);
+  make();
+  make();
+  context.synchronize();
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+  ContextOptions on_stream = emulated();
+  on_stream.stream = stream;
+  Context capturing(on_stream);
+  WeightCache of_graph;
+  of_graph.ask_from(0);
+  const auto make_of_graph = [&] {
+    of_graph.doubt(capturing.state());
+    of_graph.forward(capturing.state(), w.view(), WeightScales::per_row_and_column, {}, true);
+  };
+  make_of_graph();
+  capturing.synchronize();
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  make_of_graph();
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  cudaGraphExec_t replayed = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&replayed, graph, 0), cudaSuccess);
+  const auto expect_replayed = [&](const DeviceMatrix<float>& of) {
+    set(of);
+    context.synchronize();
+    ASSERT_EQ(cudaGraphLaunch(replayed, stream), cudaSuccess);
+    capturing.synchronize();
+    EXPECT_EQ(download(capturing, of_graph.forward_codes()), codes_of(of));
+  };
+  expect_replayed(first);
+  expect_replayed(second);
+  expect_replayed(second);
+  // Made without a question, outside of the graph.
+  set(first);
+  context.synchronize();
+  of_graph.invalidate();
+  of_graph.forward(capturing.state(), w.view(), WeightScales::per_row_and_column, {}, true);
+  expect_replayed(second);
+  expect_replayed(first);
+  EXPECT_EQ(cudaGraphExecDestroy(replayed), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+// The layers: results are those of the present weight, small or large enough for the question.
+TEST_F(CudaUnchanged, LayersReadThePresentWeight) {
+  for (const std::int64_t n : {16, 2048}) {
+    Context context(emulated());
+    constexpr std::int64_t m = 2;
+    const std::int64_t k = n;
+    const DeviceMatrix<float> w(context, normal_matrix<float>(n, k, 1));
+    const DeviceMatrix<float> x(context, normal_matrix<float>(m, k, 2));
+    const DeviceMatrix<float> y(context, m, n), want(context, m, n);
+    SwitchbackLinear layer(context, {.in_features = k, .out_features = n, .mode = Mode::global});
+    SwitchbackLinear fresh(context, {.in_features = k, .out_features = n, .mode = Mode::global});
+    layer.set_weight(w.view());
+    fresh.set_weight(w.view());
+    for (int i = 0; i < 3; ++i) {
+      const std::size_t before = switchback_cuda_emu::launches().size();
+      layer.weight_may_have_changed();
+      layer.forward(x.view(), y.view(), Save::nothing);
+      const auto launches = switchback_cuda_emu::launches();
+      EXPECT_EQ(launches[before].name == "fingerprint", n == 2048);
+      fresh.weight_updated();
+      fresh.forward(x.view(), want.view(), Save::nothing);
+      EXPECT_TRUE(y.download() == want.download()) << i;
+      if (i == 1) copy(context, w.data() + 5, x.data(), sizeof(float));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace switchback::test
