@@ -156,7 +156,8 @@ class WeightCache {
   /// its kernels make no codes if it is the same; the host does not know. Elsewhere it is
   /// invalidate().
   void doubt(const ContextState& state) noexcept;
-  /// The question is asked of weights of so many elements, not where it is known to pay. For tests.
+  /// The question is asked of weights of this many elements and more, not where it is known to pay.
+  /// For tests.
   void ask_from(std::int64_t elements) noexcept { least_asked_ = elements; }
   void release_forward() noexcept { forward_.release(); }
   void release_backward() noexcept { backward_.release(); }

@@ -98,8 +98,8 @@ struct Request {
   /// without a rotation. An element has the same random bits in both.
   std::optional<StochasticRounding> stochastic{};
 
-  /// On a device: the answer of ask_whether_changed(). If that is no, nothing is written. Null: no
-  /// question. Only of codes of `matrices`, and of a rotated f32 matrix.
+  /// On a device: the answer of ask_whether_changed(). If that is no, nothing is written. Null:
+  /// nothing was asked. Only of codes of `matrices`, and of a rotated f32 matrix.
   const unsigned* changed = nullptr;
 };
 

@@ -394,7 +394,7 @@ TEST_F(Cuda, CodesOfWeightsTakeAsManyLaunchesForAnyNumberOfGroups) {
         SCOPED_TRACE(testing::Message() << mode_name(mode) << " " << outs << " by " << ins);
         const std::size_t many = queued_for(mode, 40, outs, ins, save);
         EXPECT_EQ(many, queued_for(mode, 2, outs, ins, save));
-        EXPECT_LE(many, 9u);  // with zeros behind rows, and those of x and y
+        EXPECT_LE(many, 9u);  // with the zeros of padded codes, and the codes of x and the product
       }
 }
 

@@ -301,21 +301,23 @@ TYPED_TEST(RequestsOfTypes, ScaledCodes) {
 // A product that overflows is an Inf, and its row has no codes; NaN, zeros and subnormals.
 TEST(RequestsEngines, UnusualScaledRows) {
   constexpr float inf = std::numeric_limits<float>::infinity();
-  Inputs<float, float> in(9, 70);
-  in.column_scales.values.set(0, 3, 0x1p100f);
-  in.column_scales.values.set(0, 69, 0.0f);
-  for (std::int64_t c = 0; c < 70; ++c) {
-    in.x.set(0, c, 0.0f);
-    in.x.set(1, c, 0x1p-149f);
+  for (const std::int64_t cols : {70, 272}) {
+    Inputs<float, float> in(9, cols);
+    in.column_scales.values.set(0, 3, 0x1p100f);
+    in.column_scales.values.set(0, cols - 1, 0.0f);
+    for (std::int64_t c = 0; c < cols; ++c) {
+      in.x.set(0, c, 0.0f);
+      in.x.set(1, c, 0x1p-149f);
+    }
+    in.x.set(2, 3, 0x1p90f);
+    in.x.set(3, cols - 1, inf);  // times 0: NaN
+    in.x.set(4, 68, std::numeric_limits<float>::quiet_NaN());
+    in.x.set(5, 10, -inf);
+    check(in, {{Source::floats, Scales::per_row, Scales::none, true, false, Rotation::none, false,
+                false, true},
+               {Source::floats, Scales::per_row, Scales::none, false, false, Rotation::none, false,
+                true, true}});
   }
-  in.x.set(2, 3, 0x1p90f);
-  in.x.set(3, 69, inf);  // times 0: NaN
-  in.x.set(4, 68, std::numeric_limits<float>::quiet_NaN());
-  in.x.set(5, 10, -inf);
-  check(in, {{Source::floats, Scales::per_row, Scales::none, true, false, Rotation::none, false,
-              false, true},
-             {Source::floats, Scales::per_row, Scales::none, false, false, Rotation::none, false,
-              true, true}});
 }
 
 // ---- Several matrices, such as the weights of groups
@@ -323,7 +325,7 @@ TEST(RequestsEngines, UnusualScaledRows) {
 struct ManyMatrices {
   std::int64_t rows, cols, count;
   std::int64_t gap = 0;  ///< rows between matrices, also of the codes
-  bool beside = false;   ///< side by side
+  bool columns = false;  ///< side by side
   Layout layout = {};
 };
 
@@ -331,13 +333,13 @@ struct ManyMatrices {
 struct Corner {
   std::int64_t row = 0, col = 0;
   Corner(const ManyMatrices& m, std::int64_t i)
-      : row(m.beside ? 0 : i * (m.rows + m.gap)), col(m.beside ? i * m.cols : 0) {}
+      : row(m.columns ? 0 : i * (m.rows + m.gap)), col(m.columns ? i * m.cols : 0) {}
 };
 
 template <class T>
 void check_matrices(const ManyMatrices& m, Scales q, Scales q_t) {
-  const std::int64_t all_rows = m.beside ? m.rows : m.count * (m.rows + m.gap);
-  Matrix<T> x(all_rows, m.beside ? m.count * m.cols : m.cols, m.layout);
+  const std::int64_t all_rows = m.columns ? m.rows : m.count * (m.rows + m.gap);
+  Matrix<T> x(all_rows, m.columns ? m.count * m.cols : m.cols, m.layout);
   Random random(static_cast<std::uint64_t>(m.rows * 1000 + m.cols));
   fill_normal(x, random);
   const bool shared = q == Scales::global && q_t == Scales::global;
@@ -386,8 +388,8 @@ void check_matrices(const ManyMatrices& m, Scales q, Scales q_t) {
   for (auto& [name, context] : contexts()) {
     SCOPED_TRACE(::testing::Message()
                  << name << ": " << m.count << " of [" << m.rows << "," << m.cols << "] gap "
-                 << m.gap << (m.beside ? " beside" : "") << " q " << static_cast<int>(q) << " q_t "
-                 << static_cast<int>(q_t));
+                 << m.gap << (m.columns ? " side by side" : "") << " q " << static_cast<int>(q)
+                 << " q_t " << static_cast<int>(q_t));
     Out got = make_out();
     quant::run(context.state(), request(got, 0, m.count));
     EXPECT_TRUE(same_codes(got.q, want.q)) << "q";

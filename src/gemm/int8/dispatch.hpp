@@ -29,9 +29,9 @@ struct PackedRows {
   MatrixView<std::int8_t> first{};
   std::int64_t step = 0;  ///< codes from one matrix to the next
 };
-/// Makes `out` so many packed B[n,k] whose codes are not written yet, for an engine that packs rows
-/// unchanged. For other engines the result has no data: use pack(). Not fresh: `out` holds packed
-/// matrices of the same sizes, which stay until others are written.
+/// Makes `out` that many packed B[n,k] whose codes are not written yet, for an engine that packs
+/// rows unchanged. For other engines the result has no data: use pack(). Not fresh: `out` holds
+/// packed matrices of the same sizes, which stay until others are written.
 PackedRows begin_packed_rows(ContextState& state, std::int64_t groups, std::int64_t n,
                              std::int64_t k, PackedWeight& out, std::string_view engine,
                              bool fresh);

@@ -50,7 +50,7 @@ __device__ __forceinline__ std::uint64_t pairs(const uint4& m, const uint4& key)
   return pair(m.x, m.y, key.x, key.y) + pair(m.z, m.w, key.z, key.w);
 }
 
-// The bytes [at, at + 16) of a row, zeros behind its end.
+// The bytes [at, at + 16) of a row, zeros after its end.
 __device__ __forceinline__ uint4 load_bytes(const unsigned char* row, std::int64_t at,
                                             const FingerprintArguments& a) {
   if (a.packed && at + 16 <= a.row_bytes) return __ldg(reinterpret_cast<const uint4*>(row + at));

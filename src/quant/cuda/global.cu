@@ -169,7 +169,7 @@ Shape shape_of(const Launch& launch, ConstAnyMatrix x, Codes q, int pack, bool b
 // Starts a kernel for all matrices.
 template <class T>
 cudaError_t start(const Launch& launch, const MatrixSteps& matrices, void (*kernel)(TileArguments),
-                  std::int64_t blocks, const Shape& shape, bool behind, const char* name) {
+                  std::int64_t blocks, const Shape& shape, bool reads_bits, const char* name) {
   TileArguments a = shape.arguments;
   a.x_step = matrices.x;
   a.q_step = matrices.q;
@@ -179,7 +179,7 @@ cudaError_t start(const Launch& launch, const MatrixSteps& matrices, void (*kern
     if (some.q != nullptr) some.q += first * a.q_step;
     some.bits += first;
     if (some.absmax != nullptr) some.absmax += first;
-    return core::SWITCHBACK_CUDA_NS::launch_behind(name, behind && launch.overlaps, kernel,
+    return core::SWITCHBACK_CUDA_NS::launch_behind(name, reads_bits && launch.overlaps, kernel,
                                                    dim3(grid_of(blocks), count), shape.block, 0,
                                                    launch.stream, some);
   });

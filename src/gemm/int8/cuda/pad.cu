@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(threads) pad_kernel(PadArguments p) {
 
 // Tiles of 128 rows by 128 codes through shared memory. Floor: as above. A thread reads 16 codes of
 // each of four rows and turns them in registers; eight threads store the 128 codes of a column. The
-// packed rows that are read have zeros behind their last code. sm_75 to 120: at most 58 registers,
+// packed rows that are read have zeros after their last code. sm_75 to 120: at most 58 registers,
 // 16 KiB of shared memory.
 constexpr int tile = 128;
 constexpr int quads = tile / 4;
