@@ -22,7 +22,7 @@ from support import require_torch
 torch = require_torch()
 from torch.nn import functional
 
-import transformer
+import decoder
 
 PROGRAM = os.environ.get("SWITCHBACK_LAYER_VALUES", "")
 # Of the largest value wanted. f32: sums of some hundred terms, each step rounded to 2^-24. bf16: a
@@ -92,7 +92,7 @@ class Models(unittest.TestCase):
         def check(dtype):
             x, add = leaf(70, 96, dtype=dtype), leaf(70, 96, dtype=dtype)
             gain, dy = leaf(96), leaf(70, 96, dtype=dtype)
-            norm = transformer.RMSNorm(96)
+            norm = decoder.RMSNorm(96)
             s = (x + add).bfloat16().float() if dtype == "bf16" else x + add
             s = s.detach().requires_grad_()
             norm.gain.data = gain.detach()
@@ -124,9 +124,9 @@ class Models(unittest.TestCase):
         def check(dtype):
             qkv = leaf(batch, length, 3, heads, dim, dtype=dtype)
             dy = leaf(batch, length, 3, heads, dim, dtype=dtype)
-            cosines, sines = transformer.rotary_table(length, dim)
+            cosines, sines = decoder.rotary_table(length, dim)
             q, k, v = qkv.permute(2, 0, 3, 1, 4)
-            rotated = [transformer.rotate(x, cosines, sines) for x in (q, k)]
+            rotated = [decoder.rotate(x, cosines, sines) for x in (q, k)]
             y = torch.stack((*rotated, v)).permute(1, 3, 0, 2, 4)
             y.backward(dy)
             arrays = {
@@ -242,7 +242,7 @@ class Models(unittest.TestCase):
 
     def test_decoder(self):
         vocabulary, width, hidden, layers, heads, length = 50, 48, 80, 2, 4, 70
-        model = transformer.Decoder(vocabulary, width, hidden, layers, heads, length)
+        model = decoder.Decoder(vocabulary, width, hidden, layers, heads, length)
         tokens = torch.randint(vocabulary, (2, length))
         targets = torch.randint(vocabulary, (2, length))
         parameters = {}

@@ -31,15 +31,16 @@ struct FingerprintArguments {
   const unsigned char* x;
   std::int64_t rows, row_bytes, stride;  // in bytes
   std::int64_t across, chunks;           // chunks of a row, and of all rows
-  std::uint64_t seed[2];
+  core::SWITCHBACK_CUDA_NS::PhiloxKeys keys;
+  std::uint64_t stream;
   WeightProof* proof;
   unsigned codes;  // bit i: proof->of[i]
   bool packed;     // rows begin at multiples of 16
 };
 
 __device__ __forceinline__ uint4 key_words(const FingerprintArguments& a, unsigned x, unsigned y) {
-  return philox_words(a.seed[0], make_uint4(x, y, static_cast<unsigned>(a.seed[1]),
-                                            static_cast<unsigned>(a.seed[1] >> 32)));
+  return philox_words(a.keys, make_uint4(x, y, static_cast<unsigned>(a.stream),
+                                         static_cast<unsigned>(a.stream >> 32)));
 }
 
 __device__ __forceinline__ std::uint64_t pair(unsigned a, unsigned b, unsigned key_a,
@@ -85,7 +86,7 @@ __device__ __forceinline__ void finish(WeightProof& proof, unsigned codes) {
 // Six wide products and twelve additions for 16 bytes, one read of shared memory; then 36
 // instructions and three Philox words of four for 512. At most 96 registers; 17 KiB of shared
 // memory.
-__global__ void __launch_bounds__(threads) fingerprint_kernel(FingerprintArguments a) {
+__global__ void __launch_bounds__(threads, 2) fingerprint_kernel(FingerprintArguments a) {
   constexpr int in_flight = 8;
   __shared__ __align__(16) uint4 keys[(turns + sums - 1) * 32];
   __shared__ unsigned long long of_warps[threads / 32][sums];
@@ -178,8 +179,8 @@ cudaError_t launch_fingerprint(const Launch& launch, ConstAnyMatrix x,
   }
   a.across = divide_up<std::int64_t>(a.row_bytes, chunk_packs * 16);
   a.chunks = a.across * a.rows;
-  a.seed[0] = seed[0];
-  a.seed[1] = seed[1];
+  a.keys = core::SWITCHBACK_CUDA_NS::PhiloxKeys(seed[0]);
+  a.stream = seed[1];
   a.proof = proof;
   a.codes = codes;
   a.packed = is_multiple(x.data, 16) && (a.rows == 1 || a.stride % 16 == 0);
