@@ -342,7 +342,8 @@ TEST(TunerOfGroups, WhatOneTunesAnotherFinds) {
   for (const Mode mode : all_modes)
     if (user.state().on_cpu() || (mode != Mode::standard && mode != Mode::automatic))
       step.run(user, mode, true);
-  EXPECT_GT(other->counters().hits, 15);
+  // A device makes the codes of all groups' weights at once.
+  EXPECT_GT(other->counters().hits, user.state().on_cpu() ? 15 : 12);
   EXPECT_EQ(other->counters().misses, 0);
 }
 
