@@ -229,7 +229,7 @@ class Comfy(unittest.TestCase):
             ),
             ("up.comfy_quant says .*per_row", {"up.comfy_quant": comfy_quant(per_row=True)}),
             ("up.comfy_quant is .*JSON object", {"up.comfy_quant": bytes_of("[1]")}),
-            ("up.comfy_quant is no JSON", {"up.comfy_quant": bytes_of("{")}),
+            ("up.comfy_quant is not JSON", {"up.comfy_quant": bytes_of("{")}),
             (
                 "group.*up.weight is 32",
                 {"up.comfy_quant": comfy_quant(**good, convrot=True, convrot_groupsize=32)},
@@ -296,7 +296,7 @@ class Comfy(unittest.TestCase):
                 json.dumps({"layers": {"net.up": {"format": "int8_tensorwise"}}}),
             ),
             ('no "layers"', "{}"),
-            ("no JSON", "{"),
+            ("not JSON", "{"),
             ("JSON object", "[]"),
             ("of 'up' is .*JSON", json.dumps({"layers": {"up": "int8_tensorwise"}})),
             ("up.comfy_quant says", json.dumps({"layers": {"up": {"format": "int8_rows"}}})),
@@ -432,11 +432,11 @@ class Written(unittest.TestCase):
 
         about = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         for words, content in (
-            ("no safetensors file", b""),
-            ("no safetensors file", b"\x05"),
-            ("no safetensors file", struct.pack("<Q", 2**60) + b"{}"),
+            ("not a safetensors file", b""),
+            ("not a safetensors file", b"\x05"),
+            ("not a safetensors file", struct.pack("<Q", 2**60) + b"{}"),
             ("its header", header(b"{]")),
-            ("no JSON object", header(b"[]")),
+            ("not a JSON object", header(b"[]")),
             ("up: the header says", header(json.dumps({"up": about}).encode(), b"1234567")),
             (
                 "up: the header says",

@@ -114,7 +114,7 @@ class Formats(unittest.TestCase):
             ("input_scale", {"up.input_scale": torch.ones(1)}),
             ("weight_zero_point", {"up.weight_zero_point": torch.ones(32, 1)}),
             ("convrot", {"up.comfy_quant": comfy_quant(convrot=True)}),
-            ("no JSON", {"up.comfy_quant": torch.tensor([1, 2])}),
+            ("not JSON", {"up.comfy_quant": torch.tensor([1, 2])}),
             ("weight_scale", {"up.weight_scale": torch.ones(32, 2)}),
             ("SCB", {"up.SCB": torch.ones(32)}),
             ("weight_format", {"up.weight_format": torch.tensor(1)}),

@@ -32,7 +32,7 @@ endfunction()
 
 # The dequantize of a product: f32, f16, bf16 and int32.
 expect_stores(gemm/int8/cuda/epilogue.cu 4 4)
-expect_stores(gemm/int8/cuda/pad.cu 4 1)
+expect_stores(gemm/int8/cuda/pad.cu 4 2)
 # dW in int8, of two tiles and three types, with sums counted in two ways; and what joins its parts.
 expect_stores(gemm/blockwise/cuda/mma.cu 4 18)
 expect_stores(quant/cuda/dequantize.cu 4 3)

@@ -146,7 +146,7 @@ def _object(value, where: str) -> dict:
         try:
             value = json.loads(value)
         except ValueError as error:
-            raise InvalidArgument(f"from_int8: {where} is no JSON: {error}") from None
+            raise InvalidArgument(f"from_int8: {where} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise InvalidArgument(f"from_int8: {where} is {value!r}; it must be a JSON object")
     return value

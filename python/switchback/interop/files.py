@@ -42,17 +42,17 @@ def read(path, prefix: str = "") -> tuple[dict, dict]:
         count = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
         if not 2 <= count <= min(_LARGEST_HEADER, length - 8):
             raise InvalidArgument(
-                f"{path} is no safetensors file: it has {length} bytes, and its first 8 say that the "
+                f"{path} is not a safetensors file: it has {length} bytes, and its first 8 say that the "
                 f"header has {count}"
             )
         try:
             header = json.loads(file.read(count))
         except ValueError as error:
-            raise InvalidArgument(f"{path} is no safetensors file: its header: {error}") from None
+            raise InvalidArgument(f"{path} is not a safetensors file: its header: {error}") from None
         # A private mapping, because torch warns of memory that cannot be written.
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     if not isinstance(header, dict):
-        raise InvalidArgument(f"{path} is no safetensors file: its header is no JSON object")
+        raise InvalidArgument(f"{path} is not a safetensors file: its header is not a JSON object")
     metadata = header.pop("__metadata__", None) or {}
     tensors = {}
     for name, about in header.items():

@@ -27,7 +27,7 @@ std::optional<double> quota_of_v2(const fs::path& group) {
   return in >> quota >> period && period > 0 ? std::optional(quota / period) : std::nullopt;
 }
 
-// A quota of version 1 that is not positive is none.
+// In version 1 a quota that is not positive means no limit.
 std::optional<double> quota_of_v1(const fs::path& group) {
   const auto quota = number_in(group / "cpu.cfs_quota_us");
   const auto period = number_in(group / "cpu.cfs_period_us");

@@ -69,7 +69,7 @@ std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig&
   if (reason.empty() && config.tile_n != 0) {
     const Tiles tiles = engine->tiles(problem, state);
     if (std::find(tiles.begin(), tiles.end(), config.tile_n) == tiles.end())
-      return fmt::format("engine '{}': tile_n = {} is none of its tiles for this problem",
+      return fmt::format("engine '{}': tile_n = {} is not one of its tiles for this problem",
                          engine->name, config.tile_n);
   }
   return reason.empty() ? std::string() : fmt::format("engine '{}': {}", engine->name, reason);

@@ -37,7 +37,7 @@ void store(std::uint64_t* barrier, Mbarrier state) {
   if (ends) make_waiting_ready(State::mbarrier_wait, barrier);
 }
 
-bool somebody_waits_at(const void* barrier) {
+bool has_waiting_threads(const void* barrier) {
   for (int i = 0; i < block.count; ++i)
     if (block.threads[i].state == State::mbarrier_wait && block.threads[i].barrier == barrier)
       return true;
@@ -110,7 +110,7 @@ void mbarrier_wait(std::uint64_t* barrier, unsigned parity, Site site) {
 
 void copy_box(void* to, const Box& box, std::uint64_t* barrier) {
   const Copy copy = {to, box, barrier};
-  if (block.copy_count == max_copies || somebody_waits_at(barrier) || random_below(2) == 0)
+  if (block.copy_count == max_copies || has_waiting_threads(barrier) || random_below(2) == 0)
     run(copy);
   else
     block.copies[block.copy_count++] = copy;

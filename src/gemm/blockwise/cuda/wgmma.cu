@@ -486,7 +486,7 @@ template <class Out, int steps_of_block>
 __device__ __forceinline__ void multiply_square(Multiplier<Square>& m, const WgmmaArguments& a) {
   const auto superblock = static_cast<int>(a.product.superblock);
   Fours<Square::fours> p;
-  // Declared here, the compiler keeps each set in registers of its own.
+  // Declared here, the compiler keeps each set in its own registers.
   Sums even = {};
   Sums odd = {};
 #pragma unroll 1
