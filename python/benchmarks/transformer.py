@@ -64,15 +64,7 @@ class SwitchbackSide:
 
     def __init__(self, arguments, sizes):
         width, hidden, layers, heads = sizes
-        self.command = [
-            arguments.program,
-            "transformer",
-            "--quiet",
-            "--out",
-            "-",
-            "--device",
-            "cpu",
-        ]
+        self.command = [arguments.program, "transformer", "--quiet", "--out", "-", "--device", "cpu"]
         self.command += ["--mode", "standard", "--warmup", "1", "--tune", "0"]
         self.command += ["--d-model", width, "--d-ff", hidden, "--layers", layers, "--heads", heads]
         self.command += ["--vocabulary", arguments.vocabulary, "--batch", arguments.batch]

@@ -21,7 +21,7 @@ struct CodesProof {
 
 /// Of the codes for the forward and of those for dX. Zeros: nothing is known.
 struct WeightProof {
-  unsigned long long sums[3];  ///< zeros but while a kernel adds to them
+  unsigned long long sums[3];  ///< zeros except while a kernel adds to them
   unsigned tickets;
   unsigned changed;  ///< the last answer
   CodesProof of[2];

@@ -39,31 +39,33 @@ struct MmaTile {
 inline constexpr MmaTile mma_large = {128, 1, std::size_t{67} << 10};
 inline constexpr MmaTile mma_small = {64, 3, (std::size_t{25} << 10) + 512};
 
-/// On tensor cores: a and b at multiples of 16 bytes, as are their strides; m a multiple of 64; d
-/// at a multiple of its elements' size.
-struct MmaArguments {
+/// A product in tiles of d, for the kernels on tensor cores.
+struct TileArguments {
   BlockwiseArguments product;
   /// f32 tiles: of each job if there are parts, or of each block if there are several superblocks.
   float* slots;
   unsigned down, across, tiles;  ///< of d
   unsigned parts;  ///< more than one: superblocks that different blocks compute, one each
   unsigned jobs;   ///< tiles · parts
-  bool wide;       ///< d and its stride are multiples of 16 bytes
+  bool aligned;    ///< d and its stride are multiples of what the kernel stores at once
 };
-cudaError_t launch_blockwise_mma(DType output, const MmaTile& tile, const MmaArguments& arguments,
+
+/// a and b at multiples of 16 bytes, as are their strides; m a multiple of 64; d at a multiple of
+/// its elements' size. Stores 16 bytes at once.
+cudaError_t launch_blockwise_mma(DType output, const MmaTile& tile, const TileArguments& arguments,
                                  unsigned blocks, cudaStream_t stream);
+
+inline constexpr int wgmma_tile_rows = 128;
 /// A tile of the kernel for 9.0a: wgmma_tile_rows rows of b, some rows of a. One block of it runs
 /// on a multiprocessor.
 struct WgmmaTile {
   int columns;
   std::size_t shared_bytes;
   /// Of d.
-  [[nodiscard]] constexpr std::int64_t floats() const noexcept;
+  [[nodiscard]] constexpr std::int64_t floats() const noexcept {
+    return std::int64_t{wgmma_tile_rows} * columns;
+  }
 };
-inline constexpr int wgmma_tile_rows = 128;
-constexpr std::int64_t WgmmaTile::floats() const noexcept {
-  return std::int64_t{wgmma_tile_rows} * columns;
-}
 /// Of blocks of 128 or 256 rows.
 inline constexpr WgmmaTile wgmma_wide = {256, 204416};
 /// Of blocks of 256 rows or more.
@@ -74,22 +76,14 @@ inline constexpr WgmmaTile wgmma_square = {128, 201888};
 struct WgmmaOperands {
   core::SWITCHBACK_CUDA_NS::TensorMap a, b;
 };
-/// d at a multiple of its elements' size, scales at multiples of 4 bytes.
-struct WgmmaArguments {
-  BlockwiseArguments product;
-  float* slots;                  ///< as those of MmaArguments
-  unsigned down, across, tiles;  ///< of rows of b, of rows of a
-  unsigned parts;                ///< as that of MmaArguments
-  unsigned jobs;                 ///< tiles · parts
-  bool pairs;                    ///< d and its stride are multiples of two elements
-};
 struct WgmmaLaunch {
   unsigned blocks;
   bool overlaps;  ///< see launch_behind
   cudaStream_t stream;
 };
-/// Only where there is code for 9.0a.
+/// Only where there is code for 9.0a. Operands as above and scales at multiples of 4 bytes; down
+/// counts rows of b, across rows of a. Stores two elements at once.
 cudaError_t launch_blockwise_wgmma(DType output, const WgmmaTile& tile, const WgmmaOperands& codes,
-                                   const WgmmaArguments& arguments, const WgmmaLaunch& how);
+                                   const TileArguments& arguments, const WgmmaLaunch& how);
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

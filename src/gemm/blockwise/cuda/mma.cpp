@@ -58,19 +58,10 @@ void run_mma(ContextState& state, const BlockwiseProblem& p, const BlockwiseConf
   // All memory has been taken: from here on work is queued.
   if (device.rehearsing()) return;
   const core::SWITCHBACK_CUDA_NS::CurrentDevice current(device.index());
-  const auto number = [](std::int64_t n) { return static_cast<unsigned>(n); };
-  const auto element = static_cast<std::int64_t>(dtype_size_bytes(p.output));
-  const MmaArguments arguments = {
-      arguments_of(p, o),
-      slots,
-      number(plan.down),
-      number(plan.across),
-      number(plan.down * plan.across),
-      number(plan.parts),
-      number(plan.jobs),
-      is_multiple(o.d, piece_bytes) && p.stride_d * element % piece_bytes == 0};
+  const TileArguments arguments = arguments_of(plan, p, o, slots, piece_bytes);
   core::SWITCHBACK_CUDA_NS::check(
-      launch_blockwise_mma(p.output, tile, arguments, number(plan.blocks), device.cuda_stream()),
+      launch_blockwise_mma(p.output, tile, arguments, static_cast<unsigned>(plan.blocks),
+                           device.cuda_stream()),
       "kernel blockwise_mma");
 }
 

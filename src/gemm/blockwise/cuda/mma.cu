@@ -109,7 +109,7 @@ struct Sums {
 // for D, would not fit: between superblocks it is kept in a slot. (Counted. On an H200 it was
 // right and had 529 TOPS at 8192x4096x4096, data/records/h200.)
 template <class Out, class T, bool by_bits>
-__global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(MmaArguments a) {
+__global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(TileArguments a) {
   SWITCHBACK_DYNAMIC_SHARED(Shared<T>, shared);
   const BlockwiseArguments& p = a.product;
   const auto thread = static_cast<int>(threadIdx.x);
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Mm
 }
 
 template <class Out, class T, bool by_bits>
-cudaError_t start(const MmaArguments& a, unsigned blocks, cudaStream_t stream) {
+cudaError_t start(const TileArguments& a, unsigned blocks, cudaStream_t stream) {
   const auto kernel = blockwise_mma_kernel<Out, T, by_bits>;
   constexpr std::size_t unasked_bytes = std::size_t{48} << 10;
   if constexpr (sizeof(Shared<T>) > unasked_bytes) {
@@ -235,14 +235,14 @@ cudaError_t start(const MmaArguments& a, unsigned blocks, cudaStream_t stream) {
 }
 
 template <class Out, class T>
-cudaError_t start(const MmaArguments& a, unsigned blocks, cudaStream_t stream) {
+cudaError_t start(const TileArguments& a, unsigned blocks, cudaStream_t stream) {
   // 127 · 127 · 260 < 2^22.
   return a.product.block_rows <= 260 ? start<Out, T, true>(a, blocks, stream)
                                      : start<Out, T, false>(a, blocks, stream);
 }
 
 template <class Out>
-cudaError_t start(const MmaTile& tile, const MmaArguments& a, unsigned blocks,
+cudaError_t start(const MmaTile& tile, const TileArguments& a, unsigned blocks,
                   cudaStream_t stream) {
   return tile.side == mma_large.side ? start<Out, LargeTile>(a, blocks, stream)
                                      : start<Out, SmallTile>(a, blocks, stream);
@@ -250,7 +250,7 @@ cudaError_t start(const MmaTile& tile, const MmaArguments& a, unsigned blocks,
 
 }  // namespace
 
-cudaError_t launch_blockwise_mma(DType output, const MmaTile& tile, const MmaArguments& a,
+cudaError_t launch_blockwise_mma(DType output, const MmaTile& tile, const TileArguments& a,
                                  unsigned blocks, cudaStream_t stream) {
   return core::SWITCHBACK_CUDA_NS::for_type(
       output, [&]<class Out>(Out) { return start<Out>(tile, a, blocks, stream); });

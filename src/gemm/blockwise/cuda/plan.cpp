@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "gemm/blockwise/cuda/engines.hpp"
 #include "switchback/gemm.hpp"
 
 namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
@@ -41,6 +42,21 @@ Plan plan_of(const BlockwiseProblem& p, std::int64_t rows, std::int64_t columns,
       consider(superblocks);
   }
   return best;
+}
+
+TileArguments arguments_of(const Plan& plan, const BlockwiseProblem& p, const BlockwiseOperands& o,
+                           float* slots, std::size_t store_bytes) {
+  const auto number = [](std::int64_t n) { return static_cast<unsigned>(n); };
+  const std::size_t stride_bytes =
+      static_cast<std::size_t>(p.stride_d) * dtype_size_bytes(p.output);
+  return {arguments_of(p, o),
+          slots,
+          number(plan.down),
+          number(plan.across),
+          number(plan.down * plan.across),
+          number(plan.parts),
+          number(plan.jobs),
+          is_multiple(o.d, store_bytes) && stride_bytes % store_bytes == 0};
 }
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

@@ -9,6 +9,7 @@
 
 #include "core/cuda/api.hpp"
 #include "core/device.hpp"
+#include "gemm/blockwise/cuda/kernels.hpp"
 #include "gemm/blockwise/problem.hpp"
 
 namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
@@ -42,5 +43,10 @@ struct Plan {
 /// cost a store and a load of their sums and a second launch.
 Plan plan_of(const BlockwiseProblem& problem, std::int64_t rows, std::int64_t columns,
              const core::DeviceInfo& device, std::span<const TileChoice> choices) noexcept;
+
+/// For the kernels on tensor cores, which store `store_bytes` of d at once where it allows that.
+TileArguments arguments_of(const Plan& plan, const BlockwiseProblem& problem,
+                           const BlockwiseOperands& operands, float* slots,
+                           std::size_t store_bytes);
 
 }  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS

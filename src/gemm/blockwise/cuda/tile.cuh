@@ -6,6 +6,7 @@
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
 #include "core/numerics.hpp"
+#include "gemm/blockwise/cuda/job.cuh"
 #include "gemm/blockwise/cuda/kernels.hpp"
 
 namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
@@ -56,18 +57,15 @@ struct Place {
   unsigned first;  // block of codes
   int steps;
 
-  __device__ __forceinline__ Place(const MmaArguments& a, unsigned job, int tile_rows,
+  __device__ __forceinline__ Place(const TileArguments& a, unsigned job, int tile_rows,
                                    int tile_columns) {
     const BlockwiseArguments& p = a.product;
-    const unsigned part = job / a.tiles;
-    tile = job - part * a.tiles;
-    const unsigned of_strip = tile / (strip * a.across);
-    const unsigned in_strip = tile - of_strip * strip * a.across;
-    const unsigned height = min(static_cast<unsigned>(strip), a.down - of_strip * strip);
-    row = static_cast<int>(of_strip * strip + in_strip % height) * tile_rows;
-    column = static_cast<int>(in_strip / height) * tile_columns;
+    const TileOfJob<strip> at(a, job);
+    tile = at.tile;
+    row = at.down * tile_rows;
+    column = at.across * tile_columns;
     const auto superblock = static_cast<unsigned>(p.superblock);
-    first = part * superblock;
+    first = at.part * superblock;
     const auto steps_of_block = static_cast<unsigned>(p.block_rows) / step_codes;
     const unsigned left = static_cast<unsigned>(p.m / step_codes) - first * steps_of_block;
     steps = static_cast<int>(a.parts > 1 ? min(left, superblock * steps_of_block) : left);
@@ -158,7 +156,7 @@ using Values = float[T::down][T::across][4];
 
 // A tile of f32 as its threads have it: 16 bytes of each, again and again.
 template <class T>
-__device__ __forceinline__ float4* slot_of(const MmaArguments& a, unsigned number) {
+__device__ __forceinline__ float4* slot_of(const TileArguments& a, unsigned number) {
   return reinterpret_cast<float4*>(a.slots) + static_cast<std::int64_t>(number) * (T::floats / 4) +
          threadIdx.x;
 }
@@ -212,7 +210,7 @@ __device__ __forceinline__ void load_two(const Out* from, bool both_at_once, boo
   if (second) two[1] = widen(from[1]);
 }
 template <class Out, class T>
-__device__ __forceinline__ void join_with_operand(const MmaArguments& a, const Place& place,
+__device__ __forceinline__ void join_with_operand(const TileArguments& a, const Place& place,
                                                   Lane<T> at, Values<T>& p) {
   const BlockwiseArguments& b = a.product;
   const auto rows = static_cast<int>(b.n);
@@ -229,7 +227,7 @@ __device__ __forceinline__ void join_with_operand(const MmaArguments& a, const P
         float before[2] = {};
         const int left = columns - (place.column + at.column + 8 * j);
         if (b.accumulate && row < rows && left > 0)
-          load_two(from + 8 * j, a.wide && left >= 2, left >= 2, before);
+          load_two(from + 8 * j, a.aligned && left >= 2, left >= 2, before);
 #pragma unroll
         for (int e = 0; e < 2; ++e)
           p[i][j][2 * half + e] =
@@ -263,7 +261,7 @@ __device__ __forceinline__ void store_words(Out* to, bool wide, int left,
 // Rounds and stores a tile. Four lanes have eight columns of a row from each of four products; they
 // exchange these, so that each has 16 bytes that lie together and the four 64 or 32 that do.
 template <class Out, class T>
-__device__ __forceinline__ void store_tile(const MmaArguments& a, const Place& place, Lane<T> at,
+__device__ __forceinline__ void store_tile(const TileArguments& a, const Place& place, Lane<T> at,
                                            const Values<T>& d) {
   const BlockwiseArguments& b = a.product;
   const auto rows = static_cast<int>(b.n);
@@ -277,7 +275,7 @@ __device__ __forceinline__ void store_tile(const MmaArguments& a, const Place& p
       const int row = place.row + at.row + 16 * i + 8 * half;
       Out* const to = static_cast<Out*>(b.d) + row * b.d_stride;
       const auto store = [&](int column, const unsigned(&words)[4]) {
-        if (row < rows) store_words(to + column, a.wide, columns - column, words);
+        if (row < rows) store_words(to + column, a.aligned, columns - column, words);
       };
       if constexpr (sizeof(Out) == 2) {
 #pragma unroll
@@ -328,7 +326,7 @@ __device__ __forceinline__ void store_tile(const MmaArguments& a, const Place& p
 // of the block, or to the operand; behind the last step they are d. Where other blocks compute the
 // others, they go to the job's slot. Whether that ends the job.
 template <class Out, class T>
-__device__ __forceinline__ bool finish_superblock(const MmaArguments& a, unsigned job, bool first,
+__device__ __forceinline__ bool finish_superblock(const TileArguments& a, unsigned job, bool first,
                                                   bool last, Values<T>& d) {
   const unsigned this_job = computed_here(job);
   if (a.parts > 1) {
@@ -352,7 +350,7 @@ __device__ __forceinline__ bool finish_superblock(const MmaArguments& a, unsigne
 
 // D of what the superblocks of a tile gave, in their order.
 template <class Out, class T>
-__global__ void __launch_bounds__(T::threads) blockwise_parts_kernel(MmaArguments a) {
+__global__ void __launch_bounds__(T::threads) blockwise_parts_kernel(TileArguments a) {
   const Lane<T> at(threadIdx.x);
   const Place place(a, blockIdx.x, T::rows, T::columns);
   float d[T::down][T::across][4];
@@ -384,7 +382,7 @@ __global__ void __launch_bounds__(T::threads) blockwise_parts_kernel(MmaArgument
 
 // Joins the superblocks, if different blocks computed them.
 template <class Out, class T>
-cudaError_t launch_parts(const MmaArguments& a, cudaStream_t stream) {
+cudaError_t launch_parts(const TileArguments& a, cudaStream_t stream) {
   if (a.parts == 1) return cudaSuccess;
   return launch("blockwise_parts", blockwise_parts_kernel<Out, T>, dim3(a.tiles), dim3(T::threads),
                 0, stream, a);

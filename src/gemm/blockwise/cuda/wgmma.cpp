@@ -76,16 +76,7 @@ void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
   // All memory has been taken: from here on work is queued.
   if (device.rehearsing()) return;
   const core::SWITCHBACK_CUDA_NS::CurrentDevice current(device.index());
-  const auto number = [](std::int64_t n) { return static_cast<unsigned>(n); };
-  const std::size_t pair_bytes = 2 * dtype_size_bytes(p.output);
-  const WgmmaArguments arguments = {arguments_of(p, o),
-                                    slots,
-                                    number(plan.down),
-                                    number(plan.across),
-                                    number(plan.down * plan.across),
-                                    number(plan.parts),
-                                    number(plan.jobs),
-                                    is_multiple(o.d, pair_bytes) && p.stride_d % 2 == 0};
+  const TileArguments arguments = arguments_of(plan, p, o, slots, 2 * dtype_size_bytes(p.output));
   // Codes from the product's m on are not read: beyond the matrix they are 0.
   const std::int64_t codes = arguments.product.m;
   const auto map_of = [&](const std::int8_t* data, std::int64_t rows, std::int64_t stride,
@@ -94,10 +85,10 @@ void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
   };
   const WgmmaOperands operands = {map_of(o.a, p.n, p.stride_a, tile.columns),
                                   map_of(o.b, p.k, p.stride_b, wgmma_tile_rows)};
-  core::SWITCHBACK_CUDA_NS::check(
-      launch_blockwise_wgmma(p.output, tile, operands, arguments,
-                             {number(plan.blocks), device.overlaps(), device.cuda_stream()}),
-      "kernel blockwise_wgmma");
+  core::SWITCHBACK_CUDA_NS::check(launch_blockwise_wgmma(p.output, tile, operands, arguments,
+                                                         {static_cast<unsigned>(plan.blocks),
+                                                          device.overlaps(), device.cuda_stream()}),
+                                  "kernel blockwise_wgmma");
 }
 
 #else

@@ -12,6 +12,7 @@
 #include "core/cuda/tensor_copy.cuh"
 #include "core/cuda/wgmma.cuh"
 #include "core/numerics.hpp"
+#include "gemm/blockwise/cuda/job.cuh"
 #include "gemm/blockwise/cuda/kernels.hpp"
 
 namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
@@ -109,16 +110,12 @@ struct Job {
   int row, column;    // of the tile: of b, of a
   int first, blocks;  // of codes
 
-  __device__ __forceinline__ Job(const WgmmaArguments& a, unsigned job) {
-    const unsigned part = job / a.tiles;
-    const unsigned tile = job - part * a.tiles;
-    const unsigned of_strip = tile / (strip * a.across);
-    const unsigned in_strip = tile - of_strip * strip * a.across;
-    const unsigned height = min(static_cast<unsigned>(strip), a.down - of_strip * strip);
-    row = static_cast<int>(of_strip * strip + in_strip % height) * tile_rows;
-    column = static_cast<int>(in_strip / height) * T::columns;
+  __device__ __forceinline__ Job(const TileArguments& a, unsigned job) {
+    const TileOfJob<strip> at(a, job);
+    row = at.down * tile_rows;
+    column = at.across * T::columns;
     const auto superblock = static_cast<int>(a.product.superblock);
-    first = static_cast<int>(part) * superblock;
+    first = static_cast<int>(at.part) * superblock;
     const int left = static_cast<int>(a.product.blocks) - first;
     blocks = a.parts > 1 ? min(left, superblock) : left;
   }
@@ -131,7 +128,7 @@ struct Job {
 // By one thread.
 template <class T>
 __device__ __forceinline__ void load_codes(Shared<T>& shared, const TensorMap& codes_of_b,
-                                           const TensorMap& codes_of_a, const WgmmaArguments& a) {
+                                           const TensorMap& codes_of_a, const TileArguments& a) {
   const int steps_of_block = static_cast<int>(a.product.block_rows) / step_codes;
   Ring<T::stages> stage;
   for (unsigned number = blockIdx.x; number < a.jobs; number += gridDim.x) {
@@ -152,10 +149,10 @@ __device__ __forceinline__ void load_codes(Shared<T>& shared, const TensorMap& c
 
 // By a warp. A block of zeros adds -0, which leaves every sum as it is: b's scales are -0 there.
 template <class T>
-__device__ __forceinline__ void load_scales(Shared<T>& shared, const WgmmaArguments& a) {
-  constexpr int of_lane = 32;  // apart
+__device__ __forceinline__ void load_scales(Shared<T>& shared, const TileArguments& a) {
+  constexpr int lanes = 32;
   const BlockwiseArguments& p = a.product;
-  const auto lane = static_cast<int>(threadIdx.x) % 32;
+  const auto lane = static_cast<int>(threadIdx.x) % lanes;
   Ring<scale_slots> slot;
   for (unsigned number = blockIdx.x; number < a.jobs; number += gridDim.x) {
     const Job<T> job(a, number);
@@ -167,22 +164,22 @@ __device__ __forceinline__ void load_scales(Shared<T>& shared, const WgmmaArgume
       const bool real = block < job.blocks;
       const auto rows = static_cast<int>(p.k) - job.row - lane;
       const auto columns = static_cast<int>(p.n) - job.column - lane;
-      float b[tile_rows / of_lane];
-      float c[T::columns / of_lane];
+      float b[tile_rows / lanes];
+      float c[T::columns / lanes];
 #pragma unroll
-      for (int i = 0; i < tile_rows / of_lane; ++i)
-        b[i] = real && of_lane * i < rows ? of_b[of_lane * i] : -0.0f;
+      for (int i = 0; i < tile_rows / lanes; ++i)
+        b[i] = real && lanes * i < rows ? of_b[lanes * i] : -0.0f;
 #pragma unroll
-      for (int i = 0; i < T::columns / of_lane; ++i)
-        c[i] = real && of_lane * i < columns ? of_a[of_lane * i] : 0.0f;
+      for (int i = 0; i < T::columns / lanes; ++i)
+        c[i] = real && lanes * i < columns ? of_a[lanes * i] : 0.0f;
       shared.scales_freed[slot.at].wait(slot.phase ^ 1);
       typename Shared<T>::Scales& to = shared.scales[slot.at];
 #pragma unroll
-      for (int i = 0; i < tile_rows / of_lane; ++i)
-        to.b[lane + of_lane * i] = b[i];
+      for (int i = 0; i < tile_rows / lanes; ++i)
+        to.b[lane + lanes * i] = b[i];
 #pragma unroll
-      for (int i = 0; i < T::columns / of_lane; ++i)
-        to.a[lane + of_lane * i] = c[i];
+      for (int i = 0; i < T::columns / lanes; ++i)
+        to.a[lane + lanes * i] = c[i];
       __syncwarp();
       if (lane == 0) shared.scaled[slot.at].arrive();
       slot.advance();
@@ -226,7 +223,7 @@ __device__ __forceinline__ void exchange_rows(Fours<count>& p, bool odd) {
 
 // Fours of one thread in the f32 tile of a slot.
 template <class T>
-__device__ __forceinline__ float4* slot_of(const WgmmaArguments& a, unsigned number,
+__device__ __forceinline__ float4* slot_of(const TileArguments& a, unsigned number,
                                            unsigned multiplier) {
   return reinterpret_cast<float4*>(a.slots) +
          (static_cast<std::int64_t>(number) * (T::fours * multiplying_threads) + multiplier);
@@ -264,7 +261,7 @@ struct Operand {
   bool whole;         // all are in d, and can be stored by pairs
 
   template <class T>
-  __device__ __forceinline__ Operand(const WgmmaArguments& a, const Job<T>& job, Lane lane,
+  __device__ __forceinline__ Operand(const TileArguments& a, const Job<T>& job, Lane lane,
                                      int first) {
     const BlockwiseArguments& p = a.product;
     const int row = job.row + lane.exchanged_row();
@@ -273,7 +270,7 @@ struct Operand {
     d = static_cast<Out*>(p.d) + column * stride + row;
     rows = static_cast<int>(p.k) - row;
     columns = static_cast<int>(p.n) - column;
-    whole = a.pairs && job.row + tile_rows <= p.k && job.column + T::columns <= p.n;
+    whole = a.aligned && job.row + tile_rows <= p.k && job.column + T::columns <= p.n;
   }
   // How many of the two elements from e on of four q are in d.
   [[nodiscard]] __device__ __forceinline__ int inside(int q, int e) const {
@@ -341,7 +338,7 @@ __device__ __forceinline__ void store_tile(const Fours<count>& d, const Operand<
 // superblock costs two accesses to the L2 cache that are under way together, where sums in d would
 // cost one after the other.)
 template <class Out, class T>
-__device__ __forceinline__ void finish_superblock(const WgmmaArguments& a, unsigned job, bool first,
+__device__ __forceinline__ void finish_superblock(const TileArguments& a, unsigned job, bool first,
                                                   bool last, Fours<T::fours>& p) {
   const unsigned multiplier = computed_here(threadIdx.x) - warpgroup_threads;
   const Lane lane(multiplier);
@@ -431,7 +428,7 @@ struct Multiplier {
 // 128x256, blocks of one or two stages. A warpgroup multiplies a half of the columns, hands the
 // tensor cores to the other warpgroup, scales, and has them again for the other half.
 template <class Out, int steps_of_block>
-__device__ __forceinline__ void multiply_wide(Multiplier<Wide>& m, const WgmmaArguments& a) {
+__device__ __forceinline__ void multiply_wide(Multiplier<Wide>& m, const TileArguments& a) {
   static_assert(steps_of_block < Wide::stages);
   const int mine = 1 + m.warpgroup;  // numbers of barriers
   const int other = 2 - m.warpgroup;
@@ -483,7 +480,7 @@ __device__ __forceinline__ void multiply_wide(Multiplier<Wide>& m, const WgmmaAr
 // 128x128, blocks of two, four or eight stages. Two sets of int32 sums: while one is scaled, the
 // first products of the next block are added to the other.
 template <class Out, int steps_of_block>
-__device__ __forceinline__ void multiply_square(Multiplier<Square>& m, const WgmmaArguments& a) {
+__device__ __forceinline__ void multiply_square(Multiplier<Square>& m, const TileArguments& a) {
   const auto superblock = static_cast<int>(a.product.superblock);
   Fours<Square::fours> p;
   // Declared here, the compiler keeps each set in its own registers.
@@ -549,7 +546,7 @@ __device__ __forceinline__ void multiply_square(Multiplier<Square>& m, const Wgm
 template <class Out, class T, int steps_of_block>
 __global__ void __launch_bounds__(threads, 1)
     blockwise_wgmma_kernel(const __grid_constant__ TensorMap codes_of_b,
-                           const __grid_constant__ TensorMap codes_of_a, const WgmmaArguments a) {
+                           const __grid_constant__ TensorMap codes_of_a, const TileArguments a) {
   SWITCHBACK_DYNAMIC_SHARED(Shared<T>, shared);
   if (threadIdx.x == 0) {
     for (int i = 0; i < T::stages; ++i) {
@@ -590,7 +587,7 @@ __global__ void __launch_bounds__(threads, 1)
 constexpr int fours_of_joiner = 4;
 template <class Out, class T>
 __global__ void __launch_bounds__(multiplying_threads)
-    blockwise_wgmma_parts_kernel(const WgmmaArguments a) {
+    blockwise_wgmma_parts_kernel(const TileArguments a) {
   const unsigned tile = blockIdx.x;
   const int first = static_cast<int>(blockIdx.y) * fours_of_joiner;
   const auto slot = [&](unsigned part) {
@@ -622,7 +619,7 @@ __global__ void __launch_bounds__(multiplying_threads)
 }
 
 template <class Out, class T, int steps_of_block>
-cudaError_t start(const WgmmaOperands& codes, const WgmmaArguments& a, const WgmmaLaunch& how) {
+cudaError_t start(const WgmmaOperands& codes, const TileArguments& a, const WgmmaLaunch& how) {
   const auto kernel = blockwise_wgmma_kernel<Out, T, steps_of_block>;
   cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, sizeof(Shared<T>));
   if (status == cudaSuccess)
@@ -637,7 +634,7 @@ cudaError_t start(const WgmmaOperands& codes, const WgmmaArguments& a, const Wgm
 }  // namespace
 
 cudaError_t launch_blockwise_wgmma(DType output, const WgmmaTile& tile, const WgmmaOperands& codes,
-                                   const WgmmaArguments& a, const WgmmaLaunch& how) {
+                                   const TileArguments& a, const WgmmaLaunch& how) {
   return core::SWITCHBACK_CUDA_NS::for_type(output, [&]<class Out>(Out) {
     const bool wide = tile.columns == wgmma_wide.columns;
     switch (a.product.block_rows / step_codes) {

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tile of d a job of the kernels on tensor cores computes.
+#pragma once
+
+#include "gemm/blockwise/cuda/kernels.hpp"
+
+namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+
+namespace {
+
+// Tiles are computed in strips of `strip` rows of tiles, and a strip column by column.
+template <int strip>
+struct TileOfJob {
+  unsigned part, tile;
+  int down, across;  // where the tile is, in tiles
+
+  __device__ __forceinline__ TileOfJob(const TileArguments& a, unsigned job) {
+    part = job / a.tiles;
+    tile = job - part * a.tiles;
+    const unsigned of_strip = tile / (strip * a.across);
+    const unsigned in_strip = tile - of_strip * strip * a.across;
+    const unsigned height = min(static_cast<unsigned>(strip), a.down - of_strip * strip);
+    down = static_cast<int>(of_strip * strip + in_strip % height);
+    across = static_cast<int>(in_strip / height);
+  }
+};
+
+}  // namespace
+
+}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
