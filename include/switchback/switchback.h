@@ -6,7 +6,9 @@
  *   message of the last call that failed in the calling thread. No C++ exception leaves a call.
  * - A failed call leaves its outputs, *out included, unchanged. Two failures leave them undefined:
  *   of the device in the middle of a call (SWITCHBACK_DEVICE_ERROR), and of a BLAS library that
- *   runs out of memory while it computes (oneDNN's dnnl_sgemm and dnnl_gemm_s8s8s32 allocate then).
+ *   runs out of memory while it computes: OpenBLAS, or oneDNN's matmul where it calls an older
+ *   product. (Where dnnl_sgemm or dnnl_gemm_s8s8s32 does, this library computes the product
+ *   without memory, slowly.)
  * - A pointer must not be NULL unless its name ends in _or_null or its comment says so.
  * - Matrices and scales are memory of the context's device that the caller owns. They need not be
  *   aligned. Outputs must not overlap inputs or each other.
