@@ -92,7 +92,7 @@ class Transformer : public Workload {
     command
         .add_option("--rotation", rotations_,
                     "group of the rotation of inputs and weights in the int8 modes but auto: 0 "
-                    "(none), 16, 64, 256 or 1024; may be given again")
+                    "(none), 4, 16, 64, 256 or 1024; may be given again")
         ->type_name("G ...")
         ->default_str("0");
     command.add_option("--dtype", dtype_name_, "of activations and products: f32 or bf16")
@@ -315,7 +315,7 @@ class Transformer : public Workload {
     const auto rotation = static_cast<Rotation>(group);
     if (rotation == Rotation::none) return;
     core::require(rotation_name(rotation) != "unknown",
-                  "--rotation {}: it must be 0, 16, 64, 256 or 1024", group);
+                  "--rotation {}: it must be 0, 4, 16, 64, 256 or 1024", group);
     for (const Size& size : sizes)
       for (const std::int64_t features : {size.width, size.hidden})
         core::require(features % group == 0,

@@ -228,6 +228,14 @@ void run_verify(const VerifyArguments& arguments) {
   set_exit_code(summary.failed == 0 ? exit_codes::ok : exit_codes::failed);
 }
 
+// The names of the modes that are checked.
+std::vector<std::string> all_modes() {
+  std::vector<std::string> names;
+  for (const Mode mode : VerifyOptions().modes)
+    names.emplace_back(mode_name(mode));
+  return names;
+}
+
 }  // namespace
 
 void add_verify_command(CLI::App& app) {
@@ -247,11 +255,11 @@ void add_verify_command(CLI::App& app) {
       ->type_name("LIST");
   command
       ->add_option("--mode", arguments->modes,
-                   "of standard, rowwise, global, global_mem_efficient; checks the layer alone")
+                   fmt::format("of {}; checks the layer alone", fmt::join(all_modes(), ", ")))
       ->type_name("LIST");
   command
       ->add_option("--op", arguments->ops,
-                   "of quantize, activation, gemm_int8, gemm_standard, layer (default: all)")
+                   fmt::format("of {} (default: all)", fmt::join(verify_ops(), ", ")))
       ->type_name("LIST");
   command
       ->add_option("--data", arguments->data,

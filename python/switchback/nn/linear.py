@@ -220,7 +220,7 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
             input gradient reads the codes of the forward: half the codes, and the weight is
             quantized once), "global", "standard" (no int8) or "auto" (pass by pass, the fastest of
             these as this machine was tuned).
-        rotation: 0, or 16, 64, 256 or 1024, of which in_features is a multiple: inputs and weight
+        rotation: 0, or 4, 16, 64, 256 or 1024, of which in_features is a multiple: inputs and weight
             are multiplied by Hadamard matrices of that size in front of their quantization, which
             takes outliers away. Codes are those of the rotated weight (W_int8 of a "ConvRot"
             checkpoint is its int8 weight, state_W 127 times its weight_scale).
