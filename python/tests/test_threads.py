@@ -5,6 +5,7 @@ that are shared are there once.
 
 import contextlib
 import threading
+import time
 import unittest
 
 from support import require_torch
@@ -102,7 +103,7 @@ class Threads(unittest.TestCase):
             thread = threading.Thread(target=torch.no_grad()(large), args=(x,))
             thread.start()
             while is_free(context) and thread.is_alive():
-                pass
+                time.sleep(0.0002)
             y = small()
             during = not is_free(context)
             thread.join()
@@ -264,7 +265,7 @@ class Threads(unittest.TestCase):
                 stack.callback(thread.join)
             stack.callback(done.set)
             while len(taken) < _context.MOST_EXTRAS:
-                pass
+                time.sleep(0.0002)
             self.assertEqual(len(context._extras), _context.MOST_EXTRAS)
             waiting = threading.Thread(target=work)
             waiting.start()
