@@ -23,7 +23,7 @@ struct Functions {
 };
 
 inline Functions library;
-inline PyObject* reuse = nullptr;  // nn._layer._reuse
+inline PyObject* reuse = nullptr;  // nn._changes.reuse
 inline PyObject* check = nullptr;  // raises the exception of a status
 
 // ---- The state of a layer

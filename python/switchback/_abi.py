@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 VERSION_MAJOR = 1
-VERSION_MINOR = 14
+VERSION_MINOR = 15
 
 F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
@@ -270,6 +270,7 @@ _FAILING = {
     "switchback_linear_weight_updated": (_P,),
     "switchback_linear_weight_may_have_changed": (_P,),
     "switchback_linear_set_quantized_weight": (_P, _P, _P, c_int64, _P),
+    "switchback_linear_share": (_P, _P, POINTER(c_void_p)),
     "switchback_linear_forward": (_P, _P, _P, c_int32),
     "switchback_linear_forward_codes": (_P, _P, _P, _P, _P),
     "switchback_linear_backward_from": (_P, _P, _P, _P),

@@ -393,11 +393,13 @@ def _require_shape(arrays, name: str, array, counts: tuple[int, ...], meaning: s
 
 
 def _call(arrays, function, *arguments: Operand | Vector | int | None) -> None:
-    context = arrays.context
-    with context.lock:
+    context = arrays.context.take()
+    try:
         context.enter()
         check(
             function(
                 context.pointer, *(getattr(argument, "address", argument) for argument in arguments)
             )
         )
+    finally:
+        context.lock.release()

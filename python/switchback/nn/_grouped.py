@@ -257,7 +257,6 @@ def combined(y, slots, weights):
     """The library's combine: out[T,N], row t the sum of weights[t,i] * y[slots[t,i]]."""
     y, rows, stride = as_rows(y, y.shape[1])
     out = y.new_empty((slots.shape[0], y.shape[1]))
-    context = context_of(y.device, "combine", "y")
     given = _abi.Matrix(y.data_ptr(), DTYPES[y.dtype], rows, y.shape[1], stride)
     result = _abi.Matrix(out.data_ptr(), DTYPES[out.dtype], *out.shape, out.shape[1])
     where = _abi.Matrix(slots.data_ptr(), _abi.S32, *slots.shape, slots.shape[1])
@@ -266,7 +265,8 @@ def combined(y, slots, weights):
         weights = weights.contiguous()
         factors = _abi.Matrix(weights.data_ptr(), _abi.F32, *weights.shape, weights.shape[1])
         factors = ctypes.byref(factors)
-    with context.lock:
+    context = context_of(y.device, "combine", "y").take()
+    try:
         context.enter()
         check(
             library().switchback_combine(
@@ -277,6 +277,8 @@ def combined(y, slots, weights):
                 ctypes.byref(result),
             )
         )
+    finally:
+        context.lock.release()
     return out
 
 
