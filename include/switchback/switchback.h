@@ -45,7 +45,7 @@ extern "C" {
 /* The ABI that this header declares. A program compiled with it runs with every library of the same
  * major version and the same or a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 14
+#define SWITCHBACK_ABI_VERSION_MINOR 15
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -522,6 +522,13 @@ SWITCHBACK_API switchback_status switchback_linear_prepare_for_eval(switchback_l
 SWITCHBACK_API switchback_status switchback_linear_set_quantized_weight(
     switchback_linear* linear, const switchback_matrix* codes, const float* absmax,
     int64_t absmax_count, const switchback_matrix* bias_or_null);
+/* Since 1.15. The reverse, of a layer that is prepared for eval: writes its codes[N,K] (s8) and
+ * their scales, absmax[N] or absmax[1], as switchback_linear_set_quantized_weight takes them. With
+ * a rotation they are codes of the rotated weight. */
+SWITCHBACK_API switchback_status switchback_linear_quantized_weight(const switchback_linear* linear,
+                                                                    const switchback_matrix* codes,
+                                                                    float* absmax,
+                                                                    int64_t absmax_count);
 
 /* What forward keeps for backward. */
 enum {

@@ -442,6 +442,17 @@ void layer_cases(std::vector<Case>& cases) {
                                                                        count, &w.bias);
                        };
                      }});
+  for (const std::int32_t mode : int8_modes)
+    cases.push_back({"switchback_linear_quantized_weight", in_mode(mode), [=](World& w) {
+                       w.make_layer(mode, SWITCHBACK_F32, K, N);
+                       expect_ok(switchback_linear_prepare_for_eval(w.layer));
+                       const auto codes = w.output(SWITCHBACK_S8, N, K);
+                       const std::int64_t count = mode == SWITCHBACK_ROWWISE ? N : 1;
+                       float* const absmax = w.floats(count);
+                       w.call = [=, &w] {
+                         return switchback_linear_quantized_weight(w.layer, &codes, absmax, count);
+                       };
+                     }});
 }
 
 // Gradients of all that is asked for, added to what is there.
